@@ -36,7 +36,7 @@ class Checkpointer {
   // for the log.
   void save_state(const std::string& path, const std::string& reason) const;
   // Restores everything that save_state() wrote. `batches` and `width` (model.width, d) determine the shapes of the
-  // memories. Throws Error(input) for tensors that are missing or have another shape.
+  // memories. Throws Error(input) for a state that is damaged or does not fit the model.
   void load_state(const io::Checkpoint& checkpoint, const Batches& batches, int64_t width) const;
 
  private:

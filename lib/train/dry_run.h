@@ -21,7 +21,7 @@ struct DryRun {
   int64_t tokens_per_update = 0;  // maximum number of tokens in an update, padding included
   Length length;                  // train.length
   int64_t memory_bytes = 0;       // estimate of the peak main memory (memory_estimate())
-  int64_t updates = 0;            // length of training in updates; 0: unknown without data (length_to_updates())
+  int64_t updates = 0;            // length of training in updates; 0: train.length is 0, or unknown without data
   int64_t warmup_updates = 0;     // length of the warm-up in updates; 0: no warm-up, or unknown
   std::optional<double> epochs;   // length of training in epochs, rounded to hundredths; nullopt without data or length
   // Maximum number of predicted tokens in a row of train.batch.long_block tokens; nullopt without such rows, or if the

@@ -36,9 +36,8 @@ class GraphedPass {
   // Returns the losses of a batch of tokens and targets, valid until the next call, and sets the gradients of the
   // parameters. A batch whose signature differs from the signature of the capture runs without a graph, or replaces the
   // graph once kWarmUpUpdates consecutive updates had this signature. Throws Error(device) if the work cannot be
-  // captured, and Error(failed) for a target outside the vocabulary.
+  // captured, and Error(failed) for a target outside the vocabulary or a batch with sources or segments.
   nn::SlicedLoss operator()(const data::Batch& batch, const nn::ForwardContext& context);
-  // Returns whether a graph has been captured.
   bool is_captured() const { return capture_.has_value(); }
 
  private:

@@ -109,7 +109,7 @@ void Groups::check(const nn::ParameterList& parameters, const std::string& train
                           "'" + pattern + "'",
                           suggestion.empty() ? "mh-train --list tensors lists the names of parameters" : suggestion});
     }
-  std::map<const GroupOptions*, int64_t> num_parameters;  // number of trainable parameters in each group
+  std::map<const GroupOptions*, int64_t> num_parameters;  // number of trainable parameters by group; null: no group
   for (const nn::Parameter& p : parameters.all())
     if (p.traits().trainable) ++num_parameters[group_of(p.name())];
   for (const auto& [name, group] : groups_) {

@@ -104,7 +104,7 @@ struct DecodeOptions : task::DecodingOptions {
   }
 };
 
-// Returns the values of train.validation.metric: "loss" and the scores of all tasks.
+// Returns the allowed values of train.validation.metric: "loss" and the scores of all tasks.
 std::vector<std::string> validation_metrics();
 
 // Options of validation, selection of the best model and early stopping: [train.validation].

@@ -32,7 +32,7 @@ PassPlanner::PassPlanner(const RunConfig& run, nn::ParameterList& parameters, co
 
 std::vector<Pass> PassPlanner::requested_passes(const TrainProgress& progress) const {
   std::vector<Pass> passes;
-  std::string requesting_procedure;  // name of the procedure that requested passes
+  std::string requesting_procedure;  // empty: no procedure has requested passes yet
   for (const auto& entry : run_.procedures.entries()) {
     std::vector<Pass> procedure_passes = entry.plugin->passes(progress);
     if (procedure_passes.empty()) continue;

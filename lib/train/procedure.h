@@ -61,9 +61,9 @@ class Procedure {
   // Returns the passes of an update; empty if the procedure does not request passes. At most one procedure of a run may
   // request passes.
   virtual std::vector<Pass> passes(const TrainProgress&) const { return {}; }
-  // Returns the epochs, counted from 0, in which passes() first returns a kind of pass. PassPlanner::check() verifies
-  // that these passes have a trainable parameter. Parameters are unfrozen during a run, never frozen, so later epochs
-  // need no check.
+  // Returns the first epoch, counted from 0, of each kind of pass that passes() returns. PassPlanner::check() verifies
+  // that the passes of these epochs have a trainable parameter. Parameters are unfrozen during a run, never frozen, so
+  // later epochs need no check.
   virtual std::vector<int64_t> first_epochs() const { return {0}; }
   // Returns whether the procedure moves weights of the model between epochs and records the moves in its state.
   virtual bool moves_weights() const { return false; }

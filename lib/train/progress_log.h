@@ -17,7 +17,7 @@ class ProgressLog {
               bool logs_perplexity)
       : folder_(folder), state_(state), batches_(batches), optimizer_(optimizer), logs_perplexity_(logs_perplexity) {}
 
-  // Starts measuring the time of the first line.
+  // Starts the time interval that the first line reports.
   void start();
   // Adds the loss and the number of targets of an update that took `seconds`. `validation_summary`: short text on the
   // last validation, for the progress bar.

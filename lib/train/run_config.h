@@ -24,7 +24,7 @@ struct DataOptions {
   std::string train_checksum;     // hash of the tokens of the training shard
   std::string valid_checksum;     // hash of the tokens of the validation shard; empty: no validation
   int64_t train_tokens = 0;       // number of tokens in the training shard
-  int64_t valid_tokens = 0;       // number of tokens in the validation shard
+  int64_t valid_tokens = 0;       // number of tokens in the validation shard; 0: no validation
   void describe(Fields& f) {
     f.field("train", train, "path of the training shard").changeable();
     f.field("valid", valid, "path of the validation shard; empty: no validation").changeable();

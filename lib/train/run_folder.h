@@ -24,7 +24,7 @@ class RunFolder {
  public:
   // Creates or opens the folder and locks it. For a new run, throws Error(usage) if has_progress(). For a resume,
   // throws Error(input) without config.toml. Throws the error of refuse_link() for the files of the run, and
-  // Error(failed) if another process has locked the folder.
+  // Error(failed) if the folder cannot be created or written, or if another process has locked it.
   RunFolder(const std::string& path, bool resume);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
@@ -49,7 +49,7 @@ class RunFolder {
 
  private:
   std::string path_;
-  int lock_fd_ = -1;  // file descriptor of the lock file
+  int lock_fd_ = -1;  // file descriptor of the file `lock`; holds a lock of flock(2) until the descriptor is closed
   int log_fd_ = -1;   // file descriptor of log.jsonl; -1: not open
 };
 

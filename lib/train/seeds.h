@@ -15,8 +15,8 @@ namespace mh::train {
 struct Seeds {
   std::string folder;            // parent folder of the folders of the runs
   int64_t first = 1, count = 1;  // the runs have the seeds first, first + 1, …, first + count - 1
-  bool resume = false;           // whether the runs are resumed
-  // Returns the folder of the run with a seed: "FOLDER/seed3".
+  bool resume = false;           // whether to resume the runs; if so, their folders must exist, otherwise not
+  // Returns the folder of the run with a seed, such as "FOLDER/seed3" for seed 3.
   std::string folder_of(int64_t seed) const;
 };
 

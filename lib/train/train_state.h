@@ -18,7 +18,7 @@ constexpr int64_t kScheduleRule = 2;
 // The state of model selection. Scores are losses (Validation::loss), or minus the score that train.validation.metric
 // names, so that lower is better.
 struct SelectionState {
-  double best = INFINITY;            // score of the best validation
+  double best = INFINITY;            // score of the best validation; infinite before the first
   int64_t best_update = 0;           // number of completed updates at the best validation
   double reference_best = INFINITY;  // score from which train.validation.min_improvement is measured
   int64_t stale_validations = 0;     // number of validations without improvement on reference_best
@@ -38,7 +38,7 @@ struct TrainState {
   int64_t num_targets = 0;  // number of targets trained on since the start of training
   SelectionState selection;
   int64_t schedule_rule = kScheduleRule;  // version of the learning-rate rule
-  double last_lr = 0;                     // learning rate of the last update
+  double last_lr = 0;                     // learning rate of the schedule in the last update; 0 before the first
   double gradient_norm = 0;               // gradient norm of the last update, before clipping
   // Whether the work after the last update (validation, log, saving) is done. A run stopped by a signal leaves this
   // work to the resumed run, so that no validation is skipped.

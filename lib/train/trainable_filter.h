@@ -15,7 +15,7 @@ struct TrainableWord {
   const char* meaning;              // description for `mh-train --list trainable` and mh-finetune(1)
   std::vector<nn::HeadRole> roles;  // roles of the parameters in attention layers; empty: the head of an encoder
 };
-// Returns the words in alphabetical order, with the word for the head of an encoder first.
+// Returns the word "head", then the other words in alphabetical order.
 const std::vector<TrainableWord>& trainable_words();
 
 class TrainableFilter {

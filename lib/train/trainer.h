@@ -23,9 +23,9 @@ class Trainer {
   Trainer(RunConfig config, const std::string& folder, bool resume, at::Device device = at::kCPU, WarmStart start = {});
   ~Trainer();
 
-  // Trains to the end of the run, or until a stop signal, and saves the training state. Returns the exit status: 0, or
-  // 128 + the number of the signal. If a loss or gradient is not finite, saves diverged.safetensors and throws
-  // Error(failed).
+  // Trains to the end of the run, until early stopping or until a stop signal, and saves the training state. Returns
+  // the exit status: 0, or 128 + the number of the signal. If a loss or gradient is not finite, saves
+  // diverged.safetensors and throws Error(failed).
   int run();
 
   // Returns whether the run has a validation set.

@@ -41,7 +41,7 @@ class UpdateStep {
   // Computes the losses and accumulates the gradients of all micro-batches.
   Result forward_backward(const Pass& pass, const TrainProgress& progress, std::vector<model::Memories>& memories);
   // Runs the forward and backward pass of one micro-batch: accumulates the gradients and returns the losses, whose
-  // tensors are on the device of the model. `memory` may be null.
+  // tensors are on the device of the model. `memory`: null for a model without memory.
   nn::SlicedLoss run_micro_batch(const model::Input& input, const model::Targets& targets,
                                  const nn::ForwardContext& context, model::Memories* memory);
 

@@ -14,7 +14,7 @@
 namespace mh::train {
 
 struct Validation {
-  double loss = 0;           // task::Evaluation::loss
+  double loss = 0;           // mean loss, as defined at task::Evaluation::loss
   task::NamedScores scores;  // for examples, all scores of the task; for pairs, BLEU if it is train.validation.metric
 };
 
@@ -26,8 +26,8 @@ class Validator {
   Validator(const RunConfig& config, const io::ShardFile* shard, const text::Tokenizers& tokenizers);
 
   bool has_dataset() const { return dataset_ != nullptr; }
-  // Throws Error(usage) if the model does not support the rows of the shard, or if the shard has no score
-  // train.validation.metric.
+  // Throws Error(usage) if the model does not support the rows of the shard, or if train.validation.metric names a
+  // score that cannot be computed on the shard.
   void check(model::LanguageModel& model) const;
   // Evaluates the model on the validation set. Returns early after a stop signal (base/signals.h). `observer` observes
   // the forward passes of the loss; may be null.
