@@ -1,4 +1,4 @@
-// Measures the time (µs) of reading the random blocks of one update from a shard:
+// Measures the mean time (µs) of reading the data of one update, ROWS random blocks of BLOCK tokens, from a shard:
 // shard_bench SHARD [BLOCK [ROWS [UPDATES]]]
 #include <chrono>
 #include <cstdio>

@@ -62,7 +62,7 @@ def main():
             training_loss.backward()
             if update == 0:
                 for name, gradient in model.tensors(lambda p: p.grad).items():
-                    # The softmax is invariant to the bias of the keys, so the gradient of this bias is only rounding error.
+                    # 1e-4: the softmax is invariant to the key bias, whose gradient is thus only rounding error.
                     largest_entry = max(gradient.abs().max().item(), 1e-4)
                     difference = ((initial_weights[name] - weights_after_sgd[name]) / sgd_lr - gradient).abs().max().item() / largest_entry
                     if not difference <= largest_gradient_difference:

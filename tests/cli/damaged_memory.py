@@ -35,7 +35,7 @@ def numbered(template, size, separator):
     return separator.join(template.replace("#", format(i, "x")) for i in range(count))
 
 
-# JSON values that take much memory, by name.
+# Functions of a size in bytes that return JSON text of this size whose parsed value takes much memory, by name.
 VALUES = {"objects": lambda size: repeated("{}", size, "[", "]"), "strings": lambda size: repeated('""', size, "[", "]"),
           "lists": lambda size: repeated("[]", size, "[", "]"), "numbers": lambda size: repeated("0", size, "[", "]"),
           "spaced objects": lambda size: repeated("{}  ", size, "[", "]"), "keys": lambda size: "{" + numbered('"#":0', size, ",") + "}"}

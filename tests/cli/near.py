@@ -34,7 +34,7 @@ def differences(wanted, found):
 
 
 def main():
-    # Self-test: the comparison must detect each kind of difference.
+    # Self-test: the comparison must detect each kind of difference and accept numbers within the tolerance.
     for wanted, found in (("a\t1.0", "a\t1.001"), ("a\t1.0", "b\t1.0"), ("2", "3"), ("1.0\t2.0", "1.0"), ("0.5", "nan"), ("-1.5", "1.5")):
         assert not near(wanted, found), (wanted, found)
     assert near('{"nll":12.5,"layer":0}', '{"nll":12.500001,"layer":0}') and near("90.0\t0.01", "90.0\t0.01005")

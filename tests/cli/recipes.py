@@ -18,7 +18,7 @@ import subprocess
 import sys
 
 columns = ["recipe", "experiment", "include", "settings", "parameters", "paper", "published"]
-# Tokens of each training text in the vocabulary of the recipes, ends of lines included.
+# Number of tokens of each training text in the vocabulary of the recipes, ends of lines included.
 text_tokens = {"WikiText-103": 103227021, "WikiText-2": 2088628, "LM1B": 798949912}
 
 

@@ -140,8 +140,8 @@ struct Case {
   std::vector<float> scales;
 
   // in_heads, out_heads: numbers of query heads and of output heads. max_length: largest number of queries. max_size:
-  // largest size of a key or value; half of the cases have this size, rounded up to a multiple of 8. has_equal_sizes:
-  // keys and values have the same size.
+  // in half of the cases, keys and values have this size, rounded up to a multiple of 8; in the others, random sizes up
+  // to max_size, which are equal if has_equal_sizes.
   Case(int64_t in_heads, int64_t out_heads, int64_t max_length, int64_t max_size, bool has_equal_sizes,
        CaseKind kind = CaseKind::any) {
     reference::OracleCase& c = oracle_case;

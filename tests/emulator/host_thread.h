@@ -53,7 +53,8 @@ inline uint32_t bits_of(float x) {
   return bits;
 }
 
-// Returns x rounded to a 16-bit type, to nearest, ties to even. widen() converts a 16-bit number to fp32.
+// Returns the bits of x rounded to a 16-bit type, to nearest, ties to even; 0x7FFF for NaN. widen() converts such bits
+// to fp32.
 inline uint16_t narrow(float x, mh::kernels::Bf16) {
   const uint32_t bits = bits_of(x);
   if (std::isnan(x)) return 0x7FFF;
@@ -148,8 +149,8 @@ class EmulatedGpu {
 
   using Body = std::function<void(const Thread&, void*)>;
   // Runs body(thread, shared memory) for each thread of each block, one block after another. Throws std::runtime_error
-  // if a kernel breaks a rule of the GPU: divergent barriers, misaligned accesses, deadlock, or copies that are pending
-  // at the end.
+  // if `threads` is not a multiple of 32, or if a kernel breaks a rule of the GPU: divergent barriers, misaligned
+  // accesses, asynchronous copies of more than 16 bytes, deadlock, or copies that are pending at the end.
   void run(Grid grid, int threads, size_t shared_bytes, const Body& body);
 
  private:

@@ -151,7 +151,7 @@ bool fails_in_filesystem(Function function, void* caller) {
   errno = failing_errno;
   return true;
 }
-// Counts an allocation. Returns whether it must fail.
+// Counts an allocation of at least min_allocation bytes. Returns whether the allocation must fail.
 bool fails_to_allocate(size_t size) { return size >= min_allocation && fails(kMalloc); }
 
 bool is_folder(int descriptor) {

@@ -9,7 +9,7 @@ def measure(bench):
     threads = str(bench.threads)
     description = "beam search, 3 + 3 layers, d 256, beam 5, batch 32"
     device_arguments = []  # empty on the CPU, since earlier versions of beam-bench have no device argument
-    # CTranslate2 supports bf16 only on CPUs with bf16 instructions.
+    # On the CPU, CTranslate2 is compared in fp32 only, since it supports bf16 only on CPUs with bf16 instructions.
     bars = [("transformers", "fp32", 3), ("transformers", "bf16", 3), ("ctranslate2", "fp32", 0.5)]
     if bench.device == "cuda":
         description += ", on a GPU"

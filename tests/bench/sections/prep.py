@@ -102,5 +102,5 @@ def memory_rows(bench, vocabulary):
             sys.exit(f"bench: mh-prep lm on {megabytes} MB: expected exit status 0; found {process.returncode}")
         peaks.append(peak.bytes / 1e6)
     yield Row(f"mh-prep, memory for {megabytes} MB of text, against the bound 300 MB", "MB", [peaks[1]], 300.0, 1, lower_is_better=True)
-    # Memory grows by about one byte per record.
+    # The bound allows for the expected growth of about one byte per record.
     yield Row(f"mh-prep, growth of memory from 10 to {megabytes} MB of text, against the bound 20 MB", "MB", [max(0.1, peaks[1] - peaks[0])], 20.0, 1, lower_is_better=True)
