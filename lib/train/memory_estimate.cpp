@@ -17,13 +17,12 @@ int64_t memory_estimate(const RunConfig& run, model::LanguageModel& model) {
   const TrainOptions& t = run.train;
   const model::ModelOptions& model_options = run.model.model;
   const bool is_bf16 = t.precision == "bf16", uses_adamw = t.optimizer.rule == "adamw";
-  const int64_t block = std::max(t.batch.block, t.batch.long_block),
-                // At least one row: batches of long_block tokens are raised to one row of this length.
-      rows_per_update = t.batch.rows > 0 ? t.batch.rows : std::max<int64_t>(t.batch.tokens / block, 1),
-                rows_per_micro_batch =
-                    t.batch.micro_tokens > 0
-                        ? std::min(rows_per_update, std::max<int64_t>(t.batch.micro_tokens / block, 1))
-                        : rows_per_update;
+  const int64_t block = std::max(t.batch.block, t.batch.long_block);
+  // At least one row, since a batch with fewer tokens than a row of long_block tokens has one such row.
+  const auto rows_of = [&](int64_t num_tokens) { return std::max<int64_t>(num_tokens / block, 1); };
+  const int64_t rows_per_update = t.batch.rows > 0 ? t.batch.rows : rows_of(t.batch.tokens);
+  const int64_t rows_per_micro_batch =
+      t.batch.micro_tokens > 0 ? std::min(rows_per_update, rows_of(t.batch.micro_tokens)) : rows_per_update;
   const int64_t tokens = rows_per_micro_batch * block, element_bytes = is_bf16 ? 2 : 4;
   int64_t bytes =
       kProgramBytes + model.parameters().num_trainable_elements() * (4 + 4 + (uses_adamw ? 8 : 4) + (is_bf16 ? 4 : 0));
