@@ -50,7 +50,7 @@ inline constexpr const char* kFingerprintKey = "multihead.vocabulary";  // finge
 inline constexpr const char* kSourceTokenizerKey = "multihead.source_tokenizer";
 inline constexpr const char* kSourceFingerprintKey = "multihead.source_vocabulary";
 inline constexpr const char* kTrainingKey = "multihead.training";  // JSON: state of the run; only in training states
-inline constexpr const char* kOriginKey = "multihead.origin";      // JSON: steps of mh-convert
+inline constexpr const char* kOriginKey = "multihead.origin";      // JSON: steps by which mh-convert made the file
 inline constexpr const char* kChecksumsKey = "multihead.xxh64";    // JSON: checksums, which write_checkpoint() adds
 
 // Writes a checkpoint sequentially, with the tensors in the given order, and adds the checksums to the metadata. Does
@@ -76,7 +76,7 @@ class Checkpoint {
   const Metadata& metadata() const { return metadata_; }
   // Returns the metadata text with this key. Throws Error(input) if the key is missing.
   const std::string& entry(const char* key) const;
-  // Verifies the checksums of all tensors. Throws Error(input).
+  // Verifies the checksums of all tensors, if the file has checksums. Throws Error(input) for a wrong checksum.
   void verify() const;
 
  private:
@@ -92,7 +92,7 @@ class Checkpoint {
   std::vector<TensorInfo> infos_;
   // By tensor name: index in infos_, and offset of the data in the file.
   std::map<std::string, std::pair<size_t, uint64_t>> locations_;
-  std::map<std::string, std::string> checksums_;     // checksums by tensor name, and of the header
+  std::map<std::string, std::string> checksums_;     // hexadecimal XXH64 by tensor name; of the header: "__metadata__"
   mutable std::mutex mutex_;                         // guards is_verified_
   mutable std::map<std::string, bool> is_verified_;  // by tensor name: whether the checksum was verified
   Metadata metadata_;

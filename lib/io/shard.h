@@ -129,8 +129,8 @@ class ShardFile {
   uint64_t content_hash() const { return content_hash_; }
 
   // Reads the tokens [first, first + out.size()) of the content. Throws std::out_of_range beyond the end. Verifies the
-  // checksum of every frame that it decompresses, if the frame has one, as in a shard of ShardWriter; up to 16 frames
-  // are cached (at most 2 MiB for a shard of ShardWriter).
+  // checksum of every frame that it decompresses, and throws Error(input) for a frame without a checksum; up to 16
+  // frames are cached (at most 2 MiB for a shard of ShardWriter).
   void read(uint64_t first, std::span<int32_t> out) const;
   // Returns the lengths of all sequences in order, as many as records times fields. The first call reads and checks
   // the lengths.

@@ -256,7 +256,8 @@ struct ShardStream::State {
     }
     return text;
   }
-  // Adds a frame to seek_table.
+  // Adds a frame to seek_table. `compressed`: size in the file, bytes; `bytes`: size of the tokens in the frame, 0 if
+  // it has none.
   void add_seek_entry(uint64_t compressed, uint64_t bytes) {
     store32(seek_table, static_cast<uint32_t>(compressed));
     store32(seek_table, static_cast<uint32_t>(bytes));

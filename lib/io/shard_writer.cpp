@@ -26,12 +26,12 @@ struct ShardWriter::State {
   ShardHeader header;
   Trailer trailer;
   std::string pending_bytes;     // tokens that are not yet in a frame
-  std::string compressed_frame;  // buffer for a compressed frame
+  std::string compressed_frame;  // output buffer of write_frame(), reused for every frame
   std::string seek_table;        // entries of the frames written so far
   uint32_t num_frames = 0;
   const RecordKind* kind;                 // null for an unknown kind, whose sequences may have any length
   uint64_t sequence_tokens = 0;           // number of tokens of the current sequence so far
-  uint64_t previous_sequence_tokens = 0;  // number of tokens of the preceding sequence
+  uint64_t previous_sequence_tokens = 0;  // number of tokens of the preceding sequence; 0 if there is none
   using Compressor = std::unique_ptr<ZSTD_CCtx, decltype(&ZSTD_freeCCtx)>;
   Compressor token_compressor = owner_of(ZSTD_createCCtx(), ZSTD_freeCCtx);   // compresses each frame of tokens
   Compressor length_compressor = owner_of(ZSTD_createCCtx(), ZSTD_freeCCtx);  // compresses all lengths as one stream
@@ -50,7 +50,8 @@ struct ShardWriter::State {
     XXH64_reset(lengths_hash.get(), 0);
   }
 
-  // Adds a frame to the seek table.
+  // Adds a frame to the seek table. `compressed_size`: size in the file, bytes; `content_size`: size of the tokens in
+  // the frame, bytes, 0 if it has none. Throws Error(failed) for 2^32 frames.
   void add_seek_entry(uint64_t compressed_size, uint64_t content_size) {
     store32(seek_table, static_cast<uint32_t>(compressed_size));
     store32(seek_table, static_cast<uint32_t>(content_size));

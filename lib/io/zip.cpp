@@ -12,7 +12,7 @@ constexpr uint32_t kEntrySignature = 0x04034B50, kDirectorySignature = 0x02014B5
 constexpr uint32_t kEnd64Signature = 0x06064B50, kLocator64Signature = 0x07064B50;
 constexpr uint64_t kEntryBytes = 30, kDirectoryRecordBytes = 46, kEndBytes = 22, kLocatorBytes = 20,
                    kMaxCommentBytes = 65535;
-constexpr uint64_t kLarge32 = 0xFFFFFFFF, kLarge16 = 0xFFFF;  // value of a number that the ZIP64 field contains instead
+constexpr uint64_t kLarge32 = 0xFFFFFFFF, kLarge16 = 0xFFFF;  // placeholders: the number is in a ZIP64 field
 
 constexpr size_t kCrcStepBytes = 8;  // bytes per step of crc32()
 // Tables of the slicing-by-8 algorithm: entry i of table t is the remainder of the byte i followed by t zero bytes.

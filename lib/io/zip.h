@@ -27,7 +27,7 @@ class ZipArchive {
   // an entry that is missing, damaged or beyond the end of the file.
   std::span<const uint8_t> data(const std::string& entry) const;
   bool has(const std::string& entry) const { return entries_.count(entry) > 0; }
-  // Returns the name of the entry that ends with `suffix`, or "" if no entry or more than one does.
+  // Returns the name of the only entry whose name ends with `suffix`; "" if there is none or more than one.
   std::string find_by_suffix(const std::string& suffix) const;
 
  private:
