@@ -20,7 +20,7 @@ using io::Json;
 
 // Values of the multihead configuration by key (model.*, attention.*).
 using Settings = std::map<std::string, Json>;
-Settings settings_of(const std::string& toml);  // `toml`: a complete configuration
+Settings settings_of(const std::string& toml);  // `toml`: [model] and [attention] with all their keys
 std::string toml_of(const Settings& settings);
 
 // A setting that has the same value in transformers and in multihead: its key in config.json, and its keys in the
@@ -50,8 +50,8 @@ struct TensorNames {
   // Alternative names of tensors, each with the tensor's name in `pairs`: a file has the tensor under either name, or
   // under both.
   std::map<std::string, std::string> aliases;
-  // Alternative names that transformers 5 ignores and transformers 4 expects: their values may differ when a file is
-  // read, and conversion::write_folder() writes them.
+  // Alternative names that transformers 5 ignores and transformers 4 expects. If a file has both tensors, the tensor of
+  // such a name is ignored and may have other values. conversion::write_folder() writes the tensor under both names.
   std::set<std::string> ignored_aliases = {};
 };
 
@@ -105,7 +105,8 @@ Json activation_of(const ConfigFile& config, const char* key, const char* defaul
 std::string huggingface_activation(const Json& activation);
 // Throws Error(input) for an integer outside 1 … max_value. `where`: file and key of the integer, for the message.
 void require_size(const Json& value, const std::string& where, int64_t max_value);
-// Copies the settings in `pairs` from config.json to `settings`. Calls require_size() for integers.
+// Copies the settings in `pairs` from config.json, or their defaults, to `settings`. Throws Error(input) for a value
+// of another type than the default, and for an integer outside 1 … max_value.
 void read_keys(const std::vector<SettingPair>& pairs, const ConfigFile& config, Settings& settings);
 // Copies the settings in `pairs` from `settings` to `config`, the contents of config.json. Reads only the first of
 // several multihead keys.

@@ -191,7 +191,7 @@ class Bert : public Architecture {
                    {"classifier_dropout", nullptr},
                    {"dtype", "float32"}});
     if (head != "classes" && head != "number") return config;
-    // In all versions of transformers, null means the value of hidden_dropout_prob.
+    // In all versions of transformers, a classifier_dropout of null means the value of hidden_dropout_prob.
     const Json& dropout = settings.at("model.dropout_output");
     if (dropout != settings.at("model.dropout_embedding")) config["classifier_dropout"] = dropout;
     std::vector<std::string> labels;

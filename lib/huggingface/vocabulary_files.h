@@ -1,4 +1,5 @@
-// Functions that the architectures share for writing vocabulary files.
+// Functions with which the architectures write the special tokens of a vocabulary to tokenizer_config.json and
+// config.json.
 #pragma once
 
 #include <initializer_list>
