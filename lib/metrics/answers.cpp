@@ -66,7 +66,7 @@ void AnswerSearch::add(int64_t row, std::span<const float> start, std::span<cons
   r = {true, start[0], end[0], {}};
   const text::Paragraph& paragraph = questions_.paragraph_of(questions_.window(row).question);
   const auto num_best = static_cast<size_t>(options_.best);
-  // Doubles the number of candidates until enough of them have distinct texts.
+  // Doubles the number of candidates until `num_best` of them have distinct texts, or the row has no more candidates.
   for (size_t count = num_best;; count *= 2) {
     const std::vector<Candidate> candidates = best_candidates(row, start, end, count);
     r.best = best_distinct(paragraph, candidates);

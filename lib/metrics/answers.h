@@ -60,7 +60,7 @@ class AnswerSearch {
   AnswerSearch(const text::Questions& questions, const AnswerOptions& options);
 
   // Adds the start and end logits of a row, one of each per position; rows may come in any order. Throws Error(failed)
-  // for another number of logits, and for a logit that is not finite.
+  // if the number of start or end logits differs from the length of the row, and for a logit that is not finite.
   void add(int64_t row, std::span<const float> start, std::span<const float> end);
   // Returns the answers to a question. Throws Error(failed) if the question has no rows, or if add() has not
   // received all of them.
@@ -77,12 +77,12 @@ class AnswerSearch {
     double null_start_logit = 0, null_end_logit = 0;  // logits of [CLS]
     std::vector<Candidate> best;  // best candidates with distinct texts, in descending order of score
   };
-  // Returns whether `a` precedes `b`: by score, then by start, then by end.
+  // Returns whether `a` precedes `b`: by higher score, then by earlier start, then by earlier end.
   static bool ranks_before(const Candidate& a, const Candidate& b);
-  // Returns the `count` best candidates of a row in descending order of score.
+  // Returns the best candidates of a row, at most `count`, in descending order of score.
   std::vector<Candidate> best_candidates(int64_t row, std::span<const float> start, std::span<const float> end,
                                          size_t count) const;
-  // Returns the first candidates with distinct texts, at most AnswerOptions::best.
+  // Returns the first candidate of each distinct text, at most AnswerOptions::best candidates.
   std::vector<Candidate> best_distinct(const text::Paragraph& paragraph,
                                        const std::vector<Candidate>& candidates) const;
 

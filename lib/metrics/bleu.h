@@ -30,7 +30,7 @@
 
 namespace mh::metrics {
 
-// Smoothing of a precision p_n without a match (Chen and Cherry 2014):
+// Smoothing of the precisions p_n (Chen and Cherry 2014). All methods but add_k change only a p_n without a match:
 //   exponential  p_n = 1 / (2^k · n-grams) for the k-th such n
 //   floor        p_n = value / n-grams
 //   add_k        adds the value to the matches and to the n-grams of all n > 1
@@ -59,8 +59,8 @@ struct BleuStatistics {
   bool operator==(const BleuStatistics&) const = default;
 };
 
-// Selects the score of a corpus or of a single sentence. `sentence`: the mean runs only over the orders n for which the
-// sentence has n-grams (the effective order of sacrebleu).
+// Selects the score of a corpus or of a single sentence. `sentence`: log p_n is averaged only over the orders n for
+// which the sentence has n-grams (the effective order of sacrebleu).
 enum class BleuScope { corpus, sentence };
 
 struct BleuScore {
@@ -69,7 +69,8 @@ struct BleuScore {
   double brevity_penalty = 1;
   double length_ratio = 0;  // c / r; 0 if r is 0
 };
-// Returns the score of the sum of the statistics of sentences, or of one sentence, as `scope` states.
+// Returns the score of a corpus, given the sum of the statistics of its sentences, or of one sentence, as `scope`
+// states.
 BleuScore bleu_score(const BleuStatistics& statistics, const BleuOptions& options, BleuScope scope);
 
 // Returns a signature in the format of sacrebleu, "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:mh-0.1.0", with

@@ -58,7 +58,7 @@ void separate_13a(std::u32string& line) {
   auto is_not_digit = [&](char32_t c) { return !is_digit(c); };
   auto is_point_or_comma = [](char32_t c) { return c == U'.' || c == U','; };
   auto is_dash = [](char32_t c) { return c == U'-'; };
-  // The space, and ASCII punctuation except ' , - .
+  // The space, and ASCII punctuation except apostrophe, comma, hyphen and full stop.
   auto is_mark = [](char32_t c) {
     return (c >= U'{' && c <= U'~') || (c >= U'[' && c <= U'`') || (c >= U' ' && c <= U'&') ||
            (c >= U'(' && c <= U'+') || (c >= U':' && c <= U'@') || c == U'/';

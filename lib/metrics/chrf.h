@@ -49,7 +49,7 @@ struct ChrfStatistics {
   bool operator==(const ChrfStatistics&) const = default;
 };
 
-// Returns the score, 0 … 100, of the sum of the statistics of sentences, or of one sentence.
+// Returns the score, 0 … 100, of a corpus, given the sum of the statistics of its sentences, or of one sentence.
 double chrf_score(const ChrfStatistics& statistics);
 
 // Returns a signature in the format of sacrebleu, with the version of multihead:

@@ -13,7 +13,7 @@ namespace {
 using nlohmann::ordered_json;
 
 // Returns a JSON object with one question per line, from the id of a question to `value_of(answers)`. Throws
-// Error(failed) unless each question has answers.
+// Error(failed) unless `answers` has one element per question.
 template <class ValueOf>
 std::string json_by_question(const text::Questions& questions, const std::vector<Answers>& answers,
                              const ValueOf& value_of) {

@@ -48,8 +48,8 @@ struct AnswerScore {
 // Returns the best exact score and the best F1 over several true answers, of which there is at least one.
 AnswerScore answer_score(std::string_view answer, std::span<const std::string> truth);
 
-// Means of answer scores over questions, in percent, summed in the order of add(). A question without a prediction
-// counts as 0: add({}).
+// Means of answer scores over questions, in percent. The scores are added in the order of the calls of add(). For a
+// question without a prediction, the caller adds the score 0: add({}).
 class AnswerScores {
  public:
   void add(const AnswerScore& score);
