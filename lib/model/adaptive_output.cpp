@@ -151,7 +151,7 @@ class AdaptiveOutput : public OutputLayer {
     return w;
   }
 
-  // Returns the entry of the head's softmax that is the class of a tail.
+  // Returns the index of a tail's class in the head's softmax.
   int64_t class_of(size_t band) const { return bands_.size(0) + static_cast<int64_t>(band) - 1; }
 
   // Returns the number of entries in the softmax of a band. Table rows past the end of the vocabulary are excluded

@@ -83,7 +83,8 @@ class TranslationState : public DecodingState {
   std::vector<int64_t> source_of_row_;  // (rows): index of each row's source in the cached sources
 };
 
-// Returns the number of rows of the source embedding.
+// Returns the number of rows of the source embedding: model.encoder-decoder.source_rows, or if that is 0, the size of
+// the source vocabulary (of the joint vocabulary if there is no source vocabulary).
 int64_t num_source_rows(const ModelOptions& o, const Vocabularies& v) {
   return o.encoder_decoder.source_rows > 0 ? o.encoder_decoder.source_rows : v.source > 0 ? v.source : v.target;
 }

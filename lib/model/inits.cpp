@@ -1,4 +1,5 @@
-// The distributions of the initialisation schemes.
+// The distributions from which each initialisation scheme draws the initial values of embedding tables, projections and
+// dense layers.
 #include "model/inits.h"
 
 #include <cmath>

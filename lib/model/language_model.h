@@ -26,7 +26,8 @@ class Memories;
 class OutputLayer;
 
 // The state of incremental decoding between forward passes: the key/value caches of all layers; for Transformer-XL, the
-// memories (memories.h). A state is created by LanguageModel::new_state() and valid only for the same model.
+// memories (memories.h). A state is created by LanguageModel::new_state() or new_memory() and valid only for that
+// model.
 class DecodingState {
  public:
   virtual ~DecodingState() = default;
@@ -42,7 +43,7 @@ class DecodingState {
 
 // The input of a model. Tokens beyond the length of a row are padding with arbitrary vocabulary entries.
 struct Input {
-  at::Tensor tokens;           // (B, T) int64: tokens of the target, or of the text for an encoder-only model
+  at::Tensor tokens;           // (B, T) int64: tokens of the text; for a translation model, of the target
   at::Tensor source;           // (B, S) int64: tokens of the source, for a translation model
   attention::Lengths lengths;  // lengths of the rows, on the CPU; encoder-only models use lengths.encoder
   at::Tensor segments;         // (B, T) int64 segment (token type) of each token; undefined: segment 0 for all tokens
@@ -102,7 +103,8 @@ class LanguageModel {
   // Returns the logits (B, 2) of next-sentence prediction; an undefined tensor if model.bert.next_sentence is false.
   at::Tensor sentence_logits(const at::Tensor& hidden) const;
 
-  // Returns the summed cross-entropy of the targets, nats, or their squared error if the task head is `number`. Large
+  // Returns the cross-entropy of the targets, nats, summed over the scored targets. Task head `span`: summed over the
+  // answers, the mean of first and last position for each. Task head `number`: the sum of squared errors. Large
   // softmaxes are computed in slices of rows, so that only one slice of the logits is in memory. `num_scored` is the
   // number of scored targets (of answers if the task head is `span`); targets of next-sentence prediction do not count.
   // `smoothed` is differentiable with respect to `hidden` and the parameters of the output layer. `forward_context`:
@@ -122,8 +124,8 @@ class LanguageModel {
   // Returns the configured maximum number of positions of earlier segments in each layer's memory (Transformer-XL); 0:
   // no memory.
   virtual int64_t memory_length() const { return 0; }
-  // Creates an empty memory of at most `capacity` positions, which may differ from memory_length(). Throws
-  // Error(failed) if the backbone does not support memories.
+  // Creates an empty memory of at most `capacity` positions (0: see Memories::capacity), which may differ from
+  // memory_length(). Throws Error(failed) if the backbone does not support memories.
   virtual std::unique_ptr<Memories> new_memory(int64_t capacity);
   // Returns the number of layers that a forward pass can skip (SkipLayers in model/skip_layers.h); 0: skipping is not
   // supported.
@@ -141,11 +143,11 @@ class LanguageModel {
 
   // Sets the requested attention path of all layers (`--attention auto|composed|fused`).
   void set_path(attention::Path path);
-  // Throws Error(usage) with the reasons if a layer cannot take the fused path. `training`: whether the passes train,
-  // with dropout of probabilities.
+  // Throws Error(usage) with the reasons if a layer cannot take the fused path. `training`: whether the forward passes
+  // are training passes, which apply dropout to the attention probabilities.
   void require_fused(bool training);
   // Returns log lines that state which attention path the layers take, and why. Layers of the same kind with the same
-  // description share one line. `training`: whether the passes train, with dropout of probabilities.
+  // description share one line. `training`: as for require_fused().
   std::vector<std::string> describe_paths(bool training);
 
  protected:

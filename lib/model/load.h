@@ -12,7 +12,7 @@
 namespace mh::model {
 
 struct LoadedModel {
-  std::string name;  // file name of the checkpoint
+  std::string name;  // path of the checkpoint, or "standard input"
   ModelConfig config;
   std::string toml;  // resolved configuration in the checkpoint, including [train]; without overrides
   text::Tokenizers tokenizers;
@@ -22,8 +22,8 @@ struct LoadedModel {
 // Builds the model that a checkpoint describes and loads the model's parameters; ignores the training state.
 // `overrides`: assignments in the syntax of --set to keys of [model] and [attention] that leave all parameters
 // unchanged ("model.transformer-xl.memory=640"). Throws Error(input) if the file is not a checkpoint of this project,
-// or if a tensor, which the message names, is missing, unknown or of another shape or type; Error(usage) for other
-// overrides.
+// or if a tensor, which the message names, is missing, unknown or of another shape or type; Error(usage) for an
+// override of another section, of an unknown key or with an invalid value, and for one that changes a parameter.
 LoadedModel load_model(const std::string& path, at::Device device, const std::vector<std::string>& overrides = {});
 LoadedModel load_model(const io::Checkpoint& checkpoint, at::Device device,
                        const std::vector<std::string>& overrides = {});

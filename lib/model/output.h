@@ -29,10 +29,10 @@ class OutputLayer {
 std::unique_ptr<OutputLayer> make_output(nn::ParameterList& parameters, const ModelOptions& options,
                                          const TokenEmbedding& embedding, int64_t vocabulary);
 
-// Creates a full softmax (softmax_output.cpp).
+// Creates a full softmax (softmax_output.cpp); called by make_output().
 std::unique_ptr<OutputLayer> make_softmax_output(nn::ParameterList& parameters, const ModelOptions& options,
                                                  const TokenEmbedding& embedding, int64_t vocabulary);
-// Creates an adaptive softmax (adaptive_output.cpp).
+// Creates an adaptive softmax (adaptive_output.cpp); called by make_output().
 std::unique_ptr<OutputLayer> make_adaptive_output(nn::ParameterList& parameters, const ModelOptions& options,
                                                   const TokenEmbedding& embedding, int64_t vocabulary);
 

@@ -12,7 +12,7 @@ namespace mh::model {
 
 // The differences between the tensors of a model and of a checkpoint.
 struct PartialLoad {
-  // Names of parameters that the checkpoint lacks, or has in another shape (only in task heads).
+  // Names of parameters that the checkpoint lacks, or has in another shape (only in the pooler and the task head).
   std::vector<std::string> added_parameters;
   std::vector<std::string> ignored_tensors;  // tensors of the checkpoint, except training state, that the model lacks
 };

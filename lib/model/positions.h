@@ -19,8 +19,8 @@ at::Tensor sinusoidal_positions(int64_t first, int64_t length, int64_t width, at
 class PositionEncoding {
  public:
   PositionEncoding(nn::ParameterList& parameters, const ModelOptions& options, const std::string& owner);
-  // Returns x (B, T, d) plus the encodings of positions `first`, …, `first` + T - 1, counted from 0. Thread-safe.
-  // Throws Error(usage) if the learned table has fewer positions.
+  // Returns x (B, T, d) plus the encodings of positions `first`, …, `first` + T - 1, counted from 0; x itself for
+  // model.positions=none. Thread-safe. Throws Error(usage) if the learned table has fewer than `first` + T positions.
   at::Tensor add(const at::Tensor& x, int64_t first);
   // Returns the number of learned position embeddings; 0: no such embeddings.
   int64_t max_positions() const { return kind_ == Positions::learned ? max_positions_ : 0; }

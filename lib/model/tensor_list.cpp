@@ -36,8 +36,8 @@ const Settings& base_settings() {
   return settings;
 }
 
-// Returns the symbols of the sizes in base_settings(), of the head counts in stage_tensors(), and of the bands of
-// kCutoffs.
+// Returns the symbols of the sizes in base_settings(), of the head counts in stage_tensors(), of the vocabularies, and
+// of the bands of kCutoffs.
 Symbols symbols() {
   Symbols result{{kWidth, "d"},
                  {1009, "f"},
@@ -99,8 +99,8 @@ Shapes shapes_of(const Settings& settings, const Symbols& symbols) {
   return shapes;
 }
 
-// Builds the model with `settings` and `extra_settings` and returns its tensors; empty if the settings contradict each
-// other.
+// Builds the model with `settings` and `extra_settings` and returns its tensors; std::nullopt if the settings
+// contradict each other.
 std::optional<Shapes> shapes_if_valid(Settings settings, const std::vector<std::string>& extra_settings,
                                       const Symbols& symbols) {
   settings.insert(settings.end(), extra_settings.begin(), extra_settings.end());
@@ -121,7 +121,7 @@ bool have_same_names(const Shapes& a, const Shapes& b) {
 struct SettingChoice {
   std::string key;
   std::string assignment;
-  std::string setting_text;  // text for ListedTensor::setting: "key=value", or "key" if the value is a size
+  std::string setting_text;  // text for ListedTensor::setting: "key=value", or "key" for integers and cutoffs
 };
 
 // Returns the choices for the options `rows`: for true/false and for named values, each value other than the default;
@@ -216,7 +216,7 @@ std::vector<ListedTensor> backbone_tensors(const std::string& backbone) {
   FieldLister lister;
   lister.section("model", options);
   OptionRows rows = lister.rows();
-  // Excludes the options that `settings` sets below, and the options for other numbers of layers and rows.
+  // Excludes the options that `settings` sets below, and the options that only change numbers of layers or rows.
   std::erase_if(rows, [](const auto& row) {
     static const std::set<std::string> fixed_options{"backbone", "layers",      "encoder_layers", "width",
                                                      "ffn",      "source_rows", "vocabulary_rows"};

@@ -15,11 +15,11 @@ struct ListedTensor {
   std::string setting;  // options with which the tensor exists in this shape; "": the defaults
 };
 
-// Returns the tensors of all backbones and attention stages, without a hand-written list of the options that add
-// tensors: builds many models on the device "meta". Each backbone is built with its defaults, with each other value of
-// true/false options and options with named values of [model] and one other value of integers and cutoffs, and with
-// each pair of such values; if one value of a pair is invalid without the other, also with each third value. Each
-// attention stage is built in the same way, with the options of the stage.
+// Returns the tensors of all backbones and attention stages. Finds the options that add tensors by building many models
+// on the device "meta": each backbone with its defaults, with each change of one option of [model], and with each pair
+// of changes; if one change of a pair is invalid without the other, also with each third change. A change sets a
+// true/false option or an option with named values to a value other than its default, or an integer or a list of
+// cutoffs to one fixed value. Each attention stage is built in the same way, with changes of the options of the stage.
 std::vector<ListedTensor> list_tensors();
 
 }  // namespace mh::model

@@ -123,8 +123,8 @@ class TransformerXl : public LanguageModel {
     at::Tensor layer_output =
         block.forward(x, segment_mask(layer.positions, capacity, next_position, length), forward_context,
                       {uses_cache ? &layer.cache : nullptr}, observer, layer.inputs);
-    // With capacity 0, the memory stays empty in training, where segments are independent; otherwise, as in decoding,
-    // it stores all positions.
+    // With capacity 0, the memory stays empty in training, where segments are independent, and stores all positions
+    // outside of training, as in decoding.
     const int64_t memory_limit = capacity > 0               ? capacity
                                  : forward_context.training ? 0
                                                             : std::numeric_limits<int64_t>::max();

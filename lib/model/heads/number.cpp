@@ -9,7 +9,7 @@ namespace mh::model {
 
 namespace {
 
-// Regression: loss() returns squared errors instead of negative log-probabilities.
+// Regression: loss() returns the sum of squared errors instead of the cross-entropy.
 class NumberHead : public PooledHead {
  public:
   NumberHead(nn::ParameterList& parameters, const ModelOptions& o) : PooledHead(parameters, o, "head.number", 1) {}
