@@ -33,8 +33,8 @@ const kernels::CudaApi& cuda_kernels();
 // Returns LibTorch's current CUDA stream on `device`, a cudaStream_t.
 void* current_stream(at::Device device);
 
-// The table of GPU kernels and the CUDA stream (cudaStream_t) on which to launch them. Both pointers are null for a
-// CPU (except in a ScopedGpuEmulation), where operations call the CPU kernels instead.
+// The table of GPU kernels and the CUDA stream (cudaStream_t) on which to launch them. For a CPU, both pointers are
+// null and operations call the CPU kernels, except in a ScopedGpuEmulation.
 struct Gpu {
   const kernels::CudaApi* kernels = nullptr;
   void* stream = nullptr;

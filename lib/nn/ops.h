@@ -69,10 +69,11 @@ SumAndNorm add_and_norm(const at::Tensor& x, const at::Tensor& y, const DropoutA
 at::Tensor norm_of_sum(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& dropout_arguments,
                        const at::Tensor& weight, const at::Tensor& bias, double epsilon);
 
-// The result of sliced_cross_entropy().
+// The loss of a batch, from sliced_cross_entropy() or an output layer (model::OutputLayer::loss()). The unit is nats,
+// except for regression, whose loss is the squared error.
 struct SlicedLoss {
-  at::Tensor smoothed;     // scalar fp32, differentiable: nats, summed over scored rows, with label smoothing
-  at::Tensor nll;          // scalar fp64: nats, summed over scored rows, without label smoothing
+  at::Tensor smoothed;     // scalar fp32, differentiable: summed over scored rows, with label smoothing
+  at::Tensor nll;          // scalar fp64: summed over scored rows, without label smoothing
   int64_t num_scored = 0;  // number of rows whose target is not negative
 };
 

@@ -29,7 +29,7 @@ struct Init {
   };
   Kind kind = Kind::constant;
   // constant: the value; normal: standard deviation; truncated_normal: standard deviation of the normal distribution,
-  // which is truncated at ±2 scale; uniform: half width; xavier_uniform: gain
+  // which is truncated at ±2 scale; uniform: half width; xavier_uniform: gain; other kinds: not used
   double scale = 0;
   double mean = 0;  // mean of the kind `normal`; the mean of truncated_normal is 0
   static Init constant(double value) { return {Kind::constant, value}; }
