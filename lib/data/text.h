@@ -30,8 +30,8 @@ class Text : public Corpus {
   TokenReader read_tokens;
 };
 
-// Returns a batch with inputs and targets (rows, width). The targets of context tokens and of padding are -1. Padding,
-// end-of-line tokens, follows the tokens of a row, so a causal model ignores it.
+// Returns a batch with inputs and targets (number of rows, width), and the lengths of the rows. The targets of context
+// tokens and of padding are -1. Each row is padded at its end with end-of-line tokens, which a causal model ignores.
 Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width);
 
 // The split of a text into `count` consecutive streams, and of each stream into segments of `block` tokens. Lengths of
