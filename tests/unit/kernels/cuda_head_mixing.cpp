@@ -35,13 +35,14 @@ std::vector<HeadMixingPlan> plans(const AttentionParams& params, int limit, bool
   return is_relative ? plans_of<T, kSize, true>(params, limit) : plans_of<T, kSize, false>(params, limit);
 }
 
-// Reports less shared memory to the plans than a launch may use, so that small cases are tiled like large ones.
+// Plans tiles for `plan_limit` bytes of shared memory, usually fewer than a launch may use, so that small cases are
+// tiled like large ones.
 struct LimitedLauncher : host::Launcher {
   int plan_limit;
   int max_shared_memory() const { return plan_limit; }
 };
 
-// Returns the minimum shared memory, in KiB, for which all kernels have a plan.
+// Returns the minimum shared memory, in KiB, for which all plans of plans() fit (num_stages > 0).
 template <class T, int kSize>
 int min_shared_kib(const AttentionParams& params, bool is_relative) {
   for (int kib = 1;; ++kib) {
@@ -83,9 +84,9 @@ Doubles sum_per_batch_row(const Doubles& x, int64_t batch, int64_t count, int64_
   return sums;
 }
 
-// Checks all results of a random case, tiled for a random limit of shared memory from the minimum up to the 227 KiB of
-// an H100, or for the minimum if `kind` is CaseKind::lengths. `uses_all_memory`: whether the limit is 227 KiB in every
-// case, with which the row-mix kernels serve few heads of 16-bit types without relative positions.
+// Checks all results of a random case. `uses_all_memory`: whether tiles are planned for the 227 KiB of shared memory of
+// an H100, with which the row-mix kernels serve few heads of 16-bit types without relative positions; false: for a
+// random limit from the minimum up to 227 KiB, or for the minimum if `kind` is CaseKind::lengths.
 template <class T, int kSize>
 void check_case(int64_t max_heads, int64_t max_length, bool is_relative = false, CaseKind kind = CaseKind::any,
                 bool uses_all_memory = false) {
@@ -206,7 +207,8 @@ void check_case(int64_t max_heads, int64_t max_length, bool is_relative = false,
   expect_close("dv", dv.to_doubles(), exact.dv, composed.dv, add_exchange_rounding(exact.dv_size));
 }
 
-// Returns the first head counts up to 32 without a valid plan for `limit` bytes of shared memory, or "".
+// Returns, as text, the first head counts up to 32 without a valid plan for `limit` bytes of shared memory; "" if there
+// are none.
 template <class T, int kSize>
 std::string find_invalid_plan(int limit, bool is_relative = false) {
   for (int in_heads = 1; in_heads <= 32; ++in_heads)

@@ -1,4 +1,5 @@
-// The GPU optimiser kernels over many tensors, run in the emulator and compared with naive loops in double precision.
+// The GPU kernels of optimisers, updates and sums of squares over many tensors, run in the emulator and compared with
+// naive loops in double precision.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <vector>
@@ -22,8 +23,8 @@ std::vector<float> random_values(int64_t count) {
   return values;
 }
 
-// Returns a random number of elements of a tensor: usually at most 50, so that cases with up to 100 tensors, more than
-// one launch processes, run fast; sometimes up to two chunks.
+// Returns a random number of elements of a tensor: sometimes up to two chunks (kUpdateChunk), usually at most 50, so
+// that cases of up to 100 tensors run fast; one launch processes at most 40 tensors.
 int64_t random_count() { return pick(0, 30) == 0 ? pick(kUpdateChunk - 5, 2 * kUpdateChunk) : pick(0, 50); }
 
 struct Tensor {
@@ -65,7 +66,8 @@ Element step_element(const NagPlan& plan, const Element& x) {
           x.second_moment};
 }
 
-// Returns the sums of absolute terms of an element after the step; the coefficients of the plans are positive.
+// Returns, for each value of an element after the step, the sum of the absolute values of its terms; 0 for the
+// gradient, which is not updated. Valid for plans with positive coefficients.
 Element magnitudes(const AdamPlan& plan, const Element& x) {
   const Element sums = step_element(plan, {0, std::abs(x.g), std::abs(x.first_moment), x.second_moment});
   return {std::abs(x.p) * (1.0 + plan.decay) - sums.p, 0, sums.first_moment, sums.second_moment};

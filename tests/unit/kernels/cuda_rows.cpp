@@ -200,7 +200,7 @@ void check_sum_norm() {
   Doubles dweight_exact(dweight.size()), dbias_exact(dbias.size()), dweight_error(dweight_exact),
       dbias_error(dbias_exact);
   for (int64_t r = 0; r < num_rows; ++r) {
-    // Means of dw and of dw ∘ normalised over the row, and the bounds on their errors.
+    // Means over the row of dw = dnorm ∘ weight (g) and of dw ∘ normalised (gs), and the bounds on their errors.
     double g = 0, gs = 0, g_error = 0, gs_error = 0;
     for (int64_t i = 0; has_dnorm && i < size; ++i) {
       const size_t k = index(r, i), c = static_cast<size_t>(r / chunk_rows * size + i);

@@ -92,7 +92,8 @@ const Case kRelativeCases[] = {
 
 // Returns random operands and the options of a case.
 Inputs random_inputs(const Case& c, const Sizes& sizes) {
-  // Returns a random tensor (B, heads, length, size), stored as (B, length, heads, size) like a joint projection.
+  // Returns a random tensor (B, heads, length, size), stored as (B, length, heads, size) like the output of a
+  // projection.
   const auto random_heads = [&](int64_t heads, int64_t length, int64_t size) {
     return at::randn({sizes.batch, length, heads, size}).transpose(1, 2);
   };
@@ -139,7 +140,7 @@ Inputs random_inputs(const Case& c, const Sizes& sizes) {
   return x;
 }
 
-// Returns the output of the GPU kernels for the operands t of x.
+// Returns the output (B, hv, Tq, dv) of the GPU kernels for the options of x and the operands t on the GPU.
 at::Tensor attend_with_kernels(const Inputs& x, const Tensors& t) {
   AttentionSpec spec = x.spec;
   spec.head_scales = t[kHeadScales];
