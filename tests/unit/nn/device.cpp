@@ -47,8 +47,8 @@ at::Tensor cyclic_tokens(int64_t rows, int64_t length) {
   return (at::arange(rows * length) * 7 % 50).view({rows, length});
 }
 
-// Chooses the device before the first test, since a LibTorch call before choose_device() would initialise LibTorch
-// without CUDA.
+// With --device cuda, chooses the GPU before the first test, since a LibTorch call before choose_device() would
+// initialise LibTorch without CUDA.
 struct ChooseDevice : Catch::TestEventListenerBase {
   using TestEventListenerBase::TestEventListenerBase;
   void testRunStarting(const Catch::TestRunInfo&) override {
@@ -95,7 +95,8 @@ TEST_CASE("loss and gradients of a training step on a GPU agree with the CPU", "
       "input_cutoffs = [10, 30]\noutput_cutoffs = [10, 30]\ntied_projections = true\ndropout_tail = 0.2\n";
   for (auto [bf16, extra_toml] : {std::pair{false, std::string()}, {true, ""}, {false, bands}, {true, bands}}) {
     INFO(extra_toml << "bf16 " << bf16);
-    // Returns the loss and the gradients, on the CPU. `noise`: relative change of each weight.
+    // Returns the loss and the gradients computed on `device`, copied to the CPU. `noise`: relative change of each
+    // weight.
     const auto results = [&, bf16 = bf16, extra_toml = extra_toml](at::Device device, double noise) {
       const auto model = small_model(device, extra_toml);
       if (noise > 0) {
@@ -114,8 +115,8 @@ TEST_CASE("loss and gradients of a training step on a GPU agree with the CPU", "
       for (auto& p : model->parameters().all()) loss_and_gradients.push_back(p.master().grad().cpu());
       return loss_and_gradients;
     };
-    // The effect of rounding is about the effect of a change of each weight by one unit roundoff; fp32 products of
-    // attention have the larger error of split products.
+    // A change of each weight by one unit roundoff, or in fp32 by the larger error of split products of attention, has
+    // about the effect of rounding.
     const double unit_roundoff = bf16 ? tolerance::kBf16 : tolerance::kSplitProductError;
     const auto cpu_results = results(at::kCPU, 0), gpu_results = results(gpu, 0),
                perturbed_results = results(at::kCPU, unit_roundoff);
@@ -225,7 +226,8 @@ TEST_CASE("residual dropout, sum and layer norm on a GPU agree with the CPU; two
       };
       const auto cpu_results = results(at::kCPU), gpu_results = results(gpu), second_results = results(gpu),
                  exact = results(at::kCPU, true);
-      // Nearly equal numbers of a row cancel before the multiplication by 1 / standard deviation.
+      // Magnitude of the terms: nearly equal numbers of a row cancel before the multiplication by 1 / standard
+      // deviation.
       const double max_rstd = 1 / std::sqrt(exact[0].var(-1, false).min().item<double>() + 1e-5),
                    cancelling_magnitude = (1 + max_abs(exact[0])) * max_rstd * max_abs(w0) * max_abs(dnorm);
       for (size_t i = 0; i < cpu_results.size(); ++i) {

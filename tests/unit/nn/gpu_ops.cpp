@@ -41,8 +41,9 @@ at::Tensor in_double(const at::Tensor& t) { return t.to(at::kDouble); }
 
 at::Tensor leaf(const at::Tensor& t) { return t.defined() ? t.detach().clone().requires_grad_() : t; }
 
-// Checks that the error of the GPU results is within tolerance::composed_error_bound() of the CPU results.
-// `term_magnitudes`: for each result the magnitude of its terms, if the terms cancel so that the result is smaller.
+// Checks that the errors of the GPU results against `exact` (fp64) are within tolerance::composed_error_bound() of the
+// errors of the CPU results. `term_magnitudes`: for each result the magnitude of its terms, if the terms cancel so that
+// the result is smaller.
 void check_errors(const Tensors& gpu, const Tensors& cpu, const Tensors& exact,
                   const std::vector<double>& term_magnitudes = {}) {
   REQUIRE(gpu.size() == exact.size());
@@ -142,8 +143,8 @@ TEST_CASE("residual dropout, sum and layer norm with gradients by GPU kernels ag
           };
           const auto [cpu, gpu] = run_on_cpu_and_gpu([&] { return results(identity); });
           const Tensors exact = results(in_double);
-          // Nearly equal numbers of a row cancel before the multiplication by 1 / standard deviation, which is 1 /
-          // √epsilon for size 1.
+          // Magnitude of the terms: nearly equal numbers of a row cancel before the multiplication by 1 / standard
+          // deviation, which is 1 / √epsilon for size 1.
           const double max_rstd = 1 / std::sqrt(exact[0].var(-1, false).min().item<double>() + 1e-5),
                        cancelling_magnitude = (1 + max_abs(exact[0])) * max_rstd * max_abs(gain0) * max_abs(dnorm);
           check_errors(gpu, cpu, exact,
@@ -194,8 +195,8 @@ TEST_CASE("optimiser steps by GPU kernels agree with the CPU within rounding", "
         for (const auto& entry : optimizer.state()) results.push_back(entry.second);
         return results;
       });
-      // The GPU and the CPU kernels round each of the few operations of an update, on numbers of at most the largest
-      // magnitude in the result.
+      // The kernels round a few operations in each update, on numbers that are at most as large as the largest element
+      // of the result.
       for (size_t i = 0; i < cpu.size(); ++i) {
         INFO("result " << i);
         CHECK(error(gpu[i], cpu[i]) <= tolerance::composed_error_bound(0, tolerance::kFp32, max_abs(cpu[i])));
@@ -216,7 +217,7 @@ TEST_CASE("loss and gradients of a training step by GPU kernels agree with the C
   for (const bool bf16 : {false, true})
     for (const std::string& extra_toml : {std::string(), bands}) {
       INFO(extra_toml << "bf16 " << bf16);
-      // `noise`: relative change of each weight.
+      // Returns the loss, the smoothed loss and the gradients. `noise`: relative change of each weight.
       const auto results = [&, bf16 = bf16](double noise) {
         // The activation is GELU, since rounding could move an input of ReLU across the step of its gradient.
         const auto model = model::build_language_model(
@@ -243,7 +244,7 @@ TEST_CASE("loss and gradients of a training step by GPU kernels agree with the C
         return loss_and_gradients;
       };
       const auto [cpu, gpu] = run_on_cpu_and_gpu([&] { return results(0); });
-      // The effect of rounding is about the effect of a change of each weight by one unit roundoff.
+      // A change of each weight by one unit roundoff has about the effect of rounding.
       const double unit_roundoff = bf16 ? tolerance::kBf16 : tolerance::kFp32;
       const Tensors perturbed_results = results(unit_roundoff);
       for (size_t i = 0; i < cpu.size(); ++i) {

@@ -187,7 +187,8 @@ TEST_CASE("the gradient of a weight tied between embedding and output layer is t
     return weight.grad();
   };
   const at::Tensor composed = composed_gradient(at::kFloat), exact = composed_gradient(at::kDouble);
-  // An error of a logit is a relative error of a term of the gradient.
+  // The bound is relative to the logits, too: the error of a logit, which is proportional to the logit, is a relative
+  // error of a term of the gradient.
   CHECK(error(w.grad(), exact) <= tolerance::composed_error_bound(error(composed, exact), tolerance::kFp32,
                                                                   std::max(max_abs(exact), max_abs(logits.detach()))));
 }
