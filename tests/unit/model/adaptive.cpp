@@ -157,7 +157,7 @@ struct EmbeddingAndOutput {
     // Larger values than the initial ones, so that biases are not zero and scores are not small.
     for (auto& p : parameters.all()) p.master().copy_(layers::normal(p.master().sizes().vec(), seed++) * 0.4);
   }
-  // Returns the length of the longest chain of roundings from the tokens to a log-probability: the embedding, the
+  // Returns a bound on the number of roundings in sequence from the tokens to a log-probability: the embedding, the
   // scores, and the sums of two softmaxes.
   int64_t num_roundings() const { return rounding::num_parameter_roundings(parameters) + 2 * vocabulary; }
   SlicedLoss loss(const at::Tensor& tokens, const at::Tensor& targets, const nn::ForwardContext& forward_context = {}) {
@@ -189,9 +189,9 @@ ModelOptions options_with(std::vector<int64_t> cutoffs, int64_t factor, int64_t 
 }  // namespace
 
 TEST_CASE("parameter counts of models with adaptive input and softmax equal those of publications", "[adaptive]") {
-  // Baevski & Auli on WikiText-103: 247M. Mixhead's tables 7 to 10 keep the width and change the size of heads: 314M,
-  // 448M. fairseq's dictionary has 267,744 rows, padded to a multiple of 8; the 267,735 entries without padding give
-  // the same digits.
+  // Baevski & Auli on WikiText-103, with heads of size 128, and Mixhead's tables 7 to 10, which keep the width and
+  // change the size of heads; the comments give the published counts. fairseq's dictionary has 267,744 rows, padded to
+  // a multiple of 8; the 267,735 entries without padding give the same digits.
   auto baevski = [](const char* cutoffs, int64_t head_size, int64_t vocabulary) {
     return num_trainable_parameters(
         str("[model]\nlayers = 16\nwidth = 1024\nffn = 4096\nfinal_norm = false\ntied_projections = true\n"
@@ -216,7 +216,7 @@ TEST_CASE("parameter counts of models with adaptive input and softmax equal thos
         vocabulary);
   };
   // Transformer-XL on WikiText-103, 151M: bands as wide as the model have no projections, so that the adaptive softmax
-  // has only the classes in addition to the parameters of a plain softmax.
+  // adds only the weights and biases of the classes, one for each tail band, to a plain softmax.
   CHECK(xl("layers = 16\nwidth = 410\nffn = 2100\ncutoff_factor = 1\n", "heads = 10\n", 267735) == 151107538);
   // On One Billion Word, 294M in Mixhead: separate projections of input and output, also for the first band.
   CHECK(xl("layers = 18\nwidth = 1024\nffn = 4096\nproject_head = true\n", "heads = 8\n", 793471) == 294452082);
@@ -294,7 +294,8 @@ TEST_CASE("adaptive input and softmax and their gradients match the equations ov
     const auto tensor_like = [](const Vector& values, const at::Tensor& t) {
       return at::tensor(values, at::kDouble).view(t.sizes());
     };
-    // The largest log-probability is about as large as the scores that cancel in it.
+    // The rounding error of a log-probability is relative to the scores that cancel in it, which are about as large as
+    // the largest |log-probability|.
     const at::Tensor expected_all_log_p = tensor_like(expected_all, all_log_p);
     const double largest_score = std::max(1.0, numbers::max_abs(expected_all_log_p));
     const int64_t num_roundings = model.num_roundings();
@@ -309,8 +310,8 @@ TEST_CASE("adaptive input and softmax and their gradients match the equations ov
     RC_ASSERT(std::abs(loss.nll.item<double>() - expected) <= loss_error);
     RC_ASSERT(std::abs(loss.smoothed.item<double>() - expected) <= loss_error);
 
-    // Finite differences at four random entries of every parameter. An error of a score is a relative error of a
-    // probability, and the backward pass has as many roundings as the forward pass.
+    // Finite differences at four random entries of every parameter. The bound on the error of the gradients: an error
+    // of a score is a relative error of a probability, and the backward pass has as many roundings as the forward pass.
     loss.smoothed.backward();
     double largest_gradient = 1;
     for (auto& parameter : model.parameters.all())
@@ -356,7 +357,7 @@ TEST_CASE("every trainable parameter has a nonzero gradient if a batch has token
       for (auto& p : model->parameters().all()) {
         INFO(backbone << bands << p.name());
         REQUIRE(p.master().grad().defined());
-        // The softmax is invariant to the bias of keys.
+        // Key biases have no gradient except for rounding, since a key bias shifts all logits of a query equally.
         if (p.name().find("key.bias") == std::string::npos) CHECK(p.master().grad().abs().max().item<float>() > 0);
       }
     }

@@ -170,8 +170,8 @@ TEST_CASE("the encoder and its output heads match a naive reference in double pr
       const Reference reference = make_reference(*model);
       const at::Tensor hidden = model->hidden(input, {}), logits = model->logits(hidden),
                        sentence_logits = model->sentence_logits(hidden);
-      // Scores of output heads are sums of products of hidden states and weights, so their terms are as large as hidden
-      // states.
+      // The error is relative to the largest hidden state, since scores of output heads are sums of products of hidden
+      // states and weights.
       const auto require_close = [&](const at::Tensor& actual, const std::vector<double>& expected) {
         REQUIRE(rounding::passes_agree(*model, actual, at::tensor(expected, at::kDouble), 6, max_abs(hidden)));
       };

@@ -25,7 +25,7 @@ const char* kTiny = "[model]\nlayers = 2\nwidth = 16\nffn = 24\n[attention]\nhea
 // the softmax, and ten operations on single numbers.
 constexpr int64_t kOutputRoundings = 16 + 30 + 10;
 
-// Matches another sum of negative log-probabilities of the same hidden states, nats.
+// Returns a matcher for `nll`, nats, computed in another way from the same hidden states.
 Approx same_nll(double nll) {
   return rounding::within(nll, rounding::bound(at::kFloat, at::kFloat, kOutputRoundings, nll));
 }
@@ -89,7 +89,7 @@ TEST_CASE("incremental decoding equals one forward pass for pairwise combination
       position += step;
     }
     CHECK(state->length() == 11);
-    // Reordered rows of the decoding state continue as their source rows.
+    // After a reorder, each row of the decoding state continues the row from which it was copied.
     state->reorder(at::tensor({2, 0}, at::kLong));
     at::Tensor next_tokens = random_tokens(2, 1, 30, 5);
     at::Tensor longer_tokens = at::cat({x.index_select(0, at::tensor({2, 0}, at::kLong)), next_tokens}, 1);
@@ -182,7 +182,7 @@ TEST_CASE("output_bias adds a bias to the logits, and dropout_output drops eleme
   CHECK(nll_with_bias == same_nll(-p.to(at::kDouble).sum().item<double>()));
   CHECK(nll_with_bias != same_nll(nll_without_bias));
   const at::Tensor is_dropped = model->hidden(x, {true, 1, 0, 0}).eq(0).to(at::kDouble);
-  // 4 standard deviations of the mean of independent draws.
+  // The margin is 4 standard deviations of the mean of independent draws.
   CHECK(is_dropped.mean().item<double>() ==
         rounding::within(0.5, 4 * std::sqrt(0.5 * 0.5 / static_cast<double>(is_dropped.numel()))));
   CHECK(hidden.ne(0).all().item<bool>());

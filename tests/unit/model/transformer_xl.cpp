@@ -450,7 +450,7 @@ TEST_CASE("bf16 with a memory equals fp32 up to rounding, with and without gradi
        bf16_model = tiny_model("transformer-xl.memory = 6\n", "", 2),
        perturbed_model = tiny_model("transformer-xl.memory = 6\n", "", 2);
   for (auto* m : {model.get(), bf16_model.get(), perturbed_model.get()}) m->parameters().initialise(1);
-  // The effect of rounding is about the effect of a change of each weight by one unit roundoff.
+  // Perturbs each weight by one unit roundoff, which has about the effect of rounding in bf16.
   {
     c10::NoGradGuard no_gradient;
     at::manual_seed(15);
@@ -524,8 +524,8 @@ TEST_CASE("positions dropped from the memory do not change later outputs for any
     at::manual_seed(3);
     for (auto& p : model->parameters().all())  // so that gates are far from uniform
       if (p.traits().trainable) p.master().add_(at::randn_like(p.master()), 0.5);
-    // With one layer the last segment sees only the eight tokens before it, so not the first eight of the 24 tokens,
-    // which differ between x and changed_tokens.
+    // With one layer the last segment sees itself and the eight tokens before it, so not the first eight of the 24
+    // tokens, which differ between x and changed_tokens.
     auto last_segment = [&](const at::Tensor& text) {
       auto state = model->new_state();
       return hidden_by_segments(*model, text, {4, 4, 4, 4, 4, 4}, *state).narrow(1, 20, 4);
