@@ -1,5 +1,5 @@
-// Tests of metrics::AnswerSearch, which finds answers from start and end scores, compared with a brute-force search,
-// and of files of predictions.
+// Tests of predicted answers: metrics::AnswerSearch, which finds answers from start and end scores, compared with a
+// brute-force search; files of predictions; exact match and F1.
 #include "metrics/answers.h"
 
 #include <rapidcheck.h>
@@ -97,8 +97,8 @@ TEST_CASE("answers: the n-best list equals that of a brute-force search") {
         RC_ASSERT(actual.best[i].text == expected[i].text);
         RC_ASSERT(actual.best[i].start == s.start[expected[i].row][expected[i].first]);
         RC_ASSERT(actual.best[i].end == s.end[expected[i].row][expected[i].last]);
-        // Exponentials, their sum and a quotient in fp64. exp() multiplies the relative error of a score by the score,
-        // which is at most 8.
+        // Rounding errors of exponentials, their sum and a quotient in fp64. exp() multiplies the relative error of a
+        // score by the magnitude of the score, which is at most 8.
         const auto operations = static_cast<int64_t>(expected.size()) + 3;
         RC_ASSERT(std::abs(actual.best[i].probability - std::exp(expected[i].score) / sum) <=
                   rounding::fp64_bound(operations, 1 + 8));

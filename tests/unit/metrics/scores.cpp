@@ -58,7 +58,7 @@ bool is_constant(const Numbers& numbers) {
   return numbers == Numbers(numbers.size(), numbers.empty() ? 0 : numbers[0]);
 }
 
-// Returns whether a and b, at most 1, are equal up to a few roundings in fp64.
+// Returns whether a and b, of magnitude at most 1, are equal up to a few roundings in fp64.
 bool is_near(double a, double b) { return std::abs(a - b) <= rounding::fp64_bound(6, 1); }
 
 AnswerScore score_of(const std::string& answer, const Words& truth) { return answer_score(answer, truth); }
@@ -119,9 +119,9 @@ TEST_CASE("Pearson and Spearman equal sums over pairs of elements, and equal num
     RC_ASSERT(std::isnan(pearson(x, y)) == is_undefined);
     RC_ASSERT(std::isnan(spearman(x, y)) == is_undefined);
     if (is_undefined) return;
-    // Sums over elements in fp64. All numbers are multiples of 1/4 up to 2, so that sums over pairs are exact. The mean
-    // is rounded by up to 2 kFp64, which is up to 16 kFp64 relative to the largest deviation from the mean, at least
-    // 1/8. The mean of ranks is exact.
+    // Rounding errors of sums over elements in fp64. All numbers are multiples of 1/4 of magnitude at most 2, so that
+    // the sums over pairs are exact. The mean is rounded by up to 2 kFp64, which is up to 16 kFp64 relative to the
+    // largest deviation from the mean, at least 1/8. The mean of ranks is exact.
     const auto operations = static_cast<int64_t>(x.size()) + 6;
     RC_ASSERT(std::abs(pearson(x, y) - pearson_of_pairs(x, y)) <= rounding::fp64_bound(operations, 16));
     RC_ASSERT(std::abs(spearman(x, y) - pearson_of_pairs(naive_ranks(x), naive_ranks(y))) <=

@@ -137,8 +137,8 @@ std::vector<Hypothesis> reference_search(model::LanguageModel& model, const Sent
 }
 
 // Returns the bound on the difference of two log-probabilities of a hypothesis, from passes in batches of different
-// shapes.
-// The logits that cancel in the log-probability of a token have a magnitude of at least 1.
+// shapes. The bound is relative to |log-probability| or, if larger, the number of tokens, since the logits that cancel
+// in the log-probability of each token have a magnitude of at least 1.
 double log_probability_bound(model::LanguageModel& model, const Hypothesis& h) {
   constexpr int64_t kMaxSourceLength = 12;
   const auto length = static_cast<int64_t>(h.tokens.size());
