@@ -70,7 +70,8 @@ TEST_CASE("SentencePiece training uses lines that contain the reserved character
           "[sentencepiece]") {
   Learner learner;
   const std::string reserved_character = "\u2585";
-  // `text_with_unk`: text_with_block with <unk>, which the trainer reads as an unknown character, in place of U+2585.
+  // `text_with_unk` is `text_with_block` with <unk> in place of U+2585; the trainer reads <unk> as an unknown
+  // character.
   const std::string text_with_block = "the cat\u2585 sat\n\u2585the dog \u2585\ndog dog cat\n";
   std::string text_with_unk = text_with_block;
   for (size_t at = 0; (at = text_with_unk.find(reserved_character)) != text_with_unk.npos;)

@@ -150,7 +150,7 @@ TEST_CASE("Segmenter divides words as a naive reference does, for any merges", "
   // A duplicate merge has the rank of its first occurrence.
   const std::vector<Merge> duplicates{{"a", "b"}, {"b", "c</w>"}, {"b", "c</w>"}, {"a", "b"}};
   CHECK(divide("abc", duplicates) == Symbols{"ab", "c"});
-  // A word of 2^20 letters, for which an algorithm of quadratic time would not finish.
+  // A word of 2^20 letters, which would take too long in quadratic time.
   CHECK(divide(std::string(1 << 20, 'a'), {{"a", "a"}, {"aa", "aa"}, {"aaaa", "aaaa"}}).size() == (1 << 17) + 3);
 }
 

@@ -63,7 +63,7 @@ Words pieces_with_text(const WordPieceTokenizer& tokenizer, const std::string& t
 }
 
 // Returns the tokens of a word, split greedily from left to right into the longest matching pieces, as WordPiece is
-// defined.
+// defined; `unknown` if no piece matches or the word has more than 100 characters.
 Ids naive_encode_word(const std::u32string& word, const std::vector<Piece>& pieces, int32_t unknown) {
   std::map<std::string, int32_t> numbers;
   for (size_t i = 0; i < pieces.size(); ++i) numbers[pieces[i].text] = static_cast<int32_t>(i);

@@ -201,7 +201,8 @@ TEST_CASE("the segments of rows are contiguous sentences of one document, and ev
       }
       RC_ASSERT(document_of(plan.first.begin) == document_of(plan.first.end - 1));
     }
-    // Each sentence of each document is in a first segment or in a second segment that follows its first segment.
+    // Each sentence of each document is in a first segment, or in a second segment that follows the first segment of
+    // its row.
     for (int64_t d = 0; d < training.num_documents(); ++d)
       for (uint32_t s = training.document(d).begin; s < training.document(d).end; ++s)
         RC_ASSERT(covered_sentences.count(s) == 1);

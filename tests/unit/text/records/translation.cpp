@@ -56,8 +56,7 @@ std::string text_of(const Tokenizer& tokenizer, std::span<const int32_t> sequenc
   return tokenizer.decode(sequence.first(sequence.size() - 1));
 }
 
-// Returns the error message of encode_to(), or "nothing" if it succeeds. After an error there must be no file at
-// `path`.
+// Returns the error message of encode_to(), or "nothing" if it succeeds. Checks that an error leaves no file at `path`.
 std::string refusal_of(const std::string& path, const Lines& files, const PairFilters& filters = {}) {
   try {
     encode_to(path, files, PairTokenizers(), filters);
