@@ -20,8 +20,8 @@ using namespace mh::train;
 
 namespace {
 
-// Passes a tensor per layer to the observer of the term: head outputs if `observes_outputs` is set, else attention
-// probabilities. Runs the backward pass and returns the value of the term.
+// Passes a tensor per layer to the observer of the term: head outputs (B, hv, Tq, dv) if `observes_outputs` is set,
+// else attention probabilities (B, h, Tq, Tk). Runs the backward pass and returns the value of the term.
 double term_after_backward(Regulariser& term, const std::vector<at::Tensor>& layers, bool observes_outputs) {
   const attention::LayerSpec spec;
   for (const at::Tensor& x : layers) {
@@ -207,8 +207,8 @@ TEST_CASE("orthogonal-mixing is 0 for an orthogonal matrix M and has the gradien
   {
     c10::NoGradGuard no_gradient;
     m.copy_(std::get<0>(at::linalg_qr(at::randn({4, 4}))));
-    // Entries of QᵀQ - I: 4 reflections of two sums of 4 terms each, and the product, in fp32. The term adds the
-    // squares of 16 entries.
+    // Error of the entries of QᵀQ - I: 4 reflections of two sums of 4 terms each, and the product, in fp32. The term
+    // adds the squares of 16 entries.
     const double deviation = tolerance::chain_error_bound(4 * 2 * 4 + 4, tolerance::kFp32, 1);
     CHECK(term->loss({}).item<double>() <= 16 * deviation * deviation);
     // Mixing by an orthogonal matrix preserves the sum of squares of the probabilities.
@@ -426,11 +426,11 @@ TEST_CASE("hard-concrete-penalty uses the temperature and stretch of each layer 
 TEST_CASE("regularisers ignore padding in value and gradient", "[regularisers]") {
   const int64_t heads = 3, n = 4, memory = 2;
   const attention::LayerSpec spec;
-  // A regulariser and the tensor (B, n, …) that its observer receives.
+  // A regulariser, and a tensor that `show` passes to its observer.
   struct Case {
     std::string name, options;
-    std::vector<int64_t> sizes;  // dimensions after (B, n)
-    bool has_heads_first;        // whether the observer receives (B, h, n, …)
+    std::vector<int64_t> sizes;  // dimensions of the tensor after (B, n)
+    bool has_heads_first;        // whether the observer receives (B, h, n, …) instead of (B, n, h, …)
     bool is_mean_of_rows;        // whether the term is a mean over rows; else a mean over positions
     std::function<void(attention::Observer&, const at::Tensor&)> show;
   };

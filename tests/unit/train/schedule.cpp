@@ -23,7 +23,7 @@ TrainOptions options_of(const std::string& schedule, double lr, double warmup_lr
   return options;
 }
 
-// Checks that updates 1, 2, … of a run have the learning rates `expected`, exact or with 9 significant digits.
+// Checks that updates 1, 2, … of a run have the learning rates `expected` to 9 significant digits.
 void check_rates(const TrainOptions& options, const ScheduleLengths& lengths, const std::vector<double>& expected) {
   for (size_t update = 1; update <= expected.size(); ++update) {
     INFO(options.schedule.rule << " from " << options.schedule.decay_from << ", update " << update);

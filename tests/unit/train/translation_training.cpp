@@ -183,7 +183,8 @@ TEST_CASE("nuclear growth freezes alphas until its start, then grows their nucle
       "[attention]\ncombiner = 'alphas'\n[train.regularisers.nuclear-growth]\nweight = 0.5\nstart = 0.5\n"
       "[train.regularisers.nuclear-growth.decoder.cross]\nratio = 2.0\n"
       "[train.regularisers.nuclear-growth.decoder.self]\nratio = 0.0\n";
-  // The gradient of the term with respect to the alphas of an attention layer is -γ r U Vᵀ.
+  // The gradient of the term with respect to the alphas α = U S Vᵀ of an attention layer is -γ r U Vᵀ, with weight γ
+  // and ratio r.
   RunConfig config = data.config(growth);
   auto model = translation::build_model(config.model);
   config.regularisers.start(model->parameters(), config.model.attention);
@@ -210,8 +211,8 @@ TEST_CASE("nuclear growth freezes alphas until its start, then grows their nucle
     CHECK(rounding::agree(p.master().grad(), -0.5 * ratio * at::matmul(u, v), 1));
     norm_sum += 0.5 * ratio * s.sum().item<double>();
   }
-  // γ Δ Σ r over layers: differences of nuclear norms in fp64, with the errors of decompositions of 10 sweeps, rounded
-  // to fp32.
+  // γ Δ Σ r over layers, with margin Δ: differences of nuclear norms in fp64, with the errors of decompositions of 10
+  // sweeps, rounded to fp32.
   const double expected = 0.5 * 1e-4 * (3 + 2 * 2);
   CHECK(value.item<double>() == rounding::within(expected, tolerance::chain_error_bound(1, tolerance::kFp32, expected) +
                                                                rounding::fp64_bound(10 * 8, norm_sum)));
