@@ -1,4 +1,4 @@
-// The jobs of a tool. A job is a subcommand and the function that runs it.
+// The jobs of a tool. A job is a subcommand, or the tool without a subcommand, and the function that runs it.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -11,7 +11,8 @@
 
 namespace mh {
 
-// A subcommand, and the function to call if the subcommand is on the command line.
+// A subcommand, and the function to call if the subcommand is on the command line; or the tool itself (`app`), and the
+// function to call if no subcommand is on the command line.
 struct Job {
   CLI::App* app;
   std::function<void()> run;

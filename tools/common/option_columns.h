@@ -1,4 +1,4 @@
-// Converts options to table columns.
+// Converts structs of options, which list their fields in describe(), to table columns.
 #pragma once
 
 #include <string>

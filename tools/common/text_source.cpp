@@ -70,7 +70,7 @@ std::shared_ptr<const task::Dataset> ShardSource::labelled_dataset_for(const mod
 
 namespace {
 
-// Returns whether an assignment "key=value" sets an option of a task that affects scores.
+// Returns whether an assignment "key=value" sets an option of a task whose options affect scores.
 bool affects_scores(const std::string& assignment) {
   for (const std::string& name : task::tasks().names())
     if (const auto task = task::tasks().make(name, "task");

@@ -43,12 +43,12 @@ class ShardSource {
                            const std::string& name) const;
   std::string name_;
   std::unique_ptr<io::ShardFile> file_;
-  std::unique_ptr<task::Task> task_;  // the task of the records
+  std::unique_ptr<task::Task> task_;  // the task that reads the records
   std::unique_ptr<text::ShardRecords> records_;
 };
 
 // Loads a model with the device, attention path and precision of the arguments. `assignments`: texts KEY=VALUE that
-// override configuration keys of the model, and options of tasks that affect scores.
+// override configuration keys of the model, or options of tasks whose options affect scores.
 model::LoadedModel load_with_options(const ModelArguments& args, const io::Checkpoint& checkpoint,
                                      const std::vector<std::string>& assignments = {});
 
@@ -60,8 +60,8 @@ data::ScoringOptions scoring_for(const model::LoadedModel& model, const data::Sc
 // Returns the options that affect results as table columns: block, context, memory, blocks, seed, precision.
 nlohmann::ordered_json settings_of(const data::ScoringOptions& scoring, const std::string& precision);
 
-// Returns the end of a message that says how heads were chosen: " by taylor in blocks of 32 tokens, all of them; seed
-// 1".
+// Returns the end of a message that says how heads were chosen, such as " by taylor in blocks of 32 tokens, all of
+// them; seed 1".
 std::string measurement_text(const std::string& measure, const data::ScoringOptions& scoring);
 
 // Returns a progress callback; its first call creates the progress bar.

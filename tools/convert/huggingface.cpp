@@ -16,8 +16,8 @@ namespace mh::convert {
 
 namespace {
 
-// Throws Error(usage) for --average and --fold, which apply only to multihead checkpoints. `conversion`: name of the
-// conversion, for the error.
+// Throws Error(usage) for --average and --fold, which cannot be combined with a conversion in one run. `conversion`:
+// name of the conversion, for the error.
 void refuse_steps(const Arguments& args, const char* conversion) {
   const char* next = "run mh-convert once for each step";
   if (args.average) refuse_usage("--average", str("no ", conversion, " in the same run"), "both", next);
