@@ -22,7 +22,7 @@ struct Arguments : ModelArguments {
 
 struct SharedOptions {
   CLI::Option* format = nullptr;
-  std::vector<CLI::Option*> model_options;    // options that load a model: --set, --device and the like
+  std::vector<CLI::Option*> model_options;    // --set, --device, --precision, --attention and --threads
   std::vector<CLI::Option*> scoring_options;  // options that apply only to scoring
 };
 

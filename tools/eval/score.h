@@ -20,7 +20,8 @@ struct DecodeJob {
   task::DecodingOptions options;
   std::shared_ptr<const text::Lines> reference_lines;  // contents of the file `references`
   void describe(Fields& f);
-  // Checks the options and reads the file of references. Called before a model is loaded, so that errors appear early.
+  // If has_options is set, checks the options and reads the file of references. Called before a model is loaded, so
+  // that errors appear early.
   void prepare();
   // If has_options is set, throws Error(usage) for a dataset without pairs, and Error(input) if the numbers of
   // references and pairs differ.
@@ -51,8 +52,8 @@ struct ScoreJob {
 nlohmann::ordered_json score_examples(const ScoreJob& job, const ShardSource& source, model::LoadedModel& model,
                                       const task::Dataset& dataset);
 
-// Translates the pairs of the dataset, writes the hypotheses to `file` unless `file` is empty, and returns the
-// columns of BLEU.
+// Translates the pairs of the dataset, writes the hypotheses to `file` unless `file` is empty, and returns the table
+// columns of BLEU and of the search options.
 nlohmann::ordered_json decode(const DecodeJob& job, model::LoadedModel& model, const task::Dataset& dataset,
                               const std::string& shard, const std::string& file);
 

@@ -22,7 +22,8 @@ ordered_json row_of(const std::string& seed, const ordered_json& update, const t
   return row;
 }
 
-// Throws Error(usage) if a file that each run reads can be read only once.
+// Throws Error(usage) if the checkpoint or a configuration file, which each run reads, is standard input or a named
+// pipe.
 void check_files(const Arguments& args) {
   const auto check = [](const std::string& path, const char* option, const char* content) {
     std::error_code ignored_error;  // ignored here: reading an inaccessible file throws

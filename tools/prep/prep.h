@@ -1,4 +1,4 @@
-// The jobs of mh-prep.
+// The jobs of mh-prep, and the arguments that they share.
 #pragma once
 
 #include <string>

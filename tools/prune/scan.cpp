@@ -79,7 +79,7 @@ void print_cases(const ScanArguments& args, Table& table, const LoadedTarget& ta
   }
 }
 
-// The ablation results of one layer of one model, which become a table row of --summary.
+// The results of one layer of one model in one ablation mode, which become a table row of --summary.
 struct LayerAblation {
   size_t model_index;  // index of the model on the command line, from 0
   std::string model;
@@ -90,9 +90,9 @@ struct LayerAblation {
 };
 using LayerAblations = std::map<analysis::ScanLayer, std::vector<LayerAblation>>;
 
-// Prints one row per layer and model; the rows of the models of one layer are adjacent. The column "change" is the
-// percent change of the deviation relative to the first model; NaN for the first model itself, and if the first model
-// lacks the layer.
+// Prints one row per layer, ablation mode and model; the rows of the models of one layer and mode are adjacent. The
+// column "change" is the percent change of the deviation relative to the first model; NaN for the first model itself,
+// and if the first model lacks the layer.
 void print_summary(const ScanArguments& args, Table& table, const LayerAblations& ablations) {
   for (const auto& [scan_layer, models] : ablations)
     for (const LayerAblation& ablation : models) {

@@ -43,7 +43,7 @@ void show_scores(const ExpertsJob& job, model::LoadedModel& model, const task::D
   }
 }
 
-// Prints the tokens with the highest PMI of each expert.
+// Prints, for each expert, the tokens with the highest pointwise mutual information (PMI) with the expert.
 void show_tokens(const analysis::ExpertReport& report, const model::LoadedModel& model, const PrintRow& print_row) {
   const text::Tokenizer& tokenizer = report.has_source_tokens ? model.tokenizers.of_source() : *model.tokenizers.target;
   for (const auto& t : report.tokens)
@@ -56,8 +56,8 @@ void show_tokens(const analysis::ExpertReport& report, const model::LoadedModel&
                {"pmi", t.pmi}});
 }
 
-// Prints the entropy of each layer's gates, in nats, and the percentage of units (positions or rows) that belong to
-// each expert.
+// Prints the mean entropy of each layer's gates, in nats, and the percentage of units (positions or rows) whose largest
+// gate belongs to each expert.
 void show_gates(const analysis::ExpertReport& report, const model::LoadedModel& model, const PrintRow& print_row) {
   const auto means = analysis::mean_entropies(report.layers);
   for (const auto& layer : report.layers)

@@ -22,7 +22,8 @@ ordered_json number_or_nan(int64_t x) {
   return x < 0 ? ordered_json(std::numeric_limits<double>::quiet_NaN()) : ordered_json(x);
 }
 
-// Returns the end of a chart's title: the kind of attention if there are several kinds.
+// Returns the end of a chart's title: the kind of attention, or "others" for parameters outside attention layers; "" if
+// there is only one kind.
 std::string kind_suffix(const std::string& kind, size_t num_kinds) {
   return num_kinds > 1 ? str(", ", kind.empty() ? "others" : kind) : "";
 }

@@ -1,4 +1,4 @@
-// The jobs of mh-spectrum.
+// The jobs of mh-spectrum, and the options that they share.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// The jobs of mh-swap.
+// The jobs of mh-swap, and the options that they share.
 #pragma once
 
 #include <memory>

@@ -90,7 +90,7 @@ std::string matrix_rows() {
   return rows;
 }
 
-// Returns a row for each score that mh-eval prints, by the kind of the records.
+// Returns a table of the scores that mh-eval prints, by the kind of the records.
 std::string score_rows() {
   std::string rows = "records\tscore\tfrom\tmeaning\n";
   for (const io::RecordKind& kind : io::record_kinds()) {
