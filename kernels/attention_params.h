@@ -74,7 +74,7 @@ struct AttentionParams {
 
   // Head mixing, P̄_i = Σ_j m[j, i] P_j. The matrix m (in_heads, out_heads) of query t of batch row b begins at element
   // b * matrix_batch_stride + t * matrix_query_stride, and so does its transpose, which the backward pass of a GPU
-  // reads.
+  // reads. On a CPU, `matrix` is the address of the matrix of query 0 of the current batch row.
   const float *matrix = nullptr, *matrix_transposed = nullptr;
   int64_t matrix_batch_stride = 0, matrix_query_stride = 0;  // matrix_query_stride 0: all queries share a matrix
 

@@ -54,7 +54,7 @@ struct RelativePositions {
   const float *u, *v, *r, *r_transposed;  // u and v (size), r (distances, size) and rᵀ of params.head
   int64_t size, num_distances;            // elements of a row of r; number of rows of r
   int64_t product_stride;                 // row stride of distance_products
-  // (kBlock, product_stride): products of q_v with consecutive rows of r; in the backward pass their gradients.
+  // (kBlock, product_stride): products of q_v with consecutive rows of r; in the backward pass then their gradients.
   float* distance_products;
   float* q_v;  // (kBlock, size): scale * (q + v)
   MH_INLINE RelativePositions(const AttentionParams& params, int64_t span, float* scratch)
@@ -209,7 +209,7 @@ MH_INLINE void online_softmax(const VisibleRange& visible, int64_t width, int64_
   fill_masked(visible.first, 0, x);
 }
 
-// Computes the forward pass of one head. Products: Fp32Products or Bf16Products.
+// Computes the forward pass of one head, in blocks of kBlock queries. Products: Fp32Products or Bf16Products.
 template <class Tile, class Products, class T>
 MH_INLINE void forward_tiled(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch) {
   const Matrix<const T> q = tensors.q, k = tensors.k, v = tensors.v;

@@ -1,5 +1,5 @@
-// Loops over the logits of one query, and attention of one query that reads keys and values in place. A row is padded
-// to a multiple of 16 floats.
+// Loops over the logits of one query, and attention of one query that reads keys and values in place. A row of logits
+// is padded to a multiple of 16 floats.
 #pragma once
 
 #include <cmath>
@@ -86,7 +86,7 @@ template <class T>
 MH_INLINE void prefetch_row(const T* from, int64_t d) {
   for (int64_t i = 0; i < d; i += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(from + i);
 }
-constexpr int64_t kPrefetchDistance = 4;  // in keys
+constexpr int64_t kPrefetchDistance = 4;  // number of keys from the key in use to the key that is prefetched
 
 // Access to keys and values: key(j) and value(j) return the addresses of key j and value j, (d) each.
 template <class Key, class Value>
@@ -98,7 +98,7 @@ template <class Key, class Value>
 KeysAndValues(Key, Value) -> KeysAndValues<Key, Value>;
 
 // Computes out (d) = factor * softmax(q kᵀ) v for one scaled query q (d) and `keys` keys; zeros if all logits are -inf.
-// d is a multiple of 16. s: scratch, padded(keys). Returns the log-sum-exp, as log_sum_exp() does.
+// d is a multiple of 16. s: scratch, padded(keys). Returns the log-sum-exp, nats; +inf if all logits are -inf.
 template <class Key, class Value, class T>
 MH_INLINE float attend_query(const float* q, int64_t keys, int64_t d, const KeysAndValues<Key, Value>& kv, float factor,
                              float* s, T* out) {

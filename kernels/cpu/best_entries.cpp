@@ -14,9 +14,9 @@ namespace {
 
 constexpr int64_t block_size = kBlockEntries;
 
-// Returns a lower bound, exclusive, of the `count` largest entries; -inf if there are fewer than `count` maxima. Each
-// of the `count` blocks with the largest maxima has an entry that is no less than the smallest of these maxima, so the
-// bound is just below that smallest maximum.
+// Returns a lower bound, exclusive, of the `count` largest entries; -inf if `count` is 0 or exceeds the number of
+// maxima. Each of the `count` blocks with the largest maxima has an entry that is no less than the smallest of these
+// maxima, so the bound is just below that smallest maximum.
 float best_block_bound(const std::vector<float>& maxima, size_t count) {
   if (count == 0 || count > maxima.size()) return -INFINITY;
   thread_local std::vector<float> maxima_copy;

@@ -1,6 +1,6 @@
-// The largest logits of a row of the vocabulary and its log-sum-exp, for each decoding step. Takes two passes over the
-// row, and a third one over the few blocks of 64 that have a large entry. Only the results are sorted, and the row is
-// not copied.
+// The largest entries of a row of logits (vocabulary), and the log-sum-exp of the row, for each decoding step. Takes
+// two passes over the row, and a third one over the few blocks of 64 entries that have a large entry. Only the results
+// are sorted, and the row is not copied.
 //
 // Tiling: a call computes one row. The first pass holds the maximum of a block, and the second pass the sums of
 // exponentials, in one vector of 16 lanes. The maxima of the blocks, and a copy of them that is partially sorted, take
@@ -12,7 +12,7 @@
 
 namespace mh::kernels {
 
-// A logit and its index in the row.
+// A logit and its index in the row, which is the id of its token.
 struct Entry {
   float logit;
   int32_t index;

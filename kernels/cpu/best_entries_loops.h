@@ -1,11 +1,11 @@
-// The two passes of best_entries() over the logits of a row.
+// The first two of the three passes of best_entries() over the logits of a row.
 #pragma once
 
 #include "cpu/simd.h"
 
 namespace mh::kernels {
 
-constexpr int64_t kBlockEntries = 64;  // consecutive logits whose maximum decides whether they are read again
+constexpr int64_t kBlockEntries = 64;  // logits of a block, which the third pass reads if their maximum is large
 
 // The passes over the whole blocks of a row x (blocks, kBlockEntries), compiled for one instruction set (cpu/simd.h).
 template <Level>

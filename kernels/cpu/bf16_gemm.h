@@ -14,7 +14,7 @@ struct Bf16Product {
   bool add;
 };
 
-// The product of the caller's library.
+// The function of the caller's library that computes a product of the given sizes; called by several threads at a time.
 struct Bf16Gemm {
   void (*product)(const Bf16Product& sizes, const uint16_t* a, const uint16_t* b, float* c);
 };

@@ -20,7 +20,7 @@ MH_INLINE void compute_row(const CrossEntropy& params, T* x, int64_t target, flo
 
   Floats max_lanes, sums{};
   fill(max_lanes, -INFINITY);
-  double logit_sum = 0;  // sum of the logits in fp64; only 1024 logits at a time are summed in fp32, for precision
+  double logit_sum = 0;  // sum of the logits if has_smoothing; only 1024 at a time are summed in fp32, for precision
   for (int64_t i = 0; i < tail_begin;) {
     int64_t end = i + 64 * lanes < tail_begin ? i + 64 * lanes : tail_begin;
     sums = Floats{};

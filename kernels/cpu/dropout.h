@@ -15,6 +15,7 @@
 namespace mh::kernels {
 
 // Returns the parameters of dropout with drop probability p at one site of the model in one update of the training.
+// key: of the random stream.
 inline Dropout make_dropout(const uint32_t key[2], uint32_t update, uint32_t site, double p) {
   return {
       {key[0], key[1]}, update, site, static_cast<uint32_t>(std::ceil(p * 0x1p24)), static_cast<float>(1 / (1 - p))};

@@ -24,7 +24,8 @@ MH_INLINE void multiply(uint64_t factor, const Words& x, Words& low, Words& high
   std::memcpy(&high, &result, sizeof high);
 }
 
-// Computes `dropout_mask` (kDropoutGroup) of the elements from element 4 * block of the stream on.
+// Computes `dropout_mask` (kDropoutGroup) of the elements from element 4 * block of the stream on, the elements of 16
+// Philox counters, of which `block` is the first.
 MH_INLINE void dropout_mask_group(const Dropout& params, uint64_t block, float* dropout_mask) {
   Words c0, c1, c2 = params.site - Words{}, c3 = params.update - Words{};
   for (int i = 0; i < lanes; ++i) {

@@ -1,8 +1,8 @@
 // Eigenvalues, without eigenvectors, of symmetric matrices in double precision: Householder reduction to a tridiagonal
 // matrix, then the QL method without square roots (Parlett, "The Symmetric Eigenvalue Problem", chapters 7 and 8).
 //
-// The absolute error of each eigenvalue is a few units in the last place of the largest eigenvalue, so an eigenvalue
-// that is much smaller may have no correct digit.
+// The absolute error of each eigenvalue is a few units in the last place of the eigenvalue of largest magnitude, so an
+// eigenvalue of much smaller magnitude may have no correct digit.
 //
 // Tiling: a call computes one matrix. Each of n - 1 steps of the reduction reads and writes the lower triangle of the
 // remaining rows once. The inner loop has 4 rows and 8 columns, with 4 vectors of partial sums and 5 others, each of 8

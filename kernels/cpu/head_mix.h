@@ -6,7 +6,7 @@
 // and 16 elements, four vectors of accumulators, over all input heads; the gradient of m has 4 input heads, 2 output
 // heads and 16 partial sums, eight vectors of accumulators, over the elements of a chunk. The scratch memory takes 512
 // * (in_heads + out_heads) bytes, and the partial sums of the gradient of m take 64 * in_heads * out_heads bytes: 16
-// KiB each for 16 heads. 512 keys have 4 chunks.
+// KiB each for 16 heads. Heads of 512 elements have 4 chunks.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ struct HeadMix {
 };
 
 // The gradients at one position: dx_j = Σ_i m[j, i] dy_i, with head stride dx_stride, and dm[j, i] += Σ_s x_j[s]
-// dy_i[s]. dm (in_heads, out_heads, 16) has 16 partial sums of each element, which the caller adds. dx may be dy, and
-// then dx_stride equals y_stride. dx or dm may be null: not computed.
+// dy_i[s]. dy has head stride y_stride. dm (in_heads, out_heads, 16) has 16 partial sums of each element, which the
+// caller adds. dx may be dy, and then dx_stride equals y_stride. dx or dm may be null: not computed.
 template <class T>
 struct HeadMixGradients {
   const T *x, *dy;
@@ -54,7 +54,7 @@ void mix_heads(const HeadMix& params, const float* m, const T* x, T* y, float* s
   dispatch_level([&](auto simd_level) { HeadMixLoops<simd_level, T>::forward(params, m, x, y, scratch); });
 }
 
-// Computes the gradients of mix_heads().
+// Computes g.dx, and adds to g.dm, the gradients of mix_heads() with respect to x and m.
 template <class T>
 void mix_heads_backward(const HeadMix& params, const float* m, const HeadMixGradients<T>& g, float* scratch) {
   dispatch_level([&](auto simd_level) { HeadMixLoops<simd_level, T>::backward(params, m, g, scratch); });

@@ -35,8 +35,8 @@
 namespace mh::kernels {
 
 // A tensor (heads, length, size) of one batch row: the vector of head h at position t starts at
-// data + h * head_stride + t * row_stride. T is float or uint16_t (bf16). With a table, which only the decode path
-// supports, data is a key/value cache with batch stride batch_stride, and position t is in cache row table[t].
+// data + h * head_stride + t * row_stride. T is float or uint16_t (bf16). With a table (length), which only the decode
+// path supports, data is a key/value cache with batch stride batch_stride, and position t is in cache row table[t].
 template <class T>
 struct Heads {
   T* data;
@@ -138,8 +138,8 @@ void head_mixing_sum_parts(const float* from, int64_t num_parts, int64_t part_st
 // (cpu/attention.h), without gradient, dropout and relative positions. The decode path reads keys and values in place.
 // head_mixing_forward() with part 0 computes all heads of a batch row. Alternatively several threads share a batch row
 // in three steps, with a barrier after each step and one scratch memory of head_mixing_decode_scratch() floats:
-// head_mixing_decode_logits() for each query head; head_mixing_decode_mix() once; head_mixing_decode_values() for each
-// output head.
+// head_mixing_decode_logits() for each query head; head_mixing_decode_mix() once, which writes lse (in_heads, queries);
+// head_mixing_decode_values() for each output head.
 bool is_head_mixing_decode(const AttentionParams& params);
 int64_t head_mixing_decode_scratch(const AttentionParams& params);
 template <class T>

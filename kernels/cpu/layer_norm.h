@@ -1,4 +1,4 @@
-// Residual sum, dropout and layer norm (sum_norm_plan.h) and their gradients on a CPU, for a range of rows.
+// Dropout, residual sum and layer norm (sum_norm_plan.h), and their gradients, on a CPU, for a range of rows.
 //
 // Tiling: a call computes rows one after another, in vectors of 16 elements, with one or two vectors of partial sums in
 // registers. The forward pass reads a row three times: for the sum and the mean, for the variance, and to normalise;
@@ -26,7 +26,8 @@ struct SumNormLoops {
 // Returns the number of floats of scratch memory that one call needs: the dropout mask of a row, and padding.
 inline int64_t sum_norm_scratch(const SumNorm& params) { return params.size + 2 * 64; }  // 64: kDropoutGroup
 
-// Computes rows first … first + rows - 1 of tensors.sum, tensors.norm, tensors.mean and tensors.rstd.
+// Computes rows first … first + rows - 1 of those of tensors.sum, tensors.norm, tensors.mean and tensors.rstd that are
+// not null; tensors.sum or tensors.norm must not be null.
 template <class Y>
 void sum_norm(const SumNorm& params, const SumNormTensors& tensors, int64_t first, int64_t rows, float* scratch) {
   dispatch_level([&](auto simd_level) { SumNormLoops<simd_level, Y>::forward(params, tensors, first, rows, scratch); });

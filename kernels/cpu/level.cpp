@@ -9,7 +9,7 @@ namespace mh::kernels {
 
 namespace {
 
-// Returns the level whose kernels run: best_level() until set_level() lowers it.
+// Returns the level whose kernels run: best_level() until a call of set_level().
 std::atomic<Level>& level_in_use() {
   static std::atomic<Level> level = best_level();
   return level;

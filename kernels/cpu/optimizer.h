@@ -20,7 +20,7 @@ struct OptimizerLoops {
   static double sum_of_squares(const float* x, int64_t begin, int64_t end);
 };
 
-// Update the parameters p and the moments m, v or `buffer` from the gradients g.
+// Update the parameters p, and the moments m and v or the momentum `buffer`, from the gradients g.
 inline void adam(const AdamPlan& plan, int64_t begin, int64_t end, float* p, const float* g, float* m, float* v) {
   dispatch_level([&](auto simd_level) { OptimizerLoops<simd_level>::adam(plan, begin, end, p, g, m, v); });
 }

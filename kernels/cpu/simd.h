@@ -18,8 +18,8 @@ namespace mh::kernels {
 constexpr Level kLevel = Level::MH_LEVEL;
 #endif
 
-// Calls visit(level), where `level` is the level in use as a std::integral_constant; Level::avx512_bf16 uses the loops
-// of Level::avx512.
+// Returns visit(level), where `level` is the level in use as a std::integral_constant; Level::avx512_bf16 uses the
+// loops of Level::avx512.
 template <class Visit>
 inline decltype(auto) dispatch_level(const Visit& visit) {
 #if defined(__x86_64__)

@@ -1,5 +1,6 @@
 // Vectors of 16 lanes. The compiler splits them into registers of the instruction set, so the same source serves
-// AVX-512, AVX2 and the baseline. Without fused multiply-add all instruction sets give the same bits.
+// AVX-512, AVX2 and the baseline. Sources that are compiled without fused multiply-add (kernels/meson.build) give the
+// same bits with all instruction sets.
 #pragma once
 
 #include <cstdint>

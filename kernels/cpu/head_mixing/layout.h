@@ -19,7 +19,7 @@ MH_INLINE int64_t num_chunks_of(int64_t keys) { return (keys + chunk - 1) / chun
 // The numbers of queries and keys of a tile. They depend only on the tensor sizes and the cache size, not on the number
 // of threads, since they determine the order of summation.
 struct TileSize {
-  int64_t rows, span;  // queries, a multiple of 8; keys, a multiple of `chunk`
+  int64_t rows, span;  // queries, a multiple of 8, or 1 in the decode path; keys, a multiple of `chunk`
 };
 MH_INLINE TileSize tile_size(const AttentionParams& params) {
   constexpr int64_t min_rows = 32, max_rows = 64;
@@ -42,7 +42,7 @@ MH_INLINE TileSize tile_size(const AttentionParams& params) {
 struct Layout {
   int64_t heads, num_chunks;  // the larger of in_heads and out_heads; number of chunks of all keys, not only of a tile
   int64_t rows, span;         // queries and keys of a tile (TileSize)
-  int64_t dk, dv;             // sizes of keys and values, padded to 16
+  int64_t dk, dv;             // sizes of keys and values, padded to multiples of 16
   MH_INLINE Layout(const AttentionParams& params, const TileSize& size)
       : heads(std::max(params.in_heads, params.out_heads)),
         num_chunks(num_chunks_of(params.keys)),
@@ -50,7 +50,7 @@ struct Layout {
         span(size.span),
         dk(padded(params.key_size)),
         dv(padded(params.value_size)) {}
-  // Returns the query stride. It has one more cache line than the elements, so that queries are not a power of two
+  // Returns the query stride, in floats: one cache line more than the elements, so that queries are not a power of two
   // apart.
   MH_INLINE int64_t query_stride() const { return heads * span + lanes; }
   MH_INLINE int64_t tile_floats() const { return rows * query_stride(); }

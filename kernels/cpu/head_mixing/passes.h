@@ -29,8 +29,8 @@ void pack_tile(const AttentionParams& params, const Layout& layout, const TileRo
 TileRows query_rows(const AttentionParams& params) { return {params.in_heads, params.key_size, params.scale}; }
 TileRows out_rows(const AttentionParams& params) { return {params.out_heads, params.value_size, 1}; }
 
-// Computes the products of a tile's packed queries with the visible keys, or of its packed output gradients with the
-// visible values.
+// Computes `tile`: the scaled products of a tile's packed queries with the visible keys, or the products of its packed
+// output gradients with the visible values.
 void multiply_keys(const AttentionParams& params, const Layout& layout, const TileRows& tile_rows,
                    const VisibleKeys& visible, const float* packed_rows, const float* transposed, float* tile) {
   if (uses_bf16_gemm(params))
@@ -174,7 +174,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   float* packed_dout = packed_q + query_floats;  // packed output gradients (out, rows, dv)
   float* dq_sums =
       packed_dout + params.out_heads * layout.rows * layout.dv;  // (in, rows, dk): query gradients from the keys
-  float* dq_v = dq_sums + query_floats;                     // (in, rows, dk): query gradients from the embeddings r
+  float* dq_v = dq_sums + query_floats;                     // (in, rows, dk): query gradients from the position term
   float* lane_sums = dq_v + query_floats;                   // (in, out, 16): partial sums of G
   float* g = lane_sums + num_head_pairs * lanes;            // (rows, in, out): G
   float* dropped_probs = g + layout.rows * num_head_pairs;  // (heads, chunk): probabilities after dropout

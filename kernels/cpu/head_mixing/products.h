@@ -1,4 +1,4 @@
-// Matrix products of head mixing on a CPU: of a tile's queries with keys, values, and rows of r (relative positions).
+// Matrix products of head mixing on a CPU, of a tile of queries with the keys, the values and r (relative positions).
 // A call computes all heads, or one head, of a tile, in chunks of 128 keys; an inner loop computes a register tile of 8
 // rows and 32 columns, or of 4 rows and 16 columns without AVX-512 (cpu/products.h), or Bf16Gemm computes 64 columns.
 #pragma once
@@ -16,13 +16,14 @@ namespace {
 
 using Tile = std::conditional_t<kLevel == Level::avx512, Tile8x2, Tile4x1>;
 
-// The queries first … first + count - 1 of a tile.
+// The queries of a tile: the queries first … first + count - 1 of the batch row.
 struct Queries {
   int64_t first, count;
 };
 
-// The keys of a span that the queries of a tile see. Keys are counted from the first key of the span. Under a causal
-// mask logits are computed for groups of 8 queries, each with the keys that the last query of the group sees.
+// The keys of a span up to the last key that the queries of a tile see; a window may hide the first keys. Keys are
+// counted from the first key of the span. Under a causal mask logits are computed for groups of 8 queries, each up to
+// the last key that the last query of the group sees.
 struct VisibleKeys {
   int64_t first_query;      // first query of the tile, counted from the first query of the batch row
   int64_t num_queries;      // queries of the tile, at most layout.rows
@@ -207,7 +208,7 @@ MH_INLINE DistanceRange distance_range(const AttentionParams& params, const Visi
 }
 
 // Scratch of relative positions: q_v, scale * (q + v) (in, rows, dk); and distance_products (rows,
-// distance_row_stride()), the products of one head's q_v with consecutive rows of r, or in the backward pass their
+// distance_row_stride()), the products of one head's q_v with consecutive rows of r, in the backward pass then their
 // gradients.
 struct DistanceScratch {
   float *q_v, *distance_products;

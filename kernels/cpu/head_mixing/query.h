@@ -68,9 +68,9 @@ bool is_head_masked(const Layout& layout, const float* x, int64_t visible_end) {
   return true;
 }
 
-// Computes `dropout_mask` (heads, layout.dropout_mask_stride()), 1 / (1 - p) or 0, of one query for the keys of a span
-// that it sees: of the query heads with dropout before mixing, otherwise of the output heads. The mask of a head begins
-// kDropoutGroup elements after the start of its row.
+// Computes `dropout_mask` (heads, layout.dropout_mask_stride()), 1 / (1 - p) or 0, of one query for the first
+// q.visible_end keys of a span: of the query heads with dropout before mixing, otherwise of the output heads. The mask
+// of a head begins kDropoutGroup elements after the start of its row.
 void dropout_mask_of_query(const AttentionParams& params, const Layout& layout, const Query& q, float* dropout_mask) {
   const int64_t heads = params.dropout_before_mixing ? params.in_heads : params.out_heads;
   for (int64_t h = 0; h < heads; ++h)
@@ -80,8 +80,8 @@ void dropout_mask_of_query(const AttentionParams& params, const Layout& layout, 
                        q.visible_end, dropout_mask + h * layout.dropout_mask_stride() + kDropoutGroup);
 }
 
-// Computes y (heads, chunk) = x (heads, chunk) times the dropout mask of chunk c, for the first `count` keys, which the
-// query sees. The masked keys from `count` to the next multiple of 16 become 0.
+// Computes y (heads, chunk) = x (heads, chunk) times the dropout mask of chunk c, for the first `count` keys. The keys
+// from `count` to the next multiple of 16, which are masked, become 0.
 void apply_dropout(const Layout& layout, int64_t heads, int64_t c, int64_t count, const float* dropout_mask,
                    const float* x, float* y) {
   for (int64_t h = 0; h < heads; ++h)
@@ -137,7 +137,7 @@ void online_softmax_query(const AttentionParams& params, const Layout& layout, c
   }
 }
 
-// The offsets of the logits of all query heads: the offset of head j is data[j * stride].
+// The offsets that exponentiate_query() subtracts from the logits of each query head: data[j * stride] for head j.
 struct LogitOffsets {
   const float* data;
   int64_t stride;
