@@ -43,7 +43,7 @@ struct AttentionTensors {
   // of k and v. Otherwise dk has in_heads and dv has out_heads heads, and the caller sums those that share a key/value
   // head.
   bool has_one_reader_per_kv_head = true;
-  float* lse = nullptr;    // (batch, in_heads, queries): log-sum-exp, nats
+  float* lse = nullptr;    // (batch, in_heads, queries): log-sum-exp, nats; +inf for a fully masked row
   float* delta = nullptr;  // (batch, in_heads, queries): scratch of the backward pass without mixing
   // Scratch of the backward pass with mixing: (batch, in_heads, queries); (batch * in_heads * queries + kStatsPadding).
   float* prob_sums = nullptr;

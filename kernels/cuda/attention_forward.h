@@ -1,11 +1,12 @@
 // Forward pass of attention without head mixing.
 //
-// Tiling: a block of 4 warps (2 for wide rows with relative positions) computes 16 queries per warp, of one head of one
-// batch row, and loops over tiles of keys. Shared memory holds the tile of queries, and one or two pipeline stages,
-// each with a tile of keys and a tile of values; with two stages cp.async loads the next one during the products. The
-// registers of a warp hold fp32 accumulators (16, head size), the logits of the tile, and the running maximum and sum
-// of each query (online softmax). Products are tensor-core instructions, m16n8k16 or m16n8k8. If the grid has too few
-// blocks, the keys are split across blocks (split-KV), and a second kernel combines the partial results in fixed order.
+// Tiling: a block of 4 warps (2 with relative positions and rows of more than 512 bytes) computes 16 queries per warp,
+// of one head of one batch row, and loops over tiles of keys. Shared memory holds the tile of queries, and one or two
+// pipeline stages, each with a tile of keys and a tile of values; with two stages cp.async loads the next one during
+// the products. The registers of a warp hold fp32 accumulators (16, head size), the logits of the tile, and the running
+// maximum and sum of each query (online softmax). Products are tensor-core instructions, m16n8k16 or m16n8k8. If the
+// grid has too few blocks, the keys are split across blocks (split-KV), and a second kernel combines the partial
+// results in fixed order.
 //
 // Without relative positions a block takes (kQueries + 2 * kStages * kKeys) * (kSize + 8) elements of shared memory,
 // and a lane has kSize / 2 accumulators of outputs and kKeys / 2 of logits. For heads of 64 in bf16 a block has 64
@@ -92,8 +93,8 @@ MH_DEVICE float row_maximum(const Thread& thread, float x) {
   return fmaxf(x, thread.shuffle_xor(x, 2));
 }
 
-// The query tile of a block: queries from `first` on, of head `head` and batch row b, and the keys that some of them
-// see.
+// The query tile of a block: queries from `first` on, of head `head` and batch row b, and the keys that at least one of
+// them sees.
 struct QueryTile {
   int64_t b, head;
   int first;
@@ -136,8 +137,8 @@ MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& params
 }
 
 // Returns the address of the partial output of one query and one split, (value_size + 2): the sum of values weighted by
-// exponentials, then the maximum logit (base 2), then the sum of the exponentials. batch_head: b * heads + head for
-// batch row b. Without outputs value_size is 0.
+// exponentials, then the maximum logit times log2(e), then the sum of the exponentials. batch_head: b * heads + head
+// for batch row b. Without outputs value_size is 0.
 MH_DEVICE float* partial_out_of(const AttentionParams& params, const AttentionTensors& tensors, int batch_head,
                                 int query, int split) {
   return tensors.partial_out +

@@ -16,7 +16,7 @@
 
 namespace mh::kernels {
 
-// The element types of the kernels.
+// The element type of the tensors of a kernel. A build may lack the attention kernels of some types (missing()).
 enum class Dtype : uint8_t { fp32, bf16, fp16 };
 
 struct CudaApi {
@@ -29,9 +29,9 @@ struct CudaApi {
   // params.vocabulary, or negative: then the loss and the gradient of the row are zero.
   const char* (*cross_entropy)(Dtype type, const CrossEntropy& params, int64_t rows, void* logits,
                                const int64_t* targets, CrossEntropyRow* losses, void* stream);
-  // Compute all rows of a residual sum, its dropout and layer norm, and their gradients (sum_norm_plan.h). `params` and
-  // params.dropout are in host memory, and all other pointers in GPU memory. tensors.y and tensors.dy have the type
-  // `y`.
+  // sum_norm() computes all rows of the residual sum s = x + dropout(y) and of its layer norm, and sum_norm_backward()
+  // their gradients (sum_norm_plan.h). `params` and params.dropout are in host memory, and all other pointers in GPU
+  // memory. tensors.y and tensors.dy have the type `y`.
   const char* (*sum_norm)(Dtype y, const SumNorm& params, const SumNormTensors& tensors, void* stream);
   const char* (*sum_norm_backward)(Dtype y, const SumNorm& params, const SumNormTensors& tensors, void* stream);
   // Update `count` parameter tensors (optimizer_rules.h). `updates` is an array in host memory.

@@ -1,4 +1,4 @@
-// Dispatch from a Dtype to a C++ type.
+// Dispatch from a Dtype, which is known only at run time, to kernels whose template argument is a C++ type.
 #pragma once
 
 #include "cuda/cuda_api.h"

@@ -13,8 +13,8 @@
 
 namespace mh::kernels {
 
-// Applies dropout to x, the elements position … position + 3 of a random stream. Their random words belong to one
-// Philox counter, or to two.
+// Applies dropout to x, whose elements have the indices position … position + 3 in the random stream. Their random
+// words belong to one Philox counter, or to two.
 MH_DEVICE void drop_vec4(const Dropout& params, uint64_t position, float (&x)[4]) {
   const PhiloxWords words = philox(params, position / 4);
   const auto first = static_cast<unsigned>(position % 4);

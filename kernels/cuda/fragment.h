@@ -36,7 +36,7 @@ struct Fp16 {
   uint16_t bits;
 };
 
-// A lane's part of a fp32 matrix (16, 8): x[2 * r + e] is row g + 8 * r, column 2 * t + e.
+// A lane's part of an fp32 matrix (16, 8): x[2 * r + e] is row g + 8 * r, column 2 * t + e.
 struct Accumulator {
   float x[4] = {0, 0, 0, 0};
 };
@@ -171,9 +171,9 @@ MH_DEVICE void multiply(const Thread& thread, Accumulator& sum, const FragmentA<
   multiply_tf32<false>(thread, sum, left, right);
 }
 
-// Computes sum += left · right; fp32 operands have a separate accumulator (multiply_tf32). For logits, since an
-// absolute error of a logit is a relative error of the probability. Products with accumulators that live for the whole
-// loop over keys or queries use multiply(), since there are no registers for a separate accumulator.
+// Computes sum += left · right; fp32 operands have a separate accumulator (multiply_tf32). For dP, and for logits,
+// whose absolute error is a relative error of the probability. Products with accumulators that live for the whole loop
+// over keys or queries use multiply(), since there are no registers for a separate accumulator.
 template <class Thread, class T>
 MH_DEVICE void multiply_accurate(const Thread& thread, Accumulator& sum, const FragmentA<T>& left,
                                  const FragmentB<T>& right) {

@@ -6,7 +6,8 @@
 //
 // Three kernels, each of which recomputes the probabilities P from the log-sum-exp: head_mixing_sums() computes G;
 // head_mixing_query_gradient() computes dQ and loops over the keys; head_mixing_key_gradient() (key_gradient.h)
-// computes dK and dV and loops over the queries. No kernel accumulates in global memory.
+// computes dK and dV and loops over the queries. Between the first two, head_mixing_row_sums() divides G by the sums of
+// the probabilities, and computes D. No kernel accumulates in global memory.
 //
 // The log-sum-exp has a rounding error of 2^-24 of the largest logit. Therefore the recomputed probabilities are
 // divided by their sum, which head_mixing_sums() computes; without that, the gradients of a query's logits would not

@@ -26,7 +26,8 @@ template <class T, int kSize, bool kComputeDk, bool kComputeDv, ResidentRows kRe
 struct HeadMixingKeyGradientTiles {
   static constexpr int kStride = kSize + kPad,
                        kMaxWarpHeads = kResident == ResidentRows::distances || (kComputeDk && kComputeDv) ? 2 : 4;
-  // Columns of the gradient that a block computes: half of the columns for wide rows of r, so that registers suffice.
+  // Columns of the gradient that a block computes: half of the columns for rows of r of at least 512 bytes, so that
+  // registers suffice.
   static constexpr int kColumns = kResident == ResidentRows::distances && kSize * sizeof(T) >= 512 ? kSize / 2 : kSize,
                        kColumnBlocks = kSize / kColumns;
   static constexpr int kRegisterHeads = max_warp_heads<T>(kComputeDk && kComputeDv ? 2 * kSize : kColumns);
@@ -221,7 +222,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
                       params.dropout.scale, x);
     };
     // Computes p = P_jᵀ of query head j, and, if `slopes` is an accumulator, slopes = P_jᵀ times the derivative of the
-    // logit by the product of query and key.
+    // logit with respect to the product of query and key.
     const auto probabilities_of = [&](int j, HeadGroup<T> group, Accumulator(&p)[2], auto& slopes) {
       constexpr bool kSlopes = std::is_same_v<decltype(slopes), Accumulator(&)[2]>;
       multiply_transposed<kSize, kStride, Traits::kPrefetch>(

@@ -133,8 +133,8 @@ MH_DEVICE bool has_vectors(const float* matrix, int heads) {
 }
 
 // Replaces p (16, 16), the products of 16 queries and the 16 keys of a tile, by probabilities; if kSlopes, computes
-// also slopes = probability * derivative of the logit by the product. lse2: log-sum-exp in base 2 of a lane's two
-// queries.
+// also slopes = probability * derivative of the logit with respect to the product. lse2: log-sum-exp in base 2 of a
+// lane's two queries.
 template <bool kSlopes, class Thread>
 MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& params, const WarpQueries& q,
                                 StreamedTile tile, const float (&lse2)[2], Accumulator (&p)[2],
@@ -176,7 +176,7 @@ MH_DEVICE void drop_tiles(const AttentionParams& params, LanePosition position, 
       drop(params, position.b, heads.warp_head + o, position.query, position.key, x[o]);
 }
 
-// The shape of a mixing matrix (heads, mixed heads).
+// The shape (heads, mixed heads) of a matrix that mixes `heads` heads to `mixed_heads` heads.
 struct MixShape {
   int heads, mixed_heads;
 };

@@ -23,8 +23,8 @@ struct SmemPipeline {
   MH_DEVICE T* current() const { return memory + stage * stage_size; }
   // Returns the address after the last stage.
   MH_DEVICE T* end() const { return memory + num_stages * stage_size; }
-  // Starts to fill all stages but one, with load(stage memory). Earlier copies of resident rows belong to the group of
-  // the first stage, and are complete when the first stage is.
+  // Starts to fill all stages but one, with load(stage memory). Earlier copies of resident rows belong to the cp.async
+  // group of the first stage, or with one stage to a group before it, and are complete when the first stage is.
   template <class Thread, class Load>
   MH_DEVICE void fill(const Thread& thread, const Load& load) const {
     if (num_stages == 1) thread.commit_group();
@@ -226,7 +226,7 @@ struct LoadSchedule {
     next_operands();
   }
 
-  // Starts to copy the next group of heads to a stage; after the last group it only commits an empty group of copies.
+  // Starts to copy the next group of heads to a stage; after the last group it only commits an empty cp.async group.
   template <class Thread, class T>
   MH_DEVICE void load(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan, T* stage) {
     if (const StreamedTile tile = tile_of(tile_index); tile.valid()) {

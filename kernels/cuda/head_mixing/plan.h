@@ -57,7 +57,8 @@ struct HeadMixingNeeds {
   int all_tensors_tiles = 0;    // tiles of a stage with all streamed tensors (stage_has_all_tensors); 0: none
   int exchanged_fragments = 0;  // fragments of a strip (FragmentExchange)
   int weight_rows = 0;          // rows of mixing matrices (SharedMatrix)
-  // Streamed and resident tensors of a head, and whether a window is streamed with them (head_mixing/relative.h).
+  // Numbers of streamed and resident tensors of a head, and whether a window is streamed with them
+  // (head_mixing/relative.h).
   int streamed_tensors = 1, resident_tensors = 1;
   bool has_window = false;
 };

@@ -20,7 +20,7 @@ struct Window {
   MH_DEVICE const T* rows_16(int row) const { return rows + row * kStride; }
 };
 
-// The meaning of the rows and of the columns of an accumulator (16, 16).
+// The meaning of the rows and of the columns of two accumulators, together (16, 16).
 enum class PairLayout { queries_keys, keys_queries, distances_queries };
 
 // Adds to each element of sums (16, 16) the product of a query with a row of `window` (32 rows). kLayout determines the
@@ -85,7 +85,7 @@ struct QueryTilesOfRun {
 
 // The tiles, over all runs, of the queries that have one of the distances first … first + rows - 1, which are rows of
 // r, to one of the first num_unpadded_keys keys: operator()(n) returns tile n. The window has the keys at these
-// distances: query t has distance `first` to key t + window_row - tile_first.
+// distances: for a tile x, query t has distance `first` to key t + x.window_row - x.first.
 struct QueryTilesOfDistances {
   const AttentionParams& params;
   int first, rows, num_unpadded_keys;

@@ -49,7 +49,7 @@ struct MixTile {
   uint16_t* memory;
   int zero_head;  // index of the head of zeros, if there is one
 
-  // Returns the bytes of the tile. kMatrixHeads: number of heads that a product takes.
+  // Returns the number of bytes of the tile. kMatrixHeads: number of heads that a product takes.
   template <int kMatrixHeads>
   static constexpr int bytes(const AttentionParams& params) {
     const bool needs_zero_head = params.in_heads < kMatrixHeads || params.out_heads < kMatrixHeads;
@@ -245,7 +245,7 @@ MH_DEVICE void multiply_strips(const Thread& thread, const T* rows, const T* key
   }
 }
 
-// The dropout argument of accumulate() for products without dropout.
+// The dropout argument of accumulate() and accumulate_transposed() for products without dropout.
 struct NoDropout {
   template <int kColumnFragments>
   MH_DEVICE void operator()(int, int, Accumulator (&)[kColumnFragments]) const {}
@@ -364,7 +364,7 @@ struct AlternatingLoads {
   IndexRange range;
   int step = 0;  // index of the next load: even loads are of first_rows, odd loads of second_rows at the same positions
 
-  // Starts to copy the next rows to a stage; after the last tile it only commits an empty group of copies.
+  // Starts to copy the next rows to a stage; after the last tile it only commits an empty cp.async group.
   template <class Thread>
   MH_DEVICE void load(const Thread& thread, T* stage) {
     if (const int key = range.first + step / 2 * kKeys; key < range.end) {

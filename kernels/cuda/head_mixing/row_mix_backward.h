@@ -47,8 +47,8 @@ struct RowStats {
 };
 
 // Replaces p (16, 8 kColumnFragments), the products of a tile of 16 queries, by probabilities, and computes
-// slopes = probability * derivative of the logit by the product. kFastPath: assumes softmax, and that all queries see
-// all keys.
+// slopes = probability * derivative of the logit with respect to the product. kFastPath: assumes softmax, and that all
+// queries see all keys.
 template <bool kFastPath, int kColumnFragments, class Thread>
 MH_DEVICE void to_slopes(const Thread& thread, const AttentionParams& params, ProductTile tile, const RowStats& stats,
                          Accumulator (&p)[kColumnFragments], Accumulator (&slopes)[kColumnFragments]) {
