@@ -98,7 +98,7 @@ class Fp32Products {
     pack_fp32(Matrix<const T>{q.data + block.first * q.stride, q.stride}, block.m, block.padded_m, d_, scale_,
               packed_q_);
   }
-  // Packs the output gradient dO of a block.
+  // Packs the output gradient dO of a block, which is not scaled.
   MH_INLINE void pack_dout(const Block& block, Matrix<const T> dout) {
     pack_fp32(Matrix<const T>{dout.data + block.first * dout.stride, dout.stride}, block.m, block.padded_m, d_, 1.0F,
               packed_dout_);

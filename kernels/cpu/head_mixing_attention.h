@@ -48,7 +48,7 @@ struct Heads {
   }
 };
 
-// The tensors of one batch row.
+// The tensors of one batch row for head_mixing_forward() and head_mixing_backward().
 template <class T>
 struct BatchRowTensors {
   Heads<const T> q, k, v;    // k and v are read by the decode path only; the other passes read `packed`

@@ -1,5 +1,5 @@
-// Softmax of one row, and its gradient. Masked entries become exactly 0. A fully masked row becomes zeros: a row
-// without an allowed entry, or whose allowed entries are all -inf.
+// Softmax of one row, and its gradient. Masked entries become exactly 0. All entries become 0 in a fully masked row, in
+// which no entry is allowed or all allowed entries are -inf.
 //
 // Tiling: a call computes one row, in vectors of 16 entries, with one vector of maxima or of partial sums in registers.
 // The forward pass reads the row three times: for the maximum, for the exponentials and their sum, and to multiply by

@@ -13,7 +13,7 @@ namespace mh::kernels {
 
 constexpr int64_t chunk = kMixWidth;  // keys of a chunk, which are mixed at a time
 
-// Returns the number of chunks of `keys` keys.
+// Returns the number of chunks of `keys` keys, of which the last may be incomplete.
 MH_INLINE int64_t num_chunks_of(int64_t keys) { return (keys + chunk - 1) / chunk; }
 
 // The numbers of queries and keys of a tile. They depend only on the tensor sizes and the cache size, not on the number
