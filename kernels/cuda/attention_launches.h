@@ -114,7 +114,7 @@ struct DistanceGradient {
   }
 };
 
-constexpr int kHeadMixingThreads = 32 * kHeadMixingWarps;  // maximum threads of a block
+constexpr int kHeadMixingThreads = 32 * kHeadMixingWarps;  // maximum number of threads of a block
 constexpr int kMinSplit = 64;  // minimum number of keys of a split with head mixing; shorter splits are slower
 
 // Returns the tensors as kernels with head mixing expect them: with relative positions q is replaced by q_u, which is

@@ -7,7 +7,7 @@ struct Grid {
   int x = 1, y = 1, z = 1;
 };
 
-// Returns why a GPU cannot launch a grid; null if it can. CUDA limits y and z to 65535 blocks.
+// Returns why the grid is too large for a GPU in y or z; null if it is not. CUDA limits y and z to 65535 blocks.
 inline const char* grid_problem(const Grid& grid) {
   constexpr unsigned kMaxBlocks = 65535;  // unsigned, so that a size that overflowed is above the limit, too
   if (static_cast<unsigned>(grid.y) > kMaxBlocks)

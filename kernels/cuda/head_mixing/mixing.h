@@ -96,7 +96,7 @@ struct WarpPosition {
 struct HeadBlock {
   int first;      // first head of the block
   int warp_head;  // first head of the warp; past the end if the warp has no head
-  int end;        // end of the heads of the block
+  int end;        // index after the last head of the block
   MH_DEVICE HeadRange range() const { return {first, end}; }
 };
 

@@ -29,7 +29,7 @@ struct RowMix {
   static constexpr int kSize = kSize_, kWarps = kWarps_, kWarpHeads = kWarpHeads_, kStride = kSize + kPad;
   static constexpr int kHeads = kWarps * kWarpHeads;            // maximum number of heads
   static constexpr int kMatrixHeads = kHeads <= 8 ? 8 : 16;     // rows of a mixing matrix on the tensor cores
-  static constexpr int kQueriesPerProduct = 16 / kMatrixHeads;  // queries that one product mixes
+  static constexpr int kQueriesPerProduct = 16 / kMatrixHeads;  // queries that one product of 16 rows mixes
   // Queries of a block, limited so that their accumulators (kWarpHeads heads of kSize columns) take at most half of a
   // warp's registers; at most 32 with 4 warps, each of which mixes more queries than one of 8 warps.
   static constexpr int kQueries = floor_to_strips(4096 / (kWarpHeads * kSize), kWarps == 4 ? 32 : 64);

@@ -219,7 +219,7 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& params,
   }
   thread.template wait_group<0>();
   thread.barrier();
-  auto* const inv_sums = reinterpret_cast<float*>(memory);  // (in heads, kQueries): 1 / sum of the probabilities
+  auto* const inv_sums = reinterpret_cast<float*>(memory);  // (in heads, kQueries): 1 / sum of the probabilities, or 0
   MH_FOR (o, kWarpHeads) {
     const int j = warp_head + o;
     if (j >= params.in_heads) break;
