@@ -14,8 +14,9 @@ namespace mh::kernels {
 
 struct AdamPlan {
   float lr, beta1, beta2, epsilon;
-  float bias_correction1, bias_correction2;  // 1 - beta^t, or 1 without bias correction
-  float decay;                               // lr * weight decay: p -= decay * p before the step
+  // 1 - beta1^t and 1 - beta2^t in update t = 1, 2, …; both 1 without bias correction
+  float bias_correction1, bias_correction2;
+  float decay;  // lr * weight decay: p -= decay * p before the step
   float scale;  // factor of g: 1 / number of targets of the update, times the factor of gradient clipping
 };
 

@@ -40,7 +40,7 @@ inline const char* read_attribute(cudaDeviceAttr name, int& value) {
   return error_string(cudaDeviceGetAttribute(&value, name, device));
 }
 // Return the maximum dynamic shared memory of a block on the current GPU, in bytes, and the number of multiprocessors
-// of this GPU; 0 if the attribute cannot be read (CudaApi::device_problem).
+// of this GPU; 0 if the attribute cannot be read, which CudaApi::device_problem() reports.
 inline int max_shared_memory() {
   int bytes = 0;
   return read_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, bytes) == nullptr ? bytes : 0;

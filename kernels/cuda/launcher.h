@@ -8,7 +8,7 @@
 
 namespace mh::kernels {
 
-// The kernel of a body, a function object that holds the kernel's arguments.
+// The kernel that runs a body, a function object that holds the kernel's arguments.
 template <class Body>
 __global__ void __launch_bounds__(Body::kThreads) run(const __grid_constant__ Body body) {
   extern __shared__ __align__(16) unsigned char memory[];

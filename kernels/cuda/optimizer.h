@@ -23,7 +23,7 @@ struct Update {
   uint16_t* copy;         // bf16 copy of the updated parameters, overwritten; null: none
 };
 
-// The tensor of a sum of squares: `count` elements at x.
+// A tensor whose sum of squares is computed: `count` elements at x.
 struct FloatSpan {
   int64_t count;
   const float* x;

@@ -33,8 +33,8 @@ struct Batch {
   }
 };
 
-// Calls f(i) for each vector of four elements i … i + 3 of a chunk that belongs to this thread. count: elements of the
-// tensor, past which the last vector may extend.
+// Calls f(i) for each of this thread's vectors of four elements i … i + 3 in a chunk. chunk: index within the tensor;
+// count: elements of the tensor, past which the last vector may extend.
 template <class Thread, class F>
 MH_DEVICE void each_vec4_of_chunk(const Thread& thread, int64_t chunk, int64_t count, const F& f) {
   const int64_t first = chunk * kUpdateChunk, end = first + kUpdateChunk < count ? first + kUpdateChunk : count;

@@ -106,7 +106,7 @@ struct SigsoftmaxExponent {
   }
 };
 
-// Calls work(normaliser) with the normaliser of the call, a SoftmaxExponent or SigsoftmaxExponent, so that loops over
+// Calls work(normaliser) with the normaliser of `params`, a SoftmaxExponent or SigsoftmaxExponent, so that loops over
 // elements have no branch.
 template <class Work>
 MH_DEVICE void dispatch_normaliser(const AttentionParams& params, const Work& work) {
@@ -133,7 +133,7 @@ MH_DEVICE uint32_t accumulator_bits(const Draw& draw) {
   for (int c = 0; c < 4 * kColumnFragments; c += kBitsPerDraw) bits |= draw(c) << c;
   return bits;
 }
-// Returns the dropout factor of element x of a word of accumulator_bits(): `scale` if bit x is set, otherwise 0.
+// Returns the dropout factor of the accumulator with bit x in accumulator_bits(): `scale` if it is set, otherwise 0.
 MH_DEVICE float dropout_factor(uint32_t bits, int x, float scale) { return (bits >> x & 1) != 0 ? scale : 0; }
 // Multiplies a lane's accumulators by their dropout factors.
 template <int kColumnFragments>

@@ -64,8 +64,8 @@ MH_DEVICE void apply_distance_mask(const Thread& thread, const AttentionParams& 
     }
 }
 
-// Sizes with relative positions, chosen so that shared memory does not exceed 163 KiB, the limit for a block on an
-// A100: warps of a block of the backward pass, rows of a streamed tile, and pipeline stages.
+// Sizes in kernels with relative positions, chosen so that shared memory does not exceed 163 KiB, the limit for a block
+// on an A100: warps of a block of the backward pass, rows of a streamed tile, and pipeline stages.
 template <class T, int kSize>
 constexpr int kRelativeWarps = kSize * sizeof(T) <= 256   ? 4
                                : kSize * sizeof(T) <= 512 ? 2
@@ -303,7 +303,7 @@ struct KeyDistances {
   }
 };
 
-// The base of the shared memory of blocks without relative positions.
+// Takes the place of QueryDistances and KeyDistances in kernels without relative positions; has no shared memory.
 struct NoDistances {
   static MH_DEVICE int next_slide_row(int slide_row) { return slide_row; }
 };

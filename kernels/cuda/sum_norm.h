@@ -1,4 +1,4 @@
-// Residual sum, dropout and layer norm (sum_norm_plan.h) on a GPU. The tensors are in GPU memory.
+// The maximum row size of the GPU kernels for residual sum and layer norm (cuda/sum_norm_rows.h).
 #pragma once
 
 #include "sum_norm_plan.h"

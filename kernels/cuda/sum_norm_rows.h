@@ -84,7 +84,7 @@ struct SumNormRows {
   }
 };
 
-// The kernel body of the gradients of x and y. Grid: (rows). With s' = (s - mean) * rstd and g = weight * dn, the
+// The kernel body of the gradients of x and y. Grid: (rows). With s' = (s - mean) * rstd and g = weight * dnorm, the
 // gradient of the layer norm with respect to the sum s is rstd * (g - mean(g) - s' * mean(g s')); means are over the
 // elements of a row.
 template <class Y>

@@ -12,8 +12,8 @@ MH_DEVICE T* row_of(const StridedTensor<T>& tensor, int64_t b, int64_t head, int
   return tensor.data + b * tensor.batch_stride + head * tensor.head_stride + position * tensor.row_stride;
 }
 
-// A matrix (rows, columns) in global memory, with row r at data + r * row_stride. aligned: rows are aligned to 16 bytes
-// and have whole vectors.
+// A matrix (rows, columns) in global memory, with row r at data + r * row_stride. aligned: rows begin and end at
+// multiples of 16 bytes.
 template <class T>
 struct GlobalMatrix {
   T* data;
@@ -54,8 +54,8 @@ MH_DEVICE ThreadGroup warp_of(const Thread& thread) {
   return {thread.lane(), 32};
 }
 
-// Calls visit(row, column) for each 16-byte vector of `rows` rows of kSize elements that belongs to this thread. Avoids
-// a division in the loop if 32 is a multiple of the number of vectors in a row.
+// Calls visit(row, column) for each of this thread's 16-byte vectors in `rows` rows of kSize elements. Avoids a
+// division in the loop if 32 is a multiple of the number of vectors in a row.
 template <class T, int kSize, class Visit>
 MH_DEVICE void each_vector(const ThreadGroup& group, int rows, const Visit& visit) {
   constexpr int kVectorSize = 16 / static_cast<int>(sizeof(T)), kRowVectors = kSize / kVectorSize;
@@ -160,9 +160,9 @@ MH_DEVICE void put_pair(const Thread&, float* to, float left, float right) {
   to[0] = left, to[1] = right;
 }
 
-// Stores a warp's accumulators sums (16, kSize) to rows first … first + 15 of a matrix, rounded to T. factor: the
-// factors of a lane's two rows. staging (16, kStride): shared memory of the warp. Rows and columns outside the matrix
-// are not stored.
+// Stores a warp's accumulators sums (16, kSize), multiplied by a factor for each row and rounded to T, to rows
+// first … first + 15 of a matrix. factor: of a lane's two rows. staging (16, kStride): shared memory of the warp. Rows
+// and columns outside the matrix are not stored.
 template <int kSize, int kStride, class Thread, class T>
 MH_DEVICE void store_rows(const Thread& thread, T* staging, const Accumulator (&sums)[kSize / 8],
                           const float (&factor)[2], GlobalMatrix<T> matrix, int first) {

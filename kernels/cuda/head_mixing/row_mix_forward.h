@@ -61,9 +61,9 @@ MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& par
   }
 }
 
-// Loads the log-sum-exp, in base 2, of the queries of a tile from query `first` on: of a lane's two queries of each
-// strip, for each head of its warp. queries: params.queries; queries from there on get the value of the last query.
-// Heads that do not exist get zeros.
+// Loads the log-sum-exp, in base 2, of a lane's two queries in each strip of 16 queries from query `first` on, for each
+// head of its warp. queries: params.queries; queries from there on get the value of the last query. Heads that do not
+// exist get zeros.
 template <int kWarpHeads, int kStrips, class Thread>
 MH_DEVICE void read_lse(const Thread& thread, const AttentionParams& params, const AttentionTensors& tensors, int64_t b,
                         int first, int queries, float (&lse2)[kWarpHeads][kStrips][2]) {
@@ -161,7 +161,7 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
     if (i >= params.out_heads) break;
     MH_FOR (strip, kStrips) {
       const int query = first + 16 * strip;
-      float factor[2];  // scales by which the rows of the two queries' matrices were divided (MixMatrix)
+      float factor[2];  // MixMatrix::scale of row i (output head i) of the two queries
       MH_FOR (r, 2)
         factor[r] =
             floor_pow2(matrix_of_query(params, b, query + g + 8 * r, queries) + i, params.out_heads, params.in_heads);
