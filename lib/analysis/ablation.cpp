@@ -164,7 +164,7 @@ HeadSet all_heads(model::LanguageModel& model, Side side, const Kinds& kinds) {
 }
 
 void check_heads(model::LanguageModel& model, Side side, const HeadSet& heads, const std::string& where) {
-  std::map<AttentionKind, std::map<int64_t, int64_t>> num_heads_by_layer;  // number of heads by kind and layer
+  std::map<AttentionKind, std::map<int64_t, int64_t>> num_heads_by_layer;  // on this side, by kind and layer
   for (const AttentionLayer* layer : model.attention_layers())
     if (heads.count(layer->layer_spec().kind) > 0)
       num_heads_by_layer[layer->layer_spec().kind][layer->layer_spec().layer] = num_heads_of(*layer, side);
@@ -209,7 +209,7 @@ HeadMaskGuard::HeadMaskGuard(model::LanguageModel& model, Side side, const HeadS
 std::vector<task::Score> score_ablations(const AnalysisInput& input, const std::vector<HeadSet>& masked_sets,
                                          int64_t max_tokens_per_pass) {
   c10::NoGradGuard no_gradient;
-  all_heads(input.model, input.side, input.kinds);  // throws if a layer has no heads on this side
+  all_heads(input.model, input.side, input.kinds);  // throws like num_heads_of()
   for (const HeadSet& heads : masked_sets) check_heads(input.model, input.side, heads, "--heads");
   // Models are sorted by the first layer in which they mask heads, so that models of one forward pass share many
   // layers below this layer.

@@ -6,7 +6,7 @@
 //   euclidean  |Z_i - Z_j|₂
 //
 // The discrepancy of a layer is the sum of the distances of all ordered pairs, which is the entrywise ℓ₁ norm of the
-// (h, h) matrix of distances, averaged over sequences. It is measured before the combiner (head outputs) and after it
+// matrix of distances, averaged over sequences. It is measured before the combiner (head outputs) and after it
 // (input of the output projection, where combiners such as alphas have mixed the heads).
 #pragma once
 

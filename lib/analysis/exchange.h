@@ -38,13 +38,13 @@ class OptimizerMoments {
   // Reads the moments to the CPU, fp32, with the shapes of their parameters. Throws Error(usage) that names the option
   // `where` if the checkpoint has no moments.
   OptimizerMoments(const io::Checkpoint& checkpoint, const nn::ParameterList& parameters, const std::string& where);
-  // Returns the moments of one parameter; the tensors share memory with all().
+  // Returns the moments of one parameter, which share memory with all(); empty if it has none.
   std::vector<at::Tensor> moments_of(const nn::Parameter& parameter) const;
   const std::map<std::string, at::Tensor>& all() const { return tensors_; }  // by tensor name
 
  private:
   std::map<std::string, at::Tensor> tensors_;
-  std::map<std::string, std::vector<std::string>> names_by_parameter_;  // names of tensors
+  std::map<std::string, std::vector<std::string>> names_by_parameter_;  // keys in tensors_
 };
 
 // Writes `checkpoint` to `sink` with the values of its parameters and moments replaced by those in `parameters` and in

@@ -9,8 +9,8 @@
 
 namespace mh::analysis {
 
-// Forwards each call to all its observers, which must outlive this object. A tensor that observers may replace passes
-// through them in order: each observer receives the result of the previous one.
+// Forwards the tensors of each forward pass to all its observers, which must outlive this object. A tensor that
+// observers may replace passes through them in order: each observer receives the result of the previous one.
 class Observers : public attention::Observer {
  public:
   explicit Observers(std::vector<attention::Observer*> observers = {}) : observers_(std::move(observers)) {}

@@ -56,8 +56,8 @@ std::vector<HeadPair> pair_random(AttentionKind kind, const std::vector<int64_t>
 std::vector<HeadPair> pair_ranked(Selection selection, AttentionKind kind, const LayerScores& scores, int64_t k,
                                   int64_t t_max);
 
-// Returns the number of heads of each layer, for each kind of attention in `kinds`, or for all kinds if `kinds` is
-// empty. `key`: returns the user's name of the option "kind", "mode", "k" or "t_max". Throws Error(usage) that names
+// Returns the number of value heads of each layer, for each kind of attention in `kinds`, or for all kinds if `kinds`
+// is empty. `key`: returns the user's name of the option "kind", "mode", "k" or "t_max". Throws Error(usage) that names
 // this option if the model lacks a kind, if a kind has too few layers or heads for the selection, if k or t_max is too
 // large, if t_max is set for a selection other than soft, or if layers differ in the parameters that a swap would move.
 std::map<AttentionKind, std::vector<int64_t>> head_counts_for_pairing(

@@ -1,8 +1,8 @@
-// Ablation scans: the loss of a model without single heads, without all heads of a layer but one, or without all heads
-// of a layer.
+// Ablation scans: the change of a metric if a model loses single heads, all heads of a layer but one, or all heads of a
+// layer.
 //
-// The loss is the change of a metric. If the metric is perplexity, a pass over the text scores several cases together
-// (ablation.h); for other metrics the model is evaluated once per case.
+// If the metric is perplexity, a pass over the text scores several cases together (ablation.h); for other metrics the
+// model is evaluated once per case.
 #pragma once
 
 #include <cstdint>

@@ -17,8 +17,9 @@ namespace mh::analysis {
 
 namespace {
 
-// The number of columns of x xᵀ that one matrix product computes. Products of blocks of columns skip masked keys and
-// most of the upper triangle: a causal 512 × 512 matrix takes a quarter of the work of the full product.
+// The number of columns of x xᵀ that one matrix product computes. Products of blocks of columns skip trailing zeros of
+// rows (masked keys) and most of the upper triangle: a causal 512 × 512 matrix takes a quarter of the work of the full
+// product.
 constexpr int64_t kGramColumns = 64;
 constexpr int64_t kMaxLoopSize = 16;  // largest m for which plain loops are faster than a call of at::mm
 // Maximum number of matrix elements that batched_singular_values() converts to fp64 at once, 0.5 GB; at least one

@@ -65,7 +65,8 @@ class SpectrumMeans {
   // curves are resampled to kGridPoints points.
   explicit SpectrumMeans(bool samples_curves = false, bool varying_size = false)
       : samples_curves_(samples_curves), varying_size_(varying_size) {}
-  // Adds singular values (blocks, h, n). h must be the same in all calls, and n, too, unless varying_size() is set.
+  // Adds singular values (blocks, h, n) of h heads, or h = 1 for a matrix without heads. h must be the same in all
+  // calls, and n, too, unless varying_size() is set.
   void add(const at::Tensor& values);
   int64_t blocks() const { return blocks_; }
   bool varying_size() const { return varying_size_; }

@@ -75,7 +75,7 @@ at::Tensor SpectrumSource::valid_positions(attention::AttentionKind kind, const 
 
 namespace {
 
-// Throws Error(usage) for an unknown source; the message has the sources as the user writes them.
+// Throws Error(usage) for an unknown source; the message lists the sources, such as weight:NAME.
 void require_source(const std::string& name, const std::string& where) {
   const std::vector<std::string> names = spectrum_sources().names();
   if (std::ranges::count(names, name) > 0) return;

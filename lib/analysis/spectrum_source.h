@@ -36,7 +36,7 @@ struct SpectraEntry {
   std::string kind;         // kind of attention: "decoder.self"; "" for parameters outside attention layers
   int64_t layer = -1;       // -1 for parameters outside attention layers
   bool by_head = false;     // whether there is one matrix per head; false: one matrix for all heads
-  SpectrumMeans spectra;    // statistics of singular values (matrices, h or 1, n)
+  SpectrumMeans spectra;    // statistics of singular values (blocks, heads or 1, n)
   EntropyMeans entropy;     // valid only if has_entropy
   bool has_entropy = false;
   // Mean of the matrices whose two axes are heads, (h, hv) for mixing; undefined for sources of other matrices.
@@ -47,7 +47,7 @@ class SpectrumSource : public attention::Observer {
  public:
   struct SourceRequest {
     std::string argument;             // text after the colon of the source's name
-    bool needs_percentiles = false;   // whether percentiles of curves are needed
+    bool needs_percentiles = false;   // whether percentiles_of() will be called
     int64_t block_length = 0;         // number of tokens of a block of full length; 0: use blocks of any length
     bool has_sentences = false;       // whether batch rows are sentences
     Kinds kinds = {};                 // kinds of attention to analyse; empty: all
@@ -73,8 +73,8 @@ class SpectrumSource : public attention::Observer {
   // matrices, whose entropy is added as well.
   void add_matrices(const std::string& matrix_kind, const attention::LayerSpec& layer_spec, const at::Tensor& x,
                     bool has_entropy);
-  // Returns the entries (N, …) of x (B, Tq, …) at the queries of blocks of full length or, for sentences, at the real
-  // queries.
+  // Returns the elements (N, …) of x (B, Tq, …) at the N queries of blocks of full length or, for sentences, at the N
+  // real queries.
   at::Tensor valid_positions(attention::AttentionKind kind, const at::Tensor& x) const;
   bool includes(attention::AttentionKind kind) const { return contains(request_.kinds, kind); }
   SourceRequest request_;
