@@ -30,10 +30,9 @@ class Cache {
   void retain_last(int64_t num_positions);  // drops all older keys and values; stage state is unchanged
   StageState& state() { return state_; }
 
-  // View of the cached keys and values on a CPU, for decoding kernels that read each position through a row table. As
-  // long as a row table exists, reorder_keys_and_values() reorders the table and copies no keys and values. append()
-  // and keys_and_values() remove the table; reorder_keys_and_values() removes it only if there are more new batch rows
-  // than physical rows.
+  // View of the cached keys and values on a CPU, for decoding kernels that read each position through a row table.
+  // While the table exists, reorder_keys_and_values() reorders it and copies no keys and values, unless there are more
+  // new batch rows than physical rows: then it removes the table, like append() and keys_and_values().
   struct InPlaceView {
     at::Tensor keys, values;  // (P, h, length, dk) and (P, hv, length, dv), P >= B physical rows
     at::Tensor row_table;     // (B, length) int32: position t of batch row b is in physical row row_table[b, t]

@@ -22,18 +22,18 @@ using CausalOffset = std::optional<int64_t>;
 // mask must give them a gradient of exactly 0.
 at::Tensor product_with_keys(const at::Tensor& q, const at::Tensor& k, CausalOffset offset);
 
-// Returns p v (B, h, T, dv) for p (B, h, T, S), or (1, h, T, S) shared by all batch rows, and v (B, h, S, dv). Hidden
-// entries of p must be exactly 0; their gradient is finite but unspecified.
+// Returns p v (B, hv, T, dv) for p (B, hv, T, S), or (1, hv, T, S) shared by all batch rows, and v (B, hv, S, dv).
+// Hidden entries of p must be exactly 0; their gradient is finite but unspecified.
 at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalOffset offset);
 
 // Implementations without autograd, for autograd functions.
 namespace no_autograd {
-// Returns pᵀ y (B, h, S, d), the gradient of keys or values, for p (B, h, T, S), whose hidden entries must be exactly
-// 0, and y (B, h, T, d).
+// Returns pᵀ y (B, h, S, d), the gradient of keys or, for hv heads, of values, for p (B, h, T, S), whose hidden entries
+// must be exactly 0, and y (B, h, T, d).
 at::Tensor transposed_product(const at::Tensor& p, const at::Tensor& y, CausalOffset offset);
 // Returns q kᵀ (B, h, T, S) without autograd.
 at::Tensor product_with_keys(const at::Tensor& q, const at::Tensor& k, CausalOffset offset);
-// Returns p v (B, h, T, dv) without autograd, for p and v with the same number of batch rows.
+// Returns p v (B, hv, T, dv) without autograd, for p and v with the same number of batch rows.
 at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalOffset offset);
 
 // Number of queries per block. With 128, a causal product takes 0.7 of the time of the full product at 512 positions

@@ -1,4 +1,4 @@
-// The composed path: tensor operations for any device and any stages. Only this path stores the probabilities.
+// The composed path: tensor operations for any device and any stages, which store the probabilities of all queries.
 
 #include <utility>
 

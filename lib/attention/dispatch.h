@@ -1,5 +1,5 @@
 // Dispatch of attention layers: the choice between the composed path (tensor operations) and the fused path (one
-// kernel).
+// of several fused kernels).
 //
 // As in PyTorch's sdp_utils, a list of constraints decides: a forward pass takes the fused path if it meets all
 // constraints on layer and pass, and all constraints on one kernel. The description of a layer in the log
@@ -29,7 +29,7 @@ namespace mh::attention {
 // The path that the user requests. `automatic`: the fused path if all constraints are met, otherwise a fallback to the
 // composed path. `fused`: a fallback is an error, also if an observer, an interceptor or a mask causes it.
 enum class Path { automatic, composed, fused };
-Path parse_path(const std::string& name);  // converts "auto", "composed" or "fused"
+Path parse_path(const std::string& name);  // "composed" or "fused"; any other text gives automatic
 
 // Set of fallback reasons that the layers of a model have logged, so that each reason is logged once for each kind of
 // layer. Thread-safe, since layers may run in several threads.
@@ -46,9 +46,9 @@ class PathLog {
   std::set<std::pair<AttentionKind, std::string>> logged_reasons_;
 };
 
-// The properties of a mask that decide which kernels can apply it. The fused kernels (all kernels but SDPA) apply a
-// causal mask (also with memory or cached keys before the queries), a window and key lengths without a mask tensor, but
-// not in every combination. The causal mask of a single query in incremental decoding hides no key.
+// The properties of a mask that decide which kernels can apply it. The fused kernels (except SDPA) apply a causal mask
+// (also with memory or cached keys before the queries), a window and key lengths without a mask tensor, but not in
+// every combination. The causal mask of a single query in incremental decoding hides no key.
 struct MaskForm {
   bool is_square = false;                // causal, equal numbers of queries and keys, no other mask
   bool queries_are_last = false;         // causal, queries at the last key positions, no key lengths
@@ -62,8 +62,8 @@ struct MaskForm {
 
 // Features of a layer that the fused kernels implement and LibTorch's scaled_dot_product_attention (SDPA) lacks.
 struct KernelFeatures {
-  bool has_mixing = false;                // head mixing
-  bool has_relative_positions = false;    // relative positions of the score
+  bool has_mixing = false;                // the mixer mixes logits or probabilities
+  bool has_relative_positions = false;    // the score stage adds relative positions
   const char* normaliser_name = nullptr;  // Normaliser::kernel_feature(); null if SDPA has this normaliser
   // Dropout of probabilities, in use in training only. SDPA lacks the random stream of nn::dropout.
   bool has_dropout = false;
@@ -148,7 +148,7 @@ enum class Scope {
   layer,         // interceptor of the layer, which callers may set at any time
   device,        // element type and device of the parameters; training or evaluation
   pass,          // observer and tensors of a forward pass
-  kernel,        // whether one kernel can compute a forward pass, and is the fastest
+  kernel,        // all of these, for one kernel: whether it can compute a forward pass, and is the fastest
 };
 
 // A condition for the fused path; with Scope::kernel, a condition for some of its kernels.
@@ -180,8 +180,8 @@ class Dispatcher {
   // Returns the reasons why the layer cannot take the fused path; empty if it can. Constraints of Scope::device are
   // checked only if there is no other reason.
   std::vector<std::string> unfused_reasons(const LayerView& layer, bool training) const;
-  // Returns whether the layer meets all constraints that can be checked without a forward pass. A forward pass may
-  // still fall back to the composed path.
+  // Returns whether the layer meets all constraints that can be checked without a forward pass; false with
+  // Path::composed. A forward pass may still fall back to the composed path.
   bool takes_fused(const LayerView& layer, bool training) const;
   // Returns the path of the layer for logs: "fused"; "composed" with the reasons, or as requested; or, for a layer
   // without heads, "no attention".

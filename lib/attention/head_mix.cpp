@@ -50,7 +50,7 @@ View<T> mutable_view(const at::Tensor& x) {
   return {x.data_ptr(), x};
 }
 
-// The mixing matrix (h_in, h_out) of all positions, or the matrices (B, T, h_in, h_out) of each position.
+// The mixing matrix (h_in, h_out) that all positions share, or one matrix per position, (B, T, h_in, h_out).
 struct Matrices {
   const float* data;
   int64_t batch_stride, position_stride;  // strides in elements; 0: one matrix for all positions

@@ -12,21 +12,21 @@
 
 namespace mh::attention {
 
-// The inputs of a fused attention.
+// The inputs of a backend. With spec.key_heads, k and v may have numbers of heads other than h and hv.
 struct Operands {
   at::Tensor q, k, v;      // (B, h, Tq, dk), (B, h, Tk, dk), (B, hv, Tk, dv); last axis contiguous
   at::Tensor matrix = {};  // mixing matrix, fp32: (h, hv), (B, h, hv) or (B, Tq, h, hv); undefined: no mixing
   AttentionSpec spec = {};
 };
 
-// The result of a forward pass.
+// The tensors that the forward pass of a backend writes: `out` for the caller, `lse` for the backward pass.
 struct ForwardResult {
   at::Tensor out;  // (B, hv, Tq, dv)
   at::Tensor lse;  // (B, h, Tq), fp32: log-sum-exp of the logits of each query, nats; +inf for a fully masked row
 };
 
-// Gradients of the operands; undefined if the operand is undefined. The result of a backward pass has the shapes of the
-// operands; empty_gradients() and the kernels write q, k, v and partial sums in other shapes.
+// Gradients of the operands; undefined if the operand is undefined. A backend returns them in the shapes of the
+// operands; during its backward pass they may hold partial sums, or k and v one head for each query head.
 struct OperandGradients {
   at::Tensor q, k, v, matrix = {}, head_scales = {}, u = {}, v_bias = {}, r = {};
 };

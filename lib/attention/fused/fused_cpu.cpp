@@ -43,8 +43,8 @@ kernels::AttentionParams batch_params(const Operands& x, bool with_gradient, con
   return params;
 }
 
-// Returns the kernel parameters of head `head` of batch row b (i = b * h + head), with its scale factor, dropout stream
-// and number of real keys.
+// Returns the kernel parameters of head `head` of batch row b (i = b * h + head), with its scale factor, first
+// dropout element and number of real keys.
 kernels::AttentionParams head_params(kernels::AttentionParams params, const AttentionSpec& spec, int64_t i, int64_t b,
                                      int64_t head) {
   params.head = head;

@@ -39,8 +39,9 @@ at::Tensor fused_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tenso
                      const AttentionSpec& spec);
 
 // Returns attention with head mixing, out_i = (Σ_j m[j, i] softmax(q_j k_jᵀ / √dk)) v_i (B, hv, Tq, dv), stored as (B,
-// Tq, hv, dv), for q (B, h, Tq, dk), k (B, h, Tk, dk), v (B, hv, Tk, dv) and m (h, hv), (B, h, hv) or (B, Tq, h, hv).
-// Differentiable in q, k, v, m, relative positions and scale factors of heads.
+// Tq, hv, dv), with the mask and the other properties of `spec`, for q (B, h, Tq, dk), k (B, h, Tk, dk), v (B, hv, Tk,
+// dv) and m (h, hv), (B, h, hv) or (B, Tq, h, hv). Differentiable in q, k, v, m, relative positions and scale factors
+// of heads.
 at::Tensor head_mixing_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const at::Tensor& m, const AttentionSpec& spec);
 

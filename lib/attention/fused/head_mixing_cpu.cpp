@@ -49,7 +49,8 @@ class HeadMixingParams {
   HeadMixingParams& operator=(const HeadMixingParams&) = delete;
 
   const kernels::AttentionParams& shared_params() const { return shared_params_; }
-  // Returns the kernel parameters of batch row b, with its mixing matrix, dropout stream and number of real keys.
+  // Returns the kernel parameters of batch row b, with its mixing matrix, first dropout element and number of real
+  // keys.
   kernels::AttentionParams row_params(int64_t b) const {
     kernels::AttentionParams params = shared_params_;
     params.matrix += b * matrix_stride_;
