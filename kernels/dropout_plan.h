@@ -10,7 +10,7 @@ namespace mh::kernels {
 struct Dropout {
   uint32_t key[2];     // Philox key of the random stream
   uint32_t update;     // number of the optimiser update, from 0
-  uint32_t site;       // number of the tensor that dropout is applied to, unique within a model
+  uint32_t site;       // number of the layer or band, or 0 (nn::dropout); unique only among tensors with the same key
   uint32_t threshold;  // p * 2^24, rounded up
   float scale;         // 1 / (1 - p)
   // On a GPU: address in GPU memory of the number of the update, which a CUDA graph reads at each launch; null: use

@@ -30,9 +30,9 @@ MH_DEVICE GlobalMatrix<const T> distances_of_head(const AttentionParams& params,
           params.relative.distances, params.key_size, params.aligned};
 }
 
-// Returns tile number first / size of the tiles of `size` keys into which all runs are divided, as a range from the
-// first key of the tile to the end of its run, and writes the index of the run to `run`. first: a multiple of `size`.
-// Past the last tile the range is empty and `run` is the number of runs.
+// Divides each run into tiles of `size` keys, counted over all runs, and returns tile first / size as the range from
+// its first key to the end of its run. Writes the index of the run to `run`. first: a multiple of `size`. Past the last
+// tile the range is empty and `run` is the number of runs.
 MH_DEVICE IndexRange tile_of_runs(const AttentionParams& params, int first, int size, int& run) {
   for (run = 0; run < params.relative.num_runs; ++run) {
     const int begin = static_cast<int>(params.relative.runs[run].first),
