@@ -12,9 +12,9 @@ namespace mh::attention {
 
 struct AttentionSpec;  // attention/fused/attention_spec.h
 
-// Returns the maximum number of queries of the decode kernel, which fused_cpu() and head_mixing_cpu() use for passes
-// without gradients, dropout and relative positions, fused_cpu() only with softmax (kernels/cpu/attention.h). The
-// decode kernel rounds differently from the kernel for more queries.
+// Returns the maximum number of queries for which fused_cpu() and head_mixing_cpu() use the decode kernel, in passes
+// without gradients, dropout and relative positions; fused_cpu() uses it only with softmax (kernels/cpu/attention.h).
+// The decode kernel rounds differently from the kernel for more queries.
 int64_t max_decode_queries();
 
 // Returns softmax(q kᵀ / √d) v (B, h, Tq, d), stored as (B, Tq, h, d), with the mask and the other properties of
