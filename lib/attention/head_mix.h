@@ -1,5 +1,6 @@
-// Linear maps across heads, y_i = Σ_j m[j, i] x_j, the operation of every method that mixes heads, and the parameter
-// name of their matrices. In shapes, T is the number of queries and S the number of keys.
+// Linear maps across heads, y_i = Σ_j m[j, i] x_j, the operation of every method that mixes heads, and the name of
+// the parameter of a mixer's matrix. In shapes, T is the number of queries, and S the number of keys, or the head size
+// if x contains head outputs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,8 +9,8 @@
 
 namespace mh::attention {
 
-// Name of the parameter of a mixing matrix (h, hv), without the layer name before it. In talking-heads attention, the
-// matrix that mixes probabilities, where h is the number of heads in the softmax.
+// Name of the parameter of a mixing matrix (h, hv), without the layer name before it. In talking-heads attention this
+// is the matrix that mixes probabilities, and h is the number of heads in the softmax.
 constexpr const char* kMixingMatrix = ".mixer.matrix";
 
 // Observation (Observer::show) of a mixer's learned matrix across heads, (h, hv) or (B, Tq, h, hv); rows are source
@@ -18,14 +19,14 @@ struct MixingObservation {
   at::Tensor matrix;
 };
 
-// Options of a linear map across heads.
+// Options of mix_heads() and mix_values().
 struct MixOptions {
-  // Entries x[b, i, t, s] with s > t + *causal_offset are hidden; empty: none. The CPU kernel does not read hidden
-  // entries of x or of gradients and writes 0 for them, which halves the work of causal self-attention. The LibTorch
-  // operations for other devices and types mix all entries.
+  // Entries x[b, i, t, s] with s > t + *causal_offset are hidden; empty: no entry is hidden. The CPU kernel does not
+  // read hidden entries of x or of gradients and writes 0 for them, which halves the work of causal self-attention. The
+  // LibTorch operations for other devices and types read hidden entries, too.
   CausalOffset causal_offset;
-  // Whether the CPU kernel stores the result (B, h_out, T, S) in the order (B, T, h_out, S), so that concatenating the
-  // heads needs no copy.
+  // Whether the CPU kernel of mix_heads() stores the result (B, h_out, T, S) in the order (B, T, h_out, S), so that
+  // concatenating the heads needs no copy. mix_values() ignores this option.
   bool by_position = false;
 };
 

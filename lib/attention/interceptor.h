@@ -17,7 +17,7 @@ namespace mh::attention {
 //                     already be applied
 //   HeadSide::output  result of the combiner, which the output projection reads, (B, ho, Tq, dv)
 //
-// An interceptor set with AttentionLayer::set_interceptor() acts on every forward pass of this layer, after the
+// An interceptor set with AttentionLayer::set_interceptor() acts on every forward pass of the layer, after the
 // observer of the forward pass.
 class Interceptor {
  public:

@@ -64,8 +64,8 @@ class AttentionLayer {
   }
   bool has_head_gates() const { return stages_.combiner != nullptr && stages_.combiner->has_head_gates(); }
 
-  // Returns whether score or output heads can be pruned without the value heads of the same indices; for value heads,
-  // always true in a layer with heads, since pruning them prunes the sides that cannot be pruned separately.
+  // Returns whether the heads of this side to prune can be chosen: value heads always; score and output heads unless
+  // they are pruned together with the value heads of the same indices. False in a layer without heads.
   bool can_prune_separately(HeadSide side) const;
   // Returns the options of the layer after pruning all heads but `kept_heads`. The pruned layer has no heads if
   // `kept_heads` has no value head or no output head, or, if the mixer mixes probabilities, no score head. Throws
@@ -133,7 +133,7 @@ class AttentionLayer {
   // queries and keys, and no other mask applies.
   at::Tensor attend_with_sdpa(Context& context, bool is_square) const;
   bool has_dropout(bool training) const { return training && options_.dropout > 0; }
-  std::string probabilities_stream() const;  // name of the random stream of dropout
+  std::string probabilities_stream() const;  // random stream of the dropout of probabilities
   at::Tensor forward_without_heads(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache) const;
 
   LayerSpec layer_spec_;

@@ -16,7 +16,7 @@ class MatrixMixer : public Mixer {
   std::string why_not_fused() const override { return ""; }
 };
 
-// Returns the options of mix_heads() under the mask of a forward pass: entries that a causal mask hides are skipped.
+// Returns the options with which mix_heads() and mix_values() skip the entries that a causal mask hides (MixOptions).
 inline MixOptions causal_mix_options(const Context& c) { return MixOptions{c.mask.causal_offset()}; }
 
 // Shows a learned mixing matrix to the observer of the forward pass, if there is one.

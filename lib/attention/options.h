@@ -42,7 +42,7 @@ class AttentionConfig {
   // Reads the section [attention] and its overrides. `layer_counts`: number of layers of each kind. An override of a
   // layer that does not exist is not read, so Config::check_all_known() throws Error(usage) for it.
   void read(Config& config, const std::vector<std::pair<AttentionKind, int64_t>>& layer_counts);
-  // Returns the options of one layer.
+  // Returns the options of the layer with the index `layer`, from 0; the layer must exist.
   const AttentionOptions& layer(AttentionKind kind, int64_t layer) const;
   // Replaces the options of one layer, which must exist; all other options are unchanged.
   void set_layer(AttentionKind kind, int64_t layer, const AttentionOptions& options);

@@ -17,7 +17,7 @@ namespace mh::attention {
 // The heads that a gate was built for, and the heads among them that the layer still has.
 struct OriginalHeads {
   int64_t count = 0;                // number of heads that the gate was built for; 0: all heads of the layer
-  std::vector<int64_t> kept_heads;  // original index, from 0, of each head that the layer still has
+  std::vector<int64_t> kept_heads;  // original index, from 0, of each remaining head; empty if count is 0
   void describe(Fields& f);
 
   // Returns a copy in which a count of 0 is replaced by the heads of the layer. Throws Error(usage), naming the section
@@ -33,7 +33,7 @@ struct OriginalHeads {
   // Returns the weights (…, hv) of the layer's value heads, selected from weights w (…, count) of the original heads.
   at::Tensor select_kept(const at::Tensor& w) const;
   // Returns the head axis, at dimension `dim`, of a parameter with a block for each of the `count` original heads.
-  // Blocks move with their heads but survive pruning (nn::HeadAxis::survives_pruning).
+  // Swapping heads swaps their blocks, but pruning keeps all blocks (nn::HeadAxis::survives_pruning).
   nn::HeadAxis axis(int64_t dim) const;
 };
 

@@ -102,7 +102,8 @@ class Stage {
   }
 };
 
-// Stage that chooses the key/value head that each query head reads. pair() sets context.key_heads.
+// Stage that chooses the key/value head that each query head reads. pair() sets context.key_heads, or leaves it empty
+// if each query head reads the head of the same index.
 class Pairing : public Stage {
  public:
   virtual void pair(Context& context) = 0;
@@ -138,7 +139,7 @@ class Normaliser : public Stage {
 // The first tensor that a mixer mixes across heads: the logits, the probabilities, or nothing.
 enum class MixedTensor { nothing, logits, probabilities };
 
-// Stage that mixes logits (before the mask) and probabilities (before the product with the values) across heads.
+// Stage that can mix logits (before the mask) and probabilities (before the product with the values) across heads.
 class Mixer : public Stage {
  public:
   virtual MixedTensor mixed_tensor() const { return MixedTensor::probabilities; }

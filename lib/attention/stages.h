@@ -9,7 +9,7 @@
 
 namespace mh::attention {
 
-// The stages of one layer; all null in a layer without heads.
+// All null in a layer without heads.
 struct Stages {
   std::unique_ptr<Pairing> pairing;
   std::unique_ptr<Score> score;

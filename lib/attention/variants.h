@@ -23,7 +23,7 @@ struct Variants {
   at::Tensor repeat(const at::Tensor& x) const;
   // Repeats the inputs and the mask of a forward pass, for variants that begin at the score heads.
   void repeat_inputs(Context& context) const;
-  // Repeats the combiner's weights (B, …) in the context; weights (hv) of all batch rows stay unchanged.
+  // Repeats the combiner's weights (B, …) in the context; weights (hv), which all rows share, stay unchanged.
   void repeat_weights(Context& context) const;
 };
 

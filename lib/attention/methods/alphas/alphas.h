@@ -1,4 +1,4 @@
-// The name of the parameter of multi-head mixing (Azov & Landau 2020).
+// The parameter of multi-head mixing (Azov & Landau 2020), which regularisers find by its name.
 #pragma once
 
 namespace mh::attention {

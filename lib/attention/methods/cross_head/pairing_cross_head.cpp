@@ -4,8 +4,8 @@
 //
 //   A_i = score(Q_i, K_π(i)),  Z_i = P_i V_π(i)
 //
-// The queries, the biases of a relative score and the blocks of the output projection are not permuted. All rows of the
-// batch of an update share one permutation, also in different micro-batches and processes.
+// The queries, the biases of a relative score and the blocks of the output projection are not permuted. In each
+// layer, all rows of the batch of an update share one permutation, also in different micro-batches and processes.
 #include <numeric>
 
 #include "attention/stage.h"

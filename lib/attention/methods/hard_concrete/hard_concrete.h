@@ -8,14 +8,14 @@
 
 namespace mh::attention {
 
-// The constants of the gate distribution.
+// Constants of the distribution, with their symbols in the formulas above.
 struct HardConcreteDistribution {
   double temperature = 0.33;  // t
   double low = -0.1;          // l
   double high = 1.1;          // r
 };
 
-// The name, the parameter name and the options of the combiner of hard-concrete gates.
+// Name of the combiner in configurations (attention.combiner).
 constexpr const char* kHardConcrete = "hard-concrete";
 constexpr const char* kLogA = ".combiner.log_a";  // name of the parameter log a (hv), without the layer name
 struct HardConcreteOptions : OptionsOf<HardConcreteOptions> {

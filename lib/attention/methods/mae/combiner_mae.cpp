@@ -58,7 +58,7 @@ class MixtureOfExperts : public GatedCombiner {
              str("set attention.", name_of(layer_spec.kind), ".mae.mean = \"causal\""));
   }
 
-  // Pruning keeps all experts; the weights of pruned heads are dropped.
+  // Pruning keeps all experts and the whole gate; only the factors of pruned heads are dropped.
   std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads,
                                                       const LayerSpec& layer_spec) const override {
     if (static_cast<int64_t>(kept_heads.value.size()) == layer_spec.value_heads) return nullptr;

@@ -100,7 +100,7 @@ void ExpertGate::add_parameters(nn::ParameterList& parameters, const LayerSpec& 
   up_ = &parameters.add(name + "up.weight", {hidden, d}, up_traits);
   up_bias_ = &parameters.add(name + "up.bias", {hidden}, make_traits(up_init));
   nn::Traits down_traits = make_traits(down_init);
-  // With drop = 1 expert i omits head i, so the expert's row of the weight moves with the head.
+  // With drop = 1 expert i omits head i, so swapping two heads also swaps the rows of their experts.
   if (options_.drop == 1) down_traits.head_axes = {options_.original_heads.axis(0)};
   down_ = &parameters.add(name + "down.weight", {num_experts_, hidden}, down_traits);
   down_bias_ = &parameters.add(name + "down.bias", {num_experts_}, down_traits);
@@ -166,10 +166,10 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& query_m
   return sum.narrow(1, num_before, num_queries) / count.narrow(1, num_before, num_queries).clamp_min(1);
 }
 
-// Returns the batch norm of x (…, d), fp32, with the running statistics in evaluation and in a frozen gate with
-// norm_statistics = running, otherwise with the statistics of the rows where `query_mask` (…) is true, or of all rows
-// if `query_mask` is undefined. As in PyTorch, x is normalised with the biased variance, and the running statistics are
-// updated with the unbiased variance. Each micro-batch is normalised separately.
+// Returns the batch norm of x (…, d), fp32, with the running statistics in evaluation, in a frozen gate with
+// norm_statistics = running, and if all rows are padding; otherwise with the statistics of the rows where `query_mask`
+// (…) is true, or of all rows if `query_mask` is undefined. As in PyTorch, x is normalised with the biased variance,
+// and the running statistics are updated with the unbiased variance. Each micro-batch is normalised separately.
 at::Tensor ExpertGate::normalise(const nn::ForwardContext& forward_context, const at::Tensor& x,
                                  const at::Tensor& query_mask) {
   at::Tensor mean = mean_->master(), variance = variance_->master();

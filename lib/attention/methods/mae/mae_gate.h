@@ -58,7 +58,8 @@ class ExpertGate {
   nn::Parameter *up_ = nullptr, *up_bias_ = nullptr, *down_ = nullptr, *down_bias_ = nullptr;
 };
 
-// Returns whether each query is real (not padding), (B, Tq) bool; undefined if all queries are real.
+// Returns whether each query is real (not padding), (B, Tq) bool; undefined if the batch has no lengths, which means
+// that all queries are real.
 at::Tensor make_query_mask(const Context& c);
 
 // Returns the mean (B, c) of x (B, T, c) over the positions where `query_mask` (B, T) is true, over all positions if

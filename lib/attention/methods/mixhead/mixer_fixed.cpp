@@ -1,6 +1,6 @@
 // Ablations of Mixhead (Zhang et al. 2022) without learned mixing: P̄_i = Σ_j M[j, i] P_j, where the initial matrix M
 // is saved with the model and never trained. Each column of a random M is divided by its sum. The sum of a column of
-// normal numbers may be almost 0, and then the entries of the column are large.
+// normally distributed numbers may be almost 0, and then the entries of the column are large.
 #include "attention/matrix_mixer.h"
 
 namespace mh::attention {

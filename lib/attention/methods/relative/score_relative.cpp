@@ -86,7 +86,7 @@ class RelativeScore : public Score {
     return new_options;
   }
 
-  // Distances to the end of a block change with the length of the block, that is, in every decoding step.
+  // block_end does not support decoding, since the distances to the end of the block change in every step.
   Capabilities capabilities() const override {
     Capabilities result;
     result.cross = false;

@@ -3,8 +3,8 @@
 //   dense:  A_i[t] = ReLU(q_i[t]) W_2 + b_2,   W_2 (dk, n), one for all heads or one for each head
 //   random: A_i[t, s] = R_i[t, s],             R (h, n, n), trained or fixed at its initial values
 //
-// n is the option `length`. Column s belongs to the key with index s, counted from the first key. Neither form can use
-// a memory, since the index of a key in memory changes between segments.
+// n is the option `length`. Column s of W_2 and of R[i] belongs to key s, cached keys included. Neither form can use a
+// memory, since the index of a key in memory changes between segments.
 #include "attention/stage.h"
 #include "base/error.h"
 
