@@ -1,4 +1,4 @@
-// Division of integers that rounds up.
+// Ceiling division, for numbers of blocks, tiles and work items.
 #pragma once
 
 #include <cstdint>

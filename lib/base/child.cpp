@@ -30,9 +30,9 @@ enum ReplyKind : char {
   kException = 'X',    // message of another exception
 };
 constexpr size_t kReplyHeaderBytes = 1 + sizeof(uint64_t);
-constexpr int kExitCalled = 255, kReplyFailed = 254;  // exit statuses of the child
+constexpr int kExitCalled = 255, kReplyFailed = 254;  // exit statuses of the child: exit() called; reply not sent
 
-// The end of the socket in the child; global because a handler of std::terminate() takes no argument.
+// The child's end of the socket; global because a handler of std::terminate() takes no argument.
 int reply_channel = -1;
 
 // Sends all bytes to a socket. Returns false if send() fails.
@@ -161,7 +161,8 @@ Child::Child(const Work& work, LineConsumer on_line) : line_consumer_(std::move(
     fail("cannot create a pipe for the child process");
   }
   std::fflush(nullptr);  // otherwise the child would write the buffered output of the parent a second time
-  // While SIGCHLD is ignored, the kernel discards the exit statuses of children, so that waitpid() fails.
+  // Sets the default action of SIGCHLD: if the parent ignored it, the kernel would discard the exit status of the
+  // child, and waitpid() would fail.
   struct sigaction default_action {};
   default_action.sa_handler = SIG_DFL;
   sigaction(SIGCHLD, &default_action, &parent_sigchld_action_);

@@ -42,7 +42,7 @@ class CommandLineFields : public Fields {
  public:
   explicit CommandLineFields(CLI::App& app) : app_(app) {}
 
-  // Adds an option for each field of the struct, with the present value as the default in the help, except of empty
+  // Adds an option for each field of the struct, with the present value as the default in the help, except for empty
   // values and bools. A bool becomes a flag; `--flag=false` sets it to false.
   template <class Options>
   void declare(Options& options) {

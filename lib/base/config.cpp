@@ -92,7 +92,7 @@ void Config::load_file(const std::string& path, std::vector<std::string> open_fi
     throw Error(Exit::usage, Problem{path, "includes without a cycle",
                                      "a file that includes itself: " + join(open_files, " -> ") + " -> " + path,
                                      "remove one of these includes"});
-  // A configuration on the command line may be a pipe.
+  // Only a file on the command line may be a pipe; an included file must be a regular file.
   const std::string text = open_files.empty() ? read_text_file(path) : read_regular_file(path);
   open_files.push_back(path);
   toml::table table = parse(text, path);

@@ -18,8 +18,9 @@ class Config {
 
   // Reads a TOML file. The files that its key `include` lists, as in `include = ["../base.toml"]`, are read before the
   // other keys; their paths are relative to the folder of the including file. Throws Error(input) for a missing file,
-  // Error(usage) for more than 1 MiB, and Error(usage) with line and column for invalid syntax. Keys and values of
-  // earlier versions are converted (base/renamed_keys.h); a warning, once per key, names the present form.
+  // Error(usage) for more than 1 MiB or a cycle of includes, and Error(usage) with line and column for invalid syntax.
+  // Converts keys and values of earlier versions (base/renamed_keys.h) with a warning, once per key, that names the
+  // present form.
   void load_file(const std::string& path);
   // Parses TOML text, such as the configuration in a checkpoint; `name` is the name of the text in messages. Ignores
   // the key `include`. Converts keys of earlier versions without a warning.
@@ -81,7 +82,7 @@ class TomlWriter : public Fields {
   bool visit(const Field& field, std::string& text) override;
 
  private:
-  std::vector<std::pair<std::string, std::vector<std::string>>> section_lines_;  // lines of each section, by its name
+  std::vector<std::pair<std::string, std::vector<std::string>>> section_lines_;  // name and lines of each section
 };
 
 // A key whose value differs between two configurations.

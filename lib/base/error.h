@@ -16,13 +16,13 @@ enum class Exit : int {
   done = 0,
   failed = 1,  // failure at run time, such as a full disk or a diverged loss
   usage = 2,   // invalid command line or configuration
-  input = 3,   // an input file is missing, unreadable, damaged, or of another kind or vocabulary
+  input = 3,   // an input file is missing, unreadable, damaged, or of the wrong kind or vocabulary
   device = 4,  // compute device not available, or out of memory
 };
 
 // Parts of an error message; empty parts are omitted, and parts of more than 2000 bytes are shortened.
 struct Problem {
-  std::string where;  // file and position in the file, or option
+  std::string where;  // such as a file with a position, an option or a layer
   std::string expected;
   std::string found;
   std::string advice;  // what the user can do

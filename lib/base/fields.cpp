@@ -36,7 +36,7 @@ std::string toml_text(const std::vector<T>& values) {
   return "[" + join(elements, ", ") + "]";
 }
 
-// Exception of parse_value() for a value of the wrong type or out of bounds; `expected` states the type and the bounds.
+// Exception of parse_value() for an invalid value; `expected` states the required type with its bounds, or the choices.
 struct InvalidValue {
   std::string expected;
 };

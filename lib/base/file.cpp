@@ -310,7 +310,8 @@ int open_to_read(const std::string& path, struct stat& status, int flags = 0) {
 OutputFolder::OutputFolder(const std::string& path) : path_(path), temporary_path_(path + ".partXXXXXX") {
   if (mkdtemp(temporary_path_.data()) == nullptr) fail_to_write(path, errno);
   table_entries_.push_back(register_temporary(temporary_path_));
-  // mkdtemp() gives the folder the mode 0700, and the set-group-ID bit if the parent folder has it.
+  // mkdtemp() gives the folder the mode 0700 and, if the parent folder has it, the set-group-ID bit, which chmod() must
+  // preserve.
   struct stat status {};
   const bool has_mode = stat(temporary_path_.c_str(), &status) == 0 &&
                         chmod(temporary_path_.c_str(), (status.st_mode & 07777) | (0777 & ~start_umask)) == 0;

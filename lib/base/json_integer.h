@@ -1,6 +1,6 @@
 // Reads integers from the JSON of files. get<Int>() of the JSON library would drop a fraction, wrap a large integer,
 // and convert a number outside the range of Int with undefined behaviour. The functions throw the type_error of the
-// library for values of other types and integers outside the range.
+// library for a value of the wrong type and for an integer outside the range.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace mh {
 
-// Throws a type_error unless `value` has the type `type`, as `has_type` states.
+// Throws a type_error, which names the required type `type`, unless `has_type`.
 template <class Json>
 void require_json_type(bool has_type, const char* type, const Json& value) {
   if (has_type) return;

@@ -44,7 +44,7 @@ class Progress {
   // Sets the number of units done before this process started, so that the remaining time of a resumed run is estimated
   // from the speed of this process.
   void set_start_count(int64_t start_count);
-  // Erases the line, so that other messages can be printed; the next update() draws it.
+  // Erases the line, so that the terminal can show text in its place; the next update() draws the line.
   void clear();
 
  private:

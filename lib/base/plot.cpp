@@ -150,7 +150,8 @@ void Plot::draw() const {
   std::string script = terminal_command(path_, panels_.size());
   const bool is_text_plot = path_ == "-";
   const std::string temporary_path = is_text_plot ? "" : str(path_, ".", getpid(), ".tmp");
-  // gnuplot runs a program if the path of an output starts with '|', and replaces '~' by the home folder.
+  // Relative paths get the prefix "./", since gnuplot runs a program if the path of an output starts with '|', and
+  // replaces '~' by the home folder.
   if (!is_text_plot) script += "set output " + quoted((path_[0] == '/' ? "" : "./") + temporary_path) + "\n";
   // On standard output panels are stacked; in a file two panels share a row.
   if (panels_.size() > 1)

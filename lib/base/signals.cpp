@@ -53,7 +53,7 @@ void install_handler(std::initializer_list<int> signals, void (*handler)(int)) {
   for (int signal : signals) sigaction(signal, &action, nullptr);
 }
 
-// Writes text with a system call only, as a signal handler must.
+// Writes text to stderr with a system call only, as a signal handler must.
 void print(const char* text) {
   [[maybe_unused]] const ssize_t num_bytes = ::write(STDERR_FILENO, text, std::strlen(text));
 }

@@ -37,7 +37,8 @@ std::string field(const ordered_json& value) {
 
 }  // namespace
 
-// An empty value, or a space in a value, would shift the following values for readers that split lines at spaces.
+// Escapes spaces and replaces an empty text, since either would shift the following values for readers that split lines
+// at spaces.
 std::string table_field(const std::string& text) {
   if (text.empty()) return "-";
   return text == "-" ? "\\x2d" : escaped(text, false);

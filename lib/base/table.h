@@ -12,7 +12,7 @@ namespace mh {
 class Table {
  public:
   enum class Format { table, json };
-  // Returns the format with the name "table" or "json".
+  // Returns Format::json for the name "json", otherwise Format::table.
   static Format format_named(const std::string& name);
 
   // Creates a table on standard output.
