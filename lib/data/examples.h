@@ -31,7 +31,7 @@ class ExampleSource {
 
 class Examples : public IndependentRows {
  public:
-  // `padding`: the token that fills rows up to the length of the longest row.
+  // `padding`: the token that fills the rows of a batch up to the length of its longest row.
   explicit Examples(std::shared_ptr<const ExampleSource> source, int32_t padding = 0)
       : source_(std::move(source)), padding_(padding) {}
 

@@ -14,7 +14,7 @@ class Observer;
 
 namespace mh::data {
 
-// A mini-batch and the result of its forward pass.
+// A mini-batch after its forward pass, as BatchVisitor::visit() receives it.
 struct ForwardedBatch : MiniBatch {
   at::Tensor hidden;  // (B, n, d), hidden states after the last layer, before the output layer
 };

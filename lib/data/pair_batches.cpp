@@ -61,8 +61,8 @@ class PairBatches : public Batches {
 
   int64_t updates(const Length& length) const override {
     return count_updates(length, updates_per_epoch_, [&](int64_t tokens) {
-      // Batches differ in their number of tokens. A remainder of less than an epoch is converted with the mean number
-      // of tokens per batch.
+      // `tokens` counts target tokens, and batches differ in their number of target tokens. A remainder of less than an
+      // epoch is converted with the mean number per batch.
       return epochs_to_updates(tokens / pairs_.num_targets(), updates_per_epoch_, length) +
              ceil_div(tokens % pairs_.num_targets() * updates_per_epoch_, pairs_.num_targets());
     });

@@ -58,7 +58,7 @@ class PrefetchedBatches : public Batches {
     return *current_update_;
   }
 
-  // Restarts the prefetch queue at `update`.
+  // Discards the prefetch queue, and starts a queue whose first update is `update`.
   void restart_queue(int64_t update) {
     prefetch_queue_.reset();
     // If the new queue throws, fetch() must not assume that the queue continues at current_update_->number + 1.

@@ -22,7 +22,7 @@ namespace mh::data {
 struct Sample {
   int64_t blocks = 0;  // size of the sample in blocks or rows; 0: no sample, the whole corpus
   int64_t seed = 1;
-  bool allows_fewer_blocks = false;  // if fewer blocks exist: true: samples all of them; false: error
+  bool allows_fewer_blocks = false;  // whether a sample of more blocks than exist takes all; false: error
   void describe(Fields& f) {
     f.field("blocks", blocks,
             "size of a random sample, in blocks of a text or in sentence pairs; 0: no sample, the whole corpus",
