@@ -17,9 +17,9 @@ struct ReadOptions {
 
 // Reads a folder with config.json, the vocabulary files, and the tensors in one or several model.safetensors or
 // pytorch_model.bin files (io::open_model_files). The configuration of the returned model has the sections [model] and
-// [attention]. Logs ignored keys of config.json, except keys without effect on the model, ignored tensors, and the
-// components that are initialised from the seed. Throws Error(input) that names the setting if multihead does not
-// support its value, and the tensor if it is unknown, missing or of an unexpected shape.
+// [attention]. Logs ignored tensors, the components that are initialised from the seed, and ignored keys of config.json
+// except those without effect on the model. Throws Error(input) that names the setting if multihead does not support
+// its value, and the tensor if it is unknown, missing or of an unexpected shape.
 model::LoadedModel read_folder(const std::string& folder, const ReadOptions& options);
 
 // Writes the model to a new folder in the format of transformers; if writing fails, no folder remains. Throws
