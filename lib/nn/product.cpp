@@ -75,13 +75,13 @@ constexpr int64_t kFullRows = DecodingProducts::kFullRows;
 thread_local DecodingProducts* current_products = nullptr;
 
 // Returns the weight in the opaque layout that oneDNN chooses for products with kFullRows rows; the weight itself if
-// LibTorch lacks an operator.
+// LibTorch lacks the oneDNN operator for packing or for products.
 at::Tensor pack_weight(const at::Tensor& weight) {
   static const auto op = onednn_operator<ReorderLinearWeight>("mkldnn::_reorder_linear_weight");
   return op && onednn_linear() ? op->call(weight, c10::SymInt(kFullRows)) : weight;
 }
 
-// Returns fused_activation(x weightᵀ + bias) for any number of rows.
+// Returns fused_activation(x weightᵀ + bias), computed as one product, not in chunks. The weight may be packed.
 at::Tensor whole_product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                          Activation fused_activation) {
   if (weight.is_mkldnn() || (has_onednn_fp32_product(x) && weight.numel() > 0))

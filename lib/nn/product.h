@@ -31,8 +31,8 @@ at::Tensor product_tn(const at::Tensor& a, const at::Tensor& b);
 
 // Parameters to concatenate along the first axis; null pointers are skipped.
 using ParameterRefs = std::initializer_list<const Parameter*>;
-// Returns the concatenation (Σ n_i, …) of the values of parameters (n_i, …) along the first axis; undefined if all
-// pointers are null.
+// Returns the concatenation (Σ n_i, …) of the values of parameters (n_i, …) along the first axis; the value itself, not
+// a copy, if only one pointer is not null; undefined if all pointers are null.
 at::Tensor concatenate_values(ParameterRefs parameters);
 
 // Changes the matrix products of the current thread during the lifetime of the object, for decoding. Gradients must be
@@ -42,7 +42,7 @@ at::Tensor concatenate_values(ParameterRefs parameters);
 //   depends on both numbers, so x is cut into chunks of rows, each computed by one thread and the last one padded with
 //   zero rows. Only chunk sizes for which oneDNN computes the same bits as for kFullRows rows are used
 //   (Weights::chunk_sizes).
-//   On a GPU, product_nt() pads x to at least kFullRows rows.
+//   On a GPU, product_nt() pads x to at least kFullRows rows; linear() (ops.h) does not.
 // - linear(x, weights, biases) (ops.h) uses a cached concatenation of the weights, on a CPU packed in oneDNN's fastest
 //   layout, instead of computing the concatenation for every product.
 class DecodingProducts {
@@ -54,7 +54,7 @@ class DecodingProducts {
   ~DecodingProducts();
   DecodingProducts(const DecodingProducts&) = delete;
   DecodingProducts& operator=(const DecodingProducts&) = delete;
-  static DecodingProducts* current();  // the latest object of this thread; null if there is none
+  static DecodingProducts* current();  // the innermost live object of this thread; null if there is none
 
   struct Weights {
     at::Tensor weight, bias;
