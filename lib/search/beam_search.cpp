@@ -162,8 +162,9 @@ class Search {
     if (is_reordered || num_rows() != old_num_rows) state_->reorder(tensor_of(old_rows));
   }
 
-  // Assigns a slot to each live hypothesis of a beam, and appends the old row of each of the beam's `num_slots` slots
-  // to `old_rows`. `first`: old row of the beam's slot 0.
+  // Assigns a slot to each live hypothesis of a beam, and appends to `old_rows`, for each of the beam's `num_slots`
+  // slots, the old row whose state the slot continues (any row of the sentence for a slot without a hypothesis).
+  // `first`: old row of the beam's slot 0.
   void assign_slots(Beam& beam, int64_t first, int64_t num_slots, std::vector<int64_t>& old_rows) const {
     // Old slot that each new slot continues; -1: free.
     std::vector<int64_t> parents(static_cast<size_t>(num_slots), -1);
@@ -193,7 +194,7 @@ class Search {
   std::vector<Beam> beams_;  // unfinished sentences, in the order of rows
   int64_t rows_per_sentence_ = 1;
   int64_t length_ = 0;                            // number of tokens of each live hypothesis
-  std::vector<std::vector<Hypothesis>> results_;  // hypotheses of each sentence
+  std::vector<std::vector<Hypothesis>> results_;  // index: Beam::sentence; empty until the sentence is finished
 };
 
 // Returns the number of sub-batches into which a batch of `num_rows` rows is split; each sub-batch is searched by one

@@ -31,11 +31,11 @@ Candidates candidates_of(const at::Tensor& logits, const Constraints& constraint
 // Throws Error(failed) if the log-sum-exp of a row is not finite.
 void require_finite(std::span<const double> lse);
 
-// Candidates as tensors on the device of the logits, with `count` entries for each row.
+// Candidates as tensors on the device of the logits, with n = min(count, V) entries for each row.
 struct BestCandidates {
   at::Tensor lse;     // (R) fp64: log-sum-exp of each row of logits, nats; not finite if the distribution is not
-  at::Tensor tokens;  // (R, count) int64: descending by logit, then ascending by token
-  at::Tensor logits;  // (R, count) fp32: logits of the tokens; minus infinity: the entry is not a candidate
+  at::Tensor tokens;  // (R, n) int64: descending by logit, then ascending by token
+  at::Tensor logits;  // (R, n) fp32: logits of the tokens; minus infinity: the entry is not a candidate
 };
 // Returns the min(count, V) best candidates for logits (R, V) fp32, without waiting for the GPU. The logits of
 // `excluded_tokens` are minus infinity in the result.

@@ -277,7 +277,7 @@ class DeviceSearch {
   std::vector<at::Tensor> forced_tokens_;
   std::vector<bool> all_tokens_forced_;           // per step: whether every sentence has a forced token
   at::Tensor uniform_;                            // (steps, S, W) fp64 random numbers in [0, 1), for sampling
-  std::vector<std::vector<Hypothesis>> results_;  // hypotheses of each sentence
+  std::vector<std::vector<Hypothesis>> results_;  // index: Beam::sentence; empty until the sentence is finished
 };
 
 }  // namespace

@@ -4,9 +4,9 @@
 // removes finished sentences from the batch. Until then, finished sentences and rows without a live hypothesis are
 // computed, too.
 //
-// The implementation works on any device, and is meant for GPUs, where reading results costs more than a step. On a
-// CPU, beam_search.cpp is faster, since it leaves most hypotheses in their rows. Both implementations find the same
-// tokens up to rounding, and draw the same samples.
+// The implementation works on any device, and is meant for GPUs, which would be idle while the host reads the results
+// of each step. On a CPU, beam_search.cpp is faster, since it leaves most hypotheses in their rows. Both
+// implementations find the same tokens and draw the same samples, up to rounding.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@ namespace mh::search {
 
 namespace {
 
-// Returns the next token, drawn from the distribution of logits (V). Throws Error(failed) if the distribution is not
+// Returns the next token for logits (V), selected as by sample_token(). Throws Error(failed) if the distribution is not
 // finite.
 int32_t sample_next_token(const at::Tensor& logits, const GenerationOptions& o, RandomSequence& random) {
   const double lse = logits.to(at::kDouble).logsumexp(0).item<double>();
