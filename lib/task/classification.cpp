@@ -153,7 +153,7 @@ class Classification : public Task {
   }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                 const DatasetOptions& options) const override {
-    records.verify();  // a token or label above its limit would cause an access out of range
+    records.verify();  // an invalid token or label would be an index out of range
     const std::string& name = records.name();
     const text::WordPieceTokenizer& tokenizer = text::require_wordpiece(*tokenizers.target, name);
     const ExampleTask task = text::task_of(records.header(), name);

@@ -27,7 +27,8 @@ class ExampleTally {
  public:
   virtual ~ExampleTally() = default;
   virtual void add(const ScoredExamples& batch) = 0;
-  // Sets result.scores and result.output_files. Called once, after all rows were added; not called after a stop signal.
+  // Sets result.scores and result.output_files. Called once, after all rows were added; not called if a stop signal
+  // ends the evaluation before the last row.
   virtual void finish(Evaluation& result) = 0;
 };
 

@@ -151,7 +151,7 @@ class MaskedWords : public Task {
   }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                 const DatasetOptions& dataset_options) const override {
-    records.verify();  // a token above its limit would cause an access out of range
+    records.verify();  // a token outside the vocabulary would be an index out of range
     const text::WordPieceTokenizer& tokenizer = text::require_wordpiece(*tokenizers.target, records.name());
     text::PretrainingOptions options = options_;
     options.next_sentence = dataset_options.bert.next_sentence;

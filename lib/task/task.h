@@ -26,7 +26,7 @@ class Fields;
 
 namespace mh::task {
 
-// A score of models on the datasets of a task.
+// Describes a score that the datasets of a task compute for a model; the value of a score is in NamedScores.
 struct ScoreSpec {
   std::string name;             // name in configurations, logs and tables
   std::string meaning = {};     // meaning of the score in this task, with its range or unit
@@ -35,7 +35,7 @@ struct ScoreSpec {
   bool needs_decoding = false;  // whether the score compares decoded text with references (EvaluationOptions::decoding)
 };
 
-using NamedScores = std::vector<std::pair<std::string, double>>;  // (name, value), in the order of the task
+using NamedScores = std::vector<std::pair<std::string, double>>;  // (name, value), in the order that the task chooses
 // Returns the score with this name; NaN if `scores` lacks it.
 double score_named(const NamedScores& scores, const std::string& name);
 
@@ -62,7 +62,7 @@ Evaluation evaluation_of(const Score& score);
 
 struct EvaluationOptions {
   data::ScoringOptions scoring = {};  // for a text, scoring.block must be above 0
-  std::string metric = "loss";        // a score that evaluate() must return in addition to the loss
+  std::string metric = "loss";        // a score that evaluate() must return; "loss": none besides the loss
   DecodingOptions decoding = {};      // options of scores that need decoding
   // Observes forward passes; evaluate() calls the observer when the loss is computed, not while decoding. May be null.
   attention::Observer* observer = nullptr;
@@ -74,7 +74,8 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual const data::Corpus& corpus() const = 0;
-  // Returns the name of the data set in the header of the shard, such as "mrpc", or the kind of the shard.
+  // Returns the name of the data set in the header of the shard, such as "mrpc"; the kind of the shard if the header
+  // has no such name.
   virtual std::string name() const = 0;
   // Throws Error(input) if no record has a label or an answer, so that the loss is undefined.
   virtual void require_targets() const {}
@@ -152,7 +153,7 @@ class Task {
   virtual std::unique_ptr<Task> clone_for_long_rows(int64_t /*block*/, int64_t /*long_block*/) const { return clone(); }
 
   // Returns configuration assignments, such as "model.bert.head='classes'", that give a model an output head for the
-  // shard `name`. Throws Error(input) for a shard that does not hold examples.
+  // shard `name`. Throws Error(input) for a shard of a text or of sentence pairs.
   virtual std::vector<std::string> head_assignments(const io::ShardHeader& header, const std::string& name) const;
   // Sets the model options that depend on the training shard `name`, such as the names of classes.
   virtual void set_shard_options(model::ModelOptions& /*model*/, const io::ShardHeader& /*header*/,

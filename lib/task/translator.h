@@ -43,7 +43,7 @@ struct DecodingOptions {
   }
   // Throws Error(usage) for options that contradict each other.
   void check() const { bleu.check(); }
-  // Returns the signature of a score with these options and one reference for each sentence.
+  // Returns the BLEU signature (metrics/bleu.h) for these options and one reference for each sentence.
   std::string signature() const { return metrics::bleu_signature(bleu, 1, metrics::BleuScope::corpus); }
 };
 
@@ -98,7 +98,8 @@ class Translator {
   int64_t num_unknown_in_prefixes() const { return num_unknown_in_prefixes_; }
 
  private:
-  // Truncates a source to max_source tokens, end token included, or throws Error(input) unless `truncate`.
+  // Truncates a source of more than max_source tokens, end token included; throws Error(input) instead unless
+  // options_.truncate.
   void truncate_source(search::Sentence& sentence, const NameFunction& name);
   model::LanguageModel& model_;
   SourceTargetTokenizers tokenizers_;
@@ -121,14 +122,14 @@ void translate(Translator& translator, const data::Pairs& pairs, const std::stri
 
 // Callbacks of compare_translations(); each may be empty.
 struct TranslationListener {
-  // Receives the best hypothesis of each pair, in the order of the pairs: its text, and its number of tokens with the
-  // end token.
+  // Receives the first hypothesis of each pair (beam search: the best one), in the order of the pairs: its text, and
+  // its number of tokens with the end token.
   std::function<void(const std::string& text, int64_t num_tokens)> on_translation;
   std::function<void(int64_t completed, int64_t total)> progress;  // receives numbers of sentences
 };
 
-// Translates all pairs and returns the summed BLEU statistics. `references`: one reference for each pair; empty: the
-// decoded targets of the pairs are the references.
+// Translates all pairs and returns the BLEU statistics, summed over the pairs. `references`: one for each pair; empty:
+// the decoded targets of the pairs are the references.
 metrics::BleuStatistics compare_translations(Translator& translator, const data::Pairs& pairs, const std::string& shard,
                                              const metrics::BleuOptions& options,
                                              const std::vector<std::string_view>& references,
