@@ -37,7 +37,7 @@ constexpr Range kAddedSinceUnicode9[] = {
 constexpr Range kOrderedMarks[] = {{0x8D4, 0x8E1},     {0x1DFB, 0x1DFB},   {0x11442, 0x11446},
                                    {0x11C3F, 0x11C3F}, {0x1E000, 0x1E02A}, {0x1E944, 0x1E94A}};
 
-// The ranges of Hugging Face tokenizers, which omit U+2B820 to U+2B91F, unlike BERT's own code.
+// The CJK ideographs, as in Hugging Face tokenizers, which omits U+2B820 to U+2B91F, unlike BERT's own code.
 constexpr Range kIdeographs[] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},  {0x20000, 0x2A6DF},
                                  {0x2A700, 0x2B81F}, {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F}};
 

@@ -80,9 +80,9 @@ std::unique_ptr<ByteBpeTokenizer> make_byte_bpe_tokenizer(std::vector<Piece> pie
 // "#version: …", then one merge per line. Throw Error(input) for malformed content.
 NumberedPieces read_numbered_pieces(const std::string& json, const std::string& name);
 std::vector<Merge> read_byte_bpe_merges(const std::string& text, const std::string& name);
-// Returns the content of vocab.json. Throws Error(input) if the reader would return different pieces.
+// Returns the content of vocab.json. Throws Error(input) if read_numbered_pieces() would not restore the pieces.
 std::string serialize_byte_bpe_pieces(const NumberedPieces& pieces);
-// Returns the content of merges.txt. Throws Error(input) if the reader would return different merges.
+// Returns the content of merges.txt. Throws Error(input) if read_byte_bpe_merges() would not restore the merges.
 std::string serialize_byte_bpe_merges(const std::vector<Merge>& merges);
 
 }  // namespace mh::text

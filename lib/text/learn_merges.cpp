@@ -109,7 +109,7 @@ class Learner {
       return text_of(x.right) < text_of(y.right);
     });
   }
-  // Sets a pair aside with the count `count`.
+  // Stores `count` as the deferred count of a pair, which stays active until the caller changes is_active.
   static void defer(Pair& pair, int64_t count) {
     pair.deferred_count = count;
     pair.was_deferred = true;

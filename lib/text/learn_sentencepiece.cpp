@@ -158,7 +158,8 @@ std::string train(const std::string& arguments, ChildInput& input) {
 
 // ---- In the parent ----
 
-// Returns the number after `label` in a message of the library.
+// Returns the number after `label` in a message of the library; nullopt if the message has no `label` or no number
+// after it.
 std::optional<double> number_after(std::string_view text, std::string_view label) {
   const size_t offset = text.find(label);
   if (offset == text.npos) return {};
@@ -211,7 +212,7 @@ class TrainerMessages {
   std::optional<double> coverage_;
 };
 
-// Counts lines, and stores file and line number of the first line.
+// Counts the lines passed to add(), and stores file and line number of the first of them.
 struct LineCount {
   uint64_t num_lines = 0;
   std::string first_location;  // "FILE:LINE"
@@ -266,7 +267,7 @@ class TrainingText {
   std::string longest_word_text() const {
     return str(longest_word_location_, ", ", with_commas(static_cast<int64_t>(longest_word_bytes_)), " bytes");
   }
-  // Logs the lines with characters or names that SentencePiece reserves.
+  // Logs how many lines have characters or names that SentencePiece reserves, and where the first such line is.
   void log_reserved_text() const {
     if (unknown_mark_lines_.num_lines > 0)
       log_info("U+2585 gets no piece, since SentencePiece reserves it: " + unknown_mark_lines_.text());
@@ -359,7 +360,7 @@ class TrainingText {
         Exit::input,
         Problem{size, str("at most ", static_cast<int64_t>(*max_size), ", the number of pieces that this text yields"),
                 str(options.size), "choose a smaller --size, or give more text"});
-  // The status contains "8 vs 61.": --size and the required number of pieces.
+  // The status contains --size and the required number of pieces, such as "8 vs 61.".
   if (const auto min_size = number_after(status, str(" ", options.size, " vs ")))
     throw Error(
         Exit::input,
