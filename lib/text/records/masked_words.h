@@ -9,10 +9,11 @@
 // another document from a random sentence on; the sentences after the split then start the next input sequence. Tokens
 // are removed from the longer segment, at random from its start or its end, until both segments fit.
 //
-// A fraction of the tokens of an input sequence is predicted, rounded half to even, at least 1 token and at most
-// max_predictions, never [CLS] or [SEP]. Whole-word masking skips a word that would exceed this number of predicted
-// tokens, so that an input sequence may have no predicted token. Of the predicted tokens, 80% are replaced by [MASK],
-// 10% are unchanged, and 10% become a random entry of the vocabulary, special entries included.
+// Of an input sequence of n tokens, at most k = min(max_predictions, max(1, mask_share · n)) are predicted, where the
+// product is rounded half to even; [CLS] and [SEP] never are. The tokens, or with whole-word masking the words, are
+// taken in random order; a word that would exceed k predicted tokens is skipped, so that an input sequence may have no
+// predicted token. Each predicted token is replaced by [MASK] with a probability of 80%, is unchanged with 10%, and
+// becomes a random entry of the vocabulary, special entries included, with 10%.
 //
 // Differences from create_pretraining_data: the shorter length is sampled for each input sequence (there: once for all
 // input sequences of a document); the second document always differs from the first (there: it may be the same after

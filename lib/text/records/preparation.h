@@ -61,10 +61,11 @@ void refuse_output_onto(const PrepArguments& arguments, const std::vector<std::s
 // Loads the vocabulary that `vocabulary` selects. Throws Error(usage) for invalid options, or if the output is an input
 // or the vocabulary.
 std::unique_ptr<WordPieceTokenizer> load_vocabulary(const PrepArguments& arguments, const BertVocabulary& vocabulary);
-// Opens the output, calls `encode` to write the records, and closes the output. Leaves no shard if `encode` throws.
+// Opens the output, calls `encode` to write the records, and closes the output. If `encode` throws, no file is created
+// or replaced.
 void write_shard(const PrepArguments& arguments, const io::ShardHeader& header,
                  const std::function<void(io::ShardWriter&)>& encode);
-// Throws Error(input) that names all inputs; `advice`: third part of the message.
+// Throws Error(input) about all inputs, with the parts of a Problem (base/error.h).
 [[noreturn]] void refuse_inputs(const PrepArguments& arguments, const std::string& expected, const std::string& found,
                                 const std::string& advice);
 constexpr const char* kTextFilesHelp = "text files, one sentence or paragraph per line";

@@ -34,8 +34,9 @@ struct ColumnChoice {
 };
 // Returns the columns of a file of the task, determined from `fields`, the fields of the file's first line. If
 // choice.label is empty, a header with the text columns but without the label column belongs to a test file, which has
-// no labels. A first line without the text columns is an example if a layout without header has its number of columns;
-// otherwise throws Error(input) that lists the expected and the existing columns. `where`: file and line for messages.
+// no labels. A first line without the text columns is an example if `choice` names no text column and a layout without
+// header has the line's number of columns; otherwise throws Error(input) that lists the expected and the existing
+// columns. `where`: file and line for messages.
 ExampleColumns glue_columns(const GlueTask& task, const ColumnChoice& choice, const std::vector<std::string>& fields,
                             const std::string& where);
 // Returns the columns that `choice` selects in a file whose first line has the fields `fields`. Throws Error(input) if

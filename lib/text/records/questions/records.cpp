@@ -30,7 +30,8 @@ std::string bytes_of(std::span<const int32_t> numbers) {
   return bytes;
 }
 
-// Returns the JSON object of a record, with the id, the answers and whether the question is impossible, as bytes.
+// Returns the bytes, one per element, of the JSON object of a record: the id, the answers, and whether the question is
+// impossible.
 std::vector<int32_t> encode_details(const SquadQuestion& q) {
   ordered_json answers = ordered_json::array();
   for (const GoldAnswer& a : q.answers) {

@@ -27,8 +27,8 @@ struct SquadOptions {
 
 struct GoldAnswer {
   std::string text;
-  // Byte range of the answer in the paragraph. Empty if the text of the answer is not at the offset that the file
-  // states; such an answer is used for scoring, but not for training.
+  // Byte range of the answer in the paragraph; nullopt if the text of the answer is empty or not at the offset that the
+  // file states. Such an answer is used for scoring, but not for training.
   std::optional<TextRange> byte_range;
 };
 
@@ -48,16 +48,16 @@ struct Squad {
   std::vector<SquadParagraph> paragraphs;
   uint64_t bytes = 0;  // total size of the files
   uint64_t num_questions = 0, num_answers = 0;
-  uint64_t num_impossible = 0;  // number of impossible questions
-  uint64_t num_missing = 0;     // number of answers whose `byte_range` is empty
+  uint64_t num_impossible = 0;  // number of questions that their paragraph does not answer
+  uint64_t num_missing = 0;     // number of answers without a `byte_range`
 };
 
 // Reads the files in order; "-" is standard input. JSON entries may have any order; unused entries, such as
 // plausible_answers, are skipped. Throws Error(input), with file, article, paragraph and question, for invalid or
-// truncated JSON, missing entries or entries of a wrong type, text with a NUL byte or of 2 GiB, a repeated id, an
-// answer that does not start within its paragraph, an impossible question with answers, a question without answers that
-// is not impossible, and files without questions; depending on the options, also for misplaced answers and for
-// impossible questions.
+// truncated JSON, missing entries or entries of a wrong type, text with a NUL byte or of INT32_MAX bytes or more, a
+// repeated id, an answer that does not start within its paragraph, an impossible question with answers, a question
+// without answers that is not impossible, and files without questions; depending on the options, also for misplaced
+// answers and for impossible questions.
 Squad read_squad(const std::vector<std::string>& files, const SquadOptions& options);
 
 }  // namespace mh::text
