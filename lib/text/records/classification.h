@@ -29,7 +29,7 @@ class Classification {
   int64_t length(int64_t i) const;  // number of tokens of input sequence i
   // Returns input sequence i; for a task of two sentences it has two segments, even if the second text is empty.
   Example make(int64_t i) const;
-  int64_t num_truncated() const { return num_truncated_; }    // number of truncated examples
+  int64_t num_truncated() const { return num_truncated_; }    // number of examples longer than `length` tokens
   int64_t num_unlabelled() const { return num_unlabelled_; }  // number of examples without a label
   const ExampleTask& task() const { return task_; }
 

@@ -12,7 +12,7 @@ namespace mh::text {
 struct EncodeSummary {
   uint64_t num_lines = 0;
   uint64_t num_tokens = 0;
-  uint64_t num_unknown = 0;  // number of unknown tokens
+  uint64_t num_unknown = 0;  // number of unknown tokens among num_tokens
   uint64_t bytes = 0;        // size of the text
   double seconds = 0;
 };

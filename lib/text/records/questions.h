@@ -103,7 +103,8 @@ class Questions {
 
   // Returns whether the shard may contain impossible questions, so that predictions are scored as in SQuAD 2.0.
   bool may_have_impossible() const { return may_have_impossible_; }
-  int64_t num_truncated() const { return num_truncated_; }              // number of truncated questions
+  // Returns the number of questions of more than WindowOptions::question tokens, which are truncated.
+  int64_t num_truncated() const { return num_truncated_; }
   int64_t num_without_windows() const { return num_without_windows_; }  // number of questions without input sequences
 
  private:

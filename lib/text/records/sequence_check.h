@@ -31,7 +31,7 @@ class SequenceCheck {
 
   const std::string& name_;
   const std::vector<uint32_t>& lengths_;
-  std::vector<Field> fields_;          // fields of a record; empty: the kind has no rules
+  std::vector<Field> fields_;          // fields of a record; empty: the kind is unknown or allows any tokens
   size_t sequence_ = 0;                // index of the current sequence
   uint64_t num_remaining_tokens_ = 0;  // remaining tokens of the current sequence
 };

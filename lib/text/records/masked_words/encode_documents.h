@@ -13,7 +13,7 @@ struct DocumentSummary {
   uint64_t num_documents = 0;
   uint64_t num_sentences = 0;
   uint64_t num_tokens = 0;
-  uint64_t num_unknown = 0;  // number of unknown tokens
+  uint64_t num_unknown = 0;  // number of unknown tokens among num_tokens
   // Number of skipped lines that have text but no token, such as lines of control characters.
   uint64_t num_lines_without_tokens = 0;
   uint64_t bytes = 0;  // size of the text
