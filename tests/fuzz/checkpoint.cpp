@@ -15,7 +15,7 @@ namespace {
 std::string with_checksums(std::string bytes) {
   constexpr std::string_view kExpected = "the checksum ", kFound = "; found ";
   constexpr size_t kDigits = 16;
-  constexpr int kMaxCorrections = 8;  // checksums of the largest checkpoint of the corpus: header and tensors
+  constexpr int kMaxCorrections = 8;  // number of checksums, of header and tensors, of the corpus' largest checkpoint
   for (int i = 0; i < kMaxCorrections; ++i) {
     try {
       io::Checkpoint(fuzz::memory_file(bytes)).verify();
@@ -43,7 +43,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     checkpoint.verify();
     if (checkpoint.metadata().count(io::kTokenizerKey) > 0) text::tokenizers_of(checkpoint);
   });
-  if (!has_valid_header) return 0;  // the next reader reads the header with the same class
+  if (!has_valid_header) return 0;  // open_safetensors() would refuse the same header
   fuzz::check(size, fuzz::kBinaryFactor, [&] {
     const auto tensors = io::open_safetensors(path);
     for (const io::TensorInfo& tensor : tensors->tensors()) tensors->bytes(tensor.name);

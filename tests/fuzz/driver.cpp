@@ -31,7 +31,7 @@ using mh::RandomSequence;
 // time; mutations of them test nothing further.
 constexpr size_t kMaxMutatedBytes = 16 << 10;
 
-std::string input;                           // bytes of the current input
+std::string input;                           // bytes of the file or mutation that the target is reading
 std::string failure_file;                    // absolute path of the file to which a failing input is written
 std::string saved_message, unsaved_message;  // lines on stderr after the input was written, and after a failed write
 

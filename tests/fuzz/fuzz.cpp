@@ -38,8 +38,8 @@ void on_free(const volatile void* block) {
   }
 }
 
-// True if the allocation hooks are installed. Also silences the log, since messages of readers would hide the report of
-// a failure.
+// Whether the allocation hooks are installed. The initialisation also silences the log, since messages of readers would
+// hide the report of a failure.
 const bool are_hooks_installed = [] {
   mh::set_log_level(mh::LogLevel::quiet);
   return __sanitizer_install_malloc_and_free_hooks(on_malloc, on_free) != 0;
@@ -65,7 +65,7 @@ namespace {
 
 struct Folder {
   std::string path = "/dev/shm/multihead-fuzz-" + std::to_string(getpid());
-  std::vector<std::string> texts;  // contents of the files
+  std::vector<std::string> texts;  // contents of the files in the order of their names; "": the file does not exist
   Folder() { std::filesystem::create_directories(path); }
   ~Folder() { std::filesystem::remove_all(path); }
 };

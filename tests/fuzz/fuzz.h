@@ -1,5 +1,5 @@
 // Functions that the fuzz targets share. A target is one source file that defines LLVMFuzzerTestOneInput(data, size),
-// the entry point of libFuzzer: it passes the bytes to one reader of the library as a damaged file. In ./run test
+// the entry point of libFuzzer: it passes the bytes to readers of the library as a damaged file. In ./run test
 // driver.cpp calls the same function, without libFuzzer.
 #pragma once
 
@@ -22,7 +22,8 @@ const std::string& memory_file(std::string_view bytes);
 // differ.
 const std::string& memory_folder(std::span<const char* const> names, std::span<const std::string> texts);
 
-// Factors of check() for binary and text formats: allowed allocations per byte of the file, in addition to 64 MiB.
+// Factors of check() for binary and text formats: bytes that a reader may allocate per byte of the file, in addition to
+// 64 MiB.
 inline constexpr size_t kBinaryFactor = 2, kTextFactor = 24;
 
 // Runs a reader of a file of `size` bytes. The reader may return or throw Error(input) or Error(usage), the refusals of

@@ -32,7 +32,7 @@ struct NaiveSublayers {
   }
   using Rows = std::vector<std::vector<double>>;  // [position][feature]
 
-  // Returns `scale` times the rows of the table owner.embedding.weight for the tokens.
+  // Returns `scale` times the rows for the tokens in the embedding table of `owner`, such as "decoder".
   Rows embed(const std::string& owner, const std::vector<int64_t>& tokens, double scale) const {
     const auto table = parameter(owner + ".embedding.weight");
     Rows x;

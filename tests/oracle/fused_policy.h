@@ -33,8 +33,8 @@ struct Inputs {
   at::Tensor dropout_mask;  // (B, h or hv, Tq, Tk), entries 0 or 1 / (1 - p); undefined: no dropout
 };
 
-// Returns the heads of t, which is k or v (B, key/value heads, Tk, size), that each query head of q or head of the
-// result reads, (B, h or hv, Tk, size).
+// Gathers from t, which is k or v (B, key/value heads, Tk, size), the head that each query head (for k) or each head of
+// the output (for v) reads, (B, h or hv, Tk, size).
 inline at::Tensor gather_kv_heads(const Inputs& x, const at::Tensor& t) {
   const auto& heads = x.spec.key_heads;
   return heads.empty() ? t : t.index_select(1, at::tensor(heads, at::kLong).to(t.device()));

@@ -1,5 +1,5 @@
-// Bounds on the difference of a result in fp32, fp16 or bf16 from a reference in double precision, for the tests of
-// kernels and of fused operations.
+// Bounds on the rounding errors of results in fp64, fp32, fp16 or bf16, from the error of the composed path or from the
+// number of roundings.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Checkpoint averaging, and refusal of checkpoints that differ in configuration, vocabulary or parameters.
+// Checkpoint averaging, and refusal of checkpoints that differ in model configuration, vocabulary or parameters.
 #include "analysis/average.h"
 
 #include <catch2/catch.hpp>

@@ -139,7 +139,7 @@ TEST_CASE("the expert report equals plain loops over the gates", "[experts]") {
   };
   data::for_each_batch(*model, text, analysis_input.scoring, visitor);
   REQUIRE(report.layers.size() == 2);
-  std::vector<int64_t> first_layer_experts;  // expert of each position in layer 0
+  std::vector<int64_t> first_layer_experts;  // for each position, the expert with the largest gate in layer 0
   for (size_t layer = 0; layer < 2; ++layer) {
     double entropy = 0;
     std::vector<int64_t> counts(4);
@@ -202,7 +202,7 @@ TEST_CASE("uniform gates have entropy ln E, and scores with random experts are i
   REQUIRE(report.layers.size() == 2);
   CHECK(!report.layers[0].by_position);
   CHECK(report.layers[0].units == 11);  // 62 tokens: 10 blocks of 6 tokens and one of 2
-  // Gates of 1/4 are exact; the logarithm and its product are rounded to fp32.
+  // Gates of 1/4 are exact; only the logarithm and its product with the gate are rounded to fp32.
   CHECK(report.layers[0].entropy / 11 ==
         rounding::within(std::log(4), tolerance::chain_error_bound(2, tolerance::kFp32, std::log(4))));
   CHECK(report.layers[0].counts == std::vector<int64_t>({11, 0, 0, 0}));

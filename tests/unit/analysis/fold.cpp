@@ -55,7 +55,7 @@ TEST_CASE("folding a matrix into the output projection equals plain loops in fp6
             const double term = static_cast<double>(a[j][i]) * static_cast<double>(b[row][i * dv + k]);
             sum += term, magnitude += std::abs(term);
           }
-          // The difference of two fp64 sums, one of which is rounded to fp32.
+          // The bound: both sums are in fp64, and the sum of fold() is rounded to fp32.
           RC_ASSERT(std::abs(static_cast<double>(c[row][j * dv + k]) - sum) <=
                     tolerance::kFp32 * std::abs(sum) + rounding::fp64_bound(output_heads, magnitude));
         }

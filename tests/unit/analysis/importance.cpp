@@ -326,7 +326,7 @@ TEST_CASE("in cross-attention, the measure received is the mean over unmasked ke
   measure->begin(at::tensor({2, 1}, at::kLong));
   measure->probabilities(spec, p);
   const auto scores = measure->mean_scores().at(AttentionKind::decoder_cross)[0];
-  // The weights are rounded to fp32.
+  // The bound is one rounding of the weights, to fp32.
   CHECK(is_near(scores, {(0.6 + 0.5 + 0.3 + 0.9 + 0.1) / 5, (0.4 + 0.4 + 0.8 + 0.5 + 0.5) / 5},
                 tolerance::chain_error_bound(1, tolerance::kFp32, 1)));
 }
@@ -488,7 +488,7 @@ TEST_CASE("the measures weight-norm and alpha are norms of the parameters of a h
   for (const auto& [measure, by_side] : expected)
     for (const auto& [side, scores] : by_side) {
       INFO(measure << " " << analysis::name_of(side));
-      // Sums over the entries of the rows and columns of a head, fewer than 400, in fp64.
+      // Roundings: sums in fp64 over the entries of the rows and columns of a head, fewer than 400.
       CHECK(is_near(decoder_self_scores(importance_of(measure, measured_model.analysis_input(side)))[1], scores,
                     rounding::fp64_bound(400, 1)));
     }
@@ -536,7 +536,7 @@ TEST_CASE("head discrepancy before and after the combiner equals plain loops", "
         CHECK(discrepancy.sequences() == static_cast<int64_t>(count));
         CHECK(actual.heads == 3);
         CHECK(actual.pairs() == 6);
-        // 6 ordered pairs of heads, each with a cosine up to 1.
+        // The cosine distances of 6 ordered pairs of heads are summed, each with the absolute error of a cosine up to 1.
         CHECK(actual.cosine == rounding::within(cosine / count, measured_model.pass_bound() * 6));
         CHECK(actual.euclidean == rounding::within(euclidean / count, measured_model.pass_bound() * euclidean / count));
       }

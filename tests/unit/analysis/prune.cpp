@@ -91,8 +91,8 @@ struct Sizes {
 };
 
 // Checks that `full`, whose pruned heads are masked, and `pruned` have the same outputs: encoder self-attention and
-// cross-attention with and without padding, decoder self-attention with and without a memory, and attention of decoders
-// in incremental decoding, the last two if the stages support them.
+// cross-attention with and without padding; decoder self-attention without a memory and, if the stages support it, with
+// a memory; and, if the stages support it, attention of decoders in incremental decoding.
 void check_pruned(SingleLayer& full, SingleLayer& pruned, const Sizes& sizes) {
   c10::NoGradGuard no_gradient;
   const AttentionKind kind = full.layer->layer_spec().kind;

@@ -414,7 +414,7 @@ TEST_CASE("the measures avg-l2, avg-l2-outputs and confidence equal plain loops 
       if (num_rows == 0) continue;
       const auto& layer = scores.at(spec.kind).at(static_cast<size_t>(spec.layer));
       RC_ASSERT(static_cast<int64_t>(layer.size()) == h);
-      // Sums of at most 5 · 5 squares, over 4 heads and 3 · 3 rows of 5 queries, in fp64.
+      // Roundings in fp64: sums of at most 5 · 5 squares, over 4 heads, and over 3 · 3 rows of 5 queries.
       for (size_t i = 0; i < layer.size(); ++i) {
         const double mean = expected[name][i] / (name == "confidence" ? num_queries : num_rows);
         RC_ASSERT(std::abs(layer[i] - mean) <= rounding::fp64_bound(25 + 4 + 45, mean));

@@ -274,7 +274,7 @@ TEST_CASE("ranks and entropies of uniform, identity and uniform causal attention
   CHECK(std::isnan(ranks_of(singular_values(at::zeros({3, 3}))).effective_rank.item<double>()));
   EntropyMeans uniform_entropy, identity_entropy, causal_entropy;
   uniform_entropy.add(uniform), identity_entropy.add(identity);
-  // Sums over n keys and over n queries in fp64.
+  // Roundings: sums in fp64 over n keys and over n queries.
   CHECK(uniform_entropy.entropy().item<double>() == rounding::fp64(std::log(n), 2 * n));
   CHECK(uniform_entropy.normalised_entropy().item<double>() == rounding::fp64(1, 2 * n));
   CHECK(identity_entropy.entropy().item<double>() == 0);
@@ -283,8 +283,8 @@ TEST_CASE("ranks and entropies of uniform, identity and uniform causal attention
   double mean_log = 0;
   for (int64_t t = 0; t < n; ++t) mean_log += std::log(t + 1.0) / n;
   causal_entropy.add(causal_attention(1, n, 0, 1).unsqueeze(0));
-  // In fp32: the quotient of the softmax, and the logarithm and product of each term of the entropy. The errors are
-  // relative to numbers of at most 1 + ln n.
+  // Roundings in fp32: the quotient of the softmax, and the logarithm and product of each term of the entropy. The
+  // errors are relative to numbers of at most 1 + ln n.
   const double bound = tolerance::chain_error_bound(3, tolerance::kFp32, 1 + std::log(n));
   CHECK(causal_entropy.entropy().item<double>() == within(mean_log, bound));
   CHECK(causal_entropy.normalised_entropy().item<double>() == within(1, bound));
@@ -309,8 +309,8 @@ TEST_CASE("entropy of attention rows with negative weights uses normalised absol
         sum += entropy, ++queries;
         if (visible > 1) normalised_sum += entropy / std::log(visible), ++multi_key_queries;
       }
-    // In fp32: the logarithm and product of each term. The errors are relative to the entropy, at most ln 5, and to the
-    // logarithm of the sum of a row, at most ln 8. Normalised entropies are divided by at least ln 2.
+    // Roundings in fp32: the logarithm and product of each term. The errors are relative to the entropy, at most ln 5,
+    // and to the logarithm of the sum of a row, at most ln 8. Normalised entropies are divided by at least ln 2.
     const double bound = tolerance::chain_error_bound(2, tolerance::kFp32, std::log(5) + std::log(8));
     CHECK(means.entropy()[h].item<double>() == within(sum / queries, bound));
     CHECK(means.normalised_entropy()[h].item<double>() ==
@@ -334,9 +334,9 @@ TEST_CASE("percentiles of spectrum curves over blocks are exact for few blocks a
         mean += curves.back() / 11;
       }
       std::sort(curves.begin(), curves.end());
-      // In fp64: two sums over 5 singular values, and the mean over 11 blocks.
+      // Roundings in fp64: two sums over 5 singular values, and the mean over 11 blocks.
       CHECK(means.means().curve[h][k].item<double>() == rounding::fp64(mean, 2 * 5 + 11));
-      // The curves of the sample are rounded to fp32.
+      // The bound is one rounding: percentile() reads curves that are stored in fp32.
       const double bound = tolerance::chain_error_bound(1, tolerance::kFp32, 1);
       CHECK(means.percentile(0.5)[h][k].item<double>() == within(curves[5], bound));
       CHECK(means.percentile(0.1)[h][k].item<double>() == within(curves[1], bound));
@@ -453,7 +453,7 @@ TEST_CASE("observed logits include masked query-key pairs, and observing logits 
     return (at::matmul(x.to(at::kDouble), parameter(".weight").t()) + parameter(".bias")).view({2, 5, 2, 4});
   };
   const at::Tensor q = projected("query"), k = projected("key");
-  // In fp32: products over 8 features, the biases, the sum over 4 entries and the scale. The terms of the
+  // Roundings in fp32: products over 8 features, the biases, the sum over 4 entries and the scale. The terms of the
   // sum may cancel; they are of the magnitude of |q| |k|.
   const double bound =
       tolerance::chain_error_bound(8 + 1 + 4 + 1, tolerance::kFp32, 4 * numbers::max_abs(q) * numbers::max_abs(k) / 2);

@@ -463,7 +463,7 @@ TEST_CASE("head discrepancy of sentences ignores padding", "[translation]") {
           cosine += (1 - a.dot(b) / (a.norm() * b.norm())).item<double>() / static_cast<double>(by_pair.size());
         }
     const auto actual = discrepancy.layers().at(layer.first)[static_cast<size_t>(layer.second)];
-    // 12 ordered pairs of heads, each with a cosine up to 1.
+    // The cosine distances of 12 ordered pairs of heads are summed, each with the absolute error of a cosine up to 1.
     const double bound = analysed_model.pass_bound();
     CHECK(actual.before_combiner.euclidean == rounding::within(euclidean, bound * euclidean));
     CHECK(actual.before_combiner.cosine == rounding::within(cosine, bound * 12));

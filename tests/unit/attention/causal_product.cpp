@@ -49,8 +49,8 @@ at::Tensor zero_masked(const at::Tensor& x, const Sizes& sizes) {
   return sizes.offset ? x * mask.tril(*sizes.offset) : x;
 }
 
-// Largest number of terms of a sum in these tests: 300 queries or keys of 2 heads in 2 rows, all of which read the same
-// operand.
+// Upper bound on the number of terms of a sum in these tests: 300 queries or keys of 2 heads in 2 rows, all of which
+// read the same operand.
 constexpr int64_t kMaxTerms = 1200;
 
 // Returns whether two products agree. Their terms have a magnitude of about 1 and may cancel.

@@ -16,8 +16,8 @@ using layers::PerturbedLayer;
 
 namespace {
 
-// Returns head scales of the score (side 0), value (1) or output heads (2), with `num_variants` variants of each row;
-// 0: no variants.
+// Returns head scales of the score (side 0), value (1) or output heads (2). `scale`: (num_variants, h), the scales of
+// each variant; (h) for num_variants = 0, no variants.
 HeadScales scales_of_side(int side, const at::Tensor& scale, int64_t num_variants = 0) {
   HeadScales s;
   (side == 0 ? s.score : side == 1 ? s.value : s.output) = scale;

@@ -65,7 +65,7 @@ TEST_CASE("rows of masked_softmax sum to 1, masked entries are exactly 0, fully 
       const at::Tensor r = normal({b, h, t, s}, seed + 2);
       p32.backward(r);
       p64.backward(r.to(at::kDouble));
-      // The derivative of the exponent of Sigsoftmax is at most 2.
+      // A gradient is at most 2 max |r|, since the derivative of the exponent of Sigsoftmax is at most 2.
       RC_ASSERT(agree(a32.grad(), a64.grad(), num_roundings(s) + s, 2 * numbers::max_abs(r)));
     }
   }));

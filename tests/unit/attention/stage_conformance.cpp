@@ -40,7 +40,8 @@ struct Combination {
   std::string name() const { return str(pairing, " ", score, " ", normaliser, " ", mixer, " ", combiner); }
 };
 
-// Returns combinations of stages in which every pair of two stages occurs; all combinations if MH_FULL is set.
+// Returns combinations of stages in which every pair of stages of two kinds occurs; all combinations if the environment
+// variable MH_FULL is set.
 std::vector<Combination> combinations() {
   const auto pairing = pairings().names(), score = scores().names(), normaliser = normalisers().names(),
              mixer = mixers().names(), combiner = combiners().names();

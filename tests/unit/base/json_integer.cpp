@@ -1,4 +1,5 @@
-// Integers in the JSON of files.
+// integer_of() and its forms for lists and objects, which read JSON integers and refuse other types and values out of
+// range.
 #include "base/json_integer.h"
 
 #include <catch2/catch.hpp>

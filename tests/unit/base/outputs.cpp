@@ -1,4 +1,4 @@
-// Outputs: a new folder appears complete or not at all, and an unreadable path is not replaced.
+// Outputs: a new folder appears complete or not at all, and a path that cannot be examined is not replaced.
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>

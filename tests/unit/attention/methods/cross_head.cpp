@@ -121,7 +121,7 @@ TEST_CASE("cross-head attention permutes no heads with rate 0 or in evaluation",
     num_equal += rounding.agree(rate_1_layer.layer->forward(x, x, causal_mask(), context_of_update(i)),
                                 output_without_permutation);
   }
-  // One of 24 permutations is the identity; four standard deviations above the mean of 20 draws.
+  // One of 24 permutations is the identity. The bound is four standard deviations above the mean number in 20 draws.
   const double p = 1.0 / 24;
   CHECK(num_equal <= 20 * p + 4 * std::sqrt(20 * p * (1 - p)));
 }

@@ -34,7 +34,7 @@ TEST_CASE("head gates are sigmoids of a bias or, with input = true, of a project
           for (int64_t c = 0; c < 6; ++c)
             logit += l["combiner.gate.weight"][i][c].item<double>() * x[1][t][c].item<double>();
         const double gate = (reads_input ? recorder.g[1][t][i] : recorder.g[i]).item<double>();
-        // The derivative of the sigmoid is at most 1.
+        // The sigmoid does not amplify the error of the logit, which is relative to |logit|.
         CHECK(gate == rounding::within(sigmoid(logit), tolerance::chain_error_bound(6 + 4, tolerance::kFp32,
                                                                                     std::max(1.0, std::abs(logit)))));
       }

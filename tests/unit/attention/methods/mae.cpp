@@ -761,7 +761,7 @@ TEST_CASE("the batch norm of the MAE gate updates running statistics like at::ba
   at::Tensor mean = l["gate.norm.mean"].clone(), variance = l["gate.norm.variance"].clone();
   at::batch_norm(means.flatten(0, 1), {}, {}, mean, variance, true, 0.1, 1e-5, false);
   l.forward(x, {}, training_context());
-  // Statistics of 15 means of up to 3 inputs.
+  // Roundings: sums over 15 means of up to 3 inputs.
   const int64_t num_roundings = 15 + 3 + layers::kElementwiseRoundings;
   CHECK(rounding::agree(l["gate.norm.mean"], mean, num_roundings));
   CHECK(rounding::agree(l["gate.norm.variance"], variance, num_roundings));

@@ -143,7 +143,8 @@ TEST_CASE("a head of size >= length can represent any positive attention matrix 
 TEST_CASE("a head smaller than the length cannot represent every attention matrix", "[plain]") {
   c10::NoGradGuard no_gradient;
   for (uint64_t seed = 1; seed < 6; ++seed) {
-    // All tokens are ones, except the last, which is zero: without biases its query is 0, so its attention is uniform.
+    // All rows of x are ones, except the last, which is zero: without biases its query is 0, so its attention is
+    // uniform.
     Layer l("heads = 1\nbias = false\nhead_size = 3", 4, seed);
     at::Tensor x = at::ones({1, 7, 4});
     x[0][6].zero_();
