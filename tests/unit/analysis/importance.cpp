@@ -536,7 +536,7 @@ TEST_CASE("head discrepancy before and after the combiner equals plain loops", "
         CHECK(discrepancy.sequences() == static_cast<int64_t>(count));
         CHECK(actual.heads == 3);
         CHECK(actual.pairs() == 6);
-        // The cosine distances of 6 ordered pairs of heads are summed, each with the absolute error of a cosine up to 1.
+        // The sum over 6 ordered pairs of heads has 6 times the absolute error of a cosine up to 1.
         CHECK(actual.cosine == rounding::within(cosine / count, measured_model.pass_bound() * 6));
         CHECK(actual.euclidean == rounding::within(euclidean / count, measured_model.pass_bound() * euclidean / count));
       }

@@ -113,7 +113,7 @@ TEST_CASE("swapping heads exchanges their rows of the q, k and v projections and
   for (const char* layer : {"decoder.layers.0.self.", "decoder.layers.2.self."})
     for (const char* projection : {"query", "key", "value"})
       for (const char* parameter : {".weight", ".bias"}) expected.insert(std::string(layer) + projection + parameter);
-  CHECK(stack.changed_since(before) == expected);  // unchanged: other kinds and layers, W^O and stages
+  CHECK(stack.changed_since(before) == expected);  // unchanged: other kinds and layers, W^O and parameters of stages
   const int64_t size = LayerStack::kWidth / 4;
   for (const char* part : {"query.weight", "key.weight", "value.weight", "query.bias", "key.bias", "value.bias"}) {
     const std::string from = std::string("decoder.layers.0.self.") + part,
@@ -504,7 +504,8 @@ TEST_CASE("head rotation swaps optimizer moments along with the heads only if sw
   const auto swapped_moments =
       moments("swapped-moments", method + "swap_optimizer_state = true\n" + train_length(kEpochUpdates + 1));
   // The runs with and without swap_optimizer_state have equal weights and therefore equal gradients. After one update,
-  // their moments differ by β (moment of the other head - moment of this head).
+  // their moments differ by β (b - a) in the swapped head of layer 0 and by β (a - b) in that of layer 2, where a and b
+  // are the moments of these heads before the swap.
   const double beta = 0.9;
   const at::Tensor a = before[0].narrow(0, 4, 4), b = before[1].narrow(0, 12, 4);
   // An update rounds a moment three times, and the difference is rounded once more.

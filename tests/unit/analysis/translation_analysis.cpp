@@ -256,7 +256,7 @@ TEST_CASE("importance is independent of the batch size and of which other kinds 
                    analysed_model.importance_bound());
     }
   }
-  // Only encoder.self has score heads in this model.
+  // Only encoder.self, which has a mixer, has separate score heads.
   const AnalysedModel analysed_model("[attention.encoder.self]\nmixer = 'mixhead-a'\n");
   CHECK(status_of([&] { importance_of("confidence", analysed_model.analysis_input(4096, Side::score)); }) == 2);
   const auto scores =
@@ -463,7 +463,7 @@ TEST_CASE("head discrepancy of sentences ignores padding", "[translation]") {
           cosine += (1 - a.dot(b) / (a.norm() * b.norm())).item<double>() / static_cast<double>(by_pair.size());
         }
     const auto actual = discrepancy.layers().at(layer.first)[static_cast<size_t>(layer.second)];
-    // The cosine distances of 12 ordered pairs of heads are summed, each with the absolute error of a cosine up to 1.
+    // The sum over 12 ordered pairs of heads has 12 times the absolute error of a cosine up to 1.
     const double bound = analysed_model.pass_bound();
     CHECK(actual.before_combiner.euclidean == rounding::within(euclidean, bound * euclidean));
     CHECK(actual.before_combiner.cosine == rounding::within(cosine, bound * 12));

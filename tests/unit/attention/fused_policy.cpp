@@ -66,8 +66,8 @@ Inputs random_inputs(bool with_mixing) {
   const int64_t keys = x.spec.causal ? queries + pick(0, 150) : pick(1, 200);
   if (x.spec.causal && pick(0, 1) == 1) x.spec.window = pick(1, keys + 10);
   if (pick(0, 1) == 1) x.spec.normaliser = kernels::Normaliser::sigsoftmax;
-  // In half of the cases with h = hv, draws the key/value head that each query head reads: a rotation of all heads, or a
-  // random choice among 1 to 6 key/value heads.
+  // In half of the cases with h = hv, draws the key/value head that each query head reads: a rotation of all heads, or
+  // a random choice among 1 to 6 key/value heads.
   int64_t num_key_heads = in_heads, num_value_heads = out_heads;
   if (in_heads == out_heads && pick(0, 1) == 1) {
     std::vector<int64_t>& key_heads = x.spec.key_heads;

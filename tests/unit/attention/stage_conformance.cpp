@@ -73,7 +73,8 @@ Capabilities shared_capabilities(const AttentionOptions& o, const LayerSpec& sha
   return shared;
 }
 
-// Builds a layer of the kind if all stages support it; otherwise checks that the constructor throws and returns null.
+// Builds a layer of the kind. If a stage does not support the kind, checks instead that the constructor of the layer
+// throws, and returns null.
 std::unique_ptr<Layer> build(const Combination& c, AttentionKind kind) {
   const AttentionOptions options = layers::options_of(c.toml(), kind);
   const Capabilities capabilities = shared_capabilities(options, make_layer_spec(options, kind, 0, c.sizes.width, "x"));

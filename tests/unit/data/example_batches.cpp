@@ -366,8 +366,8 @@ TEST_CASE("a partial load copies shared parameters; only output heads and mixers
   for (const nn::Parameter& p : finetuned->parameters().all())
     if (added_parameters.count(p.name()) == 0)
       CHECK(p.master().equal(pretrained->parameters().find(p.name())->master()));
-  // A partial load is refused if a parameter, except of attention stages, pooler and task head, is absent from the
-  // checkpoint or the model or differs in shape.
+  // A partial load is refused if a parameter outside attention stages, pooler and task head is absent from the
+  // checkpoint or from the model, or differs in shape.
   for (const char* change : {"[attention]\nheads = 4\nhead_size = 8\n", "ffn = 32\n[attention]\nheads = 4\n",
                              "layers = 3\n[attention]\nheads = 4\n"}) {
     std::string toml = str(kBertConfig, change);

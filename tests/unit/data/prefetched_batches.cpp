@@ -37,7 +37,7 @@ std::unique_ptr<Batches> pair_batches() {
   return corpora::make_batches(translation::corpus_of(translation::random_sentence_pairs(30)), options);
 }
 
-// Adds 100 to the targets. The tests pass add_marker() as `prepare` to prefetch() and recognise prepared batches by it.
+// Adds 100 to the targets, which marks a batch as prepared. The tests pass add_marker() as `prepare` to prefetch().
 data::Batch add_marker(data::Batch batch) {
   batch.targets = batch.targets + 100;
   return batch;

@@ -379,7 +379,7 @@ TEST_CASE("updates in micro-batches, each with its own memory, give the same wei
           "[streams]") {
   Folder folder;
   write_text(folder.file("t.mhs"), make_tokens(397));
-  // Gradient clipping limits the largest gradient to 1.
+  // Gradient clipping limits the largest gradient to 1, the value that sgd_bound() receives below.
   const std::string common =
       "[train]\nlength = '9u'\noptimizer.rule = 'sgd'\noptimizer.clip_norm = 1.0\nlr = 0.1\n"
       "[train.procedures.skip-retain]\nrate = 0.3\n";

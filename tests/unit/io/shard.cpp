@@ -157,7 +157,7 @@ TEST_CASE("random access and streaming refuse a frame of tokens without a checks
   write_shard(folder.file("x.mhs"), header(), random_runs(300, 1000, 5));
   std::string bytes = read_text_file(folder.file("x.mhs"));
   const size_t descriptor =
-      8 + load32(reinterpret_cast<const uint8_t*>(bytes.data()) + 4) + 4;  // after two magic numbers
+      8 + load32(reinterpret_cast<const uint8_t*>(bytes.data()) + 4) + 4;  // after header frame and zstd's magic number
   constexpr char kChecksumFlag = 4;
   REQUIRE((bytes[descriptor] & kChecksumFlag) != 0);
   bytes[descriptor] = static_cast<char>(bytes[descriptor] & ~kChecksumFlag);
@@ -240,7 +240,8 @@ TEST_CASE("a shard header that claims implausible sizes is refused before memory
   check_refused("");
   check_refused("x");
   check_refused("plain text that is not a shard");
-  // A header with a valid checksum that claims 2^60 vocabulary entries, and a header that claims 2^60 bytes of JSON.
+  // A header with a valid checksum that claims 2^60 vocabulary entries, and a header that claims over 2^60 bytes of
+  // JSON.
   ShardHeader h = header(4, 1000);
   h.vocabulary = int64_t{1} << 60;
   std::string payload = encode_header(h);
@@ -444,7 +445,7 @@ TEST_CASE("all readers refuse a shard of pairs that has valid checksums but inva
   Folder folder;
   const std::string path = folder.file("x.mhs");
   // Writes a shard with a permissive header of kind "any", replaces this header by `pair_header_of_file`, and checks
-  // that the readers accept the shard if `is_accepted` is set, and refuse it otherwise.
+  // that verify() and read_pairs() accept the shard if `is_accepted` is set, and that all readers refuse it otherwise.
   auto check_runs = [&](const Sequences& runs, ShardHeader pair_header_of_file, bool is_accepted) {
     ShardHeader h = header(2, 1000, {"source", "target"});
     h.kind = "any";

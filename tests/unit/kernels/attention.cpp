@@ -101,7 +101,7 @@ struct Positions {
   }
 };
 
-// Random key/value heads and head scales.
+// In half of the cases, random key/value heads and head scales, set in `params`; otherwise empty.
 struct HeadChoices {
   std::vector<int64_t> key_heads, value_heads;
   std::vector<float> scales;
@@ -396,7 +396,7 @@ TEST_CASE("CPU attention ignores keys with logits of -inf for every division of 
           }
       for (const HeadResults* results : {&plain_results, &mixing_results})
         for (int64_t c = 0; c < size; ++c) {
-          double bound = 0;  // the exponential function returns at least e^-87 (cpu/vector.h)
+          double bound = 0;  // keys with logits of -inf have weights of up to e^-87 (exponential in cpu/vector.h)
           for (int64_t t = 0; t < queries; ++t)
             bound += std::exp(-87.0) * std::abs(dout.data[static_cast<size_t>(t * size + c)]);
           for (int64_t s = 0; s < 128; ++s)

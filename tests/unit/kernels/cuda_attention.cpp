@@ -90,7 +90,8 @@ TEST_CASE("emulated GPU attention with relative positions over runs of keys matc
   CHECK(check_reduced("fp16", [] { check_case<Fp16, 32>(140, true); }));
   // For this head size the backward pass has two warps and smaller tiles.
   CHECK(check_reduced("fp32, head size 80", [] { check_case<float, 80>(60, true); }));
-  // dQ is computed in two column blocks, dK and dV in separate passes; fp32 has a single pipeline stage.
+  // For the following head sizes, dQ is computed in two column blocks, dK and dV in separate passes; fp32 has a single
+  // pipeline stage.
   CHECK(check_reduced("bf16, head size 192", [] { check_case<Bf16, 192>(60, true); }));
   CHECK(check_reduced("fp32, head size 256", [] { check_case<float, 256>(40, true); }));
 }

@@ -44,7 +44,7 @@ TEST_CASE("folding alphas into the output projection leaves the output unchanged
     const Mask mask = layers::causal_mask();
     RC_ASSERT(rounding_of(l, x, x, mask).agree(l(x, x, mask), plain_layer(x, x, mask)));
   }));
-  // The form of the publication: (αᵀ ⊗ I) Wᵀ.
+  // The equation of the publication for the transposed folded weight: (αᵀ ⊗ I) Wᵀ.
   const at::Tensor alpha = normal({3, 3}, 1), w = normal({5, 6}, 2);
   CHECK(rounding::agree(analysis::fold(alpha.t(), w),
                         at::matmul(at::kron(alpha.t().contiguous(), at::eye(2)), w.t()).t(), 3 * 2));

@@ -536,7 +536,8 @@ TEST_CASE("uniform MAE equals multi-head attention in evaluation, and on average
 
 namespace {
 
-// Records which heads each attention layer drops, masks (B, h) or (B, Tq, h) of type bool, in the order of the layers.
+// Records the kind of each attention layer and a mask of its dropped heads, (B, h) or (B, Tq, h) of type bool, in the
+// order of the layers.
 struct DroppedHeads : Observer, Subscriber<WeightObservation> {
   std::vector<std::pair<AttentionKind, at::Tensor>> masks;
   void receive(const LayerSpec& shape, WeightObservation& observation) override {
@@ -714,7 +715,7 @@ TEST_CASE("MAE experts are drawn with probabilities equal to their gates", "[mae
     CHECK(g.max().item<double>() - g.min().item<double>() > 2 * frequency_margin(4000));
     CHECK(numbers::error(frequency, g) <= frequency_margin(4000));
     CHECK(at::equal((w == 0).sum(-1), at::ones({4000, 8}, at::kLong)));
-    // Other updates and seeds draw other experts.
+    // A different update or a different seed draws different experts.
     CHECK(!at::equal(w, l.forward(x, causal_mask(), training_context(4, true))));
     ForwardContext other_seed_context = training_context(3, true);
     other_seed_context.seed = 8;
