@@ -1,5 +1,5 @@
-// The sublayers of a transformer as naive loops in double precision, with the parameters of a model: embeddings, and
-// attention (oracle/attention.h) and feed-forward sublayers with residual connection and layer norm.
+// The embeddings and the sublayers of a transformer as naive loops in double precision, with the parameters of a model.
+// The sublayers are attention (oracle/attention.h) and feed-forward, each with residual connection and layer norm.
 #pragma once
 
 #include <algorithm>
