@@ -78,7 +78,7 @@ void mutate(std::string& text, const std::vector<std::string>& corpus, RandomSeq
     case 1:  // replaces a byte
       if (position < text.size()) text[position] = static_cast<char>(random.uniform_below(256));
       break;
-    case 2: {  // writes a number of 1, 2, 4 or 8 bytes
+    case 2: {  // overwrites 1, 2, 4 or 8 bytes with a number
       const uint64_t number = boundary(random);
       const size_t bytes = std::min(size_t{1} << random.uniform_below(4), text.size() - position);
       std::memcpy(text.data() + position, &number, bytes);

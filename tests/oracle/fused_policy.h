@@ -18,9 +18,10 @@ using mh::attention::AttentionSpec;
 
 using Tensors = std::vector<at::Tensor>;
 
-// Indices of the operands of a case: q, k, v; the mixing matrix m (h, hv), (B, h, hv) or (B, Tq, h, hv); the head
-// scales (hv) or (B, hv); and for relative positions the biases u (kContentBias) and v (kPositionBias), (h, dk), and
-// the embeddings r (kDistanceRows) of D distances, (h, D, dk). All but q, k and v may be undefined.
+// Indices of the operands of a case: q (B, h, Tq, dk); k and v (B, key/value heads, Tk, dk or dv); the mixing matrix m
+// (h, hv), (B, h, hv) or (B, Tq, h, hv); the head scales (hv) or (B, hv); and for relative positions the biases u
+// (kContentBias) and v (kPositionBias), (h, dk), and the embeddings r (kDistanceRows) of D distances, (h, D, dk). All
+// but q, k and v may be undefined.
 enum { kQ, kK, kV, kMatrix, kHeadScales, kContentBias, kPositionBias, kDistanceRows };
 // Returns whether operand i has the type of q. The matrix, the head scales and the biases u and v are fp32 even if q is
 // narrower.

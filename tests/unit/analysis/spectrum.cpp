@@ -118,7 +118,7 @@ data::ScoringOptions blocks_of(int64_t block, int64_t sample = 0) {
   return options;
 }
 
-// Returns the source `name` after it has collected the spectra of the model on some_text().
+// Returns the source `name` after it has collected the spectra of the model, on some_text() if the source reads text.
 std::unique_ptr<SpectrumSource> collect_spectra(model::LanguageModel& model, const std::string& name, int64_t block = 6,
                                                 int64_t sample = 0) {
   auto [source, argument] = source_named(name, "--of");

@@ -94,7 +94,8 @@ TEST_CASE("causal products by blocks of queries in fp32 and bf16 equal double pr
           q = normal_leaf({sizes.batch, sizes.heads, sizes.queries, sizes.size}).detach().to(type),
           k = normal_leaf({sizes.batch, sizes.heads, sizes.keys, sizes.size}).detach().to(type),
           p = zero_masked(normal_leaf({sizes.batch, sizes.heads, sizes.queries, sizes.keys}).detach(), sizes).to(type);
-      // Checks `actual` against the product of a (…, i, n) and b (…, n, j), both in double precision.
+      // Checks `actual` against the product of a (…, i, n) and b (…, n, j), both in double precision. `masks_product`:
+      // whether masked entries of the product are 0.
       auto check_product = [&](const at::Tensor& actual, const at::Tensor& a, const at::Tensor& b,
                                bool masks_product = false) {
         CHECK(actual.scalar_type() == type);

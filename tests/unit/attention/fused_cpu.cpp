@@ -24,7 +24,8 @@ using numbers::find_excess_error;
 
 namespace {
 
-// Returns softmax(q kᵀ / √d) v (B, h, Tq, d), query by query, as differentiable operations on double tensors.
+// Returns softmax(q kᵀ / √d) v (B, h, Tq, d), query by query, as differentiable operations on double tensors. `causal`:
+// whether query t sees only the first Tk - Tq + t + 1 keys.
 at::Tensor attention_by_query(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
   std::vector<at::Tensor> rows;
   for (int64_t i = 0; i < q.size(2); ++i) {

@@ -100,7 +100,7 @@ TEST_CASE("Path::fused rejects each forward pass for which Path::automatic falls
   check_rejected(head_size_8_layer, "Sigsoftmax with head_size 8, which is not a multiple of 16",
                  self_attention(head_size_8_layer, causal_mask));
 
-  // Head scales and observers.
+  // Head scales of score heads and observers of probabilities need the composed path.
   Layer mixhead_layer("heads = 2\nmixer = 'mixhead-a'\n", 32, 3);
   set_head_scales(*mixhead_layer.layer, {at::tensor({0.5F, 1.0F}), {}, {}});
   CHECK(mixhead_layer.layer->describe_path(false) ==
@@ -117,7 +117,8 @@ TEST_CASE("Path::fused rejects each forward pass for which Path::automatic falls
   check_rejected(mixhead_layer, "an observer reads the probabilities",
                  [&] { return mixhead_layer(x, x, causal_mask, {}, &recorder); });
 
-  // An additive mask, and a causal mask with key lengths.
+  // With head mixing or relative positions, an additive mask, and a causal mask with key lengths, need the composed
+  // path.
   Mask additive_mask = causal_mask, memory_mask = causal_mask;
   additive_mask.additive = normal({1, 1, 20, 20}, 2);
   check_rejected(mixhead_layer,

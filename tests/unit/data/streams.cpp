@@ -140,7 +140,7 @@ TEST_CASE("streams contain every token once, in order, for any numbers of tokens
 
 TEST_CASE("the score of a text in parallel streams equals a loop over its tokens for any batch size", "[streams]") {
   const std::vector<int32_t> text = make_tokens(103);
-  constexpr int64_t kKeys = 7 + 4;  // memory and block
+  constexpr int64_t kKeys = 7 + 4;  // maximum number of keys of a query: memory and block
   for (int64_t num_layers : {1, 3}) {
     auto model = build(str("layers = ", num_layers, "\ntransformer-xl.memory = 9\n"));
     data::ScoringOptions options;

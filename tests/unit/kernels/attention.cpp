@@ -122,7 +122,8 @@ void draw_options(AttentionParams& params) {
 
 float to_float(uint16_t x) { return std::bit_cast<float>(uint32_t{x} << 16); }
 
-// Computes c = a b, or c += a b if product.add, for bf16 matrices with naive loops.
+// Computes c = a b, or c += a b if product.add, in naive loops, for bf16 matrices a and b. In b, each pair of rows is
+// stored interleaved: b[2i, j] is followed by b[2i + 1, j].
 void naive_bf16_product(const Bf16Product& product, const uint16_t* a, const uint16_t* b, float* c) {
   for (int64_t i = 0; i < product.m; ++i)
     for (int64_t j = 0; j < product.n; ++j) {
@@ -320,7 +321,7 @@ TEST_CASE("CPU head mixing stays within its buffers and writes every element of 
       params.dropout_row_stride = params.max_keys;
     }
     const int64_t num_parts = pick(1, 4);
-    params.l2_bytes = int64_t{1} << pick(10, 20);  // decides whether the keys form one span or several
+    params.l2_bytes = int64_t{1} << pick(10, 20);  // smaller than the probabilities: several spans
     draw_options(params);
     const HeadChoices choices(params, params.in_heads, params.out_heads);
     std::optional<Positions> positions;
@@ -344,7 +345,7 @@ TEST_CASE("CPU attention without mixing stays within its buffers and writes ever
     params.key_size = 16 * pick_int(1, 4), params.scale = 0.3F;
     const Dropout dropout{{1, 2}, 3, 4, 1 << 22, 4.0F / 3};
     if (pick(0, 1) == 1) params.dropout = dropout, params.dropout_row_stride = max_keys;
-    params.l2_bytes = int64_t{1} << pick(10, 20);  // decides whether the keys form one span or several
+    params.l2_bytes = int64_t{1} << pick(10, 20);  // smaller than the probabilities: several spans
     draw_options(params);
     const HeadChoices choices(params, 1, 1);
     std::optional<Positions> positions;

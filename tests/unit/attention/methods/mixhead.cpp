@@ -96,7 +96,7 @@ TEST_CASE("Mixhead A equals multi-head attention whose value-output products are
   l.set("mixer.matrix", normal({h, h}, 4));
   const at::Tensor x = normal({2, 5, d}, 1);
   RecordingObserver recorder;
-  plain_layer(x, x, {}, {}, &recorder);  // recorder.p: P of each head
+  plain_layer(x, x, {}, {}, &recorder);  // recorder.p: the probabilities (B, h, Tq, Tk) without mixing
   at::Tensor y = at::zeros({2, 5, d});
   std::vector<at::Tensor> ov_products;  // product of the value and the output weight of each head, (d, d)
   for (int64_t i = 0; i < h; ++i)
