@@ -31,18 +31,18 @@ TileRows out_rows(const AttentionParams& params) { return {params.out_heads, par
 
 // Computes `tile`: the scaled products of a tile's packed queries with the visible keys, or the products of its packed
 // output gradients with the visible values.
-void multiply_keys(const AttentionParams& params, const Layout& layout, const TileRows& tile_rows,
+void multiply_rows(const AttentionParams& params, const Layout& layout, const TileRows& tile_rows,
                    const VisibleKeys& visible, const float* packed_rows, const float* transposed, float* tile) {
   if (uses_bf16_gemm(params))
-    multiply_keys_bf16(*params.bf16, layout, tile_rows, visible, packed_rows, transposed, tile);
-  else multiply_keys_fp32(layout, tile_rows, visible, packed_rows, transposed, tile);
+    multiply_rows_bf16(*params.bf16, layout, tile_rows, visible, packed_rows, transposed, tile);
+  else multiply_rows_fp32(layout, tile_rows, visible, packed_rows, transposed, tile);
 }
 
 // Computes the logits of a tile from its packed queries `packed_rows`, including relative positions.
 void compute_logits(const AttentionParams& params, const Layout& layout, const VisibleKeys& visible,
                     const float* packed_rows, const float* transposed_k, const DistanceScratch& distances,
                     float* tile) {
-  multiply_keys(params, layout, query_rows(params), visible, packed_rows, transposed_k, tile);
+  multiply_rows(params, layout, query_rows(params), visible, packed_rows, transposed_k, tile);
   if (params.has_relative()) add_position_term(params, layout, visible, distances, tile);
 }
 
@@ -210,7 +210,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
     const auto process_span = [&](int64_t key, bool compute_g, bool compute_ds) {
       const VisibleKeys visible(params, layout, queries, key);
       compute_logits(params, layout, visible, packed_q, operands.transposed_k, distances, p);
-      multiply_keys(params, layout, out_rows(params), visible, packed_dout, operands.values, dp);
+      multiply_rows(params, layout, out_rows(params), visible, packed_dout, operands.values, dp);
       for (int64_t i = 0; i < count; ++i) {
         const Query query(params, first + i, key, visible.num_logits(i));
         float *p_row = p + i * layout.query_stride(), *dp_row = dp + i * layout.query_stride();

@@ -66,7 +66,7 @@ struct TileRows {
 
 // Computes the products of packed_rows (heads, layout.rows, padded size) with the visible columns of `transposed`
 // (heads, chunks, size, chunk), which has the packed keys or values, into a tile, in fp32.
-void multiply_keys_fp32(const Layout& layout, const TileRows& tile_rows, const VisibleKeys& visible,
+void multiply_rows_fp32(const Layout& layout, const TileRows& tile_rows, const VisibleKeys& visible,
                         const float* packed_rows, const float* transposed, float* tile) {
   const int64_t size = tile_rows.size, padded_size = padded(size);
   for (int64_t j = 0; j < tile_rows.heads; ++j)
@@ -129,9 +129,9 @@ void product_over_queries(const Layout& layout, const VisibleKeys& visible, int6
 }
 
 // Computes the products of packed_rows with the visible columns of `transposed`, times tile_rows.factor, into a tile,
-// as multiply_keys_fp32() but with bf16 operands, whose rows are not scaled. Each head of packed_rows and of
+// as multiply_rows_fp32() but with bf16 operands, whose rows are not scaled. Each head of packed_rows and of
 // `transposed` takes as much memory as with fp32 elements, and its bf16 operand is in the first half.
-void multiply_keys_bf16(const Bf16Gemm& gemm, const Layout& layout, const TileRows& tile_rows,
+void multiply_rows_bf16(const Bf16Gemm& gemm, const Layout& layout, const TileRows& tile_rows,
                         const VisibleKeys& visible, const float* packed_rows, const float* transposed, float* tile) {
   const int64_t padded_size = padded(tile_rows.size);
   for (int64_t j = 0; j < tile_rows.heads; ++j)
