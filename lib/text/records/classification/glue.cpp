@@ -21,7 +21,7 @@ GlueTask classification_task(const std::string& name, const Strings& labels, con
   return {{name, layouts[0].second.empty() ? 1 : 2, labels, 0, 0, metrics, file}, std::move(layouts)};
 }
 
-// Returns the fields of a line separated by commas, for messages.
+// Joins the fields of a line with commas for a message; shortened to 200 bytes.
 std::string text_of_fields(const Strings& fields) { return shorten(join(fields, ", "), 200); }
 
 [[noreturn]] void refuse_missing_columns(const std::string& where, const Strings& missing_columns,
