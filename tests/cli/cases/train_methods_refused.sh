@@ -73,7 +73,7 @@ dry "a layer that meets the constraints of the fused path" --set train.attention
 dry "since a regulariser reads attention probabilities" --set train.attention_path=fused --set train.regularisers.disagreement.weight=0.1
 dry "since the procedure head-rotation reads attention probabilities during validation" --set train.attention_path=fused --set train.validation.every=1e --set $r.mode=hard --set $r.k=1
 dry "0, or mode = \"soft\"" --set $r.mode=manual --set "$r.pairs=['decoder.self:0.0-0.1']" --set "$r.epochs=[2]" --set $r.t_max=1
-dry "t_max: expected 0, or the mode soft" --set $r.mode=random --set $r.k=1 --set $r.t_max=1
+dry "t_max: expected 0 unless the mode is soft" --set $r.mode=random --set $r.k=1 --set $r.t_max=1
 dry "unknown regulariser 'overlap'" --set train.regularisers.columns.type=overlap
 dry "unknown regulariser 'columns'" --set train.regularisers.columns.of=columns
 expect 0 mh-train --dry-run --config c.toml --train t.mhs --set train.regularisers.columns.type=subspace-overlap --set train.regularisers.columns.of=columns
