@@ -483,11 +483,11 @@ TEST_CASE("a layer refuses head counts that its stages do not support", "[prune]
                  "choose a mixer that changes"));
   CHECK(contains(build_error("heads = 2\noutput_heads = 4\n"), "choose a combiner that mixes"));
   CHECK(contains(build_error("heads = 2\nvalue_heads = 4\nmixer = 'mixhead-a'\npairing = 'cross-head'\n"),
-                 "found 2 and 4"));
+                 "found 2 score heads and 4 value heads"));
   CHECK(contains(build_error("heads = 0\nvalue_heads = 4\n"), "0, since attention.heads is 0"));
   CHECK(contains(build_error("heads = 0\noutput_heads = 4\n"), "0, since attention.heads is 0"));
   CHECK(contains(build_error("heads = 2\ncombiner = 'mae'\nmae.kept_heads = [0, 1]\n"),
-                 "0 indices, since original_heads is 0"));
+                 "no indices, since attention.mae.original_heads is 0"));
   CHECK(contains(build_error("heads = 2\ncombiner = 'mae'\nmae.original_heads = 4\nmae.kept_heads = [0]\n"),
                  "one index for each of the layer's 2 heads"));
   CHECK(contains(build_error("heads = 2\ncombiner = 'mae'\nmae.original_heads = 4\nmae.kept_heads = [0, 4]\n"),
