@@ -40,7 +40,8 @@ struct BatchOptions {
             "together; 1: no bucketing.",
             between(1, 1 << 16));
     f.field("long_block", long_block,
-            "Row length in tokens of the second phase of training a model with a task head; 0: no second phase.",
+            "Row length in tokens in the second phase of training, such as the 512 tokens of BERT's pretraining; only "
+            "for a model with a task head; 0: no second phase.",
             between(0, 1 << 20));
     f.field("long_from", long_from,
             "Start of the second phase of training, in which rows have train.batch.long_block tokens.");

@@ -57,7 +57,8 @@ ZipArchive::ZipArchive(const std::string& path) : file_(path) {
 }
 
 Error ZipArchive::format_error(const std::string& where, const std::string& expected, const std::string& found) const {
-  return {Exit::input, Problem{name() + where, expected, found, "the file is damaged, or torch.save did not write it"}};
+  return {Exit::input, Problem{name() + where, expected, found,
+                               "copy the file again, or save the model again with PyTorch 1.6 or later"}};
 }
 
 uint64_t ZipArchive::read_number(uint64_t offset, int num_bytes) const {
@@ -72,8 +73,8 @@ uint64_t ZipArchive::read_number(uint64_t offset, int num_bytes) const {
 ZipArchive::Directory ZipArchive::find_directory() const {
   const uint64_t size = file_.size();
   auto no_directory = [&] {
-    return format_error("", "a zip archive with its directory at the end",
-                        "none: the file is truncated or of another kind");
+    return format_error("", "a zip archive of torch.save, with its directory at the end",
+                        "no directory: the file is truncated or of another kind");
   };
   if (size < kEndBytes) throw no_directory();
   uint64_t end = size - kEndBytes;

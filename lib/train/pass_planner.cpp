@@ -118,11 +118,12 @@ void PassPlanner::check() const {
       if (update_passes.size() == 1)
         throw Error(Exit::usage, Problem{where, "a trainable parameter", "only frozen parameters",
                                          "change train.trainable, train.groups or train.procedures"});
-      throw Error(Exit::usage,
-                  Problem{where, "a trainable parameter in each pass over the parameters that train.procedures defines",
-                          str("only frozen parameters in pass ", pass_index + 1, " of ", update_passes.size()),
-                          "unfreeze the parameters of this pass in train.trainable or train.groups, or remove the "
-                          "procedure"});
+      throw Error(
+          Exit::usage,
+          Problem{where, "a trainable parameter in each of the passes into which train.procedures divides an update",
+                  str("only frozen parameters in pass ", pass_index + 1, " of ", update_passes.size()),
+                  "unfreeze the parameters of this pass in train.trainable or train.groups, or remove the "
+                  "procedure"});
     }
   }
 }

@@ -185,9 +185,9 @@ Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vec
   auto* mode =
       add(app.add_option("--mode", job->mode,
                          "rule that chooses the pairs: hard (the k most important heads with the k least important "
-                         "heads), soft (the k least important heads of two opposite layers, such as the first and the "
-                         "last), released (4 heads in each of k pairs of layers, as in the published code) or random "
-                         "(k random pairs)"),
+                         "heads), soft (in each pair of opposite layers, such as the first and the last, the k least "
+                         "important heads of both), released (4 pairs of heads in each of k pairs of layers, as in the "
+                         "published code) or random (k random pairs)"),
           "HOW");
   std::vector<std::string> selections;
   for (const analysis::SelectionName& selection : analysis::kSelections) selections.emplace_back(selection.name);

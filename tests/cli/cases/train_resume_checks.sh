@@ -31,7 +31,7 @@ mkdir elsewhere
 expect 2 mh-train --config c.toml --train t.mhs --out new --set model.positions=learned --set model.max_positions=8
 expect 2 mh-train --config c.toml --train t.mhs --out new --attention fused --set attention.dropout=0.1 --set attention.head_size=8; said "dropout of the probabilities with head_size 8"
 expect 0 mh-train --config c.toml --train t.mhs --out brief --set train.length=2u --set train.schedule.warmup=5u; said "within its warm-up of 5"; rm -r brief
-expect 2 mh-train --config c.toml --train t.mhs --out new --set train.length=9000000000000000000e; said "below 2^63"
+expect 2 mh-train --config c.toml --train t.mhs --out new --set train.length=9000000000000000000e; said "fewer than 2^63 updates"
 expect 2 mh-train --resume --dry-run
 expect 3 mh-train --config c.toml --train <(cat t.mhs) --out new
 expect 2 mh-train --config c.toml --train $'t\xff.mhs' --out new; said "UTF-8"

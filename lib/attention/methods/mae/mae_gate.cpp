@@ -68,7 +68,7 @@ void MaeOptions::describe(Fields& f) {
   f.field("window", window, "number of latest positions in the causal mean; 0: all", at_least(0));
   f.choice("sample_unit", sample_unit, {{Unit::sequence, "sequence"}, {Unit::position, "position"}},
            "unit for which one expert is sampled in training: sequence (batch row, as in the publication) or position; "
-           "always a sequence with mean = full");
+           "always sequence if attention.mae.mean = full");
   f.choice("norm_statistics", norm_statistics, {{Statistics::running, "running"}, {Statistics::batch, "batch"}},
            "statistics that the batch norm of the gate network uses in passes that sample experts");
   f.choice("init", init, {{GateInit::standard, "default"}, {GateInit::zero, "zero"}},
