@@ -190,9 +190,9 @@ MH_INLINE void compute_logits(const AttentionParams& params, const Block& block,
 }
 
 // Applies one step of the online softmax (Milakov and Gimelshein 2018) to a query: replaces its logits x (width) by
-// exp(x - running_max), and those of masked keys by 0; updates running_max, the maximum logit, and running_sum, the sum
-// of exponentials, of the keys so far; and rescales `values` (d), the sum of values weighted by exponentials, to the
-// new maximum.
+// exp(x - running_max), and the logits of masked keys by 0; updates running_max, the maximum logit, and running_sum,
+// the sum of exponentials, of the keys so far; and rescales `values` (d), the sum of values weighted by exponentials,
+// to the new maximum.
 MH_INLINE void online_softmax(const VisibleRange& visible, int64_t width, int64_t d, float* x, float& running_max,
                               float& running_sum, float* values) {
   if (visible.is_empty()) return fill_masked(width, 0, x);

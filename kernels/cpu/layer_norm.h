@@ -26,8 +26,8 @@ struct SumNormLoops {
 // Returns the number of floats of scratch memory that one call needs: the dropout mask of a row, and padding.
 inline int64_t sum_norm_scratch(const SumNorm& params) { return params.size + 2 * 64; }  // 64: kDropoutGroup
 
-// Computes rows first … first + rows - 1 of those of tensors.sum, tensors.norm, tensors.mean and tensors.rstd that are
-// not null; tensors.sum or tensors.norm must not be null.
+// Computes rows first … first + rows - 1 of tensors.sum, tensors.norm, tensors.mean and tensors.rstd, without the
+// tensors that are null; tensors.sum or tensors.norm must not be null.
 template <class Y>
 void sum_norm(const SumNorm& params, const SumNormTensors& tensors, int64_t first, int64_t rows, float* scratch) {
   dispatch_level([&](auto simd_level) { SumNormLoops<simd_level, Y>::forward(params, tensors, first, rows, scratch); });

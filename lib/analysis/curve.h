@@ -31,7 +31,7 @@ struct CurvePoint {
 // of `importance_input`, and the points are scored on the text of `scoring_input`; both must have the same model, side
 // and kinds. All points are scored by one call of score_ablations(). The number of masked heads is rounded to the
 // nearest integer. If a signal asks the process to stop, returns early with the points so far, whose scores are then
-// incomplete like those of score_ablations().
+// incomplete, as in score_ablations().
 std::vector<CurvePoint> pruning_curve(const AnalysisInput& scoring_input, const AnalysisInput& importance_input,
                                       const std::string& measure, const CurveOptions& options);
 

@@ -1,5 +1,5 @@
-// The steps of mh-swap before and after the swap itself (swap.h): choosing the pairs of heads, reading the optimiser's
-// moments, whose heads can be swapped like those of the parameters, and writing the new checkpoint.
+// The steps of mh-swap before and after the swap itself (swap.h): choosing the pairs of heads, reading the moments of
+// the optimiser, whose heads can be swapped together with the heads of the parameters, and writing the new checkpoint.
 #pragma once
 
 #include <map>

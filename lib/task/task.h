@@ -162,10 +162,10 @@ class Task {
   virtual bool reads_pipes() const { return false; }
   // Opens the records of a shard as a dataset. The records and the tokenizers must outlive the dataset. Logs how many
   // records are truncated or left out. Throws Error(input) if the shard is damaged, if the tokenizer of examples is not
-  // WordPiece, if the classes are not those of the model, or if labels are missing in training. Throws Error(usage) if
-  // model.bert.classes is 0 for a shard of classes, if options.block leaves no room for text, if rows have two segments
-  // and the model supports one, or if next-sentence prediction has only one document. The tokens of a text are verified
-  // only when they are read.
+  // WordPiece, if the classes differ from the classes of the model, or if labels are missing in training. Throws
+  // Error(usage) if model.bert.classes is 0 for a shard of classes, if options.block leaves no room for text, if rows
+  // have two segments and the model supports one, or if next-sentence prediction has only one document. The tokens of a
+  // text are verified only when they are read.
   virtual std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                         const DatasetOptions& options) const = 0;
 };

@@ -27,7 +27,7 @@ class Learner {
     std::vector<Merge> result;
     if (active_pairs_.empty()) return result;
     Progress progress("merges", num_merges, "merges");
-    // The values of `threshold`, and the merges after which pairs are pruned, are those of learn-bpe.
+    // learn-bpe has the same values of `threshold`, and prunes pairs after the same merges.
     double threshold = static_cast<double>(pair_at(most_frequent()).count) / 10;
     for (int64_t i = 0; i < num_merges; ++i) {
       if (active_pairs_.empty() || (i > 0 && static_cast<double>(pair_at(most_frequent()).count) < threshold)) {

@@ -54,7 +54,7 @@ def columns(rows):
     return ["  ".join([cell.ljust(width) for cell, width in zip(row, [*widths, 0])]) for row in rows]
 
 
-# The tables of keys in mh-config(5), besides those of STAGES and OWNERS. A key belongs to the table with the longest name that is a
+# The tables of keys in mh-config(5), besides the tables of STAGES and OWNERS. A key belongs to the table with the longest name that is a
 # prefix of the key.
 KEY_TABLES = ("model", "attention", "mlm", "squad", "train", "train.batch", "train.optimizer", "train.groups.NAME", "train.schedule",
               "train.validation", "train.validation.decode", "train.checkpoint", "train.regularisers.NAME", "data")

@@ -116,8 +116,8 @@ void multiply_chunk(int64_t heads, int64_t count, const float* x, float* y) {
 }
 
 // Applies one step of the online softmax (Milakov and Gimelshein 2018) to a query: replaces its logits x in a span by
-// exp(x - max_logits[j]) for each query head j, and those of masked keys by 0, and updates max_logits (in), the running
-// maxima, and sums (in), the running sums of exponentials.
+// exp(x - max_logits[j]) for each query head j, and the logits of masked keys by 0, and updates max_logits (in), the
+// running maxima, and sums (in), the running sums of exponentials.
 void online_softmax_query(const AttentionParams& params, const Layout& layout, const Query& q, float* x,
                           float* max_logits, float* sums) {
   for (int64_t j = 0; j < params.in_heads; ++j) {

@@ -332,8 +332,8 @@ struct SharedMatrix {
 };
 
 // Calls store(n) once for each warp, to store its results through shared memory, which has room for
-// plan.concurrent_stores warps of each strip at a time. n: index of the warp among those of its strip that store at the
-// same time. Called by all threads of a block.
+// plan.concurrent_stores warps of each strip at a time. n: index of the warp among the warps of its strip that store at
+// the same time. Called by all threads of a block.
 template <class Thread, class Store>
 MH_DEVICE void store_in_rounds(const Thread& thread, const HeadMixingPlan& plan, const WarpPosition& warp,
                                const Store& store) {
