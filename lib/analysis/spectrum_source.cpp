@@ -108,11 +108,9 @@ void require_weight(const io::Checkpoint& checkpoint, const std::string& name, c
   if (checkpoint.find(name) != nullptr) return;
   std::vector<std::string> names;
   for (const auto& tensor : checkpoint.tensors()) names.push_back(tensor.name);
-  const std::string suggestion = did_you_mean(name, names);
+  const std::string advice = names.empty() ? "" : str("name a parameter of the model, for example ", names.front());
   throw Error(Exit::usage, Problem{where, str("a parameter of ", checkpoint.name()), "no parameter of this name",
-                                   suggestion.empty() && !names.empty()
-                                       ? str("name a parameter of the model, for example ", names.front())
-                                       : suggestion});
+                                   did_you_mean(name, names, advice)});
 }
 
 namespace {

@@ -42,8 +42,12 @@ std::string nearest_word(std::string_view word, const std::vector<std::string>& 
 }
 
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
-  std::string best_candidate = nearest_word(word, candidates);
-  return best_candidate.empty() ? "" : "did you mean '" + best_candidate + "'?";
+  return did_you_mean(word, candidates, "");
+}
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates, const std::string& advice) {
+  const std::string best_candidate = nearest_word(word, candidates);
+  return best_candidate.empty() ? advice : "did you mean '" + best_candidate + "'?";
 }
 
 std::vector<std::string> split(std::string_view text, char separator) {
@@ -146,6 +150,8 @@ std::string shorten(const std::string& text, size_t max_bytes) {
   for (int i = 0; i < 3 && end > 0 && (text[end] & 0xC0) == 0x80; ++i) --end;
   return text.substr(0, end) + "…";
 }
+
+std::string quote_start(std::string_view text) { return "'" + shorten(std::string(text), 40) + "'"; }
 
 std::string hex64(uint64_t value) {
   char text[17];

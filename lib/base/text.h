@@ -15,6 +15,8 @@ std::string nearest_word(std::string_view word, const std::vector<std::string>& 
 
 // Returns a question with the nearest candidate, such as "did you mean 'lr'?", or "" if no candidate is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
+// Returns the same question, or `advice` if no candidate is near.
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates, const std::string& advice);
 
 std::vector<std::string> split(std::string_view text, char separator);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
@@ -25,6 +27,7 @@ std::string trim(std::string_view text);
 // Returns the text if it has at most `max_bytes` bytes. Otherwise returns its start and "…"; the start has `max_bytes`
 // bytes, or up to three fewer, so that it ends with a complete UTF-8 character.
 std::string shorten(const std::string& text, size_t max_bytes);
+std::string quote_start(std::string_view text);  // returns at most 40 bytes of the text in quotes, for messages
 // Returns the value as 16 lower-case hexadecimal digits, the form of checksums in files.
 std::string hex64(uint64_t value);
 

@@ -125,9 +125,8 @@ void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parame
   for (const nn::Parameter& p : parameters.all()) parameter_names.push_back(p.name());
   for (const io::TensorInfo& info : checkpoint.tensors()) {
     if (is_training_state(info.name) || parameters.find(info.name) != nullptr) continue;
-    const std::string suggestion = did_you_mean(info.name, parameter_names);
     throw Error(Exit::input, Problem{checkpoint.name(), "tensors of this model only", "the unknown tensor " + info.name,
-                                     suggestion.empty() ? "use a checkpoint of the same model" : suggestion});
+                                     did_you_mean(info.name, parameter_names, "use a checkpoint of the same model")});
   }
   for (nn::Parameter& p : parameters.all()) load_tensor(checkpoint, p.name(), p.master());
   parameters.refresh_copies();

@@ -55,12 +55,11 @@ PartialLoad compare_with_checkpoint(const io::Checkpoint& checkpoint, const nn::
     if (std::find(parameter_names.begin(), parameter_names.end(), info.name) != parameter_names.end() ||
         is_training_state(info.name))
       continue;
-    if (!is_task_head_parameter(info.name)) {
-      const std::string suggestion = did_you_mean(info.name, parameter_names);
-      refuse_usage(where, str("the checkpoint's parameter ", info.name, " ", shape_text(info.shape)),
-                   "no parameter of this name in the configured model",
-                   suggestion.empty() ? "set only keys that keep the names and shapes of all parameters" : suggestion);
-    }
+    if (!is_task_head_parameter(info.name))
+      refuse_usage(
+          where, str("the checkpoint's parameter ", info.name, " ", shape_text(info.shape)),
+          "no parameter of this name in the configured model",
+          did_you_mean(info.name, parameter_names, "set only keys that keep the names and shapes of all parameters"));
     result.ignored_tensors.push_back(info.name);
   }
   return result;

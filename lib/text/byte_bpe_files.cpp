@@ -52,7 +52,7 @@ std::vector<Merge> read_byte_bpe_merges(const std::string& text, const std::stri
     if (!merge)
       throw Error(Exit::input,
                   Problem{str(name, ":", line_number), "two symbols separated by a space, as in GPT-2's merges.txt",
-                          "'" + shorten(std::string(line_text), 40) + "'", "copy the file again"});
+                          quote_start(line_text), "copy the file again"});
     merges.push_back(std::move(*merge));
   }
   if (merges.empty()) throw Error(Exit::input, Problem{name, "merges", "none", "copy the file again"});

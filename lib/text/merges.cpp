@@ -68,15 +68,14 @@ std::vector<Merge> read_codes(const std::string& bytes, const std::string& name)
         throw Error(
             Exit::input,
             Problem{where, "codes of subword-nmt, which begin with '" + std::string(kCodesHeader) + "'",
-                    "'" + shorten(std::string(text), 40) + "'",
+                    quote_start(text),
                     "learn codes with subword-nmt learn-bpe, or with mh-prep vocab --type subword-nmt --merges 10000"});
       continue;
     }
     auto merge = parse_merge(text);
     if (!merge)
-      throw Error(Exit::input,
-                  Problem{where, "two symbols separated by a space", "'" + shorten(std::string(text), 40) + "'",
-                          "the file is damaged; learn the codes again, or copy the file again"});
+      throw Error(Exit::input, Problem{where, "two symbols separated by a space", quote_start(text),
+                                       "the file is damaged; learn the codes again, or copy the file again"});
     merges.push_back(std::move(*merge));
   }
   return merges;

@@ -179,8 +179,6 @@ class VocabularyReader {
                 "the vocabulary is damaged; make the vocabulary again with mh-prep vocab, or copy the file again"});
   }
 
-  static std::string quote_start(std::string_view text) { return "'" + shorten(std::string(text), 40) + "'"; }
-
   // Reads the next line into `text`; returns false if no line that ends in a line feed is left.
   bool read_line(std::string_view& text) {
     const size_t end = remaining_.find('\n');

@@ -103,11 +103,10 @@ void Groups::check(const nn::ParameterList& parameters, const std::string& train
       bool has_match = false;
       for (const std::string& parameter : parameter_names) has_match = has_match || matches_pattern(pattern, parameter);
       if (has_match) continue;
-      const std::string suggestion = did_you_mean(pattern, parameter_names);
-      throw Error(Exit::usage,
-                  Problem{"train.groups." + name + ".match", "a pattern that matches a parameter of the model",
-                          "'" + pattern + "'",
-                          suggestion.empty() ? "mh-train --list tensors lists the names of parameters" : suggestion});
+      throw Error(Exit::usage, Problem{"train.groups." + name + ".match",
+                                       "a pattern that matches a parameter of the model", "'" + pattern + "'",
+                                       did_you_mean(pattern, parameter_names,
+                                                    "mh-train --list tensors lists the names of parameters")});
     }
   std::map<const GroupOptions*, int64_t> num_parameters;  // number of trainable parameters by group; null: no group
   for (const nn::Parameter& p : parameters.all())

@@ -56,14 +56,14 @@ TrainableFilter::TrainableFilter(const std::vector<std::string>& names, const nn
       return p.traits().trainable && selects(name, p);
     });
     if (has_match) continue;
-    const std::string suggestion = did_you_mean(name, known_names);
+    const std::string advice = str("leave '", name, "' out");
     throw Error(Exit::usage,
                 Problem{"train.trainable",
                         str("patterns that match names of trainable parameters, such as '*.query.*', or one "
                             "of the words head (the task head), ",
                             join({known_words.begin() + 1, known_words.end()}, ", ")),
                         str("'", name, "', which matches no trainable parameter of this model"),
-                        find_word(name) != nullptr || suggestion.empty() ? str("leave '", name, "' out") : suggestion});
+                        find_word(name) != nullptr ? advice : did_you_mean(name, known_names, advice)});
   }
 }
 
