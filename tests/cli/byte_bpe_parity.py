@@ -45,10 +45,12 @@ def generated_lines(count):
 
 
 def characters():
-    """Returns a line for every Unicode character. Without MH_FULL: without the planes 4 to 13 (no assigned characters), 15 and 16
-    (private use), which are three quarters of all."""
-    planes = [p for p in range(17) if os.environ.get("MH_FULL") or p < 4 or p == 14]
-    codes = [c for p in planes for c in range(p << 16, (p + 1) << 16) if c not in (0, 10) and not 0xD800 <= c < 0xE000]
+    """Returns a line for every Unicode character. Without MH_FULL: one character of 257 of the planes 4 to 13 (no assigned
+    characters), 15 and 16 (private use), which are three quarters of all."""
+    def is_compared(c):
+        return os.environ.get("MH_FULL") or c < 0x40000 or c >> 16 == 14 or c % 257 == 0
+
+    codes = [c for c in range(1, 0x110000) if c != 10 and not 0xD800 <= c < 0xE000 and is_compared(c)]
     return [f"a{c}a 1{c}1 !{c}! {c} {c}" for c in map(chr, codes)]
 
 
