@@ -234,14 +234,14 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
       for (int64_t i = count; i < visible.padded_queries; ++i)  // the padding rows of the tile have no gradient
         for (float* tile : {p, dp}) std::fill_n(tile + i * layout.query_stride(), layout.query_stride(), 0.0F);
       for (int64_t j = 0; j < params.in_heads; ++j) {
-        const int64_t packed_offset = j * layout.padded_keys() * layout.dk, row_offset = j * layout.rows * layout.dk;
+        const int64_t key_offset = j * layout.padded_keys() * layout.dk, query_offset = j * layout.rows * layout.dk;
         const HeadTile dlogits{dp + j * chunk, bf16_tile};
-        add_tile_product(params, layout, visible, layout.dk, dlogits, operands.keys + packed_offset,
-                         dq_sums + row_offset);
+        add_tile_product(params, layout, visible, layout.dk, dlogits, operands.keys + key_offset,
+                         dq_sums + query_offset);
         if (params.has_relative())
           position_term_backward(params, layout, visible, j, distances, dp, {tensors.dr, dq_v});
-        add_transposed_tile_product(params, layout, visible, layout.dk, dlogits, packed_q + row_offset,
-                                    dk + packed_offset);
+        add_transposed_tile_product(params, layout, visible, layout.dk, dlogits, packed_q + query_offset,
+                                    dk + key_offset);
       }
       for (int64_t i = 0; i < params.out_heads; ++i)
         add_transposed_tile_product(params, layout, visible, layout.dv, {p + i * chunk, bf16_tile},

@@ -97,10 +97,10 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& par
   const WarpPosition warp(thread, plan);
   const int first = block_position.tile * warp.num_block_rows;
   const WarpQueries warp_queries(params, params.matrix, b, first + 16 * warp.strip, warp.g);
-  const int block_head = thread.block_z() % plan.head_blocks * plan.warps_per_strip * kWarpHeads,
-            warp_head = block_head + warp.strip_warp * kWarpHeads,
-            next_block_head = block_head + plan.warps_per_strip * kWarpHeads;
-  const HeadBlock heads{block_head, warp_head, next_block_head < params.in_heads ? next_block_head : params.in_heads};
+  const int first_head = thread.block_z() % plan.head_blocks * plan.warps_per_strip * kWarpHeads,
+            warp_head = first_head + warp.strip_warp * kWarpHeads,
+            next_first_head = first_head + plan.warps_per_strip * kWarpHeads;
+  const HeadBlock heads{first_head, warp_head, next_first_head < params.in_heads ? next_first_head : params.in_heads};
   const int chunk_head = thread.block_z() / plan.head_blocks * kChunkHeads,
             num_chunk_heads = params.out_heads - chunk_head < kChunkHeads ? params.out_heads - chunk_head : kChunkHeads;
   const IndexRange visible = visible_keys(params, b, first, warp.num_block_rows);
@@ -267,10 +267,10 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   const WarpQueries warp_queries(params, params.matrix_transposed, b, first + 16 * warp.strip, warp.g);
   const int head_block = Traits::kColumnBlocks > 1 ? thread.block_z() % plan.head_blocks : thread.block_z();
   const int column = Traits::kColumnBlocks > 1 ? thread.block_z() / plan.head_blocks * kColumns : 0;
-  const int block_head = head_block * plan.warps_per_strip * kWarpHeads,
-            warp_head = block_head + warp.strip_warp * kWarpHeads,
-            next_block_head = block_head + plan.warps_per_strip * kWarpHeads;
-  const HeadBlock heads{block_head, warp_head, next_block_head < params.in_heads ? next_block_head : params.in_heads};
+  const int first_head = head_block * plan.warps_per_strip * kWarpHeads,
+            warp_head = first_head + warp.strip_warp * kWarpHeads,
+            next_first_head = first_head + plan.warps_per_strip * kWarpHeads;
+  const HeadBlock heads{first_head, warp_head, next_first_head < params.in_heads ? next_first_head : params.in_heads};
   const IndexRange visible = visible_keys(params, b, first, warp.num_block_rows);
 
   // Resident rows: dout, then q (with kRelative q + u and q + v).

@@ -102,11 +102,11 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   const WarpPosition warp(thread, plan);
   const int first = block_position.tile * warp.num_block_rows;
   const WarpQueries warp_queries(params, params.matrix, b, first + 16 * warp.strip, warp.g);
-  const int block_head =
+  const int first_head =
                 (kSplitKv ? thread.block_z() >> splits.bits : thread.block_z()) * plan.warps_per_strip * kWarpHeads,
-            warp_head = block_head + warp.strip_warp * kWarpHeads,
-            next_block_head = block_head + plan.warps_per_strip * kWarpHeads;
-  const HeadBlock heads{block_head, warp_head, next_block_head < params.out_heads ? next_block_head : params.out_heads};
+            warp_head = first_head + warp.strip_warp * kWarpHeads,
+            next_first_head = first_head + plan.warps_per_strip * kWarpHeads;
+  const HeadBlock heads{first_head, warp_head, next_first_head < params.out_heads ? next_first_head : params.out_heads};
   const IndexRange visible =
       split_of(visible_keys(params, b, first, warp.num_block_rows), 16,
                kSplitKv ? thread.block_z() & (splits.count - 1) : 0, kSplitKv ? splits.count : 1);

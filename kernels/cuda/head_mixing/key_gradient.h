@@ -108,12 +108,12 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   const int strip_offset = warp.strip * 16 * kStride;
   const int head_block = Traits::kColumnBlocks > 1 ? thread.block_z() % plan.head_blocks : thread.block_z();
   [[maybe_unused]] const int column = Traits::kColumnBlocks > 1 ? thread.block_z() / plan.head_blocks * kColumns : 0;
-  const int block_head = head_block * plan.warps_per_strip * kWarpHeads,
-            warp_head = block_head + warp.strip_warp * kWarpHeads,
-            next_block_head = block_head + plan.warps_per_strip * kWarpHeads;
-  const HeadBlock query_heads{block_head, warp_head,
-                              next_block_head < params.in_heads ? next_block_head : params.in_heads},
-      output_heads{block_head, warp_head, next_block_head < params.out_heads ? next_block_head : params.out_heads};
+  const int first_head = head_block * plan.warps_per_strip * kWarpHeads,
+            warp_head = first_head + warp.strip_warp * kWarpHeads,
+            next_first_head = first_head + plan.warps_per_strip * kWarpHeads;
+  const HeadBlock query_heads{first_head, warp_head,
+                              next_first_head < params.in_heads ? next_first_head : params.in_heads},
+      output_heads{first_head, warp_head, next_first_head < params.out_heads ? next_first_head : params.out_heads};
   const int num_unpadded_keys = num_unpadded_keys_of(params, b, static_cast<int>(params.keys));
 
   auto* const resident_memory = static_cast<T*>(memory);  // resident rows: k, then v; or r
