@@ -39,7 +39,9 @@ struct VocabularyOptions {
             "subword-nmt: number of BPE merges to learn from the text, as subword-nmt learn-bpe does; 0: merges come "
             "from --codes",
             at_least(0));
-    f.field("codes", codes, "subword-nmt: file with BPE merges (a codes file or a vocabulary), instead of --merges");
+    f.field("codes", codes,
+            "subword-nmt: file from which merges are read instead of learned (--merges): a codes file of subword-nmt "
+            "learn-bpe, or a vocabulary of mh-prep vocab --type subword-nmt");
     f.field("from", from,
             "existing vocabulary to convert instead of reading text; wordpiece: BERT's vocab.txt or the folder of a "
             "BERT model; byte-bpe: the folder of a GPT-2 model");

@@ -158,13 +158,13 @@ ExampleTask task_of_options(const ExamplesOptions& options) {
   }
   if (task.metrics.empty()) task.metrics = task.is_number() ? known_metrics : std::vector<std::string>{"accuracy"};
   for (auto it = task.metrics.begin(); it != task.metrics.end(); ++it) {
-    const bool is_repeated = std::find(task.metrics.begin(), it, *it) != it;
-    if (std::find(known_metrics.begin(), known_metrics.end(), *it) == known_metrics.end() || is_repeated)
-      refuse("--metrics",
-             str("distinct metrics for ", task.is_number() ? "--number" : "--labels",
-                 " among: ", join(known_metrics, ", ")),
-             "'" + *it + "'" + (is_repeated ? " twice" : ""),
-             is_repeated ? "give each metric once" : "give metrics of this list");
+    if (std::find(known_metrics.begin(), known_metrics.end(), *it) == known_metrics.end())
+      refuse(
+          "--metrics",
+          str("metrics of a task with ", task.is_number() ? "--number" : "--labels", ": ", join(known_metrics, ", ")),
+          "'" + *it + "'", "give metrics of this list");
+    if (std::find(task.metrics.begin(), it, *it) != it)
+      refuse("--metrics", "each metric once", "'" + *it + "' twice", "remove the repeated metric");
     if (*it == "f1" && task.labels.size() > 2)
       refuse("--metrics", "two labels for f1, which scores the second label", str(task.labels.size(), " labels"),
              "leave f1 out, or give two labels");
