@@ -49,33 +49,37 @@ ModelConfig apply_overrides(const ModelConfig& config, const std::vector<std::st
 
 void require_same_parameters(const ModelConfig& checkpoint_config, const ModelConfig& config,
                              const Vocabularies& vocabularies, const std::string& where) {
-  auto shapes = [&](const ModelConfig& c) {
-    std::map<std::string, std::string> result;
+  struct Layout {
+    std::string shape;            // "the shape (32, 16)"
+    std::string heads_and_shape;  // "4 heads and the shape (32, 16)"; the shape alone without axes of heads
+  };
+  auto layouts = [&](const ModelConfig& c) {
+    std::map<std::string, Layout> result;
     const auto model = build_language_model(c, vocabularies, at::kMeta);
     for (const nn::Parameter& p : model->parameters().all()) {
       std::string head_counts;
       for (const nn::HeadAxis& axis : p.traits().head_axes)
-        head_counts += str(head_counts.empty() ? "" : " x ", axis.heads);
-      result[p.name()] =
-          (head_counts.empty() ? "" : head_counts + " heads and ") + "the shape " + shape_text(p.master().sizes());
+        head_counts += str(head_counts.empty() ? "" : " by ", axis.heads);
+      const std::string shape = "the shape " + shape_text(p.master().sizes());
+      result[p.name()] = {shape, (head_counts.empty() ? "" : head_counts + " heads and ") + shape};
     }
     return result;
   };
-  const auto old_shapes = shapes(checkpoint_config), new_shapes = shapes(config);
+  const auto old_layouts = layouts(checkpoint_config), new_layouts = layouts(config);
   auto refuse = [&](const std::string& expected, const std::string& found) {
     throw Error(Exit::usage,
                 Problem{where, expected, found, "set only keys that keep the names and shapes of all parameters"});
   };
-  for (const auto& [name, shape] : old_shapes)
-    if (auto it = new_shapes.find(name); it == new_shapes.end())
-      refuse(str("the checkpoint's parameter ", name, " with ", shape),
+  for (const auto& [name, layout] : old_layouts)
+    if (auto it = new_layouts.find(name); it == new_layouts.end())
+      refuse(str("the checkpoint's parameter ", name, " with ", layout.shape),
              "no parameter of this name in the configured model");
-    else if (it->second != shape)
-      refuse(str("the parameter ", name, " with ", shape, ", as in the checkpoint"),
-             str(it->second, " in the configured model"));
-  for (const auto& [name, shape] : new_shapes)
-    if (old_shapes.count(name) == 0)
-      refuse("only parameters that the checkpoint contains", str("the new parameter ", name, " with ", shape));
+    else if (it->second.heads_and_shape != layout.heads_and_shape)
+      refuse(str("the parameter ", name, " with ", layout.heads_and_shape, ", as in the checkpoint"),
+             str(it->second.heads_and_shape, " in the configured model"));
+  for (const auto& [name, layout] : new_layouts)
+    if (old_layouts.count(name) == 0)
+      refuse("only parameters that the checkpoint contains", str("the new parameter ", name, " with ", layout.shape));
 }
 
 bool is_training_state(const std::string& name) {
