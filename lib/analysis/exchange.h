@@ -26,8 +26,9 @@ struct PairOptions {
   uint64_t seed = 1;  // seed of random pairs; each kind of attention has its own random stream
 };
 
-// Returns the pairs of heads to swap, for each kind of attention in `head_counts`, the result of
-// head_counts_for_pairing(). `scores`: importance of the heads of each of these kinds; may be empty for random pairs.
+// Returns the pairs of heads to swap, for each kind of attention in `head_counts`.
+// `head_counts`: the result of head_counts_for_pairing().
+// `scores`: importance of the heads of each of these kinds; may be empty for random pairs.
 std::vector<HeadPair> choose_pairs(const PairOptions& options,
                                    const std::map<AttentionKind, std::vector<int64_t>>& head_counts,
                                    const std::map<AttentionKind, LayerScores>& scores);

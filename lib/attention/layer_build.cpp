@@ -80,7 +80,8 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
   dispatcher_ = Dispatcher(view());
 }
 
-// Throws Error(usage) if two sides of heads differ in number without a stage that maps one side to the other.
+// Throws Error(usage) if the numbers of score and value heads differ without a mixer that changes the number of heads,
+// or the numbers of value and output heads without a combiner that mixes heads.
 void AttentionLayer::check_heads() const {
   auto refuse = [&](const char* key, const char* heads, const char* required_stage, int64_t expected, int64_t found) {
     throw Error(Exit::usage,

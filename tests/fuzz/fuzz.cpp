@@ -65,7 +65,7 @@ namespace {
 
 struct Folder {
   std::string path = "/dev/shm/multihead-fuzz-" + std::to_string(getpid());
-  std::vector<std::string> texts;  // contents of the files in the order of their names; "": the file does not exist
+  std::vector<std::string> texts;  // content of each file of the argument `names`; "": the file does not exist
   Folder() { std::filesystem::create_directories(path); }
   ~Folder() { std::filesystem::remove_all(path); }
 };

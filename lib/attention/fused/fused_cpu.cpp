@@ -115,7 +115,8 @@ void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool ha
                 });
 }
 
-// Returns the sum (h, …) over the batch rows of x (B h, …), without the padding rows of r, in the type of `like`.
+// Returns the gradient x (B h, …) of u, v or r summed over the batch, (h, …), with the shape and type of the operand
+// `like`, which removes the padding rows of r.
 at::Tensor sum_over_rows(const at::Tensor& x, const at::Tensor& like) {
   at::Tensor sum = x.unflatten(0, {-1, like.size(0)}).sum(0);
   return sum.narrow(-2, 0, like.size(-2)).to(like.scalar_type());

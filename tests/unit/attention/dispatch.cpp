@@ -18,10 +18,9 @@ using namespace mh::attention;
 
 namespace {
 
-// A layer of width 32 and a forward pass of 20 queries that do not meet one constraint, because of the options in
-// `toml`, because of `is_training` or `kind`, or because of the changes that set_layer and set_pass make.
-// `kernel`: the kernel that does not meet the constraint; composed: the constraint makes the dispatcher choose the
-// composed path.
+// A layer of width 32 and a forward pass of 20 queries that violate a constraint: through the options in `toml`,
+// `is_training` or `kind`, or through the changes that set_layer and set_pass make. `kernel`: the kernel to which the
+// violated constraint belongs; composed: a constraint that makes the dispatcher choose the composed path.
 struct Case {
   std::string toml = "heads = 2\n";
   std::function<void(LayerView&)> set_layer = {};
