@@ -58,11 +58,11 @@ void require_same_run(const RunConfig& run, const std::string& stored_toml, cons
   for (const Difference& difference : differences(old_text, new_text))
     (changeable_keys.has(difference.key) ? allowed_changes : fixed_changes).push_back(difference.text);
   if (!fixed_changes.empty())
-    throw Error(
-        Exit::usage,
-        Problem{"--resume", str("the values stored in ", file, " for keys that a resume cannot change"),
-                "(stored -> new) " + join(fixed_changes, "; "),
-                "restore the stored values (--set, config.toml of the run), or start a new run with another --out"});
+    throw Error(Exit::usage,
+                Problem{"--resume", str("the values stored in ", file, " for keys that a resume cannot change"),
+                        "(stored -> new) " + join(fixed_changes, "; "),
+                        "restore the stored values (data files, --set, config.toml of the run), or start a new run "
+                        "with another --out"});
   for (const std::string& change : allowed_changes) log_info("changed: " + change);
   if (depends_on_length(run) && old_run.train.length != run.train.length)
     log_warning("the end of the learning-rate schedule moves from " + to_string(old_run.train.length) + " to " +
