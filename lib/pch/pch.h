@@ -1,4 +1,3 @@
 // Precompiled header of the sources of libmultihead. Contains only headers that nearly all sources include, since every
 // source pays for instantiating the templates that the inline functions of these headers use.
-#include "base/json_types.h"
 #include "nn/aten.h"
