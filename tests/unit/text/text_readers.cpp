@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/log.h"
 #include "base/text.h"
 #include "fixtures/folder.h"
 #include "fixtures/status.h"
@@ -22,12 +21,6 @@ using namespace mh::text;
 using namespace text_readers;
 
 namespace {
-
-struct ScopedQuietLog {
-  LogLevel previous_level = log_level();
-  ScopedQuietLog() { set_log_level(LogLevel::quiet); }
-  ~ScopedQuietLog() { set_log_level(previous_level); }
-};
 
 // The result of a text reader. `text`: the text that the reader returned, or "refused". `message`: the error message,
 // empty without an error.
@@ -56,7 +49,6 @@ std::string place_of(const std::string& bytes, size_t at) {
 }  // namespace
 
 TEST_CASE("each text reader treats each special character as TextReader::outcome_letters specifies", "[text]") {
-  const ScopedQuietLog quiet;
   for (const TextReader& reader : all_readers()) {
     REQUIRE(reader.outcome_letters.size() == kUnusualCharacters.size());
     for (size_t i = 0; i < kUnusualCharacters.size(); ++i) {
@@ -72,7 +64,6 @@ TEST_CASE("each text reader treats each special character as TextReader::outcome
 }
 
 TEST_CASE("a missing last line feed does not change the text that a reader returns", "[text]") {
-  const ScopedQuietLog quiet;
   for (const TextReader& reader : all_readers()) {
     std::string bytes = reader.file("ab");
     REQUIRE(bytes.ends_with('\n'));
@@ -86,7 +77,6 @@ TEST_CASE("a missing last line feed does not change the text that a reader retur
 }
 
 TEST_CASE("every text reader drops a byte order mark, except the reader for the byte tokenizer", "[text]") {
-  const ScopedQuietLog quiet;
   const std::string mark(kByteOrderMark);
   for (const TextReader& reader : all_readers()) {
     INFO(reader.name);
@@ -103,7 +93,6 @@ TEST_CASE("every text reader drops a byte order mark, except the reader for the 
 }
 
 TEST_CASE("TextBatches drops and counts the byte order mark of each file, except with LineEnds::keep", "[text]") {
-  const ScopedQuietLog quiet;
   const Folder folder;
   const std::vector<std::string> texts{
       "\xEF\xBB\xBF"
@@ -134,7 +123,6 @@ TEST_CASE("TextBatches drops and counts the byte order mark of each file, except
 
 TEST_CASE("a character split by a line feed is refused, and the message states the offset of its first byte",
           "[text]") {
-  const ScopedQuietLog quiet;
   for (const TextReader& reader : all_readers()) {
     if (!reader.writes_raw_bytes) continue;
     for (const std::string character : {"\u00e9", "\u2028", "\U0001F600"})
@@ -154,7 +142,6 @@ TEST_CASE("a character split by a line feed is refused, and the message states t
 }
 
 TEST_CASE("the first error of a text does not depend on batch size, chunk size and number of threads", "[text]") {
-  const ScopedQuietLog quiet;
   using Lines = std::vector<std::string>;
   Lines valid_lines;
   for (int i = 0; i < 24; ++i) valid_lines.push_back(i % 5 == 4 ? "ab" : "caf\u00e9 au lait a b");
@@ -207,7 +194,6 @@ TEST_CASE("the first error of a text does not depend on batch size, chunk size a
 }
 
 TEST_CASE("PairBatches counts every byte of its files, line ends included", "[text]") {
-  const ScopedQuietLog quiet;
   const Folder folder;
   const std::string source = "a\r\nbb\r\nc\n", target = "x\r\n\r\nzzz", pairs = "a\tx\r\nbb\ty\n";
   for (const auto& [name, text] : {std::pair("source", source), {"target", target}, {"pairs", pairs}})
@@ -228,7 +214,6 @@ TEST_CASE("PairBatches counts every byte of its files, line ends included", "[te
 
 TEST_CASE("the error in the earlier line of two files is reported; for equal lines, the error in the source",
           "[text]") {
-  const ScopedQuietLog quiet;
   const Folder folder;
   const std::vector<std::string> files{folder.file("source"), folder.file("target")};
   const auto message = [&](size_t batch_size) -> std::string {
@@ -269,7 +254,6 @@ TEST_CASE("the error in the earlier line of two files is reported; for equal lin
 }
 
 TEST_CASE("a line of only white space ends a document, and a line of control characters does not", "[text]") {
-  const ScopedQuietLog quiet;
   const Folder folder;
   std::vector<Piece> pieces;
   for (const char* piece : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"}) pieces.push_back({piece, 0});
