@@ -21,7 +21,8 @@ namespace {
 // Throws Error(usage) for invalid arguments. Called before any file is opened.
 void check(const Arguments& args) {
   if (!args.average && !args.fold)
-    refuse_usage("mh-convert", "--average, --fold or a Hugging Face folder", "none",
+    refuse_usage("mh-convert", "--average, --fold or a Hugging Face folder",
+                 args.files.empty() ? "none" : "only " + join(args.files, ", "),
                  "mh-convert --help shows all options");
   if (args.files.empty()) refuse_usage("mh-convert", "a checkpoint", "none", "mh-convert --help shows all options");
   if (!args.average && args.files.size() > 1)
