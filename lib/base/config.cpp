@@ -94,8 +94,9 @@ void Config::load_file(const std::string& path, std::vector<std::string> open_fi
                                      "remove one of these includes"});
   // Only a file on the command line may be a pipe; an included file must be a regular file.
   const std::string text = open_files.empty() ? read_text_file(path) : read_regular_file(path);
+  const std::string source_name = input_name(path);
   open_files.push_back(path);
-  toml::table table = parse(text, path);
+  toml::table table = parse(text, source_name);
   if (const toml::node* include = table.get("include")) {
     std::vector<std::string> names;
     if (auto file_name = include->value_exact<std::string>()) names.push_back(*file_name);
@@ -103,10 +104,10 @@ void Config::load_file(const std::string& path, std::vector<std::string> open_fi
       for (const toml::node& node : *file_names)
         if (auto file_name = node.value_exact<std::string>()) names.push_back(*file_name);
     if (names.empty())
-      throw Error(Exit::usage, Problem{path + ": include", "file names in quotes", toml_text(*include), ""});
+      throw Error(Exit::usage, Problem{source_name + ": include", "file names in quotes", toml_text(*include), ""});
     for (const std::string& name : names) load_file(name[0] == '/' ? name : folder_of(path) + name, open_files);
   }
-  load_text(text, path, RenamedKeys::warn);
+  load_text(text, source_name, RenamedKeys::warn);
 }
 
 void Config::load_text(const std::string& text, const std::string& name) { load_text(text, name, RenamedKeys::silent); }

@@ -390,8 +390,10 @@ bool ByteSource::read_exactly(void* data, size_t size) {
   return true;
 }
 
+std::string input_name(const std::string& path) { return path == "-" ? "standard input" : path; }
+
 std::unique_ptr<ByteSource> open_source(const std::string& path) {
-  if (path == "-") return std::make_unique<DescriptorSource>(STDIN_FILENO, "standard input", false);
+  if (path == "-") return std::make_unique<DescriptorSource>(STDIN_FILENO, input_name(path), false);
   struct stat status {};
   int descriptor = open_to_read(path, status);
   posix_fadvise(descriptor, 0, 0, POSIX_FADV_SEQUENTIAL);
@@ -400,7 +402,7 @@ std::unique_ptr<ByteSource> open_source(const std::string& path) {
 
 MappedFile::MappedFile(const std::string& path) : name_(path) {
   if (path == "-")
-    throw Error(Exit::input, Problem{"standard input", "a regular file, since this input needs random access", "-",
+    throw Error(Exit::input, Problem{input_name(path), "a regular file, since this input needs random access", "-",
                                      "write the data to a file first"});
   struct stat status {};
   int descriptor = open_to_read(path, status, O_NONBLOCK);  // does not wait for the writer of a pipe

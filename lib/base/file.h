@@ -99,6 +99,8 @@ class MappedFile {
   size_t size_ = 0;
 };
 
+// Returns the name of an input in messages: "standard input" for "-", otherwise the path.
+std::string input_name(const std::string& path);
 // Returns the content of a file, or of standard input for "-". Throws Error(input) if opening or reading fails.
 std::string read_text_file(const std::string& path);
 // Returns the content of a file that a folder or another file names. Throws Error(input) as MappedFile does, since a

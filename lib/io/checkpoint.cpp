@@ -139,7 +139,7 @@ struct Checkpoint::Header {
   json object;
 };
 
-Checkpoint::Checkpoint(const std::string& path) : name_(path == "-" ? "standard input" : path) {
+Checkpoint::Checkpoint(const std::string& path) : name_(input_name(path)) {
   if (std::filesystem::is_directory(path))
     throw Error(Exit::input,
                 Problem{path, "a checkpoint", "a folder",

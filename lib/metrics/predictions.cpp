@@ -58,12 +58,12 @@ std::string best_answers_json(const text::Questions& questions, const std::vecto
 
 Predictions read_predictions(const std::string& path) {
   auto refuse = [&](const std::string& found) {
-    throw Error(Exit::input, Problem{path, "predictions: a JSON object with the text of an answer for each id", found,
+    throw Error(Exit::input, Problem{input_name(path), "predictions: a JSON object with the text of an answer for each id", found,
                                      "use the format of the official SQuAD scripts"});
   };
   Predictions predictions;
   const std::string json = read_text_file(path);
-  require_sound_json(json, path, "write the predictions again");
+  require_sound_json(json, input_name(path), "write the predictions again");
   try {
     const auto object = nlohmann::json::parse(json);
     if (!object.is_object()) refuse(object.type_name());

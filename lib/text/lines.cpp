@@ -8,7 +8,7 @@
 
 namespace mh::text {
 
-Lines::Lines(const std::string& path) : name(path == "-" ? "standard input" : path), text(read_text_file(path)) {
+Lines::Lines(const std::string& path) : name(input_name(path)), text(read_text_file(path)) {
   // NUL is allowed, since metrics treat NUL like any other character.
   std::string_view remaining_text = validate_text(text, name, NulBytes::keep);
   while (!remaining_text.empty()) {

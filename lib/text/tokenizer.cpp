@@ -73,10 +73,10 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
   while (size_t n = source->read(buffer.data(), buffer.size())) {
     bytes.append(buffer.data(), n);
     if (bytes.size() > kMaxVocabularyBytes)
-      throw Error(Exit::input, Problem{path, str("a vocabulary of at most ", kMaxVocabularyBytes, " bytes"),
+      throw Error(Exit::input, Problem{source->name(), str("a vocabulary of at most ", kMaxVocabularyBytes, " bytes"),
                                        "a larger file", "name a vocabulary file"});
   }
-  return parse_tokenizer(bytes, path);
+  return parse_tokenizer(bytes, source->name());
 }
 
 }  // namespace mh::text

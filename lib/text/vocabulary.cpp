@@ -107,7 +107,7 @@ std::unique_ptr<Tokenizer> make_char_vocabulary(const VocabularyOptions& options
 
 std::unique_ptr<Tokenizer> make_subword_vocabulary(const VocabularyOptions& options, TextBatches& text) {
   std::vector<Merge> merges;
-  if (!options.codes.empty()) merges = read_codes(read_text_file(options.codes), options.codes);
+  if (!options.codes.empty()) merges = read_codes(read_text_file(options.codes), input_name(options.codes));
   Counts words, pieces;
   uint64_t num_lines = 0;
   for_each_segment(text, [&](std::string_view line, bool has_newline) {
@@ -234,8 +234,8 @@ std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, Tex
   if (options.type == WordPieceTokenizer::kType) {
     if (options.from.empty()) return make_wordpiece_vocabulary(options, text);
     if (std::filesystem::is_directory(options.from)) return read_wordpiece_folder(options.from);
-    return make_wordpiece_tokenizer(read_wordpieces(read_text_file(options.from), options.from),
-                                    normalisation_of(options), options.from);
+    return make_wordpiece_tokenizer(read_wordpieces(read_text_file(options.from), input_name(options.from)),
+                                    normalisation_of(options), input_name(options.from));
   }
   if (options.type == ByteBpeTokenizer::kType) return read_byte_bpe_folder(options.from);
   if (options.type == "byte") {

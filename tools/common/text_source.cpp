@@ -11,7 +11,7 @@
 
 namespace mh {
 
-ShardSource::ShardSource(const std::string& path) : name_(path) {
+ShardSource::ShardSource(const std::string& path) : name_(input_name(path)) {
   if (MappedFile::is_mappable(path)) {
     file_ = std::make_unique<io::ShardFile>(path);
     task_ = task::task_of_kind(file_->header().kind, path);
@@ -19,9 +19,9 @@ ShardSource::ShardSource(const std::string& path) : name_(path) {
     return;
   }
   io::ShardStream stream(path);
-  task_ = task::task_of_kind(stream.header().kind, path);
+  task_ = task::task_of_kind(stream.header().kind, name_);
   if (!task_->reads_pipes())
-    throw Error(Exit::usage, Problem{path, str("a file, for a shard of the kind ", stream.header().kind), "a pipe",
+    throw Error(Exit::usage, Problem{name_, str("a file, for a shard of the kind ", stream.header().kind), "a pipe",
                                      "write the shard to a file first"});
   records_ = std::make_unique<text::InMemoryRecords>(stream);
 }

@@ -57,9 +57,7 @@ void write_text(const GenerateJob& job) {
   if (model.model->has_encoder())
     throw Error(Exit::usage,
                 Problem{model.name, "a language model", "a translation model", "use mh-eval translate for this model"});
-  const std::string name = job.prompt_file.empty()  ? "the prompt"
-                           : job.prompt_file == "-" ? "standard input"
-                                                    : job.prompt_file;
+  const std::string name = job.prompt_file.empty() ? "the prompt" : input_name(job.prompt_file);
   const std::string prompt_text = read_prompt(job);
   if (job.prompt_file.empty() && !model.tokenizers.target->takes_any_bytes())
     if (const size_t offset = text::find_invalid_byte(prompt_text); offset != prompt_text.npos)

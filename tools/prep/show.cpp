@@ -66,7 +66,7 @@ std::string codes_of(const std::string& bytes, const std::string& name) {
 void show_codes(const std::vector<std::string>& inputs) {
   refuse_output_onto_input("-", inputs);
   auto sink = open_sink("-");
-  for (const std::string& input : inputs) sink->write(codes_of(read_text_file(input), input));
+  for (const std::string& input : inputs) sink->write(codes_of(read_text_file(input), input_name(input)));
   sink->close();
 }
 

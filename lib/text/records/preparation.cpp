@@ -78,7 +78,9 @@ void write_shard(const PrepArguments& arguments, const io::ShardHeader& header,
 
 void refuse_inputs(const PrepArguments& arguments, const std::string& expected, const std::string& found,
                    const std::string& advice) {
-  throw Error(Exit::input, Problem{join(arguments.inputs, ", "), expected, found, advice});
+  std::vector<std::string> names;
+  for (const std::string& input : arguments.inputs) names.push_back(input_name(input));
+  throw Error(Exit::input, Problem{join(names, ", "), expected, found, advice});
 }
 
 std::string format_throughput(uint64_t bytes, double seconds) {

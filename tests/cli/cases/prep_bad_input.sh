@@ -32,4 +32,11 @@ golden_record refused
 status=0
 mh-prep lm --vocab v text >/dev/full 2>err || status=$?
 [ "$status" -eq 1 ] || fail "expected exit status 1 if stdout is /dev/full; found $status"
+
+# Messages name standard input, not "-", for every reader.
+for arguments in "lm --vocab v -" "lm --vocab - text" "mlm --wordpiece - text" "squad --wordpiece - text" "translation --vocab v - text" \
+  "vocab --type wordpiece --from -" "vocab --type subword-nmt --codes - text" "codes -" "info -" "cat -"; do
+  expect 3 mh-prep $arguments < empty
+  said "standard input"
+done
 only text v empty bad8 nul crlf v2 v3

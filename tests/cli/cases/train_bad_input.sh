@@ -42,3 +42,5 @@ record 2 mh-eval --context 16 run/last.safetensors t.mhs
 golden_record refused
 expect 1 mh-train --config c.toml --train t.mhs --out nan --set train.lr=1e30 --set train.length=20u
 [ -f nan/last.safetensors ] || fail "expected nan/last.safetensors, the last state with a finite loss; found none"
+expect 2 mh-train --dry-run --config - <<< 'train.lenght = "1u"'
+said "standard input:1"

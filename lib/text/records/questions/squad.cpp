@@ -129,7 +129,7 @@ class SquadReader {
   explicit SquadReader(const SquadOptions& options) : options_(options) {}
 
   void add(const std::string& file) {
-    location_ = {file == "-" ? "standard input" : file, 0, 0, "", ""};
+    location_ = {input_name(file), 0, 0, "", ""};
     const std::string bytes = read_text_file(file);
     squad_.bytes += bytes.size();
     const json root = parse_squad_json(bytes, location_.file);

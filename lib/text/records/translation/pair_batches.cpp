@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/file.h"
 
 namespace mh::text {
 
@@ -104,9 +105,10 @@ void PairBatches::add_targets(PairBatch& batch) {
 
 void PairBatches::refuse_unequal_lengths(uint64_t num_common_lines, uint64_t num_first_lines,
                                          uint64_t num_second_lines) {
-  const std::string& longer = num_first_lines > num_second_lines ? files_[0] : files_[1];
+  const std::string first = input_name(files_[0]), second = input_name(files_[1]);
+  const std::string& longer = num_first_lines > num_second_lines ? first : second;
   throw Error(Exit::input,
-              Problem{files_[0] + ", " + files_[1], "the same number of lines in both files",
+              Problem{first + ", " + second, "the same number of lines in both files",
                       str(num_first_lines, " and ", num_second_lines, " lines"),
                       str("align the files; the first line without a partner is ", longer, ":", num_common_lines + 1)});
 }
