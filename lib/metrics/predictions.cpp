@@ -58,8 +58,9 @@ std::string best_answers_json(const text::Questions& questions, const std::vecto
 
 Predictions read_predictions(const std::string& path) {
   auto refuse = [&](const std::string& found) {
-    throw Error(Exit::input, Problem{input_name(path), "predictions: a JSON object with the text of an answer for each id", found,
-                                     "use the format of the official SQuAD scripts"});
+    throw Error(Exit::input,
+                Problem{input_name(path), "predictions: a JSON object with the text of an answer for each id", found,
+                        "use the format of the official SQuAD scripts"});
   };
   Predictions predictions;
   const std::string json = read_text_file(path);

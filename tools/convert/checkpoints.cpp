@@ -22,8 +22,7 @@ namespace {
 void check(const Arguments& args) {
   if (!args.average && !args.fold)
     refuse_usage("mh-convert", "--average, --fold or a Hugging Face folder",
-                 args.files.empty() ? "none" : "only " + join(args.files, ", "),
-                 "mh-convert --help shows all options");
+                 args.files.empty() ? "none" : "only " + join(args.files, ", "), "mh-convert --help shows all options");
   if (args.files.empty()) refuse_usage("mh-convert", "a checkpoint", "none", "mh-convert --help shows all options");
   if (!args.average && args.files.size() > 1)
     refuse_usage("--fold", "one checkpoint", str(args.files.size()), "add --average to average the checkpoints first");
