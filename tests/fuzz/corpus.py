@@ -270,6 +270,10 @@ def main():
     pickle_bytes = pickled_state_dict()
     corpus.add("pickle", "state_dict", pickle_bytes)
     corpus.add("torch_file", "model.bin", torch_file(pickle_bytes))
+    corpus.add("training_state", "state", json.dumps({
+        "update": 2, "tokens": 128, "best_update": 1, "worse": 0, "last_lr": 0.01, "norm": 1.5, "settled": True, "threads": 1, "nll": 3.5,
+        "smoothed": 3.5, "counted": 64, "steps": {"decoder.layers.0.self.query.weight": 2}, "memory": False, "kept": [[1, 3.25]],
+        "procedures": {"skip-retain": '{"stalled":false}'}, "schedule_rule": 2, "best": 3.25, "counted_best": 3.25}).encode())
     corpus.add("predictions", "answers", b'{"q1": "the mat", "q2": ""}')
     corpus.add("tensor_index", "index", b'{"metadata": {"total_size": 8}, "weight_map": {"a": "model-00001-of-00002.safetensors"}}')
     for input_file in (ROOT / "tests/fuzz/found").glob("*/*"):
