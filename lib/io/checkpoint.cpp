@@ -247,6 +247,7 @@ void Checkpoint::parse(const Header& header) {
   if (offset != size_ - 8 - length) throw format_error("", str(offset, " bytes of data"), str(size_ - 8 - length));
   auto checksums = metadata_.find(kChecksumsKey);
   if (checksums != metadata_.end()) {
+    require_sound_json(checksums->second, name_ + ": metadata " + kChecksumsKey, kDamagedAdvice);
     json checksums_json = json::parse(checksums->second, nullptr, false);
     try {
       checksums_ = checksums_json.get<std::map<std::string, std::string>>();

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
 
 namespace mh::train {
@@ -53,8 +54,10 @@ void Checkpointer::load_state(const io::Checkpoint& checkpoint, const Batches& b
         model::load_memories(checkpoint, *model.new_memory(model.memory_length()), batches.rows_per_update(),
                              batches.rows_per_micro_batch(), width, model.parameters().device());
   for (const auto& entry : objects_.procedures.entries())
-    if (auto it = state.procedure_states.find(entry.name); it != state.procedure_states.end())
+    if (auto it = state.procedure_states.find(entry.name); it != state.procedure_states.end()) {
+      require_sound_json(it->second, "the saved state of " + entry.name, "resume from another training state");
       entry.plugin->set_state(it->second);
+    }
 }
 
 }  // namespace mh::train

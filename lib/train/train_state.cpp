@@ -1,6 +1,7 @@
 #include "train/train_state.h"
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/json_integer.h"
 #include "base/json_types.h"
 #include "io/checkpoint.h"
@@ -66,6 +67,8 @@ std::string to_json(const TrainState& s) {
 }
 
 TrainState parse_train_state(const std::string& json, const std::string& name) {
+  const std::string where = name + ": " + io::kTrainingKey, advice = "resume from another training state";
+  require_sound_json(json, where, advice);
   auto j = nlohmann::json::parse(json, nullptr, false);
   TrainState s;
   SelectionState& selection = s.selection;
@@ -87,8 +90,7 @@ TrainState parse_train_state(const std::string& json, const std::string& name) {
     selection.best = j.value("best", selection.best),
     selection.reference_best = j.value("counted_best", selection.best);
   } catch (const nlohmann::json::exception& error) {
-    throw Error(Exit::input, Problem{name + ": " + io::kTrainingKey, "the JSON object of a training state",
-                                     error.what(), "resume from another training state"});
+    throw Error(Exit::input, Problem{where, "the JSON object of a training state", error.what(), advice});
   }
   return s;
 }

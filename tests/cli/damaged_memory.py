@@ -79,6 +79,8 @@ def files():
         "{" + numbered('"#":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}', size, ",") + "}")
     yield "checkpoint/metadata", TEXT, "mh-convert --average FILE", lambda size: safetensors(
         '{"__metadata__":{' + numbered('"#":""', size, ",") + "}}")
+    yield "checkpoint/checksums", TEXT, "mh-convert --average FILE", lambda size: safetensors(
+        '{"__metadata__":{"multihead.xxh64":"' + VALUES["objects"](size) + '"}}')
     yield "pytorch_model.bin/entries", BINARY, "mh-convert pytorch_model.bin/", lambda size: zip_archive(
         [(format(i, "x"), b"") for i in range(size // 95)])
     for name, opcode in {"marks": b"(", "dicts": b"}"}.items():

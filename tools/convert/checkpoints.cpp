@@ -7,6 +7,7 @@
 #include "analysis/fold.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/json_types.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -55,7 +56,10 @@ void check_output(const Arguments& args) {
 void add_origin(io::Metadata& metadata, const std::string& file, const nlohmann::ordered_json& step) {
   std::string& text = metadata[io::kOriginKey];
   nlohmann::ordered_json steps = nlohmann::ordered_json::array();
-  if (!text.empty()) steps = nlohmann::ordered_json::parse(text, nullptr, false);
+  if (!text.empty()) {
+    require_sound_json(text, file + ": " + io::kOriginKey, "use another checkpoint");
+    steps = nlohmann::ordered_json::parse(text, nullptr, false);
+  }
   if (!steps.is_array())
     throw Error(Exit::input,
                 Problem{file + ": " + io::kOriginKey, "a JSON array", "another value", "use another checkpoint"});

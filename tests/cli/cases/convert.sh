@@ -55,6 +55,17 @@ a, b = [json.loads(line) for line in open("scores")]
 assert abs(a["nll"] - b["nll"]) < 1e-5, (a, b)
 P
 record 2 mh-convert --fold folded -o x
+
+# Deeply nested JSON inside the metadata would exhaust the stack when it is written again.
+python3 -B - "$ROOT/tests/cli" <<'P'
+import sys
+sys.path.insert(0, sys.argv[1])
+import checkpoint_header
+tensors, metadata, data = checkpoint_header.read("run/best.safetensors")
+metadata["multihead.origin"] = "[" * 300000 + "]" * 300000
+checkpoint_header.write("nested.safetensors", tensors, metadata, data)
+P
+record 3 mh-convert --average nested.safetensors -o x
 expect 0 mh-train --dry-run --from folded --format json
 expect 0 mh-train -q --from folded --train t.mhs --out on --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=2u
 grep -q 'combiner = "concatenate"' on/config.toml || fail "expected the combiner concatenate in the configuration of the folded model"

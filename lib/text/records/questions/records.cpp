@@ -17,6 +17,8 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr const char* kUnanswerableKey = "unanswerable";
+// Maximum size of the JSON object of a record, bytes. Parsed JSON takes up to 40 times the size of its text in memory.
+constexpr size_t kMaxDetailsBytes = size_t{1} << 20;
 
 std::vector<int32_t> numbers_of(std::string_view bytes) {
   std::vector<int32_t> numbers(bytes.size());
@@ -31,15 +33,21 @@ std::string bytes_of(std::span<const int32_t> numbers) {
 }
 
 // Returns the bytes, one per element, of the JSON object of a record: the id, the answers, and whether the question is
-// impossible.
-std::vector<int32_t> encode_details(const SquadQuestion& q) {
+// impossible. Throws Error(input) if the object has more than kMaxDetailsBytes. `where`: the paragraph, for the
+// message.
+std::vector<int32_t> encode_details(const SquadQuestion& q, const std::string& where) {
   ordered_json answers = ordered_json::array();
   for (const GoldAnswer& a : q.answers) {
     ordered_json answer{{"text", a.text}};
     if (a.byte_range) answer.update({{"begin", a.byte_range->begin}, {"end", a.byte_range->end}});
     answers.push_back(answer);
   }
-  return numbers_of(ordered_json{{"id", q.id}, {"answers", answers}, {"impossible", q.is_impossible}}.dump());
+  const std::string details = ordered_json{{"id", q.id}, {"answers", answers}, {"impossible", q.is_impossible}}.dump();
+  if (details.size() > kMaxDetailsBytes)
+    throw Error(Exit::input,
+                Problem{where, str("an id and answers of at most ", kMaxDetailsBytes, " bytes in a question"),
+                        str(details.size(), " bytes"), "remove the question from the file"});
+  return numbers_of(details);
 }
 
 // Makes begins and ends non-decreasing: canonical ordering of Unicode marks may produce decreasing ranges within a
@@ -79,7 +87,8 @@ EncodedQuestions encode(const SquadParagraph& paragraph, const WordPieceTokenize
   for (const SquadQuestion& q : paragraph.questions) {
     std::vector<int32_t> question;
     encoder.encode(q.text, question);
-    for (const auto& sequence : {question, context, begins, ends, text, encode_details(q)}) add(sequence);
+    for (const auto& sequence : {question, context, begins, ends, text, encode_details(q, paragraph.where)})
+      add(sequence);
     out.summary.num_question_tokens += question.size();
     out.summary.num_unknown_in_questions += count_unknown(question, tokenizer);
     out.bytes += q.text.size();
@@ -103,6 +112,7 @@ void accumulate(QuestionsSummary& total, const QuestionsSummary& summary) {
 
 // Parses the JSON object of a record into `record`. Returns a description of the object's fault; empty if it has none.
 std::string read_details(std::span<const int32_t> bytes, QuestionRecord& record) {
+  if (bytes.size() > kMaxDetailsBytes) return str("an object of ", bytes.size(), " bytes");
   try {
     const json j = json::parse(bytes_of(bytes));
     record.id = j.at("id").get<std::string>();
@@ -191,7 +201,9 @@ QuestionRecord decode_question_record(const std::array<std::span<const int32_t>,
     refuse("byte ranges of tokens in the order of the text",
            "a range that begins or ends before the range of the previous token");
   if (std::string fault = read_details(object, record); !fault.empty())
-    refuse("a JSON object with the entries id, answers and impossible, and answers at their byte ranges", fault);
+    refuse(str("a JSON object of at most ", kMaxDetailsBytes,
+               " bytes with the entries id, answers and impossible, and answers at their byte ranges"),
+           fault);
   return record;
 }
 
