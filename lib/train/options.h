@@ -4,9 +4,11 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/fields.h"
 #include "data/batch_options.h"
 #include "task/translator.h"
+#include "train/trainable_filter.h"
 
 namespace mh::train {
 
@@ -193,8 +195,8 @@ struct TrainOptions {
             between(0, 1))
         .changeable();
     f.field("trainable", trainable,
-            "Trainable parameters: patterns of parameter names, such as decoder.layers.0.*, or the words gates, "
-            "mixing, stages, projections, output, attention, and head (the task head); empty: all parameters.");
+            str("Trainable parameters: patterns of parameter names, such as decoder.layers.0.*, or the words ",
+                trainable_words_text(), "; empty: all parameters."));
     f.field("seed", seed, "Random seed of initial values, dropout and the order of the data.", at_least(0));
     f.field("precision", precision, "Precision of matrix products; weights and accumulation stay fp32",
             {"fp32", "bf16"});

@@ -45,11 +45,17 @@ const std::vector<TrainableWord>& trainable_words() {
   return words;
 }
 
+std::string trainable_words_text() {
+  std::vector<std::string> names;
+  for (const TrainableWord& word : trainable_words())
+    names.push_back(word.roles.empty() ? str(word.name, " (the task head)") : word.name);
+  return join(names, ", ");
+}
+
 TrainableFilter::TrainableFilter(const std::vector<std::string>& names, const nn::ParameterList& parameters)
     : names_(names) {
-  std::vector<std::string> known_words, known_names;
-  for (const TrainableWord& word : trainable_words()) known_words.emplace_back(word.name);
-  known_names = known_words;
+  std::vector<std::string> known_names;
+  for (const TrainableWord& word : trainable_words()) known_names.emplace_back(word.name);
   for (const nn::Parameter& p : parameters.all()) known_names.push_back(p.name());
   for (const std::string& name : names_) {
     const bool has_match = std::any_of(parameters.all().begin(), parameters.all().end(), [&](const nn::Parameter& p) {
@@ -60,8 +66,8 @@ TrainableFilter::TrainableFilter(const std::vector<std::string>& names, const nn
     throw Error(Exit::usage,
                 Problem{"train.trainable",
                         str("patterns that match names of trainable parameters, such as '*.query.*', or one "
-                            "of the words head (the task head), ",
-                            join({known_words.begin() + 1, known_words.end()}, ", ")),
+                            "of the words ",
+                            trainable_words_text()),
                         str("'", name, "', which matches no trainable parameter of this model"),
                         find_word(name) != nullptr ? advice : did_you_mean(name, known_names, advice)});
   }

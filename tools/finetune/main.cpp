@@ -9,6 +9,7 @@
 #include "base/tool.h"
 #include "common/train_setup.h"
 #include "seeds.h"
+#include "train/trainable_filter.h"
 
 using namespace mh;
 
@@ -27,9 +28,8 @@ int main(int argc, char** argv) {
   CLI::App& app = tool.app();
   train_setup::add_options(app, args, "--init", "checkpoint to start from");
   add_list(app, "--train-only", args.train_only,
-           "parameters to train: patterns of parameter names, such as decoder.layers.0.*, or the words gates, mixing, "
-           "stages, projections, output, attention, and head (the task head); all other parameters are frozen; sets "
-           "train.trainable [all]",
+           str("parameters to train: patterns of parameter names, such as decoder.layers.0.*, or the words ",
+               train::trainable_words_text(), "; all other parameters are frozen; sets train.trainable [all]"),
            "WHICH,...");
   app.add_option("--seeds", args.num_seeds,
                  "number of runs with consecutive seeds from --seed, in the folders OUT/seed1, OUT/seed2, …; the "
