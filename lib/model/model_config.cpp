@@ -16,6 +16,13 @@ namespace {
 
 constexpr int64_t kMaxWidth = 1 << 20;  // largest width; a product of three sizes fits into 63 bits
 
+std::string head_help() {
+  std::string text = "task head of the encoder";
+  for (const std::string& name : task_heads().names())
+    text += str("; ", name, ": ", task_heads().find(name, "model.bert.head").help);
+  return text;
+}
+
 }  // namespace
 
 void EncoderDecoderOptions::describe(Fields& f) {
@@ -44,10 +51,7 @@ void BertOptions::describe(Fields& f) {
           between(0, 1 << 16));
   f.field("embedding_norm", embedding_norm,
           "whether a layer norm follows the sum of token, position and segment embeddings");
-  f.field("head", head,
-          "task head of the encoder; words: masked words; classes: the class of a text; number: a number for a text; "
-          "span: first and last position of an answer",
-          task_heads().names());
+  f.field("head", head, head_help(), task_heads().names());
   f.field("classes", classes, "number of classes, for model.bert.head=classes; 0 for other task heads",
           between(0, kMaxWidth));
   f.field("labels", labels,

@@ -39,7 +39,7 @@ class NumberTaskHead : public TaskHead {
   }
 };
 
-const Registration<NumberTaskHead> number_head_entry(task_heads(), "number", "regression: a number for a text");
+const Registration<NumberTaskHead> number_head_entry(task_heads(), "number", "number for a text");
 
 }  // namespace
 
