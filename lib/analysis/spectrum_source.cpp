@@ -75,18 +75,31 @@ at::Tensor SpectrumSource::valid_positions(attention::AttentionKind kind, const 
 
 namespace {
 
+// Returns a source as a user writes it, such as "weight:NAME".
+std::string form_of(const std::string& name, const SpectrumSource& source) {
+  return source.needs_argument() ? name + ":NAME" : name;
+}
+
 // Throws Error(usage) for an unknown source; the message lists the sources, such as weight:NAME.
 void require_source(const std::string& name, const std::string& where) {
   const std::vector<std::string> names = spectrum_sources().names();
   if (std::ranges::count(names, name) > 0) return;
   std::vector<std::string> forms = names;
-  for (std::string& form : forms)
-    if (spectrum_sources().make(form, where)->needs_argument()) form += ":NAME";
+  for (std::string& form : forms) form = form_of(form, *spectrum_sources().make(form, where));
   throw Error(Exit::usage, Problem{where, "one of: " + join(forms, ", "), str("unknown matrices '", name, "'"),
                                    did_you_mean(name, names)});
 }
 
 }  // namespace
+
+std::vector<std::string> source_forms(bool reads_text) {
+  std::vector<std::string> forms;
+  for (const std::string& name : spectrum_sources().names()) {
+    const auto source = spectrum_sources().make(name, "matrices");
+    if (source->reads_text() == reads_text) forms.push_back(form_of(name, *source));
+  }
+  return forms;
+}
 
 NamedSource source_named(const std::string& text, const std::string& where) {
   const size_t colon = text.find(':');

@@ -88,6 +88,9 @@ class SpectrumSource : public attention::Observer {
 
 Registry<SpectrumSource>& spectrum_sources();
 
+// Returns the sources whose reads_text() is `reads_text`, as a user writes them: "alphas", "weight:NAME".
+std::vector<std::string> source_forms(bool reads_text);
+
 struct NamedSource {
   std::unique_ptr<SpectrumSource> source;
   std::string argument;  // text after the colon; "" without a colon

@@ -21,6 +21,9 @@ using nlohmann::ordered_json;
 
 namespace {
 
+// Returns the values of --of that read a text, or that read parameters, such as "alphas, output-value or weight:NAME".
+std::string matrices_text(bool reads_text) { return join_alternatives(analysis::source_forms(reads_text)); }
+
 struct SpectraJob {
   std::shared_ptr<Arguments> args;
   std::vector<std::string> files;
@@ -33,8 +36,8 @@ void check_files(const SpectraJob& job, const std::vector<std::string>& models, 
   if (job.files.empty() || (reads_text && job.files.size() == 1))
     throw Error(Exit::usage, Problem{"mh-spectrum", reads_text ? "one or more models, then the data" : "a model",
                                      job.files.empty() ? "none" : str(job.files[0], ", without data"),
-                                     reads_text ? "name a shard after the models, or use --of alphas, output-value or "
-                                                  "weight:NAME, which need no data"
+                                     reads_text ? str("name a shard after the models, or use --of ",
+                                                      matrices_text(false), ", which need no data")
                                                 : "usage: mh-spectrum --of MATRICES MODEL..."});
   if (!reads_text && models.size() > 1 && std::filesystem::path(models.back()).extension() == ".mhs")
     throw Error(Exit::usage, Problem{str("--of ", job.matrices), "models only, since these matrices need no data",
@@ -208,9 +211,8 @@ void check_scoring(const SpectraJob& job, const CommandLineFields& fields) {
   if (analysis::source_named(job.matrices, "--of").source->reads_text()) return;
   for (const CLI::Option* option : fields.options())
     if (option->count() > 0)
-      throw Error(Exit::usage,
-                  Problem{option->get_name(), "--of attention, before-mixing, logits or mixing, which read data",
-                          "--of " + job.matrices, str("leave ", option->get_name(), " out")});
+      throw Error(Exit::usage, Problem{option->get_name(), str("--of ", matrices_text(true), ", which read data"),
+                                       "--of " + job.matrices, str("leave ", option->get_name(), " out")});
 }
 
 }  // namespace
@@ -241,13 +243,12 @@ Job add_spectra(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vect
   job->args = args;
   const auto add = [&](CLI::Option* option, const char* type) { spectra_options.push_back(option->type_name(type)); };
   add(app.add_option("files", job->files,
-                     "checkpoints, then a shard, unless --of is alphas, output-value or weight:NAME; one of these "
-                     "files may be - for standard input"),
+                     str("checkpoints, then a shard, unless --of is ", matrices_text(false),
+                         "; one of these files may be - for standard input")),
       "MODEL... [DATA]");
-  add(app.add_option(
-          "--of", job->matrices,
-          "matrices to analyse: attention, before-mixing, logits or mixing, which are computed from the data; alphas, "
-          "output-value or weight:NAME, which are read from the checkpoint without data [attention]"),
+  add(app.add_option("--of", job->matrices,
+                     str("matrices to analyse: ", matrices_text(true), ", which are computed from the data; ",
+                         matrices_text(false), ", which are read from the checkpoint without data [attention]")),
       "MATRICES");
   add_list(app, "--kind", args->kinds, "kinds of attention to analyse, such as decoder.cross [all]", "KIND,...");
   add_format(app, args->format);
