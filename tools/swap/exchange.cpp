@@ -51,9 +51,13 @@ void check(const ExchangeJob& job) {
   if (uses_importance && job.data.empty())
     refuse_usage("--data", str("a shard to rank heads on, for --mode ", job.mode), "none",
                  "pass --data, or use --mode random, which needs no data");
-  if (!uses_importance && !job.data.empty() && !job.dry_run)
-    refuse_usage("--data", "--mode hard, soft or released, which rank heads, or --dry-run",
+  if (!uses_importance && !job.data.empty() && !job.dry_run) {
+    std::vector<std::string> ranking_modes;
+    for (const analysis::SelectionName& selection : analysis::kSelections)
+      if (analysis::uses_importance(selection.selection)) ranking_modes.emplace_back(selection.name);
+    refuse_usage("--data", str("--mode ", join_alternatives(ranking_modes), ", which rank heads, or --dry-run"),
                  job.mode.empty() ? "--pairs" : "--mode " + job.mode, "leave --data out");
+  }
   if (job.model == "-" && job.data == "-")
     refuse_usage("mh-swap", "standard input (-) for at most one file", "- twice", "write the other input to a file");
   std::vector<std::string> inputs{job.model};
