@@ -4,12 +4,16 @@
 #include "analysis/importance.h"
 #include "analysis/rotation.h"
 #include "analysis/spectrum_source.h"
+#include "attention/layer.h"
+#include "base/config.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "common/train_setup.h"
 #include "huggingface/architecture.h"
 #include "io/metadata_keys.h"
 #include "io/record_kind.h"
+#include "model/language_model.h"
+#include "model/model_config.h"
 #include "model/tensor_list.h"
 #include "task/task.h"
 #include "text/added_tokens.h"
@@ -23,7 +27,23 @@ namespace mh::train_setup {
 
 namespace {
 
-// Returns a row for each implementation of a stage, with its help text and the defaults of its options.
+const char* yes_or_no(bool value) { return value ? "yes" : "no"; }
+
+// Returns the columns "mixes" and "folds" of the table of stages: whether a layer with this implementation and default
+// options mixes heads, and whether its combiner folds into the output projection.
+std::string layer_columns(const char* stage, const std::string& name) {
+  Config config;
+  config.set("model.layers=1");
+  config.set(str("attention.", stage, "=", name));
+  const auto model = model::build_language_model(model::ModelConfig::read(config), 1, at::Device(at::kMeta));
+  const attention::AttentionLayer& layer = *model->attention_layers().front();
+  const bool mixes =
+      layer.has_separate_heads(attention::HeadSide::score) || layer.has_separate_heads(attention::HeadSide::output);
+  return str(yes_or_no(mixes), '\t', yes_or_no(layer.as_linear_map().defined()));
+}
+
+// Returns a row for each implementation of a stage, with its help text, the defaults of its options and
+// layer_columns().
 template <class S>
 std::string rows_of_stage(const char* stage, const Registry<S>& registry) {
   std::string rows;
@@ -35,7 +55,7 @@ std::string rows_of_stage(const char* stage, const Registry<S>& registry) {
       for (const auto& row : lister.rows()) options.push_back(str(row.key, "=", row.value));
     }
     rows += str(stage, '\t', name, '\t', registry.find(name, stage).help, '\t',
-                options.empty() ? "-" : join(options, " "), '\n');
+                options.empty() ? "-" : join(options, " "), '\t', layer_columns(stage, name), '\n');
   }
   return rows;
 }
@@ -57,7 +77,7 @@ std::string meaning_table_of(const char* heading, const Entries& entries) {
 }
 
 std::string stage_rows() {
-  return "stage\tname\tdoes\toptions\n" + rows_of_stage("pairing", attention::pairings()) +
+  return "stage\tname\tdoes\toptions\tmixes\tfolds\n" + rows_of_stage("pairing", attention::pairings()) +
          rows_of_stage("score", attention::scores()) + rows_of_stage("normaliser", attention::normalisers()) +
          rows_of_stage("mixer", attention::mixers()) + rows_of_stage("combiner", attention::combiners());
 }
@@ -128,7 +148,7 @@ std::string vocabulary_rows() {
   std::string rows = "type\tmeaning\tentries\tmerges\tadded_tokens\n";
   for (const text::VocabularyType& type : text::vocabulary_types())
     rows += str(type.name, '\t', type.meaning, '\t', *type.entries == '\0' ? "-" : type.entries, '\t',
-                type.has_merges ? "yes" : "no", '\t', type.has_added_tokens ? "yes" : "no", '\n');
+                yes_or_no(type.has_merges), '\t', yes_or_no(type.has_added_tokens), '\n');
   return rows;
 }
 
@@ -154,7 +174,10 @@ struct NamedTable {
 
 const std::vector<NamedTable>& tables() {
   static const std::vector<NamedTable> all_tables{
-      {"stages", "Stages of attention layers, with their options and defaults.", stage_rows},
+      {"stages",
+       "Stages of attention layers, with their options and defaults; for the defaults, whether the stage mixes heads, "
+       "and whether --fold of mh-convert(1) removes it.",
+       stage_rows},
       {"keys", "Keys of a configuration, with types, defaults, and whether a resume may change the key.", key_rows},
       {"backbones", "Values of model.backbone.", [] { return table_of("backbone", model::backbones()); }},
       {"procedures", "Sections of train.procedures.", [] { return table_of("procedure", train::procedures()); }},
