@@ -100,6 +100,15 @@ std::string key_rows() {
   return rows;
 }
 
+std::string procedure_rows() {
+  std::string rows = "procedure\tdoes\tinherited\n";
+  for (const std::string& name : train::procedures().names()) {
+    const auto& entry = train::procedures().find(name, "procedure");
+    rows += str(name, '\t', entry.help, '\t', yes_or_no(entry.make()->is_inherited_by_finetuning()), '\n');
+  }
+  return rows;
+}
+
 std::string matrix_rows() {
   std::string rows = "matrices\tfrom\tdoes\n";
   for (const std::string& name : analysis::spectrum_sources().names()) {
@@ -180,7 +189,8 @@ const std::vector<NamedTable>& tables() {
        stage_rows},
       {"keys", "Keys of a configuration, with types, defaults, and whether a resume may change the key.", key_rows},
       {"backbones", "Values of model.backbone.", [] { return table_of("backbone", model::backbones()); }},
-      {"procedures", "Sections of train.procedures.", [] { return table_of("procedure", train::procedures()); }},
+      {"procedures", "Sections of train.procedures, and whether mh-finetune(1) inherits them from a checkpoint.",
+       procedure_rows},
       {"regularisers", "Sections of train.regularisers.",
        [] { return table_of("regulariser", train::regularisers()); }},
       {"trainable", "Words of train.trainable and of --train-only of mh-finetune(1).",
