@@ -31,31 +31,102 @@ const std::vector<SettingPair>& setting_pairs() {
 constexpr const char* kIgnoredKeys[] = {"chunk_size_feed_forward", "initializer_range", "use_cache", "vocab_size",
                                         "pad_token_id"};
 
-// A model class of transformers, and its value of model.bert.head; "classes" becomes "number" if there is one label.
+// A model class of transformers with a head.
 struct ModelClass {
   const char* name;
-  const char* head;
+  const char* required_setting = nullptr;  // key of a flag that is true in models of this class; null: all models
 };
-constexpr ModelClass kModelClasses[] = {{"BertForPreTraining", "words"},
-                                        {"BertForMaskedLM", "words"},
-                                        {"BertModel", "words"},
-                                        {"BertForNextSentencePrediction", "words"},
-                                        {"BertForSequenceClassification", "classes"},
-                                        {"BertForQuestionAnswering", "span"}};
 
-std::string head_of(const ConfigFile& config, const std::set<std::string>& tensor_names) {
-  const Json class_names = config.value("architectures", Json::array());
-  if (!class_names.empty()) {
-    std::vector<std::string> known_classes;
-    for (const ModelClass& model_class : kModelClasses) {
-      if (class_names[0] == model_class.name) return model_class.head;
-      known_classes.emplace_back(model_class.name);
-    }
-    throw Error(Exit::input, Problem{config.path() + ": architectures", "one of " + join(known_classes, ", "),
-                                     class_names[0].dump(), "other heads are not supported"});
-  }
-  if (tensor_names.count("classifier.weight") > 0) return "classes";
-  return tensor_names.count("qa_outputs.weight") > 0 ? "span" : "words";
+// A linear layer or layer norm of a head; both have a weight and a bias.
+struct HeadLayer {
+  const char* huggingface_name;
+  const char* multihead_name;
+  const char* component;                   // TensorPair::component of the weight and of the bias
+  const char* required_setting = nullptr;  // key of a flag that is true in models with the layer; null: all models
+};
+
+// The form of a head in transformers.
+struct HeadFormat {
+  const char* head;                       // value of model.bert.head
+  std::vector<ModelClass> model_classes;  // a written config.json names the first class whose flag is true
+  // Prefix of all tensors of the head except the pooler. The tensor `prefix + "weight"` identifies the head in a folder
+  // whose config.json names no model class.
+  const char* tensor_prefix;
+  std::vector<HeadLayer> layers;
+  // Value of problem_type in config.json if the head is a classifier with labels and dropout; null: no classifier.
+  const char* problem_type = nullptr;
+  size_t num_labels = 0;  // number of labels of the classifier; 0: any number, stored in model.bert.classes
+  // Derives further settings from the names of the tensors in the file; null: none.
+  void (*read_settings)(const std::set<std::string>& tensor_names, Settings& settings) = nullptr;
+  // Adds the names of further tensors; null: none.
+  void (*add_tensors)(const Settings& settings, TensorNames& tensor_names) = nullptr;
+};
+
+// Returns whether the flag with the key `setting` is true; true for null.
+bool is_true_or_null(const char* setting, const Settings& settings) {
+  return setting == nullptr || settings.at(setting) == true;
+}
+
+constexpr const char* kNextSentence = "model.bert.next_sentence";
+constexpr const char* kPooler = "pooler.dense";
+constexpr const char* kPoolerComponent = "the pooler (pooler.dense)";
+constexpr const char* kWordsComponent = "the masked-word head (cls.predictions)";
+
+void read_next_sentence(const std::set<std::string>& tensor_names, Settings& settings) {
+  settings[kNextSentence] = tensor_names.count(str(kPooler, ".weight")) > 0;
+}
+
+// Adds the weight and the bias of the output layer for masked words.
+void add_word_outputs(const Settings& settings, TensorNames& tensor_names) {
+  const std::string huggingface_prefix = "cls.predictions.";
+  const bool is_tied = settings.at("model.tied") == true;
+  // transformers 5 ties the two biases if it ties the weights; otherwise it uses decoder.bias.
+  const std::string bias_name = huggingface_prefix + "bias", decoder_bias_name = huggingface_prefix + "decoder.bias";
+  tensor_names.pairs.push_back({is_tied ? bias_name : decoder_bias_name, {"head.words.bias"}, false, kWordsComponent});
+  tensor_names.aliases[is_tied ? decoder_bias_name : bias_name] = is_tied ? bias_name : decoder_bias_name;
+  if (!is_tied) tensor_names.ignored_aliases.insert(bias_name);
+  if (is_tied) tensor_names.aliases[huggingface_prefix + "decoder.weight"] = "embeddings.word_embeddings.weight";
+  else
+    tensor_names.pairs.push_back(
+        {huggingface_prefix + "decoder.weight", {"head.words.weight"}, false, kWordsComponent});
+}
+
+// Returns the table of heads, with a row for each value of model.bert.head. The first row is the default of a folder
+// whose config.json names no model class and whose tensors identify no head. Among rows with the same model class, rows
+// with num_labels precede the others.
+const std::vector<HeadFormat>& head_formats() {
+  static const std::vector<HeadFormat> formats{
+      {.head = "words",
+       .model_classes = {{"BertForPreTraining", kNextSentence},
+                         {"BertForMaskedLM"},
+                         {"BertModel"},
+                         {"BertForNextSentencePrediction"}},
+       .tensor_prefix = "cls.",
+       .layers = {{kPooler, "pooler", kPoolerComponent, kNextSentence},
+                  {"cls.seq_relationship", "head.next", "the next-sentence head (cls.seq_relationship)", kNextSentence},
+                  {"cls.predictions.transform.dense", "head.words.transform", kWordsComponent},
+                  {"cls.predictions.transform.LayerNorm", "head.words.norm", kWordsComponent}},
+       .read_settings = read_next_sentence,
+       .add_tensors = add_word_outputs},
+      {.head = "number",
+       .model_classes = {{"BertForSequenceClassification"}},
+       .tensor_prefix = "classifier.",
+       .layers = {{kPooler, "pooler", kPoolerComponent},
+                  {"classifier", "head.number", "the regression head (classifier)"}},
+       .problem_type = "regression",
+       .num_labels = 1},
+      {.head = "classes",
+       .model_classes = {{"BertForSequenceClassification"}},
+       .tensor_prefix = "classifier.",
+       .layers = {{kPooler, "pooler", kPoolerComponent},
+                  {"classifier", "head.classes", "the classification head (classifier)"}},
+       .problem_type = "single_label_classification"},
+      {.head = "span",
+       .model_classes = {{"BertForQuestionAnswering"}},
+       .tensor_prefix = "qa_outputs.",
+       .layers = {{"qa_outputs", "head.span", "the span head (qa_outputs)"}}},
+  };
+  return formats;
 }
 
 // Returns the names that transformers gives to labels by default.
@@ -78,9 +149,65 @@ std::vector<std::string> labels_of(const ConfigFile& config) {
   return labels;
 }
 
-const char* problem_type_of(bool is_regression) { return is_regression ? "regression" : "single_label_classification"; }
+// Returns the format of the head in a folder with this config.json and these tensors. Throws Error(input) for an
+// unknown model class.
+const HeadFormat& format_in_folder(const ConfigFile& config, const std::set<std::string>& tensor_names) {
+  const Json class_names = config.value("architectures", Json::array());
+  std::vector<std::string> known_classes;
+  for (const HeadFormat& format : head_formats()) {
+    bool has_head = class_names.empty() && tensor_names.count(str(format.tensor_prefix, "weight")) > 0;
+    for (const ModelClass& model_class : format.model_classes) {
+      has_head |= !class_names.empty() && class_names[0] == model_class.name;
+      if (std::ranges::count(known_classes, model_class.name) == 0) known_classes.emplace_back(model_class.name);
+    }
+    if (has_head && (format.num_labels == 0 || format.num_labels == labels_of(config).size())) return format;
+  }
+  if (class_names.empty()) return head_formats().front();
+  throw Error(Exit::input, Problem{config.path() + ": architectures", "one of " + join(known_classes, ", "),
+                                   class_names[0].dump(), "other heads are not supported"});
+}
 
-constexpr const char* kPoolerWeight = "pooler.dense.weight";
+// Returns the format of the head of a model with these settings. Throws Error(input) for a head without a format.
+const HeadFormat& format_of(const Settings& settings) {
+  const Json& head = settings.at("model.bert.head");
+  std::vector<std::string> known_heads;
+  for (const HeadFormat& format : head_formats()) {
+    if (head == format.head) return format;
+    known_heads.emplace_back(format.head);
+  }
+  throw Error(Exit::input, Problem{"model.bert.head", "a head that transformers supports: " + join(known_heads, ", "),
+                                   head.dump(), "keep the model as a multihead checkpoint"});
+}
+
+// Reads labels, problem type and dropout of a classifier from config.json.
+void read_classifier(const HeadFormat& format, const ConfigFile& config, Settings& settings) {
+  const std::vector<std::string> labels = labels_of(config);
+  if (format.num_labels == 0) {
+    settings["model.bert.classes"] = labels.size();
+    if (labels != default_labels(labels.size())) settings["model.bert.labels"] = labels;
+  }
+  config.require("problem_type", format.problem_type, {format.problem_type},
+                 "the classifier has " + str(labels.size(), " outputs"));
+  const Json dropout = config.value("classifier_dropout", nullptr);
+  settings["model.dropout_output"] = dropout.is_null() ? settings["model.dropout_embedding"] : dropout;
+}
+
+// Writes labels, problem type and dropout of a classifier to config.json.
+void write_classifier(const HeadFormat& format, const Settings& settings, Json& config) {
+  // In all versions of transformers, a classifier_dropout of null means the value of hidden_dropout_prob.
+  const Json& dropout = settings.at("model.dropout_output");
+  if (dropout != settings.at("model.dropout_embedding")) config["classifier_dropout"] = dropout;
+  std::vector<std::string> labels;
+  if (const auto id2label = settings.find("model.bert.labels"); id2label != settings.end()) labels = id2label->second;
+  if (labels.empty())
+    labels =
+        default_labels(format.num_labels > 0 ? format.num_labels : settings.at("model.bert.classes").get<size_t>());
+  for (size_t i = 0; i < labels.size(); ++i) {
+    config["id2label"][std::to_string(i)] = labels[i];
+    config["label2id"][labels[i]] = i;
+  }
+  config["problem_type"] = format.problem_type;
+}
 
 class Bert : public Architecture {
  public:
@@ -96,20 +223,10 @@ class Bert : public Architecture {
     config.require("add_cross_attention", false, {false}, "cross-attention is not supported for BERT");
     config.require("pruned_heads", Json::object(), {Json::object()}, "pruned heads are not supported");
     for (const char* key : kIgnoredKeys) config.value(key, nullptr);
-    result["model.bert.head"] = head_of(config, tensor_names);
-    if (result["model.bert.head"] == "words") {
-      result["model.bert.next_sentence"] = tensor_names.count(kPoolerWeight) > 0;
-    } else if (result["model.bert.head"] == "classes") {
-      const std::vector<std::string> labels = labels_of(config);
-      const bool is_regression = labels.size() == 1;
-      if (is_regression) result["model.bert.head"] = "number";
-      else result["model.bert.classes"] = labels.size();
-      if (!is_regression && labels != default_labels(labels.size())) result["model.bert.labels"] = labels;
-      const char* problem = problem_type_of(is_regression);
-      config.require("problem_type", problem, {problem}, "the classifier has " + str(labels.size(), " outputs"));
-      const Json dropout = config.value("classifier_dropout", nullptr);
-      result["model.dropout_output"] = dropout.is_null() ? result["model.dropout_embedding"] : dropout;
-    }
+    const HeadFormat& format = format_in_folder(config, tensor_names);
+    result["model.bert.head"] = format.head;
+    if (format.read_settings != nullptr) format.read_settings(tensor_names, result);
+    if (format.problem_type != nullptr) read_classifier(format, config, result);
     return result;
   }
 
@@ -139,49 +256,36 @@ class Bert : public Architecture {
       add(huggingface_prefix + "output.dense", multihead_prefix + "ffn.down");
       add(huggingface_prefix + "output.LayerNorm", multihead_prefix + "ffn.norm");
     }
-    const Json& head = settings.at("model.bert.head");
-    const bool has_next_sentence = head == "words" && settings.at("model.bert.next_sentence") == true;
-    if (head == "classes" || head == "number" || has_next_sentence)
-      add("pooler.dense", "pooler", "the pooler (pooler.dense)");
-    if (head == "classes") add("classifier", "head.classes", "the classification head (classifier)");
-    if (head == "number") add("classifier", "head.number", "the regression head (classifier)");
-    if (head == "span") add("qa_outputs", "head.span", "the span head (qa_outputs)");
-    if (has_next_sentence) add("cls.seq_relationship", "head.next", "the next-sentence head (cls.seq_relationship)");
-    if (head != "words") return tensor_names;
-    const std::string component = "the masked-word head (cls.predictions)", huggingface_prefix = "cls.predictions.";
-    add(huggingface_prefix + "transform.dense", "head.words.transform", component);
-    add(huggingface_prefix + "transform.LayerNorm", "head.words.norm", component);
-    const bool is_tied = settings.at("model.tied") == true;
-    // transformers 5 ties the two biases if it ties the weights; otherwise it uses decoder.bias.
-    const std::string bias_name = huggingface_prefix + "bias", decoder_bias_name = huggingface_prefix + "decoder.bias";
-    tensor_names.pairs.push_back({is_tied ? bias_name : decoder_bias_name, {"head.words.bias"}, false, component});
-    tensor_names.aliases[is_tied ? decoder_bias_name : bias_name] = is_tied ? bias_name : decoder_bias_name;
-    if (!is_tied) tensor_names.ignored_aliases.insert(bias_name);
-    if (is_tied) tensor_names.aliases[huggingface_prefix + "decoder.weight"] = "embeddings.word_embeddings.weight";
-    else tensor_names.pairs.push_back({huggingface_prefix + "decoder.weight", {"head.words.weight"}, false, component});
+    const HeadFormat& format = format_of(settings);
+    for (const HeadLayer& layer : format.layers)
+      if (is_true_or_null(layer.required_setting, settings))
+        add(layer.huggingface_name, layer.multihead_name, layer.component);
+    if (format.add_tensors != nullptr) format.add_tensors(settings, tensor_names);
     return tensor_names;
   }
 
   std::string prefix() const override { return "bert."; }
   bool belongs_to_head(const std::string& tensor_name) const override {
-    return tensor_name.starts_with("cls.") || tensor_name.starts_with("classifier.") ||
-           tensor_name.starts_with("qa_outputs.");
+    return std::ranges::any_of(head_formats(),
+                               [&](const HeadFormat& format) { return tensor_name.starts_with(format.tensor_prefix); });
   }
   std::string backbone() const override { return "bert"; }
   bool is_buffer(const std::string& tensor_name) const override {
     return tensor_name == "embeddings.position_ids" || tensor_name == "embeddings.token_type_ids";
   }
   bool is_unused(const std::string& tensor_name, const Settings& settings) const override {
-    return tensor_name.starts_with("pooler.") && settings.at("model.bert.head") == "span";
+    return tensor_name.starts_with("pooler.") &&
+           std::ranges::none_of(format_of(settings).layers, [](const HeadLayer& layer) {
+             return layer.huggingface_name == std::string_view(kPooler);
+           });
   }
 
   Json config(const Settings& settings) const override {
-    const Json& head = settings.at("model.bert.head");
-    const bool has_next_sentence = settings.at("model.bert.next_sentence") == true;
-    const char* model_class = head == "words"  ? (has_next_sentence ? "BertForPreTraining" : "BertForMaskedLM")
-                              : head == "span" ? "BertForQuestionAnswering"
-                                               : "BertForSequenceClassification";
-    Json config{{"architectures", {model_class}}, {"model_type", "bert"}};
+    const HeadFormat& format = format_of(settings);
+    const auto model_class = std::ranges::find_if(format.model_classes, [&](const ModelClass& candidate) {
+      return is_true_or_null(candidate.required_setting, settings);
+    });
+    Json config{{"architectures", {model_class->name}}, {"model_type", "bert"}};
     set_keys(setting_pairs(), settings, config);
     config["hidden_act"] = huggingface_activation(settings.at("model.activation"));
     config.update({{"is_decoder", false},
@@ -190,18 +294,7 @@ class Bert : public Architecture {
                    {"use_cache", true},
                    {"classifier_dropout", nullptr},
                    {"dtype", "float32"}});
-    if (head != "classes" && head != "number") return config;
-    // In all versions of transformers, a classifier_dropout of null means the value of hidden_dropout_prob.
-    const Json& dropout = settings.at("model.dropout_output");
-    if (dropout != settings.at("model.dropout_embedding")) config["classifier_dropout"] = dropout;
-    std::vector<std::string> labels;
-    if (const auto id2label = settings.find("model.bert.labels"); id2label != settings.end()) labels = id2label->second;
-    if (labels.empty()) labels = default_labels(head == "number" ? 1 : settings.at("model.bert.classes").get<size_t>());
-    for (size_t i = 0; i < labels.size(); ++i) {
-      config["id2label"][std::to_string(i)] = labels[i];
-      config["label2id"][labels[i]] = i;
-    }
-    config["problem_type"] = problem_type_of(head == "number");
+    if (format.problem_type != nullptr) write_classifier(format, settings, config);
     return config;
   }
 

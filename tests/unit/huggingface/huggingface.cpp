@@ -128,6 +128,14 @@ TEST_CASE("an unsupported setting of config.json is refused, and the message nam
              Catch::Contains("BertModel"));
 }
 
+TEST_CASE("a BERT head without a format in transformers is refused, and the message names the supported heads",
+          "[huggingface]") {
+  const Settings settings{{"model.layers", 1}, {"model.bert.head", "tags"}};
+  const auto architecture = architectures().make("bert", "model_type");
+  CHECK(status_of([&] { architecture->names(settings); }) == 3);
+  CHECK_THROWS_WITH(architecture->names(settings), Catch::Contains("words, number, classes, span"));
+}
+
 TEST_CASE("added tokens are read from added_tokens.json, tokenizer_config.json and tokenizer.json", "[huggingface]") {
   std::string pieces = "{", separator;
   for (int byte = 0; byte < 256; ++byte) {
