@@ -4,7 +4,7 @@
 - Code of lib and tools outside lib/task/ and lib/data/ must not test the type of a corpus, dataset or task (get_if,
   holds_alternative, visit, casts).
 - Code outside lib/task/ must not compare or switch over the task head of an encoder (model.bert.head) or the kind of input of a
-  backbone; lib/model/, which defines heads and kinds of input, and lib/huggingface/, which translates published checkpoints, may.
+  backbone.
 - Code outside lib/task/ must not compare the name of a score (task::ScoreSpec); lib/text/records/, which makes shards, may.
 - The record kinds (kExamplesKind and so on) are used only in lib/io/, in lib/task/ and in the records of a task
   (lib/text/records/TASK.* and lib/text/records/TASK/).
@@ -39,7 +39,7 @@ RULES = [
      ("lib/task/", "lib/data/"), "use the interface of the task or dataset"),
     (re.compile(r"\bstd::visit\b|\bHeadTask\b"), ("lib/task/", "lib/data/"), "use the interface of the task or dataset"),
     (re.compile(r"\b[Hh]ead\b\s*[!=]=\s*\"|switch\s*\([^)]*\bhead\)|\bReads::"),
-     ("lib/task/", "lib/model/", "lib/huggingface/"), "call task::task_of(model) and use the interface of the task"),
+     ("lib/task/",), "call task::task_of(model) and use the interface of the task"),
     (re.compile(rf'[!=]=\s*"(?:{SCORES})"|\bmetric\w*\s*[!=]=\s*"(?!loss"|perplexity")'), ("lib/task/", "lib/text/records/"),
      "use the properties of task::score_spec(name)"),
     (re.compile(r"\bk[A-Z]\w*Kind\b"), ("lib/io/", "lib/task/", *RECORDS),
