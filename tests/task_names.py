@@ -3,8 +3,8 @@
 
 - Code of lib and tools outside lib/task/ and lib/data/ must not test the type of a corpus, dataset or task (get_if,
   holds_alternative, visit, casts).
-- Code outside lib/task/ must not compare or switch over the task head of an encoder (model.bert.head) or the kind of input of a
-  backbone.
+- Code outside lib/task/ must not compare or switch over the task head of an encoder (model.bert.head) or the type of the examples of a
+  backbone (model::ExampleType); lib/model/, which defines the types of examples, may compare them.
 - Code outside lib/task/ must not compare the name of a score (task::ScoreSpec); lib/text/records/, which makes shards, may.
 - The record kinds (kExamplesKind and so on) are used only in lib/io/, in lib/task/ and in the records of a task
   (lib/text/records/TASK.* and lib/text/records/TASK/).
@@ -38,8 +38,10 @@ RULES = [
     (re.compile(rf"\b(?:get|get_if|holds_alternative|dynamic_cast|dynamic_pointer_cast|static_pointer_cast)<\s*(?:const\s+)?(?:{TYPES})\b"),
      ("lib/task/", "lib/data/"), "use the interface of the task or dataset"),
     (re.compile(r"\bstd::visit\b|\bHeadTask\b"), ("lib/task/", "lib/data/"), "use the interface of the task or dataset"),
-    (re.compile(r"\b[Hh]ead\b\s*[!=]=\s*\"|switch\s*\([^)]*\bhead\)|\bReads::"),
+    (re.compile(r"\b[Hh]ead\b\s*[!=]=\s*\"|switch\s*\([^)]*\bhead\)"),
      ("lib/task/",), "call task::task_of(model) and use the interface of the task"),
+    (re.compile(r"(?:[!=]=|\bcase)\s*(?:\w+::)*ExampleType::"),
+     ("lib/task/", "lib/model/"), "call task::task_of(model) and use the interface of the task"),
     (re.compile(rf'[!=]=\s*"(?:{SCORES})"|\bmetric\w*\s*[!=]=\s*"(?!loss"|perplexity")'), ("lib/task/", "lib/text/records/"),
      "use the properties of task::score_spec(name)"),
     (re.compile(r"\bk[A-Z]\w*Kind\b"), ("lib/io/", "lib/task/", *RECORDS),
@@ -88,7 +90,7 @@ def main():
               ("tools/eval/x.cpp", "if (std::holds_alternative<task::Text>(corpus)) {}"),
               ("lib/analysis/x.cpp", "const auto* text = dynamic_cast<const data::Text*>(&corpus);"),
               ("lib/train/x.cpp", "if (head == HeadTask::words) {}"), ("lib/train/x.cpp", 'if (model.bert.head == "span") {}'),
-              ("tools/common/x.cpp", "if (model::reads_of(o) == model::Reads::pairs) {}"), ("tools/eval/x.cpp", "return h.kind == io::kExamplesKind;"),
+              ("tools/common/x.cpp", "if (model::example_type_of(o) == model::ExampleType::pairs) {}"), ("tools/eval/x.cpp", "return h.kind == io::kExamplesKind;"),
               ("tools/prep/x.cpp", "return h.kind == kPairsKind;"), ("lib/text/records/record_text.cpp", "return h.kind == kPairsKind;"),
               ("lib/train/x.cpp", 'if (name == "bleu") {}'), ("tools/common/x.cpp", 'if (metric_ == "chrf") {}')]
     for path, text in broken_examples:
