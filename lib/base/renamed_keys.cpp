@@ -1,6 +1,8 @@
 #include "base/renamed_keys.h"
 
 #include <map>
+#include <optional>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -62,18 +64,60 @@ const std::map<std::string, std::string>& present_names() {
   return table;
 }
 
-const std::string kAdam = "\"adam\"", kAdamW = "\"adamw\"", kEmptyTable = "{}";
+constexpr const char* kEmptyTable = "{}";
 
-// Returns whether `key` starts with `section` and ends with a dot and `name`.
-bool matches_key(const std::string& key, const std::string& section, const std::string& name) {
-  return key.starts_with(section) && key.ends_with("." + name);
+// An assignment of this version.
+struct NewAssignment {
+  const char* name;             // name of the key in the section of the old key
+  const char* value = nullptr;  // TOML; null: the old value
+};
+
+// The refusal of a value that had different meanings in earlier versions, which a flag in the section of the key
+// distinguishes in this version.
+struct AmbiguousValue {
+  const char* expected;     // for the message
+  const char* new_value;    // TOML; value of the same key in this version
+  const char* flag_advice;  // flag with the meaning of each of its values, for the message
+};
+
+// The replacement of a value of an earlier version.
+struct RenamedValue {
+  const char* key_pattern;  // key of the value; `*`: any number of names, none included
+  const char* old_value;    // TOML; null: any value
+  std::vector<NewAssignment> new_assignments;
+  std::optional<AmbiguousValue> refusal = {};
+};
+
+// Returns the table of renamed values, and of renamed keys in the sections of all attention layers. The first row that
+// matches an assignment applies.
+const std::vector<RenamedValue>& renamed_values() {
+  // In earlier versions adam and adamw were one update rule, adam with and adamw without decay of norms and biases.
+  static const AmbiguousValue ambiguous_adam{
+      "the rule adamw, sgd or nag", "\"adamw\"",
+      "decay_norms_and_biases = true to decay all parameters (adam of earlier versions) or false to leave norms and "
+      "biases out (adamw of earlier versions)"};
+  static const std::vector<RenamedValue> table{
+      {"train.optimizer", "\"adam\"", {{"optimizer.rule", "\"adamw\""}, {"optimizer.decay_norms_and_biases", "true"}}},
+      {"train.optimizer", "\"adamw\"", {{"optimizer.rule"}, {"optimizer.decay_norms_and_biases", "false"}}},
+      {"train.optimizer", nullptr, {{"optimizer.rule"}, {"optimizer.decay_norms_and_biases", "true"}}},
+      {"train.groups.*.optimizer", "\"adam\"", {{"rule", "\"adamw\""}, {"decay_norms_and_biases", "true"}}},
+      {"train.groups.*.optimizer", "\"adamw\"", {{"rule"}, {"decay_norms_and_biases", "false"}}},
+      {"train.groups.*.optimizer", nullptr, {{"rule"}, {"decay_norms_and_biases", "true"}}},
+      {"train.optimizer.rule", "\"adam\"", {}, ambiguous_adam},
+      {"train.groups.*.rule", "\"adam\"", {}, ambiguous_adam},
+      {"attention.*.mae.of", nullptr, {{"original_heads"}}},
+      {"attention.*.mae.kept", nullptr, {{"kept_heads"}}},
+      {"attention.*.mixture-of-heads.of", nullptr, {{"original_heads"}}},
+      {"attention.*.mixture-of-heads.kept", nullptr, {{"kept_heads"}}},
+      {"attention.*.distances", "\"true\"", {{"distances", "\"exact\""}}}};
+  return table;
 }
 
-// Converts the optimiser names of earlier versions, where adam and adamw were one update rule, with and without decay
-// of norms and biases.
-std::vector<Assignment> convert_optimizer_name(const std::string& section, const std::string& text) {
-  return {{section + "rule", text == kAdam ? kAdamW : text},
-          {section + "decay_norms_and_biases", text == kAdamW ? "false" : "true"}};
+// Returns whether the key matches the pattern. The dots before and after `*` may be the same dot of the key.
+bool matches_key(const std::string& key, std::string_view pattern) {
+  const size_t star = pattern.find('*');
+  if (star == std::string_view::npos) return key == pattern;
+  return key.starts_with(pattern.substr(0, star)) && key.ends_with(pattern.substr(star + 1));
 }
 
 }  // namespace
@@ -85,24 +129,18 @@ std::vector<Assignment> convert_renamed(const Assignment& assignment, const std:
     return {
         {it == present_names().end() ? assignment.key : it->second.substr(0, it->second.size() - 1), assignment.text}};
   }
-  if (assignment.key == "train.optimizer") return convert_optimizer_name("train.optimizer.", assignment.text);
-  if (matches_key(assignment.key, "train.groups.", "optimizer"))
-    return convert_optimizer_name(section, assignment.text);
-  if ((assignment.key == "train.optimizer.rule" || matches_key(assignment.key, "train.groups.", "rule")) &&
-      assignment.text == kAdam)
-    throw Error(Exit::usage,
-                Problem{origin, "the rule adamw, sgd or nag", assignment.key + " = " + assignment.text,
-                        str("set ", assignment.key, " = ", kAdamW, ", and ", section,
-                            "decay_norms_and_biases = true to decay all parameters (adam of earlier versions) or false "
-                            "to leave norms and biases out (adamw of earlier versions)")});
-  for (const char* stage : {"mae", "mixture-of-heads"}) {
-    if (matches_key(assignment.key, "attention.", str(stage, ".of")))
-      return {{section + "original_heads", assignment.text}};
-    if (matches_key(assignment.key, "attention.", str(stage, ".kept")))
-      return {{section + "kept_heads", assignment.text}};
+  for (const RenamedValue& row : renamed_values()) {
+    if (!matches_key(assignment.key, row.key_pattern)) continue;
+    if (row.old_value != nullptr && assignment.text != row.old_value) continue;
+    if (row.refusal)
+      throw Error(Exit::usage, Problem{origin, row.refusal->expected, assignment.key + " = " + assignment.text,
+                                       str("set ", assignment.key, " = ", row.refusal->new_value, ", and ", section,
+                                           row.refusal->flag_advice)});
+    std::vector<Assignment> assignments;
+    for (const auto& [name, value] : row.new_assignments)
+      assignments.push_back({section + name, value != nullptr ? value : assignment.text});
+    return assignments;
   }
-  if (matches_key(assignment.key, "attention.", "distances") && assignment.text == "\"true\"")
-    return {{assignment.key, "\"exact\""}};
   if (const auto it = present_names().find(assignment.key); it != present_names().end())
     return {{it->second, assignment.text}};
   if (const auto it = present_names().find(section); it != present_names().end())
