@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Runs the fast checks of the sources: includes between folders, method names in the core, branches on the task, the list of
-error sites, format, shell scripts, manual pages, paths in the docs, words to avoid, and subjects of commits.
+error sites, format, shell scripts, manual pages, paths in the docs, words to avoid, and subjects, words and sizes of commits.
 
     lint.py             prints a line for each check and a last line `mh-tests: ...`, which ./run test adds to its totals
     lint.py --write     lowers the numbers of words.tsv to the current number of uses of each word; raises none
@@ -16,6 +16,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 WORDS = ROOT / "tests/words.tsv"
 SKIPPED = 77  # exit status of a script that skips its check
 MAX_SUBJECT = 72  # characters
+MAX_FILES = 20  # of a commit, without renamed and golden files
+GOLDEN = "tests/cli/golden/"
 SUBJECT = re.compile(r"[\w./-]+: (\S+) \S.*(?<!\.)")
 # A word without the ending of "added", "adding" or "adds", or a verb whose stem has such an ending.
 IMPERATIVE = re.compile(r"[a-z-]+(?<!ed)(?<!ing)(?<![^s]s)|[a-z]*eed|bias|bring|embed|focus|shed|string")
@@ -92,13 +94,19 @@ def count_uses(pattern, texts):
     return sum(len(re.findall(rf"\b{pattern}\b", text)) for text in texts)
 
 
+def without_line_breaks(text):
+    """Returns `text` with a space for each line break, with the comment mark that follows it."""
+    return re.sub(r"\s+(?://|\*|#)?\s*", " ", text)
+
+
 def word_texts():
-    """Returns the texts in which the words of words.tsv are counted, without line breaks and comment marks."""
+    """Returns the texts in which the words of words.tsv are counted, without line breaks and comment marks. Golden files repeat
+    texts of the sources, and are excluded."""
     suffixes = ("build", "cpp", "cu", "h", "in", "md", "py", "sh")
     sources = files(*(f"{folder}/**/*.{suffix}" for folder in ("lib", "kernels", "tools", "tests") for suffix in suffixes),
-                    "configs/**/*", "data_scripts/**/*", "man/*", "docs/*.md", "*.md", "run", "meson*")
+                    "configs/**/*", "data_scripts/**/*", "man/*", "docs/*.md", "*.md", "run", "meson*", ".ci/*", "tests/cli/errors.txt")
     texts = [path.read_text(encoding="utf-8", errors="replace") for path in sources if path != pathlib.Path(__file__)]
-    return [re.sub(r"\s+(?://|\*|#)?\s*", " ", text) for text in texts]
+    return [without_line_breaks(text) for text in texts]
 
 
 def check_words():
@@ -132,34 +140,63 @@ def subject_fault(subject):
     return "" if IMPERATIVE.fullmatch(match[1]) else f"expected an imperative verb after the area; found '{match[1]}'"
 
 
+def message_fault(message):
+    """Returns the words of words.tsv in the message of a commit and what to say instead, or "". A message may quote a word between
+    backquotes or double quotes."""
+    text = without_line_breaks(re.sub(r"`[^`]*`|\"[^\"]*\"", "", message))
+    return "; ".join(f"expected a message without '{match[0]}'; say instead: {replacement}" for pattern, replacement, _ in word_rows()
+                     if (match := re.search(rf"\b{pattern}\b", text)))
+
+
+def files_fault(changes):
+    """Returns how the files of a commit exceed MAX_FILES, or "". changes: lines of `git log --name-status`: a status, a tab and
+    the path, or the old and the new path of a renamed file."""
+    paths = [change.split("\t")[1] for change in changes if not change.startswith("R")]
+    num_files = sum(not path.startswith(GOLDEN) for path in paths)
+    return f"expected at most {MAX_FILES} files that are neither renamed nor golden files; found {num_files}" if num_files > MAX_FILES else ""
+
+
 def recent_commits():
-    """Returns "HASH SUBJECT" of each commit since origin/main, or of the last 20 if there is no origin/main, without merges."""
+    """Yields (hash, subject, message, changes) of each commit since origin/main, or of the last 20 if there is no origin/main, without
+    merges. changes: as in files_fault()."""
     def git(*arguments):
-        return subprocess.run(["git", "-C", str(ROOT), *arguments], text=True, capture_output=True, check=False)
+        return subprocess.run(["git", "-C", str(ROOT), *arguments], text=True, errors="replace", capture_output=True, check=False)
 
     if not (ROOT / ".git").exists() or shutil.which("git") is None:
         raise Skip("no git repository; clone the repository, or install git")
     has_main = git("rev-parse", "--verify", "--quiet", "origin/main").returncode == 0
-    log = git("log", "--no-merges", "--format=%h %s", *(["origin/main..HEAD"] if has_main else ["-20"]))
+    log = git("log", "--no-merges", "--name-status", "--find-renames", "--format=%x01%h%x02%s%x02%B%x02", *(["origin/main..HEAD"] if has_main else ["-20"]))
     if log.returncode != 0:
         raise Skip(" ".join(log.stderr.split()))
-    return log.stdout.splitlines()
+    for commit in log.stdout.split("\1")[1:]:
+        name, subject, message, changes = commit.split("\2")
+        yield name, subject, message, changes.split("\n\n")[-1].split("\n")[:-1] if changes.strip() else []
 
 
 def check_commits():
     lines = []
-    for subject in ["tests, lib: add a case", "tests add a case", "tests: add a case.", "tests: adds a case", "tests: added a case",
-                    "tests: adding a case", "tests: add", "tests:add a case", "tests: " + "add " * 20 + "a case", "more tests: add a case"]:
-        if not subject_fault(subject):
-            lines.append(f"lint.py: expected a fault in the subject '{subject}'; found none\n")
-    for subject in ["tests/unit: bring cases together", "lib/io: pass a file", "base: exceed no limit", "cuda/head_mixing: split keys: 2 blocks"]:
-        if fault := subject_fault(subject):
-            lines.append(f"lint.py: expected no fault in the subject '{subject}'; found: {fault}\n")
+    renames, golden = ["R100\ta\tb"] * 30, [f"M\t{GOLDEN}help/train.stdout"] * 30
+    for text, fault in [*((subject, subject_fault(subject)) for subject in [
+            "tests, lib: add a case", "tests add a case", "tests: add a case.", "tests: adds a case", "tests: added a case",
+            "tests: adding a case", "tests: add", "tests:add a case", "tests: " + "add " * 20 + "a case", "more tests: add a case"]),
+                        *((message, message_fault(message)) for message in ["base: add a tile\n\nIt is behind the last.", "base: so\nmany"]),
+                        ("21 files", files_fault(["M\tlib/a"] * 21 + renames))]:
+        if not fault:
+            lines.append(f"lint.py: expected a fault in the commit '{text}'; found none\n")
+    for text, fault in [*((subject, subject_fault(subject)) for subject in [
+            "tests/unit: bring cases together", "lib/io: pass a file", "base: exceed no limit", "cuda/head_mixing: split keys: 2 blocks"]),
+                        ("base: replace `behind`", message_fault("base: replace `behind`")),
+                        ("20 files", files_fault(["M\tlib/a"] * 20 + renames + golden))]:
+        if fault:
+            lines.append(f"lint.py: expected no fault in the commit '{text}'; found: {fault}\n")
     if lines:
         return "".join(lines)
-    for commit in recent_commits():
-        if fault := subject_fault(commit.partition(" ")[2]):
-            lines.append(f"{commit}: {fault}; reword the subject with git rebase or git commit --amend\n")
+    for name, subject, message, changes in recent_commits():
+        for fault, advice in ((subject_fault(subject), "reword the subject with git rebase or git commit --amend"),
+                              (message_fault(message), "reword the message with git rebase or git commit --amend"),
+                              (files_fault(changes), "divide the commit")):
+            if fault:
+                lines.append(f"{name} {subject}: {fault}; {advice}\n")
     return "".join(lines)
 
 
