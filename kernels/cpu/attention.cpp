@@ -1,3 +1,5 @@
+// Computes attention without head mixing and its gradient in tiles, or by the decode kernel, and instantiates
+// AttentionLoops for one instruction set and both types.
 #include "cpu/attention.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Computes the sizes of the scratch memory of attention without head mixing.
 #include "cpu/attention_sizes.h"
 
 namespace mh::kernels {

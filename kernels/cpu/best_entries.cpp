@@ -1,3 +1,4 @@
+// Selects the largest entries of a row and computes its log-sum-exp, with the loops of the dispatched instruction set.
 #include "cpu/best_entries.h"
 
 #include <algorithm>

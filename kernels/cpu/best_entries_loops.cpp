@@ -1,3 +1,5 @@
+// Computes the maxima of blocks and the sum of exponentials of a row, and instantiates BestEntriesLoops for one
+// instruction set.
 #include "cpu/best_entries_loops.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Instantiates attention of one query to the key/value cache for one instruction set and both types.
 #include "cpu/cached_attention.h"
 
 #include "cpu/attention_row.h"

@@ -1,3 +1,5 @@
+// Computes the cross-entropy of a row and its gradient, and instantiates CrossEntropyLoops for one instruction set and
+// both types.
 #include "cpu/cross_entropy.h"
 
 #include <cmath>

@@ -1,3 +1,4 @@
+// Applies dropout to a range of elements, and instantiates DropoutLoops for one instruction set and both types.
 #include "cpu/dropout.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Computes eigenvalues of symmetric matrices, and instantiates EigenvalueLoops for one instruction set.
 #include "cpu/eigenvalues.h"
 
 #include <algorithm>

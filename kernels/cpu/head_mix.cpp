@@ -1,3 +1,4 @@
+// Mixes heads chunk by chunk, and instantiates HeadMixLoops for one instruction set and both types.
 #include "cpu/head_mix.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Instantiates the passes of attention with head mixing (cpu/head_mixing/) for one instruction set and both types.
 #include "cpu/head_mixing_attention.h"
 
 #include "cpu/head_mixing/decode.h"

@@ -1,3 +1,5 @@
+// Computes residual sum, dropout and layer norm of rows and their gradients, and instantiates SumNormLoops for one
+// instruction set and both types.
 #include "cpu/layer_norm.h"
 
 #include <cmath>

@@ -1,3 +1,4 @@
+// Detects the best level of vector instructions and the size of the L2 cache, and stores the values in use.
 #include "cpu/level.h"
 
 #include <unistd.h>

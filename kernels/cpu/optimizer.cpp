@@ -1,3 +1,4 @@
+// Computes optimiser updates and sums of squares, and instantiates OptimizerLoops for one instruction set.
 #include "cpu/optimizer.h"
 
 #include <cmath>

@@ -1,3 +1,4 @@
+// Computes softmax and sigsoftmax of a row and their gradients, and instantiates SoftmaxLoops for one instruction set.
 #include "cpu/softmax.h"
 
 #include <cmath>
