@@ -1,3 +1,5 @@
+// Selects the attention kernels of a type and head size among the compiled ones, and describes a combination that the
+// build lacks.
 #include <string>
 
 #include "cuda/compiled.h"

@@ -1,3 +1,4 @@
+// Dispatches cross-entropy to the kernels of a type.
 #include "cuda/cross_entropy.h"
 #include "cuda/launcher.h"
 

@@ -1,3 +1,4 @@
+// Defines the exported table of functions of the CUDA library.
 #include "cuda/cuda_api.h"
 #include "cuda/launch.h"
 

@@ -1,3 +1,4 @@
+// Dispatches dropout to the kernels of a type.
 #include "cuda/dropout.h"
 #include "cuda/launcher.h"
 

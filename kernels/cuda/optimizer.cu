@@ -1,3 +1,4 @@
+// Instantiates the kernels of optimiser updates and of sums of squares.
 #include "cuda/launcher.h"
 #include "cuda/optimizer_updates.h"
 
