@@ -255,8 +255,13 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
                                        first + thread.warp() * 16);
 }
 
-// Combines the splits of attention_forward() into tensors.out and tensors.lse, in fixed order. One warp computes one
-// query. Grid: (queries / 4 rounded up, batch * heads) blocks of 128 threads.
+// Combines the splits of attention_forward() into tensors.out and tensors.lse, in fixed order.
+//
+// Tiling: one warp computes one query, and a lane every 32nd column of the output; a block has 4 warps. Grid: (queries
+// / 4 rounded up, batch * heads). There is no shared memory, and no barrier: a lane holds the maximum, the sum of the
+// exponentials and the sum of one column in registers. Each lane reads the maxima and sums of all splits, and for each
+// of its columns the maxima again; all lanes of a warp read the same address at a time. For values of size 64 and 4
+// splits the partial outputs of a query take 1056 bytes.
 template <class T, class Thread>
 MH_DEVICE void combine_splits(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors) {
   const int64_t b = thread.block_y() / params.out_heads, head = thread.block_y() % params.out_heads;
