@@ -13,6 +13,12 @@
 // (32, span + 16), or two in the backward pass, in fp32, and the sums of outputs or of gradients. For 512 positions
 // of size 64, and an L2 cache of at least 512 KiB, with which a span has all keys, the forward pass takes 338 KiB with
 // products in fp32, and 210 KiB in bf16; the backward pass 936 KiB and 748 KiB.
+//
+// The decode kernel, for few queries without a gradient (kMaxDecodeQueries), computes one query after another and reads
+// keys and values in place: first the logits of all keys, each with one vector of 16 partial sums, with a prefetch of
+// the key four keys ahead, then the output, up to 64 columns at a time in 4 vectors of accumulators. The scratch memory
+// in use is the scaled query and one row of logits: 2.25 KiB for 512 positions of size 64, whose keys and values take
+// 256 KiB in fp32 or 128 KiB in bf16, and stay in the L2 cache for the next query if they fit.
 #pragma once
 
 #include <cstdint>
