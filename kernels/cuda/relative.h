@@ -75,10 +75,10 @@ constexpr int kRelativeStep = kSize * sizeof(T) <= 256 ? 32 : 16;
 template <class T, int kSize>
 constexpr int kRelativeStages = kSize * sizeof(T) <= 768 ? 2 : 1;
 
-// A sliding window over the rows of a matrix, in shared memory. The window has kWindowRows rows and is advanced by
-// kStep rows at a time; with two pipeline stages the next kStep rows are loaded while the window is read. The rows are
-// in a ring buffer, so that each row is loaded once. kWindowRows and kStep are multiples of 16. A slide_row is an index
-// of a row in the ring buffer.
+// A row window that slides over a matrix, in shared memory. The window has kWindowRows rows and is advanced by kStep
+// rows at a time; with two pipeline stages the next kStep rows are loaded while the window is read. The rows are in a
+// ring buffer, so that each row is loaded once. kWindowRows and kStep are multiples of 16. A slide_row is an index of a
+// row in the ring buffer.
 template <class T, int kSize, int kWindowRows, int kStep>
 struct SlidingWindow {
   static constexpr int kStride = kSize + kPad, kRows = kWindowRows + (kRelativeStages<T, kSize> == 2 ? kStep : 0);

@@ -57,8 +57,8 @@ void compute_gram(const at::Tensor& x, double* a) {
   }
 }
 
-// Computes the singular values of matrices (m, n), m ≤ n, one after the other. The workspace is reused, since page
-// faults of new memory would cost 10% of the time.
+// Computes the singular values of matrices (m, n), m ≤ n, one after the other. The scratch memory is reused, since
+// page faults of new memory would cost 10% of the time.
 class SingularValueSolver {
  public:
   SingularValueSolver(int64_t m, int64_t n)

@@ -65,7 +65,7 @@ struct HeadGroup {
   const T* stage;
 };
 
-// A streamed tile of 16 rows, and, with relative positions, its window of rows of another tensor.
+// A streamed tile of 16 rows, and, with relative positions, its row window: rows of another tensor.
 struct StreamedTile {
   int first = 0, end = 0;              // first row of the tile; end of the rows: rows from `end` on are loaded as zeros
   int window_row = 0, window_end = 0;  // first row of the window; end of the rows of the window's tensor
@@ -80,8 +80,9 @@ struct RangeTiles {
 };
 
 // The operands of the product of streamed rows with resident rows, for a range of heads. With relative positions
-// (head_mixing/relative.h) there may be a second streamed or resident tensor (kStreamed, kResident: 2), and a window
-// (kWindow): 16 rows more than the block has resident rows, loaded with each tile. A tensor without data is not loaded.
+// (head_mixing/relative.h) there may be a second streamed or resident tensor (kStreamed, kResident: 2), and a row
+// window (kWindow): 16 rows more than the block has resident rows, loaded with each tile. A tensor without data is not
+// loaded.
 template <class T, int kSize, int kStreamed = 1, int kResident = 1, bool kWindow = false>
 struct GemmOperands {
   static constexpr int kStride = kSize + kPad;
