@@ -31,22 +31,22 @@ struct GroupOptions {
   bool decay_norms_and_biases = true;
   void describe(Fields& f) {
     f.field("match", match,
-            "Patterns of the names of the group's parameters; * matches any characters, ? one character.");
-    f.field("frozen", frozen, "Whether the parameters of the group are frozen throughout training.");
+            "patterns of the names of the group's parameters; * matches any characters, ? one character");
+    f.field("frozen", frozen, "whether the parameters of the group are frozen throughout training");
     f.field("freeze_until", freeze_until,
-            "Length of training for which the parameters of the group are frozen; 0u: not frozen.");
-    f.field("rule", rule, "Update rule of the group; empty: train.optimizer.rule", {"", "adamw", "sgd", "nag"});
-    f.field("lr", lr, "Constant learning rate of the group; 0: learning rate of the schedule.", at_least(0));
-    f.field("lr_factor", lr_factor, "Factor by which the group multiplies the learning rate of the schedule.",
+            "length of training for which the parameters of the group are frozen; 0u: not frozen");
+    f.field("rule", rule, "update rule of the group; empty: train.optimizer.rule", {"", "adamw", "sgd", "nag"});
+    f.field("lr", lr, "constant learning rate of the group; 0: learning rate of the schedule", at_least(0));
+    f.field("lr_factor", lr_factor, "factor by which the group multiplies the learning rate of the schedule",
             at_least(0));
     f.field("momentum", momentum,
-            "Momentum of sgd and nag in the group; -1: train.optimizer.momentum, or 0 if the group sets its own rule.",
+            "momentum of sgd and nag in the group; -1: train.optimizer.momentum, or 0 if the group sets its own rule",
             or_unset(-1, between(0, 1)));
-    f.field("weight_decay", weight_decay, "Weight decay of the group; -1: train.optimizer.weight_decay.",
+    f.field("weight_decay", weight_decay, "weight decay of the group; -1: train.optimizer.weight_decay",
             or_unset(-1, at_least(0)));
     f.field("decay_norms_and_biases", decay_norms_and_biases,
-            "Whether adamw also decays layer norms and biases of the group, if the group sets its own rule; otherwise "
-            "train.optimizer.decay_norms_and_biases applies.");
+            "whether adamw also decays layer norms and biases of the group, if the group sets its own rule; otherwise "
+            "train.optimizer.decay_norms_and_biases applies");
   }
 };
 

@@ -27,22 +27,21 @@ struct OptimizerOptions {
   double clip_norm = 0;
   void check() const;
   void describe(Fields& f) {
-    f.field("rule", rule, "Update rule of the optimiser", {"adamw", "sgd", "nag"});
-    f.field("betas", betas, "Decay rates (β1, β2) of the first and second moment of adamw.", between(0, 1))
+    f.field("rule", rule, "update rule of the optimiser", {"adamw", "sgd", "nag"});
+    f.field("betas", betas, "decay rates (β1, β2) of the first and second moment of adamw", between(0, 1)).changeable();
+    f.field("epsilon", epsilon, "term added to the square root of the second moment of adamw", at_least(0))
         .changeable();
-    f.field("epsilon", epsilon, "Term added to the square root of the second moment of adamw.", at_least(0))
-        .changeable();
-    f.field("bias_correction", bias_correction, "Whether adamw corrects the bias of its moments.").changeable();
-    f.field("momentum", momentum, "Momentum of sgd and nag.", between(0, 1)).changeable();
+    f.field("bias_correction", bias_correction, "whether adamw corrects the bias of its moments").changeable();
+    f.field("momentum", momentum, "momentum of sgd and nag", between(0, 1)).changeable();
     f.field("weight_decay", weight_decay,
-            "Weight decay: decoupled, multiplied by the learning rate (adamw, nag), or L2, added to the gradient "
-            "(sgd).",
+            "weight decay: decoupled, multiplied by the learning rate (adamw, nag), or L2, added to the gradient "
+            "(sgd)",
             at_least(0))
         .changeable();
     f.field("decay_norms_and_biases", decay_norms_and_biases,
-            "Whether adamw also decays layer norms and biases, as in fairseq; false: decays neither, as in common "
-            "PyTorch recipes.");
-    f.field("clip_norm", clip_norm, "Maximum norm of the gradient of the mean loss; 0 disables gradient clipping.",
+            "whether adamw also decays layer norms and biases, as in fairseq; false: decays neither, as in common "
+            "PyTorch recipes");
+    f.field("clip_norm", clip_norm, "maximum norm of the gradient of the mean loss; 0 disables gradient clipping",
             at_least(0))
         .changeable();
   }
@@ -62,34 +61,33 @@ struct ScheduleOptions {
   double period_shrink = 1;
   void check() const;
   void describe(Fields& f) {
-    f.field("rule", rule, "Learning-rate schedule after the warm-up; equations under LEARNING RATES in mh-config(5)",
+    f.field("rule", rule, "learning-rate schedule after the warm-up; equations under LEARNING RATES in mh-config(5)",
             {"constant", "inverse-sqrt", "cosine", "linear", "cyclic-cosine"})
         .changeable();
-    f.field("length", length, "Length of the learning-rate schedule, warm-up included; 0u: train.length.").changeable();
-    f.field("warmup", warmup, "Length of the linear warm-up from train.schedule.warmup_lr to train.lr.").changeable();
+    f.field("length", length, "length of the learning-rate schedule, warm-up included; 0u: train.length").changeable();
+    f.field("warmup", warmup, "length of the linear warm-up from train.schedule.warmup_lr to train.lr").changeable();
     f.field(
          "warmup_ratio", warmup_ratio,
-         "Length of the warm-up as a fraction of the length of the schedule; 0: train.schedule.warmup is used instead.",
+         "length of the warm-up as a fraction of the length of the schedule; 0: train.schedule.warmup is used instead",
          between(0, 1))
         .changeable();
-    f.field("warmup_lr", warmup_lr, "Learning rate at the start of the warm-up.", at_least(0)).changeable();
+    f.field("warmup_lr", warmup_lr, "learning rate at the start of the warm-up", at_least(0)).changeable();
     f.field("decay_from", decay_from,
-            "Start of linear and cosine decay: the end of the warm-up (as in fairseq, transformers) or the first "
+            "start of linear and cosine decay: the end of the warm-up (as in fairseq, transformers) or the first "
             "update (as in BERT, Transformer-XL)",
             {"warmup", "start"})
         .changeable();
-    f.field("min_lr", min_lr, "Lowest learning rate of the cosine schedule.", at_least(0)).changeable();
+    f.field("min_lr", min_lr, "lowest learning rate of the cosine schedule", at_least(0)).changeable();
     f.field("period", period,
-            "Rule cosine: length of the first cycle; 0u: a single cycle up to the end of the schedule. Rule "
-            "cyclic-cosine: half the length of a cycle, above 0u.")
+            "rule cosine: length of the first cycle; 0u: a single cycle up to the end of the schedule; rule "
+            "cyclic-cosine: half the length of a cycle, above 0u")
         .changeable();
     f.field("period_growth", period_growth,
-            "Ratio of the length of a cycle of the cosine schedule to the length of the previous cycle.", at_least(1))
+            "ratio of the length of a cycle of the cosine schedule to the length of the previous cycle", at_least(1))
         .changeable();
-    f.field(
-         "period_shrink", period_shrink,
-         "Ratio of the learning rates in a cycle of the cosine schedule to the learning rates in the previous cycle.",
-         positive())
+    f.field("period_shrink", period_shrink,
+            "ratio of the learning rates in a cycle of the cosine schedule to the learning rates in the previous cycle",
+            positive())
         .changeable();
   }
 };
@@ -101,7 +99,7 @@ struct DecodeOptions : task::DecodingOptions {
   void describe(Fields& f) {
     f.section("", translation.search);
     f.field("batch_tokens", translation.batch_tokens,
-            "Number of source tokens in a batch of the beam search, padding included.", between(1, 1 << 24));
+            "number of source tokens in a batch of the beam search, padding included", between(1, 1 << 24));
     f.section("", bleu);
   }
 };
@@ -120,26 +118,26 @@ struct ValidationOptions {
   DecodeOptions decode;
   void check() const;
   void describe(Fields& f) {
-    f.field("every", every, "Interval between validations; 0u: only at the end.").changeable();
+    f.field("every", every, "interval between validations; 0u: only at the end").changeable();
     f.field("metric", metric,
-            "Metric that selects the best model: loss, BLEU of translations decoded with the options "
+            "metric that selects the best model: loss, BLEU of translations decoded with the options "
             "train.validation.decode.*, or a score of the task",
             validation_metrics())
         .fixed_once_validated();
-    f.field("block", block, "Row length of a text in validation, in tokens; 0: train.batch.block.", between(0, 1 << 20))
+    f.field("block", block, "row length of a text in validation, in tokens; 0: train.batch.block", between(0, 1 << 20))
         .fixed_once_validated();
     f.field("memory", memory,
-            "Length of the Transformer-XL memory in validation, in tokens; -1: model.transformer-xl.memory + "
-            "train.batch.block - train.validation.block.",
+            "length of the Transformer-XL memory in validation, in tokens; -1: model.transformer-xl.memory + "
+            "train.batch.block - train.validation.block",
             between(-1, 1 << 24))
         .fixed_once_validated();
     f.field("patience", patience,
-            "Number of successive validations without improvement that stops training; 0 disables early stopping.",
+            "number of successive validations without improvement that stops training; 0 disables early stopping",
             at_least(0))
         .changeable();
     f.field("min_improvement", min_improvement,
-            "Smallest change that early stopping counts as an improvement, in the unit of the metric (perplexity, "
-            "loss of examples, or score); 0: any improvement counts.",
+            "smallest change that early stopping counts as an improvement, in the unit of the metric (perplexity, "
+            "loss of examples, or score); 0: any improvement counts",
             at_least(0))
         .changeable();
     f.section("decode", decode).fixed_once_validated();
@@ -153,12 +151,12 @@ struct CheckpointOptions {
   std::string retain_by = "newest";
   void check() const;
   void describe(Fields& f) {
-    f.field("every", every, "Interval between saved training states; 0u: only at the end.").changeable();
+    f.field("every", every, "interval between saved training states; 0u: only at the end").changeable();
     f.field("retain", retain,
-            "Number of models retained in the folder checkpoints/, for example for averaging; 0: none.", at_least(0))
+            "number of models retained in the folder checkpoints/, for example for averaging; 0: none", at_least(0))
         .changeable();
     f.field("retain_by", retain_by,
-            "Rule of checkpoint retention: the newest models, or the models with the best validations",
+            "rule of checkpoint retention: the newest models, or the models with the best validations",
             {"newest", "best"})
         .changeable();
   }
@@ -185,31 +183,31 @@ struct TrainOptions {
 
   void describe(Fields& f) {
     f.field("length", length,
-            "Total length of training, resumed parts included, in updates, epochs or tokens, such as 16000u, 10e or "
-            "2000000t.")
+            "total length of training, resumed parts included, in updates, epochs or tokens, such as 16000u, 10e or "
+            "2000000t")
         .changeable();
-    f.field("lr", lr, "Peak learning rate.", at_least(0)).changeable();
+    f.field("lr", lr, "peak learning rate", at_least(0)).changeable();
     f.field("label_smoothing", label_smoothing,
-            "Label smoothing ε: probability mass that is taken from the target token and spread uniformly over the "
-            "vocabulary.",
+            "label smoothing ε: probability mass that is taken from the target token and spread uniformly over the "
+            "vocabulary",
             between(0, 1))
         .changeable();
     f.field("trainable", trainable,
-            str("Trainable parameters: patterns of parameter names, such as decoder.layers.0.*, or the words ",
-                trainable_words_text(), "; empty: all parameters."));
-    f.field("seed", seed, "Random seed of initial values, dropout and the order of the data.", at_least(0));
-    f.field("precision", precision, "Precision of matrix products; weights and accumulation stay fp32",
+            str("trainable parameters: patterns of parameter names, such as decoder.layers.0.*, or the words ",
+                trainable_words_text(), "; empty: all parameters"));
+    f.field("seed", seed, "random seed of initial values, dropout and the order of the data", at_least(0));
+    f.field("precision", precision, "precision of matrix products; weights and accumulation stay fp32",
             {"fp32", "bf16"});
     f.field("attention_path", attention_path,
-            "Implementation of attention; auto: fused in layers whose stages all support it, otherwise composed",
+            "implementation of attention; auto: fused in layers whose stages all support it, otherwise composed",
             {"auto", "composed", "fused"})
         .changeable();
     f.field("cuda_graph", cuda_graph,
-            "Whether the forward and backward pass of an update is captured in a CUDA graph; requires a GPU, a "
+            "whether the forward and backward pass of an update is captured in a CUDA graph; requires a GPU, a "
             "language model without memory and without adaptive vocabulary, and training without micro-batches and "
-            "without regularisers.")
+            "without regularisers")
         .changeable();
-    f.field("log_every", log_every, "Interval between log lines of the training loss; 0u: only at the end.")
+    f.field("log_every", log_every, "interval between log lines of the training loss; 0u: only at the end")
         .changeable();
     f.section("batch", batch);
     f.section("optimizer", optimizer);

@@ -4,8 +4,8 @@
 usage: manual.py FOLDER-OF-TOOLS FOLDER-OF-PAGES [--write]
 Checks that the page of each tool has the options of its --help and no others, its subcommands, and the choices of each option, that
 generated lists equal the output of the tools (page_lists.py), that hand-written lists have the names of the sources (page_names.py),
-and that meson.build installs every page. Prints a line for each fault; exit status 1 if there is a fault. --write first writes the
-lists into the pages, and the stages of each method into its METHOD.md.
+that meson.build installs every page, and that the meanings of all keys have one form. Prints a line for each fault; exit status 1 if
+there is a fault. --write first writes the lists into the pages, and the stages of each method into its METHOD.md.
 """
 import pathlib
 import re
@@ -94,12 +94,20 @@ def faults_of_installation(pages):
     return [f"meson.build: expected man/{page.name} in install_man; found none" for page in sorted(pages.iterdir()) if page.name not in installed_pages]
 
 
+def faults_of_meanings(tools):
+    """Returns one line for each configuration key whose meaning is not one noun phrase without a capital letter, unless its first word
+    has several, such as BLEU, and without a full stop. The manual pages add both."""
+    return [f"mh-train --list keys: expected a meaning of {row['key']} without a capital letter and a full stop; found '{row['meaning']}'; "
+            "join sentences by a semicolon" for row in page_lists.table(tools, "keys")
+            if re.match(r"[A-Z][^A-Z]*?(?: |$)", row["meaning"]) or re.search(r"\.(?: |$)", row["meaning"])]
+
+
 def main():
     tools, pages = map(pathlib.Path, sys.argv[1:3])
     if "--write" in sys.argv:
         write_stages(tools / "mh-train")
     faults, num_options, choices = faults_of_lists(tools, pages, "--write" in sys.argv), 0, {}
-    faults += page_names.faults_of_names(tools, pages) + faults_of_installation(pages)
+    faults += page_names.faults_of_names(tools, pages) + faults_of_installation(pages) + faults_of_meanings(tools)
     for tool in sorted(tools.glob("mh-*")):
         if not tool.is_file() or tool.suffix:
             continue
