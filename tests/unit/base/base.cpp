@@ -137,11 +137,11 @@ struct InnerOptions {
   std::vector<double> betas{0.9, 0.98};
   double decay = -1, momentum = -1;
   void describe(Fields& f) {
-    f.field("lr", lr, "Learning rate.", positive());
-    f.field("every", every, "Interval between two validations.");
-    f.field("betas", betas, "Decay rates of the moment estimates.", between(0, 1));
-    f.field("decay", decay, "Weight decay; -1: none.", or_unset(-1, at_least(0)));
-    f.field("momentum", momentum, "Momentum; -1: none.", or_unset(-1, between(0, 1)));
+    f.field("lr", lr, "learning rate", positive());
+    f.field("every", every, "interval between two validations");
+    f.field("betas", betas, "decay rates of the moment estimates", between(0, 1));
+    f.field("decay", decay, "weight decay; -1: none", or_unset(-1, at_least(0)));
+    f.field("momentum", momentum, "momentum; -1: none", or_unset(-1, between(0, 1)));
   }
 };
 struct OuterOptions {
@@ -150,9 +150,9 @@ struct OuterOptions {
   std::string norm = "pre";
   InnerOptions inner;
   void describe(Fields& f) {
-    f.field("heads", heads, "Number of attention heads.", at_least(1));
-    f.field("tied", tied, "Whether the embeddings share their weights.");
-    f.field("norm", norm, "Position of the layer norms.", {"pre", "post"});
+    f.field("heads", heads, "number of attention heads", at_least(1));
+    f.field("tied", tied, "whether the embeddings share their weights");
+    f.field("norm", norm, "position of the layer norms", {"pre", "post"});
     f.section("inner", inner);
   }
 };
@@ -447,7 +447,7 @@ TEST_CASE("numbers, sizes in bytes and durations in seconds are formatted for me
 TEST_CASE("an empty configuration section is an unknown key until a struct reads it") {
   struct Options {
     int64_t a = 1;
-    void describe(Fields& f) { f.field("a", a, "An integer."); }
+    void describe(Fields& f) { f.field("a", a, "an integer"); }
   } options;
   Config config;
   config.load_text("[one.two]\n[one.three]\na = 2\n", "test");
