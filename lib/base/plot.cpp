@@ -2,16 +2,18 @@
 
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/text.h"
 
 namespace mh {
@@ -62,37 +64,108 @@ std::string terminal_command(const std::string& path, size_t num_panels) {
   return str("set terminal pdfcairo size ", 6 * num_columns, "in,", 4 * num_rows, "in\n");
 }
 
-// Runs gnuplot with `script` on its standard input. `discard_output`: discards the standard output of gnuplot.
-void run_gnuplot(const std::string& script, bool discard_output) {
-  int pipe_ends[2];
-  if (pipe2(pipe_ends, O_CLOEXEC) != 0)
-    throw Error(Exit::failed, str("--plot: cannot create a pipe to gnuplot: ", std::strerror(errno)));
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, pipe_ends[0], 0);
-  if (discard_output) posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
-  const char* arguments[] = {"gnuplot", "-", nullptr};
-  pid_t child_pid = 0;
-  const int spawn_error =
-      posix_spawnp(&child_pid, "gnuplot", &actions, nullptr, const_cast<char**>(arguments), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  close(pipe_ends[0]);
-  if (spawn_error == 0) {
-    auto sink = sink_of_descriptor(pipe_ends[1], "gnuplot");
-    try {
-      sink->write(script);
-      sink->close();
-    } catch (const Error&) {
-      // The exit status of gnuplot, checked below, is more informative.
-    }
+[[noreturn]] void fail_to_plot(const char* action, int code) {
+  throw Error(Exit::failed, str("--plot: cannot ", action, ": ", std::strerror(code)));
+}
+
+// An open file descriptor, or -1. The destructor closes it.
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  ~Descriptor() { close(); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  void close() {
+    if (number_ >= 0) ::close(number_);
+    number_ = -1;
   }
-  close(pipe_ends[1]);
-  int status = 0;
-  if (spawn_error != 0) throw Error(Exit::failed, str("--plot: cannot start gnuplot: ", std::strerror(spawn_error)));
-  if (waitpid(child_pid, &status, 0) != child_pid || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+  int number() const { return number_; }
+
+ private:
+  int number_;
+};
+
+// A running gnuplot. posix_spawn() starts it instead of Child, since a process with threads of OpenMP must not fork.
+class Gnuplot {
+ public:
+  // Starts gnuplot. `input` is its standard input; `output` is its standard output, or -1 for that of this process.
+  Gnuplot(int input, int output) {
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
+    if (output >= 0) posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
+    const char* arguments[] = {"gnuplot", "-", nullptr};
+    const int code = posix_spawnp(&pid_, "gnuplot", &actions, nullptr, const_cast<char**>(arguments), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    if (code == 0) return;
+    pid_ = -1;
+    fail_to_plot("start gnuplot", code);
+  }
+  // Kills gnuplot if wait() has not been called, as after an error while its output is copied.
+  ~Gnuplot() {
+    if (pid_ < 0) return;
+    kill(pid_, SIGKILL);
+    wait();
+  }
+  Gnuplot(const Gnuplot&) = delete;
+  Gnuplot& operator=(const Gnuplot&) = delete;
+  // Waits for the end of gnuplot. Returns whether its exit status is 0.
+  bool wait() {
+    int status = 0;
+    pid_t ended_pid = -1;
+    while ((ended_pid = waitpid(pid_, &status, 0)) < 0 && errno == EINTR) {
+    }
+    const bool has_ended = ended_pid == pid_;
+    pid_ = -1;
+    return has_ended && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  }
+
+ private:
+  pid_t pid_ = -1;
+};
+
+// Returns the descriptor of a file in memory that contains `script`, at offset 0. Unlike a pipe, the file needs no
+// process that fills it while gnuplot fills the pipe of its output.
+int memory_file(const std::string& script) {
+  const int descriptor = memfd_create("gnuplot", MFD_CLOEXEC);
+  int code = descriptor < 0 ? errno : write_fully(descriptor, script);
+  if (code == 0 && lseek(descriptor, 0, SEEK_SET) != 0) code = errno;
+  if (code == 0) return descriptor;
+  if (descriptor >= 0) close(descriptor);
+  fail_to_plot("store the commands of gnuplot", code);
+}
+
+// Copies the bytes from a pipe to a sink until the pipe ends.
+void copy_pipe(int descriptor, ByteSink& sink) {
+  std::vector<char> buffer(1 << 16);
+  for (;;) {
+    const ssize_t n = read(descriptor, buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_to_plot("read the output of gnuplot", errno);
+    if (n == 0) return;
+    sink.write(buffer.data(), static_cast<size_t>(n));
+  }
+}
+
+// Runs gnuplot with `script` on its standard input and copies its standard output to `sink`, which the caller closes.
+// Without a sink (null), gnuplot writes to the standard output of this process. Throws Error(failed) if gnuplot fails
+// or writes nothing to the sink.
+void run_gnuplot(const std::string& script, ByteSink* sink) {
+  const Descriptor script_file(memory_file(script));
+  int pipe_ends[2] = {-1, -1};
+  if (sink != nullptr && pipe2(pipe_ends, O_CLOEXEC) != 0) fail_to_plot("create a pipe from gnuplot", errno);
+  const Descriptor read_end(pipe_ends[0]);
+  Descriptor write_end(pipe_ends[1]);
+  Gnuplot gnuplot(script_file.number(), write_end.number());
+  write_end.close();  // the pipe ends when gnuplot has ended
+  if (sink != nullptr) copy_pipe(read_end.number(), *sink);
+  if (!gnuplot.wait())
     throw Error(
         Exit::failed,
         "--plot: expected gnuplot to draw the plot; found a failure of gnuplot; see the messages of gnuplot above");
+  if (sink != nullptr && sink->bytes_written() == 0)
+    throw Error(Exit::failed,
+                "--plot: expected gnuplot to draw the plot; found an empty picture; see the messages of gnuplot above");
 }
 
 }  // namespace
@@ -105,7 +178,7 @@ Plot::Plot(std::string path) : path_(std::move(path)) {
   if (!is_gnuplot_installed())
     throw Error(Exit::failed, Problem{"--plot", "gnuplot, which draws the plots", "none on PATH",
                                       "install the package gnuplot-nox, or omit --plot"});
-  if (path_ != "-") open_sink(path_);  // throws if the folder is not writable; without close() no file appears
+  if (path_ != "-") sink_ = open_sink(path_);
 }
 
 void Plot::add(const Chart& chart) {
@@ -146,13 +219,12 @@ void Plot::add(const HeatMap& map) {
           map.rows.empty() ? "plot NaN" : "plot " + data_name + cell_style, " notitle\n"));
 }
 
-void Plot::draw() const {
+void Plot::draw() {
   std::string script = terminal_command(path_, panels_.size());
-  const bool is_text_plot = path_ == "-";
-  const std::string temporary_path = is_text_plot ? "" : str(path_, ".", getpid(), ".tmp");
-  // Relative paths get the prefix "./", since gnuplot runs a program if the path of an output starts with '|', and
-  // replaces '~' by the home folder.
-  if (!is_text_plot) script += "set output " + quoted((path_[0] == '/' ? "" : "./") + temporary_path) + "\n";
+  const bool is_text_plot = sink_ == nullptr;
+  // Selects standard output, even if a start-up file of gnuplot names an output. gnuplot never receives the path, since
+  // it runs a program if the path begins with '|'.
+  script += "set output\n";
   // On standard output panels are stacked; in a file two panels share a row.
   if (panels_.size() > 1)
     script += is_text_plot ? str("set multiplot layout ", panels_.size(), ",1\n")
@@ -160,14 +232,8 @@ void Plot::draw() const {
   for (const std::string& panel : panels_) script += panel;
   if (panels_.size() > 1) script += "unset multiplot\n";
   script += "unset output\n";
-  try {
-    run_gnuplot(script, !is_text_plot);
-    if (!is_text_plot && rename(temporary_path.c_str(), path_.c_str()) != 0)
-      throw Error(Exit::failed, Problem{path_, "a writable output", std::strerror(errno), "choose a writable folder"});
-  } catch (...) {
-    if (!is_text_plot) unlink(temporary_path.c_str());
-    throw;
-  }
+  run_gnuplot(script, sink_.get());
+  if (sink_ != nullptr) sink_->close();
 }
 
 std::vector<std::string> short_names(const std::vector<std::string>& paths) {

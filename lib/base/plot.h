@@ -4,8 +4,11 @@
 // output. Several panels are arranged in two columns in a file, and one below another on standard output.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "base/file.h"
 
 namespace mh {
 
@@ -31,17 +34,18 @@ std::vector<std::string> short_names(const std::vector<std::string>& paths);
 
 class Plot {
  public:
-  // Checks the path and that gnuplot is installed. Throws Error(usage) for an unknown suffix, and Error(failed) if
-  // gnuplot is not installed or the file cannot be written.
+  // Opens the output (open_sink()) and checks that gnuplot is installed. Throws Error(usage) for an unknown suffix, and
+  // Error(failed) if gnuplot is not installed or the file cannot be written.
   explicit Plot(std::string path);
   void add(const Chart& chart);
   void add(const HeatMap& map);
-  // Draws all panels. A file is written under a temporary name and renamed after gnuplot has succeeded. Throws
-  // Error(failed) if gnuplot or the renaming fails.
-  void draw() const;
+  // Draws all panels; must be called once. A file appears, or replaces an existing file, only after gnuplot has
+  // succeeded. Throws Error(failed) if gnuplot fails or the file cannot be written.
+  void draw();
 
  private:
   std::string path_;
+  std::unique_ptr<ByteSink> sink_;   // the file; null for standard output
   std::vector<std::string> panels_;  // gnuplot script of each panel, with its data
 };
 

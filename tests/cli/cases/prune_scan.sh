@@ -117,14 +117,41 @@ said "gnuplot"
 rm -r empty
 only c.toml text other v v2 t.mhs other.mhs run/config.toml run/last.safetensors run/log.jsonl run/lock mixed/config.toml \
   mixed/last.safetensors mixed/log.jsonl mixed/lock
-# A signal ends the tool without leaving a plot.
-mh-prune curve --by ablation --rerank --step 0.1% --plot curve.svg $a t.mhs > rows 2>/dev/null &
-pid=$!
-sleep 1.5
-kill -TERM "$pid"
-status=0; wait "$pid" || status=$?
-[ "$status" -eq 143 ] || fail "expected exit status 143 after SIGTERM; found $status"
-[ -z "$(find . -name 'curve.svg*')" ] || fail "expected no partial plot after SIGTERM"
+# A signal, or a gnuplot that fails, leaves no file of a new plot and an old plot unchanged.
+mkdir bin
+printf old > old.svg
+# gnuplot_of COMMANDS: makes a gnuplot of shell commands. drawn_by_it COMMAND…: runs COMMAND with this gnuplot.
+gnuplot_of() { printf '#!/bin/sh\n%s\n' "$1" > bin/gnuplot; chmod +x bin/gnuplot; }
+drawn_by_it() { PATH=$PWD/bin:$PATH "$@"; }
+unchanged() { [ "$(cat old.svg)" = old ] && [ "$(echo ./*.svg*)" = ./old.svg ] || fail "$1: expected only the old plot; found $(ls ./*.svg*)"; }
+# terminated FILE COMMAND…: runs COMMAND and sends SIGTERM to it as soon as FILE, a pattern, exists.
+terminated() {
+  local status=0 pid
+  drawn_by_it "${@:2}" > rows 2>/dev/null &
+  pid=$!
+  for _ in $(seq 400); do ! compgen -G "$1" >/dev/null || break; sleep 0.05; done
+  compgen -G "$1" >/dev/null || fail "expected the file $1 while the tool runs; found none"
+  kill -TERM "$pid"
+  wait "$pid" || status=$?
+  [ "$status" -eq 143 ] || fail "expected exit status 143 after SIGTERM; found $status"
+}
+gnuplot_of 'exit 0'
+terminated 'curve.svg.part??????' mh-prune curve --by ablation --rerank --step 0.1% --plot curve.svg $a t.mhs
+unchanged "SIGTERM during the computation"
+gnuplot_of 'echo "<svg"; echo $$ > pid; mv pid started; exec sleep 100'
+for plot in old.svg new.svg; do
+  terminated started mh-prune rank -q --by random --plot $plot $a t.mhs
+  kill "$(cat started)"; rm started
+  unchanged "SIGTERM while gnuplot draws $plot"
+done
+for commands in 'exit 3' 'echo "<svg"; exit 3' 'echo "<svg"; kill -9 $$' 'exit 0'; do
+  gnuplot_of "$commands"
+  for plot in old.svg new.svg; do
+    drawn_by_it expect 1 mh-prune rank -q --by random --plot $plot $a t.mhs
+    unchanged "a gnuplot of '$commands'"
+  done
+done
+rm -r bin old.svg
 command -v gnuplot >/dev/null || skip "gnuplot is not installed"
 for plot in heads.svg heads.png heads.pdf; do
   expect 0 mh-prune rank --by ablation,random --plot $plot $a t.mhs

@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "fixtures/folder.h"
 #include "fixtures/skip.h"
@@ -51,17 +52,30 @@ TEST_CASE("a plot that cannot be drawn creates no file and does not change an ex
   const Folder folder;
   write_file_atomically(folder.file("old.svg"), "old");
   CHECK(status_of([&] { sample_plot(folder.file("none/x.svg")).draw(); }) == 1);
-  // A fake gnuplot that exits with status 3.
   const std::string search_path = std::getenv("PATH");
-  write_file_atomically(folder.file("gnuplot"), "#!/bin/sh\nexit 3\n");
-  chmod(folder.file("gnuplot").c_str(), 0755);
   setenv("PATH", (folder.path.string() + ":" + search_path).c_str(), 1);
-  CHECK(status_of([&] { sample_plot(folder.file("old.svg")).draw(); }) == 1);
+  // A gnuplot that fails without output, after a part of its output, by a signal, and one that draws nothing.
+  for (const char* commands : {"exit 3", "echo '<svg'; exit 1", "echo '<svg'; kill -9 $$", "exit 0"}) {
+    write_file_atomically(folder.file("gnuplot"), str("#!/bin/sh\n", commands, "\n"));
+    chmod(folder.file("gnuplot").c_str(), 0755);
+    for (const char* name : {"old.svg", "new.svg"})
+      CHECK(status_of([&] { sample_plot(folder.file(name)).draw(); }) == 1);
+  }
   setenv("PATH", (folder.path / "none").c_str(), 1);
   CHECK(status_of([&] { Plot plot("x.svg"); }) == 1);
   setenv("PATH", search_path.c_str(), 1);
   CHECK(read_text_file(folder.file("old.svg")) == "old");
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 2);
+}
+
+TEST_CASE("a plot whose path is a symbolic link replaces the target", "[plot]") {
+  if (!has_gnuplot()) SKIP("gnuplot is not installed");
+  const Folder folder;
+  write_file_atomically(folder.file("target"), "old");
+  std::filesystem::create_symlink("target", folder.file("link.svg"));
+  sample_plot(folder.file("link.svg")).draw();
+  CHECK(std::filesystem::is_symlink(folder.file("link.svg")));
+  CHECK(read_text_file(folder.file("target")).rfind("<?xml", 0) == 0);
 }
 
 TEST_CASE("a plot escapes control characters in its labels and never runs its path as a command", "[plot]") {
