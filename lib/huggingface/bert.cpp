@@ -49,10 +49,10 @@ struct HeadLayer {
 struct HeadFormat {
   const char* head;                       // value of model.bert.head
   std::vector<ModelClass> model_classes;  // a written config.json names the first class whose flag is true
-  // Prefix of all tensors of the head except the pooler. The tensor `prefix + "weight"` identifies the head in a folder
-  // whose config.json names no model class.
-  const char* tensor_prefix;
+  const char* tensor_prefix;              // prefix of all tensors of the head except the pooler
   std::vector<HeadLayer> layers;
+  // Tensor that identifies the head in a folder whose config.json names no model class; null: none.
+  const char* identifying_tensor = nullptr;
   // Value of problem_type in config.json if the head is a classifier with labels and dropout; null: no classifier.
   const char* problem_type = nullptr;
   size_t num_labels = 0;  // number of labels of the classifier; 0: any number, stored in model.bert.classes
@@ -113,6 +113,7 @@ const std::vector<HeadFormat>& head_formats() {
        .tensor_prefix = "classifier.",
        .layers = {{kPooler, "pooler", kPoolerComponent},
                   {"classifier", "head.number", "the regression head (classifier)"}},
+       .identifying_tensor = "classifier.weight",
        .problem_type = "regression",
        .num_labels = 1},
       {.head = "classes",
@@ -120,11 +121,13 @@ const std::vector<HeadFormat>& head_formats() {
        .tensor_prefix = "classifier.",
        .layers = {{kPooler, "pooler", kPoolerComponent},
                   {"classifier", "head.classes", "the classification head (classifier)"}},
+       .identifying_tensor = "classifier.weight",
        .problem_type = "single_label_classification"},
       {.head = "span",
        .model_classes = {{"BertForQuestionAnswering"}},
        .tensor_prefix = "qa_outputs.",
-       .layers = {{"qa_outputs", "head.span", "the span head (qa_outputs)"}}},
+       .layers = {{"qa_outputs", "head.span", "the span head (qa_outputs)"}},
+       .identifying_tensor = "qa_outputs.weight"},
   };
   return formats;
 }
@@ -155,7 +158,8 @@ const HeadFormat& format_in_folder(const ConfigFile& config, const std::set<std:
   const Json class_names = config.value("architectures", Json::array());
   std::vector<std::string> known_classes;
   for (const HeadFormat& format : head_formats()) {
-    bool has_head = class_names.empty() && tensor_names.count(str(format.tensor_prefix, "weight")) > 0;
+    bool has_head = class_names.empty() && format.identifying_tensor != nullptr &&
+                    tensor_names.count(format.identifying_tensor) > 0;
     for (const ModelClass& model_class : format.model_classes) {
       has_head |= !class_names.empty() && class_names[0] == model_class.name;
       if (std::ranges::count(known_classes, model_class.name) == 0) known_classes.emplace_back(model_class.name);
