@@ -225,8 +225,8 @@ struct TextOptions {
   std::string text;
   std::vector<std::string> list;
   void describe(Fields& f) {
-    f.field("text", text, "A text.");
-    f.field("list", list, "A list of texts.");
+    f.field("text", text, "a text");
+    f.field("list", list, "a list of texts");
   }
 };
 

@@ -243,7 +243,7 @@ namespace {
 // A procedure with `passes` passes per update (two by default), each of which trains all parameters.
 class TwoPassProcedure : public Procedure {
  public:
-  void describe(Fields& f) override { f.field("passes", passes_, "Number of passes in an update.", at_least(1)); }
+  void describe(Fields& f) override { f.field("passes", passes_, "number of passes in an update", at_least(1)); }
   void start(model::LanguageModel&) override {}
   std::vector<Pass> passes(const TrainProgress&) const override {
     return std::vector<Pass>(static_cast<size_t>(passes_));
