@@ -127,7 +127,7 @@ unchanged() { [ "$(cat old.svg)" = old ] && [ "$(echo ./*.svg*)" = ./old.svg ] |
 # terminated FILE COMMAND…: runs COMMAND and sends SIGTERM to it as soon as FILE, a pattern, exists.
 terminated() {
   local status=0 pid
-  drawn_by_it "${@:2}" > rows 2>/dev/null &
+  env PATH="$PWD/bin:$PATH" "${@:2}" > rows 2>/dev/null &  # not drawn_by_it, since $! must be the tool
   pid=$!
   for _ in $(seq 400); do ! compgen -G "$1" >/dev/null || break; sleep 0.05; done
   compgen -G "$1" >/dev/null || fail "expected the file $1 while the tool runs; found none"
