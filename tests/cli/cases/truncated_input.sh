@@ -1,0 +1,32 @@
+# A file that another program truncates while a tool has it mapped: the tool names the file, ends with status 3 and leaves
+# no output.
+[ -n "$(command -v mh-prune || true)" ] || skip "mh-prune is not built"
+make_text 200 > text
+mh-prep vocab -q text > v
+mh-prep lm -q --vocab v text -o t.mhs
+mh-train -q --train t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \
+  --set train.batch.tokens=64 --set train.length=1u
+m=run/last.safetensors
+mkfifo input
+# truncated WHOLE REST COMMAND…: runs COMMAND, which maps the file `short`, a copy of WHOLE, and then reads standard input.
+# The test truncates `short` once the tool has mapped it, and passes the file REST as standard input only afterwards.
+truncated() {
+  local pid status=0
+  cp "$1" short
+  "${@:3}" < input > out 2> err &
+  pid=$!
+  exec 8> input
+  for _ in $(seq 1200); do ! grep -qF "$PWD/short" "/proc/$pid/maps" || break; sleep 0.05; done
+  grep -qF "$PWD/short" "/proc/$pid/maps" || fail "expected a tool that maps the file before it reads standard input: ${*:3}"
+  truncate -s 0 short
+  cat "$2" >&8 || true  # the tool may have ended
+  exec 8>&-
+  wait "$pid" || status=$?
+  [ "$status" -eq 3 ] || fail "expected exit status 3; found $status: ${*:3}"
+  said "short: expected a file that keeps its size while the tool reads it; found a file that another program has shortened; restore the file"
+  [ "$(wc -l < err)" -eq 1 ] || fail "expected one line on stderr: ${*:3}"
+  [ ! -e none ] && [ "$(echo ./none.part*)" = './none.part*' ] || fail "expected no output: ${*:3}"
+}
+truncated t.mhs $m mh-eval -q --per-token none - short
+truncated $m t.mhs mh-prune scan -q short -
+truncated $m t.mhs mh-spectrum -q --curves none short -
