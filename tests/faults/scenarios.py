@@ -15,6 +15,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SAME_RUN = ROOT / "tests/cli/same_run.py"
+TIMEOUT = 600  # seconds for each command without a limit of its own, far above its duration on a busy machine
 OLD_CONTENT = b"the old file\n"  # content of each output before the command
 
 CONFIG = """
@@ -106,10 +107,11 @@ def make_text(count):
     return "\n".join(lines) + "\n"
 
 
-def call(command, folder, environment, stdout=subprocess.PIPE, **options):
-    """Runs a command with the tools of `environment`; returns the finished process."""
+def call(command, folder, environment, stdout=subprocess.PIPE, timeout=TIMEOUT, **options):
+    """Runs a command with the tools of `environment`; returns the finished process. Kills the command after `timeout` seconds and raises
+    TimeoutExpired."""
     return subprocess.run(command.split(), cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE,
-                          text=True, errors="replace", check=False, **options)
+                          text=True, errors="replace", check=False, timeout=timeout, **options)
 
 
 def write_gpt2_vocabulary(folder):

@@ -2,9 +2,9 @@
 //
 //   fuzz-TARGET [--mutations N] [--seed S] FILE|FOLDER…
 //
-// The same seed gives the same mutations. If a sanitizer report or abort() ends the process, the input is first written
-// to fuzz-TARGET.input in the working folder, and a line on stderr has the absolute path; `fuzz-TARGET FILE` repeats
-// the failure.
+// The same seed gives the same mutations. If a sanitizer report or abort() ends the process, or if the target reads an
+// input for more than kInputSeconds, the input is first written to fuzz-TARGET.input in the working folder, and a line
+// on stderr has the absolute path; `fuzz-TARGET FILE` repeats the failure.
 #include <fcntl.h>
 #include <sanitizer/common_interface_defs.h>
 #include <unistd.h>
@@ -31,9 +31,14 @@ using mh::RandomSequence;
 // time; mutations of them test nothing further.
 constexpr size_t kMaxMutatedBytes = 16 << 10;
 
+// Time limit for one input, seconds. Inputs take milliseconds, and at most seconds; the limit is for a target that
+// hangs, also on a busy machine.
+constexpr unsigned kInputSeconds = 120;
+
 std::string input;                           // bytes of the file or mutation that the target is reading
 std::string failure_file;                    // absolute path of the file to which a failing input is written
 std::string saved_message, unsaved_message;  // lines on stderr after the input was written, and after a failed write
+std::string timeout_message;                 // line on stderr if the time limit of an input has passed
 
 bool write_all(int out, const std::string& bytes) {
   return write(out, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
@@ -50,10 +55,17 @@ void on_abort(int) {
   std::signal(SIGABRT, SIG_DFL);
   std::raise(SIGABRT);
 }
+void on_alarm(int) {
+  write_all(STDERR_FILENO, timeout_message);
+  save_input();
+  _exit(1);
+}
 
 void run(std::string bytes) {
   input = std::move(bytes);
+  alarm(kInputSeconds);
   LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(input.data()), input.size());
+  alarm(0);
 }
 
 // Returns 2^k - 1, 2^k or 2^k + 1 for a random k below 64: numbers at which readers often fail.
@@ -152,7 +164,10 @@ int main(int argc, char** argv) {
   failure_file = fs::absolute(name + ".input");
   saved_message = "fuzz: the failing input is " + failure_file + "\n";
   unsaved_message = "fuzz: expected to write the failing input to " + failure_file + "; found an error\n";
+  timeout_message = "fuzz: " + name + ": expected to read each input within " + std::to_string(kInputSeconds) +
+                    " s; found an input that takes longer\n";
   std::signal(SIGABRT, on_abort);
+  std::signal(SIGALRM, on_alarm);
   __sanitizer_set_death_callback(save_input);
   const auto start_time = std::chrono::steady_clock::now();
   for (const std::string& bytes : corpus) run(bytes);
