@@ -32,6 +32,24 @@ status=0; wait "$pid" || status=$?
 exec 8>&-
 [ "$status" -eq 143 ] || fail "expected exit status 143 after SIGTERM; found $status"
 [ -z "$(find . -name 'stopped.mhs*')" ] || fail "expected no partial file; found one"
+# An output that is a symbolic link: its target is replaced and keeps its permissions, or is unchanged after an error. A link
+# without a target becomes the output.
+mkdir elsewhere
+printf old > elsewhere/target
+chmod 640 elsewhere/target
+ln -s elsewhere/target link.mhs
+linked() { [ "$(readlink link.mhs)" = elsewhere/target ] && [ "$(ls elsewhere)" = target ] || fail "expected a link to its target; found $(ls -l link.mhs elsewhere)"; }
+expect 3 mh-prep lm --vocab v missing -o link.mhs
+linked
+[ "$(cat elsewhere/target)" = old ] || fail "expected the old target after an error; found another"
+expect 0 mh-prep lm --vocab v text -o link.mhs
+linked
+cmp elsewhere/target before
+[ "$(stat -c %a elsewhere/target)" = 640 ] || fail "expected the permissions 640 of the old target; found $(stat -c %a elsewhere/target)"
+ln -s elsewhere/new dangling.mhs
+expect 0 mh-prep lm --vocab v text -o dangling.mhs
+[ ! -L dangling.mhs ] && [ ! -e elsewhere/new ] || fail "expected a file in place of the link without a target"
+cmp dangling.mhs before
 [ -n "$(command -v mh-eval || true)" ] || skip "mh-eval is not built"
 mh-train -q --train t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \
   --set train.batch.tokens=64 --set train.length=2u

@@ -53,10 +53,22 @@ for key, path in cases:
     assert process.returncode == 0 or (key, path) not in cases[:1] + [("data.valid", cases[0][1])], process.stderr
     shutil.rmtree("try", ignore_errors=True)
 P
-for path in /dev/zero -; do
+# A file that a configuration names must be a regular file, also in the configuration of a run that is resumed. A device
+# or a pipe could supply bytes without end, and a pipe could be one without a writer.
+mkfifo pipe
+for path in /dev/zero pipe -; do
   echo "include = '$path'" > c.toml
-  expect 3 mh-train --config c.toml --train t.mhs --out try; said "a regular file"
+  expect 3 timeout 20 mh-train --config c.toml --train t.mhs --out try; said "a regular file"
+  for key in train valid; do
+    { echo '[data]'; [ $key = train ] || echo 'train = "t.mhs"'; echo "$key = '$path'"; } > c.toml
+    expect 3 timeout 20 mh-train --config c.toml --out try $small --set train.length=1u; said "a regular file"
+    rm -rf named; cp -r run named
+    sed -i "/^$key = /d; s|^\\[data\\]|&\\n$key = '$path'|" named/config.toml
+    expect 3 timeout 20 mh-train --resume --out named; said "a regular file"
+  done
 done
+[ ! -e try ] || fail "expected no run folder after an error; found one"
+rm -r pipe named
 
 # The configuration, the origin and the training state of a checkpoint. Only a resume reads the shards that it names.
 python3 -B - "$ROOT/tests/cli" "$base/outside" <<'P'
