@@ -214,8 +214,8 @@ class FileSink : public DescriptorSink {
  public:
   FileSink(const std::string& path, mode_t mode) : DescriptorSink(-1, path) {
     do {
-      temporary_path_ = path + ".partXXXXXX";  // set for each attempt, since a failed mkstemp() may change the string
-      descriptor_ = mkstemp(temporary_path_.data());
+      temporary_path_ = path + ".partXXXXXX";  // set for each attempt, since a failed call may change the string
+      descriptor_ = mkostemp(temporary_path_.data(), O_CLOEXEC);
     } while (descriptor_ < 0 && errno == EINTR);
     if (descriptor_ < 0) fail_to_write(path, errno);
     if (fchmod(descriptor_, mode) != 0) {

@@ -263,6 +263,18 @@ int mkstemp64(char* path) {
   record_write(path);
   return descriptor;
 }
+int mkostemp(char* path, int flags) {
+  if (fails(kOpen, __builtin_return_address(0))) return -1;
+  const int descriptor = real_function<int (*)(char*, int)>("mkostemp")(path, flags);
+  record_write(path);
+  return descriptor;
+}
+int mkostemp64(char* path, int flags) {
+  if (fails(kOpen, __builtin_return_address(0))) return -1;
+  const int descriptor = real_function<int (*)(char*, int)>("mkostemp64")(path, flags);
+  record_write(path);
+  return descriptor;
+}
 ssize_t read(int descriptor, void* data, size_t size) {
   if (fails(kRead, __builtin_return_address(0))) return -1;
   return real_function<ssize_t (*)(int, void*, size_t)>("read")(descriptor, data, size);

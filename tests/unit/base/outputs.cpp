@@ -5,6 +5,7 @@
 
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -109,6 +110,17 @@ TEST_CASE("SIGTERM removes the files and the temporary folder of an OutputFolder
   REQUIRE(WIFSIGNALED(status));
   CHECK(WTERMSIG(status) == SIGTERM);
   CHECK(names_in(folder.path).empty());
+}
+
+TEST_CASE("a program that the process starts does not inherit the file of an unfinished output") {
+  const Folder folder;
+  const auto sink = open_sink(folder.file("out"));
+  FILE* listing = popen("ls -l /proc/self/fd", "r");
+  REQUIRE(listing != nullptr);
+  std::string text;
+  for (int c; (c = std::fgetc(listing)) != EOF;) text += static_cast<char>(c);
+  CHECK(pclose(listing) == 0);
+  CHECK_THAT(text, !Catch::Contains(folder.path.string()));
 }
 
 TEST_CASE("open_sink() refuses a path that cannot be examined, such as a link to itself") {
