@@ -173,7 +173,12 @@ bool is_output(int descriptor) {
 }
 
 void read_fault() {
-  first_process = getpid();
+  // A program that the tool starts inherits the library and finds the variable, so that its calls are not counted.
+  const char* tool_process = std::getenv("MH_FAULT_PROCESS");
+  first_process = tool_process != nullptr ? static_cast<pid_t>(std::strtol(tool_process, nullptr, 10)) : getpid();
+  char number[16];
+  std::snprintf(number, sizeof number, "%d", first_process);
+  setenv("MH_FAULT_PROCESS", number, 1);
   if (const char* bytes = std::getenv("MH_FAULT_ALLOCATION"); bytes != nullptr)
     min_allocation = std::strtoull(bytes, nullptr, 10);
   const char* text = std::getenv("MH_FAULT");

@@ -3,8 +3,8 @@
 
     failing_calls.py TOOLS LIBRARY [--full] [--only NAME…]
 
-TOOLS: folder of the tools; LIBRARY: fail_call.so. For each command of scenarios.py and each of its calls, or a sample drawn with
-a fixed seed without --full:
+TOOLS: folder of the tools; LIBRARY: libfail-call.so. For each command of scenarios.py and each of its calls, or, without --full, for the
+commands of the sample and for calls drawn with a fixed seed:
   - EINTR and short writes do not change the result;
   - any other error ends the tool with status 1 or 4, or 3 if the message names an input that cannot be read, with a message that says
     why; the output is the old file. Except for the functions in FATAL, the tool may also succeed, with its complete output. A folder
@@ -12,7 +12,9 @@ a fixed seed without --full:
   - a command killed before a rename leaves the old file or the new file (kills.py kills at random moments);
   - no temporary file is left, and a training run resumes to the same weights as an undisturbed one.
 A disk that is full from some write on must have the same effect. In an undisturbed run the tool writes, renames to and removes
-only its outputs, temporary files beside them and files in its run folder, whatever paths its inputs contain. Prints a line for each
+only its outputs, temporary files beside them and files in its run folder, whatever paths its inputs contain.
+
+Prints a line for each
 command with the number of failing calls that it survived, a line for each problem, and a last line
 `mh-tests: N passed, N failed, 0 skipped`, a test for each command.
 """
@@ -33,6 +35,7 @@ ERRORS = {"open": ["EMFILE", "EINTR"], "read": ["EIO", "EINTR"], "write": ["ENOS
 PREP_ERRORS = {"fsyncfolder": ["EIO", "EINTR"], "closeother": ["EIO", "EINTR"], "stat": ["EIO"], "fstat": ["EIO"], "fchmod": ["EPERM"], "realpath": ["EIO"],
                "socketpair": ["EMFILE"], "pipe": ["EMFILE"], "fork": ["EAGAIN", "ENOMEM"], "poll": ["ENOMEM", "EINTR"],
                "send": ["ENOMEM", "EINTR"], "waitpid": ["EINTR"], "thread": ["EAGAIN"]}
+PLOT_ERRORS = {"pipe": ["EMFILE"], "waitpid": ["EINTR"]}  # further errors for commands that run gnuplot
 HARMLESS = {"EINTR", "short"}  # a correct caller repeats the call
 # Functions whose failure no tool may take for success. Not in this set are, for example, functions that also serve a check or an
 # estimate which the tool can do without (open, stat, fstat), reads of a child's messages, and closing files whose data is already
@@ -137,7 +140,7 @@ def survey(workplace, args):
     foreign = foreign_writes(workplace, written_paths)
     if foreign:
         problems.append(f"{scenario.name}: expected writes only to outputs; found {', '.join(foreign)}")
-    errors_of = ERRORS | PREP_ERRORS if scenario.tool == "mh-prep" else ERRORS
+    errors_of = ERRORS | (PREP_ERRORS if scenario.tool == "mh-prep" else PLOT_ERRORS if scenario.needs == "gnuplot" else {})
     for fault in faults_of(counts, errors_of, args.full, random.Random(f"{args.seed} {scenario.name}")):
         num_tested += 1
         failures = check(workplace, library, fault)
@@ -150,7 +153,6 @@ def survey(workplace, args):
 def main():
     parser = scenarios.parser_of(__doc__)
     parser.add_argument("library", type=pathlib.Path)
-    parser.add_argument("--full", action="store_true")
     return scenarios.survey_all(parser.parse_args(), survey)
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Kills the tools with SIGKILL at random moments and checks that nothing is lost.
 
-    kills.py TOOLS [--kills N] [--seed S] [--only NAME…]
+    kills.py TOOLS [--kills N] [--full] [--seed S] [--only NAME…]
 
-Each command of scenarios.py is killed N times, at moments drawn from the duration of an undisturbed run. Afterwards the output
-is the complete old file or the complete new file; a training run resumes to the same weights, bit for bit, as the undisturbed run. A
-new folder is absent or complete, and the next run writes it.
+Each command of scenarios.py, or of its sample without --full, is killed N times, at moments drawn from the duration of an undisturbed
+run. Afterwards the output is the complete old file or the complete new file; a training run resumes to the same weights, bit for bit,
+as the undisturbed run. A new folder is absent or complete, and the next run writes it.
 The last line is `mh-tests: N passed, N failed, 0 skipped`, a test for each command.
 """
 import random

@@ -78,7 +78,7 @@ def main():
     environment = dict(os.environ, PATH=f"{args.tools.resolve()}:{os.environ['PATH']}", OMP_NUM_THREADS="1")
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        scenarios.prepare(folder, environment, has_models=False)
+        scenarios.prepare(folder, environment, [])
         (folder / "c.toml").write_text(CONFIGURATION)
         with (folder / "stderr").open("w") as stderr, \
                 subprocess.Popen("mh-train -q --threads 1 --config c.toml --out run".split(), cwd=folder, env=environment,

@@ -45,6 +45,9 @@ validation.every = "50u"
 SMALL = "--set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=8 --set train.batch.tokens=32"
 # Settings of a model that mh-convert --to huggingface writes as a model of GPT-2.
 GPT2 = f"{SMALL} --set model.positions=learned --set model.max_positions=24 --set model.scale_embedding=false --set model.activation=gelu-tanh"
+# Settings of an encoder that answers questions.
+SPAN = (f"{SMALL} --set model.backbone=bert --set model.bert.head=span --set model.bert.segments=2 --set squad.question=16 "
+        "--set train.batch.block=64 --set train.batch.tokens=512")
 
 
 @dataclasses.dataclass
@@ -57,7 +60,9 @@ class Scenario:
     stdout: str = ""  # file for the standard output of the command
     run: str = ""
     resume: str = ""  # command that continues the interrupted run
-    prints: bool = False  # whether the command prints results after it has written its outputs
+    goes_on: bool = False  # whether the command prints results or writes a further output after it has written an output
+    needs: str = ""  # program without which the command is not tested
+    in_sample: bool = True  # whether the command is also tested without --full
 
     @property
     def tool(self):
@@ -80,19 +85,65 @@ SCENARIOS = [
     Scenario("prep-examples", "mh-prep examples --threads 2 --text 4 --label 1 --labels 0,1 --vocab w mrpc.tsv -o out", ["out"]),
     Scenario("prep-squad", "mh-prep squad --threads 2 --wordpiece vocab.txt squad.json -o out", ["out"]),
     Scenario("prep-cat", "mh-prep cat t.mhs", stdout="out"),
-    Scenario("prep-info", "mh-prep info t.mhs", stdout="out"),
+    Scenario("prep-info", "mh-prep info t.mhs", stdout="out", in_sample=False),
     Scenario("prep-codes", "mh-prep codes w", stdout="out"),
     Scenario("train", "mh-train -q --threads 1 --config c.toml --out out", run="out",
              resume="mh-train -q --threads 1 --resume --out out"),
     Scenario("finetune", "mh-finetune -q --threads 1 --init model.safetensors --train t.mhs --valid t.mhs --set train.length=100u --set "
              "train.batch.block=16 --set train.batch.tokens=64 --set train.checkpoint.every=10u --set train.log_every=10u --out out", run="out",
              resume="mh-finetune -q --threads 1 --resume --out out"),
-    Scenario("swap", "mh-swap -q model.safetensors --pairs decoder.self:0.1-1.3 -o out", ["out"]),
+    Scenario("swap", "mh-swap -q model.safetensors --pairs decoder.self:0.1-1.3 -o out", ["out"], in_sample=False),
     Scenario("cut", "mh-prune cut -q model.safetensors --heads 0:1,1:2 -o out", ["out"]),
     Scenario("convert", "mh-convert -q --average model.safetensors model.safetensors -o out", ["out"]),
     Scenario("convert-huggingface", "mh-convert -q --to huggingface gpt2.safetensors out", new_folder="out"),
-    Scenario("eval", "mh-eval -q --per-token out model.safetensors t.mhs", ["out"], prints=True),
+    Scenario("eval", "mh-eval -q --per-token out model.safetensors t.mhs", ["out"], goes_on=True),
+    Scenario("spectrum", "mh-spectrum -q --blocks 4 --curves out.tsv --dump out.safetensors --plot out.svg model.safetensors t.mhs",
+             ["out.tsv", "out.safetensors", "out.svg"], goes_on=True, needs="gnuplot"),
+    Scenario("convert-fold", "mh-convert -q --fold alphas.safetensors -o out", ["out"], in_sample=False),
+    Scenario("convert-folder", "mh-convert -q hf -o out", ["out"], in_sample=False),
+    Scenario("eval-hypotheses", "mh-eval -q --beam 2 --max-length-b 10 --hypotheses out translator.safetensors p.mhs", ["out"], goes_on=True,
+             in_sample=False),
+    Scenario("eval-answers", "mh-eval -q --predictions out --best-answers best span.safetensors q.mhs", ["out", "best"], goes_on=True,
+             in_sample=False),
+    Scenario("prune-scan", "mh-prune scan -q --blocks 4 model.safetensors t.mhs", stdout="out", in_sample=False),
+    Scenario("prune-rank", "mh-prune rank -q --by ablation --blocks 4 --plot out.svg model.safetensors t.mhs", ["out.svg"], goes_on=True,
+             needs="gnuplot", in_sample=False),
+    Scenario("prune-curve", "mh-prune curve -q --by random --step 50% --blocks 4 --plot out.svg model.safetensors t.mhs", ["out.svg"],
+             goes_on=True, needs="gnuplot", in_sample=False),
 ]
+
+
+@dataclasses.dataclass
+class Model:
+    """An input of scenarios that is made only if a scenario or a later model reads it."""
+    name: str  # file or folder
+    commands: list
+    weights: str = ""  # for a training run in the folder `run`: the checkpoint of the run that becomes the file `name`
+
+
+MODELS = [
+    Model("model.safetensors", ["mh-train -q --threads 1 --config c.toml --out run"], "best"),
+    Model("alphas.safetensors", ["mh-train -q --threads 1 --config c.toml --out run --set attention.combiner=alphas --set train.length=1u"], "last"),
+    Model("gpt2.safetensors", ["mh-prep vocab -q --type byte-bpe --from gpt2 -o b", "mh-prep lm -q --vocab b text -o b.mhs",
+                               f"mh-train -q --threads 1 --train b.mhs --out run {GPT2} --set train.length=1u"], "last"),
+    Model("hf", ["mh-convert -q --to huggingface gpt2.safetensors hf"]),
+    Model("translator.safetensors", ["mh-prep translation -q --vocab v few few -o p.mhs",
+                                     f"mh-train -q --threads 1 --train p.mhs --out run {SMALL} --set model.backbone=encoder-decoder "
+                                     "--set train.batch.block=16 --set train.length=1u"], "last"),
+    Model("span.safetensors", ["mh-prep squad -q --wordpiece vocab.txt squad.json -o q.mhs",
+                               f"mh-train -q --threads 1 --train q.mhs --out run {SPAN} --set train.length=1u"], "last"),
+]
+
+
+def needed_models(scenarios):
+    """Returns the models that the scenarios, or other such models, read, in the order of MODELS."""
+    commands = [scenario.command for scenario in scenarios]
+    needed = []
+    for model in reversed(MODELS):
+        if any(model.name in command.split() for command in commands):
+            needed.insert(0, model)
+            commands += model.commands
+    return needed
 
 
 def make_text(count):
@@ -125,11 +176,12 @@ def write_gpt2_vocabulary(folder):
     (folder / "merges.txt").write_text("#version: 0.2\n\u0120 w\n")
 
 
-def prepare(folder, environment, has_models):
-    """Makes the inputs of all scenarios in `folder`."""
+def prepare(folder, environment, scenarios):
+    """Makes the inputs of the scenarios in `folder`."""
     text = make_text(400)
     lines = text.splitlines()
     (folder / "text").write_text(text)
+    (folder / "few").write_text("".join(f"{line}\n" for line in lines[:40]))
     (folder / "documents").write_text("\n\n".join("\n".join(lines[i:i + 8]) for i in range(0, len(lines), 8)) + "\n")
     (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(40))]) + "\n")
     (folder / "mrpc.tsv").write_text("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n" +
@@ -140,18 +192,14 @@ def prepare(folder, environment, has_models):
     write_gpt2_vocabulary(folder / "gpt2")
     (folder / "c.toml").write_text(CONFIG)
     commands = ["mh-prep vocab -q text -o v", "mh-prep lm -q --vocab v text -o t.mhs", "mh-prep vocab -q --type wordpiece --from vocab.txt -o w"]
-    if has_models:
-        commands += ["mh-train -q --threads 1 --config c.toml --out base", "mh-prep vocab -q --type byte-bpe --from gpt2 -o b",
-                     "mh-prep lm -q --vocab b text -o b.mhs",
-                     f"mh-train -q --threads 1 --train b.mhs --out bytes {GPT2} --set train.length=1u"]
-    for command in commands:
-        process = call(command, folder, environment)
-        if process.returncode != 0:
-            sys.exit(f"{command}: {process.stderr}")
-    if has_models:
-        for run, weights, name in (("base", "best", "model"), ("bytes", "last", "gpt2")):
-            shutil.copy(folder / run / f"{weights}.safetensors", folder / f"{name}.safetensors")
-            shutil.rmtree(folder / run)
+    for model in [Model("", commands), *needed_models(scenarios)]:
+        for command in model.commands:
+            process = call(command, folder, environment)
+            if process.returncode != 0:
+                sys.exit(f"{command}: {process.stderr}")
+        if model.weights:
+            shutil.copy(folder / "run" / f"{model.weights}.safetensors", folder / model.name)
+            shutil.rmtree(folder / "run")
 
 
 def read_output(path):
@@ -211,7 +259,7 @@ class Workplace:
                     problems.append(f"standard output: expected {'a part of ' * may_be_old}the complete output; found {len(data)} other bytes")
                 continue
             old = OLD_CONTENT if name in self.scenario.outputs else None
-            may_be_new = was_killed or status == 0 or self.scenario.prints
+            may_be_new = was_killed or status == 0 or self.scenario.goes_on
             if not (may_be_old and data == old or may_be_new and data == expected):
                 found = "none" if data is None else f"{len(data)} other {'files' if isinstance(data, dict) else 'bytes'}"
                 problems.append(f"{name}: expected the {' or the '.join(['old'] * may_be_old + ['new'] * may_be_new)} output; found {found}")
@@ -251,27 +299,33 @@ def parser_of(description):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tools", type=pathlib.Path)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", nargs="+", metavar="NAME", choices=[s.name for s in SCENARIOS], default=[s.name for s in SCENARIOS])
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=[s.name for s in SCENARIOS], default=[])
     return parser
 
 
 def survey_all(args, survey):
     """Calls survey(workplace, args) for each chosen command, as many at a time as there are cores, and prints the reports and the
-    last line. Without mh-train in the folder of the tools only mh-prep is tested. Returns the exit status."""
+    last line. Without --only and --full, the commands are those of the sample. Without mh-train in the folder of the tools only mh-prep
+    is tested. Returns the exit status."""
     has_models = (args.tools / "mh-train").exists()
     environment = dict(os.environ, PATH=f"{args.tools.resolve()}:{os.environ['PATH']}", LC_ALL="C.UTF-8", OMP_NUM_THREADS="1")
-    chosen = [s for s in SCENARIOS if s.name in args.only and (has_models or s.tool == "mh-prep")]
+    chosen = [s for s in SCENARIOS if (s.name in args.only if args.only else s.in_sample or args.full) and (has_models or s.tool == "mh-prep")]
+    missing = [s for s in chosen if s.needs and shutil.which(s.needs) is None]
+    for scenario in missing:
+        print(f"skipped: {scenario.name} ({scenario.needs} is not installed)", flush=True)
+        chosen.remove(scenario)
     num_failed = 0
     with tempfile.TemporaryDirectory() as name, concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         folder = pathlib.Path(name)
         inputs = folder / "inputs"
         inputs.mkdir()
-        prepare(inputs, environment, has_models)
+        prepare(inputs, environment, chosen)
         reports = pool.map(lambda s: survey(Workplace(s, inputs, folder / s.name, environment), args), chosen)
         for line, problems in reports:
             print(line, flush=True)
             for problem in problems:
                 print(f"failed: {problem}", flush=True)
             num_failed += bool(problems)
-    print(f"mh-tests: {len(chosen) - num_failed} passed, {num_failed} failed, 0 skipped")
+    print(f"mh-tests: {len(chosen) - num_failed} passed, {num_failed} failed, {len(missing)} skipped")
     return 1 if num_failed else 0
