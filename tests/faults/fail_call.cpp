@@ -1,22 +1,30 @@
-// A library for LD_PRELOAD that makes one system call or allocation of a tool fail, for tests/faults/failing_calls.py.
+// A library for LD_PRELOAD that makes one system call or large allocation of a tool fail, for
+// tests/faults/failing_calls.py.
 //
 //   MH_FAULT=FUNCTION:N:ERRNO   the Nth call (from 1) of FUNCTION fails with ERRNO, a name in kErrors; malloc always
 //                               fails with ENOMEM; write also takes "short", which writes half of the bytes; "KILL"
 //                               kills the process by SIGKILL before the call
 //   MH_FAULT=FUNCTION:N+:ERRNO  all calls from the Nth on fail
 //   MH_FAULT_COUNTS=FILE        appends a line "FUNCTION calls" for each function when the process ends
-//   MH_FAULT_WRITES=FILE        appends the path of each file that the process or a child creates, opens for writing,
-//                               renames to or removes
+//   MH_FAULT_WRITES=FILE        appends the path of each file that the process, a child or a program that it starts
+//                               creates, opens for writing, renames to or removes
 //   MH_FAULT_ALLOCATION=BYTES   smallest allocation that "malloc" counts; default: 1 MiB
 //
-// Counts calls after the start of main(), in the process that was started, not in its children:
-//   - from the project's own code: open, read, write (except to stderr), fsync, rename, mmap, close, fstat, fchmod,
-//     realpath, socketpair, pipe, fork, poll, send and waitpid;
-//   - from the project's own code and from std::filesystem: stat and mkdir;
-//   - from anywhere: allocations ("malloc") and new threads ("thread").
+// Counts these calls, which can fail, after the start of main():
+//   - from the project's own code: open (mkstemp and mkostemp included), read, write (except to stderr), fsync, rename,
+//     mmap, close, fstat, fchmod, realpath, socketpair, pipe, fork, poll, send and waitpid;
+//   - from the project's own code and from std::filesystem: stat and mkdir (mkdtemp included);
+//   - from anywhere: allocations ("malloc") of at least MH_FAULT_ALLOCATION bytes, and new threads ("thread").
 // mmap counts mappings of files only. fsync and close count files, close only outputs (a temporary file, or standard
 // output in a file); "fsyncfolder" counts calls of fsync for a folder, and "closeother" the other calls of close,
 // except for standard output in a pipe: that error is reported although the output file of the command is complete.
+//
+// Does not count, so that they never fail by MH_FAULT:
+//   - calls of children (fork) and of programs that the tool starts, such as gnuplot;
+//   - smaller allocations;
+//   - unlink, rmdir, chmod, ftruncate, flock, lseek, memfd_create, posix_spawn, and reading of folders;
+//   - calls inside the C library (stdio), LibTorch and other libraries.
+//
 // link(2), linkat(2), renameat2(2) and O_TMPFILE always fail, as on file systems without them.
 #undef _FILE_OFFSET_BITS  // otherwise open() is another name of open64()
 #include <dlfcn.h>

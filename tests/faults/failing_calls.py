@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the tools while one system call or allocation fails (fail_call.cpp) and checks that nothing is lost.
+"""Runs the tools while one of their system calls or large allocations fails and checks that nothing is lost.
 
     failing_calls.py TOOLS LIBRARY [--full] [--only NAME…]
 
@@ -14,7 +14,8 @@ commands of the sample and for calls drawn with a fixed seed:
 A disk that is full from some write on must have the same effect. In an undisturbed run the tool writes, renames to and removes
 only its outputs, temporary files beside them and files in its run folder, whatever paths its inputs contain.
 
-Prints a line for each
+fail_call.cpp lists the calls that can fail and those that cannot: calls of child processes and of gnuplot, unlink and allocations
+below 64 KiB (mh-prep) or 1 MiB (other tools) are not tested; ERRORS, PREP_ERRORS and PLOT_ERRORS have the errors. Prints a line for each
 command with the number of failing calls that it survived, a line for each problem, and a last line
 `mh-tests: N passed, N failed, 0 skipped`, a test for each command.
 """
@@ -31,7 +32,7 @@ ERRORS = {"open": ["EMFILE", "EINTR"], "read": ["EIO", "EINTR"], "write": ["ENOS
           "fsync": ["EIO", "ENOSPC", "EINTR"], "fsyncfolder": ["EIO"], "rename": ["EIO", "ENOSPC", "KILL"], "mkdir": ["ENOSPC"], "mmap": ["ENOMEM"],
           "close": ["EIO", "EINTR"], "malloc": ["ENOMEM"]}
 # Further errors for mh-prep. Not tested are calls whose failure cannot concern data: isatty, posix_fadvise, munmap, shutdown of a socket,
-# signal handlers and reading of /proc. waitpid fails only if a signal interrupts it, since the child exists.
+# signal handlers, reading of /proc, and unlink and rmdir, whose failure leaves a temporary file. waitpid fails only if a signal interrupts it, since the child exists.
 PREP_ERRORS = {"fsyncfolder": ["EIO", "EINTR"], "closeother": ["EIO", "EINTR"], "stat": ["EIO"], "fstat": ["EIO"], "fchmod": ["EPERM"], "realpath": ["EIO"],
                "socketpair": ["EMFILE"], "pipe": ["EMFILE"], "fork": ["EAGAIN", "ENOMEM"], "poll": ["ENOMEM", "EINTR"],
                "send": ["ENOMEM", "EINTR"], "waitpid": ["EINTR"], "thread": ["EAGAIN"]}
