@@ -28,13 +28,18 @@ double dot(const Vector& a, const Vector& b) {
   return sum;
 }
 
+struct Sizes {
+  int64_t batch, length, width, num_pairs, dk, dv;
+};
+
 // Returns the output of causal differential attention, (B, T, d), row-major, in naive loops written from the equations
 // with wide values: each pair of heads has two queries and keys of size dk and one value of size 2 dv.
 //   y = concat_pairs((1 - λ0) w ⊙ RMS((P_1 - λ P_2) V)) W^O + b
 // If `cancellation` is not null, sets it to the maximum of its value and the largest quotient of
 // Σ |terms| = (P_1 + |λ| P_2) |V| and the root mean square that divides (P_1 - λ P_2) V.
-Vector differential(int64_t batch, int64_t length, int64_t width, int64_t num_pairs, int64_t dk, int64_t dv,
-                    double lambda0, const Weights& w, const Vector& x, double* cancellation = nullptr) {
+Vector differential(const Sizes& sizes, double lambda0, const Weights& w, const Vector& x,
+                    double* cancellation = nullptr) {
+  const auto [batch, length, width, num_pairs, dk, dv] = sizes;
   const Vector q = apply_projection(w, "query", x, width), k = apply_projection(w, "key", x, width),
                v = apply_projection(w, "value", x, width);
   const double lambda = std::exp(dot(w.at("mixer.lambda_query1"), w.at("mixer.lambda_key1"))) -
@@ -99,7 +104,7 @@ TEST_CASE("differential attention and its gradients match a naive reference", "[
     const at::Tensor x = normal({2, length, width}, seed);
     double cancellation = 1;
     const Vector expected =
-        differential(2, length, width, num_pairs, dk, dv, 0.2, l.weights(), doubles(x), &cancellation);
+        differential({2, length, width, num_pairs, dk, dv}, 0.2, l.weights(), doubles(x), &cancellation);
     const at::Tensor y = l(x, x, causal_mask());
     RC_ASSERT(layers::rounding_of(l, x, x, causal_mask())
                   .agree(y, at::tensor(expected, at::kDouble).view(y.sizes()), cancellation));
@@ -109,7 +114,9 @@ TEST_CASE("differential attention and its gradients match a naive reference", "[
   const at::Tensor x = normal({2, 4, 5}, 1);
   layers::check_gradients(
       l, x, [&](const at::Tensor& input, Observer* observer) { return l(input, input, causal_mask(), {}, observer); },
-      [&](const Weights& w, const Vector& input) { return differential(2, 4, 5, 2, 2, 3, 0.2, w, input); });
+      [&](const Weights& w, const Vector& input) {
+        return differential({2, 4, 5, 2, 2, 3}, 0.2, w, input);
+      });
 }
 
 TEST_CASE("differential attention equals Mixhead A with columns (1, -λ) for each pair of heads", "[differential]") {

@@ -16,9 +16,9 @@ using Layer = layers::PerturbedLayer;
 namespace {
 
 // Returns the output of attention with synthesized logits, (B, Tq, d), row-major, in naive loops. Zero keys remove the
-// dot product from reference::attention(). `length`: maximum number of positions; `first`: position of query 0.
+// dot product from reference::attention(). `length`: maximum number of positions; query 0 has position 0.
 Vector synthesizer_attention(const Layer& l, Weights w, const Vector& x, const Vector& m, int64_t batch, int64_t length,
-                             int64_t first, const reference::MayAttend& allowed) {
+                             const reference::MayAttend& allowed) {
   const LayerSpec& s = l.layer->layer_spec();
   const int64_t d = s.width, h = s.heads, dk = s.key_size;
   const reference::Sizes sizes{
@@ -28,7 +28,7 @@ Vector synthesizer_attention(const Layer& l, Weights w, const Vector& x, const V
   w["key.weight"] = Vector(static_cast<size_t>(h * dk * d));
   auto logit = [&](int64_t b, int64_t i, int64_t t, int64_t key) {
     auto table = w.find("synthesizer.logits");
-    if (table != w.end()) return table->second[static_cast<size_t>((i * length + first + t) * length + key)];
+    if (table != w.end()) return table->second[static_cast<size_t>((i * length + t) * length + key)];
     const Vector &weight = w.at("synthesizer.weight"), &bias = w.at("synthesizer.bias");
     const bool is_per_head = static_cast<int64_t>(bias.size()) > length;
     double sum = bias[static_cast<size_t>((is_per_head ? i * length : 0) + key)];
@@ -71,7 +71,7 @@ TEST_CASE("synthesizers match a naive reference over random shapes and masks", "
     auto allowed = [&](int64_t b, int64_t t, int64_t s) {
       return (!causal || s <= t) && (!is_padded || s < lengths[static_cast<size_t>(b)]);
     };
-    const Vector expected = synthesizer_attention(l, l.weights(), doubles(x), doubles(m), batch, length, 0, allowed);
+    const Vector expected = synthesizer_attention(l, l.weights(), doubles(x), doubles(m), batch, length, allowed);
     RC_ASSERT(layers::rounding_of(l, x, m, mask).agree(l.layer->forward(x, m, mask, {}), expected));
   }));
 }
@@ -84,7 +84,7 @@ TEST_CASE("gradients of synthesizers equal finite differences of a naive referen
     check_gradients(
         l, normal({2, 4, 4}, 7), [&](const at::Tensor& x, Observer* observer) { return l(x, x, mask, {}, observer); },
         [&](const Weights& w, const Vector& x) {
-          return synthesizer_attention(l, w, x, x, 2, 5, 0, [](int64_t, int64_t t, int64_t s) { return s <= t; });
+          return synthesizer_attention(l, w, x, x, 2, 5, [](int64_t, int64_t t, int64_t s) { return s <= t; });
         });
   }
 }
