@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs the fast checks of the sources: includes between folders, method names in the core, branches on the task, the list of
-error sites, format, shell scripts, manual pages, paths in the docs, words to avoid, and subjects, words and sizes of commits.
+error sites, format, shell scripts, manual pages, paths in the docs, words to avoid, parameters of functions, and subjects, words
+and sizes of commits.
 
     lint.py             prints a line for each check and a last line `mh-tests: ...`, which ./run test adds to its totals
     lint.py --write     lowers the numbers of words.tsv to the current number of uses of each word; raises none
@@ -18,6 +19,7 @@ SKIPPED = 77  # exit status of a script that skips its check
 MAX_SUBJECT = 72  # characters
 MAX_FILES = 20  # of a commit, without renamed and golden files
 GOLDEN = "tests/cli/golden/"
+MAX_PARAMETERS = 7  # as readability-function-size in .clang-tidy, which does not see tests and CUDA sources
 SUBJECT = re.compile(r"[\w./-]+: (\S+) \S.*(?<!\.)")
 # A word without the ending of "added", "adding" or "adds", or a verb whose stem has such an ending.
 IMPERATIVE = re.compile(r"[a-z-]+(?<!ed)(?<!ing)(?<![^s]s)|[a-z]*eed|bias|bring|embed|focus|shed|string")
@@ -79,6 +81,26 @@ def check_paths():
         for path in re.findall(r"`((?:configs|data_scripts|docs|kernels|lib|man|tests|tools)/[^\s`]*)`", text):
             if not re.search(r"[A-Z]{3}", path) and not any(list(ROOT.glob(name)) for name in (path, path + ".in")):  # the build makes NAME.h from NAME.h.in
                 lines.append(f"{page.relative_to(ROOT)}: expected a path in the repository; found {path}, which does not exist\n")
+    return "".join(lines)
+
+
+def parameter_counts(text):
+    """Yields (name, number of parameters) of the definitions of functions in C++ sources in the format of clang-format; not all of them, but no other text."""
+    text = re.sub(r"//[^\n]*", "", text)
+    while (shorter := re.sub(r"<[^<>;{}()]*>|\{[^{};()]*\}(?=[,)])", "", text)) != text:  # template arguments and default values
+        text = shorter
+    for name, parameters in re.findall(r"^(?!\s*(?:return|else|if|for|while|switch)\b)[ \t]*[\w:][\w:&* \t]*?[ &*](\w+)\(([^(){};]*)\)(?: const)?(?: noexcept)? \{$", text, flags=re.MULTILINE):
+        yield name, parameters.count(",") + 1
+
+
+def check_parameters():
+    lines = []
+    if list(parameter_counts("Vector f(int a, std::map<int, int> b, int c, int d,\n         int e, int f, Sizes g = {1, 2}, int h = 0) {\n")) != [("f", 8)]:
+        lines.append("lint.py: expected 8 parameters in a definition with 8 of them; found another number\n")
+    for path in files("tests/**/*.cpp", "tests/**/*.h", "kernels/cuda/**/*.cu", "kernels/cuda/**/*.cuh", "kernels/cuda/**/*.h", "kernels/cuda/**/*.cpp"):
+        for name, count in parameter_counts(path.read_text(encoding="utf-8")):
+            if count > MAX_PARAMETERS:
+                lines.append(f"{path.relative_to(ROOT)}: {name}: expected at most {MAX_PARAMETERS} parameters; found {count}; pass a struct\n")
     return "".join(lines)
 
 
@@ -207,7 +229,7 @@ def main():
         write_words()
         return 0
     checks = {"layers": check_layers, "methods": check_methods, "tasks": check_tasks, "errors": check_errors, "format": check_format, "shell": check_shell,
-              "manual pages": check_manual, "paths": check_paths, "words": check_words, "commits": check_commits}
+              "manual pages": check_manual, "paths": check_paths, "words": check_words, "parameters": check_parameters, "commits": check_commits}
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     for name, check in checks.items():
         try:
