@@ -23,6 +23,8 @@ expect() {
 # that may end early or without a comparison.
 said() { grep -qF -- "$1" err || fail "expected in stderr: $1"; }
 printed() { grep -qF -- "$1" out || fail "expected in stdout: $1"; }
+# with_tolerance ARGUMENT…: runs Python, which can import tests/cli/tolerance.py.
+with_tolerance() { PYTHONPATH="$ROOT/tests/cli${PYTHONPATH:+:$PYTHONPATH}" python3 -B "$@"; }
 
 # golden [--stderr] [--layout] [--rounded | --masked | --near] NAME STATUS COMMAND…: runs COMMAND, checks its exit
 # status, and compares stdout byte for byte with golden/CASE/NAME.stdout; a missing file means an empty output. With
@@ -73,7 +75,7 @@ compare_golden() {
   fi
   [ -e "$wanted" ] || wanted=/dev/null
   local compare=(diff -u --label "golden/${GOLDEN##*/}/$1" --label found)
-  [ "${3-}" != near ] || compare=(python3 "$ROOT/tests/cli/near.py")
+  [ "${3-}" != near ] || compare=(python3 -B "$ROOT/tests/cli/near.py")
   "${compare[@]}" "$wanted" "$GOLDEN_WORK/shown" || fail "the golden file $1 differs: $2
 if the new output is correct, renew: MH_RENEW=1 python3 tests/cli/run.py $GOLDEN_TOOLS ${GOLDEN##*/}"
 }

@@ -49,10 +49,11 @@ expect 0 mh-convert --fold run/best.safetensors -o folded
 said "folded the combiners of 2 layers"
 cat run/best.safetensors | mh-convert -q --fold - | cmp - folded
 mh-eval -q --format json run/best.safetensors folded t.mhs > scores
-python3 - <<'P'
-import json
+with_tolerance - <<'P'
+import json, tolerance
 a, b = [json.loads(line) for line in open("scores")]
-assert abs(a["nll"] - b["nll"]) < 1e-5, (a, b)
+# The model before folding has the longer chain of roundings.
+assert abs(a["nll"] - b["nll"]) <= tolerance.mean_nll(a, "run/best.safetensors", 16), (a, b)
 P
 record 2 mh-convert --fold folded -o x
 
@@ -79,10 +80,10 @@ mh-eval -q both t.mhs > /dev/null
 mh-prune -q cut run/best.safetensors --heads 0:1,1:0,1:2 --side output -o cut
 expect 0 mh-convert --fold cut -o cut_folded
 mh-eval -q --format json cut cut_folded t.mhs > scores
-python3 - <<'P'
-import json
+with_tolerance - <<'P'
+import json, tolerance
 a, b = [json.loads(line) for line in open("scores")]
-assert abs(a["nll"] - b["nll"]) < 1e-5, (a, b)
+assert abs(a["nll"] - b["nll"]) <= tolerance.mean_nll(a, "cut", 16), (a, b)
 P
 # mh-convert reports that it also averages tensors that are not trained, such as statistics of batch norms.
 train gated t.mhs --set attention.combiner=mae --set attention.mae.hidden=8

@@ -1,0 +1,56 @@
+"""Bounds on rounding errors for comparisons of printed results, as in tests/oracle/tolerance.h and tests/fixtures/passes.h."""
+import math
+
+import checkpoint_header
+
+FP64, FP32 = 2.0 ** -53, 2.0 ** -24  # unit roundoffs: the largest relative error of one rounding
+
+
+def chain(num_roundings, magnitude, unit_roundoff=FP32):
+    """Returns the bound on the difference of two results of magnitude `magnitude`, each after a chain of at most `num_roundings` roundings.
+
+    The errors of the roundings are independent and uniform up to the unit roundoff, so their standard deviation is
+    unit_roundoff / √3 (Higham and Mary 2019). The bound is three standard deviations of the sum of the errors of both results.
+    """
+    return 3 * math.sqrt(2 * num_roundings / 3) * unit_roundoff * abs(magnitude)
+
+
+def composed(composed_error, magnitude):
+    """Returns the bound on the error of a fused result in fp32: twice the error of the composed result or, if it is larger, twice one
+    rounding; plus 8 units in the last place."""
+    return 2 * max(composed_error, FP32 * abs(magnitude)) + 16 * FP32 * abs(magnitude)
+
+
+def printed(decimals):
+    """Returns half a unit of the last printed decimal."""
+    return 0.5 * 10.0 ** -decimals
+
+
+def pass_roundings(path, max_keys):
+    """Returns an upper bound on the length of a chain of roundings in a forward pass of the model in the checkpoint `path`.
+
+    A product adds as many terms as its matrix has columns, a norm adds up its input for the mean and for the variance, and any other
+    vector is added or multiplied once. Queries, keys and values are in parallel. An attention layer adds at most as many terms as the
+    key matrix has rows for a logit, and `max_keys` terms each for the softmax and for the head output.
+    """
+    num_roundings = 0
+    for name, entry in checkpoint_header.read(path)[0].items():
+        shape = entry["shape"]
+        if name.startswith(("optimizer.", "memory.")) or not shape or name.endswith(".value.weight"):
+            continue
+        if name.endswith(".key.weight"):
+            num_roundings += shape[0] + 2 * max_keys
+        elif len(shape) > 1:
+            num_roundings += shape[-1]
+        else:
+            num_roundings += 2 * shape[0] if name.endswith("norm.weight") else 1
+    return num_roundings
+
+
+def mean_nll(score, path, max_keys):
+    """Returns the bound on the difference of two mean losses of the model in the checkpoint `path`, from forward passes in fp32.
+
+    `score`: output of mh-eval, or a line of mh-prune, with one of both losses. The losses of different tokens have independent errors,
+    so the error of the mean is the error of one loss divided by the square root of the number of tokens.
+    """
+    return chain(pass_roundings(path, max_keys) / score["tokens"], score["nll"])
