@@ -2,16 +2,23 @@
 """Compares two texts with a tolerance for numbers with a decimal point.
 
 usage: near.py WANTED FOUND
-Results of a model in fp32 differ between processors, which sum up to some thousand terms in different orders, by a few roundings
-(6e-8 each). So a number in FOUND may differ from the number in WANTED by 1e-4 of its magnitude or, since a number may be a
-difference of larger numbers, by 1e-6 of the largest number in the line. Integers and words must be equal. Prints each line that
-differs; exit status 1 if a line differs.
+Results of a model in fp32 differ between processors, which add the same terms in different orders. So a number in FOUND may differ
+from the number in WANTED by RELATIVE_TOLERANCE of its magnitude or, since a number may be a difference of larger numbers, by
+TOLERANCE_OF_LARGEST of the largest number in the line. Integers and words must be equal. Prints each line that differs; exit
+status 1 if a line differs.
 """
 import re
 import sys
 
+import tolerance
+
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+(?:e[-+]?\d+)?|e[-+]?\d+)(?![\w.])")
-RELATIVE_TOLERANCE, TOLERANCE_OF_LARGEST = 1e-4, 1e-6
+# The models of the golden files (2 layers of width 16, up to 16 keys) have chains of at most NUM_ROUNDINGS roundings in a forward pass
+# (tolerance.pass_roundings) and losses below MAX_LOSS nats, which multiplies the relative error of a perplexity, its exponential.
+# Differences are differences of means over NUM_TOKENS tokens, whose errors are independent.
+NUM_ROUNDINGS, MAX_LOSS, NUM_TOKENS = 512, 5, 296
+RELATIVE_TOLERANCE = tolerance.chain(NUM_ROUNDINGS, MAX_LOSS)
+TOLERANCE_OF_LARGEST = tolerance.chain(NUM_ROUNDINGS / NUM_TOKENS, MAX_LOSS)
 
 
 def near(wanted, found):
