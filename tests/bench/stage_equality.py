@@ -5,10 +5,12 @@
 
 A stage that samples in training (cross-head, drop-head, hard-concrete, sampled experts) is compared in evaluation mode, where it is
 deterministic. mh-train first trains a small model for some updates, so that no mixing matrix is the identity. Exit status 1 if two
-log-probabilities differ by more than --tolerance, 77 if PyTorch is not installed. Without --stages, the last line names the stages of mh-train
-that have no reference: they are skipped, or with --require-peers, as in ./run bench, refused with exit status 1.
+log-probabilities differ by more than the rounding errors of two forward passes in fp32, 77 if PyTorch is not installed. Without --stages,
+the last line names the stages of mh-train that have no reference: they are skipped, or with --require-peers, as in ./run bench, refused
+with exit status 1.
 """
 import argparse
+import pathlib
 import sys
 import tempfile
 
@@ -20,8 +22,12 @@ import torch
 import corpora
 from peers import stages
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
+import tolerance
+
 
 def largest_difference(folder, name, tokens, size, threads):
+    """Returns the largest difference of two log-probabilities (nats) and the bound on its rounding error."""
     stage = stages.STAGES[name]
     (folder.path / "model.toml").write_text(
         stage.toml(size) + "lr = 1e-2\nlength = '20u'\nlog_every = '1u'\nvalidation.every = '0u'\ncheckpoint.every = '0u'\n")
@@ -41,7 +47,8 @@ def largest_difference(folder, name, tokens, size, threads):
     with torch.no_grad():
         logits = torch.cat([model(rows) for rows in padded_tokens.view(-1, size.n).split(16)]).flatten(0, 1)[:len(tokens)]
     peer_log_probs = logits.log_softmax(-1).gather(1, tokens.unsqueeze(1)).squeeze(1)
-    return (project_log_probs - peer_log_probs).abs().max().item() if len(project_log_probs) == len(peer_log_probs) else float("inf")
+    bound = tolerance.chain(tolerance.pass_roundings(folder.path / name / "last.safetensors", size.n), peer_log_probs.abs().max().item())
+    return (project_log_probs - peer_log_probs).abs().max().item() if len(project_log_probs) == len(peer_log_probs) else float("inf"), bound
 
 
 def stages_without_peer(folder):
@@ -57,7 +64,6 @@ def main():
     parser.add_argument("--tools", required=True, help="folder of the tools")
     parser.add_argument("--stages", help="stages to compare, separated by commas [all with a reference]")
     parser.add_argument("--require-peers", action="store_true", help="fail if a stage of mh-train has no reference")
-    parser.add_argument("--tolerance", type=float, default=1e-4, help="maximum difference of two log-probabilities, nats [1e-4]")
     parser.add_argument("--threads", type=int, default=2, help="number of threads of mh-train, mh-eval and PyTorch [2]")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -68,10 +74,10 @@ def main():
         folder.text(500, 20 * size.batch_tokens - 7)
         tokens = equality.tokens_of(folder)
         for stage in args.stages.split(",") if args.stages else stages.STAGES:
-            difference = largest_difference(folder, stage, tokens, size, args.threads)
-            passed = difference <= args.tolerance
+            difference, bound = largest_difference(folder, stage, tokens, size, args.threads)
+            passed = difference <= bound
             all_passed &= passed
-            print(f"{stage}: largest difference {difference:.2e} nats, allowed {args.tolerance:g}: {'pass' if passed else 'FAIL'}", flush=True)
+            print(f"{stage}: largest difference {difference:.2e} nats, allowed {bound:.2e}: {'pass' if passed else 'FAIL'}", flush=True)
         skipped_stages = [] if args.stages else stages_without_peer(folder)
     if skipped_stages and args.require_peers:
         all_passed = False
