@@ -19,28 +19,33 @@ expect 0 mh-prune scan --format json --summary $a $b t.mhs
 cp out summary.json
 expect 0 mh-prune scan --format json --side score $b t.mhs
 cp out score.json
-python3 - <<'P'
-import json, math, statistics
+with_tolerance - <<'P'
+import json, math, statistics, tolerance
 full = json.load(open("full.json"))
 rows = [json.loads(line) for line in open("scan.json")]
+nll_bound = tolerance.mean_nll(full, "run/last.safetensors", 16)
 assert rows[0]["mode"] == "full" and rows[0]["layer"] is None is rows[0]["head"] and rows[0]["difference"] == 0
-assert abs(rows[0]["nll"] - full["nll"]) < 1e-6 and rows[0]["tokens"] == full["tokens"] and rows[0]["block"] == 16
+assert abs(rows[0]["nll"] - full["nll"]) <= nll_bound and rows[0]["tokens"] == full["tokens"] and rows[0]["block"] == 16
 modes = [row["mode"] for row in rows]
 assert [modes.count(m) for m in ("head", "all-but-one", "layer")] == [8, 8, 2], modes
 for row in rows:
-    assert abs(row["perplexity"] - math.exp(row["nll"])) < 1e-6
-    assert abs(row["difference"] - row["perplexity"] + rows[0]["perplexity"]) < 1e-6
-    assert abs(row["relative"] - 100 * row["difference"] / rows[0]["perplexity"]) < 1e-6
+    bound = tolerance.chain(4, row["perplexity"], tolerance.FP64)  # an error of 2 roundings of exp, or 3 differences
+    assert abs(row["perplexity"] - math.exp(row["nll"])) <= bound
+    assert abs(row["difference"] - row["perplexity"] + rows[0]["perplexity"]) <= bound
+    assert abs(row["relative"] - 100 * row["difference"] / rows[0]["perplexity"]) <= tolerance.chain(4, 100 * row["perplexity"] / rows[0]["perplexity"], tolerance.FP64)
 lines = [json.loads(line) for line in open("summary.json")]
 assert [(line["layer"], line["model"].split("/")[0]) for line in lines] == [(0, "run"), (0, "mixed"), (1, "run"), (1, "mixed")]
 for line in lines[::2]:
     heads = [row["perplexity"] for row in rows if row["mode"] == "head" and row["layer"] == line["layer"]]
-    assert abs(line["deviation"] - statistics.stdev(heads)) < 1e-9 and line["change"] is None
+    # The passes of both scans have batches of other sizes; d exp(nll) = exp(nll) d nll.
+    bound = nll_bound * max(heads)
+    assert abs(line["deviation"] - statistics.stdev(heads)) <= bound and line["change"] is None
     deviations = {row["layer_deviation"] for row in rows if row["mode"] == "head" and row["layer"] == line["layer"]}
-    assert deviations == {line["deviation"]}, deviations
-    assert abs(line["difference"] - statistics.mean(heads) + rows[0]["perplexity"]) < 1e-9
+    assert len(deviations) == 1 and abs(min(deviations) - line["deviation"]) <= bound, deviations
+    assert abs(line["difference"] - statistics.mean(heads) + rows[0]["perplexity"]) <= bound
 for first, second in zip(lines[::2], lines[1::2]):
-    assert abs(second["change"] - 100 * (second["deviation"] / first["deviation"] - 1)) < 1e-9
+    ratio = second["deviation"] / first["deviation"]
+    assert abs(second["change"] - 100 * (ratio - 1)) <= tolerance.chain(4, 100 * max(1, ratio), tolerance.FP64)
 assert len(open("score.json").readlines()) == 9
 P
 expect 0 mh-prune scan --heads 0:1,decoder.self:1:3 $a t.mhs
@@ -55,15 +60,16 @@ expect 0 mh-prune scan --blocks 5 --seed 3 --block 8 $a t.mhs
 [ "$(awk 'NR == 2 {print $12}' out)" = 40 ] || fail "expected 40 tokens in five blocks of 8"
 # Rankings.
 expect 0 mh-prune rank --by ablation,random --format json $a t.mhs
-python3 - <<'P'
-import json
+with_tolerance - <<'P'
+import json, tolerance
 rows = [json.loads(line) for line in open("out")]
 scan = {(r["layer"], r["head"]): r["nll"] for r in map(json.loads, open("scan.json")) if r["mode"] in ("full", "head")}
 ablation, by_chance = rows[:8], rows[8:]
 assert [row["rank"] for row in ablation] == list(range(1, 9)) == [row["rank"] for row in by_chance]
 assert [row["score"] for row in ablation] == sorted(row["score"] for row in ablation)
+bound = 2 * tolerance.mean_nll(json.load(open("full.json")), "run/last.safetensors", 16)  # a difference of two losses
 for row in ablation:
-    assert abs(row["score"] - scan[row["layer"], row["head"]] + scan[None, None]) < 1e-6
+    assert abs(row["score"] - scan[row["layer"], row["head"]] + scan[None, None]) <= bound
 assert sorted((row["layer"], row["head"]) for row in by_chance) == [(i, j) for i in range(2) for j in range(4)]
 P
 expect 0 mh-prune rank --by random --per-layer --normalise $a t.mhs
@@ -71,13 +77,13 @@ expect 0 mh-prune rank --by random --per-layer --normalise $a t.mhs
 expect 0 mh-prune curve --by ablation --step 25% --format json --rank-data t.mhs $a t.mhs
 cp out curve.json
 expect 0 mh-prune curve --by ablation --step 25% --rerank --per-layer --format json $a t.mhs
-python3 - <<'P'
-import json
+with_tolerance - <<'P'
+import json, tolerance
 full = json.load(open("full.json"))
 for name in ("curve.json", "out"):
     rows = [json.loads(line) for line in open(name)]
     assert [row["heads_gone"] for row in rows] == [0, 2, 4, 6, 8] and [row["fraction"] for row in rows] == [0, .25, .5, .75, 1]
-    assert abs(rows[0]["nll"] - full["nll"]) < 1e-6 and rows[-1]["difference"] != 0
+    assert abs(rows[0]["nll"] - full["nll"]) <= tolerance.mean_nll(full, "run/last.safetensors", 16) and rows[-1]["difference"] != 0
 P
 # A missing number is printed as nan, so that the column stays numeric.
 awk -F '\t' 'NR == 2 && ($3 != "nan" || $4 != "nan") {exit 1}' plain || fail "expected nan in the row of the full model"
