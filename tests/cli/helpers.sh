@@ -1,6 +1,7 @@
 # Functions for all command-line cases. The files out and err contain stdout and stderr of the last command of `expect`.
 
 first_path=$PATH
+case_folder=$PWD
 
 # fail MESSAGE: prints MESSAGE and the last stderr, and ends the case as failed. skip REASON: ends the case as skipped.
 fail() { echo "FAILED: $*"; [ ! -f err ] || { echo "--- stderr"; cat err; }; exit 1; }
@@ -13,10 +14,12 @@ expect() {
   shift
   "$@" >out 2>err || status=$?
   [ "$status" -eq "$wanted" ] || fail "expected exit status $wanted; found $status: $*"
-  case $status in
-    [1-4])  # in a subshell with the original PATH, since some cases change PATH
-      (PATH=$first_path; { printf '$ %s\n' "${*//$'\n'/ }"; cat err; echo "exit status $status"; } | reproducible exact exact >> "$GOLDEN_WORK/errors") ;;
-  esac
+  case $status in [1-4]) record_error "$status" err "${*//$'\n'/ }" ;; esac
+}
+# record_error STATUS FILE COMMAND: appends an expected error to errors.txt: the text COMMAND, the message in FILE, and STATUS. For a
+# command that `expect` cannot run. In a subshell with the original PATH, since some cases change PATH.
+record_error() {
+  (PATH=$first_path; { printf '$ %s\n' "$3"; cat "$2"; echo "exit status $1"; } | reproducible exact exact >> "$GOLDEN_WORK/errors")
 }
 # said TEXT: fails unless stderr of the last `expect` contains TEXT. printed TEXT: fails unless its stdout contains TEXT.
 # After an expected error `said` is for numbers, which run.py does not compare with errors.txt, and for texts of a case
@@ -79,11 +82,11 @@ compare_golden() {
   "${compare[@]}" "$wanted" "$GOLDEN_WORK/shown" || fail "the golden file $1 differs: $2
 if the new output is correct, renew: MH_RENEW=1 python3 tests/cli/run.py $GOLDEN_TOOLS ${GOLDEN##*/}"
 }
-# reproducible LAYOUT NUMBERS: copies stdin to stdout and removes or replaces the folder of the case, the version of the
-# tools, durations and sizes of checkpoints. LAYOUT: exact or free; NUMBERS: exact, rounded or masked, as in `golden`.
+# reproducible LAYOUT NUMBERS: copies stdin to stdout and removes or replaces the current folder and the folder of the case, the
+# version of the tools, durations and sizes of checkpoints. LAYOUT: exact or free; NUMBERS: exact, rounded or masked, as in `golden`.
 reproducible() {
   local replacements=('s/(mh-[a-z]+) [0-9]+\.[0-9]+\.[0-9]+/\1 VERSION/g' 's/version:mh-[0-9.]+/version:mh-VERSION/g'
-    "s|$PWD/||g" 's|in ([0-9]+[dhms])+ \([0-9.]+ [kMGT]?B/s\)|in TIME|' 's/(parameters [0-9,]+ -> [0-9,]+; )[0-9.]+ [kMG]?B$/\1SIZE/')
+    "s|$PWD/||g" "s|$case_folder/||g" 's|in ([0-9]+[dhms])+ \([0-9.]+ [kMGT]?B/s\)|in TIME|' 's/(parameters [0-9,]+ -> [0-9,]+; )[0-9.]+ [kMG]?B$/\1SIZE/')
   if [ "$1" = free ]; then replacements+=(':a' '$!{N' 'ba' '}' 's/\n {20,}/ /g' 's/ +/ /g' 's/\n[A-Za-z]+:\n/\U&/g'); fi
   sed -E "$(printf '%s\n' "${replacements[@]}")" | if [ "$2" = exact ]; then cat; else
     awk -v numbers="$2" '{  # numbers in table fields and JSON values

@@ -10,7 +10,7 @@ for name in mixhead nonsense/table1 "" mixhead/nonsense; do
   ! "$ROOT/configs/recipes/expand" "$name" > unknown.toml 2> err || fail "expected an error for the recipe '$name'"
   said "expand: expected PAPER/RECIPE"
 done
-! mh-train --dry-run --config unknown.toml 2> err || fail "expected an error for an unknown recipe"
+expect 2 mh-train --dry-run --config unknown.toml
 said "unknown key 'unknown-recipe'"
 # recipes.py fails on a wrong parameter count, an incomplete row, and a recipe that does not build.
 cp -r "$ROOT/configs" configs

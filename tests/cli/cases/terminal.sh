@@ -24,9 +24,13 @@ missing = [word for word in sys.argv[2:end] if word not in text]
 if status != int(sys.argv[1]) or controls or missing:
     sys.exit(f"{sys.argv[end + 1:]}: exit status {status}, control characters {controls}, without {missing}: {shown!r}")
 P
-# on_terminal COMMAND…: `escapes` are the escape sequences that COMMAND must print.
+# on_terminal STATUS COMMAND…: `escapes` are the escape sequences that COMMAND must print. Control characters of COMMAND are escaped in
+# errors.txt, and the terminal ends lines with CR LF.
 all=('\x1b[31m' '\x9b2J' '\x0d\x07\x08\x7f\u202e\u202a\u2066\u2069')
-on_terminal() { TERM=dumb python3 on_terminal.py "$1" "${escapes[@]}" -- "${@:2}" </dev/null >shown || fail "on a terminal: $*"; }
+on_terminal() {
+  TERM=dumb python3 on_terminal.py "$1" "${escapes[@]}" -- "${@:2}" </dev/null >shown || fail "on a terminal: $*"
+  [ "$1" -eq 0 ] || { tr -d '\r' < shown > message; record_error "$1" message "on_terminal$(LC_ALL=C; printf ' %q' "${@:2}")"; }
+}
 escapes=("${all[@]}")
 for type in char byte; do
   mh-prep vocab --type $type text > v 2>/dev/null
