@@ -21,6 +21,9 @@ expect() {
 record_error() {
   (PATH=$first_path; { printf '$ %s\n' "$3"; cat "$2"; echo "exit status $1"; } | reproducible exact exact >> "$GOLDEN_WORK/errors")
 }
+# needs_peers: states that the following commands need Python packages, programs or data that a machine may lack. run.py compares the
+# errors of the commands before it also if the case then ends early, with `skip` or a last line "without …".
+needs_peers() { echo '-- with peers' >> "$GOLDEN_WORK/errors"; }
 # said TEXT: fails unless stderr of the last `expect` contains TEXT. printed TEXT: fails unless its stdout contains TEXT.
 # After an expected error `said` is for numbers, which run.py does not compare with errors.txt, and for texts of a case
 # that may end early or without a comparison.

@@ -6,7 +6,9 @@ A case passes with exit status 0 and is skipped with 77; the last line of its ou
 without comparing with some Python packages, its last line begins with "without" and names them.
 The helper `golden` compares outputs with the files of tests/cli/golden/CASE/; a golden file that no case compares is a failure.
 tests/cli/errors.txt has the stderr of every command that a case expects to fail, so that all messages can be reviewed in one
-file; they must equal the messages of the tools, except for numbers and fingerprints.
+file; they must equal the messages of the tools, except for numbers and fingerprints. If a case calls the helper `needs_peers`,
+the errors after the call are a second part of its section, which is neither compared nor renewed if the case is skipped or ends
+with "without".
 With MH_RENEW=1 in the environment the cases rewrite their golden files and their sections of errors.txt:
 MH_RENEW=1 run.py FOLDER-OF-TOOLS [PREFIX…]
 """
@@ -29,6 +31,7 @@ prefixes = tuple(sys.argv[2:]) or ("",)
 
 errors_page = here / "errors.txt"
 UNREACHED = "error sites that no test reaches"  # the section that error_sites.py writes
+PEERS = "-- with peers\n"  # the line between the parts of a section, as `needs_peers` writes it
 renew = os.environ.get("MH_RENEW", "") not in ("", "0")
 
 
@@ -60,22 +63,41 @@ def comparable(text):
     return re.sub(r"-?\bnan\b|\b[0-9a-f]{16,}\b|\d+([.,:]\d+)*(e[-+]?\d+)?", "#", text)
 
 
-def errors_of(case, failed_commands, sections):
+def section_part(failed_commands, previous=""):
+    """Returns a part of a section of errors.txt: the failed commands of the tools, without repeated commands and those of `previous`."""
+    # A command starts with a line "$ …" and ends with "exit status N".
+    commands, previous_commands = (re.findall(r"^\$ .*?^exit status \d\n", text, flags=re.MULTILINE | re.DOTALL) for text in (failed_commands, previous))
+    distinct = {comparable(command): command for command in reversed(commands) if re.search(r"^mh-[a-z]+: ", command, flags=re.MULTILINE)}
+    for command in previous_commands:
+        distinct.pop(comparable(command), None)
+    return "".join(reversed(distinct.values())).replace(str(tools), "tools").replace(f"{root}/", "")
+
+
+def errors_of(case, failed_commands, has_peers, sections):
     """Returns an error line if the messages of a case differ from its section of errors.txt; with MH_RENEW=1 replaces the section.
 
     failed_commands: the commands of the case that failed as expected, each with its stderr and exit status.
+    has_peers: whether the case ran to its end. Otherwise, only its part without peers is compared, and nothing if the case did not reach
+    `needs_peers`. A section that was never renewed with peers has no second part to compare.
     """
-    # A command starts with a line "$ …" and ends with "exit status N". Repeated commands, and commands other than the tools, are omitted.
-    commands = re.findall(r"^\$ .*?^exit status \d\n", failed_commands, flags=re.MULTILINE | re.DOTALL)
-    distinct = {comparable(command): command for command in reversed(commands) if re.search(r"^mh-[a-z]+: ", command, flags=re.MULTILINE)}
-    text = "".join(reversed(distinct.values())).replace(str(tools), "tools").replace(f"{root}/", "")
+    before, reached, after = failed_commands.partition(PEERS)
+    if not (has_peers or reached):
+        return ""
+    old, old_mark, old_after = sections.get(case.stem, "").partition(PEERS)
+    text = section_part(before)
+    if not has_peers:
+        text_after = old_mark + old_after if renew else ""
+    else:
+        text_after = PEERS + section_part(after, before) if reached and (renew or old_mark) else ""
+        old += old_mark + old_after
+    text += text_after
     if renew:
         sections.pop(case.stem, None)
         if text:
             sections[case.stem] = text
         return ""
 
-    old_lines, new_lines = comparable(sections.get(case.stem, "")).splitlines(True), comparable(text).splitlines(True)
+    old_lines, new_lines = comparable(old).splitlines(True), comparable(text).splitlines(True)
     if old_lines == new_lines:
         return ""
     return (f"FAILED: tests/cli/errors.txt differs (# is a number or a fingerprint); if the new messages are correct, renew: MH_RENEW=1 python3 "
@@ -103,14 +125,16 @@ def run_case(case):
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)  # kills the child processes too
                 status, output = 1, "took longer than 10 minutes\n" + process.communicate()[0]
-        if status == 0:
-            faults = unused_golden_files(case, set(compared_file.read_text().split()))
-            if pathlib.Path(golden, "record").exists():
-                faults += "FAILED: expected golden_record after the last record; found none\n"
+        if status in (0, 77):
+            faults = ""
+            if status == 0:
+                faults = unused_golden_files(case, set(compared_file.read_text().split()))
+                if pathlib.Path(golden, "record").exists():
+                    faults += "FAILED: expected golden_record after the last record; found none\n"
             last_line = output.strip().splitlines()[-1:]
-            if not any(line.startswith("without ") for line in last_line):  # true if the case skipped no comparison
-                faults += errors_of(case, errors.read_text(errors="replace"), sections)
-            status, output = int(bool(faults)), output + faults
+            has_peers = status == 0 and not any(line.startswith("without ") for line in last_line)
+            faults += errors_of(case, errors.read_text(errors="replace"), has_peers, sections)
+            status, output = 1 if faults else status, output + faults
     return {0: "passed", 77: "skipped"}.get(status, "failed"), output, time.monotonic() - begin
 
 

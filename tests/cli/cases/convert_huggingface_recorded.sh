@@ -164,6 +164,7 @@ mh-prep -q vocab --type wordpiece --from bad -o accents.v
 grep -q '^lowercase yes' accents.v && grep -q '^strip_accents no' accents.v || fail "expected lowercase yes and strip_accents no in the vocabulary"
 
 # Compares configurations and tokenizers with transformers, which does not need PyTorch here.
+needs_peers
 lacking=
 for path in ${MH_CHECK_PYTHONPATH:-} ${MH_NEWEST_PYTHONPATH:-}; do
   PYTHONPATH=$path recorded peer "${all[@]}" 2>peer.err || { cat peer.err; fail "$path"; }

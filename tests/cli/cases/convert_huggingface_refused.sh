@@ -40,6 +40,7 @@ expect 2 mh-convert --to huggingface run/last.safetensors empty; said "a new fol
 expect 2 mh-convert --to huggingface run/last.safetensors x -o y; said "--output"
 expect 2 mh-convert --to huggingface --fold run/last.safetensors x; said "--fold"
 
+needs_peers
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import torch, transformers' 2>/dev/null || skip "Python lacks transformers and torch"
 peer() { PYTHONPATH=$MH_CHECK_PYTHONPATH python3 -B "$ROOT/tests/cli/huggingface_parity.py" "$@"; }
 peer make gpt2 gpt2-bin gpt2-other gpt2-padded gpt2-shards bert

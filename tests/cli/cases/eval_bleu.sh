@@ -47,5 +47,6 @@ for option in "--block 3" "--device cpu" "--threads 2" "--set model.layers=1" "-
   expect 2 mh-eval $option bleu hyp ref; said "${option%% *}"
 done
 
+needs_peers
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import sacrebleu' 2>/dev/null || skip "Python lacks sacrebleu"
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -B "$ROOT/tests/cli/bleu_parity.py" --few

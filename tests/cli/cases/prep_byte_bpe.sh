@@ -33,6 +33,7 @@ printf 'ab\n' > g/merges.txt
 refused 3 "merges.txt:1" --from g
 expect 2 mh-prep vocab --type wordpiece --from f/vocab.json --merges 3 -o x; said "--merges"
 
+needs_peers
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import tokenizers' 2>/dev/null || { echo "without Python's tokenizers"; exit 0; }
 data=${MH_DATA:-$ROOT/../shared/data}
 mkdir texts

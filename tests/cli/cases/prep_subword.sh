@@ -49,6 +49,7 @@ record 3 mh-prep codes one.vocab
 golden_record refused
 [ ! -e y ] || fail "a refused run left a file"
 # If the Python package subword-nmt is installed, it learns the same merges and gives the same pieces.
+needs_peers
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import subword_nmt' 2>/dev/null || skip "Python lacks subword-nmt"
 export PYTHONPATH=${MH_CHECK_PYTHONPATH:-}
 python3 -B -m subword_nmt.learn_bpe -s 12 < <(cat de en) 2>/dev/null | cmp - codes

@@ -158,6 +158,7 @@ for commands in 'exit 3' 'echo "<svg"; exit 3' 'echo "<svg"; kill -9 $$' 'exit 0
   done
 done
 rm -r bin old.svg
+needs_peers
 command -v gnuplot >/dev/null || skip "gnuplot is not installed"
 for plot in heads.svg heads.png heads.pdf; do
   expect 0 mh-prune rank --by ablation,random --plot $plot $a t.mhs

@@ -112,6 +112,7 @@ expect 1 env PATH=/nowhere "$(command -v mh-spectrum)" $model t.mhs --plot no/pi
 said "gnuplot"
 [ -z "$(ls no)" ] || fail "expected no plot after an error; found one"
 
+needs_peers
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import numpy, safetensors' 2>/dev/null || skip "Python lacks safetensors and numpy"
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} with_tolerance - <<'P'
 import csv

@@ -201,6 +201,7 @@ said "at most 4 pairs of heads in decoder.self"
 refused 2 mh-train -q --config c.toml --train p.mhs --out x --set train.procedures.skip-retain.until=0u
 said "a model that can skip layers"
 [ ! -e x ] || fail "expected no output file after an error; found one"
+needs_peers
 command -v gnuplot >/dev/null || skip "gnuplot is not installed"
 expect 0 mh-prune rank --by confidence --plot heads.svg $m p.mhs
 for kind in encoder.self decoder.self decoder.cross; do
