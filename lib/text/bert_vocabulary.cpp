@@ -43,10 +43,7 @@ void BertVocabulary::check() const {
 std::unique_ptr<WordPieceTokenizer> BertVocabulary::load() const {
   check();
   const BertNormalisation normalisation = bert_normalisation(cased, strip_accents);
-  if (!wordpiece.empty() && std::filesystem::is_directory(wordpiece)) return read_wordpiece_folder(wordpiece);
-  if (!wordpiece.empty())
-    return make_wordpiece_tokenizer(read_wordpieces(read_text_file(wordpiece), input_name(wordpiece)), normalisation,
-                                    input_name(wordpiece));
+  if (!wordpiece.empty()) return read_wordpiece_vocabulary(wordpiece, normalisation);
   auto tokenizer =
       is_checkpoint(vocab) ? std::move(tokenizers_of(io::Checkpoint(vocab)).target) : load_tokenizer(vocab);
   require_wordpiece(*tokenizer, vocab);

@@ -281,6 +281,13 @@ std::unique_ptr<WordPieceTokenizer> read_wordpiece_folder(const std::string& fol
   return FolderReader(folder).read_wordpiece();
 }
 
+std::unique_ptr<WordPieceTokenizer> read_wordpiece_vocabulary(const std::string& path,
+                                                              BertNormalisation normalisation) {
+  if (std::filesystem::is_directory(path)) return read_wordpiece_folder(path);
+  const std::string name = input_name(path);
+  return make_wordpiece_tokenizer(read_wordpieces(read_text_file(path), name), normalisation, name);
+}
+
 void refuse_text_options(const char* option, const std::string& folder, bool cased, const std::string& strip_accents) {
   const char* text_option = cased ? "--cased" : strip_accents != "auto" ? "--strip-accents" : nullptr;
   if (text_option != nullptr)

@@ -233,9 +233,7 @@ std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, Tex
   if (options.type == "subword-nmt") return make_subword_vocabulary(options, text);
   if (options.type == WordPieceTokenizer::kType) {
     if (options.from.empty()) return make_wordpiece_vocabulary(options, text);
-    if (std::filesystem::is_directory(options.from)) return read_wordpiece_folder(options.from);
-    return make_wordpiece_tokenizer(read_wordpieces(read_text_file(options.from), input_name(options.from)),
-                                    normalisation_of(options), input_name(options.from));
+    return read_wordpiece_vocabulary(options.from, normalisation_of(options));
   }
   if (options.type == ByteBpeTokenizer::kType) return read_byte_bpe_folder(options.from);
   if (options.type == "byte") {
