@@ -220,12 +220,17 @@ Child::~Child() {
 }
 
 std::optional<int> Child::reap() {
-  int status = 0;
-  pid_t ended_pid = -1;
-  while ((ended_pid = waitpid(pid_, &status, 0)) < 0 && errno == EINTR) {
-  }
+  const std::optional<int> status = wait_for_end(pid_);
   pid_ = -1;
   sigaction(SIGCHLD, &parent_sigchld_action_, nullptr);
+  return status;
+}
+
+std::optional<int> wait_for_end(pid_t pid) {
+  int status = 0;
+  pid_t ended_pid = -1;
+  while ((ended_pid = waitpid(pid, &status, 0)) < 0 && errno == EINTR) {
+  }
   if (ended_pid < 0) return {};  // ECHILD: another waitpid() has consumed the status
   return status;
 }

@@ -65,7 +65,7 @@ class Child {
   bool wait_until_writable();
   void read_reply();
   bool read_lines();
-  // Waits for the end of the child. Returns its wait status, or none if waitpid() fails.
+  // Returns wait_for_end() of the child, and restores the handling of SIGCHLD.
   std::optional<int> reap();
 
   LineConsumer line_consumer_;
@@ -77,5 +77,9 @@ class Child {
   std::string unfinished_line_;  // output of the child after its last line feed
   bool has_reply_ended_ = false;
 };
+
+// Waits for the end of a child process, also if signals interrupt the wait. Returns its wait status, or none if
+// waitpid() fails.
+std::optional<int> wait_for_end(pid_t pid);
 
 }  // namespace mh

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/child.h"
 #include "base/error.h"
 #include "base/text.h"
 
@@ -111,13 +112,9 @@ class Gnuplot {
   Gnuplot& operator=(const Gnuplot&) = delete;
   // Waits for the end of gnuplot. Returns whether its exit status is 0.
   bool wait() {
-    int status = 0;
-    pid_t ended_pid = -1;
-    while ((ended_pid = waitpid(pid_, &status, 0)) < 0 && errno == EINTR) {
-    }
-    const bool has_ended = ended_pid == pid_;
+    const std::optional<int> status = wait_for_end(pid_);
     pid_ = -1;
-    return has_ended && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    return status && WIFEXITED(*status) && WEXITSTATUS(*status) == 0;
   }
 
  private:
