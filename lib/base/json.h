@@ -14,6 +14,10 @@ int json_depth(std::string_view text);
 // stack, since copying and printing a JSON value recurses once per level.
 constexpr int kMaxJsonDepth = 64;
 
+// Maximum size, in bytes, of JSON that is parsed without require_sound_json(): parsed JSON takes up to 40 times the
+// size of its text in memory.
+constexpr size_t kMaxUncheckedJsonBytes = size_t{1} << 20;
+
 // Returns the maximum number of strings, objects and arrays that require_sound_json() accepts in `size` bytes of JSON.
 // A string, object or array takes up to 112 bytes of memory, however short its text: 64 bytes of its own, and 48 bytes
 // in the list that contains it, while this list grows. So size / 5 of them take at most 23 times the size of the text,

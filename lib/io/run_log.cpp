@@ -4,24 +4,18 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/json_types.h"
 
 namespace mh::io {
-
-namespace {
-
-// Maximum size of a line, bytes. A JSON value takes up to 40 times the size of its text in memory.
-constexpr size_t kMaxLineBytes = size_t{1} << 20;
-
-}  // namespace
 
 std::string rewound_log(const std::string& text, int64_t update, bool is_complete, const std::string& name) {
   std::string lines;
   for (std::string_view remaining_text = text; !remaining_text.empty();) {
     const std::string_view line = remaining_text.substr(0, remaining_text.find('\n'));
     remaining_text.remove_prefix(std::min(line.size() + 1, remaining_text.size()));
-    if (line.size() > kMaxLineBytes)
-      throw Error(Exit::input, Problem{name, str("lines of at most ", kMaxLineBytes, " bytes"),
+    if (line.size() > kMaxUncheckedJsonBytes)
+      throw Error(Exit::input, Problem{name, str("lines of at most ", kMaxUncheckedJsonBytes, " bytes"),
                                        str("a line of ", line.size(), " bytes"), "delete the line"});
     const auto log_entry = nlohmann::json::parse(line, nullptr, false);
     if (!log_entry.is_object()) continue;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/json_integer.h"
 #include "base/json_types.h"
 #include "io/shard_format.h"
@@ -17,8 +18,6 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr const char* kUnanswerableKey = "unanswerable";
-// Maximum size of the JSON object of a record, bytes. Parsed JSON takes up to 40 times the size of its text in memory.
-constexpr size_t kMaxDetailsBytes = size_t{1} << 20;
 
 std::vector<int32_t> numbers_of(std::string_view bytes) {
   std::vector<int32_t> numbers(bytes.size());
@@ -33,7 +32,7 @@ std::string bytes_of(std::span<const int32_t> numbers) {
 }
 
 // Returns the bytes, one per element, of the JSON object of a record: the id, the answers, and whether the question is
-// impossible. Throws Error(input) if the object has more than kMaxDetailsBytes. `where`: the paragraph, for the
+// impossible. Throws Error(input) if the object has more than kMaxUncheckedJsonBytes. `where`: the paragraph, for the
 // message.
 std::vector<int32_t> encode_details(const SquadQuestion& q, const std::string& where) {
   ordered_json answers = ordered_json::array();
@@ -43,9 +42,9 @@ std::vector<int32_t> encode_details(const SquadQuestion& q, const std::string& w
     answers.push_back(answer);
   }
   const std::string details = ordered_json{{"id", q.id}, {"answers", answers}, {"impossible", q.is_impossible}}.dump();
-  if (details.size() > kMaxDetailsBytes)
+  if (details.size() > kMaxUncheckedJsonBytes)
     throw Error(Exit::input,
-                Problem{where, str("an id and answers of at most ", kMaxDetailsBytes, " bytes in a question"),
+                Problem{where, str("an id and answers of at most ", kMaxUncheckedJsonBytes, " bytes in a question"),
                         str(details.size(), " bytes"), "remove the question from the file"});
   return numbers_of(details);
 }
@@ -112,7 +111,7 @@ void accumulate(QuestionsSummary& total, const QuestionsSummary& summary) {
 
 // Parses the JSON object of a record into `record`. Returns a description of the object's fault; empty if it has none.
 std::string read_details(std::span<const int32_t> bytes, QuestionRecord& record) {
-  if (bytes.size() > kMaxDetailsBytes) return str("an object of ", bytes.size(), " bytes");
+  if (bytes.size() > kMaxUncheckedJsonBytes) return str("an object of ", bytes.size(), " bytes");
   try {
     const json j = json::parse(bytes_of(bytes));
     record.id = j.at("id").get<std::string>();
@@ -201,7 +200,7 @@ QuestionRecord decode_question_record(const std::array<std::span<const int32_t>,
     refuse("byte ranges of tokens in the order of the text",
            "a range that begins or ends before the range of the previous token");
   if (std::string fault = read_details(object, record); !fault.empty())
-    refuse(str("a JSON object of at most ", kMaxDetailsBytes,
+    refuse(str("a JSON object of at most ", kMaxUncheckedJsonBytes,
                " bytes with the entries id, answers and impossible, and answers at their byte ranges"),
            fault);
   return record;
