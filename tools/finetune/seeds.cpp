@@ -29,7 +29,7 @@ void check_files(const Arguments& args) {
     std::error_code ignored_error;  // ignored here: reading an inaccessible file throws
     if (path != "-" && !std::filesystem::is_fifo(path, ignored_error)) return;
     refuse_usage("--seeds", str(option, " with a file, since each run reads the ", content),
-                 path == "-" ? input_name(path) : "the pipe " + path, str("write the ", content, " to a file first"));
+                 (path == "-" ? "" : "the pipe ") + input_name(path), str("write the ", content, " to a file first"));
   };
   check(args.from, "--init", "checkpoint");
   for (const std::string& path : args.configs) check(path, "--config", "configuration");
