@@ -64,7 +64,7 @@ def comparable(text):
 
 
 def section_part(failed_commands, previous=""):
-    """Returns a part of a section of errors.txt: the failed commands of the tools, without repeated commands and those of `previous`."""
+    """Returns a part of a section of errors.txt: each failed command of the tools once, without the commands in `previous`."""
     # A command starts with a line "$ …" and ends with "exit status N".
     commands, previous_commands = (re.findall(r"^\$ .*?^exit status \d\n", text, flags=re.MULTILINE | re.DOTALL) for text in (failed_commands, previous))
     distinct = {comparable(command): command for command in reversed(commands) if re.search(r"^mh-[a-z]+: ", command, flags=re.MULTILINE)}

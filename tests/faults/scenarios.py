@@ -306,7 +306,7 @@ def parser_of(description):
 
 def survey_all(args, survey):
     """Calls survey(workplace, args) for each chosen command, as many at a time as there are cores, and prints the reports and the
-    last line. Without --only and --full, the commands are those of the sample. Without mh-train in the folder of the tools only mh-prep
+    last line. Without --only and --full, only commands of the sample run. Without mh-train in the folder of the tools only mh-prep
     is tested. Returns the exit status."""
     has_models = (args.tools / "mh-train").exists()
     environment = dict(os.environ, PATH=f"{args.tools.resolve()}:{os.environ['PATH']}", LC_ALL="C.UTF-8", OMP_NUM_THREADS="1")

@@ -18,8 +18,8 @@ updates=$(python3 -c "
 import json, struct
 b = open('run/last.safetensors', 'rb').read(); n = struct.unpack('<Q', b[:8])[0]
 print(json.loads(json.loads(b[8:8 + n])['__metadata__']['multihead.training'])['update'])")
-# A file size limit stands in for a full disk. on_full_disk COMMAND…: runs COMMAND with a limit of 40 KiB, between the sizes of the
-# log and of the training state.
+# on_full_disk COMMAND…: runs COMMAND with a limit of 40 KiB on the size of a file, which acts as a full disk: the log is smaller, the
+# training state is larger.
 on_full_disk() { ( ulimit -f 40; "$@" ) }
 cp run/last.safetensors before
 expect 1 on_full_disk mh-train -q --resume --out run --set train.length="$((updates + 50))u"
