@@ -64,11 +64,46 @@ def vocabulary(header, body):
 
 
 def words(size):
-    lines = numbered("#\t1", size, "\n") + "\n"
+    lines = "<eos>\t1\n<unk>\t0\n" + numbered("#\t1", size, "\n") + "\n"
     return vocabulary(f"type word\nentries {lines.count(chr(10))}", lines)
 
 
-def files():
+def sentencepiece(size):
+    """Returns a SentencePiece model of type BPE, a protobuf message, whose pieces are the shortest possible."""
+    def field(number, data):
+        return bytes([number << 3 | 2, len(data)]) + data
+
+    pieces = [field(1, field(1, text.encode()) + bytes([3 << 3, kind])) for text, kind in (("<unk>", 2), ("<s>", 3), ("</s>", 3))]
+    for i in range((size - 64) // 9):
+        pieces.append(field(1, field(1, chr(0x10000 + i % 0xFFFFF).encode())))
+    return b"".join(pieces) + field(2, bytes([3 << 3, 2]))
+
+
+def shard(tools, vocabulary_bytes=SMALL, provenance="", copies=1):
+    """Returns a shard of mh-prep with a vocabulary of `vocabulary_bytes`, with the JSON text `provenance` in its header, and with
+    `copies` of its frame of tokens."""
+    pathlib.Path("shard.vocab").write_text(words(vocabulary_bytes))
+    made = subprocess.run([f"{tools}/mh-prep", "lm", "--quiet", "--vocab", "shard.vocab", "text"], capture_output=True, check=True).stdout
+    num_frames, = struct.unpack_from("<I", made, len(made) - 9)
+    table = len(made) - 9 - 8 * num_frames
+    entries, frames, offset = [made[table + 8 * i:table + 8 * i + 8] for i in range(num_frames)], [], 0
+    for entry in entries:
+        size, = struct.unpack_from("<I", entry)
+        frames.append(made[offset:offset + size])
+        offset += size
+    payload = frames[0][8:-8]
+    if provenance:
+        json_bytes, = struct.unpack_from("<Q", payload, 8)
+        text = payload[16:16 + json_bytes].replace(b'"provenance":{', b'"provenance":{"a":' + provenance.encode() + b",")
+        payload = payload[:8] + struct.pack("<Q", len(text)) + text + payload[16 + json_bytes:]
+    frames[0] = frames[0][:4] + struct.pack("<I", len(payload) + 8) + payload + struct.pack("<Q", xxh64(payload))
+    entries[0] = struct.pack("<II", len(frames[0]), 0)
+    frames[1:2], entries[1:2] = [frames[1] * copies], [entries[1] * copies]   # frame 0 is the header, frame 1 has the tokens
+    table = b"".join(entries) + struct.pack("<I", num_frames - 1 + copies) + made[-5:]
+    return b"".join(frames) + made[offset:offset + 4] + struct.pack("<I", len(table)) + table
+
+
+def files(tools):
     """Yields the name, the factor, the command and the maker of each file. A maker returns the content for a size in bytes."""
     for name, value in VALUES.items():
         yield f"squad/{name}", TEXT, "mh-prep squad --wordpiece vocab.txt FILE", lambda size, value=value: '{"data":' + value(size) + "}"
@@ -81,6 +116,10 @@ def files():
         '{"__metadata__":{' + numbered('"#":""', size, ",") + "}}")
     yield "checkpoint/checksums", TEXT, "mh-convert --average FILE", lambda size: safetensors(
         '{"__metadata__":{"multihead.xxh64":"' + VALUES["objects"](size) + '"}}')
+    yield "checkpoint/origin", TEXT, "mh-convert --average FILE", lambda size: safetensors(
+        '{"__metadata__":{"multihead.origin":"' + VALUES["objects"](size) + '"}}')
+    yield "model.safetensors.index.json/keys", TEXT, "mh-convert model.safetensors.index.json/", lambda size: (
+        '{"weight_map":{' + numbered('"#":"a"', size, ",") + "}}")
     yield "pytorch_model.bin/entries", BINARY, "mh-convert pytorch_model.bin/", lambda size: zip_archive(
         [(format(i, "x"), b"") for i in range(size // 95)])
     for name, opcode in {"marks": b"(", "dicts": b"}"}.items():
@@ -88,12 +127,31 @@ def files():
             [("model/data.pkl", b"\x80\x02" + opcode * size + b".")])
     yield "vocabulary/words", TEXT, "mh-prep lm --vocab FILE text", words
     yield "wordpiece/words", TEXT, "mh-prep vocab --type wordpiece --from FILE", lambda size: numbered("#", size, "\n")
+    yield "sentencepiece/pieces", TEXT, "mh-prep lm --vocab FILE text", sentencepiece
     yield "codes/merges", TEXT, "mh-prep vocab --type subword-nmt --codes FILE text", lambda size: (
         "#version: 0.2\n" + "a b\n" * (size // 4) + "ab\n")
     yield "tsv/columns", TEXT, "mh-prep glue --task sst2 --wordpiece vocab.txt FILE", lambda size: "\t" * min(size, 8000000)
     yield "tsv/lines", TEXT, "mh-prep glue --task sst2 --wordpiece vocab.txt FILE", lambda size: "label\tsentence\n" + "1\ta\n" * (size // 4)
+    yield "shard/vocabulary", TEXT, "mh-prep info FILE", lambda size: shard(tools, vocabulary_bytes=size)
+    yield "shard/provenance", TEXT, "mh-prep info FILE", lambda size: shard(
+        tools, provenance=VALUES["objects"](min(size, (2 << 20) - 4096)))  # the reader limits the JSON text of a header to 2 MiB
+    yield "shard/frames", BINARY, "mh-train --dry-run --train FILE", lambda size: shard(tools, copies=size // 26)  # 18 bytes and 8 in the seek table
+    yield "log.jsonl/lines", TEXT, "mh-train --resume --out log.jsonl", lambda size: '{"update":1}\n' * (size // 13)
+    yield "log.jsonl/keys", TEXT, "mh-train --resume --out log.jsonl", lambda size: (
+        '{"update":1,"a":{' + numbered('"#":0', min(size, (1 << 20) - 64), ",") + "}}\n")  # the reader limits a line to 1 MiB
     yield "toml/lists", TEXT, "mh-train --config FILE --dry-run", lambda size: repeated("[]", min(size, 1 << 20) - 16, "a = [", "]")
     yield "toml/keys", TEXT, "mh-train --config FILE --dry-run", lambda size: numbered("a# = 1", min(size, 1 << 20) - 16, "\n")
+
+
+def make_run(tools):
+    """Makes the run folder `run` of a model that has trained for one update of two."""
+    def run(command):
+        subprocess.run(f"{tools}/{command}", shell=True, check=True, stdin=subprocess.DEVNULL)
+
+    run("mh-prep vocab --quiet --type byte text -o run.vocab")
+    run("mh-prep lm --quiet --vocab run.vocab text -o run.mhs")
+    run("mh-train --quiet --out run --train run.mhs --set model.layers=1 --set model.width=8 --set model.ffn=8 --set attention.heads=1 "
+        "--set train.batch.block=2 --set train.batch.tokens=2 --set train.length=1u")
 
 
 def write(name, make, size):
@@ -102,8 +160,10 @@ def write(name, make, size):
     path = pathlib.Path(name.split("/")[0])
     if path.suffix:
         path.mkdir(exist_ok=True)
-        if path.suffix == ".bin":
+        if path.name in ("pytorch_model.bin", "model.safetensors.index.json"):
             shutil.copyfile(CONFIGURATION, path / "config.json")
+        if path.name == "log.jsonl":
+            shutil.copytree("run", path, dirs_exist_ok=True)
         path /= path.name
     pid = os.fork()
     if pid == 0:
@@ -132,9 +192,10 @@ def main():
     args = parser.parse_args()
     pathlib.Path("vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]) + "\n")
     pathlib.Path("text").write_text("a\n")
+    make_run(args.tools)
     num_failed = 0
     print(f"{'file':30}{'MiB':>8}{'memory, MiB':>13}{'limit':>8}  status")
-    for name, factor, command, make in files():
+    for name, factor, command, make in files(args.tools):
         if args.only and not any(name.startswith(only) for only in args.only):
             continue
         write(name, make, SMALL)
