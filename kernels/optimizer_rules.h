@@ -4,11 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-#ifdef __CUDACC__
-#define MH_HOST_DEVICE __host__ __device__ inline
-#else
-#define MH_HOST_DEVICE inline __attribute__((always_inline))
-#endif
+#include "host_device.h"
 
 namespace mh::kernels {
 

@@ -14,6 +14,7 @@
 // each batch row.
 #pragma once
 
+#include "ceil_div.h"
 #include "cuda/relative.h"
 
 namespace mh::kernels {
@@ -147,8 +148,7 @@ MH_DEVICE float* partial_out_of(const AttentionParams& params, const AttentionTe
 
 // Returns the keys of a range that belong to one split, in whole tiles of `size` keys; may be empty.
 MH_DEVICE IndexRange split_of(const IndexRange& range, int size, int split, int num_splits) {
-  const int tiles = (range.end - range.first + size - 1) / size,
-            split_size = (tiles + num_splits - 1) / num_splits * size;
+  const int tiles = ceil_div(range.end - range.first, size), split_size = ceil_div(tiles, num_splits) * size;
   const int first = range.first + split * split_size, end = first + split_size;
   return {first, end < range.end ? end : range.end};
 }

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 
+#include "ceil_div.h"
 #include "cuda/attention_backward.h"
 #include "cuda/distance_gradient.h"
 #include "cuda/grid.h"
@@ -23,7 +24,7 @@
 namespace mh::kernels {
 
 // Returns the number of tiles of `size` rows that cover `length` rows.
-inline int num_tiles_of(int64_t length, int size) { return static_cast<int>((length + size - 1) / size); }
+inline int num_tiles_of(int64_t length, int size) { return static_cast<int>(ceil_div(length, size)); }
 
 // Returns the fastest number of splits of the keys (split-KV) for a grid of `blocks` blocks that each loop over `tiles`
 // tiles of keys, on a GPU that runs concurrent_blocks blocks at a time. Cost model, in units of the time of one tile: a
@@ -32,8 +33,7 @@ inline int best_num_splits(int64_t blocks, int tiles, int concurrent_blocks) {
   int best = 1;
   int64_t best_time = INT64_MAX;
   for (int splits = 1; splits <= tiles && splits <= concurrent_blocks; ++splits) {
-    const int64_t rounds = (blocks * splits + concurrent_blocks - 1) / concurrent_blocks,
-                  block_time = num_tiles_of(tiles, splits) + 1;
+    const int64_t rounds = ceil_div(blocks * splits, concurrent_blocks), block_time = num_tiles_of(tiles, splits) + 1;
     const int64_t time = rounds * block_time + (splits > 1 ? 2 : 0);
     if (time < best_time) best = splits, best_time = time;
   }
@@ -258,10 +258,10 @@ BlockOrder block_order(const Launcher& launcher, const AttentionParams& params, 
   const int64_t row_bytes =
       params.keys * (params.in_heads * params.key_size + params.out_heads * params.value_size) * int64_t{sizeof(T)};
   const int64_t rows_in_l2 = kL2Bytes / std::max<int64_t>(1, row_bytes),
-                min_rows = (4 * int64_t{launcher.multiprocessors()} + tiles - 1) / std::max(1, tiles);
+                min_rows = ceil_div(4 * int64_t{launcher.multiprocessors()}, std::max(1, tiles));
   const int64_t concurrent_rows = std::max<int64_t>({1, rows_in_l2, min_rows}),
-                groups = (batch + concurrent_rows - 1) / concurrent_rows;
-  return {tiles, static_cast<int>(batch), static_cast<int>((batch + groups - 1) / std::max<int64_t>(1, groups))};
+                groups = ceil_div(batch, concurrent_rows);
+  return {tiles, static_cast<int>(batch), static_cast<int>(ceil_div(batch, std::max<int64_t>(1, groups)))};
 }
 
 // The functions of AttentionKernels for one type and head size. Each returns what the member of the same name

@@ -7,6 +7,7 @@
 // 1024).
 #pragma once
 
+#include "ceil_div.h"
 #include "cuda/grid.h"
 #include "cuda/philox.h"
 #include "cuda/vec4.h"
@@ -57,7 +58,7 @@ template <class T, class Launcher>
 const char* dropout(const Launcher& launcher, const Dropout& params, uint64_t first, const void* x, void* y,
                     int64_t count) {
   using Body = DropoutElements<T>;
-  const int64_t blocks = (count + 4 * Body::kThreads - 1) / (4 * Body::kThreads);
+  const int64_t blocks = ceil_div(count, 4 * Body::kThreads);
   return launcher(Grid{static_cast<int>(blocks < 65535 ? blocks : 65535)}, Body::kThreads, 0,
                   Body{params, first, static_cast<const T*>(x), static_cast<T*>(y), count});
 }

@@ -9,8 +9,6 @@ namespace mh::kernels {
 // Number of elements of a chunk, the part of one tensor that a block processes; the last chunk of a tensor may have
 // fewer elements.
 constexpr int64_t kUpdateChunk = 8192;
-// Returns the number of chunks of a tensor of `count` elements.
-inline int64_t chunks_of(int64_t count) { return (count + kUpdateChunk - 1) / kUpdateChunk; }
 
 // The update of one parameter tensor of `count` elements.
 template <class Plan>

@@ -8,6 +8,7 @@
 // The kernel arguments of Adam take 3368 bytes.
 #pragma once
 
+#include "ceil_div.h"
 #include "cuda/grid.h"
 #include "cuda/optimizer.h"
 #include "cuda/vec4.h"
@@ -23,7 +24,7 @@ struct Batch {
   int count = 0;
   void add(const Item& item) {
     items[count++] = item;
-    first_chunk[count] = first_chunk[count - 1] + static_cast<int>(chunks_of(item.count));
+    first_chunk[count] = first_chunk[count - 1] + static_cast<int>(ceil_div(item.count, kUpdateChunk));
   }
   // Returns the index of the tensor that chunk `chunk` belongs to.
   MH_DEVICE int tensor_of(int chunk) const {

@@ -6,6 +6,7 @@
 
 #include <type_traits>
 
+#include "ceil_div.h"
 #include "cuda/probability.h"
 #include "cuda/tile.h"
 
@@ -38,7 +39,7 @@ MH_DEVICE IndexRange tile_of_runs(const AttentionParams& params, int first, int 
     const int begin = static_cast<int>(params.relative.runs[run].first),
               keys = static_cast<int>(params.relative.runs[run].count);
     if (first < keys) return {begin + first, begin + keys};
-    first -= (keys + size - 1) / size * size;
+    first -= round_up(keys, size);
   }
   return {0, 0};
 }

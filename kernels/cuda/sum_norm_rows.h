@@ -8,6 +8,7 @@
 // weight and bias a thread of a block of 128 threads sums one column of a chunk of rows, without shared memory.
 #pragma once
 
+#include "ceil_div.h"
 #include "cuda/dropout.h"
 #include "cuda/sum_norm.h"
 
@@ -171,8 +172,8 @@ const char* sum_norm_backward(const Launcher& launcher, const SumNorm& params, c
   const char* problem = launcher(Grid{static_cast<int>(tensors.rows)}, threads_for_row(params.size),
                                  sizeof(WarpResults), RowGradient{SumNormRow(params), tensors});
   if (problem != nullptr || tensors.dnorm == nullptr) return problem;
-  return launcher(Grid{static_cast<int>((tensors.rows + tensors.chunk_rows - 1) / tensors.chunk_rows),
-                       static_cast<int>((params.size + WeightGradient::kThreads - 1) / WeightGradient::kThreads)},
+  return launcher(Grid{static_cast<int>(ceil_div(tensors.rows, tensors.chunk_rows)),
+                       static_cast<int>(ceil_div(params.size, WeightGradient::kThreads))},
                   WeightGradient::kThreads, 0, WeightGradient{params.size, tensors});
 }
 

@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "ceil_div.h"
 #include "cuda/attention.h"
 #include "cuda/philox.h"
 #include "emulator/host_thread.h"
@@ -147,7 +148,7 @@ struct Case {
     reference::OracleCase& c = oracle_case;
     c.batch = pick(1, 2), c.in_heads = in_heads, c.out_heads = out_heads;
     const bool is_aligned = pick(0, 1) == 1;
-    c.key_size = is_aligned ? (max_size + 7) / 8 * 8 : pick(1, max_size);
+    c.key_size = is_aligned ? mh::round_up(max_size, 8) : pick(1, max_size);
     c.value_size = has_equal_sizes || is_aligned ? c.key_size : pick(1, max_size);
     mh::kernels::AttentionParams& p = c.params;
     const bool is_windowed = kind == CaseKind::windows, has_lengths = kind == CaseKind::lengths;

@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "ceil_div.h"
 #include "cuda/fragment.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -473,7 +474,7 @@ inline void EmulatedGpu::run(Grid grid, int threads, size_t shared_bytes, const 
   fibers_.resize(static_cast<size_t>(threads));
   // Allocates the requested bytes, rounded up to a multiple of 16, so that the address sanitizer detects accesses past
   // the end.
-  const std::unique_ptr<void, decltype(&std::free)> memory(std::aligned_alloc(16, (shared_bytes + 15) / 16 * 16),
+  const std::unique_ptr<void, decltype(&std::free)> memory(std::aligned_alloc(16, mh::round_up(shared_bytes, 16)),
                                                            &std::free);
   shared_ = memory.get();
   for (block_index_.z = 0; block_index_.z < grid.z; ++block_index_.z)

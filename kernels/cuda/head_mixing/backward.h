@@ -64,9 +64,7 @@ struct HeadMixingSumsTiles {
   static constexpr int chunk_size(const AttentionParams& params) {
     return params.out_heads < kChunkHeads ? params.out_heads : kChunkHeads;
   }
-  static constexpr int num_chunks(const AttentionParams& params) {
-    return (params.out_heads + kChunkHeads - 1) / kChunkHeads;
-  }
+  static constexpr int num_chunks(const AttentionParams& params) { return ceil_div(params.out_heads, kChunkHeads); }
   static constexpr HeadMixingPlan plan(const AttentionParams& params, int limit) {
     const int chunk_heads = chunk_size(params),
               max_heads = params.in_heads > chunk_heads ? params.in_heads : chunk_heads,

@@ -18,7 +18,7 @@ namespace mh::kernels {
 template <class X>
 struct FragmentExchange {
   // Returns the number of fragments in memory for `heads` heads, which are stored in pairs: rounded up to even.
-  static constexpr int count(int heads) { return (heads + 1) / 2 * 2; }
+  static constexpr int count(int heads) { return round_up(heads, 2); }
   struct alignas(8) Half {
     uint32_t x[2];
   };

@@ -9,6 +9,7 @@
 // bytes, rounded up to a multiple of 16, and 0 in fp32.
 #pragma once
 
+#include "ceil_div.h"
 #include "cuda/fragment.h"
 
 namespace mh::kernels {
@@ -75,19 +76,19 @@ constexpr int max_warp_heads(int columns) {
 }
 
 // Returns the number of rows of a SharedMatrix of `heads` heads: rounded up to an even number, and one row of scales.
-constexpr int rows_of_weights(int heads) { return (heads + 1) / 2 * 2 + 1; }
+constexpr int rows_of_weights(int heads) { return round_up(heads, 2) + 1; }
 
 // Returns the plan for a kernel with the given needs and at most `limit` bytes of shared memory; num_stages is 0 if no
 // plan fits. stride: row stride of tiles in shared memory, in elements.
 template <class T>
 constexpr HeadMixingPlan head_mixing_plan(const HeadMixingNeeds& needs, int stride, int limit) {
   HeadMixingPlan plan;
-  const int warps = (needs.heads + needs.warp_heads - 1) / needs.warp_heads;
+  const int warps = ceil_div(needs.heads, needs.warp_heads);
   const int tile_bytes = 16 * stride * static_cast<int>(sizeof(T)), fragment_bytes = 32 * (sizeof(T) == 4 ? 32 : 16);
   plan.warps_per_strip = warps < kHeadMixingWarps ? warps : kHeadMixingWarps;
-  plan.head_blocks = (warps + plan.warps_per_strip - 1) / plan.warps_per_strip;
+  plan.head_blocks = ceil_div(warps, plan.warps_per_strip);
   plan.weight_bytes =
-      sizeof(T) == 2 ? (needs.weight_rows * plan.warps_per_strip * needs.warp_heads * 4 + 15) / 16 * 16 : 0;
+      sizeof(T) == 2 ? round_up(needs.weight_rows * plan.warps_per_strip * needs.warp_heads * 4, 16) : 0;
   // Returns the number of streamed tiles of a head.
   const auto streamed_tiles = [&](int strips) { return needs.streamed_tensors + (needs.has_window ? 1 + strips : 0); };
   // Fills in the plan for stages of stage_tiles tiles; returns whether at least min_stages stages fit.

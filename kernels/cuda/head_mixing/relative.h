@@ -52,7 +52,7 @@ struct VisibleKeyTiles {
     for (int i = 0; i < params.relative.num_runs; ++i) {
       const DistanceRun& run = params.relative.runs[i];
       const IndexRange range = intersect(visible, run);
-      const int tiles = range.end > range.first ? (range.end - range.first + 15) / 16 : 0,
+      const int tiles = range.end > range.first ? ceil_div(range.end - range.first, 16) : 0,
                 tile_first = range.first + 16 * n;
       if (n < tiles)
         return {tile_first, range.end, distance_row(params, run, last_query, tile_first), params.relative.distances};
@@ -100,7 +100,7 @@ struct QueryTilesOfDistances {
         continue;
       const int begin = keys.first - max_lead > 0 ? keys.first - max_lead : 0;
       const int end = keys.end - lead < queries ? keys.end - lead : queries;
-      const int tiles = end > begin ? (end - begin + 15) / 16 : 0, tile_first = begin + 16 * n;
+      const int tiles = end > begin ? ceil_div(end - begin, 16) : 0, tile_first = begin + 16 * n;
       if (n < tiles) return {tile_first, end, tile_first + lead, keys.end, keys.first};
       n -= tiles;
     }

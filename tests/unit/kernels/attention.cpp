@@ -20,6 +20,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "ceil_div.h"
 #include "cpu/head_mixing_attention.h"
 #include "cpu/level.h"
 #include "oracle/policy.h"
@@ -326,7 +327,7 @@ TEST_CASE("CPU head mixing stays within its buffers and writes every element of 
     const HeadChoices choices(params, params.in_heads, params.out_heads);
     std::optional<Positions> positions;
     if (pick(0, 1) == 1)
-      params.relative = positions.emplace(params, params.in_heads, (params.key_size + 15) / 16 * 16).relative;
+      params.relative = positions.emplace(params, params.in_heads, mh::round_up(params.key_size, 16)).relative;
     std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
     check_head_mixing<float>(params, num_parts, positions ? &*positions : nullptr, random);
     const Bf16Gemm gemm{naive_bf16_product};

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "ceil_div.h"
 #include "cpu/dropout.h"
 #include "cuda/cross_entropy.h"
 #include "cuda/sum_norm_rows.h"
@@ -189,7 +190,7 @@ void check_sum_norm() {
   const bool has_dnorm = has_norm && pick(0, 3) > 0, has_dsum = !has_dnorm || pick(0, 1) == 1;
   const auto dnorm = random_values<float>(num_elements), dsum = random_values<float>(num_elements);
   const bool shares_gradient = std::is_same_v<Y, float> && params.dropout == nullptr && pick(0, 1) == 1;
-  const int64_t num_chunks = (num_rows + chunk_rows - 1) / chunk_rows;
+  const int64_t num_chunks = mh::ceil_div(num_rows, chunk_rows);
   std::vector<float> dx(x.size(), NAN), dweight(static_cast<size_t>(num_chunks * size), NAN), dbias = dweight;
   std::vector<Y> dy(y.size(), from_double<Y>(NAN));
   if (has_dnorm) t.dnorm = dnorm.data();

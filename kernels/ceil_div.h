@@ -1,0 +1,23 @@
+// Ceiling division and rounding up, for numbers of blocks, tiles and work items, on CPUs and GPUs. The operands have
+// the usual arithmetic conversions.
+#pragma once
+
+#include "host_device.h"
+
+namespace mh {
+
+// Returns ⌈a / b⌉ for a ≥ 0, b > 0. A 64-bit operand may be a length as large as the type allows, so a + b may
+// overflow. 32-bit operands are sizes in kernels, with b - 1 added first, which takes fewer instructions on a GPU.
+template <class A, class B>
+MH_HOST_DEVICE constexpr auto ceil_div(A a, B b) {
+  if constexpr (sizeof(a + b) > sizeof(int)) return a / b + (a % b != 0);
+  else return (a + b - 1) / b;
+}
+
+// Returns n rounded up to a multiple of `multiple`, for n ≥ 0, multiple > 0.
+template <class N, class M>
+MH_HOST_DEVICE constexpr auto round_up(N n, M multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace mh
