@@ -39,7 +39,7 @@ struct RowAddress {
 // Computes `to` = `from` + scale * bias, with `to` and `from` (rows, size) and bias (size), for queries that are scaled
 // already. Zeroes the rows of `to` from `rows` to the next multiple of 16.
 MH_INLINE void add_bias(const float* bias, int64_t rows, int64_t size, float scale, const float* from, float* to) {
-  for (int64_t r = 0; r < padded(rows); ++r)
+  for (int64_t r = 0; r < pad_to_lanes(rows); ++r)
     for (int64_t i = 0; i < size; i += lanes) {
       Floats v{}, b;
       if (r < rows) {
@@ -92,7 +92,7 @@ MH_INLINE void add_position_term(const AttentionParams& params, const Block& blo
   for (int64_t run_index = 0; run_index < params.relative.num_runs; ++run_index) {
     const DistanceRange range = distance_range(params, block, run_index);
     if (range.num_keys <= 0) continue;
-    product<Tile, false>(block.padded_m, padded(range.num_rows), relative.size, {relative.q_v, relative.size, 1},
+    product<Tile, false>(block.padded_m, pad_to_lanes(range.num_rows), relative.size, {relative.q_v, relative.size, 1},
                          {relative.r_transposed + range.first_row, relative.num_distances},
                          {relative.distance_products, relative.product_stride});
     for (int64_t i = 0; i < block.m; ++i)
@@ -120,7 +120,7 @@ MH_INLINE void position_term_backward(const AttentionParams& params, const Block
     product<Tile, true>(block.padded_m, relative.size, range.num_rows,
                         {relative.distance_products, relative.product_stride, 1},
                         {relative.r + range.first_row * relative.size, relative.size}, {dqueries, relative.size});
-    product<Tile, true>((range.num_rows + 7) / 8 * 8, relative.size, block.padded_m,
+    product<Tile, true>(round_up(range.num_rows, 8), relative.size, block.padded_m,
                         {relative.distance_products, 1, relative.product_stride}, {relative.q_v, relative.size},
                         {dr + range.first_row * relative.size, relative.size});
   }
@@ -156,8 +156,8 @@ template <class T>
 MH_INLINE void decode_forward(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch) {
   const Matrix<const T> q = tensors.q, k = tensors.k, v = tensors.v;
   const int64_t d = params.key_size;
-  float* s = scratch;                         // logits of one query (keys)
-  float* scaled_q = s + padded(params.keys);  // scaled query (d)
+  float* s = scratch;                               // logits of one query (keys)
+  float* scaled_q = s + pad_to_lanes(params.keys);  // scaled query (d)
   for (int64_t i = 0; i < params.queries; ++i) {
     const int64_t first = params.visible_begin(i);
     pack_fp32(Matrix<const T>{q.data + i * q.stride, q.stride}, 1, 1, d, params.scale, scaled_q);
@@ -271,7 +271,7 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
   float* dq_v = allocator.allocate(kBlock * d);
   float* slopes = allocator.allocate(row_stride);  // derivative of sigsoftmax_logits() for one query
   // (queries): delta = Σ P dP over all keys, where dP includes dropout and the scale of the head.
-  float* deltas = allocator.allocate(padded(params.queries));
+  float* deltas = allocator.allocate(pad_to_lanes(params.queries));
   const RelativePositions relative(params, span, allocator.allocate(distances_scratch(params, span)));
   float* dropout_mask = allocator.next + kDropoutGroup;
   if (params.has_relative()) {

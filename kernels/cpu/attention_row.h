@@ -4,12 +4,13 @@
 
 #include <cmath>
 
+#include "ceil_div.h"
 #include "cpu/vector.h"
 
 namespace mh::kernels {
 
 // Returns n rounded up to a multiple of 16.
-MH_INLINE int64_t padded(int64_t n) { return (n + lanes - 1) / lanes * lanes; }
+MH_INLINE int64_t pad_to_lanes(int64_t n) { return round_up(n, lanes); }
 
 // Sets the lanes of v from lane `count` on to `padding`.
 MH_INLINE void replace_tail(int64_t count, float padding, Floats& v) {
@@ -25,7 +26,7 @@ MH_INLINE void replace_tail(int64_t count, float padding, Floats& v) {
 MH_INLINE float exponentials(float* s, int64_t num_visible, int64_t width, float maximum) {
   Floats sum{};
   int64_t i = 0;
-  for (; i < padded(num_visible); i += lanes) {
+  for (; i < pad_to_lanes(num_visible); i += lanes) {
     Floats v;
     load(s + i, v);
     v = v - maximum;
@@ -98,7 +99,7 @@ template <class Key, class Value>
 KeysAndValues(Key, Value) -> KeysAndValues<Key, Value>;
 
 // Computes out (d) = factor * softmax(q kᵀ) v for one scaled query q (d) and `keys` keys; zeros if all logits are -inf.
-// d is a multiple of 16. s: scratch, padded(keys). Returns the log-sum-exp, nats; +inf if all logits are -inf.
+// d is a multiple of 16. s: scratch, pad_to_lanes(keys). Returns the log-sum-exp, nats; +inf if all logits are -inf.
 template <class Key, class Value, class T>
 MH_INLINE float attend_query(const float* q, int64_t keys, int64_t d, const KeysAndValues<Key, Value>& kv, float factor,
                              float* s, T* out) {
@@ -119,7 +120,7 @@ MH_INLINE float attend_query(const float* q, int64_t keys, int64_t d, const Keys
   }
   const float max_logit = maximum_of(s, keys);
   const bool fully_masked = max_logit == -INFINITY && all_masked(s, keys);
-  const float exp_sum = exponentials(s, fully_masked ? 0 : keys, padded(keys), max_logit),
+  const float exp_sum = exponentials(s, fully_masked ? 0 : keys, pad_to_lanes(keys), max_logit),
               out_scale = fully_masked ? 0 : factor / exp_sum;
   int64_t c = 0;
   for (; c + 4 * lanes <= d; c += 4 * lanes) weighted_sum<4>(s, keys, value, c, out_scale, out);

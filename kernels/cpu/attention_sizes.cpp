@@ -16,7 +16,8 @@ int64_t forward_floats(const AttentionParams& params) {
 int64_t backward_floats(const AttentionParams& params, int64_t padded_keys) {
   const int64_t span = backward_span(params), row_stride = row_stride_of(span);
   return (2 * padded_keys + params.queries) * params.key_size + 2 * kBlock * row_stride + 2 * kBlock * params.key_size +
-         row_stride + padded(params.queries) + distances_scratch(params, span) + dropout_mask_scratch(params, span);
+         row_stride + pad_to_lanes(params.queries) + distances_scratch(params, span) +
+         dropout_mask_scratch(params, span);
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ MH_INLINE int64_t span_of(const AttentionParams& params, int64_t tiles) {
   const int64_t logit_bytes_per_key = tiles * kBlock * static_cast<int64_t>(sizeof(float));
   const int64_t max_span =
       std::max<int64_t>(1, params.l2_bytes / 4 / logit_bytes_per_key / key_multiple) * key_multiple;
-  return std::min(max_span, (params.keys + key_multiple - 1) / key_multiple * key_multiple);
+  return std::min(max_span, round_up(params.keys, key_multiple));
 }
 MH_INLINE int64_t forward_span(const AttentionParams& params) { return span_of(params, 1); }
 MH_INLINE int64_t backward_span(const AttentionParams& params) { return span_of(params, 2); }

@@ -26,7 +26,7 @@ MH_INLINE void load_words(const uint16_t* from, int64_t count, Words& to) {
 // whose other elements become zero.
 MH_INLINE void copy_rows(const uint16_t* from, int64_t row_stride, int64_t rows, int64_t padded_rows, int64_t size,
                          uint16_t* to) {
-  const int64_t padded_size = padded(size);
+  const int64_t padded_size = pad_to_lanes(size);
   std::fill_n(to, padded_rows * padded_size, uint16_t{0});
   for (int64_t r = 0; r < rows; ++r)
     std::memcpy(to + r * padded_size, from + r * row_stride, static_cast<size_t>(size) * sizeof(uint16_t));
@@ -36,7 +36,7 @@ MH_INLINE void copy_rows(const uint16_t* from, int64_t row_stride, int64_t rows,
 // whose other elements become zero. `padded_rows` is even.
 MH_INLINE void interleave_rows(const uint16_t* from, int64_t row_stride, int64_t rows, int64_t padded_rows,
                                int64_t size, uint16_t* to) {
-  const int64_t padded_size = padded(size);
+  const int64_t padded_size = pad_to_lanes(size);
   for (int64_t r = 0; r < padded_rows; r += 2)
     for (int64_t i = 0; i < padded_size; i += lanes) {
       Words low{}, high{};
@@ -52,7 +52,7 @@ MH_INLINE void interleave_rows(const uint16_t* from, int64_t row_stride, int64_t
 // padded_rows), whose other elements become zero. `padded_rows` is a multiple of 64.
 MH_INLINE void transpose_rows(const uint16_t* from, int64_t row_stride, int64_t rows, int64_t padded_rows, int64_t size,
                               uint16_t* to) {
-  const int64_t padded_size = padded(size);
+  const int64_t padded_size = pad_to_lanes(size);
   std::fill_n(to, padded_rows * padded_size, uint16_t{0});
   for (int64_t r = 0; r < rows; ++r) {
     uint16_t* column = to + r / kGemmColumns * kGemmColumns * padded_size + 2 * (r % kGemmColumns);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "ceil_div.h"
 #include "cpu/attention.h"
 #include "cpu/attention_row.h"
 #include "cpu/bf16_operands.h"
@@ -31,10 +32,9 @@ struct Block {
                   int64_t key_multiple)
       : first(begin),
         m(std::min(kBlock, params.queries - begin)),
-        padded_m((m + row_multiple - 1) / row_multiple * row_multiple),
+        padded_m(round_up(m, row_multiple)),
         key_begin(std::max(span.begin, params.visible_begin(begin) / key_multiple * key_multiple)),
-        key_end(
-            std::min(span.end, (params.visible_end(begin + m - 1) + key_multiple - 1) / key_multiple * key_multiple)) {}
+        key_end(std::min(span.end, round_up(params.visible_end(begin + m - 1), key_multiple))) {}
   MH_INLINE int64_t num_keys() const { return key_end - key_begin; }
 };
 
@@ -67,7 +67,7 @@ template <class Tile, class T>
 class Fp32Products {
  public:
   // Returns the number of keys, rounded up to what the products require.
-  static MH_INLINE int64_t padded_num_keys(const AttentionParams& params) { return padded(params.keys); }
+  static MH_INLINE int64_t padded_num_keys(const AttentionParams& params) { return pad_to_lanes(params.keys); }
   // Returns the number of floats that the packed operands take from the scratch memory.
   static MH_INLINE int64_t scratch_floats(const AttentionParams& params, bool backward) {
     return ((backward ? 3 : 2) * padded_num_keys(params) + (backward ? 2 : 1) * kBlock) * params.key_size;
@@ -178,7 +178,7 @@ class Bf16Products {
 
  public:
   static MH_INLINE int64_t padded_num_keys(const AttentionParams& params) {
-    return (params.keys + kKeysPerProduct - 1) / kKeysPerProduct * kKeysPerProduct;
+    return round_up(params.keys, kKeysPerProduct);
   }
   static MH_INLINE int64_t scratch_floats(const AttentionParams& params, bool backward) {
     const int64_t n = padded_num_keys(params), d = params.key_size;

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 
+#include "ceil_div.h"
 #include "cpu/simd.h"
 
 namespace mh::kernels {
@@ -41,7 +42,7 @@ struct CachedAttentionLoops {
 };
 
 // Returns the number of floats of scratch memory that one call needs.
-inline int64_t cached_attention_scratch(int64_t length, int64_t size) { return size + (length + 15) / 16 * 16; }
+inline int64_t cached_attention_scratch(int64_t length, int64_t size) { return size + round_up(length, 16); }
 // Computes out (size) = softmax(scale * q Kᵀ) V over positions 0 … query.length - 1.
 template <class T>
 void cached_attention(const CachedQuery<T>& query, T* out, float* scratch) {

@@ -24,7 +24,7 @@ MH_INLINE double sum_of(const Doubles& v) { return ((v[0] + v[4]) + (v[1] + v[5]
 // zero, so that the elements of A there, of finished rows or of the padding, do not count.
 void update_and_multiply(double* a, int64_t stride, int64_t rows, const double* u, const double* w, const double* x,
                          double* y) {
-  const int64_t tiles = (rows + tile - 1) / tile;
+  const int64_t tiles = ceil_div(rows, tile);
   std::memset(y, 0, static_cast<size_t>(tiles * tile) * sizeof *y);
   constexpr int64_t group = 4;  // rows updated at a time: as many as fit in the registers with their shared operands
   for (int64_t first = 0; first < tiles * tile; first += group) {

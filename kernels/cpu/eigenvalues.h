@@ -14,16 +14,17 @@
 
 #include <cstdint>
 
+#include "ceil_div.h"
 #include "cpu/simd.h"
 
 namespace mh::kernels {
 
 // Returns the row stride, in elements, of the matrix argument of symmetric_eigenvalues(). Rows are padded to whole
 // vectors of 8, and one more vector avoids strides of a power of two, with which rows evict each other from the cache.
-inline int64_t eigenvalue_stride(int64_t n) { return (n + 7) / 8 * 8 + 8; }
+inline int64_t eigenvalue_stride(int64_t n) { return round_up(n, 8) + 8; }
 // Return the number of rows of the matrix argument, and the number of elements of the scratch memory, of
 // symmetric_eigenvalues().
-inline int64_t eigenvalue_rows(int64_t n) { return (n + 7) / 8 * 8; }
+inline int64_t eigenvalue_rows(int64_t n) { return round_up(n, 8); }
 inline int64_t eigenvalue_scratch(int64_t n) { return 5 * eigenvalue_stride(n); }
 
 // symmetric_eigenvalues(), compiled for one instruction set (cpu/simd.h).

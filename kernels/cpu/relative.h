@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "attention_params.h"
+#include "ceil_div.h"
 #include "cpu/products.h"
 
 namespace mh::kernels {
@@ -28,9 +29,7 @@ MH_INLINE DistanceRange distance_range(const DistanceRun& run, int64_t queries, 
 
 // Returns the row stride, in floats, of the products of a tile of `queries` queries with the rows of r at their
 // distances from `keys` keys.
-MH_INLINE int64_t distance_row_stride(int64_t keys, int64_t queries) {
-  return (keys + queries + lanes - 1) / lanes * lanes + lanes;
-}
+MH_INLINE int64_t distance_row_stride(int64_t keys, int64_t queries) { return round_up(keys + queries, lanes) + lanes; }
 
 // Computes `to` (count) += `from` (count).
 MH_INLINE void add_to(const float* from, int64_t count, float* to) {

@@ -65,7 +65,7 @@ struct DecodeScratch {
         elements(shared_scratch),
         mixed(elements + params.queries * layout.query_stride()),
         matrix(mixed + layout.heads * chunk),
-        max_logits(matrix + padded(params.in_heads * params.out_heads)),
+        max_logits(matrix + pad_to_lanes(params.in_heads * params.out_heads)),
         sums(max_logits + params.in_heads) {}
   MH_INLINE float* elements_of(int64_t t) const { return elements + t * layout.query_stride(); }
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ceil_div.h"
 #include "cpu/attention.h"
 #include "cpu/attention_sizes.h"
 #include "cpu/head_mix_chunk.h"
@@ -13,9 +14,6 @@ namespace mh::kernels {
 
 constexpr int64_t chunk = kMixWidth;  // keys of a chunk, which are mixed at a time
 
-// Returns the number of chunks of `keys` keys, of which the last may be incomplete.
-MH_INLINE int64_t num_chunks_of(int64_t keys) { return (keys + chunk - 1) / chunk; }
-
 // The numbers of queries and keys of a tile. They depend only on the tensor sizes and the cache size, not on the number
 // of threads, since they determine the order of summation.
 struct TileSize {
@@ -23,7 +21,7 @@ struct TileSize {
 };
 MH_INLINE TileSize tile_size(const AttentionParams& params) {
   constexpr int64_t min_rows = 32, max_rows = 64;
-  const int64_t all_keys = num_chunks_of(params.max_keys) * chunk, heads = std::max(params.in_heads, params.out_heads);
+  const int64_t all_keys = round_up(params.max_keys, chunk), heads = std::max(params.in_heads, params.out_heads);
   const int64_t logit_bytes_per_key = heads * static_cast<int64_t>(sizeof(float)),
                 query_bytes = std::max<int64_t>(1, all_keys * logit_bytes_per_key);
   // A tile has all keys even if it is up to 8 times as large as the L2 cache: tiles of a span of keys need two passes
@@ -45,11 +43,11 @@ struct Layout {
   int64_t dk, dv;             // sizes of keys and values, padded to multiples of 16
   MH_INLINE Layout(const AttentionParams& params, const TileSize& size)
       : heads(std::max(params.in_heads, params.out_heads)),
-        num_chunks(num_chunks_of(params.keys)),
+        num_chunks(ceil_div(params.keys, chunk)),
         rows(size.rows),
         span(size.span),
-        dk(padded(params.key_size)),
-        dv(padded(params.value_size)) {}
+        dk(pad_to_lanes(params.key_size)),
+        dv(pad_to_lanes(params.value_size)) {}
   // Returns the query stride, in floats: one cache line more than the elements, so that queries are not a power of two
   // apart.
   MH_INLINE int64_t query_stride() const { return heads * span + lanes; }
@@ -62,9 +60,7 @@ struct Layout {
 };
 
 // Returns the layout of a tile of one query and all keys.
-MH_INLINE Layout decode_layout(const AttentionParams& params) {
-  return {params, {1, num_chunks_of(params.keys) * chunk}};
-}
+MH_INLINE Layout decode_layout(const AttentionParams& params) { return {params, {1, round_up(params.keys, chunk)}}; }
 
 // Returns whether the decode path (head_mixing/decode.h) serves a call with these parameters.
 MH_INLINE bool is_decode(const AttentionParams& params) {
@@ -90,10 +86,10 @@ MH_INLINE int64_t operand_scratch(const AttentionParams& params, const Layout& l
 // Return the number of floats of the keys (in_heads, keys, dk) and of the values (out_heads, keys, dv), with keys
 // padded to chunks.
 MH_INLINE int64_t key_floats(const AttentionParams& params) {
-  return params.in_heads * num_chunks_of(params.keys) * chunk * padded(params.key_size);
+  return params.in_heads * round_up(params.keys, chunk) * pad_to_lanes(params.key_size);
 }
 MH_INLINE int64_t value_floats(const AttentionParams& params) {
-  return params.out_heads * num_chunks_of(params.keys) * chunk * padded(params.value_size);
+  return params.out_heads * round_up(params.keys, chunk) * pad_to_lanes(params.value_size);
 }
 
 }  // namespace mh::kernels

@@ -14,7 +14,7 @@ namespace {
 template <class T>
 void pack_rows_fp32(const T* from, int64_t row_stride, int64_t length, int64_t size, float factor, int64_t rows,
                     float* to) {
-  const int64_t padded_size = padded(size);
+  const int64_t padded_size = pad_to_lanes(size);
   for (int64_t r = 0; r < length; ++r)
     for (int64_t i = 0; i < padded_size; i += lanes) {
       Floats v;
@@ -29,7 +29,7 @@ void pack_rows_fp32(const T* from, int64_t row_stride, int64_t length, int64_t s
 // chunk); the columns from `length` on become zero.
 template <class T>
 void pack_transposed_fp32(const T* from, int64_t row_stride, int64_t length, int64_t size, float* to) {
-  for (int64_t first = 0; first < num_chunks_of(length) * chunk; first += lanes) {
+  for (int64_t first = 0; first < round_up(length, chunk); first += lanes) {
     const int64_t count = std::clamp<int64_t>(length - first, 0, lanes);
     float* out = to + first / chunk * size * chunk + first % chunk;
     for (int64_t i = 0; i < size; i += lanes) {

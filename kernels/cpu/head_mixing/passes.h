@@ -23,7 +23,7 @@ void pack_tile(const AttentionParams& params, const Layout& layout, const TileRo
   if (uses_bf16_gemm(params)) return pack_bf16_rows(layout, tile_rows, from, queries, with_right_operands, packed_rows);
   for (int64_t j = 0; j < tile_rows.heads; ++j)
     pack_rows_fp32(from.at(j, queries.first), from.row_stride, queries.count, tile_rows.size, tile_rows.factor,
-                   layout.rows, packed_rows + j * layout.rows * padded(tile_rows.size));
+                   layout.rows, packed_rows + j * layout.rows * pad_to_lanes(tile_rows.size));
 }
 
 TileRows query_rows(const AttentionParams& params) { return {params.in_heads, params.key_size, params.scale}; }
@@ -80,7 +80,7 @@ void store_rows(const Layout& layout, const TileRows& tile_rows, const Queries& 
     for (int64_t r = 0; r < queries.count; ++r)
       for (int64_t s = 0; s < tile_rows.size; s += lanes) {
         Floats sum;
-        load(sums + (h * layout.rows + r) * padded(tile_rows.size) + s, sum);
+        load(sums + (h * layout.rows + r) * pad_to_lanes(tile_rows.size) + s, sum);
         sum = sum * tile_rows.factor;
         store_partial(sum, tile_rows.size - s, to.at(h, queries.first + r) + s);
       }
@@ -102,14 +102,14 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
   const Layout layout(params, tile_size(params));
   const PackedOperands<const float> operands(params, false, tensors.packed);
   float* tile = scratch;
-  float* packed_q = tile + layout.tile_floats();                            // packed queries (in, rows, dk)
-  float* out_sums = packed_q + params.in_heads * layout.rows * layout.dk;   // sums of the outputs (out, rows, dv)
-  float* mixed = out_sums + params.out_heads * layout.rows * layout.dv;     // scratch of mix_query() (heads, chunk)
-  float* matrix = mixed + layout.heads * chunk;                             // mixing matrix of one query (in, out)
-  float* max_logits = matrix + padded(params.in_heads * params.out_heads);  // (rows, in): maximum logits
-  float* sums = max_logits + layout.rows * params.in_heads;                 // (rows, in): sums of exponentials
+  float* packed_q = tile + layout.tile_floats();                           // packed queries (in, rows, dk)
+  float* out_sums = packed_q + params.in_heads * layout.rows * layout.dk;  // sums of the outputs (out, rows, dv)
+  float* mixed = out_sums + params.out_heads * layout.rows * layout.dv;    // scratch of mix_query() (heads, chunk)
+  float* matrix = mixed + layout.heads * chunk;                            // mixing matrix of one query (in, out)
+  float* max_logits = matrix + pad_to_lanes(params.in_heads * params.out_heads);  // (rows, in): maximum logits
+  float* sums = max_logits + layout.rows * params.in_heads;                       // (rows, in): sums of exponentials
   float* unused_sums = sums + layout.rows * params.in_heads;  // (in): sums of exponentiate_query() that are not used
-  float* dropout_mask = unused_sums + padded(params.in_heads);
+  float* dropout_mask = unused_sums + pad_to_lanes(params.in_heads);
   float* q_v = dropout_mask + dropout_mask_scratch(params, layout);
   const DistanceScratch distances{q_v, q_v + params.in_heads * layout.rows * layout.dk};
   auto* bf16_tile = reinterpret_cast<uint16_t*>(q_v);  // bf16 products exclude relative positions
@@ -181,8 +181,9 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   float* mixed = dropped_probs + layout.heads * chunk;      // (heads, chunk): mixed probabilities or gradients
   float* prob_sums = mixed + layout.heads * chunk;          // (rows, in): sums of probabilities
   float* scaled_matrix = prob_sums + layout.rows * params.in_heads;  // (in, out): matrix divided by the sums
-  float* unused_sums = scaled_matrix + padded(num_head_pairs);  // (in): sums of exponentiate_query() that are not used
-  float* dropout_mask = unused_sums + padded(params.in_heads);
+  float* unused_sums =
+      scaled_matrix + pad_to_lanes(num_head_pairs);  // (in): sums of exponentiate_query() that are not used
+  float* dropout_mask = unused_sums + pad_to_lanes(params.in_heads);
   // Derivative of sigsoftmax_logits() for one query, in the layout of one query of a tile.
   float* slopes = dropout_mask + dropout_mask_scratch(params, layout);
   float* q_v = slopes + layout.query_stride();
@@ -279,7 +280,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
 template <Level L, class T>
 void HeadMixingLoops<L, T>::sum_parts(const float* from, int64_t num_parts, int64_t part_stride, int64_t length,
                                       int64_t size, Heads<T> to) {
-  const int64_t padded_size = padded(size);
+  const int64_t padded_size = pad_to_lanes(size);
   for (int64_t r = 0; r < length; ++r)
     for (int64_t s = 0; s < size; s += lanes) {
       Floats sum;

@@ -36,7 +36,7 @@ struct VisibleKeys {
       : first_query(tile.first),
         num_queries(tile.count),
         begin(key),
-        padded_queries((num_queries + 7) / 8 * 8),
+        padded_queries(round_up(num_queries, 8)),
         first_query_end(params.visible_end(first_query) - key),
         width(std::clamp<int64_t>(params.visible_end(first_query + num_queries - 1) - key, 0, layout.span)),
         causal(params.causal) {}
@@ -68,19 +68,19 @@ struct TileRows {
 // (heads, chunks, size, chunk), which has the packed keys or values, into a tile, in fp32.
 void multiply_rows_fp32(const Layout& layout, const TileRows& tile_rows, const VisibleKeys& visible,
                         const float* packed_rows, const float* transposed, float* tile) {
-  const int64_t size = tile_rows.size, padded_size = padded(size);
+  const int64_t size = tile_rows.size, padded_size = pad_to_lanes(size);
   for (int64_t j = 0; j < tile_rows.heads; ++j)
     for (int64_t c = 0; c * chunk < visible.width; ++c) {
       const float *a = packed_rows + j * layout.rows * padded_size,
                   *b = transposed + ((j * layout.num_chunks + c) * chunk + visible.begin) * size;
       float* to = tile + c * layout.chunk_stride() + j * chunk;
       if (visible.all_visible((c + 1) * chunk)) {
-        product<Tile, false>(visible.padded_queries, padded(std::min(chunk, visible.width - c * chunk)), size,
+        product<Tile, false>(visible.padded_queries, pad_to_lanes(std::min(chunk, visible.width - c * chunk)), size,
                              {a, padded_size, 1}, {b, chunk}, {to, layout.query_stride()});
         continue;
       }
       for (int64_t y = 0; y < visible.padded_queries; y += 8)
-        product<Tile, false>(8, padded(std::clamp<int64_t>(visible.num_logits(y) - c * chunk, 0, chunk)), size,
+        product<Tile, false>(8, pad_to_lanes(std::clamp<int64_t>(visible.num_logits(y) - c * chunk, 0, chunk)), size,
                              {a + y * padded_size, padded_size, 1}, {b, chunk},
                              {to + y * layout.query_stride(), layout.query_stride()});
     }
@@ -109,7 +109,7 @@ void product_over_keys(const Layout& layout, const VisibleKeys& visible, int64_t
 void product_over_queries(const Layout& layout, const VisibleKeys& visible, int64_t padded_size, const float* tile,
                           const float* packed_rows, float* sums) {
   for (int64_t c = 0; c * chunk < visible.width; ++c) {
-    const int64_t count = padded(std::min(chunk, visible.width - c * chunk));
+    const int64_t count = pad_to_lanes(std::min(chunk, visible.width - c * chunk));
     const float* a = tile + c * layout.chunk_stride();
     float* to = sums + (visible.begin + c * chunk) * padded_size;
     if (visible.all_visible((c + 1) * chunk)) {
@@ -119,7 +119,7 @@ void product_over_queries(const Layout& layout, const VisibleKeys& visible, int6
     }
     int64_t group_begin = 0;  // first query of the first group of 8 with elements for key x of the chunk
     for (int64_t x = 0; x < count; x += 8) {
-      while (group_begin < visible.padded_queries && padded(visible.num_logits(group_begin)) <= c * chunk + x)
+      while (group_begin < visible.padded_queries && pad_to_lanes(visible.num_logits(group_begin)) <= c * chunk + x)
         group_begin += 8;
       product<Tile, true>(8, padded_size, visible.padded_queries - group_begin,
                           {a + x + group_begin * layout.query_stride(), 1, layout.query_stride()},
@@ -133,7 +133,7 @@ void product_over_queries(const Layout& layout, const VisibleKeys& visible, int6
 // `transposed` takes as much memory as with fp32 elements, and its bf16 operand is in the first half.
 void multiply_rows_bf16(const Bf16Gemm& gemm, const Layout& layout, const TileRows& tile_rows,
                         const VisibleKeys& visible, const float* packed_rows, const float* transposed, float* tile) {
-  const int64_t padded_size = padded(tile_rows.size);
+  const int64_t padded_size = pad_to_lanes(tile_rows.size);
   for (int64_t j = 0; j < tile_rows.heads; ++j)
     for (int64_t s = 0; s < visible.width; s += kGemmColumns) {
       float* to = tile + j * chunk + key_offset(layout, s);
@@ -146,7 +146,7 @@ void multiply_rows_bf16(const Bf16Gemm& gemm, const Layout& layout, const TileRo
         scale_rows(tile_rows.factor, visible.padded_queries, kGemmColumns, to, layout.query_stride());
     }
 }
-// Returns one head of a tile as an operand of bf16 products. Query i has elements for padded(num_logits(i)) keys.
+// Returns one head of a tile as an operand of bf16 products. Query i has elements for pad_to_lanes(num_logits(i)) keys.
 MH_INLINE auto gemm_tile(const Bf16Gemm& gemm, const Layout& layout, const VisibleKeys& visible, const float* tile,
                          uint16_t* bf16_tile) {
   return GemmTile{
@@ -156,7 +156,7 @@ MH_INLINE auto gemm_tile(const Bf16Gemm& gemm, const Layout& layout, const Visib
       visible.begin + visible.width,
       layout.query_stride(),
       [&, tile](int64_t s) { return tile + key_offset(layout, s - visible.begin); },
-      [&](int64_t i) { return i < visible.padded_queries ? visible.begin + padded(visible.num_logits(i)) : 0; },
+      [&](int64_t i) { return i < visible.padded_queries ? visible.begin + pad_to_lanes(visible.num_logits(i)) : 0; },
       bf16_tile};
 }
 
@@ -168,7 +168,7 @@ void pack_bf16_rows(const Layout& layout, const TileRows& tile_rows, Heads<const
                     bool with_right_operands, float* to) {
   if constexpr (std::is_same_v<T, uint16_t>)
     for (int64_t j = 0; j < tile_rows.heads; ++j) {
-      const int64_t padded_size = padded(tile_rows.size);
+      const int64_t padded_size = pad_to_lanes(tile_rows.size);
       auto* head_rows = reinterpret_cast<uint16_t*>(to + j * layout.rows * padded_size);
       copy_rows(from.at(j, queries.first), from.row_stride, queries.count, layout.rows, tile_rows.size, head_rows);
       if (with_right_operands)
@@ -224,7 +224,7 @@ void add_position_term(const AttentionParams& params, const Layout& layout, cons
       const DistanceRange range = distance_range(params, visible, relative.runs[run_index]);
       if (range.num_keys <= 0) continue;
       product<Tile, false>(
-          visible.padded_queries, padded(range.num_rows), layout.dk,
+          visible.padded_queries, pad_to_lanes(range.num_rows), layout.dk,
           {scratch.q_v + j * layout.rows * layout.dk, layout.dk, 1},
           {relative.transposed + j * layout.dk * relative.distances + range.first_row, relative.distances},
           {scratch.distance_products, product_stride});
@@ -271,7 +271,7 @@ void position_term_backward(const AttentionParams& params, const Layout& layout,
     product<Tile, true>(
         visible.padded_queries, layout.dk, range.num_rows, {scratch.distance_products, product_stride, 1},
         {static_cast<const float*>(relative.rows) + r_offset, layout.dk}, {to.dq_v + q_v_offset, layout.dk});
-    product<Tile, true>((range.num_rows + 7) / 8 * 8, layout.dk, visible.padded_queries,
+    product<Tile, true>(round_up(range.num_rows, 8), layout.dk, visible.padded_queries,
                         {scratch.distance_products, 1, product_stride}, {scratch.q_v + q_v_offset, layout.dk},
                         {to.dr + r_offset, layout.dk});
   }

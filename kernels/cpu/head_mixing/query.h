@@ -38,7 +38,7 @@ void fill_masked_before(const Layout& layout, int64_t first, float value, float*
 // Applies sigsoftmax_logits() to the `width` logits x of one head of one query.
 void sigsoftmax_head(const Layout& layout, int64_t width, float* x, float* slopes) {
   for (int64_t c = 0; c * chunk < width; ++c)
-    sigsoftmax_logits(x + c * layout.chunk_stride(), padded(std::min(chunk, width - c * chunk)),
+    sigsoftmax_logits(x + c * layout.chunk_stride(), pad_to_lanes(std::min(chunk, width - c * chunk)),
                       slopes != nullptr ? slopes + c * layout.chunk_stride() : nullptr);
 }
 
@@ -55,8 +55,8 @@ float head_exponentials(const Layout& layout, float* x, int64_t visible_end, int
   float sum = 0;
   for (int64_t c = 0; c * chunk < width; ++c) {
     const int64_t visible_count = std::clamp<int64_t>(visible_end - c * chunk, 0, chunk);
-    sum +=
-        exponentials(x + c * layout.chunk_stride(), visible_count, padded(std::min(chunk, width - c * chunk)), maximum);
+    sum += exponentials(x + c * layout.chunk_stride(), visible_count, pad_to_lanes(std::min(chunk, width - c * chunk)),
+                        maximum);
   }
   return sum;
 }
