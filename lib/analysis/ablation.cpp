@@ -12,8 +12,8 @@
 
 #include "analysis/importance.h"
 #include "attention/head_scales.h"
-#include "base/ceil_div.h"
 #include "base/signals.h"
+#include "ceil_div.h"
 #include "nn/aten.h"
 
 namespace mh::analysis {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "ceil_div.h"
 #include "nn/aten.h"
 
 namespace mh::analysis {
@@ -32,7 +33,7 @@ std::vector<SpectrumStatistics> statistics_of(const SpectraEntry& entry) {
         area[head],    effective_rank[head],     rank_share[head], stable_rank[head],
         entropy[head], normalised_entropy[head], {first[head]},    to_vector(means.curve[static_cast<int64_t>(head)])};
     for (size_t tenth = 1; tenth < 10; ++tenth)
-      s.curve_values.push_back(s.curve[(tenth * s.curve.size() + 9) / 10 - 1]);
+      s.curve_values.push_back(s.curve[ceil_div(tenth * s.curve.size(), 10) - 1]);
     head_statistics.push_back(s);
   }
   return head_statistics;

@@ -10,7 +10,7 @@
 
 #include "attention/buffer_reuse.h"
 #include "attention/row_layout.h"
-#include "base/ceil_div.h"
+#include "ceil_div.h"
 #include "cpu/head_mix.h"
 
 namespace mh::attention {

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/ceil_div.h"
 #include "base/error.h"
 #include "base/random.h"
+#include "ceil_div.h"
 #include "data/batches.h"
 
 namespace mh::data {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "base/ceil_div.h"
 #include "base/error.h"
+#include "ceil_div.h"
 #include "data/batches.h"
 #include "data/sample.h"
 

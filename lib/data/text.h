@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "base/ceil_div.h"
+#include "ceil_div.h"
 #include "data/corpus.h"
 
 namespace mh::data {

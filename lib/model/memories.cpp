@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "base/ceil_div.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "ceil_div.h"
 #include "model/load.h"
 
 namespace mh::model {

@@ -2,8 +2,8 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "base/ceil_div.h"
 #include "base/random.h"
+#include "ceil_div.h"
 #include "cpu/dropout.h"
 #include "cuda/cuda_api.h"
 #include "nn/device.h"

@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "base/ceil_div.h"
+#include "ceil_div.h"
 #include "cpu/layer_norm.h"
 #include "cuda/cuda_api.h"
 #include "nn/device.h"

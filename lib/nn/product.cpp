@@ -12,7 +12,7 @@
 #include <tuple>
 #include <utility>
 
-#include "base/ceil_div.h"
+#include "ceil_div.h"
 #include "cpu/level.h"
 #include "nn/aten.h"
 #include "nn/parameter.h"

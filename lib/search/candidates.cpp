@@ -6,8 +6,8 @@
 #include <cmath>
 #include <tuple>
 
-#include "base/ceil_div.h"
 #include "base/error.h"
+#include "ceil_div.h"
 #include "nn/aten.h"
 
 namespace mh::search {

@@ -9,9 +9,9 @@
 #include <limits>
 #include <mutex>
 
-#include "base/ceil_div.h"
 #include "base/config.h"
 #include "base/error.h"
+#include "ceil_div.h"
 #include "io/shard.h"
 #include "nn/aten.h"
 #include "task/example_dataset.h"

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <tuple>
 
-#include "base/ceil_div.h"
+#include "ceil_div.h"
 #include "cpu/optimizer.h"
 #include "cuda/cuda_api.h"
 #include "model/load.h"

@@ -11,7 +11,7 @@
 #include "attention/fused/bf16_gemm.h"
 #include "attention/fused/scratch.h"
 #include "attention/row_layout.h"
-#include "base/ceil_div.h"
+#include "ceil_div.h"
 #include "cpu/head_mixing_attention.h"
 
 namespace mh::attention {

@@ -6,13 +6,14 @@
 #include <memory>
 #include <new>
 
+#include "ceil_div.h"
+
 namespace mh::attention {
 
 class Scratch {
  public:
   explicit Scratch(int64_t floats)
-      : data_(
-            static_cast<float*>(std::aligned_alloc(64, (static_cast<size_t>(floats) * sizeof(float) + 63) / 64 * 64))) {
+      : data_(static_cast<float*>(std::aligned_alloc(64, round_up(static_cast<size_t>(floats) * sizeof(float), 64)))) {
     if (data_ == nullptr) throw std::bad_alloc();
   }
   float* data() const { return data_.get(); }

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "attention/methods/mae/sample_experts.h"
-#include "base/ceil_div.h"
+#include "ceil_div.h"
 #include "nn/device.h"
 #include "nn/ops.h"
 
