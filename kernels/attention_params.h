@@ -88,7 +88,7 @@ struct AttentionParams {
   // Always null for fp32 tensors. Without head mixing it requires AVX-512.
   const Bf16Gemm* bf16 = nullptr;
 
-  constexpr bool has_relative() const { return relative.u != nullptr; }
+  constexpr bool has_relative_positions() const { return relative.u != nullptr; }
   constexpr bool has_dropout() const { return dropout.threshold != 0; }
   constexpr int64_t key_head(int64_t j) const { return key_heads != nullptr ? key_heads[j] : j; }
   constexpr int64_t value_head(int64_t i) const { return value_heads != nullptr ? value_heads[i] : i; }

@@ -63,7 +63,7 @@ struct RelativePositions {
       : product_stride(distance_row_stride(span, kBlock)),
         distance_products(scratch),
         q_v(scratch + kBlock * product_stride) {
-    if (!params.has_relative()) return;
+    if (!params.has_relative_positions()) return;
     const RelativeParams& relative = params.relative;
     size = params.key_size, num_distances = relative.distances;
     u = relative.u + params.head * size, v = relative.v + params.head * size;
@@ -147,8 +147,8 @@ MH_INLINE void drop(const float* dropout_mask, int64_t count, float* x) {
 
 // Returns whether decode_forward() serves a call with these parameters.
 bool is_decode(const AttentionParams& params) {
-  return params.queries <= kMaxDecodeQueries && !params.gradient && !params.has_dropout() && !params.has_relative() &&
-         params.normaliser == Normaliser::softmax;
+  return params.queries <= kMaxDecodeQueries && !params.gradient && !params.has_dropout() &&
+         !params.has_relative_positions() && params.normaliser == Normaliser::softmax;
 }
 
 // Computes the forward pass of at most kMaxDecodeQueries queries. Keys and values are read in place, not packed.
@@ -186,9 +186,9 @@ MH_INLINE void fill_masked(int64_t count, float value, float* x) {
 template <class Tile, class Products>
 MH_INLINE void compute_logits(const AttentionParams& params, const Block& block, const RelativePositions& relative,
                               Products& products, int64_t row_stride, float* s) {
-  if (params.has_relative()) add_relative_biases(params, block, relative, products.packed_queries());
+  if (params.has_relative_positions()) add_relative_biases(params, block, relative, products.packed_queries());
   products.compute_logits(block, s);
-  if (params.has_relative()) add_position_term<Tile>(params, block, relative, row_stride, s);
+  if (params.has_relative_positions()) add_position_term<Tile>(params, block, relative, row_stride, s);
 }
 
 // Applies one step of the online softmax (Milakov and Gimelshein 2018) to a query: replaces its logits x (width) by
@@ -274,7 +274,7 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
   float* deltas = allocator.allocate(pad_to_lanes(params.queries));
   const RelativePositions relative(params, span, allocator.allocate(distances_scratch(params, span)));
   float* dropout_mask = allocator.next + kDropoutGroup;
-  if (params.has_relative()) {
+  if (params.has_relative_positions()) {
     for (float* gradient : {tensors.du, tensors.dv_bias}) std::fill_n(gradient, d, 0.0F);
     std::fill_n(tensors.dr, relative.num_distances * d, 0.0F);
   }
@@ -335,7 +335,7 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
       }
       std::fill_n(dq_sums, kBlock * d, 0.0F);
       products.accumulate_dq(block, ds, dq_sums);
-      if (params.has_relative()) {
+      if (params.has_relative_positions()) {
         position_term_backward<Tile>(params, block, relative, row_stride, ds, tensors.dr, dq_v);
         add_rows(dq_sums, block.m, d, params.scale, tensors.du);
         add_rows(dq_v, block.m, d, params.scale, tensors.dv_bias);

@@ -10,12 +10,12 @@ namespace mh::kernels {
 // Returns whether products are computed in bf16 by params.bf16. Relative positions use fp32 products, since their
 // biases are added in fp32.
 MH_INLINE bool uses_bf16_gemm(const AttentionParams& params) {
-  return params.bf16 != nullptr && !params.has_relative();
+  return params.bf16 != nullptr && !params.has_relative_positions();
 }
 
 // Returns the number of floats of scratch memory for the relative positions of one block of queries.
 MH_INLINE int64_t distances_scratch(const AttentionParams& params, int64_t span) {
-  return params.has_relative() ? kBlock * (distance_row_stride(span, kBlock) + params.key_size) : 0;
+  return params.has_relative_positions() ? kBlock * (distance_row_stride(span, kBlock) + params.key_size) : 0;
 }
 
 // Returns the number of floats of the dropout mask of one query, with the padding that dropout_mask_range() writes.

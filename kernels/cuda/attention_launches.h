@@ -269,8 +269,9 @@ BlockOrder block_order(const Launcher& launcher, const AttentionParams& params, 
 template <class T, int kSize>
 struct AttentionLaunches {
   static int num_scale_tiles(const AttentionParams& params) {
-    return num_tiles_of(params.queries, params.has_relative() ? 16 * kRelativeWarps<T, kSize>
-                                                              : QueryGradient<T, kSize, false>::Traits::kQueries);
+    return num_tiles_of(params.queries, params.has_relative_positions()
+                                            ? 16 * kRelativeWarps<T, kSize>
+                                            : QueryGradient<T, kSize, false>::Traits::kQueries);
   }
 
   // Returns why attention without mixing does not support relative positions; null if it does.
@@ -291,7 +292,7 @@ struct AttentionLaunches {
   template <bool kOutputs, class Launcher>
   static const char* forward_splits(const Launcher& launcher, const AttentionParams& params,
                                     const AttentionTensors& tensors) {
-    if (!params.has_relative()) return launch_forward<kOutputs, false>(launcher, params, tensors);
+    if (!params.has_relative_positions()) return launch_forward<kOutputs, false>(launcher, params, tensors);
     if (const char* problem = relative_constraint(launcher)) return problem;
     return launch_forward<kOutputs, true>(launcher, params, tensors);
   }
@@ -303,8 +304,8 @@ struct AttentionLaunches {
       return best_num_splits(num_tiles_of(params.queries, queries) * batch * params.out_heads,
                              num_tiles_of(num_visible, decltype(tiles)::kKeys), launcher.multiprocessors());
     };
-    return params.has_relative() ? best_for_tiles(AttentionTiles<T, kSize, true>{})
-                                 : best_for_tiles(AttentionTiles<T, kSize, false>{});
+    return params.has_relative_positions() ? best_for_tiles(AttentionTiles<T, kSize, true>{})
+                                           : best_for_tiles(AttentionTiles<T, kSize, false>{});
   }
   template <class Launcher>
   static const char* forward(const Launcher& launcher, const AttentionParams& params, const AttentionTensors& tensors) {
@@ -315,13 +316,13 @@ struct AttentionLaunches {
   template <class Launcher>
   static const char* backward(const Launcher& launcher, const AttentionParams& params,
                               const AttentionTensors& tensors) {
-    if (const char* problem = params.has_relative() ? relative_constraint(launcher) : nullptr) return problem;
+    if (const char* problem = params.has_relative_positions() ? relative_constraint(launcher) : nullptr) return problem;
     const RowSums<T> row_sums{params, KernelTensors<T>(tensors)};
     if (const char* problem = launcher(Grid{num_tiles_of(params.queries, 4), batch_heads(params, tensors)},
                                        row_sums.kThreads, 0, row_sums))
       return problem;
-    return params.has_relative() ? launch_gradients<true>(launcher, params, tensors)
-                                 : launch_gradients<false>(launcher, params, tensors);
+    return params.has_relative_positions() ? launch_gradients<true>(launcher, params, tensors)
+                                           : launch_gradients<false>(launcher, params, tensors);
   }
 
   // Returns why in_heads query heads cannot be mixed to out_heads output heads; null if they can.
@@ -337,7 +338,7 @@ struct AttentionLaunches {
   static int head_mixing_num_splits(const Launcher& launcher, const AttentionParams& params, int64_t batch) {
     const int limit = launcher.max_shared_memory();
     const HeadMixingPlan plan = HeadMixingForwardTiles<T, kSize, false>::plan(params, limit);
-    if (params.has_relative() || plan.num_stages == 0) return 1;
+    if (params.has_relative_positions() || plan.num_stages == 0) return 1;
     int queries = 16 * plan.strips, blocks = plan.head_blocks;
     dispatch_row_mix(params, limit, [&](auto row_mix) { queries = decltype(row_mix)::kQueries, blocks = 1; });
     const int64_t num_visible = params.window > 0 ? std::min(params.keys, params.window + queries - 1) : params.keys;
@@ -361,14 +362,14 @@ struct AttentionLaunches {
   template <class Launcher>
   static const char* head_mixing_forward(const Launcher& launcher, const AttentionParams& params,
                                          const AttentionTensors& tensors) {
-    return params.has_relative() ? head_mixing_forward_of<true>(launcher, params, tensors)
-                                 : head_mixing_forward_of<false>(launcher, params, tensors);
+    return params.has_relative_positions() ? head_mixing_forward_of<true>(launcher, params, tensors)
+                                           : head_mixing_forward_of<false>(launcher, params, tensors);
   }
   template <class Launcher>
   static const char* head_mixing_backward(const Launcher& launcher, const AttentionParams& params,
                                           const AttentionTensors& tensors) {
-    return params.has_relative() ? head_mixing_backward_of<true>(launcher, params, tensors)
-                                 : head_mixing_backward_of<false>(launcher, params, tensors);
+    return params.has_relative_positions() ? head_mixing_backward_of<true>(launcher, params, tensors)
+                                           : head_mixing_backward_of<false>(launcher, params, tensors);
   }
 
  private:
@@ -586,7 +587,7 @@ struct AttentionLaunches {
     };
     if constexpr (sizeof(T) == 2 && kSize <= 128) {
       const int heads = std::max(params.in_heads, params.out_heads);
-      if (params.has_relative()) return false;
+      if (params.has_relative_positions()) return false;
       if (heads <= 4) return try_row_mix(RowMix<T, kSize, 4, 1>{});
       if (heads <= 8) return try_row_mix(RowMix<T, kSize, 8, 1>{});
       if constexpr (kSize <= 64) {

@@ -64,7 +64,8 @@ MH_INLINE Layout decode_layout(const AttentionParams& params) { return {params, 
 
 // Returns whether the decode path (head_mixing/decode.h) serves a call with these parameters.
 MH_INLINE bool is_decode(const AttentionParams& params) {
-  return params.queries <= kMaxDecodeQueries && !params.gradient && !params.has_dropout() && !params.has_relative();
+  return params.queries <= kMaxDecodeQueries && !params.gradient && !params.has_dropout() &&
+         !params.has_relative_positions();
 }
 
 // Returns the number of floats of the dropout mask of one query, for all heads.
@@ -73,14 +74,15 @@ MH_INLINE int64_t dropout_mask_scratch(const AttentionParams& params, const Layo
 }
 // Returns the number of floats of DistanceScratch::distance_products.
 MH_INLINE int64_t distance_products_scratch(const AttentionParams& params, const Layout& layout) {
-  return params.has_relative() ? layout.rows * distance_row_stride(layout.span, layout.rows) : 0;
+  return params.has_relative_positions() ? layout.rows * distance_row_stride(layout.span, layout.rows) : 0;
 }
 // Returns the number of floats of the scratch that bf16 products and relative positions share, since they exclude each
 // other: GemmTile::bf16_tile, or both arrays of DistanceScratch.
 MH_INLINE int64_t operand_scratch(const AttentionParams& params, const Layout& layout) {
   if (uses_bf16_gemm(params)) return layout.rows * kGemmColumns / 2;
-  return params.has_relative() ? params.in_heads * layout.rows * layout.dk + distance_products_scratch(params, layout)
-                               : 0;
+  return params.has_relative_positions()
+             ? params.in_heads * layout.rows * layout.dk + distance_products_scratch(params, layout)
+             : 0;
 }
 
 // Return the number of floats of the keys (in_heads, keys, dk) and of the values (out_heads, keys, dv), with keys

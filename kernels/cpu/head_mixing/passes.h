@@ -43,7 +43,7 @@ void compute_logits(const AttentionParams& params, const Layout& layout, const V
                     const float* packed_rows, const float* transposed_k, const DistanceScratch& distances,
                     float* tile) {
   multiply_rows(params, layout, query_rows(params), visible, packed_rows, transposed_k, tile);
-  if (params.has_relative()) add_position_term(params, layout, visible, distances, tile);
+  if (params.has_relative_positions()) add_position_term(params, layout, visible, distances, tile);
 }
 
 // One head of a tile, and scratch to round it to a bf16 operand, 64 keys of all queries at a time.
@@ -119,7 +119,7 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
     if (count <= 0) continue;
     const Queries queries{first, count};
     pack_tile(params, layout, query_rows(params), tensors.q, queries, false, packed_q);
-    if (params.has_relative()) add_relative_biases(params, layout, count, packed_q, q_v);
+    if (params.has_relative_positions()) add_relative_biases(params, layout, count, packed_q, q_v);
     std::fill_n(max_logits, layout.rows * params.in_heads, -INFINITY),
         std::fill_n(sums, layout.rows * params.in_heads, 0.0F);
     std::fill_n(out_sums, params.out_heads * layout.rows * layout.dv, 0.0F);
@@ -190,7 +190,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   const DistanceScratch distances{q_v, q_v + query_floats};
   auto* bf16_tile = reinterpret_cast<uint16_t*>(q_v);  // bf16 products exclude relative positions
   const MixScratch mixing{lane_sums, dropped_probs, scaled_matrix, mixed};
-  if (params.has_relative()) {
+  if (params.has_relative_positions()) {
     std::fill_n(tensors.du, params.in_heads * layout.dk, 0.0F),
         std::fill_n(tensors.dv_bias, params.in_heads * layout.dk, 0.0F);
     std::fill_n(tensors.dr, params.in_heads * params.relative.distances * layout.dk, 0.0F);
@@ -204,7 +204,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
     const Queries queries{first, count};
     pack_tile(params, layout, query_rows(params), tensors.q, queries, true, packed_q);
     pack_tile(params, layout, out_rows(params), tensors.dout, queries, true, packed_dout);
-    if (params.has_relative()) add_relative_biases(params, layout, count, packed_q, q_v);
+    if (params.has_relative_positions()) add_relative_biases(params, layout, count, packed_q, q_v);
     std::fill_n(dq_sums, 2 * query_floats, 0.0F);
     std::fill_n(g, layout.rows * num_head_pairs, 0.0F);
     std::fill_n(prob_sums, layout.rows * params.in_heads, 0.0F);
@@ -239,7 +239,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
         const HeadTile dlogits{dp + j * chunk, bf16_tile};
         add_tile_product(params, layout, visible, layout.dk, dlogits, operands.keys + key_offset,
                          dq_sums + query_offset);
-        if (params.has_relative())
+        if (params.has_relative_positions())
           position_term_backward(params, layout, visible, j, distances, dp, {tensors.dr, dq_v});
         add_transposed_tile_product(params, layout, visible, layout.dk, dlogits, packed_q + query_offset,
                                     dk + key_offset);
@@ -263,7 +263,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
       else
         for (int64_t n = 0; n < num_head_pairs; ++n) dm[n] += g[i * num_head_pairs + n];
     }
-    if (params.has_relative()) {
+    if (params.has_relative_positions()) {
       for (int64_t j = 0; j < params.in_heads; ++j) {
         add_rows(dq_sums + j * layout.rows * layout.dk, count, layout.dk, params.scale, tensors.du + j * layout.dk);
         add_rows(dq_v + j * layout.rows * layout.dk, count, layout.dk, params.scale, tensors.dv_bias + j * layout.dk);

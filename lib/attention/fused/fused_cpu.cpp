@@ -93,7 +93,7 @@ void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool ha
   const kernels::AttentionParams shared_params = batch_params(x, true, relative);
   const int64_t size = q.size(3), batch_heads = q.size(0) * q.size(1), distances = shared_params.relative.distances;
   float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
-  if (shared_params.has_relative()) {
+  if (shared_params.has_relative_positions()) {
     d.u = at::empty({batch_heads, size}, at::kFloat), d.v_bias = at::empty({batch_heads, size}, at::kFloat);
     d.r = at::empty({batch_heads, distances, size}, at::kFloat);
     du = d.u.mutable_data_ptr<float>(), dv_bias = d.v_bias.mutable_data_ptr<float>();
@@ -108,7 +108,7 @@ void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool ha
                   tensors.dk = head_of<T>(d.k, b, has_one_reader_per_kv_head ? shared_params.key_head(h) : h);
                   tensors.dv = head_of<T>(d.v, b, has_one_reader_per_kv_head ? shared_params.value_head(h) : h);
                   if (d.head_scales.defined()) tensors.dscale = d.head_scales.mutable_data_ptr<float>() + i;
-                  if (shared_params.has_relative())
+                  if (shared_params.has_relative_positions())
                     tensors.du = du + i * size, tensors.dv_bias = dv_bias + i * size,
                     tensors.dr = dr + i * distances * size;
                   kernels::attention_backward(head_params(shared_params, x.spec, i, b, h), tensors, scratch);
