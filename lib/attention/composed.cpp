@@ -59,12 +59,12 @@ at::Tensor AttentionLayer::attend_composed(Context& c) {
   const bool drops_probabilities = has_dropout(c.forward_context.training);
   if (drops_probabilities || c.observer != nullptr) p = expand_to_rows(p);
   if (stages_.mixer->mixed_tensor() == MixedTensor::probabilities) p = intercept(HeadSide::score, c, p);
-  if (stages_.mixer->drops_before_mixing()) p = drop(p);
-  if ((stages_.mixer->drops_before_mixing() || !drops_probabilities) && c.observer == nullptr)
+  if (stages_.mixer->dropout_before_mixing()) p = drop(p);
+  if ((stages_.mixer->dropout_before_mixing() || !drops_probabilities) && c.observer == nullptr)
     if (at::Tensor z = stages_.mixer->mix_values(c, p); z.defined()) return z;
   c.probabilities = stages_.mixer->mix(c, p);
   if (c.observer != nullptr) c.observer->probabilities(layer_spec_, c.probabilities);
-  p = stages_.mixer->drops_before_mixing() ? c.probabilities : drop(c.probabilities);
+  p = stages_.mixer->dropout_before_mixing() ? c.probabilities : drop(c.probabilities);
   return product_with_values(p.to(c.v.scalar_type()), c.v, c.mask.causal_offset());
 }
 

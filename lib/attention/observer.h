@@ -35,7 +35,7 @@ class Observer : public Interceptor {
   // Receives the logits (B, h, Tq, Tk) of the score stage: scaled, before mixer and mask.
   virtual void scores(const LayerSpec&, const at::Tensor&) {}
   // Receives the probabilities (B, hv, Tq, Tk) after the mixer and before dropout; after both if dropout precedes
-  // mixing (Mixer::drops_before_mixing). If the mixer mixes no heads, rows sum to 1, fully masked rows to 0.
+  // mixing (Mixer::dropout_before_mixing). If the mixer mixes no heads, rows sum to 1, fully masked rows to 0.
   virtual void probabilities(const LayerSpec&, const at::Tensor&) {}
 
   const char* why_composed() const override {

@@ -155,7 +155,7 @@ class Mixer : public Stage {
   // from mix().
   virtual at::Tensor mix_values(const Context&, const at::Tensor&) { return {}; }
   // Returns whether dropout acts on the probabilities before mixing instead of after it.
-  virtual bool drops_before_mixing() const { return false; }
+  virtual bool dropout_before_mixing() const { return false; }
 };
 
 // Stage that computes the input (B, Tq, ho dv) of the output projection from head outputs (B, hv, Tq, dv).

@@ -34,7 +34,7 @@ at::Tensor AttentionLayer::attend_fused(Context& c, const KernelChoice& choice) 
   if (c.are_gates_applied) spec.head_scales = c.weights;
   spec.key_heads = c.key_heads;
   const bool mixes_heads = choice.matrix.defined();
-  spec.dropout_before_mixing = mixes_heads && stages_.mixer->drops_before_mixing();
+  spec.dropout_before_mixing = mixes_heads && stages_.mixer->dropout_before_mixing();
   if (has_dropout(c.forward_context.training)) {
     const int64_t heads = mixes_heads && !spec.dropout_before_mixing ? layer_spec_.value_heads : layer_spec_.heads;
     spec.dropout = nn::dropout_range_of(heads * queries * keys, options_.dropout, c.forward_context,

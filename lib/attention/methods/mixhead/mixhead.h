@@ -26,7 +26,7 @@ class Mixhead : public MatrixMixer {
   at::Tensor mix_logits(const Context& c, const at::Tensor& logits) override;
   at::Tensor mix(const Context& c, const at::Tensor& probabilities) override;
   at::Tensor matrix(const Context& c) override;
-  bool drops_before_mixing() const override { return options_.dropout == "before"; }
+  bool dropout_before_mixing() const override { return options_.dropout == "before"; }
   std::string why_not_fused() const override;
   bool is_per_query() const override { return true; }
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override;
