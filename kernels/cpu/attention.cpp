@@ -245,7 +245,7 @@ MH_INLINE void forward_tiled(const AttentionParams& params, const HeadTensors<T>
       products.accumulate_out(block, s, out_sums);
     }
     for (int64_t i = 0; i < std::min(kBlock, params.queries - first); ++i) {
-      lse[first + i] = log_sum_exp(running_max[i], running_sum[i]);
+      lse[first + i] = lse_of(running_max[i], running_sum[i]);
       store_scaled(out_sums + i * d, 1, d, running_sum[i] == 0 ? 0 : params.head_scale(params.head) / running_sum[i],
                    Matrix<T>{out.data + (first + i) * out.stride, out.stride});
     }

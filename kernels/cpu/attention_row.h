@@ -61,7 +61,7 @@ MH_INLINE bool all_masked(const float* s, int64_t num_visible) {
 
 // Returns the log-sum-exp max_logit + ln(sum), for `sum` = Σ exp(logit - max_logit); +inf if the sum is 0, so that the
 // probabilities recomputed from it are 0.
-MH_INLINE float log_sum_exp(float max_logit, float sum) { return sum == 0 ? INFINITY : max_logit + std::log(sum); }
+MH_INLINE float lse_of(float max_logit, float sum) { return sum == 0 ? INFINITY : max_logit + std::log(sum); }
 
 // Computes columns first … first + 16 * vectors - 1 of out = factor * Σ_j s[j] value(j), over `keys` keys j.
 template <int vectors, class Value, class T>
@@ -125,7 +125,7 @@ MH_INLINE float attend_query(const float* q, int64_t keys, int64_t d, const Keys
   int64_t c = 0;
   for (; c + 4 * lanes <= d; c += 4 * lanes) weighted_sum<4>(s, keys, value, c, out_scale, out);
   for (; c < d; c += lanes) weighted_sum<1>(s, keys, value, c, out_scale, out);
-  return log_sum_exp(max_logit, exp_sum);
+  return lse_of(max_logit, exp_sum);
 }
 
 }  // namespace mh::kernels

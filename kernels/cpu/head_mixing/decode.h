@@ -122,7 +122,7 @@ void HeadMixingLoops<L, T>::decode_mix(const AttentionParams& params, float* lse
     std::fill_n(scratch.max_logits, params.in_heads, -INFINITY), std::fill_n(scratch.sums, params.in_heads, 0.0F);
     online_softmax_query(params, scratch.layout, q, scratch.elements_of(t), scratch.max_logits, scratch.sums);
     for (int64_t j = 0; j < params.in_heads; ++j)
-      lse[j * params.queries + t] = log_sum_exp(scratch.max_logits[j], scratch.sums[j]);
+      lse[j * params.queries + t] = lse_of(scratch.max_logits[j], scratch.sums[j]);
     divide_by_sums(params, params.matrix + t * params.matrix_query_stride, scratch.sums, scratch.matrix);
     mix_query(params, scratch.layout, q, scratch.matrix, scratch.elements_of(t), nullptr, scratch.mixed);
   }

@@ -136,7 +136,7 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
     for (int64_t i = 0; i < count; ++i)
       for (int64_t j = 0; j < params.in_heads; ++j)
         lse[j * params.queries + first + i] =
-            log_sum_exp(max_logits[i * params.in_heads + j], sums[i * params.in_heads + j]);
+            lse_of(max_logits[i * params.in_heads + j], sums[i * params.in_heads + j]);
     for (int64_t key = key_begin; key < key_end; key += layout.span) {
       const VisibleKeys visible(params, layout, queries, key);
       if (!single_span) compute_logits(params, layout, visible, packed_q, operands.transposed_k, distances, tile);

@@ -68,7 +68,7 @@ struct Reference {
   static Vector row(const Matrix& m, int64_t r) {
     return {m.values.begin() + r * m.columns, m.values.begin() + (r + 1) * m.columns};
   }
-  static double log_sum_exp(const Vector& x) {
+  static double lse_of(const Vector& x) {
     double max_score = x[0], sum = 0;
     for (double v : x) max_score = std::max(max_score, v);
     for (double v : x) sum += std::exp(v - max_score);
@@ -118,7 +118,7 @@ struct Reference {
         classes[k] += parameters.at("decoder.output.classes.bias").at(static_cast<int64_t>(k), 0);
     head.insert(head.end(), classes.begin(), classes.end());
     auto [band, first] = band_of(options.output_cutoffs, target);
-    if (band == 0) return head[static_cast<size_t>(target)] - log_sum_exp(head);
+    if (band == 0) return head[static_cast<size_t>(target)] - lse_of(head);
     const auto last_band = static_cast<int64_t>(options.output_cutoffs.size());
     const int64_t end = band == last_band ? num_scored_rows() : options.output_cutoffs[static_cast<size_t>(band)];
     Vector x = h;
@@ -127,8 +127,8 @@ struct Reference {
               ? multiply_transposed(parameters.at(str("decoder.embedding.bands.", band, ".projection.weight")), h)
               : multiply(parameters.at(str("decoder.output.bands.", band, ".projection.weight")), h);
     const Vector tail = scores(band, first, end, x);
-    return head[static_cast<size_t>(first_cutoff + band - 1)] - log_sum_exp(head) +
-           tail[static_cast<size_t>(target - first)] - log_sum_exp(tail);
+    return head[static_cast<size_t>(first_cutoff + band - 1)] - lse_of(head) +
+           tail[static_cast<size_t>(target - first)] - lse_of(tail);
   }
 
   double nll(const std::vector<int64_t>& tokens, const std::vector<int64_t>& targets) const {

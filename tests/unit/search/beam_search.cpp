@@ -182,7 +182,7 @@ namespace {
 // Bound on the error of a log-sum-exp: exponentials with errors of up to 2 units in the last place, up to 64 of them
 // added in sequence in fp32; these partial sums are added in fp64. The relative error of the sum is the absolute error
 // of its logarithm.
-const double kLogSumError = tolerance::chain_error_bound(64 + 4, tolerance::kFp32, 1);
+const double kLseError = tolerance::chain_error_bound(64 + 4, tolerance::kFp32, 1);
 
 }  // namespace
 
@@ -198,8 +198,8 @@ TEST_CASE("best_entries() returns the largest logits of a row in stable order, a
     }
     const std::vector<int32_t> excluded_entries = *rc::gen::container<std::vector<int32_t>>(2, rc::gen::inRange(0, n));
     std::vector<kernels::Entry> best(static_cast<size_t>(count));
-    double log_sum = 0, sum = 0;
-    const auto num_best = static_cast<size_t>(kernels::best_entries(x, excluded_entries, best, &log_sum));
+    double lse = 0, sum = 0;
+    const auto num_best = static_cast<size_t>(kernels::best_entries(x, excluded_entries, best, &lse));
     std::vector<int32_t> order;
     for (int i = 0; i < n; ++i) {
       sum += std::exp(static_cast<double>(x[static_cast<size_t>(i)]));
@@ -215,15 +215,15 @@ TEST_CASE("best_entries() returns the largest logits of a row in stable order, a
       RC_ASSERT(best[i].index == order[i]);
       RC_ASSERT(best[i].logit == x[static_cast<size_t>(order[i])]);
     }
-    RC_ASSERT(std::abs(log_sum - std::log(sum)) <= kLogSumError);
+    RC_ASSERT(std::abs(lse - std::log(sum)) <= kLseError);
   }));
   for (float not_finite : {NAN, INFINITY}) {
     std::vector<float> x(300, 1.0F);
     x[123] = not_finite;
     std::vector<kernels::Entry> best(3);
-    double log_sum = 0;
-    kernels::best_entries(x, {}, best, &log_sum);
-    CHECK(!std::isfinite(log_sum));
+    double lse = 0;
+    kernels::best_entries(x, {}, best, &lse);
+    CHECK(!std::isfinite(lse));
   }
 }
 
@@ -243,7 +243,7 @@ TEST_CASE("best_candidates() returns the tokens, logits and log-sum-exps of cand
     const Candidates expected = candidates_of(x, {count, excluded_entries, {}});
     for (int64_t r = 0; r < rows; ++r) {
       const auto& expected_row = expected.rows[static_cast<size_t>(r)];
-      RC_ASSERT(std::abs(best.lse[r].item<double>() - expected.lse[static_cast<size_t>(r)]) <= 2 * kLogSumError);
+      RC_ASSERT(std::abs(best.lse[r].item<double>() - expected.lse[static_cast<size_t>(r)]) <= 2 * kLseError);
       for (int64_t k = 0; k < best.tokens.size(1); ++k) {
         const auto rank = static_cast<size_t>(k);
         const auto logit = best.logits[r][k].item<float>();
