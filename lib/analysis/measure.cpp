@@ -54,7 +54,7 @@ std::map<AttentionKind, LayerScores> Measure::mean_scores() const {
 
 std::string AttentionMeasure::undefined_reason(const attention::AttentionLayer& layer) const {
   if (side() == Side::output) return "output heads have no attention matrices; score and value heads do";
-  if (side() == Side::score && layer.mixed_tensor() == attention::MixedTensor::logits)
+  if (side() == Side::score && layer.mixer_input() == attention::MixerInput::logits)
     return "the mixer mixes logits, not attention probabilities";
   return "";
 }

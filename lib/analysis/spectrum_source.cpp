@@ -140,11 +140,11 @@ class BeforeMixingSource : public SpectrumSource {
   void start(model::LanguageModel& model, const SourceRequest& request) override {
     SpectrumSource::start(model, request);
     for (const attention::AttentionLayer* layer : model.attention_layers()) {
-      const auto mixed_tensor =
-          includes(layer->layer_spec().kind) ? layer->mixed_tensor() : attention::MixedTensor::nothing;
-      if (mixed_tensor != attention::MixedTensor::nothing)
-        mixes_logits_[layer->layer_spec().name] = mixed_tensor == attention::MixedTensor::logits;
-      mixes_any_logits_ = mixes_any_logits_ || mixed_tensor == attention::MixedTensor::logits;
+      const auto mixer_input =
+          includes(layer->layer_spec().kind) ? layer->mixer_input() : attention::MixerInput::nothing;
+      if (mixer_input != attention::MixerInput::nothing)
+        mixes_logits_[layer->layer_spec().name] = mixer_input == attention::MixerInput::logits;
+      mixes_any_logits_ = mixes_any_logits_ || mixer_input == attention::MixerInput::logits;
     }
     if (mixes_logits_.empty())
       throw Error(Exit::usage,
@@ -180,7 +180,7 @@ class MixingSource : public SpectrumSource, public attention::Subscriber<attenti
   void start(model::LanguageModel& model, const SourceRequest& request) override {
     SpectrumSource::start(model, request);
     for (const attention::AttentionLayer* layer : model.attention_layers())
-      if (includes(layer->layer_spec().kind) && layer->mixed_tensor() != attention::MixedTensor::nothing) return;
+      if (includes(layer->layer_spec().kind) && layer->mixer_input() != attention::MixerInput::nothing) return;
     throw Error(Exit::usage,
                 Problem{"--of mixing", "a model with head mixing", "no layer with a mixer in " + request.model,
                         "use a model with a mixer; mh-train --list stages lists the mixers"});

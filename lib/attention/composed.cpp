@@ -34,9 +34,9 @@ at::Tensor AttentionLayer::attend_composed(Context& c) {
     stages_.score->score(c);
   }
   // Logits (1, h, Tq, Tk) that all batch rows share are expanded only if mixing or key lengths make the rows differ.
-  if (stages_.mixer->mixed_tensor() != MixedTensor::nothing || c.mask.key_lengths.defined())
+  if (stages_.mixer->mixer_input() != MixerInput::nothing || c.mask.key_lengths.defined())
     c.logits = expand_to_rows(c.logits);
-  if (stages_.mixer->mixed_tensor() == MixedTensor::logits) c.logits = intercept(HeadSide::score, c, c.logits);
+  if (stages_.mixer->mixer_input() == MixerInput::logits) c.logits = intercept(HeadSide::score, c, c.logits);
   c.logits = stages_.mixer->mix_logits(c, c.logits);
   // The normaliser computes in fp32, whatever the type of the matrix products.
   at::Tensor logits = std::exchange(c.logits, {});  // freed below, since logits are as large as the probabilities
@@ -58,7 +58,7 @@ at::Tensor AttentionLayer::attend_composed(Context& c) {
   };
   const bool drops_probabilities = has_dropout(c.forward_context.training);
   if (drops_probabilities || c.observer != nullptr) p = expand_to_rows(p);
-  if (stages_.mixer->mixed_tensor() == MixedTensor::probabilities) p = intercept(HeadSide::score, c, p);
+  if (stages_.mixer->mixer_input() == MixerInput::probabilities) p = intercept(HeadSide::score, c, p);
   if (stages_.mixer->dropout_before_mixing()) p = drop(p);
   if ((stages_.mixer->dropout_before_mixing() || !drops_probabilities) && c.observer == nullptr)
     if (at::Tensor z = stages_.mixer->mix_values(c, p); z.defined()) return z;

@@ -27,7 +27,7 @@ MaskForm::MaskForm(const Mask& mask, int64_t num_queries, int64_t num_keys)
 }
 
 KernelFeatures::KernelFeatures(const AttentionOptions& options, const Stages& stages)
-    : has_mixing(stages.mixer->mixed_tensor() != MixedTensor::nothing),
+    : has_mixing(stages.mixer->mixer_input() != MixerInput::nothing),
       has_relative_positions(stages.score->has_relative_positions()),
       normaliser_name(stages.normaliser->kernel_feature()),
       has_dropout(options.dropout > 0) {}

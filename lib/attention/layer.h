@@ -59,8 +59,8 @@ class AttentionLayer {
   // Returns whether the layer has separate heads on this side: value heads always, score heads if the mixer mixes
   // heads, output heads if the combiner mixes heads. False for every side of a layer without heads.
   bool has_separate_heads(HeadSide side) const;
-  MixedTensor mixed_tensor() const {
-    return stages_.mixer != nullptr ? stages_.mixer->mixed_tensor() : MixedTensor::nothing;
+  MixerInput mixer_input() const {
+    return stages_.mixer != nullptr ? stages_.mixer->mixer_input() : MixerInput::nothing;
   }
   bool has_head_gates() const { return stages_.combiner != nullptr && stages_.combiner->has_head_gates(); }
 

@@ -99,7 +99,7 @@ void AttentionLayer::check_heads() const {
 nn::HeadRole AttentionLayer::role_of(const Stage& stage) const {
   using nn::HeadRole;
   if (&stage == stages_.mixer.get())
-    return stages_.mixer->mixed_tensor() == MixedTensor::nothing ? HeadRole::stage : HeadRole::mixing;
+    return stages_.mixer->mixer_input() == MixerInput::nothing ? HeadRole::stage : HeadRole::mixing;
   if (&stage != stages_.combiner.get()) return HeadRole::stage;
   return stages_.combiner->mixes()            ? HeadRole::mixing
          : stages_.combiner->has_head_gates() ? HeadRole::gate
@@ -133,7 +133,7 @@ AttentionOptions AttentionLayer::options_after_pruning(const KeptHeads& kept_hea
                  "prune the same heads on all sides");
   AttentionOptions new_options = options_;
   if (kept_heads.value.empty() || kept_heads.output.empty() ||
-      (kept_heads.score.empty() && stages_.mixer->mixed_tensor() == MixedTensor::probabilities)) {
+      (kept_heads.score.empty() && stages_.mixer->mixer_input() == MixerInput::probabilities)) {
     new_options.heads = new_options.value_heads = new_options.output_heads = 0;
     return new_options;
   }
@@ -193,7 +193,7 @@ std::pair<int64_t, std::string> AttentionLayer::max_length() const {
 bool AttentionLayer::has_separate_heads(HeadSide side) const {
   if (layer_spec_.heads == 0) return false;
   return side == HeadSide::value ||
-         (side == HeadSide::score ? stages_.mixer->mixed_tensor() != MixedTensor::nothing : stages_.combiner->mixes());
+         (side == HeadSide::score ? stages_.mixer->mixer_input() != MixerInput::nothing : stages_.combiner->mixes());
 }
 
 }  // namespace mh::attention

@@ -137,12 +137,12 @@ class Normaliser : public Stage {
 };
 
 // The first tensor that a mixer mixes across heads: the logits, the probabilities, or nothing.
-enum class MixedTensor { nothing, logits, probabilities };
+enum class MixerInput { nothing, logits, probabilities };
 
 // Stage that can mix logits (before the mask) and probabilities (before the product with the values) across heads.
 class Mixer : public Stage {
  public:
-  virtual MixedTensor mixed_tensor() const { return MixedTensor::probabilities; }
+  virtual MixerInput mixer_input() const { return MixerInput::probabilities; }
   // Returns whether the numbers of score heads (its input) and value heads (its output) may differ.
   virtual bool can_change_head_count() const { return false; }
   virtual at::Tensor mix_logits(const Context&, const at::Tensor& logits) { return logits; }

@@ -15,10 +15,8 @@ void MixheadOptions::describe(Fields& f) {
 Mixhead::Mixhead(const MixheadOptions& options, const LayerSpec& layer_spec)
     : options_(options), layer_mixes_(options.scope == "all" || layer_spec.kind != AttentionKind::decoder_cross) {}
 
-MixedTensor Mixhead::mixed_tensor() const {
-  return !layer_mixes_             ? MixedTensor::nothing
-         : options_.on == "logits" ? MixedTensor::logits
-                                   : MixedTensor::probabilities;
+MixerInput Mixhead::mixer_input() const {
+  return !layer_mixes_ ? MixerInput::nothing : options_.on == "logits" ? MixerInput::logits : MixerInput::probabilities;
 }
 
 bool Mixhead::mixes_in(const Context& c) const {

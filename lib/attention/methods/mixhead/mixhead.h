@@ -19,7 +19,7 @@ struct MixheadOptions : OptionsOf<MixheadOptions> {
 class Mixhead : public MatrixMixer {
  public:
   Mixhead(const MixheadOptions& options, const LayerSpec& layer_spec);
-  MixedTensor mixed_tensor() const override;
+  MixerInput mixer_input() const override;
   // With scope = "released" some forward passes do not mix, so the numbers of score heads and value heads must be
   // equal.
   bool can_change_head_count() const override { return layer_mixes_ && options_.scope == "all"; }

@@ -6,7 +6,7 @@ namespace {
 
 class NoMixing : public Mixer {
  public:
-  MixedTensor mixed_tensor() const override { return MixedTensor::nothing; }
+  MixerInput mixer_input() const override { return MixerInput::nothing; }
   at::Tensor mix(const Context&, const at::Tensor& probabilities) override { return probabilities; }
   std::string why_not_fused() const override { return ""; }
   bool is_per_query() const override { return true; }

@@ -63,7 +63,7 @@ class TalkingHeads : public MatrixMixer {
     return new_options;
   }
 
-  MixedTensor mixed_tensor() const override { return options_.pre ? MixedTensor::logits : MixedTensor::probabilities; }
+  MixerInput mixer_input() const override { return options_.pre ? MixerInput::logits : MixerInput::probabilities; }
 
   at::Tensor mix_logits(const Context& c, const at::Tensor& logits) override {
     return logit_matrix_ != nullptr ? mix_heads(logits, logit_matrix_->value(), causal_mix_options(c)) : logits;
