@@ -58,13 +58,13 @@ void weighted_value_sum(const Layout& layout, const float* x, const VisibleRows<
 // scratch for mixing one query.
 struct DecodeScratch {
   Layout layout;
-  float *elements, *mixed, *matrix;  // (queries, layout.query_stride()); (heads, chunk); (in, out)
-  float *max_logits, *sums;          // (in): maximum logit and sum of exponentials of each query head, for one query
+  float *elements, *mix_out, *matrix;  // (queries, layout.query_stride()); (heads, chunk); (in, out)
+  float *max_logits, *sums;            // (in): maximum logit and sum of exponentials of each query head, for one query
   MH_INLINE DecodeScratch(const AttentionParams& params, float* shared_scratch)
       : layout(decode_layout(params)),
         elements(shared_scratch),
-        mixed(elements + params.queries * layout.query_stride()),
-        matrix(mixed + layout.heads * chunk),
+        mix_out(elements + params.queries * layout.query_stride()),
+        matrix(mix_out + layout.heads * chunk),
         max_logits(matrix + pad_to_lanes(params.in_heads * params.out_heads)),
         sums(max_logits + params.in_heads) {}
   MH_INLINE float* elements_of(int64_t t) const { return elements + t * layout.query_stride(); }
@@ -124,7 +124,7 @@ void HeadMixingLoops<L, T>::decode_mix(const AttentionParams& params, float* lse
     for (int64_t j = 0; j < params.in_heads; ++j)
       lse[j * params.queries + t] = lse_of(scratch.max_logits[j], scratch.sums[j]);
     divide_by_sums(params, params.matrix + t * params.matrix_query_stride, scratch.sums, scratch.matrix);
-    mix_query(params, scratch.layout, q, scratch.matrix, scratch.elements_of(t), nullptr, scratch.mixed);
+    mix_query(params, scratch.layout, q, scratch.matrix, scratch.elements_of(t), nullptr, scratch.mix_out);
   }
 }
 

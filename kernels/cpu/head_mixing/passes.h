@@ -104,8 +104,8 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
   float* tile = scratch;
   float* packed_q = tile + layout.tile_floats();                           // packed queries (in, rows, dk)
   float* out_sums = packed_q + params.in_heads * layout.rows * layout.dk;  // sums of the outputs (out, rows, dv)
-  float* mixed = out_sums + params.out_heads * layout.rows * layout.dv;    // scratch of mix_query() (heads, chunk)
-  float* matrix = mixed + layout.heads * chunk;                            // mixing matrix of one query (in, out)
+  float* mix_out = out_sums + params.out_heads * layout.rows * layout.dv;  // scratch of mix_query() (heads, chunk)
+  float* matrix = mix_out + layout.heads * chunk;                          // mixing matrix of one query (in, out)
   float* max_logits = matrix + pad_to_lanes(params.in_heads * params.out_heads);  // (rows, in): maximum logits
   float* sums = max_logits + layout.rows * params.in_heads;                       // (rows, in): sums of exponentials
   float* unused_sums = sums + layout.rows * params.in_heads;  // (in): sums of exponentiate_query() that are not used
@@ -147,7 +147,7 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
           exponentiate_query(params, layout, query, {max_logits + i * params.in_heads, 1}, x, nullptr, unused_sums);
         divide_by_sums(params, params.matrix + query.t * params.matrix_query_stride, sums + i * params.in_heads,
                        matrix);
-        mix_query(params, layout, query, matrix, x, dropout_mask, mixed);
+        mix_query(params, layout, query, matrix, x, dropout_mask, mix_out);
       }
       for (int64_t i = 0; i < params.out_heads; ++i)
         add_tile_product(params, layout, visible, layout.dv, {tile + i * chunk, bf16_tile},
@@ -178,8 +178,8 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   float* lane_sums = dq_v + query_floats;                   // (in, out, 16): partial sums of G
   float* g = lane_sums + num_head_pairs * lanes;            // (rows, in, out): G
   float* dropped_probs = g + layout.rows * num_head_pairs;  // (heads, chunk): probabilities after dropout
-  float* mixed = dropped_probs + layout.heads * chunk;      // (heads, chunk): mixed probabilities or gradients
-  float* prob_sums = mixed + layout.heads * chunk;          // (rows, in): sums of probabilities
+  float* mix_out = dropped_probs + layout.heads * chunk;    // (heads, chunk): mixed probabilities or gradients
+  float* prob_sums = mix_out + layout.heads * chunk;        // (rows, in): sums of probabilities
   float* scaled_matrix = prob_sums + layout.rows * params.in_heads;  // (in, out): matrix divided by the sums
   float* unused_sums =
       scaled_matrix + pad_to_lanes(num_head_pairs);  // (in): sums of exponentiate_query() that are not used
@@ -189,7 +189,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   float* q_v = slopes + layout.query_stride();
   const DistanceScratch distances{q_v, q_v + query_floats};
   auto* bf16_tile = reinterpret_cast<uint16_t*>(q_v);  // bf16 products exclude relative positions
-  const MixScratch mixing{lane_sums, dropped_probs, scaled_matrix, mixed};
+  const MixScratch mixing{lane_sums, dropped_probs, scaled_matrix, mix_out};
   if (params.has_relative_positions()) {
     std::fill_n(tensors.du, params.in_heads * layout.dk, 0.0F),
         std::fill_n(tensors.dv_bias, params.in_heads * layout.dk, 0.0F);

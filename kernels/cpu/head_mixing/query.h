@@ -173,9 +173,9 @@ void divide_by_sums(const AttentionParams& params, const float* source, const fl
 }
 
 // Replaces the exponentials x of a query (in heads) by mixed probabilities after dropout (out heads). matrix (in, out):
-// the mixing matrix, with rows divided by the sums of the exponentials. dropout_mask, mixed: scratch.
+// the mixing matrix, with rows divided by the sums of the exponentials. dropout_mask, mix_out: scratch.
 void mix_query(const AttentionParams& params, const Layout& layout, const Query& q, const float* matrix, float* x,
-               float* dropout_mask, float* mixed) {
+               float* dropout_mask, float* mix_out) {
   const bool has_dropout = params.has_dropout();
   if (has_dropout) dropout_mask_of_query(params, layout, q, dropout_mask);
   for (int64_t c = 0; c * chunk < q.width; ++c) {
@@ -184,10 +184,10 @@ void mix_query(const AttentionParams& params, const Layout& layout, const Query&
     float* x_chunk = x + c * layout.chunk_stride();
     if (has_dropout && params.dropout_before_mixing)
       apply_dropout(layout, params.in_heads, c, count, dropout_mask, x_chunk, x_chunk);
-    mix_chunk(params.in_heads, params.out_heads, {matrix, 1, params.out_heads}, x_chunk, chunk_width, mixed);
-    copy_chunk(params.out_heads, chunk_width, mixed, x_chunk);
+    mix_chunk(params.in_heads, params.out_heads, {matrix, 1, params.out_heads}, x_chunk, chunk_width, mix_out);
+    copy_chunk(params.out_heads, chunk_width, mix_out, x_chunk);
     if (has_dropout && !params.dropout_before_mixing)
-      apply_dropout(layout, params.out_heads, c, count, dropout_mask, mixed, x_chunk);
+      apply_dropout(layout, params.out_heads, c, count, dropout_mask, mix_out, x_chunk);
   }
 }
 
@@ -209,9 +209,9 @@ struct QueryElements {
   const float* dropout_mask;
 };
 // Scratch of the backward pass of one query: lane_sums (in, out, 16), dropped_probs (heads, chunk), scaled_matrix (in,
-// out), mixed (heads, chunk).
+// out), mix_out (heads, chunk).
 struct MixScratch {
-  float *lane_sums, *dropped_probs, *scaled_matrix, *mixed;
+  float *lane_sums, *dropped_probs, *scaled_matrix, *mix_out;
 };
 
 // Computes g (in, out) += Σ_s P_j dP̄_i, the sum over the keys s of a span, for one query. P_j includes dropout before
@@ -248,7 +248,7 @@ void mix_query_backward(const AttentionParams& params, const Layout& layout, con
   const int64_t in_heads = params.in_heads, out_heads = params.out_heads;
   const float* const matrix = params.matrix + q.t * params.matrix_query_stride;
   const float* const dropout_mask = elements.dropout_mask;
-  float *const scaled_matrix = scratch.scaled_matrix, *const mixed = scratch.mixed;
+  float *const scaled_matrix = scratch.scaled_matrix, *const mix_out = scratch.mix_out;
   divide_by_sums(params, matrix, sums, scaled_matrix);
   const bool dropout_before_mixing = params.has_dropout() && params.dropout_before_mixing;
   const bool dropout_after_mixing = params.has_dropout() && !params.dropout_before_mixing;
@@ -256,9 +256,9 @@ void mix_query_backward(const AttentionParams& params, const Layout& layout, con
     const int64_t chunk_width = std::min(chunk, q.width - c * chunk),
                   count = std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk_width);
     float *x = elements.p + c * layout.chunk_stride(), *dy = elements.dp + c * layout.chunk_stride();
-    // mixed: dP_j, the gradients of the probabilities.
-    mix_chunk(out_heads, in_heads, {matrix, out_heads, 1}, dy, chunk_width, mixed);
-    if (dropout_before_mixing) apply_dropout(layout, in_heads, c, count, dropout_mask, mixed, mixed);
+    // mix_out: dP_j, the gradients of the probabilities.
+    mix_chunk(out_heads, in_heads, {matrix, out_heads, 1}, dy, chunk_width, mix_out);
+    if (dropout_before_mixing) apply_dropout(layout, in_heads, c, count, dropout_mask, mix_out, mix_out);
     for (int64_t j = 0; j < in_heads; ++j) {
       float delta = 0;
       const float factor = inverse(sums[j]);
@@ -266,15 +266,15 @@ void mix_query_backward(const AttentionParams& params, const Layout& layout, con
       for (int64_t s = 0; s < chunk_width; s += lanes) {
         Floats a, b;
         load(x + j * chunk + s, a);
-        load(mixed + j * chunk + s, b);
+        load(mix_out + j * chunk + s, b);
         b = factor * a * (b - delta);
         store(b, dy + j * chunk + s);
       }
     }
     if (dropout_before_mixing) apply_dropout(layout, in_heads, c, count, dropout_mask, x, x);
-    mix_chunk(in_heads, out_heads, {scaled_matrix, 1, out_heads}, x, chunk_width, mixed);
-    copy_chunk(out_heads, chunk_width, mixed, x);
-    if (dropout_after_mixing) apply_dropout(layout, out_heads, c, count, dropout_mask, mixed, x);
+    mix_chunk(in_heads, out_heads, {scaled_matrix, 1, out_heads}, x, chunk_width, mix_out);
+    copy_chunk(out_heads, chunk_width, mix_out, x);
+    if (dropout_after_mixing) apply_dropout(layout, out_heads, c, count, dropout_mask, mix_out, x);
   }
 }
 

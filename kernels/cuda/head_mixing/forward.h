@@ -151,18 +151,18 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
         exchange.put(thread, j, p);
       }
     });
-    Accumulator mixed[kWarpHeads][2];
+    Accumulator mix_out[kWarpHeads][2];
     const auto mix = [&] {
-      if (weights.can_mix) weights.mix(thread, mixed, exchange);
-      else mix_rows(thread, mixed, exchange, warp_queries.matrix, {params.in_heads, params.out_heads}, heads);
+      if (weights.can_mix) weights.mix(thread, mix_out, exchange);
+      else mix_rows(thread, mix_out, exchange, warp_queries.matrix, {params.in_heads, params.out_heads}, heads);
       if (params.has_dropout() && !params.dropout_before_mixing)
-        drop_tiles(params, {b, warp_queries.row, key + 2 * warp.t}, heads, mixed);
+        drop_tiles(params, {b, warp_queries.row, key + 2 * warp.t}, heads, mix_out);
     };
     each_head_group(thread, pipeline, plan.heads_per_stage, heads.range(), load, mix, [&](HeadGroup<T> group) {
       MH_FOR (o, kWarpHeads) {
         const int i = warp_head + o;
         if (i < group.first || i >= group.end) continue;
-        multiply_add<kSize, kStride>(thread, sums[o], mixed[o], value_operands.streamed_rows(plan, group, i));
+        multiply_add<kSize, kStride>(thread, sums[o], mix_out[o], value_operands.streamed_rows(plan, group, i));
       }
     });
   }

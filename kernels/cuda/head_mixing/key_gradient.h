@@ -291,21 +291,21 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       });
     if (stage_has_all_tensors) thread.barrier();  // otherwise the next each_group() begins with a barrier
     if constexpr (kComputeDv) {
-      Accumulator mixed[kWarpHeads][2];
+      Accumulator mix_out[kWarpHeads][2];
       const auto mix = [&] {
-        if (probability_matrix.can_mix) probability_matrix.mix(thread, mixed, probability_exchange);
+        if (probability_matrix.can_mix) probability_matrix.mix(thread, mix_out, probability_exchange);
         else
-          mix_columns(thread, mixed, probability_exchange, matrix_of(params.matrix),
+          mix_columns(thread, mix_out, probability_exchange, matrix_of(params.matrix),
                       {params.in_heads, params.out_heads}, output_heads);
         if (params.has_dropout() && !params.dropout_before_mixing) {
           MH_FOR (o, kWarpHeads)
-            if (warp_head + o < output_heads.end) drop(warp_head + o, mixed[o]);
+            if (warp_head + o < output_heads.end) drop(warp_head + o, mix_out[o]);
         }
       };
       each_group(output_heads.range(), gradient_offset, mix, [&](HeadGroup<T> group) {
         MH_FOR (o, kWarpHeads) {
           if (warp_head + o < group.first || warp_head + o >= group.end) continue;
-          multiply_add<kSize, kStride>(thread, dv_sums[o], mixed[o],
+          multiply_add<kSize, kStride>(thread, dv_sums[o], mix_out[o],
                                        gradient_operands.streamed_rows(plan, group, warp_head + o));
         }
       });

@@ -1,6 +1,6 @@
 // Mixing of heads in the registers of a warp. The warps that share a strip of 16 rows exchange fragments of
 // probabilities or gradients through shared memory, so that each fragment is computed by one warp only. Each warp then
-// computes its mixed heads as sums of all fragments, weighted by the mixing matrix.
+// computes its out heads as sums of all fragments, weighted by the mixing matrix.
 //
 // A matrix that all queries share mixes 16-bit fragments on the tensor cores (SharedMatrix). A matrix for each query,
 // and fp32 fragments, mix in fp32 (mix_rows, mix_columns).
@@ -176,54 +176,56 @@ MH_DEVICE void drop_tiles(const AttentionParams& params, LanePosition position, 
       drop(params, position.b, heads.warp_head + o, position.query, position.key, x[o]);
 }
 
-// The shape (heads, mixed heads) of a matrix that mixes `heads` heads to `mixed_heads` heads.
+// The shape of a matrix that mixes in_heads heads to out_heads heads: the query heads and the value heads, or, for the
+// transposed matrix of the backward pass, the value heads and the query heads.
 struct MixShape {
-  int heads, mixed_heads;
+  int in_heads, out_heads;
 };
 
-// Computes mixed[o] += Σ_h matrix[h, block.warp_head + o] x_h, where x_h is the exchanged fragment of head h, whose
-// rows are queries. matrix: the matrices of a lane's two queries. block: the mixed heads of the block.
+// Computes mix_out[o] += Σ_h matrix[h, block.warp_head + o] x_h, where x_h is the exchanged fragment of head h, whose
+// rows are queries. matrix: the matrices of a lane's two queries. block: the out heads of the block.
 template <int kWarpHeads, class Thread, class X>
-MH_DEVICE void mix_rows(const Thread& thread, Accumulator (&mixed)[kWarpHeads][2], const FragmentExchange<X>& exchange,
-                        const float* const (&matrix)[2], MixShape shape, const HeadBlock& block) {
+MH_DEVICE void mix_rows(const Thread& thread, Accumulator (&mix_out)[kWarpHeads][2],
+                        const FragmentExchange<X>& exchange, const float* const (&matrix)[2], MixShape shape,
+                        const HeadBlock& block) {
   if (block.warp_head >= block.end) return;
-  const bool use_vector = has_vectors<kWarpHeads>(matrix[0], shape.mixed_heads);
+  const bool use_vector = has_vectors<kWarpHeads>(matrix[0], shape.out_heads);
   MH_ROLLED
-  for (int h = 0; h < shape.heads; ++h) {
+  for (int h = 0; h < shape.in_heads; ++h) {
     float weights[2][kWarpHeads];
     MH_FOR (r, 2)
-      load_weights(thread, weights[r], matrix[r] + h * shape.mixed_heads + block.warp_head, block.end - block.warp_head,
+      load_weights(thread, weights[r], matrix[r] + h * shape.out_heads + block.warp_head, block.end - block.warp_head,
                    use_vector);
     Accumulator x[2];
     exchange.get(thread, h, x);
     MH_FOR (o, kWarpHeads)
       MH_FOR (n, 2)
-        MH_FOR (e, 4) mixed[o][n].x[e] += weights[e / 2][o] * x[n].x[e];
+        MH_FOR (e, 4) mix_out[o][n].x[e] += weights[e / 2][o] * x[n].x[e];
   }
 }
 
-// Computes mixed[o] += Σ_h matrix[h, block.warp_head + o] x_h, where x_h is the exchanged fragment of head h, whose
+// Computes mix_out[o] += Σ_h matrix[h, block.warp_head + o] x_h, where x_h is the exchanged fragment of head h, whose
 // columns are queries. matrix_of(c, e) returns the matrix of the query of column 8 c + 2 (lane % 4) + e. block: the
-// mixed heads of the block.
+// out heads of the block.
 template <int kWarpHeads, class Thread, class X, class MatrixOf>
-MH_DEVICE void mix_columns(const Thread& thread, Accumulator (&mixed)[kWarpHeads][2],
+MH_DEVICE void mix_columns(const Thread& thread, Accumulator (&mix_out)[kWarpHeads][2],
                            const FragmentExchange<X>& exchange, const MatrixOf& matrix_of, MixShape shape,
                            const HeadBlock& block) {
   if (block.warp_head >= block.end) return;
   const float* const matrix[2][2] = {{matrix_of(0, 0), matrix_of(0, 1)}, {matrix_of(1, 0), matrix_of(1, 1)}};
-  const bool use_vector = has_vectors<kWarpHeads>(matrix[0][0], shape.mixed_heads);
+  const bool use_vector = has_vectors<kWarpHeads>(matrix[0][0], shape.out_heads);
   MH_ROLLED
-  for (int h = 0; h < shape.heads; ++h) {
+  for (int h = 0; h < shape.in_heads; ++h) {
     float weights[2][2][kWarpHeads];
     MH_FOR (c, 2)
       MH_FOR (e, 2)
-        load_weights(thread, weights[c][e], matrix[c][e] + h * shape.mixed_heads + block.warp_head,
+        load_weights(thread, weights[c][e], matrix[c][e] + h * shape.out_heads + block.warp_head,
                      block.end - block.warp_head, use_vector);
     Accumulator x[2];
     exchange.get(thread, h, x);
     MH_FOR (o, kWarpHeads)
       MH_FOR (n, 2)
-        MH_FOR (e, 4) mixed[o][n].x[e] += weights[n][e % 2][o] * x[n].x[e];
+        MH_FOR (e, 4) mix_out[o][n].x[e] += weights[n][e % 2][o] * x[n].x[e];
   }
 }
 
@@ -261,19 +263,19 @@ MH_DEVICE float floor_pow2(const float* elements, int64_t stride, int count) {
 template <class X, int kWarpHeads>
 struct SharedMatrix {
   // (heads rounded up to even, out_heads), each weight twice in a word; then scales (out_heads). The pointer is to the
-  // column of the warp's first mixed head.
+  // column of the warp's first out head.
   const uint32_t* elements;
-  int heads, out_heads;  // number of heads that are mixed; number of mixed heads of the block
+  int heads, out_heads;  // number of heads that are mixed; number of out heads of the block
   uint32_t identity;     // bits to keep of a lane's word of a right operand: the diagonal
   bool can_mix;          // whether shared memory has the matrix; otherwise mix_rows() or mix_columns() must mix
 
   // Copies the columns of the block from `matrix` to shared memory; not in fp32, or if `matrix` is null: the queries
-  // share no matrix. mixed: the mixed heads of the block. row_offset: number of rows of another SharedMatrix that
+  // share no matrix. out_block: the out heads of the block. row_offset: number of rows of another SharedMatrix that
   // precede this one in memory. Called by all threads of a block; the weights are valid after the next barrier.
   template <class Thread>
   MH_DEVICE SharedMatrix(const Thread& thread, const HeadMixingPlan& plan, void* memory, const float* matrix,
-                         MixShape shape, const HeadBlock& mixed, int row_offset = 0)
-      : heads(shape.heads),
+                         MixShape shape, const HeadBlock& out_block, int row_offset = 0)
+      : heads(shape.in_heads),
         out_heads(plan.warps_per_strip * kWarpHeads),
         identity(thread.lane() / 4 / 2 != thread.lane() % 4 ? 0
                  : thread.lane() / 4 % 2 == 0               ? 0xFFFFu
@@ -282,27 +284,27 @@ struct SharedMatrix {
     auto* const matrix_memory =
         reinterpret_cast<uint32_t*>(static_cast<char*>(memory) + plan.shared_bytes - plan.weight_bytes) +
         row_offset * out_heads;
-    elements = matrix_memory + mixed.warp_head - mixed.first;
+    elements = matrix_memory + out_block.warp_head - out_block.first;
     if constexpr (sizeof(X) == 2) {
       if (!can_mix) return;
       const int rows = rows_of_weights(heads) - 1;
       MH_ROLLED
       for (int i = thread.index(); i < rows * out_heads; i += thread.threads()) {
         const int row = i / out_heads, column = i % out_heads;
-        const bool valid = row < heads && mixed.first + column < shape.mixed_heads;
+        const bool valid = row < heads && out_block.first + column < shape.out_heads;
         float scale = 1;
         if constexpr (std::is_same_v<X, Fp16>)
-          scale = valid ? floor_pow2(matrix + mixed.first + column, shape.mixed_heads, heads) : 1;
-        const float x = valid ? matrix[row * shape.mixed_heads + mixed.first + column] / scale : 0;
+          scale = valid ? floor_pow2(matrix + out_block.first + column, shape.out_heads, heads) : 1;
+        const float x = valid ? matrix[row * shape.out_heads + out_block.first + column] / scale : 0;
         matrix_memory[i] = thread.pack(x, x, X{});
         if (row == 0) reinterpret_cast<float*>(matrix_memory)[rows * out_heads + column] = scale;
       }
     }
   }
 
-  // Adds to mixed[o] the weighted sum of the fragments of all heads, divided by scale(o). Requires can_mix.
+  // Adds to mix_out[o] the weighted sum of the fragments of all heads, divided by scale(o). Requires can_mix.
   template <class Thread>
-  MH_DEVICE void mix(const Thread& thread, Accumulator (&mixed)[kWarpHeads][2],
+  MH_DEVICE void mix(const Thread& thread, Accumulator (&mix_out)[kWarpHeads][2],
                      const FragmentExchange<X>& exchange) const {
     if constexpr (sizeof(X) == 2) {
       const auto* from = reinterpret_cast<const FragmentA<X>*>(exchange.memory) + thread.lane();
@@ -314,12 +316,12 @@ struct SharedMatrix {
                    lower = *reinterpret_cast<const WarpElements*>(weights + out_heads);
         MH_FOR (o, kWarpHeads) {
           const uint32_t right[2] = {upper.x[o] & identity, lower.x[o] & identity};
-          MH_FOR (n, 2) thread.multiply(mixed[o][n].x, left[n].x, right, X{});
+          MH_FOR (n, 2) thread.multiply(mix_out[o][n].x, left[n].x, right, X{});
         }
       }
     }
   }
-  // Returns the scale of the warp's mixed head o, with which the caller multiplies the result of mix().
+  // Returns the scale of the warp's out head o, with which the caller multiplies the result of mix().
   MH_DEVICE float scale(int o) const {
     if (!std::is_same_v<X, Fp16> || !can_mix) return 1;
     return reinterpret_cast<const float*>(elements)[(rows_of_weights(heads) - 1) * out_heads + o];

@@ -193,10 +193,10 @@ MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, int in_heads,
     uint32_t left[4];
     matrices[u].to_fragment_a(left);
     MH_FOR (n, Tile::kKeys / 16) {
-      Accumulator mixed[2];
+      Accumulator mix_out[2];
       MH_FOR (c, 2) {
         const uint32_t right[2] = {x[u][n][2 * c], x[u][n][2 * c + 1]};
-        thread.multiply(mixed[c].x, left, right, X{});
+        thread.multiply(mix_out[c].x, left, right, X{});
       }
       MH_FOR (c, 2)
         MH_FOR (r, 2) {
@@ -204,7 +204,7 @@ MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, int in_heads,
           thread.store_if(
               g + (kMatrixHeads == 16 ? 8 * r : 0) < out_heads,
               to + Traits::query_of(thread.warp(), u) * Tile::kStride + r * kSecondRowOffset + 16 * n + 8 * c,
-              thread.pack(mixed[c].x[2 * r] * factor, mixed[c].x[2 * r + 1] * factor, To{}));
+              thread.pack(mix_out[c].x[2 * r] * factor, mix_out[c].x[2 * r + 1] * factor, To{}));
         }
     }
   }
