@@ -339,7 +339,7 @@ struct AttentionLaunches {
     const int limit = launcher.max_shared_memory();
     const HeadMixingPlan plan = HeadMixingForwardTiles<T, kSize, false>::plan(params, limit);
     if (params.has_relative_positions() || plan.num_stages == 0) return 1;
-    int queries = 16 * plan.strips, blocks = plan.head_blocks;
+    int queries = 16 * plan.row_tiles, blocks = plan.head_blocks;
     dispatch_row_mix(params, limit, [&](auto row_mix) { queries = decltype(row_mix)::kQueries, blocks = 1; });
     const int64_t num_visible = params.window > 0 ? std::min(params.keys, params.window + queries - 1) : params.keys;
     const int best_splits = best_num_splits(num_tiles_of(params.queries, queries) * batch * blocks,
@@ -545,16 +545,16 @@ struct AttentionLaunches {
         launcher, params, tensors, [&](int rows) { return num_key_tiles<kRelative>(params, rows); }, 1);
   }
 
-  // Launches a head-mixing kernel with the plan of its tile sizes. num_row_tiles_of(n) returns the number of tiles of n
-  // resident rows of a batch row. z_blocks: number of blocks in z for each head block. arguments: the arguments of the
-  // body after HeadMixingArguments.
-  template <class Body, class Launcher, class NumRowTilesOf, class... Arguments>
+  // Launches a head-mixing kernel with the plan of its tile sizes. num_tiles_of_rows(n) returns the number of tiles of
+  // n resident rows of a batch row. z_blocks: number of blocks in z for each head block. arguments: the arguments of
+  // the body after HeadMixingArguments.
+  template <class Body, class Launcher, class NumTilesOf, class... Arguments>
   static const char* launch_head_mixing(const Launcher& launcher, const AttentionParams& params,
-                                        const AttentionTensors& tensors, const NumRowTilesOf& num_row_tiles_of,
+                                        const AttentionTensors& tensors, const NumTilesOf& num_tiles_of_rows,
                                         int z_blocks, const Arguments&... arguments) {
     const HeadMixingPlan plan = Body::Traits::plan(params, launcher.max_shared_memory());
     if (plan.num_stages == 0) return kTooLarge;
-    const BlockOrder order = block_order<T>(launcher, params, tensors.batch, num_row_tiles_of(16 * plan.strips));
+    const BlockOrder order = block_order<T>(launcher, params, tensors.batch, num_tiles_of_rows(16 * plan.row_tiles));
     return launcher(Grid{order.num_blocks(), 1, plan.head_blocks * z_blocks}, plan.threads(), plan.shared_bytes,
                     Body{{params, plan, order, KernelTensors<T>(tensors)}, arguments...});
   }

@@ -13,9 +13,9 @@
 // divided by their sum, which head_mixing_sums() computes; without that, the gradients of a query's logits would not
 // sum to zero if the logits are large.
 //
-// Tiling: a block of at most 8 warps computes one or more strips of 16 queries of a batch row, and loops over tiles of
-// 16 keys. The warps of a strip compute dP̄ (16, 16) of the output heads in turn, and exchange it as fragments; then
-// each warp computes its kWarpHeads query heads. Shared memory (head_mixing/plan.h): Q of all query heads and dO,
+// Tiling: a block of at most 8 warps computes one or more row tiles of 16 queries of a batch row, and loops over tiles
+// of 16 keys. The warps of a row tile compute dP̄ (16, 16) of the output heads in turn, and exchange it as fragments;
+// then each warp computes its kWarpHeads query heads. Shared memory (head_mixing/plan.h): Q of all query heads and dO,
 // unless plan.resident_tiles is 0; the pipeline stages, each with V or K of all heads or of a group of heads; a
 // fragment for each output head; with relative positions, q + v, windows of r and products with them. __launch_bounds__
 // allows 255 registers.
@@ -29,8 +29,8 @@
 //   holds the transpose of a mixing matrix that all queries share.
 //
 // For 16 heads of 64 in bf16 on an A100, whose blocks have up to 163 KiB, a block of head_mixing_sums() and of
-// head_mixing_query_gradient() has one strip of 4 warps, 2 stages, and 130 KiB and 153 KiB; 512 queries take 64 blocks,
-// as there are two chunks, and 32 blocks for each batch row.
+// head_mixing_query_gradient() has one row tile of 4 warps, 2 stages, and 130 KiB and 153 KiB; 512 queries take 64
+// blocks, as there are two chunks, and 32 blocks for each batch row.
 #pragma once
 
 #include "cuda/head_mixing/relative.h"
@@ -38,14 +38,14 @@
 namespace mh::kernels {
 
 // Computes dP̄ of a warp's 16 queries and the 16 keys of a tile, for the output heads of a group, and writes the
-// fragment of head i to index i - (first head of the operands) of `exchange`. The warps of a strip divide the heads
+// fragment of head i to index i - (first head of the operands) of `exchange`. The warps of a row tile divide the heads
 // among them.
 template <int kSize, int kPrefetch, class Thread, class T, class Operands>
 MH_DEVICE void exchange_gradients(const Thread& thread, const AttentionParams& params, LanePosition position,
-                                  const StripOperands<Operands>& operands, HeadGroup<T> group,
+                                  const RowTileOperands<Operands>& operands, HeadGroup<T> group,
                                   const FragmentExchange<T>& exchange) {
   MH_ROLLED  // the products of two iterations do not fit in the registers
-  for (int i = group.first + operands.warp.strip_warp; i < group.end; i += operands.plan.warps_per_strip) {
+  for (int i = group.first + operands.warp.row_tile_warp; i < group.end; i += operands.plan.warps_per_row_tile) {
     Accumulator x[2];
     multiply_transposed<kSize, Operands::kStride, kPrefetch>(thread, x, operands.resident_rows(group, i),
                                                              operands.streamed_rows(group, i));
@@ -94,10 +94,10 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& par
   const int queries = static_cast<int>(params.queries);
   const WarpPosition warp(thread, plan);
   const int first = block_position.tile * warp.num_block_rows;
-  const WarpQueries warp_queries(params, params.matrix, b, first + 16 * warp.strip, warp.g);
-  const int first_head = thread.block_z() % plan.head_blocks * plan.warps_per_strip * kWarpHeads,
-            warp_head = first_head + warp.strip_warp * kWarpHeads,
-            next_first_head = first_head + plan.warps_per_strip * kWarpHeads;
+  const WarpQueries warp_queries(params, params.matrix, b, first + 16 * warp.row_tile, warp.g);
+  const int first_head = thread.block_z() % plan.head_blocks * plan.warps_per_row_tile * kWarpHeads,
+            warp_head = first_head + warp.row_tile_warp * kWarpHeads,
+            next_first_head = first_head + plan.warps_per_row_tile * kWarpHeads;
   const HeadBlock heads{first_head, warp_head, next_first_head < params.in_heads ? next_first_head : params.in_heads};
   const int chunk_head = thread.block_z() / plan.head_blocks * kChunkHeads,
             num_chunk_heads = params.out_heads - chunk_head < kChunkHeads ? params.out_heads - chunk_head : kChunkHeads;
@@ -109,16 +109,16 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& par
   const HeadMixingMemory<T> block_memory(plan, resident_memory, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
   const FragmentExchange<T> exchange(
-      block_memory.template fragments<T>(warp.strip * FragmentExchange<T>::count(Traits::chunk_size(params))));
+      block_memory.template fragments<T>(warp.row_tile * FragmentExchange<T>::count(Traits::chunk_size(params))));
   [[maybe_unused]] float* const window_products =
-      block_memory.products(thread, plan.strips * FragmentExchange<T>::count(Traits::chunk_size(params)));
+      block_memory.products(thread, plan.row_tiles * FragmentExchange<T>::count(Traits::chunk_size(params)));
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands score_operands =
       logit_operands<T, kSize, kRelative>(params, tensors, b, heads.range(), resident_memory);
   const HeadRange chunk{chunk_head, chunk_head + num_chunk_heads};
   const Operands gradient_operands{{v, b, params.value_heads}, {dout, b, nullptr}, chunk, params.value_size, dout_rows};
-  const StripOperands<Operands> strip_score_operands{score_operands, plan, warp},
-      strip_gradient_operands{gradient_operands, plan, warp};
+  const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp},
+      row_tile_gradient_operands{gradient_operands, plan, warp};
   const RowRange resident{first, queries};
   const auto tiles = tiles_of_keys<kRelative>(params, visible, first + warp.num_block_rows - 1);
   LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, score_operands}, resident, tiles);
@@ -135,14 +135,14 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& par
     const int key = tile.first;
     each_head_group(thread, pipeline, plan.heads_per_stage, chunk, load, [&](HeadGroup<T> group) {
       exchange_gradients<kSize, Traits::kPrefetch>(thread, params, {b, warp_queries.row, key + 2 * warp.t},
-                                                   strip_gradient_operands, group, exchange);
+                                                   row_tile_gradient_operands, group, exchange);
     });
     Accumulator p[kWarpHeads][2];
     each_head_group(thread, pipeline, plan.heads_per_stage, heads.range(), load, [&](HeadGroup<T> group) {
       MH_FOR (o, kWarpHeads) {
         if (warp_head + o < group.first || warp_head + o >= group.end) continue;
         const int j = warp_head + o;
-        multiply_queries<kSize, kRelative, Traits::kPrefetch>(thread, p[o], strip_score_operands, group, j,
+        multiply_queries<kSize, kRelative, Traits::kPrefetch>(thread, p[o], row_tile_score_operands, group, j,
                                                               window_products);
         to_probabilities(thread, params, warp_queries, tile, tensors.lse + (b * params.in_heads + j) * params.queries,
                          p[o]);
@@ -262,12 +262,12 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   const int queries = static_cast<int>(params.queries);
   const WarpPosition warp(thread, plan);
   const int first = block_position.tile * warp.num_block_rows;
-  const WarpQueries warp_queries(params, params.matrix_transposed, b, first + 16 * warp.strip, warp.g);
+  const WarpQueries warp_queries(params, params.matrix_transposed, b, first + 16 * warp.row_tile, warp.g);
   const int head_block = Traits::kColumnBlocks > 1 ? thread.block_z() % plan.head_blocks : thread.block_z();
   const int column = Traits::kColumnBlocks > 1 ? thread.block_z() / plan.head_blocks * kColumns : 0;
-  const int first_head = head_block * plan.warps_per_strip * kWarpHeads,
-            warp_head = first_head + warp.strip_warp * kWarpHeads,
-            next_first_head = first_head + plan.warps_per_strip * kWarpHeads;
+  const int first_head = head_block * plan.warps_per_row_tile * kWarpHeads,
+            warp_head = first_head + warp.row_tile_warp * kWarpHeads,
+            next_first_head = first_head + plan.warps_per_row_tile * kWarpHeads;
   const HeadBlock heads{first_head, warp_head, next_first_head < params.in_heads ? next_first_head : params.in_heads};
   const IndexRange visible = visible_keys(params, b, first, warp.num_block_rows);
 
@@ -277,16 +277,16 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   const HeadMixingMemory<T> block_memory(plan, resident_memory, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
   const FragmentExchange<T> exchange(
-      block_memory.template fragments<T>(warp.strip * FragmentExchange<T>::count(params.out_heads)));
-  if (warp.strip_warp == 0) exchange.zero_padding(thread, params.out_heads);
+      block_memory.template fragments<T>(warp.row_tile * FragmentExchange<T>::count(params.out_heads)));
+  if (warp.row_tile_warp == 0) exchange.zero_padding(thread, params.out_heads);
   [[maybe_unused]] float* const window_products =
-      block_memory.products(thread, plan.strips * FragmentExchange<T>::count(params.out_heads));
+      block_memory.products(thread, plan.row_tiles * FragmentExchange<T>::count(params.out_heads));
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands gradient_operands{
       {v, b, params.value_heads}, {dout, b, nullptr}, {0, params.out_heads}, params.value_size, resident_memory};
   const Operands score_operands = logit_operands<T, kSize, kRelative>(params, tensors, b, heads.range(), query_rows);
-  const StripOperands<Operands> strip_score_operands{score_operands, plan, warp},
-      strip_gradient_operands{gradient_operands, plan, warp};
+  const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp},
+      row_tile_gradient_operands{gradient_operands, plan, warp};
   const RowRange resident{first, queries};
   const auto tiles = tiles_of_keys<kRelative>(params, visible, first + warp.num_block_rows - 1);
   LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, score_operands}, resident, tiles);
@@ -305,7 +305,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
     const int key = tile.first;
     each_head_group(thread, pipeline, plan.heads_per_stage, {0, params.out_heads}, load, [&](HeadGroup<T> group) {
       exchange_gradients<kSize, Traits::kPrefetch>(thread, params, {b, warp_queries.row, key + 2 * warp.t},
-                                                   strip_gradient_operands, group, exchange);
+                                                   row_tile_gradient_operands, group, exchange);
     });
     Accumulator dp[kWarpHeads][2];
     const auto mix = [&] {
@@ -319,7 +319,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
         if (warp_head + o < group.first || warp_head + o >= group.end) continue;
         const int j = warp_head + o;
         Accumulator p[2], slopes[2];
-        multiply_queries<kSize, kRelative, Traits::kPrefetch>(thread, p, strip_score_operands, group, j,
+        multiply_queries<kSize, kRelative, Traits::kPrefetch>(thread, p, row_tile_score_operands, group, j,
                                                               window_products);
         float stats[2][4];
         MH_FOR (r, 2)
@@ -332,10 +332,11 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
         to_probabilities<true>(thread, params, warp_queries, tile, lse2, p, slopes);
         MH_FOR (n, 2)
           MH_FOR (e, 4) slopes[n].x[e] *= stats[e / 2][1] * (dp[o][n].x[e] * weights.scale(o) - stats[e / 2][2]);
-        multiply_add<kColumns, kStride>(thread, sums[o], slopes, strip_score_operands.streamed_rows(group, j) + column);
+        multiply_add<kColumns, kStride>(thread, sums[o], slopes,
+                                        row_tile_score_operands.streamed_rows(group, j) + column);
         if constexpr (kRelative)
           multiply_add_sliding<T>(thread, distance_sums[o], slopes, window_products,
-                                  Window<T, kSize>{strip_score_operands.window(group, j)}, 0, column);
+                                  Window<T, kSize>{row_tile_score_operands.window(group, j)}, 0, column);
       }
     });
   }
@@ -343,9 +344,9 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
     const float factor[2] = {1, 1};
     const auto store_of = [&](int head, const Accumulator(&head_sums)[kColumns / 8], const StridedTensor<T>& to) {
       store_rows<kColumns, kStride>(
-          thread, resident_memory + (store_index * warp.num_block_rows + warp.strip * 16) * kStride, head_sums, factor,
-          {row_of(to, b, head, 0) + column, to.row_stride, queries, params.key_size - column, params.aligned},
-          first + 16 * warp.strip);
+          thread, resident_memory + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride, head_sums,
+          factor, {row_of(to, b, head, 0) + column, to.row_stride, queries, params.key_size - column, params.aligned},
+          first + 16 * warp.row_tile);
     };
     MH_FOR (o, kWarpHeads) {
       if (warp_head + o >= params.in_heads) break;

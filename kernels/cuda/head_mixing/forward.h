@@ -3,11 +3,11 @@
 // head_mixing_forward() then recomputes the probabilities tile by tile from the log-sum-exp, mixes them, and multiplies
 // them by V.
 //
-// Tiling of head_mixing_forward(): a block of at most 8 warps computes one or more strips of 16 queries of a batch row,
-// and loops over tiles of 16 keys. The warps of a strip compute the probabilities (16, 16) of the query heads in turn,
-// and exchange them as fragments. Then each warp mixes them to its kWarpHeads output heads (1 to 4), and adds the
-// products with V. If 8 warps have fewer heads than there are output heads, several blocks divide the output heads, and
-// each computes the probabilities of all query heads.
+// Tiling of head_mixing_forward(): a block of at most 8 warps computes one or more row tiles of 16 queries of a batch
+// row, and loops over tiles of 16 keys. The warps of a row tile compute the probabilities (16, 16) of the query heads
+// in turn, and exchange them as fragments. Then each warp mixes them to its kWarpHeads output heads (1 to 4), and adds
+// the products with V. If 8 warps have fewer heads than there are output heads, several blocks divide the output heads,
+// and each computes the probabilities of all query heads.
 //
 // Shared memory (head_mixing/plan.h): Q of all query heads, unless plan.resident_tiles is 0; the pipeline stages, each
 // with K or V of all heads or of a group of heads; a fragment for each query head; in 16 bits, a mixing matrix that all
@@ -15,8 +15,8 @@
 // accumulators of outputs, 128 for heads of 64 in 16 bits, and 8 * kWarpHeads of mixed probabilities; __launch_bounds__
 // allows 255 registers (cuda/resources.tsv lists them).
 //
-// For 16 heads of 64 in bf16 on an A100, whose blocks have up to 163 KiB, a block has 8 warps, 2 strips of 4 warps, 2
-// stages and 161 KiB, and 512 queries take 16 blocks for each batch row and split of the keys.
+// For 16 heads of 64 in bf16 on an A100, whose blocks have up to 163 KiB, a block has 8 warps, 2 row tiles of 4 warps,
+// 2 stages and 161 KiB, and 512 queries take 16 blocks for each batch row and split of the keys.
 //
 // Tiling of combine_head_mixing_splits(): a block of 4 warps computes 4 queries of an output head, a warp computes one
 // query, and a lane every 32nd column. There is no shared memory.
@@ -101,11 +101,11 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   const int queries = static_cast<int>(params.queries);
   const WarpPosition warp(thread, plan);
   const int first = block_position.tile * warp.num_block_rows;
-  const WarpQueries warp_queries(params, params.matrix, b, first + 16 * warp.strip, warp.g);
+  const WarpQueries warp_queries(params, params.matrix, b, first + 16 * warp.row_tile, warp.g);
   const int first_head =
-                (kSplitKv ? thread.block_z() >> splits.bits : thread.block_z()) * plan.warps_per_strip * kWarpHeads,
-            warp_head = first_head + warp.strip_warp * kWarpHeads,
-            next_first_head = first_head + plan.warps_per_strip * kWarpHeads;
+                (kSplitKv ? thread.block_z() >> splits.bits : thread.block_z()) * plan.warps_per_row_tile * kWarpHeads,
+            warp_head = first_head + warp.row_tile_warp * kWarpHeads,
+            next_first_head = first_head + plan.warps_per_row_tile * kWarpHeads;
   const HeadBlock heads{first_head, warp_head, next_first_head < params.out_heads ? next_first_head : params.out_heads};
   const IndexRange visible =
       split_of(visible_keys(params, b, first, warp.num_block_rows), 16,
@@ -116,15 +116,15 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   const HeadMixingMemory<T> block_memory(plan, resident_memory, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
   const FragmentExchange<Probability> exchange(
-      block_memory.template fragments<Probability>(warp.strip * FragmentExchange<T>::count(params.in_heads)));
-  if (warp.strip_warp == 0) exchange.zero_padding(thread, params.in_heads);
+      block_memory.template fragments<Probability>(warp.row_tile * FragmentExchange<T>::count(params.in_heads)));
+  if (warp.row_tile_warp == 0) exchange.zero_padding(thread, params.in_heads);
   [[maybe_unused]] float* const window_products =
-      block_memory.products(thread, plan.strips * FragmentExchange<T>::count(params.in_heads));
+      block_memory.products(thread, plan.row_tiles * FragmentExchange<T>::count(params.in_heads));
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands score_operands =
       logit_operands<T, kSize, kRelative>(params, tensors, b, {0, params.in_heads}, resident_memory);
   const Operands value_operands{{v, b, params.value_heads}, {}, heads.range(), params.value_size, nullptr};
-  const StripOperands<Operands> strip_score_operands{score_operands, plan, warp};
+  const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp};
   const RowRange resident{first, queries};
   const auto tiles = tiles_of_keys<kRelative>(params, visible, first + warp.num_block_rows - 1);
   LoadSchedule<Operands, 2, decltype(tiles)> schedule({score_operands, value_operands}, resident, tiles);
@@ -140,9 +140,9 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
     const int key = tile.first;
     each_head_group(thread, pipeline, plan.heads_per_stage, {0, params.in_heads}, load, [&](HeadGroup<T> group) {
       MH_ROLLED  // the products of two iterations do not fit in the registers
-      for (int j = group.first + warp.strip_warp; j < group.end; j += plan.warps_per_strip) {
+      for (int j = group.first + warp.row_tile_warp; j < group.end; j += plan.warps_per_row_tile) {
         Accumulator p[2];
-        multiply_queries<kSize, kRelative, Traits::kPrefetch>(thread, p, strip_score_operands, group, j,
+        multiply_queries<kSize, kRelative, Traits::kPrefetch>(thread, p, row_tile_score_operands, group, j,
                                                               window_products);
         to_probabilities(thread, params, warp_queries, tile, tensors.lse + (b * params.in_heads + j) * params.queries,
                          p);
@@ -182,9 +182,9 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
     MH_FOR (i, kWarpHeads) {
       if (warp_head + i >= params.out_heads) break;
       store_rows<kSize, kStride>(
-          thread, resident_memory + (store_index * warp.num_block_rows + warp.strip * 16) * kStride, sums[i],
+          thread, resident_memory + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride, sums[i],
           {scales[i], scales[i]}, matrix_of_head(out, b, warp_head + i, queries, params.value_size, params.aligned),
-          first + 16 * warp.strip);
+          first + 16 * warp.row_tile);
     }
   });
 }

@@ -1,15 +1,15 @@
-// dK and dV of attention with head mixing, the third kernel of head_mixing/backward.h. Tiling: a block computes strips
-// of 16 keys and loops over tiles of queries, so tiles of probabilities are transposed (keys, queries). The gradient of
-// r (relative positions) is computed by the same code, with strips of 16 rows of r instead of keys.
+// dK and dV of attention with head mixing, the third kernel of head_mixing/backward.h. Tiling: a block computes row
+// tiles of 16 keys and loops over tiles of queries, so tiles of probabilities are transposed (keys, queries). The
+// gradient of r (relative positions) is computed by the same code, with row tiles of 16 rows of r instead of keys.
 //
-// The warps of a strip, at most 8, compute dP̄ of the output heads and P of the query heads in turn, and exchange both
-// as fragments; then each warp mixes them, and adds to dK and dV of its kWarpHeads heads (1 or 2). Shared memory
+// The warps of a row tile, at most 8, compute dP̄ of the output heads and P of the query heads in turn, and exchange
+// both as fragments; then each warp mixes them, and adds to dK and dV of its kWarpHeads heads (1 or 2). Shared memory
 // (head_mixing/plan.h): K and V of all heads, or the rows of r of the query heads, unless plan.resident_tiles is 0;
 // the pipeline stages; the fragments; in 16 bits, a mixing matrix that all queries share, and its transpose; with
 // relative positions, windows and products with them. A lane has kWarpHeads * kSize / 2 accumulators of each of dK and
 // dV, together 128 for heads of 64 in 16 bits; __launch_bounds__ allows 255 registers.
 //
-// For 16 heads of 64 in bf16 on an A100, whose blocks have up to 163 KiB, a block has one strip of 8 warps and one
+// For 16 heads of 64 in bf16 on an A100, whose blocks have up to 163 KiB, a block has one row tile of 8 warps and one
 // stage with Q and dO of all heads, and takes 162 KiB; 512 keys take 32 blocks for each batch row.
 #pragma once
 
@@ -74,14 +74,14 @@ constexpr bool kSeparateKeyValuePasses = kSize * sizeof(T) >= 512 || kSize > 128
 // reads; and dv, if kComputeDv: for each output head the gradient of the values that it reads. If
 // tensors.has_one_reader_per_kv_head, the gradients are written to heads params.key_head(j) of dk and
 // params.value_head(i) of dv, and otherwise to heads j and i. Padding keys get zeros. Grid: (order.num_blocks(), 1,
-// plan.head_blocks); a tile of `order` is 16 * plan.strips keys.
+// plan.head_blocks); a tile of `order` is 16 * plan.row_tiles keys.
 //
 // ResidentRows::keys_of_run: as keys, with relative positions: tensors.q is q + u, tensors.q_v is q + v, and each run
 // of keys begins a new tile; surplus blocks do nothing.
 //
 // ResidentRows::distances, with kComputeDk only: computes dr (batch, in_heads, distances, key_size); zeros for rows of
 // r that no pair of query and key uses. Grid: (order.num_blocks(), 1, plan.head_blocks * kColumnBlocks); a tile of
-// `order` is 16 * plan.strips rows of r.
+// `order` is 16 * plan.row_tiles rows of r.
 template <class T, int kSize, bool kComputeDk, bool kComputeDv, ResidentRows kResident, class Thread>
 MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
                                         const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
@@ -105,12 +105,12 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     if (run == params.relative.num_runs) return;
     first = tile.first, rows_end = tile.end;
   }
-  const int strip_offset = warp.strip * 16 * kStride;
+  const int row_tile_offset = warp.row_tile * 16 * kStride;
   const int head_block = Traits::kColumnBlocks > 1 ? thread.block_z() % plan.head_blocks : thread.block_z();
   [[maybe_unused]] const int column = Traits::kColumnBlocks > 1 ? thread.block_z() / plan.head_blocks * kColumns : 0;
-  const int first_head = head_block * plan.warps_per_strip * kWarpHeads,
-            warp_head = first_head + warp.strip_warp * kWarpHeads,
-            next_first_head = first_head + plan.warps_per_strip * kWarpHeads;
+  const int first_head = head_block * plan.warps_per_row_tile * kWarpHeads,
+            warp_head = first_head + warp.row_tile_warp * kWarpHeads,
+            next_first_head = first_head + plan.warps_per_row_tile * kWarpHeads;
   const HeadBlock query_heads{first_head, warp_head,
                               next_first_head < params.in_heads ? next_first_head : params.in_heads},
       output_heads{first_head, warp_head, next_first_head < params.out_heads ? next_first_head : params.out_heads};
@@ -120,16 +120,16 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   T* const value_rows = resident_memory + params.in_heads * warp.num_block_rows * kStride;
   const HeadMixingMemory<T> block_memory(plan, resident_memory, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
-  const int fragments = warp.strip * Traits::exchanged_fragments(params);
+  const int fragments = warp.row_tile * Traits::exchanged_fragments(params);
   const FragmentExchange<Probability> probability_exchange(block_memory.template fragments<Probability>(fragments));
   const FragmentExchange<T> gradient_exchange(
       block_memory.template fragments<T>(fragments + (kComputeDv ? FragmentExchange<T>::count(params.in_heads) : 0)));
-  if (warp.strip_warp == 0) {
+  if (warp.row_tile_warp == 0) {
     if (kComputeDv) probability_exchange.zero_padding(thread, params.in_heads);
     if (kComputeDk) gradient_exchange.zero_padding(thread, params.out_heads);
   }
   [[maybe_unused]] float* const window_products =
-      block_memory.products(thread, plan.strips * Traits::exchanged_fragments(params));
+      block_memory.products(thread, plan.row_tiles * Traits::exchanged_fragments(params));
   using Operands = GemmOperands<T, kSize, kRelative ? 2 : 1, 1, kRelative>;
   Operands score_operands{
       {q, b, nullptr}, {k, b, params.key_heads}, {0, params.in_heads}, params.key_size, resident_memory};
@@ -214,9 +214,9 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
         return matrices + b * params.matrix_batch_stride + clamped_query * params.matrix_query_stride;
       };
     };
-    // Returns the first key of the strip; for distances, the offset from a query to its key at the first distance of
-    // the strip.
-    const auto first_key = [&] { return 16 * warp.strip + (kDistances ? tile.window_row - tile.first : first); };
+    // Returns the first key of the row tile; for distances, the offset from a query to its key at the first distance of
+    // the row tile.
+    const auto first_key = [&] { return 16 * warp.row_tile + (kDistances ? tile.window_row - tile.first : first); };
     const auto drop = [&](int head, Accumulator(&x)[2]) {
       apply_keep_bits(keep_bits_transposed<2, kDistances>(params, b, head, query, first_key() + warp.g),
                       params.dropout.scale, x);
@@ -226,12 +226,12 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     const auto probabilities_of = [&](int j, HeadGroup<T> group, Accumulator(&p)[2], auto& slopes) {
       constexpr bool kSlopes = std::is_same_v<decltype(slopes), Accumulator(&)[2]>;
       multiply_transposed<kSize, kStride, Traits::kPrefetch>(
-          thread, p, score_operands.resident_rows(plan, group, j) + strip_offset,
+          thread, p, score_operands.resident_rows(plan, group, j) + row_tile_offset,
           score_operands.streamed_rows(plan, group, j));
       if constexpr (kRelative)
         add_shifted<kSize, kLayout, Traits::kPrefetch>(thread, p, window_products,
                                                        score_operands.streamed_rows(plan, group, j, 1),
-                                                       score_operands.window_of(plan, group, j) + strip_offset);
+                                                       score_operands.window_of(plan, group, j) + row_tile_offset);
       if constexpr (kDistances)
         apply_distance_mask(thread, params, {tile.first_unmasked_row, tile.window_end}, tile.end, tile.first,
                             first_key(), p);
@@ -254,10 +254,10 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       if constexpr (kDistances)
         add_shifted<kSize, kLayout, Traits::kPrefetch>(thread, x, window_products,
                                                        gradient_operands.streamed_rows(plan, group, i, 1),
-                                                       gradient_operands.window_of(plan, group, i) + strip_offset);
+                                                       gradient_operands.window_of(plan, group, i) + row_tile_offset);
       else
         multiply_transposed<kSize, kStride, Traits::kPrefetch>(
-            thread, x, gradient_operands.resident_rows(plan, group, i) + strip_offset,
+            thread, x, gradient_operands.resident_rows(plan, group, i) + row_tile_offset,
             gradient_operands.streamed_rows(plan, group, i));
     };
     if (stage_has_all_tensors) pipeline.acquire(thread, load);
@@ -272,7 +272,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     if constexpr (kComputeDk)
       each_group({0, params.out_heads}, gradient_offset, no_op, [&](HeadGroup<T> group) {
         MH_ROLLED  // the products of two iterations do not fit in the registers
-        for (int i = group.first + warp.strip_warp; i < group.end; i += plan.warps_per_strip) {
+        for (int i = group.first + warp.row_tile_warp; i < group.end; i += plan.warps_per_row_tile) {
           Accumulator x[2];
           gradients_of(i, group, x);
           if (params.has_dropout() && !params.dropout_before_mixing) drop(i, x);
@@ -282,7 +282,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     if constexpr (kComputeDv)
       each_group({0, params.in_heads}, 0, no_op, [&](HeadGroup<T> group) {
         MH_ROLLED
-        for (int j = group.first + warp.strip_warp; j < group.end; j += plan.warps_per_strip) {
+        for (int j = group.first + warp.row_tile_warp; j < group.end; j += plan.warps_per_row_tile) {
           Accumulator p[2];
           probabilities_of(j, group, p, no_op);
           if (params.has_dropout() && params.dropout_before_mixing) drop(j, p);
@@ -352,7 +352,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     MH_FOR (o, kWarpHeads)
       MH_FOR (n, kColumns / 8)
         MH_FOR (x, 4) {
-          const int row = first + 16 * warp.strip + warp.g + x / 2 * 8, c = column + n * 8 + 2 * warp.t + x % 2;
+          const int row = first + 16 * warp.row_tile + warp.g + x / 2 * 8, c = column + n * 8 + 2 * warp.t + x % 2;
           if (warp_head + o < query_heads.end && row < rows_end && c < params.key_size)
             to[(int64_t{o} * rows_end + row) * params.key_size + c] = dk_sums[o][n].x[x];
         }
@@ -365,7 +365,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       MH_FOR (o, kWarpHeads) scales[o] = probability_matrix.scale(o);
     }
     store_in_rounds(thread, plan, warp, [&](int store_index) {
-      T* const staging = resident_memory + (store_index * warp.num_block_rows + warp.strip * 16) * kStride;
+      T* const staging = resident_memory + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride;
       MH_FOR (o, kWarpHeads) {
         if constexpr (kComputeDk) {
           if (warp_head + o < params.in_heads)
@@ -374,7 +374,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
                 matrix_of_head(dk, b,
                                tensors.has_one_reader_per_kv_head ? params.key_head(warp_head + o) : warp_head + o,
                                rows_end, params.key_size, params.aligned),
-                first + 16 * warp.strip);
+                first + 16 * warp.row_tile);
         }
         if constexpr (kComputeDv) {
           if (warp_head + o < params.out_heads)
@@ -383,7 +383,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
                 matrix_of_head(dv, b,
                                tensors.has_one_reader_per_kv_head ? params.value_head(warp_head + o) : warp_head + o,
                                rows_end, params.value_size, params.aligned),
-                first + 16 * warp.strip);
+                first + 16 * warp.row_tile);
         }
       }
     });

@@ -1,4 +1,4 @@
-// Mixing of heads in the registers of a warp. The warps that share a strip of 16 rows exchange fragments of
+// Mixing of heads in the registers of a warp. The warps that share a row tile exchange fragments of
 // probabilities or gradients through shared memory, so that each fragment is computed by one warp only. Each warp then
 // computes its out heads as sums of all fragments, weighted by the mixing matrix.
 //
@@ -12,9 +12,9 @@
 
 namespace mh::kernels {
 
-// The exchanged fragments (16, 16) of the heads of a strip, in shared memory, in the order of the lanes that hold the
-// elements. For 16-bit elements, half fragments of two heads are adjacent, so that together they are a left operand of
-// the tensor cores.
+// The exchanged fragments (16, 16) of the heads of a row tile, in shared memory, in the order of the lanes that hold
+// the elements. For 16-bit elements, half fragments of two heads are adjacent, so that together they are a left operand
+// of the tensor cores.
 template <class X>
 struct FragmentExchange {
   // Returns the number of fragments in memory for `heads` heads, which are stored in pairs: rounded up to even.
@@ -29,7 +29,7 @@ struct FragmentExchange {
     return memory[((head / 2 * 2 + n) * 32 + thread.lane()) * 2 + head % 2];
   }
   // If the number of heads is odd, sets the fragment that is paired with the last head to zero. Called by one warp of a
-  // strip.
+  // row tile.
   template <class Thread>
   MH_DEVICE void zero_padding(const Thread& thread, int heads) const {
     if (heads % 2 == 0) return;
@@ -81,13 +81,14 @@ struct ExchangeType<float> {
 
 // The position of a thread in its block.
 struct WarpPosition {
-  int strip, strip_warp, num_block_rows;  // strip of 16 rows; index of the warp in the strip; rows of the block
-  int g, t;                               // lane 4 g + t holds rows g and g + 8 of a fragment (cuda/fragment.h)
+  int row_tile, row_tile_warp;  // index of the row tile in the block; index of the warp in the row tile
+  int num_block_rows;           // rows of the block
+  int g, t;                     // lane 4 g + t holds rows g and g + 8 of a fragment (cuda/fragment.h)
   template <class Thread>
   MH_DEVICE WarpPosition(const Thread& thread, const HeadMixingPlan& plan)
-      : strip(thread.warp() / plan.warps_per_strip),
-        strip_warp(thread.warp() % plan.warps_per_strip),
-        num_block_rows(16 * plan.strips),
+      : row_tile(thread.warp() / plan.warps_per_row_tile),
+        row_tile_warp(thread.warp() % plan.warps_per_row_tile),
+        num_block_rows(16 * plan.row_tiles),
         g(thread.lane() / 4),
         t(thread.lane() % 4) {}
 };
@@ -102,7 +103,7 @@ struct HeadBlock {
 
 // A lane's two queries, in kernels with resident queries.
 struct WarpQueries {
-  int first, row;          // first query of the strip; first query of the lane, whose second query is row + 8
+  int first, row;          // first query of the row tile; first query of the lane, whose second query is row + 8
   int clamped_rows[2];     // the lane's two queries, clamped to the last query of the batch row
   const float* matrix[2];  // mixing matrices of the two queries, out of `matrices`
   MH_DEVICE WarpQueries(const AttentionParams& params, const float* matrices, int64_t b, int first_query, int g)
@@ -276,7 +277,7 @@ struct SharedMatrix {
   MH_DEVICE SharedMatrix(const Thread& thread, const HeadMixingPlan& plan, void* memory, const float* matrix,
                          MixShape shape, const HeadBlock& out_block, int row_offset = 0)
       : heads(shape.in_heads),
-        out_heads(plan.warps_per_strip * kWarpHeads),
+        out_heads(plan.warps_per_row_tile * kWarpHeads),
         identity(thread.lane() / 4 / 2 != thread.lane() % 4 ? 0
                  : thread.lane() / 4 % 2 == 0               ? 0xFFFFu
                                                             : 0xFFFF0000u),
@@ -334,16 +335,16 @@ struct SharedMatrix {
 };
 
 // Calls store(n) once for each warp, to store its results through shared memory, which has room for
-// plan.concurrent_stores warps of each strip at a time. n: index of the warp among the warps of its strip that store at
-// the same time. Called by all threads of a block.
+// plan.concurrent_stores warps of each row tile at a time. n: index of the warp among the warps of its row tile that
+// store at the same time. Called by all threads of a block.
 template <class Thread, class Store>
 MH_DEVICE void store_in_rounds(const Thread& thread, const HeadMixingPlan& plan, const WarpPosition& warp,
                                const Store& store) {
   thread.template wait_group<0>();
   thread.barrier();
-  for (int round_begin = 0; round_begin < plan.warps_per_strip; round_begin += plan.concurrent_stores) {
-    if (warp.strip_warp >= round_begin && warp.strip_warp < round_begin + plan.concurrent_stores)
-      store(warp.strip_warp - round_begin);
+  for (int round_begin = 0; round_begin < plan.warps_per_row_tile; round_begin += plan.concurrent_stores) {
+    if (warp.row_tile_warp >= round_begin && warp.row_tile_warp < round_begin + plan.concurrent_stores)
+      store(warp.row_tile_warp - round_begin);
     thread.barrier();
   }
 }

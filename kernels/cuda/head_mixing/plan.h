@@ -1,12 +1,12 @@
 // The tiling of head-mixing kernels, computed on the host from the available shared memory. A block takes
 //
-//   strips * (resident_tiles * tile + exchanged_fragments * fragment + products) + num_stages * stage_tiles * tile +
+//   row_tiles * (resident_tiles * tile + exchanged_fragments * fragment + products) + num_stages * stage_tiles * tile +
 //   weights
 //
 // bytes of shared memory. A tile is 16 rows of kSize + 8 elements: 2304 bytes for heads of 64 in bf16. A fragment is
 // 512 bytes, or 1024 in fp32; in 16 bits an odd number of heads takes a fragment more. Products are 2560 bytes for each
-// warp of a strip with relative positions, and otherwise 0. Weights are 4 * weight_rows * warps_per_strip * warp_heads
-// bytes, rounded up to a multiple of 16, and 0 in fp32.
+// warp of a row tile with relative positions, and otherwise 0. Weights are 4 * weight_rows * warps_per_row_tile *
+// warp_heads bytes, rounded up to a multiple of 16, and 0 in fp32.
 #pragma once
 
 #include "ceil_div.h"
@@ -34,29 +34,29 @@ struct BlockOrder {
   }
 };
 
-// The tiling of a kernel. A tile is 16 rows of one tensor and head; a strip is the 16 resident rows of all heads that a
-// group of warps shares.
+// The tiling of a kernel. A tile is 16 rows of one tensor and head; a row tile is the 16 resident rows of all heads
+// that a group of warps shares.
 struct HeadMixingPlan {
-  int warps_per_strip = 0, strips = 0;  // warps that share a strip; strips of a block
-  int head_blocks = 0;                  // number of blocks among which the heads of a strip are divided
-  int heads_per_stage = 0;              // heads of a stage; if fewer than all, the heads are streamed in groups
-  int resident_tiles = 0;  // resident tiles of a strip; 0: resident rows are loaded again with each streamed tile
+  int warps_per_row_tile = 0, row_tiles = 0;  // warps that share a row tile; row tiles of a block
+  int head_blocks = 0;                        // number of blocks among which the heads of a row tile are divided
+  int heads_per_stage = 0;                    // heads of a stage; if fewer than all, the heads are streamed in groups
+  int resident_tiles = 0;  // resident tiles of a row tile; 0: resident rows are loaded again with each streamed tile
   // Whether a stage has all streamed tensors; otherwise it has the tensors of one product.
   bool stage_has_all_tensors = false;
   int stage_tiles = 0, num_stages = 0;  // tiles of a stage; number of stages, 0: the kernel does not fit
   int shared_bytes = 0;                 // dynamic shared memory of a block
   int weight_bytes = 0;                 // bytes of the mixing matrices, at the end of the shared memory
-  int concurrent_stores = 0;            // warps of a strip whose results fit in the shared memory at the same time
-  constexpr int threads() const { return 32 * warps_per_strip * strips; }
+  int concurrent_stores = 0;            // warps of a row tile whose results fit in the shared memory at the same time
+  constexpr int threads() const { return 32 * warps_per_row_tile * row_tiles; }
 };
 
 // The shared memory requirements of a kernel. A tile is 16 rows of one tensor and head.
 struct HeadMixingNeeds {
-  int heads, warp_heads;        // heads that the warps of a strip divide; maximum number of heads of a warp
-  int resident_tiles;           // resident tiles of a strip
+  int heads, warp_heads;        // heads that the warps of a row tile divide; maximum number of heads of a warp
+  int resident_tiles;           // resident tiles of a row tile
   int max_stage_heads;          // heads of the operand that has the most heads
   int all_tensors_tiles = 0;    // tiles of a stage with all streamed tensors (stage_has_all_tensors); 0: none
-  int exchanged_fragments = 0;  // fragments of a strip (FragmentExchange)
+  int exchanged_fragments = 0;  // fragments of a row tile (FragmentExchange)
   int weight_rows = 0;          // rows of mixing matrices (SharedMatrix)
   // Numbers of streamed and resident tensors of a head, and whether a window is streamed with them
   // (head_mixing/relative.h).
@@ -85,42 +85,44 @@ constexpr HeadMixingPlan head_mixing_plan(const HeadMixingNeeds& needs, int stri
   HeadMixingPlan plan;
   const int warps = ceil_div(needs.heads, needs.warp_heads);
   const int tile_bytes = 16 * stride * static_cast<int>(sizeof(T)), fragment_bytes = 32 * (sizeof(T) == 4 ? 32 : 16);
-  plan.warps_per_strip = warps < kHeadMixingWarps ? warps : kHeadMixingWarps;
-  plan.head_blocks = ceil_div(warps, plan.warps_per_strip);
+  plan.warps_per_row_tile = warps < kHeadMixingWarps ? warps : kHeadMixingWarps;
+  plan.head_blocks = ceil_div(warps, plan.warps_per_row_tile);
   plan.weight_bytes =
-      sizeof(T) == 2 ? round_up(needs.weight_rows * plan.warps_per_strip * needs.warp_heads * 4, 16) : 0;
+      sizeof(T) == 2 ? round_up(needs.weight_rows * plan.warps_per_row_tile * needs.warp_heads * 4, 16) : 0;
   // Returns the number of streamed tiles of a head.
-  const auto streamed_tiles = [&](int strips) { return needs.streamed_tensors + (needs.has_window ? 1 + strips : 0); };
+  const auto streamed_tiles = [&](int row_tiles) {
+    return needs.streamed_tensors + (needs.has_window ? 1 + row_tiles : 0);
+  };
   // Fills in the plan for stages of stage_tiles tiles; returns whether at least min_stages stages fit.
-  const auto try_stages = [&](int strips, int resident_tiles, int stage_tiles, int min_stages) {
-    const int product_bytes = needs.has_window ? plan.warps_per_strip * kWindowProductBytes : 0;
-    const int fixed_bytes =
-                  strips * (resident_tiles * tile_bytes + needs.exchanged_fragments * fragment_bytes + product_bytes) +
-                  plan.weight_bytes,
+  const auto try_stages = [&](int row_tiles, int resident_tiles, int stage_tiles, int min_stages) {
+    const int product_bytes = needs.has_window ? plan.warps_per_row_tile * kWindowProductBytes : 0;
+    const int fixed_bytes = row_tiles * (resident_tiles * tile_bytes + needs.exchanged_fragments * fragment_bytes +
+                                         product_bytes) +
+                            plan.weight_bytes,
               free_bytes = limit - fixed_bytes;
-    plan.strips = strips, plan.resident_tiles = resident_tiles, plan.stage_tiles = stage_tiles;
+    plan.row_tiles = row_tiles, plan.resident_tiles = resident_tiles, plan.stage_tiles = stage_tiles;
     plan.num_stages = free_bytes < 0 || stage_tiles == 0 ? 0 : free_bytes / (stage_tiles * tile_bytes);
     plan.num_stages = plan.num_stages < kMaxStages ? plan.num_stages : kMaxStages;
     plan.shared_bytes = fixed_bytes + plan.num_stages * stage_tiles * tile_bytes;
-    plan.concurrent_stores = plan.shared_bytes / (strips * tile_bytes) < plan.warps_per_strip
-                                 ? plan.shared_bytes / (strips * tile_bytes)
-                                 : plan.warps_per_strip;
+    plan.concurrent_stores = plan.shared_bytes / (row_tiles * tile_bytes) < plan.warps_per_row_tile
+                                 ? plan.shared_bytes / (row_tiles * tile_bytes)
+                                 : plan.warps_per_row_tile;
     return plan.num_stages >= min_stages;
   };
-  // First choice: all heads in a stage, with as many strips as the number of warps allows, and with at least two stages
-  // if there are several strips.
+  // First choice: all heads in a stage, with as many row tiles as the number of warps allows, and with at least two
+  // stages if there are several row tiles.
   plan.heads_per_stage = needs.max_stage_heads, plan.stage_has_all_tensors = needs.all_tensors_tiles > 0;
-  for (int strips = kHeadMixingWarps / plan.warps_per_strip; strips > 0; strips /= 2)
+  for (int row_tiles = kHeadMixingWarps / plan.warps_per_row_tile; row_tiles > 0; row_tiles /= 2)
     if (try_stages(
-            strips, needs.resident_tiles,
-            plan.stage_has_all_tensors ? needs.all_tensors_tiles : needs.max_stage_heads * streamed_tiles(strips),
-            strips > 1 ? 2 : 1))
+            row_tiles, needs.resident_tiles,
+            plan.stage_has_all_tensors ? needs.all_tensors_tiles : needs.max_stage_heads * streamed_tiles(row_tiles),
+            row_tiles > 1 ? 2 : 1))
       return plan;
   // Second choice: groups of heads, preferably with a head for every warp, then with two stages or more, then with
   // resident rows that are loaded once, then with many heads.
   plan.stage_has_all_tensors = false;
   for (const int min_heads :
-       {plan.warps_per_strip < needs.max_stage_heads ? plan.warps_per_strip : needs.max_stage_heads, 1})
+       {plan.warps_per_row_tile < needs.max_stage_heads ? plan.warps_per_row_tile : needs.max_stage_heads, 1})
     for (const int min_stages : {2, 1})
       for (const int resident_tiles : {needs.resident_tiles, 0})
         for (plan.heads_per_stage = needs.max_stage_heads; plan.heads_per_stage >= min_heads; --plan.heads_per_stage)

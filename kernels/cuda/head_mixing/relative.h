@@ -2,7 +2,7 @@
 // the type of the kernels, and receives their gradients separately.
 //
 // A tile of 16 keys is within one run of keys. With each tile of streamed rows a window of r is streamed: the 31 rows
-// of r for the distances of 16 queries and 16 keys, and 16 more rows for each further strip. The gradient of r is
+// of r for the distances of 16 queries and 16 keys, and 16 more rows for each further row tile. The gradient of r is
 // computed by blocks whose resident rows are rows of r; there 16 queries and 16 rows of r share a window of 31 keys,
 // and one of 31 values (cuda/relative.h, cuda/distance_gradient.h).
 #pragma once
@@ -130,35 +130,35 @@ MH_DEVICE QueryOperands<T, kSize, kRelative> logit_operands(const AttentionParam
   return operands;
 }
 
-// The operands of a product, for the 16 resident rows of a warp's strip.
+// The operands of a product, for the 16 resident rows of a warp's row tile.
 template <class Operands>
-struct StripOperands {
+struct RowTileOperands {
   const Operands& operands;
   const HeadMixingPlan& plan;
   const WarpPosition& warp;
 
   // Return addresses in shared memory for a head of a group: streamed_rows() of the streamed rows (16, kStride),
-  // resident_rows() of the resident rows of the strip (16, kStride). n: 0, or 1 for the second tensor.
+  // resident_rows() of the resident rows of the row tile (16, kStride). n: 0, or 1 for the second tensor.
   template <class T>
   MH_DEVICE const T* streamed_rows(HeadGroup<T> group, int head, int n = 0) const {
     return operands.streamed_rows(plan, group, head, n);
   }
   template <class T>
   MH_DEVICE const T* resident_rows(HeadGroup<T> group, int head, int n = 0) const {
-    return operands.resident_rows(plan, group, head, n) + warp.strip * 16 * Operands::kStride;
+    return operands.resident_rows(plan, group, head, n) + warp.row_tile * 16 * Operands::kStride;
   }
-  // Returns the address of the rows of r, in the window of a head, for the queries of the strip. The rows of the last
-  // query are first.
+  // Returns the address of the rows of r, in the window of a head, for the queries of the row tile. The rows of the
+  // last query are first.
   template <class T>
   MH_DEVICE const T* window(HeadGroup<T> group, int head) const {
-    return operands.window_of(plan, group, head) + (warp.num_block_rows - 16 - 16 * warp.strip) * Operands::kStride;
+    return operands.window_of(plan, group, head) + (warp.num_block_rows - 16 - 16 * warp.row_tile) * Operands::kStride;
   }
 };
 
-// Computes sums (16, 16), the products of the 16 queries of a warp's strip and the 16 keys of a tile, for a head of a
-// group, including relative positions if kRelative.
+// Computes sums (16, 16), the products of the 16 queries of a warp's row tile and the 16 keys of a tile, for a head of
+// a group, including relative positions if kRelative.
 template <int kSize, bool kRelative, int kPrefetch, class Thread, class Operands, class T>
-MH_DEVICE void multiply_queries(const Thread& thread, Accumulator (&sums)[2], const StripOperands<Operands>& operands,
+MH_DEVICE void multiply_queries(const Thread& thread, Accumulator (&sums)[2], const RowTileOperands<Operands>& operands,
                                 HeadGroup<T> group, int head, [[maybe_unused]] float* window_products) {
   multiply_transposed<kSize, Operands::kStride, kPrefetch>(thread, sums, operands.resident_rows(group, head),
                                                            operands.streamed_rows(group, head));

@@ -20,7 +20,7 @@
 namespace mh::kernels {
 
 // Returns n rounded down to a multiple of 16, but at most `limit`.
-constexpr int floor_to_strips(int n, int limit) { return n / 16 * 16 < limit ? n / 16 * 16 : limit; }
+constexpr int floor_to_row_tiles(int n, int limit) { return n / 16 * 16 < limit ? n / 16 * 16 : limit; }
 
 // The sizes of the row-mix kernels. A block has kWarps warps, and each warp kWarpHeads heads: together at most 8 heads,
 // or at most 16 if kWarpHeads is 2.
@@ -32,7 +32,7 @@ struct RowMix {
   static constexpr int kQueriesPerProduct = 16 / kMatrixHeads;  // queries that one product of 16 rows mixes
   // Queries of a block, limited so that their accumulators (kWarpHeads heads of kSize columns) take at most half of a
   // warp's registers; at most 32 with 4 warps, each of which mixes more queries than one of 8 warps.
-  static constexpr int kQueries = floor_to_strips(4096 / (kWarpHeads * kSize), kWarps == 4 ? 32 : 64);
+  static constexpr int kQueries = floor_to_row_tiles(4096 / (kWarpHeads * kSize), kWarps == 4 ? 32 : 64);
   static constexpr int kKeys = kWarpHeads * kSize <= 64 ? 32 : 16;  // keys of a streamed tile
   using Probability = typename ExchangeType<T>::Probability;
   // Returns the first query of product u of a warp, counted from the first query of the tile. The warps divide the
@@ -44,7 +44,7 @@ struct RowMix {
 // product takes, the tile has one more head, of zeros, that replaces the missing heads.
 template <int kRows_, int kKeys_>
 struct MixTile {
-  static constexpr int kRows = kRows_, kKeys = kKeys_, kStrips = kRows / 16;
+  static constexpr int kRows = kRows_, kKeys = kKeys_, kRowTiles = kRows / 16;
   static constexpr int kStride = kKeys + kPad, kHeadStride = kRows * kStride + kPad;  // padded to avoid bank conflicts
   uint16_t* memory;
   int zero_head;  // index of the head of zeros, if there is one
@@ -67,23 +67,23 @@ struct MixTile {
         tile.memory[tile.zero_head * kHeadStride + i] = 0;
     return tile;
   }
-  // Returns the address of the 16 rows of strip `strip` of a head, from column `column` on.
+  // Returns the address of the rows of row tile `row_tile` of a head, from column `column` on.
   template <class X>
-  MH_DEVICE X* at(int head, int strip, int column = 0) const {
-    return reinterpret_cast<X*>(memory + head * kHeadStride + strip * 16 * kStride + column);
+  MH_DEVICE X* at(int head, int row_tile, int column = 0) const {
+    return reinterpret_cast<X*>(memory + head * kHeadStride + row_tile * 16 * kStride + column);
   }
-  // Stores a warp's accumulators sums (16, kKeys) to a strip of a head, rounded to X.
+  // Stores a warp's accumulators sums (16, kKeys) to a row tile of a head, rounded to X.
   template <class X, class Thread>
-  MH_DEVICE void put(const Thread& thread, int head, int strip, const Accumulator (&sums)[kKeys / 8]) const {
-    X* const to = at<X>(head, strip, thread.lane() % 4 * 2) + thread.lane() / 4 * kStride;
+  MH_DEVICE void put(const Thread& thread, int head, int row_tile, const Accumulator (&sums)[kKeys / 8]) const {
+    X* const to = at<X>(head, row_tile, thread.lane() % 4 * 2) + thread.lane() / 4 * kStride;
     MH_FOR (n, kKeys / 8)
       MH_FOR (r, 2) put_pair(thread, to + 8 * r * kStride + n * 8, sums[n].x[2 * r], sums[n].x[2 * r + 1]);
   }
-  // Loads columns column … column + 15 of a strip of a head into accumulators (16, 16).
+  // Loads columns column … column + 15 of a row tile of a head into accumulators (16, 16).
   template <class X, class Thread>
-  MH_DEVICE void get(const Thread& thread, int head, int strip, int column, Accumulator (&sums)[2]) const {
+  MH_DEVICE void get(const Thread& thread, int head, int row_tile, int column, Accumulator (&sums)[2]) const {
     FragmentA<X> left;
-    load(thread, left, at<X>(head, strip, column), kStride);
+    load(thread, left, at<X>(head, row_tile, column), kStride);
     widen(thread, sums, left);
   }
 };
@@ -210,14 +210,14 @@ MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, int in_heads,
   }
 }
 
-// Computes the products rows · keysᵀ, for `rows` (kStrips * 16, kSize) and `keys` (kKeys, kSize) in shared memory, and
-// calls visit(strip, sums) for each strip of 16 rows, with its products sums (16, kKeys). The fragments of the keys are
-// loaded once for all strips, and the products of the next strip are issued before a strip is visited. Called by all
-// lanes of a warp.
-template <int kSize, int kStrips, int kKeys, class Thread, class T, class Visit>
-MH_DEVICE void multiply_strips(const Thread& thread, const T* rows, const T* keys, const Visit& visit) {
+// Computes the products rows · keysᵀ, for `rows` (kRowTiles * 16, kSize) and `keys` (kKeys, kSize) in shared memory,
+// and calls visit(row_tile, sums) for each row tile, with its products sums (16, kKeys). The fragments of
+// the keys are loaded once for all row tiles, and the products of the next row tile are issued before a row tile is
+// visited. Called by all lanes of a warp.
+template <int kSize, int kRowTiles, int kKeys, class Thread, class T, class Visit>
+MH_DEVICE void multiply_row_tiles(const Thread& thread, const T* rows, const T* keys, const Visit& visit) {
   constexpr int kStride = kSize + kPad;
-  if constexpr (kStrips == 1) {
+  if constexpr (kRowTiles == 1) {
     Accumulator sums[kKeys / 8];
     multiply_transposed<kSize, kStride, kSize / 16>(thread, sums, rows, keys);
     visit(0, sums);
@@ -230,17 +230,17 @@ MH_DEVICE void multiply_strips(const Thread& thread, const T* rows, const T* key
         right[c][2 * n] = pair[0], right[c][2 * n + 1] = pair[1];
       }
     Accumulator sums[2][kKeys / 8];
-    MH_FOR (strip, kStrips + 1) {
-      if (strip < kStrips) {
-        Accumulator(&next_sums)[kKeys / 8] = sums[strip % 2];
+    MH_FOR (row_tile, kRowTiles + 1) {
+      if (row_tile < kRowTiles) {
+        Accumulator(&next_sums)[kKeys / 8] = sums[row_tile % 2];
         MH_FOR (n, kKeys / 8) next_sums[n] = Accumulator{};
         MH_FOR (c, kSize / 16) {
           FragmentA<T> left;
-          load(thread, left, rows + strip * 16 * kStride + c * 16, kStride);
+          load(thread, left, rows + row_tile * 16 * kStride + c * 16, kStride);
           MH_FOR (n, kKeys / 8) multiply(thread, next_sums[n], left, right[c][n]);
         }
       }
-      if (strip > 0) visit(strip - 1, sums[(strip + 1) % 2]);
+      if (row_tile > 0) visit(row_tile - 1, sums[(row_tile + 1) % 2]);
     }
   }
 }
@@ -251,11 +251,11 @@ struct NoDropout {
   MH_DEVICE void operator()(int, int, Accumulator (&)[kColumnFragments]) const {}
 };
 
-// Computes sums (strips, 16, kSize) += X · rows, where X (strips, 16, kKeys) is head `head` of the tile, and rows
-// (kKeys, kSize) are in shared memory. If kDropout, applies dropout to X first: dropout(strip, column, values) is
-// called with columns column … column + 15 of a strip. Called by all lanes of a warp.
+// Computes sums (row_tiles, 16, kSize) += X · rows, where X (row_tiles, 16, kKeys) is head `head` of the tile, and rows
+// (kKeys, kSize) are in shared memory. If kDropout, applies dropout to X first: dropout(row_tile, column, values) is
+// called with columns column … column + 15 of a row tile. Called by all lanes of a warp.
 template <int kSize, class T, bool kDropout, class Tile, class Thread, class DropoutFn>
-MH_DEVICE void accumulate(const Thread& thread, Accumulator (&sums)[Tile::kStrips][kSize / 8], const Tile& tile,
+MH_DEVICE void accumulate(const Thread& thread, Accumulator (&sums)[Tile::kRowTiles][kSize / 8], const Tile& tile,
                           int head, const T* rows, const DropoutFn& dropout) {
   constexpr int kStride = kSize + kPad;
   MH_FOR (c, Tile::kKeys / 16) {
@@ -265,16 +265,16 @@ MH_DEVICE void accumulate(const Thread& thread, Accumulator (&sums)[Tile::kStrip
       load(thread, pair, rows + c * 16 * kStride + n * 16, kStride);
       right[2 * n] = pair[0], right[2 * n + 1] = pair[1];
     }
-    MH_FOR (strip, Tile::kStrips) {
+    MH_FOR (row_tile, Tile::kRowTiles) {
       FragmentA<T> left;
-      load(thread, left, tile.template at<T>(head, strip, 16 * c), Tile::kStride);
+      load(thread, left, tile.template at<T>(head, row_tile, 16 * c), Tile::kStride);
       if constexpr (kDropout) {
         Accumulator values[2];
         widen(thread, values, left);
-        dropout(strip, 16 * c, values);
+        dropout(row_tile, 16 * c, values);
         round_to(thread, left, values[0], values[1]);
       }
-      MH_FOR (n, kSize / 8) multiply(thread, sums[strip][n], left, right[n]);
+      MH_FOR (n, kSize / 8) multiply(thread, sums[row_tile][n], left, right[n]);
     }
   }
 }

@@ -32,7 +32,7 @@
 
 namespace mh::kernels {
 
-// The statistics (QueryStats) of a lane's two queries of a strip, for one query head.
+// The statistics (QueryStats) of a lane's two queries of a row tile, for one query head.
 struct RowStats {
   float lse2[2], inv_sum[2], delta[2];
   template <class Thread>
@@ -68,26 +68,26 @@ MH_DEVICE void to_slopes(const Thread& thread, const AttentionParams& params, Pr
   }
 }
 
-// Replaces dP of a head and strip in a tile by dS = slopes * (dP - delta), rounded to T; `slopes` also receives dS. If
-// kDropout, applies dropout to dP first, with a function as in accumulate(). Called by all lanes of a warp.
+// Replaces dP of a head and row tile in a tile by dS = slopes * (dP - delta), rounded to T; `slopes` also receives dS.
+// If kDropout, applies dropout to dP first, with a function as in accumulate(). Called by all lanes of a warp.
 template <class T, bool kDropout, int kColumnFragments, class Tile, class Thread, class DropoutFn>
-MH_DEVICE void to_logit_gradients(const Thread& thread, const Tile& tile, int head, int strip, const RowStats& stats,
+MH_DEVICE void to_logit_gradients(const Thread& thread, const Tile& tile, int head, int row_tile, const RowStats& stats,
                                   Accumulator (&slopes)[kColumnFragments], const DropoutFn& dropout) {
   MH_FOR (c, kColumnFragments / 2) {
     Accumulator dp[2];
-    tile.template get<T>(thread, head, strip, 16 * c, dp);
-    if constexpr (kDropout) dropout(strip, 16 * c, dp);
+    tile.template get<T>(thread, head, row_tile, 16 * c, dp);
+    if constexpr (kDropout) dropout(row_tile, 16 * c, dp);
     MH_FOR (n, 2)
       MH_FOR (e, 4) slopes[2 * c + n].x[e] *= dp[n].x[e] - stats.delta[e / 2];
   }
   thread.warp_barrier();
-  tile.template put<T>(thread, head, strip, slopes);
+  tile.template put<T>(thread, head, row_tile, slopes);
 }
 
 // The tile sizes and the plan of row_mix_sums(). Traits: an instance of RowMix.
 template <class Traits>
 struct RowMixSumsTiles
-    : RowMixQueryTiles<Traits, floor_to_strips(2048 / (Traits::kWarpHeads * Traits::kSize), 32), Traits::kKeys> {
+    : RowMixQueryTiles<Traits, floor_to_row_tiles(2048 / (Traits::kWarpHeads * Traits::kSize), 32), Traits::kKeys> {
   static constexpr RowMixPlan plan(const AttentionParams& params, int limit) {
     return RowMixSumsTiles::plan_of(params, params.in_heads + params.out_heads, 2, limit);
   }
@@ -130,7 +130,7 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& params,
   using Sizes = RowMixSumsTiles<Traits>;
   using Tile = typename Sizes::Tile;
   constexpr int kSize = Traits::kSize, kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads,
-                kStrips = Tile::kStrips, kQueries = Sizes::kQueries, kKeys = Sizes::kKeys;
+                kRowTiles = Tile::kRowTiles, kQueries = Sizes::kQueries, kKeys = Sizes::kKeys;
   const BlockOrder::Position block = order.position(thread, true);
   const int64_t b = block.row;
   const int queries = static_cast<int>(params.queries), first = block.tile * kQueries, g = thread.lane() / 4,
@@ -151,7 +151,7 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& params,
   DoutRows<Traits, T, kQueries>(thread, params, tensors, b).load(thread, dout_rows, first, queries);
   pipeline.fill(thread, load);
 
-  float lse2[kWarpHeads][kStrips][2], sum[kWarpHeads][kStrips][2] = {}, delta[kWarpHeads][kStrips][2] = {};
+  float lse2[kWarpHeads][kRowTiles][2], sum[kWarpHeads][kRowTiles][2] = {}, delta[kWarpHeads][kRowTiles][2] = {};
   read_lse(thread, params, tensors, b, first, queries, lse2);
   MixMatrix<T, Traits::kMatrixHeads> matrices[Sizes::kWarpProducts];
   Accumulator pairs[Sizes::kWarpProducts][Traits::kMatrixHeads / 8];
@@ -164,22 +164,22 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& params,
     dispatch_bool(allows_fast && all_visible(params, visible.end, first, kQueries, key, kKeys), [&](auto fast_path) {
       constexpr bool kFastPath = decltype(fast_path)::value;
       pipeline.acquire(thread, load);
-      Accumulator p[kWarpHeads][kStrips][kKeys / 8];
+      Accumulator p[kWarpHeads][kRowTiles][kKeys / 8];
       MH_FOR (o, kWarpHeads) {
         const int j = warp_head + o;
         if (j >= params.in_heads) break;
-        multiply_strips<kSize, kStrips, kKeys>(
+        multiply_row_tiles<kSize, kRowTiles, kKeys>(
             thread, query_rows + j * kQueries * kStride, pipeline.current() + j * kKeys * kStride,
-            [&](int strip, Accumulator(&products)[Sizes::kKeys / 8]) {
-              const int query = first + 16 * strip;
-              to_probabilities<kFastPath>(thread, params, {query, key, visible.end}, lse2[o][strip], products);
+            [&](int row_tile, Accumulator(&products)[Sizes::kKeys / 8]) {
+              const int query = first + 16 * row_tile;
+              to_probabilities<kFastPath>(thread, params, {query, key, visible.end}, lse2[o][row_tile], products);
               MH_FOR (n, kKeys / 8) {
-                MH_FOR (e, 4) sum[o][strip][e / 2] += products[n].x[e];
-                p[o][strip][n] = products[n];
+                MH_FOR (e, 4) sum[o][row_tile][e / 2] += products[n].x[e];
+                p[o][row_tile][n] = products[n];
               }
               if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
                 drop(params, b, j, query + g, key + 2 * t, products);
-              probabilities.template put<T>(thread, j, strip, products);
+              probabilities.template put<T>(thread, j, row_tile, products);
             });
       }
       pipeline.release();
@@ -187,12 +187,12 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& params,
       MH_FOR (o, kWarpHeads) {
         const int i = warp_head + o;
         if (i >= params.out_heads) break;
-        multiply_strips<kSize, kStrips, kKeys>(
+        multiply_row_tiles<kSize, kRowTiles, kKeys>(
             thread, dout_rows + i * kQueries * kStride, pipeline.current() + i * kKeys * kStride,
-            [&](int strip, Accumulator(&dp)[Sizes::kKeys / 8]) {
+            [&](int row_tile, Accumulator(&dp)[Sizes::kKeys / 8]) {
               if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
-                drop(params, b, i, first + 16 * strip + g, key + 2 * t, dp);
-              gradients.template put<T>(thread, i, strip, dp);
+                drop(params, b, i, first + 16 * row_tile + g, key + 2 * t, dp);
+              gradients.template put<T>(thread, i, row_tile, dp);
             });
       }
       pipeline.release();
@@ -205,14 +205,14 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& params,
       MH_FOR (o, kWarpHeads) {
         const int j = warp_head + o;
         if (j >= params.in_heads) break;
-        MH_FOR (strip, kStrips)
+        MH_FOR (row_tile, kRowTiles)
           MH_FOR (c, kKeys / 16) {
             Accumulator dp[2];
-            gradients.template get<T>(thread, j, strip, 16 * c, dp);
+            gradients.template get<T>(thread, j, row_tile, 16 * c, dp);
             if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
-              drop(params, b, j, first + 16 * strip + g, key + 16 * c + 2 * t, dp);
+              drop(params, b, j, first + 16 * row_tile + g, key + 16 * c + 2 * t, dp);
             MH_FOR (n, 2)
-              MH_FOR (e, 4) delta[o][strip][e / 2] += p[o][strip][2 * c + n].x[e] * dp[n].x[e];
+              MH_FOR (e, 4) delta[o][row_tile][e / 2] += p[o][row_tile][2 * c + n].x[e] * dp[n].x[e];
           }
       }
     });
@@ -223,15 +223,15 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& params,
   MH_FOR (o, kWarpHeads) {
     const int j = warp_head + o;
     if (j >= params.in_heads) break;
-    MH_FOR (strip, kStrips)
+    MH_FOR (row_tile, kRowTiles)
       MH_FOR (r, 2) {
-        const float prob_sum = row_sum(thread, sum[o][strip][r]), delta_sum = row_sum(thread, delta[o][strip][r]);
-        const int row = 16 * strip + g + 8 * r;
+        const float prob_sum = row_sum(thread, sum[o][row_tile][r]), delta_sum = row_sum(thread, delta[o][row_tile][r]);
+        const int row = 16 * row_tile + g + 8 * r;
         const float inv_sum = prob_sum > 0 ? 1 / prob_sum : 0;
         if (t != 0) continue;
         inv_sums[j * kQueries + row] = inv_sum;
         if (first + row < queries)
-          tensors.query_stats[(b * params.in_heads + j) * queries + first + row] = {lse2[o][strip][r], inv_sum,
+          tensors.query_stats[(b * params.in_heads + j) * queries + first + row] = {lse2[o][row_tile][r], inv_sum,
                                                                                     delta_sum * inv_sum, 0};
       }
   }
@@ -283,7 +283,7 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
   using Sizes = RowMixQueryGradientTiles<Traits>;
   using Tile = typename Sizes::Tile;
   constexpr int kSize = Traits::kSize, kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads,
-                kStrips = Tile::kStrips, kKeys = Sizes::kKeys;
+                kRowTiles = Tile::kRowTiles, kKeys = Sizes::kKeys;
   const BlockOrder::Position block = order.position(thread, true);
   const int64_t b = block.row;
   const int queries = static_cast<int>(params.queries), first = block.tile * Traits::kQueries, g = thread.lane() / 4,
@@ -303,78 +303,78 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
   DoutRows<Traits, T, Traits::kQueries>(thread, params, tensors, b).load(thread, dout_rows, first, queries);
   pipeline.fill(thread, load);
 
-  RowStats stats[kWarpHeads][kStrips];
+  RowStats stats[kWarpHeads][kRowTiles];
   MH_FOR (o, kWarpHeads)
-    MH_FOR (strip, kStrips)
+    MH_FOR (row_tile, kRowTiles)
       if (warp_head + o < params.in_heads)
-        stats[o][strip].read(thread, tensors.query_stats + (b * params.in_heads + warp_head + o) * queries,
-                             first + 16 * strip + g, queries);
+        stats[o][row_tile].read(thread, tensors.query_stats + (b * params.in_heads + warp_head + o) * queries,
+                                first + 16 * row_tile + g, queries);
   MixMatrix<T, Traits::kMatrixHeads> matrices[Sizes::kWarpProducts];
   MH_FOR (u, Sizes::kWarpProducts)
     matrices[u].template read<false>(thread, params, matrices_of_product<Traits>(thread, params, b, first, queries, u));
 
-  Accumulator sums[kWarpHeads][kStrips][kSize / 8];
+  Accumulator sums[kWarpHeads][kRowTiles][kSize / 8];
   const bool allows_fast = allows_fast_path(params);
   MH_ROLLED
   for (int key = visible.first; key < visible.end; key += kKeys) {
-    dispatch_bool(allows_fast && all_visible(params, visible.end, first, Traits::kQueries, key, kKeys),
-                  [&](auto fast_path) {
-                    constexpr bool kFastPath = decltype(fast_path)::value;
-                    pipeline.acquire(thread, load);
-                    MH_FOR (o, kWarpHeads) {
-                      const int i = warp_head + o;
-                      if (i >= params.out_heads) break;
-                      multiply_strips<kSize, kStrips, kKeys>(
-                          thread, dout_rows + i * Traits::kQueries * kStride, pipeline.current() + i * kKeys * kStride,
-                          [&](int strip, Accumulator(&dp)[Sizes::kKeys / 8]) {
-                            if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
-                              drop(params, b, i, first + 16 * strip + g, key + 2 * t, dp);
-                            tile.template put<T>(thread, i, strip, dp);
-                          });
-                    }
-                    pipeline.release();
-                    pipeline.acquire(thread, load);
-                    mix_queries<Traits, T, T, true>(thread, tile, params.out_heads, params.in_heads, matrices);
-                    thread.barrier();
-                    MH_FOR (o, kWarpHeads) {
-                      const int j = warp_head + o;
-                      if (j >= params.in_heads) break;
-                      const T* const key_rows = pipeline.current() + j * kKeys * kStride;
-                      const auto dropout = [&](int strip, int column, Accumulator(&dp)[2]) {
-                        drop(params, b, j, first + 16 * strip + g, key + column + 2 * t, dp);
-                      };
-                      multiply_strips<kSize, kStrips, kKeys>(
-                          thread, query_rows + j * Traits::kQueries * kStride, key_rows,
-                          [&](int strip, Accumulator(&p)[Sizes::kKeys / 8]) {
-                            Accumulator slopes[Sizes::kKeys / 8];
-                            to_slopes<kFastPath>(thread, params, {first + 16 * strip, key, visible.end},
-                                                 stats[o][strip], p, slopes);
-                            if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
-                              to_logit_gradients<T, true>(thread, tile, j, strip, stats[o][strip], slopes, dropout);
-                            else to_logit_gradients<T, false>(thread, tile, j, strip, stats[o][strip], slopes, dropout);
-                          });
-                      thread.warp_barrier();
-                      accumulate<kSize, T, false>(thread, sums[o], tile, j, key_rows, NoDropout{});
-                    }
-                    pipeline.release();
-                  });
+    dispatch_bool(
+        allows_fast && all_visible(params, visible.end, first, Traits::kQueries, key, kKeys), [&](auto fast_path) {
+          constexpr bool kFastPath = decltype(fast_path)::value;
+          pipeline.acquire(thread, load);
+          MH_FOR (o, kWarpHeads) {
+            const int i = warp_head + o;
+            if (i >= params.out_heads) break;
+            multiply_row_tiles<kSize, kRowTiles, kKeys>(
+                thread, dout_rows + i * Traits::kQueries * kStride, pipeline.current() + i * kKeys * kStride,
+                [&](int row_tile, Accumulator(&dp)[Sizes::kKeys / 8]) {
+                  if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
+                    drop(params, b, i, first + 16 * row_tile + g, key + 2 * t, dp);
+                  tile.template put<T>(thread, i, row_tile, dp);
+                });
+          }
+          pipeline.release();
+          pipeline.acquire(thread, load);
+          mix_queries<Traits, T, T, true>(thread, tile, params.out_heads, params.in_heads, matrices);
+          thread.barrier();
+          MH_FOR (o, kWarpHeads) {
+            const int j = warp_head + o;
+            if (j >= params.in_heads) break;
+            const T* const key_rows = pipeline.current() + j * kKeys * kStride;
+            const auto dropout = [&](int row_tile, int column, Accumulator(&dp)[2]) {
+              drop(params, b, j, first + 16 * row_tile + g, key + column + 2 * t, dp);
+            };
+            multiply_row_tiles<kSize, kRowTiles, kKeys>(
+                thread, query_rows + j * Traits::kQueries * kStride, key_rows,
+                [&](int row_tile, Accumulator(&p)[Sizes::kKeys / 8]) {
+                  Accumulator slopes[Sizes::kKeys / 8];
+                  to_slopes<kFastPath>(thread, params, {first + 16 * row_tile, key, visible.end}, stats[o][row_tile], p,
+                                       slopes);
+                  if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
+                    to_logit_gradients<T, true>(thread, tile, j, row_tile, stats[o][row_tile], slopes, dropout);
+                  else to_logit_gradients<T, false>(thread, tile, j, row_tile, stats[o][row_tile], slopes, dropout);
+                });
+            thread.warp_barrier();
+            accumulate<kSize, T, false>(thread, sums[o], tile, j, key_rows, NoDropout{});
+          }
+          pipeline.release();
+        });
   }
   thread.template wait_group<0>();
   thread.barrier();
   MH_FOR (o, kWarpHeads) {
     const int j = warp_head + o;
     if (j >= params.in_heads) break;
-    MH_FOR (strip, kStrips)
-      store_rows<kSize, kStride>(thread, query_rows + thread.warp() * 16 * kStride, sums[o][strip], {1, 1},
+    MH_FOR (row_tile, kRowTiles)
+      store_rows<kSize, kStride>(thread, query_rows + thread.warp() * 16 * kStride, sums[o][row_tile], {1, 1},
                                  matrix_of_head(tensors.dq, b, j, queries, params.key_size, params.aligned),
-                                 first + 16 * strip);
+                                 first + 16 * row_tile);
   }
 }
 
 // The tile sizes and the plan of row_mix_key_gradient(). Traits: an instance of RowMix.
 template <class Traits>
 struct RowMixKeyGradientTiles {
-  static constexpr int kKeys = floor_to_strips(2048 / (Traits::kWarpHeads * Traits::kSize), 32);  // keys of a block
+  static constexpr int kKeys = floor_to_row_tiles(2048 / (Traits::kWarpHeads * Traits::kSize), 32);  // keys of a block
   using Tile = MixTile<16, kKeys>;
   static constexpr int kWarpProducts = 16 / Traits::kQueriesPerProduct / Traits::kWarps;
   static constexpr int stage_elements(const AttentionParams& params) {
@@ -386,7 +386,7 @@ struct RowMixKeyGradientTiles {
   }
 };
 
-// Computes sums (strips of keys, 16, kSize) += Xᵀ · rows, where X (16 queries, keys) is head `head` of the tile, and
+// Computes sums (row tiles of keys, 16, kSize) += Xᵀ · rows, where X (16 queries, keys) is head `head` of the tile, and
 // rows (16, kSize) are in shared memory. If kDropout, applies dropout to X first, in the tile, with a function as in
 // accumulate(). Called by all lanes of a warp.
 template <int kSize, class T, bool kDropout, class Tile, class Thread, class DropoutFn>
@@ -412,10 +412,10 @@ MH_DEVICE void accumulate_transposed(const Thread& thread, Accumulator (&sums)[T
     load(thread, pair, rows + n * 16, kStride);
     right[2 * n] = pair[0], right[2 * n + 1] = pair[1];
   }
-  MH_FOR (strip, Tile::kKeys / 16) {
+  MH_FOR (row_tile, Tile::kKeys / 16) {
     FragmentA<T> left;
-    load_transposed_a(thread, left, tile.template at<T>(head, 0, 16 * strip), Tile::kStride);
-    MH_FOR (n, kSize / 8) multiply(thread, sums[strip][n], left, right[n]);
+    load_transposed_a(thread, left, tile.template at<T>(head, 0, 16 * row_tile), Tile::kStride);
+    MH_FOR (n, kSize / 8) multiply(thread, sums[row_tile][n], left, right[n]);
   }
 }
 
@@ -540,19 +540,19 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
   T* const staging = key_rows + thread.warp() * 16 * kStride;
   MH_FOR (o, kWarpHeads) {
     const int head = warp_head + o;
-    MH_FOR (strip, kKeys / 16) {
+    MH_FOR (row_tile, kKeys / 16) {
       if (head < params.in_heads)
         store_rows<kSize, kStride>(
-            thread, staging, dk_sums[o][strip], {1, 1},
+            thread, staging, dk_sums[o][row_tile], {1, 1},
             matrix_of_head(tensors.dk, b, tensors.has_one_reader_per_kv_head ? params.key_head(head) : head, keys,
                            params.key_size, params.aligned),
-            first + 16 * strip);
+            first + 16 * row_tile);
       if (head < params.out_heads)
         store_rows<kSize, kStride>(
-            thread, staging, dv_sums[o][strip], {1, 1},
+            thread, staging, dv_sums[o][row_tile], {1, 1},
             matrix_of_head(tensors.dv, b, tensors.has_one_reader_per_kv_head ? params.value_head(head) : head, keys,
                            params.value_size, params.aligned),
-            first + 16 * strip);
+            first + 16 * row_tile);
     }
   }
 }

@@ -61,22 +61,22 @@ MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& par
   }
 }
 
-// Loads the log-sum-exp, in base 2, of a lane's two queries in each strip of 16 queries from query `first` on, for each
-// head of its warp. queries: params.queries; queries from there on get the value of the last query. Heads that do not
-// exist get zeros.
-template <int kWarpHeads, int kStrips, class Thread>
+// Loads the log-sum-exp, in base 2, of a lane's two queries in each row tile of 16 queries from query `first` on, for
+// each head of its warp. queries: params.queries; queries from there on get the value of the last query. Heads that do
+// not exist get zeros.
+template <int kWarpHeads, int kRowTiles, class Thread>
 MH_DEVICE void read_lse(const Thread& thread, const AttentionParams& params, const AttentionTensors& tensors, int64_t b,
-                        int first, int queries, float (&lse2)[kWarpHeads][kStrips][2]) {
+                        int first, int queries, float (&lse2)[kWarpHeads][kRowTiles][2]) {
   const int g = thread.lane() / 4, warp_head = thread.warp() * kWarpHeads;
   const auto clamp_query = [&](int query) { return query < queries ? query : queries - 1; };
   MH_FOR (o, kWarpHeads)
-    MH_FOR (strip, kStrips)
+    MH_FOR (row_tile, kRowTiles)
       MH_FOR (r, 2)
-        lse2[o][strip][r] = warp_head + o < params.in_heads
-                                ? tensors.lse[(b * params.in_heads + warp_head + o) * queries +
-                                              clamp_query(first + 16 * strip + g + 8 * r)] *
-                                      kLog2E
-                                : 0;
+        lse2[o][row_tile][r] = warp_head + o < params.in_heads
+                                   ? tensors.lse[(b * params.in_heads + warp_head + o) * queries +
+                                                 clamp_query(first + 16 * row_tile + g + 8 * r)] *
+                                         kLog2E
+                                   : 0;
 }
 
 // Computes tensors.out. With several splits it writes only partial outputs, and combine_head_mixing_splits() computes
@@ -89,7 +89,7 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
   using Tile = typename Sizes::Tile;
   using Probability = typename Traits::Probability;
   constexpr int kSize = Traits::kSize, kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads,
-                kStrips = Tile::kStrips;
+                kRowTiles = Tile::kRowTiles;
   const BlockOrder::Position block = order.position(thread, true);
   const int64_t b = block.row;
   const int queries = static_cast<int>(params.queries), first = block.tile * Traits::kQueries, g = thread.lane() / 4,
@@ -108,13 +108,13 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
   QueryRows<Traits, T, Traits::kQueries>(thread, params, tensors, b).load(thread, query_rows, first, queries);
   pipeline.fill(thread, load);
 
-  float lse2[kWarpHeads][kStrips][2];
+  float lse2[kWarpHeads][kRowTiles][2];
   read_lse(thread, params, tensors, b, first, queries, lse2);
   MixMatrix<Probability, Traits::kMatrixHeads> matrices[Sizes::kWarpProducts];
   MH_FOR (u, Sizes::kWarpProducts)
     matrices[u].template read<true>(thread, params, matrices_of_product<Traits>(thread, params, b, first, queries, u));
 
-  Accumulator sums[kWarpHeads][kStrips][kSize / 8];
+  Accumulator sums[kWarpHeads][kRowTiles][kSize / 8];
   const bool allows_fast = allows_fast_path(params);
   MH_ROLLED
   for (int key = visible.first; key < visible.end; key += Traits::kKeys) {
@@ -126,14 +126,14 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
           MH_FOR (o, kWarpHeads) {
             const int j = warp_head + o;
             if (j >= params.in_heads) break;
-            multiply_strips<kSize, kStrips, Traits::kKeys>(
+            multiply_row_tiles<kSize, kRowTiles, Traits::kKeys>(
                 thread, query_rows + j * Traits::kQueries * kStride, pipeline.current() + j * Traits::kKeys * kStride,
-                [&](int strip, Accumulator(&p)[Traits::kKeys / 8]) {
-                  const int query = first + 16 * strip;
-                  to_probabilities<kFastPath>(thread, params, {query, key, visible.end}, lse2[o][strip], p);
+                [&](int row_tile, Accumulator(&p)[Traits::kKeys / 8]) {
+                  const int query = first + 16 * row_tile;
+                  to_probabilities<kFastPath>(thread, params, {query, key, visible.end}, lse2[o][row_tile], p);
                   if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
                     drop(params, b, j, query + g, key + 2 * t, p);
-                  tile.template put<Probability>(thread, j, strip, p);
+                  tile.template put<Probability>(thread, j, row_tile, p);
                 });
           }
           pipeline.release();
@@ -144,8 +144,8 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
             const int i = warp_head + o;
             if (i >= params.out_heads) break;
             const T* const value_rows = pipeline.current() + i * Traits::kKeys * kStride;
-            const auto dropout = [&](int strip, int column, Accumulator(&p)[2]) {
-              drop(params, b, i, first + 16 * strip + g, key + column + 2 * t, p);
+            const auto dropout = [&](int row_tile, int column, Accumulator(&p)[2]) {
+              drop(params, b, i, first + 16 * row_tile + g, key + column + 2 * t, p);
             };
             if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
               accumulate<kSize, T, true>(thread, sums[o], tile, i, value_rows, dropout);
@@ -159,16 +159,16 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
   MH_FOR (o, kWarpHeads) {
     const int i = warp_head + o;
     if (i >= params.out_heads) break;
-    MH_FOR (strip, kStrips) {
-      const int query = first + 16 * strip;
+    MH_FOR (row_tile, kRowTiles) {
+      const int query = first + 16 * row_tile;
       float factor[2];  // MixMatrix::scale of row i (output head i) of the two queries
       MH_FOR (r, 2)
         factor[r] =
             floor_pow2(matrix_of_query(params, b, query + g + 8 * r, queries) + i, params.out_heads, params.in_heads);
       if (splits.count > 1) {
-        splits.store(thread, params, {b, i, query + g, thread.block_z()}, queries, sums[o][strip], factor);
+        splits.store(thread, params, {b, i, query + g, thread.block_z()}, queries, sums[o][row_tile], factor);
       } else {
-        store_rows<kSize, kStride>(thread, query_rows + thread.warp() * 16 * kStride, sums[o][strip], factor,
+        store_rows<kSize, kStride>(thread, query_rows + thread.warp() * 16 * kStride, sums[o][row_tile], factor,
                                    matrix_of_head(tensors.out, b, i, queries, params.value_size, params.aligned),
                                    query);
       }
