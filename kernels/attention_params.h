@@ -44,9 +44,9 @@ struct AttentionParams {
   bool causal = false;  // query i attends to keys 0 … keys - queries + i; requires queries <= keys
   int64_t window = 0;   // with causal: number of the latest visible keys to which a query attends; 0: all
   Normaliser normaliser = Normaliser::softmax;
-  // Grouped-query attention: query head j reads the keys of head key_heads[j], and output head i the values of head
-  // value_heads[i]; null: the head of the same index.
-  const int64_t *key_heads = nullptr, *value_heads = nullptr;
+  // Grouped-query attention: query head j reads the keys of head key_head_of[j], and output head i the values of head
+  // value_head_of[i]; null: the head of the same index.
+  const int64_t *key_head_of = nullptr, *value_head_of = nullptr;
   // Factor of each output head, (out_heads); null: 1. With head mixing the mixing matrix includes the factors.
   const float* head_scales = nullptr;
   int64_t head_scales_stride = 0;  // batch stride of head_scales on a GPU; 0: the batch rows share the factors
@@ -90,8 +90,8 @@ struct AttentionParams {
 
   constexpr bool has_relative_positions() const { return relative.u != nullptr; }
   constexpr bool has_dropout() const { return dropout.threshold != 0; }
-  constexpr int64_t key_head(int64_t j) const { return key_heads != nullptr ? key_heads[j] : j; }
-  constexpr int64_t value_head(int64_t i) const { return value_heads != nullptr ? value_heads[i] : i; }
+  constexpr int64_t key_head(int64_t j) const { return key_head_of != nullptr ? key_head_of[j] : j; }
+  constexpr int64_t value_head(int64_t i) const { return value_head_of != nullptr ? value_head_of[i] : i; }
   float head_scale(int64_t i) const { return head_scales != nullptr ? head_scales[i] : 1; }
   // Return the range of keys, [visible_begin, visible_end), to which query i attends.
   int64_t visible_end(int64_t i) const { return causal ? keys - queries + i + 1 : keys; }

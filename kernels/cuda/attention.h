@@ -34,8 +34,8 @@ struct alignas(16) QueryStats {
 constexpr int kStatsPadding = 16;
 
 // The tensors of a call, in GPU memory, and its CUDA stream. Their sizes follow from AttentionParams: q and dq have
-// in_heads heads, out and dout have out_heads heads, and k and v have as many heads as key_heads and value_heads refer
-// to.
+// in_heads heads, out and dout have out_heads heads, and k and v have as many heads as key_head_of and value_head_of
+// refer to.
 struct AttentionTensors {
   int64_t batch = 0;
   UntypedTensor q{}, k{}, v{}, out{}, dout{}, dq{}, dk{}, dv{};

@@ -137,7 +137,7 @@ struct Case {
   reference::OracleCase oracle_case;
   AttentionParams params;
   mh::kernels::Dropout dropout{{17, 4}, 3, 5, 1 << 22, 4.0F / 3};
-  std::vector<int64_t> key_heads, value_heads;
+  std::vector<int64_t> key_head_of, value_head_of;
   std::vector<float> scales;
 
   // in_heads, out_heads: numbers of query heads and of output heads. max_length: largest number of queries. max_size:
@@ -160,12 +160,12 @@ struct Case {
     if (has_lengths || (!p.causal && pick(0, 1) == 1))
       for (int64_t b = 0; b < c.batch; ++b)
         c.key_lengths.push_back(pick(0, has_lengths ? std::min<int64_t>(p.keys, 8) : p.keys));
-    c.key_heads = in_heads, c.value_heads = out_heads;
+    c.k_heads = in_heads, c.v_heads = out_heads;
     if (pick(0, 2) == 0) {
-      c.key_heads = pick(1, 3), c.value_heads = pick(1, 3);
-      for (int64_t j = 0; j < in_heads; ++j) key_heads.push_back(pick(0, c.key_heads - 1));
-      for (int64_t i = 0; i < out_heads; ++i) value_heads.push_back(pick(0, c.value_heads - 1));
-      p.key_heads = key_heads.data(), p.value_heads = value_heads.data();
+      c.k_heads = pick(1, 3), c.v_heads = pick(1, 3);
+      for (int64_t j = 0; j < in_heads; ++j) key_head_of.push_back(pick(0, c.k_heads - 1));
+      for (int64_t i = 0; i < out_heads; ++i) value_head_of.push_back(pick(0, c.v_heads - 1));
+      p.key_head_of = key_head_of.data(), p.value_head_of = value_head_of.data();
     }
     const bool has_scales_per_row = pick(0, 1) == 1;
     if (pick(0, 2) == 0) {
@@ -251,8 +251,8 @@ struct CaseTensors {
  private:
   CaseTensors(const reference::OracleCase& c, bool is_position_major)
       : q(c.batch, c.in_heads, c.params.queries, c.key_size, is_position_major),
-        k(c.batch, c.key_heads, c.params.keys, c.key_size, is_position_major),
-        v(c.batch, c.value_heads, c.params.keys, c.value_size, is_position_major),
+        k(c.batch, c.k_heads, c.params.keys, c.key_size, is_position_major),
+        v(c.batch, c.v_heads, c.params.keys, c.value_size, is_position_major),
         dout(c.batch, c.out_heads, c.params.queries, c.value_size, is_position_major),
         out(dout),
         dq(q),

@@ -23,8 +23,8 @@ using Doubles = std::vector<double>;
 struct OracleCase {
   mh::kernels::AttentionParams params{};
   int64_t batch = 1;
-  int64_t in_heads = 1, out_heads = 1;     // numbers of heads of the logits and of the output
-  int64_t key_heads = 1, value_heads = 1;  // numbers of heads of k and of v
+  int64_t in_heads = 1, out_heads = 1;  // numbers of heads of the logits and of the output
+  int64_t k_heads = 1, v_heads = 1;     // numbers of heads of k and of v
   int64_t key_size = 1, value_size = 1;
   std::vector<int64_t> key_lengths;    // (batch); empty: no key is padding
   Doubles scales;                      // (batch, out_heads); empty: 1
@@ -59,8 +59,8 @@ struct OracleResult {
   double logit_size = 0;  // maximum of Σ |term| over all logits
 };
 
-// Returns the results of a case for q (batch, in_heads, queries, key_size), k (batch, key_heads, keys, key_size), v
-// (batch, value_heads, keys, value_size) and dout (batch, out_heads, queries, value_size).
+// Returns the results of a case for q (batch, in_heads, queries, key_size), k (batch, k_heads, keys, key_size), v
+// (batch, v_heads, keys, value_size) and dout (batch, out_heads, queries, value_size).
 inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubles& k, const Doubles& v,
                               const Doubles& dout) {
   const auto& p = c.params;
@@ -84,10 +84,10 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
           c.key_lengths.empty() ? keys : std::min(keys, c.key_lengths[static_cast<size_t>(b)]);
       const int64_t first = p.visible_begin(t), end = std::max(first, std::min(p.visible_end(t), unpadded_keys));
       const auto k_offset = [&](int64_t j, int64_t s) {
-        return ((b * c.key_heads + p.key_head(j)) * keys + s) * key_size;
+        return ((b * c.k_heads + p.key_head(j)) * keys + s) * key_size;
       };
       const auto v_offset = [&](int64_t i, int64_t s) {
-        return ((b * c.value_heads + p.value_head(i)) * keys + s) * value_size;
+        return ((b * c.v_heads + p.value_head(i)) * keys + s) * value_size;
       };
       const auto dropout = [&](bool before_mixing, int64_t h, int64_t s) {
         return c.dropout_factor && before_mixing == c.dropout_before_mixing ? c.dropout_factor(b, h, t, s) : 1.0;

@@ -116,7 +116,8 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& par
   const Operands score_operands =
       logit_operands<T, kSize, kRelative>(params, tensors, b, heads.range(), resident_memory);
   const HeadRange chunk{chunk_head, chunk_head + num_chunk_heads};
-  const Operands gradient_operands{{v, b, params.value_heads}, {dout, b, nullptr}, chunk, params.value_size, dout_rows};
+  const Operands gradient_operands{
+      {v, b, params.value_head_of}, {dout, b, nullptr}, chunk, params.value_size, dout_rows};
   const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp},
       row_tile_gradient_operands{gradient_operands, plan, warp};
   const RowRange resident{first, queries};
@@ -283,7 +284,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
       block_memory.products(thread, plan.row_tiles * FragmentExchange<T>::count(params.out_heads));
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands gradient_operands{
-      {v, b, params.value_heads}, {dout, b, nullptr}, {0, params.out_heads}, params.value_size, resident_memory};
+      {v, b, params.value_head_of}, {dout, b, nullptr}, {0, params.out_heads}, params.value_size, resident_memory};
   const Operands score_operands = logit_operands<T, kSize, kRelative>(params, tensors, b, heads.range(), query_rows);
   const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp},
       row_tile_gradient_operands{gradient_operands, plan, warp};

@@ -132,16 +132,16 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       block_memory.products(thread, plan.row_tiles * Traits::exchanged_fragments(params));
   using Operands = GemmOperands<T, kSize, kRelative ? 2 : 1, 1, kRelative>;
   Operands score_operands{
-      {q, b, nullptr}, {k, b, params.key_heads}, {0, params.in_heads}, params.key_size, resident_memory};
+      {q, b, nullptr}, {k, b, params.key_head_of}, {0, params.in_heads}, params.key_size, resident_memory};
   Operands gradient_operands{
-      {dout, b, nullptr}, {v, b, params.value_heads}, {0, params.out_heads}, params.value_size, value_rows};
+      {dout, b, nullptr}, {v, b, params.value_head_of}, {0, params.out_heads}, params.value_size, value_rows};
   if constexpr (kRelative) {
     const auto distances = distance_rows<T>(params);
     if constexpr (kDistances) {
       score_operands.streamed = {q_v, b, nullptr}, score_operands.streamed_2 = {q, b, nullptr};
-      score_operands.resident = {distances, b, nullptr}, score_operands.window = {k, b, params.key_heads};
+      score_operands.resident = {distances, b, nullptr}, score_operands.window = {k, b, params.key_head_of};
       gradient_operands.streamed = gradient_operands.resident = {}, gradient_operands.streamed_2 = {dout, b, nullptr},
-      gradient_operands.window = {v, b, params.value_heads};
+      gradient_operands.window = {v, b, params.value_head_of};
     } else {
       score_operands.streamed_2 = {q_v, b, nullptr}, score_operands.window = {distances, b, nullptr};
     }

@@ -124,7 +124,7 @@ MH_DEVICE QueryOperands<T, kSize, kRelative> logit_operands(const AttentionParam
                                                             const KernelTensors<T>& tensors, int64_t b, HeadRange heads,
                                                             const T* resident_memory) {
   QueryOperands<T, kSize, kRelative> operands{
-      {tensors.k, b, params.key_heads}, {tensors.q, b, nullptr}, heads, params.key_size, resident_memory};
+      {tensors.k, b, params.key_head_of}, {tensors.q, b, nullptr}, heads, params.key_size, resident_memory};
   if constexpr (kRelative)
     operands.resident_2 = {tensors.q_v, b, nullptr}, operands.window = {distance_rows<T>(params), b, nullptr};
   return operands;

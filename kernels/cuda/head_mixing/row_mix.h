@@ -345,13 +345,14 @@ template <class Traits, class T, int kRows>
 struct KeyRows : HeadRows<Traits, T, kRows> {
   template <class Thread>
   MH_DEVICE KeyRows(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
-      : HeadRows<Traits, T, kRows>(thread, params, tensors.k, b, params.key_heads, params.in_heads, params.key_size) {}
+      : HeadRows<Traits, T, kRows>(thread, params, tensors.k, b, params.key_head_of, params.in_heads, params.key_size) {
+  }
 };
 template <class Traits, class T, int kRows>
 struct ValueRows : HeadRows<Traits, T, kRows> {
   template <class Thread>
   MH_DEVICE ValueRows(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
-      : HeadRows<Traits, T, kRows>(thread, params, tensors.v, b, params.value_heads, params.out_heads,
+      : HeadRows<Traits, T, kRows>(thread, params, tensors.v, b, params.value_head_of, params.out_heads,
                                    params.value_size) {}
 };
 

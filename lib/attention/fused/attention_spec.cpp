@@ -24,7 +24,7 @@ kernels::AttentionParams AttentionSpec::params(const at::Tensor& q, const at::Te
     params.dropout = dropout->params, params.dropout_first = dropout->first, params.dropout_row_stride = params.keys;
     params.dropout_before_mixing = dropout_before_mixing;
   }
-  if (!key_heads.empty()) params.key_heads = params.value_heads = key_heads.data();
+  if (!key_heads.empty()) params.key_head_of = params.value_head_of = key_heads.data();
   return params;
 }
 

@@ -53,7 +53,7 @@ struct DeviceParams {
     const at::Device device = x.q.device();
     if (!spec.key_heads.empty()) {
       key_heads_ = nn::to_device(at::tensor(spec.key_heads), device);
-      params.key_heads = params.value_heads = key_heads_.const_data_ptr<int64_t>();
+      params.key_head_of = params.value_head_of = key_heads_.const_data_ptr<int64_t>();
     }
     if (spec.key_lengths.defined()) params.key_lengths = spec.key_lengths.const_data_ptr<int64_t>();
     params.aligned = std::all_of(kernel_tensors.begin(), kernel_tensors.end(),

@@ -104,14 +104,15 @@ struct Positions {
 
 // In half of the cases, random key/value heads and head scales, set in `params`; otherwise empty.
 struct HeadChoices {
-  std::vector<int64_t> key_heads, value_heads;
+  std::vector<int64_t> key_head_of, value_head_of;
   std::vector<float> scales;
   HeadChoices(AttentionParams& params, int64_t in_heads, int64_t out_heads) {
     if (pick(0, 1) == 0) return;
-    for (int64_t j = 0; j < in_heads; ++j) key_heads.push_back(pick(0, in_heads - 1));
+    for (int64_t j = 0; j < in_heads; ++j) key_head_of.push_back(pick(0, in_heads - 1));
     for (int64_t i = 0; i < out_heads; ++i)
-      value_heads.push_back(pick(0, out_heads - 1)), scales.push_back(0.5F * static_cast<float>(pick(-1, 3)));
-    params.key_heads = key_heads.data(), params.value_heads = value_heads.data(), params.head_scales = scales.data();
+      value_head_of.push_back(pick(0, out_heads - 1)), scales.push_back(0.5F * static_cast<float>(pick(-1, 3)));
+    params.key_head_of = key_head_of.data(), params.value_head_of = value_head_of.data(),
+    params.head_scales = scales.data();
   }
 };
 

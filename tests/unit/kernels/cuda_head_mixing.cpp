@@ -128,8 +128,8 @@ void check_case(int64_t max_heads, int64_t max_length, bool is_relative = false,
         c.matrix.push_back(
             matrix[static_cast<size_t>(b * params.matrix_batch_stride + t * params.matrix_query_stride + i)]);
   Tensor<T> q(c.batch, c.in_heads, params.queries, c.key_size, is_position_major),
-      k(c.batch, c.key_heads, params.keys, c.key_size, is_position_major),
-      v(c.batch, c.value_heads, params.keys, c.value_size, is_position_major),
+      k(c.batch, c.k_heads, params.keys, c.key_size, is_position_major),
+      v(c.batch, c.v_heads, params.keys, c.value_size, is_position_major),
       dout(c.batch, c.out_heads, params.queries, c.value_size, is_position_major);
   for (auto* t : {&q, &k, &v, &dout}) t->fill(random, 1);
   params.aligned = c.key_size % 8 == 0 && c.value_size % 8 == 0;
