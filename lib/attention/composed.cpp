@@ -13,14 +13,14 @@ namespace mh::attention {
 
 // Replaces k and v by the key/value heads that the query heads read, unless each query head reads the head of the same
 // index.
-void AttentionLayer::gather_key_heads(Context& c) {
-  if (c.key_heads.empty()) return;
-  const at::Tensor heads = nn::to_device(at::tensor(c.key_heads), c.v.device());
+void AttentionLayer::gather_kv_heads(Context& c) {
+  if (c.kv_head_of.empty()) return;
+  const at::Tensor heads = nn::to_device(at::tensor(c.kv_head_of), c.v.device());
   for (at::Tensor* t : {&c.k, &c.v}) *t = t->index_select(1, heads);
 }
 
 at::Tensor AttentionLayer::attend_composed(Context& c) {
-  gather_key_heads(c);
+  gather_kv_heads(c);
   auto expand_to_rows = [&](const at::Tensor& x) {  // (1, h, Tq, Tk) or (B, h, Tq, Tk) -> (B, h, Tq, Tk)
     const int64_t batch_size = c.v.size(0);
     return x.size(0) == batch_size ? x : x.expand({batch_size, x.size(1), x.size(2), x.size(3)});

@@ -204,7 +204,7 @@ bool has_no_observer(const ConstraintInput& c, std::string* why) {
 }
 
 bool reads_own_heads(const ConstraintInput& c, std::string* why) {
-  return c.pass->key_heads.empty() ||
+  return c.pass->kv_head_of.empty() ||
          report_unmet(why, "pairing '", c.layer.options.pairing, "', by which query heads read other key/value heads");
 }
 

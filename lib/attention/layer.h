@@ -113,7 +113,7 @@ class AttentionLayer {
     at::Tensor q, k, v;
     bool is_cached = false;  // k and v are the complete content of the cache
   };
-  static void gather_key_heads(Context& c);
+  static void gather_kv_heads(Context& c);
   Projections project(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache);
   void check_heads() const;
   nn::HeadRole role_of(const Stage& stage) const;

@@ -55,7 +55,7 @@ struct Context {
   int64_t num_keys = 0;
   // (h): index of the key/value head that each query head reads; empty: the head of the same index. The composed path
   // and SDPA gather k and v by these indices; the fused kernels read the heads by index.
-  std::vector<int64_t> key_heads = {};
+  std::vector<int64_t> kv_head_of = {};
   // (B, h, Tq, Tk), or (1, h, Tq, Tk) if equal for all batch rows: scaled logits before the mask; entries that a causal
   // mask hides are finite but unspecified. Undefined after the normaliser.
   at::Tensor logits = {};
@@ -102,7 +102,7 @@ class Stage {
   }
 };
 
-// Stage that chooses the key/value head that each query head reads. pair() sets context.key_heads, or leaves it empty
+// Stage that chooses the key/value head that each query head reads. pair() sets context.kv_head_of, or leaves it empty
 // if each query head reads the head of the same index.
 class Pairing : public Stage {
  public:

@@ -182,8 +182,8 @@ int measure(std::istream& arguments) {
   const bool reads_next_head = kind == "cross-head",
              uses_torch_attention = uses_gpu && (kind == "plain" || reads_next_head || kind == "scaled");
   if (reads_next_head)
-    for (int64_t i = 0; i < heads; ++i) spec.key_heads.push_back((i + 1) % heads);
-  const at::Tensor next_heads = reads_next_head ? nn::cached_constant(device, spec.key_heads) : at::Tensor();
+    for (int64_t i = 0; i < heads; ++i) spec.kv_head_of.push_back((i + 1) % heads);
+  const at::Tensor next_heads = reads_next_head ? nn::cached_constant(device, spec.kv_head_of) : at::Tensor();
   if (kind == "scaled") spec.head_scales = at::rand({batch, heads}).to(device).requires_grad_();
   const auto clear = [&] {
     for (const at::Tensor& t : {q, k, v, m, positions.u, positions.v, positions.r, spec.head_scales})

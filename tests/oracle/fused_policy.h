@@ -37,7 +37,7 @@ struct Inputs {
 // Gathers from t, which is k or v (B, key/value heads, Tk, size), the head that each query head (for k) or each head of
 // the output (for v) reads, (B, h or hv, Tk, size).
 inline at::Tensor gather_kv_heads(const Inputs& x, const at::Tensor& t) {
-  const auto& heads = x.spec.key_heads;
+  const auto& heads = x.spec.kv_head_of;
   return heads.empty() ? t : t.index_select(1, at::tensor(heads, at::kLong).to(t.device()));
 }
 

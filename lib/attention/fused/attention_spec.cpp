@@ -10,8 +10,8 @@ namespace mh::attention {
 
 kernels::AttentionParams AttentionSpec::params(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                bool with_gradient) const {
-  for (const int64_t head : key_heads)
-    TORCH_CHECK(head >= 0 && head < k.size(1), "key_heads: no key/value head has the index ", head);
+  for (const int64_t head : kv_head_of)
+    TORCH_CHECK(head >= 0 && head < k.size(1), "kv_head_of: no key/value head has the index ", head);
   kernels::AttentionParams params;
   params.queries = q.size(2), params.keys = k.size(2);
   params.in_heads = params.out_heads = static_cast<int>(q.size(1));
@@ -24,13 +24,13 @@ kernels::AttentionParams AttentionSpec::params(const at::Tensor& q, const at::Te
     params.dropout = dropout->params, params.dropout_first = dropout->first, params.dropout_row_stride = params.keys;
     params.dropout_before_mixing = dropout_before_mixing;
   }
-  if (!key_heads.empty()) params.key_head_of = params.value_head_of = key_heads.data();
+  if (!kv_head_of.empty()) params.key_head_of = params.value_head_of = kv_head_of.data();
   return params;
 }
 
 bool AttentionSpec::is_kv_permutation(int64_t heads) const {
-  if (key_heads.empty()) return true;
-  std::vector<int64_t> sorted_heads = key_heads;
+  if (kv_head_of.empty()) return true;
+  std::vector<int64_t> sorted_heads = kv_head_of;
   std::sort(sorted_heads.begin(), sorted_heads.end());
   for (size_t i = 0; i < sorted_heads.size(); ++i)
     if (sorted_heads[i] != static_cast<int64_t>(i)) return false;
@@ -41,8 +41,8 @@ at::Tensor AttentionSpec::reduce_to_kv_heads(const at::Tensor& gradient, const a
   // Adds one head at a time: on a GPU, index_add would add in an unspecified order and would need its indices in device
   // memory.
   const at::Tensor sums = at::zeros_like(like, like.options().dtype(at::kFloat));
-  for (size_t i = 0; i < key_heads.size(); ++i)
-    sums.select(1, key_heads[i]).add_(gradient.select(1, static_cast<int64_t>(i)));
+  for (size_t i = 0; i < kv_head_of.size(); ++i)
+    sums.select(1, kv_head_of[i]).add_(gradient.select(1, static_cast<int64_t>(i)));
   return sums.to(like.scalar_type());
 }
 

@@ -32,11 +32,11 @@ struct AttentionSpec {
   RelativePositions relative = {};
   // (h): index of the key head that each query head reads, and of the value head that each head of the result reads;
   // empty: the head of the same index.
-  std::vector<int64_t> key_heads = {};
+  std::vector<int64_t> kv_head_of = {};
   at::Tensor head_scales = {};  // (hv) or (B, hv), or undefined: factor of each head of the result
 
   // Returns the kernel parameters that do not depend on the batch row, for a CPU or GPU and for q (B, h, Tq, dk), k (B,
-  // h, Tk, dk) and v (B, hv, Tk, dv). Of all pointers, sets only those to key_heads, which this object owns. Sets
+  // h, Tk, dk) and v (B, hv, Tk, dv). Of all pointers, sets only those to kv_head_of, which this object owns. Sets
   // out_heads to h; with head mixing the caller sets it to hv. with_gradient: whether a backward pass follows.
   kernels::AttentionParams params(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                   bool with_gradient) const;

@@ -12,7 +12,7 @@
 
 namespace mh::attention {
 
-// The inputs of a backend. With spec.key_heads, k and v may have numbers of heads other than h and hv.
+// The inputs of a backend. With spec.kv_head_of, k and v may have numbers of heads other than h and hv.
 struct Operands {
   at::Tensor q, k, v;      // (B, h, Tq, dk), (B, h, Tk, dk), (B, hv, Tk, dv); last axis contiguous
   at::Tensor matrix = {};  // mixing matrix, fp32: (h, hv), (B, h, hv) or (B, Tq, h, hv); undefined: no mixing

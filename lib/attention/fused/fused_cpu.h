@@ -19,7 +19,7 @@ int64_t max_decode_queries();
 
 // Returns softmax(q kᵀ / √d) v (B, h, Tq, d), stored as (B, Tq, h, d), with the mask and the other properties of
 // `spec`, for q (B, h, Tq, d), k and v (B, h, Tk, d) that are not empty, of types that are_cpu_kernel_types() accepts,
-// where d is a multiple of 16. If spec.key_heads is set, k and v may have a different number of heads. Differentiable
+// where d is a multiple of 16. If spec.kv_head_of is set, k and v may have a different number of heads. Differentiable
 // in q, k, v, relative positions and scale factors of heads. Besides operands and result, the backward pass needs only
 // the log-sum-exp of each query, which is saved.
 at::Tensor fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionSpec& spec);

@@ -51,9 +51,9 @@ struct DeviceParams {
       : params(x.spec.params(x.q, x.k, x.v, with_gradient)) {
     const AttentionSpec& spec = x.spec;
     const at::Device device = x.q.device();
-    if (!spec.key_heads.empty()) {
-      key_heads_ = nn::to_device(at::tensor(spec.key_heads), device);
-      params.key_head_of = params.value_head_of = key_heads_.const_data_ptr<int64_t>();
+    if (!spec.kv_head_of.empty()) {
+      kv_head_of_ = nn::to_device(at::tensor(spec.kv_head_of), device);
+      params.key_head_of = params.value_head_of = kv_head_of_.const_data_ptr<int64_t>();
     }
     if (spec.key_lengths.defined()) params.key_lengths = spec.key_lengths.const_data_ptr<int64_t>();
     params.aligned = std::all_of(kernel_tensors.begin(), kernel_tensors.end(),
@@ -99,7 +99,7 @@ struct DeviceParams {
     params.matrix_batch_stride = m.dim() == 4 ? params.queries * matrix_size : m.dim() == 3 ? matrix_size : 0;
   }
 
-  at::Tensor key_heads_, u_, v_bias_, runs_, matrix_transposed_;  // in the memory layout of the kernels
+  at::Tensor kv_head_of_, u_, v_bias_, runs_, matrix_transposed_;  // in the memory layout of the kernels
 };
 
 AttentionTensors tensors_of(const GpuKernels& gpu, const Operands& x, const at::Tensor& lse) {
@@ -161,7 +161,8 @@ struct AttentionGpuBackend {
       tensors.dr = d.r.mutable_data_ptr<float>();
     }
     nn::check_cuda(gpu.kernels->backward(device_params.params, tensors));
-    if (!x.spec.key_heads.empty()) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
+    if (!x.spec.kv_head_of.empty())
+      d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
     if (scales.defined())
       d.head_scales = scales.dim() == 2 ? d.head_scales.sum(2) : d.head_scales.sum(at::IntArrayRef{0, 2});
     if (relative.u.defined()) {
@@ -227,7 +228,8 @@ struct HeadMixingGpuBackend {
       tensors.dq_v = untyped_tensor(dq_v), tensors.dr = d.r.mutable_data_ptr<float>();
     }
     nn::check_cuda(gpu.kernels->head_mixing_backward(device_params.params, tensors));
-    if (!x.spec.key_heads.empty()) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
+    if (!x.spec.kv_head_of.empty())
+      d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
     if (relative.u.defined()) {
       const auto bias_gradient = [](const at::Tensor& row_gradients, const at::Tensor& bias) {
         return row_gradients.sum(at::IntArrayRef{0, 2}, false, at::kFloat).to(bias.scalar_type());

@@ -33,7 +33,7 @@ std::string why_not_fused_on_gpu(at::ScalarType type, const LayerSpec& layer_spe
                                  bool has_relative_positions);
 
 // Returns softmax(q kᵀ / √dk) v (B, h, Tq, dv), stored as (B, Tq, h, dv), with the mask and the other properties of
-// `spec`, for q (B, h, Tq, dk), k (B, h, Tk, dk) and v (B, h, Tk, dv). If spec.key_heads is set, k and v may have a
+// `spec`, for q (B, h, Tq, dk), k (B, h, Tk, dk) and v (B, h, Tk, dv). If spec.kv_head_of is set, k and v may have a
 // number of heads other than h. Differentiable in q, k, v, relative positions and scale factors of heads.
 at::Tensor fused_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const AttentionSpec& spec);

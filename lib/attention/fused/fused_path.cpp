@@ -32,7 +32,7 @@ at::Tensor AttentionLayer::attend_fused(Context& c, const KernelChoice& choice) 
   // The kernel applies weights (hv) or (B, hv) of the combiner; the combiner itself applies weights (B, Tq, hv).
   c.are_gates_applied = c.weights.defined() && c.weights.dim() < 3;
   if (c.are_gates_applied) spec.head_scales = c.weights;
-  spec.key_heads = c.key_heads;
+  spec.kv_head_of = c.kv_head_of;
   const bool mixes_heads = choice.matrix.defined();
   spec.dropout_before_mixing = mixes_heads && stages_.mixer->dropout_before_mixing();
   if (has_dropout(c.forward_context.training)) {
@@ -53,7 +53,7 @@ at::Tensor AttentionLayer::attend_fused(Context& c, const KernelChoice& choice) 
 }
 
 at::Tensor AttentionLayer::attend_with_sdpa(Context& c, bool is_square) const {
-  gather_key_heads(c);
+  gather_kv_heads(c);
   std::optional<at::Tensor> mask;
   if (!is_square) {
     const int64_t queries = c.q.size(2), keys = c.k.size(2);

@@ -152,7 +152,7 @@ std::map<std::string, Case> cases() {
       {"in-place-pairing", decoding_case(
                                "heads = 2\npairing = 'cross-head'\n",
                                [](Context& c) {
-                                 c.key_heads = {1, 0};
+                                 c.kv_head_of = {1, 0};
                                },
                                "pairing 'cross-head', by which query heads read other key/value heads")},
       {"in-place-positions", decoding_case(

@@ -88,7 +88,7 @@ void draw_options(Inputs& x) {
     spec.dropout = nn::dropout_range_of(num_heads * queries * keys, 0.25, forward_context, "place", 4);
   }
   if (heads == out_heads && pick(0, 2) == 0)
-    for (int64_t h = 0; h < heads; ++h) spec.key_heads.push_back(pick(0, heads - 1));
+    for (int64_t h = 0; h < heads; ++h) spec.kv_head_of.push_back(pick(0, heads - 1));
 }
 
 // Adds relative positions, with the keys divided into one or two runs of consecutive positions.

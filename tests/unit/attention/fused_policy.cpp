@@ -70,12 +70,12 @@ Inputs random_inputs(bool with_mixing) {
   // a random choice among 1 to 6 key/value heads.
   int64_t num_key_heads = in_heads, num_value_heads = out_heads;
   if (in_heads == out_heads && pick(0, 1) == 1) {
-    std::vector<int64_t>& key_heads = x.spec.key_heads;
-    for (int64_t i = 0; i < in_heads; ++i) key_heads.push_back(i);
-    if (pick(0, 1) == 1) std::rotate(key_heads.begin(), key_heads.begin() + pick(0, in_heads - 1), key_heads.end());
+    std::vector<int64_t>& kv_head_of = x.spec.kv_head_of;
+    for (int64_t i = 0; i < in_heads; ++i) kv_head_of.push_back(i);
+    if (pick(0, 1) == 1) std::rotate(kv_head_of.begin(), kv_head_of.begin() + pick(0, in_heads - 1), kv_head_of.end());
     else {
       num_key_heads = num_value_heads = pick(1, 6);
-      for (int64_t& head : key_heads) head = pick(0, num_key_heads - 1);
+      for (int64_t& head : kv_head_of) head = pick(0, num_key_heads - 1);
     }
   }
   x.operands.resize(kDistanceRows + 1);

@@ -136,7 +136,7 @@ Inputs random_inputs(const Case& c, const Sizes& sizes) {
     x.operands[kDistanceRows] = at::randn({sizes.in_heads, 2 * num_distances, sizes.key_size});
   }
   if (c.has_grouped_heads && sizes.in_heads == sizes.out_heads)
-    for (int64_t h = 0; h < sizes.in_heads; ++h) x.spec.key_heads.push_back(h * h % sizes.in_heads);
+    for (int64_t h = 0; h < sizes.in_heads; ++h) x.spec.kv_head_of.push_back(h * h % sizes.in_heads);
   return x;
 }
 

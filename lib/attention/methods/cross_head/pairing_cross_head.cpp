@@ -44,9 +44,9 @@ class CrossHead : public Pairing {
     RandomSequence random(RandomStream(c.forward_context.seed, std::string(name_of(c.layer_spec.kind)) + ".cross-head"),
                           c.forward_context.update, static_cast<uint32_t>(c.layer_spec.layer));
     if (random.uniform() >= rate_) return;
-    c.key_heads.resize(static_cast<size_t>(c.layer_spec.heads));
-    std::iota(c.key_heads.begin(), c.key_heads.end(), 0);
-    random.shuffle(c.key_heads);
+    c.kv_head_of.resize(static_cast<size_t>(c.layer_spec.heads));
+    std::iota(c.kv_head_of.begin(), c.kv_head_of.end(), 0);
+    random.shuffle(c.kv_head_of);
   }
 
   bool samples_on_host() const override { return rate_ > 0; }

@@ -169,7 +169,7 @@ class RelativeScore : public Score {
     // of projecting all distances.
     if (!has_few_queries(c)) return {y, embed_distances(c, min_distance, count)};
     at::Tensor w = weight_->value().view({c.layer_spec.heads, c.layer_spec.key_size, c.layer_spec.width});
-    if (!c.key_heads.empty()) w = w.index_select(0, nn::to_device(at::tensor(c.key_heads), w.device()));
+    if (!c.kv_head_of.empty()) w = w.index_select(0, nn::to_device(at::tensor(c.kv_head_of), w.device()));
     return {at::matmul(y, w), sinusoids_of(c, min_distance, count).to(y.scalar_type()).unsqueeze(0)};
   }
 
@@ -180,7 +180,7 @@ class RelativeScore : public Score {
     at::Tensor r = nn::linear(sinusoids_of(c, min_distance, count), weight_->value(), {})
                        .view({count, c.layer_spec.heads, c.layer_spec.key_size})
                        .transpose(0, 1);
-    return c.key_heads.empty() ? r : r.index_select(0, nn::to_device(at::tensor(c.key_heads), r.device()));
+    return c.kv_head_of.empty() ? r : r.index_select(0, nn::to_device(at::tensor(c.kv_head_of), r.device()));
   }
 
   // Returns S (count, d), with dropout, for the distances from min_distance + count - 1 down to min_distance.
