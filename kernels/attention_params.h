@@ -44,10 +44,10 @@ struct AttentionParams {
   bool causal = false;  // query i attends to keys 0 … keys - queries + i; requires queries <= keys
   int64_t window = 0;   // with causal: number of the latest visible keys to which a query attends; 0: all
   Normaliser normaliser = Normaliser::softmax;
-  // Grouped-query attention: query head j reads the keys of head key_head_of[j], and output head i the values of head
-  // value_head_of[i]; null: the head of the same index.
+  // Grouped-query attention: query head j reads the keys of head key_head_of[j], and value head i the values of head
+  // value_head_of[i] of v; null: the head of the same index.
   const int64_t *key_head_of = nullptr, *value_head_of = nullptr;
-  // Factor of each output head, (out_heads); null: 1. With head mixing the mixing matrix includes the factors.
+  // Factor of each value head, (value_heads); null: 1. With head mixing the mixing matrix includes the factors.
   const float* head_scales = nullptr;
   int64_t head_scales_stride = 0;  // batch stride of head_scales on a GPU; 0: the batch rows share the factors
   // Whether a backward pass follows. The backward pass recomputes the logits, so the forward pass must then round them
@@ -64,7 +64,16 @@ struct AttentionParams {
   int dropout_heads = 0;               // on a GPU: number of heads of a batch row in the random stream
   bool dropout_before_mixing = false;  // whether dropout precedes head mixing; otherwise it follows head mixing
 
-  int in_heads = 0, out_heads = 0;  // number of query heads, and of output heads
+  // Number of query heads, and of value heads: heads of the probabilities after mixing, and of the output. in_heads and
+  // out_heads are their former names.
+  union {
+    int heads = 0;
+    int in_heads;
+  };
+  union {
+    int value_heads = 0;
+    int out_heads;
+  };
   // Head size of queries and keys, and of values. On a GPU at most the head size of the compiled kernel.
   int key_size = 0, value_size = 0;
   // On a GPU: number of keys without padding, (batch); null: `keys` for all. With head mixing, the values (v) of
@@ -72,7 +81,7 @@ struct AttentionParams {
   const int64_t* key_lengths = nullptr;
   bool aligned = false;  // on a GPU: whether all rows begin and end at multiples of 16 bytes
 
-  // Head mixing, P̄_i = Σ_j m[j, i] P_j. The matrix m (in_heads, out_heads) of query t of batch row b begins at element
+  // Head mixing, P̄_i = Σ_j m[j, i] P_j. The matrix m (heads, value_heads) of query t of batch row b begins at element
   // b * matrix_batch_stride + t * matrix_query_stride, and so does its transpose, which the backward pass of a GPU
   // reads. On a CPU, `matrix` is the address of the matrix of query 0 of the current batch row.
   const float *matrix = nullptr, *matrix_transposed = nullptr;

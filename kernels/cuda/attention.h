@@ -34,21 +34,21 @@ struct alignas(16) QueryStats {
 constexpr int kStatsPadding = 16;
 
 // The tensors of a call, in GPU memory, and its CUDA stream. Their sizes follow from AttentionParams: q and dq have
-// in_heads heads, out and dout have out_heads heads, and k and v have as many heads as key_head_of and value_head_of
+// `heads` heads, out and dout have `value_heads` heads, and k and v have as many heads as key_head_of and value_head_of
 // refer to.
 struct AttentionTensors {
   int64_t batch = 0;
   UntypedTensor q{}, k{}, v{}, out{}, dout{}, dq{}, dk{}, dv{};
-  // Whether each head of k and of v is read by exactly one query head or output head. If so, dk and dv have the heads
-  // of k and v. Otherwise dk has in_heads and dv has out_heads heads, and the caller sums those that share a key/value
-  // head.
+  // Whether each head of k and of v is read by exactly one query head or value head. If so, dk and dv have the heads
+  // of k and v. Otherwise dk has `heads` and dv has `value_heads` heads, and the caller sums those that share a
+  // key/value head.
   bool has_one_reader_per_kv_head = true;
-  float* lse = nullptr;    // (batch, in_heads, queries): log-sum-exp, nats; +inf for a fully masked row
-  float* delta = nullptr;  // (batch, in_heads, queries): scratch of the backward pass without mixing
-  // Scratch of the backward pass with mixing: (batch, in_heads, queries); (batch * in_heads * queries + kStatsPadding).
+  float* lse = nullptr;    // (batch, heads, queries): log-sum-exp, nats; +inf for a fully masked row
+  float* delta = nullptr;  // (batch, heads, queries): scratch of the backward pass without mixing
+  // Scratch of the backward pass with mixing: (batch, heads, queries); (batch * heads * queries + kStatsPadding).
   float* prob_sums = nullptr;
   QueryStats* query_stats = nullptr;
-  // Gradient of the mixing matrix (batch, head_mixing_num_gradients(), in_heads, out_heads): one for each query, or,
+  // Gradient of the mixing matrix (batch, head_mixing_num_gradients(), heads, value_heads): one for each query, or,
   // for a shared matrix, partial gradients that the caller sums.
   float* g = nullptr;
   // Gradients of head_scales (batch, heads, num_scale_tiles()), without mixing; the caller sums them over the tiles.
@@ -65,8 +65,8 @@ struct AttentionTensors {
   // Split-KV of the forward pass: number of splits, and their partial results (scratch), if there is more than one
   // split. Without mixing: num_splits as AttentionKernels::num_splits() returns it, partial_out (batch, heads, queries,
   // num_splits, value_size + 2). With mixing: num_splits as head_mixing_num_splits() returns it, or any power of two
-  // (only 1 with relative positions); partial_out has the larger size of (batch, in_heads, queries, num_splits, 2) and
-  // (batch, out_heads, queries, num_splits, value_size).
+  // (only 1 with relative positions); partial_out has the larger size of (batch, heads, queries, num_splits, 2) and
+  // (batch, value_heads, queries, num_splits, value_size).
   int num_splits = 1;
   float* partial_out = nullptr;
   void* stream = nullptr;  // cudaStream_t
@@ -111,9 +111,9 @@ struct AttentionKernels {
   int (*num_splits)(const AttentionParams& params, int64_t batch);
   const char* (*forward)(const AttentionParams& params, const AttentionTensors& tensors);
   const char* (*backward)(const AttentionParams& params, const AttentionTensors& tensors);
-  // Returns why the current GPU cannot mix in_heads query heads to out_heads output heads, with or without relative
+  // Returns why the current GPU cannot mix `heads` query heads to `value_heads` value heads, with or without relative
   // positions; null if it can.
-  const char* (*head_mixing_constraint)(int in_heads, int out_heads, bool relative);
+  const char* (*head_mixing_constraint)(int heads, int value_heads, bool relative);
   // Returns the number of splits of the keys that is fastest in a forward pass with mixing on the current GPU.
   int (*head_mixing_num_splits)(const AttentionParams& params, int64_t batch);
   // Returns the number of matrix gradients that head_mixing_backward() writes to AttentionTensors::g for a batch row.

@@ -24,7 +24,7 @@ namespace mh::kernels {
 template <class T, class Thread>
 MH_DEVICE void attention_row_sums(const Thread& thread, const AttentionParams& params,
                                   const KernelTensors<T>& tensors) {
-  const int64_t b = thread.block_y() / params.out_heads, head = thread.block_y() % params.out_heads;
+  const int64_t b = thread.block_y() / params.value_heads, head = thread.block_y() % params.value_heads;
   const int row = thread.block_x() * 4 + thread.warp();
   if (row >= params.queries) return;
   const T *out = row_of(tensors.out, b, head, row), *dout = row_of(tensors.dout, b, head, row);
@@ -90,7 +90,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
   using Traits = QueryGradientTiles<T, kSize, kRelative>;
   const StridedTensor<const T>&q = tensors.q, &dout = tensors.dout;
   const StridedTensor<T>& dq = tensors.dq;
-  const int64_t b = thread.block_y() / params.out_heads, head = thread.block_y() % params.out_heads;
+  const int64_t b = thread.block_y() / params.value_heads, head = thread.block_y() % params.value_heads;
   const int queries = static_cast<int>(params.queries), g = thread.lane() / 4, t = thread.lane() % 4;
   const int tile = thread.blocks_x() - 1 - thread.block_x(), first = tile * Traits::kQueries,
             row = first + thread.warp() * 16 + g;
@@ -193,7 +193,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   using Traits = KeyGradientTiles<T, kSize, kRelative>;
   const StridedTensor<const T>&q = tensors.q, &k = tensors.k, &v = tensors.v, &dout = tensors.dout;
   const StridedTensor<T>&dk = tensors.dk, &dv = tensors.dv;
-  const int64_t b = thread.block_y() / params.out_heads, head = thread.block_y() % params.out_heads;
+  const int64_t b = thread.block_y() / params.value_heads, head = thread.block_y() % params.value_heads;
   const int64_t key_head = params.key_head(head), value_head = params.value_head(head);
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   int first = thread.block_x() * Traits::kKeys, keys = static_cast<int>(params.keys), run = 0;

@@ -168,7 +168,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
   using Traits = AttentionTiles<T, kSize, kRelative>;
   const StridedTensor<const T>& q = tensors.q;
   const StridedTensor<T>& out = tensors.out;
-  const int64_t b = thread.block_y() / params.out_heads, head = thread.block_y() % params.out_heads;
+  const int64_t b = thread.block_y() / params.value_heads, head = thread.block_y() % params.value_heads;
   const int queries = static_cast<int>(params.queries), g = thread.lane() / 4, t = thread.lane() % 4;
   // The last query tiles are computed first, since under a causal mask they see the most keys.
   const int first = (thread.blocks_x() - 1 - thread.block_x()) * Traits::kQueries, row = first + thread.warp() * 16 + g;
@@ -264,7 +264,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
 // splits the partial outputs of a query take 1056 bytes.
 template <class T, class Thread>
 MH_DEVICE void combine_splits(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors) {
-  const int64_t b = thread.block_y() / params.out_heads, head = thread.block_y() % params.out_heads;
+  const int64_t b = thread.block_y() / params.value_heads, head = thread.block_y() % params.value_heads;
   const int row = thread.block_x() * 4 + thread.warp(), size = params.value_size;
   if (row >= params.queries) return;
   const auto partial_of = [&](int split) { return partial_out_of(params, tensors, thread.block_y(), row, split); };

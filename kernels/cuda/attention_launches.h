@@ -256,7 +256,7 @@ constexpr int64_t kL2Bytes = int64_t{20} << 20;
 template <class T, class Launcher>
 BlockOrder block_order(const Launcher& launcher, const AttentionParams& params, int64_t batch, int tiles) {
   const int64_t row_bytes =
-      params.keys * (params.in_heads * params.key_size + params.out_heads * params.value_size) * int64_t{sizeof(T)};
+      params.keys * (params.heads * params.key_size + params.value_heads * params.value_size) * int64_t{sizeof(T)};
   const int64_t rows_in_l2 = kL2Bytes / std::max<int64_t>(1, row_bytes),
                 min_rows = ceil_div(4 * int64_t{launcher.multiprocessors()}, std::max(1, tiles));
   const int64_t concurrent_rows = std::max<int64_t>({1, rows_in_l2, min_rows}),
@@ -301,7 +301,7 @@ struct AttentionLaunches {
     const auto best_for_tiles = [&](auto tiles) {
       constexpr int queries = decltype(tiles)::kQueries;
       const int64_t num_visible = params.window > 0 ? std::min(params.keys, params.window + queries - 1) : params.keys;
-      return best_num_splits(num_tiles_of(params.queries, queries) * batch * params.out_heads,
+      return best_num_splits(num_tiles_of(params.queries, queries) * batch * params.value_heads,
                              num_tiles_of(num_visible, decltype(tiles)::kKeys), launcher.multiprocessors());
     };
     return params.has_relative_positions() ? best_for_tiles(AttentionTiles<T, kSize, true>{})
@@ -325,11 +325,11 @@ struct AttentionLaunches {
                                            : launch_gradients<false>(launcher, params, tensors);
   }
 
-  // Returns why in_heads query heads cannot be mixed to out_heads output heads; null if they can.
+  // Returns why `heads` query heads cannot be mixed to `value_heads` value heads; null if they can.
   template <class Launcher>
-  static const char* head_mixing_constraint(const Launcher& launcher, int in_heads, int out_heads, bool relative) {
+  static const char* head_mixing_constraint(const Launcher& launcher, int heads, int value_heads, bool relative) {
     AttentionParams params;
-    params.in_heads = in_heads, params.out_heads = out_heads;
+    params.heads = heads, params.value_heads = value_heads;
     const int limit = launcher.max_shared_memory();
     return relative ? head_mixing_constraint_of<true>(params, limit) : head_mixing_constraint_of<false>(params, limit);
   }
@@ -378,7 +378,7 @@ struct AttentionLaunches {
 
   // Returns batch * heads, the second size of the grid.
   static int batch_heads(const AttentionParams& params, const AttentionTensors& tensors) {
-    return static_cast<int>(tensors.batch * params.out_heads);
+    return static_cast<int>(tensors.batch * params.value_heads);
   }
 
   template <bool kOutputs, bool kRelative, class Launcher>
@@ -475,7 +475,7 @@ struct AttentionLaunches {
                                             const AttentionTensors& tensors) {
     const int limit = launcher.max_shared_memory();
     AttentionParams logit_params = params;
-    logit_params.out_heads = params.in_heads, logit_params.head_scales = nullptr, logit_params.value_size = 0;
+    logit_params.value_heads = params.heads, logit_params.head_scales = nullptr, logit_params.value_size = 0;
     if (const char* problem = launch_forward<false, kRelative>(launcher, logit_params, tensors)) return problem;
     if (const char* problem = launch_combine(launcher, logit_params, tensors)) return problem;
     const HeadMixingSplits splits(tensors);
@@ -511,10 +511,9 @@ struct AttentionLaunches {
                                                        Sums::Traits::num_chunks(params)))
       return problem;
     const HeadMixingRowSums row_sums{params, kernel_tensors, WeightRounding::for_params<T>(params)};
-    if (const char* problem =
-            launcher(Grid{num_tiles_of(kernel_tensors.batch * params.in_heads * params.queries + kStatsPadding,
-                                       row_sums.kThreads)},
-                     row_sums.kThreads, 0, row_sums))
+    if (const char* problem = launcher(
+            Grid{num_tiles_of(kernel_tensors.batch * params.heads * params.queries + kStatsPadding, row_sums.kThreads)},
+            row_sums.kThreads, 0, row_sums))
       return problem;
     using Queries = HeadMixingQueryGradient<T, kSize, kRelative>;
     if (const char* problem = launch_head_mixing<Queries>(launcher, params, kernel_tensors, num_query_tiles_of,
@@ -586,7 +585,7 @@ struct AttentionLaunches {
       return true;
     };
     if constexpr (sizeof(T) == 2 && kSize <= 128) {
-      const int heads = std::max(params.in_heads, params.out_heads);
+      const int heads = std::max(params.heads, params.value_heads);
       if (params.has_relative_positions()) return false;
       if (heads <= 4) return try_row_mix(RowMix<T, kSize, 4, 1>{});
       if (heads <= 8) return try_row_mix(RowMix<T, kSize, 8, 1>{});

@@ -44,7 +44,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
                                            typename DistanceGradientTiles<T, kSize>::Shared& shared) {
   using Traits = DistanceGradientTiles<T, kSize>;
   const StridedTensor<const T>&q = tensors.q, &k = tensors.k, &v = tensors.v, &dout = tensors.dout;
-  const int64_t b = thread.block_y() / params.out_heads, head = thread.block_y() % params.out_heads;
+  const int64_t b = thread.block_y() / params.value_heads, head = thread.block_y() % params.value_heads;
   const int queries = static_cast<int>(params.queries), keys = static_cast<int>(params.keys), offset = keys - queries;
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   const int first = thread.block_x() * Traits::kDistances, warp_row = thread.warp() * 16 + g;

@@ -1,4 +1,4 @@
-// Backward pass of attention with head mixing, for query heads j and output heads i. With dP̄_i = dO_i V_iᵀ:
+// Backward pass of attention with head mixing, for query heads j and value heads i. With dP̄_i = dO_i V_iᵀ:
 //
 //   G[j, i] = Σ_s P_j dP̄_i for each query, which is the gradient of its mixing matrix m
 //   dP_j = Σ_i m[j, i] dP̄_i,  D_j = Σ_i m[j, i] G[j, i] (`delta`)
@@ -14,13 +14,13 @@
 // sum to zero if the logits are large.
 //
 // Tiling: a block of at most 8 warps computes one or more row tiles of 16 queries of a batch row, and loops over tiles
-// of 16 keys. The warps of a row tile compute dP̄ (16, 16) of the output heads in turn, and exchange it as fragments;
+// of 16 keys. The warps of a row tile compute dP̄ (16, 16) of the value heads in turn, and exchange it as fragments;
 // then each warp computes its kWarpHeads query heads. Shared memory (head_mixing/plan.h): Q of all query heads and dO,
 // unless plan.resident_tiles is 0; the pipeline stages, each with V or K of all heads or of a group of heads; a
-// fragment for each output head; with relative positions, q + v, windows of r and products with them. __launch_bounds__
+// fragment for each value head; with relative positions, q + v, windows of r and products with them. __launch_bounds__
 // allows 255 registers.
 //
-// - head_mixing_sums(): a block computes a chunk of at most 8 output heads, or 4 in fp32, and has dO and fragments of
+// - head_mixing_sums(): a block computes a chunk of at most 8 value heads, or 4 in fp32, and has dO and fragments of
 //   the chunk only. A warp has 4 query heads, or 2 in fp32, and a lane 2 * kWarpHeads * (kChunkHeads + 1) fp32 sums:
 //   72, or 20 in fp32.
 // - head_mixing_row_sums(): a block of 128 threads; a thread computes one query of one query head. No shared memory.
@@ -37,7 +37,7 @@
 
 namespace mh::kernels {
 
-// Computes dP̄ of a warp's 16 queries and the 16 keys of a tile, for the output heads of a group, and writes the
+// Computes dP̄ of a warp's 16 queries and the 16 keys of a tile, for the value heads of a group, and writes the
 // fragment of head i to index i - (first head of the operands) of `exchange`. The warps of a row tile divide the heads
 // among them.
 template <int kSize, int kPrefetch, class Thread, class T, class Operands>
@@ -60,18 +60,17 @@ template <class T, int kSize, bool kRelative = false>
 struct HeadMixingSumsTiles {
   static constexpr int kStride = kSize + kPad, kWarpHeads = sizeof(T) == 4 ? 2 : 4;
   static constexpr int kPrefetch = kRelative ? 2 : kHeadMixingPrefetch<T, kSize>;
-  static constexpr int kChunkHeads = sizeof(T) == 4 ? 4 : 8;  // output heads of a chunk, whose sums are in registers
+  static constexpr int kChunkHeads = sizeof(T) == 4 ? 4 : 8;  // value heads of a chunk, whose sums are in registers
   static constexpr int chunk_size(const AttentionParams& params) {
-    return params.out_heads < kChunkHeads ? params.out_heads : kChunkHeads;
+    return params.value_heads < kChunkHeads ? params.value_heads : kChunkHeads;
   }
-  static constexpr int num_chunks(const AttentionParams& params) { return ceil_div(params.out_heads, kChunkHeads); }
+  static constexpr int num_chunks(const AttentionParams& params) { return ceil_div(params.value_heads, kChunkHeads); }
   static constexpr HeadMixingPlan plan(const AttentionParams& params, int limit) {
-    const int chunk_heads = chunk_size(params),
-              max_heads = params.in_heads > chunk_heads ? params.in_heads : chunk_heads,
+    const int chunk_heads = chunk_size(params), max_heads = params.heads > chunk_heads ? params.heads : chunk_heads,
               tensors_per_head = kRelative ? 2 : 1;
-    return head_mixing_plan<T>({.heads = params.in_heads,
+    return head_mixing_plan<T>({.heads = params.heads,
                                 .warp_heads = kWarpHeads,
-                                .resident_tiles = tensors_per_head * params.in_heads + chunk_heads,
+                                .resident_tiles = tensors_per_head * params.heads + chunk_heads,
                                 .max_stage_heads = max_heads,
                                 .exchanged_fragments = FragmentExchange<T>::count(chunk_heads),
                                 .resident_tensors = tensors_per_head,
@@ -82,7 +81,7 @@ struct HeadMixingSumsTiles {
 
 // Computes tensors.g, which is G before the division by the sums of the probabilities, and tensors.prob_sums, the sums
 // of the probabilities that are recomputed from tensors.lse. kRelative: tensors.q is q + u, and tensors.q_v is q + v.
-// Grid: (order.num_blocks(), 1, plan.head_blocks * chunks of output heads).
+// Grid: (order.num_blocks(), 1, plan.head_blocks * chunks of value heads).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
                                 const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
@@ -98,14 +97,15 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& par
   const int first_head = thread.block_z() % plan.head_blocks * plan.warps_per_row_tile * kWarpHeads,
             warp_head = first_head + warp.row_tile_warp * kWarpHeads,
             next_first_head = first_head + plan.warps_per_row_tile * kWarpHeads;
-  const HeadBlock heads{first_head, warp_head, next_first_head < params.in_heads ? next_first_head : params.in_heads};
+  const HeadBlock heads{first_head, warp_head, next_first_head < params.heads ? next_first_head : params.heads};
   const int chunk_head = thread.block_z() / plan.head_blocks * kChunkHeads,
-            num_chunk_heads = params.out_heads - chunk_head < kChunkHeads ? params.out_heads - chunk_head : kChunkHeads;
+            num_chunk_heads =
+                params.value_heads - chunk_head < kChunkHeads ? params.value_heads - chunk_head : kChunkHeads;
   const IndexRange visible = visible_keys(params, b, first, warp.num_block_rows);
 
   // Resident rows: q (with kRelative q + u and q + v), then dout.
   auto* const resident_memory = static_cast<T*>(memory);
-  T* const dout_rows = resident_memory + (kRelative ? 2 : 1) * params.in_heads * warp.num_block_rows * kStride;
+  T* const dout_rows = resident_memory + (kRelative ? 2 : 1) * params.heads * warp.num_block_rows * kStride;
   const HeadMixingMemory<T> block_memory(plan, resident_memory, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
   const FragmentExchange<T> exchange(
@@ -145,7 +145,7 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& par
         const int j = warp_head + o;
         multiply_queries<kSize, kRelative, Traits::kPrefetch>(thread, p[o], row_tile_score_operands, group, j,
                                                               window_products);
-        to_probabilities(thread, params, warp_queries, tile, tensors.lse + (b * params.in_heads + j) * params.queries,
+        to_probabilities(thread, params, warp_queries, tile, tensors.lse + (b * params.heads + j) * params.queries,
                          p[o]);
         MH_FOR (e, 4) head_sums[o][e / 2] += p[o][0].x[e] + p[o][1].x[e];
       }
@@ -164,13 +164,13 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& par
   thread.template wait_group<0>();
   MH_FOR (o, kWarpHeads)
     MH_FOR (r, 2) {
-      const bool valid = warp_head + o < params.in_heads && warp_queries.row + 8 * r < queries && warp.t == 0;
+      const bool valid = warp_head + o < params.heads && warp_queries.row + 8 * r < queries && warp.t == 0;
       const float sum = row_sum(thread, head_sums[o][r]);
       if (valid && chunk_head == 0)
-        tensors.prob_sums[(b * params.in_heads + warp_head + o) * params.queries + warp_queries.row + 8 * r] = sum;
+        tensors.prob_sums[(b * params.heads + warp_head + o) * params.queries + warp_queries.row + 8 * r] = sum;
       float* to =
           tensors.g +
-          ((b * params.queries + warp_queries.clamped_rows[r]) * params.in_heads + warp_head + o) * params.out_heads +
+          ((b * params.queries + warp_queries.clamped_rows[r]) * params.heads + warp_head + o) * params.value_heads +
           chunk_head;
       MH_FOR (i, kChunkHeads) {
         const float pair = row_sum(thread, pair_sums[o][i][r]);
@@ -204,18 +204,17 @@ template <class Thread>
 MH_DEVICE void head_mixing_row_sums(const Thread& thread, const AttentionParams& params,
                                     const AttentionTensors& tensors, WeightRounding rounding) {
   const int64_t i = static_cast<int64_t>(thread.block_x()) * thread.threads() + thread.index(),
-                num_stats = tensors.batch * params.in_heads * params.queries;
+                num_stats = tensors.batch * params.heads * params.queries;
   if (i >= num_stats + kStatsPadding) return;
   QueryStats stats{};
   if (i < num_stats) {
-    const int64_t t = i % params.queries, j = i / params.queries % params.in_heads,
-                  b = i / params.queries / params.in_heads;
+    const int64_t t = i % params.queries, j = i / params.queries % params.heads, b = i / params.queries / params.heads;
     stats.lse2 = tensors.lse[i] * kLog2E, stats.inv_sum = tensors.prob_sums[i] > 0 ? 1 / tensors.prob_sums[i] : 0;
-    float* pair_sums = tensors.g + ((b * params.queries + t) * params.in_heads + j) * params.out_heads;
+    float* pair_sums = tensors.g + ((b * params.queries + t) * params.heads + j) * params.value_heads;
     const float* m =
-        params.matrix + b * params.matrix_batch_stride + t * params.matrix_query_stride + j * params.out_heads;
-    if (rounding.to_fp16) rounding.scale = floor_pow2(m, 1, params.out_heads);
-    for (int64_t e = 0; e < params.out_heads; ++e) {
+        params.matrix + b * params.matrix_batch_stride + t * params.matrix_query_stride + j * params.value_heads;
+    if (rounding.to_fp16) rounding.scale = floor_pow2(m, 1, params.value_heads);
+    for (int64_t e = 0; e < params.value_heads; ++e) {
       pair_sums[e] *= stats.inv_sum;
       stats.delta += rounding(thread, m[e]) * pair_sums[e];
     }
@@ -234,14 +233,14 @@ struct HeadMixingQueryGradientTiles {
   static constexpr int kStride = kSize + kPad, kRegisterHeads = max_warp_heads<T>(kRelative ? 2 * kColumns : kColumns);
   static constexpr int kWarpHeads = kRelative && kRegisterHeads > 2 ? 2 : kRegisterHeads;
   static constexpr HeadMixingPlan plan(const AttentionParams& params, int limit) {
-    const int max_heads = params.in_heads > params.out_heads ? params.in_heads : params.out_heads,
+    const int max_heads = params.heads > params.value_heads ? params.heads : params.value_heads,
               tensors_per_head = kRelative ? 2 : 1;
-    return head_mixing_plan<T>({.heads = params.in_heads,
+    return head_mixing_plan<T>({.heads = params.heads,
                                 .warp_heads = kWarpHeads,
-                                .resident_tiles = tensors_per_head * params.in_heads + params.out_heads,
+                                .resident_tiles = tensors_per_head * params.heads + params.value_heads,
                                 .max_stage_heads = max_heads,
-                                .exchanged_fragments = FragmentExchange<T>::count(params.out_heads),
-                                .weight_rows = rows_of_weights(params.out_heads),
+                                .exchanged_fragments = FragmentExchange<T>::count(params.value_heads),
+                                .weight_rows = rows_of_weights(params.value_heads),
                                 .resident_tensors = tensors_per_head,
                                 .has_window = kRelative},
                                kStride, limit);
@@ -269,22 +268,22 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   const int first_head = head_block * plan.warps_per_row_tile * kWarpHeads,
             warp_head = first_head + warp.row_tile_warp * kWarpHeads,
             next_first_head = first_head + plan.warps_per_row_tile * kWarpHeads;
-  const HeadBlock heads{first_head, warp_head, next_first_head < params.in_heads ? next_first_head : params.in_heads};
+  const HeadBlock heads{first_head, warp_head, next_first_head < params.heads ? next_first_head : params.heads};
   const IndexRange visible = visible_keys(params, b, first, warp.num_block_rows);
 
   // Resident rows: dout, then q (with kRelative q + u and q + v).
   auto* const resident_memory = static_cast<T*>(memory);
-  T* const query_rows = resident_memory + params.out_heads * warp.num_block_rows * kStride;
+  T* const query_rows = resident_memory + params.value_heads * warp.num_block_rows * kStride;
   const HeadMixingMemory<T> block_memory(plan, resident_memory, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
   const FragmentExchange<T> exchange(
-      block_memory.template fragments<T>(warp.row_tile * FragmentExchange<T>::count(params.out_heads)));
-  if (warp.row_tile_warp == 0) exchange.zero_padding(thread, params.out_heads);
+      block_memory.template fragments<T>(warp.row_tile * FragmentExchange<T>::count(params.value_heads)));
+  if (warp.row_tile_warp == 0) exchange.zero_padding(thread, params.value_heads);
   [[maybe_unused]] float* const window_products =
-      block_memory.products(thread, plan.row_tiles * FragmentExchange<T>::count(params.out_heads));
+      block_memory.products(thread, plan.row_tiles * FragmentExchange<T>::count(params.value_heads));
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands gradient_operands{
-      {v, b, params.value_head_of}, {dout, b, nullptr}, {0, params.out_heads}, params.value_size, resident_memory};
+      {v, b, params.value_head_of}, {dout, b, nullptr}, {0, params.value_heads}, params.value_size, resident_memory};
   const Operands score_operands = logit_operands<T, kSize, kRelative>(params, tensors, b, heads.range(), query_rows);
   const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp},
       row_tile_gradient_operands{gradient_operands, plan, warp};
@@ -298,20 +297,20 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   }
   pipeline.fill(thread, load);
   const SharedMatrix<T, kWarpHeads> weights(thread, plan, memory, params.shared_matrix(params.matrix_transposed, b),
-                                            {params.out_heads, params.in_heads}, heads);
+                                            {params.value_heads, params.heads}, heads);
 
   Accumulator sums[kWarpHeads][kColumns / 8], distance_sums[kRelative ? kWarpHeads : 1][kRelative ? kColumns / 8 : 1];
   int tile_index = 0;
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
     const int key = tile.first;
-    each_head_group(thread, pipeline, plan.heads_per_stage, {0, params.out_heads}, load, [&](HeadGroup<T> group) {
+    each_head_group(thread, pipeline, plan.heads_per_stage, {0, params.value_heads}, load, [&](HeadGroup<T> group) {
       exchange_gradients<kSize, Traits::kPrefetch>(thread, params, {b, warp_queries.row, key + 2 * warp.t},
                                                    row_tile_gradient_operands, group, exchange);
     });
     Accumulator dp[kWarpHeads][2];
     const auto mix = [&] {
       if (weights.can_mix) weights.mix(thread, dp, exchange);
-      else mix_rows(thread, dp, exchange, warp_queries.matrix, {params.out_heads, params.in_heads}, heads);
+      else mix_rows(thread, dp, exchange, warp_queries.matrix, {params.value_heads, params.heads}, heads);
       if (params.has_dropout() && params.dropout_before_mixing)
         drop_tiles(params, {b, warp_queries.row, key + 2 * warp.t}, heads, dp);
     };
@@ -326,8 +325,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
         MH_FOR (r, 2)
           thread.read(
               stats[r],
-              &tensors
-                   .query_stats[(b * params.in_heads + warp_head + o) * params.queries + warp_queries.clamped_rows[r]]
+              &tensors.query_stats[(b * params.heads + warp_head + o) * params.queries + warp_queries.clamped_rows[r]]
                    .lse2);
         const float lse2[2] = {stats[0][0], stats[1][0]};
         to_probabilities<true>(thread, params, warp_queries, tile, lse2, p, slopes);
@@ -350,7 +348,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
           first + 16 * warp.row_tile);
     };
     MH_FOR (o, kWarpHeads) {
-      if (warp_head + o >= params.in_heads) break;
+      if (warp_head + o >= params.heads) break;
       store_of(warp_head + o, sums[o], tensors.dq);
       if constexpr (kRelative) store_of(warp_head + o, distance_sums[o], tensors.dq_v);
     }

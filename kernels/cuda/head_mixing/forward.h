@@ -5,8 +5,8 @@
 //
 // Tiling of head_mixing_forward(): a block of at most 8 warps computes one or more row tiles of 16 queries of a batch
 // row, and loops over tiles of 16 keys. The warps of a row tile compute the probabilities (16, 16) of the query heads
-// in turn, and exchange them as fragments. Then each warp mixes them to its kWarpHeads output heads (1 to 4), and adds
-// the products with V. If 8 warps have fewer heads than there are output heads, several blocks divide the output heads,
+// in turn, and exchange them as fragments. Then each warp mixes them to its kWarpHeads value heads (1 to 4), and adds
+// the products with V. If 8 warps have fewer heads than there are value heads, several blocks divide the value heads,
 // and each computes the probabilities of all query heads.
 //
 // Shared memory (head_mixing/plan.h): Q of all query heads, unless plan.resident_tiles is 0; the pipeline stages, each
@@ -18,7 +18,7 @@
 // For 16 heads of 64 in bf16 on an A100, whose blocks have up to 163 KiB, a block has 8 warps, 2 row tiles of 4 warps,
 // 2 stages and 161 KiB, and 512 queries take 16 blocks for each batch row and split of the keys.
 //
-// Tiling of combine_head_mixing_splits(): a block of 4 warps computes 4 queries of an output head, a warp computes one
+// Tiling of combine_head_mixing_splits(): a block of 4 warps computes 4 queries of a value head, a warp computes one
 // query, and a lane every 32nd column. There is no shared memory.
 #pragma once
 
@@ -33,21 +33,21 @@ struct HeadMixingForwardTiles {
   static constexpr int kPrefetch = kRelative ? 1 : kHeadMixingPrefetch<T, kSize>;
   using Probability = typename ExchangeType<T>::Probability;
   static constexpr HeadMixingPlan plan(const AttentionParams& params, int limit) {
-    const int max_heads = params.in_heads > params.out_heads ? params.in_heads : params.out_heads,
+    const int max_heads = params.heads > params.value_heads ? params.heads : params.value_heads,
               tensors_per_head = kRelative ? 2 : 1;
-    return head_mixing_plan<T>({.heads = params.out_heads,
+    return head_mixing_plan<T>({.heads = params.value_heads,
                                 .warp_heads = kWarpHeads,
-                                .resident_tiles = tensors_per_head * params.in_heads,
+                                .resident_tiles = tensors_per_head * params.heads,
                                 .max_stage_heads = max_heads,
-                                .exchanged_fragments = FragmentExchange<T>::count(params.in_heads),
-                                .weight_rows = rows_of_weights(params.in_heads),
+                                .exchanged_fragments = FragmentExchange<T>::count(params.heads),
+                                .weight_rows = rows_of_weights(params.heads),
                                 .resident_tensors = tensors_per_head,
                                 .has_window = kRelative},
                                kStride, limit);
   }
 };
 
-// Split-KV: the number of splits of the keys, a power of two, and their partial outputs (batch, out_heads, queries,
+// Split-KV: the number of splits of the keys, a power of two, and their partial outputs (batch, value_heads, queries,
 // num_splits, value_size), which combine_head_mixing_splits() sums.
 struct HeadMixingSplits {
   int count, bits;  // count = 2^bits; a shift replaces a division, which would take too many registers
@@ -56,16 +56,17 @@ struct HeadMixingSplits {
       : count(tensors.num_splits), bits(0), partial_out(tensors.partial_out) {
     while (1 << bits < count) ++bits;
   }
-  // The position of a partial output: batch row, output head, query and split.
+  // The position of a partial output: batch row, value head, query and split.
   struct Position {
     int64_t b;
     int head, query, split;
   };
   // Returns the address of a partial output, (value_size).
   MH_DEVICE float* partial_out_of(const AttentionParams& params, Position position) const {
-    return partial_out + (((position.b * params.out_heads + position.head) * params.queries + position.query) * count +
-                          position.split) *
-                             params.value_size;
+    return partial_out +
+           (((position.b * params.value_heads + position.head) * params.queries + position.query) * count +
+            position.split) *
+               params.value_size;
   }
   // Stores a warp's accumulators sums (16, 8 kColumnFragments) as partial outputs. position: of the first of a
   // lane's two queries. queries: number of queries. factor: the factors of the two queries.
@@ -106,7 +107,8 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
                 (kSplitKv ? thread.block_z() >> splits.bits : thread.block_z()) * plan.warps_per_row_tile * kWarpHeads,
             warp_head = first_head + warp.row_tile_warp * kWarpHeads,
             next_first_head = first_head + plan.warps_per_row_tile * kWarpHeads;
-  const HeadBlock heads{first_head, warp_head, next_first_head < params.out_heads ? next_first_head : params.out_heads};
+  const HeadBlock heads{first_head, warp_head,
+                        next_first_head < params.value_heads ? next_first_head : params.value_heads};
   const IndexRange visible =
       split_of(visible_keys(params, b, first, warp.num_block_rows), 16,
                kSplitKv ? thread.block_z() & (splits.count - 1) : 0, kSplitKv ? splits.count : 1);
@@ -116,13 +118,13 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   const HeadMixingMemory<T> block_memory(plan, resident_memory, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
   const FragmentExchange<Probability> exchange(
-      block_memory.template fragments<Probability>(warp.row_tile * FragmentExchange<T>::count(params.in_heads)));
-  if (warp.row_tile_warp == 0) exchange.zero_padding(thread, params.in_heads);
+      block_memory.template fragments<Probability>(warp.row_tile * FragmentExchange<T>::count(params.heads)));
+  if (warp.row_tile_warp == 0) exchange.zero_padding(thread, params.heads);
   [[maybe_unused]] float* const window_products =
-      block_memory.products(thread, plan.row_tiles * FragmentExchange<T>::count(params.in_heads));
+      block_memory.products(thread, plan.row_tiles * FragmentExchange<T>::count(params.heads));
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands score_operands =
-      logit_operands<T, kSize, kRelative>(params, tensors, b, {0, params.in_heads}, resident_memory);
+      logit_operands<T, kSize, kRelative>(params, tensors, b, {0, params.heads}, resident_memory);
   const Operands value_operands{{v, b, params.value_head_of}, {}, heads.range(), params.value_size, nullptr};
   const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp};
   const RowRange resident{first, queries};
@@ -132,20 +134,19 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   if (plan.resident_tiles > 0) score_operands.load_all_resident(thread, params, plan, resident_memory, resident);
   pipeline.fill(thread, load);
   const SharedMatrix<Probability, kWarpHeads> weights(thread, plan, memory, params.shared_matrix(params.matrix, b),
-                                                      {params.in_heads, params.out_heads}, heads);
+                                                      {params.heads, params.value_heads}, heads);
 
   Accumulator sums[kWarpHeads][kSize / 8];
   int tile_index = 0;
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
     const int key = tile.first;
-    each_head_group(thread, pipeline, plan.heads_per_stage, {0, params.in_heads}, load, [&](HeadGroup<T> group) {
+    each_head_group(thread, pipeline, plan.heads_per_stage, {0, params.heads}, load, [&](HeadGroup<T> group) {
       MH_ROLLED  // the products of two iterations do not fit in the registers
       for (int j = group.first + warp.row_tile_warp; j < group.end; j += plan.warps_per_row_tile) {
         Accumulator p[2];
         multiply_queries<kSize, kRelative, Traits::kPrefetch>(thread, p, row_tile_score_operands, group, j,
                                                               window_products);
-        to_probabilities(thread, params, warp_queries, tile, tensors.lse + (b * params.in_heads + j) * params.queries,
-                         p);
+        to_probabilities(thread, params, warp_queries, tile, tensors.lse + (b * params.heads + j) * params.queries, p);
         if (params.has_dropout() && params.dropout_before_mixing)
           drop(params, b, j, warp_queries.row, key + 2 * warp.t, p);
         exchange.put(thread, j, p);
@@ -154,7 +155,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
     Accumulator mix_out[kWarpHeads][2];
     const auto mix = [&] {
       if (weights.can_mix) weights.mix(thread, mix_out, exchange);
-      else mix_rows(thread, mix_out, exchange, warp_queries.matrix, {params.in_heads, params.out_heads}, heads);
+      else mix_rows(thread, mix_out, exchange, warp_queries.matrix, {params.heads, params.value_heads}, heads);
       if (params.has_dropout() && !params.dropout_before_mixing)
         drop_tiles(params, {b, warp_queries.row, key + 2 * warp.t}, heads, mix_out);
     };
@@ -172,7 +173,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   if (kSplitKv && splits.count > 1) {
     thread.template wait_group<0>();
     MH_FOR (i, kWarpHeads) {
-      if (warp_head + i >= params.out_heads) break;
+      if (warp_head + i >= params.value_heads) break;
       splits.store(thread, params, {b, warp_head + i, warp_queries.row, thread.block_z() & (splits.count - 1)}, queries,
                    sums[i], {scales[i], scales[i]});
     }
@@ -180,7 +181,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   }
   store_in_rounds(thread, plan, warp, [&](int store_index) {
     MH_FOR (i, kWarpHeads) {
-      if (warp_head + i >= params.out_heads) break;
+      if (warp_head + i >= params.value_heads) break;
       store_rows<kSize, kStride>(
           thread, resident_memory + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride, sums[i],
           {scales[i], scales[i]}, matrix_of_head(out, b, warp_head + i, queries, params.value_size, params.aligned),
@@ -190,12 +191,12 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
 }
 
 // Sums the partial outputs of head_mixing_forward() into tensors.out. One warp computes one query. Grid: (queries / 4
-// rounded up, batch * out_heads) blocks of 128 threads.
+// rounded up, batch * value_heads) blocks of 128 threads.
 template <class T, class Thread>
 MH_DEVICE void combine_head_mixing_splits(const Thread& thread, const AttentionParams& params,
                                           const KernelTensors<T>& tensors, const HeadMixingSplits& splits) {
-  const int64_t b = thread.block_y() / params.out_heads;
-  const int head = thread.block_y() % params.out_heads, row = thread.block_x() * 4 + thread.warp();
+  const int64_t b = thread.block_y() / params.value_heads;
+  const int head = thread.block_y() % params.value_heads, row = thread.block_x() * 4 + thread.warp();
   if (row >= params.queries) return;
   for (int c = thread.lane(); c < params.value_size; c += 32) {
     float sum = 0;

@@ -2,7 +2,7 @@
 // tiles of 16 keys and loops over tiles of queries, so tiles of probabilities are transposed (keys, queries). The
 // gradient of r (relative positions) is computed by the same code, with row tiles of 16 rows of r instead of keys.
 //
-// The warps of a row tile, at most 8, compute dP̄ of the output heads and P of the query heads in turn, and exchange
+// The warps of a row tile, at most 8, compute dP̄ of the value heads and P of the query heads in turn, and exchange
 // both as fragments; then each warp mixes them, and adds to dK and dV of its kWarpHeads heads (1 or 2). Shared memory
 // (head_mixing/plan.h): K and V of all heads, or the rows of r of the query heads, unless plan.resident_tiles is 0;
 // the pipeline stages; the fragments; in 16 bits, a mixing matrix that all queries share, and its transpose; with
@@ -37,14 +37,14 @@ struct HeadMixingKeyGradientTiles {
   static constexpr int kPrefetch = kResident == ResidentRows::distances && sizeof(T) == 2 ? 2 : kKeysPrefetch;
   using Probability = typename ExchangeType<T>::Probability;
   static constexpr int exchanged_fragments(const AttentionParams& params) {
-    return (kComputeDk ? FragmentExchange<T>::count(params.out_heads) : 0) +
-           (kComputeDv ? FragmentExchange<T>::count(params.in_heads) : 0);
+    return (kComputeDk ? FragmentExchange<T>::count(params.value_heads) : 0) +
+           (kComputeDv ? FragmentExchange<T>::count(params.heads) : 0);
   }
   static constexpr HeadMixingPlan plan(const AttentionParams& params, int limit) {
-    const int max_heads = params.in_heads > params.out_heads ? params.in_heads : params.out_heads,
-              total_heads = params.in_heads + params.out_heads;
+    const int max_heads = params.heads > params.value_heads ? params.heads : params.value_heads,
+              total_heads = params.heads + params.value_heads;
     const int weight_rows =
-        (kComputeDv ? rows_of_weights(params.in_heads) : 0) + (kComputeDk ? rows_of_weights(params.out_heads) : 0);
+        (kComputeDv ? rows_of_weights(params.heads) : 0) + (kComputeDk ? rows_of_weights(params.value_heads) : 0);
     if (kResident == ResidentRows::keys)
       return head_mixing_plan<T>({.heads = max_heads,
                                   .warp_heads = kWarpHeads,
@@ -55,9 +55,9 @@ struct HeadMixingKeyGradientTiles {
                                   .weight_rows = weight_rows},
                                  kStride, limit);
     const bool is_distances = kResident == ResidentRows::distances;
-    return head_mixing_plan<T>({.heads = is_distances ? params.in_heads : max_heads,
+    return head_mixing_plan<T>({.heads = is_distances ? params.heads : max_heads,
                                 .warp_heads = kWarpHeads,
-                                .resident_tiles = is_distances ? params.in_heads : total_heads,
+                                .resident_tiles = is_distances ? params.heads : total_heads,
                                 .max_stage_heads = max_heads,
                                 .exchanged_fragments = exchanged_fragments(params),
                                 .weight_rows = weight_rows,
@@ -71,7 +71,7 @@ template <class T, int kSize>
 constexpr bool kSeparateKeyValuePasses = kSize * sizeof(T) >= 512 || kSize > 128;
 
 // ResidentRows::keys and keys_of_run: computes dk, if kComputeDk: for each query head the gradient of the keys that it
-// reads; and dv, if kComputeDv: for each output head the gradient of the values that it reads. If
+// reads; and dv, if kComputeDv: for each value head the gradient of the values that it reads. If
 // tensors.has_one_reader_per_kv_head, the gradients are written to heads params.key_head(j) of dk and
 // params.value_head(i) of dv, and otherwise to heads j and i. Padding keys get zeros. Grid: (order.num_blocks(), 1,
 // plan.head_blocks); a tile of `order` is 16 * plan.row_tiles keys.
@@ -79,7 +79,7 @@ constexpr bool kSeparateKeyValuePasses = kSize * sizeof(T) >= 512 || kSize > 128
 // ResidentRows::keys_of_run: as keys, with relative positions: tensors.q is q + u, tensors.q_v is q + v, and each run
 // of keys begins a new tile; surplus blocks do nothing.
 //
-// ResidentRows::distances, with kComputeDk only: computes dr (batch, in_heads, distances, key_size); zeros for rows of
+// ResidentRows::distances, with kComputeDk only: computes dr (batch, heads, distances, key_size); zeros for rows of
 // r that no pair of query and key uses. Grid: (order.num_blocks(), 1, plan.head_blocks * kColumnBlocks); a tile of
 // `order` is 16 * plan.row_tiles rows of r.
 template <class T, int kSize, bool kComputeDk, bool kComputeDv, ResidentRows kResident, class Thread>
@@ -111,30 +111,29 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   const int first_head = head_block * plan.warps_per_row_tile * kWarpHeads,
             warp_head = first_head + warp.row_tile_warp * kWarpHeads,
             next_first_head = first_head + plan.warps_per_row_tile * kWarpHeads;
-  const HeadBlock query_heads{first_head, warp_head,
-                              next_first_head < params.in_heads ? next_first_head : params.in_heads},
-      output_heads{first_head, warp_head, next_first_head < params.out_heads ? next_first_head : params.out_heads};
+  const HeadBlock query_heads{first_head, warp_head, next_first_head < params.heads ? next_first_head : params.heads},
+      value_heads{first_head, warp_head, next_first_head < params.value_heads ? next_first_head : params.value_heads};
   const int num_unpadded_keys = num_unpadded_keys_of(params, b, static_cast<int>(params.keys));
 
   auto* const resident_memory = static_cast<T*>(memory);  // resident rows: k, then v; or r
-  T* const value_rows = resident_memory + params.in_heads * warp.num_block_rows * kStride;
+  T* const value_rows = resident_memory + params.heads * warp.num_block_rows * kStride;
   const HeadMixingMemory<T> block_memory(plan, resident_memory, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
   const int fragments = warp.row_tile * Traits::exchanged_fragments(params);
   const FragmentExchange<Probability> probability_exchange(block_memory.template fragments<Probability>(fragments));
   const FragmentExchange<T> gradient_exchange(
-      block_memory.template fragments<T>(fragments + (kComputeDv ? FragmentExchange<T>::count(params.in_heads) : 0)));
+      block_memory.template fragments<T>(fragments + (kComputeDv ? FragmentExchange<T>::count(params.heads) : 0)));
   if (warp.row_tile_warp == 0) {
-    if (kComputeDv) probability_exchange.zero_padding(thread, params.in_heads);
-    if (kComputeDk) gradient_exchange.zero_padding(thread, params.out_heads);
+    if (kComputeDv) probability_exchange.zero_padding(thread, params.heads);
+    if (kComputeDk) gradient_exchange.zero_padding(thread, params.value_heads);
   }
   [[maybe_unused]] float* const window_products =
       block_memory.products(thread, plan.row_tiles * Traits::exchanged_fragments(params));
   using Operands = GemmOperands<T, kSize, kRelative ? 2 : 1, 1, kRelative>;
   Operands score_operands{
-      {q, b, nullptr}, {k, b, params.key_head_of}, {0, params.in_heads}, params.key_size, resident_memory};
+      {q, b, nullptr}, {k, b, params.key_head_of}, {0, params.heads}, params.key_size, resident_memory};
   Operands gradient_operands{
-      {dout, b, nullptr}, {v, b, params.value_head_of}, {0, params.out_heads}, params.value_size, value_rows};
+      {dout, b, nullptr}, {v, b, params.value_head_of}, {0, params.value_heads}, params.value_size, value_rows};
   if constexpr (kRelative) {
     const auto distances = distance_rows<T>(params);
     if constexpr (kDistances) {
@@ -147,7 +146,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     }
   }
   const RowRange resident{first, rows_end};
-  // The order of the products of a tile: first dP̄ of all output heads and P of all query heads, which the warps
+  // The order of the products of a tile: first dP̄ of all value heads and P of all query heads, which the warps
   // exchange; then dV and dK of the heads of the block.
   const auto select_heads = [](Operands x, const HeadBlock& heads, bool with_resident) {
     x.heads = {heads.first, heads.end > heads.first ? heads.end : heads.first};
@@ -167,7 +166,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     return LoadSchedule<Operands, sizeof...(operands), decltype(tiles)>({operands...}, resident, tiles);
   };
   auto schedule = [&] {
-    const Operands block_gradient_operands = select_heads(gradient_operands, output_heads, false),
+    const Operands block_gradient_operands = select_heads(gradient_operands, value_heads, false),
                    block_score_operands = select_heads(score_operands, query_heads, true);
     if constexpr (kComputeDk && kComputeDv)
       return schedule_of(gradient_operands, score_operands, block_gradient_operands, block_score_operands);
@@ -179,9 +178,9 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   const auto load = [&](T* stage) {
     if (!stage_has_all_tensors) return schedule.load(thread, params, plan, stage);
     if (const StreamedTile tile = tiles(schedule.tile_index); tile.valid()) {
-      score_operands.load_streamed(thread, params, plan, stage, {0, params.in_heads}, tile);
-      gradient_operands.load_streamed(thread, params, plan, stage + params.in_heads * 16 * kStride,
-                                      {0, params.out_heads}, tile);
+      score_operands.load_streamed(thread, params, plan, stage, {0, params.heads}, tile);
+      gradient_operands.load_streamed(thread, params, plan, stage + params.heads * 16 * kStride,
+                                      {0, params.value_heads}, tile);
       ++schedule.tile_index;
     }
     thread.commit_group();
@@ -193,10 +192,10 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   pipeline.fill(thread, load);
   const SharedMatrix<Probability, kWarpHeads> probability_matrix(
       thread, plan, memory, kComputeDv ? params.shared_matrix(params.matrix, b) : nullptr,
-      {params.in_heads, params.out_heads}, output_heads);
+      {params.heads, params.value_heads}, value_heads);
   const SharedMatrix<T, kWarpHeads> gradient_matrix(
       thread, plan, memory, kComputeDk ? params.shared_matrix(params.matrix_transposed, b) : nullptr,
-      {params.out_heads, params.in_heads}, query_heads, kComputeDv ? rows_of_weights(params.in_heads) : 0);
+      {params.value_heads, params.heads}, query_heads, kComputeDv ? rows_of_weights(params.heads) : 0);
   // Whether dS is computed from the exchanged probabilities. Otherwise probabilities are recomputed: for the derivative
   // of Sigsoftmax, or since the exchanged ones include dropout, or since a launch without dV exchanges none.
   const bool reuse_probabilities = kComputeDk && kComputeDv && params.normaliser == Normaliser::softmax &&
@@ -207,7 +206,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   int tile_index = 0;
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
     const int query = tile.first + 2 * warp.t;  // query of element (c, e) of a lane: query + 8 * c + e
-    const QueryStats* const tile_stats = tensors.query_stats + b * params.in_heads * params.queries + query;
+    const QueryStats* const tile_stats = tensors.query_stats + b * params.heads * params.queries + query;
     const auto matrix_of = [&](const float* matrices) {
       return [=](int c, int e) {
         const int query_index = query + 8 * c + e, clamped_query = query_index < tile.end ? query_index : tile.end - 1;
@@ -268,9 +267,9 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       work(HeadGroup<T>{0, heads.end, pipeline.current() + offset});
     };
     const auto no_op = [] {};
-    const int gradient_offset = params.in_heads * 16 * kStride;
+    const int gradient_offset = params.heads * 16 * kStride;
     if constexpr (kComputeDk)
-      each_group({0, params.out_heads}, gradient_offset, no_op, [&](HeadGroup<T> group) {
+      each_group({0, params.value_heads}, gradient_offset, no_op, [&](HeadGroup<T> group) {
         MH_ROLLED  // the products of two iterations do not fit in the registers
         for (int i = group.first + warp.row_tile_warp; i < group.end; i += plan.warps_per_row_tile) {
           Accumulator x[2];
@@ -280,7 +279,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
         }
       });
     if constexpr (kComputeDv)
-      each_group({0, params.in_heads}, 0, no_op, [&](HeadGroup<T> group) {
+      each_group({0, params.heads}, 0, no_op, [&](HeadGroup<T> group) {
         MH_ROLLED
         for (int j = group.first + warp.row_tile_warp; j < group.end; j += plan.warps_per_row_tile) {
           Accumulator p[2];
@@ -296,13 +295,13 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
         if (probability_matrix.can_mix) probability_matrix.mix(thread, mix_out, probability_exchange);
         else
           mix_columns(thread, mix_out, probability_exchange, matrix_of(params.matrix),
-                      {params.in_heads, params.out_heads}, output_heads);
+                      {params.heads, params.value_heads}, value_heads);
         if (params.has_dropout() && !params.dropout_before_mixing) {
           MH_FOR (o, kWarpHeads)
-            if (warp_head + o < output_heads.end) drop(warp_head + o, mix_out[o]);
+            if (warp_head + o < value_heads.end) drop(warp_head + o, mix_out[o]);
         }
       };
-      each_group(output_heads.range(), gradient_offset, mix, [&](HeadGroup<T> group) {
+      each_group(value_heads.range(), gradient_offset, mix, [&](HeadGroup<T> group) {
         MH_FOR (o, kWarpHeads) {
           if (warp_head + o < group.first || warp_head + o >= group.end) continue;
           multiply_add<kSize, kStride>(thread, dv_sums[o], mix_out[o],
@@ -316,7 +315,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
         if (gradient_matrix.can_mix) gradient_matrix.mix(thread, dp, gradient_exchange);
         else
           mix_columns(thread, dp, gradient_exchange, matrix_of(params.matrix_transposed),
-                      {params.out_heads, params.in_heads}, query_heads);
+                      {params.value_heads, params.heads}, query_heads);
         if (params.has_dropout() && params.dropout_before_mixing) {
           MH_FOR (o, kWarpHeads)
             if (warp_head + o < query_heads.end) drop(warp_head + o, dp[o]);
@@ -348,7 +347,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     if (stage_has_all_tensors) pipeline.release();
   }
   if constexpr (kDistances) {
-    float* const to = tensors.dr + (b * params.in_heads + warp_head) * rows_end * int64_t{params.key_size};
+    float* const to = tensors.dr + (b * params.heads + warp_head) * rows_end * int64_t{params.key_size};
     MH_FOR (o, kWarpHeads)
       MH_FOR (n, kColumns / 8)
         MH_FOR (x, 4) {
@@ -368,7 +367,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       T* const staging = resident_memory + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride;
       MH_FOR (o, kWarpHeads) {
         if constexpr (kComputeDk) {
-          if (warp_head + o < params.in_heads)
+          if (warp_head + o < params.heads)
             store_rows<kSize, kStride>(
                 thread, staging, dk_sums[o], {1, 1},
                 matrix_of_head(dk, b,
@@ -377,7 +376,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
                 first + 16 * warp.row_tile);
         }
         if constexpr (kComputeDv) {
-          if (warp_head + o < params.out_heads)
+          if (warp_head + o < params.value_heads)
             store_rows<kSize, kStride>(
                 thread, staging, dv_sums[o], {scales[o], scales[o]},
                 matrix_of_head(dv, b,

@@ -93,7 +93,7 @@ struct WarpPosition {
         t(thread.lane() % 4) {}
 };
 
-// The heads that a block computes, of all query heads or of all output heads, which several blocks may divide.
+// The heads that a block computes, of all query heads or of all value heads, which several blocks may divide.
 struct HeadBlock {
   int first;      // first head of the block
   int warp_head;  // first head of the warp; past the end if the warp has no head

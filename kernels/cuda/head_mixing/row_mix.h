@@ -52,8 +52,8 @@ struct MixTile {
   // Returns the number of bytes of the tile. kMatrixHeads: number of heads that a product takes.
   template <int kMatrixHeads>
   static constexpr int bytes(const AttentionParams& params) {
-    const bool needs_zero_head = params.in_heads < kMatrixHeads || params.out_heads < kMatrixHeads;
-    return ((params.in_heads > params.out_heads ? params.in_heads : params.out_heads) + (needs_zero_head ? 1 : 0)) *
+    const bool needs_zero_head = params.heads < kMatrixHeads || params.value_heads < kMatrixHeads;
+    return ((params.heads > params.value_heads ? params.heads : params.value_heads) + (needs_zero_head ? 1 : 0)) *
            kHeadStride * 2;
   }
   // Returns tile number `index` of the tiles that are at `memory`, and writes its head of zeros, which is valid after
@@ -62,7 +62,7 @@ struct MixTile {
   static MH_DEVICE MixTile create(const Thread& thread, const AttentionParams& params, void* memory, int index = 0) {
     const MixTile tile{static_cast<uint16_t*>(memory) + index * (bytes<kMatrixHeads>(params) / 2),
                        bytes<kMatrixHeads>(params) / (kHeadStride * 2) - 1};
-    if (params.in_heads < kMatrixHeads || params.out_heads < kMatrixHeads)
+    if (params.heads < kMatrixHeads || params.value_heads < kMatrixHeads)
       for (int i = thread.index(); i < kHeadStride; i += thread.threads())
         tile.memory[tile.zero_head * kHeadStride + i] = 0;
     return tile;
@@ -124,13 +124,14 @@ struct MixMatrix {
   float scale[2];  // power of two by which each of the lane's two rows was divided
 
   // Loads the matrix of the first query and, if a product mixes two queries, of the second query, from global memory;
-  // null: zeros. kToOutputs: the product mixes query heads to output heads, by the transposed matrix; otherwise output
+  // null: zeros. kToValueHeads: the product mixes query heads to value heads, by the transposed matrix; otherwise value
   // heads to query heads.
-  template <bool kToOutputs, class Thread>
+  template <bool kToValueHeads, class Thread>
   MH_DEVICE void read(const Thread& thread, const AttentionParams& params, ProductMatrices matrices) {
-    const int rows = kToOutputs ? params.out_heads : params.in_heads,
-              columns = kToOutputs ? params.in_heads : params.out_heads, row_stride = kToOutputs ? 1 : params.out_heads,
-              column_stride = kToOutputs ? params.out_heads : 1;
+    const int rows = kToValueHeads ? params.value_heads : params.heads,
+              columns = kToValueHeads ? params.heads : params.value_heads,
+              row_stride = kToValueHeads ? 1 : params.value_heads,
+              column_stride = kToValueHeads ? params.value_heads : 1;
     const int g = thread.lane() / 4, t = thread.lane() % 4;
     MH_FOR (r, 2) {
       const float* const matrix = kMatrixHeads == 8 && r == 1 ? matrices.second : matrices.first;
@@ -327,32 +328,31 @@ struct HeadRows {
   }
 };
 
-// The rows of the queries, of the output gradients, of the keys of each query head, and of the values of each output
+// The rows of the queries, of the output gradients, of the keys of each query head, and of the values of each value
 // head.
 template <class Traits, class T, int kRows>
 struct QueryRows : HeadRows<Traits, T, kRows> {
   template <class Thread>
   MH_DEVICE QueryRows(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
-      : HeadRows<Traits, T, kRows>(thread, params, tensors.q, b, nullptr, params.in_heads, params.key_size) {}
+      : HeadRows<Traits, T, kRows>(thread, params, tensors.q, b, nullptr, params.heads, params.key_size) {}
 };
 template <class Traits, class T, int kRows>
 struct DoutRows : HeadRows<Traits, T, kRows> {
   template <class Thread>
   MH_DEVICE DoutRows(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
-      : HeadRows<Traits, T, kRows>(thread, params, tensors.dout, b, nullptr, params.out_heads, params.value_size) {}
+      : HeadRows<Traits, T, kRows>(thread, params, tensors.dout, b, nullptr, params.value_heads, params.value_size) {}
 };
 template <class Traits, class T, int kRows>
 struct KeyRows : HeadRows<Traits, T, kRows> {
   template <class Thread>
   MH_DEVICE KeyRows(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
-      : HeadRows<Traits, T, kRows>(thread, params, tensors.k, b, params.key_head_of, params.in_heads, params.key_size) {
-  }
+      : HeadRows<Traits, T, kRows>(thread, params, tensors.k, b, params.key_head_of, params.heads, params.key_size) {}
 };
 template <class Traits, class T, int kRows>
 struct ValueRows : HeadRows<Traits, T, kRows> {
   template <class Thread>
   MH_DEVICE ValueRows(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
-      : HeadRows<Traits, T, kRows>(thread, params, tensors.v, b, params.value_head_of, params.out_heads,
+      : HeadRows<Traits, T, kRows>(thread, params, tensors.v, b, params.value_head_of, params.value_heads,
                                    params.value_size) {}
 };
 
@@ -400,7 +400,7 @@ struct RowMixQueryTiles {
   static constexpr int kWarpProducts = kQueries / Traits::kQueriesPerProduct / Traits::kWarps;
   // Returns the number of elements of a stage, which has the keys or the values of a streamed tile.
   static constexpr int stage_elements(const AttentionParams& params) {
-    return (params.in_heads > params.out_heads ? params.in_heads : params.out_heads) * kKeys * Traits::kStride;
+    return (params.heads > params.value_heads ? params.heads : params.value_heads) * kKeys * Traits::kStride;
   }
   // Returns the plan for resident rows of resident_heads heads, num_tiles tiles in shared memory, and at most `limit`
   // bytes.

@@ -5,21 +5,21 @@
 // two kernels subtract delta, so that the gradients of a query's logits sum to zero.
 //
 // Tiling: a block of kWarps warps (4 or 8) computes rows, which are queries or keys, of all heads of a batch row; each
-// warp has kWarpHeads heads (1 or 2). With kStride = kSize + 8 and heads = max(in_heads, out_heads), a block takes
+// warp has kWarpHeads heads (1 or 2). With kStride = kSize + 8 and max_heads = max(heads, value_heads), a block takes
 //
-//   2 * ((in_heads + out_heads) * rows * kStride + num_stages * stage + tiles * tile)
+//   2 * ((heads + value_heads) * rows * kStride + num_stages * stage + tiles * tile)
 //
 // bytes of shared memory: resident rows, 1 to 4 pipeline stages and tiles. A tile has tile_heads * (queries * (keys +
 // 8) + 8) elements, with tile_heads as in row_mix_forward.h. __launch_bounds__ allows 255 registers.
 //
 // - row_mix_sums(): 16 or 32 queries, with tiles of kKeys keys (16 or 32). Resident are Q and dO; a stage has K or V,
-//   heads * kKeys * kStride elements; the two tiles have P and dP̄. A lane has kWarpProducts * kMatrixHeads / 2
+//   max_heads * kKeys * kStride elements; the two tiles have P and dP̄. A lane has kWarpProducts * kMatrixHeads / 2
 //   accumulators of G.
 // - row_mix_query_gradient(): kQueries queries (32 or 64), with tiles of 16 keys. Resident are Q and dO; a stage has V
-//   or K, heads * 16 * kStride elements; one tile has dP̄, dP and dS in turn. A lane has kWarpHeads * kQueries * kSize
-//   / 32 accumulators of dQ, at most 128.
+//   or K, max_heads * 16 * kStride elements; one tile has dP̄, dP and dS in turn. A lane has kWarpHeads * kQueries *
+//   kSize / 32 accumulators of dQ, at most 128.
 // - row_mix_key_gradient(): 16 or 32 keys, with tiles of 16 queries. Resident are K and V; a stage has Q and dO,
-//   (in_heads + out_heads) * 16 * kStride elements; the two tiles have P and dP̄. A lane has kWarpHeads * kKeys * kSize
+//   (heads + value_heads) * 16 * kStride elements; the two tiles have P and dP̄. A lane has kWarpHeads * kKeys * kSize
 //   / 16 accumulators of dK and dV, at most 128.
 //
 // For 16 heads of 64 in bf16 on an H100, whose blocks have up to 227 KiB, the three kernels have 8 warps of 2 heads; 16
@@ -89,7 +89,7 @@ template <class Traits>
 struct RowMixSumsTiles
     : RowMixQueryTiles<Traits, floor_to_row_tiles(2048 / (Traits::kWarpHeads * Traits::kSize), 32), Traits::kKeys> {
   static constexpr RowMixPlan plan(const AttentionParams& params, int limit) {
-    return RowMixSumsTiles::plan_of(params, params.in_heads + params.out_heads, 2, limit);
+    return RowMixSumsTiles::plan_of(params, params.heads + params.value_heads, 2, limit);
   }
 };
 
@@ -97,14 +97,14 @@ struct RowMixSumsTiles
 // product takes two queries, rows 0 … 7 of the accumulator belong to the first query, and rows 8 … 15 to the second.
 template <class T, int kMatrixHeads, class Tile, class Thread>
 MH_DEVICE void sum_pairs(const Thread& thread, Accumulator (&pairs)[kMatrixHeads / 8], const Tile& p, const Tile& dp,
-                         int query, int in_heads, int out_heads) {
+                         int query, int heads, int value_heads) {
   const int lane = thread.lane();
   const int p_head = lane % kMatrixHeads, p_query = kMatrixHeads == 8 ? query + lane / 8 % 2 : query;
   const int dp_head = kMatrixHeads == 8 ? lane % 8 : lane % 8 + lane / 16 * 8,
             dp_query = kMatrixHeads == 8 ? query + lane / 16 : query;
-  const uint16_t* const p_row = p.memory + (p_head < in_heads ? p_head : p.zero_head) * Tile::kHeadStride +
-                                p_query * Tile::kStride + lane / 16 * 8;
-  const uint16_t* const dp_row = dp.memory + (dp_head < out_heads ? dp_head : dp.zero_head) * Tile::kHeadStride +
+  const uint16_t* const p_row =
+      p.memory + (p_head < heads ? p_head : p.zero_head) * Tile::kHeadStride + p_query * Tile::kStride + lane / 16 * 8;
+  const uint16_t* const dp_row = dp.memory + (dp_head < value_heads ? dp_head : dp.zero_head) * Tile::kHeadStride +
                                  dp_query * Tile::kStride + lane / 8 % 2 * 8;
   MH_FOR (n, Tile::kKeys / 16) {
     uint32_t x[4], y[4];
@@ -138,8 +138,8 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& params,
   const IndexRange visible = visible_keys(params, b, first, kQueries);
 
   auto* const query_rows = static_cast<T*>(memory);
-  T* const dout_rows = query_rows + params.in_heads * kQueries * kStride;
-  SmemPipeline<T> pipeline{dout_rows + params.out_heads * kQueries * kStride, plan.num_stages,
+  T* const dout_rows = query_rows + params.heads * kQueries * kStride;
+  SmemPipeline<T> pipeline{dout_rows + params.value_heads * kQueries * kStride, plan.num_stages,
                            Sizes::stage_elements(params)};
   const Tile probabilities = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end(), 0),
              gradients = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end(), 1);
@@ -167,7 +167,7 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& params,
       Accumulator p[kWarpHeads][kRowTiles][kKeys / 8];
       MH_FOR (o, kWarpHeads) {
         const int j = warp_head + o;
-        if (j >= params.in_heads) break;
+        if (j >= params.heads) break;
         multiply_row_tiles<kSize, kRowTiles, kKeys>(
             thread, query_rows + j * kQueries * kStride, pipeline.current() + j * kKeys * kStride,
             [&](int row_tile, Accumulator(&products)[Sizes::kKeys / 8]) {
@@ -186,7 +186,7 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& params,
       pipeline.acquire(thread, load);
       MH_FOR (o, kWarpHeads) {
         const int i = warp_head + o;
-        if (i >= params.out_heads) break;
+        if (i >= params.value_heads) break;
         multiply_row_tiles<kSize, kRowTiles, kKeys>(
             thread, dout_rows + i * kQueries * kStride, pipeline.current() + i * kKeys * kStride,
             [&](int row_tile, Accumulator(&dp)[Sizes::kKeys / 8]) {
@@ -199,12 +199,12 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& params,
       thread.barrier();
       MH_FOR (u, Sizes::kWarpProducts)
         sum_pairs<T, Traits::kMatrixHeads>(thread, pairs[u], probabilities, gradients,
-                                           Traits::query_of(thread.warp(), u), params.in_heads, params.out_heads);
-      mix_queries<Traits, T, T, true>(thread, gradients, params.out_heads, params.in_heads, matrices);
+                                           Traits::query_of(thread.warp(), u), params.heads, params.value_heads);
+      mix_queries<Traits, T, T, true>(thread, gradients, params.value_heads, params.heads, matrices);
       thread.barrier();
       MH_FOR (o, kWarpHeads) {
         const int j = warp_head + o;
-        if (j >= params.in_heads) break;
+        if (j >= params.heads) break;
         MH_FOR (row_tile, kRowTiles)
           MH_FOR (c, kKeys / 16) {
             Accumulator dp[2];
@@ -222,7 +222,7 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& params,
   auto* const inv_sums = reinterpret_cast<float*>(memory);  // (in heads, kQueries): 1 / sum of the probabilities, or 0
   MH_FOR (o, kWarpHeads) {
     const int j = warp_head + o;
-    if (j >= params.in_heads) break;
+    if (j >= params.heads) break;
     MH_FOR (row_tile, kRowTiles)
       MH_FOR (r, 2) {
         const float prob_sum = row_sum(thread, sum[o][row_tile][r]), delta_sum = row_sum(thread, delta[o][row_tile][r]);
@@ -231,8 +231,8 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& params,
         if (t != 0) continue;
         inv_sums[j * kQueries + row] = inv_sum;
         if (first + row < queries)
-          tensors.query_stats[(b * params.in_heads + j) * queries + first + row] = {lse2[o][row_tile][r], inv_sum,
-                                                                                    delta_sum * inv_sum, 0};
+          tensors.query_stats[(b * params.heads + j) * queries + first + row] = {lse2[o][row_tile][r], inv_sum,
+                                                                                 delta_sum * inv_sum, 0};
       }
   }
   thread.barrier();
@@ -241,24 +241,24 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& params,
       MH_FOR (e, 4) {
         const int query = Traits::query_of(thread.warp(), u) + (Traits::kMatrixHeads == 8 ? e / 2 : 0),
                   j = g + (Traits::kMatrixHeads == 16 ? e / 2 * 8 : 0), i = 8 * c + 2 * t + e % 2;
-        if (j >= params.in_heads || i >= params.out_heads) continue;
+        if (j >= params.heads || i >= params.value_heads) continue;
         pairs[u][c].x[e] *= inv_sums[j * kQueries + query];
         if (params.matrix_query_stride != 0 && first + query < queries)
-          tensors.g[((b * queries + first + query) * params.in_heads + j) * params.out_heads + i] = pairs[u][c].x[e];
+          tensors.g[((b * queries + first + query) * params.heads + j) * params.value_heads + i] = pairs[u][c].x[e];
       }
   if (params.matrix_query_stride != 0) return;
   // For a shared matrix, sums the gradients over the queries of the block: first over the queries of each warp, then
   // over the warps in order.
-  float* const warp_sums = inv_sums + params.in_heads * kQueries;  // (warps, in heads, out heads)
-  const int num_elements = params.in_heads * params.out_heads;
+  float* const warp_sums = inv_sums + params.heads * kQueries;  // (warps, in heads, out heads)
+  const int num_elements = params.heads * params.value_heads;
   MH_FOR (c, Traits::kMatrixHeads / 8)
     MH_FOR (e, 4) {
       float warp_sum = 0;
       MH_FOR (u, Sizes::kWarpProducts)
         warp_sum += pairs[u][c].x[e] + (Traits::kMatrixHeads == 8 ? pairs[u][c].x[e ^ 2] : 0);
       const int j = g + (Traits::kMatrixHeads == 16 ? e / 2 * 8 : 0), i = 8 * c + 2 * t + e % 2;
-      if ((Traits::kMatrixHeads == 16 || e < 2) && j < params.in_heads && i < params.out_heads)
-        warp_sums[thread.warp() * num_elements + j * params.out_heads + i] = warp_sum;
+      if ((Traits::kMatrixHeads == 16 || e < 2) && j < params.heads && i < params.value_heads)
+        warp_sums[thread.warp() * num_elements + j * params.value_heads + i] = warp_sum;
     }
   thread.barrier();
   for (int n = thread.index(); n < num_elements; n += thread.threads()) {
@@ -272,7 +272,7 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& params,
 template <class Traits>
 struct RowMixQueryGradientTiles : RowMixQueryTiles<Traits, Traits::kQueries, 16> {
   static constexpr RowMixPlan plan(const AttentionParams& params, int limit) {
-    return RowMixQueryGradientTiles::plan_of(params, params.in_heads + params.out_heads, 1, limit);
+    return RowMixQueryGradientTiles::plan_of(params, params.heads + params.value_heads, 1, limit);
   }
 };
 
@@ -291,8 +291,8 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
   const IndexRange visible = visible_keys(params, b, first, Traits::kQueries);
 
   auto* const query_rows = static_cast<T*>(memory);
-  T* const dout_rows = query_rows + params.in_heads * Traits::kQueries * kStride;
-  SmemPipeline<T> pipeline{dout_rows + params.out_heads * Traits::kQueries * kStride, plan.num_stages,
+  T* const dout_rows = query_rows + params.heads * Traits::kQueries * kStride;
+  SmemPipeline<T> pipeline{dout_rows + params.value_heads * Traits::kQueries * kStride, plan.num_stages,
                            Sizes::stage_elements(params)};
   const Tile tile = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end());
   const KeyRows<Traits, T, kKeys> keys(thread, params, tensors, b);
@@ -306,8 +306,8 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
   RowStats stats[kWarpHeads][kRowTiles];
   MH_FOR (o, kWarpHeads)
     MH_FOR (row_tile, kRowTiles)
-      if (warp_head + o < params.in_heads)
-        stats[o][row_tile].read(thread, tensors.query_stats + (b * params.in_heads + warp_head + o) * queries,
+      if (warp_head + o < params.heads)
+        stats[o][row_tile].read(thread, tensors.query_stats + (b * params.heads + warp_head + o) * queries,
                                 first + 16 * row_tile + g, queries);
   MixMatrix<T, Traits::kMatrixHeads> matrices[Sizes::kWarpProducts];
   MH_FOR (u, Sizes::kWarpProducts)
@@ -323,7 +323,7 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
           pipeline.acquire(thread, load);
           MH_FOR (o, kWarpHeads) {
             const int i = warp_head + o;
-            if (i >= params.out_heads) break;
+            if (i >= params.value_heads) break;
             multiply_row_tiles<kSize, kRowTiles, kKeys>(
                 thread, dout_rows + i * Traits::kQueries * kStride, pipeline.current() + i * kKeys * kStride,
                 [&](int row_tile, Accumulator(&dp)[Sizes::kKeys / 8]) {
@@ -334,11 +334,11 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
           }
           pipeline.release();
           pipeline.acquire(thread, load);
-          mix_queries<Traits, T, T, true>(thread, tile, params.out_heads, params.in_heads, matrices);
+          mix_queries<Traits, T, T, true>(thread, tile, params.value_heads, params.heads, matrices);
           thread.barrier();
           MH_FOR (o, kWarpHeads) {
             const int j = warp_head + o;
-            if (j >= params.in_heads) break;
+            if (j >= params.heads) break;
             const T* const key_rows = pipeline.current() + j * kKeys * kStride;
             const auto dropout = [&](int row_tile, int column, Accumulator(&dp)[2]) {
               drop(params, b, j, first + 16 * row_tile + g, key + column + 2 * t, dp);
@@ -363,7 +363,7 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
   thread.barrier();
   MH_FOR (o, kWarpHeads) {
     const int j = warp_head + o;
-    if (j >= params.in_heads) break;
+    if (j >= params.heads) break;
     MH_FOR (row_tile, kRowTiles)
       store_rows<kSize, kStride>(thread, query_rows + thread.warp() * 16 * kStride, sums[o][row_tile], {1, 1},
                                  matrix_of_head(tensors.dq, b, j, queries, params.key_size, params.aligned),
@@ -378,10 +378,10 @@ struct RowMixKeyGradientTiles {
   using Tile = MixTile<16, kKeys>;
   static constexpr int kWarpProducts = 16 / Traits::kQueriesPerProduct / Traits::kWarps;
   static constexpr int stage_elements(const AttentionParams& params) {
-    return (params.in_heads + params.out_heads) * 16 * Traits::kStride;
+    return (params.heads + params.value_heads) * 16 * Traits::kStride;
   }
   static constexpr RowMixPlan plan(const AttentionParams& params, int limit) {
-    return {(params.in_heads + params.out_heads) * kKeys * Traits::kStride * 2, stage_elements(params) * 2,
+    return {(params.heads + params.value_heads) * kKeys * Traits::kStride * 2, stage_elements(params) * 2,
             2 * Tile::template bytes<Traits::kMatrixHeads>(params), limit};
   }
 };
@@ -419,7 +419,7 @@ MH_DEVICE void accumulate_transposed(const Thread& thread, Accumulator (&sums)[T
   }
 }
 
-// Computes tensors.dk, for each query head j the gradient of the keys that it reads, and tensors.dv, for each output
+// Computes tensors.dk, for each query head j the gradient of the keys that it reads, and tensors.dv, for each value
 // head i the gradient of the values that it reads. If tensors.has_one_reader_per_kv_head, the gradients are written to
 // heads params.key_head(j) of tensors.dk and params.value_head(i) of tensors.dv, and otherwise to heads j and i.
 // Padding keys get zeros. Grid: (order.num_blocks()).
@@ -438,8 +438,8 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
   const IndexRange query_range = attending_queries(params, b, first, kKeys, keys);
 
   auto* const key_rows = static_cast<T*>(memory);
-  T* const value_rows = key_rows + params.in_heads * kKeys * kStride;
-  SmemPipeline<T> pipeline{value_rows + params.out_heads * kKeys * kStride, plan.num_stages,
+  T* const value_rows = key_rows + params.heads * kKeys * kStride;
+  SmemPipeline<T> pipeline{value_rows + params.value_heads * kKeys * kStride, plan.num_stages,
                            Sizes::stage_elements(params)};
   const Tile probabilities = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end(), 0),
              gradients = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end(), 1);
@@ -449,7 +449,7 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
   const auto load = [&](T* to) {
     if (next_query < query_range.end) {
       streamed_queries.load(thread, to, next_query, query_range.end);
-      streamed_dout.load(thread, to + params.in_heads * 16 * kStride, next_query, query_range.end);
+      streamed_dout.load(thread, to + params.heads * 16 * kStride, next_query, query_range.end);
     }
     next_query += 16;
     thread.commit_group();
@@ -476,7 +476,7 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
     dispatch_bool(allows_fast && all_visible(params, num_unpadded_keys, query, 16, first, kKeys), [&](auto fast_path) {
       constexpr bool kFastPath = decltype(fast_path)::value;
       pipeline.acquire(thread, load);
-      const T *const query_rows = pipeline.current(), *const dout_rows = query_rows + params.in_heads * 16 * kStride;
+      const T *const query_rows = pipeline.current(), *const dout_rows = query_rows + params.heads * 16 * kStride;
       RowStats stats[kWarpHeads];
       Accumulator slopes[kWarpHeads][kKeys / 8];
       // The products for P and for dP̄ are both issued before the exponentials of P, so that the tensor cores compute
@@ -484,21 +484,21 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
       MH_FOR (o, kWarpHeads) {
         const int head = warp_head + o;
         Accumulator p[kKeys / 8], dp[kKeys / 8];
-        if (head < params.in_heads) {
-          stats[o].read(thread, tensors.query_stats + (b * params.in_heads + head) * queries, query + g, queries);
+        if (head < params.heads) {
+          stats[o].read(thread, tensors.query_stats + (b * params.heads + head) * queries, query + g, queries);
           multiply_transposed<kSize, kStride, kSize / 16>(thread, p, query_rows + head * 16 * kStride,
                                                           key_rows + head * kKeys * kStride);
         }
-        if (head < params.out_heads)
+        if (head < params.value_heads)
           multiply_transposed<kSize, kStride, kSize / 16>(thread, dp, dout_rows + head * 16 * kStride,
                                                           value_rows + head * kKeys * kStride);
-        if (head < params.in_heads) {
+        if (head < params.heads) {
           to_slopes<kFastPath>(thread, params, {query, first, num_unpadded_keys}, stats[o], p, slopes[o]);
           if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
             drop(params, b, head, query + g, first + 2 * t, p);
           probabilities.template put<Probability>(thread, head, 0, p);
         }
-        if (head < params.out_heads) {
+        if (head < params.value_heads) {
           if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
             drop(params, b, head, query + g, first + 2 * t, dp);
           gradients.template put<T>(thread, head, 0, dp);
@@ -506,16 +506,16 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
       }
       if (params.matrix_query_stride != 0) read_tile_matrices(query);
       thread.barrier();
-      mix_queries<Traits, Probability, T, true>(thread, probabilities, params.in_heads, params.out_heads,
+      mix_queries<Traits, Probability, T, true>(thread, probabilities, params.heads, params.value_heads,
                                                 probability_matrices);
-      mix_queries<Traits, T, T, true>(thread, gradients, params.out_heads, params.in_heads, gradient_matrices);
+      mix_queries<Traits, T, T, true>(thread, gradients, params.value_heads, params.heads, gradient_matrices);
       thread.barrier();
       MH_FOR (o, kWarpHeads) {
         const int head = warp_head + o;
         const auto dropout = [&](int, int column, Accumulator(&values)[2]) {
           drop(params, b, head, query + g, first + column + 2 * t, values);
         };
-        if (head < params.out_heads) {
+        if (head < params.value_heads) {
           if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
             accumulate_transposed<kSize, T, true>(thread, dv_sums[o], probabilities, head,
                                                   dout_rows + head * 16 * kStride, dropout);
@@ -523,7 +523,7 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
             accumulate_transposed<kSize, T, false>(thread, dv_sums[o], probabilities, head,
                                                    dout_rows + head * 16 * kStride, dropout);
         }
-        if (head < params.in_heads) {
+        if (head < params.heads) {
           if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
             to_logit_gradients<T, true>(thread, gradients, head, 0, stats[o], slopes[o], dropout);
           else to_logit_gradients<T, false>(thread, gradients, head, 0, stats[o], slopes[o], dropout);
@@ -541,13 +541,13 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
   MH_FOR (o, kWarpHeads) {
     const int head = warp_head + o;
     MH_FOR (row_tile, kKeys / 16) {
-      if (head < params.in_heads)
+      if (head < params.heads)
         store_rows<kSize, kStride>(
             thread, staging, dk_sums[o][row_tile], {1, 1},
             matrix_of_head(tensors.dk, b, tensors.has_one_reader_per_kv_head ? params.key_head(head) : head, keys,
                            params.key_size, params.aligned),
             first + 16 * row_tile);
-      if (head < params.out_heads)
+      if (head < params.value_heads)
         store_rows<kSize, kStride>(
             thread, staging, dv_sums[o][row_tile], {1, 1},
             matrix_of_head(tensors.dv, b, tensors.has_one_reader_per_kv_head ? params.value_head(head) : head, keys,

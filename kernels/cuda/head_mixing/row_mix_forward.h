@@ -4,14 +4,15 @@
 // Tiling: a block of kWarps warps (4 or 8) computes kQueries queries (32 or 64) of all heads of a batch row, and loops
 // over tiles of kKeys keys (16 or 32). For each tile a warp computes the probabilities of its kWarpHeads query heads (1
 // or 2), mixes all heads for its kQueries / kWarps queries, and adds the products with V to the outputs of its
-// kWarpHeads output heads. A block takes
+// kWarpHeads value heads. A block takes
 //
-//   2 * (in_heads * kQueries * (kSize + 8) + num_stages * heads * kKeys * (kSize + 8) +
+//   2 * (heads * kQueries * (kSize + 8) + num_stages * max_heads * kKeys * (kSize + 8) +
 //        tile_heads * (kQueries * (kKeys + 8) + 8))
 //
-// bytes of shared memory, with heads = max(in_heads, out_heads): Q of the block, 1 to 4 pipeline stages, each with K or
-// V of a tile, and the tile of probabilities, where tile_heads is heads, or heads + 1 if in_heads or out_heads is less
-// than kMatrixHeads. A lane has kWarpHeads * kQueries * kSize / 32 accumulators of outputs, at most 128;
+// bytes of shared memory, with max_heads = max(heads, value_heads): Q of the block, 1 to 4 pipeline stages, each with K
+// or V of a tile, and the tile of probabilities, where tile_heads is max_heads, or max_heads + 1 if heads or
+// value_heads is less than kMatrixHeads. A lane has kWarpHeads * kQueries * kSize / 32 accumulators of outputs, at most
+// 128;
 // __launch_bounds__ allows 255 registers.
 //
 // For 16 heads of 64 in bf16 on an H100, whose blocks have up to 227 KiB, a block has 8 warps of 2 heads, 32 queries,
@@ -28,7 +29,7 @@ namespace mh::kernels {
 template <class Traits>
 struct RowMixForwardTiles : RowMixQueryTiles<Traits, Traits::kQueries, Traits::kKeys> {
   static constexpr RowMixPlan plan(const AttentionParams& params, int limit) {
-    return RowMixForwardTiles::plan_of(params, params.in_heads, 1, limit);
+    return RowMixForwardTiles::plan_of(params, params.heads, 1, limit);
   }
 };
 
@@ -72,8 +73,8 @@ MH_DEVICE void read_lse(const Thread& thread, const AttentionParams& params, con
   MH_FOR (o, kWarpHeads)
     MH_FOR (row_tile, kRowTiles)
       MH_FOR (r, 2)
-        lse2[o][row_tile][r] = warp_head + o < params.in_heads
-                                   ? tensors.lse[(b * params.in_heads + warp_head + o) * queries +
+        lse2[o][row_tile][r] = warp_head + o < params.heads
+                                   ? tensors.lse[(b * params.heads + warp_head + o) * queries +
                                                  clamp_query(first + 16 * row_tile + g + 8 * r)] *
                                          kLog2E
                                    : 0;
@@ -98,7 +99,7 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
       split_of(visible_keys(params, b, first, Traits::kQueries), Traits::kKeys, thread.block_z(), splits.count);
 
   auto* const query_rows = static_cast<T*>(memory);
-  SmemPipeline<T> pipeline{query_rows + params.in_heads * Traits::kQueries * kStride, plan.num_stages,
+  SmemPipeline<T> pipeline{query_rows + params.heads * Traits::kQueries * kStride, plan.num_stages,
                            Sizes::stage_elements(params)};
   const Tile tile = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end());
   const KeyRows<Traits, T, Traits::kKeys> keys(thread, params, tensors, b);
@@ -125,7 +126,7 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
           pipeline.acquire(thread, load);
           MH_FOR (o, kWarpHeads) {
             const int j = warp_head + o;
-            if (j >= params.in_heads) break;
+            if (j >= params.heads) break;
             multiply_row_tiles<kSize, kRowTiles, Traits::kKeys>(
                 thread, query_rows + j * Traits::kQueries * kStride, pipeline.current() + j * Traits::kKeys * kStride,
                 [&](int row_tile, Accumulator(&p)[Traits::kKeys / 8]) {
@@ -138,11 +139,11 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
           }
           pipeline.release();
           pipeline.acquire(thread, load);
-          mix_queries<Traits, Probability, T, false>(thread, tile, params.in_heads, params.out_heads, matrices);
+          mix_queries<Traits, Probability, T, false>(thread, tile, params.heads, params.value_heads, matrices);
           thread.barrier();
           MH_FOR (o, kWarpHeads) {
             const int i = warp_head + o;
-            if (i >= params.out_heads) break;
+            if (i >= params.value_heads) break;
             const T* const value_rows = pipeline.current() + i * Traits::kKeys * kStride;
             const auto dropout = [&](int row_tile, int column, Accumulator(&p)[2]) {
               drop(params, b, i, first + 16 * row_tile + g, key + column + 2 * t, p);
@@ -158,13 +159,13 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
   thread.barrier();
   MH_FOR (o, kWarpHeads) {
     const int i = warp_head + o;
-    if (i >= params.out_heads) break;
+    if (i >= params.value_heads) break;
     MH_FOR (row_tile, kRowTiles) {
       const int query = first + 16 * row_tile;
-      float factor[2];  // MixMatrix::scale of row i (output head i) of the two queries
+      float factor[2];  // MixMatrix::scale of row i (value head i) of the two queries
       MH_FOR (r, 2)
         factor[r] =
-            floor_pow2(matrix_of_query(params, b, query + g + 8 * r, queries) + i, params.out_heads, params.in_heads);
+            floor_pow2(matrix_of_query(params, b, query + g + 8 * r, queries) + i, params.value_heads, params.heads);
       if (splits.count > 1) {
         splits.store(thread, params, {b, i, query + g, thread.block_z()}, queries, sums[o][row_tile], factor);
       } else {
