@@ -1,5 +1,5 @@
 // Attention with head mixing after the softmax (Mixhead, Zhang et al. 2022, and any linear map across heads) on a CPU,
-// for query heads j and output heads i:
+// for query heads j and value heads i:
 //
 //   P_j = softmax(scale * Q_j K_jᵀ), or another normaliser;  P̄_i = Σ_j m[j, i] P_j;  out_i = P̄_i V_i
 //
@@ -53,16 +53,16 @@ template <class T>
 struct BatchRowTensors {
   Heads<const T> q, k, v;    // k and v are read by the decode path only; the other passes read `packed`
   const float* packed;       // keys and values of all heads, written by head_mixing_pack()
-  Heads<T> out;              // (out_heads, queries, value_size), written by the forward pass
-  float* lse;                // (in_heads, queries): log-sum-exp, nats; +inf for a fully masked row
+  Heads<T> out;              // (value_heads, queries, value_size), written by the forward pass
+  float* lse;                // (heads, queries): log-sum-exp, nats; +inf for a fully masked row
   Heads<const T> dout = {};  // gradient of out; read by the backward pass, which writes the members below
   Heads<T> dq = {};
-  // Gradients in fp32 from the query tiles of one QueryPart; overwritten, not accumulated. dk: (in_heads, keys,
-  // key_size) and dv: (out_heads, keys, value_size), where sizes are padded to 16 and keys to 128
-  // (head_mixing_key_floats, head_mixing_value_floats). dm: with a matrix for each query (queries, in_heads,
-  // out_heads), of which only the queries of the QueryPart are written; with a shared matrix (in_heads, out_heads). du,
-  // dv_bias and dr: gradients of u, v (in_heads, key_size) and r (in_heads, distances, key_size) of RelativeParams,
-  // with key_size padded to 16; not written without relative positions.
+  // Gradients in fp32 from the query tiles of one QueryPart; overwritten, not accumulated. dk: (heads, keys,
+  // key_size) and dv: (value_heads, keys, value_size), where sizes are padded to 16 and keys to 128
+  // (head_mixing_key_floats, head_mixing_value_floats). dm: with a matrix for each query (queries, heads,
+  // value_heads), of which only the queries of the QueryPart are written; with a shared matrix (heads, value_heads).
+  // du, dv_bias and dr: gradients of u, v (heads, key_size) and r (heads, distances, key_size) of RelativeParams, with
+  // key_size padded to 16; not written without relative positions.
   float *dk = nullptr, *dv = nullptr, *dm = nullptr, *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
 };
 
@@ -96,8 +96,9 @@ int64_t head_mixing_rows(const AttentionParams& params);
 // Returns the number of floats of the packed keys and values of a batch row, which all query tiles of a forward or
 // backward pass share; 0 for the decode path.
 int64_t head_mixing_pack_floats(const AttentionParams& params, bool backward);
-// Packs the keys of query head `head`, or, if head >= in_heads, the values of output head `head` - in_heads. Must be
-// called for all in_heads + out_heads heads before the forward or backward pass.
+// Packs the keys of query head `head`, or, if head >= params.heads, the values of value head
+// head - params.heads. Must be called for all params.heads + params.value_heads heads before the forward or backward
+// pass.
 template <class T>
 void head_mixing_pack(const AttentionParams& params, bool backward, int64_t head, Heads<const T> k, Heads<const T> v,
                       float* packed) {
@@ -138,8 +139,8 @@ void head_mixing_sum_parts(const float* from, int64_t num_parts, int64_t part_st
 // (cpu/attention.h), without gradient, dropout and relative positions. The decode path reads keys and values in place.
 // head_mixing_forward() with part 0 computes all heads of a batch row. Alternatively several threads share a batch row
 // in three steps, with a barrier after each step and one scratch memory of head_mixing_decode_scratch() floats:
-// head_mixing_decode_logits() for each query head; head_mixing_decode_mix() once, which writes lse (in_heads, queries);
-// head_mixing_decode_values() for each output head.
+// head_mixing_decode_logits() for each query head; head_mixing_decode_mix() once, which writes lse (heads, queries);
+// head_mixing_decode_values() for each value head.
 bool is_head_mixing_decode(const AttentionParams& params);
 int64_t head_mixing_decode_scratch(const AttentionParams& params);
 template <class T>

@@ -6,7 +6,7 @@
 //   each key sums the products of these columns in a vector of 16 partial sums.
 // - decode_mix() computes all heads of one query after another: the softmax, then the mixing of chunks of 128 keys, 8
 //   KiB for 16 heads.
-// - decode_values() computes one output head. It sums up to 64 columns of the output at a time, in 4 vectors of
+// - decode_values() computes one value head. It sums up to 64 columns of the output at a time, in 4 vectors of
 //   accumulators, over all keys.
 //
 // Keys and values are not copied. The scratch memory of all steps (head_mixing_decode_scratch) has mainly the logits of
@@ -58,15 +58,15 @@ void weighted_value_sum(const Layout& layout, const float* x, const VisibleRows<
 // scratch for mixing one query.
 struct DecodeScratch {
   Layout layout;
-  float *elements, *mix_out, *matrix;  // (queries, layout.query_stride()); (heads, chunk); (in, out)
+  float *elements, *mix_out, *matrix;  // (queries, layout.query_stride()); (max_heads, chunk); (in, out)
   float *max_logits, *sums;            // (in): maximum logit and sum of exponentials of each query head, for one query
   MH_INLINE DecodeScratch(const AttentionParams& params, float* shared_scratch)
       : layout(decode_layout(params)),
         elements(shared_scratch),
         mix_out(elements + params.queries * layout.query_stride()),
-        matrix(mix_out + layout.heads * chunk),
-        max_logits(matrix + pad_to_lanes(params.in_heads * params.out_heads)),
-        sums(max_logits + params.in_heads) {}
+        matrix(mix_out + layout.max_heads * chunk),
+        max_logits(matrix + pad_to_lanes(params.heads * params.value_heads)),
+        sums(max_logits + params.heads) {}
   MH_INLINE float* elements_of(int64_t t) const { return elements + t * layout.query_stride(); }
 };
 
@@ -119,16 +119,16 @@ void HeadMixingLoops<L, T>::decode_mix(const AttentionParams& params, float* lse
   const DecodeScratch scratch(params, shared_scratch);
   for (int64_t t = 0; t < params.queries; ++t) {
     const Query q(params, t, 0, params.visible_end(t));
-    std::fill_n(scratch.max_logits, params.in_heads, -INFINITY), std::fill_n(scratch.sums, params.in_heads, 0.0F);
+    std::fill_n(scratch.max_logits, params.heads, -INFINITY), std::fill_n(scratch.sums, params.heads, 0.0F);
     online_softmax_query(params, scratch.layout, q, scratch.elements_of(t), scratch.max_logits, scratch.sums);
-    for (int64_t j = 0; j < params.in_heads; ++j)
+    for (int64_t j = 0; j < params.heads; ++j)
       lse[j * params.queries + t] = lse_of(scratch.max_logits[j], scratch.sums[j]);
     divide_by_sums(params, params.matrix + t * params.matrix_query_stride, scratch.sums, scratch.matrix);
     mix_query(params, scratch.layout, q, scratch.matrix, scratch.elements_of(t), nullptr, scratch.mix_out);
   }
 }
 
-// Computes output head i for all queries.
+// Computes value head i for all queries.
 template <Level L, class T>
 void HeadMixingLoops<L, T>::decode_values(const AttentionParams& params, int64_t i, Heads<const T> v, Heads<T> out,
                                           float* shared_scratch) {

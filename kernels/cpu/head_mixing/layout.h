@@ -1,5 +1,5 @@
 // Sizes, memory layout and scratch memory of the tiles of head mixing on a CPU. In the shapes of this folder `in` is
-// in_heads and `out` is out_heads.
+// params.heads and `out` is params.value_heads.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,8 @@ struct TileSize {
 };
 MH_INLINE TileSize tile_size(const AttentionParams& params) {
   constexpr int64_t min_rows = 32, max_rows = 64;
-  const int64_t all_keys = round_up(params.max_keys, chunk), heads = std::max(params.in_heads, params.out_heads);
-  const int64_t logit_bytes_per_key = heads * static_cast<int64_t>(sizeof(float)),
+  const int64_t all_keys = round_up(params.max_keys, chunk), max_heads = std::max(params.heads, params.value_heads);
+  const int64_t logit_bytes_per_key = max_heads * static_cast<int64_t>(sizeof(float)),
                 query_bytes = std::max<int64_t>(1, all_keys * logit_bytes_per_key);
   // A tile has all keys even if it is up to 8 times as large as the L2 cache: tiles of a span of keys need two passes
   // with 1.4 times the products, which cost more than reading the tile from the L3 cache.
@@ -38,11 +38,12 @@ MH_INLINE TileSize tile_size(const AttentionParams& params) {
 // The layout of a tile of logits or probabilities: (queries, chunks, heads, keys of a chunk). A chunk of keys of all
 // heads, which is mixed at a time, is contiguous.
 struct Layout {
-  int64_t heads, num_chunks;  // the larger of in_heads and out_heads; number of chunks of all keys, not only of a tile
-  int64_t rows, span;         // queries and keys of a tile (TileSize)
-  int64_t dk, dv;             // sizes of keys and values, padded to multiples of 16
+  int64_t max_heads;   // the larger of params.heads and params.value_heads
+  int64_t num_chunks;  // chunks of all keys, not only of a tile
+  int64_t rows, span;  // queries and keys of a tile (TileSize)
+  int64_t dk, dv;      // sizes of keys and values, padded to multiples of 16
   MH_INLINE Layout(const AttentionParams& params, const TileSize& size)
-      : heads(std::max(params.in_heads, params.out_heads)),
+      : max_heads(std::max(params.heads, params.value_heads)),
         num_chunks(ceil_div(params.keys, chunk)),
         rows(size.rows),
         span(size.span),
@@ -50,10 +51,10 @@ struct Layout {
         dv(pad_to_lanes(params.value_size)) {}
   // Returns the query stride, in floats: one cache line more than the elements, so that queries are not a power of two
   // apart.
-  MH_INLINE int64_t query_stride() const { return heads * span + lanes; }
+  MH_INLINE int64_t query_stride() const { return max_heads * span + lanes; }
   MH_INLINE int64_t tile_floats() const { return rows * query_stride(); }
   // Returns the distance, in floats, between consecutive chunks of a query.
-  MH_INLINE int64_t chunk_stride() const { return heads * chunk; }
+  MH_INLINE int64_t chunk_stride() const { return max_heads * chunk; }
   MH_INLINE int64_t padded_keys() const { return num_chunks * chunk; }
   // Returns the head stride of a dropout mask of one query, with the padding that dropout_mask_range() writes.
   MH_INLINE int64_t dropout_mask_stride() const { return span + 2 * kDropoutGroup; }
@@ -70,7 +71,7 @@ MH_INLINE bool is_decode(const AttentionParams& params) {
 
 // Returns the number of floats of the dropout mask of one query, for all heads.
 MH_INLINE int64_t dropout_mask_scratch(const AttentionParams& params, const Layout& layout) {
-  return params.has_dropout() ? layout.heads * layout.dropout_mask_stride() : 0;
+  return params.has_dropout() ? layout.max_heads * layout.dropout_mask_stride() : 0;
 }
 // Returns the number of floats of DistanceScratch::distance_products.
 MH_INLINE int64_t distance_products_scratch(const AttentionParams& params, const Layout& layout) {
@@ -81,17 +82,17 @@ MH_INLINE int64_t distance_products_scratch(const AttentionParams& params, const
 MH_INLINE int64_t operand_scratch(const AttentionParams& params, const Layout& layout) {
   if (uses_bf16_gemm(params)) return layout.rows * kGemmColumns / 2;
   return params.has_relative_positions()
-             ? params.in_heads * layout.rows * layout.dk + distance_products_scratch(params, layout)
+             ? params.heads * layout.rows * layout.dk + distance_products_scratch(params, layout)
              : 0;
 }
 
-// Return the number of floats of the keys (in_heads, keys, dk) and of the values (out_heads, keys, dv), with keys
+// Return the number of floats of the keys (heads, keys, dk) and of the values (value_heads, keys, dv), with keys
 // padded to chunks.
 MH_INLINE int64_t key_floats(const AttentionParams& params) {
-  return params.in_heads * round_up(params.keys, chunk) * pad_to_lanes(params.key_size);
+  return params.heads * round_up(params.keys, chunk) * pad_to_lanes(params.key_size);
 }
 MH_INLINE int64_t value_floats(const AttentionParams& params) {
-  return params.out_heads * round_up(params.keys, chunk) * pad_to_lanes(params.value_size);
+  return params.value_heads * round_up(params.keys, chunk) * pad_to_lanes(params.value_size);
 }
 
 }  // namespace mh::kernels

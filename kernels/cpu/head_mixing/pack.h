@@ -54,14 +54,15 @@ struct PackedOperands {
       : transposed_k(packed), keys(packed + (backward ? key_floats(params) : 0)), values(keys + key_floats(params)) {}
 };
 
-// Packs the keys or values of head `head` of in_heads + out_heads (head_mixing_pack) as right operands of bf16 products
-// (cpu/bf16_operands.h). The operand of a head takes half of the floats that PackedOperands reserves for it.
+// Packs the keys or values of head `head` of params.heads + params.value_heads (head_mixing_pack) as right operands of
+// bf16 products (cpu/bf16_operands.h). The operand of a head takes half of the floats that PackedOperands reserves for
+// it.
 void pack_bf16(const AttentionParams& params, const Layout& layout, bool backward, int64_t head,
                Heads<const uint16_t> k, Heads<const uint16_t> v, const PackedOperands<float>& packed) {
   const auto head_operand = [&](float* operands, int64_t i, int64_t padded_size) {
     return reinterpret_cast<uint16_t*>(operands + i * layout.padded_keys() * padded_size);
   };
-  if (head < params.in_heads) {
+  if (head < params.heads) {
     transpose_rows(k.at(params.key_head(head), 0), k.row_stride, params.keys, layout.padded_keys(), params.key_size,
                    head_operand(packed.transposed_k, head, layout.dk));
     if (backward)
@@ -69,7 +70,7 @@ void pack_bf16(const AttentionParams& params, const Layout& layout, bool backwar
                       head_operand(packed.keys, head, layout.dk));
     return;
   }
-  head -= params.in_heads;
+  head -= params.heads;
   uint16_t* to = head_operand(packed.values, head, layout.dv);
   if (backward)
     transpose_rows(v.at(params.value_head(head), 0), v.row_stride, params.keys, layout.padded_keys(), params.value_size,
@@ -89,7 +90,7 @@ void HeadMixingLoops<L, T>::pack(const AttentionParams& params, bool backward, i
   const PackedOperands<float> packed_operands(params, backward, packed);
   if constexpr (std::is_same_v<T, uint16_t>)
     if (uses_bf16_gemm(params)) return pack_bf16(params, layout, backward, head, k, v, packed_operands);
-  if (head < params.in_heads) {
+  if (head < params.heads) {
     pack_transposed_fp32(k.at(params.key_head(head), 0), k.row_stride, params.keys, params.key_size,
                          packed_operands.transposed_k + head * layout.num_chunks * params.key_size * chunk);
     if (backward)
@@ -97,7 +98,7 @@ void HeadMixingLoops<L, T>::pack(const AttentionParams& params, bool backward, i
                      packed_operands.keys + head * layout.padded_keys() * layout.dk);
     return;
   }
-  head -= params.in_heads;
+  head -= params.heads;
   if (backward)
     pack_transposed_fp32(v.at(params.value_head(head), 0), v.row_stride, params.keys, params.value_size,
                          packed_operands.values + head * layout.num_chunks * params.value_size * chunk);

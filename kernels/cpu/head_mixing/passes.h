@@ -26,8 +26,8 @@ void pack_tile(const AttentionParams& params, const Layout& layout, const TileRo
                    layout.rows, packed_rows + j * layout.rows * pad_to_lanes(tile_rows.size));
 }
 
-TileRows query_rows(const AttentionParams& params) { return {params.in_heads, params.key_size, params.scale}; }
-TileRows out_rows(const AttentionParams& params) { return {params.out_heads, params.value_size, 1}; }
+TileRows query_rows(const AttentionParams& params) { return {params.heads, params.key_size, params.scale}; }
+TileRows out_rows(const AttentionParams& params) { return {params.value_heads, params.value_size, 1}; }
 
 // Computes `tile`: the scaled products of a tile's packed queries with the visible keys, or the products of its packed
 // output gradients with the visible values.
@@ -94,24 +94,25 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
   float* const lse = tensors.lse;
   if (is_decode(params)) {
     if (part.index != 0) return;
-    for (int64_t j = 0; j < params.in_heads; ++j) decode_logits(params, j, tensors.q, tensors.k, scratch);
+    for (int64_t j = 0; j < params.heads; ++j) decode_logits(params, j, tensors.q, tensors.k, scratch);
     decode_mix(params, lse, scratch);
-    for (int64_t i = 0; i < params.out_heads; ++i) decode_values(params, i, tensors.v, tensors.out, scratch);
+    for (int64_t i = 0; i < params.value_heads; ++i) decode_values(params, i, tensors.v, tensors.out, scratch);
     return;
   }
   const Layout layout(params, tile_size(params));
   const PackedOperands<const float> operands(params, false, tensors.packed);
   float* tile = scratch;
-  float* packed_q = tile + layout.tile_floats();                           // packed queries (in, rows, dk)
-  float* out_sums = packed_q + params.in_heads * layout.rows * layout.dk;  // sums of the outputs (out, rows, dv)
-  float* mix_out = out_sums + params.out_heads * layout.rows * layout.dv;  // scratch of mix_query() (heads, chunk)
-  float* matrix = mix_out + layout.heads * chunk;                          // mixing matrix of one query (in, out)
-  float* max_logits = matrix + pad_to_lanes(params.in_heads * params.out_heads);  // (rows, in): maximum logits
-  float* sums = max_logits + layout.rows * params.in_heads;                       // (rows, in): sums of exponentials
-  float* unused_sums = sums + layout.rows * params.in_heads;  // (in): sums of exponentiate_query() that are not used
-  float* dropout_mask = unused_sums + pad_to_lanes(params.in_heads);
+  float* packed_q = tile + layout.tile_floats();                        // packed queries (in, rows, dk)
+  float* out_sums = packed_q + params.heads * layout.rows * layout.dk;  // sums of the outputs (out, rows, dv)
+  float* mix_out =
+      out_sums + params.value_heads * layout.rows * layout.dv;  // scratch of mix_query() (max_heads, chunk)
+  float* matrix = mix_out + layout.max_heads * chunk;           // mixing matrix of one query (in, out)
+  float* max_logits = matrix + pad_to_lanes(params.heads * params.value_heads);  // (rows, in): maximum logits
+  float* sums = max_logits + layout.rows * params.heads;                         // (rows, in): sums of exponentials
+  float* unused_sums = sums + layout.rows * params.heads;  // (in): sums of exponentiate_query() that are not used
+  float* dropout_mask = unused_sums + pad_to_lanes(params.heads);
   float* q_v = dropout_mask + dropout_mask_scratch(params, layout);
-  const DistanceScratch distances{q_v, q_v + params.in_heads * layout.rows * layout.dk};
+  const DistanceScratch distances{q_v, q_v + params.heads * layout.rows * layout.dk};
   auto* bf16_tile = reinterpret_cast<uint16_t*>(q_v);  // bf16 products exclude relative positions
   const bool single_span = layout.span >= params.keys;
   for (int64_t round = 0; round * part.count * layout.rows < params.queries; ++round) {
@@ -120,9 +121,8 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
     const Queries queries{first, count};
     pack_tile(params, layout, query_rows(params), tensors.q, queries, false, packed_q);
     if (params.has_relative_positions()) add_relative_biases(params, layout, count, packed_q, q_v);
-    std::fill_n(max_logits, layout.rows * params.in_heads, -INFINITY),
-        std::fill_n(sums, layout.rows * params.in_heads, 0.0F);
-    std::fill_n(out_sums, params.out_heads * layout.rows * layout.dv, 0.0F);
+    std::fill_n(max_logits, layout.rows * params.heads, -INFINITY), std::fill_n(sums, layout.rows * params.heads, 0.0F);
+    std::fill_n(out_sums, params.value_heads * layout.rows * layout.dv, 0.0F);
     const int64_t key_begin = params.visible_begin(first) / layout.span * layout.span,
                   key_end = params.visible_end(first + count - 1);
     for (int64_t key = key_begin; key < key_end; key += layout.span) {
@@ -130,13 +130,11 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
       compute_logits(params, layout, visible, packed_q, operands.transposed_k, distances, tile);
       for (int64_t i = 0; i < count; ++i)
         online_softmax_query(params, layout, {params, first + i, key, visible.num_logits(i)},
-                             tile + i * layout.query_stride(), max_logits + i * params.in_heads,
-                             sums + i * params.in_heads);
+                             tile + i * layout.query_stride(), max_logits + i * params.heads, sums + i * params.heads);
     }
     for (int64_t i = 0; i < count; ++i)
-      for (int64_t j = 0; j < params.in_heads; ++j)
-        lse[j * params.queries + first + i] =
-            lse_of(max_logits[i * params.in_heads + j], sums[i * params.in_heads + j]);
+      for (int64_t j = 0; j < params.heads; ++j)
+        lse[j * params.queries + first + i] = lse_of(max_logits[i * params.heads + j], sums[i * params.heads + j]);
     for (int64_t key = key_begin; key < key_end; key += layout.span) {
       const VisibleKeys visible(params, layout, queries, key);
       if (!single_span) compute_logits(params, layout, visible, packed_q, operands.transposed_k, distances, tile);
@@ -144,12 +142,11 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
         const Query query(params, first + i, key, visible.num_logits(i));
         float* x = tile + i * layout.query_stride();
         if (!single_span)
-          exponentiate_query(params, layout, query, {max_logits + i * params.in_heads, 1}, x, nullptr, unused_sums);
-        divide_by_sums(params, params.matrix + query.t * params.matrix_query_stride, sums + i * params.in_heads,
-                       matrix);
+          exponentiate_query(params, layout, query, {max_logits + i * params.heads, 1}, x, nullptr, unused_sums);
+        divide_by_sums(params, params.matrix + query.t * params.matrix_query_stride, sums + i * params.heads, matrix);
         mix_query(params, layout, query, matrix, x, dropout_mask, mix_out);
       }
-      for (int64_t i = 0; i < params.out_heads; ++i)
+      for (int64_t i = 0; i < params.value_heads; ++i)
         add_tile_product(params, layout, visible, layout.dv, {tile + i * chunk, bf16_tile},
                          operands.values + i * layout.padded_keys() * layout.dv,
                          out_sums + i * layout.rows * layout.dv);
@@ -165,25 +162,25 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   const float* const lse = tensors.lse;
   const bool per_query_matrix = params.matrix_query_stride != 0;
   const Layout layout(params, tile_size(params));
-  const int64_t num_head_pairs = params.in_heads * params.out_heads,
-                query_floats = params.in_heads * layout.rows * layout.dk;
+  const int64_t num_head_pairs = params.heads * params.value_heads,
+                query_floats = params.heads * layout.rows * layout.dk;
   const PackedOperands<const float> operands(params, true, tensors.packed);
   float* p = scratch;                            // tile: logits, then (mixed) probabilities
   float* dp = p + layout.tile_floats();          // tile: dP̄, then gradients of the logits
   float* packed_q = dp + layout.tile_floats();   // packed queries (in, rows, dk)
   float* packed_dout = packed_q + query_floats;  // packed output gradients (out, rows, dv)
   float* dq_sums =
-      packed_dout + params.out_heads * layout.rows * layout.dv;  // (in, rows, dk): query gradients from the keys
-  float* dq_v = dq_sums + query_floats;                     // (in, rows, dk): query gradients from the position term
-  float* lane_sums = dq_v + query_floats;                   // (in, out, 16): partial sums of G
-  float* g = lane_sums + num_head_pairs * lanes;            // (rows, in, out): G
-  float* dropped_probs = g + layout.rows * num_head_pairs;  // (heads, chunk): probabilities after dropout
-  float* mix_out = dropped_probs + layout.heads * chunk;    // (heads, chunk): mixed probabilities or gradients
-  float* prob_sums = mix_out + layout.heads * chunk;        // (rows, in): sums of probabilities
-  float* scaled_matrix = prob_sums + layout.rows * params.in_heads;  // (in, out): matrix divided by the sums
+      packed_dout + params.value_heads * layout.rows * layout.dv;  // (in, rows, dk): query gradients from the keys
+  float* dq_v = dq_sums + query_floats;                       // (in, rows, dk): query gradients from the position term
+  float* lane_sums = dq_v + query_floats;                     // (in, out, 16): partial sums of G
+  float* g = lane_sums + num_head_pairs * lanes;              // (rows, in, out): G
+  float* dropped_probs = g + layout.rows * num_head_pairs;    // (max_heads, chunk): probabilities after dropout
+  float* mix_out = dropped_probs + layout.max_heads * chunk;  // (max_heads, chunk): mixed probabilities or gradients
+  float* prob_sums = mix_out + layout.max_heads * chunk;      // (rows, in): sums of probabilities
+  float* scaled_matrix = prob_sums + layout.rows * params.heads;  // (in, out): matrix divided by the sums
   float* unused_sums =
       scaled_matrix + pad_to_lanes(num_head_pairs);  // (in): sums of exponentiate_query() that are not used
-  float* dropout_mask = unused_sums + pad_to_lanes(params.in_heads);
+  float* dropout_mask = unused_sums + pad_to_lanes(params.heads);
   // Derivative of sigsoftmax_logits() for one query, in the layout of one query of a tile.
   float* slopes = dropout_mask + dropout_mask_scratch(params, layout);
   float* q_v = slopes + layout.query_stride();
@@ -191,9 +188,9 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   auto* bf16_tile = reinterpret_cast<uint16_t*>(q_v);  // bf16 products exclude relative positions
   const MixScratch mixing{lane_sums, dropped_probs, scaled_matrix, mix_out};
   if (params.has_relative_positions()) {
-    std::fill_n(tensors.du, params.in_heads * layout.dk, 0.0F),
-        std::fill_n(tensors.dv_bias, params.in_heads * layout.dk, 0.0F);
-    std::fill_n(tensors.dr, params.in_heads * params.relative.distances * layout.dk, 0.0F);
+    std::fill_n(tensors.du, params.heads * layout.dk, 0.0F),
+        std::fill_n(tensors.dv_bias, params.heads * layout.dk, 0.0F);
+    std::fill_n(tensors.dr, params.heads * params.relative.distances * layout.dk, 0.0F);
   }
   std::fill_n(dk, key_floats(params), 0.0F);
   std::fill_n(dv, value_floats(params), 0.0F);
@@ -207,7 +204,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
     if (params.has_relative_positions()) add_relative_biases(params, layout, count, packed_q, q_v);
     std::fill_n(dq_sums, 2 * query_floats, 0.0F);
     std::fill_n(g, layout.rows * num_head_pairs, 0.0F);
-    std::fill_n(prob_sums, layout.rows * params.in_heads, 0.0F);
+    std::fill_n(prob_sums, layout.rows * params.heads, 0.0F);
     const auto process_span = [&](int64_t key, bool compute_g, bool compute_ds) {
       const VisibleKeys visible(params, layout, queries, key);
       compute_logits(params, layout, visible, packed_q, operands.transposed_k, distances, p);
@@ -216,7 +213,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
         const Query query(params, first + i, key, visible.num_logits(i));
         float *p_row = p + i * layout.query_stride(), *dp_row = dp + i * layout.query_stride();
         const QueryElements query_elements{p_row, dp_row, dropout_mask};
-        float *query_prob_sums = prob_sums + i * params.in_heads, *query_g = g + i * num_head_pairs;
+        float *query_prob_sums = prob_sums + i * params.heads, *query_g = g + i * num_head_pairs;
         exponentiate_query(params, layout, query, {lse + query.t, params.queries}, p_row, compute_ds ? slopes : nullptr,
                            compute_g ? query_prob_sums : unused_sums);
         if (params.has_dropout()) dropout_mask_of_query(params, layout, query, dropout_mask);
@@ -228,13 +225,13 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
         mix_query_backward(params, layout, query, query_elements, mixing, query_prob_sums, query_g);
         if (params.normaliser == Normaliser::sigsoftmax)
           for (int64_t c = 0; c * chunk < query.width; ++c)
-            multiply_chunk(params.in_heads, std::min(chunk, query.width - c * chunk),
-                           slopes + c * layout.chunk_stride(), dp_row + c * layout.chunk_stride());
+            multiply_chunk(params.heads, std::min(chunk, query.width - c * chunk), slopes + c * layout.chunk_stride(),
+                           dp_row + c * layout.chunk_stride());
       }
       if (!compute_ds) return;
       for (int64_t i = count; i < visible.padded_queries; ++i)  // the padding rows of the tile have no gradient
         for (float* tile : {p, dp}) std::fill_n(tile + i * layout.query_stride(), layout.query_stride(), 0.0F);
-      for (int64_t j = 0; j < params.in_heads; ++j) {
+      for (int64_t j = 0; j < params.heads; ++j) {
         const int64_t key_offset = j * layout.padded_keys() * layout.dk, query_offset = j * layout.rows * layout.dk;
         const HeadTile dlogits{dp + j * chunk, bf16_tile};
         add_tile_product(params, layout, visible, layout.dk, dlogits, operands.keys + key_offset,
@@ -244,7 +241,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
         add_transposed_tile_product(params, layout, visible, layout.dk, dlogits, packed_q + query_offset,
                                     dk + key_offset);
       }
-      for (int64_t i = 0; i < params.out_heads; ++i)
+      for (int64_t i = 0; i < params.value_heads; ++i)
         add_transposed_tile_product(params, layout, visible, layout.dv, {p + i * chunk, bf16_tile},
                                     packed_dout + i * layout.rows * layout.dv,
                                     dv + i * layout.padded_keys() * layout.dv);
@@ -254,7 +251,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
                   key_end = params.visible_end(first + count - 1);
     for (int64_t key = key_begin; !single_span && key < key_end; key += layout.span) process_span(key, true, false);
     for (int64_t i = 0; !single_span && i < count; ++i)
-      divide_by_sums(params, g + i * num_head_pairs, prob_sums + i * params.in_heads, g + i * num_head_pairs);
+      divide_by_sums(params, g + i * num_head_pairs, prob_sums + i * params.heads, g + i * num_head_pairs);
     for (int64_t key = key_begin; key < key_end; key += layout.span) process_span(key, single_span, true);
     for (int64_t i = 0; i < count; ++i) {
       if (per_query_matrix)
@@ -264,7 +261,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
         for (int64_t n = 0; n < num_head_pairs; ++n) dm[n] += g[i * num_head_pairs + n];
     }
     if (params.has_relative_positions()) {
-      for (int64_t j = 0; j < params.in_heads; ++j) {
+      for (int64_t j = 0; j < params.heads; ++j) {
         add_rows(dq_sums + j * layout.rows * layout.dk, count, layout.dk, params.scale, tensors.du + j * layout.dk);
         add_rows(dq_v + j * layout.rows * layout.dk, count, layout.dk, params.scale, tensors.dv_bias + j * layout.dk);
       }
@@ -273,8 +270,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
     store_rows(layout, query_rows(params), queries, dq_sums, tensors.dq);
   }
   // bf16 queries are not scaled, since scaling would round them; the gradient of keys is scaled instead.
-  if (uses_bf16_gemm(params))
-    scale_rows(params.scale, params.in_heads * layout.padded_keys(), layout.dk, dk, layout.dk);
+  if (uses_bf16_gemm(params)) scale_rows(params.scale, params.heads * layout.padded_keys(), layout.dk, dk, layout.dk);
 }
 
 template <Level L, class T>

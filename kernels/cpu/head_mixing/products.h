@@ -182,8 +182,8 @@ void pack_bf16_rows(const Layout& layout, const TileRows& tile_rows, Heads<const
 void add_relative_biases(const AttentionParams& params, const Layout& layout, int64_t count, float* packed_q,
                          float* q_v) {
   const RelativeParams& relative = params.relative;
-  std::fill_n(q_v, params.in_heads * layout.rows * layout.dk, 0.0F);
-  for (int64_t j = 0; j < params.in_heads; ++j)
+  std::fill_n(q_v, params.heads * layout.rows * layout.dk, 0.0F);
+  for (int64_t j = 0; j < params.heads; ++j)
     for (int64_t i = 0; i < count; ++i)
       for (int64_t s = 0; s < layout.dk; s += lanes) {
         const int64_t offset = (j * layout.rows + i) * layout.dk + s;
@@ -219,7 +219,7 @@ void add_position_term(const AttentionParams& params, const Layout& layout, cons
                        const DistanceScratch& scratch, float* tile) {
   const RelativeParams& relative = params.relative;
   const int64_t product_stride = distance_row_stride(layout.span, layout.rows);
-  for (int64_t j = 0; j < params.in_heads; ++j)
+  for (int64_t j = 0; j < params.heads; ++j)
     for (int64_t run_index = 0; run_index < relative.num_runs; ++run_index) {
       const DistanceRange range = distance_range(params, visible, relative.runs[run_index]);
       if (range.num_keys <= 0) continue;

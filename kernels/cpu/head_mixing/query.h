@@ -69,10 +69,10 @@ bool is_head_masked(const Layout& layout, const float* x, int64_t visible_end) {
 }
 
 // Computes `dropout_mask` (heads, layout.dropout_mask_stride()), 1 / (1 - p) or 0, of one query for the first
-// q.visible_end keys of a span: of the query heads with dropout before mixing, otherwise of the output heads. The mask
+// q.visible_end keys of a span: of the query heads with dropout before mixing, otherwise of the value heads. The mask
 // of a head begins kDropoutGroup elements after the start of its row.
 void dropout_mask_of_query(const AttentionParams& params, const Layout& layout, const Query& q, float* dropout_mask) {
-  const int64_t heads = params.dropout_before_mixing ? params.in_heads : params.out_heads;
+  const int64_t heads = params.dropout_before_mixing ? params.heads : params.value_heads;
   for (int64_t h = 0; h < heads; ++h)
     dropout_mask_range(params.dropout,
                        params.dropout_first + static_cast<uint64_t>(h * (params.queries * params.dropout_row_stride) +
@@ -120,7 +120,7 @@ void multiply_chunk(int64_t heads, int64_t count, const float* x, float* y) {
 // running maxima, and sums (in), the running sums of exponentials.
 void online_softmax_query(const AttentionParams& params, const Layout& layout, const Query& q, float* x,
                           float* max_logits, float* sums) {
-  for (int64_t j = 0; j < params.in_heads; ++j) {
+  for (int64_t j = 0; j < params.heads; ++j) {
     float* head_elements = x + j * chunk;
     if (params.normaliser == Normaliser::sigsoftmax) sigsoftmax_head(layout, q.width, head_elements, nullptr);
     const int64_t visible_end = q.visible_end > q.visible_begin ? q.visible_end : 0;
@@ -150,7 +150,7 @@ struct LogitOffsets {
 void exponentiate_query(const AttentionParams& params, const Layout& layout, const Query& q, LogitOffsets offsets,
                         float* x, float* slopes, float* sums) {
   const bool is_sigsoftmax = params.normaliser == Normaliser::sigsoftmax;
-  for (int64_t j = 0; j < params.in_heads; ++j) {
+  for (int64_t j = 0; j < params.heads; ++j) {
     float* head_elements = x + j * chunk;
     if (is_sigsoftmax)
       sigsoftmax_head(layout, q.width, head_elements, slopes != nullptr ? slopes + j * chunk : nullptr);
@@ -167,9 +167,9 @@ MH_INLINE float inverse(float sum) { return sum == 0 ? 0 : 1 / sum; }
 
 // Computes matrix (in, out) = source (in, out), with row j divided by sums[j].
 void divide_by_sums(const AttentionParams& params, const float* source, const float* sums, float* matrix) {
-  for (int64_t j = 0; j < params.in_heads; ++j)
-    for (int64_t i = 0; i < params.out_heads; ++i)
-      matrix[j * params.out_heads + i] = source[j * params.out_heads + i] * inverse(sums[j]);
+  for (int64_t j = 0; j < params.heads; ++j)
+    for (int64_t i = 0; i < params.value_heads; ++i)
+      matrix[j * params.value_heads + i] = source[j * params.value_heads + i] * inverse(sums[j]);
 }
 
 // Replaces the exponentials x of a query (in heads) by mixed probabilities after dropout (out heads). matrix (in, out):
@@ -183,11 +183,11 @@ void mix_query(const AttentionParams& params, const Layout& layout, const Query&
                   count = std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk_width);
     float* x_chunk = x + c * layout.chunk_stride();
     if (has_dropout && params.dropout_before_mixing)
-      apply_dropout(layout, params.in_heads, c, count, dropout_mask, x_chunk, x_chunk);
-    mix_chunk(params.in_heads, params.out_heads, {matrix, 1, params.out_heads}, x_chunk, chunk_width, mix_out);
-    copy_chunk(params.out_heads, chunk_width, mix_out, x_chunk);
+      apply_dropout(layout, params.heads, c, count, dropout_mask, x_chunk, x_chunk);
+    mix_chunk(params.heads, params.value_heads, {matrix, 1, params.value_heads}, x_chunk, chunk_width, mix_out);
+    copy_chunk(params.value_heads, chunk_width, mix_out, x_chunk);
     if (has_dropout && !params.dropout_before_mixing)
-      apply_dropout(layout, params.out_heads, c, count, dropout_mask, mix_out, x_chunk);
+      apply_dropout(layout, params.value_heads, c, count, dropout_mask, mix_out, x_chunk);
   }
 }
 
@@ -197,7 +197,7 @@ void dropout_query_backward(const AttentionParams& params, const Layout& layout,
                             const float* dropout_mask, float* dp) {
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     float* dy = dp + c * layout.chunk_stride();
-    apply_dropout(layout, params.out_heads, c, std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk), dropout_mask,
+    apply_dropout(layout, params.value_heads, c, std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk), dropout_mask,
                   dy, dy);
   }
 }
@@ -208,8 +208,8 @@ struct QueryElements {
   float *p, *dp;
   const float* dropout_mask;
 };
-// Scratch of the backward pass of one query: lane_sums (in, out, 16), dropped_probs (heads, chunk), scaled_matrix (in,
-// out), mix_out (heads, chunk).
+// Scratch of the backward pass of one query: lane_sums (in, out, 16), dropped_probs (max_heads, chunk), scaled_matrix
+// (in, out), mix_out (max_heads, chunk).
 struct MixScratch {
   float *lane_sums, *dropped_probs, *scaled_matrix, *mix_out;
 };
@@ -218,7 +218,7 @@ struct MixScratch {
 // mixing, and is not divided by its sum.
 void accumulate_g(const AttentionParams& params, const Layout& layout, const Query& q, const QueryElements& elements,
                   const MixScratch& scratch, float* g) {
-  const int64_t num_head_pairs = params.in_heads * params.out_heads;
+  const int64_t num_head_pairs = params.heads * params.value_heads;
   const bool has_dropout = params.has_dropout() && params.dropout_before_mixing;
   std::fill_n(scratch.lane_sums, num_head_pairs * lanes, 0.0F);
   for (int64_t c = 0; c * chunk < q.width; ++c) {
@@ -226,11 +226,11 @@ void accumulate_g(const AttentionParams& params, const Layout& layout, const Que
                   count = std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk_width);
     const float* x = elements.p + c * layout.chunk_stride();
     if (has_dropout) {
-      copy_chunk(params.in_heads, chunk_width, x, scratch.dropped_probs);
-      apply_dropout(layout, params.in_heads, c, count, elements.dropout_mask, x, scratch.dropped_probs);
+      copy_chunk(params.heads, chunk_width, x, scratch.dropped_probs);
+      apply_dropout(layout, params.heads, c, count, elements.dropout_mask, x, scratch.dropped_probs);
       x = scratch.dropped_probs;
     }
-    outer_product_chunk(params.in_heads, params.out_heads, x, elements.dp + c * layout.chunk_stride(), count,
+    outer_product_chunk(params.heads, params.value_heads, x, elements.dp + c * layout.chunk_stride(), count,
                         scratch.lane_sums);
   }
   for (int64_t i = 0; i < num_head_pairs; ++i) {
@@ -245,7 +245,7 @@ void accumulate_g(const AttentionParams& params, const Layout& layout, const Que
 // divided by the sums.
 void mix_query_backward(const AttentionParams& params, const Layout& layout, const Query& q,
                         const QueryElements& elements, const MixScratch& scratch, const float* sums, const float* g) {
-  const int64_t in_heads = params.in_heads, out_heads = params.out_heads;
+  const int64_t heads = params.heads, value_heads = params.value_heads;
   const float* const matrix = params.matrix + q.t * params.matrix_query_stride;
   const float* const dropout_mask = elements.dropout_mask;
   float *const scaled_matrix = scratch.scaled_matrix, *const mix_out = scratch.mix_out;
@@ -257,12 +257,12 @@ void mix_query_backward(const AttentionParams& params, const Layout& layout, con
                   count = std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk_width);
     float *x = elements.p + c * layout.chunk_stride(), *dy = elements.dp + c * layout.chunk_stride();
     // mix_out: dP_j, the gradients of the probabilities.
-    mix_chunk(out_heads, in_heads, {matrix, out_heads, 1}, dy, chunk_width, mix_out);
-    if (dropout_before_mixing) apply_dropout(layout, in_heads, c, count, dropout_mask, mix_out, mix_out);
-    for (int64_t j = 0; j < in_heads; ++j) {
+    mix_chunk(value_heads, heads, {matrix, value_heads, 1}, dy, chunk_width, mix_out);
+    if (dropout_before_mixing) apply_dropout(layout, heads, c, count, dropout_mask, mix_out, mix_out);
+    for (int64_t j = 0; j < heads; ++j) {
       float delta = 0;
       const float factor = inverse(sums[j]);
-      for (int64_t i = 0; i < out_heads; ++i) delta += matrix[j * out_heads + i] * g[j * out_heads + i];
+      for (int64_t i = 0; i < value_heads; ++i) delta += matrix[j * value_heads + i] * g[j * value_heads + i];
       for (int64_t s = 0; s < chunk_width; s += lanes) {
         Floats a, b;
         load(x + j * chunk + s, a);
@@ -271,10 +271,10 @@ void mix_query_backward(const AttentionParams& params, const Layout& layout, con
         store(b, dy + j * chunk + s);
       }
     }
-    if (dropout_before_mixing) apply_dropout(layout, in_heads, c, count, dropout_mask, x, x);
-    mix_chunk(in_heads, out_heads, {scaled_matrix, 1, out_heads}, x, chunk_width, mix_out);
-    copy_chunk(out_heads, chunk_width, mix_out, x);
-    if (dropout_after_mixing) apply_dropout(layout, out_heads, c, count, dropout_mask, mix_out, x);
+    if (dropout_before_mixing) apply_dropout(layout, heads, c, count, dropout_mask, x, x);
+    mix_chunk(heads, value_heads, {scaled_matrix, 1, value_heads}, x, chunk_width, mix_out);
+    copy_chunk(value_heads, chunk_width, mix_out, x);
+    if (dropout_after_mixing) apply_dropout(layout, value_heads, c, count, dropout_mask, mix_out, x);
   }
 }
 
