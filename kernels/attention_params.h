@@ -64,16 +64,8 @@ struct AttentionParams {
   int dropout_heads = 0;               // on a GPU: number of heads of a batch row in the random stream
   bool dropout_before_mixing = false;  // whether dropout precedes head mixing; otherwise it follows head mixing
 
-  // Number of query heads, and of value heads: heads of the probabilities after mixing, and of the output. in_heads and
-  // out_heads are their former names.
-  union {
-    int heads = 0;
-    int in_heads;
-  };
-  union {
-    int value_heads = 0;
-    int out_heads;
-  };
+  // Number of query heads, and of value heads: heads of the probabilities after mixing, and of the output.
+  int heads = 0, value_heads = 0;
   // Head size of queries and keys, and of values. On a GPU at most the head size of the compiled kernel.
   int key_size = 0, value_size = 0;
   // On a GPU: number of keys without padding, (batch); null: `keys` for all. With head mixing, the values (v) of

@@ -140,13 +140,13 @@ struct Case {
   std::vector<int64_t> key_head_of, value_head_of;
   std::vector<float> scales;
 
-  // in_heads, out_heads: numbers of query heads and of output heads. max_length: largest number of queries. max_size:
+  // heads, value_heads: numbers of query heads and of value heads. max_length: largest number of queries. max_size:
   // in half of the cases, keys and values have this size, rounded up to a multiple of 8; in the others, random sizes up
   // to max_size, which are equal if has_equal_sizes.
-  Case(int64_t in_heads, int64_t out_heads, int64_t max_length, int64_t max_size, bool has_equal_sizes,
+  Case(int64_t heads, int64_t value_heads, int64_t max_length, int64_t max_size, bool has_equal_sizes,
        CaseKind kind = CaseKind::any) {
     reference::OracleCase& c = oracle_case;
-    c.batch = pick(1, 2), c.in_heads = in_heads, c.out_heads = out_heads;
+    c.batch = pick(1, 2), c.heads = heads, c.value_heads = value_heads;
     const bool is_aligned = pick(0, 1) == 1;
     c.key_size = is_aligned ? mh::round_up(max_size, 8) : pick(1, max_size);
     c.value_size = has_equal_sizes || is_aligned ? c.key_size : pick(1, max_size);
@@ -160,25 +160,25 @@ struct Case {
     if (has_lengths || (!p.causal && pick(0, 1) == 1))
       for (int64_t b = 0; b < c.batch; ++b)
         c.key_lengths.push_back(pick(0, has_lengths ? std::min<int64_t>(p.keys, 8) : p.keys));
-    c.k_heads = in_heads, c.v_heads = out_heads;
+    c.k_heads = heads, c.v_heads = value_heads;
     if (pick(0, 2) == 0) {
       c.k_heads = pick(1, 3), c.v_heads = pick(1, 3);
-      for (int64_t j = 0; j < in_heads; ++j) key_head_of.push_back(pick(0, c.k_heads - 1));
-      for (int64_t i = 0; i < out_heads; ++i) value_head_of.push_back(pick(0, c.v_heads - 1));
+      for (int64_t j = 0; j < heads; ++j) key_head_of.push_back(pick(0, c.k_heads - 1));
+      for (int64_t i = 0; i < value_heads; ++i) value_head_of.push_back(pick(0, c.v_heads - 1));
       p.key_head_of = key_head_of.data(), p.value_head_of = value_head_of.data();
     }
     const bool has_scales_per_row = pick(0, 1) == 1;
     if (pick(0, 2) == 0) {
-      for (int64_t i = 0; i < (has_scales_per_row ? c.batch : 1) * out_heads; ++i)
+      for (int64_t i = 0; i < (has_scales_per_row ? c.batch : 1) * value_heads; ++i)
         scales.push_back(0.5F * static_cast<float>(pick(-1, 4)));
-      for (int64_t i = 0; i < c.batch * out_heads; ++i)
-        c.scales.push_back(scales[static_cast<size_t>(has_scales_per_row ? i : i % out_heads)]);
+      for (int64_t i = 0; i < c.batch * value_heads; ++i)
+        c.scales.push_back(scales[static_cast<size_t>(has_scales_per_row ? i : i % value_heads)]);
       p.head_scales = scales.data();
     }
     if (pick(0, 2) == 0) {
       p.dropout = dropout, p.dropout_first = static_cast<uint64_t>(pick(0, 1000)), p.dropout_row_stride = p.keys;
-      c.dropout_before_mixing = in_heads != out_heads || pick(0, 1) == 1;
-      const int64_t num_dropout_heads = c.dropout_before_mixing ? in_heads : out_heads;
+      c.dropout_before_mixing = heads != value_heads || pick(0, 1) == 1;
+      const int64_t num_dropout_heads = c.dropout_before_mixing ? heads : value_heads;
       c.dropout_factor = [this, num_dropout_heads](int64_t b, int64_t h, int64_t t, int64_t s) {
         const AttentionParams& case_params = oracle_case.params;
         const uint64_t element =
@@ -191,10 +191,10 @@ struct Case {
       };
     }
     params = p;
-    params.out_heads = params.dropout_heads = static_cast<int>(out_heads),
+    params.value_heads = params.dropout_heads = static_cast<int>(value_heads),
     params.key_size = static_cast<int>(c.key_size), params.value_size = static_cast<int>(c.value_size);
     params.key_lengths = c.key_lengths.empty() ? nullptr : c.key_lengths.data();
-    params.head_scales_stride = has_scales_per_row ? out_heads : 0;
+    params.head_scales_stride = has_scales_per_row ? value_heads : 0;
     params.aligned = c.key_size % 8 == 0 && c.value_size % 8 == 0;
   }
   // Adds relative positions: random runs of keys, the biases u and v, and r with some rows that no pair of query and
@@ -210,11 +210,11 @@ struct Case {
       c.num_distances += std::max<int64_t>(1, p.queries + num_visible - 1) + pick(0, 3);  // up to 3 unused rows
       first += count;
     }
-    r = Tensor<T>(1, c.in_heads, c.num_distances, c.key_size, r.is_position_major);
+    r = Tensor<T>(1, c.heads, c.num_distances, c.key_size, r.is_position_major);
     r.fill(random, 0.5);
     std::normal_distribution<float> normal;
     for (std::vector<float>* bias : {&u, &v_bias})
-      for (int64_t i = 0; i < c.in_heads * c.key_size; ++i) bias->push_back(normal(random));
+      for (int64_t i = 0; i < c.heads * c.key_size; ++i) bias->push_back(normal(random));
     c.u.assign(u.begin(), u.end()), c.v_bias.assign(v_bias.begin(), v_bias.end()), c.r = r.to_doubles();
     params.relative = {.u = u.data(),
                        .v = v_bias.data(),
@@ -230,7 +230,7 @@ struct Case {
   Case& operator=(const Case&) = delete;
 };
 
-// The tensors of a case. dk has one head for each query head, and dv one for each output head
+// The tensors of a case. dk has one head for each query head, and dv one for each value head
 // (has_one_reader_per_kv_head is false).
 template <class T>
 struct CaseTensors {
@@ -250,15 +250,15 @@ struct CaseTensors {
 
  private:
   CaseTensors(const reference::OracleCase& c, bool is_position_major)
-      : q(c.batch, c.in_heads, c.params.queries, c.key_size, is_position_major),
+      : q(c.batch, c.heads, c.params.queries, c.key_size, is_position_major),
         k(c.batch, c.k_heads, c.params.keys, c.key_size, is_position_major),
         v(c.batch, c.v_heads, c.params.keys, c.value_size, is_position_major),
-        dout(c.batch, c.out_heads, c.params.queries, c.value_size, is_position_major),
+        dout(c.batch, c.value_heads, c.params.queries, c.value_size, is_position_major),
         out(dout),
         dq(q),
-        dk(c.batch, c.in_heads, c.params.keys, c.key_size, is_position_major),
-        dv(c.batch, c.out_heads, c.params.keys, c.value_size, is_position_major),
-        lse(static_cast<size_t>(c.batch * c.in_heads * c.params.queries), NAN),
+        dk(c.batch, c.heads, c.params.keys, c.key_size, is_position_major),
+        dv(c.batch, c.value_heads, c.params.keys, c.value_size, is_position_major),
+        lse(static_cast<size_t>(c.batch * c.heads * c.params.queries), NAN),
         delta(lse) {}
 };
 

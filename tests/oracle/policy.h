@@ -23,14 +23,14 @@ using Doubles = std::vector<double>;
 struct OracleCase {
   mh::kernels::AttentionParams params{};
   int64_t batch = 1;
-  int64_t in_heads = 1, out_heads = 1;  // numbers of heads of the logits and of the output
-  int64_t k_heads = 1, v_heads = 1;     // numbers of heads of k and of v
+  int64_t heads = 1, value_heads = 1;  // numbers of heads of the logits and of the output
+  int64_t k_heads = 1, v_heads = 1;    // numbers of heads of k and of v
   int64_t key_size = 1, value_size = 1;
   std::vector<int64_t> key_lengths;    // (batch); empty: no key is padding
-  Doubles scales;                      // (batch, out_heads); empty: 1
-  Doubles matrix;                      // M (batch, queries, in_heads, out_heads); empty: the identity
+  Doubles scales;                      // (batch, value_heads); empty: 1
+  Doubles matrix;                      // M (batch, queries, heads, value_heads); empty: the identity
   bool dropout_before_mixing = false;  // Z is the dropout mask; false: Z̄ is the dropout mask
-  // Relative positions: u and v_bias (in_heads, key_size), r (in_heads, num_distances, key_size); all empty without
+  // Relative positions: u and v_bias (heads, key_size), r (heads, num_distances, key_size); all empty without
   // relative positions.
   Doubles u, v_bias, r;
   int64_t num_distances = 0;
@@ -46,12 +46,12 @@ struct OracleCase {
 };
 
 struct OracleResult {
-  // out and dq have the shapes of dout and q. dk (batch, in_heads, keys, key_size) and dv (batch, out_heads, keys,
-  // value_size) have one head for each query head and each output head: the gradients of heads that read the same
+  // out and dq have the shapes of dout and q. dk (batch, heads, keys, key_size) and dv (batch, value_heads, keys,
+  // value_size) have one head for each query head and each value head: the gradients of heads that read the same
   // key/value head are not summed.
   Doubles out, dq, dk, dv;
-  Doubles dm, dscale;       // (batch, queries, in_heads, out_heads); (batch, out_heads)
-  Doubles lse, lse_size;    // (batch, in_heads, queries), lse infinite for fully masked rows; lse_size = 1 + |lse|
+  Doubles dm, dscale;       // (batch, queries, heads, value_heads); (batch, value_heads)
+  Doubles lse, lse_size;    // (batch, heads, queries), lse infinite for fully masked rows; lse_size = 1 + |lse|
   Doubles du, dv_bias, dr;  // shaped like u, v_bias and r
   // Σ |term| of each entry. The rounding error of an entry is proportional to its Σ |term|.
   Doubles du_size, dv_bias_size, dr_size;
@@ -59,8 +59,8 @@ struct OracleResult {
   double logit_size = 0;  // maximum of Σ |term| over all logits
 };
 
-// Returns the results of a case for q (batch, in_heads, queries, key_size), k (batch, k_heads, keys, key_size), v
-// (batch, v_heads, keys, value_size) and dout (batch, out_heads, queries, value_size).
+// Returns the results of a case for q (batch, heads, queries, key_size), k (batch, k_heads, keys, key_size), v
+// (batch, v_heads, keys, value_size) and dout (batch, value_heads, queries, value_size).
 inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubles& k, const Doubles& v,
                               const Doubles& dout) {
   const auto& p = c.params;
@@ -68,11 +68,11 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
   const auto at = [](const Doubles& x, int64_t i) { return x[static_cast<size_t>(i)]; };
   const auto zeros = [](int64_t size) { return Doubles(static_cast<size_t>(size)); };
   OracleResult r;
-  r.out = zeros(c.batch * c.out_heads * queries * value_size), r.dq = zeros(c.batch * c.in_heads * queries * key_size),
-  r.dk = zeros(c.batch * c.in_heads * keys * key_size), r.dv = zeros(c.batch * c.out_heads * keys * value_size),
-  r.dm = zeros(c.batch * queries * c.in_heads * c.out_heads), r.dscale = zeros(c.batch * c.out_heads);
+  r.out = zeros(c.batch * c.value_heads * queries * value_size), r.dq = zeros(c.batch * c.heads * queries * key_size),
+  r.dk = zeros(c.batch * c.heads * keys * key_size), r.dv = zeros(c.batch * c.value_heads * keys * value_size),
+  r.dm = zeros(c.batch * queries * c.heads * c.value_heads), r.dscale = zeros(c.batch * c.value_heads);
   r.out_size = r.out, r.dq_size = r.dq, r.dk_size = r.dk, r.dv_size = r.dv, r.dm_size = r.dm, r.dscale_size = r.dscale;
-  r.lse = r.lse_size = zeros(c.batch * c.in_heads * queries);
+  r.lse = r.lse_size = zeros(c.batch * c.heads * queries);
   r.du = r.dv_bias = zeros(static_cast<int64_t>(c.u.size())), r.dr = zeros(static_cast<int64_t>(c.r.size()));
   r.du_size = r.du, r.dv_bias_size = r.dv_bias, r.dr_size = r.dr;
   std::vector<const mh::kernels::DistanceRun*> run_of_key(static_cast<size_t>(keys));
@@ -94,7 +94,7 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
       };
       const auto mix = [&](int64_t j, int64_t i) {
         return c.matrix.empty() ? (i == j ? 1.0 : 0.0)
-                                : at(c.matrix, ((b * queries + t) * c.in_heads + j) * c.out_heads + i);
+                                : at(c.matrix, ((b * queries + t) * c.heads + j) * c.value_heads + i);
       };
       // Returns the offset in r of head j at the distance of query t and key s.
       const auto r_offset = [&](int64_t j, int64_t s) {
@@ -102,14 +102,14 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
         return (j * c.num_distances + run.row + queries - 1 - t + s - run.first) * key_size;
       };
       const auto query = [&](int64_t j, int64_t e, const Doubles& bias) {
-        const double x = at(q, ((b * c.in_heads + j) * queries + t) * key_size + e);
+        const double x = at(q, ((b * c.heads + j) * queries + t) * key_size + e);
         return bias.empty() ? x : c.round_sum(x + at(bias, j * key_size + e));
       };
       // probs, exponent_slopes: for each head of the logits, the probability of each key and the derivative of its
-      // exponent with respect to its logit. dmixed_probs: for each output head, the gradient of the mixed probability
+      // exponent with respect to its logit. dmixed_probs: for each value head, the gradient of the mixed probability
       // of each key.
       std::vector<Doubles> probs, exponent_slopes, dmixed_probs, dmixed_size;
-      for (int64_t j = 0; j < c.in_heads; ++j) {
+      for (int64_t j = 0; j < c.heads; ++j) {
         Doubles a = zeros(keys), slopes = zeros(keys);
         double max_logit = -std::numeric_limits<double>::infinity(), sum = 0;
         for (int64_t s = first; s < end; ++s) {
@@ -130,24 +130,24 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
         }
         const bool any_visible = std::isfinite(max_logit);
         for (int64_t s = first; s < end; ++s) sum += any_visible ? std::exp(at(a, s) - max_logit) : 0;
-        const auto lse_index = static_cast<size_t>((b * c.in_heads + j) * queries + t);
+        const auto lse_index = static_cast<size_t>((b * c.heads + j) * queries + t);
         r.lse[lse_index] = any_visible ? max_logit + std::log(sum) : HUGE_VAL;
         r.lse_size[lse_index] = 1 + std::abs(r.lse[lse_index]);
         for (int64_t s = 0; s < keys; ++s)
           a[static_cast<size_t>(s)] = any_visible && s >= first && s < end ? std::exp(at(a, s) - max_logit) / sum : 0;
         probs.push_back(a), exponent_slopes.push_back(slopes);
       }
-      for (int64_t i = 0; i < c.out_heads; ++i) {
+      for (int64_t i = 0; i < c.value_heads; ++i) {
         Doubles x = zeros(keys), x_size = x, dx = x, dx_size = x;
-        const double scale = c.scales.empty() ? 1 : at(c.scales, b * c.out_heads + i);
+        const double scale = c.scales.empty() ? 1 : at(c.scales, b * c.value_heads + i);
         for (int64_t s = first; s < end; ++s) {
-          for (int64_t j = 0; j < c.in_heads; ++j) {
+          for (int64_t j = 0; j < c.heads; ++j) {
             const double term = mix(j, i) * dropout(true, j, s) * at(probs[static_cast<size_t>(j)], s);
             x[static_cast<size_t>(s)] += term, x_size[static_cast<size_t>(s)] += std::abs(term) * dropout(false, i, s);
           }
           x[static_cast<size_t>(s)] = c.round(x[static_cast<size_t>(s)] * dropout(false, i, s));
         }
-        const int64_t out_offset = ((b * c.out_heads + i) * queries + t) * value_size;
+        const int64_t out_offset = ((b * c.value_heads + i) * queries + t) * value_size;
         for (int64_t e = 0; e < value_size; ++e) {
           double sum = 0, size = 0;
           for (int64_t s = first; s < end; ++s) {
@@ -156,15 +156,15 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
           }
           r.out_size[static_cast<size_t>(out_offset + e)] = std::abs(scale) * size;
           r.out[static_cast<size_t>(out_offset + e)] = c.round(scale * c.round(sum));
-          r.dscale[static_cast<size_t>(b * c.out_heads + i)] += c.round(sum) * at(dout, out_offset + e);
-          r.dscale_size[static_cast<size_t>(b * c.out_heads + i)] += size * std::abs(at(dout, out_offset + e));
+          r.dscale[static_cast<size_t>(b * c.value_heads + i)] += c.round(sum) * at(dout, out_offset + e);
+          r.dscale_size[static_cast<size_t>(b * c.value_heads + i)] += size * std::abs(at(dout, out_offset + e));
         }
         for (int64_t s = first; s < end; ++s) {
           double sum = 0, size = 0;
           for (int64_t e = 0; e < value_size; ++e) {
             const double d = c.round(scale * at(dout, out_offset + e));
             sum += d * at(v, v_offset(i, s) + e), size += std::abs(d * at(v, v_offset(i, s) + e));
-            const auto dv_index = static_cast<size_t>(((b * c.out_heads + i) * keys + s) * value_size + e);
+            const auto dv_index = static_cast<size_t>(((b * c.value_heads + i) * keys + s) * value_size + e);
             r.dv[dv_index] += at(x, s) * d, r.dv_size[dv_index] += at(x_size, s) * std::abs(d);
           }
           dx[static_cast<size_t>(s)] = c.round(sum) * dropout(false, i, s);
@@ -172,15 +172,15 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
         }
         dmixed_probs.push_back(dx), dmixed_size.push_back(dx_size);
       }
-      for (int64_t j = 0; j < c.in_heads; ++j) {
+      for (int64_t j = 0; j < c.heads; ++j) {
         const Doubles& p_j = probs[static_cast<size_t>(j)];
         Doubles dp = zeros(keys), dp_size = dp;
         double delta = 0, delta_size = 0;
-        for (int64_t i = 0; i < c.out_heads; ++i)
+        for (int64_t i = 0; i < c.value_heads; ++i)
           for (int64_t s = first; s < end; ++s) {
             const double d = at(dmixed_probs[static_cast<size_t>(i)], s), factor = dropout(true, j, s);
             const double d_size = at(dmixed_size[static_cast<size_t>(i)], s);
-            const auto dm_index = static_cast<size_t>(((b * queries + t) * c.in_heads + j) * c.out_heads + i);
+            const auto dm_index = static_cast<size_t>(((b * queries + t) * c.heads + j) * c.value_heads + i);
             r.dm[dm_index] += factor * at(p_j, s) * d, r.dm_size[dm_index] += factor * at(p_j, s) * d_size;
             dp[static_cast<size_t>(s)] += mix(j, i) * factor * d;
             dp_size[static_cast<size_t>(s)] += std::abs(mix(j, i)) * factor * d_size;
@@ -188,7 +188,7 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
         for (int64_t s = first; s < end && !c.computes_delta_from_outputs; ++s) delta += at(p_j, s) * at(dp, s);
         for (int64_t s = first; s < end; ++s) delta_size += at(p_j, s) * at(dp_size, s);
         for (int64_t e = 0; e < value_size && c.computes_delta_from_outputs; ++e) {
-          const int64_t i = ((b * c.out_heads + j) * queries + t) * value_size + e;
+          const int64_t i = ((b * c.value_heads + j) * queries + t) * value_size + e;
           delta += at(r.out, i) * at(dout, i);
         }
         for (int64_t s = first; s < end; ++s) {
@@ -201,8 +201,8 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
             to[static_cast<size_t>(i)] += ds * x, to_size[static_cast<size_t>(i)] += ds_size * std::abs(x);
           };
           for (int64_t e = 0; e < key_size; ++e) {
-            const int64_t q_index = ((b * c.in_heads + j) * queries + t) * key_size + e,
-                          k_index = ((b * c.in_heads + j) * keys + s) * key_size + e;
+            const int64_t q_index = ((b * c.heads + j) * queries + t) * key_size + e,
+                          k_index = ((b * c.heads + j) * keys + s) * key_size + e;
             const double key = at(k, k_offset(j, s) + e);
             add(r.dq, r.dq_size, q_index, key);
             add(r.dk, r.dk_size, k_index, query(j, e, c.u));

@@ -14,7 +14,7 @@ kernels::AttentionParams AttentionSpec::params(const at::Tensor& q, const at::Te
     TORCH_CHECK(head >= 0 && head < k.size(1), "kv_head_of: no key/value head has the index ", head);
   kernels::AttentionParams params;
   params.queries = q.size(2), params.keys = k.size(2);
-  params.in_heads = params.out_heads = static_cast<int>(q.size(1));
+  params.heads = params.value_heads = static_cast<int>(q.size(1));
   params.key_size = static_cast<int>(q.size(3)), params.value_size = static_cast<int>(v.size(3));
   params.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(q.size(3))));
   params.causal = causal, params.window = window;

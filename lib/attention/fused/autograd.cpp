@@ -51,19 +51,19 @@ std::array<OperandWithGradient, 8> operands_with_gradients(const Operands& x, co
 constexpr const char* kSavedKey = "attention";
 
 // Returns the number of heads of the result.
-int64_t num_out_heads(const Operands& x) { return x.matrix.defined() ? x.matrix.size(-1) : x.q.size(1); }
+int64_t num_value_heads(const Operands& x) { return x.matrix.defined() ? x.matrix.size(-1) : x.q.size(1); }
 
 }  // namespace
 
 ForwardResult empty_result(const Operands& x) {
   const at::Tensor& q = x.q;
-  return {allocate_by_position(q, num_out_heads(x), q.size(2), x.v.size(3)),
+  return {allocate_by_position(q, num_value_heads(x), q.size(2), x.v.size(3)),
           at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat))};
 }
 
 OperandGradients empty_gradients(const Operands& x, bool share_storage) {
   const at::Tensor &q = x.q, &k = x.k, &v = x.v;
-  const int64_t h = q.size(1), hv = num_out_heads(x), key_width = h * q.size(3), value_width = hv * v.size(3);
+  const int64_t h = q.size(1), hv = num_value_heads(x), key_width = h * q.size(3), value_width = hv * v.size(3);
   if (!share_storage || q.size(2) != k.size(2))
     return {allocate_by_position(q, h, q.size(2), q.size(3)), allocate_by_position(k, h, k.size(2), k.size(3)),
             allocate_by_position(v, hv, v.size(2), v.size(3))};

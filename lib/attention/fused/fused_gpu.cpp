@@ -64,7 +64,7 @@ struct DeviceParams {
     }
     if (spec.relative.u.defined()) set_relative(spec.relative, device);
     if (x.matrix.defined()) set_matrix(x.matrix);
-    params.dropout_heads = params.dropout_before_mixing ? params.in_heads : params.out_heads;
+    params.dropout_heads = params.dropout_before_mixing ? params.heads : params.value_heads;
   }
   DeviceParams(const DeviceParams&) = delete;
   DeviceParams& operator=(const DeviceParams&) = delete;
@@ -92,7 +92,7 @@ struct DeviceParams {
                      relative.r.stride(0) * element_bytes % 16 == 0 && relative.r.stride(1) * element_bytes % 16 == 0;
   }
   void set_matrix(const at::Tensor& m) {
-    params.out_heads = static_cast<int>(m.size(-1));
+    params.value_heads = static_cast<int>(m.size(-1));
     params.matrix = m.const_data_ptr<float>();
     const int64_t matrix_size = m.size(-2) * m.size(-1);
     params.matrix_query_stride = m.dim() == 4 ? matrix_size : 0;
@@ -184,7 +184,7 @@ struct HeadMixingGpuBackend {
   GpuKernels gpu;
 
   ForwardResult forward(const Operands& x, bool with_gradient) const {
-    const int64_t in_heads = x.matrix.size(-2), out_heads = x.matrix.size(-1);
+    const int64_t heads = x.matrix.size(-2), value_heads = x.matrix.size(-1);
     ForwardResult result = empty_result(x);
     const at::Tensor q_u = add_bias(x.q, x.spec.relative.u), q_v = add_bias(x.q, x.spec.relative.v);
     const DeviceParams device_params(x, with_gradient, {&x.q, &x.k, &x.v, &result.out, &q_u, &q_v});
@@ -193,9 +193,9 @@ struct HeadMixingGpuBackend {
     tensors.num_splits = gpu.kernels->head_mixing_num_splits(device_params.params, tensors.batch);
     at::Tensor partial_out;
     if (tensors.num_splits > 1) {
-      partial_out = at::empty(
-          {tensors.batch * x.q.size(2) * tensors.num_splits * std::max(2 * in_heads, out_heads * x.v.size(3))},
-          result.lse.options());
+      partial_out =
+          at::empty({tensors.batch * x.q.size(2) * tensors.num_splits * std::max(2 * heads, value_heads * x.v.size(3))},
+                    result.lse.options());
       tensors.partial_out = partial_out.mutable_data_ptr<float>();
     }
     nn::check_cuda(gpu.kernels->head_mixing_forward(device_params.params, tensors));

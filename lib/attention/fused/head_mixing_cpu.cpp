@@ -38,7 +38,7 @@ class HeadMixingParams {
         matrix_stride_(x.matrix.dim() > 2 ? x.matrix.stride(0) : 0),
         batch_size_(x.q.size(0)),
         shared_params_(x.spec.params(x.q, x.k, x.v, with_gradient)) {
-    shared_params_.max_keys = shared_params_.keys, shared_params_.out_heads = static_cast<int>(x.matrix.size(-1));
+    shared_params_.max_keys = shared_params_.keys, shared_params_.value_heads = static_cast<int>(x.matrix.size(-1));
     shared_params_.matrix = matrix_.const_data_ptr<float>();
     shared_params_.matrix_query_stride = matrix_.dim() == 4 ? matrix_.stride(1) : 0;
     shared_params_.relative = relative_.params();
@@ -54,7 +54,7 @@ class HeadMixingParams {
   kernels::AttentionParams row_params(int64_t b) const {
     kernels::AttentionParams params = shared_params_;
     params.matrix += b * matrix_stride_;
-    const int64_t dropout_heads = params.dropout_before_mixing ? params.in_heads : params.out_heads;
+    const int64_t dropout_heads = params.dropout_before_mixing ? params.heads : params.value_heads;
     if (spec_.dropout)
       params.dropout_first =
           spec_.dropout->first + static_cast<uint64_t>(b * dropout_heads * params.queries * params.dropout_row_stride);
@@ -91,13 +91,13 @@ template <class T>
 void pack_rows(const Operands& x, const HeadMixingParams& mixing_params, bool for_backward, int64_t first, int64_t rows,
                const Scratch& packed) {
   const kernels::AttentionParams& shared_params = mixing_params.shared_params();
-  const int64_t heads = shared_params.in_heads + shared_params.out_heads,
+  const int64_t num_packed = shared_params.heads + shared_params.value_heads,
                 packed_floats = kernels::head_mixing_pack_floats(shared_params, for_backward);
-  at::parallel_for(0, rows * heads, 1, [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, rows * num_packed, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t b = first + i / heads;
-      kernels::head_mixing_pack<T>(mixing_params.row_params(b), for_backward, i % heads, row_of<const T>(x.k, b),
-                                   row_of<const T>(x.v, b), packed.data() + i / heads * packed_floats);
+      const int64_t b = first + i / num_packed;
+      kernels::head_mixing_pack<T>(mixing_params.row_params(b), for_backward, i % num_packed, row_of<const T>(x.k, b),
+                                   row_of<const T>(x.v, b), packed.data() + i / num_packed * packed_floats);
     }
   });
 }
@@ -110,11 +110,11 @@ void decode_rows(const at::Tensor& q, const Keys& keys, const Values& values, co
   float* lse = result.lse.mutable_data_ptr<float>();
   const auto decode_row = [&](int64_t b, const Scratch& scratch, const auto& for_each_head) {
     const kernels::AttentionParams params = mixing_params.row_params(b);
-    for_each_head(params.in_heads, [&](int64_t j) {
+    for_each_head(params.heads, [&](int64_t j) {
       kernels::head_mixing_decode_logits<T>(params, j, row_of<const T>(q, b), keys(b), scratch.data());
     });
     kernels::head_mixing_decode_mix(params, lse + b * result.lse.stride(0), scratch.data());
-    for_each_head(params.out_heads, [&](int64_t i) {
+    for_each_head(params.value_heads, [&](int64_t i) {
       kernels::head_mixing_decode_values<T>(params, i, values(b), row_of<T>(result.out, b), scratch.data());
     });
   };
@@ -177,7 +177,7 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const He
                    bool has_one_reader_per_kv_head, OperandGradients& d) {
   const Operands& x = saved.x;
   const kernels::AttentionParams& shared_params = mixing_params.shared_params();
-  const int64_t num_parts = mixing_params.num_parts(), h = shared_params.in_heads, hv = shared_params.out_heads,
+  const int64_t num_parts = mixing_params.num_parts(), h = shared_params.heads, hv = shared_params.value_heads,
                 matrix_size = h * hv;
   const int64_t key_floats = kernels::head_mixing_key_floats(shared_params),
                 value_floats = kernels::head_mixing_value_floats(shared_params);

@@ -92,26 +92,26 @@ TEST_CASE("head_mixing_decode_cpu equals head_mixing_cpu on contiguous keys afte
   c10::NoGradGuard no_gradient;
   CHECK(rc::check([] {
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
-    const int64_t in_heads = *rc::gen::inRange(1, 5), out_heads = *rc::gen::inRange(1, 5),
-                  dk = *rc::gen::inRange(1, 70), dv = *rc::gen::inRange(1, 150);
+    const int64_t heads = *rc::gen::inRange(1, 5), value_heads = *rc::gen::inRange(1, 5), dk = *rc::gen::inRange(1, 70),
+                  dv = *rc::gen::inRange(1, 150);
     const auto type = *rc::gen::arbitrary<bool>() ? at::kFloat : at::kBFloat16;
     int64_t num_rows = *rc::gen::inRange(1, 6);
-    const auto random_heads = [&](int64_t heads, int64_t length, int64_t size) {
-      return at::randn({num_rows, length, heads, size}).to(type).transpose(1, 2);
+    const auto random_heads = [&](int64_t num_heads, int64_t length, int64_t size) {
+      return at::randn({num_rows, length, num_heads, size}).to(type).transpose(1, 2);
     };
     attention::Cache cache;
-    at::Tensor k = random_heads(in_heads, 2, dk), v = random_heads(out_heads, 2, dv);
+    at::Tensor k = random_heads(heads, 2, dk), v = random_heads(value_heads, 2, dv);
     cache.append(k, v);
     attention::AttentionSpec spec;
     if (*rc::gen::arbitrary<bool>()) spec.normaliser = kernels::Normaliser::sigsoftmax;
-    if (*rc::gen::arbitrary<bool>()) spec.head_scales = at::randn({out_heads});
+    if (*rc::gen::arbitrary<bool>()) spec.head_scales = at::randn({value_heads});
     const int num_steps = *rc::gen::inRange(1, 40);
     for (int step = 0; step < num_steps; ++step) {
-      const at::Tensor q = random_heads(in_heads, 1, dk), new_k = random_heads(in_heads, 1, dk),
-                       new_v = random_heads(out_heads, 1, dv);
+      const at::Tensor q = random_heads(heads, 1, dk), new_k = random_heads(heads, 1, dk),
+                       new_v = random_heads(value_heads, 1, dv);
       k = at::cat({k, new_k}, 2), v = at::cat({v, new_v}, 2);
-      const at::Tensor m = *rc::gen::arbitrary<bool>() ? at::randn({in_heads, out_heads})
-                                                       : at::randn({num_rows, 1, in_heads, out_heads});
+      const at::Tensor m =
+          *rc::gen::arbitrary<bool>() ? at::randn({heads, value_heads}) : at::randn({num_rows, 1, heads, value_heads});
       const int action = *rc::gen::inRange(0, 8);
       if (action == 0) {
         const auto [all_k, all_v] = cache.append(new_k, new_v);

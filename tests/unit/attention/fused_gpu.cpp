@@ -46,9 +46,9 @@ attention::GpuKernels emulated_kernels() {
         host::EmulatedGpu device;
         return Launches::backward(host::Launcher{device}, a, x);
       },
-      [](int in_heads, int out_heads, bool is_relative) {
+      [](int heads, int value_heads, bool is_relative) {
         host::EmulatedGpu device;
-        return Launches::head_mixing_constraint(host::Launcher{device}, in_heads, out_heads, is_relative);
+        return Launches::head_mixing_constraint(host::Launcher{device}, heads, value_heads, is_relative);
       },
       [](const AttentionParams& a, int64_t batch) {
         host::EmulatedGpu device;
@@ -74,7 +74,7 @@ int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low,
 // Draws the mask, normaliser, dropout and key/value heads of x, whose operands must be set.
 void draw_options(Inputs& x) {
   const int64_t batch = x.operands[kQ].size(0), heads = x.operands[kQ].size(1), queries = x.operands[kQ].size(2),
-                keys = x.operands[kK].size(2), out_heads = x.operands[kV].size(1);
+                keys = x.operands[kK].size(2), value_heads = x.operands[kV].size(1);
   attention::AttentionSpec& spec = x.spec;
   spec.causal = queries <= keys && pick(0, 1) == 1;
   if (spec.causal && pick(0, 1) == 1) spec.window = pick(1, keys);
@@ -83,11 +83,11 @@ void draw_options(Inputs& x) {
   if (x.operands[kMatrix].defined()) spec.dropout_before_mixing = pick(0, 1) == 1;
   if (pick(0, 2) == 0) {
     const nn::ForwardContext forward_context{true, 3, 2, 4};
-    const int64_t num_heads = spec.dropout_before_mixing ? heads : out_heads;
+    const int64_t num_heads = spec.dropout_before_mixing ? heads : value_heads;
     x.dropout_mask = nn::dropout(at::ones({batch, num_heads, queries, keys}), 0.25, forward_context, "place", 4);
     spec.dropout = nn::dropout_range_of(num_heads * queries * keys, 0.25, forward_context, "place", 4);
   }
-  if (heads == out_heads && pick(0, 2) == 0)
+  if (heads == value_heads && pick(0, 2) == 0)
     for (int64_t h = 0; h < heads; ++h) spec.kv_head_of.push_back(pick(0, heads - 1));
 }
 

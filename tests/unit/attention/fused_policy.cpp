@@ -59,7 +59,7 @@ void add_positions(Inputs& x, int64_t heads, int64_t queries, int64_t keys, int6
 Inputs random_inputs(bool with_mixing) {
   at::manual_seed(static_cast<uint64_t>(pick(0, 1 << 30)));  // so that rapidcheck's seed reproduces the tensors
   Inputs x;
-  const int64_t batch = pick(1, 3), in_heads = pick(1, 5), out_heads = with_mixing ? pick(1, 5) : in_heads,
+  const int64_t batch = pick(1, 3), heads = pick(1, 5), value_heads = with_mixing ? pick(1, 5) : heads,
                 queries = pick(1, 80);
   const int64_t dk = with_mixing ? pick(1, 40) : 16 * pick(1, 3), dv = with_mixing ? pick(1, 40) : dk;
   x.spec.causal = pick(0, 2) > 0;
@@ -68,29 +68,28 @@ Inputs random_inputs(bool with_mixing) {
   if (pick(0, 1) == 1) x.spec.normaliser = kernels::Normaliser::sigsoftmax;
   // In half of the cases with h = hv, draws the key/value head that each query head reads: a rotation of all heads, or
   // a random choice among 1 to 6 key/value heads.
-  int64_t num_key_heads = in_heads, num_value_heads = out_heads;
-  if (in_heads == out_heads && pick(0, 1) == 1) {
+  int64_t k_heads = heads, v_heads = value_heads;
+  if (heads == value_heads && pick(0, 1) == 1) {
     std::vector<int64_t>& kv_head_of = x.spec.kv_head_of;
-    for (int64_t i = 0; i < in_heads; ++i) kv_head_of.push_back(i);
-    if (pick(0, 1) == 1) std::rotate(kv_head_of.begin(), kv_head_of.begin() + pick(0, in_heads - 1), kv_head_of.end());
+    for (int64_t i = 0; i < heads; ++i) kv_head_of.push_back(i);
+    if (pick(0, 1) == 1) std::rotate(kv_head_of.begin(), kv_head_of.begin() + pick(0, heads - 1), kv_head_of.end());
     else {
-      num_key_heads = num_value_heads = pick(1, 6);
-      for (int64_t& head : kv_head_of) head = pick(0, num_key_heads - 1);
+      k_heads = v_heads = pick(1, 6);
+      for (int64_t& head : kv_head_of) head = pick(0, k_heads - 1);
     }
   }
   x.operands.resize(kDistanceRows + 1);
   if (pick(0, 1) == 1) {
     at::Tensor& scales = x.operands[kHeadScales];
-    scales = at::randn(pick(0, 1) == 1 ? std::vector<int64_t>{out_heads} : std::vector<int64_t>{batch, out_heads});
-    if (pick(0, 1) == 1) scales.select(-1, pick(0, out_heads - 1)).zero_();  // the scale of a closed gate
+    scales = at::randn(pick(0, 1) == 1 ? std::vector<int64_t>{value_heads} : std::vector<int64_t>{batch, value_heads});
+    if (pick(0, 1) == 1) scales.select(-1, pick(0, value_heads - 1)).zero_();  // the scale of a closed gate
   }
-  x.operands[kQ] = at::randn({batch, in_heads, queries, dk}) * 2,
-  x.operands[kK] = at::randn({batch, num_key_heads, keys, dk});
-  x.operands[kV] = at::randn({batch, num_value_heads, keys, dv}), x.dout = at::randn({batch, out_heads, queries, dv});
+  x.operands[kQ] = at::randn({batch, heads, queries, dk}) * 2, x.operands[kK] = at::randn({batch, k_heads, keys, dk});
+  x.operands[kV] = at::randn({batch, v_heads, keys, dv}), x.dout = at::randn({batch, value_heads, queries, dv});
   if (with_mixing)
     x.operands[kMatrix] =
-        pick(0, 1) == 1 ? at::randn({batch, queries, in_heads, out_heads}) : at::randn({in_heads, out_heads});
-  if (pick(0, 2) > 0) add_positions(x, in_heads, queries, keys, dk);
+        pick(0, 1) == 1 ? at::randn({batch, queries, heads, value_heads}) : at::randn({heads, value_heads});
+  if (pick(0, 2) > 0) add_positions(x, heads, queries, keys, dk);
   else if (!x.spec.causal && pick(0, 1) == 1) x.spec.key_lengths = at::randint(0, keys + 1, {batch}, at::kLong);
   return x;
 }

@@ -55,22 +55,22 @@ bool are_bit_identical(const Tensors& a, const Tensors& b) {
 }
 
 struct Sizes {
-  int64_t batch, in_heads, out_heads, queries, keys, dk, dv;
+  int64_t batch, heads, value_heads, queries, keys, dk, dv;
   bool causal;
   bool has_matrix_per_query;
 };
 
 Inputs random_inputs(const Sizes& sizes) {
-  Inputs x{{at::randn({sizes.batch, sizes.in_heads, sizes.queries, sizes.dk}) * 2,
-            at::randn({sizes.batch, sizes.in_heads, sizes.keys, sizes.dk}),
-            at::randn({sizes.batch, sizes.out_heads, sizes.keys, sizes.dv}),
-            sizes.has_matrix_per_query ? at::randn({sizes.batch, sizes.queries, sizes.in_heads, sizes.out_heads})
-                                       : at::randn({sizes.in_heads, sizes.out_heads}),
+  Inputs x{{at::randn({sizes.batch, sizes.heads, sizes.queries, sizes.dk}) * 2,
+            at::randn({sizes.batch, sizes.heads, sizes.keys, sizes.dk}),
+            at::randn({sizes.batch, sizes.value_heads, sizes.keys, sizes.dv}),
+            sizes.has_matrix_per_query ? at::randn({sizes.batch, sizes.queries, sizes.heads, sizes.value_heads})
+                                       : at::randn({sizes.heads, sizes.value_heads}),
             {},
             {},
             {},
             {}},
-           at::randn({sizes.batch, sizes.out_heads, sizes.queries, sizes.dv}),
+           at::randn({sizes.batch, sizes.value_heads, sizes.queries, sizes.dv}),
            {},
            {}};
   x.spec.causal = sizes.causal;
@@ -97,7 +97,7 @@ TEST_CASE("the CPU head mixing kernel and its gradients match the reference equa
       const nn::ForwardContext forward_context{true, 3, *rc::gen::inRange(0U, 9U), pick(0, 5)};
       const double p = *rc::gen::element(0.1, 0.5, 0.9);
       x.spec.dropout_before_mixing = pick(0, 1) == 1;
-      const int64_t heads = x.spec.dropout_before_mixing ? sizes.in_heads : sizes.out_heads;
+      const int64_t heads = x.spec.dropout_before_mixing ? sizes.heads : sizes.value_heads;
       x.dropout_mask =
           nn::dropout(at::ones({sizes.batch, heads, sizes.queries, sizes.keys}), p, forward_context, "place", 4);
       x.spec.dropout = nn::dropout_range_of(heads * sizes.queries * sizes.keys, p, forward_context, "place", 4);

@@ -106,11 +106,11 @@ struct Positions {
 struct HeadChoices {
   std::vector<int64_t> key_head_of, value_head_of;
   std::vector<float> scales;
-  HeadChoices(AttentionParams& params, int64_t in_heads, int64_t out_heads) {
+  HeadChoices(AttentionParams& params, int64_t heads, int64_t value_heads) {
     if (pick(0, 1) == 0) return;
-    for (int64_t j = 0; j < in_heads; ++j) key_head_of.push_back(pick(0, in_heads - 1));
-    for (int64_t i = 0; i < out_heads; ++i)
-      value_head_of.push_back(pick(0, out_heads - 1)), scales.push_back(0.5F * static_cast<float>(pick(-1, 3)));
+    for (int64_t j = 0; j < heads; ++j) key_head_of.push_back(pick(0, heads - 1));
+    for (int64_t i = 0; i < value_heads; ++i)
+      value_head_of.push_back(pick(0, value_heads - 1)), scales.push_back(0.5F * static_cast<float>(pick(-1, 3)));
     params.key_head_of = key_head_of.data(), params.value_head_of = value_head_of.data(),
     params.head_scales = scales.data();
   }
@@ -177,17 +177,16 @@ void in_threads(int64_t count, const F& f) {
 // is_head_mixing_decode(params), that the three steps of decoding equal the forward pass.
 template <class T>
 void check_head_mixing(AttentionParams params, int64_t num_parts, Positions* positions, std::mt19937& random) {
-  const Tensor<T> q(params.in_heads, params.queries, params.key_size, random),
-      k(params.in_heads, params.keys, params.key_size, random),
-      v(params.out_heads, params.keys, params.value_size, random),
-      dout(params.out_heads, params.queries, params.value_size, random);
+  const Tensor<T> q(params.heads, params.queries, params.key_size, random),
+      k(params.heads, params.keys, params.key_size, random),
+      v(params.value_heads, params.keys, params.value_size, random),
+      dout(params.value_heads, params.queries, params.value_size, random);
   Tensor<T> out = dout, dq = q, dk = k, dv = v;
   const bool has_matrix_per_query = params.matrix_query_stride != 0;
-  const int64_t num_packs = params.in_heads + params.out_heads,
-                matrix_size = int64_t{params.in_heads} * params.out_heads;
+  const int64_t num_packs = params.heads + params.value_heads, matrix_size = int64_t{params.heads} * params.value_heads;
   const std::vector<float> m(static_cast<size_t>((has_matrix_per_query ? params.queries : 1) * matrix_size), 0.5F);
   params.matrix = m.data();
-  std::vector<float> lse = nan_buffer(params.in_heads * params.queries);
+  std::vector<float> lse = nan_buffer(params.heads * params.queries);
   BatchRowTensors<T> x{q.const_view(), k.const_view(), v.const_view(),    nullptr,
                        out.view(),     lse.data(),     dout.const_view(), dq.view()};
   {
@@ -205,11 +204,11 @@ void check_head_mixing(AttentionParams params, int64_t num_parts, Positions* pos
   if (is_head_mixing_decode(params)) {
     Tensor<T> decoding_out = dout;
     std::vector<float> scratch = nan_buffer(head_mixing_decode_scratch(params));
-    in_threads(params.in_heads, [&](int64_t j) {
+    in_threads(params.heads, [&](int64_t j) {
       head_mixing_decode_logits<T>(params, j, q.const_view(), k.const_view(), scratch.data());
     });
     head_mixing_decode_mix(params, lse.data(), scratch.data());
-    in_threads(params.out_heads, [&](int64_t i) {
+    in_threads(params.value_heads, [&](int64_t i) {
       head_mixing_decode_values<T>(params, i, v.const_view(), decoding_out.view(), scratch.data());
     });
     RC_ASSERT(decoding_out.equals(out));
@@ -242,11 +241,11 @@ void check_head_mixing(AttentionParams params, int64_t num_parts, Positions* pos
   const auto sum_gradients = [&](const float* from, int64_t size, Tensor<T>& to, int64_t i) {
     head_mixing_sum_parts(from, num_parts, part_floats, params.keys, size, Heads<T>{to.view().at(i, 0), 0, size});
   };
-  in_threads(params.in_heads, [&](int64_t i) {
-    sum_gradients(partial_gradients.data() + i * (key_floats / params.in_heads), params.key_size, dk, i);
+  in_threads(params.heads, [&](int64_t i) {
+    sum_gradients(partial_gradients.data() + i * (key_floats / params.heads), params.key_size, dk, i);
   });
-  in_threads(params.out_heads, [&](int64_t i) {
-    sum_gradients(partial_gradients.data() + key_floats + i * ((part_floats - key_floats) / params.out_heads),
+  in_threads(params.value_heads, [&](int64_t i) {
+    sum_gradients(partial_gradients.data() + key_floats + i * ((part_floats - key_floats) / params.value_heads),
                   params.value_size, dv, i);
   });
   RC_ASSERT(dq.all_finite() && dk.all_finite() && dv.all_finite());
@@ -312,9 +311,9 @@ TEST_CASE("CPU head mixing stays within its buffers and writes every element of 
     params.queries = pick(1, 80), params.causal = pick(0, 1) == 1;
     params.max_keys = params.causal ? params.queries + pick(0, 200) : pick(1, 300);
     params.keys = params.causal ? params.max_keys : pick(0, params.max_keys);
-    params.in_heads = pick_int(1, 9), params.out_heads = pick_int(1, 9), params.key_size = pick_int(1, 40),
+    params.heads = pick_int(1, 9), params.value_heads = pick_int(1, 9), params.key_size = pick_int(1, 40),
     params.value_size = pick_int(1, 40);
-    params.scale = 0.3F, params.matrix_query_stride = pick(0, 1) * params.in_heads * params.out_heads,
+    params.scale = 0.3F, params.matrix_query_stride = pick(0, 1) * params.heads * params.value_heads,
     params.gradient = pick(0, 1) == 1;
     const Dropout dropout{{1, 2}, 3, 4, 1 << 22, 4.0F / 3};
     if (pick(0, 1) == 1) {
@@ -325,10 +324,10 @@ TEST_CASE("CPU head mixing stays within its buffers and writes every element of 
     const int64_t num_parts = pick(1, 4);
     params.l2_bytes = int64_t{1} << pick(10, 20);  // smaller than the probabilities: several spans
     draw_options(params);
-    const HeadChoices choices(params, params.in_heads, params.out_heads);
+    const HeadChoices choices(params, params.heads, params.value_heads);
     std::optional<Positions> positions;
     if (pick(0, 1) == 1)
-      params.relative = positions.emplace(params, params.in_heads, mh::round_up(params.key_size, 16)).relative;
+      params.relative = positions.emplace(params, params.heads, mh::round_up(params.key_size, 16)).relative;
     std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
     check_head_mixing<float>(params, num_parts, positions ? &*positions : nullptr, random);
     const Bf16Gemm gemm{naive_bf16_product};
@@ -380,7 +379,7 @@ TEST_CASE("CPU attention ignores keys with logits of -inf for every division of 
       plain_results.run_plain(plain_params, q, k, v, dout);
       AttentionParams mixing_params{};
       mixing_params.queries = queries, mixing_params.keys = mixing_params.max_keys = keys,
-      mixing_params.in_heads = mixing_params.out_heads = 1, mixing_params.key_size = mixing_params.value_size = size,
+      mixing_params.heads = mixing_params.value_heads = 1, mixing_params.key_size = mixing_params.value_size = size,
       mixing_params.scale = 1;
       mixing_params.l2_bytes = l2_bytes, mixing_params.normaliser = normaliser;
       mixing_results.run_head_mixing(mixing_params, q, k, v, dout);
@@ -422,7 +421,7 @@ TEST_CASE("CPU gradients of large logits vanish within rounding if all keys and 
       for (int64_t s = 0; s < keys; ++s)
         k.data[static_cast<size_t>(s * size)] = v.data[static_cast<size_t>(s * size)] = 1;
       AttentionParams params{};
-      params.queries = queries, params.keys = params.max_keys = keys, params.in_heads = params.out_heads = 1,
+      params.queries = queries, params.keys = params.max_keys = keys, params.heads = params.value_heads = 1,
       params.key_size = params.value_size = size, params.scale = 1, params.l2_bytes = l2_bytes;
       HeadResults results(queries, keys, size);
       results.run_head_mixing(params, q, k, v, dout);
@@ -460,7 +459,7 @@ TEST_CASE("CPU head mixing over several spans of keys differs from a single span
     Tensor<float> q(1, queries, size, random), k(1, keys, size, random), v(1, keys, size, random),
         dout(1, queries, size, random);
     AttentionParams params{};
-    params.queries = queries, params.keys = params.max_keys = keys, params.in_heads = params.out_heads = 1,
+    params.queries = queries, params.keys = params.max_keys = keys, params.heads = params.value_heads = 1,
     params.key_size = params.value_size = size, params.scale = 0.2F;
     params.causal = causal, params.window = causal ? 400 : 0;
     HeadResults one_span(queries, keys, size), several_spans(queries, keys, size);
@@ -501,7 +500,7 @@ TEST_CASE("CPU head mixing of a single key multiplies the values by the column s
   const float q[2] = {3, -1}, k[2] = {0.5F, 2}, v[2] = {10, 100}, m[4] = {0.25F, 1, 0.5F, -3};
   float out[2], lse[2];
   AttentionParams params{};
-  params.queries = params.keys = params.max_keys = 1, params.in_heads = params.out_heads = 2,
+  params.queries = params.keys = params.max_keys = 1, params.heads = params.value_heads = 2,
   params.key_size = params.value_size = 1;
   params.scale = 1, params.gradient = false;
   std::vector<float> scratch = nan_buffer(head_mixing_forward_scratch(params));

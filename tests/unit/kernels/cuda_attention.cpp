@@ -25,7 +25,7 @@ void check_case(int64_t max_length, bool is_relative) {
   host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 5)));
   const host::Launcher launcher{device};
   using Launches = AttentionLaunches<T, kSize>;
-  std::vector<float> dscale(static_cast<size_t>(c.batch * c.in_heads * Launches::num_scale_tiles(params)), NAN);
+  std::vector<float> dscale(static_cast<size_t>(c.batch * c.heads * Launches::num_scale_tiles(params)), NAN);
   std::vector<float> du(is_relative ? dscale.size() * static_cast<size_t>(c.key_size) : 0, NAN),
       dv_bias = du, dr(static_cast<size_t>(c.batch) * r.data.size(), NAN);
   AttentionTensors tensors = x.pointers();
@@ -55,17 +55,17 @@ void check_case(int64_t max_length, bool is_relative) {
   expect_close("dq", x.dq.to_doubles(), exact.dq, composed.dq, exact.dq_size);
   expect_close("dk", x.dk.to_doubles(), exact.dk, composed.dk, exact.dk_size);
   expect_close("dv", x.dv.to_doubles(), exact.dv, composed.dv, exact.dv_size);
-  Doubles dscale_sums(static_cast<size_t>(c.batch * c.in_heads));
+  Doubles dscale_sums(static_cast<size_t>(c.batch * c.heads));
   for (size_t i = 0; i < dscale.size(); ++i)
     dscale_sums[i / static_cast<size_t>(Launches::num_scale_tiles(params))] += dscale[i];
   expect_close("dscale", dscale_sums, exact.dscale, composed.dscale, exact.dscale_size);
   if (!is_relative) return;
   // Returns the sums of `terms` (batch, heads, tiles, size) over the batch and the tiles, (heads, size).
   const auto sum_tiles = [&](const std::vector<float>& terms, size_t size) {
-    Doubles sums(static_cast<size_t>(c.in_heads) * size);
-    const size_t num_head_terms = terms.size() / static_cast<size_t>(c.batch * c.in_heads);
+    Doubles sums(static_cast<size_t>(c.heads) * size);
+    const size_t num_head_terms = terms.size() / static_cast<size_t>(c.batch * c.heads);
     for (size_t i = 0; i < terms.size(); ++i)
-      sums[i / num_head_terms % static_cast<size_t>(c.in_heads) * size + i % size] += terms[i];
+      sums[i / num_head_terms % static_cast<size_t>(c.heads) * size + i % size] += terms[i];
     return sums;
   };
   expect_close("du", sum_tiles(du, static_cast<size_t>(c.key_size)), exact.du, composed.du, exact.du_size);
@@ -128,7 +128,7 @@ TEST_CASE("num_splits minimises the time of split-KV on the multiprocessors of a
 
   host::EmulatedGpu device;
   AttentionParams params;
-  params.out_heads = 8, params.queries = 1, params.keys = 4096, params.causal = true;
+  params.value_heads = 8, params.queries = 1, params.keys = 4096, params.causal = true;
   using Launches = AttentionLaunches<Bf16, 64>;
   CHECK(Launches::num_splits(host::Launcher{device}, params, 1) == best_num_splits(8, 64, 108));
   CHECK(Launches::num_splits(host::Launcher{device}, params, 4) == best_num_splits(32, 64, 108));

@@ -97,13 +97,13 @@ void check_case(int64_t max_heads, int64_t max_length, bool is_relative = false,
   Tensor<T> r(1, 0, 0, 0, is_position_major);
   if (is_relative) test_case.add_positions(r, random);
   AttentionParams params = test_case.params;
-  params.in_heads = static_cast<int>(c.in_heads), params.dropout_before_mixing = c.dropout_before_mixing;
-  params.dropout_heads = static_cast<int>(c.dropout_before_mixing ? c.in_heads : c.out_heads);
+  params.heads = static_cast<int>(c.heads), params.dropout_before_mixing = c.dropout_before_mixing;
+  params.dropout_heads = static_cast<int>(c.dropout_before_mixing ? c.heads : c.value_heads);
   // The head mixing kernels have no head scales: callers multiply the scales into the matrix.
   c.scales.clear(), c.params.head_scales = params.head_scales = nullptr;
   std::normal_distribution<float> normal;
   const bool has_matrix_per_query = pick(0, 1) == 1, has_matrix_per_row = has_matrix_per_query || pick(0, 1) == 1;
-  const int64_t matrix_size = c.in_heads * c.out_heads;
+  const int64_t matrix_size = c.heads * c.value_heads;
   std::vector<float> matrix(static_cast<size_t>((has_matrix_per_row ? c.batch : 1) *
                                                 (has_matrix_per_query ? params.queries : 1) * matrix_size));
   // The matrix may have any magnitude, since the kernels scale it to the range of fp16. For fp16 results the magnitude
@@ -115,7 +115,7 @@ void check_case(int64_t max_heads, int64_t max_length, bool is_relative = false,
   for (size_t i = 0; i < matrix.size(); ++i) {
     const auto entry = static_cast<int64_t>(i) % matrix_size;
     transposed_matrix[i - static_cast<size_t>(entry) +
-                      static_cast<size_t>(entry % c.out_heads * c.in_heads + entry / c.out_heads)] = matrix[i];
+                      static_cast<size_t>(entry % c.value_heads * c.heads + entry / c.value_heads)] = matrix[i];
   }
   params.matrix = matrix.data(), params.matrix_transposed = transposed_matrix.data(),
   params.matrix_query_stride = has_matrix_per_query ? matrix_size : 0;
@@ -127,19 +127,19 @@ void check_case(int64_t max_heads, int64_t max_length, bool is_relative = false,
       for (int64_t i = 0; i < matrix_size; ++i)
         c.matrix.push_back(
             matrix[static_cast<size_t>(b * params.matrix_batch_stride + t * params.matrix_query_stride + i)]);
-  Tensor<T> q(c.batch, c.in_heads, params.queries, c.key_size, is_position_major),
+  Tensor<T> q(c.batch, c.heads, params.queries, c.key_size, is_position_major),
       k(c.batch, c.k_heads, params.keys, c.key_size, is_position_major),
       v(c.batch, c.v_heads, params.keys, c.value_size, is_position_major),
-      dout(c.batch, c.out_heads, params.queries, c.value_size, is_position_major);
+      dout(c.batch, c.value_heads, params.queries, c.value_size, is_position_major);
   for (auto* t : {&q, &k, &v, &dout}) t->fill(random, 1);
   params.aligned = c.key_size % 8 == 0 && c.value_size % 8 == 0;
   Tensor<T> q_u = q, q_v = q;
   if (is_relative) q_u = add_bias(q, test_case.u), q_v = add_bias(q, test_case.v_bias);
-  Tensor<T> out = dout, dq = q, dq_v = q, dk(c.batch, c.in_heads, params.keys, c.key_size, is_position_major),
-            dv(c.batch, c.out_heads, params.keys, c.value_size, is_position_major);
+  Tensor<T> out = dout, dq = q, dq_v = q, dk(c.batch, c.heads, params.keys, c.key_size, is_position_major),
+            dv(c.batch, c.value_heads, params.keys, c.value_size, is_position_major);
   const auto nan_buffer = [](int64_t size) { return std::vector<float>(static_cast<size_t>(size), NAN); };
-  std::vector<float> lse = nan_buffer(c.batch * c.in_heads * params.queries), prob_sums = lse, dm,
-                     dr = nan_buffer(c.batch * c.in_heads * c.num_distances * c.key_size);
+  std::vector<float> lse = nan_buffer(c.batch * c.heads * params.queries), prob_sums = lse, dm,
+                     dr = nan_buffer(c.batch * c.heads * c.num_distances * c.key_size);
   host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 5)));
   using Launches = AttentionLaunches<T, kSize>;
   // The limit of shared memory determines the number of heads in a pipeline stage and the number of stages, up to 4.
@@ -165,7 +165,7 @@ void check_case(int64_t max_heads, int64_t max_length, bool is_relative = false,
   tensors.num_splits = !is_relative && pick(0, 1) == 1 ? 1 << pick(1, 2) : 1;
   std::vector<float> partial_out =
       nan_buffer(tensors.num_splits > 1 ? c.batch * params.queries * tensors.num_splits *
-                                              std::max(2 * c.in_heads, c.out_heads * c.value_size)
+                                              std::max(2 * c.heads, c.value_heads * c.value_size)
                                         : 0);
   tensors.partial_out = partial_out.data();
   RC_ASSERT(text_of(Launches::head_mixing_forward(launcher, params, tensors)) == "");
@@ -184,7 +184,7 @@ void check_case(int64_t max_heads, int64_t max_length, bool is_relative = false,
     return magnitudes;
   };
   expect_close("out", out.to_doubles(), exact.out, composed.out, add_exchange_rounding(exact.out_size));
-  // Returns the sums of partial gradients x (batch, count, in_heads, out_heads) over `count`, or x if every query has a
+  // Returns the sums of partial gradients x (batch, count, heads, value_heads) over `count`, or x if every query has a
   // gradient of its own.
   const auto sum_of_matrices = [&](const Doubles& x, int64_t count) {
     return num_gradients == params.queries ? x : sum_per_batch_row(x, c.batch, count, matrix_size);
@@ -195,10 +195,10 @@ void check_case(int64_t max_heads, int64_t max_length, bool is_relative = false,
   Doubles dq_sum = dq.to_doubles();
   if (is_relative) {
     const Doubles dq_v_values = dq_v.to_doubles();
-    expect_close("du", sum_per_head(dq_sum, c.batch, c.in_heads, c.key_size), exact.du, composed.du, exact.du_size);
-    expect_close("dv_bias", sum_per_head(dq_v_values, c.batch, c.in_heads, c.key_size), exact.dv_bias, composed.dv_bias,
+    expect_close("du", sum_per_head(dq_sum, c.batch, c.heads, c.key_size), exact.du, composed.du, exact.du_size);
+    expect_close("dv_bias", sum_per_head(dq_v_values, c.batch, c.heads, c.key_size), exact.dv_bias, composed.dv_bias,
                  exact.dv_bias_size);
-    expect_close("dr", sum_per_head(Doubles(dr.begin(), dr.end()), c.batch, c.in_heads, c.num_distances * c.key_size),
+    expect_close("dr", sum_per_head(Doubles(dr.begin(), dr.end()), c.batch, c.heads, c.num_distances * c.key_size),
                  exact.dr, composed.dr, exact.dr_size);
     for (size_t i = 0; i < dq_sum.size(); ++i) dq_sum[i] += dq_v_values[i];
   }
@@ -211,14 +211,14 @@ void check_case(int64_t max_heads, int64_t max_length, bool is_relative = false,
 // are none.
 template <class T, int kSize>
 std::string find_invalid_plan(int limit, bool is_relative = false) {
-  for (int in_heads = 1; in_heads <= 32; ++in_heads)
-    for (int out_heads = 1; out_heads <= 32; ++out_heads) {
+  for (int heads = 1; heads <= 32; ++heads)
+    for (int value_heads = 1; value_heads <= 32; ++value_heads) {
       AttentionParams params;
-      params.in_heads = in_heads, params.out_heads = out_heads;
+      params.heads = heads, params.value_heads = value_heads;
       for (const HeadMixingPlan& plan : plans<T, kSize>(params, limit, is_relative))
         if (plan.num_stages < 1 || plan.heads_per_stage < 1 || plan.concurrent_stores < 1 ||
             plan.shared_bytes > limit || plan.threads() > kHeadMixingThreads)
-          return std::to_string(in_heads) + " and " + std::to_string(out_heads) + " heads of size " +
+          return std::to_string(heads) + " and " + std::to_string(value_heads) + " heads of size " +
                  std::to_string(kSize);
     }
   return "";

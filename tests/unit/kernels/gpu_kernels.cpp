@@ -28,7 +28,7 @@ using namespace reference::policy;
 namespace {
 
 struct Sizes {
-  int64_t batch, in_heads, out_heads, key_size, value_size;
+  int64_t batch, heads, value_heads, key_size, value_size;
   int64_t matrix_dims = 0;  // number of dimensions of m, 2 to 4; 0: no head mixing
 };
 
@@ -97,22 +97,22 @@ Inputs random_inputs(const Case& c, const Sizes& sizes) {
   const auto random_heads = [&](int64_t heads, int64_t length, int64_t size) {
     return at::randn({sizes.batch, length, heads, size}).transpose(1, 2);
   };
-  const at::Tensor m = sizes.matrix_dims == 2   ? at::randn({sizes.in_heads, sizes.out_heads})
-                       : sizes.matrix_dims == 3 ? at::randn({sizes.batch, sizes.in_heads, sizes.out_heads})
-                       : sizes.matrix_dims == 4 ? at::randn({sizes.batch, c.queries, sizes.in_heads, sizes.out_heads})
+  const at::Tensor m = sizes.matrix_dims == 2   ? at::randn({sizes.heads, sizes.value_heads})
+                       : sizes.matrix_dims == 3 ? at::randn({sizes.batch, sizes.heads, sizes.value_heads})
+                       : sizes.matrix_dims == 4 ? at::randn({sizes.batch, c.queries, sizes.heads, sizes.value_heads})
                                                 : at::Tensor();
-  const at::Tensor scales = c.scale_dims == 1   ? at::randn({sizes.out_heads})
-                            : c.scale_dims == 2 ? at::randn({sizes.batch, sizes.out_heads})
+  const at::Tensor scales = c.scale_dims == 1   ? at::randn({sizes.value_heads})
+                            : c.scale_dims == 2 ? at::randn({sizes.batch, sizes.value_heads})
                                                 : at::Tensor();
-  Inputs x{{random_heads(sizes.in_heads, c.queries, sizes.key_size),
-            random_heads(sizes.in_heads, c.keys, sizes.key_size),
-            random_heads(sizes.out_heads, c.keys, sizes.value_size),
+  Inputs x{{random_heads(sizes.heads, c.queries, sizes.key_size),
+            random_heads(sizes.heads, c.keys, sizes.key_size),
+            random_heads(sizes.value_heads, c.keys, sizes.value_size),
             m,
             scales,
             {},
             {},
             {}},
-           random_heads(sizes.out_heads, c.queries, sizes.value_size),
+           random_heads(sizes.value_heads, c.queries, sizes.value_size),
            {c.causal, c.window},
            {}};
   if (c.has_key_lengths) {
@@ -122,7 +122,7 @@ Inputs random_inputs(const Case& c, const Sizes& sizes) {
   if (c.is_sigsoftmax) x.spec.normaliser = kernels::Normaliser::sigsoftmax;
   if (c.dropout > 0) {
     const nn::ForwardContext forward_context{true, 7, 3, 2};
-    const int64_t heads = c.dropout_before_mixing ? sizes.in_heads : sizes.out_heads;
+    const int64_t heads = c.dropout_before_mixing ? sizes.heads : sizes.value_heads;
     x.spec.dropout_before_mixing = c.dropout_before_mixing;
     x.spec.dropout = nn::dropout_range_of(heads * c.queries * c.keys, c.dropout, forward_context, "place", 1);
     x.dropout_mask =
@@ -131,12 +131,12 @@ Inputs random_inputs(const Case& c, const Sizes& sizes) {
   if (c.is_relative) {
     const int64_t first_run_keys = c.keys / 3, num_distances = c.queries + c.keys;
     x.spec.relative.runs = {{0, first_run_keys, 0}, {first_run_keys, c.keys - first_run_keys, num_distances}};
-    x.operands[kContentBias] = at::randn({sizes.in_heads, sizes.key_size}),
-    x.operands[kPositionBias] = at::randn({sizes.in_heads, sizes.key_size});
-    x.operands[kDistanceRows] = at::randn({sizes.in_heads, 2 * num_distances, sizes.key_size});
+    x.operands[kContentBias] = at::randn({sizes.heads, sizes.key_size}),
+    x.operands[kPositionBias] = at::randn({sizes.heads, sizes.key_size});
+    x.operands[kDistanceRows] = at::randn({sizes.heads, 2 * num_distances, sizes.key_size});
   }
-  if (c.has_grouped_heads && sizes.in_heads == sizes.out_heads)
-    for (int64_t h = 0; h < sizes.in_heads; ++h) x.spec.kv_head_of.push_back(h * h % sizes.in_heads);
+  if (c.has_grouped_heads && sizes.heads == sizes.value_heads)
+    for (int64_t h = 0; h < sizes.heads; ++h) x.spec.kv_head_of.push_back(h * h % sizes.heads);
   return x;
 }
 
@@ -153,7 +153,7 @@ at::Tensor attend_with_kernels(const Inputs& x, const Tensors& t) {
 // Checks the output and gradients of a case against the reference equations.
 void check_case(const Case& c, const Sizes& sizes, at::ScalarType type, at::Device gpu) {
   const Inputs x = random_inputs(c, sizes);
-  INFO(c.name << ": batch " << sizes.batch << ", heads " << sizes.in_heads << " and " << sizes.out_heads
+  INFO(c.name << ": batch " << sizes.batch << ", heads " << sizes.heads << " and " << sizes.value_heads
               << ", head sizes " << sizes.key_size << " and " << sizes.value_size << ", matrix of " << sizes.matrix_dims
               << " dimensions, " << c10::toString(type));
   Tensors actual;  // an exception fails this case only; the next cases still run
@@ -173,10 +173,10 @@ void check_case(const Case& c, const Sizes& sizes, at::ScalarType type, at::Devi
 
 // Returns why the kernels of this build cannot compute this type and these sizes on the current GPU; "" if they can.
 // `has_head_mixing`, `is_relative`: whether the kernels need head mixing and relative positions.
-std::string no_kernels_reason(at::ScalarType type, int64_t size, int64_t in_heads, int64_t out_heads,
+std::string no_kernels_reason(at::ScalarType type, int64_t size, int64_t heads, int64_t value_heads,
                               bool has_head_mixing, bool is_relative = false) {
   attention::LayerSpec spec;
-  spec.heads = in_heads, spec.value_heads = out_heads, spec.key_size = spec.value_size = size;
+  spec.heads = heads, spec.value_heads = value_heads, spec.key_size = spec.value_size = size;
   return attention::why_not_fused_on_gpu(type, spec, has_head_mixing, is_relative);
 }
 
@@ -244,14 +244,14 @@ TEMPLATE_TEST_CASE("GPU head mixing of 1 to 32 heads matches the reference equat
   const Case cases[] = {{.name = "all keys", .queries = 35, .keys = 77},
                         {.name = "causal", .queries = 67, .keys = 67, .causal = true, .dropout = 0.3}};
   std::string missing_reason;
-  for (const auto& [in_heads, out_heads] :
+  for (const auto& [heads, value_heads] :
        {std::pair<int64_t, int64_t>{1, 1}, {1, 4}, {4, 1}, {8, 8}, {16, 16}, {12, 32}, {32, 32}}) {
-    if (const std::string reason = no_kernels_reason(type, 64, in_heads, out_heads, true); !reason.empty()) {
-      missing_reason = str(in_heads, " and ", out_heads, " heads: ", reason);
+    if (const std::string reason = no_kernels_reason(type, 64, heads, value_heads, true); !reason.empty()) {
+      missing_reason = str(heads, " and ", value_heads, " heads: ", reason);
       continue;
     }
     for (const int64_t matrix_dims : {2, 4})
-      for (const Case& c : cases) check_case(c, {2, in_heads, out_heads, 64, 64, matrix_dims}, type, gpu);
+      for (const Case& c : cases) check_case(c, {2, heads, value_heads, 64, 64, matrix_dims}, type, gpu);
   }
   if (!missing_reason.empty()) SKIP(missing_reason);
 }
