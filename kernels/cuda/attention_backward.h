@@ -237,8 +237,8 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
     apply_mask<true>(thread, params, num_unpadded_keys, i, first + thread.warp() * 16, p);
     if constexpr (kComputeDk)
       multiply_transposed<kSize, Traits::kStride>(thread, ds, shared.v + warp_offset, shared.dout[stage]);
-    // keep_factor_of(4 * n + x) returns the head's scale times the dropout factor of the probability in p[n].x[x].
-    const auto to_gradients = [&](const auto& normaliser, const auto& keep_factor_of) {
+    // scaled_dropout_of(4 * n + x) returns the head's scale times the dropout factor of the probability in p[n].x[x].
+    const auto to_gradients = [&](const auto& normaliser, const auto& scaled_dropout_of) {
       MH_FOR (n, Traits::kQueries / 8)
         MH_FOR (e, 2) {
           const int query = i + n * 8 + 2 * t + e;
@@ -247,20 +247,22 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
           [[maybe_unused]] const float delta = kComputeDk && in_range ? tensors.delta[first_stats + query] : 0;
           MH_FOR (r, 2) {
             float& x = p[n].x[2 * r + e];
-            const float product = x, keep_factor = keep_factor_of(4 * n + 2 * r + e);
+            const float product = x, scaled_dropout = scaled_dropout_of(4 * n + 2 * r + e);
             x = thread.exp2(normaliser.logarithm(thread, product) - lse2);
             if constexpr (kComputeDk) {
               float& y = ds[n].x[2 * r + e];
-              y = normaliser.multiply_slope(thread, x * (y * keep_factor - delta), x, product);
+              y = normaliser.multiply_slope(thread, x * (y * scaled_dropout - delta), x, product);
             }
-            x *= keep_factor;
+            x *= scaled_dropout;
           }
         }
     };
     dispatch_normaliser(params, [&](const auto& normaliser) {
       if (!params.has_dropout()) return to_gradients(normaliser, [&](int) { return head_scale; });
-      const uint32_t keep_bits = keep_bits_transposed<Traits::kQueries / 8>(params, b, head, i + 2 * t, row);
-      to_gradients(normaliser, [&](int x) { return dropout_factor(keep_bits, x, head_scale * params.dropout.scale); });
+      const uint32_t dropout_keep_bits =
+          dropout_keep_bits_transposed<Traits::kQueries / 8>(params, b, head, i + 2 * t, row);
+      to_gradients(normaliser,
+                   [&](int x) { return dropout_factor(dropout_keep_bits, x, head_scale * params.dropout.scale); });
     });
     if constexpr (kComputeDv) multiply_add<kSize, Traits::kStride>(thread, dv_sums, p, shared.dout[stage]);
     if constexpr (kComputeDk) multiply_add<kSize, Traits::kStride>(thread, dk_sums, ds, shared.q[stage]);

@@ -106,9 +106,10 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
       multiply_keys(p, shared.q[stage], shared.k);
       apply_distance_mask(thread, params, run_keys, end, i, lead + 16 * thread.warp(), p);
       multiply_keys(ds, shared.dout[stage], shared.v);
-      uint32_t keep_bits = 0;
+      uint32_t dropout_keep_bits = 0;
       if (params.has_dropout())
-        keep_bits = keep_bits_transposed<Traits::kQueries / 8, true>(params, b, head, i + 2 * t, lead + warp_row);
+        dropout_keep_bits =
+            dropout_keep_bits_transposed<Traits::kQueries / 8, true>(params, b, head, i + 2 * t, lead + warp_row);
       dispatch_normaliser(params, [&](const auto& normaliser) {
         MH_FOR (n, Traits::kQueries / 8)
           MH_FOR (e, 2) {
@@ -118,11 +119,11 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
                         delta = in_range ? tensors.delta[first_stats + query] : 0;
             MH_FOR (r, 2) {
               const float product = p[n].x[2 * r + e], x = thread.exp2(normaliser.logarithm(thread, product) - lse2);
-              float keep_factor = head_scale;
+              float scaled_dropout = head_scale;
               if (params.has_dropout())
-                keep_factor *= dropout_factor(keep_bits, 4 * n + 2 * r + e, params.dropout.scale);
+                scaled_dropout *= dropout_factor(dropout_keep_bits, 4 * n + 2 * r + e, params.dropout.scale);
               float& y = ds[n].x[2 * r + e];
-              y = normaliser.multiply_slope(thread, x * (y * keep_factor - delta), x, product);
+              y = normaliser.multiply_slope(thread, x * (y * scaled_dropout - delta), x, product);
             }
           }
       });

@@ -20,12 +20,12 @@ MH_DEVICE void drop_vec4(const Dropout& params, uint64_t position, float (&x)[4]
   const PhiloxWords words = philox(params, position / 4);
   const auto first = static_cast<unsigned>(position % 4);
   if (first == 0) {
-    MH_FOR (k, 4) x[k] = is_kept(params, words.word[k]) ? x[k] * params.scale : 0.0f;
+    MH_FOR (k, 4) x[k] = dropout_keeps(params, words.word[k]) ? x[k] * params.scale : 0.0f;
   } else {
     const PhiloxWords next_words = philox(params, position / 4 + 1);
     MH_FOR (k, 4) {
       const uint32_t word = first + k < 4 ? word_at(words, first + k) : word_at(next_words, first + k - 4);
-      x[k] = is_kept(params, word) ? x[k] * params.scale : 0.0f;
+      x[k] = dropout_keeps(params, word) ? x[k] * params.scale : 0.0f;
     }
   }
 }

@@ -30,7 +30,7 @@ MH_DEVICE uint32_t word_at(const PhiloxWords& words, unsigned i) {
   return i == 0 ? words.word[0] : i == 1 ? words.word[1] : i == 2 ? words.word[2] : words.word[3];
 }
 
-// Returns whether the element with this random word is kept.
-MH_DEVICE bool is_kept(const Dropout& params, uint32_t word) { return word >> 8 >= params.threshold; }
+// Returns whether dropout keeps the element with this random word.
+MH_DEVICE bool dropout_keeps(const Dropout& params, uint32_t word) { return word >> 8 >= params.threshold; }
 
 }  // namespace mh::kernels

@@ -137,7 +137,7 @@ MH_DEVICE uint32_t accumulator_bits(const Draw& draw) {
 MH_DEVICE float dropout_factor(uint32_t bits, int x, float scale) { return (bits >> x & 1) != 0 ? scale : 0; }
 // Multiplies a lane's accumulators by their dropout factors.
 template <int kColumnFragments>
-MH_DEVICE void apply_keep_bits(uint32_t bits, float scale, Accumulator (&sums)[kColumnFragments]) {
+MH_DEVICE void apply_dropout_keep_bits(uint32_t bits, float scale, Accumulator (&sums)[kColumnFragments]) {
   MH_FOR (n, kColumnFragments)
     MH_FOR (e, 4) sums[n].x[e] *= dropout_factor(bits, 4 * n + e, scale);
 }
@@ -148,27 +148,27 @@ MH_DEVICE void apply_keep_bits(uint32_t bits, float scale, Accumulator (&sums)[k
 template <int kColumnFragments>
 MH_DEVICE void drop(const AttentionParams& params, int64_t b, int64_t head, int i, int s,
                     Accumulator (&sums)[kColumnFragments]) {
-  const uint32_t keep_bits = accumulator_bits<kColumnFragments, 2>([&](int c) {
+  const uint32_t dropout_keep_bits = accumulator_bits<kColumnFragments, 2>([&](int c) {
     const uint64_t element = dropout_element(params, b, head, i + c / 2 % 2 * 8, s + c / 4 * 8);
     const auto word = static_cast<unsigned>(element % 4);
     PhiloxWords words = philox(params.dropout, element / 4);
-    uint32_t bits = is_kept(params.dropout, word_at(words, word));
+    uint32_t bits = dropout_keeps(params.dropout, word_at(words, word));
     if (word == 3) words = philox(params.dropout, element / 4 + 1);
-    return bits | uint32_t{is_kept(params.dropout, word_at(words, (word + 1) % 4))} << 1;
+    return bits | uint32_t{dropout_keeps(params.dropout, word_at(words, (word + 1) % 4))} << 1;
   });
-  apply_keep_bits(keep_bits, params.dropout.scale, sums);
+  apply_dropout_keep_bits(dropout_keep_bits, params.dropout.scale, sums);
 }
 
 // Returns the word of accumulator_bits() for a transposed tile, with bits set for the probabilities that are not
 // dropped. A lane's first column is query i, and its rows are keys s and s + 8; if kByDistance, the rows are distances,
 // and in the column of query t belong to the keys t + s and t + s + 8.
 template <int kColumnFragments, bool kByDistance = false>
-MH_DEVICE uint32_t keep_bits_transposed(const AttentionParams& params, int64_t b, int64_t head, int i, int s) {
+MH_DEVICE uint32_t dropout_keep_bits_transposed(const AttentionParams& params, int64_t b, int64_t head, int i, int s) {
   return accumulator_bits<kColumnFragments, 1>([&](int c) {
     const int query = i + c / 4 * 8 + c % 2;
     const uint64_t element = dropout_element(params, b, head, query, s + c / 2 % 2 * 8 + (kByDistance ? query : 0));
-    return uint32_t{
-        is_kept(params.dropout, word_at(philox(params.dropout, element / 4), static_cast<unsigned>(element % 4)))};
+    return uint32_t{dropout_keeps(params.dropout,
+                                  word_at(philox(params.dropout, element / 4), static_cast<unsigned>(element % 4)))};
   });
 }
 

@@ -185,7 +185,7 @@ struct Case {
             case_params.dropout_first +
             static_cast<uint64_t>(
                 ((b * num_dropout_heads + h) * case_params.queries + t) * case_params.dropout_row_stride + s);
-        return mh::kernels::is_kept(dropout, mh::kernels::philox(dropout, element / 4).word[element % 4])
+        return mh::kernels::dropout_keeps(dropout, mh::kernels::philox(dropout, element / 4).word[element % 4])
                    ? static_cast<double>(dropout.scale)
                    : 0.0;
       };

@@ -217,8 +217,8 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     // the row tile.
     const auto first_key = [&] { return 16 * warp.row_tile + (kDistances ? tile.window_row - tile.first : first); };
     const auto drop = [&](int head, Accumulator(&x)[2]) {
-      apply_keep_bits(keep_bits_transposed<2, kDistances>(params, b, head, query, first_key() + warp.g),
-                      params.dropout.scale, x);
+      apply_dropout_keep_bits(dropout_keep_bits_transposed<2, kDistances>(params, b, head, query, first_key() + warp.g),
+                              params.dropout.scale, x);
     };
     // Computes p = P_jᵀ of query head j, and, if `slopes` is an accumulator, slopes = P_jᵀ times the derivative of the
     // logit with respect to the product of query and key.
