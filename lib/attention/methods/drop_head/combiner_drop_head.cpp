@@ -28,13 +28,13 @@ class DropHead : public GatedCombiner {
   at::Tensor as_linear_map() const override { return at::eye(heads_); }
 
  private:
-  // Returns the factor of each head, (B, hv): hv / Σξ for kept heads, 0 for dropped heads.
+  // Returns the factor of each head, (B, hv): hv / Σξ for heads that are not dropped, 0 for dropped heads.
   at::Tensor sample_gates(const Context& c) const {
     at::Tensor mask = uniform_per_row(c, "drop-head", heads_);
     auto* x = mask.mutable_data_ptr<float>();
     for (int64_t i = 0; i < mask.numel(); ++i) x[i] = x[i] < options_.rate ? 0.0F : 1.0F;
-    const at::Tensor num_kept = mask.sum(1, true);
-    mask = at::where(num_kept == 0, at::ones({}), mask);
+    const at::Tensor num_undropped = mask.sum(1, true);
+    mask = at::where(num_undropped == 0, at::ones({}), mask);
     return mask * (static_cast<double>(heads_) / mask.sum(1, true));
   }
 

@@ -36,7 +36,7 @@ class MixtureOfExperts : public GatedCombiner {
   MixtureOfExperts(const MaeOptions& options, const LayerSpec& layer_spec)
       : options_(resolve_heads(options, layer_spec)),
         num_original_heads_(options_.original_heads.count),
-        num_remaining_heads_(layer_spec.value_heads),
+        num_kept_heads_(layer_spec.value_heads),
         num_experts_(expert_count(num_original_heads_, options.drop)),
         gate_(options_, num_experts_) {
     auto refuse = [&](const char* key, const std::string& expected, const std::string& found,
@@ -79,7 +79,7 @@ class MixtureOfExperts : public GatedCombiner {
   }
 
   at::Tensor as_linear_map() const override {
-    return options_.gate == MaeOptions::Gate::uniform ? at::eye(num_remaining_heads_) : at::Tensor();
+    return options_.gate == MaeOptions::Gate::uniform ? at::eye(num_kept_heads_) : at::Tensor();
   }
 
   bool has_head_gates() const override { return true; }
@@ -90,8 +90,7 @@ class MixtureOfExperts : public GatedCombiner {
     if (c.observer != nullptr)
       c.observer->show(
           c.layer_spec,
-          WeightObservation{w.defined() ? w
-                                        : at::ones({num_remaining_heads_}, c.query_input.options().dtype(at::kFloat))});
+          WeightObservation{w.defined() ? w : at::ones({num_kept_heads_}, c.query_input.options().dtype(at::kFloat))});
     return w;
   }
 
@@ -173,8 +172,8 @@ class MixtureOfExperts : public GatedCombiner {
   }
 
   MaeOptions options_;
-  int64_t num_original_heads_;   // number of heads before pruning, for which the experts were defined
-  int64_t num_remaining_heads_;  // number of heads after pruning
+  int64_t num_original_heads_;  // number of heads before pruning, for which the experts were defined
+  int64_t num_kept_heads_;      // number of heads after pruning
   int64_t num_experts_;
   ExpertGate gate_;
   at::Tensor omission_matrix_;  // (E, original heads): cached result of omission_matrix()
