@@ -56,13 +56,14 @@ struct RelativePositions {
   const float *u, *v, *r, *r_transposed;  // u and v (size), r (distances, size) and rᵀ of params.head
   int64_t size, num_distances;            // elements of a row of r; number of rows of r
   int64_t product_stride;                 // row stride of distance_products
-  // (kBlock, product_stride): products of q_v with consecutive rows of r; in the backward pass then their gradients.
+  // (kBlockQueries, product_stride): products of q_v with consecutive rows of r; in the backward pass then their
+  // gradients.
   float* distance_products;
-  float* q_v;  // (kBlock, size): scale * (q + v)
+  float* q_v;  // (kBlockQueries, size): scale * (q + v)
   MH_INLINE RelativePositions(const AttentionParams& params, int64_t span, float* scratch)
-      : product_stride(distance_row_stride(span, kBlock)),
+      : product_stride(distance_row_stride(span, kBlockQueries)),
         distance_products(scratch),
-        q_v(scratch + kBlock * product_stride) {
+        q_v(scratch + kBlockQueries * product_stride) {
     if (!params.has_relative_positions()) return;
     const RelativeParams& relative = params.relative;
     size = params.key_size, num_distances = relative.distances;
@@ -73,22 +74,22 @@ struct RelativePositions {
 };
 
 // Returns the keys of run number `run_index` that `block` sees, and the rows of r at their distances.
-MH_INLINE DistanceRange distance_range(const AttentionParams& params, const Block& block, int64_t run_index) {
+MH_INLINE DistanceRange distance_range(const AttentionParams& params, const QueryBlock& block, int64_t run_index) {
   return distance_range(params.relative.runs[run_index], params.queries, block.first, block.m, block.key_begin,
                         std::min(block.key_end, params.visible_end(block.first + block.m - 1)));
 }
 
 // Replaces the scaled queries x (block, size) by scale * (q + u), and writes scale * (q + v) to relative.q_v.
-MH_INLINE void add_relative_biases(const AttentionParams& params, const Block& block, const RelativePositions& relative,
-                                   float* x) {
+MH_INLINE void add_relative_biases(const AttentionParams& params, const QueryBlock& block,
+                                   const RelativePositions& relative, float* x) {
   add_bias(relative.v, block.m, relative.size, params.scale, x, relative.q_v);
   add_bias(relative.u, block.m, relative.size, params.scale, x, x);
 }
 
 // Adds the position term scale * (q + v) · r[distance] to the logits s (block, row_stride).
 template <class Tile>
-MH_INLINE void add_position_term(const AttentionParams& params, const Block& block, const RelativePositions& relative,
-                                 int64_t row_stride, float* s) {
+MH_INLINE void add_position_term(const AttentionParams& params, const QueryBlock& block,
+                                 const RelativePositions& relative, int64_t row_stride, float* s) {
   for (int64_t run_index = 0; run_index < params.relative.num_runs; ++run_index) {
     const DistanceRange range = distance_range(params, block, run_index);
     if (range.num_keys <= 0) continue;
@@ -105,7 +106,7 @@ MH_INLINE void add_position_term(const AttentionParams& params, const Block& blo
 // the logits: adds to dr (distances, size), and overwrites dqueries (block, size), the gradient with respect to
 // relative.q_v.
 template <class Tile>
-MH_INLINE void position_term_backward(const AttentionParams& params, const Block& block,
+MH_INLINE void position_term_backward(const AttentionParams& params, const QueryBlock& block,
                                       const RelativePositions& relative, int64_t row_stride, const float* ds, float* dr,
                                       float* dqueries) {
   std::fill_n(dqueries, block.padded_m * relative.size, 0.0F);
@@ -127,8 +128,8 @@ MH_INLINE void position_term_backward(const AttentionParams& params, const Block
 }
 
 // Computes `dropout_mask` (num_keys), 1 / (1 - p) or 0, of query i of a block for the keys from block.key_begin on.
-MH_INLINE void dropout_mask_of_query(const AttentionParams& params, const Block& block, int64_t i, int64_t num_keys,
-                                     float* dropout_mask) {
+MH_INLINE void dropout_mask_of_query(const AttentionParams& params, const QueryBlock& block, int64_t i,
+                                     int64_t num_keys, float* dropout_mask) {
   const auto offset = static_cast<uint64_t>((block.first + i) * params.dropout_row_stride + block.key_begin);
   dropout_mask_range(params.dropout, params.dropout_first + offset, num_keys, dropout_mask);
 }
@@ -170,7 +171,7 @@ MH_INLINE void decode_forward(const AttentionParams& params, const HeadTensors<T
 // The range [first, end) of keys that query i of a block sees, relative to key block.key_begin; empty if end <= first.
 struct VisibleRange {
   int64_t first, end;
-  MH_INLINE VisibleRange(const AttentionParams& params, const Block& block, int64_t i)
+  MH_INLINE VisibleRange(const AttentionParams& params, const QueryBlock& block, int64_t i)
       : first(std::max<int64_t>(0, params.visible_begin(block.first + i) - block.key_begin)),
         end(std::min(params.visible_end(block.first + i), block.key_end) - block.key_begin) {}
   MH_INLINE bool is_empty() const { return end <= first; }
@@ -184,7 +185,7 @@ MH_INLINE void fill_masked(int64_t count, float value, float* x) {
 // Computes the logits s of a block of queries, with the term of relative positions added. The logits of query i begin
 // at s + i * row_stride.
 template <class Tile, class Products>
-MH_INLINE void compute_logits(const AttentionParams& params, const Block& block, const RelativePositions& relative,
+MH_INLINE void compute_logits(const AttentionParams& params, const QueryBlock& block, const RelativePositions& relative,
                               Products& products, int64_t row_stride, float* s) {
   if (params.has_relative_positions()) add_relative_biases(params, block, relative, products.packed_queries());
   products.compute_logits(block, s);
@@ -211,7 +212,7 @@ MH_INLINE void online_softmax(const VisibleRange& visible, int64_t width, int64_
   fill_masked(visible.first, 0, x);
 }
 
-// Computes the forward pass of one head, in blocks of kBlock queries. Products: Fp32Products or Bf16Products.
+// Computes the forward pass of one head, in blocks of kBlockQueries queries. Products: Fp32Products or Bf16Products.
 template <class Tile, class Products, class T>
 MH_INLINE void forward_tiled(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch) {
   const Matrix<const T> q = tensors.q, k = tensors.k, v = tensors.v;
@@ -220,16 +221,16 @@ MH_INLINE void forward_tiled(const AttentionParams& params, const HeadTensors<T>
   const int64_t d = params.key_size, span = forward_span(params), row_stride = row_stride_of(span);
   ScratchAllocator allocator{scratch};
   Products products(params, false, row_stride, k, v, allocator);
-  float* s = allocator.allocate(kBlock * row_stride);
-  float* out_sums = allocator.allocate(kBlock * d);
+  float* s = allocator.allocate(kBlockQueries * row_stride);
+  float* out_sums = allocator.allocate(kBlockQueries * d);
   const RelativePositions relative(params, span, allocator.allocate(distances_scratch(params, span)));
   float* dropout_mask = allocator.next + kDropoutGroup;
-  for (int64_t first = 0; first < params.queries; first += kBlock) {
-    float running_max[kBlock], running_sum[kBlock];
-    std::fill_n(running_max, kBlock, -INFINITY), std::fill_n(running_sum, kBlock, 0.0F),
-        std::fill_n(out_sums, kBlock * d, 0.0F);
+  for (int64_t first = 0; first < params.queries; first += kBlockQueries) {
+    float running_max[kBlockQueries], running_sum[kBlockQueries];
+    std::fill_n(running_max, kBlockQueries, -INFINITY), std::fill_n(running_sum, kBlockQueries, 0.0F),
+        std::fill_n(out_sums, kBlockQueries * d, 0.0F);
     for (int64_t key = 0; key < params.keys; key += span) {
-      const Block block = Products::block_at(params, first, {key, key + span});
+      const QueryBlock block = Products::query_block_at(params, first, {key, key + span});
       if (block.num_keys() <= 0) continue;
       products.pack_queries(block, q);
       compute_logits<Tile>(params, block, relative, products, row_stride, s);
@@ -244,7 +245,7 @@ MH_INLINE void forward_tiled(const AttentionParams& params, const HeadTensors<T>
       }
       products.accumulate_out(block, s, out_sums);
     }
-    for (int64_t i = 0; i < std::min(kBlock, params.queries - first); ++i) {
+    for (int64_t i = 0; i < std::min(kBlockQueries, params.queries - first); ++i) {
       lse[first + i] = lse_of(running_max[i], running_sum[i]);
       store_scaled(out_sums + i * d, 1, d, running_sum[i] == 0 ? 0 : params.head_scale(params.head) / running_sum[i],
                    Matrix<T>{out.data + (first + i) * out.stride, out.stride});
@@ -265,10 +266,10 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
   float* dk = allocator.allocate(padded_keys * d);
   float* dv = allocator.allocate(padded_keys * d);
   float* dq = allocator.allocate(params.queries * d);
-  float* p = allocator.allocate(kBlock * row_stride);
-  float* ds = allocator.allocate(kBlock * row_stride);
-  float* dq_sums = allocator.allocate(kBlock * d);
-  float* dq_v = allocator.allocate(kBlock * d);
+  float* p = allocator.allocate(kBlockQueries * row_stride);
+  float* ds = allocator.allocate(kBlockQueries * row_stride);
+  float* dq_sums = allocator.allocate(kBlockQueries * d);
+  float* dq_v = allocator.allocate(kBlockQueries * d);
   float* slopes = allocator.allocate(row_stride);  // derivative of sigsoftmax_logits() for one query
   // (queries): delta = Σ P dP over all keys, where dP includes dropout and the scale of the head.
   float* deltas = allocator.allocate(pad_to_lanes(params.queries));
@@ -294,8 +295,8 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
   // The loop over spans of keys is the outer loop, so that the keys and values of a span, and their gradients, stay in
   // the cache for all blocks of queries.
   for (int64_t key = 0; key < params.keys; key += span)
-    for (int64_t first = 0; first < params.queries; first += kBlock) {
-      const Block block = Products::block_at(params, first, {key, key + span});
+    for (int64_t first = 0; first < params.queries; first += kBlockQueries) {
+      const QueryBlock block = Products::query_block_at(params, first, {key, key + span});
       const int64_t width = block.num_keys();
       if (width <= 0) continue;
       products.pack_queries(block, q);
@@ -333,7 +334,7 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
         head_dscale += sum_of(dscale_lanes);
         if (params.has_dropout()) drop(dropout_mask, visible.end, p_row);
       }
-      std::fill_n(dq_sums, kBlock * d, 0.0F);
+      std::fill_n(dq_sums, kBlockQueries * d, 0.0F);
       products.accumulate_dq(block, ds, dq_sums);
       if (params.has_relative_positions()) {
         position_term_backward<Tile>(params, block, relative, row_stride, ds, tensors.dr, dq_v);

@@ -15,7 +15,8 @@ MH_INLINE bool uses_bf16_gemm(const AttentionParams& params) {
 
 // Returns the number of floats of scratch memory for the relative positions of one block of queries.
 MH_INLINE int64_t distances_scratch(const AttentionParams& params, int64_t span) {
-  return params.has_relative_positions() ? kBlock * (distance_row_stride(span, kBlock) + params.key_size) : 0;
+  return params.has_relative_positions() ? kBlockQueries * (distance_row_stride(span, kBlockQueries) + params.key_size)
+                                         : 0;
 }
 
 // Returns the number of floats of the dropout mask of one query, with the padding that dropout_mask_range() writes.
@@ -24,12 +25,12 @@ MH_INLINE int64_t dropout_mask_scratch(const AttentionParams& params, int64_t sp
 }
 
 // Returns the number of keys of a span: the largest multiple of 64, which bf16 products require, with which `tiles`
-// tiles of logits (kBlock, span) take at most a quarter of the L2 cache; but at least 64, and not more than all keys
-// need. Measured at 16384 keys: the backward pass takes 0.6 times as long as without spans; half or twice the span
+// tiles of logits (kBlockQueries, span) take at most a quarter of the L2 cache; but at least 64, and not more than all
+// keys need. Measured at 16384 keys: the backward pass takes 0.6 times as long as without spans; half or twice the span
 // takes the same time.
 MH_INLINE int64_t span_of(const AttentionParams& params, int64_t tiles) {
   constexpr int64_t key_multiple = 64;
-  const int64_t logit_bytes_per_key = tiles * kBlock * static_cast<int64_t>(sizeof(float));
+  const int64_t logit_bytes_per_key = tiles * kBlockQueries * static_cast<int64_t>(sizeof(float));
   const int64_t max_span =
       std::max<int64_t>(1, params.l2_bytes / 4 / logit_bytes_per_key / key_multiple) * key_multiple;
   return std::min(max_span, round_up(params.keys, key_multiple));

@@ -3,7 +3,7 @@
 // operands, and give fp32 results.
 //
 // A tile (block, row_stride) has a row of `row_stride` floats for each query of a block, and a column for each key:
-// column 0 is key Block::key_begin, and the last column in use is key Block::key_end - 1.
+// column 0 is key QueryBlock::key_begin, and the last column in use is key QueryBlock::key_end - 1.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace mh::kernels {
 
-constexpr int64_t kBlock = 32;  // maximum number of queries of a block
+constexpr int64_t kBlockQueries = 32;  // maximum number of queries of a block
 
 // The keys begin … end - 1.
 struct KeySpan {
@@ -24,14 +24,14 @@ struct KeySpan {
 };
 
 // A block of queries, and the keys of a span that at least one of them sees.
-struct Block {
+struct QueryBlock {
   int64_t first, m, padded_m;  // first query; number of queries; m rounded up to a multiple of `row_multiple`
   // The keys key_begin … key_end - 1, rounded outwards to multiples of `key_multiple`. No keys if key_end <= key_begin.
   int64_t key_begin, key_end;
-  MH_INLINE Block(const AttentionParams& params, int64_t begin, const KeySpan& span, int64_t row_multiple,
-                  int64_t key_multiple)
+  MH_INLINE QueryBlock(const AttentionParams& params, int64_t begin, const KeySpan& span, int64_t row_multiple,
+                       int64_t key_multiple)
       : first(begin),
-        m(std::min(kBlock, params.queries - begin)),
+        m(std::min(kBlockQueries, params.queries - begin)),
         padded_m(round_up(m, row_multiple)),
         key_begin(std::max(span.begin, params.visible_begin(begin) / key_multiple * key_multiple)),
         key_end(std::min(span.end, round_up(params.visible_end(begin + m - 1), key_multiple))) {}
@@ -70,10 +70,10 @@ class Fp32Products {
   static MH_INLINE int64_t padded_num_keys(const AttentionParams& params) { return pad_to_lanes(params.keys); }
   // Returns the number of floats that the packed operands take from the scratch memory.
   static MH_INLINE int64_t scratch_floats(const AttentionParams& params, bool backward) {
-    return ((backward ? 3 : 2) * padded_num_keys(params) + (backward ? 2 : 1) * kBlock) * params.key_size;
+    return ((backward ? 3 : 2) * padded_num_keys(params) + (backward ? 2 : 1) * kBlockQueries) * params.key_size;
   }
   // Returns the block of queries from query `first` on, and the keys of `span` that it sees.
-  static MH_INLINE Block block_at(const AttentionParams& params, int64_t first, const KeySpan& span) {
+  static MH_INLINE QueryBlock query_block_at(const AttentionParams& params, int64_t first, const KeySpan& span) {
     return {params, first, span, lanes, lanes};
   }
 
@@ -82,9 +82,9 @@ class Fp32Products {
                          Matrix<const T> v, ScratchAllocator& allocator)
       : d_(params.key_size), padded_keys_(padded_num_keys(params)), row_stride_(row_stride), scale_(params.scale) {
     row_major_kv_ = allocator.allocate(padded_keys_ * d_), transposed_k_ = allocator.allocate(padded_keys_ * d_),
-    packed_q_ = allocator.allocate(kBlock * d_);
+    packed_q_ = allocator.allocate(kBlockQueries * d_);
     if (backward) {
-      transposed_v_ = allocator.allocate(padded_keys_ * d_), packed_dout_ = allocator.allocate(kBlock * d_);
+      transposed_v_ = allocator.allocate(padded_keys_ * d_), packed_dout_ = allocator.allocate(kBlockQueries * d_);
       pack_fp32(v, params.keys, padded_keys_, d_, 1.0F, row_major_kv_);
       transpose_keys(row_major_kv_, transposed_v_);
     }
@@ -94,12 +94,12 @@ class Fp32Products {
   }
 
   // Packs the queries of a block, scaled by params.scale.
-  MH_INLINE void pack_queries(const Block& block, Matrix<const T> q) {
+  MH_INLINE void pack_queries(const QueryBlock& block, Matrix<const T> q) {
     pack_fp32(Matrix<const T>{q.data + block.first * q.stride, q.stride}, block.m, block.padded_m, d_, scale_,
               packed_q_);
   }
   // Packs the output gradient dO of a block, which is not scaled.
-  MH_INLINE void pack_dout(const Block& block, Matrix<const T> dout) {
+  MH_INLINE void pack_dout(const QueryBlock& block, Matrix<const T> dout) {
     pack_fp32(Matrix<const T>{dout.data + block.first * dout.stride, dout.stride}, block.m, block.padded_m, d_, 1.0F,
               packed_dout_);
   }
@@ -110,24 +110,28 @@ class Fp32Products {
   static constexpr bool kQueriesScaled = true;
 
   // Computes the logits s (block, row_stride) = scale * Q Kᵀ.
-  MH_INLINE void compute_logits(const Block& block, float* s) const {
+  MH_INLINE void compute_logits(const QueryBlock& block, float* s) const {
     product<Tile, false>(block.padded_m, block.num_keys(), d_, {packed_q_, d_, 1},
                          {transposed_k_ + block.key_begin, padded_keys_}, {s, row_stride_});
   }
   // Computes sums (block, size) += P V.
-  MH_INLINE void accumulate_out(const Block& block, const float* p, float* sums) const { add_product(block, p, sums); }
+  MH_INLINE void accumulate_out(const QueryBlock& block, const float* p, float* sums) const {
+    add_product(block, p, sums);
+  }
   // Computes dp (block, row_stride) = dO Vᵀ.
-  MH_INLINE void compute_dp(const Block& block, float* dp) const {
+  MH_INLINE void compute_dp(const QueryBlock& block, float* dp) const {
     product<Tile, false>(block.padded_m, block.num_keys(), d_, {packed_dout_, d_, 1},
                          {transposed_v_ + block.key_begin, padded_keys_}, {dp, row_stride_});
   }
   // Computes sums (block, size) += dS K.
-  MH_INLINE void accumulate_dq(const Block& block, const float* ds, float* sums) const { add_product(block, ds, sums); }
+  MH_INLINE void accumulate_dq(const QueryBlock& block, const float* ds, float* sums) const {
+    add_product(block, ds, sums);
+  }
   // Compute dk (keys, size) += dSᵀ Q, with the packed (here scaled) Q, and dv (keys, size) += Pᵀ dO.
-  MH_INLINE void accumulate_dk(const Block& block, const float* ds, float* dk) const {
+  MH_INLINE void accumulate_dk(const QueryBlock& block, const float* ds, float* dk) const {
     add_transposed_product(block, ds, packed_q_, dk);
   }
-  MH_INLINE void accumulate_dv(const Block& block, const float* p, float* dv) const {
+  MH_INLINE void accumulate_dv(const QueryBlock& block, const float* p, float* dv) const {
     add_transposed_product(block, p, packed_dout_, dv);
   }
 
@@ -142,11 +146,12 @@ class Fp32Products {
         for (int64_t j = 0; j < lanes; ++j) store(rows[j], to + (i + j) * padded_keys_ + r);
       }
   }
-  MH_INLINE void add_product(const Block& block, const float* tile, float* sums) const {
+  MH_INLINE void add_product(const QueryBlock& block, const float* tile, float* sums) const {
     product<Tile, true>(block.padded_m, d_, block.num_keys(), {tile, row_stride_, 1},
                         {row_major_kv_ + block.key_begin * d_, d_}, {sums, d_});
   }
-  MH_INLINE void add_transposed_product(const Block& block, const float* tile, const float* rows, float* to) const {
+  MH_INLINE void add_transposed_product(const QueryBlock& block, const float* tile, const float* rows,
+                                        float* to) const {
     product<Tile, true>(block.num_keys(), d_, block.padded_m, {tile, 1, row_stride_}, {rows, d_},
                         {to + block.key_begin * d_, d_});
   }
@@ -159,15 +164,15 @@ class Fp32Products {
   float *packed_q_, *packed_dout_ = nullptr;  // scaled queries, and dO in the backward pass (block, size)
 };
 
-// Products in bf16, with the interface of Fp32Products. They have few shapes, 64 keys and whole blocks of kBlock
+// Products in bf16, with the interface of Fp32Products. They have few shapes, 64 keys and whole blocks of kBlockQueries
 // queries, since Bf16Gemm may generate code for each shape.
 class Bf16Products {
   static constexpr int64_t kKeysPerProduct = kGemmColumns;
 
   // Returns a tile as an operand; its rows past the last query count as zero.
-  MH_INLINE auto gemm_tile(const Block& block, const float* tile) const {
+  MH_INLINE auto gemm_tile(const QueryBlock& block, const float* tile) const {
     return GemmTile{gemm_,
-                    kBlock,
+                    kBlockQueries,
                     block.key_begin,
                     block.key_end,
                     row_stride_,
@@ -182,9 +187,9 @@ class Bf16Products {
   }
   static MH_INLINE int64_t scratch_floats(const AttentionParams& params, bool backward) {
     const int64_t n = padded_num_keys(params), d = params.key_size;
-    return ((backward ? 3 : 2) * n * d + (backward ? 4 : 1) * kBlock * d + kKeysPerProduct * kBlock) / 2;
+    return ((backward ? 3 : 2) * n * d + (backward ? 4 : 1) * kBlockQueries * d + kKeysPerProduct * kBlockQueries) / 2;
   }
-  static MH_INLINE Block block_at(const AttentionParams& params, int64_t first, const KeySpan& span) {
+  static MH_INLINE QueryBlock query_block_at(const AttentionParams& params, int64_t first, const KeySpan& span) {
     return {params, first, span, 1, kKeysPerProduct};
   }
 
@@ -197,55 +202,55 @@ class Bf16Products {
         scale_(params.scale) {
     const auto allocate = [&](int64_t count) { return reinterpret_cast<uint16_t*>(allocator.allocate(count / 2)); };
     transposed_k_ = allocate(padded_keys_ * d_), interleaved_kv_ = allocate(padded_keys_ * d_);
-    packed_q_ = allocate(kBlock * d_), bf16_tile_ = allocate(kKeysPerProduct * kBlock);
+    packed_q_ = allocate(kBlockQueries * d_), bf16_tile_ = allocate(kKeysPerProduct * kBlockQueries);
     transpose_rows(k.data, k.stride, params.keys, padded_keys_, d_, transposed_k_);
     const Matrix<const uint16_t> kv = backward ? k : v;
     interleave_rows(kv.data, kv.stride, params.keys, padded_keys_, d_, interleaved_kv_);
     if (!backward) return;
     transposed_v_ = allocate(padded_keys_ * d_);
     transpose_rows(v.data, v.stride, params.keys, padded_keys_, d_, transposed_v_);
-    interleaved_q_ = allocate(kBlock * d_), packed_dout_ = allocate(kBlock * d_),
-    interleaved_dout_ = allocate(kBlock * d_);
+    interleaved_q_ = allocate(kBlockQueries * d_), packed_dout_ = allocate(kBlockQueries * d_),
+    interleaved_dout_ = allocate(kBlockQueries * d_);
   }
 
-  MH_INLINE void pack_queries(const Block& block, Matrix<const uint16_t> q) {
+  MH_INLINE void pack_queries(const QueryBlock& block, Matrix<const uint16_t> q) {
     pack_rows(block, q, packed_q_);
-    if (interleaved_q_ != nullptr) interleave_rows(packed_q_, d_, kBlock, kBlock, d_, interleaved_q_);
+    if (interleaved_q_ != nullptr) interleave_rows(packed_q_, d_, kBlockQueries, kBlockQueries, d_, interleaved_q_);
   }
-  MH_INLINE void pack_dout(const Block& block, Matrix<const uint16_t> dout) {
+  MH_INLINE void pack_dout(const QueryBlock& block, Matrix<const uint16_t> dout) {
     pack_rows(block, dout, packed_dout_);
-    interleave_rows(packed_dout_, d_, kBlock, kBlock, d_, interleaved_dout_);
+    interleave_rows(packed_dout_, d_, kBlockQueries, kBlockQueries, d_, interleaved_dout_);
   }
   MH_INLINE float* packed_queries() { return nullptr; }  // null: no bias can be added to bf16 queries
   static constexpr bool kQueriesScaled = false;          // scaling would round the bf16 queries
 
-  MH_INLINE void compute_logits(const Block& block, float* s) const {
+  MH_INLINE void compute_logits(const QueryBlock& block, float* s) const {
     multiply_transposed(block, packed_q_, transposed_k_, s);
     scale_rows(scale_, block.m, block.num_keys(), s, row_stride_);
   }
-  MH_INLINE void accumulate_out(const Block& block, const float* p, float* sums) const {
+  MH_INLINE void accumulate_out(const QueryBlock& block, const float* p, float* sums) const {
     gemm_tile(block, p).add_product(interleaved_kv_, padded_keys_, d_, sums);
   }
-  MH_INLINE void compute_dp(const Block& block, float* dp) const {
+  MH_INLINE void compute_dp(const QueryBlock& block, float* dp) const {
     multiply_transposed(block, packed_dout_, transposed_v_, dp);
   }
-  MH_INLINE void accumulate_dq(const Block& block, const float* ds, float* sums) const {
+  MH_INLINE void accumulate_dq(const QueryBlock& block, const float* ds, float* sums) const {
     gemm_tile(block, ds).add_product(interleaved_kv_, padded_keys_, d_, sums);
   }
-  MH_INLINE void accumulate_dk(const Block& block, const float* ds, float* dk) const {
+  MH_INLINE void accumulate_dk(const QueryBlock& block, const float* ds, float* dk) const {
     gemm_tile(block, ds).add_transposed_product(interleaved_q_, d_, dk);
   }
-  MH_INLINE void accumulate_dv(const Block& block, const float* p, float* dv) const {
+  MH_INLINE void accumulate_dv(const QueryBlock& block, const float* p, float* dv) const {
     gemm_tile(block, p).add_transposed_product(interleaved_dout_, d_, dv);
   }
 
  private:
-  MH_INLINE void pack_rows(const Block& block, Matrix<const uint16_t> from, uint16_t* to) const {
-    copy_rows(from.data + block.first * from.stride, from.stride, block.m, kBlock, d_, to);
+  MH_INLINE void pack_rows(const QueryBlock& block, Matrix<const uint16_t> from, uint16_t* to) const {
+    copy_rows(from.data + block.first * from.stride, from.stride, block.m, kBlockQueries, d_, to);
   }
-  MH_INLINE void multiply_transposed(const Block& block, const uint16_t* rows, const uint16_t* transposed,
+  MH_INLINE void multiply_transposed(const QueryBlock& block, const uint16_t* rows, const uint16_t* transposed,
                                      float* tile) const {
-    gemm_product<false>(gemm_, kBlock, block.num_keys(), d_, {rows, d_}, {transposed + block.key_begin * d_, d_},
+    gemm_product<false>(gemm_, kBlockQueries, block.num_keys(), d_, {rows, d_}, {transposed + block.key_begin * d_, d_},
                         {tile, row_stride_});
   }
   const Bf16Gemm& gemm_;
