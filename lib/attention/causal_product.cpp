@@ -15,8 +15,8 @@ using torch::autograd::variable_list;
 
 // Returns whether products of blocks are faster than one product of all queries and keys.
 bool uses_blocks(const at::Tensor& x, int64_t num_queries, int64_t num_keys, CausalOffset offset) {
-  return offset && x.is_cpu() && x.numel() > 0 && num_queries > no_autograd::kBlock &&
-         *offset + no_autograd::kBlock < num_keys;
+  return offset && x.is_cpu() && x.numel() > 0 && num_queries > no_autograd::kBlockPositions &&
+         *offset + no_autograd::kBlockPositions < num_keys;
 }
 
 }  // namespace
@@ -28,7 +28,7 @@ at::Tensor product_with_keys(const at::Tensor& q, const at::Tensor& k, CausalOff
   if (!uses_blocks(q, num_queries, num_keys, offset)) return at::matmul(q, k.transpose(-1, -2));
   const at::Tensor a = flatten_heads(q), b = flatten_heads(k).transpose(1, 2);
   at::Tensor result = at::empty({q.size(0), q.size(1), num_queries, num_keys}, q.options()), y = result.flatten(0, 1);
-  for_each_block(num_queries, num_keys, offset, [&](int64_t t, int64_t count, int64_t key_end) {
+  for_each_query_block(num_queries, num_keys, offset, [&](int64_t t, int64_t count, int64_t key_end) {
     const at::Tensor rows = y.narrow(1, t, count);
     at::Tensor visible_columns = rows.narrow(2, 0, key_end);
     if (key_end > 0) at::bmm_out(visible_columns, a.narrow(1, t, count), b.narrow(2, 0, key_end));
@@ -42,7 +42,7 @@ at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalO
   if (!uses_blocks(p, num_queries, num_keys, offset)) return at::matmul(p, v);
   const at::Tensor a = flatten_heads(p), b = flatten_heads(v);
   at::Tensor result = at::empty({p.size(0), p.size(1), num_queries, v.size(3)}, v.options()), y = result.flatten(0, 1);
-  for_each_block(num_queries, num_keys, offset, [&](int64_t t, int64_t count, int64_t key_end) {
+  for_each_query_block(num_queries, num_keys, offset, [&](int64_t t, int64_t count, int64_t key_end) {
     at::Tensor rows = y.narrow(1, t, count);
     if (key_end > 0) at::bmm_out(rows, a.narrow(1, t, count).narrow(2, 0, key_end), b.narrow(1, 0, key_end));
     else rows.zero_();
@@ -56,8 +56,9 @@ at::Tensor transposed_product(const at::Tensor& p, const at::Tensor& y, CausalOf
   const at::Tensor a = flatten_heads(p).transpose(1, 2), b = flatten_heads(y);  // (B h, S, T), (B h, T, d)
   at::Tensor result = at::empty({p.size(0), p.size(1), num_keys, y.size(3)}, y.options()), z = result.flatten(0, 1);
   // Only the queries from s - offset on see keys in [s, s + count).
-  for (int64_t s = 0; s < num_keys; s += kBlock) {
-    const int64_t count = std::min(kBlock, num_keys - s), first = std::clamp<int64_t>(s - *offset, 0, num_queries);
+  for (int64_t s = 0; s < num_keys; s += kBlockPositions) {
+    const int64_t count = std::min(kBlockPositions, num_keys - s),
+                  first = std::clamp<int64_t>(s - *offset, 0, num_queries);
     at::Tensor rows = z.narrow(1, s, count);
     if (first < num_queries)
       at::bmm_out(rows, a.narrow(1, s, count).narrow(2, first, num_queries - first),

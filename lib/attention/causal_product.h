@@ -36,16 +36,16 @@ at::Tensor product_with_keys(const at::Tensor& q, const at::Tensor& k, CausalOff
 // Returns p v (B, hv, T, dv) without autograd, for p and v with the same number of batch rows.
 at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalOffset offset);
 
-// Number of queries per block. With 128, a causal product takes 0.7 of the time of the full product at 512 positions
-// and 0.6 at 1024. Smaller blocks make the individual matrix products slower.
-constexpr int64_t kBlock = 128;
+// Number of queries of a block, or of keys in transposed_product(). With 128, a causal product takes 0.7 of the time of
+// the full product at 512 positions and 0.6 at 1024. Smaller blocks make the individual matrix products slower.
+constexpr int64_t kBlockPositions = 128;
 
 // Calls visit(first, count, key_end) for each block of queries [first, first + count), whose queries see only keys in
 // [0, key_end).
 template <class Visit>
-void for_each_block(int64_t num_queries, int64_t num_keys, CausalOffset offset, const Visit& visit) {
-  for (int64_t t = 0; t < num_queries; t += kBlock) {
-    const int64_t count = std::min(kBlock, num_queries - t);
+void for_each_query_block(int64_t num_queries, int64_t num_keys, CausalOffset offset, const Visit& visit) {
+  for (int64_t t = 0; t < num_queries; t += kBlockPositions) {
+    const int64_t count = std::min(kBlockPositions, num_queries - t);
     visit(t, count, offset ? std::clamp<int64_t>(t + count + *offset, 0, num_keys) : num_keys);
   }
 }

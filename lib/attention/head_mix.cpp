@@ -242,7 +242,7 @@ struct MixValues : torch::autograd::Function<MixValues> {
     const at::Tensor values = no_autograd::flatten_heads(v);
     at::Tensor z = at::empty({v.size(0), v.size(1), p.size(2), v.size(3)}, v.options());
     const at::Tensor flat_z = z.flatten(0, 1);
-    for_each_block(p, options, [&](const Block& block) {
+    for_each_query_block(p, options, [&](const QueryBlock& block) {
       at::Tensor rows = flat_z.narrow(1, block.first, block.count);
       if (block.key_end == 0) return (void)rows.zero_();
       const at::Tensor mixed_probabilities =
@@ -264,7 +264,7 @@ struct MixValues : torch::autograd::Function<MixValues> {
     if (needs_p) dp = at::empty(p.sizes(), p.options());
     if (needs_m) dm = at::zeros(m.sizes(), m.options());
     if (context->needs_input_grad(2)) dv = at::zeros(v.sizes(), v.options());
-    for_each_block(p, options, [&](const Block& block) {
+    for_each_query_block(p, options, [&](const QueryBlock& block) {
       if (needs_p) dp.narrow(2, block.first, block.count).narrow(3, block.key_end, p.size(3) - block.key_end).zero_();
       if (block.key_end == 0) return;
       const at::Tensor p_block = block.slice(p), matrices = matrices_at(m, block.first, block.count),
@@ -291,7 +291,7 @@ struct MixValues : torch::autograd::Function<MixValues> {
   }
 
  private:
-  struct Block {
+  struct QueryBlock {
     int64_t first, count, key_end;
     MixOptions options;  // with causal_offset relative to the first query of the block
     // Returns the entries of x (…, T, S) for the queries of the block and the keys that they see.
@@ -299,14 +299,14 @@ struct MixValues : torch::autograd::Function<MixValues> {
   };
   // Calls visit(block) for each block of queries.
   template <class Visit>
-  static void for_each_block(const at::Tensor& p, const MixOptions& options, const Visit& visit) {
-    no_autograd::for_each_block(p.size(2), p.size(3), options.causal_offset,
-                                [&](int64_t first, int64_t count, int64_t key_end) {
-                                  MixOptions block_options;
-                                  if (options.causal_offset)
-                                    block_options.causal_offset = *options.causal_offset + first;
-                                  visit(Block{first, count, key_end, block_options});
-                                });
+  static void for_each_query_block(const at::Tensor& p, const MixOptions& options, const Visit& visit) {
+    no_autograd::for_each_query_block(p.size(2), p.size(3), options.causal_offset,
+                                      [&](int64_t first, int64_t count, int64_t key_end) {
+                                        MixOptions block_options;
+                                        if (options.causal_offset)
+                                          block_options.causal_offset = *options.causal_offset + first;
+                                        visit(QueryBlock{first, count, key_end, block_options});
+                                      });
   }
 };
 

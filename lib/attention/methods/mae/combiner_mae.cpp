@@ -13,7 +13,7 @@
 // from this unit.
 //
 // The unit of the paper is a training instance (table 2 of the paper, to which the language models of table 4 refer): a
-// batch row, which is a sentence or a block of text (sample_unit = "sequence"). A causal gate has a distribution for
+// batch row, which is a sentence or a row of a text (sample_unit = "sequence"). A causal gate has a distribution for
 // each position of the row; the expert is sampled from the mean of these distributions over real positions. Only this
 // sampling reads later positions, and only in training; with sample_unit = "position", the expert of each position is
 // sampled from the distribution of that position.

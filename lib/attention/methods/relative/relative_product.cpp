@@ -31,8 +31,8 @@ at::Tensor expand_to_batch(const at::Tensor& r, int64_t batch, int64_t heads) {
 // Calls visit(t, count, key_end, first, width) for each block of queries [t, t + count) that sees a key: the queries
 // see only keys in [0, key_end), and their distances are the rows [first, first + width) of r.
 template <class Visit>
-void for_each_visible_block(int64_t num_queries, int64_t num_keys, CausalOffset offset, const Visit& visit) {
-  no_autograd::for_each_block(num_queries, num_keys, offset, [&](int64_t t, int64_t count, int64_t key_end) {
+void for_each_visible_query_block(int64_t num_queries, int64_t num_keys, CausalOffset offset, const Visit& visit) {
+  no_autograd::for_each_query_block(num_queries, num_keys, offset, [&](int64_t t, int64_t count, int64_t key_end) {
     if (key_end > 0) visit(t, count, key_end, num_queries - t - count, key_end + count - 1);
   });
 }
@@ -46,7 +46,7 @@ struct RelativeProduct : torch::autograd::Function<RelativeProduct> {
     const at::Tensor flat_y = no_autograd::flatten_heads(y),
                      embeddings = expand_to_batch(r, x.size(0), x.size(1)).transpose(1, 2);
     const at::Tensor flat_logits = logits.flatten(0, 1);
-    for_each_visible_block(
+    for_each_visible_query_block(
         x.size(2), k.size(2), offset, [&](int64_t t, int64_t count, int64_t key_end, int64_t first, int64_t width) {
           const at::Tensor by_distance = at::bmm(flat_y.narrow(1, t, count), embeddings.narrow(2, first, width));
           flat_logits.narrow(1, t, count).narrow(2, 0, key_end).add_(relative_shift(by_distance, key_end));
@@ -68,7 +68,7 @@ struct RelativeProduct : torch::autograd::Function<RelativeProduct> {
                        flat_y = no_autograd::flatten_heads(y), embeddings = expand_to_batch(r, batch, heads);
       if (needs_y) dy = at::zeros(flat_y.sizes(), y.options());
       if (needs_r) dr = at::zeros(embeddings.sizes(), r.options());
-      for_each_visible_block(
+      for_each_visible_query_block(
           x.size(2), k.size(2), offset, [&](int64_t t, int64_t count, int64_t key_end, int64_t first, int64_t width) {
             const at::Tensor by_distance = at::zeros({flat_grad_logits.size(0), count, width}, grad_logits.options());
             relative_shift(by_distance, key_end).copy_(flat_grad_logits.narrow(1, t, count).narrow(2, 0, key_end));
@@ -89,9 +89,9 @@ struct RelativeProduct : torch::autograd::Function<RelativeProduct> {
 
 int64_t num_distances(int64_t num_queries, int64_t num_keys, CausalOffset offset) {
   int64_t num_rows = 1;
-  for_each_visible_block(num_queries, num_keys, offset, [&](int64_t, int64_t, int64_t, int64_t first, int64_t width) {
-    num_rows = std::max(num_rows, first + width);
-  });
+  for_each_visible_query_block(
+      num_queries, num_keys, offset,
+      [&](int64_t, int64_t, int64_t, int64_t first, int64_t width) { num_rows = std::max(num_rows, first + width); });
   return num_rows;
 }
 
