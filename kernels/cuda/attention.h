@@ -113,7 +113,7 @@ struct AttentionKernels {
   const char* (*backward)(const AttentionParams& params, const AttentionTensors& tensors);
   // Returns why the current GPU cannot mix `heads` query heads to `value_heads` value heads, with or without relative
   // positions; null if it can.
-  const char* (*head_mixing_constraint)(int heads, int value_heads, bool relative);
+  const char* (*head_mixing_constraint)(int heads, int value_heads, bool has_relative_positions);
   // Returns the number of splits of the keys that is fastest in a forward pass with mixing on the current GPU.
   int (*head_mixing_num_splits)(const AttentionParams& params, int64_t batch);
   // Returns the number of matrix gradients that head_mixing_backward() writes to AttentionTensors::g for a batch row.

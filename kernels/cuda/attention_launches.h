@@ -327,11 +327,13 @@ struct AttentionLaunches {
 
   // Returns why `heads` query heads cannot be mixed to `value_heads` value heads; null if they can.
   template <class Launcher>
-  static const char* head_mixing_constraint(const Launcher& launcher, int heads, int value_heads, bool relative) {
+  static const char* head_mixing_constraint(const Launcher& launcher, int heads, int value_heads,
+                                            bool has_relative_positions) {
     AttentionParams params;
     params.heads = heads, params.value_heads = value_heads;
     const int limit = launcher.max_shared_memory();
-    return relative ? head_mixing_constraint_of<true>(params, limit) : head_mixing_constraint_of<false>(params, limit);
+    return has_relative_positions ? head_mixing_constraint_of<true>(params, limit)
+                                  : head_mixing_constraint_of<false>(params, limit);
   }
   // Returns a power of two; 1 with relative positions.
   template <class Launcher>

@@ -143,7 +143,7 @@ int measure(std::istream& arguments) {
   int64_t batch = 0, heads = 0, n = 0, d = 0;
   arguments >> kind >> batch >> heads >> n >> d >> type_name >> threads_or_cuda;
   const auto type = parse_type(type_name);
-  const bool decodes = kind.starts_with("decode"), is_relative = kind == "relative",
+  const bool decodes = kind.starts_with("decode"), has_relative_positions = kind == "relative",
              mixes_per_query = kind.ends_with("-b"), mixes = kind.starts_with("mixhead") || decodes,
              uses_gpu = threads_or_cuda == "cuda";
   const std::vector<std::string> kinds{"plain",     "kernel",   "cross-head", "scaled",  "mixhead-a",
@@ -158,7 +158,7 @@ int measure(std::istream& arguments) {
   const auto leaf = [&](int64_t length) {
     return at::randn({batch, length, heads, d}, device).to(*type).transpose(1, 2).detach().requires_grad_();
   };
-  const int64_t queries = decodes ? 1 : n, keys = is_relative ? 2 * n : n;
+  const int64_t queries = decodes ? 1 : n, keys = has_relative_positions ? 2 * n : n;
   const at::Tensor q = leaf(queries), k = decodes ? leaf(keys).detach().contiguous() : leaf(keys),
                    v = decodes ? leaf(keys).detach().contiguous() : leaf(keys), dout = leaf(queries).detach();
   at::Tensor m;
@@ -170,7 +170,7 @@ int measure(std::istream& arguments) {
   attention::AttentionSpec spec;
   spec.causal = !decodes;
   attention::RelativePositions& positions = spec.relative;
-  if (is_relative) {
+  if (has_relative_positions) {
     const auto random_parameter = [&](const std::vector<int64_t>& sizes, at::ScalarType dtype) {
       return at::randn(sizes).to(device, dtype).requires_grad_();
     };

@@ -200,7 +200,7 @@ struct Case {
   // Adds relative positions: random runs of keys, the biases u and v, and r with some rows that no pair of query and
   // key uses. Replaces `r`, which must outlive the case, since params points to its elements.
   template <class T>
-  void add_positions(Tensor<T>& r, std::mt19937& random) {
+  void add_relative_positions(Tensor<T>& r, std::mt19937& random) {
     reference::OracleCase& c = oracle_case;
     const mh::kernels::AttentionParams& p = c.params;
     for (int64_t first = 0; first < p.keys;) {

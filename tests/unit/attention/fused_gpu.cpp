@@ -46,9 +46,9 @@ attention::GpuKernels emulated_kernels() {
         host::EmulatedGpu device;
         return Launches::backward(host::Launcher{device}, a, x);
       },
-      [](int heads, int value_heads, bool is_relative) {
+      [](int heads, int value_heads, bool has_relative_positions) {
         host::EmulatedGpu device;
-        return Launches::head_mixing_constraint(host::Launcher{device}, heads, value_heads, is_relative);
+        return Launches::head_mixing_constraint(host::Launcher{device}, heads, value_heads, has_relative_positions);
       },
       [](const AttentionParams& a, int64_t batch) {
         host::EmulatedGpu device;
@@ -92,7 +92,7 @@ void draw_options(Inputs& x) {
 }
 
 // Adds relative positions, with the keys divided into one or two runs of consecutive positions.
-void add_positions(Inputs& x) {
+void add_relative_positions(Inputs& x) {
   const int64_t heads = x.operands[kQ].size(1), queries = x.operands[kQ].size(2), keys = x.operands[kK].size(2),
                 size = x.operands[kQ].size(3), first_run_keys = pick(1, keys), num_rows = queries + keys;
   x.spec.relative.runs = {{0, first_run_keys, 0}};
@@ -166,7 +166,7 @@ TEST_CASE("emulated GPU and CPU attention kernels match the reference equations 
              {},
              {}};
     draw_options(x);
-    if (pick(0, 1) == 1) add_positions(x);
+    if (pick(0, 1) == 1) add_relative_positions(x);
     check_kernels(x, is_bf16);
   }));
 }
@@ -194,7 +194,7 @@ TEST_CASE("emulated GPU and CPU head mixing kernels match the reference equation
              {},
              {}};
     draw_options(x);
-    if (pick(0, 1) == 1) add_positions(x);
+    if (pick(0, 1) == 1) add_relative_positions(x);
     check_kernels(x, is_bf16);
   }));
 }

@@ -41,7 +41,7 @@ at::Tensor attend_fused(const Inputs& x, const Tensors& leaves) {
 int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); }
 
 // Adds relative positions: random runs of consecutive keys with gaps between the runs, and random distance embeddings.
-void add_positions(Inputs& x, int64_t heads, int64_t queries, int64_t keys, int64_t size) {
+void add_relative_positions(Inputs& x, int64_t heads, int64_t queries, int64_t keys, int64_t size) {
   auto& p = x.spec.relative;
   x.operands[kContentBias] = at::randn({heads, size}), x.operands[kPositionBias] = at::randn({heads, size});
   int64_t num_rows = 0;
@@ -89,7 +89,7 @@ Inputs random_inputs(bool with_mixing) {
   if (with_mixing)
     x.operands[kMatrix] =
         pick(0, 1) == 1 ? at::randn({batch, queries, heads, value_heads}) : at::randn({heads, value_heads});
-  if (pick(0, 2) > 0) add_positions(x, heads, queries, keys, dk);
+  if (pick(0, 2) > 0) add_relative_positions(x, heads, queries, keys, dk);
   else if (!x.spec.causal && pick(0, 1) == 1) x.spec.key_lengths = at::randint(0, keys + 1, {batch}, at::kLong);
   return x;
 }
@@ -206,8 +206,8 @@ TEST_CASE(
         "combiner = 'drop-head'\nmixer = 'mixhead-b'\n"})
     for (const int64_t window : {0, 7})
       for (const bool has_gaps : {false, true}) {
-        const bool is_relative = std::string(stages).find("relative") != std::string::npos;
-        if (has_gaps && !is_relative) continue;
+        const bool has_relative_positions = std::string(stages).find("relative") != std::string::npos;
+        if (has_gaps && !has_relative_positions) continue;
         INFO(stages << ", window " << window << (has_gaps ? ", a memory with gaps" : ""));
         layers::Layer l(std::string("heads = 2\ndropout = 0.2\n") + stages, 32);
         l.perturb_parameters(3);

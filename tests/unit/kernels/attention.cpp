@@ -65,13 +65,13 @@ int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low,
 int pick_int(int low, int high) { return static_cast<int>(pick(low, high)); }
 
 // Relative positions over random runs of consecutive keys, and their gradients.
-struct Positions {
+struct RelativePositions {
   std::vector<float> u, v_bias, r, transposed_r, du, dv_bias, dr;
   std::vector<DistanceRun> runs;
   RelativeParams relative{};
 
-  Positions() = default;
-  Positions(const AttentionParams& params, int64_t heads, int64_t size) {
+  RelativePositions() = default;
+  RelativePositions(const AttentionParams& params, int64_t heads, int64_t size) {
     int64_t num_rows = 0;  // rows of r
     for (int64_t first = 0; first < params.keys;) {
       const int64_t run_keys = pick(1, params.keys - first),
@@ -138,7 +138,7 @@ void naive_bf16_product(const Bf16Product& product, const uint16_t* a, const uin
 
 // Checks that the forward and the backward pass of attention without head mixing write finite results.
 template <class T>
-void check_plain(AttentionParams params, Positions* positions, std::mt19937& random) {
+void check_plain(AttentionParams params, RelativePositions* positions, std::mt19937& random) {
   const Tensor<T> q(1, params.queries, params.key_size, random), k(1, params.keys, params.key_size, random),
       v(1, params.keys, params.key_size, random);
   Tensor<T> out = q, dq = q, dk = k, dv = v;
@@ -176,7 +176,7 @@ void in_threads(int64_t count, const F& f) {
 // Checks that the forward and the backward pass with head mixing write finite results and, if
 // is_head_mixing_decode(params), that the three steps of decoding equal the forward pass.
 template <class T>
-void check_head_mixing(AttentionParams params, int64_t num_parts, Positions* positions, std::mt19937& random) {
+void check_head_mixing(AttentionParams params, int64_t num_parts, RelativePositions* positions, std::mt19937& random) {
   const Tensor<T> q(params.heads, params.queries, params.key_size, random),
       k(params.heads, params.keys, params.key_size, random),
       v(params.value_heads, params.keys, params.value_size, random),
@@ -224,15 +224,15 @@ void check_head_mixing(AttentionParams params, int64_t num_parts, Positions* pos
   // Each part of the queries writes the gradients of the matrices of its queries or, if all queries share a matrix, one
   // term of the gradient of this matrix.
   std::vector<float> dm = nan_buffer((has_matrix_per_query ? params.queries : num_parts) * matrix_size);
-  std::vector<Positions> part_positions(positions != nullptr ? static_cast<size_t>(num_parts) : 0,
-                                        positions != nullptr ? *positions : Positions{});
+  std::vector<RelativePositions> part_positions(positions != nullptr ? static_cast<size_t>(num_parts) : 0,
+                                                positions != nullptr ? *positions : RelativePositions{});
   in_threads(num_parts, [&](int64_t part) {
     std::vector<float> scratch = nan_buffer(head_mixing_backward_scratch(params));
     BatchRowTensors<T> part_tensors = x;
     part_tensors.dk = partial_gradients.data() + part * part_floats, part_tensors.dv = part_tensors.dk + key_floats;
     part_tensors.dm = dm.data() + (has_matrix_per_query ? 0 : part * matrix_size);
     if (positions != nullptr) {
-      Positions& gradients = part_positions[static_cast<size_t>(part)];
+      RelativePositions& gradients = part_positions[static_cast<size_t>(part)];
       part_tensors.du = gradients.du.data(), part_tensors.dv_bias = gradients.dv_bias.data(),
       part_tensors.dr = gradients.dr.data();
     }
@@ -250,7 +250,7 @@ void check_head_mixing(AttentionParams params, int64_t num_parts, Positions* pos
   });
   RC_ASSERT(dq.all_finite() && dk.all_finite() && dv.all_finite());
   for (float element : dm) RC_ASSERT(std::isfinite(element));
-  for (const Positions& gradients : part_positions) RC_ASSERT(gradients.all_finite());
+  for (const RelativePositions& gradients : part_positions) RC_ASSERT(gradients.all_finite());
 }
 
 // The results of the forward and backward pass of one head in fp32.
@@ -325,7 +325,7 @@ TEST_CASE("CPU head mixing stays within its buffers and writes every element of 
     params.l2_bytes = int64_t{1} << pick(10, 20);  // smaller than the probabilities: several spans
     draw_options(params);
     const HeadChoices choices(params, params.heads, params.value_heads);
-    std::optional<Positions> positions;
+    std::optional<RelativePositions> positions;
     if (pick(0, 1) == 1)
       params.relative = positions.emplace(params, params.heads, mh::round_up(params.key_size, 16)).relative;
     std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
@@ -349,7 +349,7 @@ TEST_CASE("CPU attention without mixing stays within its buffers and writes ever
     params.l2_bytes = int64_t{1} << pick(10, 20);  // smaller than the probabilities: several spans
     draw_options(params);
     const HeadChoices choices(params, 1, 1);
-    std::optional<Positions> positions;
+    std::optional<RelativePositions> positions;
     if (pick(0, 1) == 1) params.relative = positions.emplace(params, 1, params.key_size).relative;
     std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
     check_plain<float>(params, positions ? &*positions : nullptr, random);

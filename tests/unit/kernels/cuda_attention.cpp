@@ -12,7 +12,7 @@ namespace {
 
 // Checks the output, the log-sum-exp and all gradients of a random case.
 template <class T, int kSize>
-void check_case(int64_t max_length, bool is_relative) {
+void check_case(int64_t max_length, bool has_relative_positions) {
   const int64_t heads = pick(1, 3);
   Case test_case(heads, heads, max_length, kSize, false);
   reference::OracleCase& c = test_case.oracle_case;
@@ -21,12 +21,12 @@ void check_case(int64_t max_length, bool is_relative) {
   std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
   CaseTensors<T> x(test_case, random);
   Tensor<T> r(1, 0, 0, 0, x.q.is_position_major);
-  if (is_relative) test_case.add_positions(r, random);
+  if (has_relative_positions) test_case.add_relative_positions(r, random);
   host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 5)));
   const host::Launcher launcher{device};
   using Launches = AttentionLaunches<T, kSize>;
   std::vector<float> dscale(static_cast<size_t>(c.batch * c.heads * Launches::num_scale_tiles(params)), NAN);
-  std::vector<float> du(is_relative ? dscale.size() * static_cast<size_t>(c.key_size) : 0, NAN),
+  std::vector<float> du(has_relative_positions ? dscale.size() * static_cast<size_t>(c.key_size) : 0, NAN),
       dv_bias = du, dr(static_cast<size_t>(c.batch) * r.data.size(), NAN);
   AttentionTensors tensors = x.pointers();
   tensors.dscale = dscale.data(), tensors.du = du.data(), tensors.dv_bias = dv_bias.data(), tensors.dr = dr.data();
@@ -59,7 +59,7 @@ void check_case(int64_t max_length, bool is_relative) {
   for (size_t i = 0; i < dscale.size(); ++i)
     dscale_sums[i / static_cast<size_t>(Launches::num_scale_tiles(params))] += dscale[i];
   expect_close("dscale", dscale_sums, exact.dscale, composed.dscale, exact.dscale_size);
-  if (!is_relative) return;
+  if (!has_relative_positions) return;
   // Returns the sums of `terms` (batch, heads, tiles, size) over the batch and the tiles, (heads, size).
   const auto sum_tiles = [&](const std::vector<float>& terms, size_t size) {
     Doubles sums(static_cast<size_t>(c.heads) * size);

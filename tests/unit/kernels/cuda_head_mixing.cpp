@@ -31,8 +31,8 @@ std::vector<HeadMixingPlan> plans_of(const AttentionParams& params, int limit) {
   return all_plans;
 }
 template <class T, int kSize>
-std::vector<HeadMixingPlan> plans(const AttentionParams& params, int limit, bool is_relative) {
-  return is_relative ? plans_of<T, kSize, true>(params, limit) : plans_of<T, kSize, false>(params, limit);
+std::vector<HeadMixingPlan> plans(const AttentionParams& params, int limit, bool has_relative_positions) {
+  return has_relative_positions ? plans_of<T, kSize, true>(params, limit) : plans_of<T, kSize, false>(params, limit);
 }
 
 // Plans tiles for `plan_limit` bytes of shared memory, usually fewer than a launch may use, so that small cases are
@@ -44,9 +44,9 @@ struct LimitedLauncher : host::Launcher {
 
 // Returns the minimum shared memory, in KiB, for which all plans of plans() fit (num_stages > 0).
 template <class T, int kSize>
-int min_shared_kib(const AttentionParams& params, bool is_relative) {
+int min_shared_kib(const AttentionParams& params, bool has_relative_positions) {
   for (int kib = 1;; ++kib) {
-    const auto all_plans = plans<T, kSize>(params, kib << 10, is_relative);
+    const auto all_plans = plans<T, kSize>(params, kib << 10, has_relative_positions);
     if (std::all_of(all_plans.begin(), all_plans.end(), [](const HeadMixingPlan& plan) { return plan.num_stages > 0; }))
       return kib;
   }
@@ -88,14 +88,14 @@ Doubles sum_per_batch_row(const Doubles& x, int64_t batch, int64_t count, int64_
 // an H100, with which the row-mix kernels serve few heads of 16-bit types without relative positions; false: for a
 // random limit from the minimum up to 227 KiB, or for the minimum if `kind` is CaseKind::lengths.
 template <class T, int kSize>
-void check_case(int64_t max_heads, int64_t max_length, bool is_relative = false, CaseKind kind = CaseKind::any,
-                bool uses_all_memory = false) {
+void check_case(int64_t max_heads, int64_t max_length, bool has_relative_positions = false,
+                CaseKind kind = CaseKind::any, bool uses_all_memory = false) {
   Case test_case(pick(1, max_heads), pick(1, max_heads), max_length, kSize, false, kind);
   reference::OracleCase& c = test_case.oracle_case;
   const bool is_position_major = pick(0, 1) == 1;
   std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
   Tensor<T> r(1, 0, 0, 0, is_position_major);
-  if (is_relative) test_case.add_positions(r, random);
+  if (has_relative_positions) test_case.add_relative_positions(r, random);
   AttentionParams params = test_case.params;
   params.heads = static_cast<int>(c.heads), params.dropout_before_mixing = c.dropout_before_mixing;
   params.dropout_heads = static_cast<int>(c.dropout_before_mixing ? c.heads : c.value_heads);
@@ -134,7 +134,7 @@ void check_case(int64_t max_heads, int64_t max_length, bool is_relative = false,
   for (auto* t : {&q, &k, &v, &dout}) t->fill(random, 1);
   params.aligned = c.key_size % 8 == 0 && c.value_size % 8 == 0;
   Tensor<T> q_u = q, q_v = q;
-  if (is_relative) q_u = add_bias(q, test_case.u), q_v = add_bias(q, test_case.v_bias);
+  if (has_relative_positions) q_u = add_bias(q, test_case.u), q_v = add_bias(q, test_case.v_bias);
   Tensor<T> out = dout, dq = q, dq_v = q, dk(c.batch, c.heads, params.keys, c.key_size, is_position_major),
             dv(c.batch, c.value_heads, params.keys, c.value_size, is_position_major);
   const auto nan_buffer = [](int64_t size) { return std::vector<float>(static_cast<size_t>(size), NAN); };
@@ -143,7 +143,7 @@ void check_case(int64_t max_heads, int64_t max_length, bool is_relative = false,
   host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 5)));
   using Launches = AttentionLaunches<T, kSize>;
   // The limit of shared memory determines the number of heads in a pipeline stage and the number of stages, up to 4.
-  const int min_kib = min_shared_kib<T, kSize>(params, is_relative);
+  const int min_kib = min_shared_kib<T, kSize>(params, has_relative_positions);
   const int64_t max_kib = kind == CaseKind::lengths ? min_kib : pick(0, 2) > 0 ? 2 * min_kib : 227;
   const LimitedLauncher launcher{{device, 227 << 10},
                                  (uses_all_memory ? 227 : static_cast<int>(pick(min_kib, max_kib))) << 10};
@@ -157,12 +157,12 @@ void check_case(int64_t max_heads, int64_t max_length, bool is_relative = false,
   std::vector<QueryStats> query_stats(lse.size() + kStatsPadding, QueryStats{NAN, NAN, NAN, NAN});
   tensors.query_stats = query_stats.data();
   tensors.lse = lse.data(), tensors.prob_sums = prob_sums.data(), tensors.g = dm.data();
-  if (is_relative) {
+  if (has_relative_positions) {
     tensors.q_u = q_u.untyped_view(), tensors.q_v = q_v.untyped_view();
     tensors.dq_v = dq_v.untyped_view(), tensors.dr = dr.data();
   }
   // num_splits may exceed the number of keys.
-  tensors.num_splits = !is_relative && pick(0, 1) == 1 ? 1 << pick(1, 2) : 1;
+  tensors.num_splits = !has_relative_positions && pick(0, 1) == 1 ? 1 << pick(1, 2) : 1;
   std::vector<float> partial_out =
       nan_buffer(tensors.num_splits > 1 ? c.batch * params.queries * tensors.num_splits *
                                               std::max(2 * c.heads, c.value_heads * c.value_size)
@@ -193,7 +193,7 @@ void check_case(int64_t max_heads, int64_t max_length, bool is_relative = false,
                sum_of_matrices(exact.dm, params.queries), sum_of_matrices(composed.dm, params.queries),
                sum_of_matrices(exact.dm_size, params.queries));
   Doubles dq_sum = dq.to_doubles();
-  if (is_relative) {
+  if (has_relative_positions) {
     const Doubles dq_v_values = dq_v.to_doubles();
     expect_close("du", sum_per_head(dq_sum, c.batch, c.heads, c.key_size), exact.du, composed.du, exact.du_size);
     expect_close("dv_bias", sum_per_head(dq_v_values, c.batch, c.heads, c.key_size), exact.dv_bias, composed.dv_bias,
@@ -210,12 +210,12 @@ void check_case(int64_t max_heads, int64_t max_length, bool is_relative = false,
 // Returns, as text, the first head counts up to 32 without a valid plan for `limit` bytes of shared memory; "" if there
 // are none.
 template <class T, int kSize>
-std::string find_invalid_plan(int limit, bool is_relative = false) {
+std::string find_invalid_plan(int limit, bool has_relative_positions = false) {
   for (int heads = 1; heads <= 32; ++heads)
     for (int value_heads = 1; value_heads <= 32; ++value_heads) {
       AttentionParams params;
       params.heads = heads, params.value_heads = value_heads;
-      for (const HeadMixingPlan& plan : plans<T, kSize>(params, limit, is_relative))
+      for (const HeadMixingPlan& plan : plans<T, kSize>(params, limit, has_relative_positions))
         if (plan.num_stages < 1 || plan.heads_per_stage < 1 || plan.concurrent_stores < 1 ||
             plan.shared_bytes > limit || plan.threads() > kHeadMixingThreads)
           return std::to_string(heads) + " and " + std::to_string(value_heads) + " heads of size " +

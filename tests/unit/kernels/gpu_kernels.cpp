@@ -40,10 +40,10 @@ struct Case {
   bool has_key_lengths = false;  // random lengths; the first batch row has no real keys
   bool is_sigsoftmax = false;
   double dropout = 0;
-  bool dropout_before_mixing = false;  // whether dropout acts before head mixing; false: after
-  bool has_grouped_heads = false;      // several query heads read the same key/value head
-  int64_t scale_dims = 0;              // number of dimensions of the head scales, 1 or 2; 0: no head scales
-  bool is_relative = false;            // relative positions, with two runs of consecutive keys
+  bool dropout_before_mixing = false;   // whether dropout acts before head mixing; false: after
+  bool has_grouped_heads = false;       // several query heads read the same key/value head
+  int64_t scale_dims = 0;               // number of dimensions of the head scales, 1 or 2; 0: no head scales
+  bool has_relative_positions = false;  // relative positions, with two runs of consecutive keys
 };
 
 const Case kCases[] = {
@@ -74,10 +74,14 @@ const Case kCases[] = {
 };
 
 const Case kRelativeCases[] = {
-    {.name = "relative, all keys", .queries = 77, .keys = 131, .is_relative = true},
-    {.name = "relative, one query", .queries = 1, .keys = 71, .causal = true, .is_relative = true},
-    {.name = "relative, causal", .queries = 33, .keys = 151, .causal = true, .is_relative = true},
-    {.name = "relative, key lengths", .queries = 45, .keys = 77, .has_key_lengths = true, .is_relative = true},
+    {.name = "relative, all keys", .queries = 77, .keys = 131, .has_relative_positions = true},
+    {.name = "relative, one query", .queries = 1, .keys = 71, .causal = true, .has_relative_positions = true},
+    {.name = "relative, causal", .queries = 33, .keys = 151, .causal = true, .has_relative_positions = true},
+    {.name = "relative, key lengths",
+     .queries = 45,
+     .keys = 77,
+     .has_key_lengths = true,
+     .has_relative_positions = true},
     {.name = "relative, all options",
      .queries = 61,
      .keys = 93,
@@ -87,7 +91,7 @@ const Case kRelativeCases[] = {
      .dropout = 0.3,
      .has_grouped_heads = true,
      .scale_dims = 2,
-     .is_relative = true},
+     .has_relative_positions = true},
 };
 
 // Returns random operands and the options of a case.
@@ -128,7 +132,7 @@ Inputs random_inputs(const Case& c, const Sizes& sizes) {
     x.dropout_mask =
         nn::dropout(at::ones({sizes.batch, heads, c.queries, c.keys}), c.dropout, forward_context, "place", 1);
   }
-  if (c.is_relative) {
+  if (c.has_relative_positions) {
     const int64_t first_run_keys = c.keys / 3, num_distances = c.queries + c.keys;
     x.spec.relative.runs = {{0, first_run_keys, 0}, {first_run_keys, c.keys - first_run_keys, num_distances}};
     x.operands[kContentBias] = at::randn({sizes.heads, sizes.key_size}),
@@ -172,12 +176,12 @@ void check_case(const Case& c, const Sizes& sizes, at::ScalarType type, at::Devi
 }
 
 // Returns why the kernels of this build cannot compute this type and these sizes on the current GPU; "" if they can.
-// `has_head_mixing`, `is_relative`: whether the kernels need head mixing and relative positions.
+// `has_head_mixing`, `has_relative_positions`: whether the kernels need head mixing and relative positions.
 std::string no_kernels_reason(at::ScalarType type, int64_t size, int64_t heads, int64_t value_heads,
-                              bool has_head_mixing, bool is_relative = false) {
+                              bool has_head_mixing, bool has_relative_positions = false) {
   attention::LayerSpec spec;
   spec.heads = heads, spec.value_heads = value_heads, spec.key_size = spec.value_size = size;
-  return attention::why_not_fused_on_gpu(type, spec, has_head_mixing, is_relative);
+  return attention::why_not_fused_on_gpu(type, spec, has_head_mixing, has_relative_positions);
 }
 
 #define NEEDS_GPU                                           \
@@ -267,7 +271,7 @@ TEST_CASE("each GPU attention kernel matches the reference equations on small in
     check_case(small_case, {1, 2, 2, 64, 64}, type, gpu);
     for (const int64_t matrix_dims : {2, 4}) check_case(small_case, {1, 3, 2, 64, 64, matrix_dims}, type, gpu);
     Case relative_case = small_case;
-    relative_case.is_relative = true;
+    relative_case.has_relative_positions = true;
     if (no_kernels_reason(type, 64, 3, 2, true, true).empty())
       check_case(relative_case, {1, 3, 2, 64, 64, 2}, type, gpu);
   }
