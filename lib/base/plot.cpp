@@ -16,6 +16,7 @@
 #include "base/child.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "ceil_div.h"
 
 namespace mh {
 
@@ -56,7 +57,7 @@ std::string label_commands(const std::string& title, const std::string& x_label,
 // Returns the gnuplot command that sets the file format and the size of the drawing.
 std::string terminal_command(const std::string& path, size_t num_panels) {
   const int num_columns = num_panels > 1 ? 2 : 1;
-  const int num_rows = (static_cast<int>(num_panels) + num_columns - 1) / num_columns;
+  const int num_rows = ceil_div(static_cast<int>(num_panels), num_columns);
   if (path == "-") return str("set terminal dumb size 100,", 28 * static_cast<int>(num_panels), "\n");
   const std::string suffix = suffix_of(path);
   if (suffix == "svg")
@@ -225,7 +226,7 @@ void Plot::draw() {
   // On standard output panels are stacked; in a file two panels share a row.
   if (panels_.size() > 1)
     script += is_text_plot ? str("set multiplot layout ", panels_.size(), ",1\n")
-                           : str("set multiplot layout ", (panels_.size() + 1) / 2, ",2\n");
+                           : str("set multiplot layout ", ceil_div(panels_.size(), 2), ",2\n");
   for (const std::string& panel : panels_) script += panel;
   if (panels_.size() > 1) script += "unset multiplot\n";
   script += "unset output\n";
