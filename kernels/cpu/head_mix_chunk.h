@@ -1,5 +1,5 @@
 // Linear maps across heads for a chunk of kMixWidth elements of every head, with all heads adjacent: the inner loops of
-// head_mix.h and head_mixing_attention.h. A chunk of 8 input and 8 output heads takes 8 KiB.
+// head_mix.h and head_mixing_attention.h. A chunk of 8 in heads and 8 out heads takes 8 KiB.
 #pragma once
 
 #include "cpu/head_mix.h"
@@ -8,7 +8,7 @@
 
 namespace mh::kernels {
 
-// Computes y_i = Σ_j m[i, j] x_j for `rows` output heads i and the first `count` elements, rounded up to a multiple of
+// Computes y_i = Σ_j m[i, j] x_j for `rows` out heads i and the first `count` elements, rounded up to a multiple of
 // 16.
 template <int rows>
 MH_INLINE void mix_rows(int64_t in_heads, StridedMatrix m, const float* x, int64_t count, float* y) {
@@ -36,8 +36,8 @@ MH_INLINE void mix_chunk(int64_t in_heads, int64_t out_heads, StridedMatrix m, c
   for (; i < out_heads; ++i) mix_rows<1>(in_heads, matrix_rows(i), x, count, y + i * kMixWidth);
 }
 
-// Computes dm[j][i][l] += Σ x_j[s] dy_i[s] over the elements s < count with s % 16 = l, for `rows` input heads j and
-// `columns` output heads i. `count` is rounded up to a multiple of 16.
+// Computes dm[j][i][l] += Σ x_j[s] dy_i[s] over the elements s < count with s % 16 = l, for `rows` in heads j and
+// `columns` out heads i. `count` is rounded up to a multiple of 16.
 template <int rows, int columns>
 MH_INLINE void outer_product_rows(const float* x, const float* dy, int64_t count, float* dm, int64_t out_heads) {
   Floats sum[rows][columns];
@@ -56,8 +56,8 @@ MH_INLINE void outer_product_rows(const float* x, const float* dy, int64_t count
     for (int c = 0; c < columns; ++c) store(sum[r][c], dm + (r * out_heads + c) * lanes);
 }
 
-// Computes dm[j][i][l] += Σ x_j[s] dy_i[s] over the elements s < count with s % 16 = l, for all input heads j and
-// output heads i: dm (in_heads, out_heads, 16). `count` is rounded up to a multiple of 16.
+// Computes dm[j][i][l] += Σ x_j[s] dy_i[s] over the elements s < count with s % 16 = l, for all in heads j and
+// out heads i: dm (in_heads, out_heads, 16). `count` is rounded up to a multiple of 16.
 MH_INLINE void outer_product_chunk(int64_t in_heads, int64_t out_heads, const float* x, const float* dy, int64_t count,
                                    float* dm) {
   int64_t j = 0;

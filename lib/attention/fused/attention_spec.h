@@ -30,10 +30,10 @@ struct AttentionSpec {
   std::optional<kernels::DropoutRange> dropout = {};
   bool dropout_before_mixing = false;  // with head mixing: drops probabilities before mixing instead of after it
   RelativePositions relative = {};
-  // (h): index of the key head that each query head reads, and of the value head that each head of the result reads;
-  // empty: the head of the same index.
+  // (h): index of the head of k that each query head reads, and of the head of v that each value head reads; empty:
+  // the head of the same index.
   std::vector<int64_t> kv_head_of = {};
-  at::Tensor head_scales = {};  // (hv) or (B, hv), or undefined: factor of each head of the result
+  at::Tensor head_scales = {};  // (hv) or (B, hv), or undefined: factor of each value head
 
   // Returns the kernel parameters that do not depend on the batch row, for a CPU or GPU and for q (B, h, Tq, dk), k (B,
   // h, Tk, dk) and v (B, hv, Tk, dv). Of all pointers, sets only those to kv_head_of, which this object owns. Sets

@@ -50,7 +50,7 @@ std::array<OperandWithGradient, 8> operands_with_gradients(const Operands& x, co
 
 constexpr const char* kSavedKey = "attention";
 
-// Returns the number of heads of the result.
+// Returns the number of value heads, which are the heads of the result.
 int64_t num_value_heads(const Operands& x) { return x.matrix.defined() ? x.matrix.size(-1) : x.q.size(1); }
 
 }  // namespace
