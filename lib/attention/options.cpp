@@ -92,7 +92,7 @@ OptionValues option_values_of(const AttentionOptions& options) {
   AttentionOptions copy = options;
   lister.section("", copy);
   OptionValues option_values;
-  for (const auto& row : lister.rows()) option_values[row.key] = row.value;
+  for (const auto& field : lister.descriptions()) option_values[field.key] = field.value;
   return option_values;
 }
 

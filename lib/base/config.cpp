@@ -204,14 +204,14 @@ std::string TomlWriter::text() const {
 }
 
 bool FieldLister::visit(const Field& field, std::string&) {
-  rows_.push_back({field.key, field.type, field.text, field.help, field.choices});
+  descriptions_.push_back({field.key, field.type, field.text, field.help, field.choices});
   return false;
 }
 
 // Gives a field the less strict of its own rule and the rule of its section, as require_same_run() does.
 void FieldLister::set_resume_rule(const std::string& key, ResumeRule rule) {
-  for (Row& row : rows_)
-    if (key.ends_with('.') ? row.key.starts_with(key) : row.key == key) row.resume = std::max(row.resume, rule);
+  for (FieldDescription& field : descriptions_)
+    if (key.ends_with('.') ? field.key.starts_with(key) : field.key == key) field.resume = std::max(field.resume, rule);
 }
 
 namespace {

@@ -97,22 +97,24 @@ std::vector<Difference> differences(const std::string& old_toml, const std::stri
 std::vector<std::string> difference_texts(const std::string& old_toml, const std::string& new_toml,
                                           const std::vector<std::string>& prefixes);
 
-// Collects the keys of option structs with types, defaults, help and resume rules, for `--list` and the manual.
+// Describes a field of an option struct: its key, type, default value, help, valid texts and resume rule.
+struct FieldDescription {
+  std::string key, type, value, help;
+  std::vector<std::string> choices;
+  ResumeRule resume = ResumeRule::fixed;
+};
+
+// Collects the descriptions of the fields of option structs, for `--list` and the manual.
 class FieldLister : public Fields {
  public:
-  struct Row {
-    std::string key, type, value, help;
-    std::vector<std::string> choices;
-    ResumeRule resume = ResumeRule::fixed;
-  };
-  const std::vector<Row>& rows() const { return rows_; }
+  const std::vector<FieldDescription>& descriptions() const { return descriptions_; }
 
  protected:
   bool visit(const Field& field, std::string& text) override;
   void set_resume_rule(const std::string& key, ResumeRule rule) override;
 
  private:
-  std::vector<Row> rows_;
+  std::vector<FieldDescription> descriptions_;
 };
 
 }  // namespace mh

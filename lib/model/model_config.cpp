@@ -145,23 +145,23 @@ std::vector<std::string> backbones_with(const std::string& key) {
   return names;
 }
 
-// Returns all options, including the sections of all backbones.
-std::vector<FieldLister::Row> rows_of(ModelOptions options) {
+// Returns the fields of all options, including the sections of all backbones.
+std::vector<FieldDescription> fields_of(ModelOptions options) {
   FieldLister lister;
   OtherBackbones other_backbones{options};
   lister.section("model", options);
   lister.section("model", other_backbones);
-  return lister.rows();
+  return lister.descriptions();
 }
 
 // Throws Error(usage) if an option that the chosen backbone does not support has another value than its default.
 void refuse_unsupported_options(const ModelOptions& options) {
   ModelOptions defaults;
   defaults.backbone = options.backbone;
-  const auto rows = rows_of(options), default_rows = rows_of(defaults);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const std::string& key = rows[i].key;
-    if (rows[i].value == default_rows[i].value) continue;
+  const auto fields = fields_of(options), default_fields = fields_of(defaults);
+  for (size_t i = 0; i < fields.size(); ++i) {
+    const std::string& key = fields[i].key;
+    if (fields[i].value == default_fields[i].value) continue;
     const std::vector<std::string> names = backbones_with(key);
     if (std::find(names.begin(), names.end(), options.backbone) != names.end()) continue;
     const std::string supporting_backbones = str("model.backbone='", join(names, "' or '"), "'");

@@ -22,7 +22,7 @@ using Settings = std::vector<std::string>;                        // assignments
 using Symbols = std::vector<std::pair<int64_t, std::string>>;     // axis sizes and their symbols
 using Shapes = std::vector<std::pair<std::string, std::string>>;  // names and symbolic shapes of tensors, in the order
                                                                   // of the model's parameters
-using OptionRows = std::vector<FieldLister::Row>;
+using FieldDescriptions = std::vector<FieldDescription>;
 
 // Sizes are chosen so that no size equals twice another size or the product of two sizes, and name_of_size() finds the
 // right symbol. The width can be divided by 4 five times, for six bands of decreasing width.
@@ -124,44 +124,44 @@ struct SettingChoice {
   std::string setting_text;  // text for ListedTensor::setting: "key=value", or "key" for integers and cutoffs
 };
 
-// Returns the choices for the options `rows`: for true/false and for named values, each value other than the default;
+// Returns the choices for the options `fields`: for true/false and for named values, each value other than the default;
 // for an integer, one prime, which differs for each option and is added to `symbols` under the name of the option; for
 // cutoffs, kCutoffs; for all other types, none.
-std::vector<SettingChoice> choices_of(const OptionRows& rows, Symbols& symbols) {
+std::vector<SettingChoice> choices_of(const FieldDescriptions& fields, Symbols& symbols) {
   static const std::vector<int64_t> kPrimes{211, 223, 227, 229, 233, 239, 241, 251, 257, 263, 269, 271, 277, 281, 283};
   std::vector<SettingChoice> choices;
   size_t next_prime = 0;
-  for (const auto& row : rows) {
-    const std::string key = row.key.substr(row.key.rfind('.') + 1);
-    if (row.type == "true/false") {
-      const std::string assignment = str(row.key, "=", row.value == "true" ? "false" : "true");
-      choices.push_back({row.key, assignment, assignment});
-    } else if (row.type == "integer") {
+  for (const auto& field : fields) {
+    const std::string key = field.key.substr(field.key.rfind('.') + 1);
+    if (field.type == "true/false") {
+      const std::string assignment = str(field.key, "=", field.value == "true" ? "false" : "true");
+      choices.push_back({field.key, assignment, assignment});
+    } else if (field.type == "integer") {
       if (next_prime == kPrimes.size()) throw std::logic_error("more integer options than primes in tensor_list.cpp");
       const int64_t size = kPrimes[next_prime++];
       symbols.emplace_back(size, key);
-      choices.push_back({row.key, str(row.key, "=", size), row.key});
-    } else if (row.type == "integers" && key.ends_with("cutoffs")) {
+      choices.push_back({field.key, str(field.key, "=", size), field.key});
+    } else if (field.type == "integers" && key.ends_with("cutoffs")) {
       std::vector<std::string> cutoffs;
       cutoffs.reserve(kCutoffs.size());
       for (const int64_t cutoff : kCutoffs) cutoffs.push_back(str(cutoff));
-      choices.push_back({row.key, str(row.key, "=[", join(cutoffs, ", "), "]"), row.key});
+      choices.push_back({field.key, str(field.key, "=[", join(cutoffs, ", "), "]"), field.key});
     } else {
-      for (const std::string& choice : row.choices)
-        if (quoted_toml(choice) != row.value)
-          choices.push_back({row.key, str(row.key, "=", quoted_toml(choice)), str(row.key, "=", choice)});
+      for (const std::string& choice : field.choices)
+        if (quoted_toml(choice) != field.value)
+          choices.push_back({field.key, str(field.key, "=", quoted_toml(choice)), str(field.key, "=", choice)});
     }
   }
   return choices;
 }
 
-// Returns the tensors of the model with `settings`, then the tensors that a single choice from `rows` adds or reshapes,
-// then the tensors that only a combination of two or three choices adds. `owner`: text for ListedTensor::owner. Omits
-// the tensors whose names are in `known_names`.
-std::vector<ListedTensor> list_tensors(const std::string& owner, Settings settings, const OptionRows& rows,
+// Returns the tensors of the model with `settings`, then the tensors that a single choice from `fields` adds or
+// reshapes, then the tensors that only a combination of two or three choices adds. `owner`: text for
+// ListedTensor::owner. Omits the tensors whose names are in `known_names`.
+std::vector<ListedTensor> list_tensors(const std::string& owner, Settings settings, const FieldDescriptions& fields,
                                        const std::set<std::string>& known_names) {
   Symbols all_symbols = symbols();
-  std::vector<SettingChoice> choices = choices_of(rows, all_symbols);
+  std::vector<SettingChoice> choices = choices_of(fields, all_symbols);
   Shapes base_shapes = shapes_of(settings, all_symbols);
   // An integer option that changes only sizes is set in all models that follow, so that the shapes show the option's
   // name.
@@ -215,18 +215,18 @@ std::vector<ListedTensor> backbone_tensors(const std::string& backbone) {
   options.backbone = backbone;  // so that the lister also visits the options of this backbone
   FieldLister lister;
   lister.section("model", options);
-  OptionRows rows = lister.rows();
+  FieldDescriptions fields = lister.descriptions();
   // Excludes the options that `settings` sets below, and the options that only change numbers of layers or rows.
-  std::erase_if(rows, [](const auto& row) {
+  std::erase_if(fields, [](const auto& field) {
     static const std::set<std::string> fixed_options{"backbone", "layers",      "encoder_layers", "width",
                                                      "ffn",      "source_rows", "vocabulary_rows"};
-    return fixed_options.contains(row.key.substr(row.key.rfind('.') + 1));
+    return fixed_options.contains(field.key.substr(field.key.rfind('.') + 1));
   });
   Settings settings = base_settings();
   settings.push_back(str("model.backbone=", backbone));
   // Transformer-XL does not support absolute positions, the default.
   if (!shapes_if_valid(settings, {}, symbols())) settings.emplace_back("model.positions=none");
-  return list_tensors(str("backbone ", backbone), settings, rows, {});
+  return list_tensors(str("backbone ", backbone), settings, fields, {});
 }
 
 // Returns the tensors that the attention stage `name` of type `stage` ("mixer") adds to a decoder layer.
@@ -250,9 +250,9 @@ std::vector<ListedTensor> stage_tensors(const std::string& stage, const std::str
   config.read("attention", options);
   FieldLister lister;
   lister.section("attention", options);
-  OptionRows rows = lister.rows();
-  std::erase_if(rows, [&](const auto& row) { return !row.key.starts_with(str("attention.", name, ".")); });
-  auto tensors = list_tensors(str(stage, ' ', name), settings, rows, known_names);
+  FieldDescriptions fields = lister.descriptions();
+  std::erase_if(fields, [&](const auto& field) { return !field.key.starts_with(str("attention.", name, ".")); });
+  auto tensors = list_tensors(str(stage, ' ', name), settings, fields, known_names);
   constexpr std::string_view kLayer = "decoder.layers.i.self";
   for (ListedTensor& tensor : tensors)
     if (tensor.name.starts_with(kLayer)) tensor.name.erase(0, kLayer.size());

@@ -206,7 +206,7 @@ void list_options(FieldLister& lister, const Registry<S>& registry) {
 
 }  // namespace
 
-std::vector<FieldLister::Row> all_keys() {
+std::vector<FieldDescription> all_keys() {
   FieldLister lister;
   model::ModelOptions model_options;
   attention::AttentionOptions attention_options;
@@ -230,7 +230,7 @@ std::vector<FieldLister::Row> all_keys() {
   list_plugins(lister, "train.regularisers", regularisers());
   list_plugins(lister, "train.procedures", procedures());
   lister.section("data", data_options);
-  return lister.rows();
+  return lister.descriptions();
 }
 
 }  // namespace mh::train

@@ -93,6 +93,6 @@ struct RunConfig {
 
 // Returns all configuration keys, those of every attention stage included, with type, default and help text, for
 // `--list keys`.
-std::vector<FieldLister::Row> all_keys();
+std::vector<FieldDescription> all_keys();
 
 }  // namespace mh::train

@@ -52,7 +52,7 @@ std::string rows_of_stage(const char* stage, const Registry<S>& registry) {
     if (auto stage_options = registry.make(name, stage)->options()) {
       FieldLister lister;
       lister.section("", *stage_options);
-      for (const auto& row : lister.rows()) options.push_back(str(row.key, "=", row.value));
+      for (const auto& field : lister.descriptions()) options.push_back(str(field.key, "=", field.value));
     }
     rows += str(stage, '\t', name, '\t', registry.find(name, stage).help, '\t',
                 options.empty() ? "-" : join(options, " "), '\t', layer_columns(stage, name), '\n');
@@ -90,12 +90,13 @@ const char* text_of(ResumeRule rule) {
 
 std::string key_rows() {
   std::string rows = "key\ttype\tdefault\tmeaning\tresume\n";
-  for (const auto& row : train::all_keys()) {
-    std::vector<std::string> choices = row.choices;
+  for (const auto& field : train::all_keys()) {
+    std::vector<std::string> choices = field.choices;
     for (std::string& choice : choices)
       if (choice.empty()) choice = "\"\"";
     const std::string choice_text = choices.empty() ? "" : " (" + join(choices, ", ") + ")";
-    rows += str(row.key, '\t', row.type, '\t', row.value, '\t', row.help, choice_text, '\t', text_of(row.resume), '\n');
+    rows += str(field.key, '\t', field.type, '\t', field.value, '\t', field.help, choice_text, '\t',
+                text_of(field.resume), '\n');
   }
   return rows;
 }

@@ -213,11 +213,11 @@ TEST_CASE("options of a task are accepted only for models of that task, and a co
     INFO(name);
     FieldLister lister;
     lister.section(task->section(), *task);
-    REQUIRE(!lister.rows().empty());
-    const std::string key = lister.rows()[0].key;
+    REQUIRE(!lister.descriptions().empty());
+    const std::string key = lister.descriptions()[0].key;
     const auto read = [&](const model::ModelOptions& model) {
       Config config;
-      config.set(str(key, "=", lister.rows()[0].value));
+      config.set(str(key, "=", lister.descriptions()[0].value));
       task::TaskOptions options;
       options.read(config, model);
       TomlWriter writer;

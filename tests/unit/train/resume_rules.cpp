@@ -89,30 +89,30 @@ std::vector<std::string> all_run_tomls() {
 }
 
 // Returns TOML values of the field's type, as candidates to replace `value`; some may be invalid.
-std::vector<std::string> candidate_values(const FieldLister::Row& row, const std::string& value) {
-  if (row.type == "true/false") return {value == "true" ? "false" : "true"};
-  if (row.type == "length") return {"'7u'", "'9u'"};
-  if (row.type == "integers") return {"[5]", "[7]"};
-  if (row.type == "numbers") return {"[0.5, 0.25]", "[0.25, 0.5]"};
-  if (row.type == "texts") return {"['x']", "['y']"};
-  if (row.type == "number") return {"0.5", "0.25", "1.0", "1.5", "-0.5", "-0.25"};
-  if (row.type == "integer") {
+std::vector<std::string> candidate_values(const FieldDescription& field, const std::string& value) {
+  if (field.type == "true/false") return {value == "true" ? "false" : "true"};
+  if (field.type == "length") return {"'7u'", "'9u'"};
+  if (field.type == "integers") return {"[5]", "[7]"};
+  if (field.type == "numbers") return {"[0.5, 0.25]", "[0.25, 0.5]"};
+  if (field.type == "texts") return {"['x']", "['y']"};
+  if (field.type == "number") return {"0.5", "0.25", "1.0", "1.5", "-0.5", "-0.25"};
+  if (field.type == "integer") {
     const int64_t n = std::stoll(value);
     return {str(2 * n), str(n + 1), str(n - 1), str(n + 4)};
   }
   std::vector<std::string> texts{"'x'"};
-  for (const std::string& choice : row.choices) texts.push_back("'" + choice + "'");
+  for (const std::string& choice : field.choices) texts.push_back("'" + choice + "'");
   for (const std::string& name : regularisers().names()) texts.push_back("'" + name + "'");
   return texts;
 }
 
 // Returns the run with another value of the field in line `index`; nullopt if no candidate gives a valid, different
 // run.
-std::optional<RunConfig> change_field(std::vector<std::string> lines, size_t index, const FieldLister::Row& row) {
+std::optional<RunConfig> change_field(std::vector<std::string> lines, size_t index, const FieldDescription& field) {
   const size_t equals = lines[index].find(" = ");
   const std::string value = lines[index].substr(equals + 3), assignment = lines[index].substr(0, equals + 3);
   const std::string original = read(join(lines, "\n")).toml();
-  for (const std::string& candidate : candidate_values(row, value)) {
+  for (const std::string& candidate : candidate_values(field, value)) {
     lines[index] = assignment + candidate;
     try {
       RunConfig run = read(join(lines, "\n"));
@@ -141,8 +141,8 @@ bool resume_accepts(const RunConfig& run, const std::string& stored_toml, const 
 
 TEST_CASE("resume accepts changes of exactly the listed options, and its error on any other change names the option",
           "[resume]") {
-  std::map<std::string, FieldLister::Row> rows;
-  for (const auto& row : all_keys()) rows.emplace(row.key, row);
+  std::map<std::string, FieldDescription> fields;
+  for (const auto& field : all_keys()) fields.emplace(field.key, field);
   std::set<std::string> tested_keys;
   for (const bool is_validated : {false, true})
     for (const std::string& keys : all_run_tomls()) {
@@ -154,22 +154,22 @@ TEST_CASE("resume accepts changes of exactly the listed options, and its error o
       for (size_t i = 0; i < lines.size(); ++i) {
         const size_t equals = lines[i].find(" = ");
         if (!lines[i].empty() && lines[i][0] == '[') section = lines[i].substr(1, lines[i].size() - 2) + ".";
-        const auto row = rows.find(section + lines[i].substr(0, equals));
-        if (equals == std::string::npos || row == rows.end()) continue;
-        const std::string& key = row->first;
+        const auto field = fields.find(section + lines[i].substr(0, equals));
+        if (equals == std::string::npos || field == fields.end()) continue;
+        const std::string& key = field->first;
         if (tested_keys.count(str(key, is_validated)) > 0) continue;
-        const std::optional<RunConfig> run = change_field(lines, i, row->second);
+        const std::optional<RunConfig> run = change_field(lines, i, field->second);
         if (!run) continue;
         tested_keys.insert(str(key, is_validated));
         INFO(key << (is_validated ? ", of a run with a validation set" : ""));
         const ResumeRule rule = change_rule_of(key);
-        CHECK(row->second.resume == rule);
+        CHECK(field->second.resume == rule);
         const bool expected =
             rule == ResumeRule::changeable || (rule == ResumeRule::fixed_once_validated && !is_validated);
         CHECK(resume_accepts(*run, stored_toml, key) == expected);
       }
     }
-  for (const auto& [key, row] : rows) {
+  for (const auto& [key, field] : fields) {
     INFO(key);
     CHECK(tested_keys.count(key + "0") + tested_keys.count(key + "1") == 2);
   }
