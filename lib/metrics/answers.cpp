@@ -9,7 +9,7 @@
 namespace mh::metrics {
 
 AnswerSearch::AnswerSearch(const text::Questions& questions, const AnswerOptions& options)
-    : questions_(questions), options_(options), rows_(static_cast<size_t>(questions.size())) {}
+    : questions_(questions), options_(options), windows_(static_cast<size_t>(questions.size())) {}
 
 bool AnswerSearch::ranks_before(const Candidate& a, const Candidate& b) {
   if (a.score() != b.score()) return a.score() > b.score();
@@ -62,15 +62,15 @@ void AnswerSearch::add(int64_t row, std::span<const float> start, std::span<cons
   auto is_finite = [](float v) { return std::isfinite(v); };
   if (!std::all_of(start.begin(), start.end(), is_finite) || !std::all_of(end.begin(), end.end(), is_finite))
     throw Error(Exit::failed, Problem{str("row ", row), "finite start and end logits", "NaN or infinity", ""});
-  Row& r = rows_[static_cast<size_t>(row)];
-  r = {true, start[0], end[0], {}};
+  WindowAnswers& window = windows_[static_cast<size_t>(row)];
+  window = {true, start[0], end[0], {}};
   const text::Paragraph& paragraph = questions_.paragraph_of(questions_.window(row).question);
   const auto num_best = static_cast<size_t>(options_.best);
   // Doubles the number of candidates until `num_best` of them have distinct texts, or the row has no more candidates.
   for (size_t count = num_best;; count *= 2) {
     const std::vector<Candidate> candidates = best_candidates(row, start, end, count);
-    r.best = best_distinct(paragraph, candidates);
-    if (r.best.size() == num_best || candidates.size() < count) return;
+    window.best = best_distinct(paragraph, candidates);
+    if (window.best.size() == num_best || candidates.size() < count) return;
   }
 }
 
@@ -89,16 +89,16 @@ Answers AnswerSearch::answers(int64_t question) const {
   const text::Question& q = questions_.questions()[static_cast<size_t>(question)];
   const text::Paragraph& paragraph = questions_.paragraph_of(question);
   std::vector<Candidate> candidates;
-  const Row* null_row = nullptr;
+  const WindowAnswers* null_window = nullptr;
   for (int64_t i = first; i < last; ++i) {
-    const Row& row = rows_[static_cast<size_t>(i)];
-    if (!row.has_logits)
+    const WindowAnswers& window = windows_[static_cast<size_t>(i)];
+    if (!window.has_logits)
       throw Error(Exit::failed, Problem{"question " + q.id, "the logits of all rows of the question",
                                         "the logits of only some rows", ""});
-    candidates.insert(candidates.end(), row.best.begin(), row.best.end());
-    if (null_row == nullptr ||
-        row.null_start_logit + row.null_end_logit < null_row->null_start_logit + null_row->null_end_logit)
-      null_row = &row;
+    candidates.insert(candidates.end(), window.best.begin(), window.best.end());
+    if (null_window == nullptr ||
+        window.null_start_logit + window.null_end_logit < null_window->null_start_logit + null_window->null_end_logit)
+      null_window = &window;
   }
   if (candidates.empty()) throw Error(Exit::failed, Problem{"question " + q.id, "at least one row", "none", ""});
   // ranks_before() need not compare windows: each start belongs to one window, and later windows have later starts.
@@ -108,7 +108,7 @@ Answers AnswerSearch::answers(int64_t question) const {
     out.best.push_back({paragraph.text_of(c.span), c.start_logit, c.end_logit});
   out.text = out.best.front().text;
   if (questions_.may_have_impossible()) {
-    const Answer no_answer{"", null_row->null_start_logit, null_row->null_end_logit};
+    const Answer no_answer{"", null_window->null_start_logit, null_window->null_end_logit};
     out.null_difference = no_answer.score() - out.best.front().score();
     if (out.null_difference > options_.null_threshold) out.text.clear();
     const auto scores_below_no_answer = [&](const Answer& a) { return a.score() < no_answer.score(); };

@@ -72,8 +72,9 @@ class AnswerSearch {
     text::Span span;  // first and last token in the paragraph
     double score() const { return start_logit + end_logit; }
   };
-  struct Row {
-    bool has_logits = false;                          // whether add() has received the row
+  // The best answers in a window; each row is one window.
+  struct WindowAnswers {
+    bool has_logits = false;                          // whether add() has received the window
     double null_start_logit = 0, null_end_logit = 0;  // logits of [CLS]
     std::vector<Candidate> best;  // best candidates with distinct texts, in descending order of score
   };
@@ -88,7 +89,7 @@ class AnswerSearch {
 
   const text::Questions& questions_;
   AnswerOptions options_;
-  std::vector<Row> rows_;
+  std::vector<WindowAnswers> windows_;  // indexed by row
 };
 
 }  // namespace mh::metrics
