@@ -86,7 +86,7 @@ Pretraining::Sentences Pretraining::sample_second_segment(size_t document, int64
   return segment;
 }
 
-void Pretraining::plan_document(size_t document, uint32_t epoch, std::vector<Row>& rows) const {
+void Pretraining::plan_document(size_t document, uint32_t epoch, std::vector<SegmentPair>& segment_pairs) const {
   RandomSequence random(row_stream_, epoch, static_cast<uint32_t>(document));
   const Sentences sentences = documents_[document];
   for (uint32_t sentence = sentences.begin; sentence < sentences.end;) {
@@ -98,42 +98,42 @@ void Pretraining::plan_document(size_t document, uint32_t epoch, std::vector<Row
     while (chunk.end < sentences.end && tokens_in(chunk) < target_length) ++chunk.end;
     sentence = chunk.end;
     if (!options_.next_sentence) {
-      rows.push_back({chunk, {chunk.end, chunk.end}, false});
+      segment_pairs.push_back({chunk, {chunk.end, chunk.end}, false});
       continue;
     }
     const uint32_t num_sentences = chunk.end - chunk.begin;
-    Row row{{chunk.begin, chunk.begin + 1}, {}, false};
-    if (num_sentences > 1) row.first.end += static_cast<uint32_t>(random.uniform_below(num_sentences - 1));
-    row.is_next = num_sentences > 1 && random.uniform() >= 0.5;
-    if (row.is_next) {
-      row.second = {row.first.end, chunk.end};
+    SegmentPair pair{{chunk.begin, chunk.begin + 1}, {}, false};
+    if (num_sentences > 1) pair.first.end += static_cast<uint32_t>(random.uniform_below(num_sentences - 1));
+    pair.is_next = num_sentences > 1 && random.uniform() >= 0.5;
+    if (pair.is_next) {
+      pair.second = {pair.first.end, chunk.end};
     } else {
-      row.second = sample_second_segment(document, target_length - tokens_in(row.first), random);
-      sentence = row.first.end;  // the sentences after the split start the next input sequence
+      pair.second = sample_second_segment(document, target_length - tokens_in(pair.first), random);
+      sentence = pair.first.end;  // the sentences after the split start the next input sequence
     }
-    rows.push_back(row);
+    segment_pairs.push_back(pair);
   }
 }
 
 Pretraining::Epoch Pretraining::plan(uint32_t epoch) const {
   Epoch plan(this, epoch);
-  for (size_t i = 0; i < documents_.size(); ++i) plan_document(i, epoch, plan.rows_);
+  for (size_t i = 0; i < documents_.size(); ++i) plan_document(i, epoch, plan.segment_pairs_);
   return plan;
 }
 
 int64_t Pretraining::Epoch::length(int64_t i) const {
-  const Row& r = row(i);
+  const SegmentPair& pair = segment_pair(i);
   return pretraining_->num_special_tokens() +
          std::min(pretraining_->max_text_tokens(),
-                  pretraining_->tokens_in(r.first) + pretraining_->tokens_in(r.second));
+                  pretraining_->tokens_in(pair.first) + pretraining_->tokens_in(pair.second));
 }
 
 Example Pretraining::Epoch::make(int64_t i) const {
-  const Row& r = row(i);
+  const SegmentPair& pair = segment_pair(i);
   const auto site = static_cast<uint32_t>(i);
   RandomSequence segment_random(pretraining_->segment_stream_, epoch_, site),
       mask_random(pretraining_->mask_stream_, epoch_, site);
-  const auto [first, second] = truncate(pretraining_->tokens_in(r.first), pretraining_->tokens_in(r.second),
+  const auto [first, second] = truncate(pretraining_->tokens_in(pair.first), pretraining_->tokens_in(pair.second),
                                         pretraining_->max_text_tokens(), segment_random);
   Example result;
   result.tokens.push_back(pretraining_->special_tokens_.start);
@@ -144,11 +144,11 @@ Example Pretraining::Epoch::make(int64_t i) const {
                                   std::span(result.tokens).subspan(offset));
     result.tokens.push_back(pretraining_->special_tokens_.separator);
   };
-  add(r.first, first);
+  add(pair.first, first);
   result.first = static_cast<int32_t>(result.tokens.size());
-  if (pretraining_->options_.next_sentence) add(r.second, second);
+  if (pretraining_->options_.next_sentence) add(pair.second, second);
   result.targets.assign(result.tokens.size(), -1);
-  if (pretraining_->options_.next_sentence) result.targets[0] = r.is_next ? 0 : 1;
+  if (pretraining_->options_.next_sentence) result.targets[0] = pair.is_next ? 0 : 1;
   pretraining_->mask_tokens(result, mask_random);
   return result;
 }

@@ -73,18 +73,18 @@ class Pretraining {
     uint32_t begin = 0, end = 0;
     bool operator==(const Sentences&) const = default;
   };
-  // The segments of an input sequence.
-  struct Row {
+  // The one or two segments of an input sequence.
+  struct SegmentPair {
     Sentences first, second;  // `second` is empty if the input sequence has one segment
     bool is_next = false;     // whether `second` follows `first` in the document
-    bool operator==(const Row&) const = default;
+    bool operator==(const SegmentPair&) const = default;
   };
 
   // The input sequences of an epoch, in the order of the documents; the same for the same seed and epoch number.
   class Epoch {
    public:
-    int64_t size() const { return static_cast<int64_t>(rows_.size()); }
-    const Row& row(int64_t i) const { return rows_[static_cast<size_t>(i)]; }
+    int64_t size() const { return static_cast<int64_t>(segment_pairs_.size()); }
+    const SegmentPair& segment_pair(int64_t i) const { return segment_pairs_[static_cast<size_t>(i)]; }
     int64_t length(int64_t i) const;  // number of tokens of input sequence i
     Example make(int64_t i) const;    // input sequence i, masked, with its targets
 
@@ -93,7 +93,7 @@ class Pretraining {
     Epoch(const Pretraining* pretraining, uint32_t number) : pretraining_(pretraining), epoch_(number) {}
     const Pretraining* pretraining_;
     uint32_t epoch_;
-    std::vector<Row> rows_;
+    std::vector<SegmentPair> segment_pairs_;
   };
   // Samples the segments of an epoch; this object must outlive the result.
   Epoch plan(uint32_t epoch) const;
@@ -107,7 +107,7 @@ class Pretraining {
   // Returns the maximum number of tokens of an input sequence, special tokens excluded.
   int64_t max_text_tokens() const { return options_.length - num_special_tokens(); }
   int64_t tokens_in(Sentences s) const;
-  void plan_document(size_t document, uint32_t epoch, std::vector<Row>& rows) const;
+  void plan_document(size_t document, uint32_t epoch, std::vector<SegmentPair>& segment_pairs) const;
   Sentences sample_second_segment(size_t document, int64_t max_tokens, RandomSequence& random) const;
   void mask_tokens(Example& example, RandomSequence& random) const;
   // Returns the units of masking as lists of positions in `example`: single tokens, or, for whole-word masking, all

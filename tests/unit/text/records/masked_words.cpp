@@ -130,7 +130,7 @@ PretrainingOptions random_options() {
 
 // Checks that `row` consists of the segments in `plan`, truncated to options.length, with special tokens and predicted
 // tokens as `options` specifies.
-void check_row(const Corpus& corpus, const PretrainingOptions& options, const Pretraining::Row& plan,
+void check_row(const Corpus& corpus, const PretrainingOptions& options, const Pretraining::SegmentPair& plan,
                const Example& row) {
   const Sentence tokens = tokens_before_masking(row);
   const auto size = static_cast<int64_t>(tokens.size());
@@ -186,7 +186,7 @@ TEST_CASE("the segments of rows are contiguous sentences of one document, and ev
     };
     std::set<uint32_t> covered_sentences;
     for (int64_t i = 0; i < epoch.size(); ++i) {
-      const Pretraining::Row& plan = epoch.row(i);
+      const Pretraining::SegmentPair& plan = epoch.segment_pair(i);
       const Example row = epoch.make(i);
       RC_ASSERT(static_cast<int64_t>(row.tokens.size()) == epoch.length(i));
       check_row(corpus, options, plan, row);
@@ -236,7 +236,7 @@ TEST_CASE("the same row has different masks in different epochs", "[pretraining]
   const Pretraining::Epoch epoch_0 = training.plan(0), epoch_1 = training.plan(1);
   REQUIRE(epoch_0.size() == epoch_1.size());
   for (int64_t i = 0; i < epoch_0.size(); ++i) {
-    REQUIRE(epoch_0.row(i) == epoch_1.row(i));
+    REQUIRE(epoch_0.segment_pair(i) == epoch_1.segment_pair(i));
     const Example first = epoch_0.make(i), second = epoch_1.make(i);
     CHECK(first.targets != second.targets);
     if (i > 0) CHECK(first.targets != epoch_0.make(i - 1).targets);
@@ -308,29 +308,29 @@ TEST_CASE("the second segment follows the first in half of the rows with two or 
   const Pretraining training = make_pretraining(corpus, options);
   int64_t num_next = 0, num_splittable = 0;
   std::vector<int64_t> second_segments_per_document(300);
-  std::vector<Pretraining::Row> rows;
+  std::vector<Pretraining::SegmentPair> segment_pairs;
   for (uint32_t epoch_number = 0; epoch_number < 4; ++epoch_number) {
     const Pretraining::Epoch epoch = training.plan(epoch_number);
-    for (int64_t i = 0; i < epoch.size(); ++i) rows.push_back(epoch.row(i));
+    for (int64_t i = 0; i < epoch.size(); ++i) segment_pairs.push_back(epoch.segment_pair(i));
   }
-  // A row refers to sentences by their index in Corpus::ends. Each document has 51 entries there: 50 sentences and the
-  // end of the document.
-  for (const Pretraining::Row& row : rows) {
-    if (row.is_next) {
+  // A segment refers to sentences by their index in Corpus::ends. Each document has 51 entries there: 50 sentences and
+  // the end of the document.
+  for (const Pretraining::SegmentPair& pair : segment_pairs) {
+    if (pair.is_next) {
       ++num_next;
       // A row gets sentences until it has at least 61 word tokens, which is the length of 64 without the special
       // tokens.
-      const Sentence row_tokens = corpus.tokens_of({row.first.begin, row.second.end});
-      const bool is_last = row.second.end == training.document(row.first.begin / 51).end;
-      CHECK((row_tokens.size() >= 61 || is_last));
-      CHECK(corpus.tokens_of({row.first.begin, row.second.end - 1}).size() < 61);
+      const Sentence tokens = corpus.tokens_of({pair.first.begin, pair.second.end});
+      const bool is_last = pair.second.end == training.document(pair.first.begin / 51).end;
+      CHECK((tokens.size() >= 61 || is_last));
+      CHECK(corpus.tokens_of({pair.first.begin, pair.second.end - 1}).size() < 61);
     } else {
-      ++second_segments_per_document[row.second.begin / 51];
-      const auto num_needed_tokens = 61 - static_cast<int64_t>(corpus.tokens_of(row.first).size());
-      const bool is_last = row.second.end == training.document(row.second.begin / 51).end;
-      CHECK((static_cast<int64_t>(corpus.tokens_of(row.second).size()) >= num_needed_tokens || is_last));
+      ++second_segments_per_document[pair.second.begin / 51];
+      const auto num_needed_tokens = 61 - static_cast<int64_t>(corpus.tokens_of(pair.first).size());
+      const bool is_last = pair.second.end == training.document(pair.second.begin / 51).end;
+      CHECK((static_cast<int64_t>(corpus.tokens_of(pair.second).size()) >= num_needed_tokens || is_last));
     }
-    num_splittable += row.first.begin + 1 < training.document(row.first.begin / 51).end ? 1 : 0;
+    num_splittable += pair.first.begin + 1 < training.document(pair.first.begin / 51).end ? 1 : 0;
   }
   check_fraction("second segment follows", 0.5, num_next, num_splittable);
   CHECK(std::count(second_segments_per_document.begin(), second_segments_per_document.end(), 0) <
@@ -341,7 +341,7 @@ TEST_CASE("the second segment follows the first in half of the rows with two or 
   const Pretraining single_training = make_pretraining(single_corpus, options);
   const Pretraining::Epoch epoch = single_training.plan(0);
   CHECK(epoch.size() == 30);
-  for (int64_t i = 0; i < epoch.size(); ++i) CHECK(!epoch.row(i).is_next);
+  for (int64_t i = 0; i < epoch.size(); ++i) CHECK(!epoch.segment_pair(i).is_next);
 }
 
 TEST_CASE("a row is split into two segments after any of its sentences but the last, with equal probability",
@@ -355,9 +355,9 @@ TEST_CASE("a row is split into two segments after any of its sentences but the l
   int64_t num_full_rows = 0;
   const Pretraining::Epoch epoch = training.plan(0);
   for (int64_t i = 0; i < epoch.size(); ++i) {
-    const Pretraining::Row& row = epoch.row(i);
-    if (!row.is_next || row.second.end - row.first.begin != 10) continue;
-    ++rows_by_first_length[row.first.end - row.first.begin];
+    const Pretraining::SegmentPair& pair = epoch.segment_pair(i);
+    if (!pair.is_next || pair.second.end - pair.first.begin != 10) continue;
+    ++rows_by_first_length[pair.first.end - pair.first.begin];
     ++num_full_rows;
   }
   CHECK(rows_by_first_length.size() == 9);
@@ -377,10 +377,10 @@ TEST_CASE("a tenth of the rows gets a shorter target length, sampled uniformly",
   std::map<uint32_t, int64_t> lengths;
   int64_t num_next = 0;
   for (int64_t i = 0; i < epoch.size(); ++i) {
-    const Pretraining::Row& row = epoch.row(i);
-    if (!row.is_next) continue;
+    const Pretraining::SegmentPair& pair = epoch.segment_pair(i);
+    if (!pair.is_next) continue;
     ++num_next;
-    ++lengths[row.second.end - row.first.begin];
+    ++lengths[pair.second.end - pair.first.begin];
   }
   REQUIRE(lengths.begin()->first == 2);
   REQUIRE(lengths.rbegin()->first == 40);
@@ -406,7 +406,7 @@ TEST_CASE("truncation removes tokens at the start and at the end of a segment wi
   int64_t num_removed_at_start = 0, num_removed = 0;
   for (int64_t i = 0; i < epoch.size(); ++i) {
     const Example row = epoch.make(i);
-    const Sentence tokens = tokens_before_masking(row), first = corpus.tokens_of(epoch.row(i).first);
+    const Sentence tokens = tokens_before_masking(row), first = corpus.tokens_of(epoch.segment_pair(i).first);
     const Sentence first_segment_tokens(tokens.begin() + 1, tokens.begin() + row.first - 1);
     if (first.size() != 40) continue;  // only segments of one sentence, whose tokens are distinct
     num_removed_at_start += position_in(first_segment_tokens, first);
