@@ -48,17 +48,17 @@ class ExampleDataset : public Dataset {
   data::Examples examples_;
 };
 
-// A source of examples whose rows are the same in every epoch. `Rows` has size(), length(row) and make(row).
-template <class Rows>
+// A source of examples that are the same in every epoch. `Records` has size(), length(row) and make(row).
+template <class Records>
 class FixedExamples : public data::ExampleSource {
  public:
-  explicit FixedExamples(std::shared_ptr<const Rows> rows) : rows_(std::move(rows)) {}
-  int64_t rows(int64_t) const override { return rows_->size(); }
-  int64_t length(int64_t, int64_t row) const override { return rows_->length(row); }
-  text::Example make(int64_t, int64_t row) const override { return rows_->make(row); }
+  explicit FixedExamples(std::shared_ptr<const Records> records) : records_(std::move(records)) {}
+  int64_t rows(int64_t) const override { return records_->size(); }
+  int64_t length(int64_t, int64_t row) const override { return records_->length(row); }
+  text::Example make(int64_t, int64_t row) const override { return records_->make(row); }
 
  private:
-  std::shared_ptr<const Rows> rows_;
+  std::shared_ptr<const Records> records_;
 };
 
 // Returns `logits`. Throws Error(failed) if a logit is NaN or infinite, since the prediction is then undefined.

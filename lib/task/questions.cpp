@@ -33,7 +33,7 @@ struct QuestionOptions {
   }
 };
 
-class QuestionRows : public FixedExamples<text::Questions> {
+class QuestionExamples : public FixedExamples<text::Questions> {
  public:
   using FixedExamples::FixedExamples;
   bool needs_lengths() const override { return true; }
@@ -92,7 +92,7 @@ class QuestionsDataset : public ExampleDataset {
  public:
   QuestionsDataset(const std::shared_ptr<const text::Questions>& questions, int32_t padding,
                    const QuestionOptions& options, std::string shard)
-      : ExampleDataset(data::Examples(std::make_shared<QuestionRows>(questions), padding)),
+      : ExampleDataset(data::Examples(std::make_shared<QuestionExamples>(questions), padding)),
         questions_(questions),
         options_(options),
         shard_(std::move(shard)) {}
