@@ -30,12 +30,12 @@ struct NaiveSublayers {
     const at::Tensor x = model.parameters().find(name)->master().detach().to(at::kDouble).contiguous();
     return {x.const_data_ptr<double>(), x.const_data_ptr<double>() + x.numel()};
   }
-  using Rows = std::vector<std::vector<double>>;  // [position][feature]
+  using HiddenStates = std::vector<std::vector<double>>;  // [position][feature]
 
   // Returns `scale` times the rows for the tokens in the embedding table of `owner`, such as "decoder".
-  Rows embed(const std::string& owner, const std::vector<int64_t>& tokens, double scale) const {
+  HiddenStates embed(const std::string& owner, const std::vector<int64_t>& tokens, double scale) const {
     const auto table = parameter(owner + ".embedding.weight");
-    Rows x;
+    HiddenStates x;
     for (int64_t token : tokens) {
       x.emplace_back();
       for (int64_t c = 0; c < width; ++c) x.back().push_back(table[static_cast<size_t>(token * width + c)] * scale);
@@ -55,9 +55,9 @@ struct NaiveSublayers {
       }
     return table;
   }
-  Rows layer_norm(const std::string& name, const Rows& x) const {
+  HiddenStates layer_norm(const std::string& name, const HiddenStates& x) const {
     const auto w = parameter(name + ".weight"), b = parameter(name + ".bias");
-    Rows y = x;
+    HiddenStates y = x;
     for (auto& row : y) {
       double mean = 0, variance = 0;
       for (double v : row) mean += v / static_cast<double>(width);
@@ -66,24 +66,26 @@ struct NaiveSublayers {
     }
     return y;
   }
-  static std::vector<double> flatten(const Rows& x) {
+  static std::vector<double> flatten(const HiddenStates& x) {
     std::vector<double> entries;
     for (const auto& row : x) entries.insert(entries.end(), row.begin(), row.end());
     return entries;
   }
-  static Rows add(Rows x, const std::vector<double>& y) {
+  static HiddenStates add(HiddenStates x, const std::vector<double>& y) {
     for (size_t t = 0, i = 0; t < x.size(); ++t)
       for (double& v : x[t]) v += y[i++];
     return x;
   }
   // Returns the output of an attention sublayer. `source`: encoder outputs that cross-attention reads; null:
   // self-attention.
-  Rows attention_sublayer(const std::string& name, const Rows& x, const Rows* source, bool causal) const {
+  HiddenStates attention_sublayer(const std::string& name, const HiddenStates& x, const HiddenStates* source,
+                                  bool causal) const {
     Weights w;
     for (const char* projection : {"query", "key", "value", "output"})
       for (const char* suffix : {".weight", ".bias"})
         w[std::string(projection) + suffix] = parameter(name + "." + projection + suffix);
-    const Rows in = is_pre_norm ? layer_norm(name + ".norm", x) : x, key_inputs = source != nullptr ? *source : in;
+    const HiddenStates in = is_pre_norm ? layer_norm(name + ".norm", x) : x,
+                       key_inputs = source != nullptr ? *source : in;
     const Sizes sizes{1,
                       static_cast<int64_t>(x.size()),
                       static_cast<int64_t>(key_inputs.size()),
@@ -91,15 +93,15 @@ struct NaiveSublayers {
                       heads,
                       head_size > 0 ? head_size : width / heads,
                       head_size > 0 ? head_size : width / heads};
-    const Rows y = add(x, attention(sizes, flatten(in), flatten(key_inputs), w,
-                                    [&](int64_t, int64_t t, int64_t s) { return !causal || s <= t; }));
+    const HiddenStates y = add(x, attention(sizes, flatten(in), flatten(key_inputs), w,
+                                            [&](int64_t, int64_t t, int64_t s) { return !causal || s <= t; }));
     return is_pre_norm ? y : layer_norm(name + ".norm", y);
   }
-  Rows feed_forward_sublayer(const std::string& name, const Rows& x) const {
+  HiddenStates feed_forward_sublayer(const std::string& name, const HiddenStates& x) const {
     const auto up = parameter(name + ".up.weight"), up_bias = parameter(name + ".up.bias"),
                down = parameter(name + ".down.weight"), down_bias = parameter(name + ".down.bias");
-    const Rows in = is_pre_norm ? layer_norm(name + ".norm", x) : x;
-    Rows y = x;
+    const HiddenStates in = is_pre_norm ? layer_norm(name + ".norm", x) : x;
+    HiddenStates y = x;
     for (size_t t = 0; t < x.size(); ++t) {
       std::vector<double> inner;
       for (size_t i = 0; i < up_bias.size(); ++i) {

@@ -79,8 +79,9 @@ at::Tensor example_targets(const std::string& head) {
 }
 
 struct Reference : reference::NaiveSublayers {
-  Rows operator()(const std::vector<int64_t>& tokens, const std::vector<int64_t>& segments, int64_t layers) const {
-    Rows x = embed("encoder", tokens, 1);
+  HiddenStates operator()(const std::vector<int64_t>& tokens, const std::vector<int64_t>& segments,
+                          int64_t layers) const {
+    HiddenStates x = embed("encoder", tokens, 1);
     const auto positions = parameter("encoder.positions.weight"), table = parameter("encoder.segments.weight");
     for (size_t t = 0; t < x.size(); ++t)
       for (size_t c = 0; c < x[t].size(); ++c)
@@ -98,7 +99,7 @@ struct Reference : reference::NaiveSublayers {
       for (size_t c = 0; c < x.size(); ++c) y[o] += w[o * x.size() + c] * x[c];
     return y;
   }
-  std::vector<double> pool(const Rows& h) const {
+  std::vector<double> pool(const HiddenStates& h) const {
     std::vector<double> p = dense("pooler", h[0]);
     for (double& v : p) v = std::tanh(v);
     return p;

@@ -73,17 +73,17 @@ namespace {
 
 // The model of Vaswani et al. 2017, post-norm or pre-norm, as naive loops in double precision.
 struct Reference : reference::NaiveSublayers {
-  Rows embed_positions(const std::string& owner, const std::vector<int64_t>& tokens) const {
+  HiddenStates embed_positions(const std::string& owner, const std::vector<int64_t>& tokens) const {
     return add(embed(owner, tokens, std::sqrt(static_cast<double>(width))), sinusoidal_positions(tokens.size()));
   }
-  Rows operator()(const std::vector<int64_t>& source, const std::vector<int64_t>& target, int64_t encoder_layers,
-                  int64_t layers) const {
-    Rows m = embed_positions("encoder", source);
+  HiddenStates operator()(const std::vector<int64_t>& source, const std::vector<int64_t>& target,
+                          int64_t encoder_layers, int64_t layers) const {
+    HiddenStates m = embed_positions("encoder", source);
     for (int64_t i = 0; i < encoder_layers; ++i)
       m = feed_forward_sublayer(str("encoder.layers.", i, ".ffn"),
                                 attention_sublayer(str("encoder.layers.", i, ".self"), m, nullptr, false));
     if (is_pre_norm) m = layer_norm("encoder.norm", m);
-    Rows x = embed_positions("decoder", target);
+    HiddenStates x = embed_positions("decoder", target);
     for (int64_t i = 0; i < layers; ++i) {
       const std::string name = str("decoder.layers.", i);
       x = attention_sublayer(name + ".self", x, nullptr, true);
