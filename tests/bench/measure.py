@@ -60,7 +60,7 @@ def peer(name, measure):
 
 
 @dataclasses.dataclass
-class Row:
+class TableRow:
     """One line of the table: one number per round for the project and for its peer."""
     name: str
     unit: str
@@ -76,7 +76,7 @@ class Comparison:
     None for a side that cannot run."""
     label: str
     sides: list[Side]
-    rows: Callable[[dict[str, dict[str, list[float]] | None]], Iterable[Row]]
+    rows: Callable[[dict[str, dict[str, list[float]] | None]], Iterable[TableRow]]
 
     def measure_rows(self, rounds):
         """Measures all sides in all rounds and returns the rows of the table."""
@@ -115,7 +115,7 @@ class RepeatingProgram(Comparison):
 @dataclasses.dataclass
 class Check:
     """A step that runs once, independent of the number of rounds."""
-    rows: Callable[[], Iterable[Row]]
+    rows: Callable[[], Iterable[TableRow]]
 
     def measure_rows(self, _):
         return self.rows()
@@ -123,7 +123,7 @@ class Check:
 
 def all_or_none(name, holds):
     """Returns the row of a property that must hold. `holds`: whether the property holds."""
-    return Row(name, "all or none", [float(holds)], 1.0, 1)
+    return TableRow(name, "all or none", [float(holds)], 1.0, 1)
 
 
 class PeakMemory(threading.Thread):

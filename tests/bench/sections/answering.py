@@ -3,7 +3,7 @@ import json
 import subprocess
 
 import bert
-from measure import Comparison, Row, peer, print_progress, project, run
+from measure import Comparison, TableRow, peer, print_progress, project, run
 
 
 def measure(bench):
@@ -31,7 +31,7 @@ def measure(bench):
 
     def rows(results):
         for attention in ("sdpa", "eager"):
-            yield Row(f"answering {results[attention]['questions'][-1]} questions of SQuAD's dev set, against {attention}", "s",
+            yield TableRow(f"answering {results[attention]['questions'][-1]} questions of SQuAD's dev set, against {attention}", "s",
                       results[project_name]["s"], results[attention]["s"], 1.5, lower_is_better=True)
 
     yield Comparison("SQuAD", [project(project_name, lambda: {"s": run(evaluation, stdout=subprocess.DEVNULL)[0]}), peer_side("sdpa"), peer_side("eager")], rows)

@@ -1,7 +1,7 @@
 """Attention kernels, forward and backward, causal, head size 64; with --device cuda on a GPU, head sizes 64 and 128."""
 import itertools
 
-from measure import Comparison, LineProgram, Row, allocator_settings, output, peer, peer_program, project
+from measure import Comparison, LineProgram, TableRow, allocator_settings, output, peer, peer_program, project
 
 
 def measure(bench):
@@ -22,9 +22,9 @@ def cpu_comparisons(bench):
 
     def compare(description, side, baseline, bar, label=None, memory_bar=None):
         def rows(results):
-            yield Row(f"attention, {description}", "ms", results[side.name]["ms"], results[baseline.name]["ms"], bar, lower_is_better=True)
+            yield TableRow(f"attention, {description}", "ms", results[side.name]["ms"], results[baseline.name]["ms"], bar, lower_is_better=True)
             if memory_bar:
-                yield Row(f"attention, {description}, memory without the results", "MB", results[side.name]["MB"], results[baseline.name]["MB"],
+                yield TableRow(f"attention, {description}, memory without the results", "MB", results[side.name]["MB"], results[baseline.name]["MB"],
                           memory_bar, lower_is_better=True)
 
         return Comparison(f"attention, {label or description}", [side, baseline], rows)
@@ -95,6 +95,6 @@ def gpu_comparisons(bench):
             def rows(results):
                 for kind, peer_kind, bar, metric, comment in GPU_ROWS:
                     name, peers = name_of(kind, n, heads, size), results[f"peer {peer_kind}"]
-                    yield Row(f"{name}, {comment}", metric, results[name][metric], peers and peers[metric], bar, lower_is_better=True)
+                    yield TableRow(f"{name}, {comment}", metric, results[name][metric], peers and peers[metric], bar, lower_is_better=True)
 
             yield Comparison(f"attention on a GPU, n {n}, {heads} heads of {size}", [side(kind, is_project) for kind, is_project in kinds], rows)

@@ -2,7 +2,7 @@
 import statistics
 import subprocess
 
-from measure import Comparison, Row, Unavailable, allocator_settings, output, peer, peer_program, project
+from measure import Comparison, TableRow, Unavailable, allocator_settings, output, peer, peer_program, project
 
 
 def measure(bench):
@@ -36,7 +36,7 @@ def measure(bench):
     def rows(results):
         for name, precision, bar in bars:
             peer_metrics = results[f"{name}, {precision}"]
-            yield Row(f"{description}, {name}, {precision}", "tokens/s", results[f"{description}, {precision}"]["tokens/s"], peer_metrics and peer_metrics["tokens/s"], bar)
+            yield TableRow(f"{description}, {name}, {precision}", "tokens/s", results[f"{description}, {precision}"]["tokens/s"], peer_metrics and peer_metrics["tokens/s"], bar)
 
     yield Comparison("beam search", [side for precision in ("fp32", "bf16")
                                      for side in [project_side(precision), *(peer_side(name, p) for name, p, _ in bars if p == precision)]], rows)

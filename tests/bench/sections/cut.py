@@ -1,5 +1,5 @@
 """Attention layers of a model with half of its heads pruned, against the same layers with all heads."""
-from measure import Comparison, Row, output, project
+from measure import Comparison, TableRow, output, project
 
 
 def measure(bench):
@@ -11,6 +11,6 @@ def measure(bench):
             return {"ms": float(pruned), "all heads ms": float(all_heads)}
 
         def rows(results):
-            yield Row(name, "ms", results[name]["ms"], results[name]["all heads ms"], 1.7, lower_is_better=True)
+            yield TableRow(name, "ms", results[name]["ms"], results[name]["all heads ms"], 1.7, lower_is_better=True)
 
         yield Comparison(f"pruned heads, {path}, mixer {mixer}", [project(name, times)], rows)

@@ -3,7 +3,7 @@ import random
 import subprocess
 
 import bert
-from measure import Comparison, Row, peer, project, run
+from measure import Comparison, TableRow, peer, project, run
 
 
 def measure(bench):
@@ -42,7 +42,7 @@ def fine_tuning(bench, pieces, lengths, length_of, batchings, peers, warm=3, upd
     def rows_of(results):
         for rows, (_, bar) in batchings.items():
             for attention, pad in peers:
-                yield Row(f"{name_of(rows)}, against {attention}, padded to {pad or 'the longest row of a batch'}", "rows/s",
+                yield TableRow(f"{name_of(rows)}, against {attention}, padded to {pad or 'the longest row of a batch'}", "rows/s",
                           results[name_of(rows)]["rows/s"], results[f"{attention}, {pad}"]["rows/s"], bar)
 
     return Comparison(f"fine-tuning, rows {lengths}", [*(project_side(rows, keys) for rows, (keys, _) in batchings.items()),

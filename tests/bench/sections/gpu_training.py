@@ -1,5 +1,5 @@
 """Training with Mixhead A, 16 layers of width 1024, on a GPU with CUDA graphs; needs --device cuda and PyTorch."""
-from measure import Comparison, Row, peer, print_progress, project
+from measure import Comparison, TableRow, peer, print_progress, project
 
 
 def measure(bench):
@@ -14,7 +14,7 @@ def measure(bench):
     project_name = f"training on a GPU, mixhead-a, {size.layers} layers of width {size.d}, n {size.n}, bf16"
     for compiled, against, bar in (("no", "eager", 3), ("yes", "torch.compile", 1.3)):
         def rows(results):
-            yield Row(f"{project_name}, against {against}", "tokens/s", results[project_name]["tokens/s"], results[against]["tokens/s"], bar)
+            yield TableRow(f"{project_name}, against {against}", "tokens/s", results[project_name]["tokens/s"], results[against]["tokens/s"], bar)
 
         yield Comparison(f"training on a GPU, against {against}", [
             project(project_name, lambda: bench.throughput(bench.shard(entries), toml, size.batch_tokens, warm, updates)),

@@ -1,7 +1,7 @@
 """BLEU and chrF of 6750 sentences on one core, against sacrebleu: CPU time without reading the files."""
 import random
 
-from measure import Comparison, Row, all_or_none, one_core, output, peer, peer_program, project
+from measure import Comparison, TableRow, all_or_none, one_core, output, peer, peer_program, project
 
 
 def measure(bench):
@@ -22,7 +22,7 @@ def measure(bench):
             return {"ms": float(milliseconds)}
 
         def rows(results):
-            yield Row(f"{project_name}, against sacrebleu", "ms", results[project_name]["ms"], results["sacrebleu"]["ms"], 10, lower_is_better=True)
+            yield TableRow(f"{project_name}, against sacrebleu", "ms", results[project_name]["ms"], results["sacrebleu"]["ms"], 10, lower_is_better=True)
             yield all_or_none(f"{metric}, score equal to sacrebleu to ten decimals", len(scores) == 1)
 
         yield Comparison(metric, [project(project_name, lambda: run_metric([bench.tests / "bleu-bench"])),

@@ -2,7 +2,7 @@
 import subprocess
 import sys
 
-from measure import Check, Comparison, PeakMemory, Row, all_or_none, one_core, output, peer, peer_program, print_progress, project, run
+from measure import Check, Comparison, PeakMemory, TableRow, all_or_none, one_core, output, peer, peer_program, print_progress, project, run
 
 
 def measure(bench):
@@ -38,9 +38,9 @@ def pieces_and_words(bench, text, megabytes, model, vocabulary):
     spm_encode = ["spm_encode", f"--model={model}", "--output_format=id", f"--output={ids}", text]
 
     def rows(results):
-        yield Row(bpe, "MB/s", results[bpe]["MB/s"], results["spm_encode"]["MB/s"], 8)
+        yield TableRow(bpe, "MB/s", results[bpe]["MB/s"], results["spm_encode"]["MB/s"], 8)
         yield all_or_none("mh-prep, BPE of 8000, ids of all lines equal to spm_encode", same_ids(bench, encoded_shard, ids))
-        yield Row(f"{words}, against the bound 80 MB/s", "MB/s", results[words]["MB/s"], 80.0, 1)
+        yield TableRow(f"{words}, against the bound 80 MB/s", "MB/s", results[words]["MB/s"], 80.0, 1)
 
     return Comparison("mh-prep", [
         project(bpe, lambda: speed_of_prep(bench, megabytes, model, encoded_shard, text)),
@@ -58,7 +58,7 @@ def subwords(bench, text, megabytes):
     return Comparison("mh-prep and subword-nmt", [
         project(project_name, lambda: speed_of_prep(bench, megabytes, vocabulary, bench.folder / "subword.mhs", text)),
         peer("subword-nmt", lambda: {"MB/s": megabytes / run(one_core(apply_bpe))[0]})],
-        lambda results: [Row(project_name, "MB/s", results[project_name]["MB/s"], results["subword-nmt"]["MB/s"], 8)])
+        lambda results: [TableRow(project_name, "MB/s", results[project_name]["MB/s"], results["subword-nmt"]["MB/s"], 8)])
 
 
 def wordpieces(bench, text, megabytes):
@@ -76,7 +76,7 @@ def wordpieces(bench, text, megabytes):
     project_name = f"mh-prep, WordPiece of {len(pieces.read_bytes().splitlines())}, one core"
 
     def rows(results):
-        yield Row(f"{project_name}, against tokenizers", "MB/s", results[project_name]["MB/s"], results["tokenizers"]["MB/s"], 6)
+        yield TableRow(f"{project_name}, against tokenizers", "MB/s", results[project_name]["MB/s"], results["tokenizers"]["MB/s"], 6)
         yield all_or_none("mh-prep, WordPiece, ids of all lines equal to tokenizers", same_ids(bench, encoded_shard, ids))
 
     return Comparison("mh-prep and tokenizers", [
@@ -101,6 +101,6 @@ def memory_rows(bench, vocabulary):
         if process.returncode != 0:
             sys.exit(f"bench: mh-prep lm on {megabytes} MB: expected exit status 0; found {process.returncode}")
         peaks.append(peak.bytes / 1e6)
-    yield Row(f"mh-prep, memory for {megabytes} MB of text, against the bound 300 MB", "MB", [peaks[1]], 300.0, 1, lower_is_better=True)
+    yield TableRow(f"mh-prep, memory for {megabytes} MB of text, against the bound 300 MB", "MB", [peaks[1]], 300.0, 1, lower_is_better=True)
     # The bound allows for the expected growth of about one byte per record.
-    yield Row(f"mh-prep, growth of memory from 10 to {megabytes} MB of text, against the bound 20 MB", "MB", [max(0.1, peaks[1] - peaks[0])], 20.0, 1, lower_is_better=True)
+    yield TableRow(f"mh-prep, growth of memory from 10 to {megabytes} MB of text, against the bound 20 MB", "MB", [max(0.1, peaks[1] - peaks[0])], 20.0, 1, lower_is_better=True)

@@ -1,5 +1,5 @@
 """Ablation scan of all heads in batched forward passes, against a separate evaluation for each head."""
-from measure import RepeatingProgram, Row, output
+from measure import RepeatingProgram, TableRow, output
 
 
 def measure(bench):
@@ -20,7 +20,7 @@ def measure(bench):
             return [{"s": float(line.split()[0]), "one by one s": float(line.split()[1])} for line in lines]
 
         def rows(results):
-            yield Row(f"scan of {8 * layers} heads, {description}", "s", results[label]["s"], results[label]["one by one s"], 1.8, lower_is_better=True)
-            yield Row("scan, losses within 1e-5 of separate evaluations", "largest", [max(differences)], 1e-5, 1, lower_is_better=True)
+            yield TableRow(f"scan of {8 * layers} heads, {description}", "s", results[label]["s"], results[label]["one by one s"], 1.8, lower_is_better=True)
+            yield TableRow("scan, losses within 1e-5 of separate evaluations", "largest", [max(differences)], 1e-5, 1, lower_is_better=True)
 
         yield RepeatingProgram(label, scans, rows)

@@ -1,5 +1,5 @@
 """Singular values of 16 attention matrices, against numpy and torch."""
-from measure import Comparison, Row, output, peer, peer_program, project
+from measure import Comparison, TableRow, output, peer, peer_program, project
 
 
 def measure(bench):
@@ -14,9 +14,9 @@ def measure(bench):
 
     def rows(results):
         for name in ("numpy", "torch"):
-            yield Row(f"{project_name}, against {name}", "ms", results[project_name]["ms"], results[name]["ms"], 1.5, lower_is_better=True)
+            yield TableRow(f"{project_name}, against {name}", "ms", results[project_name]["ms"], results[name]["ms"], 1.5, lower_is_better=True)
         difference = float(output([*program, "check", matrices, count, n, values]))
-        yield Row("singular values, cumulative curves within 1e-6 of numpy in fp64", "difference", [difference], 1e-6, 1, lower_is_better=True)
+        yield TableRow("singular values, cumulative curves within 1e-6 of numpy in fp64", "difference", [difference], 1e-6, 1, lower_is_better=True)
 
     yield Comparison("singular values", [
         project(project_name, lambda: milliseconds(bench.tests / "spectrum-bench", matrices, count, n, bench.threads, values)),

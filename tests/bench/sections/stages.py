@@ -1,5 +1,5 @@
 """Training step of every attention stage, and memory of Mixhead A and B on a CPU; needs PyTorch."""
-from measure import Comparison, Row, peer, project
+from measure import Comparison, TableRow, peer, project
 
 
 def measure(bench):
@@ -22,8 +22,8 @@ def measure(bench):
                 sides.append(peer("PyTorch's memory", lambda: bench.train_peer("stages", is_tuned=False, warm=1, updates=1, **options)))
 
             def rows(results):
-                yield Row(project_name, "tokens/s", results[project_name]["tokens/s"], results["PyTorch"]["tokens/s"], bar)
+                yield TableRow(project_name, "tokens/s", results[project_name]["tokens/s"], results["PyTorch"]["tokens/s"], bar)
                 if compare_memory:
-                    yield Row(f"memory {description}", "MB", results[project_name]["MB"], results["PyTorch's memory"]["MB"], 1 / 0.7, lower_is_better=True)
+                    yield TableRow(f"memory {description}", "MB", results[project_name]["MB"], results["PyTorch's memory"]["MB"], 1 / 0.7, lower_is_better=True)
 
             yield Comparison(description, sides, rows)

@@ -1,5 +1,5 @@
 """Training speed and peak memory of a language model."""
-from measure import Comparison, Row, peer, project
+from measure import Comparison, TableRow, peer, project
 
 
 def measure(bench):
@@ -16,8 +16,8 @@ def measure(bench):
                 sides.append(peer("PyTorch's memory", lambda: bench.train_peer("decoder", is_tuned=False, **options, warm=1, updates=1)))
 
             def rows(results):
-                yield Row(project_name, "tokens/s", results[project_name]["tokens/s"], results["PyTorch"]["tokens/s"], bar)
+                yield TableRow(project_name, "tokens/s", results[project_name]["tokens/s"], results["PyTorch"]["tokens/s"], bar)
                 if compare_memory:
-                    yield Row(f"peak memory, {description}", "MB", results[project_name]["MB"], results["PyTorch's memory"]["MB"], 2, lower_is_better=True)
+                    yield TableRow(f"peak memory, {description}", "MB", results[project_name]["MB"], results["PyTorch's memory"]["MB"], 2, lower_is_better=True)
 
             yield Comparison(project_name, sides, rows)

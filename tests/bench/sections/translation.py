@@ -3,7 +3,7 @@ import subprocess
 import sys
 
 import corpora
-from measure import Check, Comparison, Row, all_or_none, here, peer, print_progress, project
+from measure import Check, Comparison, TableRow, all_or_none, here, peer, print_progress, project
 
 
 def measure(bench):
@@ -19,7 +19,7 @@ def measure(bench):
         def rows(results):
             # The project and the peer train on the same batches; the peer counts the target tokens.
             speeds = [tokens / seconds for tokens, seconds in zip(results["PyTorch"]["tokens"], results[project_name]["s"])]
-            yield Row(project_name, "target tokens/s", speeds, results["PyTorch"]["tokens/s"], 1.2)
+            yield TableRow(project_name, "target tokens/s", speeds, results["PyTorch"]["tokens/s"], 1.2)
 
         yield Comparison(f"translation training, dropout {dropout:g}", [
             project(project_name, lambda: {"s": bench.train(pairs.path / "pairs.mhs", toml, warm, updates)[0]}),
