@@ -47,11 +47,11 @@ inline at::Tensor logits_of(const Inputs& x, const Tensors& t) {
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
   if (!t[kDistanceRows].defined()) return at::matmul(q, keys) * scale;
   const auto add_bias = [&](const at::Tensor& bias) { return (q + bias.unsqueeze(1)).to(q.scalar_type()); };
-  Tensors run_rows;  // for each run (Tq, keys of the run): row of r that a query and a key use
-  for (const kernels::DistanceRun& run : x.spec.relative.runs)
-    run_rows.push_back(run.row + q.size(2) - 1 - at::arange(q.size(2)).unsqueeze(1) +
-                       at::arange(run.count).unsqueeze(0));
-  const at::Tensor rows_of_r = at::cat(run_rows, 1)
+  Tensors range_rows;  // for each key range (Tq, keys of the range): row of r that a query and a key use
+  for (const kernels::DistanceRun& key_range : x.spec.relative.key_ranges)
+    range_rows.push_back(key_range.row + q.size(2) - 1 - at::arange(q.size(2)).unsqueeze(1) +
+                         at::arange(key_range.count).unsqueeze(0));
+  const at::Tensor rows_of_r = at::cat(range_rows, 1)
                                    .clamp(0, t[kDistanceRows].size(1) - 1)  // a masked key may have a row outside r
                                    .to(q.device())
                                    .expand({q.size(0), q.size(1), q.size(2), keys.size(3)});

@@ -72,15 +72,15 @@ PackedRelative::PackedRelative(const RelativePositions& relative) {
   u_ = pad(relative.u, 0), v_ = pad(relative.v, 0);
   r_ = pad(relative.r, kernels::RelativeParams::kPaddingRows);
   r_transposed_ = r_.transpose(1, 2).contiguous();
-  runs_ = relative.runs;
+  key_ranges_ = relative.key_ranges;
   params_ = {.u = u_.const_data_ptr<float>(),
              .v = v_.const_data_ptr<float>(),
              .rows = r_.const_data_ptr(),
              .head_stride = r_.stride(0),
              .row_stride = r_.stride(1),
-             .runs = runs_.data(),
+             .runs = key_ranges_.data(),
              .distances = static_cast<int>(r_.size(1)),
-             .num_runs = static_cast<int>(runs_.size()),
+             .num_runs = static_cast<int>(key_ranges_.size()),
              .transposed = r_transposed_.const_data_ptr<float>()};
 }
 

@@ -30,15 +30,16 @@ bool has_aligned_rows(const at::Tensor& x) {
          x.size(3) * element_bytes % 16 == 0;
 }
 
-// Copies the runs of keys to device memory, as a tensor (3 * number of runs) int64: the three members of run 0, then of
-// run 1, and so on.
-at::Tensor runs_to_device(const std::vector<kernels::DistanceRun>& runs, at::Device device) {
+// Copies key ranges to device memory, as a tensor (3 * number of ranges) int64: the three members of range 0, then of
+// range 1, and so on.
+at::Tensor key_ranges_to_device(const std::vector<kernels::DistanceRun>& key_ranges, at::Device device) {
   static_assert(sizeof(kernels::DistanceRun) == 3 * sizeof(int64_t));
-  std::vector<int64_t> run_members(3 * runs.size());
-  std::memcpy(run_members.data(), runs.data(), runs.size() * sizeof(kernels::DistanceRun));
-  // A single run (keys without a gap) differs between calls only in its number of keys, so few tensors are cached. The
-  // gaps of a memory are random, so several runs are copied in every call.
-  return runs.size() == 1 ? nn::cached_constant(device, run_members) : nn::to_device(at::tensor(run_members), device);
+  std::vector<int64_t> range_members(3 * key_ranges.size());
+  std::memcpy(range_members.data(), key_ranges.data(), key_ranges.size() * sizeof(kernels::DistanceRun));
+  // A single key range (keys without a gap) differs between calls only in its number of keys, so few tensors are
+  // cached. The gaps of a memory are random, so several ranges are copied in every call.
+  return key_ranges.size() == 1 ? nn::cached_constant(device, range_members)
+                                : nn::to_device(at::tensor(range_members), device);
 }
 
 // The kernel parameters of a call, which point to tensors of the operands and to tensors in device memory that this
@@ -78,15 +79,15 @@ struct DeviceParams {
  private:
   void set_relative(const RelativePositions& relative, at::Device device) {
     u_ = relative.u.to(at::kFloat).contiguous(), v_bias_ = relative.v.to(at::kFloat).contiguous(),
-    runs_ = runs_to_device(relative.runs, device);
+    key_ranges_ = key_ranges_to_device(relative.key_ranges, device);
     params.relative = {.u = u_.const_data_ptr<float>(),
                        .v = v_bias_.const_data_ptr<float>(),
                        .rows = relative.r.const_data_ptr(),
                        .head_stride = relative.r.stride(0),
                        .row_stride = relative.r.stride(1),
-                       .runs = static_cast<const kernels::DistanceRun*>(runs_.const_data_ptr()),
+                       .runs = static_cast<const kernels::DistanceRun*>(key_ranges_.const_data_ptr()),
                        .distances = static_cast<int>(relative.r.size(1)),
-                       .num_runs = static_cast<int>(relative.runs.size())};
+                       .num_runs = static_cast<int>(relative.key_ranges.size())};
     const int64_t element_bytes = relative.r.element_size();
     params.aligned = params.aligned && reinterpret_cast<uintptr_t>(relative.r.const_data_ptr()) % 16 == 0 &&
                      relative.r.stride(0) * element_bytes % 16 == 0 && relative.r.stride(1) * element_bytes % 16 == 0;
@@ -99,7 +100,7 @@ struct DeviceParams {
     params.matrix_batch_stride = m.dim() == 4 ? params.queries * matrix_size : m.dim() == 3 ? matrix_size : 0;
   }
 
-  at::Tensor kv_head_of_, u_, v_bias_, runs_, matrix_transposed_;  // in the memory layout of the kernels
+  at::Tensor kv_head_of_, u_, v_bias_, key_ranges_, matrix_transposed_;  // in the memory layout of the kernels
 };
 
 AttentionTensors tensors_of(const GpuKernels& gpu, const Operands& x, const at::Tensor& lse) {

@@ -91,12 +91,13 @@ void draw_options(Inputs& x) {
     for (int64_t h = 0; h < heads; ++h) spec.kv_head_of.push_back(pick(0, heads - 1));
 }
 
-// Adds relative positions, with the keys divided into one or two runs of consecutive positions.
+// Adds relative positions, with the keys divided into one or two ranges of consecutive positions.
 void add_relative_positions(Inputs& x) {
   const int64_t heads = x.operands[kQ].size(1), queries = x.operands[kQ].size(2), keys = x.operands[kK].size(2),
-                size = x.operands[kQ].size(3), first_run_keys = pick(1, keys), num_rows = queries + keys;
-  x.spec.relative.runs = {{0, first_run_keys, 0}};
-  if (first_run_keys < keys) x.spec.relative.runs.push_back({first_run_keys, keys - first_run_keys, num_rows});
+                size = x.operands[kQ].size(3), first_range_keys = pick(1, keys), num_rows = queries + keys;
+  x.spec.relative.key_ranges = {{0, first_range_keys, 0}};
+  if (first_range_keys < keys)
+    x.spec.relative.key_ranges.push_back({first_range_keys, keys - first_range_keys, num_rows});
   x.operands[kContentBias] = at::randn({heads, size}), x.operands[kPositionBias] = at::randn({heads, size});
   x.operands[kDistanceRows] = at::randn({heads, 2 * num_rows, size});
 }

@@ -40,7 +40,7 @@ at::Tensor attend_fused(const Inputs& x, const Tensors& leaves) {
 
 int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); }
 
-// Adds relative positions: random runs of consecutive keys with gaps between the runs, and random distance embeddings.
+// Adds relative positions: random key ranges with gaps between the ranges, and random distance embeddings.
 void add_relative_positions(Inputs& x, int64_t heads, int64_t queries, int64_t keys, int64_t size) {
   auto& p = x.spec.relative;
   x.operands[kContentBias] = at::randn({heads, size}), x.operands[kPositionBias] = at::randn({heads, size});
@@ -48,7 +48,7 @@ void add_relative_positions(Inputs& x, int64_t heads, int64_t queries, int64_t k
   for (int64_t first = 0; first < keys;) {
     const int64_t count = pick(1, keys - first);
     const int64_t num_visible = x.spec.causal ? std::min(count, keys - queries - first + 1) : count;
-    p.runs.push_back({first, count, num_rows});
+    p.key_ranges.push_back({first, count, num_rows});
     num_rows += std::max<int64_t>(1, queries + num_visible - 1);
     first += count;
   }
@@ -180,7 +180,7 @@ TEST_CASE("fused attention with relative positions is bit-identical for any numb
              {},
              {}};
     x.spec.causal = true;
-    x.spec.relative.runs = {{0, 100, 0}};
+    x.spec.relative.key_ranges = {{0, 100, 0}};
     std::vector<Tensors> results_by_threads;
     for (const int n : {1, 2, 5}) {
       at::set_num_threads(n);

@@ -43,7 +43,7 @@ struct Case {
   bool dropout_before_mixing = false;   // whether dropout acts before head mixing; false: after
   bool has_grouped_heads = false;       // several query heads read the same key/value head
   int64_t scale_dims = 0;               // number of dimensions of the head scales, 1 or 2; 0: no head scales
-  bool has_relative_positions = false;  // relative positions, with two runs of consecutive keys
+  bool has_relative_positions = false;  // relative positions, with two key ranges
 };
 
 const Case kCases[] = {
@@ -133,8 +133,9 @@ Inputs random_inputs(const Case& c, const Sizes& sizes) {
         nn::dropout(at::ones({sizes.batch, heads, c.queries, c.keys}), c.dropout, forward_context, "place", 1);
   }
   if (c.has_relative_positions) {
-    const int64_t first_run_keys = c.keys / 3, num_distances = c.queries + c.keys;
-    x.spec.relative.runs = {{0, first_run_keys, 0}, {first_run_keys, c.keys - first_run_keys, num_distances}};
+    const int64_t first_range_keys = c.keys / 3, num_distances = c.queries + c.keys;
+    x.spec.relative.key_ranges = {{0, first_range_keys, 0},
+                                  {first_range_keys, c.keys - first_range_keys, num_distances}};
     x.operands[kContentBias] = at::randn({sizes.heads, sizes.key_size}),
     x.operands[kPositionBias] = at::randn({sizes.heads, sizes.key_size});
     x.operands[kDistanceRows] = at::randn({sizes.heads, 2 * num_distances, sizes.key_size});

@@ -45,7 +45,7 @@ struct RelativeOptions : OptionsOf<RelativeOptions> {
 };
 
 // A range of keys at consecutive positions: `count` keys from index `first`; key `first` has position `position`.
-struct KeyRange {
+struct PositionRange {
   int64_t first, count, position;
 };
 
@@ -109,14 +109,14 @@ class RelativeScore : public Score {
     const int64_t num_queries = c.q.size(2);
     std::vector<at::Tensor> embeddings;
     int64_t num_rows = 0;
-    for (const KeyRange& range : key_ranges(c.mask, c.k.size(2))) {
+    for (const PositionRange& range : position_ranges(c.mask, c.k.size(2))) {
       // Number of keys of the range that the first query sees; 0 or negative if the range begins after this query.
       int64_t num_visible = range.count;
       if (c.mask.causal) num_visible = std::min(num_visible, c.mask.offset - range.first + 1);
       const int64_t count = std::max<int64_t>(1, num_queries + num_visible - 1),
                     max_distance = num_queries - 1 - range.position;
       embeddings.push_back(embed_distances(c, max_distance - count + 1, count));
-      relative.runs.push_back({range.first, range.count, num_rows});
+      relative.key_ranges.push_back({range.first, range.count, num_rows});
       num_rows += count;
     }
     relative.u = content_bias_->value(), relative.v = position_bias_->value();
@@ -131,7 +131,7 @@ class RelativeScore : public Score {
     };
     const at::Tensor x = add_bias(content_bias_), y = add_bias(position_bias_);
     std::vector<at::Tensor> range_logits;
-    for (const KeyRange& range : key_ranges(c.mask, num_keys)) {
+    for (const PositionRange& range : position_ranges(c.mask, num_keys)) {
       const at::Tensor k = c.k.narrow(2, range.first, range.count);
       CausalOffset offset = c.mask.causal_offset();
       if (offset) *offset -= range.first;
@@ -149,11 +149,11 @@ class RelativeScore : public Score {
   }
 
  private:
-  static std::vector<KeyRange> key_ranges(const Mask& mask, int64_t num_keys) {
+  static std::vector<PositionRange> position_ranges(const Mask& mask, int64_t num_keys) {
     if (!mask.key_positions.defined()) return {{0, num_keys, -mask.offset}};
     const at::Tensor positions = mask.key_positions.to(at::kCPU, at::kLong).contiguous();
     const auto* p = positions.const_data_ptr<int64_t>();
-    std::vector<KeyRange> ranges;
+    std::vector<PositionRange> ranges;
     for (int64_t s = 0; s < num_keys; ++s) {
       if (s > 0 && p[s] == p[s - 1] + 1) ++ranges.back().count;
       else ranges.push_back({s, 1, p[s]});

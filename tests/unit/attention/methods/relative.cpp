@@ -118,7 +118,7 @@ TEST_CASE("relative attention matches a naive reference for memories of any leng
         relative_attention(l.layer->layer_spec(), l.weights(), doubles(x), doubles(m), batch, allowed, distance);
     const layers::LayerRounding rounding = layers::rounding_of(l, x, m, mask);
     RC_ASSERT(rounding.agree(l.layer->forward(x, m, mask, {}), expected));
-    // Keys in reverse order, each of which forms its own run, give the same result.
+    // Keys in reverse order, each of which is a key range of its own, give the same result.
     if (!causal && !is_padded && mask.window == 0) {
       Mask reversed = mask;
       reversed.key_positions = at::tensor(positions, at::kLong).flip(0);
