@@ -14,7 +14,7 @@ struct Bf16Gemm;  // cpu/bf16_gemm.h
 
 // A range of consecutive keys, [first, first + count), whose distances to a query are consecutive rows of r
 // (RelativeParams): the distance between query t and key s is row number row + queries - 1 - t + s - first of r.
-struct DistanceRun {
+struct KeyRange {
   int64_t first, count, row;
 };
 
@@ -30,8 +30,8 @@ struct RelativeParams {
   const float *u = nullptr, *v = nullptr;
   const void* rows = nullptr;               // r: (heads, distances, key_size); each row is contiguous
   int64_t head_stride = 0, row_stride = 0;  // strides of r, elements
-  const DistanceRun* runs = nullptr;        // ranges that cover all keys, in increasing order
-  int distances = 0, num_runs = 0;          // rows of a head of r, on a CPU with kPaddingRows; number of runs
+  const KeyRange* key_ranges = nullptr;     // ranges that cover all keys, in increasing order
+  int distances = 0, num_key_ranges = 0;    // rows of a head of r, on a CPU with kPaddingRows; number of key ranges
   const float* transposed = nullptr;        // on a CPU: r transposed for each head, (heads, key_size, distances)
 };
 

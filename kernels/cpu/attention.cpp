@@ -73,9 +73,9 @@ struct RelativePositions {
   }
 };
 
-// Returns the keys of run number `run_index` that `block` sees, and the rows of r at their distances.
-MH_INLINE DistanceRange distance_range(const AttentionParams& params, const QueryBlock& block, int64_t run_index) {
-  return distance_range(params.relative.runs[run_index], params.queries, block.first, block.m, block.key_begin,
+// Returns the keys of key range number `range_index` that `block` sees, and the rows of r at their distances.
+MH_INLINE DistanceRange distance_range(const AttentionParams& params, const QueryBlock& block, int64_t range_index) {
+  return distance_range(params.relative.key_ranges[range_index], params.queries, block.first, block.m, block.key_begin,
                         std::min(block.key_end, params.visible_end(block.first + block.m - 1)));
 }
 
@@ -90,8 +90,8 @@ MH_INLINE void add_relative_biases(const AttentionParams& params, const QueryBlo
 template <class Tile>
 MH_INLINE void add_position_term(const AttentionParams& params, const QueryBlock& block,
                                  const RelativePositions& relative, int64_t row_stride, float* s) {
-  for (int64_t run_index = 0; run_index < params.relative.num_runs; ++run_index) {
-    const DistanceRange range = distance_range(params, block, run_index);
+  for (int64_t range_index = 0; range_index < params.relative.num_key_ranges; ++range_index) {
+    const DistanceRange range = distance_range(params, block, range_index);
     if (range.num_keys <= 0) continue;
     product<Tile, false>(block.padded_m, pad_to_lanes(range.num_rows), relative.size, {relative.q_v, relative.size, 1},
                          {relative.r_transposed + range.first_row, relative.num_distances},
@@ -110,8 +110,8 @@ MH_INLINE void position_term_backward(const AttentionParams& params, const Query
                                       const RelativePositions& relative, int64_t row_stride, const float* ds, float* dr,
                                       float* dqueries) {
   std::fill_n(dqueries, block.padded_m * relative.size, 0.0F);
-  for (int64_t run_index = 0; run_index < params.relative.num_runs; ++run_index) {
-    const DistanceRange range = distance_range(params, block, run_index);
+  for (int64_t range_index = 0; range_index < params.relative.num_key_ranges; ++range_index) {
+    const DistanceRange range = distance_range(params, block, range_index);
     if (range.num_keys <= 0) continue;
     std::fill_n(relative.distance_products, block.padded_m * relative.product_stride, 0.0F);
     for (int64_t i = 0; i < block.m; ++i)

@@ -1,7 +1,7 @@
 // Relative positions (RelativeParams) for a tile of m queries on a CPU. The distances between the queries
-// first … first + m - 1 and n consecutive keys of a run are n + m - 1 consecutive rows of r. In the products of the
-// queries with these rows, (m, n + m - 1), key number s of the n keys is in column m - 1 - i + s of the row of query
-// first + i: the relative shift (Dai et al. 2019, appendix B) is an offset into this row.
+// first … first + m - 1 and n consecutive keys of a key range are n + m - 1 consecutive rows of r. In the products of
+// the queries with these rows, (m, n + m - 1), key number s of the n keys is in column m - 1 - i + s of the row of
+// query first + i: the relative shift (Dai et al. 2019, appendix B) is an offset into this row.
 #pragma once
 
 #include <algorithm>
@@ -12,19 +12,20 @@
 
 namespace mh::kernels {
 
-// The keys of a run that a tile of queries sees, and their distances, which are rows of r. If num_keys <= 0, the tile
-// sees no key of the run.
+// The keys of a key range that a tile of queries sees, and their distances, which are rows of r. If num_keys <= 0, the
+// tile sees no key of the key range.
 struct DistanceRange {
   int64_t first_key, num_keys, first_row, num_rows;
 };
 
-// Returns the range of a run for the m queries from query `first` on, of `queries` in all, that see the keys
+// Returns the range of a key range for the m queries from query `first` on, of `queries` in all, that see the keys
 // key_begin … key_end - 1.
-MH_INLINE DistanceRange distance_range(const DistanceRun& run, int64_t queries, int64_t first, int64_t m,
+MH_INLINE DistanceRange distance_range(const KeyRange& key_range, int64_t queries, int64_t first, int64_t m,
                                        int64_t key_begin, int64_t key_end) {
-  const int64_t skipped_keys = std::max<int64_t>(0, key_begin - run.first);
-  const int64_t num_keys = std::min(key_end - run.first, run.count) - skipped_keys;
-  return {run.first + skipped_keys, num_keys, run.row + queries - first - m + skipped_keys, num_keys + m - 1};
+  const int64_t skipped_keys = std::max<int64_t>(0, key_begin - key_range.first);
+  const int64_t num_keys = std::min(key_end - key_range.first, key_range.count) - skipped_keys;
+  return {key_range.first + skipped_keys, num_keys, key_range.row + queries - first - m + skipped_keys,
+          num_keys + m - 1};
 }
 
 // Returns the row stride, in floats, of the products of a tile of `queries` queries with the rows of r at their

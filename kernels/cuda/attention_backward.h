@@ -185,7 +185,7 @@ struct KeyGradientTiles {
 // Computes dk, if kComputeDk, and dv, if kComputeDv. For each head it writes the gradients of the keys and values that
 // the head reads: to head params.key_head(head) of dk and head params.value_head(head) of dv if
 // tensors.has_one_reader_per_kv_head, and otherwise to head `head` of dk and dv. Padding keys get zeros. Grid: (tiles
-// of keys, batch * heads). kRelative: each run of keys begins a new tile, and surplus blocks do nothing.
+// of keys, batch * heads). kRelative: each key range begins a new tile, and surplus blocks do nothing.
 template <class T, int kSize, bool kComputeDk, bool kComputeDv, bool kRelative, class Thread>
 MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParams& params,
                                       const KernelTensors<T>& tensors,
@@ -196,10 +196,10 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   const int64_t b = thread.block_y() / params.value_heads, head = thread.block_y() % params.value_heads;
   const int64_t key_head = params.key_head(head), value_head = params.value_head(head);
   const int g = thread.lane() / 4, t = thread.lane() % 4;
-  int first = thread.block_x() * Traits::kKeys, keys = static_cast<int>(params.keys), run = 0;
+  int first = thread.block_x() * Traits::kKeys, keys = static_cast<int>(params.keys), range_index = 0;
   if constexpr (kRelative) {
-    const IndexRange tile = tile_of_runs(params, first, Traits::kKeys, run);
-    if (run == params.relative.num_runs) return;
+    const IndexRange tile = tile_of_key_ranges(params, first, Traits::kKeys, range_index);
+    if (range_index == params.relative.num_key_ranges) return;
     first = tile.first, keys = tile.end;
   }
   const int row = first + thread.warp() * 16 + g;
@@ -213,8 +213,8 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
         thread, shared.dout[stage], {dout_data, dout.row_stride, query_range.end, params.value_size, params.aligned},
         i);
     if constexpr (kRelative) {
-      if (is_first) shared.begin(thread, params, head, params.relative.runs[run], first, i);
-      else shared.advance(thread, params, head, params.relative.runs[run], first, i, slide_row);
+      if (is_first) shared.begin(thread, params, head, params.relative.key_ranges[range_index], first, i);
+      else shared.advance(thread, params, head, params.relative.key_ranges[range_index], first, i, slide_row);
     }
   };
   // Padding keys are not read; their contents are arbitrary.

@@ -105,7 +105,7 @@ struct QueryTile {
 // Streams the tiles of Traits::kKeys keys that a query tile sees, and of their values if kLoadValues, through shared.k
 // and shared.v, and calls visit(s, end, stage, slide_row) for each tile: s is its first key, `end` the end of the
 // visible keys, and stage and slide_row are as in each_tile(). Called by all threads of a block. With relative
-// positions a tile is within one run of keys, and `end` is the end of the visible keys of the run.
+// positions a tile is within one key range, and `end` is the end of the visible keys of the key range.
 template <class Traits, class T, int kSize, bool kRelative, bool kLoadValues, class Thread, class Shared, class Visit>
 MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors,
                              const QueryTile& tile, Shared& shared, const Visit& visit) {
@@ -114,10 +114,10 @@ MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& params
   const StridedTensor<const T>&k = tensors.k, &v = tensors.v;
   const T* keys = row_of(k, b, params.key_head(head), 0);
   const T* values = kLoadValues ? row_of(v, b, params.value_head(head), 0) : nullptr;
-  for (int run = 0; run < (kRelative ? params.relative.num_runs : 1); ++run) {
+  for (int range_index = 0; range_index < (kRelative ? params.relative.num_key_ranges : 1); ++range_index) {
     IndexRange range = tile.visible;
     if constexpr (kRelative) {
-      range = intersect(tile.visible, params.relative.runs[run]);
+      range = intersect(tile.visible, params.relative.key_ranges[range_index]);
       if (range.first >= range.end) continue;
     }
     const auto load = [&](int s, int stage, [[maybe_unused]] int slide_row, [[maybe_unused]] bool is_first) {
@@ -127,8 +127,8 @@ MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& params
         load_tile<Traits::kKeys, kSize, Traits::kStride>(
             thread, shared.v[stage], {values, v.row_stride, range.end, params.value_size, params.aligned}, s);
       if constexpr (kRelative) {
-        if (is_first) shared.begin(thread, params, head, params.relative.runs[run], first, s);
-        else shared.advance(thread, params, head, params.relative.runs[run], first, s, slide_row);
+        if (is_first) shared.begin(thread, params, head, params.relative.key_ranges[range_index], first, s);
+        else shared.advance(thread, params, head, params.relative.key_ranges[range_index], first, s, slide_row);
       }
     };
     each_tile<Traits::kStages, Traits::kKeys>(

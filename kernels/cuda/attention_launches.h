@@ -444,11 +444,11 @@ struct AttentionLaunches {
                     Body::kThreads, sizeof(typename Body::Traits::Shared), Body{params, KernelTensors<T>(tensors)});
   }
 
-  // Returns the number of tiles of `size` keys; with relative positions an upper bound, since each run of keys begins a
+  // Returns the number of tiles of `size` keys; with relative positions an upper bound, since each key range begins a
   // new tile.
   template <bool kRelative>
   static int num_key_tiles(const AttentionParams& params, int size) {
-    const int extra_tiles = kRelative && params.relative.num_runs > 0 ? params.relative.num_runs - 1 : 0;
+    const int extra_tiles = kRelative && params.relative.num_key_ranges > 0 ? params.relative.num_key_ranges - 1 : 0;
     return num_tiles_of(params.keys, size) + extra_tiles;
   }
 
@@ -456,7 +456,7 @@ struct AttentionLaunches {
   // null.
   template <bool kRelative>
   static const char* head_mixing_constraint_of(const AttentionParams& params, int limit) {
-    constexpr ResidentRows kResident = kRelative ? ResidentRows::keys_of_run : ResidentRows::keys;
+    constexpr ResidentRows kResident = kRelative ? ResidentRows::keys_of_range : ResidentRows::keys;
     bool is_supported =
         sizeof(typename Forward<T, kSize, false, kRelative>::Traits::Shared) <= static_cast<size_t>(limit) &&
         HeadMixingForwardTiles<T, kSize, kRelative>::plan(params, limit).num_stages > 0 &&
@@ -541,7 +541,7 @@ struct AttentionLaunches {
   static const char* head_mixing_key_gradient(const Launcher& launcher, const AttentionParams& params,
                                               const AttentionTensors& tensors) {
     using Body = HeadMixingKeyGradient<T, kSize, kComputeDk, kComputeDv,
-                                       kRelative ? ResidentRows::keys_of_run : ResidentRows::keys>;
+                                       kRelative ? ResidentRows::keys_of_range : ResidentRows::keys>;
     return launch_head_mixing<Body>(
         launcher, params, tensors, [&](int rows) { return num_key_tiles<kRelative>(params, rows); }, 1);
   }

@@ -1,10 +1,10 @@
 // The gradient of r, the relative position vectors (RelativeParams), in attention without head mixing.
 //
-// Tiling: a block computes the gradient of 16 rows of r per warp. For every run of keys that uses these rows it loops
-// over tiles of queries. Within a run a query t and a row ρ of r determine one key, so 16 queries and 16 rows involve
-// 31 keys. The products of the queries with these keys go to shared memory, where the key of query t and row ρ is in
-// column t + ρ, if t and ρ are counted from the first query and the first row of the tile. Nothing is accumulated in
-// global memory.
+// Tiling: a block computes the gradient of 16 rows of r per warp. For every key range that uses these rows it loops
+// over tiles of queries. Within a key range a query t and a row ρ of r determine one key, so 16 queries and 16 rows
+// involve 31 keys. The products of the queries with these keys go to shared memory, where the key of query t and row ρ
+// is in column t + ρ, if t and ρ are counted from the first query and the first row of the tile. Nothing is accumulated
+// in global memory.
 //
 // Shared memory holds the rows of r, the pipeline stages with q + u and dO of a tile, q + v of a tile, a window of
 // keys and one of values, and products of 2560 bytes per warp:
@@ -58,15 +58,15 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
   const int64_t first_stats = thread.block_y() * params.queries;  // index of lse and delta of query 0
   float* const window_products = shared.products + thread.warp() * 16 * Traits::kProductRowStride;
   Accumulator sums[kSize / 8];
-  for (int run = 0; run < params.relative.num_runs; ++run) {
-    const IndexRange run_keys = intersect({0, num_unpadded_keys}, params.relative.runs[run]);
+  for (int range_index = 0; range_index < params.relative.num_key_ranges; ++range_index) {
+    const IndexRange range_keys = intersect({0, num_unpadded_keys}, params.relative.key_ranges[range_index]);
     // Row first + ρ of r is the distance from query t to key t + lead + ρ.
-    const int lead = first - distance_row(params, params.relative.runs[run], 0, 0),
+    const int lead = first - distance_row(params, params.relative.key_ranges[range_index], 0, 0),
               max_lead = lead + Traits::kDistances - 1;
     if (params.causal && (lead > offset || (params.window > 0 && max_lead <= offset - params.window))) continue;
-    const int query_begin = run_keys.first - max_lead > 0 ? run_keys.first - max_lead : 0;
-    const int end = run_keys.end - lead < queries ? run_keys.end - lead : queries;
-    if (run_keys.first >= run_keys.end || query_begin >= end) continue;
+    const int query_begin = range_keys.first - max_lead > 0 ? range_keys.first - max_lead : 0;
+    const int end = range_keys.end - lead < queries ? range_keys.end - lead : queries;
+    if (range_keys.first >= range_keys.end || query_begin >= end) continue;
     const auto load = [&](int i, int stage, int slide_row, bool is_first) {
       load_tile<Traits::kQueries, kSize, Traits::kStride>(
           thread, shared.q[stage], {query_data, q.row_stride, end, params.key_size, params.aligned}, i);
@@ -80,8 +80,8 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
           to.template load<Traits::kQueries>(thread, slide_row + Traits::kDistances, matrix, key + Traits::kDistances);
         }
       };
-      load_keys(shared.k, {key_data, k.row_stride, run_keys.end, params.key_size, params.aligned});
-      load_keys(shared.v, {value_data, v.row_stride, run_keys.end, params.value_size, params.aligned});
+      load_keys(shared.k, {key_data, k.row_stride, range_keys.end, params.key_size, params.aligned});
+      load_keys(shared.v, {value_data, v.row_stride, range_keys.end, params.value_size, params.aligned});
     };
     const auto visit = [&](int i, int stage, int slide_row) {
       add_biases<Traits::kQueries, kSize>(thread, params, head, shared.q[stage], shared.q_v);
@@ -104,7 +104,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
         }
       };
       multiply_keys(p, shared.q[stage], shared.k);
-      apply_distance_mask(thread, params, run_keys, end, i, lead + 16 * thread.warp(), p);
+      apply_distance_mask(thread, params, range_keys, end, i, lead + 16 * thread.warp(), p);
       multiply_keys(ds, shared.dout[stage], shared.v);
       uint32_t dropout_keep_bits = 0;
       if (params.has_dropout())

@@ -1,4 +1,4 @@
-// Relative positions (RelativeParams) for tiles of queries and keys. A tile of keys is within one run of keys, so the
+// Relative positions (RelativeParams) for tiles of queries and keys. A tile of keys is within one key range, so the
 // distances between m queries and n keys are m + n - 1 consecutive rows of r. The products of q + v with these rows go
 // to shared memory in fp32. For a warp's 16 queries, key s of query i is there in column 15 - i + s: the relative shift
 // (Dai et al. 2019, appendix B) is an offset into the row of the query.
@@ -12,16 +12,16 @@
 
 namespace mh::kernels {
 
-// Returns the keys of a run that are in the range `visible`.
-MH_DEVICE IndexRange intersect(const IndexRange& visible, const DistanceRun& run) {
-  const int first = static_cast<int>(run.first), end = static_cast<int>(run.first + run.count);
+// Returns the keys of a key range that are in the range `visible`.
+MH_DEVICE IndexRange intersect(const IndexRange& visible, const KeyRange& key_range) {
+  const int first = static_cast<int>(key_range.first), end = static_cast<int>(key_range.first + key_range.count);
   return {first > visible.first ? first : visible.first, end < visible.end ? end : visible.end};
 }
 
-// Returns the index of the row of r for the distance from a query to a key of a run. The index may be out of the range
-// of r for masked pairs, and for queries or keys of a tile that do not exist.
-MH_DEVICE int distance_row(const AttentionParams& params, const DistanceRun& run, int query, int key) {
-  return static_cast<int>(run.row + params.queries - 1 - query + key - run.first);
+// Returns the index of the row of r for the distance from a query to a key of a key range. The index may be out of the
+// range of r for masked pairs, and for queries or keys of a tile that do not exist.
+MH_DEVICE int distance_row(const AttentionParams& params, const KeyRange& key_range, int query, int key) {
+  return static_cast<int>(key_range.row + params.queries - 1 - query + key - key_range.first);
 }
 
 // Returns r of a head as a matrix (distances, key_size).
@@ -31,13 +31,13 @@ MH_DEVICE GlobalMatrix<const T> distances_of_head(const AttentionParams& params,
           params.relative.distances, params.key_size, params.aligned};
 }
 
-// Divides each run into tiles of `size` keys, counted over all runs, and returns tile first / size as the range from
-// its first key to the end of its run. Writes the index of the run to `run`. first: a multiple of `size`. Past the last
-// tile the range is empty and `run` is the number of runs.
-MH_DEVICE IndexRange tile_of_runs(const AttentionParams& params, int first, int size, int& run) {
-  for (run = 0; run < params.relative.num_runs; ++run) {
-    const int begin = static_cast<int>(params.relative.runs[run].first),
-              keys = static_cast<int>(params.relative.runs[run].count);
+// Divides each key range into tiles of `size` keys, counted over all key ranges, and returns tile first / size as the
+// range from its first key to the end of its key range. Writes the index of the key range to `range_index`. first: a
+// multiple of `size`. Past the last tile the range is empty and `range_index` is the number of key ranges.
+MH_DEVICE IndexRange tile_of_key_ranges(const AttentionParams& params, int first, int size, int& range_index) {
+  for (range_index = 0; range_index < params.relative.num_key_ranges; ++range_index) {
+    const int begin = static_cast<int>(params.relative.key_ranges[range_index].first),
+              keys = static_cast<int>(params.relative.key_ranges[range_index].count);
     if (first < keys) return {begin + first, begin + keys};
     first -= round_up(keys, size);
   }
@@ -46,8 +46,8 @@ MH_DEVICE IndexRange tile_of_runs(const AttentionParams& params, int first, int 
 
 // Sets the products of masked pairs to -inf. products (16, 8 kColumnFragments): rows are 16 consecutive distances,
 // columns are the queries from query i on, of which those from query `end` on are masked. Row 0 in the column of
-// query t belongs to key t + lead. unpadded_keys: the keys of the run that are not padding. Called by all lanes of a
-// warp.
+// query t belongs to key t + lead. unpadded_keys: the keys of the key range that are not padding. Called by all lanes
+// of a warp.
 template <int kColumnFragments, class Thread>
 MH_DEVICE void apply_distance_mask(const Thread& thread, const AttentionParams& params, const IndexRange& unpadded_keys,
                                    int end, int i, int lead, Accumulator (&products)[kColumnFragments]) {
@@ -208,19 +208,19 @@ struct QueryDistances {
   alignas(16) float products[kWarps * 16 * kProductRowStride];  // of each warp: products of q + v with rows of r
 
   // Load the rows of r for the queries from query `first` on and the tile of keys from key `key` on: begin() loads all
-  // of them, for the first tile of a run, at slide_row 0; advance() loads those that the previous tile of keys did not
-  // need.
+  // of them, for the first tile of a key range, at slide_row 0; advance() loads those that the previous tile of keys
+  // did not need.
   template <class Thread>
-  MH_DEVICE void begin(const Thread& thread, const AttentionParams& params, int64_t head, const DistanceRun& run,
+  MH_DEVICE void begin(const Thread& thread, const AttentionParams& params, int64_t head, const KeyRange& key_range,
                        int first, int key) {
     rows.template load_distances<kWindowRows>(thread, 0, params, head,
-                                              distance_row(params, run, first + kQueries - 1, key));
+                                              distance_row(params, key_range, first + kQueries - 1, key));
   }
   template <class Thread>
-  MH_DEVICE void advance(const Thread& thread, const AttentionParams& params, int64_t head, const DistanceRun& run,
+  MH_DEVICE void advance(const Thread& thread, const AttentionParams& params, int64_t head, const KeyRange& key_range,
                          int first, int key, int slide_row) {
     rows.template load_distances<kKeys>(thread, slide_row + kWindowRows - kKeys, params, head,
-                                        distance_row(params, run, first - 1, key));
+                                        distance_row(params, key_range, first - 1, key));
   }
   // Returns the slide_row of the next tile of keys.
   static MH_DEVICE int next_slide_row(int slide_row) { return Window::wrap(slide_row + kKeys); }
@@ -273,16 +273,16 @@ struct KeyDistances {
   // all of them, for the first tile, at slide_row 0; advance() loads those that the previous tile of queries did not
   // need.
   template <class Thread>
-  MH_DEVICE void begin(const Thread& thread, const AttentionParams& params, int64_t head, const DistanceRun& run,
+  MH_DEVICE void begin(const Thread& thread, const AttentionParams& params, int64_t head, const KeyRange& key_range,
                        int first, int query) {
     rows.template load_distances<kWindowRows>(thread, 0, params, head,
-                                              distance_row(params, run, query + kQueries - 1, first));
+                                              distance_row(params, key_range, query + kQueries - 1, first));
   }
   template <class Thread>
-  MH_DEVICE void advance(const Thread& thread, const AttentionParams& params, int64_t head, const DistanceRun& run,
+  MH_DEVICE void advance(const Thread& thread, const AttentionParams& params, int64_t head, const KeyRange& key_range,
                          int first, int query, int slide_row) {
     rows.template load_distances<kQueries>(thread, slide_row, params, head,
-                                           distance_row(params, run, query + kQueries - 1, first));
+                                           distance_row(params, key_range, query + kQueries - 1, first));
   }
   // Returns the slide_row of the next tile of queries.
   static MH_DEVICE int next_slide_row(int slide_row) { return Window::wrap(slide_row - kQueries); }

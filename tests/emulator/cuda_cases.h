@@ -197,7 +197,7 @@ struct Case {
     params.head_scales_stride = has_scales_per_row ? value_heads : 0;
     params.aligned = c.key_size % 8 == 0 && c.value_size % 8 == 0;
   }
-  // Adds relative positions: random runs of keys, the biases u and v, and r with some rows that no pair of query and
+  // Adds relative positions: random key ranges, the biases u and v, and r with some rows that no pair of query and
   // key uses. Replaces `r`, which must outlive the case, since params points to its elements.
   template <class T>
   void add_relative_positions(Tensor<T>& r, std::mt19937& random) {
@@ -206,7 +206,7 @@ struct Case {
     for (int64_t first = 0; first < p.keys;) {
       const int64_t count = pick(1, p.keys - first),
                     num_visible = p.causal ? std::min(count, p.keys - p.queries - first + 1) : count;
-      c.runs.push_back({first, count, c.num_distances});
+      c.key_ranges.push_back({first, count, c.num_distances});
       c.num_distances += std::max<int64_t>(1, p.queries + num_visible - 1) + pick(0, 3);  // up to 3 unused rows
       first += count;
     }
@@ -221,9 +221,9 @@ struct Case {
                        .rows = r.data.data(),
                        .head_stride = r.const_view().head_stride,
                        .row_stride = r.const_view().row_stride,
-                       .runs = c.runs.data(),
+                       .key_ranges = c.key_ranges.data(),
                        .distances = static_cast<int>(c.num_distances),
-                       .num_runs = static_cast<int>(c.runs.size())};
+                       .num_key_ranges = static_cast<int>(c.key_ranges.size())};
   }
   std::vector<float> u, v_bias;
   Case(const Case&) = delete;

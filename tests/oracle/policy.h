@@ -34,7 +34,7 @@ struct OracleCase {
   // relative positions.
   Doubles u, v_bias, r;
   int64_t num_distances = 0;
-  std::vector<mh::kernels::DistanceRun> runs;  // runs of consecutive keys, together all keys
+  std::vector<mh::kernels::KeyRange> key_ranges;  // ranges that cover all keys
   // Rounds Q + u and Q + v to the type in which the fused and the composed path store them, so that this rounding does
   // not count as an error.
   std::function<double(double)> round_sum = [](double x) { return x; };
@@ -75,9 +75,10 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
   r.lse = r.lse_size = zeros(c.batch * c.heads * queries);
   r.du = r.dv_bias = zeros(static_cast<int64_t>(c.u.size())), r.dr = zeros(static_cast<int64_t>(c.r.size()));
   r.du_size = r.du, r.dv_bias_size = r.dv_bias, r.dr_size = r.dr;
-  std::vector<const mh::kernels::DistanceRun*> run_of_key(static_cast<size_t>(keys));
-  for (const mh::kernels::DistanceRun& run : c.runs)
-    for (int64_t s = run.first; s < run.first + run.count; ++s) run_of_key[static_cast<size_t>(s)] = &run;
+  std::vector<const mh::kernels::KeyRange*> range_of_key(static_cast<size_t>(keys));
+  for (const mh::kernels::KeyRange& key_range : c.key_ranges)
+    for (int64_t s = key_range.first; s < key_range.first + key_range.count; ++s)
+      range_of_key[static_cast<size_t>(s)] = &key_range;
   for (int64_t b = 0; b < c.batch; ++b)
     for (int64_t t = 0; t < queries; ++t) {
       const int64_t unpadded_keys =
@@ -98,8 +99,8 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
       };
       // Returns the offset in r of head j at the distance of query t and key s.
       const auto r_offset = [&](int64_t j, int64_t s) {
-        const mh::kernels::DistanceRun& run = *run_of_key[static_cast<size_t>(s)];
-        return (j * c.num_distances + run.row + queries - 1 - t + s - run.first) * key_size;
+        const mh::kernels::KeyRange& key_range = *range_of_key[static_cast<size_t>(s)];
+        return (j * c.num_distances + key_range.row + queries - 1 - t + s - key_range.first) * key_size;
       };
       const auto query = [&](int64_t j, int64_t e, const Doubles& bias) {
         const double x = at(q, ((b * c.heads + j) * queries + t) * key_size + e);

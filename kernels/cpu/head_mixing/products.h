@@ -197,12 +197,12 @@ void add_relative_biases(const AttentionParams& params, const Layout& layout, in
       }
 }
 
-// Returns the keys of a run that a tile sees, counted from the first key of the span, and the rows of r at their
+// Returns the keys of a key range that a tile sees, counted from the first key of the span, and the rows of r at their
 // distances.
 MH_INLINE DistanceRange distance_range(const AttentionParams& params, const VisibleKeys& visible,
-                                       const DistanceRun& run) {
-  DistanceRange range = distance_range(run, params.queries, visible.first_query, visible.num_queries, visible.begin,
-                                       visible.begin + visible.width);
+                                       const KeyRange& key_range) {
+  DistanceRange range = distance_range(key_range, params.queries, visible.first_query, visible.num_queries,
+                                       visible.begin, visible.begin + visible.width);
   range.first_key -= visible.begin;
   return range;
 }
@@ -220,8 +220,8 @@ void add_position_term(const AttentionParams& params, const Layout& layout, cons
   const RelativeParams& relative = params.relative;
   const int64_t product_stride = distance_row_stride(layout.span, layout.rows);
   for (int64_t j = 0; j < params.heads; ++j)
-    for (int64_t run_index = 0; run_index < relative.num_runs; ++run_index) {
-      const DistanceRange range = distance_range(params, visible, relative.runs[run_index]);
+    for (int64_t range_index = 0; range_index < relative.num_key_ranges; ++range_index) {
+      const DistanceRange range = distance_range(params, visible, relative.key_ranges[range_index]);
       if (range.num_keys <= 0) continue;
       product<Tile, false>(
           visible.padded_queries, pad_to_lanes(range.num_rows), layout.dk,
@@ -251,8 +251,8 @@ void position_term_backward(const AttentionParams& params, const Layout& layout,
                             const DistanceScratch& scratch, const float* tile, const DistanceGradients& to) {
   const RelativeParams& relative = params.relative;
   const int64_t product_stride = distance_row_stride(layout.span, layout.rows);
-  for (int64_t run_index = 0; run_index < relative.num_runs; ++run_index) {
-    const DistanceRange range = distance_range(params, visible, relative.runs[run_index]);
+  for (int64_t range_index = 0; range_index < relative.num_key_ranges; ++range_index) {
+    const DistanceRange range = distance_range(params, visible, relative.key_ranges[range_index]);
     if (range.num_keys <= 0) continue;
     std::fill_n(scratch.distance_products, visible.padded_queries * product_stride, 0.0F);
     for (int64_t i = 0; i < visible.num_queries; ++i) {

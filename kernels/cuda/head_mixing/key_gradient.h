@@ -17,9 +17,9 @@
 
 namespace mh::kernels {
 
-// The resident rows of a block: keys; keys of one run, if there are relative positions; or distances, which are rows of
-// r.
-enum class ResidentRows { keys, keys_of_run, distances };
+// The resident rows of a block: keys; keys of one key range, if there are relative positions; or distances, which are
+// rows of r.
+enum class ResidentRows { keys, keys_of_range, distances };
 
 // The tile sizes and the plan of head_mixing_key_gradient().
 template <class T, int kSize, bool kComputeDk, bool kComputeDv, ResidentRows kResident = ResidentRows::keys>
@@ -33,7 +33,7 @@ struct HeadMixingKeyGradientTiles {
   static constexpr int kRegisterHeads = max_warp_heads<T>(kComputeDk && kComputeDv ? 2 * kSize : kColumns);
   static constexpr int kWarpHeads = kRegisterHeads < kMaxWarpHeads ? kRegisterHeads : kMaxWarpHeads;
   static constexpr int kKeysPrefetch =
-      kResident == ResidentRows::keys_of_run || sizeof(T) == 4 ? 1 : kHeadMixingPrefetch<T, kSize>;
+      kResident == ResidentRows::keys_of_range || sizeof(T) == 4 ? 1 : kHeadMixingPrefetch<T, kSize>;
   static constexpr int kPrefetch = kResident == ResidentRows::distances && sizeof(T) == 2 ? 2 : kKeysPrefetch;
   using Probability = typename ExchangeType<T>::Probability;
   static constexpr int exchanged_fragments(const AttentionParams& params) {
@@ -70,14 +70,14 @@ struct HeadMixingKeyGradientTiles {
 template <class T, int kSize>
 constexpr bool kSeparateKeyValuePasses = kSize * sizeof(T) >= 512 || kSize > 128;
 
-// ResidentRows::keys and keys_of_run: computes dk, if kComputeDk: for each query head the gradient of the keys that it
-// reads; and dv, if kComputeDv: for each value head the gradient of the values that it reads. If
+// ResidentRows::keys and keys_of_range: computes dk, if kComputeDk: for each query head the gradient of the keys that
+// it reads; and dv, if kComputeDv: for each value head the gradient of the values that it reads. If
 // tensors.has_one_reader_per_kv_head, the gradients are written to heads params.key_head(j) of dk and
 // params.value_head(i) of dv, and otherwise to heads j and i. Padding keys get zeros. Grid: (order.num_blocks(), 1,
 // plan.head_blocks); a tile of `order` is 16 * plan.row_tiles keys.
 //
-// ResidentRows::keys_of_run: as keys, with relative positions: tensors.q is q + u, tensors.q_v is q + v, and each run
-// of keys begins a new tile; surplus blocks do nothing.
+// ResidentRows::keys_of_range: as keys, with relative positions: tensors.q is q + u, tensors.q_v is q + v, and each key
+// range begins a new tile; surplus blocks do nothing.
 //
 // ResidentRows::distances, with kComputeDk only: computes dr (batch, heads, distances, key_size); zeros for rows of
 // r that no pair of query and key uses. Grid: (order.num_blocks(), 1, plan.head_blocks * kColumnBlocks); a tile of
@@ -99,10 +99,10 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   const WarpPosition warp(thread, plan);
   // The resident rows of the block are rows first … rows_end - 1 of k and v, or of r.
   int first = block_position.tile * warp.num_block_rows,
-      rows_end = static_cast<int>(kDistances ? params.relative.distances : params.keys), run = 0;
-  if constexpr (kResident == ResidentRows::keys_of_run) {
-    const IndexRange tile = tile_of_runs(params, first, warp.num_block_rows, run);
-    if (run == params.relative.num_runs) return;
+      rows_end = static_cast<int>(kDistances ? params.relative.distances : params.keys), range_index = 0;
+  if constexpr (kResident == ResidentRows::keys_of_range) {
+    const IndexRange tile = tile_of_key_ranges(params, first, warp.num_block_rows, range_index);
+    if (range_index == params.relative.num_key_ranges) return;
     first = tile.first, rows_end = tile.end;
   }
   const int row_tile_offset = warp.row_tile * 16 * kStride;
@@ -158,7 +158,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       return QueryTilesOfDistances{params, first, warp.num_block_rows, num_unpadded_keys};
     } else {
       const IndexRange query_range = attending_queries(params, b, first, warp.num_block_rows, rows_end);
-      if constexpr (kRelative) return QueryTilesOfRun{params, query_range, first, run};
+      if constexpr (kRelative) return QueryTilesOfKeyRange{params, query_range, first, range_index};
       else return RangeTiles{query_range};
     }
   }();

@@ -1,7 +1,7 @@
 // Relative positions (RelativeParams) in kernels with head mixing. The caller passes q + u and q + v, each rounded to
 // the type of the kernels, and receives their gradients separately.
 //
-// A tile of 16 keys is within one run of keys. With each tile of streamed rows a window of r is streamed: the 31 rows
+// A tile of 16 keys is within one key range. With each tile of streamed rows a window of r is streamed: the 31 rows
 // of r for the distances of 16 queries and 16 keys, and 16 more rows for each further row tile. The gradient of r is
 // computed by blocks whose resident rows are rows of r; there 16 queries and 16 rows of r share a window of 31 keys,
 // and one of 31 values (cuda/relative.h, cuda/distance_gradient.h).
@@ -42,20 +42,21 @@ MH_DEVICE void add_shifted(const Thread& thread, Accumulator (&sums)[2], float* 
 }
 
 // Divides the visible keys into tiles of 16; operator()(n) returns tile n. All keys of a tile belong to one
-// DistanceRun. The window of a tile is the rows of r for the distances between its keys and the queries of the block,
+// KeyRange. The window of a tile is the rows of r for the distances between its keys and the queries of the block,
 // of which `last_query` is the last.
 struct VisibleKeyTiles {
   const AttentionParams& params;
   IndexRange visible;
   int last_query;
   MH_DEVICE StreamedTile operator()(int n) const {
-    for (int i = 0; i < params.relative.num_runs; ++i) {
-      const DistanceRun& run = params.relative.runs[i];
-      const IndexRange range = intersect(visible, run);
+    for (int i = 0; i < params.relative.num_key_ranges; ++i) {
+      const KeyRange& key_range = params.relative.key_ranges[i];
+      const IndexRange range = intersect(visible, key_range);
       const int tiles = range.end > range.first ? ceil_div(range.end - range.first, 16) : 0,
                 tile_first = range.first + 16 * n;
       if (n < tiles)
-        return {tile_first, range.end, distance_row(params, run, last_query, tile_first), params.relative.distances};
+        return {tile_first, range.end, distance_row(params, key_range, last_query, tile_first),
+                params.relative.distances};
       n -= tiles;
     }
     return {};
@@ -70,31 +71,32 @@ MH_DEVICE auto tiles_of_keys([[maybe_unused]] const AttentionParams& params, con
   else return RangeTiles{visible};
 }
 
-// The tiles of the queries in query_range, with the window of r for the resident keys from key `first` on, of run
-// number `run`: operator()(n) returns tile n.
-struct QueryTilesOfRun {
+// The tiles of the queries in query_range, with the window of r for the resident keys from key `first` on, of key range
+// number `range_index`: operator()(n) returns tile n.
+struct QueryTilesOfKeyRange {
   const AttentionParams& params;
   IndexRange query_range;
-  int first, run;
+  int first, range_index;
   MH_DEVICE StreamedTile operator()(int n) const {
     const int tile_first = query_range.first + 16 * n;
-    return {tile_first, query_range.end, distance_row(params, params.relative.runs[run], tile_first + 15, first),
+    return {tile_first, query_range.end,
+            distance_row(params, params.relative.key_ranges[range_index], tile_first + 15, first),
             params.relative.distances};
   }
 };
 
-// The tiles, over all runs, of the queries that have one of the distances first … first + rows - 1, which are rows of
-// r, to one of the first num_unpadded_keys keys: operator()(n) returns tile n. The window has the keys at these
+// The tiles, over all key ranges, of the queries that have one of the distances first … first + rows - 1, which are
+// rows of r, to one of the first num_unpadded_keys keys: operator()(n) returns tile n. The window has the keys at these
 // distances: for a tile x, query t has distance `first` to key t + x.window_row - x.first.
 struct QueryTilesOfDistances {
   const AttentionParams& params;
   int first, rows, num_unpadded_keys;
   MH_DEVICE StreamedTile operator()(int n) const {
     const int queries = static_cast<int>(params.queries), offset = static_cast<int>(params.keys) - queries;
-    for (int i = 0; i < params.relative.num_runs; ++i) {
-      const DistanceRun& run = params.relative.runs[i];
-      const IndexRange keys = intersect({0, num_unpadded_keys}, run);
-      const int lead = first - distance_row(params, run, 0, 0), max_lead = lead + rows - 1;
+    for (int i = 0; i < params.relative.num_key_ranges; ++i) {
+      const KeyRange& key_range = params.relative.key_ranges[i];
+      const IndexRange keys = intersect({0, num_unpadded_keys}, key_range);
+      const int lead = first - distance_row(params, key_range, 0, 0), max_lead = lead + rows - 1;
       if (keys.first >= keys.end ||
           (params.causal && (lead > offset || (params.window > 0 && max_lead <= offset - params.window))))
         continue;

@@ -78,9 +78,9 @@ PackedRelative::PackedRelative(const RelativePositions& relative) {
              .rows = r_.const_data_ptr(),
              .head_stride = r_.stride(0),
              .row_stride = r_.stride(1),
-             .runs = key_ranges_.data(),
+             .key_ranges = key_ranges_.data(),
              .distances = static_cast<int>(r_.size(1)),
-             .num_runs = static_cast<int>(key_ranges_.size()),
+             .num_key_ranges = static_cast<int>(key_ranges_.size()),
              .transposed = r_transposed_.const_data_ptr<float>()};
 }
 

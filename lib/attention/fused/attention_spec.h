@@ -13,9 +13,9 @@ namespace mh::attention {
 
 // Relative positions of a score (kernels::RelativeParams); the tensors are undefined if the score has none.
 struct RelativePositions {
-  at::Tensor u, v;  // (h, dk): content bias u and position bias v, which are added to queries
-  at::Tensor r;     // (h, D, dk): projected embeddings of D distances
-  std::vector<kernels::DistanceRun> key_ranges;  // ranges of keys at consecutive positions, which cover all keys
+  at::Tensor u, v;                            // (h, dk): content bias u and position bias v, which are added to queries
+  at::Tensor r;                               // (h, D, dk): projected embeddings of D distances
+  std::vector<kernels::KeyRange> key_ranges;  // ranges of keys at consecutive positions, which cover all keys
 };
 
 // The properties of a fused attention: mask, normaliser, dropout, relative positions, key/value heads and scale factors
@@ -65,7 +65,7 @@ class PackedRelative {
 
  private:
   at::Tensor u_, v_, r_, r_transposed_;
-  std::vector<kernels::DistanceRun> key_ranges_;
+  std::vector<kernels::KeyRange> key_ranges_;
   kernels::RelativeParams params_{};
 };
 

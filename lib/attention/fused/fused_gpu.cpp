@@ -32,10 +32,10 @@ bool has_aligned_rows(const at::Tensor& x) {
 
 // Copies key ranges to device memory, as a tensor (3 * number of ranges) int64: the three members of range 0, then of
 // range 1, and so on.
-at::Tensor key_ranges_to_device(const std::vector<kernels::DistanceRun>& key_ranges, at::Device device) {
-  static_assert(sizeof(kernels::DistanceRun) == 3 * sizeof(int64_t));
+at::Tensor key_ranges_to_device(const std::vector<kernels::KeyRange>& key_ranges, at::Device device) {
+  static_assert(sizeof(kernels::KeyRange) == 3 * sizeof(int64_t));
   std::vector<int64_t> range_members(3 * key_ranges.size());
-  std::memcpy(range_members.data(), key_ranges.data(), key_ranges.size() * sizeof(kernels::DistanceRun));
+  std::memcpy(range_members.data(), key_ranges.data(), key_ranges.size() * sizeof(kernels::KeyRange));
   // A single key range (keys without a gap) differs between calls only in its number of keys, so few tensors are
   // cached. The gaps of a memory are random, so several ranges are copied in every call.
   return key_ranges.size() == 1 ? nn::cached_constant(device, range_members)
@@ -85,9 +85,9 @@ struct DeviceParams {
                        .rows = relative.r.const_data_ptr(),
                        .head_stride = relative.r.stride(0),
                        .row_stride = relative.r.stride(1),
-                       .runs = static_cast<const kernels::DistanceRun*>(key_ranges_.const_data_ptr()),
+                       .key_ranges = static_cast<const kernels::KeyRange*>(key_ranges_.const_data_ptr()),
                        .distances = static_cast<int>(relative.r.size(1)),
-                       .num_runs = static_cast<int>(relative.key_ranges.size())};
+                       .num_key_ranges = static_cast<int>(relative.key_ranges.size())};
     const int64_t element_bytes = relative.r.element_size();
     params.aligned = params.aligned && reinterpret_cast<uintptr_t>(relative.r.const_data_ptr()) % 16 == 0 &&
                      relative.r.stride(0) * element_bytes % 16 == 0 && relative.r.stride(1) * element_bytes % 16 == 0;

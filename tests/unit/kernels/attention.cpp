@@ -64,22 +64,22 @@ int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low,
 
 int pick_int(int low, int high) { return static_cast<int>(pick(low, high)); }
 
-// Relative positions over random runs of consecutive keys, and their gradients.
+// Relative positions over random key ranges, and their gradients.
 struct RelativePositions {
   std::vector<float> u, v_bias, r, transposed_r, du, dv_bias, dr;
-  std::vector<DistanceRun> runs;
+  std::vector<KeyRange> key_ranges;
   RelativeParams relative{};
 
   RelativePositions() = default;
   RelativePositions(const AttentionParams& params, int64_t heads, int64_t size) {
     int64_t num_rows = 0;  // rows of r
     for (int64_t first = 0; first < params.keys;) {
-      const int64_t run_keys = pick(1, params.keys - first),
+      const int64_t range_keys = pick(1, params.keys - first),
                     num_visible =
-                        params.causal ? std::min(run_keys, params.keys - params.queries - first + 1) : run_keys;
-      runs.push_back({first, run_keys, num_rows});
+                        params.causal ? std::min(range_keys, params.keys - params.queries - first + 1) : range_keys;
+      key_ranges.push_back({first, range_keys, num_rows});
       num_rows += std::max<int64_t>(1, params.queries + num_visible - 1);
-      first += run_keys;
+      first += range_keys;
     }
     num_rows += RelativeParams::kPaddingRows;
     for (auto* bias : {&u, &v_bias}) bias->assign(static_cast<size_t>(heads * size), 0.5F);
@@ -90,9 +90,9 @@ struct RelativePositions {
                 .rows = r.data(),
                 .head_stride = num_rows * size,
                 .row_stride = size,
-                .runs = runs.data(),
+                .key_ranges = key_ranges.data(),
                 .distances = static_cast<int>(num_rows),
-                .num_runs = static_cast<int>(runs.size()),
+                .num_key_ranges = static_cast<int>(key_ranges.size()),
                 .transposed = transposed_r.data()};
   }
   bool all_finite() const {

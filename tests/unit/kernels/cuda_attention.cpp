@@ -83,7 +83,7 @@ TEST_CASE("emulated GPU attention matches the reference equations over random ca
   CHECK(check_reduced("fp16", [] { check_case<Fp16, 64>(150, false); }));
 }
 
-TEST_CASE("emulated GPU attention with relative positions over runs of keys matches the reference equations",
+TEST_CASE("emulated GPU attention with relative positions over several key ranges matches the reference equations",
           "[cuda]") {
   CHECK(check_reduced("fp32", [] { check_case<float, 32>(90, true); }));
   CHECK(check_reduced("bf16", [] { check_case<Bf16, 64>(90, true); }));

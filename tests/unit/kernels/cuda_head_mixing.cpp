@@ -18,7 +18,7 @@ std::string text_of(const char* problem) { return problem == nullptr ? "" : prob
 template <class T, int kSize, bool kRelative>
 std::vector<HeadMixingPlan> plans_of(const AttentionParams& params, int limit) {
   constexpr bool kSeparatePasses = kSeparateKeyValuePasses<T, kSize>;
-  constexpr ResidentRows kResident = kRelative ? ResidentRows::keys_of_run : ResidentRows::keys;
+  constexpr ResidentRows kResident = kRelative ? ResidentRows::keys_of_range : ResidentRows::keys;
   std::vector<HeadMixingPlan> all_plans{
       HeadMixingForwardTiles<T, kSize, kRelative>::plan(params, limit),
       HeadMixingSumsTiles<T, kSize, kRelative>::plan(params, limit),
@@ -248,7 +248,7 @@ TEST_CASE("emulated GPU head mixing query by query matches the reference equatio
   CHECK(check_reduced("head size 128", [=] { check_case<Bf16, 128>(8, 40, false, any, true); }));
 }
 
-TEST_CASE("emulated GPU head mixing with relative positions over runs of keys matches the reference equations",
+TEST_CASE("emulated GPU head mixing with relative positions over several key ranges matches the reference equations",
           "[cuda]") {
   CHECK(check_reduced("fp32", [] { check_case<float, 32>(4, 50, true); }));
   CHECK(check_reduced("bf16", [] { check_case<Bf16, 64>(6, 50, true); }));
