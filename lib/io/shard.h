@@ -1,8 +1,8 @@
 // Shards (.mhs): files of tokenised records, described byte by byte in mh-shard(5). A shard is a valid zstd file,
 // written sequentially, so that it can be written to a pipe; a mapped shard allows random access.
 //
-// A record has one sequence of numbers for each field of its kind; mh-shard(5) calls a sequence a run.
-// The content of a shard is the concatenation of the sequences of all records:
+// A record has one sequence of numbers for each field of its kind. The content of a shard is the concatenation of the
+// sequences of all records:
 //   language-model  tokens: a line of text with its end-of-line token, which the last line may lack
 //   translation     source, target: a line and its translation, each with an end-of-line token
 //   documents       sentence: the tokens of a sentence; an empty sequence follows the last sentence of each document
