@@ -6,7 +6,7 @@ UpdateStep::UpdateStep(const RunConfig& config, model::LanguageModel& model, Bat
                        PassPlanner& planner)
     : config_(config), model_(model), batches_(batches), optimizer_(optimizer), pass_planner_(planner) {
   if (config_.train.cuda_graph)
-    graphed_pass_ = std::make_unique<GraphedPass>(
+    graphed_forward_backward_ = std::make_unique<GraphedForwardBackward>(
         model_,
         [this](const model::Input& input, const model::Targets& targets, const nn::ForwardContext& context) {
           return run_micro_batch(input, targets, context, nullptr);
@@ -43,8 +43,8 @@ UpdateStep::Result UpdateStep::forward_backward(const Pass& pass, const TrainPro
                                micro_batches[micro_batch_index].first, &pass.requests};
     if (model_.memory_length() > 0 && micro_batch_index == memories.size())
       memories.push_back(std::move(*model_.new_memory(model_.memory_length())));
-    const bool uses_graph = graphed_pass_ != nullptr && pass.requests.empty();
-    const nn::SlicedLoss loss = uses_graph ? (*graphed_pass_)(batch, context)
+    const bool uses_graph = graphed_forward_backward_ != nullptr && pass.requests.empty();
+    const nn::SlicedLoss loss = uses_graph ? (*graphed_forward_backward_)(batch, context)
                                            : run_micro_batch(batch.input.to(device), batch.model_targets(), context,
                                                              memories.empty() ? nullptr : &memories[micro_batch_index]);
     losses.add_(at::stack({loss.nll, loss.smoothed.detach().to(at::kDouble)}));

@@ -7,7 +7,7 @@
 
 #include "model/memories.h"
 #include "train/batches.h"
-#include "train/graphed_pass.h"
+#include "train/graphed_forward_backward.h"
 #include "train/optimizer.h"
 #include "train/pass_planner.h"
 #include "train/run_config.h"
@@ -35,7 +35,7 @@ class UpdateStep {
   Result operator()(const Pass& pass, const TrainProgress& progress, double lr, std::vector<model::Memories>& memories);
 
   // Returns whether train.cuda_graph is set.
-  bool uses_cuda_graph() const { return graphed_pass_ != nullptr; }
+  bool uses_cuda_graph() const { return graphed_forward_backward_ != nullptr; }
 
  private:
   // Computes the losses and accumulates the gradients of all micro-batches.
@@ -50,8 +50,8 @@ class UpdateStep {
   Batches& batches_;
   Optimizer& optimizer_;
   PassPlanner& pass_planner_;
-  TrainProgress progress_;                     // `progress` of the last call of forward_backward()
-  std::unique_ptr<GraphedPass> graphed_pass_;  // null without train.cuda_graph
+  TrainProgress progress_;  // `progress` of the last call of forward_backward()
+  std::unique_ptr<GraphedForwardBackward> graphed_forward_backward_;  // null without train.cuda_graph
 };
 
 }  // namespace mh::train

@@ -17,7 +17,7 @@
 #include "nn/device.h"
 #include "nn/device_graph.h"
 #include "search/beam_search.h"
-#include "train/graphed_pass.h"
+#include "train/graphed_forward_backward.h"
 #include "train/groups.h"
 #include "train/optimizer.h"
 
@@ -165,7 +165,7 @@ TEST_CASE("a captured CUDA graph has the losses and gradients of eager kernels",
           stage;
       const auto graphed_model = build(toml, device), eager_model = build(toml, device);
       graphed_model->parameters().set_bf16(bf16), eager_model->parameters().set_bf16(bf16);
-      const auto pass_of = [](LanguageModel& model) {
+      const auto forward_backward_of = [](LanguageModel& model) {
         return [&model](const Input& input, const Targets& targets, const nn::ForwardContext& forward_context) {
           const SlicedLoss loss = model.loss(model.hidden(input, forward_context), targets, 0.1, forward_context);
           loss.smoothed.backward();
@@ -173,15 +173,15 @@ TEST_CASE("a captured CUDA graph has the losses and gradients of eager kernels",
           return loss;
         };
       };
-      train::GraphedPass pass(*graphed_model, pass_of(*graphed_model), make_device_graph);
+      train::GraphedForwardBackward graphed(*graphed_model, forward_backward_of(*graphed_model), make_device_graph);
       for (uint32_t update = 0; update < 8; ++update) {
         INFO("update " << update);
         const data::Batch batch{{models::random_tokens(3, 9, 30, update)},
                                 models::random_tokens(3, 9, 30, update + 50)};
         const nn::ForwardContext forward_context{true, 1, update, 0};
-        const SlicedLoss actual = pass(batch, forward_context),
-                         expected =
-                             pass_of(*eager_model)(batch.input.to(device), batch.model_targets(), forward_context);
+        const SlicedLoss actual = graphed(batch, forward_context),
+                         expected = forward_backward_of(*eager_model)(batch.input.to(device), batch.model_targets(),
+                                                                      forward_context);
         const double nll = expected.nll.item<double>();
         CHECK(actual.nll.item<double>() == rounding::within(nll, rounding::pass_bound(*eager_model, 9) * nll));
         CHECK(actual.num_scored == expected.num_scored);
@@ -196,6 +196,6 @@ TEST_CASE("a captured CUDA graph has the losses and gradients of eager kernels",
         }
         graphed_model->parameters().zero_gradients(), eager_model->parameters().zero_gradients();
       }
-      CHECK(pass.is_captured());
+      CHECK(graphed.is_captured());
     }
 }

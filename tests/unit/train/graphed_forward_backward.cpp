@@ -1,7 +1,7 @@
-// Capture and replay of a training pass in a CUDA graph, compared with passes without a graph. On the CPU,
+// Capture and replay of a forward and backward pass in a CUDA graph, compared with passes without a graph. On the CPU,
 // ReplayingGraph takes the place of the CUDA graph: a launch runs the captured work again and copies the results into
 // the tensors that the capture returned.
-#include "train/graphed_pass.h"
+#include "train/graphed_forward_backward.h"
 
 #include <c10/core/GradMode.h>
 
@@ -52,8 +52,9 @@ class ReplayingGraph : public DeviceGraph {
 
 }  // namespace
 
-TEST_CASE("replays of a captured training pass give the losses and gradients of uncaptured passes bit for bit",
-          "[cuda-graph]") {
+TEST_CASE(
+    "replays of a captured forward and backward pass give the losses and gradients of uncaptured passes bit for bit",
+    "[cuda-graph]") {
   const std::string toml =
       "[model]\nlayers = 2\nwidth = 16\nffn = 32\ndropout_ffn = 0.2\n[attention]\nheads = 2\ndropout = 0.1\n"
       "mixer = 'mixhead-a'\n";
@@ -62,7 +63,7 @@ TEST_CASE("replays of a captured training pass give the losses and gradients of 
   graphed_model->parameters().initialise(3), plain_model->parameters().initialise(3);
   const bool bf16 = GENERATE(false, true);
   if (bf16) graphed_model->parameters().set_bf16(true), plain_model->parameters().set_bf16(true);
-  const auto work_of = [](LanguageModel& model) {
+  const auto forward_backward_of = [](LanguageModel& model) {
     return [&model](const Input& input, const Targets& targets, const mh::nn::ForwardContext& forward_context) {
       Targets cpu_targets = targets;  // CPU kernels read `values`, GPU kernels `device_values`
       if (targets.device_values.defined()) cpu_targets.values = targets.device_values;
@@ -73,7 +74,7 @@ TEST_CASE("replays of a captured training pass give the losses and gradients of 
     };
   };
   Counts counts;
-  mh::train::GraphedPass graphed_pass(*graphed_model, work_of(*graphed_model), [&] {
+  mh::train::GraphedForwardBackward graphed_forward_backward(*graphed_model, forward_backward_of(*graphed_model), [&] {
     auto graph = std::make_unique<ReplayingGraph>(counts);
     graph->gradients = [&graphed_model] {
       std::vector<at::Tensor> gradients;
@@ -83,18 +84,18 @@ TEST_CASE("replays of a captured training pass give the losses and gradients of 
     };
     return graph;
   });
-  const auto plain_pass = work_of(*plain_model);
+  const auto plain_forward_backward = forward_backward_of(*plain_model);
 
   uint32_t update = 0;
-  const auto check_pass = [&](int64_t rows, int64_t length) {
+  const auto check_update = [&](int64_t rows, int64_t length) {
     INFO("update " << update);
     mh::data::Batch batch{{random_tokens(rows, length, 23, update)}, random_tokens(rows, length, 23, update + 100)};
     const mh::nn::ForwardContext forward_context{true, 1, update++, 0};
     graphed_model->parameters().zero_gradients(), plain_model->parameters().zero_gradients();
     batch.targets[0][static_cast<int64_t>(update) % length] = -1;  // the ignored targets differ between updates
     batch.targets[0][0] = update % 2 == 0 ? -1 : 3;
-    const SlicedLoss actual = graphed_pass(batch, forward_context),
-                     expected = plain_pass(batch.input, batch.model_targets(), forward_context);
+    const SlicedLoss actual = graphed_forward_backward(batch, forward_context),
+                     expected = plain_forward_backward(batch.input, batch.model_targets(), forward_context);
     CHECK(at::equal(actual.smoothed, expected.smoothed));
     CHECK(at::equal(actual.nll, expected.nll));
     CHECK(actual.num_scored == expected.num_scored);
@@ -105,20 +106,21 @@ TEST_CASE("replays of a captured training pass give the losses and gradients of 
       if (gradient.defined()) CHECK(at::equal(gradient, p.master().grad()));
     }
   };
-  for (int i = 0; i < 6; ++i) check_pass(3, 7);
-  CHECK(graphed_pass.is_captured());
+  for (int i = 0; i < 6; ++i) check_update(3, 7);
+  CHECK(graphed_forward_backward.is_captured());
   CHECK((counts.captures == 1 && counts.launches == 3));
   // A batch that differs in shape from the captured batches, such as the last batch of an epoch, runs without a graph.
-  check_pass(2, 7);
+  check_update(2, 7);
   CHECK((counts.captures == 1 && counts.launches == 3));
-  check_pass(3, 7);
+  check_update(3, 7);
   CHECK((counts.captures == 1 && counts.launches == 4));
   // Freezing a parameter requires another capture.
   for (auto* model : {graphed_model.get(), plain_model.get()}) model->parameters().all().front().set_trained(false);
-  for (int i = 0; i < 5; ++i) check_pass(3, 7);
+  for (int i = 0; i < 5; ++i) check_update(3, 7);
   CHECK((counts.captures == 2 && counts.launches == 6));
-  CHECK_THROWS_WITH(graphed_pass({{random_tokens(3, 7, 23, 1)}, at::full({3, 7}, 23, at::kLong)}, {true, 1, update, 0}),
-                    Catch::Contains("numbers below 23") && Catch::Contains("found 23"));
+  CHECK_THROWS_WITH(
+      graphed_forward_backward({{random_tokens(3, 7, 23, 1)}, at::full({3, 7}, 23, at::kLong)}, {true, 1, update, 0}),
+      Catch::Contains("numbers below 23") && Catch::Contains("found 23"));
 }
 
 TEST_CASE("a failed CUDA graph capture throws Error(device), which suggests train.cuda_graph=false", "[cuda-graph]") {
@@ -130,13 +132,13 @@ TEST_CASE("a failed CUDA graph capture throws Error(device), which suggests trai
   };
   auto model =
       build_language_model(parse_model_config("[model]\nlayers = 1\nwidth = 8\n[attention]\nheads = 2\n"), 9, at::kCPU);
-  mh::train::GraphedPass pass(
+  mh::train::GraphedForwardBackward graphed(
       *model, [](const auto&, const auto&, const auto&) { return SlicedLoss{}; },
       [] { return std::make_unique<FailingGraph>(); });
   const mh::data::Batch batch{{random_tokens(1, 2, 9, 1)}, random_tokens(1, 2, 9, 2)};
-  for (int i = 0; i < mh::train::GraphedPass::kWarmUpUpdates; ++i) CHECK_NOTHROW(pass(batch, {}));
+  for (int i = 0; i < mh::train::GraphedForwardBackward::kWarmUpUpdates; ++i) CHECK_NOTHROW(graphed(batch, {}));
   try {
-    pass(batch, {});
+    graphed(batch, {});
     FAIL("a failed capture throws no error");
   } catch (const Error& error) {
     CHECK(error.exit() == Exit::device);

@@ -1,4 +1,4 @@
-#include "train/graphed_pass.h"
+#include "train/graphed_forward_backward.h"
 
 #include <c10/core/GradMode.h>
 
@@ -14,7 +14,7 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 
 }  // namespace
 
-GraphedPass::Signature GraphedPass::signature_of(const data::Batch& batch) const {
+GraphedForwardBackward::Signature GraphedForwardBackward::signature_of(const data::Batch& batch) const {
   Signature signature;
   for (const at::Tensor* t : {&batch.input.tokens, &batch.targets})
     signature.insert(signature.end(), t->sizes().begin(), t->sizes().end());
@@ -30,7 +30,7 @@ GraphedPass::Signature GraphedPass::signature_of(const data::Batch& batch) const
   return signature;
 }
 
-nn::SlicedLoss GraphedPass::operator()(const data::Batch& batch, const nn::ForwardContext& context) {
+nn::SlicedLoss GraphedForwardBackward::operator()(const data::Batch& batch, const nn::ForwardContext& context) {
   if (batch.input.source.defined() || batch.input.segments.defined())
     throw Error(Exit::failed,
                 "train.cuda_graph: expected a batch of tokens and targets only; found sources or segments; set "
@@ -45,7 +45,8 @@ nn::SlicedLoss GraphedPass::operator()(const data::Batch& batch, const nn::Forwa
   return launch(batch, context);
 }
 
-void GraphedPass::capture(const Signature& signature, const data::Batch& batch, const nn::ForwardContext& context) {
+void GraphedForwardBackward::capture(const Signature& signature, const data::Batch& batch,
+                                     const nn::ForwardContext& context) {
   capture_.reset();  // frees the old capture first, since both captures may not fit in GPU memory
   const at::Device device = model_.parameters().device();
   const auto copy = [&](const at::Tensor& t) { return t.to(device, t.scalar_type(), false, true); };
@@ -79,7 +80,7 @@ void GraphedPass::capture(const Signature& signature, const data::Batch& batch, 
         graph_capture.gradients.push_back({leaf, leaf.grad()});
 }
 
-nn::SlicedLoss GraphedPass::launch(const data::Batch& batch, const nn::ForwardContext& context) {
+nn::SlicedLoss GraphedForwardBackward::launch(const data::Batch& batch, const nn::ForwardContext& context) {
   const c10::NoGradGuard no_gradient;
   Capture& graph_capture = *capture_;
   graph_capture.loss.num_scored = nn::count_scored(batch.targets, model_.vocabulary());

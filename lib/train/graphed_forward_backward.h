@@ -16,7 +16,7 @@
 
 namespace mh::train {
 
-class GraphedPass {
+class GraphedForwardBackward {
  public:
   // A function that computes the losses of a batch and the gradients of the parameters. Before the call, the input is
   // on the GPU and all gradients are undefined. During the capture, the function must not read GPU tensors on the CPU,
@@ -29,8 +29,9 @@ class GraphedPass {
   // create objects that cannot be created during a capture, such as handles of cuBLAS.
   static constexpr int kWarmUpUpdates = 3;
 
-  // The model must outlive this object. `forward_backward` computes the passes; `make_graph` creates an empty graph.
-  GraphedPass(model::LanguageModel& model, ForwardBackward forward_backward, MakeGraph make_graph)
+  // The model must outlive this object. `forward_backward` computes the two passes; `make_graph` creates an empty
+  // graph.
+  GraphedForwardBackward(model::LanguageModel& model, ForwardBackward forward_backward, MakeGraph make_graph)
       : model_(model), forward_backward_(std::move(forward_backward)), make_graph_(std::move(make_graph)) {}
 
   // Returns the losses of a batch of tokens and targets, valid until the next call, and sets the gradients of the
