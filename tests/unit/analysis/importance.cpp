@@ -82,23 +82,23 @@ struct MeasuredModel {
 // The tensors that an observer receives from each layer, and the gradients of the loss. Each forward pass has one row
 // of the text. x is undefined in a layer without a mixer, w in a layer whose combiner has no weights.
 struct ObservedTensors {
-  struct Pass {
+  struct ForwardPass {
     int64_t length = 0;     // tokens in the row, without padding
     at::Tensor x, p;        // (h, Tq, Tk): input of the mixer; attention weights after the mixer
     at::Tensor z, c;        // (h, Tq, dv): head outputs before and after the combiner
     at::Tensor w;           // (h) or (B, Tq, h): weights of the heads in the combiner
     at::Tensor dx, dz, dc;  // gradients of the loss with respect to x, z and c
   };
-  std::vector<std::vector<Pass>> layers{2};  // indexed by layer, then by forward pass
+  std::vector<std::vector<ForwardPass>> layers{2};  // indexed by layer, then by forward pass
 };
 
 struct Recorder : attention::Observer, attention::Subscriber<attention::WeightObservation> {
   int64_t length = 0;
-  ObservedTensors::Pass current[2];  // tensors of the current forward pass, indexed by layer
+  ObservedTensors::ForwardPass current[2];  // tensors of the current forward pass, indexed by layer
   void begin(const attention::Lengths& lengths) override { length = lengths.decoder[0].item<int64_t>(); }
   void probabilities(const attention::LayerSpec& s, const at::Tensor& p) override { current[s.layer].p = p; }
   at::Tensor heads(HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
-    ObservedTensors::Pass& tensors = current[s.layer];
+    ObservedTensors::ForwardPass& tensors = current[s.layer];
     return (side == HeadSide::score ? tensors.x : side == HeadSide::value ? tensors.z : tensors.c) = x;
   }
   void receive(const attention::LayerSpec& s, attention::WeightObservation& observation) override {
@@ -121,7 +121,7 @@ ObservedTensors observe_passes(MeasuredModel& measured_model) {
     const auto gradients = torch::autograd::grad({loss}, inputs);
     size_t next = 0;
     for (size_t layer = 0; layer < 2; ++layer) {
-      ObservedTensors::Pass& tensors = recorder.current[layer];
+      ObservedTensors::ForwardPass& tensors = recorder.current[layer];
       tensors.length = recorder.length;
       tensors.dz = gradients[next++][0], tensors.dc = gradients[next++][0];
       if (tensors.x.defined()) tensors.dx = gradients[next++][0], tensors.x = tensors.x[0];
@@ -145,8 +145,8 @@ using HeadValues = std::vector<double>;
 
 // Returns, for each of the 3 heads, the mean Frobenius distance to the other two heads, averaged over forward passes.
 // `tensor_of` returns the tensor (h, Tq, …) of a pass that holds the heads to compare.
-HeadValues distances(const std::vector<ObservedTensors::Pass>& passes,
-                     const std::function<at::Tensor(const ObservedTensors::Pass&)>& tensor_of) {
+HeadValues distances(const std::vector<ObservedTensors::ForwardPass>& passes,
+                     const std::function<at::Tensor(const ObservedTensors::ForwardPass&)>& tensor_of) {
   HeadValues scores(3, 0.0);
   double count = 0;
   for (const auto& pass : passes) {
@@ -166,8 +166,9 @@ HeadValues distances(const std::vector<ObservedTensors::Pass>& passes,
 }
 
 // Returns, for each head, the mean of value_at(pass, head, position) over the positions of all forward passes.
-HeadValues mean_over_positions(const std::vector<ObservedTensors::Pass>& passes,
-                               const std::function<double(const ObservedTensors::Pass&, int64_t, int64_t)>& value_at) {
+HeadValues mean_over_positions(
+    const std::vector<ObservedTensors::ForwardPass>& passes,
+    const std::function<double(const ObservedTensors::ForwardPass&, int64_t, int64_t)>& value_at) {
   HeadValues scores(3, 0.0);
   double count = 0;
   for (const auto& pass : passes) {
@@ -187,21 +188,22 @@ double inner_product(const at::Tensor& x, const at::Tensor& d, int64_t i, int64_
 }
 
 // Returns the scores of a layer's heads, computed by plain loops over its forward passes.
-HeadValues reference_scores(const std::string& measure, Side side, const std::vector<ObservedTensors::Pass>& passes,
+HeadValues reference_scores(const std::string& measure, Side side,
+                            const std::vector<ObservedTensors::ForwardPass>& passes,
                             const attention::AttentionLayer& layer) {
-  auto p_of = [&](const ObservedTensors::Pass& pass) { return side == Side::score ? pass.x : pass.p; };
-  auto z_of = [&](const ObservedTensors::Pass& pass) { return side == Side::output ? pass.c : pass.z; };
+  auto p_of = [&](const ObservedTensors::ForwardPass& pass) { return side == Side::score ? pass.x : pass.p; };
+  auto z_of = [&](const ObservedTensors::ForwardPass& pass) { return side == Side::output ? pass.c : pass.z; };
   if (measure == "avg-l2") return distances(passes, p_of);
   if (measure == "avg-l2-outputs") return distances(passes, z_of);
   if (measure == "confidence")
-    return mean_over_positions(passes, [&](const ObservedTensors::Pass& pass, int64_t i, int64_t t) {
+    return mean_over_positions(passes, [&](const ObservedTensors::ForwardPass& pass, int64_t i, int64_t t) {
       const at::Tensor p = p_of(pass);
       double largest = -1e9;
       for (int64_t s = 0; s < p.size(2); ++s) largest = std::max(largest, entry(p, i, t, s));
       return largest;
     });
   if (measure == "received")
-    return mean_over_positions(passes, [&](const ObservedTensors::Pass& pass, int64_t i, int64_t s) {
+    return mean_over_positions(passes, [&](const ObservedTensors::ForwardPass& pass, int64_t i, int64_t s) {
       const at::Tensor p = p_of(pass);
       const int64_t memory = p.size(2) - p.size(1);
       double largest = -1e9;
@@ -209,7 +211,7 @@ HeadValues reference_scores(const std::string& measure, Side side, const std::ve
       return largest;
     });
   if (measure == "entropy")
-    return mean_over_positions(passes, [&](const ObservedTensors::Pass& pass, int64_t i, int64_t t) {
+    return mean_over_positions(passes, [&](const ObservedTensors::ForwardPass& pass, int64_t i, int64_t t) {
       const at::Tensor p = p_of(pass);
       double row_sum = 0, sum = 0;
       for (int64_t s = 0; s < p.size(2); ++s) row_sum += std::abs(entry(p, i, t, s));
@@ -218,7 +220,7 @@ HeadValues reference_scores(const std::string& measure, Side side, const std::ve
       return sum;
     });
   if (measure == "taylor")
-    return mean_over_positions(passes, [&](const ObservedTensors::Pass& pass, int64_t i, int64_t t) {
+    return mean_over_positions(passes, [&](const ObservedTensors::ForwardPass& pass, int64_t i, int64_t t) {
       double sum = 0;
       const bool whole = side == Side::whole;
       if (side == Side::value || whole) sum += inner_product(pass.z, pass.dz, i, t);
@@ -345,7 +347,7 @@ TEST_CASE("the measure gate is the mean absolute weight of a head in the combine
     for (size_t layer = 0; layer < 2; ++layer) {
       CHECK(is_near(scores[layer],
                     mean_over_positions(recording.layers[layer],
-                                        [](const ObservedTensors::Pass& pass, int64_t i, int64_t t) {
+                                        [](const ObservedTensors::ForwardPass& pass, int64_t i, int64_t t) {
                                           const at::Tensor w = pass.w.dim() == 1 ? pass.w : pass.w[0][t];
                                           return std::abs(w[i].item<double>());
                                         }),

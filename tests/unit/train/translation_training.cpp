@@ -261,9 +261,9 @@ TEST_CASE("block coordinate descent trains all gates in every second epoch and a
 
 namespace {
 
-// The results of a training pass: the loss, the regulariser's term, gradients, and the values of parameters that are
-// not trainable (batch norm statistics).
-struct PassResult {
+// The results of a forward and backward pass: the loss, the regulariser's term, gradients, and the values of parameters
+// that are not trainable (batch norm statistics).
+struct LossAndGradients {
   double loss = 0, term = 0;
   double pass_bound = 0, gradient_bound = 0;  // rounding::pass_bound() and gradient_bound() of the model
   std::map<std::string, at::Tensor> gradients, statistics;
@@ -273,8 +273,9 @@ struct PassResult {
 // target positions and 2 · extra_padding source positions of padding. `regulariser`: text of a section, without its
 // initial "[train.regularisers."; empty: no regulariser. `samples_experts`: requests sampled experts
 // (attention::SampleExperts).
-PassResult training_pass(const model::ModelConfig& config, const std::string& regulariser, const data::Pairs& corpus,
-                         const std::vector<int64_t>& order, int64_t extra_padding, bool samples_experts) {
+LossAndGradients forward_backward(const model::ModelConfig& config, const std::string& regulariser,
+                                  const data::Pairs& corpus, const std::vector<int64_t>& order, int64_t extra_padding,
+                                  bool samples_experts) {
   Config section;
   if (!regulariser.empty()) section.load_text("[train.regularisers." + regulariser, "test");
   Regularisers terms;
@@ -300,7 +301,7 @@ PassResult training_pass(const model::ModelConfig& config, const std::string& re
       model->loss(model->hidden(batch.input, forward_context, nullptr, observer), batch.targets, 0.1, forward_context);
   const at::Tensor term = regulariser.empty() ? at::Tensor() : terms.loss({0, 0, 1});
   at::Tensor sum = loss.smoothed;
-  PassResult result;
+  LossAndGradients result;
   const int64_t keys = std::max(batch.input.tokens.size(1), batch.input.source.size(1));
   result.pass_bound = rounding::pass_bound(*model, keys),
   result.gradient_bound = rounding::gradient_bound(*model, keys);
@@ -319,7 +320,7 @@ PassResult training_pass(const model::ModelConfig& config, const std::string& re
 
 // Checks that the results are equal up to rounding: the loss, the term and the statistics follow from forward passes,
 // the gradients from forward and backward passes. Padding adds only zeros, so the bounds of `a` hold for both.
-void check_close(const PassResult& a, const PassResult& b) {
+void check_close(const LossAndGradients& a, const LossAndGradients& b) {
   CHECK(a.loss == rounding::within(b.loss, a.pass_bound * b.loss));
   CHECK(a.term == rounding::within(b.term, a.pass_bound * std::abs(b.term)));
   REQUIRE(a.gradients.size() == b.gradients.size());
@@ -337,7 +338,7 @@ void check_close(const PassResult& a, const PassResult& b) {
 
 }  // namespace
 
-TEST_CASE("a training pass is independent of the order of its rows and of padding", "[translation]") {
+TEST_CASE("losses and gradients are independent of the order of the rows and of padding", "[translation]") {
   const pairs::SentencePairs sentences = translation::random_sentence_pairs(9);
   const data::Pairs corpus = translation::corpus_of(sentences);
   const std::vector<int64_t> order{0, 1, 2, 3, 4, 5, 6, 7, 8}, shuffled{7, 2, 5, 0, 8, 1, 6, 4, 3};
@@ -362,19 +363,19 @@ TEST_CASE("a training pass is independent of the order of its rows and of paddin
   for (const Case& c : cases) {
     INFO(c.attention << c.regulariser << c.samples_experts);
     const auto config = translation::config_of(c.attention);
-    const PassResult expected = training_pass(config, c.regulariser, corpus, order, 0, c.samples_experts);
+    const LossAndGradients expected = forward_backward(config, c.regulariser, corpus, order, 0, c.samples_experts);
     CHECK(std::isfinite(expected.loss));
     if (!c.regulariser.empty()) CHECK(expected.term != 0);
-    check_close(expected, training_pass(config, c.regulariser, corpus, order, 3, c.samples_experts));
+    check_close(expected, forward_backward(config, c.regulariser, corpus, order, 3, c.samples_experts));
     // Sampled experts depend on the index of a row in its batch.
-    if (!c.samples_experts) check_close(expected, training_pass(config, c.regulariser, corpus, shuffled, 0, false));
+    if (!c.samples_experts) check_close(expected, forward_backward(config, c.regulariser, corpus, shuffled, 0, false));
   }
   // Without regularisers and batch norm, the loss and the gradients of a batch are the sums over its rows.
   const auto config = translation::config_of("mixer = 'mixhead-b'\n");
-  const PassResult full_batch = training_pass(config, "", corpus, order, 0, false);
-  PassResult sum;
+  const LossAndGradients full_batch = forward_backward(config, "", corpus, order, 0, false);
+  LossAndGradients sum;
   for (int64_t pair : order) {
-    const PassResult row = training_pass(config, "", corpus, {pair}, 0, false);
+    const LossAndGradients row = forward_backward(config, "", corpus, {pair}, 0, false);
     sum.loss += row.loss;
     for (const auto& [name, gradient] : row.gradients)
       sum.gradients[name] = sum.gradients.count(name) > 0 ? sum.gradients[name] + gradient : gradient;
