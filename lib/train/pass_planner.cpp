@@ -30,11 +30,11 @@ PassPlanner::PassPlanner(const RunConfig& run, nn::ParameterList& parameters, co
   }
 }
 
-std::vector<Pass> PassPlanner::requested_passes(const TrainProgress& progress) const {
-  std::vector<Pass> passes;
+std::vector<TrainingPass> PassPlanner::requested_passes(const TrainProgress& progress) const {
+  std::vector<TrainingPass> passes;
   std::string requesting_procedure;  // empty: no procedure has requested passes yet
   for (const auto& entry : run_.procedures.entries()) {
-    std::vector<Pass> procedure_passes = entry.plugin->passes(progress);
+    std::vector<TrainingPass> procedure_passes = entry.plugin->passes(progress);
     if (procedure_passes.empty()) continue;
     if (!requesting_procedure.empty())
       throw Error(Exit::usage,
@@ -45,7 +45,7 @@ std::vector<Pass> PassPlanner::requested_passes(const TrainProgress& progress) c
   return passes;
 }
 
-bool PassPlanner::trains_any_parameter(const Pass& pass) const {
+bool PassPlanner::trains_any_parameter(const TrainingPass& pass) const {
   for (size_t i = 0; i < parameters_.size(); ++i)
     if (const nn::Parameter& p = *parameters_[i];
         p.traits().trainable && is_selected_[i] && (!pass.trains_parameter || pass.trains_parameter(p)))
@@ -53,23 +53,23 @@ bool PassPlanner::trains_any_parameter(const Pass& pass) const {
   return false;
 }
 
-std::vector<Pass> PassPlanner::passes(const TrainProgress& progress) const {
-  std::vector<Pass> passes = requested_passes(progress);
+std::vector<TrainingPass> PassPlanner::passes(const TrainProgress& progress) const {
+  std::vector<TrainingPass> passes = requested_passes(progress);
   if (!run_.train.trainable.empty())
-    std::erase_if(passes, [&](const Pass& pass) { return !trains_any_parameter(pass); });
+    std::erase_if(passes, [&](const TrainingPass& pass) { return !trains_any_parameter(pass); });
   if (passes.empty()) passes.emplace_back();
-  for (Pass& pass : passes)
+  for (TrainingPass& pass : passes)
     for (const auto& entry : run_.procedures.entries()) entry.plugin->modify_pass(pass, progress);
   return passes;
 }
 
-bool PassPlanner::trains(size_t parameter_index, const Pass& pass, const TrainProgress& progress) const {
+bool PassPlanner::trains(size_t parameter_index, const TrainingPass& pass, const TrainProgress& progress) const {
   const nn::Parameter& p = *parameters_[parameter_index];
   return p.traits().trainable && is_selected_[parameter_index] && progress.update >= freeze_until_[parameter_index] &&
          !run_.regularisers.freezes(p, progress) && (!pass.trains_parameter || pass.trains_parameter(p));
 }
 
-void PassPlanner::apply(const Pass& pass, const TrainProgress& progress) {
+void PassPlanner::apply(const TrainingPass& pass, const TrainProgress& progress) {
   for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i]->set_trained(trains(i, pass, progress));
 }
 
@@ -86,7 +86,8 @@ bool PassPlanner::skips_passes() const {
   const auto progress_points = change_points();
   return std::any_of(progress_points.begin(), progress_points.end(), [&](const TrainProgress& progress) {
     const auto passes = requested_passes(progress);
-    return std::any_of(passes.begin(), passes.end(), [&](const Pass& pass) { return !trains_any_parameter(pass); });
+    return std::any_of(passes.begin(), passes.end(),
+                       [&](const TrainingPass& pass) { return !trains_any_parameter(pass); });
   });
 }
 

@@ -1,5 +1,5 @@
-// Plans the passes of each update (struct Pass: one forward pass, backward pass and optimiser step) and the parameters
-// that each pass trains.
+// Plans the training passes of each update (struct TrainingPass: one forward pass, backward pass and optimiser step)
+// and the parameters that each pass trains.
 #pragma once
 
 #include <vector>
@@ -20,9 +20,9 @@ class PassPlanner {
   // train.trainable. If no pass is requested or all are omitted, returns one default pass, which trains all parameters
   // that are not frozen. Calls Procedure::modify_pass() for each pass. Throws Error(usage) if two procedures request
   // passes.
-  std::vector<Pass> passes(const TrainProgress& progress) const;
+  std::vector<TrainingPass> passes(const TrainProgress& progress) const;
   // Enables gradients for the parameters that `pass` trains and that are not frozen; disables all other gradients.
-  void apply(const Pass& pass, const TrainProgress& progress);
+  void apply(const TrainingPass& pass, const TrainProgress& progress);
   // Throws Error(usage) if any pass of the run would have only frozen parameters. Procedure::start() must have been
   // called for all procedures.
   void check() const;
@@ -34,13 +34,13 @@ class PassPlanner {
 
  private:
   // Returns the passes that a procedure requests for an update; empty if no procedure requests passes.
-  std::vector<Pass> requested_passes(const TrainProgress& progress) const;
+  std::vector<TrainingPass> requested_passes(const TrainProgress& progress) const;
   // Returns whether a pass trains any parameter that train.trainable selects.
-  bool trains_any_parameter(const Pass& pass) const;
+  bool trains_any_parameter(const TrainingPass& pass) const;
   // Returns the first update of each epoch in which a new kind of pass may occur, for checks of the whole run.
   std::vector<TrainProgress> change_points() const;
   // Returns whether a pass of an update trains parameters_[parameter_index].
-  bool trains(size_t parameter_index, const Pass& pass, const TrainProgress& progress) const;
+  bool trains(size_t parameter_index, const TrainingPass& pass, const TrainProgress& progress) const;
   const RunConfig& run_;
   std::vector<nn::Parameter*> parameters_;
   std::vector<bool> is_selected_;      // by parameter: whether train.trainable is empty or selects the parameter

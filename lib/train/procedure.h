@@ -17,9 +17,9 @@
 
 namespace mh::train {
 
-// A forward pass, a backward pass and an optimiser step over the batch of an update. An update has one pass unless a
-// procedure requests several.
-struct Pass {
+// A forward pass, a backward pass and an optimiser step over the batch of an update. An update has one training
+// pass unless a procedure requests several.
+struct TrainingPass {
   nn::Requests requests{};  // requests to the stages of a method or to the backbone in this pass
   // Returns whether the pass trains a parameter; empty: the pass trains all parameters.
   std::function<bool(const nn::Parameter& parameter)> trains_parameter;
@@ -60,7 +60,7 @@ class Procedure {
   virtual void start(model::LanguageModel& model) = 0;
   // Returns the passes of an update; empty if the procedure does not request passes. At most one procedure of a run may
   // request passes.
-  virtual std::vector<Pass> passes(const TrainProgress&) const { return {}; }
+  virtual std::vector<TrainingPass> passes(const TrainProgress&) const { return {}; }
   // Returns the first epoch, counted from 0, of each kind of pass that passes() returns. PassPlanner::check() verifies
   // that the passes of these epochs have a trainable parameter. Parameters are unfrozen during a run, never frozen, so
   // later epochs need no check.
@@ -68,7 +68,7 @@ class Procedure {
   // Returns whether the procedure moves weights of the model between epochs and records the moves in its state.
   virtual bool moves_weights() const { return false; }
   // Modifies a pass of an update. Called for every pass, also those that other procedures requested.
-  virtual void modify_pass(Pass&, const TrainProgress&) const {}
+  virtual void modify_pass(TrainingPass&, const TrainProgress&) const {}
   // Returns whether training continues, after progress.update completed updates, from the best weights so far with a
   // reset optimiser. `is_stalled`: whether train.validation.patience is exhausted; the run then stops unless a
   // procedure returns true.

@@ -132,7 +132,7 @@ void Trainer::update() {
   UpdateStep::Result result;  // result of the last pass
   // Every pass of the update reads the memory from before the update; the memory after the last pass is kept.
   std::vector<model::Memories> memories;
-  const std::vector<Pass> passes = pass_planner_->passes(progress());
+  const std::vector<TrainingPass> passes = pass_planner_->passes(progress());
   for (size_t i = 0; i < passes.size(); ++i) {
     // Every pass reads the learning rate of the previous update, not of the previous pass.
     optimizer_->last_lr = previous_lr;

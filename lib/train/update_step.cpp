@@ -14,7 +14,7 @@ UpdateStep::UpdateStep(const RunConfig& config, model::LanguageModel& model, Bat
         nn::make_device_graph);
 }
 
-UpdateStep::Result UpdateStep::operator()(const Pass& pass, const TrainProgress& progress, double lr,
+UpdateStep::Result UpdateStep::operator()(const TrainingPass& pass, const TrainProgress& progress, double lr,
                                           std::vector<model::Memories>& memories) {
   pass_planner_.apply(pass, progress);
   Result result = forward_backward(pass, progress, memories);
@@ -29,7 +29,7 @@ UpdateStep::Result UpdateStep::operator()(const Pass& pass, const TrainProgress&
   return result;
 }
 
-UpdateStep::Result UpdateStep::forward_backward(const Pass& pass, const TrainProgress& progress,
+UpdateStep::Result UpdateStep::forward_backward(const TrainingPass& pass, const TrainProgress& progress,
                                                 std::vector<model::Memories>& memories) {
   progress_ = progress;
   const at::Device device = model_.parameters().device();

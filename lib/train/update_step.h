@@ -32,14 +32,16 @@ class UpdateStep {
   // Takes an optimiser step with learning rate `lr` on the batch of update progress.update. Reads and advances
   // `memories`, one for each micro-batch (empty: starts with new memories, if the model has a memory). Leaves the
   // parameters unchanged if the loss or the gradient norm is not finite.
-  Result operator()(const Pass& pass, const TrainProgress& progress, double lr, std::vector<model::Memories>& memories);
+  Result operator()(const TrainingPass& pass, const TrainProgress& progress, double lr,
+                    std::vector<model::Memories>& memories);
 
   // Returns whether train.cuda_graph is set.
   bool uses_cuda_graph() const { return graphed_forward_backward_ != nullptr; }
 
  private:
   // Computes the losses and accumulates the gradients of all micro-batches.
-  Result forward_backward(const Pass& pass, const TrainProgress& progress, std::vector<model::Memories>& memories);
+  Result forward_backward(const TrainingPass& pass, const TrainProgress& progress,
+                          std::vector<model::Memories>& memories);
   // Runs the forward and backward pass of one micro-batch: accumulates the gradients and returns the losses, whose
   // tensors are on the device of the model. `memory`: null for a model without memory.
   nn::SlicedLoss run_micro_batch(const model::Input& input, const model::Targets& targets,

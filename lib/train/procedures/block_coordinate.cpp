@@ -34,12 +34,12 @@ class BlockCoordinate : public Procedure {
                     {"train.procedures.block-coordinate", "a model with learned gates", "no parameters of gates",
                      "set attention.combiner = \"mae\" and attention.mae.gate = \"learned\", or remove the procedure"});
   }
-  std::vector<Pass> passes(const TrainProgress& progress) const override {
-    Pass gate_pass, expert_pass;
+  std::vector<TrainingPass> passes(const TrainProgress& progress) const override {
+    TrainingPass gate_pass, expert_pass;
     gate_pass.trains_parameter = is_gate, expert_pass.trains_parameter = is_not_gate;
     expert_pass.requests.add(std::make_shared<attention::SampleExperts>());
     const bool has_gate_pass = progress.epoch >= first_ && (progress.epoch - first_) % every_ == 0;
-    return has_gate_pass ? std::vector<Pass>{gate_pass, expert_pass} : std::vector<Pass>{expert_pass};
+    return has_gate_pass ? std::vector<TrainingPass>{gate_pass, expert_pass} : std::vector<TrainingPass>{expert_pass};
   }
 
   std::vector<int64_t> first_epochs() const override { return {0, first_}; }

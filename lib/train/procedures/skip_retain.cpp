@@ -82,7 +82,7 @@ class SkipRetain : public Procedure {
   }
 
   // Draws for each layer whether the update skips it. All rows of the batch skip the same layers.
-  void modify_pass(Pass& pass, const TrainProgress& progress) const override {
+  void modify_pass(TrainingPass& pass, const TrainProgress& progress) const override {
     if (until_.count > 0 && (has_stalled_ || progress.update >= phase_end_)) return;
     const RandomStream stream(seed_, "skip");
     std::vector<bool> is_skipped(static_cast<size_t>(num_layers_));

@@ -79,7 +79,7 @@ class SkipDraws {
 
  private:
   std::unique_ptr<train::Procedure> procedure_;
-  train::Pass pass_;
+  train::TrainingPass pass_;
 };
 
 // Upper bound on the number of keys of a query in these tests.

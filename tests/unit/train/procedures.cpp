@@ -245,8 +245,8 @@ class TwoPassProcedure : public Procedure {
  public:
   void describe(Fields& f) override { f.field("passes", passes_, "number of passes in an update", at_least(1)); }
   void start(model::LanguageModel&) override {}
-  std::vector<Pass> passes(const TrainProgress&) const override {
-    return std::vector<Pass>(static_cast<size_t>(passes_));
+  std::vector<TrainingPass> passes(const TrainProgress&) const override {
+    return std::vector<TrainingPass>(static_cast<size_t>(passes_));
   }
 
  private:

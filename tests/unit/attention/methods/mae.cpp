@@ -1001,7 +1001,9 @@ TEST_CASE("block coordinate descent runs a G pass for the gate in some epochs an
     CHECK(every_third->passes({0, epoch, 0}).size() == (epoch % 3 == 1 ? 2 : 1));
   }
   const auto passes = every_fifth->passes({0, 0, 0});
-  const auto samples_experts = [](const train::Pass& pass) { return pass.requests.find<SampleExperts>() != nullptr; };
+  const auto samples_experts = [](const train::TrainingPass& pass) {
+    return pass.requests.find<SampleExperts>() != nullptr;
+  };
   CHECK((!samples_experts(passes[0]) && samples_experts(passes[1]) &&
          samples_experts(every_fifth->passes({0, 1, 0})[0])));
   Layer l("heads = 2\ncombiner = 'mae'\n", 8);
