@@ -10,7 +10,7 @@ namespace mh::text {
 
 Lines::Lines(const std::string& path) : name(input_name(path)), text(read_text_file(path)) {
   // NUL is allowed, since metrics treat NUL like any other character.
-  std::string_view remaining_text = validate_text(text, name, NulBytes::keep);
+  std::string_view remaining_text = validate_text(text, name, NulBytes::allow);
   while (!remaining_text.empty()) {
     const size_t end = remaining_text.find('\n');
     lines.push_back(remaining_text.substr(0, end));

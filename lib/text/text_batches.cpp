@@ -33,7 +33,7 @@ bool TextBatches::open_next_file() {
 
 void TextBatches::add_segment(TextBatch& batch, std::string_view text, bool ends_line) {
   const bool has_newline = ends_line && chunk_.has_newline;
-  if (ends_line && !text.empty() && text.back() == '\r' && has_newline && line_ends_ != LineEnds::keep) {
+  if (ends_line && !text.empty() && text.back() == '\r' && has_newline && line_ends_ != LineEnds::as_text) {
     text.remove_suffix(1);
     if (line_ends_ == LineEnds::normalise_crlf) {
       ++num_normalised_lines_;
@@ -90,7 +90,7 @@ void TextBatches::read_segments(TextBatch& batch) {
       if (!batch.segments.empty()) break;
       continue;
     }
-    if (chunk_.offset == 0 && line_ends_ != LineEnds::keep) {
+    if (chunk_.offset == 0 && line_ends_ != LineEnds::as_text) {
       drop_byte_order_mark_of_file();
       // A file that contains only a byte order mark has no lines.
       if (chunk_.text.empty() && chunk_.offset > 0 && chunk_.ends_line && !chunk_.has_newline) continue;

@@ -13,8 +13,8 @@
 namespace mh::text {
 
 // Handling of line ends CR LF and of a byte order mark at the start of a file. `refuse_crlf`: CR LF throws
-// Error(input); `normalise_crlf`: drops the CR; both drop the mark. `keep`: the CR and the mark are text.
-enum class LineEnds { refuse_crlf, normalise_crlf, keep };
+// Error(input); `normalise_crlf`: drops the CR; both drop the mark. `as_text`: the CR and the mark are text.
+enum class LineEnds { refuse_crlf, normalise_crlf, as_text };
 
 // Buffer sizes in bytes; tests use smaller sizes than the defaults.
 struct ReadSizes {

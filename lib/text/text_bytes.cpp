@@ -46,7 +46,7 @@ void refuse_invalid_byte(const std::string& name, uint64_t line_number, uint64_t
 std::string_view validate_text(std::string_view bytes, const std::string& name, NulBytes nul_bytes) {
   const std::string_view text = drop_byte_order_mark(bytes, name);
   // A line feed is never part of a multi-byte character, so the text is valid if and only if each line is.
-  const size_t invalid_offset = nul_bytes == NulBytes::keep ? find_invalid_utf8(text) : find_invalid_byte(text);
+  const size_t invalid_offset = nul_bytes == NulBytes::allow ? find_invalid_utf8(text) : find_invalid_byte(text);
   if (invalid_offset == text.npos) return text;
   const size_t previous_line_end = invalid_offset == 0 ? text.npos : text.rfind('\n', invalid_offset - 1);
   const size_t begin = previous_line_end == text.npos ? 0 : previous_line_end + 1;

@@ -24,7 +24,7 @@ size_t find_invalid_byte(std::string_view line);
                                       std::string_view line, size_t invalid_offset,
                                       const std::string& advice = "convert the file to UTF-8");
 
-enum class NulBytes { refuse, keep };
+enum class NulBytes { refuse, allow };
 
 // Returns a view of `bytes`, the content of the file `name`, without a byte order mark. Throws Error(input), with file,
 // line and byte offset, for bytes that are not UTF-8 and, with NulBytes::refuse, for NUL bytes.

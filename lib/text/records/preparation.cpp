@@ -42,7 +42,7 @@ Registry<Preparation>& preparations() {
 }
 
 LineEnds line_ends(const PrepArguments& arguments, bool takes_any_bytes) {
-  return takes_any_bytes              ? LineEnds::keep
+  return takes_any_bytes              ? LineEnds::as_text
          : arguments.crlf == "refuse" ? LineEnds::refuse_crlf
                                       : LineEnds::normalise_crlf;
 }

@@ -69,7 +69,7 @@ void write_shard(const PrepArguments& arguments, const io::ShardHeader& header,
 [[noreturn]] void refuse_inputs(const PrepArguments& arguments, const std::string& expected, const std::string& found,
                                 const std::string& advice);
 constexpr const char* kTextFilesHelp = "text files, one sentence or paragraph per line";
-// Returns the handling of line ends that --crlf selects; LineEnds::keep if the vocabulary accepts any bytes.
+// Returns the handling of line ends that --crlf selects; LineEnds::as_text if the vocabulary accepts any bytes.
 LineEnds line_ends(const PrepArguments& arguments, bool takes_any_bytes);
 // Logs the number of lines that ended in CR LF, and the number of byte order marks if several files had one (the reader
 // has logged each mark already).

@@ -23,7 +23,7 @@ class Learner {
  public:
   std::string learn(const std::string& type, int64_t size, const std::string& text, const std::string& name = "text") {
     write_file_atomically(folder_.file(name), text);
-    TextBatches batches({folder_.file(name)}, LineEnds::keep, [](std::string_view t) {
+    TextBatches batches({folder_.file(name)}, LineEnds::as_text, [](std::string_view t) {
       const size_t last = t.rfind(' ');
       return last == t.npos ? t.npos : last + 1;
     });

@@ -92,7 +92,7 @@ TEST_CASE("every text reader drops a byte order mark, except the reader for the 
   CHECK(drop_byte_order_mark(mark + mark + "a", "f") == mark + "a");
 }
 
-TEST_CASE("TextBatches drops and counts the byte order mark of each file, except with LineEnds::keep", "[text]") {
+TEST_CASE("TextBatches drops and counts the byte order mark of each file, except with LineEnds::as_text", "[text]") {
   const Folder folder;
   const std::vector<std::string> texts{
       "\xEF\xBB\xBF"
@@ -105,19 +105,19 @@ TEST_CASE("TextBatches drops and counts the byte order mark of each file, except
     files.push_back(folder.file(str(files.size())));
     write_file_atomically(files.back(), text);
   }
-  for (const LineEnds ends : {LineEnds::refuse_crlf, LineEnds::keep})
+  for (const LineEnds ends : {LineEnds::refuse_crlf, LineEnds::as_text})
     for (size_t chunk_size : {4, 1 << 20}) {
       TextBatches text(files, ends, nullptr, {1, chunk_size, 1 << 20});
       std::string lines;
       uint64_t bytes = 0;
       for (TextBatch batch; text.next(batch); bytes += batch.input_bytes)
         for (const auto& s : batch.segments) lines += batch.text.substr(s.begin, s.end - s.begin) + "|";
-      const bool keeps_marks = ends == LineEnds::keep;
+      const bool has_marks = ends == LineEnds::as_text;
       // U+FEFF is a byte order mark only at the start of a file; a file that contains only a byte order mark has no
       // lines.
-      CHECK(lines == (keeps_marks ? "\uFEFFa|b|\uFEFF|\uFEFF|\uFEFFc|" : "a|b||\uFEFFc|"));
-      CHECK(text.num_byte_order_marks() == (keeps_marks ? 0 : 3));
-      CHECK(bytes == (keeps_marks ? 18 : 9));
+      CHECK(lines == (has_marks ? "\uFEFFa|b|\uFEFF|\uFEFF|\uFEFFc|" : "a|b||\uFEFFc|"));
+      CHECK(text.num_byte_order_marks() == (has_marks ? 0 : 3));
+      CHECK(bytes == (has_marks ? 18 : 9));
     }
 }
 

@@ -179,7 +179,7 @@ std::string train_model(const std::string& type, Options options = {}) {
 }
 
 std::string encode_to_shard(const Words& files, const Tokenizer& tokenizer, int threads, const std::string& path) {
-  TextBatches text(files, LineEnds::keep, [&](std::string_view t) { return tokenizer.find_split(t); });
+  TextBatches text(files, LineEnds::as_text, [&](std::string_view t) { return tokenizer.find_split(t); });
   ShardHeader header;
   header.vocabulary = tokenizer.size();
   auto sink = open_sink(path);
@@ -220,13 +220,13 @@ TEST_CASE("WordMap has the same contents as std::map after the same insertions")
   WordMap<uint64_t> large_map;
   for (uint64_t i = 0; i < 50000; ++i) large_map[std::to_string(i * i)] = i;
   CHECK(large_map.size() == 50000);
-  bool all_found = true;
+  bool finds_all = true;
   for (uint64_t i = 0; i < 50000; ++i) {
     const std::string key = std::to_string(i * i);
-    all_found =
-        all_found && large_map.find(std::string_view(key)) != nullptr && *large_map.find(std::string_view(key)) == i;
+    finds_all =
+        finds_all && large_map.find(std::string_view(key)) != nullptr && *large_map.find(std::string_view(key)) == i;
   }
-  CHECK(all_found);
+  CHECK(finds_all);
   CHECK(large_map.find(std::string_view("2")) == nullptr);
 }
 
@@ -318,7 +318,7 @@ TEST_CASE("encode_lines() writes the same shard with several threads as with one
     std::string text = join_text(random_lines(count, i), "\n");
     write_file_atomically(files.back(), text + (i % 3 == 0 || text.empty() ? "" : "\n"));
   }
-  auto batches = [&] { return TextBatches(files, LineEnds::keep, [](std::string_view t) { return t.size(); }); };
+  auto batches = [&] { return TextBatches(files, LineEnds::as_text, [](std::string_view t) { return t.size(); }); };
   for (const char* type : {"word", "char", "byte", "bpe"}) {
     INFO(type);
     VocabularyOptions options;
@@ -346,7 +346,7 @@ TEST_CASE("a long last line is one record, and is not joined to the first line o
       const Words files{folder.file("1"), folder.file("2")};
       VocabularyOptions options;
       options.type = type;
-      TextBatches text(files, LineEnds::keep, [](std::string_view t) { return t.size() - 1; });
+      TextBatches text(files, LineEnds::as_text, [](std::string_view t) { return t.size() - 1; });
       auto tokenizer = options.type == "word" ? make_word_tokenizer(add_special_pieces(kEndOfLinePiece, words_of(line)))
                                               : make_vocabulary(options, text);
       encode_to_shard(files, *tokenizer, 1, folder.file("x.mhs"));
@@ -459,7 +459,7 @@ TEST_CASE("a vocabulary never exceeds its size limit; a limit below the number o
   write_file_atomically(folder.file("text"), "a b\n");
   for (const char* type : {"word", "char"})
     for (int64_t size : {1, 2, 3, 10}) {
-      TextBatches text({folder.file("text")}, LineEnds::keep, [](std::string_view t) { return t.size(); });
+      TextBatches text({folder.file("text")}, LineEnds::as_text, [](std::string_view t) { return t.size(); });
       VocabularyOptions options;
       options.type = type;
       options.size = size;
