@@ -43,17 +43,18 @@ Kinds kinds_named(const std::vector<std::string>& names, const nn::ParameterList
 }
 
 std::string prefix_of(AttentionKind kind, int64_t layer) {
-  const auto name_parts = split(name_of(kind), '.');
-  return str(name_parts[0], ".layers.", layer, ".", name_parts[1]);
+  const auto name_components = split(name_of(kind), '.');
+  return str(name_components[0], ".layers.", layer, ".", name_components[1]);
 }
 
 std::optional<LayerId> layer_of(const std::string& parameter) {
-  const auto name_parts = split(parameter, '.');
-  if (name_parts.size() < 5 || name_parts[1] != "layers" || name_parts[2].empty() || name_parts[2].size() > 9 ||
-      name_parts[2].find_first_not_of("0123456789") != std::string::npos)
+  const auto name_components = split(parameter, '.');
+  if (name_components.size() < 5 || name_components[1] != "layers" || name_components[2].empty() ||
+      name_components[2].size() > 9 || name_components[2].find_first_not_of("0123456789") != std::string::npos)
     return std::nullopt;
   for (AttentionKind kind : kKinds)
-    if (name_parts[0] + "." + name_parts[3] == name_of(kind)) return LayerId{kind, std::stoll(name_parts[2])};
+    if (name_components[0] + "." + name_components[3] == name_of(kind))
+      return LayerId{kind, std::stoll(name_components[2])};
   return std::nullopt;
 }
 

@@ -14,12 +14,12 @@ using nlohmann::ordered_json;
 namespace {
 
 // Returns `text` with control characters and backslashes escaped as in "\x0a", and spaces as "\x20" unless
-// `keep_spaces`.
-std::string escaped(const std::string& text, bool keep_spaces) {
+// `allows_spaces`.
+std::string escaped(const std::string& text, bool allows_spaces) {
   std::string out;
   for (char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    if ((byte > ' ' && byte != 0x7F && c != '\\') || (c == ' ' && keep_spaces)) {
+    if ((byte > ' ' && byte != 0x7F && c != '\\') || (c == ' ' && allows_spaces)) {
       out += c;
     } else {
       out += escaped_byte(c);

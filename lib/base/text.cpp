@@ -61,20 +61,20 @@ std::vector<std::string> split(std::string_view text, char separator) {
   }
 }
 
-std::string join(const std::vector<std::string>& parts, std::string_view separator) {
+std::string join(const std::vector<std::string>& texts, std::string_view separator) {
   std::string text;
-  for (size_t i = 0; i < parts.size(); ++i) {
+  for (size_t i = 0; i < texts.size(); ++i) {
     if (i > 0) text += separator;
-    text += parts[i];
+    text += texts[i];
   }
   return text;
 }
 
-std::string join_alternatives(std::vector<std::string> parts) {
-  if (parts.size() < 2) return join(parts, "");
-  const std::string last = parts.back();
-  parts.pop_back();
-  return join(parts, ", ") + " or " + last;
+std::string join_alternatives(std::vector<std::string> texts) {
+  if (texts.size() < 2) return join(texts, "");
+  const std::string last = texts.back();
+  texts.pop_back();
+  return join(texts, ", ") + " or " + last;
 }
 
 std::string shape_text(std::span<const int64_t> shape) {

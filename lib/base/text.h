@@ -19,9 +19,9 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates, const std::string& advice);
 
 std::vector<std::string> split(std::string_view text, char separator);
-std::string join(const std::vector<std::string>& parts, std::string_view separator);
-// Returns the parts as alternatives, such as "a, b or c"; "" if there are none.
-std::string join_alternatives(std::vector<std::string> parts);
+std::string join(const std::vector<std::string>& texts, std::string_view separator);
+// Returns the texts as alternatives, such as "a, b or c"; "" if there are none.
+std::string join_alternatives(std::vector<std::string> texts);
 std::string shape_text(std::span<const int64_t> shape);  // such as "(512, 64)"
 std::string trim(std::string_view text);
 // Returns the text if it has at most `max_bytes` bytes. Otherwise returns its start and "…"; the start has `max_bytes`

@@ -93,17 +93,17 @@ AnswerScore answer_score(const text::Question& question, const std::string& answ
 
 PredictionScores score_predictions(const text::Questions& questions, const Predictions& predictions) {
   PredictionScores scores;
-  int64_t num_found = 0;
+  int64_t num_predicted = 0;
   for (const text::Question& q : questions.questions()) {
     const auto it = predictions.find(q.id);
     const bool has_prediction = it != predictions.end();
     const AnswerScore score =
         has_prediction ? answer_score(q, it->second, questions.may_have_impossible()) : AnswerScore{};
-    ++(has_prediction ? num_found : scores.num_missing);
+    ++(has_prediction ? num_predicted : scores.num_missing);
     scores.all.add(score);
     (q.is_impossible ? scores.impossible : scores.possible).add(score);
   }
-  scores.num_unknown = static_cast<int64_t>(predictions.size()) - num_found;
+  scores.num_unknown = static_cast<int64_t>(predictions.size()) - num_predicted;
   return scores;
 }
 

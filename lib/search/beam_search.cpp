@@ -170,8 +170,8 @@ class Search {
     std::vector<int64_t> parents(static_cast<size_t>(num_slots), -1);
     std::vector<LiveHypothesis*> hypotheses_without_slot;
     for (LiveHypothesis& p : beam.live_hypotheses) {
-      const bool keeps_slot = num_slots == rows_per_sentence_ && parents[static_cast<size_t>(p.slot)] < 0;
-      if (keeps_slot) parents[static_cast<size_t>(p.slot)] = p.slot;
+      const bool reuses_slot = num_slots == rows_per_sentence_ && parents[static_cast<size_t>(p.slot)] < 0;
+      if (reuses_slot) parents[static_cast<size_t>(p.slot)] = p.slot;
       else hypotheses_without_slot.push_back(&p);
     }
     size_t free_slot = 0;
