@@ -27,9 +27,9 @@ std::string average_error(const std::vector<const io::Checkpoint*>& files) {
   return "";
 }
 
-bool contains(const std::string& text, const std::string& part) {
+bool contains(const std::string& text, const std::string& substring) {
   INFO(text);
-  return text.find(part) != std::string::npos;
+  return text.find(substring) != std::string::npos;
 }
 
 // Writes a copy of the checkpoint `from` to the path `to`. `new_name` maps the name of a tensor to its name in the

@@ -186,7 +186,7 @@ std::vector<Combination> combinations() {
 
 // Draws a set of kept heads: at least one head, or no heads if `prunes_all` is set. With `in_pairs`, heads 2i and 2i +
 // 1 are kept or pruned together.
-Heads draw_kept(int64_t num_heads, bool in_pairs, bool prunes_all) {
+Heads draw_kept_heads(int64_t num_heads, bool in_pairs, bool prunes_all) {
   const int64_t step = in_pairs ? 2 : 1, num_groups = num_heads / step;
   const auto bits = prunes_all ? 0 : *rc::gen::inRange<int64_t>(1, int64_t{1} << num_groups);
   Heads kept_heads;
@@ -211,9 +211,9 @@ analysis::HeadSet self_heads(std::initializer_list<analysis::Head> heads) {
   return {{AttentionKind::decoder_self, heads}};
 }
 
-bool contains(const std::string& text, const std::string& part) {
+bool contains(const std::string& text, const std::string& substring) {
   INFO(text);
-  return text.find(part) != std::string::npos;
+  return text.find(substring) != std::string::npos;
 }
 
 }  // namespace
@@ -247,12 +247,13 @@ TEST_CASE("a pruned layer has the outputs of the full layer with the same heads 
       INFO(c.name());
       const bool prunes_all = draw(0, 9) == 0;
       KeptHeads kept_heads;
-      kept_heads.value = draw_kept(sizes.heads, c.prunes_in_pairs(), prunes_all);
+      kept_heads.value = draw_kept_heads(sizes.heads, c.prunes_in_pairs(), prunes_all);
       kept_heads.score = full->layer->can_prune_separately(HeadSide::score) && c.pairing != "cross-head"
-                             ? draw_kept(sizes.heads, false, false)
+                             ? draw_kept_heads(sizes.heads, false, false)
                              : kept_heads.value;
-      kept_heads.output =
-          full->layer->can_prune_separately(HeadSide::output) ? draw_kept(sizes.heads, false, false) : kept_heads.value;
+      kept_heads.output = full->layer->can_prune_separately(HeadSide::output)
+                              ? draw_kept_heads(sizes.heads, false, false)
+                              : kept_heads.value;
       if (kept_heads.value.empty() && !kept_heads.score.empty() && c.pairing == "cross-head") continue;
       const auto pruned = prune_layer(*full, kept_heads);
       const LayerSpec& s = pruned->layer->layer_spec();
@@ -362,13 +363,13 @@ TEST_CASE("a pruned model has the outputs of the full model with the same heads 
 
     // The second pruning removes all remaining heads of layer 0 if the first pruning removed value heads of the layer.
     // If the first pruning removed only score or output heads, layer 0 keeps some heads.
-    const KeptHeadsByLayer kept_after_second =
+    const KeptHeadsByLayer heads_kept_after_second =
         analysis::heads_after_pruning(*reloaded.model, self_heads({{0, 0}, {0, 1}, {1, 2}}),
                                       c.side == Side::whole ? Side::whole : Side::value, "test");
     const bool loses_all_heads = c.side == Side::whole || c.side == Side::value;
-    const auto twice_pruned = analysis::prune_heads(reloaded.config, *reloaded.model, kept_after_second);
+    const auto twice_pruned = analysis::prune_heads(reloaded.config, *reloaded.model, heads_kept_after_second);
     CHECK((twice_pruned.model->attention_layers()[0]->layer_spec().heads == 0) == loses_all_heads);
-    check_close(hidden_states(*twice_pruned.model), masked_hidden_states(*reloaded.model, kept_after_second));
+    check_close(hidden_states(*twice_pruned.model), masked_hidden_states(*reloaded.model, heads_kept_after_second));
   }
 }
 

@@ -115,9 +115,9 @@ TEST_CASE("swapping heads exchanges their rows of the q, k and v projections and
       for (const char* parameter : {".weight", ".bias"}) expected.insert(std::string(layer) + projection + parameter);
   CHECK(stack.changed_since(before) == expected);  // unchanged: other kinds and layers, W^O and parameters of stages
   const int64_t size = LayerStack::kWidth / 4;
-  for (const char* part : {"query.weight", "key.weight", "value.weight", "query.bias", "key.bias", "value.bias"}) {
-    const std::string from = std::string("decoder.layers.0.self.") + part,
-                      to = std::string("decoder.layers.2.self.") + part;
+  for (const char* parameter : {"query.weight", "key.weight", "value.weight", "query.bias", "key.bias", "value.bias"}) {
+    const std::string from = std::string("decoder.layers.0.self.") + parameter,
+                      to = std::string("decoder.layers.2.self.") + parameter;
     for (int64_t row = 0; row < LayerStack::kWidth; ++row) {
       const bool in_head_1 = row / size == 1, in_head_3 = row / size == 3;
       const at::Tensor a = in_head_1 ? before.at(to)[3 * size + row % size] : before.at(from)[row];

@@ -448,8 +448,8 @@ TEST_CASE("observed logits include masked query-key pairs, and observing logits 
   } recorder;
   layer(x, x, mask, {}, &recorder);
   REQUIRE(recorder.logits.sizes() == at::IntArrayRef({2, 2, 5, 5}));
-  const auto projected = [&](const char* part) {
-    const auto parameter = [&](const char* name) { return layer[std::string(part) + name].to(at::kDouble); };
+  const auto projected = [&](const char* projection) {
+    const auto parameter = [&](const char* name) { return layer[std::string(projection) + name].to(at::kDouble); };
     return (at::matmul(x.to(at::kDouble), parameter(".weight").t()) + parameter(".bias")).view({2, 5, 2, 4});
   };
   const at::Tensor q = projected("query"), k = projected("key");

@@ -129,7 +129,9 @@ std::string message(const std::function<void()>& action) {
   return "no error";
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& substring) {
+  return text.find(substring) != std::string::npos;
+}
 
 struct InnerOptions {
   double lr = 5e-4;

@@ -23,9 +23,9 @@ namespace {
 
 data::Pairs pairs_of(const io::ShardFile& shard) { return {text::sequences_of(shard), 0, 0}; }
 
-bool contains(const std::string& text, const std::string& part) {
+bool contains(const std::string& text, const std::string& substring) {
   INFO(text);
-  return text.find(part) != std::string::npos;
+  return text.find(substring) != std::string::npos;
 }
 
 const char* kModelConfig =

@@ -80,7 +80,9 @@ bool have_same_weights(const model::LoadedModel& a, const model::LoadedModel& b)
   return true;
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& substring) {
+  return text.find(substring) != std::string::npos;
+}
 
 }  // namespace
 

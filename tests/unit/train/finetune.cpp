@@ -41,20 +41,20 @@ Names changed_parameters(model::LoadedModel& model_before, model::LoadedModel& m
   return names;
 }
 
-// Returns the full names, in both layers, of the self-attention parameters `parts`, such as "query.weight".
-Names in_both_layers(const std::vector<std::string>& parts) {
+// Returns the full names, in both layers, of the self-attention `parameters`, such as "query.weight".
+Names in_both_layers(const std::vector<std::string>& parameters) {
   Names names;
   for (const std::string layer : {"0", "1"})
-    for (const std::string& part : parts) names.insert("decoder.layers." + layer + ".self." + part);
+    for (const std::string& parameter : parameters) names.insert("decoder.layers." + layer + ".self." + parameter);
   return names;
 }
 
 const std::vector<std::string> kGate{"gate.norm.weight", "gate.norm.bias", "gate.up.weight", "gate.up.bias",
                                      "gate.down.weight", "gate.down.bias", "gate.norm.mean", "gate.norm.variance"};
 
-bool contains(const std::string& text, const std::string& part) {
+bool contains(const std::string& text, const std::string& substring) {
   INFO(text);
-  return text.find(part) != std::string::npos;
+  return text.find(substring) != std::string::npos;
 }
 
 }  // namespace

@@ -170,7 +170,9 @@ TEST_CASE("a run is refused if a pass of any epoch would train only frozen param
     return message;
   };
   const std::string gates = "match = ['*.gate.*']\n", frozen_message = "only frozen parameters";
-  auto contains = [](const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; };
+  auto contains = [](const std::string& text, const std::string& substring) {
+    return text.find(substring) != std::string::npos;
+  };
   CHECK(contains(start_error(gates + "frozen = true", "every = 1\nfirst = 0\n"),
                  "only frozen parameters in pass 1 of 2"));
   CHECK(contains(start_error(gates + "frozen = true", "every = 5\nfirst = 3\n"), "epoch 3 (counted from 0)"));
@@ -195,9 +197,9 @@ TEST_CASE("options of a parameter group that have no effect are refused in an er
     }
     return std::string("no error");
   };
-  auto check_contains = [](const std::string& text, const std::string& part) {
+  auto check_contains = [](const std::string& text, const std::string& substring) {
     INFO(text);
-    CHECK(text.find(part) != std::string::npos);
+    CHECK(text.find(substring) != std::string::npos);
   };
   const std::string group_a = "[train.groups.a]\nmatch = ['*.self.*']\n",
                     group_b = "[train.groups.b]\nmatch = ['*.query.weight']\n";
