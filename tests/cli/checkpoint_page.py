@@ -18,10 +18,10 @@ def header_of(path):
     return json.loads(data[8:8 + int.from_bytes(data[:8], "little")])
 
 
-def differences(label, found, listed):
-    """Returns one line for each name that occurs in only one of the sets `found` (in checkpoints) and `listed` (in a table)."""
-    return [f"{label}: {name} is not in the table" for name in sorted(found - listed)] + \
-           [f"{label}: no checkpoint has {name}" for name in sorted(listed - found)]
+def differences(label, stored, listed):
+    """Returns one line for each name that occurs in only one of the sets `stored` (in checkpoints) and `listed` (in a table)."""
+    return [f"{label}: {name} is not in the table" for name in sorted(stored - listed)] + \
+           [f"{label}: no checkpoint has {name}" for name in sorted(listed - stored)]
 
 
 def main():

@@ -27,11 +27,11 @@ def subcommands_of_help(text):
 
 
 def options_of_page(text):
-    found = set()
+    options = set()
     for line in text.splitlines():
         if line.startswith(".It Fl"):
-            found |= set(re.findall(r"(?<=\s)-([a-z][a-z0-9-]*)", line))
-    return found
+            options |= set(re.findall(r"(?<=\s)-([a-z][a-z0-9-]*)", line))
+    return options
 
 
 def macro_words(text):
@@ -81,10 +81,10 @@ def faults_of_lists(tools, pages, write):
         if write:
             (pages / name).write_text(generated_text)
         elif generated_text != text:
-            found_lines, wanted_lines = text.splitlines(), generated_text.splitlines()
-            at = next((i for i, (x, y) in enumerate(zip(found_lines, wanted_lines)) if x != y), min(len(found_lines), len(wanted_lines)))
-            faults.append(f"{name}:{at + 1}: expected '{wanted_lines[at] if at < len(wanted_lines) else ''}'; found "
-                          f"'{found_lines[at] if at < len(found_lines) else ''}'; run tests/cli/manual.py with --write")
+            actual_lines, expected_lines = text.splitlines(), generated_text.splitlines()
+            line_index = next((i for i, (x, y) in enumerate(zip(actual_lines, expected_lines)) if x != y), min(len(actual_lines), len(expected_lines)))
+            faults.append(f"{name}:{line_index + 1}: expected '{expected_lines[line_index] if line_index < len(expected_lines) else ''}'; found "
+                          f"'{actual_lines[line_index] if line_index < len(actual_lines) else ''}'; run tests/cli/manual.py with --write")
     return faults
 
 

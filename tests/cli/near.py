@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Compares two texts with a tolerance for numbers with a decimal point.
 
-usage: near.py WANTED FOUND
-Results of a model in fp32 differ between processors, which add the same terms in different orders. So a number in FOUND may differ
-from the number in WANTED by RELATIVE_TOLERANCE of its magnitude or, since a number may be a difference of larger numbers, by
+usage: near.py EXPECTED ACTUAL
+Results of a model in fp32 differ between processors, which add the same terms in different orders. So a number in ACTUAL may differ
+from the number in EXPECTED by RELATIVE_TOLERANCE of its magnitude or, since a number may be a difference of larger numbers, by
 TOLERANCE_OF_LARGEST of the largest number in the line. Integers and words must be equal. Prints each line that differs; exit
 status 1 if a line differs.
 """
@@ -21,20 +21,20 @@ RELATIVE_TOLERANCE = tolerance.chain(NUM_ROUNDINGS, MAX_LOSS)
 TOLERANCE_OF_LARGEST = tolerance.chain(NUM_ROUNDINGS / NUM_TOKENS, MAX_LOSS)
 
 
-def near(wanted, found):
+def near(expected, actual):
     """Returns whether two lines are equal up to the tolerance of their numbers."""
-    if NUMBER.sub("#", wanted) != NUMBER.sub("#", found):
+    if NUMBER.sub("#", expected) != NUMBER.sub("#", actual):
         return False
-    numbers = [float(text) for text in NUMBER.findall(wanted)]
+    numbers = [float(text) for text in NUMBER.findall(expected)]
     largest = max(map(abs, numbers), default=0)
-    return all(abs(b - a) <= max(RELATIVE_TOLERANCE * abs(a), TOLERANCE_OF_LARGEST * largest) for a, b in zip(numbers, map(float, NUMBER.findall(found))))
+    return all(abs(b - a) <= max(RELATIVE_TOLERANCE * abs(a), TOLERANCE_OF_LARGEST * largest) for a, b in zip(numbers, map(float, NUMBER.findall(actual))))
 
 
-def differences(wanted, found):
+def differences(expected, actual):
     """Returns the lines that differ, in the format of `diff`."""
     lines = []
-    for i in range(max(len(wanted), len(found))):
-        a, b = (text[i] if i < len(text) else None for text in (wanted, found))
+    for i in range(max(len(expected), len(actual))):
+        a, b = (text[i] if i < len(text) else None for text in (expected, actual))
         if a is None or b is None or not near(a, b):
             lines += [f"-{a}"] * (a is not None) + [f"+{b}"] * (b is not None)
     return lines
@@ -42,8 +42,8 @@ def differences(wanted, found):
 
 def main():
     # Self-test: the comparison must detect each kind of difference and accept numbers within the tolerance.
-    for wanted, found in (("a\t1.0", "a\t1.001"), ("a\t1.0", "b\t1.0"), ("2", "3"), ("1.0\t2.0", "1.0"), ("0.5", "nan"), ("-1.5", "1.5")):
-        assert not near(wanted, found), (wanted, found)
+    for expected, actual in (("a\t1.0", "a\t1.001"), ("a\t1.0", "b\t1.0"), ("2", "3"), ("1.0\t2.0", "1.0"), ("0.5", "nan"), ("-1.5", "1.5")):
+        assert not near(expected, actual), (expected, actual)
     assert near('{"nll":12.5,"layer":0}', '{"nll":12.500001,"layer":0}') and near("90.0\t0.01", "90.0\t0.01005")
     texts = [open(name, encoding="utf-8").read().splitlines() for name in sys.argv[1:3]]
     lines = differences(*texts)

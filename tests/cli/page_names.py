@@ -14,12 +14,12 @@ COLUMN = r'(?<!Problem)\{"(\w+)",(?!\s*["&])|\w\["(\w+)"\][^=;\n]* = '  # a key 
 
 def names(pattern, *sources):
     """Returns the texts of the groups of the regular expression `pattern` in the sources, which are globs relative to the repository."""
-    found = set()
+    matches = set()
     for source in sources:
         for path in sorted(ROOT.glob(source)):
             for match in re.finditer(pattern, path.read_text()):
-                found |= set(filter(None, match.groups()))
-    return found
+                matches |= set(filter(None, match.groups()))
+    return matches
 
 
 def columns(*sources):
@@ -42,7 +42,7 @@ def parts(text, *starts):
 def marked(macro, *starts, name=r"[a-z][\w./-]*"):
     """Returns a function that lists the names after the macro in parts of a page: of ".It Li nll , loss", nll and loss."""
     def find(text):
-        found = set()
+        words_after_macro = set()
         for line in parts(text, *starts).splitlines():
             if not line.startswith("."):
                 continue
@@ -51,8 +51,8 @@ def marked(macro, *starts, name=r"[a-z][\w./-]*"):
                 if re.fullmatch(r"[A-Z][a-z]", word):
                     current_macro = word
                 elif current_macro == macro and re.fullmatch(name, word):
-                    found.add(word)
-        return found
+                    words_after_macro.add(word)
+        return words_after_macro
     return find
 
 
@@ -99,8 +99,8 @@ def axis_sizes(tools):
 class NameList(NamedTuple):
     page: str
     noun: str                 # noun for a name of the list
-    found: Callable           # returns the names in the text of the page
-    wanted: Callable          # returns the names that the page must have; argument: folder of the tools
+    names_in_page: Callable   # returns the names in the text of the page
+    required: Callable        # returns the names that the page must have; argument: folder of the tools
     allowed: Callable = None  # returns further names that the page may have
     is_exact: bool = True     # whether other names are faults
 
@@ -170,11 +170,11 @@ def faults_of_names(tools, pages):
     """Returns one line for each name that occurs only in the sources, or only in a list of LISTS, and for each list without names."""
     faults = []
     for entry in LISTS:
-        found, wanted = entry.found((pages / entry.page).read_text()), entry.wanted(tools)
-        if not wanted:
+        present, required = entry.names_in_page((pages / entry.page).read_text()), entry.required(tools)
+        if not required:
             faults.append(f"page_names.py: expected a {entry.noun} of {entry.page} in the sources; found none; correct its entry of LISTS")
-        faults += [f"{entry.page}: expected the {entry.noun} {name}; found none; add it" for name in sorted(wanted - found)]
+        faults += [f"{entry.page}: expected the {entry.noun} {name}; found none; add it" for name in sorted(required - present)]
         if entry.is_exact:
-            unwanted_names = found - wanted - (entry.allowed(tools) if entry.allowed else set())
-            faults += [f"{entry.page}: expected a {entry.noun} in the sources; found {name}; remove it" for name in sorted(unwanted_names)]
+            extra_names = present - required - (entry.allowed(tools) if entry.allowed else set())
+            faults += [f"{entry.page}: expected a {entry.noun} in the sources; found {name}; remove it" for name in sorted(extra_names)]
     return faults

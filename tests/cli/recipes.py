@@ -57,13 +57,13 @@ def agrees(parameters, paper):
     return int(millions.group(1)) in ((parameters - num_added) // 10**6, round((parameters - num_added) / 10**6))
 
 
-def training_of(found, name, experiment):
-    """Returns the training of a recipe in the form of the rows of training.tsv. `found`: result of mh-train --dry-run."""
+def training_of(properties, name, experiment):
+    """Returns the training of a recipe in the form of the rows of training.tsv. `properties`: result of mh-train --dry-run."""
     tokens = next((count for text, count in text_tokens.items() if experiment.endswith(f"on {text}")), 0)
-    settings = [found["length"], str(found["tokens_per_update"]), str(found.get("warmup_updates", 0))]
+    settings = [properties["length"], str(properties["tokens_per_update"]), str(properties.get("warmup_updates", 0))]
     if not tokens or name.startswith("fixhead/"):  # fixhead trains on subword pieces, and text_tokens counts words
         return [*settings, ""]
-    return [*settings, str(round(found["updates"] * found["tokens_per_update"] / tokens, 1))]
+    return [*settings, str(round(properties["updates"] * properties["tokens_per_update"] / tokens, 1))]
 
 
 def read_table(path):
@@ -71,25 +71,25 @@ def read_table(path):
     return [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def check(row, name, found, training):
-    """Yields the faults of a recipe that builds. `found`: result of mh-train --dry-run; `training`: rows of training.tsv."""
+def check(row, name, properties, training):
+    """Yields the faults of a recipe that builds. `properties`: result of mh-train --dry-run; `training`: rows of training.tsv."""
     for column in ("experiment", "published"):
         if not row[column]:
             yield f"{name}: expected an entry in the column {column}; found none"
     # With a length in epochs, the number of updates depends on the data.
-    updates = [] if found["length"].endswith("e") else ["updates"]
+    updates = [] if properties["length"].endswith("e") else ["updates"]
     for key in ("parameters", "tokens_per_update", "memory_bytes", *updates):
-        if not found.get(key, 0) > 0:
+        if not properties.get(key, 0) > 0:
             yield f"{name}: expected {key} in the output of --dry-run; found none"
-    parameters = f"{found['parameters']:,}"
+    parameters = f"{properties['parameters']:,}"
     if parameters != row["parameters"]:
         yield f"{name}: expected the parameter count of the table, {row['parameters']}; found {parameters}; run recipes.py with --write"
-    if row["paper"] and not agrees(found["parameters"], row["paper"]):
+    if row["paper"] and not agrees(properties["parameters"], row["paper"]):
         yield f"{name}: expected the parameter count of the paper, {row['paper']}; found {parameters}"
     expected = next((", ".join(fields[1:5]) for fields in training if fnmatch.fnmatch(name, fields[0])), "none")
-    found_training = ", ".join(training_of(found, name, row["experiment"]))
-    if expected != found_training:
-        yield f"{name}: expected the training {expected} of training.tsv; found {found_training}"
+    actual_training = ", ".join(training_of(properties, name, row["experiment"]))
+    if expected != actual_training:
+        yield f"{name}: expected the training {expected} of training.tsv; found {actual_training}"
 
 
 def main():
@@ -108,13 +108,13 @@ def main():
             faults += [f"{recipe.name}: {error}"] if error else []
     for name, fields in recipes:
         row, (text, error) = dict(zip(columns, fields)), texts[name]
-        found, error = ({}, error) if error else built[text]
+        properties, error = ({}, error) if error else built[text]
         if error:
             faults.append(f"{name}: {error}")
             continue
         if write:
-            fields[columns.index("parameters")] = row["parameters"] = f"{found['parameters']:,}"
-        faults += check(row, name, found, training)
+            fields[columns.index("parameters")] = row["parameters"] = f"{properties['parameters']:,}"
+        faults += check(row, name, properties, training)
     if write:
         for path, rows in papers.items():
             path.write_text("".join("\t".join(fields) + "\n" for fields in rows), encoding="utf-8")

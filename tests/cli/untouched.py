@@ -21,12 +21,12 @@ TOUCHED = 99
 
 def below(paths):
     """Returns the paths and everything below them; links are not followed."""
-    found = []
+    paths_below = []
     for path in map(pathlib.Path, paths):
-        found.append(path)
+        paths_below.append(path)
         if path.is_dir() and not path.is_symlink():
-            found += below(sorted(path.iterdir()))
-    return found
+            paths_below += below(sorted(path.iterdir()))
+    return paths_below
 
 
 def listing(paths):

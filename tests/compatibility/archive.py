@@ -256,7 +256,7 @@ def make(arguments):
         make_shards(tools, work_folder / "shards")
         results = dict(run_each(combinations(), lambda combination: train(tools, work_folder / "shards", work_folder / "all" / name_of(combination), combination)))
         for combination in combinations():
-            name, run_folder, archived_folder = name_of(combination), work_folder / "all" / name_of(combination), work_folder / "kept" / name_of(combination)
+            name, run_folder, archived_folder = name_of(combination), work_folder / "all" / name_of(combination), work_folder / "archived" / name_of(combination)
             if "refused" in results[name] or not keeps_model(combination):
                 continue
             archived_folder.mkdir(parents=True)
@@ -269,11 +269,11 @@ def make(arguments):
                 shutil.copy(run_folder / "pruned.safetensors", archived_folder)
             if (run_folder / "bf16").exists() and combination[0] in ("decoder", "bert"):
                 shutil.copy(run_folder / "bf16/best.safetensors", archived_folder / "bf16.safetensors")
-        (work_folder / "kept/results.json").write_text(json.dumps(results), encoding="utf-8")
-        shutil.move(work_folder / "shards", work_folder / "kept/shards")
+        (work_folder / "archived/results.json").write_text(json.dumps(results), encoding="utf-8")
+        shutil.move(work_folder / "shards", work_folder / "archived/shards")
         with tarfile.open(arguments.archive, "w:xz", preset=9) as archive:
-            for path in sorted((work_folder / "kept").rglob("*"), key=lambda path: (path.name, str(path))):
-                member = archive.gettarinfo(path, str(path.relative_to(work_folder / "kept")))
+            for path in sorted((work_folder / "archived").rglob("*"), key=lambda path: (path.name, str(path))):
+                member = archive.gettarinfo(path, str(path.relative_to(work_folder / "archived")))
                 member.mtime, member.uid, member.gid, member.uname, member.gname = 0, 0, 0, "", ""
                 with (open(path, "rb") if path.is_file() else open(os.devnull, "rb")) as data:
                     archive.addfile(member, data if path.is_file() else None)
@@ -281,19 +281,19 @@ def make(arguments):
         print(f"{arguments.archive}: {os.path.getsize(arguments.archive)} bytes, {len(results)} combinations, {num_refused} of them refused")
 
 
-def differences(expected, found, tolerance):
+def differences(expected, actual, tolerance):
     """Yields one line for each difference of two results."""
-    if isinstance(expected, dict) and isinstance(found, dict):
-        for key in sorted(expected.keys() | found.keys()):
-            if key not in expected or key not in found:
-                yield f"{key}: expected {expected.get(key)}; found {found.get(key)}"
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        for key in sorted(expected.keys() | actual.keys()):
+            if key not in expected or key not in actual:
+                yield f"{key}: expected {expected.get(key)}; found {actual.get(key)}"
             else:
-                yield from (f"{key}: {line}" for line in differences(expected[key], found[key], tolerance))
-    elif isinstance(expected, (int, float)) and isinstance(found, (int, float)):
-        if not math.isclose(expected, found, rel_tol=tolerance, abs_tol=tolerance * tolerance):
-            yield f"expected {expected!r}; found {found!r}"
-    elif expected != found:
-        yield f"expected {expected!r}; found {found!r}"
+                yield from (f"{key}: {line}" for line in differences(expected[key], actual[key], tolerance))
+    elif isinstance(expected, (int, float)) and isinstance(actual, (int, float)):
+        if not math.isclose(expected, actual, rel_tol=tolerance, abs_tol=tolerance * tolerance):
+            yield f"expected {expected!r}; found {actual!r}"
+    elif expected != actual:
+        yield f"expected {expected!r}; found {actual!r}"
 
 
 def recompute(tools, shards, archived_folder, folder, combination, recorded):
@@ -327,11 +327,11 @@ def check(arguments):
         work_folder = pathlib.Path(work_folder)
         try:
             with tarfile.open(arguments.archive) as archive:
-                archive.extractall(work_folder / "kept")
+                archive.extractall(work_folder / "archived")
         except (OSError, EOFError, tarfile.TarError, lzma.LZMAError) as error:
             sys.exit(f"archive.py: {arguments.archive}: expected an archive that `archive.py make` wrote; found: {error}; pass another archive")
-        results = json.loads((work_folder / "kept/results.json").read_text(encoding="utf-8"))
-        shards = work_folder / "kept/shards"
+        results = json.loads((work_folder / "archived/results.json").read_text(encoding="utf-8"))
+        shards = work_folder / "archived/shards"
         for shard in sorted(shards.glob("*.mhs")):
             tools.run("mh-prep", "info", "-q", shard)
         # Checks only archived combinations: the archive has no results for methods that were added later.
@@ -340,10 +340,10 @@ def check(arguments):
 
         def work(combination):
             recorded = dict(results[name_of(combination)])
-            found = recompute(tools, shards, work_folder / "kept" / name_of(combination), work_folder / "new" / name_of(combination), combination, recorded)
-            if "losses" in found and "losses" in recorded:  # a run without an archived training state has only the first 10 updates
-                recorded["losses"] = {update: loss for update, loss in recorded["losses"].items() if update in found["losses"]}
-            return list(differences(recorded, found, TOLERANCE))
+            actual = recompute(tools, shards, work_folder / "archived" / name_of(combination), work_folder / "new" / name_of(combination), combination, recorded)
+            if "losses" in actual and "losses" in recorded:  # a run without an archived training state has only the first 10 updates
+                recorded["losses"] = {update: loss for update, loss in recorded["losses"].items() if update in actual["losses"]}
+            return list(differences(recorded, actual, TOLERANCE))
 
         for name, lines in run_each(chosen, work):
             num_differing += bool(lines)
