@@ -10,10 +10,10 @@ skip() { echo "$*"; exit 77; }
 # expect STATUS COMMAND…: runs COMMAND and fails unless its exit status is STATUS. The command, stderr and exit status of
 # each expected error go to tests/cli/errors.txt.
 expect() {
-  local wanted=$1 status=0
+  local expected_status=$1 status=0
   shift
   "$@" >out 2>err || status=$?
-  [ "$status" -eq "$wanted" ] || fail "expected exit status $wanted; found $status: $*"
+  [ "$status" -eq "$expected_status" ] || fail "expected exit status $expected_status; found $status: $*"
   case $status in [1-4]) record_error "$status" err "${*//$'\n'/ }" ;; esac
 }
 # record_error STATUS FILE COMMAND: appends an expected error to errors.txt: the text COMMAND, the message in FILE, and STATUS. For a
@@ -71,18 +71,18 @@ golden_record() {
 # compare_golden FILE COMMAND [near]: compares $GOLDEN_WORK/shown with the golden file FILE of the case. COMMAND is
 # shown if they differ; near: compares numbers with a tolerance (near.py).
 compare_golden() {
-  local wanted=$GOLDEN/$1
+  local expected_file=$GOLDEN/$1
   ! grep -qxF -- "$1" "$GOLDEN_WORK/compared" || fail "golden: expected each NAME once; found $1 twice"
   echo "$1" >> "$GOLDEN_WORK/compared"
   if [ -n "$GOLDEN_RENEW" ]; then
-    rm -f "$wanted"
-    [ ! -s "$GOLDEN_WORK/shown" ] || { mkdir -p "$GOLDEN"; cp "$GOLDEN_WORK/shown" "$wanted"; }
+    rm -f "$expected_file"
+    [ ! -s "$GOLDEN_WORK/shown" ] || { mkdir -p "$GOLDEN"; cp "$GOLDEN_WORK/shown" "$expected_file"; }
     return
   fi
-  [ -e "$wanted" ] || wanted=/dev/null
+  [ -e "$expected_file" ] || expected_file=/dev/null
   local compare=(diff -u --label "golden/${GOLDEN##*/}/$1" --label found)
   [ "${3-}" != near ] || compare=(python3 -B "$ROOT/tests/cli/near.py")
-  "${compare[@]}" "$wanted" "$GOLDEN_WORK/shown" || fail "the golden file $1 differs: $2
+  "${compare[@]}" "$expected_file" "$GOLDEN_WORK/shown" || fail "the golden file $1 differs: $2
 if the new output is correct, renew: MH_RENEW=1 python3 tests/cli/run.py $GOLDEN_TOOLS ${GOLDEN##*/}"
 }
 # reproducible LAYOUT NUMBERS: copies stdin to stdout and removes or replaces the current folder and the folder of the case, the
@@ -111,9 +111,9 @@ reproducible() {
 
 # only FILE…: fails unless the folder of the case contains exactly these files; out and err are ignored.
 only() {
-  local found
-  found=$(find . -type f ! -name out ! -name err | sed 's|^\./||' | sort | tr '\n' ' ')
-  [ "$found" = "$(printf '%s\n' "$@" | sort | tr '\n' ' ')" ] || fail "expected the files $*; found $found"
+  local files
+  files=$(find . -type f ! -name out ! -name err | sed 's|^\./||' | sort | tr '\n' ' ')
+  [ "$files" = "$(printf '%s\n' "$@" | sort | tr '\n' ' ')" ] || fail "expected the files $*; found $files"
 }
 
 # fixed_text LINES: prints LINES lines of text with repeated words, identical for every awk implementation. For golden

@@ -23,15 +23,15 @@ case ${1:-} in -*) die 2 "expected a RESULTS folder; found the option $1; pass a
 
 # Prints the folder of the PyTorch that python3 imports, or an empty line.
 python_torch() { python3 -c 'import importlib.util as u; s = u.find_spec("torch"); print(s.submodule_search_locations[0] if s else "")' 2>/dev/null; }
-wanted=$(cat "$here/build/torch-version" 2>/dev/null || sed -n 's/^torch_version=//p' "$here/run" 2>/dev/null)
+required_version=$(cat "$here/build/torch-version" 2>/dev/null || sed -n 's/^torch_version=//p' "$here/run" 2>/dev/null)
 torch=${MH_TORCH:-$(python_torch)}
-[ -n "$torch" ] || die 3 "LibTorch: expected MH_TORCH or a PyTorch that python3 can import; found neither; install torch==$wanted or set MH_TORCH"
+[ -n "$torch" ] || die 3 "LibTorch: expected MH_TORCH or a PyTorch that python3 can import; found neither; install torch==$required_version or set MH_TORCH"
 [ -e "$torch/lib/libtorch_cpu.so" ] || die 3 "LibTorch: expected $torch/lib/libtorch_cpu.so; found no such file; set MH_TORCH to the folder that has lib/"
 torch=$(cd "$torch" && pwd)
 version_of() { cat "$1/build-version" 2>/dev/null || sed -n "s/^__version__ = '\(.*\)'/\1/p" "$1/version.py" 2>/dev/null; }
 version=$(version_of "$torch")
-[ "${version%%+*}" = "$wanted" ] ||
-  die 3 "LibTorch: expected version $wanted; found ${version:-none} in $torch; install torch==$wanted or set MH_TORCH"
+[ "${version%%+*}" = "$required_version" ] ||
+  die 3 "LibTorch: expected version $required_version; found ${version:-none} in $torch; install torch==$required_version or set MH_TORCH"
 [ -e "$torch/lib/libtorch_cuda.so" ] || die 3 "LibTorch: expected a build with CUDA; found no libtorch_cuda.so in $torch/lib; install LibTorch with CUDA"
 
 gpus=$(nvidia-smi -L 2>&1) || gpus=

@@ -22,10 +22,10 @@ said "run 4 of 4, 0 more to do"
 cut -f 1-9 out > first
 # The runs use copies of the tools, which the table identifies.
 version=$(mh-train --version)
-kept=$(ls runs/tools)
-[ "$(cut -f 11 out | sort -u)" = "$(printf '%s\ntools' "$version $kept")" ] || fail "$(cut -f 11 out)"
-cmp "runs/tools/$kept/bin/mh-train" "$(command -v mh-train)"
-[ ! -e "$(dirname "$(command -v mh-train)")/../lib/libmultihead.so" ] || [ -s "runs/tools/$kept/lib/libmultihead.so" ] || fail "no copy of the library"
+tools_copy=$(ls runs/tools)
+[ "$(cut -f 11 out | sort -u)" = "$(printf '%s\ntools' "$version $tools_copy")" ] || fail "$(cut -f 11 out)"
+cmp "runs/tools/$tools_copy/bin/mh-train" "$(command -v mh-train)"
+[ ! -e "$(dirname "$(command -v mh-train)")/../lib/libmultihead.so" ] || [ -s "runs/tools/$tools_copy/lib/libmultihead.so" ] || fail "no copy of the library"
 compare 0 plain mixhead-a+sigsoftmax
 ! grep -q "run . of" err || fail "a finished run was repeated"
 cut -f 1-9 out | cmp - first
@@ -41,7 +41,7 @@ cp -r "$(dirname "$(command -v mh-train)")/../lib" other/lib 2>/dev/null || true
 rm runs/wikitext2/plain/seed2/result.json
 PATH=$PWD/other/bin:$PATH compare 0 plain
 [ "$(ls runs/tools | wc -l)" -eq 2 ] || fail "expected copies of the tools of two builds; found $(ls runs/tools)"
-cut -f 11 out | grep -qF "$version $kept" || fail "$(cut -f 11 out)"
+cut -f 11 out | grep -qF "$version $tools_copy" || fail "$(cut -f 11 out)"
 cut -f 11 out | grep -q "^$version [0-9a-f]*, $version [0-9a-f]*$" || fail "$(cut -f 11 out)"
 echo "# changed" >> configs/methods/mixhead-a.toml
 compare 0 plain

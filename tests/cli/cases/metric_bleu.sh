@@ -17,10 +17,10 @@ for part in 25 50 75; do mh-prune cut -q $m --by taylor --data p.mhs --fraction 
 python3 - "$(bleu_of $m)" "$(bleu_of cut25)" "$(bleu_of cut50)" "$(bleu_of cut75)" <<'P'
 import json, sys
 rows = [json.loads(line) for line in open("curve")]
-wanted = [float(a) for a in sys.argv[1:]]
-assert wanted[0] > 1 and len(set(wanted)) > 1, wanted
-assert [r["bleu"] for r in rows[:4]] == wanted, ([r["bleu"] for r in rows], wanted)
-assert all(abs(r["bleu_difference"] - r["bleu"] + wanted[0]) < 1e-9 for r in rows)
+expected = [float(a) for a in sys.argv[1:]]
+assert expected[0] > 1 and len(set(expected)) > 1, expected
+assert [r["bleu"] for r in rows[:4]] == expected, ([r["bleu"] for r in rows], expected)
+assert all(abs(r["bleu_difference"] - r["bleu"] + expected[0]) < 1e-9 for r in rows)
 assert rows[0]["beam"] == 2 and rows[0]["max_length_b"] == 20 and "tok:none" in rows[0]["signature"]
 P
 expect 0 mh-prune curve --by taylor --step 25% $m p.mhs; ! grep -q bleu out || fail "expected no BLEU columns without --metric bleu"

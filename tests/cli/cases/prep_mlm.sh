@@ -6,8 +6,8 @@ printf '\ntwo' > second
 expect 0 mh-prep mlm --wordpiece vocab.txt first second -o x.mhs
 said "4 documents, 5 sentences, 12 tokens, 2 unknown"; said "1 lines without a token"
 expect 0 mh-prep cat x.mhs
-printf 'one two .\n\nthree .\n\ntwos [UNK] [UNK]\nthree three\n\ntwo\n' > wanted
-cmp out wanted
+printf 'one two .\n\nthree .\n\ntwos [UNK] [UNK]\nthree three\n\ntwo\n' > expected
+cmp out expected
 mh-prep cat --ids - < x.mhs > ids
 printf '5 6 9\n\n7 9\n\n6 8 1 1\n7 7\n\n6\n\n' | cmp - ids
 expect 0 mh-prep info --format json x.mhs

@@ -41,9 +41,9 @@ commands Translation 'clean-pairs' 'mh-prep translation' | sed "s|data_scripts|$
 grep -q 'for s in train valid test' route || fail "the page has no route for IWSLT14"
 cp tokens.de test.de; cp tokens.en test.en
 bash -euo pipefail route 2> log || fail "the commands for IWSLT14 failed: $(cat log)"
-kept=$(wc -l < clean.de)
-[ "$kept" -lt 100 ] || fail "nothing was filtered"
-[ "$(wc -l < valid.de)" -eq $((kept / 23)) ] && [ "$(wc -l < train.en)" -eq $((kept - kept / 23)) ] || fail "expected every 23rd of $kept pairs in valid; found $(wc -l train.* valid.*)"
+num_pairs=$(wc -l < clean.de)
+[ "$num_pairs" -lt 100 ] || fail "nothing was filtered"
+[ "$(wc -l < valid.de)" -eq $((num_pairs / 23)) ] && [ "$(wc -l < train.en)" -eq $((num_pairs - num_pairs / 23)) ] || fail "expected every 23rd of $num_pairs pairs in valid; found $(wc -l train.* valid.*)"
 ! grep -q '[A-Z]' train.de train.en valid.en || fail "expected no capital letters in the lowercased text"
 # No filter counts subword pieces: each pair becomes one record and decodes to its words.
 mh-prep info train.mhs | grep -qx "records	$(wc -l < train.de)" || fail "pairs are lost"

@@ -47,8 +47,8 @@ P
 expect 0 mh-train --dry-run --format json --config c.toml --train t.mhs --set train.length=5e --set train.schedule.length=10e --set train.schedule.warmup_ratio=0.1
 python3 - <<'P'
 import json
-found = json.load(open("out"))
-assert found["epochs"] == 5 and found["warmup_updates"] * 5 == found["updates"], found
+properties = json.load(open("out"))
+assert properties["epochs"] == 5 and properties["warmup_updates"] * 5 == properties["updates"], properties
 P
 # refused STATUS MESSAGE ARGUMENT…: mh-train --from must exit with STATUS and MESSAGE and leave no folder.
 refused() { expect "$1" mh-train --from $m $go --out run "${@:3}"; said "$2"; [ ! -d run ] || fail "expected no output folder after an error; found one"; }
