@@ -46,7 +46,7 @@ void AttentionOptions::describe(Fields& f) {
           between(0, 1 << 16));
   f.field("value_size", value_size, "size of the value vectors of a head; 0: equal to the size of the key vectors",
           between(0, 1 << 16));
-  f.field("bias", bias, "whether the projections of queries, keys, values and output have biases");
+  f.field("bias", bias, "add biases to the projections of queries, keys, values and output");
   f.field("dropout", dropout, "dropout rate of attention probabilities", between(0, 0.999));
   f.field("pairing", pairing, "choice of the key/value head that each query head reads", pairings().names());
   f.field("score", score, "computation of logits from queries and keys", scores().names());

@@ -90,8 +90,8 @@ Error standard_output_error() {
 Tool::Tool(ToolInfo info) : info_(std::move(info)), app_(std::make_unique<CLI::App>(info_.purpose, info_.name)) {
   app_->set_version_flag("--version", info_.name + " " + version(), "print the version and exit");
   app_->set_help_flag("-h,--help", "print this help and exit");
-  app_->add_flag("-q,--quiet", quiet_, "only warnings and errors on stderr");
-  app_->add_flag("-v,--verbose", verbose_, "more messages on stderr");
+  app_->add_flag("-q,--quiet", quiet_, "print only warnings and errors on stderr");
+  app_->add_flag("-v,--verbose", verbose_, "print more messages on stderr");
   app_->footer("Examples:\n" + info_.examples);
   app_->fallthrough();
   app_->get_formatter()->column_width(34);

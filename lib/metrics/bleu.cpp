@@ -38,9 +38,9 @@ double smoothing_value(const BleuOptions& o) {
 
 void BleuOptions::describe(Fields& f) {
   f.choice("tokenize", tokenize, bleu_tokenizer_names(), "BLEU tokeniser, named as in sacrebleu");
-  f.field("lowercase", lowercase, "whether hypotheses and references are converted to lower case before scoring");
+  f.field("lowercase", lowercase, "convert hypotheses and references to lower case before scoring");
   f.field("compound_split", compound_split,
-          "whether words are split at hyphens before BLEU is computed, as in the published scores of WMT En-De");
+          "split words at hyphens before computing BLEU, as in the published scores of WMT En-De");
   f.choice("smooth", smooth, smoothing_names(), "BLEU smoothing of n-gram precisions without a match");
   f.field("smooth_value", smooth_value,
           "BLEU smoothing value of the methods floor and add-k; 0: the default of the method, 0.1 for floor and 1 for "

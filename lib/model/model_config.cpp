@@ -29,7 +29,7 @@ void EncoderDecoderOptions::describe(Fields& f) {
   f.field("encoder_layers", encoder_layers, "number of encoder layers; 0: as many as decoder layers (model.layers)",
           between(0, 10000));
   f.field("shared_embedding", shared_embedding,
-          "whether source and target share one token embedding, for a joint vocabulary");
+          "share one token embedding between source and target, for a joint vocabulary");
   f.field("source_rows", source_rows,
           "number of rows of the source token embedding; 0: the size of the source vocabulary", between(0, 1 << 30));
 }
@@ -40,7 +40,7 @@ void TransformerXlOptions::describe(Fields& f) {
           "of all earlier positions in decoding",
           between(0, 1 << 24));
   f.field("same_length", same_length,
-          "whether every query attends to the same number of keys: model.transformer-xl.memory keys, the key of the "
+          "let every query attend to the same number of keys: model.transformer-xl.memory keys, the key of the "
           "query's own position included");
   f.choice("initial_memory", initial_memory, {{InitialMemory::empty, "empty"}, {InitialMemory::zeros, "zeros"}},
            "content of the memory before the first segment; zeros: zero vectors, which queries attend to");
@@ -49,15 +49,14 @@ void TransformerXlOptions::describe(Fields& f) {
 void BertOptions::describe(Fields& f) {
   f.field("segments", segments, "number of segment (token type) embeddings; 0: no segment embeddings",
           between(0, 1 << 16));
-  f.field("embedding_norm", embedding_norm,
-          "whether a layer norm follows the sum of token, position and segment embeddings");
+  f.field("embedding_norm", embedding_norm, "apply a layer norm to the sum of token, position and segment embeddings");
   f.field("head", head, head_help(), task_heads().names());
   f.field("classes", classes, "number of classes, for model.bert.head=classes; 0 for other task heads",
           between(0, kMaxWidth));
   f.field("labels", labels,
           "names of the classes, for model.bert.head=classes, in the order of the training shard; []: no names");
   f.field("next_sentence", next_sentence,
-          "whether model.bert.head=words also predicts whether the second sentence follows the first");
+          "predict also whether the second sentence follows the first, with model.bert.head=words");
 }
 
 void ModelOptions::describe(Fields& f) {
@@ -68,7 +67,7 @@ void ModelOptions::describe(Fields& f) {
   f.field("ffn", ffn, "inner width of the feed-forward sublayers", between(1, kMaxWidth));
   f.choice("norm", norm, {{Norm::pre, "pre"}, {Norm::post, "post"}},
            "position of layer norms: before each sublayer, or after each residual sum");
-  f.field("final_norm", final_norm, "whether a layer norm follows the last layer; only with model.norm=pre");
+  f.field("final_norm", final_norm, "apply a layer norm after the last layer; only with model.norm=pre");
   f.choice("positions", positions,
            {{Positions::sinusoidal, "sinusoidal"}, {Positions::learned, "learned"}, {Positions::none, "none"}},
            "absolute position embeddings that are added to token embeddings");
@@ -79,7 +78,7 @@ void ModelOptions::describe(Fields& f) {
       {{nn::Activation::relu, "relu"}, {nn::Activation::gelu, "gelu"}, {nn::Activation::gelu_tanh, "gelu-tanh"}},
       "activation of the feed-forward sublayers; gelu-tanh: GPT-2's, x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))");
   f.field("tied", tied,
-          "whether the output layer uses the token embedding as its weights; with cutoffs, each band of the output "
+          "use the token embedding as the weights of the output layer; with cutoffs, each band of the output "
           "layer uses the embedding table of the same band");
   f.field("input_cutoffs", input_cutoffs,
           "adaptive input: vocabulary indices that separate embedding bands of decreasing width, for a vocabulary "
@@ -95,16 +94,14 @@ void ModelOptions::describe(Fields& f) {
           "without projections",
           between(1, kMaxWidth));
   f.field("tied_projections", tied_projections,
-          "whether the adaptive softmax uses the transposed projections of the adaptive input embedding");
-  f.field(
-      "project_head", project_head,
-      "whether a projection of size (width, width) precedes the head of the adaptive softmax, as in Transformer-XL");
-  f.field("scale_embedding", scale_embedding,
-          "whether token embeddings are multiplied by the square root of the width");
+          "use the transposed projections of the adaptive input embedding in the adaptive softmax");
+  f.field("project_head", project_head,
+          "add a projection of size (width, width) before the head of the adaptive softmax, as in Transformer-XL");
+  f.field("scale_embedding", scale_embedding, "multiply token embeddings by the square root of the width");
   f.field("vocabulary_rows", vocabulary_rows, "number of rows of the token embedding; 0: the size of the vocabulary",
           between(0, 1 << 30));
   f.field("score_padded_rows", score_padded_rows,
-          "whether embedding rows past the end of the vocabulary (model.vocabulary_rows) take part in the softmax");
+          "include embedding rows past the end of the vocabulary (model.vocabulary_rows) in the softmax");
   f.field("dropout_embedding", dropout_embedding, "dropout probability of the sum of embeddings", between(0, 0.999));
   f.field("dropout_attention", dropout_attention, "dropout probability of the output of attention sublayers",
           between(0, 0.999));
@@ -117,7 +114,7 @@ void ModelOptions::describe(Fields& f) {
           between(0, 0.999));
   f.field("dropout_tail", dropout_tail,
           "dropout probability of the projected hidden states of each tail of the adaptive softmax", between(0, 0.999));
-  f.field("output_bias", output_bias, "whether the output layer has a bias");
+  f.field("output_bias", output_bias, "add a bias to the output layer");
   f.field("norm_epsilon", norm_epsilon, "epsilon that layer norms add to the variance", positive());
   f.choice(
       "init", init,

@@ -53,7 +53,7 @@ struct SearchOptions {
     f.field("min_length", min_length,
             "minimum length of a hypothesis in tokens, end token excluded; the maximum length takes precedence",
             between(0, 1 << 20));
-    f.field("no_unknown", no_unknown, "whether hypotheses must not contain the unknown token");
+    f.field("no_unknown", no_unknown, "forbid the unknown token in hypotheses");
   }
   // Throws Error(usage) if the beam size exceeds the size of the vocabulary, or if the minimum length exceeds the
   // maximum length of hypotheses of the model or, with max_length_a = 0, max_length_b.

@@ -26,7 +26,7 @@ struct TranslationOptions {
     f.field("max_source", max_source,
             "maximum length of a source in tokens, end token included; the model may impose a lower maximum",
             between(1, 1 << 20));
-    f.field("truncate", truncate, "whether sources above the maximum length are truncated instead of rejected");
+    f.field("truncate", truncate, "truncate sources above the maximum length instead of rejecting them");
     f.field("batch_tokens", batch_tokens,
             "number of source tokens in a batch of the search, padding included; affects speed, not results",
             between(1, 1 << 24));

@@ -20,9 +20,8 @@ struct BertVocabulary {
             "WordPiece vocabulary: a file of mh-prep vocab, or a model (.safetensors) that contains the vocabulary");
     f.field("wordpiece", wordpiece,
             "WordPiece vocabulary of BERT, instead of --vocab: vocab.txt or the folder of a BERT model");
-    f.field("cased", cased,
-            "with --wordpiece: whether the case of letters is kept; otherwise text is converted to lower case");
-    f.field("strip_accents", strip_accents, "with --wordpiece: whether accents are removed; auto: yes unless --cased",
+    f.field("cased", cased, "with --wordpiece: preserve the case of letters instead of converting text to lower case");
+    f.field("strip_accents", strip_accents, "with --wordpiece: removal of accents; auto: yes unless --cased",
             {"auto", "yes", "no"});
   }
   // Throws Error(usage) unless exactly one of `vocab` and `wordpiece` is set, and if `cased` or `strip_accents` is set

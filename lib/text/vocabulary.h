@@ -45,9 +45,8 @@ struct VocabularyOptions {
     f.field("from", from,
             "existing vocabulary to convert instead of reading text; wordpiece: BERT's vocab.txt or the folder of a "
             "BERT model; byte-bpe: the folder of a GPT-2 model");
-    f.field("cased", cased,
-            "wordpiece: whether the case of letters is kept; otherwise text is converted to lower case");
-    f.field("strip_accents", strip_accents, "wordpiece: whether accents are removed; auto: yes unless --cased",
+    f.field("cased", cased, "wordpiece: preserve the case of letters instead of converting text to lower case");
+    f.field("strip_accents", strip_accents, "wordpiece: removal of accents; auto: yes unless --cased",
             {"auto", "yes", "no"});
     f.field(
         "alphabet", alphabet,
@@ -57,7 +56,7 @@ struct VocabularyOptions {
             "bpe, unigram: fraction of the characters of the text that get a piece; the rarest characters get no piece",
             between(0.98, 1));
     f.field("byte_fallback", byte_fallback,
-            "bpe, unigram: whether characters without a piece are encoded as UTF-8 bytes instead of as <unk>");
+            "bpe, unigram: encode characters without a piece as UTF-8 bytes instead of as <unk>");
     f.field("threads", threads,
             "bpe, unigram: number of threads of the SentencePiece trainer; 0: one per core, at most 128",
             between(0, 128));

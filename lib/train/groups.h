@@ -32,7 +32,7 @@ struct GroupOptions {
   void describe(Fields& f) {
     f.field("match", match,
             "patterns of the names of the group's parameters; * matches any characters, ? one character");
-    f.field("frozen", frozen, "whether the parameters of the group are frozen throughout training");
+    f.field("frozen", frozen, "freeze the parameters of the group throughout training");
     f.field("freeze_until", freeze_until,
             "length of training for which the parameters of the group are frozen; 0u: not frozen");
     f.field("rule", rule, "update rule of the group; empty: train.optimizer.rule", {"", "adamw", "sgd", "nag"});
@@ -45,7 +45,7 @@ struct GroupOptions {
     f.field("weight_decay", weight_decay, "weight decay of the group; -1: train.optimizer.weight_decay",
             or_unset(-1, at_least(0)));
     f.field("decay_norms_and_biases", decay_norms_and_biases,
-            "whether adamw also decays layer norms and biases of the group, if the group sets its own rule; otherwise "
+            "decay layer norms and biases of the group too, with adamw, if the group sets its own rule; otherwise "
             "train.optimizer.decay_norms_and_biases applies");
   }
 };

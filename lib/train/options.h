@@ -31,7 +31,7 @@ struct OptimizerOptions {
     f.field("betas", betas, "decay rates (β1, β2) of the first and second moment of adamw", between(0, 1)).changeable();
     f.field("epsilon", epsilon, "term added to the square root of the second moment of adamw", at_least(0))
         .changeable();
-    f.field("bias_correction", bias_correction, "whether adamw corrects the bias of its moments").changeable();
+    f.field("bias_correction", bias_correction, "correct the bias of the moments of adamw").changeable();
     f.field("momentum", momentum, "momentum of sgd and nag", between(0, 1)).changeable();
     f.field("weight_decay", weight_decay,
             "weight decay: decoupled, multiplied by the learning rate (adamw, nag), or L2, added to the gradient "
@@ -39,8 +39,8 @@ struct OptimizerOptions {
             at_least(0))
         .changeable();
     f.field("decay_norms_and_biases", decay_norms_and_biases,
-            "whether adamw also decays layer norms and biases, as in fairseq; false: decays neither, as in common "
-            "PyTorch recipes");
+            "decay layer norms and biases too, with adamw, as in fairseq; false: decay neither, as in common PyTorch "
+            "recipes");
     f.field("clip_norm", clip_norm, "maximum norm of the gradient of the mean loss; 0 disables gradient clipping",
             at_least(0))
         .changeable();
@@ -203,7 +203,7 @@ struct TrainOptions {
             {"auto", "composed", "fused"})
         .changeable();
     f.field("cuda_graph", cuda_graph,
-            "whether the forward and backward pass of an update is captured in a CUDA graph; requires a GPU, a "
+            "capture the forward and backward pass of an update in a CUDA graph; requires a GPU, a "
             "language model without memory and without adaptive vocabulary, and training without micro-batches and "
             "without regularisers")
         .changeable();

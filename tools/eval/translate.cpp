@@ -37,7 +37,7 @@ void TranslateJob::describe(Fields& f) {
       "number of translations per source line, best first; above 1, the output has the three columns line, score, text",
       between(1, 1 << 16));
   f.field("scores", prints_columns,
-          "whether the output has the three columns line, score, text even for one translation per source line");
+          "print the three columns line, score, text even for one translation per source line");
 }
 
 void TranslateJob::check() const {

@@ -53,8 +53,7 @@ struct PretrainingOptions {
             "maximum number of predicted tokens in an input sequence from update train.batch.long_from on; 0: "
             "min(mlm.max_predictions, train.batch.block) * train.batch.long_block / train.batch.block, rounded up",
             at_least(0));
-    f.field("whole_word", whole_word,
-            "whole-word masking: whether the pieces of a word are predicted all together or not at all");
+    f.field("whole_word", whole_word, "mask whole words: predict the pieces of a word all together or not at all");
   }
 };
 

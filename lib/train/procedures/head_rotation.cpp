@@ -76,12 +76,11 @@ class HeadRotation : public Procedure {
             "mode manual: list of epochs in ascending order, counted from 1; the pairs are swapped before the 1st, "
             "3rd, … epoch of the list, and swapped back before the 2nd, 4th, … epoch",
             at_least(1));
-    f.field("swap_output", options_.output,
-            "whether a swapped head's columns of the output projection move with the head");
+    f.field("swap_output", options_.output, "move a swapped head's columns of the output projection with the head");
     f.field("swap_stages", options_.stages,
-            "whether a swapped head's parameters in attention stages, such as its gate, move with the head");
+            "move a swapped head's parameters in attention stages, such as its gate, with the head");
     f.field("swap_optimizer_state", swap_optimizer_state_,
-            "whether the optimiser's moments of a swapped head's parameters move with the head");
+            "move the optimiser's moments of a swapped head's parameters with the head");
   }
 
   void plan(const Plan& plan) override {

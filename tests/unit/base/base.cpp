@@ -153,7 +153,7 @@ struct OuterOptions {
   InnerOptions inner;
   void describe(Fields& f) {
     f.field("heads", heads, "number of attention heads", at_least(1));
-    f.field("tied", tied, "whether the embeddings share their weights");
+    f.field("tied", tied, "share the weights of the embeddings");
     f.field("norm", norm, "position of the layer norms", {"pre", "post"});
     f.section("inner", inner);
   }

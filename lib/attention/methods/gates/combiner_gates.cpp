@@ -12,7 +12,7 @@ struct GatesOptions : OptionsOf<GatesOptions> {
   bool input = false;
   double start = 0.5;
   void describe(Fields& f) override {
-    f.field("input", input, "whether gates depend on the layer's input and so differ between positions");
+    f.field("input", input, "compute gates from the layer's input, so that they differ between positions");
     f.field("start", start, "initial value of the gates", between(0.001, 0.999));
   }
 };

@@ -25,7 +25,7 @@ struct DenseOptions : OptionsOf<DenseOptions> {
   void describe(Fields& f) override {
     f.field("length", length, "maximum number of key positions, cached keys included", between(1, 1 << 20));
     f.field("per_head", per_head,
-            "whether each head has a separate second matrix, from the hidden layer to the logits; false: all heads "
+            "give each head a separate second matrix, from the hidden layer to the logits; false: all heads "
             "share the matrix");
   }
 };
@@ -72,7 +72,7 @@ struct RandomOptions : OptionsOf<RandomOptions> {
   bool train = true;
   void describe(Fields& f) override {
     f.field("length", length, "maximum number of query positions and of key positions", between(1, 1 << 15));
-    f.field("train", train, "whether the logits are trained; false: the logits keep their random initial values");
+    f.field("train", train, "train the logits; false: the logits keep their random initial values");
   }
 };
 

@@ -13,8 +13,8 @@ struct TalkingHeadsOptions : OptionsOf<TalkingHeadsOptions> {
   int64_t inside = 0;
   std::string init = "identity";
   void describe(Fields& f) override {
-    f.field("pre", pre, "whether a matrix mixes the logits");
-    f.field("post", post, "whether a matrix mixes the probabilities");
+    f.field("pre", pre, "mix the logits by a matrix");
+    f.field("post", post, "mix the probabilities by a matrix");
     f.field("inside", inside,
             "number of heads in the softmax, between the matrix of logits and the matrix of probabilities; 0: the "
             "number of score heads",

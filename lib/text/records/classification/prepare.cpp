@@ -32,7 +32,7 @@ struct ColumnOptions {
             "column of the label: name in the first line, or number from 1; default of mh-prep glue: the column of the "
             "task, if the files have labels; default of mh-prep examples: no labels");
     f.field("no_header", no_header,
-            "whether the first line is an example instead of a header; columns are then selected by number");
+            "read the first line as an example instead of a header; columns are then selected by number");
     f.field("malformed", malformed,
             "treatment of lines with a wrong number of columns in files with labels; refuse: stop with an error; drop: "
             "leave the line out",
