@@ -26,19 +26,24 @@ enum class Selection { hard, soft, released, random };
 struct SelectionName {
   Selection selection;
   const char* name;
+  const char* summary;  // for the help of mh-swap --mode
   const char* meaning;  // for `mh-train --list selections` and mh-swap(1)
 };
 inline constexpr std::array kSelections{
-    SelectionName{Selection::hard, "hard",
+    SelectionName{Selection::hard, "hard", "the k most important heads with the k least important heads",
                   "One ranking of all heads of a kind: the most important head with the least important one, the "
                   "second with the second to last, and so on, k pairs."},
-    SelectionName{Selection::soft, "soft",
-                  "Layer i with layer L - 1 - i, for i from 0 to t_max - 1: the k least important heads of each layer, "
-                  "rank by rank."},
+    SelectionName{
+        Selection::soft, "soft",
+        "in each pair of opposite layers, such as the first and the last, the k least important heads of both",
+        "Layer i with layer L - 1 - i, for i from 0 to t_max - 1: the k least important heads of each layer, "
+        "rank by rank."},
     SelectionName{Selection::released, "released",
+                  "4 pairs of heads in each of k pairs of layers, as in the published code",
                   "As the mode soft of the published code: k pairs of layers, and the 4 least important heads of the "
                   "first layer of a pair, each with the head of the same number in the other layer."},
-    SelectionName{Selection::random, "random", "Disjoint pairs of heads, k in number, drawn uniformly."}};
+    SelectionName{Selection::random, "random", "k random pairs",
+                  "Disjoint pairs of heads, k in number, drawn uniformly."}};
 inline bool uses_importance(Selection selection) { return selection != Selection::random; }
 
 // Returns the largest valid k for layers with these head counts; 0 if no k is valid.

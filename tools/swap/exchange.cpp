@@ -186,15 +186,13 @@ Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vec
                              "layers and heads are counted from 0",
                              "PAIRS"),
                     nullptr);
+  std::vector<std::string> selections, summaries;
+  for (const analysis::SelectionName& selection : analysis::kSelections) {
+    selections.emplace_back(selection.name);
+    summaries.push_back(str(selection.name, " (", selection.summary, ")"));
+  }
   auto* mode =
-      add(app.add_option("--mode", job->mode,
-                         "rule that chooses the pairs: hard (the k most important heads with the k least important "
-                         "heads), soft (in each pair of opposite layers, such as the first and the last, the k least "
-                         "important heads of both), released (4 pairs of heads in each of k pairs of layers, as in the "
-                         "published code) or random (k random pairs)"),
-          "HOW");
-  std::vector<std::string> selections;
-  for (const analysis::SelectionName& selection : analysis::kSelections) selections.emplace_back(selection.name);
+      add(app.add_option("--mode", job->mode, "rule that chooses the pairs: " + join_alternatives(summaries)), "HOW");
   mode->check(one_of(selections))->excludes(pairs);
   add(app.add_option("--k", job->k,
                      "number of pairs of heads; with --mode soft, number of pairs of heads in each pair of layers; "
