@@ -31,21 +31,15 @@ const char* name_of(HeadSide side) {
 }
 
 const char* name_of(Side side) {
-  switch (side) {
-    case Side::whole:
-      return "whole";
-    case Side::score:
-      return "score";
-    case Side::value:
-      return "value";
-    case Side::output:
-      return "output";
-  }
+  for (const SideName& candidate : kSideNames)
+    if (side == candidate.side) return candidate.name;
   return "";
 }
 
 Side side_named(const std::string& name) {
-  return name == "score" ? Side::score : name == "value" ? Side::value : name == "output" ? Side::output : Side::whole;
+  for (const SideName& candidate : kSideNames)
+    if (name == candidate.name) return candidate.side;
+  return Side::whole;
 }
 
 std::vector<HeadSide> sides_in(const AttentionLayer& layer, Side side) {

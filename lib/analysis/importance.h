@@ -16,6 +16,8 @@
 // observer (make_observer()) only its value side.
 #pragma once
 
+#include <array>
+
 #include "analysis/measure.h"
 #include "base/registry.h"
 
@@ -83,6 +85,14 @@ struct RankedHead {
 // out.
 std::vector<RankedHead> rank_heads(const std::map<AttentionKind, LayerScores>& scores, bool per_layer);
 
+struct SideName {
+  Side side;
+  const char* name;
+  const char* meaning;  // for the help of mh-prune --side
+};
+inline constexpr std::array kSideNames{
+    SideName{Side::whole, "whole", "all sides"}, SideName{Side::score, "score", "queries and keys"},
+    SideName{Side::value, "value", "values"}, SideName{Side::output, "output", "block of the output projection"}};
 const char* name_of(Side side);
 Side side_named(const std::string& name);  // returns whole for unknown names
 const char* name_of(attention::HeadSide side);

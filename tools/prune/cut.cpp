@@ -11,6 +11,7 @@
 #include "common/text_source.h"
 #include "nn/ops.h"
 #include "prune.h"
+#include "session.h"
 #include "train/run_config.h"
 
 namespace mh::prune {
@@ -157,12 +158,7 @@ void add_cut(CLI::App& app, Jobs& jobs) {
       ->needs(by_option);
   add_list(*sub, "--kind", args->kinds,
            "kinds of attention whose heads are analysed or pruned, such as decoder.cross [all]", "KIND,...");
-  add_option(
-      "--side", args->side,
-      "side of a head in layers that mix heads: score (queries and keys), value (values), output (block of the output "
-      "projection) or whole (all of them) [whole]",
-      "SIDE")
-      ->check(one_of({"whole", "score", "value", "output"}));
+  add_side_option(*sub, args->side);
   add_option("-o,--output", args->output, "output checkpoint; - is standard output", "FILE");
   const ModelOptionSet model_options = add_model_options(*sub, *args);
   model_options.precision->needs(by_option);

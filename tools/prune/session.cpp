@@ -14,14 +14,23 @@ namespace mh::prune {
 
 using nlohmann::ordered_json;
 
+CLI::Option* add_side_option(CLI::App& app, std::string& side) {
+  std::vector<std::string> names, meanings;
+  for (const analysis::SideName& entry : analysis::kSideNames) {
+    names.emplace_back(entry.name);
+    meanings.push_back(str(entry.name, " (", entry.meaning, ")"));
+  }
+  return app
+      .add_option("--side", side,
+                  str("side of a head in layers that mix heads: ", join_alternatives(meanings), " [whole]"))
+      ->type_name("SIDE")
+      ->check(one_of(names));
+}
+
 void add_common_options(CLI::App& app, MeasureArguments& args) {
   app.add_option("files", args.files, "checkpoints, then a shard; one of these files may be - for standard input")
       ->type_name("MODEL... DATA");
-  app.add_option("--side", args.side,
-                 "side of a head in layers that mix heads: score (queries and keys), value (values), output (block of "
-                 "the output projection) or whole (all of them) [whole]")
-      ->type_name("SIDE")
-      ->check(one_of({"whole", "score", "value", "output"}));
+  add_side_option(app, args.side);
   add_list(app, "--kind", args.kinds,
            "kinds of attention whose heads are analysed or pruned, such as decoder.cross [all]", "KIND,...");
   add_format(app, args.format);

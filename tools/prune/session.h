@@ -33,6 +33,8 @@ struct MeasureArguments : ModelArguments {
   }
 };
 
+// Adds the option --side, with the values of analysis::kSideNames.
+CLI::Option* add_side_option(CLI::App& app, std::string& side);
 // Adds the options that scan, rank and curve have in common.
 void add_common_options(CLI::App& app, MeasureArguments& args);
 // Adds the options of rank and curve, which measure importance and draw plots.
