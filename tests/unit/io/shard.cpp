@@ -1,4 +1,4 @@
-// Tests of shards (.mhs files), in which each record has one run of tokens per field: round trips, equality of
+// Tests of shards (.mhs files), in which each record has one sequence of tokens per field: round trips, equality of
 // streaming and random access, and refusal of truncated, damaged and invalid files.
 #include "io/shard.h"
 
@@ -45,30 +45,30 @@ ShardHeader header(int token_bytes = 2, int64_t vocabulary = 1000, std::vector<s
   return h;
 }
 
-void write_shard(const std::string& path, const ShardHeader& h, const Sequences& runs) {
+void write_shard(const std::string& path, const ShardHeader& h, const Sequences& sequences) {
   auto sink = open_sink(path);
   ShardWriter writer(*sink, h);
-  for (const auto& run : runs) {
-    writer.add_sequence(run);
-    writer.add_text_bytes(run.size() * 3);
+  for (const auto& sequence : sequences) {
+    writer.add_sequence(sequence);
+    writer.add_text_bytes(sequence.size() * 3);
   }
   writer.finish();
   sink->close();
 }
 
-Sequences random_runs(size_t count, int32_t vocabulary, uint64_t seed, size_t max_length = 40) {
+Sequences random_sequences(size_t count, int32_t vocabulary, uint64_t seed, size_t max_length = 40) {
   RandomSequence random(RandomStream(seed, "runs"));
-  Sequences runs(count);
-  for (auto& run : runs) {
-    run.resize(random.uniform_below(max_length));
-    for (int32_t& t : run) t = static_cast<int32_t>(random.uniform_below(static_cast<uint64_t>(vocabulary)));
+  Sequences sequences(count);
+  for (auto& sequence : sequences) {
+    sequence.resize(random.uniform_below(max_length));
+    for (int32_t& t : sequence) t = static_cast<int32_t>(random.uniform_below(static_cast<uint64_t>(vocabulary)));
   }
-  return runs;
+  return sequences;
 }
 
-std::vector<int32_t> concatenate(const Sequences& runs) {
+std::vector<int32_t> concatenate(const Sequences& sequences) {
   std::vector<int32_t> all_tokens;
-  for (const auto& run : runs) all_tokens.insert(all_tokens.end(), run.begin(), run.end());
+  for (const auto& sequence : sequences) all_tokens.insert(all_tokens.end(), sequence.begin(), sequence.end());
   return all_tokens;
 }
 
@@ -92,27 +92,27 @@ TEST_CASE("a written shard reads back equal by random access and by streaming") 
   const std::string path = folder.file("x.mhs");
   for (auto [token_bytes, vocabulary] : {std::pair{2, 65536}, {2, 7}, {4, 1 << 20}}) {
     for (size_t count : {0UL, 1UL, 10UL, 9000UL}) {
-      Sequences runs = random_runs(count, vocabulary, count + static_cast<size_t>(token_bytes));
+      Sequences sequences = random_sequences(count, vocabulary, count + static_cast<size_t>(token_bytes));
       ShardHeader h = header(token_bytes, vocabulary);
-      write_shard(path, h, runs);
-      CHECK(read_all(path) == concatenate(runs));
+      write_shard(path, h, sequences);
+      CHECK(read_all(path) == concatenate(sequences));
       ShardFile file(path);
       CHECK(file.header().tokenizer == h.tokenizer);
       CHECK(file.header().fingerprint == h.fingerprint);
       CHECK(file.header().provenance == h.provenance);
       CHECK(file.counts().records == count);
       std::vector<uint32_t> lengths;
-      for (const auto& run : runs) lengths.push_back(static_cast<uint32_t>(run.size()));
+      for (const auto& sequence : sequences) lengths.push_back(static_cast<uint32_t>(sequence.size()));
       CHECK(file.sequence_lengths() == lengths);
     }
   }
 }
 
-TEST_CASE("reading any range of a shard equals slicing the concatenation of all its token runs") {
+TEST_CASE("reading any range of a shard equals slicing the concatenation of all its sequences") {
   Folder folder;
-  Sequences runs = random_runs(20000, 900, 5);
-  write_shard(folder.file("x.mhs"), header(), runs);
-  std::vector<int32_t> all_tokens = concatenate(runs);
+  Sequences sequences = random_sequences(20000, 900, 5);
+  write_shard(folder.file("x.mhs"), header(), sequences);
+  std::vector<int32_t> all_tokens = concatenate(sequences);
   ShardFile file(folder.file("x.mhs"));
   CHECK(rc::check([&] {
     auto first = *rc::gen::inRange<size_t>(0, all_tokens.size());
@@ -125,7 +125,7 @@ TEST_CASE("reading any range of a shard equals slicing the concatenation of all 
   CHECK_THROWS_AS(file.read(all_tokens.size(), token), std::out_of_range);
 }
 
-TEST_CASE("a shard with two fields per record stores the length of every run; an incomplete record is refused") {
+TEST_CASE("a shard with two fields per record stores the length of every sequence; an incomplete record is refused") {
   Folder folder;
   ShardHeader two_fields = header(2, 1000, {"one", "other"});
   two_fields.kind = "any";
@@ -141,10 +141,10 @@ TEST_CASE("a shard with two fields per record stores the length of every run; an
 
 TEST_CASE("the zstd library alone decompresses a shard to its tokens") {
   Folder folder;
-  Sequences runs = random_runs(5000, 1000, 9);
-  write_shard(folder.file("x.mhs"), header(), runs);
+  Sequences sequences = random_sequences(5000, 1000, 9);
+  write_shard(folder.file("x.mhs"), header(), sequences);
   std::string bytes = read_text_file(folder.file("x.mhs"));
-  std::vector<int32_t> all_tokens = concatenate(runs);
+  std::vector<int32_t> all_tokens = concatenate(sequences);
   std::vector<uint16_t> out(all_tokens.size() + 1);
   size_t n = ZSTD_decompress(out.data(), out.size() * 2, bytes.data(), bytes.size());
   REQUIRE(ZSTD_isError(n) == 0);
@@ -154,7 +154,7 @@ TEST_CASE("the zstd library alone decompresses a shard to its tokens") {
 
 TEST_CASE("random access and streaming refuse a frame of tokens without a checksum") {
   Folder folder;
-  write_shard(folder.file("x.mhs"), header(), random_runs(300, 1000, 5));
+  write_shard(folder.file("x.mhs"), header(), random_sequences(300, 1000, 5));
   std::string bytes = read_text_file(folder.file("x.mhs"));
   const size_t descriptor =
       8 + load32(reinterpret_cast<const uint8_t*>(bytes.data()) + 4) + 4;  // after header frame and zstd's magic number
@@ -170,15 +170,15 @@ TEST_CASE("random access and streaming refuse a frame of tokens without a checks
 
 TEST_CASE("writing the same tokens twice gives identical shard files") {
   Folder folder;
-  Sequences runs = random_runs(300, 1000, 2);
-  write_shard(folder.file("a"), header(), runs);
-  write_shard(folder.file("b"), header(), runs);
+  Sequences sequences = random_sequences(300, 1000, 2);
+  write_shard(folder.file("a"), header(), sequences);
+  write_shard(folder.file("b"), header(), sequences);
   CHECK(read_text_file(folder.file("a")) == read_text_file(folder.file("b")));
 }
 
 TEST_CASE("a shard that is truncated or has an extra byte is refused") {
   Folder folder;
-  write_shard(folder.file("x.mhs"), header(), random_runs(3000, 1000, 3));
+  write_shard(folder.file("x.mhs"), header(), random_sequences(3000, 1000, 3));
   std::string intact = read_text_file(folder.file("x.mhs"));
   for (size_t i = 0; i < 64; ++i) {
     size_t size = i < 16 ? intact.size() * i / 16 : intact.size() - (64 - i);
@@ -193,10 +193,10 @@ TEST_CASE("a shard that is truncated or has an extra byte is refused") {
 
 TEST_CASE("a shard of text with a flipped bit is refused or reads back with the original tokens") {
   Folder folder;
-  Sequences runs = random_runs(3000, 1000, 4);
-  write_shard(folder.file("x.mhs"), header(), runs);
+  Sequences sequences = random_sequences(3000, 1000, 4);
+  write_shard(folder.file("x.mhs"), header(), sequences);
   std::string intact = read_text_file(folder.file("x.mhs"));
-  std::vector<int32_t> all_tokens = concatenate(runs);
+  std::vector<int32_t> all_tokens = concatenate(sequences);
   RandomSequence random(RandomStream(4, "flips"));
   int num_refused = 0;
   for (size_t i = 0; i < 2000; ++i) {
@@ -317,10 +317,10 @@ ShardHeader pair_header(int64_t target_size, int64_t source_size) {
 // Returns the tokens of each source and each target, alternating, read by streaming.
 Sequences read_by_streaming(const std::string& path) {
   ShardStream stream(path);
-  Sequences runs;
+  Sequences sequences;
   std::vector<int32_t> source, target;
-  for (PairStream pairs(stream); pairs.next(source, target);) runs.insert(runs.end(), {source, target});
-  return runs;
+  for (PairStream pairs(stream); pairs.next(source, target);) sequences.insert(sequences.end(), {source, target});
+  return sequences;
 }
 
 // Checks that verify(), read_pairs() and PairStream refuse the shard at `path` with status 3.
@@ -340,15 +340,16 @@ TEST_CASE("random pairs read back equal by random access and by streaming", "[pa
     const int64_t source_size = *rc::gen::element<int64_t>(0, 3, 40, 70000);
     const ShardHeader h = pair_header(target_size, source_size);
     RC_ASSERT(h.token_bytes == (source_size > 65536 ? 4 : 2));
-    Sequences runs(2 * *rc::gen::inRange<size_t>(0, 40));
-    for (size_t i = 0; i < runs.size(); ++i) {
+    Sequences sequences(2 * *rc::gen::inRange<size_t>(0, 40));
+    for (size_t i = 0; i < sequences.size(); ++i) {
       const int64_t size = i % 2 == 0 && source_size > 0 ? source_size : target_size;
-      runs[i] = *rc::gen::container<std::vector<int32_t>>(rc::gen::inRange<int32_t>(1, static_cast<int32_t>(size)));
-      runs[i].push_back(0);
+      sequences[i] =
+          *rc::gen::container<std::vector<int32_t>>(rc::gen::inRange<int32_t>(1, static_cast<int32_t>(size)));
+      sequences[i].push_back(0);
     }
     auto sink = open_sink(path);
     ShardWriter writer(*sink, h);
-    for (const auto& run : runs) writer.add_sequence(run);
+    for (const auto& sequence : sequences) writer.add_sequence(sequence);
     writer.add_text_bytes(12);
     writer.add_dropped("too long", 2);
     writer.add_dropped("too long", 1);
@@ -356,13 +357,13 @@ TEST_CASE("random pairs read back equal by random access and by streaming", "[pa
     sink->close();
 
     const PairShard shard = read_pairs(path);
-    RC_ASSERT(shard.size() == runs.size() / 2);
-    RC_ASSERT(shard.tokens == concatenate(runs));
-    RC_ASSERT(read_by_streaming(path) == runs);
+    RC_ASSERT(shard.size() == sequences.size() / 2);
+    RC_ASSERT(shard.tokens == concatenate(sequences));
+    RC_ASSERT(read_by_streaming(path) == sequences);
     for (size_t i = 0; i < shard.size(); ++i) {
       const auto source = shard.source(i), target = shard.target(i);
-      RC_ASSERT(std::vector<int32_t>(source.begin(), source.end()) == runs[2 * i]);
-      RC_ASSERT(std::vector<int32_t>(target.begin(), target.end()) == runs[2 * i + 1]);
+      RC_ASSERT(std::vector<int32_t>(source.begin(), source.end()) == sequences[2 * i]);
+      RC_ASSERT(std::vector<int32_t>(target.begin(), target.end()) == sequences[2 * i + 1]);
     }
     RC_ASSERT(shard.counts.records == shard.size());
     RC_ASSERT(shard.counts.dropped == (std::map<std::string, uint64_t>{{"too long", 3}}));
@@ -446,34 +447,35 @@ TEST_CASE("all readers refuse a shard of pairs that has valid checksums but inva
   const std::string path = folder.file("x.mhs");
   // Writes a shard with a permissive header of kind "any", replaces this header by `pair_header_of_file`, and checks
   // that verify() and read_pairs() accept the shard if `is_accepted` is set, and that all readers refuse it otherwise.
-  auto check_runs = [&](const Sequences& runs, ShardHeader pair_header_of_file, bool is_accepted) {
+  auto check_sequences = [&](const Sequences& sequences, ShardHeader pair_header_of_file, bool is_accepted) {
     ShardHeader h = header(2, 1000, {"source", "target"});
     h.kind = "any";
     auto sink = open_sink(path);
     ShardWriter writer(*sink, h);
-    for (const auto& run : runs) writer.add_sequence(run);
+    for (const auto& sequence : sequences) writer.add_sequence(sequence);
     writer.finish();
     sink->close();
     replace_header(path, pair_header_of_file);
     if (!is_accepted) return check_readers_refuse(path);
     verify(ShardFile(path));
-    CHECK(read_pairs(path).tokens == concatenate(runs));
+    CHECK(read_pairs(path).tokens == concatenate(sequences));
   };
   const ShardHeader separate_header = pair_header(10, 20);
-  check_runs({{19, 0}, {9, 0}, {0}, {0}}, separate_header, true);
-  check_runs({{19, 0}, {10, 0}}, separate_header, false);        // target outside its vocabulary, inside the source's
-  check_runs({{20, 0}, {9, 0}}, separate_header, false);         // source outside both vocabularies
-  check_runs({{19, 0}, {9}}, separate_header, false);            // target without end token
-  check_runs({{19}, {9, 0}}, separate_header, false);            // source without end token
-  check_runs({{19, 0, 18, 0}, {9, 0}}, separate_header, false);  // an end token within the source
-  check_runs({{19, 0}, {}}, separate_header, false);             // an empty target
-  check_runs({{19, 0, 9}, {0}}, separate_header, false);  // valid tokens; a token of the target moved to the source
+  check_sequences({{19, 0}, {9, 0}, {0}, {0}}, separate_header, true);
+  check_sequences({{19, 0}, {10, 0}}, separate_header, false);  // target outside its vocabulary, inside the source's
+  check_sequences({{20, 0}, {9, 0}}, separate_header, false);   // source outside both vocabularies
+  check_sequences({{19, 0}, {9}}, separate_header, false);      // target without end token
+  check_sequences({{19}, {9, 0}}, separate_header, false);      // source without end token
+  check_sequences({{19, 0, 18, 0}, {9, 0}}, separate_header, false);  // an end token within the source
+  check_sequences({{19, 0}, {}}, separate_header, false);             // an empty target
+  // Valid tokens, but a token of the target moved to the source.
+  check_sequences({{19, 0, 9}, {0}}, separate_header, false);
   ShardHeader inconsistent_header = separate_header;
   std::swap(inconsistent_header.tokenizer, inconsistent_header.source_tokenizer);
-  check_runs({{9, 0}, {9, 0}}, inconsistent_header, false);
+  check_sequences({{9, 0}, {9, 0}}, inconsistent_header, false);
   inconsistent_header = separate_header;
   inconsistent_header.source_tokenizer = "not a vocabulary";
-  check_runs({{9, 0}, {9, 0}}, inconsistent_header, false);
+  check_sequences({{9, 0}, {9, 0}}, inconsistent_header, false);
   // read_pairs() refuses a shard of text.
   write_shard(path, header(), {{1, 2}});
   CHECK(status_of([&] { read_pairs(path); }) == 3);
@@ -481,12 +483,12 @@ TEST_CASE("all readers refuse a shard of pairs that has valid checksums but inva
 
 TEST_CASE("a shard of pairs with a flipped bit is refused or reads back with the original tokens", "[pairs]") {
   Folder folder;
-  Sequences runs = random_runs(600, 20, 6);
-  for (auto& run : runs) {
-    for (int32_t& t : run) t = 1 + t % 9;
-    run.push_back(0);
+  Sequences sequences = random_sequences(600, 20, 6);
+  for (auto& sequence : sequences) {
+    for (int32_t& t : sequence) t = 1 + t % 9;
+    sequence.push_back(0);
   }
-  write_shard(folder.file("x.mhs"), pair_header(10, 20), runs);
+  write_shard(folder.file("x.mhs"), pair_header(10, 20), sequences);
   const std::string intact = read_text_file(folder.file("x.mhs"));
   RandomSequence random(RandomStream(5, "flips"));
   int num_refused = 0;
@@ -497,7 +499,7 @@ TEST_CASE("a shard of pairs with a flipped bit is refused or reads back with the
     write_file_atomically(folder.file("y.mhs"), damaged);
     try {
       const std::vector<int32_t> actual = read_pairs(folder.file("y.mhs")).tokens;
-      CHECK(actual == concatenate(runs));
+      CHECK(actual == concatenate(sequences));
     } catch (const Error& error) {
       CHECK(error.exit() == Exit::input);
       ++num_refused;
