@@ -22,12 +22,20 @@ int main(int argc, char** argv) {
   train_setup::Arguments args;
   std::string table;
   CLI::App& app = tool.app();
+  const size_t num_shared_options = app.get_options().size();  // such as --quiet, which --list allows
   train_setup::add_options(app, args, "--from", "checkpoint whose parameters and model configuration start a new run");
+  const std::vector<CLI::Option*> options = app.get_options();
   app.add_option("--list", table, "table to print instead of training: " + join(train_setup::list_names(), ", "))
       ->type_name("WHAT")
       ->check(one_of(train_setup::list_names()));
   tool.run_and_exit(argc, argv, [&] {
-    if (!table.empty()) return ignore_broken_pipe([&] { train_setup::print_list(table); });
+    if (!table.empty()) {
+      for (size_t i = num_shared_options; i < options.size(); ++i)
+        if (options[i]->count() > 0)
+          refuse_usage("--list", "no option of training", options[i]->get_name(),
+                       str("leave ", options[i]->get_name(), " out"));
+      return ignore_broken_pipe([&] { train_setup::print_list(table); });
+    }
     train_setup::run(args, tool);
   });
 }

@@ -61,4 +61,6 @@ grep -q "\"update\":$(( 3 * ((tokens + 4095) / 4096) )),.*\"tokens\":$((3 * toke
 # A closed pipe ends a listing silently; a full device is an error.
 mh-train --list keys 2>err | head -1 > out; [ "${PIPESTATUS[0]}" -eq 0 ] || fail "expected exit status 0 for --list keys into head"
 [ ! -s err ] || fail "expected no message from --list keys into head"
+expect 2 mh-train --list keys --format json
+expect 2 mh-train --list keys --config c.toml
 for options in "--list keys" "--version" "--help"; do expect 1 bash -c "mh-train $options >/dev/full"; done
