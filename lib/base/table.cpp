@@ -3,6 +3,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "base/json_types.h"
 #include "base/text.h"
@@ -59,14 +60,18 @@ void Table::row(const ordered_json& row) {
   const bool is_first_row = keys_.empty();
   if (is_first_row) keys_ = keys;
   if (keys != keys_) throw std::logic_error("all rows of a table must have the same keys; found: " + join(keys, " "));
-  auto sink = open_sink("-");
-  if (format_ == Format::json) {
-    sink->write(row.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
-  } else {
-    if (is_first_row) sink->write(join(keys, "\t") + "\n");
-    sink->write(join(values, "\t") + "\n");
-  }
-  sink->close();
+  if (format_ == Format::json) return print(row.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+  print((is_first_row ? join(keys, "\t") + "\n" : "") + join(values, "\t") + "\n");
+}
+
+void Table::print(const std::string& text) const {
+  const auto write = [&] {
+    auto sink = open_sink("-");
+    sink->write(text);
+    sink->close();
+  };
+  if (has_other_outputs_) ignore_broken_pipe(write);
+  else write();
 }
 
 }  // namespace mh

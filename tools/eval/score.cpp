@@ -115,7 +115,7 @@ void score(ScoreJob& job) {
       throw Error(Exit::usage,
                   Problem{option, "a shard of examples or questions",
                           str(source.name(), ", of the kind ", source.header().kind), "leave the option out"});
-  Table table(Table::format_named(job.args->format));
+  Table table(Table::format_named(job.args->format), !job.per_token.empty() || !job.decoding.hypotheses.empty());
   for (size_t i = 0; i + 1 < job.files.size(); ++i) {
     model::LoadedModel model = load(*job.args, job.files[i]);
     const auto dataset = source.dataset_for(model);

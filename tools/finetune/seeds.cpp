@@ -50,7 +50,7 @@ void run_seeds(const Arguments& args, Tool& tool) {
     run_arguments.out = folder;
     return prepare(run_arguments);
   };
-  Table table(Table::format_named(args.format));
+  Table table(Table::format_named(args.format), true);  // the run folders are the other outputs
   std::vector<train::SeedResult> results;
   const int status = train::run_seeds(seeds, prepare_run, [&](const train::SeedResult& result) {
     results.push_back(result);

@@ -54,7 +54,7 @@ void draw_curves(CurveArguments& args) {
     return rank_source == nullptr ? target.dataset : rank_source->labelled_dataset_for(target.model);
   };
   for (size_t i = 0; rank_source != nullptr && i < session.num_models(); ++i) rank_dataset(session.load(i));
-  Table table(Table::format_named(args.format));
+  Table table(Table::format_named(args.format), session.plot() != nullptr);
   Chart chart{"", "ablated heads, %", args.metric.title(), {}};
   for (size_t i = 0; i < session.num_models(); ++i) {
     LoadedTarget& target = session.load(i);

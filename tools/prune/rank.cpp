@@ -14,7 +14,7 @@ namespace {
 
 void rank(const MeasureArguments& args) {
   PruneSession session(args);
-  Table table(Table::format_named(args.format));
+  Table table(Table::format_named(args.format), session.plot() != nullptr);
   for (size_t i = 0; i < session.num_models(); ++i) {
     LoadedTarget& target = session.load(i);
     for (const std::string& measure : args.measures) {

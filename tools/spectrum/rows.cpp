@@ -73,7 +73,8 @@ Chart chart_of(const std::string& title, const std::vector<std::pair<std::string
 }  // namespace
 
 SpectraWriter::SpectraWriter(OutputOptions options)
-    : options_(std::move(options)), table_(Table::format_named(options_.format)) {
+    : options_(std::move(options)),
+      table_(Table::format_named(options_.format), !options_.curves.empty() || !options_.plot.empty()) {
   if (!options_.plot.empty()) plot_.emplace(options_.plot);
 }
 

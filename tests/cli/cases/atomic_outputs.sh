@@ -78,3 +78,17 @@ expect 0 mh-eval generate $m --prompt-file prompt --length 3
 expect 0 mh-eval generate $m --prompt-file - --length 3 < prompt
 expect 3 mh-eval generate $m --prompt $'\xff'
 expect 2 mh-eval generate $m --prompt a --prompt-file prompt
+# A reader that closes standard output does not cost the files that the command also writes.
+closed_output() { python3 -c '
+import os, subprocess, sys
+reader, writer = os.pipe()
+os.close(reader)
+sys.exit(subprocess.run(sys.argv[1:], stdout=writer).returncode)' "$@"; }
+mh-eval -q --per-token expected.0 $m t.mhs > out
+expect 0 closed_output mh-eval --per-token pp $m $m t.mhs
+for file in pp.0 pp.1; do cmp $file expected.0; done
+if [ -n "$(command -v mh-spectrum || true)" ]; then
+  mh-spectrum -q --of weight:decoder.layers.0.self.query.weight --curves expected.tsv $m > out
+  expect 0 closed_output mh-spectrum --of weight:decoder.layers.0.self.query.weight --curves curves.tsv $m
+  cmp curves.tsv expected.tsv
+fi
