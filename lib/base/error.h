@@ -4,10 +4,12 @@
 // stderr and exits with the status of the error (tool.h). Checks of input throw Error; assert() is only for bugs.
 #pragma once
 
+#include <cmath>
 #include <functional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 
 namespace mh {
 
@@ -59,11 +61,23 @@ class BrokenPipe : public Error {
 // Calls `printer`, a function that prints text, and ignores a BrokenPipe of standard output.
 void ignore_broken_pipe(const std::function<void()>& printer);
 
-// Concatenates its arguments as operator<< prints them: str("expected ", 3, " rows").
+// Prints a value as operator<< does, but NaN without its sign.
+template <class T>
+void print_value(std::ostream& out, const T& value) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (std::isnan(value)) {
+      out << "nan";
+      return;
+    }
+  }
+  out << value;
+}
+
+// Concatenates its arguments as print_value() prints them: str("expected ", 3, " rows").
 template <class... Args>
 std::string str(const Args&... args) {
   std::ostringstream out;
-  (out << ... << args);
+  (print_value(out, args), ...);
   return out.str();
 }
 

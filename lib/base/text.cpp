@@ -187,12 +187,14 @@ std::string human_seconds(double seconds) {
 }
 
 std::string fixed_decimal(double value, int digits) {
-  char text[400];  // the largest double has 309 digits before the decimal point
+  if (std::isnan(value)) return "nan";  // printf and to_chars print the sign of NaN
+  char text[400];                       // the largest double has 309 digits before the decimal point
   std::snprintf(text, sizeof text, "%.*f", digits, value);
   return text;
 }
 
 std::string shortest_decimal(double value) {
+  if (std::isnan(value)) return "nan";
   char text[40];
   auto end = std::to_chars(text, text + sizeof text, value).ptr;
   return std::string(text, end);

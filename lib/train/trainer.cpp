@@ -112,7 +112,8 @@ void Trainer::diverge(const UpdateStep::Result& result, size_t pass) const {
       Exit::failed,
       Problem{str("update ", state_.update + 1, ", ", batches_->describe_rows(state_.update)),
               "a finite loss and gradient",
-              str("loss ", result.smoothed * result.scale(), ", gradient norm ", result.gradient_norm),
+              str("loss ", shortest_decimal(result.smoothed * result.scale()), ", gradient norm ",
+                  shortest_decimal(result.gradient_norm)),
               str(pass == 0 ? "the state before this update" : str("the state after pass ", pass, " of this update"),
                   " is in diverged.safetensors; continue with --resume and a lower train.lr, or with gradient clipping "
                   "(train.optimizer.clip_norm)")});

@@ -2,6 +2,10 @@
 #include "base/text.h"
 
 #include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
 
 TEST_CASE("nearest_word() returns the intended word for a typing error, and \"\" for an unrelated word") {
   CHECK(mh::nearest_word("leanring_rate", {"learning_rate", "length"}) == "learning_rate");
@@ -13,6 +17,15 @@ TEST_CASE("fixed_decimal() prints the requested number of decimals for any magni
   CHECK(mh::fixed_decimal(2.71828, 2) == "2.72");
   CHECK(mh::fixed_decimal(-2, 3) == "-2.000");
   CHECK(mh::fixed_decimal(1e300, 4).size() == 301 + 5);
+}
+
+TEST_CASE("NaN is printed without its sign") {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (double value : {nan, std::copysign(nan, -1.0)}) {
+    CHECK(mh::fixed_decimal(value, 2) == "nan");
+    CHECK(mh::shortest_decimal(value) == "nan");
+    CHECK(mh::str("loss ", value, static_cast<float>(value)) == "loss nannan");
+  }
 }
 
 TEST_CASE("find_invalid_utf8() returns the offset of the first invalid sequence, or npos for valid UTF-8") {
