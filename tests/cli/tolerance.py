@@ -26,6 +26,21 @@ def printed(decimals):
     return 0.5 * 10.0 ** -decimals
 
 
+def mean(values):
+    """Returns the bound on the difference of two means of `values` in fp64, a sum and a quotient each."""
+    return chain(len(values), max(map(abs, values)), FP64)
+
+
+def deviation(values):
+    """Returns the bound on the difference of two sample standard deviations √(Σ (x - x̄)² / (n - 1)) of n `values` in fp64.
+
+    A difference from the mean has n + 1 roundings of numbers up to the largest value. The squares, the sum, the quotient and the root
+    add n + 3 roundings of the deviation, which is at most √(n / (n - 1)) times the largest difference.
+    """
+    n = len(values)
+    return chain(2 * n + 4, math.sqrt(n / (n - 1)) * max(map(abs, values)), FP64)
+
+
 def pass_roundings(path, max_keys):
     """Returns an upper bound on the length of a chain of roundings in a forward pass of the model in the checkpoint `path`.
 

@@ -1,10 +1,12 @@
 # Texts of mh-eval: characters that other programs treat as line ends are ordinary characters, a byte order mark is
 # dropped, and a line feed inside the bytes of a character is refused.
 [ -n "$(command -v mh-eval || true)" ] || skip "mh-eval is not built"
-score() { mh-eval bleu -q --tokenize none --format json "$@" | python3 -c '
-import json, sys
+score() { mh-eval bleu -q --tokenize none --format json "$@" | with_tolerance -c '
+import json, math, sys, tolerance
 row = json.load(sys.stdin)
-print(row["sentences"], row["hypothesis_tokens"], round(row["score"], 4))'; }
+# The exponential of the mean of four logarithms of percentages: each is up to ln 100 and has four roundings.
+bound = tolerance.chain(4 * 4 + 2, 100 * math.log(100), tolerance.FP64)
+print(row["sentences"], row["hypothesis_tokens"], 100.0 if abs(row["score"] - 100) <= bound else row["score"])'; }
 line='the cat sat on the mat'
 printf '%s\n%s\n' "$line" "$line" > plain
 # Each row of the list: a name, the bytes of a character, and the number of tokens of "a", the character and "b". The
