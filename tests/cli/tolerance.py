@@ -41,6 +41,17 @@ def deviation(values):
     return chain(2 * n + 4, math.sqrt(n / (n - 1)) * max(map(abs, values)), FP64)
 
 
+def spectrum_means(n, num_matrices):
+    """Returns the bounds on the difference of two results in fp64, from the same singular values, of a mean over `num_matrices` matrices
+    with up to n singular values: of the curve c_k, and of a measure of rank.
+
+    A point c_k has n roundings each of Σ σ_i and of the sum up to k, one of the quotient, and the mean over k adds n + 1. An effective
+    rank, up to n, is the exponential of an entropy, up to ln n, of n terms with as many roundings as a point, a logarithm and a product.
+    """
+    num_roundings = 3 * n + 2 + num_matrices + 1
+    return chain(num_roundings, 1, FP64), chain(num_roundings + 3, n * (1 + math.log(n)), FP64)
+
+
 def pass_roundings(path, max_keys):
     """Returns an upper bound on the length of a chain of roundings in a forward pass of the model in the checkpoint `path`.
 
