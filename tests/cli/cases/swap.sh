@@ -72,13 +72,14 @@ printed "--blocks"
 
 # mh-swap report.
 expect 0 mh-swap report $m once.safetensors t.mhs --blocks 5 --format json
-python3 - <<'P'
-import json
+with_tolerance - <<'P'
+import json, tolerance
 rows = [json.loads(line) for line in open("out")]
 assert len(rows) == 12 and {row["layer"] for row in rows} == {0, 1, 2}, rows
 assert all(row["cosine_change"] == row["euclidean_change"] == 0 for row in rows[:6])
-assert any(abs(row["euclidean_change"]) > 1e-3 for row in rows[6:])
-assert all(abs(row["cosine"] / 12 - row["cosine_mean"]) < 1e-9 and row["sequences"] == 5 for row in rows)
+# The change, in percent, is more than the rounding errors of two passes.
+assert any(abs(row["euclidean_change"]) > tolerance.chain(tolerance.pass_roundings("run/best.safetensors", 16), 100) for row in rows[6:])
+assert all(row["cosine"] / 12 == row["cosine_mean"] and row["sequences"] == 5 for row in rows)
 P
 cat once.safetensors | mh-swap report $m - t.mhs > table
 awk -F '\t' 'NF != 18 { exit 1 }' table || fail "expected 18 columns in each line of the report"

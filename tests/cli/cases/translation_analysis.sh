@@ -96,14 +96,15 @@ cp out hard.json
 expect 0 mh-swap $m --mode soft --k 1 --by received --kind decoder.cross --data p.mhs --dry-run
 [ "$(wc -l < out)" -eq 2 ] || fail "expected a header and one pair of decoder.cross"
 expect 0 mh-swap report $m once.safetensors p.mhs --format json
-python3 - <<'P'
-import json
+with_tolerance - <<'P'
+import json, tolerance
 hard = [json.loads(line) for line in open("hard.json")]
 assert [r["kind"] for r in hard] == ["encoder.self"] * 2 + ["decoder.self"] * 2 + ["decoder.cross"] * 2
 assert all(r["pair"].startswith(r["kind"] + ":") and r["score"] >= r["other_score"] for r in hard)
 rows = [json.loads(line) for line in open("out")]
 assert len(rows) == 2 * 7 * 2 and {r["kind"] for r in rows} == {"encoder.self", "decoder.self", "decoder.cross"}
-changed = {(r["kind"], r["layer"]) for r in rows[14:] if abs(r["euclidean_change"]) > 1e-4}
+bound = tolerance.chain(tolerance.pass_roundings("run/last.safetensors", 25), 100)  # of the rounding errors, in percent
+changed = {(r["kind"], r["layer"]) for r in rows[14:] if abs(r["euclidean_change"]) > bound}
 assert ("encoder.self", 0) in changed and ("decoder.cross", 0) in changed
 P
 
@@ -112,23 +113,26 @@ expect 0 mh-spectrum $m p.mhs --blocks 20 --curves curves.tsv
 cp out spectrum.tsv
 expect 0 mh-spectrum $m $mixed p.mhs --blocks 20 --summary --format json
 cp out summary.json
-python3 - <<'P'
-import csv, json, math
+with_tolerance - <<'P'
+import csv, json, tolerance
 rows = list(csv.DictReader(open("spectrum.tsv"), delimiter="\t"))
 assert len(rows) == 28 and all(row["matrices"] == "20" for row in rows)
+curve_bound, rank_bound = tolerance.spectrum_means(25, 20)
 for row in rows:
-    assert 1 - 1e-6 <= float(row["stable_rank"]) <= float(row["effective_rank"]) + 1e-6 <= float(row["n"]) + 1e-5
-    assert 0 < float(row["rank_share"]) <= 1 + 1e-6 and 0 < float(row["area"]) <= 1 + 1e-6
+    # A sum with the term σ_1² is not below it, even with rounding, so a stable rank is at least 1.
+    assert 1 <= float(row["stable_rank"]) <= float(row["effective_rank"]) + rank_bound <= float(row["n"]) + 2 * rank_bound
+    assert 0 < float(row["rank_share"]) <= 1 + rank_bound and 0 < float(row["area"]) <= 1 + curve_bound
     parts = [float(row[f"c_{i}"]) for i in range(10, 100, 10)]
     assert parts == sorted(parts) and float(row["c_first"]) > 0
 curves = list(csv.DictReader(open("curves.tsv"), delimiter="\t"))
 assert len(curves) == 28 * 100 and [row["k"] for row in curves[:3]] == ["0.01", "0.02", "0.03"]
-assert all(abs(float(row["mean"]) - 1) < 1e-9 for row in curves[99::100])
+assert all(abs(float(row["mean"]) - 1) <= curve_bound for row in curves[99::100])
 summary = [json.loads(line) for line in open("summary.json")]
 assert sorted((r["kind"], r["layers"]) for r in summary[:3]) == [("decoder.cross", 2), ("decoder.self", 2), ("encoder.self", 3)]
 assert len(summary) == 6
 cross_areas = [float(r["area"]) for r in rows if r["kind"] == "decoder.cross"]
-assert abs(sum(cross_areas) / 8 - [r for r in summary if r["kind"] == "decoder.cross"][0]["area"]) < 1e-9
+# The mean over 2 layers of the mean over 4 heads has 2 + 4 quotients and as many sums.
+assert abs(sum(cross_areas) / 8 - [r for r in summary if r["kind"] == "decoder.cross"][0]["area"]) <= tolerance.chain(12, 1, tolerance.FP64)
 P
 for matrices in before-mixing mixing logits; do
   expect 0 mh-spectrum $mixed p.mhs --blocks 5 --of $matrices
@@ -142,15 +146,15 @@ expect 0 mh-spectrum experts $mixed p.mhs --blocks 0 --show tokens --least 1 --f
 cp out tokens.json
 expect 0 mh-spectrum experts $mixed p.mhs --blocks 0 --show scores --kind encoder.self --random 2
 printed "specialised"
-python3 - <<'P'
-import json
+with_tolerance - <<'P'
+import json, tolerance
 rows = [json.loads(line) for line in open("experts.json")]
 assert len(rows) == 7 * 4
 for kind, unit in (("encoder.self", "row"), ("decoder.self", "position"), ("decoder.cross", "position")):
     kind_rows = [r for r in rows if r["kind"] == kind]
     assert {r["unit"] for r in kind_rows} == {unit}
     entropies = [r["entropy"] for r in kind_rows[::4]]
-    assert all(abs(r["entropy_of_kind"] - sum(entropies) / len(entropies)) < 1e-12 for r in kind_rows)
+    assert all(abs(r["entropy_of_kind"] - sum(entropies) / len(entropies)) <= tolerance.mean(entropies) for r in kind_rows)
 tokens = [json.loads(line) for line in open("tokens.json")]
 assert tokens and all(r["side"] == "source" and r["piece"].startswith(("w", "<unk>")) for r in tokens), tokens[:3]
 P
