@@ -26,6 +26,8 @@ from transformers import BertTokenizer, BertTokenizerFast
 from transformers.data.metrics import squad_metrics
 from transformers.data.processors import squad as processor
 
+import tolerance
+
 LENGTH, STRIDE, QUESTION, LONGEST = 384, 128, 64, 30
 programs, vocabulary, shard, source = pathlib.Path(sys.argv[1]), *sys.argv[2:5]
 sample = int(sys.argv[5])
@@ -166,8 +168,12 @@ def check_impossible():
         examples = [processor.SquadExample(q["id"], "", context, None, None, "", q["answers"], not q["answers"]) for q, context in questions]
         expected = squad_metrics.squad_evaluate(examples, predictions)
         lines = [[expected[f"{part}exact"], expected[f"{part}f1"], expected[f"{part}total"]] for part in ("", "HasAns_", "NoAns_")]
-        for actual, line in zip(scores_of(predictions, shard_path), lines):
-            if any(abs(float(a) - b) > 1e-8 for a, b in zip(actual, line)):
+        # A percentage is printed with 10 decimals, and is a sum over the questions, with a quotient and a product, in fp64.
+        bound = tolerance.printed(10) + tolerance.chain(len(questions) + 2, 100, tolerance.FP64)
+        actual_lines = scores_of(predictions, shard_path)
+        expect("lines of scores", [len(line) for line in actual_lines], [len(line) for line in lines])
+        for actual, line in zip(actual_lines, lines):
+            if not all(abs(float(a) - b) <= bound for a, b in zip(actual, line)):
                 sys.exit(f"scores of SQuAD 2.0: expected {line}; found {actual}")
     print(f"scores of {len(questions)} questions, {lines[2][2]} of them unanswerable")
 
