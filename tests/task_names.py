@@ -37,7 +37,7 @@ RECORDS = tuple(f"lib/text/records/{path.name}" for path in sorted((ROOT / "lib/
 RULES = [
     (re.compile(rf"\b(?:get|get_if|holds_alternative|dynamic_cast|dynamic_pointer_cast|static_pointer_cast)<\s*(?:const\s+)?(?:{TYPES})\b"),
      ("lib/task/", "lib/data/"), "use the interface of the task or dataset"),
-    (re.compile(r"\bstd::visit\b|\bHeadTask\b"), ("lib/task/", "lib/data/"), "use the interface of the task or dataset"),
+    (re.compile(r"\bstd::visit\b"), ("lib/task/", "lib/data/"), "use the interface of the task or dataset"),
     (re.compile(r"\b[Hh]ead\b\s*[!=]=\s*\"|switch\s*\([^)]*\bhead\)"),
      ("lib/task/",), "call task::task_of(model) and use the interface of the task"),
     (re.compile(r"(?:[!=]=|\bcase)\s*(?:\w+::)*ExampleType::"),
@@ -89,7 +89,7 @@ def main():
     broken_examples = [("lib/train/x.cpp", "if (const auto* pairs = std::get_if<data::Pairs>(&corpus)) {}"),
               ("tools/eval/x.cpp", "if (std::holds_alternative<task::Text>(corpus)) {}"),
               ("lib/analysis/x.cpp", "const auto* text = dynamic_cast<const data::Text*>(&corpus);"),
-              ("lib/train/x.cpp", "if (head == HeadTask::words) {}"), ("lib/train/x.cpp", 'if (model.bert.head == "span") {}'),
+              ("lib/train/x.cpp", "std::visit(print, corpus);"), ("lib/train/x.cpp", 'if (model.bert.head == "span") {}'),
               ("tools/common/x.cpp", "if (model::example_type_of(o) == model::ExampleType::pairs) {}"), ("tools/eval/x.cpp", "return h.kind == io::kExamplesKind;"),
               ("tools/prep/x.cpp", "return h.kind == kPairsKind;"), ("lib/text/records/record_text.cpp", "return h.kind == kPairsKind;"),
               ("lib/train/x.cpp", 'if (name == "bleu") {}'), ("tools/common/x.cpp", 'if (metric_ == "chrf") {}')]
@@ -97,7 +97,7 @@ def main():
         if len(faults_of(path, text)) != 1:
             faults.append(f"task_names.py: expected a fault in {path}: {text}; found {faults_of(path, text)}")
     for path, text in [("lib/task/x.cpp", 'return model.bert.head == "span";'), ("lib/io/x.cpp", "std::get_if<Dict>(&all)"),
-                       ("lib/train/x.cpp", "// by HeadTask"), ("lib/text/records/translation/x.cpp", "kind == io::kPairsKind"),
+                       ("lib/train/x.cpp", "// by std::visit"), ("lib/text/records/translation/x.cpp", "kind == io::kPairsKind"),
                        ("lib/train/x.cpp", 'metric == "loss"')]:
         if faults_of(path, text):
             faults.append(f"task_names.py: expected no fault in {path}: {text}")
