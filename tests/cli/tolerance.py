@@ -41,6 +41,19 @@ def deviation(values):
     return chain(2 * n + 4, math.sqrt(n / (n - 1)) * max(map(abs, values)), FP64)
 
 
+def spectrum_curve(values, m, n):
+    """Returns the bound on the error of each point of the curve c_k of a matrix (m, n) with the singular values `values`, descending, as
+    tests/fixtures/spectra.h: Σ δσ_i / Σ σ_i.
+
+    mh-spectrum computes σ_i² from the Gram matrix, with m + n roundings of numbers up to σ_1², and sets values up to 2^-24 σ_1 to 0. The
+    reference has up to 10 sweeps of rotations, with m + n roundings each of numbers up to σ_1.
+    """
+    gram_error = chain(m + n, values[0] ** 2, FP64)
+    cutoff = 2.0 ** -48 * values[0] ** 2 + gram_error
+    errors = [math.sqrt(2 * cutoff) if v * v <= 2 * cutoff else gram_error / v for v in values]
+    return (sum(errors) + len(values) * chain(10 * (m + n), values[0], FP64)) / sum(values)
+
+
 def spectrum_means(n, num_matrices):
     """Returns the bounds on the difference of two results in fp64, from the same singular values, of a mean over `num_matrices` matrices
     with up to n singular values: of the curve c_k, and of a measure of rank.

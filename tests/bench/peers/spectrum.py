@@ -4,9 +4,10 @@
     peers/spectrum.py make FILE COUNT N                  writes causal attention matrices (fp32) of random queries and keys
     peers/spectrum.py numpy|torch FILE COUNT N THREADS   prints the time per matrix (ms)
     peers/spectrum.py check FILE COUNT N VALUES          prints the largest difference of the cumulative curve c_k between VALUES
-                                                         and numpy in fp64
+                                                         and numpy in fp64, and the bound on it (tolerance.spectrum_curve)
 """
 import os
+import pathlib
 import sys
 import time
 
@@ -29,8 +30,15 @@ def main():
     if action == "check":
         def curves(values):
             return values.cumsum(-1) / values.sum(-1, keepdims=True)
+        sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "cli"))
+        import tolerance
+
         project_values = numpy.fromfile(sys.argv[5], numpy.float64).reshape(count, n)
-        print(abs(curves(project_values) - curves(numpy.linalg.svd(x.astype(numpy.float64), compute_uv=False))).max())
+        exact_values = numpy.linalg.svd(x.astype(numpy.float64), compute_uv=False)
+        differences = abs(curves(project_values) - curves(exact_values)).max(-1)
+        bounds = [tolerance.spectrum_curve(values.tolist(), n, n) for values in exact_values]
+        worst = (differences / bounds).argmax()
+        print(differences[worst], bounds[worst])
         return
     if action == "numpy":
         def values():
