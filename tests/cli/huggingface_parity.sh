@@ -13,7 +13,7 @@ for folder in "${all[@]}"; do
   case $folder in
     bert-base) said "the masked-word head"; said "the next-sentence head" ;;
     bert-base-bare) said "the masked-word head" ;;
-    gpt2-padded) said "13 rows" ;;
+    gpt2-padded) said "13 embedding rows" ;;
     gpt2-added) said "not special (2): 'w1 w2', 'w100'" ;;
     bert-added) said "not special (2): '[NEW]', 'w1w1'" ;;
     *) ! grep -q "seed\|warning" err || fail "$folder: a part of the model is initialised at random" ;;

@@ -55,7 +55,7 @@ length = struct.unpack("<Q", data[:8])[0]
 at = 8 + length + json.loads(data[8:8 + length])["transformer.h.0.ln_1.weight"]["data_offsets"][0]
 open("spoilt/model.safetensors", "wb").write(data[:at] + struct.pack("<f", float("nan")) + data[at + 4:])
 P
-expect 0 mh-convert spoilt -o nan.safetensors; said "hold NaN or infinite numbers, such as decoder.layers.0.self.norm.weight"
+expect 0 mh-convert spoilt -o nan.safetensors; said "contain NaN or infinite values, the first of them decoder.layers.0.self.norm.weight"
 expect 1 mh-eval generate nan.safetensors --length 3; said "finite logits"
 expect 1 mh-eval generate nan.safetensors --length 3 --temperature 0; said "finite logits"
 expect 0 mh-convert --average nan.safetensors gpt2.safetensors -o mean.safetensors; said "nan.safetensors: 1 of"
@@ -113,7 +113,7 @@ bert|{"architectures": ["BertForSequenceClassification"], "problem_type": "regre
 bert|{"architectures": ["BertForSequenceClassification"], "id2label": {"0": "a", "2": "b"}}|id2label
 bert|{"architectures": ["BertForSequenceClassification"], "id2label": {"0": "a", "1": "a"}}|id2label
 bert|{"num_attention_heads": 0}|a whole number from 1 to
-bert|{"num_hidden_layers": 300000000}|number of layers
+bert|{"num_hidden_layers": 300000000}|num_hidden_layers: expected a whole number from 1 to
 bert|{"pruned_heads": {"0": [1]}}|pruned_heads
 gpt2|{"n_head": 0}|a whole number from 1 to
 T
