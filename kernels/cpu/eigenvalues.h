@@ -20,7 +20,8 @@
 namespace mh::kernels {
 
 // Returns the row stride, in elements, of the matrix argument of symmetric_eigenvalues(). Rows are padded to whole
-// vectors of 8, and one more vector avoids strides of a power of two, with which rows evict each other from the cache.
+// vectors of 8, and one more vector keeps the stride off a power of two for the common sizes n = 64, 128, 256 and 512;
+// with such a stride, rows evict each other from the cache.
 inline int64_t eigenvalue_stride(int64_t n) { return round_up(n, 8) + 8; }
 // Return the number of rows of the matrix argument, and the number of elements of the scratch memory, of
 // symmetric_eigenvalues().

@@ -185,7 +185,8 @@ struct KeyGradientTiles {
 // Computes dk, if kComputeDk, and dv, if kComputeDv. For each head it writes the gradients of the keys and values that
 // the head reads: to head params.key_head(head) of dk and head params.value_head(head) of dv if
 // tensors.has_one_reader_per_kv_head, and otherwise to head `head` of dk and dv. Padding keys get zeros. Grid: (tiles
-// of keys, batch * heads). kRelative: each key range begins a new tile, and surplus blocks do nothing.
+// of keys, batch * heads). kRelative: each key range begins a new tile, so the grid has an upper bound of the number of
+// tiles, and blocks without a tile return at once.
 template <class T, int kSize, bool kComputeDk, bool kComputeDv, bool kRelative, class Thread>
 MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParams& params,
                                       const KernelTensors<T>& tensors,

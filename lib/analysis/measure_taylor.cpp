@@ -31,8 +31,8 @@ HeadProducts::HeadProducts(model::LanguageModel& model, Side side) {
 at::Tensor HeadProducts::heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) {
   const auto& sides = sides_.at({layer_spec.kind, layer_spec.layer});
   if (std::find(sides.begin(), sides.end(), side) == sides.end()) return x;
-  // All sides of a layer share one factor per head and query, so that the gradient of the factor is the sum of the
-  // products of all sides.
+  // The outputs of the score, value and output heads of a layer are multiplied by the same factor 1 for each head and
+  // query, so the gradient of the factor is the sum of ⟨output, gradient of the output⟩ over the three.
   if (layers_.empty() || layers_.back().layer_spec != &layer_spec)
     layers_.push_back(
         {&layer_spec,

@@ -73,8 +73,8 @@ class SpectrumSource : public attention::Observer {
   // matrices, whose entropy is added as well.
   void add_matrices(const std::string& matrix_kind, const attention::LayerSpec& layer_spec, const at::Tensor& x,
                     bool has_entropy);
-  // Returns the elements (N, …) of x (B, Tq, …) at the N queries of blocks of full length or, for sentences, at the N
-  // real queries.
+  // Returns the elements of x (B, Tq, …) at the N queries that are analysed, as (N, …): for sentences all queries that
+  // are not padding, otherwise the queries of blocks of full length.
   at::Tensor valid_positions(attention::AttentionKind kind, const at::Tensor& x) const;
   bool includes(attention::AttentionKind kind) const { return contains(request_.kinds, kind); }
   SourceRequest request_;

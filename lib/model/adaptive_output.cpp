@@ -84,10 +84,10 @@ class AdaptiveOutput : public OutputLayer {
   }
 
   // Returns the cross-entropy of the head, in which the target of a rarer entry is the class of the entry's band, plus
-  // the cross-entropy of each tail over the targets in its band. A tail without targets is skipped. If each band has a
-  // table, the parameters of a skipped tail get no gradient from this loss. If a parameter gets no gradient at all in
-  // an update (a tied table may get one from the embedding), the optimiser changes neither the parameter nor its
-  // moments and step count. If one table holds all bands, the rows of a skipped tail get zero gradients from this loss.
+  // the cross-entropy of each tail over the targets in its band. A tail without targets is skipped. Its parameters then
+  // get no gradient from this loss if each band has its own table, and zero gradients for its rows if one table holds
+  // all bands. The optimiser leaves a parameter without gradient, its moments and its step count unchanged; a tied
+  // table may get a gradient from the embedding.
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& all_targets, double smoothing,
                       const nn::ForwardContext& forward_context) const override {
     if (smoothing != 0)

@@ -34,7 +34,8 @@ ordered_json mean_size_of(const analysis::SpectrumMeans& spectra) {
   return spectra.varying_size() ? ordered_json(spectra.size()) : ordered_json(std::llround(spectra.size()));
 }
 
-// Returns k, counted from 1, at the index `index` of a curve, or k / n if the matrices differ in size.
+// Returns the x value of point `index` of a curve c_k: the number k = index + 1 of singular values, or, if the matrices
+// differ in size, the fraction k / n at this point of the grid.
 std::string index_text(const analysis::SpectrumMeans& spectra, size_t index) {
   return spectra.varying_size() ? shortest_decimal(static_cast<double>(index + 1) / analysis::kGridPoints)
                                 : str(index + 1);

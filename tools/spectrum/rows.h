@@ -52,7 +52,7 @@ class SpectraWriter {
   Table table_;
   std::unique_ptr<ByteSink> curves_;
   std::optional<Plot> plot_;
-  // By kind of attention: mean curve of each model. Empty for a single model.
+  // For each kind of attention and each model: the mean of the curves c_k over the layers. Empty for a single model.
   std::map<std::string, Curves> summaries_;
 };
 

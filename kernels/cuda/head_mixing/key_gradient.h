@@ -196,8 +196,9 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   const SharedMatrix<T, kWarpHeads> gradient_matrix(
       thread, plan, memory, kComputeDk ? params.shared_matrix(params.matrix_transposed, b) : nullptr,
       {params.value_heads, params.heads}, query_heads, kComputeDv ? rows_of_weights(params.heads) : 0);
-  // Whether dS is computed from the exchanged probabilities. Otherwise probabilities are recomputed: for the derivative
-  // of Sigsoftmax, or since the exchanged ones include dropout, or since a launch without dV exchanges none.
+  // Whether dS is computed from the probabilities that the warps share for dV (FragmentExchange). Otherwise the kernel
+  // recomputes them: with Sigsoftmax, whose derivative needs the logits; with dropout before mixing, which the shared
+  // probabilities include; and in a launch without dV, which shares none.
   const bool reuse_probabilities = kComputeDk && kComputeDv && params.normaliser == Normaliser::softmax &&
                                    !(params.has_dropout() && params.dropout_before_mixing);
 

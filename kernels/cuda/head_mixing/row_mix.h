@@ -35,8 +35,8 @@ struct RowMix {
   static constexpr int kQueries = floor_to_row_tiles(4096 / (kWarpHeads * kSize), kWarps == 4 ? 32 : 64);
   static constexpr int kKeys = kWarpHeads * kSize <= 64 ? 32 : 16;  // keys of a streamed tile
   using Probability = typename ExchangeType<T>::Probability;
-  // Returns the first query of product u of a warp, counted from the first query of the tile. The warps divide the
-  // products of a tile.
+  // Returns the first query of matrix instruction u of a warp, counted from the first query of the tile. The matrix
+  // instructions of a tile are assigned to the warps round-robin.
   static constexpr int query_of(int warp, int u) { return (warp + u * kWarps) * kQueriesPerProduct; }
 };
 

@@ -1,5 +1,5 @@
 // LibTorch's bf16 matrix products, as an engine for the attention kernels: AMX tiles if the processor has AMX,
-// otherwise AVX-512 products of pairs of bf16 numbers.
+// otherwise AVX512_BF16 dot products.
 #pragma once
 
 #include "cpu/bf16_gemm.h"

@@ -186,7 +186,7 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const He
   auto* lse = static_cast<float*>(const_cast<void*>(saved.result.lse.const_data_ptr()));
   const int64_t lse_stride = saved.result.lse.stride(0);
   auto* dm = d.matrix.mutable_data_ptr<float>();
-  // Both are 0 without relative positions.
+  // padded_size and distances are 0 without relative positions.
   const int64_t padded_size = shared_params.relative.row_stride, distances = shared_params.relative.distances;
   if (padded_size > 0) {
     d.u = at::empty({x.q.size(0) * num_parts, h, padded_size}, at::kFloat), d.v_bias = at::empty_like(d.u);

@@ -113,7 +113,7 @@ ObservedTensors observe_passes(MeasuredModel& measured_model) {
   visitor.observer = &recorder;
   visitor.visit = [&](const data::ForwardedBatch& pass) {
     const auto loss = measured_model.model->loss(pass.hidden, pass.batch.targets, 0).smoothed;
-    // A single call for all gradients: the sliced cross-entropy can be differentiated only once.
+    // Computes all gradients in one backward pass, since SlicedLoss supports only one.
     std::vector<at::Tensor> inputs;
     for (const auto& tensors : recorder.current)
       for (const at::Tensor& t : {tensors.z, tensors.c, tensors.x})

@@ -294,8 +294,8 @@ TEST_CASE("adaptive input and softmax and their gradients match the equations ov
     const auto tensor_like = [](const Vector& values, const at::Tensor& t) {
       return at::tensor(values, at::kDouble).view(t.sizes());
     };
-    // The rounding error of a log-probability is relative to the scores that cancel in it, which are about as large as
-    // the largest |log-probability|.
+    // log p = logit - lse: the rounding error is relative to the logits, not to the difference. The logits are about as
+    // large as the largest |log p|.
     const at::Tensor expected_all_log_p = tensor_like(expected_all, all_log_p);
     const double largest_score = std::max(1.0, numbers::max_abs(expected_all_log_p));
     const int64_t num_roundings = model.num_roundings();

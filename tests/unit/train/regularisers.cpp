@@ -207,8 +207,8 @@ TEST_CASE("orthogonal-mixing is 0 for an orthogonal matrix M and has the gradien
   {
     c10::NoGradGuard no_gradient;
     m.copy_(std::get<0>(at::linalg_qr(at::randn({4, 4}))));
-    // Error of the entries of QᵀQ - I: 4 reflections of two sums of 4 terms each, and the product, in fp32. The term
-    // adds the squares of 16 entries.
+    // Roundings in an entry of QᵀQ - I: the QR decomposition applies 4 Householder reflections, each with two sums of 4
+    // terms, and QᵀQ adds a sum of 4 terms. The regularisation term is the sum of the squares of the 16 entries.
     const double deviation = tolerance::chain_error_bound(4 * 2 * 4 + 4, tolerance::kFp32, 1);
     CHECK(term->loss({}).item<double>() <= 16 * deviation * deviation);
     // Mixing by an orthogonal matrix preserves the sum of squares of the probabilities.

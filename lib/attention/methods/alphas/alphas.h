@@ -1,4 +1,5 @@
-// The parameter of multi-head mixing (Azov & Landau 2020), which regularisers find by its name.
+// Name of the mixing coefficients α of multi-head mixing (Azov & Landau 2020), by which regularisers find the
+// parameter.
 #pragma once
 
 namespace mh::attention {
