@@ -29,7 +29,8 @@ CLI::Validator whole_number(int64_t low, int64_t high) {
             parsed.ec == std::errc() && parsed.ptr == text.data() + text.size() && std::to_string(number) == text;
         if (is_canonical && number >= low && number <= high) return "";
         const std::string bounds = high == INT64_MAX ? str("of at least ", low) : str("from ", low, " to ", high);
-        return str("expected a whole number ", bounds, ", without leading zeros; found '", text, "'");
+        return str("expected a whole number ", bounds,
+                   " in decimal digits only, without sign or leading zeros; found '", text, "'");
       },
       "", "whole_number");
 }

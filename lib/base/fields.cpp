@@ -49,6 +49,14 @@ std::string bounds(Range r) {
   return " from " + shortest_decimal(r.low) + " to " + shortest_decimal(r.high);
 }
 
+// Returns the meaning of the unset value of a range as a help text states it, "-1 means …"; "" without an unset value.
+std::string meaning_of_unset(const Range& range, const std::string& help) {
+  if (!range.unset_value) return "";
+  const std::string value = shortest_decimal(*range.unset_value), label = value + ": ";
+  const size_t begin = help.find(label);
+  return begin == std::string::npos ? "" : value + " means " + help.substr(begin + label.size());
+}
+
 template <class T>
 void require_in_range(T v, Range r, const char* type_name) {
   auto x = static_cast<double>(v);
@@ -145,7 +153,7 @@ void Fields::visit_value(const std::string& key, T& value, const std::string& he
   } catch (const toml::parse_error&) {
     throw Error(Exit::usage, Problem{where, "a value in TOML syntax and UTF-8", text, ""});
   } catch (const InvalidValue& invalid_value) {
-    throw Error(Exit::usage, Problem{where, invalid_value.expected, text, ""});
+    throw Error(Exit::usage, Problem{where, invalid_value.expected, text, meaning_of_unset(range, help)});
   }
 }
 

@@ -102,7 +102,7 @@ refused 2 "0 unless the mode is soft" $m --mode hard --t-max 1 --data t.mhs -o x
 refused 2 "0 with the mode released" $m --mode released --k 1 --t-max 1 --data t.mhs -o x
 refused 2 "--t-max" $m --pairs $pairs --t-max 1 -o x
 for number in 010 0x1 +1 -1 1.5 16777217; do
-  refused 2 "expected a whole number from 0 to 16777216, without leading zeros; found '$number'" $m --mode soft --k 1 --t-max=$number --data t.mhs -o x
+  refused 2 "expected a whole number from 0 to 16777216 in decimal digits only, without sign or leading zeros; found '$number'" $m --mode soft --k 1 --t-max=$number --data t.mhs -o x
 done
 refused 2 "of attention that the model has: decoder.self" $m --mode random --kind decoder.cross -o x
 refused 2 "--mode hard, soft or released, which rank heads" $m --mode random --data t.mhs -o x
