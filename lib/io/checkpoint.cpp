@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <stdexcept>
 
+#include "base/empty_input.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/json_types.h"
@@ -176,9 +177,8 @@ Error Checkpoint::format_error(const std::string& where, const std::string& expe
 }
 
 Checkpoint::Header Checkpoint::read_header() const {
-  if (size_ < 9)
-    throw format_error("", "a checkpoint (.safetensors)",
-                       size_ == 0 ? "an empty file" : str(size_, " bytes, fewer than a header has"));
+  if (size_ == 0) throw empty_input_error(name_, "a checkpoint (.safetensors)", kDamagedAdvice);
+  if (size_ < 9) throw format_error("", "a checkpoint (.safetensors)", str(size_, " bytes, fewer than a header has"));
   const uint64_t length = header_length(bytes_);
   if (!is_plausible_header(length, bytes_[8]))
     throw Error(

@@ -5,7 +5,9 @@
 #include <cstring>
 #include <span>
 
+#include "base/empty_input.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "io/record_kind.h"
 #include "io/shard_format.h"
 
@@ -53,15 +55,16 @@ void decompress_all(const std::string& compressed_lengths, uint64_t limit, std::
   throw Error(Exit::input, Problem{name, "a shard (.mhs)", found, advice});
 }
 
-// Returns the text "bytes 0x…" with up to 8 bytes of `data` in hexadecimal digits, for messages.
+// Returns up to 8 bytes of `data` in quotes, for messages; bytes other than printable ASCII characters are escaped, as
+// in 'PK\x03\x04'.
 std::string first_bytes(const uint8_t* data, size_t size) {
   std::string text;
-  static const char* digits = "0123456789abcdef";
   for (size_t i = 0; i < std::min<size_t>(size, 8); ++i) {
-    text += digits[data[i] >> 4];
-    text += digits[data[i] & 15];
+    const char byte = static_cast<char>(data[i]);
+    const bool is_printable = byte >= ' ' && byte <= '~';
+    text += is_printable ? std::string(1, byte) : escaped_byte(byte);
   }
-  return "bytes 0x" + text;
+  return "'" + text + "'";
 }
 
 // Returns the decompressed size in bytes of a zstd frame of tokens. `frame`: at least the header of the frame;
@@ -84,7 +87,7 @@ uint64_t content_size_of(std::span<const uint8_t> frame, int token_bytes, const 
 ShardFile::ShardFile(const std::string& path) : file_(path) {
   const uint8_t* data = file_.data();
   const uint64_t size = file_.size();
-  if (size == 0) throw_not_a_shard(name(), "an empty file");
+  if (size == 0) throw empty_input_error(name(), "a shard (.mhs)", "make a shard with mh-prep");
   if (size > 8 && data[8] == '{')  // safetensors: 8 bytes of header length, then JSON
     throw_not_a_shard(name(), "a file that looks like a checkpoint",
                       "name a shard instead, or make a shard with mh-prep");
@@ -374,7 +377,7 @@ ShardStream::ShardStream(const std::string& path) : state_(std::make_unique<Stat
     bytes_read += n;
   }
   s.offset = bytes_read;
-  if (bytes_read == 0) throw_not_a_shard(name(), "an empty input");
+  if (bytes_read == 0) throw empty_input_error(name(), "a shard (.mhs)", "make a shard with mh-prep");
   if (bytes_read < 4 || load32(frame_header) != kHeaderMagic)
     throw_not_a_shard(name(), "a file that begins with " + first_bytes(frame_header, bytes_read));
   if (bytes_read < 8) throw_truncated(name(), bytes_read, "a header");

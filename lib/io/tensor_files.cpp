@@ -51,18 +51,20 @@ std::vector<float> convert_elements(const std::vector<uint8_t>& bytes, const Con
 // Reads the index of a Hugging Face folder: returns the names of its files, and inserts the names of its tensors into
 // `tensor_names`.
 std::set<std::string> files_of_index(const std::string& path, std::set<std::string>& tensor_names) {
+  const char* advice = "download or copy the folder again";
   auto refuse = [&](const std::string& expected, const std::string& found) {
-    throw Error(Exit::input, Problem{path, expected, found, "copy the folder again"});
+    throw Error(Exit::input, Problem{path, expected, found, advice});
   };
   const std::string text = read_regular_file(path);
-  require_sound_json(text, path, "copy the folder again");
+  require_sound_json(text, path, advice);
   const auto index = nlohmann::json::parse(text, nullptr, false);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
     refuse("JSON with a weight_map from tensors to files", "other text");
   std::set<std::string> file_names;
   for (const auto& [tensor, file] : index["weight_map"].items()) {
     if (!file.is_string() || file.get<std::string>().find_first_of(std::string_view("/\0", 2)) != std::string::npos)
-      refuse("the name of a file in the folder for " + tensor, file.dump());
+      throw Error(Exit::input, Problem{path + ": weight_map, tensor " + tensor, "the name of a file in the same folder",
+                                       file.dump(), advice});
     tensor_names.insert(tensor);
     file_names.insert(file.get<std::string>());
   }
