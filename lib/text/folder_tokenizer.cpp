@@ -292,8 +292,9 @@ void refuse_text_options(const char* option, const std::string& folder, bool cas
   const char* text_option = cased ? "--cased" : strip_accents != "auto" ? "--strip-accents" : nullptr;
   if (text_option != nullptr)
     throw Error(Exit::usage,
-                Problem{text_option, str(option, " with a file, since a folder states how text is normalised"), folder,
-                        "leave the option out"});
+                Problem{text_option, str(option, " with a vocabulary file"),
+                        str("the folder ", folder, ", whose tokenizer configuration states the normalisation"),
+                        str("leave ", text_option, " out")});
 }
 
 }  // namespace mh::text

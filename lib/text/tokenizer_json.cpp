@@ -27,7 +27,8 @@ struct Node {
   Node at(const std::string& key) const {
     static const Json null;
     const auto member = value->is_object() ? value->find(key) : value->end();
-    return {value->is_object() && member != value->end() ? &*member : &null, path + "." + key};
+    const bool is_root = path.ends_with(": ");  // the path of the root is the name of the file and ": "
+    return {value->is_object() && member != value->end() ? &*member : &null, path + (is_root ? "" : ".") + key};
   }
   bool empty() const { return value->is_null(); }
   std::string type() const {
@@ -66,7 +67,10 @@ struct Node {
   }
 };
 
-constexpr const char* kDifferentTokens = "multihead would encode text differently";
+constexpr const char* kUseGpt2Settings =
+    "use a tokenizer with the settings of GPT-2, the only ones that multihead supports for byte-level BPE";
+constexpr const char* kUseBertSettings =
+    "use a tokenizer with the settings of BERT, the only ones that multihead supports for WordPiece";
 
 // Returns the special tokens that a template adds to a single text.
 std::vector<std::string> template_tokens(const Node& processor) {
@@ -87,7 +91,7 @@ class TokenizerJsonParser {
       require_sound_json(text, path, "copy the folder again");
       document_ = Json::parse(text, nullptr, false);
     }
-    root_ = {&document_, path + ": tokenizer"};
+    root_ = {&document_, path + ": "};
     if (!document_.is_object())
       throw Error(Exit::input,
                   Problem{path, "a JSON object",
@@ -100,29 +104,29 @@ class TokenizerJsonParser {
     const Node model = root_.at("model");
     // Files of old versions of Hugging Face tokenizers lack the entry model.type.
     if (!model.at("type").empty() || model.at("merges").empty())
-      model.require_type({"BPE"}, "the tokenizer of GPT-2 is byte-level BPE");
+      model.require_type({"BPE"}, "use a byte-level BPE tokenizer, as in GPT-2");
     for (const Node& stage : root_.at("normalizer").stages("normalizers"))
-      stage.refuse("no normalizer", stage.type(), kDifferentTokens);
+      stage.refuse("no normalizer", stage.type(), kUseGpt2Settings);
     const auto pre_tokenizers = root_.at("pre_tokenizer").stages("pretokenizers");
     for (const Node& stage : pre_tokenizers) {
-      stage.require_type({"ByteLevel"}, kDifferentTokens);
-      stage.require("add_prefix_space", {false}, kDifferentTokens);
-      stage.require("use_regex", {true, nullptr}, kDifferentTokens);
+      stage.require_type({"ByteLevel"}, kUseGpt2Settings);
+      stage.require("add_prefix_space", {false}, kUseGpt2Settings);
+      stage.require("use_regex", {true, nullptr}, kUseGpt2Settings);
     }
     if (pre_tokenizers.size() != 1)
-      root_.at("pre_tokenizer").refuse("ByteLevel", pre_tokenizers.empty() ? "none" : "several", kDifferentTokens);
+      root_.at("pre_tokenizer").refuse("ByteLevel", pre_tokenizers.empty() ? "none" : "several", kUseGpt2Settings);
     for (const Node& stage : root_.at("post_processor").stages("processors")) {
-      stage.require_type({"ByteLevel", "TemplateProcessing"}, "no other post-processor is supported");
+      stage.require_type({"ByteLevel", "TemplateProcessing"}, kUseGpt2Settings);
       if (stage.type() != "TemplateProcessing") continue;
       for (const std::string& token : template_tokens(stage))
-        if (token != kEndOfText) stage.refuse(str("no special token except ", kEndOfText), token, kDifferentTokens);
+        if (token != kEndOfText) stage.refuse(str("no special token except ", kEndOfText), token, kUseGpt2Settings);
     }
     for (const Node& stage : root_.at("decoder").stages("decoders"))
-      stage.require_type({"ByteLevel"}, kDifferentTokens);
-    model.require("dropout", {nullptr, 0}, "dropout would make tokens random");
-    model.require("continuing_subword_prefix", {nullptr, ""}, kDifferentTokens);
-    model.require("end_of_word_suffix", {nullptr, ""}, kDifferentTokens);
-    model.require("ignore_merges", {nullptr, false}, kDifferentTokens);
+      stage.require_type({"ByteLevel"}, kUseGpt2Settings);
+    model.require("dropout", {nullptr, 0}, "set dropout to null, since dropout makes tokens random");
+    model.require("continuing_subword_prefix", {nullptr, ""}, kUseGpt2Settings);
+    model.require("end_of_word_suffix", {nullptr, ""}, kUseGpt2Settings);
+    model.require("ignore_merges", {nullptr, false}, kUseGpt2Settings);
     read_pieces(model);
     read_merges(model.at("merges"));
     return std::move(result_);
@@ -130,15 +134,15 @@ class TokenizerJsonParser {
 
   TokenizerJson read_wordpiece() {
     const Node model = root_.at("model");
-    model.require_type({"WordPiece"}, "the tokenizer of BERT is WordPiece");
-    model.require("unk_token", {"[UNK]"}, kDifferentTokens);
-    model.require("continuing_subword_prefix", {std::string(kContinuationPrefix)}, kDifferentTokens);
-    model.require("max_input_chars_per_word", {100, nullptr}, kDifferentTokens);
+    model.require_type({"WordPiece"}, "use a WordPiece tokenizer, as in BERT");
+    model.require("unk_token", {"[UNK]"}, kUseBertSettings);
+    model.require("continuing_subword_prefix", {std::string(kContinuationPrefix)}, kUseBertSettings);
+    model.require("max_input_chars_per_word", {100, nullptr}, kUseBertSettings);
     const auto normalizers = root_.at("normalizer").stages("normalizers");
     for (const Node& stage : normalizers) {
-      stage.require_type({"BertNormalizer"}, kDifferentTokens);
-      stage.require("clean_text", {true}, kDifferentTokens);
-      stage.require("handle_chinese_chars", {true}, kDifferentTokens);
+      stage.require_type({"BertNormalizer"}, kUseBertSettings);
+      stage.require("clean_text", {true}, kUseBertSettings);
+      stage.require("handle_chinese_chars", {true}, kUseBertSettings);
       stage.require("lowercase", {true, false}, "copy the folder again");
       stage.require("strip_accents", {true, false, nullptr}, "copy the folder again");
       result_.normalisation.lowercase = stage.at("lowercase").value->get<bool>();
@@ -146,22 +150,22 @@ class TokenizerJsonParser {
       result_.normalisation.strip_accents = accents.is_null() ? result_.normalisation.lowercase : accents.get<bool>();
     }
     if (normalizers.size() != 1)
-      root_.at("normalizer").refuse("BertNormalizer", normalizers.empty() ? "none" : "several", kDifferentTokens);
+      root_.at("normalizer").refuse("BertNormalizer", normalizers.empty() ? "none" : "several", kUseBertSettings);
     const auto pre_tokenizers = root_.at("pre_tokenizer").stages("pretokenizers");
-    for (const Node& stage : pre_tokenizers) stage.require_type({"BertPreTokenizer"}, kDifferentTokens);
+    for (const Node& stage : pre_tokenizers) stage.require_type({"BertPreTokenizer"}, kUseBertSettings);
     if (pre_tokenizers.size() != 1)
       root_.at("pre_tokenizer")
-          .refuse("BertPreTokenizer", pre_tokenizers.empty() ? "none" : "several", kDifferentTokens);
+          .refuse("BertPreTokenizer", pre_tokenizers.empty() ? "none" : "several", kUseBertSettings);
     for (const Node& stage : root_.at("post_processor").stages("processors")) {
-      stage.require_type({"TemplateProcessing", "BertProcessing"}, "no other post-processor is supported");
+      stage.require_type({"TemplateProcessing", "BertProcessing"}, kUseBertSettings);
       if (stage.type() != "TemplateProcessing") continue;
       const std::vector<std::string> tokens = template_tokens(stage);
       if (tokens != std::vector<std::string>{"[CLS]", "[SEP]"})
         stage.refuse("[CLS], the text and [SEP]", tokens.empty() ? "no special tokens" : join(tokens, " "),
-                     kDifferentTokens);
+                     kUseBertSettings);
     }
     for (const Node& stage : root_.at("decoder").stages("decoders"))
-      stage.require_type({"WordPiece"}, kDifferentTokens);
+      stage.require_type({"WordPiece"}, kUseBertSettings);
     read_pieces(model);
     return std::move(result_);
   }

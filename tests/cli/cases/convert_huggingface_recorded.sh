@@ -35,8 +35,8 @@ done
 expect 0 mh-prep mlm --wordpiece bert-4 text -o a.mhs
 expect 0 mh-prep mlm --vocab bert-4.v text -o b.mhs
 diff <(mh-prep cat --ids a.mhs) <(mh-prep cat --ids b.mhs)
-expect 2 mh-prep mlm --wordpiece bert-4 --cased text -o x; said "states how text is normalised"
-expect 2 mh-prep vocab --type wordpiece --from bert-4 --strip-accents no -o x; said "states how text is normalised"
+expect 2 mh-prep mlm --wordpiece bert-4 --cased text -o x; said "states the normalisation"
+expect 2 mh-prep vocab --type wordpiece --from bert-4 --strip-accents no -o x; said "states the normalisation"
 expect 2 mh-prep vocab --type byte-bpe --from gpt2-4 -o gpt2-4/vocab.json; said "an output that is not an input"
 expect 2 mh-convert gpt2-4 -o gpt2-4/config.json; said "an output that is not an input"
 
@@ -114,7 +114,7 @@ P
   expect 3 mh-prep vocab --type $type --from bad -o x; said "$words"
   [ ! -e x ] || fail "expected no output file after an error; found one"
 done <<'T'
-gpt2-5|whole["normalizer"] = {"type": "NFC"}|tokenizer.normalizer: expected no normalizer; found NFC
+gpt2-5|whole["normalizer"] = {"type": "NFC"}|normalizer: expected no normalizer; found NFC
 gpt2-5|whole["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [{"type": "Digits"}, whole["pre_tokenizer"]]}|pretokenizers[0]: expected ByteLevel; found Digits
 gpt2-5|whole["pre_tokenizer"]["add_prefix_space"] = True|pre_tokenizer.add_prefix_space
 gpt2-5|whole["pre_tokenizer"]["use_regex"] = False|pre_tokenizer.use_regex
