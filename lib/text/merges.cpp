@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/empty_input.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "text/text_bytes.h"
@@ -55,8 +56,8 @@ std::vector<Merge> read_codes(const std::string& bytes, const std::string& name)
   std::vector<Merge> merges;
   std::string_view remaining_text = validate_text(bytes, name);
   if (remaining_text.empty())
-    throw Error(Exit::input, Problem{name, "codes of subword-nmt", "an empty file",
-                                     "learn codes with subword-nmt learn-bpe, or copy the file again"});
+    throw empty_input_error(name, "codes of subword-nmt learn-bpe",
+                            "learn codes with subword-nmt learn-bpe, or copy the file again");
   for (size_t line_number = 1; !remaining_text.empty(); ++line_number) {
     const size_t end = std::min(remaining_text.find('\n'), remaining_text.size());
     std::string_view text = remaining_text.substr(0, end);

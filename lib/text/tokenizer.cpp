@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/empty_input.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "text/byte_bpe.h"
@@ -25,8 +26,7 @@ uint64_t count_unknown(std::span<const int32_t> tokens, const Tokenizer& tokeniz
 }
 
 std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::string& name) {
-  if (bytes.empty())
-    throw Error(Exit::input, Problem{name, "a vocabulary", "an empty file", "make a vocabulary with mh-prep vocab"});
+  if (bytes.empty()) throw empty_input_error(name, "a vocabulary", "make a vocabulary with mh-prep vocab");
   if (bytes.find("\n[UNK]\n") != bytes.npos && bytes.find('\0') == bytes.npos && !is_vocabulary_file(bytes))
     throw Error(Exit::input,
                 Problem{name, "a vocabulary that states whether case is kept", "a plain list of pieces",

@@ -3,6 +3,7 @@
 #include <array>
 #include <utility>
 
+#include "base/empty_input.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "base/unicode.h"
@@ -224,8 +225,7 @@ std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& 
   std::vector<Piece> pieces;
   WordMap<size_t> line_numbers;  // line number of each piece, from 1
   std::string_view remaining_text = validate_text(bytes, name);
-  if (remaining_text.empty())
-    throw Error(Exit::input, Problem{name, "BERT's vocab.txt", "an empty file", "copy the file again"});
+  if (remaining_text.empty()) throw empty_input_error(name, "BERT's vocab.txt", "copy the file again");
   while (!remaining_text.empty()) {
     const size_t end = std::min(remaining_text.find('\n'), remaining_text.size());
     std::string_view piece = remaining_text.substr(0, end);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/empty_input.h"
 #include "base/file.h"
 #include "base/json_types.h"
 #include "base/log.h"
@@ -81,6 +82,11 @@ void refuse_inputs(const PrepArguments& arguments, const std::string& expected, 
   std::vector<std::string> names;
   for (const std::string& input : arguments.inputs) names.push_back(input_name(input));
   throw Error(Exit::input, Problem{join(names, ", "), expected, found, advice});
+}
+
+void refuse_empty_inputs(const PrepArguments& arguments, const std::string& expected, const std::string& advice) {
+  if (arguments.inputs == std::vector<std::string>{"-"}) throw empty_input_error(input_name("-"), expected, advice);
+  refuse_inputs(arguments, expected, "an empty input", advice);
 }
 
 std::string format_throughput(uint64_t bytes, double seconds) {

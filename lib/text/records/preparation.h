@@ -68,6 +68,9 @@ void write_shard(const PrepArguments& arguments, const io::ShardHeader& header,
 // Throws Error(input) about all inputs, with the parts of a Problem (base/error.h).
 [[noreturn]] void refuse_inputs(const PrepArguments& arguments, const std::string& expected, const std::string& found,
                                 const std::string& advice);
+// Throws Error(input) about input files that are all empty, or about standard input without bytes.
+[[noreturn]] void refuse_empty_inputs(const PrepArguments& arguments, const std::string& expected,
+                                      const std::string& advice);
 constexpr const char* kTextFilesHelp = "text files, one sentence or paragraph per line";
 // Returns the handling of line ends that --crlf selects; LineEnds::as_text if the vocabulary accepts any bytes.
 LineEnds line_ends(const PrepArguments& arguments, bool takes_any_bytes);

@@ -48,7 +48,7 @@ void make_lm(const PrepArguments& arguments, const LmOptions& options) {
   EncodeSummary summary;
   write_shard(arguments, header, [&](ShardWriter& writer) {
     summary = encode_lines(text, *tokenizer, options.threads.num_threads(), writer);
-    if (summary.num_tokens == 0) refuse_inputs(arguments, "text", "an empty input", "name a file with text");
+    if (summary.num_tokens == 0) refuse_empty_inputs(arguments, "text", "name a file with text");
   });
   log_removed_bytes(text.num_normalised_lines(), text.num_byte_order_marks());
   log_info(str(format_count(summary.num_lines, "lines, "), format_count(summary.num_tokens, "tokens, "),

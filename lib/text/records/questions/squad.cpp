@@ -149,10 +149,10 @@ class SquadReader {
     if (squad_.num_questions == 0) location_.refuse("questions", "none", "name a file with at least one question");
     const auto max_missing = options_.missing_share * static_cast<double>(squad_.num_answers);
     if (static_cast<double>(squad_.num_missing) > max_missing)
-      first_missing_location_.refuse(str("answers at their 'answer_start', except for at most a fraction of ",
-                                         shortest_decimal(options_.missing_share)),
-                                     str(squad_.num_missing, " of ", squad_.num_answers,
-                                         " answers not at their 'answer_start', the first in this question"),
+      first_missing_location_.refuse(str("at least ", 100 * (1 - options_.missing_share),
+                                         "% of the answers to occur in the paragraph at their 'answer_start'"),
+                                     str(squad_.num_answers - squad_.num_missing, " of ", squad_.num_answers,
+                                         "; the first mismatch is in this question"),
                                      "check that answer_start counts Unicode code points, or raise --missing-share");
     return std::move(squad_);
   }

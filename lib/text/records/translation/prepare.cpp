@@ -116,7 +116,7 @@ void make_translation(const PrepArguments& arguments, const TranslationOptions& 
     summary = encode_pairs(text, source, *target, options.filters, options.threads.num_threads(), writer);
     if (summary.num_pairs > 0) return;
     if (summary.num_dropped.empty())
-      refuse_inputs(arguments, "pairs of lines", "an empty input", "name a file with at least one pair");
+      refuse_empty_inputs(arguments, "pairs of lines", "name a file with at least one pair");
     refuse_inputs(arguments, "at least one pair that no filter drops",
                   "only dropped pairs: " + dropped_text(summary.num_dropped), advice_on(summary.num_dropped));
   });
