@@ -57,7 +57,7 @@ void check_importance(const std::string& name, const std::string& where, model::
   for (const AttentionLayer* layer : model.attention_layers()) {
     if (layer->layer_spec().heads == 0 || !contains(kinds, layer->layer_spec().kind)) continue;
     auto refuse = [&](const std::string& expected, const std::string& found, const std::string& advice) {
-      throw Error(Exit::usage, Problem{str(where, " ", name), expected, found, advice});
+      throw Error(Exit::usage, Problem{where, expected, found, advice});
     };
     const char* stage = side == Side::score ? "mixer" : "combiner that mixes heads";
     if (sides_in(*layer, side).empty())
@@ -67,14 +67,17 @@ void check_importance(const std::string& name, const std::string& where, model::
     const auto sides = sides_in(*layer, side);
     for (const HeadSide tensor_side : sides)
       if (layer->layer_spec().heads_of(tensor_side) != layer->layer_spec().heads_of(sides[0]))
-        refuse("equal numbers of score, value and output heads in every layer, as a measure of whole heads requires",
-               str(layer->layer_spec().name, ": ", layer->layer_spec().heads_of(sides[0]), " ", name_of(sides[0]),
-                   " heads, ", layer->layer_spec().heads_of(tensor_side), " ", name_of(tensor_side), " heads"),
-               "choose a side: score, value or output");
+        refuse(
+            "equal numbers of score, value and output heads in every layer, since the measure scores each head as a "
+            "unit",
+            str(layer->layer_spec().name, ": ", layer->layer_spec().heads_of(sides[0]), " ", name_of(sides[0]),
+                " heads, ", layer->layer_spec().heads_of(tensor_side), " ", name_of(tensor_side), " heads"),
+            "choose a side: score, value or output");
     if (const std::string reason = importance->undefined_reason(model, *layer, side); !reason.empty())
-      refuse(str("a measure that is defined for ", name_of(side), " heads in every layer"),
-             str(name, ", which is undefined in ", layer->layer_spec().name, ": ", reason),
-             str("use another measure, for example ", side == Side::score ? "taylor" : "avg-l2-outputs"));
+      refuse(side == Side::whole ? "a measure that scores each head as a unit in every layer"
+                                 : str("a measure that is defined for ", name_of(side), " heads in every layer"),
+             str("'", name, "', which is undefined in ", layer->layer_spec().name, ", since ", reason),
+             str("use another measure, such as ", side == Side::score ? "taylor" : "avg-l2-outputs"));
   }
 }
 
