@@ -23,9 +23,10 @@ struct BatchOptions {
     f.choice("order", order, {{Batching::blocks, "blocks"}, {Batching::streams, "streams"}},
              "order of the training rows; blocks: shuffled blocks of a text, or shuffled batches of sentence pairs of "
              "similar length; streams: parallel streams in the order of the text, required by models with a memory");
-    f.field("block", block,
-            "row length in tokens; for sentence pairs, maximum length of the source and maximum length of the target",
-            between(1, 1 << 20));
+    f.field(
+        "block", block,
+        "sequence length in tokens; for sentence pairs, maximum length of the source and maximum length of the target",
+        between(1, 1 << 20));
     f.field("tokens", tokens, "maximum number of tokens in an update, padding included", between(1, 1 << 30));
     f.field("rows", rows,
             "number of rows in an update, for a model with a task head (model.bert.head); 0: train.batch.tokens / "
@@ -39,10 +40,11 @@ struct BatchOptions {
             "length bucketing for a model with a task head: number of updates whose rows are sorted by length "
             "together; 1: no bucketing",
             between(1, 1 << 16));
-    f.field("long_block", long_block,
-            "row length in tokens in the second phase of training, such as the 512 tokens of BERT's pretraining; only "
-            "for a model with a task head; 0: no second phase",
-            between(0, 1 << 20));
+    f.field(
+        "long_block", long_block,
+        "sequence length in tokens in the second phase of training, such as the 512 tokens of BERT's pretraining; only "
+        "for a model with a task head; 0: no second phase",
+        between(0, 1 << 20));
     f.field("long_from", long_from,
             "start of the second phase of training, in which rows have train.batch.long_block tokens");
   }

@@ -40,17 +40,19 @@ struct ScoringOptions {
   Sample sample;                      // not in describe(): tools that support samples call sample.describe()
   bool has_independent_rows = false;  // whether rows are independent (protocol "sentences"); set by Corpus::resolve()
   void describe(Fields& f) {
-    f.field("block", block, "length of a text row in tokens, context included; 0: row length of training", at_least(0));
+    f.field("block", block, "sequence length for a text, in tokens, context included; 0: sequence length of training",
+            at_least(0));
     f.field("context", context,
-            "number of context tokens, which are not scored, at the start of each text row; 0: no context",
+            "number of context tokens, which are not scored, at the start of each sequence of a text; 0: no context",
             at_least(0));
     f.field("memory", memory,
             "length of the Transformer-XL memory in tokens; -1: length in the model, or 0 with --context",
             between(-1, 1 << 24));
-    f.field("streams", streams, "number of parallel streams of a text, for a model with a memory; 0: 10 streams",
+    f.field("streams", streams, "number of parallel streams of a text, for a model with a memory; 0 chooses 10",
             between(0, 1 << 24));
     f.field("batch", batch,
-            "number of rows in a forward pass; affects speed, not results; 0: as many rows as fit in about 4096 tokens",
+            "batch size: number of sequences in a forward pass; affects speed, not results; 0: as many as fit in about "
+            "4096 tokens",
             at_least(0));
   }
 };
