@@ -45,11 +45,14 @@ struct SearchOptions {
             "the end token; values above 1 favour long hypotheses",
             between(-10, 10));
     f.field("max_length_a", max_length_a,
-            "factor a of the maximum length ax + b of a hypothesis in tokens, end token excluded; x: source length, "
+            "factor a of the maximum hypothesis length ax + b in tokens, end token excluded, for a source of x tokens, "
             "end token included",
             between(0, 1000));
-    f.field("max_length_b", max_length_b,
-            "offset b of the maximum length ax + b of a hypothesis in tokens, end token excluded", between(0, 1 << 20));
+    f.field(
+        "max_length_b", max_length_b,
+        "constant b of the maximum hypothesis length ax + b in tokens, end token excluded, for a source of x tokens, "
+        "end token included",
+        between(0, 1 << 20));
     f.field("min_length", min_length,
             "minimum length of a hypothesis in tokens, end token excluded; the maximum length takes precedence",
             between(0, 1 << 20));

@@ -24,11 +24,13 @@ struct TranslationOptions {
   void describe(Fields& f) {
     f.section("", search);
     f.field("max_source", max_source,
-            "maximum length of a source in tokens, end token included; the model may impose a lower maximum",
+            "maximum length of a source in tokens, end token included; longer sources are an error unless --truncate "
+            "is given; the model may impose a lower maximum",
             between(1, 1 << 20));
     f.field("truncate", truncate, "truncate sources above the maximum length instead of rejecting them");
     f.field("batch_tokens", batch_tokens,
-            "number of source tokens in a batch of the search, padding included; affects speed, not results",
+            "maximum number of source tokens in a batch of beam search or sampling, padding included; affects speed, "
+            "not results",
             between(1, 1 << 24));
   }
 };

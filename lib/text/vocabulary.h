@@ -40,8 +40,8 @@ struct VocabularyOptions {
             "from --codes",
             at_least(0));
     f.field("codes", codes,
-            "subword-nmt: file from which merges are read instead of learned (--merges): a codes file of subword-nmt "
-            "learn-bpe, or a vocabulary of mh-prep vocab --type subword-nmt");
+            "subword-nmt: file with existing merges, used instead of learning new merges with --merges; either the "
+            "output of subword-nmt learn-bpe, or a vocabulary of mh-prep vocab --type subword-nmt");
     f.field("from", from,
             "existing vocabulary to convert instead of reading text; wordpiece: BERT's vocab.txt or the folder of a "
             "BERT model; byte-bpe: the folder of a GPT-2 model");

@@ -99,7 +99,8 @@ struct DecodeOptions : task::DecodingOptions {
   void describe(Fields& f) {
     f.section("", translation.search);
     f.field("batch_tokens", translation.batch_tokens,
-            "number of source tokens in a batch of the beam search, padding included", between(1, 1 << 24));
+            "maximum number of source tokens in a batch of beam search, padding included; affects speed, not results",
+            between(1, 1 << 24));
     f.section("", bleu);
   }
 };
@@ -124,7 +125,8 @@ struct ValidationOptions {
             "train.validation.decode.*, or a score of the task",
             validation_metrics())
         .fixed_once_validated();
-    f.field("block", block, "row length of a text in validation, in tokens; 0: train.batch.block", between(0, 1 << 20))
+    f.field("block", block, "sequence length for a text in validation, in tokens; 0: train.batch.block",
+            between(0, 1 << 20))
         .fixed_once_validated();
     f.field("memory", memory,
             "length of the Transformer-XL memory in validation, in tokens; -1: model.transformer-xl.memory + "

@@ -28,7 +28,7 @@ struct PairFilters {
             "no limit",
             at_least(0));
     f.field("max_ratio", max_ratio,
-            "maximum length ratio of the longer to the shorter text of a pair; other pairs are dropped; 0: no limit",
+            "drop pairs whose longer side has more than X times as many tokens as the shorter side; 0: no limit",
             at_least(0));
     f.field("empty", empty,
             "treatment of pairs with an empty source or target; refuse: stop with an error; drop: leave the pair out",
