@@ -1,6 +1,7 @@
 // mh-spectrum MODEL... [DATA]: computes spectra and writes them as tables and plots.
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -23,6 +24,22 @@ namespace {
 
 // Returns the values of --of that read a text, or that read parameters, such as "alphas, output-value or weight:NAME".
 std::string matrices_text(bool reads_text) { return join_alternatives(analysis::source_forms(reads_text)); }
+
+// Returns matrices_text() with a short explanation after each value.
+std::string explained_matrices_text(bool reads_text) {
+  static const std::map<std::string, const char*> explanations{
+      {"attention", "attention matrices after head mixing"},
+      {"before-mixing", "input of head mixing: attention matrices or logits"},
+      {"logits", "attention logits before mask and head mixing"},
+      {"mixing", "matrices that mix heads"},
+      {"alphas", "parameters that map heads to heads"},
+      {"output-value", "product of the value and output projections of a head"},
+      {"weight:NAME", "a parameter by its name"}};
+  std::vector<std::string> texts = analysis::source_forms(reads_text);
+  for (std::string& text : texts)
+    if (const auto it = explanations.find(text); it != explanations.end()) text += str(" (", it->second, ")");
+  return join_alternatives(std::move(texts));
+}
 
 struct SpectraJob {
   std::shared_ptr<Arguments> args;
@@ -247,8 +264,8 @@ Job add_spectra(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vect
                          "; one of these files may be - for standard input")),
       "MODEL... [DATA]");
   add(app.add_option("--of", job->matrices,
-                     str("matrices to analyse: ", matrices_text(true), ", which are computed from the data; ",
-                         matrices_text(false), ", which are read from the checkpoint without data [attention]")),
+                     str("matrices to analyse; computed from the data: ", explained_matrices_text(true),
+                         "; read from the checkpoint, without data: ", explained_matrices_text(false), " [attention]")),
       "MATRICES");
   add_list(app, "--kind", args->kinds, "kinds of attention to analyse, such as decoder.cross [all]", "KIND,...");
   add_format(app, args->format);
