@@ -78,20 +78,19 @@ void ModelOptions::describe(Fields& f) {
       {{nn::Activation::relu, "relu"}, {nn::Activation::gelu, "gelu"}, {nn::Activation::gelu_tanh, "gelu-tanh"}},
       "activation of the feed-forward sublayers; gelu-tanh: GPT-2's, x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))");
   f.field("tied", tied,
-          "use the token embedding as the weights of the output layer; with cutoffs, each band of the output "
-          "layer uses the embedding table of the same band");
+          "use the token embedding as the weights of the output layer; with cutoffs, each cluster (band) of "
+          "the output layer uses the embedding table of the same cluster");
   f.field("input_cutoffs", input_cutoffs,
-          "adaptive input: vocabulary indices that separate embedding bands of decreasing width, for a vocabulary "
-          "sorted by frequency; []: a single embedding table",
+          "adaptive input: vocabulary indices that separate clusters (bands) of decreasing embedding width, for a "
+          "vocabulary sorted by frequency; []: a single embedding table",
           between(1, 1 << 30));
   f.field("output_cutoffs", output_cutoffs,
           "adaptive softmax: vocabulary indices that separate the head and the tails; []: a single softmax over the "
           "vocabulary",
           between(1, 1 << 30));
   f.field("cutoff_factor", cutoff_factor,
-          "ratio of the width of a band to the width of the next band; 1: all bands have the width of the model, in "
-          "one table "
-          "without projections",
+          "factor by which the embedding width shrinks from one cluster (band) of the adaptive input and the adaptive "
+          "softmax to the next; 1: all clusters have the width of the model, in one table without projections",
           between(1, kMaxWidth));
   f.field("tied_projections", tied_projections,
           "use the transposed projections of the adaptive input embedding in the adaptive softmax");
