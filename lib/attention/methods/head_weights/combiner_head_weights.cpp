@@ -8,7 +8,8 @@ namespace {
 struct HeadWeightsOptions : OptionsOf<HeadWeightsOptions> {
   std::vector<double> weights;
   void describe(Fields& f) override {
-    f.field("weights", weights, "weights of head outputs, one for each head; empty: all 1");
+    f.field("weights", weights,
+            "constant factors of the head outputs, which are not trained, one for each head; empty: all 1");
   }
 };
 
@@ -47,7 +48,8 @@ class HeadWeights : public GatedCombiner {
   at::Tensor device_weights_;  // (hv): weights_ on the device of the last forward pass
 };
 
-const Registration<HeadWeights> head_weights_entry(combiners(), "head-weights", "fixed weights of head outputs");
+const Registration<HeadWeights> head_weights_entry(combiners(), "head-weights",
+                                                   "constant factors of the head outputs, which are not trained");
 
 }  // namespace
 }  // namespace mh::attention

@@ -13,8 +13,8 @@ struct TalkingHeadsOptions : OptionsOf<TalkingHeadsOptions> {
   int64_t inside = 0;
   std::string init = "identity";
   void describe(Fields& f) override {
-    f.field("pre", pre, "mix the logits by a matrix");
-    f.field("post", post, "mix the probabilities by a matrix");
+    f.field("pre", pre, "mix the attention logits across heads by a learned matrix, before the softmax");
+    f.field("post", post, "mix the attention probabilities across heads by a learned matrix, after the softmax");
     f.field("inside", inside,
             "number of heads in the softmax, between the matrix of logits and the matrix of probabilities; 0: the "
             "number of score heads",
