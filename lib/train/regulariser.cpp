@@ -2,6 +2,8 @@
 
 #include <c10/core/GradMode.h>
 
+#include "base/error.h"
+
 namespace mh::train {
 
 Registry<Regulariser>& regularisers() {
@@ -10,7 +12,7 @@ Registry<Regulariser>& regularisers() {
 }
 
 void ObservedTerm::describe(Fields& f) {
-  f.field("weight", weight_, "weight of the regularisation term, which is added to the mean loss per token",
+  f.field("weight", weight_, str("weight of the ", term_name_, ", which is added to the mean loss per token"),
           at_least(0));
 }
 

@@ -44,14 +44,15 @@ class Regulariser {
 // the sum of all arguments of add() since the last call of loss(). Padding is excluded from all means.
 class ObservedTerm : public Regulariser, public attention::Observer {
  public:
-  void describe(Fields& f) override;  // visits the field `weight`
+  void describe(Fields& f) override;  // visits the field `weight`, whose help names the term
   void start(nn::ParameterList&, const attention::AttentionConfig&) override {}
   attention::Observer* observer() override { return this; }
   void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
   at::Tensor loss(const TrainProgress&) override;
 
  protected:
-  explicit ObservedTerm(double weight) : weight_(weight) {}
+  // `term_name`: name of the term in the help of `weight`.
+  ObservedTerm(double weight, const char* term_name) : weight_(weight), term_name_(term_name) {}
   // Returns whether gradients are enabled. Without gradients the pass is not a training pass, and subclasses must not
   // call add().
   static bool is_training_pass();
@@ -73,6 +74,7 @@ class ObservedTerm : public Regulariser, public attention::Observer {
 
  private:
   double weight_;
+  const char* term_name_;
   at::Tensor sum_;
   attention::Lengths lengths_;
 };

@@ -73,8 +73,9 @@ class HeadRotation : public Procedure {
             "mode manual: pairs of heads to swap, such as decoder.self:1.0-5.3 for head 0 of layer 1 and head 3 of "
             "layer 5; layers and heads are counted from 0");
     f.field("epochs", epochs_,
-            "mode manual: list of epochs in ascending order, counted from 1; the pairs are swapped before the 1st, "
-            "3rd, … epoch of the list, and swapped back before the 2nd, 4th, … epoch",
+            "mode manual: epochs in ascending order, counted from 1; the head pairs of "
+            "train.procedures.head-rotation.pairs are swapped before the 1st, 3rd, … listed epoch, and swapped back "
+            "before the 2nd, 4th, … listed epoch",
             at_least(1));
     f.field("swap_output", options_.output, "move a swapped head's columns of the output projection with the head");
     f.field("swap_stages", options_.stages,

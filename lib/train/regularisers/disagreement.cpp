@@ -14,7 +14,7 @@ namespace {
 
 class Disagreement : public ObservedTerm {
  public:
-  Disagreement() : ObservedTerm(0.01) {}
+  Disagreement() : ObservedTerm(0.01, "disagreement penalty") {}
   void describe(Fields& f) override {
     ObservedTerm::describe(f);
     f.field("of", property_, "property in which the term makes heads differ: head outputs or attended positions",

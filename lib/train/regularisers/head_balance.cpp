@@ -15,7 +15,7 @@ namespace {
 
 class HeadBalance : public ObservedTerm, public attention::Subscriber<attention::RoutingObservation> {
  public:
-  HeadBalance() : ObservedTerm(0.01) {}
+  HeadBalance() : ObservedTerm(0.01, "load-balancing loss of the heads") {}
   void start(nn::ParameterList& parameters, const attention::AttentionConfig&) override {
     find_parameters(parameters, str("*", attention::kRouter),
                     {"train.regularisers.head-balance", "attention.combiner = \"mixture-of-heads\"", "another combiner",

@@ -21,11 +21,10 @@ namespace {
 class NuclearGrowth : public Regulariser {
  public:
   void describe(Fields& f) override {
-    f.field(
-        "weight", weight_,
-        "weight γ of the term in the mean loss per token; published value: 40 divided by the number of tokens in an "
-        "update",
-        at_least(0));
+    f.field("weight", weight_,
+            "weight γ of the nuclear-norm term in the mean loss per token; published value: 40 divided by the number "
+            "of tokens in an update",
+            at_least(0));
     f.field("margin", margin_, "margin Δ: constant in the loss, without effect on gradients", at_least(0));
     f.field("start", start_,
             "fraction of the learning-rate schedule, from the start of training, during which the alphas are frozen",

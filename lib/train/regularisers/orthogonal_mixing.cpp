@@ -14,7 +14,7 @@ namespace {
 
 class OrthogonalMixing : public ObservedTerm, public attention::Subscriber<attention::MixingObservation> {
  public:
-  OrthogonalMixing() : ObservedTerm(1e-3) {}
+  OrthogonalMixing() : ObservedTerm(1e-3, "orthogonality penalty on mixing matrices") {}
   void describe(Fields& f) override {
     ObservedTerm::describe(f);
     f.field("of", matrix_source_,

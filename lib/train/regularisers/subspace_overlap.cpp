@@ -13,7 +13,7 @@ namespace {
 
 class SubspaceOverlap : public ObservedTerm {
  public:
-  SubspaceOverlap() : ObservedTerm(0.01) {}
+  SubspaceOverlap() : ObservedTerm(0.01, "subspace-overlap penalty") {}
   void describe(Fields& f) override {
     ObservedTerm::describe(f);
     f.field("of", subspace_,

@@ -516,7 +516,7 @@ std::vector<int64_t> observed_lengths;
 // A regulariser that records the row lengths that its observer receives in training.
 class LengthRecorder : public ObservedTerm {
  public:
-  LengthRecorder() : ObservedTerm(1) {}
+  LengthRecorder() : ObservedTerm(1, "recorded term") {}
   void begin(const attention::Lengths& lengths) override {
     for (int64_t b = 0; b < lengths.decoder.size(0); ++b)
       observed_lengths.push_back(lengths.decoder[b].item<int64_t>());
