@@ -129,7 +129,7 @@ TEST_CASE("squad: a file is refused if more than --missing-share of its answers 
   const auto json = file({article(kContext, questions)});
   const std::string message = refusal_of_json(json);
   CHECK(message.find("question elsewhere") != message.npos);
-  CHECK(message.find("1 of 10") != message.npos);
+  CHECK(message.find("9 of 10") != message.npos);
   CHECK(message.find("--missing-share") != message.npos);
   const text::Squad squad = read(json.dump(), {0.1, "refuse"});
   CHECK(squad.num_missing == 1);
