@@ -19,6 +19,7 @@ below 64 KiB (mh-prep) or 1 MiB (other tools) are not tested; ERRORS, PREP_ERROR
 command with the number of failing calls that it survived, a line for each problem, and a last line
 `mh-tests: N passed, N failed, 0 skipped`, a test for each command.
 """
+import os
 import pathlib
 import random
 import signal
@@ -64,7 +65,9 @@ def environment_of(workplace, library, **variables):
     """Returns the environment of a command with the library fail_call.so."""
     if workplace.scenario.tool == "mh-prep":
         variables["MH_FAULT_ALLOCATION"] = str(PREP_ALLOCATION)
-    return dict(workplace.environment, LD_PRELOAD=library, **variables)
+    # ./run errors preloads a library of its own.
+    libraries = ":".join([str(library), *filter(None, [os.environ.get("LD_PRELOAD")])])
+    return dict(workplace.environment, LD_PRELOAD=libraries, **variables)
 
 
 def run_undisturbed(workplace, library):
