@@ -9,6 +9,7 @@ expect 2 bash -c 'mh-prep cat t.mhs >> t.mhs';     said "itself"
 expect 2 bash -c 'mh-prep info t.mhs >> t.mhs'
 cmp before t.mhs
 record 3 mh-prep vocab --type byte missing
+expect 2 mh-prep vocab --type byte text -o ''
 : > empty
 record 3 mh-prep vocab --type byte empty
 record 2 mh-prep vocab --type word --byte-fallback text

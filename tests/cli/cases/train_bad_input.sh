@@ -13,6 +13,15 @@ try 2 --set train.length=300
 try 2 --set train.batch.tokens=8
 try 2 --set train.validation.min_improvement=0.2
 try 2 --set attention.mixer=nnoe
+try 2 --set train.lr=fast
+try 2 --set model.final_norm=1
+try 2 --set model.norm=3
+try 2 --set train.optimizer.betas=0.9
+expect 2 mh-train --config c.toml --train t.mhs --out run --set $'train.lr=1\nb = 2'
+expect 2 mh-train --config c.toml --train t.mhs --out run --set $'model.norm=\xff'
+expect 2 mh-train --config c.toml --train $'\xff.mhs' --out run
+printf 'include = 3\n' > include.toml
+try 2 --config include.toml
 try 3 --set data.train=missing.mhs
 expect 3 mh-train --config c.toml --train t.mhs --out run --set data.train=text
 expect 3 mh-train --config c.toml --train t.mhs --out run --valid other.mhs
