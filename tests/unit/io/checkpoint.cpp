@@ -65,6 +65,15 @@ std::string safetensors_bytes(const std::string& json, const std::string& data) 
 
 }  // namespace
 
+TEST_CASE("a checkpoint with two tensors of the same name is not written") {
+  const Folder folder;
+  const Content content = sample_content();
+  std::vector<TensorView> views = content.views();
+  views.push_back(views.front());
+  auto sink = open_sink(folder.file("twice.safetensors"));
+  CHECK_THROWS_WITH(write_checkpoint(*sink, views, {}), Catch::Contains("two tensors named layer.weight"));
+}
+
 TEST_CASE("a written checkpoint reads back equal") {
   Folder folder;
   write_to(folder.file("x"), sample_content());

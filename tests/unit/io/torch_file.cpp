@@ -215,6 +215,14 @@ TEST_CASE("a pickle that is not a state dict, is truncated at any byte or is dam
   CHECK_THAT(error_of(dict({{"a", tensor(storage_of("ComplexFloatStorage", "0", 6), 0, {1}, {1})}})),
              Catch::Contains("torch.ComplexFloatStorage"));
   CHECK_THAT(error_of(dict({{"a", tensor("K\x01", 0, {1}, {1})}})), Catch::Contains("a storage"));
+  const std::string dict_as_storage_type =
+      "(" + text("storage") + "ccollections\nOrderedDict\n" + text("0") + text("cpu") + integer(6) + "tQ";
+  CHECK_THAT(error_of("\x80\x02" + dict_as_storage_type + "."), Catch::Contains("a storage type"));
+  CHECK_THAT(error_of("\x80\x02" + storage_of("FloatStorage", "0", ~uint64_t{0}) + "."),
+             Catch::Contains("expected the size of a storage; found -1"));
+  CHECK_THAT(error_of("\x80\x02K\x01}b."), Catch::Contains("a dict with attributes"));
+  CHECK_THAT(error_of("\x80\x02" + std::string("ccollections\nOrderedDict\n}") + "\x85R."),
+             Catch::Contains("expected an empty dict; found arguments"));
 
   const std::string valid = dict({{"a", kTensor}});
   REQUIRE(read(valid).size() == 1);
@@ -280,6 +288,11 @@ TEST_CASE("a zip archive that is truncated, damaged or of another format is refu
   std::string flipped_archive = valid;
   flipped_archive[valid.find(bytes_of(kValues)) + 5] ^= 1;
   CHECK_THAT(archive_error(flipped_archive), Catch::Contains("m/data/0") && Catch::Contains("checksum"));
+  std::string short_field = zip_of(entries, {.is_zip64 = true});
+  const size_t field_at = short_field.rfind(bytes_of_number(1, 2) + bytes_of_number(24, 2));
+  REQUIRE(field_at != short_field.npos);
+  short_field[field_at + 2] = 16;  // without the offset of the entry
+  CHECK_THAT(archive_error(short_field), Catch::Contains("64-bit sizes"));
   CHECK_THAT(archive_error(zip_of(entries, {.method = 8})), Catch::Contains("a compressed entry"));
   CHECK_THAT(archive_error(zip_of(entries, {.flags = 1})), Catch::Contains("an encrypted entry"));
   CHECK_THAT(archive_error(zip_of({entries[0]})), Catch::Contains("the entry m/data/0"));
