@@ -96,6 +96,8 @@ gpt2-5 lm_head.weight wte.weight +transformer.wte.weight=lm_head.weight -transfo
 bert-4 cls.predictions.decoder.weight bert.embeddings.word_embeddings.weight +bert.embeddings.word_embeddings.weight=cls.predictions.decoder.weight ~cls.predictions.decoder.weight
 bert-5 cls.predictions.decoder.bias cls.predictions.bias +cls.predictions.bias=cls.predictions.decoder.bias ~cls.predictions.decoder.bias
 gpt2-4 lm_head.weight wte.weight transformer.wte.weight=none
+gpt2-4 transformer.wte.weight unique +transformer.wte.weight=wte.weight
+gpt2-4 unknown h.0.ln_3.weight +transformer.wte.weight=transformer.h.0.ln_3.weight
 T
 
 # An unsupported setting of tokenizer.json is refused with an error that names it. Files that contradict each other are
@@ -114,6 +116,9 @@ P
   expect 3 mh-prep vocab --type $type --from bad -o x; said "$words"
   [ ! -e x ] || fail "expected no output file after an error; found one"
 done <<'T'
+gpt2-5|whole["added_tokens"] = {}|added_tokens: expected a list; found {}
+gpt2-5|whole["normalizer"] = {"type": "Sequence"}|normalizer.normalizers: expected a list; found null
+gpt2-5|whole["post_processor"] = {"type": "TemplateProcessing", "single": 3}|post_processor.single: expected a list; found 3
 gpt2-5|whole["normalizer"] = {"type": "NFC"}|normalizer: expected no normalizer; found NFC
 gpt2-5|whole["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [{"type": "Digits"}, whole["pre_tokenizer"]]}|pretokenizers[0]: expected ByteLevel; found Digits
 gpt2-5|whole["pre_tokenizer"]["add_prefix_space"] = True|pre_tokenizer.add_prefix_space
@@ -140,6 +145,7 @@ bert-5|whole["normalizer"] = {"type": "Lowercase"}|normalizer: expected BertNorm
 bert-5|whole["normalizer"] = None|normalizer: expected BertNormalizer; found none
 bert-5|whole["normalizer"]["lowercase"] = True|do_lower_case: expected true, as in bad/tokenizer.json
 bert-5|whole["pre_tokenizer"] = {"type": "Whitespace"}|pre_tokenizer: expected BertPreTokenizer; found Whitespace
+bert-5|whole["pre_tokenizer"] = None|pre_tokenizer: expected BertPreTokenizer; found none
 bert-5|whole["post_processor"]["single"].pop()|[CLS], the text and [SEP]
 bert-5|model["unk_token"] = "<unk>"|model.unk_token
 bert-5|model["max_input_chars_per_word"] = 50|model.max_input_chars_per_word
@@ -151,6 +157,26 @@ for bad in '[]' '{' '' '{"model": 3}'; do
   copy gpt2-5; printf '%s' "$bad" > bad/tokenizer.json
   expect 3 mh-convert bad -o x; said "bad/tokenizer.json"
 done
+# Settings and vocabularies that contradict the tensors.
+while IFS='|' read -r folder file change words; do
+  copy $folder
+  python3 - "$file" "$change" <<'P'
+import json, sys
+values = json.load(open("bad/" + sys.argv[1]))
+values.update(json.loads(sys.argv[2]))
+json.dump(values, open("bad/" + sys.argv[1], "w"))
+P
+  expect 3 mh-convert bad -o x; said "$words"
+done <<'T'
+gpt2-4|config.json|{"n_head": 0}|n_head: expected a whole number from 1 to
+gpt2-4|config.json|{"n_head": 3}|config.json, converted to TOML
+gpt2-4|config.json|{"n_positions": 7}|as in config.json
+bert-4|config.json|{"architectures": ["BertForSequenceClassification"], "id2label": {"0": "a", "1": "a"}}|id2label
+bert-4|tokenizer_config.json|{"cls_token": "[SEP]"}|cls_token: expected [CLS]; found [SEP]
+gpt2-4|added_tokens.json|{"<new>": 277}|belongs to another model
+T
+copy bert-4; echo more >> bad/vocab.txt
+expect 3 mh-convert bad -o x; said "found the additional piece 'more'"
 # The vocabulary has the settings of the normaliser, here lower case with accents.
 copy bert-5
 python3 - <<'P'

@@ -43,6 +43,7 @@ record 2 mh-prep glue --task stsb $bert --no-header --text 6 sts.csv
 record 3 mh-prep glue --task stsb $bert $columns mrpc.tsv
 tsv 'g\tf\ty\t1\t5.1\tone\ttwo\n' sts2.csv
 record 3 mh-prep glue --task stsb $bert $columns sts2.csv -o no.mhs
+expect 2 mh-prep examples --no-header --text 1 --label 2 --labels "$(printf 'a\tb,c')" $bert three.tsv -o no.mhs
 # Labels may be words. Malformed lines are refused or, with --malformed drop, dropped.
 tsv 'index\tsentence1\tsentence2\tlabel\n0\tone\ttwo\tnot_entailment\n1\tone\ttwo\tcontradiction\n' rte.tsv
 record 3 mh-prep glue --task rte $bert rte.tsv -o no.mhs

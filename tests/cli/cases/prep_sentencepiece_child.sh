@@ -31,6 +31,7 @@ rm model
 expect 3 mh-prep vocab --type bpe --size 8000 small -o model
 expect 3 mh-prep vocab --type unigram --size 8000 small -o model
 expect 3 mh-prep vocab --type bpe --size 5 small -o model
+expect 3 mh-prep vocab --type bpe --size 9999999999 small -o model; said "found an error status"
 expect 3 mh-prep vocab --type bpe --size 2 small -o model;       said "expected at least 4"
 for text in '\342\226\205\n' '\001\002\n'; do
   for type in bpe unigram; do

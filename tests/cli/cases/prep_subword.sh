@@ -47,6 +47,39 @@ record 3 mh-prep codes returns.vocab
 for i in 1 2 3; do printf 'x\ry x\ry\n'; done | mh-prep vocab --type subword-nmt --merges 1 - > one.vocab
 record 3 mh-prep codes one.vocab
 golden_record refused
+expect 2 mh-prep vocab --type subword-nmt --merges 5 --character-coverage 0.99 en -o y
+expect 2 mh-prep vocab --type word --threads 2 en -o y
+expect 2 mh-prep vocab --type bpe --size 50 --min-count 5 en -o y
+expect 2 mh-prep vocab --type byte-bpe --from en --min-count 5 -o y
+# Text without words. A vocabulary of characters needs a line, and a vocabulary of bytes a byte.
+printf '\n \n' > blank
+: > empty
+for type in word "subword-nmt --merges 5" "wordpiece --size 30"; do
+  # shellcheck disable=SC2086
+  expect 3 mh-prep vocab --type $type blank -o y
+done
+for type in char byte; do expect 3 mh-prep vocab --type $type empty -o y; done
+# A vocabulary with a valid checksum whose last line, a merge or an added token, is damaged.
+# last_line VOCABULARY LINE: makes the file `damaged`, VOCABULARY with the last line LINE and its checksum.
+last_line() {
+  python3 -B - "$ROOT/tests/cli" "$@" <<'P'
+import sys
+sys.path.insert(0, sys.argv[1])
+import checkpoint_header
+head, body = open(sys.argv[2]).read().split("\n\n", 1)
+body = "\n".join(body.split("\n")[:-2] + [sys.argv[3], ""])
+open("damaged", "w").write(head[:head.index("xxh64 ")] + "xxh64 " + checkpoint_header.xxh64(body.encode()) + "\n\n" + body)
+P
+}
+last_line joint.vocab low
+expect 3 mh-prep lm --vocab damaged en -o y; said "two symbols separated by a space; found 'low'"
+mh-prep vocab -q --type wordpiece --size 60 en > pieces
+sed 's/^xxh64 /added_tokens 1\n&/; $s/$/\n-/' pieces > added
+last_line added '0 special='
+expect 3 mh-prep lm --vocab damaged en -o y; said "the attributes of the added token"
+truncate -s 257M large
+expect 3 mh-prep lm --vocab large en -o y; said "a vocabulary of at most 268435456 bytes"
+rm large
 [ ! -e y ] || fail "a refused run left a file"
 # If the Python package subword-nmt is installed, it learns the same merges and gives the same pieces.
 needs_peers
