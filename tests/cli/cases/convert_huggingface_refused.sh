@@ -40,6 +40,49 @@ expect 2 mh-convert --to huggingface run/last.safetensors empty; said "a new fol
 expect 2 mh-convert --to huggingface run/last.safetensors x -o y; said "--output"
 expect 2 mh-convert --to huggingface --fold run/last.safetensors x; said "--fold"
 
+# Models that transformers cannot represent.
+# train NAME KEY=VALUE…: trains the model NAME/last.safetensors in the form of GPT-2, with these settings.
+train() {
+  local settings=() setting
+  for setting in "${@:2}"; do settings+=(--set "$setting"); done
+  mh-train -q --train t.mhs --out "$1" --set model.positions=learned --set model.max_positions=24 --set model.scale_embedding=false \
+    --set model.activation=gelu-tanh --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
+    --set attention.bias=true --set model.init=bert --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u "${settings[@]}"
+}
+# not_written NAME MESSAGE: the model NAME cannot be converted to Hugging Face.
+not_written() { expect 3 mh-convert --to huggingface "$1/last.safetensors" x; said "$2"; [ ! -e x ] || fail "expected no output folder after an error; found one"; }
+train words
+not_written words "the type byte-bpe"
+train sizes attention.head_size=4
+not_written sizes "in transformers (16, 16)"
+train recurrent model.backbone=transformer-xl model.positions=none
+not_written recurrent "model.backbone"
+train bands 'model.input_cutoffs=[8]' 'model.output_cutoffs=[8]' model.cutoff_factor=2
+not_written bands "the parameter decoder.embedding.weight"
+mh-prep -q vocab --type wordpiece --size 80 text > pieces.v
+sed '/^$/d' text > sentences
+mh-prep -q mlm --vocab pieces.v sentences -o m.mhs
+mh-train -q --train m.mhs --out masked --set model.backbone=bert --set model.layers=1 --set model.width=16 --set model.ffn=16 \
+  --set attention.heads=2 --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
+not_written masked "a model that transformers supports"
+# A BERT checkpoint whose vocabulary is replaced by one of words.
+cp -r "$ROOT/tests/cli/recorded/bert-4" recorded
+python3 -B "$ROOT/tests/cli/huggingface_recorded.py" weights recorded
+mh-convert -q recorded -o replaced.safetensors
+mh-prep -q vocab --type word --size 33 text -o words.v
+mh-prep -q lm --vocab words.v text -o words.mhs
+python3 -B - "$ROOT/tests/cli" "$(mh-prep info words.mhs | awk '/^fingerprint/ { print $2 }')" <<'P'
+import base64, sys
+sys.path.insert(0, sys.argv[1])
+import checkpoint_header
+tensors, metadata, data = checkpoint_header.read("replaced.safetensors")
+with open("words.v", "rb") as file:
+    metadata["multihead.tokenizer"] = base64.b64encode(file.read()).decode()
+metadata["multihead.vocabulary"] = sys.argv[2]
+checkpoint_header.write("replaced.safetensors", tensors, metadata, data)
+P
+expect 3 mh-convert --to huggingface replaced.safetensors x; said "the type wordpiece"
+
 needs_peers
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import torch, transformers' 2>/dev/null || skip "Python lacks transformers and torch"
 peer() { PYTHONPATH=$MH_CHECK_PYTHONPATH python3 -B "$ROOT/tests/cli/huggingface_parity.py" "$@"; }
@@ -73,10 +116,6 @@ mh-train -q --train bpe.mhs --out mixed --set attention.mixer=talking-heads --se
   --set model.scale_embedding=false --set model.activation=gelu-tanh --set model.layers=1 --set model.width=16 --set model.ffn=16 \
   --set attention.heads=2 --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
 expect 3 mh-convert --to huggingface mixed/last.safetensors x; said "attention.mixer"; said "talking-heads"
-mh-train -q --train t.mhs --out words --set model.positions=learned --set model.max_positions=24 --set model.scale_embedding=false \
-  --set model.activation=gelu-tanh --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
-  --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
-expect 3 mh-convert --to huggingface words/last.safetensors x; said "the type byte-bpe"
 
 # Damaged or inconsistent folders.
 # copy FOLDER: makes the folder `bad`, a copy of FOLDER.

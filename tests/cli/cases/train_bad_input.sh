@@ -43,6 +43,21 @@ for at in $(seq 0 15); do
   head -c $((size * at / 16)) run/last.safetensors > cut.safetensors
   expect 3 mh-eval cut.safetensors t.mhs
 done
+# Metadata with valid checksums and invalid values.
+while IFS='|' read -r key value words; do
+  python3 -B - "$ROOT/tests/cli" "$key" "$value" <<'P'
+import sys
+sys.path.insert(0, sys.argv[1])
+import checkpoint_header
+tensors, metadata, data = checkpoint_header.read("run/last.safetensors")
+checkpoint_header.write("changed.safetensors", tensors, {**metadata, sys.argv[2]: sys.argv[3]}, data)
+P
+  expect 3 mh-eval changed.safetensors t.mhs; said "$words"
+done <<'T'
+multihead.format|2|expected a checkpoint of format 1; found format 2
+multihead.tokenizer|!|multihead.tokenizer: expected base64
+multihead.vocabulary|0123|multihead.vocabulary: expected the fingerprint of the stored tokenizer
+T
 record 3 mh-eval text t.mhs
 expect 3 mh-eval run/last.safetensors other.mhs
 expect 3 mh-eval run/last.safetensors text

@@ -290,6 +290,8 @@ TEST_CASE("invalid vocab.json and merges.txt, and incomplete pieces or merges, a
   CHECK_THAT(error_of(pieces_without(257), merges), Catch::Contains("'ab' of merge 1"));
   CHECK_THAT(error_of(pieces, {merges[0], merges[0]}), Catch::Contains("twice"));
   CHECK_THAT(error_of(pieces, {{"x", "yz"}}), Catch::Contains("'yz' of merge 1"));
+  CHECK_THROWS_WITH(serialize_byte_bpe_pieces({{0, "a"}, {1, "a"}}),
+                    Catch::Contains("vocab.json: entry 1: expected distinct pieces"));
   const std::string vocabulary = tokenizer_of(kMerges)->serialize();
   for (size_t size = 0; size < vocabulary.size(); size += 97)
     CHECK(status_of([&] { parse_tokenizer(vocabulary.substr(0, size), "test"); }) == 3);
