@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <stdexcept>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -230,7 +231,7 @@ class Reader {
     }
     for (const nn::Parameter& parameter : parameters.all())
       if (filled_names.count(parameter.name()) == 0)
-        throw Error(Exit::failed, parameter.name() + " has no counterpart in transformers");
+        throw std::logic_error(parameter.name() + " has no counterpart in transformers");
     parameters.refresh_copies();
     nn::warn_if_not_finite(folder_, parameters);
   }
@@ -239,9 +240,8 @@ class Reader {
     std::vector<nn::Parameter*> targets;
     for (const std::string& name : pair.multihead_names) {
       targets.push_back(parameters.find(name));
-      if (targets.back() == nullptr)
-        throw Error(Exit::input, Problem{config_.path(), "settings of a model with the tensor " + pair.huggingface_name,
-                                         "settings of a model without this tensor", ""});
+      if (targets.back() == nullptr)  // Architecture::names() and the model follow the same settings
+        throw std::logic_error("the converted model has no parameter " + name);
     }
     const io::TensorFiles::Entry& entry = entry_of(names_, pair.huggingface_name);
     std::vector<int64_t> shape = huggingface_shape(pair, targets);

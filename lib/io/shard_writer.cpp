@@ -2,6 +2,7 @@
 #include <zstd.h>
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "base/error.h"
 #include "base/json_types.h"
@@ -12,10 +13,10 @@ namespace mh::io {
 
 namespace {
 
-// Returns `code`, a return value of zstd. Throws Error(failed) if `code` is an error, or std::bad_alloc
-// (check_zstd_memory()).
+// Returns `code`, a return value of zstd. Throws std::bad_alloc (check_zstd_memory()), or std::logic_error for other
+// errors: the compressors have valid parameters and output buffers of sufficient size.
 size_t zstd_check(size_t code) {
-  if (ZSTD_isError(check_zstd_memory(code)) != 0) throw Error(Exit::failed, str("zstd: ", ZSTD_getErrorName(code)));
+  if (ZSTD_isError(check_zstd_memory(code)) != 0) throw std::logic_error(str("zstd: ", ZSTD_getErrorName(code)));
   return code;
 }
 

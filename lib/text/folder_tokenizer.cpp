@@ -4,6 +4,7 @@
 #include <charconv>
 #include <filesystem>
 #include <optional>
+#include <stdexcept>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -163,8 +164,8 @@ class FolderReader {
   // Adds the added tokens of all files of the folder. Returns the ids of the pieces `pieces`; -1: not in the folder.
   std::vector<int64_t> add_tokens(const std::vector<std::string>& pieces) {
     for (const auto& [id, piece] : pieces_)
-      if (!ids_.emplace(piece, id).second)
-        throw Error(Exit::input, Problem{folder_, "distinct pieces", "'" + piece + "' twice", "copy the folder again"});
+      if (!ids_.emplace(piece, id).second)  // the readers of tokenizer.json, vocab.json and vocab.txt refuse this
+        throw std::logic_error("expected distinct pieces in " + folder_ + "; found '" + piece + "' twice");
     for (const TokenizerJson::Token& token : json_tokens_)
       add_token(path("tokenizer.json") + ": added_tokens", token.id, token.piece, token.flags);
     const io::Json decoder = config_.value("added_tokens_decoder", io::Json::object());
