@@ -40,6 +40,13 @@ refused 2 "the length of a block" mh-spectrum --blocks 0 $a $long few.mhs
 for tool in "mh-prune scan" "mh-prune rank --by random" "mh-spectrum" "mh-swap report"; do
   refused 2 "less than --block, 16 tokens" $tool --blocks 4 --context 16 $a t.mhs
 done
+# Standard input is read once; --format is for tables.
+refused 2 "for at most one file" mh-prune cut - --by random --data - --fraction 50% -o no/x
+refused 2 "for at most one file" mh-prune curve --by random --rank-data - - t.mhs
+refused 2 "for at most one file" mh-spectrum - -
+refused 2 "for at most one file" mh-spectrum experts - -
+refused 2 "for at most one file" mh-swap report - -
+refused 2 "--dry-run or report" mh-swap $a --pairs 0.0-0.1 --format json -o no/x
 # A pruned model whose layers have no heads.
 expect 0 mh-prune cut $a --by random --data t.mhs --blocks 5 --seed 3 --fraction 100% -o none.safetensors
 said "by random in blocks of 16 tokens, 5 of them; seed 3"

@@ -112,4 +112,6 @@ record 2 mh-convert --average $m average -o average
 python3 -c 'import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(["mh-convert", "--average", sys.argv[1]])))' $m > terminal && fail "a checkpoint was printed to a terminal"
 grep -qF "a terminal" terminal || fail "the error does not mention the terminal"
 record 2 mh-convert --averge $m
+expect 2 mh-convert --to huggingface $m folder --padded-vocabulary
+expect 2 mh-convert --to huggingface $m folder --seed 3
 golden_record refused

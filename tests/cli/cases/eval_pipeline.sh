@@ -29,6 +29,11 @@ expect 0 mh-eval generate run/best.safetensors --length 5 --temperature 0 --samp
 expect 0 mh-train --dry-run --format json --config <("$ROOT/configs/recipes/expand" mixhead/table1-vanilla)
 printed '"parameters":156000256'
 for backbone in "$ROOT"/configs/backbones/*.toml; do expect 0 mh-train --dry-run --config "$backbone" --set model.vocabulary_rows=267744; done
+head -c 1048577 /dev/zero | tr '\0' w > long
+expect 3 mh-eval generate run/best.safetensors --prompt-file long
+expect 2 mh-eval - -
+expect 2 mh-eval --predictions p run/best.safetensors t.mhs
+expect 2 mh-eval --predictions p run/best.safetensors run/last.safetensors t.mhs
 needs_peers
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import numpy, safetensors' 2>/dev/null || skip "Python lacks safetensors and numpy"
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 - <<'P'

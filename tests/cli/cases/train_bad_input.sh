@@ -68,3 +68,27 @@ expect 1 mh-train --config c.toml --train t.mhs --out nan --set train.lr=1e30 --
 [ -f nan/last.safetensors ] || fail "expected nan/last.safetensors, the last state with a finite loss; found none"
 expect 2 mh-train --dry-run --config - <<< 'train.lenght = "1u"'
 said "standard input:1"
+expect 2 mh-train --dry-run --config c.toml
+# Keys that contradict each other, need a validation shard or need another model.
+refused() { expect 2 mh-train --config c.toml --train t.mhs --out no "$@"; [ ! -d no ] || fail "expected no output folder after an error; found one"; }
+refused --set train.batch.micro_tokens=8
+refused --set train.batch.micro_tokens=32 --set train.batch.long_block=64 --set train.batch.long_from=2u
+refused --set 'train.optimizer.betas=[0.9]'
+refused --set 'train.optimizer.betas=[0.9, 1]'
+refused --set train.schedule.rule=cyclic-cosine
+refused --set "train.groups.g.match=['*']" --set train.groups.g.lr=1 --set train.groups.g.lr_factor=2
+refused --set train.validation.patience=2
+refused --set train.checkpoint.retain_by=best --set train.checkpoint.retain=2
+refused --set train.batch.rows=4
+refused --set train.batch.bucket_updates=4
+refused --set train.batch.long_block=32 --set train.batch.long_from=2u
+refused --valid t.mhs --set train.validation.metric=accuracy
+refused --set train.cuda_graph=true
+# Paths of the shard and of the output folder.
+expect 2 mh-train --config c.toml --out no
+mkdir $'folder\xff'
+(cd $'folder\xff' && cp ../t.mhs . && expect 2 mh-train --config ../c.toml --train t.mhs --out ../no)
+touch file
+expect 1 mh-train --config c.toml --train t.mhs --out file/run
+mkdir -p locked/lock
+expect 1 mh-train --config c.toml --train t.mhs --out locked
