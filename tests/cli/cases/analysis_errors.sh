@@ -33,6 +33,8 @@ refused 2 "at most 22" mh-swap report --blocks 30 $a $long t.mhs
 refused 2 "a model with head mixing" mh-spectrum --blocks 4 --of before-mixing $mixed $a t.mhs
 refused 2 "a model with head mixing" mh-spectrum --blocks 4 --of mixing $mixed $a t.mhs
 refused 2 "matrices across heads" mh-spectrum --of alphas $mixed $a
+train fewer attention.combiner=alphas attention.output_heads=2
+refused 2 "equal numbers of output heads and value heads" mh-spectrum --of output-value fewer/last.safetensors
 head -n 3 text > few
 mh-prep lm --vocab v few -o few.mhs 2>/dev/null
 refused 2 "the length of a block" mh-spectrum --blocks 0 $a $long few.mhs

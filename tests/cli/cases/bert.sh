@@ -112,6 +112,11 @@ cut -f 2 train.tsv > texts.tsv
 mh-prep examples -q --vocab $m --text text --labels c0,c1,c2 texts.tsv > bare.mhs
 expect 3 mh-finetune --train classes.mhs --valid bare.mhs $go --out no; [ ! -d no ] || fail "a folder is left"
 expect 3 mh-prune scan ft/seed2/best.safetensors bare.mhs
+expect 3 mh-finetune --train bare.mhs $go --out no; [ ! -d no ] || fail "a folder is left"
+expect 2 mh-train --config c.toml --train classes.mhs --out no --set model.bert.head=classes; [ ! -d no ] || fail "a folder is left"
+expect 2 mh-eval ft/seed2/best.safetensors classes.mhs --best-answers x
+expect 2 mh-eval ft/seed2/best.safetensors classes.mhs --per-token x
+expect 2 mh-eval ft/seed2/best.safetensors - < <(cat classes.mhs)
 expect 0 mh-eval --format json ft/seed2/best.safetensors bare.mhs; printed '"loss":null'; printed '"scored":0'
 expect 2 mh-finetune --train classes.mhs $go --out no --seeds 2 --set train.seed=7
 expect 2 mh-finetune --train classes.mhs $go --out ft --seed 3 --seeds 2; said "ft/seed3, which exists"; [ ! -d ft/seed4 ] || fail "a seed ran although another was refused"
@@ -157,6 +162,7 @@ said "the model computes another function than"
 # Regression.
 awk 'BEGIN { srand(6); print "score\ttext"; for (i = 0; i < 80; i++) { t = int(rand() * 4); print t ".5\tt" t "w" int(rand() * 9) " t" t "w" int(rand() * 9) } }' > numbers.tsv
 mh-prep examples -q --vocab $m --text text --label score --number 0,5 numbers.tsv > numbers.mhs
+expect 3 mh-eval ft/seed2/best.safetensors numbers.mhs
 expect 0 mh-finetune -q --train numbers.mhs --valid numbers.mhs $go --out n --set train.length=8e --set train.validation.metric=spearman
 expect 0 mh-eval --format json n/best.safetensors numbers.mhs; printed '"pearson":'
 python3 -c 'import json; assert json.load(open("out"))["spearman"] > 0.8' || fail "$(cat out)"

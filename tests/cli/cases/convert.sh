@@ -65,8 +65,14 @@ import checkpoint_header
 tensors, metadata, data = checkpoint_header.read("run/best.safetensors")
 metadata["multihead.origin"] = "[" * 300000 + "]" * 300000
 checkpoint_header.write("nested.safetensors", tensors, metadata, data)
+metadata["multihead.origin"] = "{}"
+checkpoint_header.write("object.safetensors", tensors, metadata, data)
+metadata["multihead.config"] = metadata["multihead.config"].replace("heads = 4", "heads = 3", 1)
+checkpoint_header.write("heads.safetensors", tensors, metadata, data)
 P
 record 3 mh-convert --average nested.safetensors -o x
+expect 3 mh-convert --average object.safetensors -o x
+expect 3 mh-convert --fold heads.safetensors -o x
 expect 0 mh-train --dry-run --from folded --format json
 expect 0 mh-train -q --from folded --train t.mhs --out on --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=2u
 grep -q 'combiner = "concatenate"' on/config.toml || fail "expected the combiner concatenate in the configuration of the folded model"

@@ -53,6 +53,9 @@ expect 0 mh-finetune -q --init $m --train-only 'decoder.norm.*,*.0.ffn.up.bias' 
 changed names_
 [ "$(tr '\n' ' ' < names)" = "decoder.layers.0.ffn.up.bias decoder.norm.bias decoder.norm.weight " ] || fail "changed tensors: $(cat names)"
 
+expect 2 mh-finetune --init $m --train new.mhs --seeds 2
+expect 2 mh-finetune --init $m $go --out x --set attention.combiner=concatenate; [ ! -d x ] || fail "expected no output folder after an error; found one"
+
 # A run that mh-finetune or mh-train resumes ends with the same weights, also if the model came from a pipe.
 cat $m | mh-finetune -q --init - --train-only gates $go --out halves --set train.length=9u
 expect 0 mh-finetune -q --resume --out halves --set train.length=15u --threads 1

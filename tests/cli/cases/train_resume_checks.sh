@@ -54,6 +54,30 @@ expect 1 mh-train --resume --out nan --set train.length=20u --set train.lr=1e38
 cmp run/last.safetensors nan/last.safetensors
 [ -f nan/diverged.safetensors ] || fail "expected nan/diverged.safetensors; found none"
 expect 0 mh-train --resume --out nan --set train.length=20u --set train.lr=1e-3
+# The saved state of a procedure or a memory that the run does not have.
+mh-train -q --config c.toml --train t.mhs --out rotated --set model.layers=2 --set train.procedures.head-rotation.mode=random --set train.procedures.head-rotation.k=1
+xl="--set model.backbone=transformer-xl --set model.positions=none --set attention.score=relative --set model.layers=2"
+mh-train -q --config c.toml --train t.mhs --out skipped $xl --set train.procedures.skip-retain.rate=0.5
+cp -r rotated unpaired
+python3 -B - "$ROOT/tests/cli" <<'P'
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import checkpoint_header
+def edit(run, change):
+    path = f"{run}/last.safetensors"
+    tensors, metadata, data = checkpoint_header.read(path)
+    state = json.loads(metadata["multihead.training"])
+    change(state)
+    metadata["multihead.training"] = json.dumps(state)
+    checkpoint_header.write(path, tensors, metadata, data)
+edit("run", lambda state: state.update(memory=True))
+edit("rotated", lambda state: state["procedures"].update({"head-rotation": "[]"}))
+edit("unpaired", lambda state: state["procedures"].update({"head-rotation": '{"begun": 1, "swapped_at": 0, "active": ["x"], "planned": []}'}))
+edit("skipped", lambda state: state["procedures"].update({"skip-retain": "[]"}))
+P
+for run in run rotated unpaired skipped; do expect 3 mh-train --resume --out $run --set train.length=9u; done
+# Layer skipping ends with the best weights; without a validation with a finite score there are none.
+expect 1 mh-train --config c.toml --train t.mhs --valid t.mhs --out wild $xl --set train.procedures.skip-retain.until=1u --set train.validation.every=1u --set train.lr=1e30
 # train.length in tokens counts tokens, although the last row and batch of an epoch are short.
 tokens=$(mh-prep info --format json t.mhs | python3 -c 'import json, sys; print(json.load(sys.stdin)["tokens"])')
 expect 0 mh-train --config c.toml --train t.mhs --out counted --set train.batch.tokens=4096 --set "train.length=$((3 * tokens))t"
