@@ -220,6 +220,17 @@ TEST_CASE("max_length is the minimum over the positions and the stages of all la
   CHECK_THROWS_AS(model->require_length("x", 13), Error);
 }
 
+TEST_CASE("a model with learned positions refuses longer inputs", "[model]") {
+  auto model = build_language_model(
+      parse_model_config("[model]\nlayers = 1\nwidth = 16\nffn = 8\npositions = 'learned'\nmax_positions = 10\n"
+                         "[attention]\nheads = 4\n"),
+      30, at::kCPU);
+  model->parameters().initialise(1);
+  c10::NoGradGuard no_gradient;
+  CHECK_NOTHROW(model->hidden(random_tokens(2, 10, 30, 1), {}));
+  CHECK_THROWS_AS(model->hidden(random_tokens(2, 11, 30, 1), {}), Error);
+}
+
 TEST_CASE("product_nt and product_tn accept strided, expanded and transposed matrices", "[model]") {
   const at::Tensor states = at::randn({6, 5, 48}), weight = at::randn({32, 48}), bias = at::randn({32});
   const auto exact = [&](const at::Tensor& x) {

@@ -282,6 +282,16 @@ TEST_CASE("the error of a diverged run states whether the state was saved before
   CHECK(two_passes.find("the state after pass 1 of this update is in diverged.safetensors") != std::string::npos);
 }
 
+TEST_CASE("two procedures that set the passes of an update are refused", "[procedures]") {
+  Folder folder;
+  write_text(folder.file("t.mhs"), lines(400));
+  CHECK(status_of([&] {
+          train_in_folder(folder, "both",
+                          "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n[train]\nlength = '1u'\n"
+                          "[train.procedures.block-coordinate]\n[train.procedures.test-twice]\n");
+        }) == 2);
+}
+
 TEST_CASE("joint training updates gates by the SGD of their group and, in the same update, other parameters by Adam",
           "[procedures]") {
   Folder folder;
