@@ -144,7 +144,9 @@ void RunConfig::check_cuda_graph(model::LanguageModel& language_model) const {
   const auto refuse = [](const std::string& expected, const std::string& found) {
     throw Error(Exit::usage, Problem{"train.cuda_graph", expected, found, "leave the key out"});
   };
-  if (!language_model.parameters().device().is_cuda()) refuse("a model on a GPU", "--device cpu");
+  // A dry run builds the model on LibTorch's device "meta" and reports the errors of a run on a GPU.
+  const at::Device device = language_model.parameters().device();
+  if (!device.is_cuda() && !device.is_meta()) refuse("a model on a GPU", "--device cpu");
   if (!task().traits().has_text_order)
     refuse("a language model, whose rows have equal lengths", "a model of pairs or examples");
   if (language_model.memory_length() > 0)

@@ -83,3 +83,12 @@ group dry "found all matching parameters in earlier groups: a" --set "train.grou
 # Without data, parameters that are always frozen are still detected.
 expect 2 mh-train --dry-run --config c.toml --set model.vocabulary_rows=8 "${gates[@]}" --set train.groups.g.frozen=true
 expect 0 mh-train --dry-run --config c.toml --set model.vocabulary_rows=8 "${gates[@]}" --set train.groups.g.freeze_until=1000u
+# A dry run on the CPU checks whether a CUDA graph can capture the passes of a run on a GPU.
+graph() { expect "$1" mh-train --dry-run --config c.toml --set train.cuda_graph=true --set model.vocabulary_rows=16 "${@:2}"; }
+graph 0
+graph 2 --set model.backbone=encoder-decoder
+graph 2 $xl --set model.transformer-xl.memory=16 --set train.batch.order=streams
+graph 2 --set train.batch.micro_tokens=32
+graph 2 --set model.tied=false --set model.output_cutoffs=[8]
+graph 2 --set train.regularisers.disagreement.weight=0.1
+graph 2 --set attention.combiner=hard-concrete
