@@ -123,5 +123,7 @@ refused 2 "--mode" $m --mode hard report $m t.mhs
 refused 3 "the vocabulary" report $m other.mhs
 train small --set model.layers=2
 refused 2 "as many layers as the first model: 3" report $m small/last.safetensors t.mhs
+train rules --set "train.groups.g.match=['*.layers.0.*']" --set train.groups.g.rule=sgd --set train.groups.g.lr=0.1
+refused 1 "different numbers of extra tensors" rules/last.safetensors --pairs decoder.self:0.0-1.1 --with optimizer -o x
 train sizes --set attention.decoder.self.1.head_size=3
 refused 2 "layers whose heads have equal sizes and parameters" sizes/last.safetensors --mode random --k 1 -o x
