@@ -15,6 +15,7 @@
 #include "attention/methods/mae/sample_experts.h"
 #include "fixtures/aten.h"
 #include "fixtures/every_model.h"
+#include "fixtures/status.h"
 #include "fixtures/translators.h"
 #include "model/memories.h"
 #include "nn/device.h"
@@ -207,4 +208,11 @@ TEST_CASE("regularisers compute their terms on the device of the parameters", "[
     CHECK(value.is_meta());
     value.backward();
   }
+}
+
+TEST_CASE("a missing library or symbol and a failed kernel are errors of the device", "[devices]") {
+  CHECK(status_of([] { open_symbol("libmultihead-missing.so", "symbol"); }) == 4);
+  CHECK(status_of([] { open_symbol("libc.so.6", "multihead_missing_symbol"); }) == 4);
+  CHECK(status_of([] { check_cuda("out of memory"); }) == 4);
+  CHECK(status_of([] { check_cuda(nullptr); }) == 0);
 }

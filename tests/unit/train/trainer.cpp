@@ -203,6 +203,16 @@ TEST_CASE("training uses all tokens of a text shorter than a batch or a block; a
     }
 }
 
+TEST_CASE("a validation text without tokens is refused", "[train]") {
+  using namespace runs;
+  Folder folder;
+  runs::write_text(folder.file("t.mhs"), runs::lines(63));
+  runs::write_text(folder.file("empty.mhs"), {});
+  const std::string extra_toml = "[train]\nlength = '1u'\n[data]\nvalid = '" + folder.file("empty.mhs") + "'\n";
+  CHECK(status_of([&] { train_in_folder(folder, "run", extra_toml); }) == 3);
+  CHECK_FALSE(std::filesystem::exists(folder.file("run")));
+}
+
 TEST_CASE("warmup_ratio is a fraction of the length of the learning-rate schedule", "[train]") {
   using namespace runs;
   Folder folder;
