@@ -83,7 +83,7 @@ refused --set train.batch.rows=4
 refused --set train.batch.bucket_updates=4
 refused --set train.batch.long_block=32 --set train.batch.long_from=2u
 refused --valid t.mhs --set train.validation.metric=accuracy
-refused --set train.cuda_graph=true
+refused --device cpu --set train.cuda_graph=true
 # Paths of the shard and of the output folder.
 expect 2 mh-train --config c.toml --out no
 mkdir $'folder\xff'
