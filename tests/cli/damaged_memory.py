@@ -8,8 +8,8 @@ Makes, in the working folder, files of about N MiB whose content takes much memo
 line for each file, and ends with status 1 if a file costs more, or if a tool ends with a status other than 0, 2 and 3.
 """
 import argparse
-import ctypes
 import io
+import json
 import os
 import pathlib
 import shutil
@@ -17,6 +17,9 @@ import struct
 import subprocess
 import sys
 import zipfile
+
+import checkpoint_header
+import shard_bytes
 
 CONFIGURATION = pathlib.Path(__file__).parent / "recorded/gpt2-5/config.json"
 BASE = 64 << 20           # constant part of the limit on the memory that a file may cost, bytes
@@ -53,14 +56,8 @@ def zip_archive(entries):
     return out.getvalue()
 
 
-def xxh64(data):
-    library = ctypes.CDLL("libxxhash.so.0")
-    library.XXH64.restype = ctypes.c_uint64
-    return library.XXH64(data, ctypes.c_size_t(len(data)), ctypes.c_uint64(0))
-
-
 def vocabulary(header, body):
-    return f"multihead-vocabulary 1\n{header}\nxxh64 {xxh64(body.encode()):016x}\n\n{body}"
+    return f"multihead-vocabulary 1\n{header}\nxxh64 {checkpoint_header.xxh64(body.encode())}\n\n{body}"
 
 
 def words(size):
@@ -80,27 +77,16 @@ def sentencepiece(size):
 
 
 def shard(tools, vocabulary_bytes=SMALL, provenance="", copies=1):
-    """Returns a shard of mh-prep with a vocabulary of `vocabulary_bytes`, with the JSON text `provenance` in its header, and with
-    `copies` of its frame of tokens."""
+    """Returns a shard with a vocabulary of `vocabulary_bytes`, with the JSON text `provenance` in its header, and with `copies` of its
+    frame of tokens."""
     pathlib.Path("shard.vocab").write_text(words(vocabulary_bytes))
-    made = subprocess.run([f"{tools}/mh-prep", "lm", "--quiet", "--vocab", "shard.vocab", "text"], capture_output=True, check=True).stdout
-    num_frames, = struct.unpack_from("<I", made, len(made) - 9)
-    table = len(made) - 9 - 8 * num_frames
-    entries, frames, offset = [made[table + 8 * i:table + 8 * i + 8] for i in range(num_frames)], [], 0
-    for entry in entries:
-        size, = struct.unpack_from("<I", entry)
-        frames.append(made[offset:offset + size])
-        offset += size
-    payload = frames[0][8:-8]
+    made = shard_bytes.Shard(
+        subprocess.run([f"{tools}/mh-prep", "lm", "--quiet", "--vocab", "shard.vocab", "text"], capture_output=True, check=True).stdout)
+    made.copies = copies
     if provenance:
-        json_bytes, = struct.unpack_from("<Q", payload, 8)
-        text = payload[16:16 + json_bytes].replace(b'"provenance":{', b'"provenance":{"a":' + provenance.encode() + b",")
-        payload = payload[:8] + struct.pack("<Q", len(text)) + text + payload[16 + json_bytes:]
-    frames[0] = frames[0][:4] + struct.pack("<I", len(payload) + 8) + payload + struct.pack("<Q", xxh64(payload))
-    entries[0] = struct.pack("<II", len(frames[0]), 0)
-    frames[1:2], entries[1:2] = [frames[1] * copies], [entries[1] * copies]   # frame 0 is the header, frame 1 has the tokens
-    table = b"".join(entries) + struct.pack("<I", num_frames - 1 + copies) + made[-5:]
-    return b"".join(frames) + made[offset:offset + 4] + struct.pack("<I", len(table)) + table
+        made.header["provenance"] = None
+        made.header_text = json.dumps(made.header).replace('"provenance": null', '"provenance": {"a":' + provenance + "}").encode()
+    return made.bytes()
 
 
 def files(tools):
@@ -135,7 +121,7 @@ def files(tools):
     yield "shard/vocabulary", TEXT, "mh-prep info FILE", lambda size: shard(tools, vocabulary_bytes=size)
     yield "shard/provenance", TEXT, "mh-prep info FILE", lambda size: shard(
         tools, provenance=VALUES["objects"](min(size, (2 << 20) - 4096)))  # the reader limits the JSON text of a header to 2 MiB
-    yield "shard/frames", BINARY, "mh-train --dry-run --train FILE", lambda size: shard(tools, copies=size // 26)  # 18 bytes and 8 in the seek table
+    yield "shard/frames", BINARY, "mh-train --dry-run --train FILE", lambda size: shard(tools, copies=size // 27)  # 19 bytes and 8 in the seek table
     yield "log.jsonl/lines", TEXT, "mh-train --resume --out log.jsonl", lambda size: '{"update":1}\n' * (size // 13)
     yield "log.jsonl/keys", TEXT, "mh-train --resume --out log.jsonl", lambda size: (
         '{"update":1,"a":{' + numbered('"#":0', min(size, (1 << 20) - 64), ",") + "}}\n")  # the reader limits a line to 1 MiB

@@ -42,14 +42,15 @@ class Shard:
         self.header_text = None  # replaces the JSON text of the header
         self.json_bytes = None   # replaces the size of the JSON text of the header
         self.tokenizer = shard[24 + json_bytes:payload_bytes]
-        self.content = struct.pack("<3H", 1, 2, 0)
+        self.content = b"".join(token.to_bytes(self.header["token_bytes"], "little") for token in (1, 2, 0))
         self.varints = b"\3"
         self.lengths = None      # replaces the compressed sequence lengths
         self.token_frame = None  # replaces the frame of tokens
         self.trailer = {}        # replaces entries of the trailer
         self.without = ""        # key that the trailer lacks
         self.descriptor = 0
-        self.num_frames = 4      # number of frames that the seek table lists
+        self.copies = 1          # number of copies of the frame of tokens
+        self.num_frames = None   # number of frames that the shard has and the seek table lists; None: all
 
     def bytes(self):
         text = json.dumps(self.header).encode() if self.header_text is None else self.header_text
@@ -57,7 +58,7 @@ class Shard:
                    "runs": 1, "lengths_bytes": len(self.varints), **self.trailer}
         trailer.pop(self.without, None)
         frames = [(skippable(HEADER, with_checksum(b"MHSHARD1", text, self.tokenizer, self.json_bytes)), 0),
-                  (self.token_frame or zstd(self.content), len(self.content)),
+                  *[(self.token_frame or zstd(self.content), len(self.content))] * self.copies,
                   (skippable(TRAILER, b"MHLENGT1" + (self.lengths or zstd(self.varints))), 0),
                   (skippable(TRAILER, with_checksum(b"MHTRAIL1", json.dumps(trailer).encode())), 0)][:self.num_frames]
         table = b"".join(struct.pack("<II", len(frame), size) for frame, size in frames)
