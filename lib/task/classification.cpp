@@ -168,7 +168,7 @@ class Classification : public Task {
     if (const int64_t truncated = examples->num_truncated(); truncated > 0)
       log_info(str(with_commas(truncated), " of ", examples->size(), " rows of ", name, " are truncated to ",
                    options.block, " tokens"));
-    return std::make_unique<ClassificationDataset>(examples, tokenizer.special_tokens().padding, name);
+    return std::make_unique<ClassificationDataset>(examples, tokenizer.special_tokens().padding_id, name);
   }
 };
 

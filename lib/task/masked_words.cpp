@@ -161,7 +161,7 @@ class MaskedWords : public Task {
     return masked_words_of(
         data::Examples(std::make_shared<Documents>(records.sequences(), tokenizer, options,
                                                    dataset_options.is_training ? dataset_options.seed : kScoringSeed),
-                       tokenizer.special_tokens().padding));
+                       tokenizer.special_tokens().padding_id));
   }
 
  private:

@@ -171,7 +171,7 @@ class Questions : public Task {
               str(" questions of ", name, " are truncated to ", windows.question, " tokens"));
     log_count(questions->num_without_windows(),
               str(" questions of ", name, " are omitted, since the paragraph does not contain the answer"));
-    return std::make_unique<QuestionsDataset>(questions, tokenizer.special_tokens().padding, options_, name);
+    return std::make_unique<QuestionsDataset>(questions, tokenizer.special_tokens().padding_id, options_, name);
   }
 
  private:

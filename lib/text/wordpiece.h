@@ -37,7 +37,7 @@ class WordPieceTokenizer : public Tokenizer {
   static constexpr const char* kType = "wordpiece";
   // Ids of the tokens [PAD], [UNK], [CLS], [SEP] and [MASK].
   struct SpecialTokens {
-    int32_t padding = -1, unknown = -1, start = -1, separator = -1, mask = -1;
+    int32_t padding_id = -1, unknown_id = -1, cls_id = -1, separator_id = -1, mask_id = -1;
   };
 
   // `pieces` are distinct. Throws Error(input), with `name`, if a special token is missing. Added tokens with the
@@ -47,8 +47,8 @@ class WordPieceTokenizer : public Tokenizer {
 
   std::string type() const override { return kType; }
   int64_t size() const override { return static_cast<int64_t>(pieces_.size()); }
-  int32_t end_of_line() const override { return special_tokens_.separator; }
-  int32_t unknown() const override { return special_tokens_.unknown; }
+  int32_t end_of_line() const override { return special_tokens_.separator_id; }
+  int32_t unknown() const override { return special_tokens_.unknown_id; }
   std::string piece(int32_t token) const override { return pieces_.at(static_cast<size_t>(token)).text; }
   std::unique_ptr<Encoder> encoder() const override;
   // Returns the pieces separated by spaces; a piece that starts with ## is joined to the previous piece of its line.

@@ -72,8 +72,8 @@ WordPieceTokenizer::WordPieceTokenizer(std::vector<Piece> pieces, const BertNorm
                           "use another vocabulary, or learn a vocabulary with mh-prep vocab --type wordpiece"});
     return static_cast<int32_t>(token - pieces_.begin());
   };
-  int32_t* const special_ids[] = {&special_tokens_.padding, &special_tokens_.unknown, &special_tokens_.start,
-                                  &special_tokens_.separator, &special_tokens_.mask};
+  int32_t* const special_ids[] = {&special_tokens_.padding_id, &special_tokens_.unknown_id, &special_tokens_.cls_id,
+                                  &special_tokens_.separator_id, &special_tokens_.mask_id};
   for (size_t i = 0; i < std::size(kSpecialPieces); ++i) *special_ids[i] = find_special(kSpecialPieces[i]);
 }
 
@@ -107,8 +107,8 @@ std::string WordPieceTokenizer::content() const {
 AddedTokens WordPieceTokenizer::added_tokens() const {
   if (!added_tokens_.empty()) return added_tokens_;
   AddedTokens tokens;
-  const int32_t special_ids[] = {special_tokens_.padding, special_tokens_.unknown, special_tokens_.start,
-                                 special_tokens_.separator, special_tokens_.mask};
+  const int32_t special_ids[] = {special_tokens_.padding_id, special_tokens_.unknown_id, special_tokens_.cls_id,
+                                 special_tokens_.separator_id, special_tokens_.mask_id};
   for (size_t i = 0; i < std::size(special_ids); ++i) tokens[special_ids[i]] = {kSpecialToken, kSpecialPieceRoles[i]};
   return tokens;
 }

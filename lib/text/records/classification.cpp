@@ -50,12 +50,12 @@ Example Classification::make(int64_t i) const {
   const auto sequence = static_cast<size_t>(3 * i);
   const auto [first, second] = truncated_lengths(i);
   Example result;
-  result.tokens.push_back(special_tokens_.start);
+  result.tokens.push_back(special_tokens_.cls_id);
   const auto add = [&](size_t sequence_index, int64_t count) {
     const size_t offset = result.tokens.size();
     result.tokens.resize(offset + static_cast<size_t>(count));
     sequences_.read(sequences_.begin(sequence_index), std::span(result.tokens).subspan(offset));
-    result.tokens.push_back(special_tokens_.separator);
+    result.tokens.push_back(special_tokens_.separator_id);
   };
   add(sequence, first);
   result.first = static_cast<int32_t>(result.tokens.size());

@@ -136,13 +136,13 @@ Example Pretraining::Epoch::make(int64_t i) const {
   const auto [first, second] = truncate(pretraining_->tokens_in(pair.first), pretraining_->tokens_in(pair.second),
                                         pretraining_->max_text_tokens(), segment_random);
   Example result;
-  result.tokens.push_back(pretraining_->special_tokens_.start);
+  result.tokens.push_back(pretraining_->special_tokens_.cls_id);
   const auto add = [&](Sentences s, Truncation truncation) {
     const size_t offset = result.tokens.size();
     result.tokens.resize(offset + static_cast<size_t>(pretraining_->tokens_in(s) - truncation.front - truncation.back));
     pretraining_->sequences_.read(pretraining_->sequences_.begin(s.begin) + static_cast<uint64_t>(truncation.front),
                                   std::span(result.tokens).subspan(offset));
-    result.tokens.push_back(pretraining_->special_tokens_.separator);
+    result.tokens.push_back(pretraining_->special_tokens_.separator_id);
   };
   add(pair.first, first);
   result.first = static_cast<int32_t>(result.tokens.size());
@@ -185,7 +185,7 @@ void Pretraining::mask_tokens(Example& example, RandomSequence& random) const {
     for (int32_t position : positions) {
       int32_t& token = example.tokens[static_cast<size_t>(position)];
       example.targets[static_cast<size_t>(position)] = token;
-      if (random.uniform() < 0.8) token = special_tokens_.mask;
+      if (random.uniform() < 0.8) token = special_tokens_.mask_id;
       else if (random.uniform() >= 0.5) token = static_cast<int32_t>(random.uniform_below(continues_word_.size()));
     }
   }

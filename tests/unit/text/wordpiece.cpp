@@ -163,7 +163,7 @@ TEST_CASE("a word is split into the longest pieces, and a word that the pieces c
   CHECK(pieces("\u00fbn\u200baff") == Words{"un", "##aff"});
   CHECK(pieces("[SEP] [UNK]").size() == 6);
   CHECK(pieces(" \x01 \u200b ").empty());
-  CHECK(tokenizer->special_tokens().start == 2);
+  CHECK(tokenizer->special_tokens().cls_id == 2);
   CHECK(tokenizer->end_of_line() == 3);
   CHECK(tokenizer->unknown() == 1);
 
@@ -274,7 +274,7 @@ TEST_CASE("BERT's vocab.txt reads back equal, and invalid files are refused", "[
   CHECK(pieces[7].text == "##a");
   CHECK(serialize_wordpieces(pieces) == text);
   CHECK(read_wordpieces("a\r\nb", "v")[0].text == "a");
-  CHECK(make_wordpiece_tokenizer(pieces, {}, "v")->special_tokens().unknown == 2);
+  CHECK(make_wordpiece_tokenizer(pieces, {}, "v")->special_tokens().unknown_id == 2);
   for (const char* invalid : {"", "a\n\nb\n", "a\nb\na\n", "a\n\xff\n", "a\n \n", "multihead-vocabulary 1\n"})
     CHECK(status_of([&] { read_wordpieces(invalid, "v"); }) == 3);
   // parse_tokenizer() refuses vocab.txt, since the file does not state whether the tokenizer keeps case.

@@ -25,7 +25,7 @@ TEST_CASE("questions: windows equal those of BERT, and every token is scored in 
     const RandomSquad squad = random_squad();
     const auto shard = shard_of(squad.json);
     const text::Questions questions = questions_of(shard, squad.options);
-    const auto special = tokenizer()->special_tokens();
+    const auto special_tokens = tokenizer()->special_tokens();
     int64_t row = 0, num_truncated = 0;
     for (size_t q = 0; q < shard.size(); ++q) {
       const text::QuestionRecord record = record_of(shard, q);
@@ -36,13 +36,13 @@ TEST_CASE("questions: windows equal those of BERT, and every token is scored in 
       RC_ASSERT(questions.rows_of(static_cast<int64_t>(q)).first == row);
       for (size_t start = 0; start < record.context.size();) {
         const size_t length = std::min(room, record.context.size() - start);
-        std::vector<int32_t> tokens{special.start};
+        std::vector<int32_t> tokens{special_tokens.cls_id};
         tokens.insert(tokens.end(), record.question.begin(),
                       record.question.begin() + static_cast<int64_t>(question_length));
-        tokens.push_back(special.separator);
+        tokens.push_back(special_tokens.separator_id);
         const size_t first = tokens.size();
         for (size_t i = start; i < start + length; ++i) tokens.push_back(record.context[i]), ++num_windows[i];
-        tokens.push_back(special.separator);
+        tokens.push_back(special_tokens.separator_id);
         const text::Example example = questions.make(row);
         RC_ASSERT(example.tokens == tokens);
         RC_ASSERT(example.first == static_cast<int32_t>(first));
