@@ -25,7 +25,7 @@ constexpr const char* kUnknownInReference = "\xEE\x80\x80";
 int64_t encode(const text::Tokenizer& tokenizer, text::Encoder& encoder, std::string_view text,
                const std::string& location, std::vector<int32_t>& tokens) {
   encoder.encode(text, tokens);
-  if (const int32_t end = tokenizer.end_of_line(); std::count(tokens.begin(), tokens.end(), end) > 0)
+  if (const int32_t end = tokenizer.end_of_line_id(); std::count(tokens.begin(), tokens.end(), end) > 0)
     throw Error(Exit::input, Problem{location, "text without the end-of-line token",
                                      "'" + tokenizer.piece(end) + "' in the text", "remove the token from the text"});
   return std::count(tokens.begin(), tokens.end(), tokenizer.unknown());
@@ -71,7 +71,7 @@ Translator::Translator(model::LanguageModel& model, const SourceTargetTokenizers
 std::vector<int32_t> Translator::encode_source(std::string_view line, const std::string& location) {
   std::vector<int32_t> tokens;
   num_unknown_ += encode(*tokenizers_.source, *source_encoder_, line, location, tokens);
-  tokens.push_back(tokenizers_.source->end_of_line());
+  tokens.push_back(tokenizers_.source->end_of_line_id());
   return tokens;
 }
 
@@ -103,7 +103,7 @@ std::vector<std::vector<search::Hypothesis>> Translator::translate(
     std::vector<search::Sentence> sentences, const NameFunction& name,
     const std::function<void(int64_t completed)>& progress) {
   for (search::Sentence& s : sentences) truncate_source(s, name);
-  const search::SpecialTokens special_tokens{tokenizers_.target->end_of_line(), tokenizers_.target->unknown()};
+  const search::SpecialTokens special_tokens{tokenizers_.target->end_of_line_id(), tokenizers_.target->unknown()};
   std::vector<std::vector<search::Hypothesis>> translations(sentences.size());
   std::vector<size_t> order;
   for (size_t i = 0; i < sentences.size(); ++i) {
@@ -142,7 +142,7 @@ std::vector<std::vector<search::Hypothesis>> Translator::translate(
 }
 
 std::string decode_reference(const text::Tokenizer& tokenizer, std::vector<int32_t> tokens) {
-  if (!tokens.empty() && tokens.back() == tokenizer.end_of_line()) tokens.pop_back();
+  if (!tokens.empty() && tokens.back() == tokenizer.end_of_line_id()) tokens.pop_back();
   std::string text = tokenizer.decode(tokens);
   const std::vector<int32_t> unknown{tokenizer.unknown()};
   if (std::find(tokens.begin(), tokens.end(), unknown[0]) == tokens.end()) return text;

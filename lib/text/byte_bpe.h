@@ -4,7 +4,7 @@
 // can be encoded, and its tokens decode to the same bytes.
 //
 // Special tokens are not recognised in text: "<|endoftext|>" is encoded like any other text. Callers insert the token
-// by its id, end_of_line().
+// by its id, end_of_line_id().
 #pragma once
 
 #include <array>
@@ -44,7 +44,7 @@ class ByteBpeTokenizer : public Tokenizer {
 
   std::string type() const override { return kType; }
   int64_t size() const override { return static_cast<int64_t>(pieces_.size()); }
-  int32_t end_of_line() const override { return end_of_text_; }
+  int32_t end_of_line_id() const override { return end_of_text_id_; }
   int32_t unknown() const override { return -1; }
   std::string piece(int32_t token) const override { return pieces_.at(static_cast<size_t>(token)).text; }
   std::unique_ptr<Encoder> encoder() const override;
@@ -69,7 +69,7 @@ class ByteBpeTokenizer : public Tokenizer {
   std::vector<std::string> piece_bytes_;  // bytes of each piece in decoded text, by token id
   std::array<int32_t, 256> token_of_byte_{};
   MergeTable merge_table_;
-  int32_t end_of_text_ = -1;
+  int32_t end_of_text_id_ = -1;
 };
 
 std::unique_ptr<ByteBpeTokenizer> make_byte_bpe_tokenizer(std::vector<Piece> pieces, std::vector<Merge> merges,

@@ -57,7 +57,7 @@ ByteBpeTokenizer::ByteBpeTokenizer(std::vector<Piece> pieces, std::vector<Merge>
                                        "use the complete vocabulary and merges of one model"});
     return *id;
   };
-  end_of_text_ = id_of(kEndOfText, "that ends a text");
+  end_of_text_id_ = id_of(kEndOfText, "that ends a text");
   for (int byte = 0; byte < 256; ++byte) {
     std::string letter;
     append_utf8(character_of_byte(static_cast<uint8_t>(byte)), letter);
@@ -85,7 +85,7 @@ void ByteBpeTokenizer::encode_word(std::string_view word, std::vector<int32_t>& 
 }
 
 std::string ByteBpeTokenizer::decode(std::span<const int32_t> tokens) const {
-  return decode_lines(tokens, end_of_text_, [&](int32_t token, bool, std::string& text) {
+  return decode_lines(tokens, end_of_text_id_, [&](int32_t token, bool, std::string& text) {
     text += piece_bytes_.at(static_cast<size_t>(token));
   });
 }
@@ -98,7 +98,7 @@ std::string ByteBpeTokenizer::content() const { return serialize_vocabulary(kTyp
 
 AddedTokens ByteBpeTokenizer::added_tokens() const {
   if (!added_tokens_.empty()) return added_tokens_;
-  return {{end_of_text_, {kSpecialToken, "bos_token", "eos_token", "unk_token"}}};
+  return {{end_of_text_id_, {kSpecialToken, "bos_token", "eos_token", "unk_token"}}};
 }
 
 std::unique_ptr<ByteBpeTokenizer> make_byte_bpe_tokenizer(std::vector<Piece> pieces, std::vector<Merge> merges,

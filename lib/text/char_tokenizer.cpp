@@ -17,7 +17,7 @@ class CharTokenizer : public PieceTokenizer {
  public:
   explicit CharTokenizer(std::vector<Piece> pieces) : PieceTokenizer(std::move(pieces)) {}
   std::string type() const override { return "char"; }
-  std::string piece(int32_t token) const override { return token == end_of_line() ? "\\n" : text_of(token); }
+  std::string piece(int32_t token) const override { return token == end_of_line_id() ? "\\n" : text_of(token); }
   std::string decode(std::span<const int32_t> tokens) const override {
     std::string text;
     for (int32_t token : tokens) text += text_of(token);
@@ -65,7 +65,7 @@ class ByteTokenizer : public Tokenizer {
  public:
   std::string type() const override { return "byte"; }
   int64_t size() const override { return 256; }
-  int32_t end_of_line() const override { return '\n'; }
+  int32_t end_of_line_id() const override { return '\n'; }
   int32_t unknown() const override { return -1; }
   std::string piece(int32_t token) const override {
     if (token == '\n') return "\\n";

@@ -14,7 +14,7 @@ namespace mh::text {
 class PieceTokenizer : public Tokenizer {
  public:
   int64_t size() const override { return static_cast<int64_t>(pieces_.size()); }
-  int32_t end_of_line() const final { return 0; }
+  int32_t end_of_line_id() const final { return 0; }
   int32_t unknown() const final { return 1; }
   std::string piece(int32_t token) const override { return text_of(token); }
   std::string serialize() const override { return serialize_vocabulary(type(), pieces_); }

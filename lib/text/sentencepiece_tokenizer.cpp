@@ -24,8 +24,8 @@ class SentencePieceTokenizer : public Tokenizer {
   SentencePieceTokenizer(const std::string& model, const std::string& name) : model_(model), name_(name) {
     check_sentencepiece_file(model, name);
     load();
-    end_of_line_ = processor_.eos_id();
-    if (end_of_line_ < 0)
+    end_of_line_id_ = processor_.eos_id();
+    if (end_of_line_id_ < 0)
       throw Error(Exit::input, Problem{name, "a SentencePiece model with an end-of-sentence piece", "none",
                                        "train the model with an eos id, or with mh-prep vocab"});
     splits_words_ = segments_words_independently();
@@ -35,7 +35,7 @@ class SentencePieceTokenizer : public Tokenizer {
   }
   std::string type() const override { return "sentencepiece"; }
   int64_t size() const override { return processor_.GetPieceSize(); }
-  int32_t end_of_line() const override { return end_of_line_; }
+  int32_t end_of_line_id() const override { return end_of_line_id_; }
   int32_t unknown() const override { return processor_.unk_id(); }
   std::string piece(int32_t token) const override { return processor_.IdToPiece(token); }
   std::string decode(std::span<const int32_t> tokens) const override {
@@ -48,7 +48,7 @@ class SentencePieceTokenizer : public Tokenizer {
       ids.clear();
     };
     for (int32_t token : tokens) {
-      if (token != end_of_line_) {
+      if (token != end_of_line_id_) {
         ids.push_back(token);
         continue;
       }
@@ -124,7 +124,7 @@ class SentencePieceTokenizer : public Tokenizer {
 
   std::string model_, name_;
   sentencepiece::SentencePieceProcessor processor_;
-  int32_t end_of_line_ = 0;
+  int32_t end_of_line_id_ = 0;
   bool splits_words_ = false;
 };
 

@@ -17,7 +17,7 @@ class SubwordTokenizer : public PieceTokenizer {
   std::string type() const override { return "subword-nmt"; }
   std::string decode(std::span<const int32_t> tokens) const override {
     bool continues_word = false;  // the previous piece ends in @@
-    return decode_lines(tokens, end_of_line(), [&](int32_t token, bool starts_line, std::string& text) {
+    return decode_lines(tokens, end_of_line_id(), [&](int32_t token, bool starts_line, std::string& text) {
       if (!starts_line && !continues_word) text += ' ';
       std::string_view piece = text_of(token);
       continues_word = piece.ends_with(kContinuationMark);

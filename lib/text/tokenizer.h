@@ -31,10 +31,10 @@ class Encoder {
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  virtual std::string type() const = 0;     // word, byte, char, sentencepiece, subword-nmt, wordpiece, byte-bpe
-  virtual int64_t size() const = 0;         // number of vocabulary entries; tokens are in [0, size())
-  virtual int32_t end_of_line() const = 0;  // end-of-line token; it is also the context of the first token of a text
-  virtual int32_t unknown() const = 0;      // token of unknown text; -1: none, since every text can be encoded
+  virtual std::string type() const = 0;        // word, byte, char, sentencepiece, subword-nmt, wordpiece, byte-bpe
+  virtual int64_t size() const = 0;            // number of vocabulary entries; tokens are in [0, size())
+  virtual int32_t end_of_line_id() const = 0;  // end-of-line token; it is also the context of the first token of a text
+  virtual int32_t unknown() const = 0;         // token of unknown text; -1: none, since every text can be encoded
   virtual std::string piece(int32_t token) const = 0;  // text of the token, for display
   virtual std::unique_ptr<Encoder> encoder() const = 0;
   // Returns the text of `tokens`, the first of which starts a line; end-of-line tokens become line feeds.
@@ -65,13 +65,13 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);
 // Returns the text of `tokens`. Each end-of-line token becomes a line feed; append(token, starts_line, text) appends
 // the text of any other token to `text`, where `starts_line` is true for the first token of a line.
 template <class Append>
-std::string decode_lines(std::span<const int32_t> tokens, int32_t end_of_line, const Append& append) {
+std::string decode_lines(std::span<const int32_t> tokens, int32_t end_of_line_id, const Append& append) {
   std::string text;
   bool starts_line = true;
   for (int32_t token : tokens) {
-    if (token == end_of_line) text += '\n';
+    if (token == end_of_line_id) text += '\n';
     else append(token, starts_line, text);
-    starts_line = token == end_of_line;
+    starts_line = token == end_of_line_id;
   }
   return text;
 }

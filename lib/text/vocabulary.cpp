@@ -162,7 +162,7 @@ std::unique_ptr<Tokenizer> make_wordpiece_vocabulary(const VocabularyOptions& op
     tokenizer->encode_uncached(spaced_word, tokens);
     for (int32_t token : tokens) pieces[static_cast<size_t>(token)].count += count;
   });
-  pieces[static_cast<size_t>(tokenizer->end_of_line())].count += num_lines;
+  pieces[static_cast<size_t>(tokenizer->end_of_line_id())].count += num_lines;
   return make_wordpiece_tokenizer(std::move(pieces), normalisation_of(options), "the vocabulary just learnt");
 }
 

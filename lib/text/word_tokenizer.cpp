@@ -10,7 +10,7 @@ class WordTokenizer : public PieceTokenizer {
   explicit WordTokenizer(std::vector<Piece> pieces) : PieceTokenizer(std::move(pieces)) {}
   std::string type() const override { return "word"; }
   std::string decode(std::span<const int32_t> tokens) const override {
-    return decode_lines(tokens, end_of_line(), [&](int32_t token, bool starts_line, std::string& text) {
+    return decode_lines(tokens, end_of_line_id(), [&](int32_t token, bool starts_line, std::string& text) {
       if (!starts_line) text += ' ';
       text += text_of(token);
     });

@@ -80,7 +80,7 @@ WordPieceTokenizer::WordPieceTokenizer(std::vector<Piece> pieces, const BertNorm
 std::unique_ptr<Encoder> WordPieceTokenizer::encoder() const { return std::make_unique<WordPieceEncoder>(*this); }
 
 std::string WordPieceTokenizer::decode(std::span<const int32_t> tokens) const {
-  return decode_lines(tokens, end_of_line(), [&](int32_t token, bool starts_line, std::string& text) {
+  return decode_lines(tokens, end_of_line_id(), [&](int32_t token, bool starts_line, std::string& text) {
     std::string_view piece = pieces_.at(static_cast<size_t>(token)).text;
     if (!starts_line && piece.starts_with(kContinuationPrefix)) piece.remove_prefix(kContinuationPrefix.size());
     else if (!starts_line) text += ' ';

@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
   nn::prepare_cpu(static_cast<int>(argument(5, 0)));
   const model::LoadedModel loaded = model::load_model(argv[1], at::kCPU);
   const io::ShardFile shard(argv[2]);
-  const data::Text text = corpora::text_of(shard, loaded.tokenizers.target->end_of_line());
+  const data::Text text = corpora::text_of(shard, loaded.tokenizers.target->end_of_line_id());
   data::ScoringOptions scoring_options;
   scoring_options.block = argument(6, 256);
   scoring_options.sample.blocks = argument(3, 16);

@@ -43,7 +43,7 @@ std::vector<int32_t> encode_prompt(const text::Tokenizer& tokenizer, std::string
   std::vector<int32_t> tokens;
   auto encoder = tokenizer.encoder();
   for (const std::string& line : split(text, '\n')) {
-    tokens.push_back(tokenizer.end_of_line());
+    tokens.push_back(tokenizer.end_of_line_id());
     encoder->encode(line, tokens);
   }
   auto num_unknown = std::count(tokens.begin(), tokens.end(), tokenizer.unknown());

@@ -20,7 +20,7 @@ EncodedLines encode(const TextBatch& batch, const Tokenizer& tokenizer, Encoder&
   for (const auto& s : batch.segments) {
     encoder.encode(std::string_view(batch.text).substr(s.begin, s.end - s.begin), tokens);
     if (!s.ends_line) continue;
-    if (s.has_newline || !tokenizer.takes_any_bytes()) tokens.push_back(tokenizer.end_of_line());
+    if (s.has_newline || !tokenizer.takes_any_bytes()) tokens.push_back(tokenizer.end_of_line_id());
     out.sequences.ends.push_back(tokens.size());
   }
   out.num_unknown = count_unknown(tokens, tokenizer);

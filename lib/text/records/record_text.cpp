@@ -36,8 +36,8 @@ std::string text_of_ids(std::span<const int32_t> tokens) {
 
 std::string text_of_tokens(std::span<const int32_t> tokens, const Tokenizer& tokenizer, bool as_ids) {
   if (as_ids) return text_of_ids(tokens);
-  return tokenizer.decode(!tokens.empty() && tokens.back() == tokenizer.end_of_line() ? tokens.first(tokens.size() - 1)
-                                                                                      : tokens);
+  return tokenizer.decode(
+      !tokens.empty() && tokens.back() == tokenizer.end_of_line_id() ? tokens.first(tokens.size() - 1) : tokens);
 }
 
 ordered_json WholeShardText::count(io::ShardStream& stream) const {

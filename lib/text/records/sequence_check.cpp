@@ -22,7 +22,7 @@ SequenceCheck::SequenceCheck(const io::ShardHeader& header, const std::string& n
       const io::Side side = header.side_of(i);
       const auto tokenizer = parse_tokenizer(header.tokenizer_of(side), name);
       require_vocabulary(header, name, *tokenizer, "the tokenizer stored in the shard", side);
-      if (kind->ends_with_end_of_line) field.end_of_line = tokenizer->end_of_line();
+      if (kind->ends_with_end_of_line) field.end_of_line_id = tokenizer->end_of_line_id();
     }
     fields_.push_back(std::move(field));
   }
@@ -51,7 +51,7 @@ void SequenceCheck::add(std::span<const int32_t> tokens) {
     for (int32_t token : tokens.first(n)) {
       --num_remaining_tokens_;
       if (token >= field.limit ||
-          (field.end_of_line >= 0 && (token == field.end_of_line) != (num_remaining_tokens_ == 0)))
+          (field.end_of_line_id >= 0 && (token == field.end_of_line_id) != (num_remaining_tokens_ == 0)))
         refuse(field, token);
     }
     tokens = tokens.subspan(n);
@@ -61,10 +61,10 @@ void SequenceCheck::add(std::span<const int32_t> tokens) {
 
 void SequenceCheck::refuse(const Field& field, int32_t token) const {
   const std::string where = str(name_, ": record ", sequence_ / fields_.size() + 1, ", field ", field.name);
-  if (field.end_of_line < 0) io::throw_damaged(where, str("numbers below ", field.limit), str("the number ", token));
+  if (field.end_of_line_id < 0) io::throw_damaged(where, str("numbers below ", field.limit), str("the number ", token));
   io::throw_damaged(
       where,
-      str("token ids below ", field.limit, ", and the end-of-line token ", field.end_of_line, " only at the end"),
+      str("token ids below ", field.limit, ", and the end-of-line token ", field.end_of_line_id, " only at the end"),
       str("the token id ", token, ", with ", num_remaining_tokens_, " tokens after it"));
 }
 

@@ -23,8 +23,8 @@ class SequenceCheck {
  private:
   struct Field {
     std::string name;
-    int64_t limit;        // numbers are in [0, limit)
-    int32_t end_of_line;  // end-of-line token, which ends the sequence and occurs nowhere else; -1: none
+    int64_t limit;           // numbers are in [0, limit)
+    int32_t end_of_line_id;  // end-of-line token, which ends the sequence and occurs nowhere else; -1: none
   };
   [[noreturn]] void refuse(const Field& field, int32_t token) const;
   void skip_empty_sequences();

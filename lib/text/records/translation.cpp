@@ -25,7 +25,7 @@ struct SentenceEncoder {
   size_t add(const TextBatch& batch, const TextBatch::Segment& s, std::vector<int32_t>& out) {
     const size_t begin = out.size();
     encoder->encode(std::string_view(batch.text).substr(s.begin, s.end - s.begin), out);
-    const int32_t end = tokenizer.end_of_line();
+    const int32_t end = tokenizer.end_of_line_id();
     if (std::find(out.begin() + static_cast<int64_t>(begin), out.end(), end) != out.end())
       throw Error(Exit::input, Problem{str(batch.file, ":", s.line), "text without the end-of-line token",
                                        "'" + tokenizer.piece(end) + "' in the text", "remove the token from the text"});

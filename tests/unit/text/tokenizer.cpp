@@ -355,10 +355,10 @@ TEST_CASE("a long last line is one record, and is not joined to the first line o
       CHECK(shard.counts.text_bytes == size + 5);
       const bool adds_end_of_line = !tokenizer->takes_any_bytes();
       Ids expected = encode_text(*tokenizer, line);
-      if (adds_end_of_line) expected.push_back(tokenizer->end_of_line());
+      if (adds_end_of_line) expected.push_back(tokenizer->end_of_line_id());
       const Ids second_line = encode_text(*tokenizer, "next");
       expected.insert(expected.end(), second_line.begin(), second_line.end());
-      expected.push_back(tokenizer->end_of_line());
+      expected.push_back(tokenizer->end_of_line_id());
       CHECK(shard.tokens == expected);
     }
   }

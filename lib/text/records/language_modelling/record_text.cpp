@@ -15,12 +15,12 @@ class TextLines : public RecordText {
     std::vector<int32_t> tokens(1 << 14), line;
     const auto print_line = [&] {
       sink.write(text_of_tokens(line, *tokenizer, as_ids));
-      if (as_ids || line.back() == tokenizer->end_of_line()) sink.write("\n");
+      if (as_ids || line.back() == tokenizer->end_of_line_id()) sink.write("\n");
     };
     while (const size_t n = stream.read(tokens)) {
       for (size_t i = 0; i < n; ++i) {
         line.push_back(tokens[i]);
-        if (tokens[i] != tokenizer->end_of_line()) continue;
+        if (tokens[i] != tokenizer->end_of_line_id()) continue;
         print_line();
         line.clear();
       }

@@ -18,7 +18,7 @@ PairStream::PairStream(io::ShardStream& stream) : stream_(stream), buffer_(1 << 
 
 bool PairStream::read_sequence(io::Side side, std::vector<int32_t>& tokens) {
   const int64_t vocabulary_size = tokenizer(side).size();
-  const int32_t end = tokenizer(side).end_of_line();
+  const int32_t end = tokenizer(side).end_of_line_id();
   tokens.clear();
   do {
     if (buffer_position_ == num_buffered_tokens_) {
