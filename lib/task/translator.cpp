@@ -28,7 +28,7 @@ int64_t encode(const text::Tokenizer& tokenizer, text::Encoder& encoder, std::st
   if (const int32_t end = tokenizer.end_of_line_id(); std::count(tokens.begin(), tokens.end(), end) > 0)
     throw Error(Exit::input, Problem{location, "text without the end-of-line token",
                                      "'" + tokenizer.piece(end) + "' in the text", "remove the token from the text"});
-  return std::count(tokens.begin(), tokens.end(), tokenizer.unknown());
+  return std::count(tokens.begin(), tokens.end(), tokenizer.unknown_id());
 }
 
 std::string to_single_line(const std::string& text) {
@@ -103,7 +103,7 @@ std::vector<std::vector<search::Hypothesis>> Translator::translate(
     std::vector<search::Sentence> sentences, const NameFunction& name,
     const std::function<void(int64_t completed)>& progress) {
   for (search::Sentence& s : sentences) truncate_source(s, name);
-  const search::SpecialTokens special_tokens{tokenizers_.target->end_of_line_id(), tokenizers_.target->unknown()};
+  const search::SpecialTokens special_tokens{tokenizers_.target->end_of_line_id(), tokenizers_.target->unknown_id()};
   std::vector<std::vector<search::Hypothesis>> translations(sentences.size());
   std::vector<size_t> order;
   for (size_t i = 0; i < sentences.size(); ++i) {
@@ -144,7 +144,7 @@ std::vector<std::vector<search::Hypothesis>> Translator::translate(
 std::string decode_reference(const text::Tokenizer& tokenizer, std::vector<int32_t> tokens) {
   if (!tokens.empty() && tokens.back() == tokenizer.end_of_line_id()) tokens.pop_back();
   std::string text = tokenizer.decode(tokens);
-  const std::vector<int32_t> unknown{tokenizer.unknown()};
+  const std::vector<int32_t> unknown{tokenizer.unknown_id()};
   if (std::find(tokens.begin(), tokens.end(), unknown[0]) == tokens.end()) return text;
   const std::string unknown_text = trim(tokenizer.decode(unknown));
   for (size_t position = text.find(unknown_text); position != std::string::npos;

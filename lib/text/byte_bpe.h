@@ -45,7 +45,7 @@ class ByteBpeTokenizer : public Tokenizer {
   std::string type() const override { return kType; }
   int64_t size() const override { return static_cast<int64_t>(pieces_.size()); }
   int32_t end_of_line_id() const override { return end_of_text_id_; }
-  int32_t unknown() const override { return -1; }
+  int32_t unknown_id() const override { return -1; }
   std::string piece(int32_t token) const override { return pieces_.at(static_cast<size_t>(token)).text; }
   std::unique_ptr<Encoder> encoder() const override;
   // Returns the bytes of the pieces, with a line feed for <|endoftext|>; arbitrary tokens need not decode to valid

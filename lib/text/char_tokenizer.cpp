@@ -66,7 +66,7 @@ class ByteTokenizer : public Tokenizer {
   std::string type() const override { return "byte"; }
   int64_t size() const override { return 256; }
   int32_t end_of_line_id() const override { return '\n'; }
-  int32_t unknown() const override { return -1; }
+  int32_t unknown_id() const override { return -1; }
   std::string piece(int32_t token) const override {
     if (token == '\n') return "\\n";
     if (token > 0x20 && token < 0x7F) return std::string(1, static_cast<char>(token));

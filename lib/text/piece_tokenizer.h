@@ -15,7 +15,7 @@ class PieceTokenizer : public Tokenizer {
  public:
   int64_t size() const override { return static_cast<int64_t>(pieces_.size()); }
   int32_t end_of_line_id() const final { return 0; }
-  int32_t unknown() const final { return 1; }
+  int32_t unknown_id() const final { return 1; }
   std::string piece(int32_t token) const override { return text_of(token); }
   std::string serialize() const override { return serialize_vocabulary(type(), pieces_); }
 
@@ -23,7 +23,7 @@ class PieceTokenizer : public Tokenizer {
   // Returns the token of `piece`, or the unknown token.
   int32_t id_of(const WordKey& piece) const {
     const int32_t* id = ids_.find(piece);
-    return id != nullptr ? *id : unknown();
+    return id != nullptr ? *id : unknown_id();
   }
 
  protected:

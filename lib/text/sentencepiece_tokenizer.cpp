@@ -36,7 +36,7 @@ class SentencePieceTokenizer : public Tokenizer {
   std::string type() const override { return "sentencepiece"; }
   int64_t size() const override { return processor_.GetPieceSize(); }
   int32_t end_of_line_id() const override { return end_of_line_id_; }
-  int32_t unknown() const override { return processor_.unk_id(); }
+  int32_t unknown_id() const override { return processor_.unk_id(); }
   std::string piece(int32_t token) const override { return processor_.IdToPiece(token); }
   std::string decode(std::span<const int32_t> tokens) const override {
     std::string text, segment;

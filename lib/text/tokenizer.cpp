@@ -21,8 +21,8 @@ std::string Tokenizer::fingerprint() const {
 }
 
 uint64_t count_unknown(std::span<const int32_t> tokens, const Tokenizer& tokenizer) {
-  if (tokenizer.unknown() < 0) return 0;
-  return static_cast<uint64_t>(std::count(tokens.begin(), tokens.end(), tokenizer.unknown()));
+  if (tokenizer.unknown_id() < 0) return 0;
+  return static_cast<uint64_t>(std::count(tokens.begin(), tokens.end(), tokenizer.unknown_id()));
 }
 
 std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::string& name) {

@@ -34,7 +34,7 @@ class Tokenizer {
   virtual std::string type() const = 0;        // word, byte, char, sentencepiece, subword-nmt, wordpiece, byte-bpe
   virtual int64_t size() const = 0;            // number of vocabulary entries; tokens are in [0, size())
   virtual int32_t end_of_line_id() const = 0;  // end-of-line token; it is also the context of the first token of a text
-  virtual int32_t unknown() const = 0;         // token of unknown text; -1: none, since every text can be encoded
+  virtual int32_t unknown_id() const = 0;      // token of unknown text; -1: none, since every text can be encoded
   virtual std::string piece(int32_t token) const = 0;  // text of the token, for display
   virtual std::unique_ptr<Encoder> encoder() const = 0;
   // Returns the text of `tokens`, the first of which starts a line; end-of-line tokens become line feeds.
@@ -54,7 +54,7 @@ class Tokenizer {
   std::string fingerprint() const;
 };
 
-// Returns how many of `tokens` are tokenizer.unknown().
+// Returns how many of `tokens` are tokenizer.unknown_id().
 uint64_t count_unknown(std::span<const int32_t> tokens, const Tokenizer& tokenizer);
 
 // Return the tokenizer of a vocabulary file of any type, given the bytes of the file or its path. `name` is the file

@@ -48,7 +48,7 @@ class WordPieceTokenizer : public Tokenizer {
   std::string type() const override { return kType; }
   int64_t size() const override { return static_cast<int64_t>(pieces_.size()); }
   int32_t end_of_line_id() const override { return special_tokens_.separator_id; }
-  int32_t unknown() const override { return special_tokens_.unknown_id; }
+  int32_t unknown_id() const override { return special_tokens_.unknown_id; }
   std::string piece(int32_t token) const override { return pieces_.at(static_cast<size_t>(token)).text; }
   std::unique_ptr<Encoder> encoder() const override;
   // Returns the pieces separated by spaces; a piece that starts with ## is joined to the previous piece of its line.

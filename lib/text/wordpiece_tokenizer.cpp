@@ -140,7 +140,7 @@ std::span<const WordPieceTokenizer::PieceRange> WordPieceTokenizer::divide(
 void WordPieceTokenizer::encode_word(std::string_view word, std::vector<int32_t>& tokens) const {
   std::array<PieceRange, kMaxWordCharacters> piece_ranges;
   const auto used_ranges = divide(word, piece_ranges);
-  if (used_ranges.empty()) tokens.push_back(unknown());
+  if (used_ranges.empty()) tokens.push_back(unknown_id());
   for (const PieceRange& piece_range : used_ranges) tokens.push_back(piece_range.token);
 }
 
@@ -188,7 +188,7 @@ void WordPieceTokenizer::encode_with_ranges(std::string_view text, std::vector<i
     }
     auto used_ranges = divide(word, piece_ranges);
     if (used_ranges.empty()) {
-      piece_ranges[0] = {unknown(), 0, word.size()};
+      piece_ranges[0] = {unknown_id(), 0, word.size()};
       used_ranges = std::span(piece_ranges).first(1);
     }
     for (const PieceRange& piece_range : used_ranges) {

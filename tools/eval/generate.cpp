@@ -46,7 +46,7 @@ std::vector<int32_t> encode_prompt(const text::Tokenizer& tokenizer, std::string
     tokens.push_back(tokenizer.end_of_line_id());
     encoder->encode(line, tokens);
   }
-  auto num_unknown = std::count(tokens.begin(), tokens.end(), tokenizer.unknown());
+  auto num_unknown = std::count(tokens.begin(), tokens.end(), tokenizer.unknown_id());
   if (num_unknown > 0) log_warning(str(num_unknown, " tokens of the prompt are unknown to the vocabulary"));
   return tokens;
 }

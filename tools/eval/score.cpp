@@ -78,7 +78,7 @@ ordered_json score_tokens(const ScoreJob& job, const ShardSource& source, model:
   int64_t num_unknown = 0;
   callbacks.on_token = [&](const task::TokenScore& token_score) {
     const auto [position, token, log_p] = token_score;
-    num_unknown += token == model.tokenizers.target->unknown();
+    num_unknown += token == model.tokenizers.target->unknown_id();
     if (token_table != nullptr)
       token_table->write(str(position, '\t', token, '\t', text::escape_piece(model.tokenizers.target->piece(token)),
                              '\t', shortest_decimal(log_p), '\n'));

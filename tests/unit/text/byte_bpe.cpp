@@ -210,7 +210,7 @@ TEST_CASE(
   CHECK(tokenizer->find_split(" one") == std::string::npos);
   CHECK(tokenizer->find_split("one") == std::string::npos);
   CHECK(tokenizer->end_of_line_id() == 100);
-  CHECK(tokenizer->unknown() == -1);
+  CHECK(tokenizer->unknown_id() == -1);
   CHECK(tokenizer->decode(Ids{encode(*tokenizer, "a b")[0], 100, encode(*tokenizer, "\u00e9")[0]}) == "a\n\u00e9");
   CHECK(encode(*tokenizer, "<|endoftext|>").size() > 1);
 }

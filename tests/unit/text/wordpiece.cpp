@@ -165,7 +165,7 @@ TEST_CASE("a word is split into the longest pieces, and a word that the pieces c
   CHECK(pieces(" \x01 \u200b ").empty());
   CHECK(tokenizer->special_tokens().cls_id == 2);
   CHECK(tokenizer->end_of_line_id() == 3);
-  CHECK(tokenizer->unknown() == 1);
+  CHECK(tokenizer->unknown_id() == 1);
 
   // A word of at most 100 characters, with any number of bytes, is split into pieces; a longer word is [UNK].
   const auto letter_tokenizer =
