@@ -28,7 +28,7 @@ void require_same_config(const std::vector<const io::Checkpoint*>& checkpoints) 
                other_tokenizer.fingerprint());
     };
     require_equal("vocabulary", *tokenizers.target, *other_tokenizers.target);
-    require_equal("source vocabulary", tokenizers.of_source(), other_tokenizers.of_source());
+    require_equal("source vocabulary", tokenizers.source_or_target(), other_tokenizers.source_or_target());
   }
 }
 

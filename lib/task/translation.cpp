@@ -75,7 +75,8 @@ class Translation : public Task {
                                 const DatasetOptions&) const override {
     records.verify();  // a token beyond the source or target vocabulary would cause an access out of range
     return std::make_unique<PairsDataset>(
-        data::Pairs(records.sequences(), tokenizers.of_source().end_of_line_id(), tokenizers.target->end_of_line_id()),
+        data::Pairs(records.sequences(), tokenizers.source_or_target().end_of_line_id(),
+                    tokenizers.target->end_of_line_id()),
         tokenizers, records.name());
   }
 };

@@ -58,7 +58,7 @@ struct SourceTargetTokenizers {
   const text::Tokenizer *source, *target;
   // Implicit, since this object is a view of text::Tokenizers, as std::string_view is a view of a string.
   SourceTargetTokenizers(const text::Tokenizers& tokenizers)
-      : source(&tokenizers.of_source()), target(tokenizers.target.get()) {}
+      : source(&tokenizers.source_or_target()), target(tokenizers.target.get()) {}
 };
 
 class Translator {

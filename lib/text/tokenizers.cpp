@@ -82,7 +82,7 @@ void require_vocabularies(const io::ShardHeader& header, const std::string& name
                           const std::string& owner) {
   require_vocabulary(header, name, *tokenizers.target, owner);
   if (header.side_of(0) == io::Side::source || tokenizers.source != nullptr)
-    require_vocabulary(header, name, tokenizers.of_source(), owner, io::Side::source);
+    require_vocabulary(header, name, tokenizers.source_or_target(), owner, io::Side::source);
 }
 
 void require_vocabulary(const io::ShardHeader& header, const std::string& name, const Tokenizer& tokenizer,

@@ -16,7 +16,7 @@ struct Tokenizers {
   std::unique_ptr<Tokenizer> target;
   std::unique_ptr<Tokenizer> source;  // null: the source uses `target`, or there is no source text
 
-  const Tokenizer& of_source() const { return source != nullptr ? *source : *target; }
+  const Tokenizer& source_or_target() const { return source != nullptr ? *source : *target; }
   // Returns the size of the source vocabulary; 0 if the source has no vocabulary of its own.
   int64_t source_size() const { return source != nullptr ? source->size() : 0; }
 };

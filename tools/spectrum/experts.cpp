@@ -45,7 +45,8 @@ void show_scores(const ExpertsJob& job, model::LoadedModel& model, const task::D
 
 // Prints, for each expert, the tokens with the highest pointwise mutual information (PMI) with the expert.
 void show_tokens(const analysis::ExpertReport& report, const model::LoadedModel& model, const PrintRow& print_row) {
-  const text::Tokenizer& tokenizer = report.has_source_tokens ? model.tokenizers.of_source() : *model.tokenizers.target;
+  const text::Tokenizer& tokenizer =
+      report.has_source_tokens ? model.tokenizers.source_or_target() : *model.tokenizers.target;
   for (const auto& t : report.tokens)
     print_row({{"model", model.name},
                {"side", report.has_source_tokens ? "source" : "target"},
