@@ -53,7 +53,7 @@ class ByteBpeTokenizer : public Tokenizer {
   std::string decode(std::span<const int32_t> tokens) const override;
   size_t find_split(std::string_view text) const override;
   std::string serialize() const override;
-  std::string content() const override;
+  std::string fingerprint_content() const override;
 
   const std::vector<Piece>& pieces() const { return pieces_; }
   const std::vector<Merge>& merges() const { return merges_; }

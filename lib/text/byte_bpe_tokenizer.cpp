@@ -94,7 +94,7 @@ std::string ByteBpeTokenizer::serialize() const {
   return serialize_vocabulary(kType, pieces_, &merges_, nullptr, added_tokens_);
 }
 
-std::string ByteBpeTokenizer::content() const { return serialize_vocabulary(kType, pieces_, &merges_); }
+std::string ByteBpeTokenizer::fingerprint_content() const { return serialize_vocabulary(kType, pieces_, &merges_); }
 
 AddedTokens ByteBpeTokenizer::added_tokens() const {
   if (!added_tokens_.empty()) return added_tokens_;

@@ -15,7 +15,7 @@
 namespace mh::text {
 
 std::string Tokenizer::fingerprint() const {
-  std::string bytes = type() + '\0' + content();
+  std::string bytes = type() + '\0' + fingerprint_content();
   const XXH128_hash_t h = XXH3_128bits(bytes.data(), bytes.size());
   return hex64(h.high64) + hex64(h.low64);
 }

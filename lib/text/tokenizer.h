@@ -49,8 +49,8 @@ class Tokenizer {
   virtual std::string serialize() const = 0;
   // Returns the bytes that determine the fingerprint: serialize() without the attributes of added tokens that do not
   // affect the tokens of a text.
-  virtual std::string content() const { return serialize(); }
-  // Returns the 128-bit XXH3 hash of type() and content() as 32 hexadecimal digits.
+  virtual std::string fingerprint_content() const { return serialize(); }
+  // Returns the 128-bit XXH3 hash of type() and fingerprint_content() as 32 hexadecimal digits.
   std::string fingerprint() const;
 };
 

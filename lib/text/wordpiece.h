@@ -55,7 +55,7 @@ class WordPieceTokenizer : public Tokenizer {
   std::string decode(std::span<const int32_t> tokens) const override;
   size_t find_split(std::string_view text) const override;
   std::string serialize() const override;
-  std::string content() const override;
+  std::string fingerprint_content() const override;
 
   const SpecialTokens& special_tokens() const { return special_tokens_; }
   const BertNormalisation& normalisation() const { return normalisation_; }

@@ -97,7 +97,7 @@ std::string WordPieceTokenizer::serialize() const {
   return serialize_vocabulary(kType, pieces_, nullptr, &normalisation_, added_tokens_);
 }
 
-std::string WordPieceTokenizer::content() const {
+std::string WordPieceTokenizer::fingerprint_content() const {
   AddedTokens appended_tokens;
   for (const auto& [id, attributes] : added_tokens_)
     if (attributes.count(kAppended) > 0) appended_tokens[id] = {kAppended};
