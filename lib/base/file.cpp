@@ -129,7 +129,7 @@ class TerminalSink : public DescriptorSink {
 
  private:
   void write_escaped(size_t num_bytes) {
-    const std::string escaped_text = without_controls({pending_bytes_.data(), num_bytes});
+    const std::string escaped_text = escape_controls({pending_bytes_.data(), num_bytes});
     pending_bytes_.erase(0, num_bytes);
     DescriptorSink::write(escaped_text.data(), escaped_text.size());
   }
@@ -197,7 +197,7 @@ void add_mapping(const uint8_t* begin, size_t size, const std::string& name) {
   const std::lock_guard lock(mappings_mutex);
   for (Mapping& m : mappings)
     if (m.begin == nullptr) {
-      std::snprintf(m.name, sizeof m.name, "%s", without_controls(name).c_str());
+      std::snprintf(m.name, sizeof m.name, "%s", escape_controls(name).c_str());
       m.end = begin + size;
       m.begin = begin;
       return;

@@ -26,7 +26,7 @@ void print(const char* kind, const char* colour, const std::string& message) {
   is_progress_drawn = false;
   line += current_name + ": ";
   if (*kind != '\0') line += stderr_has_colour() ? std::string(colour) + kind + "\033[0m: " : std::string(kind) + ": ";
-  line += without_controls(message) + "\n";
+  line += escape_controls(message) + "\n";
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
@@ -77,7 +77,7 @@ void Progress::update(int64_t num_done, const std::string& note) {
   has_drawn_ = true;
   double seconds = std::chrono::duration<double>(now - start_time_).count();
   std::string line = label_ + "  ";
-  std::string suffix = note.empty() ? "" : "  " + without_controls(note);
+  std::string suffix = note.empty() ? "" : "  " + escape_controls(note);
   if (total_ > 0) {
     double fraction = std::clamp(static_cast<double>(num_done) / static_cast<double>(total_), 0.0, 1.0);
     char percent[8];

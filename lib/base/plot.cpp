@@ -44,7 +44,7 @@ std::string quoted(const std::string& text) {
 }
 
 // Returns a text as a gnuplot string without control characters, since gnuplot itself prints plots to a terminal.
-std::string quoted_label(const std::string& text) { return quoted(without_controls(text)); }
+std::string quoted_label(const std::string& text) { return quoted(escape_controls(text)); }
 
 std::string number_text(double x) { return std::isfinite(x) ? shortest_decimal(x) : "NaN"; }
 

@@ -113,7 +113,7 @@ size_t character_bytes(std::string_view text, size_t i) {
   return is_invalid ? 0 : length;
 }
 
-// Returns the escape sequence of `character`, a UTF-8 character or a byte outside UTF-8, if without_controls() escapes
+// Returns the escape sequence of `character`, a UTF-8 character or a byte outside UTF-8, if escape_controls() escapes
 // `character`; otherwise "".
 std::string escaped_control(std::string_view character) {
   const auto first_byte = static_cast<unsigned char>(character[0]);
@@ -132,7 +132,7 @@ std::string escaped_control(std::string_view character) {
 
 }  // namespace
 
-std::string without_controls(std::string_view text) {
+std::string escape_controls(std::string_view text) {
   std::string escaped_text;
   escaped_text.reserve(text.size());
   for (size_t i = 0; i < text.size();) {

@@ -37,7 +37,7 @@ std::string escaped_byte(char byte);
 // Returns the text with control characters escaped, so that a terminal shows them instead of obeying them: U+0000 to
 // U+001F except line feeds and tabs, U+007F to U+009F, bytes 0x80 to 0x9F outside UTF-8 characters, and the embeddings,
 // overrides and isolates that reorder text (U+202A to U+202E, U+2066 to U+2069).
-std::string without_controls(std::string_view text);
+std::string escape_controls(std::string_view text);
 
 // Returns the number with separators of thousands, such as "1,234,567"; for messages only, since tables have plain
 // numbers.

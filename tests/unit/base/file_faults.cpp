@@ -60,7 +60,7 @@ TEST_CASE("a mapped file truncated by another program ends the tool with status 
   });
   REQUIRE(WIFEXITED(process_end.status));
   CHECK(WEXITSTATUS(process_end.status) == 3);
-  CHECK_THAT(process_end.error_output, Catch::Contains(without_controls(path)) && Catch::Contains("restore the file"));
+  CHECK_THAT(process_end.error_output, Catch::Contains(escape_controls(path)) && Catch::Contains("restore the file"));
   for (const auto& entry : std::filesystem::directory_iterator(folder.path)) CHECK(entry.path() == path);
 }
 
@@ -96,14 +96,14 @@ TEST_CASE("write_fully() writes all bytes to a pipe that takes them in parts") {
   close(read_only_descriptor);
 }
 
-TEST_CASE("without_controls() escapes control characters and keeps all other text") {
-  CHECK(without_controls("plain, na\u00efve \u6771\u4eac\t\n") == "plain, na\u00efve \u6771\u4eac\t\n");
-  CHECK(without_controls("\x1b[31mred\x1b[0m\a\r\x7f") == "\\x1b[31mred\\x1b[0m\\x07\\x0d\\x7f");
-  CHECK(without_controls("\u0085\u009b2J\u00a0") == "\\x85\\x9b2J\u00a0");
-  CHECK(without_controls(std::string("a\0b", 3)) == "a\\x00b");
-  CHECK(without_controls("\xc2") == "\xc2");
-  CHECK(without_controls("\x9b[J\xe9\xc2") == "\\x9b[J\xe9\xc2");
-  CHECK(without_controls("\xe4\x9b") == "\xe4\\x9b");
-  CHECK(without_controls("a\u202eb\u202a\u2066\u2069") == "a\\u202eb\\u202a\\u2066\\u2069");
-  CHECK(without_controls("\u2029\u202f\u2065\u206a\u200f") == "\u2029\u202f\u2065\u206a\u200f");
+TEST_CASE("escape_controls() escapes control characters and keeps all other text") {
+  CHECK(escape_controls("plain, na\u00efve \u6771\u4eac\t\n") == "plain, na\u00efve \u6771\u4eac\t\n");
+  CHECK(escape_controls("\x1b[31mred\x1b[0m\a\r\x7f") == "\\x1b[31mred\\x1b[0m\\x07\\x0d\\x7f");
+  CHECK(escape_controls("\u0085\u009b2J\u00a0") == "\\x85\\x9b2J\u00a0");
+  CHECK(escape_controls(std::string("a\0b", 3)) == "a\\x00b");
+  CHECK(escape_controls("\xc2") == "\xc2");
+  CHECK(escape_controls("\x9b[J\xe9\xc2") == "\\x9b[J\xe9\xc2");
+  CHECK(escape_controls("\xe4\x9b") == "\xe4\\x9b");
+  CHECK(escape_controls("a\u202eb\u202a\u2066\u2069") == "a\\u202eb\\u202a\\u2066\\u2069");
+  CHECK(escape_controls("\u2029\u202f\u2065\u206a\u200f") == "\u2029\u202f\u2065\u206a\u200f");
 }
