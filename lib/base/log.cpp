@@ -58,18 +58,18 @@ bool stderr_has_colour() {
          std::string(term) != "dumb";
 }
 
-Progress::Progress(std::string label, int64_t total, std::string unit)
+ProgressLine::ProgressLine(std::string label, int64_t total, std::string unit)
     : label_(std::move(label)),
       total_(total),
       unit_(std::move(unit)),
       is_enabled_(stderr_is_terminal() && current_level != LogLevel::quiet),
       start_time_(std::chrono::steady_clock::now()) {}
 
-Progress::~Progress() { clear(); }
+ProgressLine::~ProgressLine() { clear(); }
 
-void Progress::set_start_count(int64_t start_count) { start_count_ = start_count; }
+void ProgressLine::set_start_count(int64_t start_count) { start_count_ = start_count; }
 
-void Progress::update(int64_t num_done, const std::string& note) {
+void ProgressLine::update(int64_t num_done, const std::string& note) {
   if (!is_enabled_) return;
   auto now = std::chrono::steady_clock::now();
   if (has_drawn_ && now - last_draw_time_ < std::chrono::milliseconds(100) && num_done != total_) return;
@@ -103,7 +103,7 @@ void Progress::update(int64_t num_done, const std::string& note) {
   is_progress_drawn = true;
 }
 
-void Progress::clear() {
+void ProgressLine::clear() {
   std::lock_guard lock(mutex);
   if (is_progress_drawn) std::fputs("\r\033[K", stderr);
   is_progress_drawn = false;

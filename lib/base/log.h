@@ -31,13 +31,13 @@ bool stderr_has_colour();
 //   train  45% [=====>    ] 1,350/3,000 updates  loss 5.123  2,650 tok/s  left 3m10s
 // Draws at most ten times a second, except for the final count and after clear(), and nothing with --quiet or if stderr
 // is not a terminal.
-class Progress {
+class ProgressLine {
  public:
   // `total`: number of units at the end; 0 or less if unknown: the line then shows the count and the elapsed time.
-  Progress(std::string label, int64_t total, std::string unit);
-  ~Progress();
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
+  ProgressLine(std::string label, int64_t total, std::string unit);
+  ~ProgressLine();
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
 
   // Draws the line. `num_done`: number of units so far; `note`: text after the count, such as the loss.
   void update(int64_t num_done, const std::string& note = "");

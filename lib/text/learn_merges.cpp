@@ -26,7 +26,7 @@ class Learner {
   std::vector<Merge> learn(int64_t num_merges) {
     std::vector<Merge> result;
     if (active_pairs_.empty()) return result;
-    Progress progress("merges", num_merges, "merges");
+    ProgressLine progress("merges", num_merges, "merges");
     // learn-bpe has the same values of `threshold`, and prunes pairs after the same merges.
     double threshold = static_cast<double>(pair_at(most_frequent()).count) / 10;
     for (int64_t i = 0; i < num_merges; ++i) {

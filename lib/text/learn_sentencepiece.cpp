@@ -201,7 +201,7 @@ class TrainerMessages {
   void clear_progress() { progress_.clear(); }
 
  private:
-  Progress progress_;
+  ProgressLine progress_;
   std::optional<uint64_t> num_loaded_lines_;
   std::optional<int64_t> alphabet_size_;
   std::optional<double> coverage_;
@@ -233,7 +233,7 @@ class TrainingText {
 
   // Sends all lines that have words to `child`; returns early if the trainer stops reading.
   void send_to(Child& child) {
-    Progress progress("read", static_cast<int64_t>(text_.expected_bytes()), "bytes");
+    ProgressLine progress("read", static_cast<int64_t>(text_.expected_bytes()), "bytes");
     TextBatch batch;
     std::string lines;
     int64_t num_bytes = 0;

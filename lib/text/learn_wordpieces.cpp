@@ -76,7 +76,7 @@ class Learner {
   }
 
   std::vector<std::string> learn() {
-    Progress progress("pieces", options_.size, "pieces");
+    ProgressLine progress("pieces", options_.size, "pieces");
     while (pieces_.size() < static_cast<size_t>(options_.size) && !queue_.empty()) {
       std::pop_heap(queue_.begin(), queue_.end());
       if (const int64_t count = counts_[queue_.back().pair]; queue_.back().count != count) {

@@ -26,7 +26,7 @@ using Counts = WordMap<uint64_t>;
 
 template <class Visit>
 void for_each_segment(TextBatches& text, const Visit& visit) {
-  Progress progress("vocabulary", static_cast<int64_t>(text.expected_bytes()), "bytes");
+  ProgressLine progress("vocabulary", static_cast<int64_t>(text.expected_bytes()), "bytes");
   TextBatch batch;
   int64_t num_bytes = 0;
   while (text.next(batch)) {

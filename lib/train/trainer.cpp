@@ -191,7 +191,7 @@ int Trainer::run() {
   // Saves the state before training, so that a full disk is detected at once, and every folder with results contains
   // last.safetensors.
   if (!folder_->has("last.safetensors")) save_state("start");
-  Progress progress("train", end_, "updates");
+  ProgressLine progress("train", end_, "updates");
   progress.set_start_count(state_.update);
   progress_log_->start();
   bool is_running = state_.is_complete || finish_update();

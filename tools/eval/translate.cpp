@@ -105,7 +105,7 @@ void translate_lines(const Arguments& args, const TranslateJob& job) {
   task::Translator translator(*model.model, model.tokenizers, job.translation, job.sampling);
   log_info("search: " + task::protocol_of(job.translation.search, job.sampling));
   const bool takes_any_bytes = model.tokenizers.source_or_target().takes_any_bytes();
-  Progress progress("translate", prefixes != nullptr ? static_cast<int64_t>(prefixes->lines.size()) : 0, "lines");
+  ProgressLine progress("translate", prefixes != nullptr ? static_cast<int64_t>(prefixes->lines.size()) : 0, "lines");
   int64_t num_lines = 0;
   std::vector<search::Sentence> batch_sentences;
   std::vector<std::string> locations;

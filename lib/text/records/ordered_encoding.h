@@ -144,7 +144,7 @@ double encode_in_order(int num_threads, uint64_t total, const char* unit, const 
                        const typename OrderedThreadPool<Batch, Result>::MakeWork& make_work,
                        const std::function<uint64_t(const Result&)>& write) {
   const auto start_time = std::chrono::steady_clock::now();
-  Progress progress("encode", static_cast<int64_t>(total), unit);
+  ProgressLine progress("encode", static_cast<int64_t>(total), unit);
   OrderedThreadPool<Batch, Result>::run(num_threads, next, make_work, [&](const Result& result) {
     progress.update(static_cast<int64_t>(write(result)));
   });
