@@ -17,7 +17,7 @@ void require_same_config(const std::vector<const io::Checkpoint*>& checkpoints) 
     auto refuse = [&](const std::string& expected, const std::string& found) {
       throw Error(Exit::input, Problem{checkpoint->name(), expected, found, "average checkpoints of one model"});
     };
-    const auto config_changes = difference_texts(config, model::config_of(*checkpoint).toml(), {""});
+    const auto config_changes = config_difference_texts(config, model::config_of(*checkpoint).toml(), {""});
     if (!config_changes.empty())
       refuse("the configuration of " + first.name(), "differences: " + join(config_changes, "; "));
     const text::Tokenizers other_tokenizers = text::tokenizers_of(*checkpoint);

@@ -231,9 +231,9 @@ std::map<std::string, std::string> values_by_key(const std::string& toml) {
 
 }  // namespace
 
-std::vector<Difference> differences(const std::string& old_toml, const std::string& new_toml) {
+std::vector<ConfigDifference> config_differences(const std::string& old_toml, const std::string& new_toml) {
   auto old_values = values_by_key(old_toml), new_values = values_by_key(new_toml);
-  std::vector<Difference> result;
+  std::vector<ConfigDifference> result;
   for (const auto& [key, value] : old_values)
     if (new_values[key] != value)
       result.push_back({key, str(key, ": ", value, " -> ", new_values[key].empty() ? "default" : new_values[key])});
@@ -242,10 +242,10 @@ std::vector<Difference> differences(const std::string& old_toml, const std::stri
   return result;
 }
 
-std::vector<std::string> difference_texts(const std::string& old_toml, const std::string& new_toml,
-                                          const std::vector<std::string>& prefixes) {
+std::vector<std::string> config_difference_texts(const std::string& old_toml, const std::string& new_toml,
+                                                 const std::vector<std::string>& prefixes) {
   std::vector<std::string> texts;
-  for (const Difference& difference : differences(old_toml, new_toml))
+  for (const ConfigDifference& difference : config_differences(old_toml, new_toml))
     if (std::any_of(prefixes.begin(), prefixes.end(),
                     [&](const std::string& prefix) { return difference.key.rfind(prefix, 0) == 0; }))
       texts.push_back(difference.text);

@@ -86,16 +86,16 @@ class TomlWriter : public Fields {
 };
 
 // A key whose value differs between two configurations.
-struct Difference {
+struct ConfigDifference {
   std::string key;
   std::string text;  // key with both values, "key: old -> new"; "default" for a missing value
 };
 // Returns the keys whose values differ between two texts of TomlWriter: first the keys of `old_toml`, then the keys
 // that only `new_toml` has, each in alphabetical order.
-std::vector<Difference> differences(const std::string& old_toml, const std::string& new_toml);
-// Returns Difference::text of each differing key that starts with one of the prefixes.
-std::vector<std::string> difference_texts(const std::string& old_toml, const std::string& new_toml,
-                                          const std::vector<std::string>& prefixes);
+std::vector<ConfigDifference> config_differences(const std::string& old_toml, const std::string& new_toml);
+// Returns ConfigDifference::text of each differing key that starts with one of the prefixes.
+std::vector<std::string> config_difference_texts(const std::string& old_toml, const std::string& new_toml,
+                                                 const std::vector<std::string>& prefixes);
 
 // Describes a field of an option struct: its key, type, default value, help, valid texts and resume rule.
 struct FieldDescription {

@@ -100,7 +100,7 @@ class Writer {
     const model::ModelConfig converted_config = model::ModelConfig::read(toml_config);
     std::vector<std::string> unsupported_changes, training_changes;
     for (const std::string& change :
-         difference_texts(loaded_model_.config.toml(), converted_config.toml(), {"model.", "attention."}))
+         config_difference_texts(loaded_model_.config.toml(), converted_config.toml(), {"model.", "attention."}))
       if (affects_training_only(change)) training_changes.push_back(change);
       else if (!affects_head_sizes(change)) unsupported_changes.push_back(change);
     if (!unsupported_changes.empty()) refuse("settings that transformers supports", join(unsupported_changes, "; "));

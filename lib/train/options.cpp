@@ -41,7 +41,7 @@ void ValidationOptions::check() const {
     refuse_usage("train.validation.min_improvement", "0, or train.validation.patience above 0", str(min_improvement),
                  "set train.validation.patience, or leave the key out");
   decode.check();
-  if (const auto changed_keys = difference_texts(toml_text({}), toml_text(decode), {"train.validation.decode."});
+  if (const auto changed_keys = config_difference_texts(toml_text({}), toml_text(decode), {"train.validation.decode."});
       !changed_keys.empty() && !task::score_spec(metric).needs_decoding) {
     const std::string decoded_scores = join_alternatives(task::decoded_score_names());
     refuse_usage("train.validation.decode", "no keys in this section unless train.validation.metric=" + decoded_scores,

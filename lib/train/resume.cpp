@@ -55,7 +55,7 @@ void require_same_run(const RunConfig& run, const std::string& stored_toml, cons
   const std::string old_text = old_run.toml(), new_text = run.toml();
   const ChangeableKeys changeable_keys(old_run);
   std::vector<std::string> fixed_changes, allowed_changes;
-  for (const Difference& difference : differences(old_text, new_text))
+  for (const ConfigDifference& difference : config_differences(old_text, new_text))
     (changeable_keys.has(difference.key) ? allowed_changes : fixed_changes).push_back(difference.text);
   if (!fixed_changes.empty())
     throw Error(Exit::usage,

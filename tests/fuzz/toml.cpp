@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     config.read("vocabulary", options);
     TomlWriter writer;
     writer.section("vocabulary", options);
-    differences(texts[0], writer.text());
+    config_differences(texts[0], writer.text());
     config.check_all_known();
   });
   const std::string& path = fuzz::memory_file(texts[0]);

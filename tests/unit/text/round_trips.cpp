@@ -245,6 +245,6 @@ TEST_CASE("strings of a configuration read back equal from the written TOML", "[
     config.check_all_known();
     RC_ASSERT(reread.text == options.text);
     RC_ASSERT(reread.list == options.list);
-    RC_ASSERT(difference_texts(toml, toml, {""}).empty());
+    RC_ASSERT(config_difference_texts(toml, toml, {""}).empty());
   }));
 }
