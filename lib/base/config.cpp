@@ -211,7 +211,8 @@ bool FieldLister::visit(const Field& field, std::string&) {
 // Gives a field the less strict of its own rule and the rule of its section, as require_same_run() does.
 void FieldLister::set_resume_rule(const std::string& key, ResumeRule rule) {
   for (FieldDescription& field : descriptions_)
-    if (key.ends_with('.') ? field.key.starts_with(key) : field.key == key) field.resume = std::max(field.resume, rule);
+    if (key.ends_with('.') ? field.key.starts_with(key) : field.key == key)
+      field.resume_rule = std::max(field.resume_rule, rule);
 }
 
 namespace {

@@ -101,7 +101,7 @@ std::vector<std::string> config_difference_texts(const std::string& old_toml, co
 struct FieldDescription {
   std::string key, type, value, help;
   std::vector<std::string> choices;
-  ResumeRule resume = ResumeRule::fixed;
+  ResumeRule resume_rule = ResumeRule::fixed;
 };
 
 // Collects the descriptions of the fields of option structs, for `--list` and the manual.

@@ -96,7 +96,7 @@ std::string key_rows() {
       if (choice.empty()) choice = "\"\"";
     const std::string choice_text = choices.empty() ? "" : " (" + join(choices, ", ") + ")";
     rows += str(field.key, '\t', field.type, '\t', field.value, '\t', field.help, choice_text, '\t',
-                text_of(field.resume), '\n');
+                text_of(field.resume_rule), '\n');
   }
   return rows;
 }

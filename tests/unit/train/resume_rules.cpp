@@ -163,7 +163,7 @@ TEST_CASE("resume accepts changes of exactly the listed options, and its error o
         tested_keys.insert(str(key, is_validated));
         INFO(key << (is_validated ? ", of a run with a validation set" : ""));
         const ResumeRule rule = change_rule_of(key);
-        CHECK(field->second.resume == rule);
+        CHECK(field->second.resume_rule == rule);
         const bool expected =
             rule == ResumeRule::changeable || (rule == ResumeRule::fixed_once_validated && !is_validated);
         CHECK(resume_accepts(*run, stored_toml, key) == expected);
