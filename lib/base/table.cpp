@@ -51,7 +51,7 @@ std::string key_and_value(const std::string& key, const ordered_json& value) {
 
 Table::Format Table::format_named(const std::string& name) { return name == "json" ? Format::json : Format::table; }
 
-void Table::row(const ordered_json& row) {
+void Table::print_row(const ordered_json& row) {
   std::vector<std::string> keys, values;
   for (auto& [key, value] : row.items()) {
     keys.push_back(key);

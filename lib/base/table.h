@@ -16,14 +16,14 @@ class Table {
   static Format format_named(const std::string& name);
 
   // Creates a table on standard output. `has_other_outputs`: whether the command also writes files. If the reader of a
-  // pipe closes it, row() then discards its row, so that the files are still written; otherwise row() throws
-  // BrokenPipe.
+  // pipe closes it, print_row() then discards its row, so that the files are still written; otherwise print_row()
+  // throws BrokenPipe.
   explicit Table(Format format, bool has_other_outputs = false)
       : format_(format), has_other_outputs_(has_other_outputs) {}
   // Prints a row and flushes it, so that a later error does not lose it. All rows must have the same keys in the same
-  // order; otherwise row() throws std::logic_error. NaN, an undefined number, is printed as "nan" and infinity as "inf"
-  // or "-inf" in tab-separated values; in JSON both are null.
-  void row(const nlohmann::ordered_json& row);
+  // order; otherwise print_row() throws std::logic_error. NaN, an undefined number, is printed as "nan" and infinity as
+  // "inf" or "-inf" in tab-separated values; in JSON both are null.
+  void print_row(const nlohmann::ordered_json& row);
 
  private:
   void print(const std::string& text) const;

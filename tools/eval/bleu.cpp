@@ -91,12 +91,12 @@ void score_text(BleuJob job) {
       ordered_json row{{"sentence", i + 1}};
       row.update(row_of(job, metrics::BleuScope::sentence, sentence_bleu, sentence_chrf));
       row.erase("sentences");
-      table.row(row);
+      table.print_row(row);
     }
     corpus_bleu += sentence_bleu;
     corpus_chrf += sentence_chrf;
   }
-  if (!job.prints_sentences) table.row(row_of(job, metrics::BleuScope::corpus, corpus_bleu, corpus_chrf));
+  if (!job.prints_sentences) table.print_row(row_of(job, metrics::BleuScope::corpus, corpus_bleu, corpus_chrf));
 }
 
 }  // namespace

@@ -122,7 +122,7 @@ void score(ScoreJob& job) {
     job.decoding.check(*dataset, source.name());  // throws for options of translation if the shard has no pairs
     const ordered_json row =
         scores_tokens ? score_tokens(job, source, model, *dataset, i) : score_examples(job, source, model, *dataset);
-    if (job.examples.prints_scores()) table.row(row);
+    if (job.examples.prints_scores()) table.print_row(row);
   }
 }
 

@@ -54,12 +54,12 @@ void run_seeds(const Arguments& args, Tool& tool) {
   std::vector<train::SeedResult> results;
   const int status = train::run_seeds(seeds, prepare_run, [&](const train::SeedResult& result) {
     results.push_back(result);
-    table.row(row_of(str(result.seed), result.update, result.scores));
+    table.print_row(row_of(str(result.seed), result.update, result.scores));
   });
   if (status != 0) return tool.set_status(status);
   if (results.empty()) return;
-  table.row(row_of("mean", NAN, train::mean_of(results)));
-  table.row(row_of("deviation", NAN, train::deviation_of(results)));
+  table.print_row(row_of("mean", NAN, train::mean_of(results)));
+  table.print_row(row_of("deviation", NAN, train::deviation_of(results)));
 }
 
 }  // namespace mh::train_setup

@@ -85,7 +85,7 @@ void draw_curves(CurveArguments& args) {
                          {"fraction", point.fraction}};
         add_loss(row, args.metric, loss);
         row["tokens"] = point.score.tokens;
-        table.row(append_protocol(std::move(row), args, target.scoring));
+        table.print_row(append_protocol(std::move(row), args, target.scoring));
       }
       chart.curves.push_back(std::move(curve));
     }

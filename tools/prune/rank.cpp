@@ -27,17 +27,17 @@ void rank(const MeasureArguments& args) {
       }
       if (args.plot == "-") continue;
       for (const analysis::RankedHead& r : analysis::rank_heads(scores, args.per_layer))
-        table.row(append_protocol({{"model", target.model.name},
-                                   {"kind", name_of(r.kind)},
-                                   {"layer", r.head.layer},
-                                   {"head", r.head.head},
-                                   {"side", args.side},
-                                   {"measure", measure},
-                                   {"score", r.score},
-                                   {"rank", r.rank},
-                                   {"order", args.per_layer ? "per-layer" : "global"},
-                                   {"normalised", args.normalise}},
-                                  args, target.scoring));
+        table.print_row(append_protocol({{"model", target.model.name},
+                                         {"kind", name_of(r.kind)},
+                                         {"layer", r.head.layer},
+                                         {"head", r.head.head},
+                                         {"side", args.side},
+                                         {"measure", measure},
+                                         {"score", r.score},
+                                         {"rank", r.rank},
+                                         {"order", args.per_layer ? "per-layer" : "global"},
+                                         {"normalised", args.normalise}},
+                                        args, target.scoring));
     }
   }
   if (session.plot() != nullptr) session.plot()->draw();

@@ -65,7 +65,7 @@ void print_cases(const ScanArguments& args, Table& table, const LoadedTarget& ta
                 {"layer_deviation", deviation}});
     if (args.metric.is_perplexity()) row["tokens"] = score.tokens;
     row.update(args.metric.protocol());
-    table.row(append_protocol(std::move(row), args, target.scoring));
+    table.print_row(append_protocol(std::move(row), args, target.scoring));
   };
   auto location_columns = [&](const std::string& kind, int64_t layer, int64_t head, const char* mode) {
     return ordered_json{{"model", target.model.name},  {"kind", kind},      {"layer", number_or_nan(layer)},
@@ -115,7 +115,7 @@ void print_summary(const ScanArguments& args, Table& table, const LayerAblations
                          : 100 * (loss.deviation / analysis::sample_deviation(first_ablation.ablated_values) - 1)}};
       if (args.metric.is_perplexity()) row["tokens"] = ablation.tokens;
       row.update(args.metric.protocol());
-      table.row(append_protocol(std::move(row), args, ablation.scoring));
+      table.print_row(append_protocol(std::move(row), args, ablation.scoring));
     }
 }
 

@@ -96,7 +96,7 @@ void show_experts(const ExpertsJob& job) {
   Table table(Table::format_named(args.format));
   const PrintRow print_row = [&](ordered_json row) {
     add_settings(row, args, input.scoring);
-    table.row(row);
+    table.print_row(row);
   };
   if (job.show == "scores") {
     job.metric.check(model, *dataset, shard.name(), args.scoring);

@@ -128,7 +128,7 @@ void SpectraWriter::close() {
 
 // Writes a table row. With --plot -, the plot in the terminal replaces the table, and no row is written.
 void SpectraWriter::write_row(const ordered_json& row) {
-  if (options_.plot != "-") table_.row(row);
+  if (options_.plot != "-") table_.print_row(row);
 }
 
 void SpectraWriter::write_curves(const std::string& name, const SpectraEntry& entry,

@@ -108,7 +108,7 @@ void print(const ExchangeJob& job, const std::string& model, const Choice& choic
     for (const char* data_option : {"block", "context", "memory", "blocks"})
       if (!has_scores) row[data_option] = kNaN;
     if (!is_sampled) row["seed"] = kNaN;
-    table.row(row);
+    table.print_row(row);
   }
 }
 

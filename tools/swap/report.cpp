@@ -77,7 +77,7 @@ void print_layers(Table& table, const ordered_json& settings, const std::string&
                          {"euclidean_change", percent_change(sums.euclidean, baseline_sums.euclidean)},
                          {"sequences", discrepancy.sequences()}};
         row.update(settings);
-        table.row(row);
+        table.print_row(row);
       }
 }
 
