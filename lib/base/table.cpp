@@ -45,7 +45,7 @@ std::string table_field(const std::string& text) {
   return text == "-" ? "\\x2d" : escaped(text, false);
 }
 
-std::string key_and_value(const std::string& key, const ordered_json& value) {
+std::string key_value_line(const std::string& key, const ordered_json& value) {
   return key + "\t" + (value.is_string() ? escaped(value.get<std::string>(), true) : value.dump()) + "\n";
 }
 

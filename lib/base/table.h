@@ -38,6 +38,6 @@ std::string table_field(const std::string& text);
 
 // Returns the line "key<TAB>value" with a line feed, for lists with one value per line. In a text value only control
 // characters and backslashes are escaped, as in "\x0a"; other values are JSON.
-std::string key_and_value(const std::string& key, const nlohmann::ordered_json& value);
+std::string key_value_line(const std::string& key, const nlohmann::ordered_json& value);
 
 }  // namespace mh

@@ -49,7 +49,7 @@ void show_info(const std::vector<std::string>& inputs, const std::string& format
     if (format == "json") {
       sink->write(columns.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
     } else {
-      for (auto& [key, value] : columns.items()) sink->write(key_and_value(key, value));
+      for (auto& [key, value] : columns.items()) sink->write(key_value_line(key, value));
     }
     sink->close();
   }

@@ -211,7 +211,7 @@ TEST_CASE("escaped table fields and key-value lines unescape to the original tex
     RC_ASSERT(field.find_first_of(" \t\r\n\v\f\x7f") == field.npos);
     RC_ASSERT(!field.empty());
     RC_ASSERT((field == "-" ? "" : unescape(field)) == text);
-    const std::string line = key_and_value("key", text);
+    const std::string line = key_value_line("key", text);
     RC_ASSERT(std::count(line.begin(), line.end(), '\n') == 1);
     RC_ASSERT(std::count(line.begin(), line.end(), '\t') == 1);
     RC_ASSERT(line.find('\r') == line.npos);
