@@ -73,7 +73,7 @@ void report_truncated_file(int signal, siginfo_t* info, void*) {
 
 }  // namespace
 
-void report_truncated_files() {
+void install_sigbus_handler() {
   struct sigaction action {};
   action.sa_sigaction = report_truncated_file;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
@@ -81,9 +81,9 @@ void report_truncated_files() {
   sigaction(SIGBUS, &action, nullptr);
 }
 
-void remove_files_on_signals() { install_handler({SIGINT, SIGTERM, SIGHUP}, remove_files_and_raise); }
+void install_cleanup_handlers() { install_handler({SIGINT, SIGTERM, SIGHUP}, remove_files_and_raise); }
 
-void catch_stop_signals() {
+void install_stop_handlers() {
   received_signal = 0;
   use_alternate_stack();
   install_handler({SIGINT, SIGTERM, SIGHUP, SIGUSR1}, store_signal);

@@ -104,8 +104,8 @@ int Tool::run(int argc, char** argv, const std::function<void()>& body) {
   // ending the process.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
-  remove_files_on_signals();
-  report_truncated_files();
+  install_cleanup_handlers();
+  install_sigbus_handler();
   set_log_name(info_.name);
   try {
     try {

@@ -178,7 +178,7 @@ void Trainer::log_start() const {
 }
 
 int Trainer::run() {
-  catch_stop_signals();
+  install_stop_handlers();
   // A resume may have lowered train.validation.patience below the number of validations without improvement.
   if (state_.is_complete && state_.update < end_ && should_stop_early() && begin_phase()) save_state("new phase");
   if (is_finished() && state_.is_complete) {

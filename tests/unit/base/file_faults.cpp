@@ -50,7 +50,7 @@ TEST_CASE("a mapped file truncated by another program ends the tool with status 
   const std::string path = folder.file("data\x1b[31m.mhs"), unfinished_path = folder.file("out");
   write_file_atomically(path, std::string(100'000, 'x'));
   const ProcessEnd process_end = run_in_fork([&] {
-    report_truncated_files();
+    install_sigbus_handler();
     const MappedFile file(path);
     const auto sink = open_sink(unfinished_path);
     sink->write("half");
@@ -66,7 +66,7 @@ TEST_CASE("a mapped file truncated by another program ends the tool with status 
 
 TEST_CASE("a bus error outside mapped files still ends the process by the signal") {
   const ProcessEnd process_end = run_in_fork([] {
-    report_truncated_files();
+    install_sigbus_handler();
     std::raise(SIGBUS);
   });
   REQUIRE(WIFSIGNALED(process_end.status));

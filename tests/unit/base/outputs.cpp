@@ -100,7 +100,7 @@ TEST_CASE("the temporary folder of a killed process does not hinder the next Out
 TEST_CASE("SIGTERM removes the files and the temporary folder of an OutputFolder") {
   const Folder folder;
   const int status = wait_status_of([&] {
-    remove_files_on_signals();
+    install_cleanup_handlers();
     OutputFolder output(folder.file("model"));
     write_file_atomically(output.file("a"), "first");
     const auto sink = open_sink(output.file("b"));

@@ -1,4 +1,4 @@
-// Tests of catch_stop_signals(): signals that arrive during a matrix product.
+// Tests of install_stop_handlers(): signals that arrive during a matrix product.
 #include "base/signals.h"
 
 #include <signal.h>
@@ -29,13 +29,13 @@ TEST_CASE("a signal during a matrix product is stored and does not change the pr
     ~ScopedSignalActions() {
       itimerval no_timer{};
       setitimer(ITIMER_REAL, &no_timer, nullptr);
-      catch_stop_signals();  // clears the stored signal
+      install_stop_handlers();  // clears the stored signal
       for (int i = 0; i < 5; ++i) sigaction(kSignals[i], &previous_actions[i], nullptr);
     }
   } scoped_actions;
-  catch_stop_signals();
+  install_stop_handlers();
   CHECK(stop_signal() == 0);
-  // SIGALRM arrives every 0.9 ms and runs the handler that catch_stop_signals() installs.
+  // SIGALRM arrives every 0.9 ms and runs the handler that install_stop_handlers() installs.
   struct sigaction stop_action {};
   sigaction(SIGUSR1, nullptr, &stop_action);
   sigaction(SIGALRM, &stop_action, nullptr);
