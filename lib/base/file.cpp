@@ -346,7 +346,7 @@ void remove_unfinished_outputs() {
     if (t.has_path) rmdir(t.path);  // fails, as intended, for a file
 }
 
-const char* mapped_file_at(const void* address) {
+const char* mapped_file_name_at(const void* address) {
   for (const Mapping& m : mappings) {
     const uint8_t* begin = m.begin;
     if (begin != nullptr && address >= begin && address < m.end) return m.name;

@@ -59,7 +59,7 @@ class OutputFolder {
 void remove_unfinished_outputs();
 // Returns the name, without control characters, of the mapped file (MappedFile) that contains the address, or null.
 // Safe in signal handlers, since the function only reads memory.
-const char* mapped_file_at(const void* address);
+const char* mapped_file_name_at(const void* address);
 // Returns a sink that writes to an open file descriptor; close() flushes the sink but does not close the descriptor.
 // `name`: name of the output in messages.
 std::unique_ptr<ByteSink> sink_of_descriptor(int descriptor, const std::string& name);

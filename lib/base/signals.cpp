@@ -59,7 +59,7 @@ void print(const char* text) {
 }
 
 void report_truncated_file(int signal, siginfo_t* info, void*) {
-  const char* name = mapped_file_at(info->si_addr);
+  const char* name = mapped_file_name_at(info->si_addr);
   if (name == nullptr) return remove_files_and_raise(signal);
   remove_unfinished_outputs();
   print(log_name().c_str());
