@@ -10,8 +10,8 @@ namespace mh {
 
 namespace {
 
-// Returns the table from old to present names of keys, and of sections, which end with a dot.
-const std::map<std::string, std::string>& present_names() {
+// Returns the table from old to new names of keys, and of sections, which end with a dot.
+const std::map<std::string, std::string>& new_key_names() {
   static const std::map<std::string, std::string> table{
       {"train.only", "train.trainable"},
       {"train.record", "train.cuda_graph"},
@@ -125,9 +125,9 @@ bool matches_key(const std::string& key, std::string_view pattern) {
 std::vector<Assignment> convert_renamed(const Assignment& assignment, const std::string& origin) {
   const std::string section = assignment.key.substr(0, assignment.key.rfind('.') + 1);
   if (assignment.text == kEmptyTable) {
-    const auto it = present_names().find(assignment.key + ".");
+    const auto it = new_key_names().find(assignment.key + ".");
     return {
-        {it == present_names().end() ? assignment.key : it->second.substr(0, it->second.size() - 1), assignment.text}};
+        {it == new_key_names().end() ? assignment.key : it->second.substr(0, it->second.size() - 1), assignment.text}};
   }
   for (const RenamedValue& row : renamed_values()) {
     if (!matches_key(assignment.key, row.key_pattern)) continue;
@@ -141,9 +141,9 @@ std::vector<Assignment> convert_renamed(const Assignment& assignment, const std:
       assignments.push_back({section + name, value != nullptr ? value : assignment.text});
     return assignments;
   }
-  if (const auto it = present_names().find(assignment.key); it != present_names().end())
+  if (const auto it = new_key_names().find(assignment.key); it != new_key_names().end())
     return {{it->second, assignment.text}};
-  if (const auto it = present_names().find(section); it != present_names().end())
+  if (const auto it = new_key_names().find(section); it != new_key_names().end())
     return {{it->second + assignment.key.substr(section.size()), assignment.text}};
   return {assignment};
 }
