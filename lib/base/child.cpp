@@ -173,11 +173,11 @@ Child::Child(const Work& work, LineConsumer on_line) : line_consumer_(std::move(
   const pid_t parent_pid = getpid();
   pid_ = fork();
   if (pid_ < 0) {
-    const int error = errno;
+    const int error_number = errno;
     pthread_sigmask(SIG_SETMASK, &parent_mask, nullptr);
     sigaction(SIGCHLD, &parent_sigchld_action_, nullptr);
     for (int descriptor : {channel[0], channel[1], output_pipe[0], output_pipe[1]}) close(descriptor);
-    errno = error;
+    errno = error_number;
     fail("cannot start a child process");
   }
   if (pid_ == 0) {

@@ -33,7 +33,7 @@ const mode_t start_umask = [] {
   return mask;
 }();
 
-std::string system_message(int code) { return std::strerror(code); }
+std::string system_message(int error_number) { return std::strerror(error_number); }
 
 // Repeats a system call while a signal interrupts it.
 template <class Call>
@@ -47,8 +47,8 @@ auto retry_if_interrupted(const Call& call) {
 int close_descriptor(int descriptor) { return ::close(descriptor) == 0 || errno == EINTR ? 0 : errno; }
 
 // Returns advice for the errno of a failed write; "" for an errno without advice.
-std::string advice(int code) {
-  switch (code) {
+std::string advice_for_errno(int error_number) {
+  switch (error_number) {
     case ENOSPC:
     case EDQUOT:
       return "free some space, or write elsewhere";
@@ -63,9 +63,10 @@ std::string advice(int code) {
   }
 }
 
-[[noreturn]] void fail_to_write(const std::string& name, int code) {
-  if (code == EPIPE) throw BrokenPipe(name);
-  throw Error(Exit::failed, Problem{name, "a writable output", system_message(code), advice(code)});
+[[noreturn]] void fail_to_write(const std::string& name, int error_number) {
+  if (error_number == EPIPE) throw BrokenPipe(name);
+  throw Error(Exit::failed,
+              Problem{name, "a writable output", system_message(error_number), advice_for_errno(error_number)});
 }
 
 class DescriptorSink : public ByteSink {
@@ -96,7 +97,8 @@ class DescriptorSink : public ByteSink {
 
  private:
   void write_all(const char* bytes, size_t size) {
-    if (const int code = write_fully(descriptor_, {bytes, size}); code != 0) fail_to_write(name_, code);
+    if (const int error_number = write_fully(descriptor_, {bytes, size}); error_number != 0)
+      fail_to_write(name_, error_number);
   }
   std::vector<char> buffer_;
   uint64_t bytes_written_ = 0;
@@ -176,11 +178,11 @@ void sync_folder_of(const std::string& path) {
   int descriptor = open_descriptor(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const bool is_synced =
       descriptor >= 0 && (retry_if_interrupted([&] { return fsync(descriptor); }) == 0 || errno == EINVAL);
-  const int code = is_synced ? 0 : errno;
+  const int error_number = is_synced ? 0 : errno;
   if (descriptor >= 0) ::close(descriptor);
-  if (code != 0)
+  if (error_number != 0)
     log_warning(str(path, " is written, but its name may not survive a power failure: cannot sync ", folder, ": ",
-                    system_message(code)));
+                    system_message(error_number)));
 }
 
 // Address range and name of a mapped file, in static memory so that a signal handler can read them. A file for which
@@ -219,10 +221,10 @@ class FileSink : public DescriptorSink {
     } while (descriptor_ < 0 && errno == EINTR);
     if (descriptor_ < 0) fail_to_write(path, errno);
     if (fchmod(descriptor_, mode) != 0) {
-      const int code = errno;
+      const int error_number = errno;
       ::close(descriptor_);
       unlink(temporary_path_.c_str());
-      fail_to_write(path, code);
+      fail_to_write(path, error_number);
     }
     table_entry_ = register_temporary(temporary_path_);
   }
@@ -238,11 +240,11 @@ class FileSink : public DescriptorSink {
     if (retry_if_interrupted([&] { return fsync(descriptor_); }) != 0 && errno != EINVAL) fail_to_write(name_, errno);
     int descriptor = descriptor_;
     descriptor_ = -1;
-    int code = close_descriptor(descriptor);
-    if (code == 0 && rename(temporary_path_.c_str(), name_.c_str()) != 0) code = errno;
-    if (code != 0) {
+    int error_number = close_descriptor(descriptor);
+    if (error_number == 0 && rename(temporary_path_.c_str(), name_.c_str()) != 0) error_number = errno;
+    if (error_number != 0) {
       unlink(temporary_path_.c_str());
-      fail_to_write(name_, code);
+      fail_to_write(name_, error_number);
     }
     sync_folder_of(name_);
   }
@@ -266,7 +268,7 @@ class SpecialFileSink : public DescriptorSink {
     flush();
     int descriptor = descriptor_;
     descriptor_ = -1;
-    if (const int code = close_descriptor(descriptor); code != 0) fail_to_write(name_, code);
+    if (const int error_number = close_descriptor(descriptor); error_number != 0) fail_to_write(name_, error_number);
   }
 };
 
@@ -297,10 +299,12 @@ int open_to_read(const std::string& path, struct stat& status, int flags = 0) {
   if (descriptor < 0)
     throw Error(Exit::input, Problem{path, "a file to read", system_message(errno),
                                      errno == ENOENT ? "check the name" : "check the permissions of the file"});
-  if (const int code = fstat(descriptor, &status) == 0 ? 0 : errno; code != 0 || S_ISDIR(status.st_mode)) {
+  if (const int error_number = fstat(descriptor, &status) == 0 ? 0 : errno;
+      error_number != 0 || S_ISDIR(status.st_mode)) {
     close(descriptor);
-    throw Error(Exit::input, Problem{path, "a file to read", code != 0 ? system_message(code) : "a folder",
-                                     code != 0 ? "" : "name a file in the folder"});
+    throw Error(Exit::input,
+                Problem{path, "a file to read", error_number != 0 ? system_message(error_number) : "a folder",
+                        error_number != 0 ? "" : "name a file in the folder"});
   }
   return descriptor;
 }
@@ -316,10 +320,10 @@ OutputFolder::OutputFolder(const std::string& path) : path_(path), temporary_pat
   const bool has_mode = stat(temporary_path_.c_str(), &status) == 0 &&
                         chmod(temporary_path_.c_str(), (status.st_mode & 07777) | (0777 & ~start_umask)) == 0;
   if (has_mode) return;
-  const int code = errno;
+  const int error_number = errno;
   rmdir(temporary_path_.c_str());
   release(table_entries_.front());
-  fail_to_write(path, code);
+  fail_to_write(path, error_number);
 }
 
 OutputFolder::~OutputFolder() {
@@ -415,9 +419,10 @@ MappedFile::MappedFile(const std::string& path) : name_(path) {
   if (size_ > 0) {
     void* address = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor, 0);
     if (address == MAP_FAILED) {
-      int code = errno;
+      int error_number = errno;
       close(descriptor);
-      throw Error(Exit::input, Problem{path, "a file that can be mapped into memory", system_message(code), ""});
+      throw Error(Exit::input,
+                  Problem{path, "a file that can be mapped into memory", system_message(error_number), ""});
     }
     data_ = static_cast<const uint8_t*>(address);
     add_mapping(data_, size_, path);

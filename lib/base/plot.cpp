@@ -66,8 +66,8 @@ std::string terminal_command(const std::string& path, size_t num_panels) {
   return str("set terminal pdfcairo size ", 6 * num_columns, "in,", 4 * num_rows, "in\n");
 }
 
-[[noreturn]] void fail_to_plot(const char* action, int code) {
-  throw Error(Exit::failed, str("--plot: cannot ", action, ": ", std::strerror(code)));
+[[noreturn]] void fail_to_plot(const char* action, int error_number) {
+  throw Error(Exit::failed, str("--plot: cannot ", action, ": ", std::strerror(error_number)));
 }
 
 // An open file descriptor, or -1. The destructor closes it.
@@ -97,11 +97,11 @@ class Gnuplot {
     posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
     if (output >= 0) posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
     const char* arguments[] = {"gnuplot", "-", nullptr};
-    const int code = posix_spawnp(&pid_, "gnuplot", &actions, nullptr, const_cast<char**>(arguments), environ);
+    const int error_number = posix_spawnp(&pid_, "gnuplot", &actions, nullptr, const_cast<char**>(arguments), environ);
     posix_spawn_file_actions_destroy(&actions);
-    if (code == 0) return;
+    if (error_number == 0) return;
     pid_ = -1;
-    fail_to_plot("start gnuplot", code);
+    fail_to_plot("start gnuplot", error_number);
   }
   // Kills gnuplot if wait() has not been called, as after an error while its output is copied.
   ~Gnuplot() {
@@ -126,11 +126,11 @@ class Gnuplot {
 // process that fills it while gnuplot fills the pipe of its output.
 int memory_file(const std::string& script) {
   const int descriptor = memfd_create("gnuplot", MFD_CLOEXEC);
-  int code = descriptor < 0 ? errno : write_fully(descriptor, script);
-  if (code == 0 && lseek(descriptor, 0, SEEK_SET) != 0) code = errno;
-  if (code == 0) return descriptor;
+  int error_number = descriptor < 0 ? errno : write_fully(descriptor, script);
+  if (error_number == 0 && lseek(descriptor, 0, SEEK_SET) != 0) error_number = errno;
+  if (error_number == 0) return descriptor;
   if (descriptor >= 0) close(descriptor);
-  fail_to_plot("store the commands of gnuplot", code);
+  fail_to_plot("store the commands of gnuplot", error_number);
 }
 
 // Copies the bytes from a pipe to a sink until the pipe ends.
