@@ -153,7 +153,7 @@ constinit std::array<TemporaryPath, 64> temporary_paths;  // constinit: initiali
 
 // Stores the path of an unfinished file or folder in a free entry of temporary_paths and returns the entry. Returns
 // null if all entries are in use or the path is too long.
-TemporaryPath* register_temporary(const std::string& path) {
+TemporaryPath* register_temporary_path(const std::string& path) {
   if (path.size() >= PATH_MAX) return nullptr;
   for (TemporaryPath& t : temporary_paths)
     if (!t.is_claimed.exchange(true)) {
@@ -163,8 +163,8 @@ TemporaryPath* register_temporary(const std::string& path) {
     }
   return nullptr;
 }
-// Frees an entry that register_temporary() returned.
-void release(TemporaryPath* entry) {
+// Frees an entry that register_temporary_path() returned.
+void release_temporary_path(TemporaryPath* entry) {
   if (entry == nullptr) return;
   entry->has_path = false;
   entry->is_claimed = false;
@@ -226,10 +226,10 @@ class FileSink : public DescriptorSink {
       unlink(temporary_path_.c_str());
       fail_to_write(path, error_number);
     }
-    table_entry_ = register_temporary(temporary_path_);
+    table_entry_ = register_temporary_path(temporary_path_);
   }
   ~FileSink() override {
-    release(table_entry_);
+    release_temporary_path(table_entry_);
     if (descriptor_ < 0) return;
     ::close(descriptor_);
     unlink(temporary_path_.c_str());
@@ -313,7 +313,7 @@ int open_to_read(const std::string& path, struct stat& status, int flags = 0) {
 
 OutputFolder::OutputFolder(const std::string& path) : path_(path), temporary_path_(path + ".partXXXXXX") {
   if (mkdtemp(temporary_path_.data()) == nullptr) fail_to_write(path, errno);
-  table_entries_.push_back(register_temporary(temporary_path_));
+  table_entries_.push_back(register_temporary_path(temporary_path_));
   // mkdtemp() gives the folder the mode 0700 and, if the parent folder has it, the set-group-ID bit, which chmod() must
   // preserve.
   struct stat status {};
@@ -322,19 +322,19 @@ OutputFolder::OutputFolder(const std::string& path) : path_(path), temporary_pat
   if (has_mode) return;
   const int error_number = errno;
   rmdir(temporary_path_.c_str());
-  release(table_entries_.front());
+  release_temporary_path(table_entries_.front());
   fail_to_write(path, error_number);
 }
 
 OutputFolder::~OutputFolder() {
   std::error_code ignored_error;
   std::filesystem::remove_all(temporary_path_, ignored_error);  // finds nothing after close()
-  for (TemporaryPath* entry : table_entries_) release(entry);
+  for (TemporaryPath* entry : table_entries_) release_temporary_path(entry);
 }
 
 std::string OutputFolder::file(const std::string& name) {
   std::string path = str(temporary_path_, "/", name);
-  table_entries_.push_back(register_temporary(path));
+  table_entries_.push_back(register_temporary_path(path));
   return path;
 }
 
@@ -500,32 +500,34 @@ LineReader::LineReader(ByteSource& source, size_t max_line_bytes) : source_(sour
 }
 
 bool LineReader::next(Chunk& chunk) {
-  size_t num_searched = 0;  // number of bytes from begin_ on that are known to contain no '\n'
+  size_t num_searched_bytes = 0;  // number of bytes from begin_ on that are known to contain no '\n'
   for (;;) {
     const char* begin = buffer_.data() + begin_;
-    size_t num_buffered = end_ - begin_;
-    const void* newline =
-        num_buffered > num_searched ? std::memchr(begin + num_searched, '\n', num_buffered - num_searched) : nullptr;
-    size_t length = newline != nullptr ? static_cast<size_t>(static_cast<const char*>(newline) - begin) : num_buffered;
+    size_t num_buffered_bytes = end_ - begin_;
+    const void* newline = num_buffered_bytes > num_searched_bytes
+                              ? std::memchr(begin + num_searched_bytes, '\n', num_buffered_bytes - num_searched_bytes)
+                              : nullptr;
+    size_t length =
+        newline != nullptr ? static_cast<size_t>(static_cast<const char*>(newline) - begin) : num_buffered_bytes;
     bool is_line_complete = newline != nullptr || has_source_ended_;
-    if ((is_line_complete && num_buffered > 0) || length >= max_line_bytes_) {
+    if ((is_line_complete && num_buffered_bytes > 0) || length >= max_line_bytes_) {
       bool chunk_ends_line = is_line_complete && length <= max_line_bytes_;
       if (!chunk_ends_line) length = max_line_bytes_;
       chunk = {std::string_view(begin, length),       starts_line_, chunk_ends_line,
                chunk_ends_line && newline != nullptr, line_,        offset_};
-      size_t num_consumed = length + (chunk_ends_line && newline != nullptr ? 1 : 0);
-      begin_ += num_consumed;
-      offset_ += num_consumed;
+      size_t num_consumed_bytes = length + (chunk_ends_line && newline != nullptr ? 1 : 0);
+      begin_ += num_consumed_bytes;
+      offset_ += num_consumed_bytes;
       starts_line_ = chunk_ends_line;
       if (chunk_ends_line) ++line_;
       return true;
     }
     if (has_source_ended_) return false;
-    num_searched = num_buffered;
+    num_searched_bytes = num_buffered_bytes;
     if (end_ == buffer_.size()) {
-      std::memmove(buffer_.data(), begin, num_buffered);
+      std::memmove(buffer_.data(), begin, num_buffered_bytes);
       begin_ = 0;
-      end_ = num_buffered;
+      end_ = num_buffered_bytes;
     }
     size_t n = source_.read(buffer_.data() + end_, buffer_.size() - end_);
     if (n == 0) has_source_ended_ = true;
