@@ -54,14 +54,14 @@ bool CommandLineFields::visit(const Field& field, std::string& text) {
   std::string name = "--" + field.key;
   std::replace(name.begin(), name.end(), '_', '-');
   std::replace(name.begin(), name.end(), '.', '-');
-  if (!is_declared_) {
+  if (!has_declared_options_) {
     Entry& entry = entries_[field.key];
     std::string help = field.help;
     if (!field.choices.empty()) help += " (" + join(field.choices, "|") + ")";
     if (field.text != "\"\"" && field.text != "[]" && field.type != "true/false")
-      help += " [" + unquoted(field.text) + "]";
+      help += " [" + without_quotes(field.text) + "]";
     if (field.type == "true/false") entry.option = app_.add_flag(name, entry.text, help);
-    else entry.option = app_.add_option(name, entry.text, help)->type_name(placeholder(field.type));
+    else entry.option = app_.add_option(name, entry.text, help)->type_name(placeholder_of_type(field.type));
     options_.push_back(entry.option);
     return false;
   }
@@ -83,11 +83,11 @@ std::string CommandLineFields::origin(const std::string& key) const {
   return name;
 }
 
-std::string CommandLineFields::unquoted(const std::string& text) {
+std::string CommandLineFields::without_quotes(const std::string& text) {
   return text.size() > 1 && text.front() == '"' ? text.substr(1, text.size() - 2) : text;
 }
 
-std::string CommandLineFields::placeholder(const std::string& type) {
+std::string CommandLineFields::placeholder_of_type(const std::string& type) {
   if (type == "integer" || type == "integers") return "N";
   if (type == "number" || type == "numbers") return "X";
   if (type == "length") return "LENGTH";

@@ -47,7 +47,7 @@ class CommandLineFields : public Fields {
   template <class Options>
   void declare(Options& options) {
     options.describe(*this);
-    is_declared_ = true;
+    has_declared_options_ = true;
   }
   // Sets the fields whose options were given on the command line; called after parsing. Throws Error(usage) with the
   // name of the option for an invalid value.
@@ -70,11 +70,11 @@ class CommandLineFields : public Fields {
     std::string text;  // value on the command line
     CLI::Option* option = nullptr;
   };
-  static std::string unquoted(const std::string& text);
-  static std::string placeholder(const std::string& type);
+  static std::string without_quotes(const std::string& text);
+  static std::string placeholder_of_type(const std::string& type);
 
   CLI::App& app_;
-  bool is_declared_ = false;
+  bool has_declared_options_ = false;
   std::map<std::string, Entry> entries_;  // by the key of the field
   std::vector<CLI::Option*> options_;     // in the order of the fields
 };

@@ -30,15 +30,15 @@ std::string toml_text(const toml::node& node) {
   return text;
 }
 
-// Calls `leaf(key, node)` for every value of a table. `key` is the path of the value, joined by dots; an empty table
+// Calls `visit(key, node)` for every value of a table. `key` is the path of the value, joined by dots; an empty table
 // counts as a value.
-template <class Leaf>
-void walk(const toml::table& table, const std::string& prefix, const Leaf& leaf) {
+template <class Visit>
+void for_each_value(const toml::table& table, const std::string& prefix, const Visit& visit) {
   for (auto&& [key, node] : table) {
     std::string full_key = prefix + std::string(key.str());
     const toml::table* subtable = node.as_table();
-    if (subtable != nullptr && !subtable->empty()) walk(*subtable, full_key + ".", leaf);
-    else leaf(full_key, node);
+    if (subtable != nullptr && !subtable->empty()) for_each_value(*subtable, full_key + ".", visit);
+    else visit(full_key, node);
   }
 }
 
@@ -114,7 +114,7 @@ void Config::load_text(const std::string& text, const std::string& name) { load_
 
 void Config::load_text(const std::string& text, const std::string& name, RenamedKeys renamed_keys) {
   toml::table table = parse(text, name);
-  walk(table, "", [&](const std::string& key, const toml::node& node) {
+  for_each_value(table, "", [&](const std::string& key, const toml::node& node) {
     if (key != "include")
       insert(key, {node.is_table() ? kEmptyTable : toml_text(node), str(name, ":", node.source().begin.line)},
              renamed_keys);
