@@ -37,21 +37,21 @@ bool is_gnuplot_installed() {
 }
 
 // Returns a gnuplot string in single quotes, in which a quote is doubled; a line feed becomes a space.
-std::string quoted(const std::string& text) {
+std::string gnuplot_string(const std::string& text) {
   std::string result = "'";
   for (char c : text) result += c == '\'' ? "''" : std::string(1, c == '\n' ? ' ' : c);
   return result + "'";
 }
 
 // Returns a text as a gnuplot string without control characters, since gnuplot itself prints plots to a terminal.
-std::string quoted_label(const std::string& text) { return quoted(escape_controls(text)); }
+std::string gnuplot_label(const std::string& text) { return gnuplot_string(escape_controls(text)); }
 
 std::string number_text(double x) { return std::isfinite(x) ? shortest_decimal(x) : "NaN"; }
 
 // Returns the gnuplot commands that set the title and the axis labels of a panel.
 std::string label_commands(const std::string& title, const std::string& x_label, const std::string& y_label) {
-  return str("set title ", quoted_label(title), " noenhanced\nset xlabel ", quoted_label(x_label),
-             " noenhanced\nset ylabel ", quoted_label(y_label), " noenhanced\n");
+  return str("set title ", gnuplot_label(title), " noenhanced\nset xlabel ", gnuplot_label(x_label),
+             " noenhanced\nset ylabel ", gnuplot_label(y_label), " noenhanced\n");
 }
 
 // Returns the gnuplot command that sets the file format and the size of the drawing.
@@ -190,7 +190,7 @@ void Plot::add(const Chart& chart) {
     command +=
         str(i > 0 ? ", " : "", data_name, " index ", i, " using 1:2 with ", curve.x.size() > 1 ? "lines" : "points",
             " lw ", curve.is_bold ? 4 : 1.5, curve.is_bold ? " lc rgb 'black'" : "", " ",
-            curve.title.empty() ? "notitle" : "title " + quoted_label(curve.title) + " noenhanced");
+            curve.title.empty() ? "notitle" : "title " + gnuplot_label(curve.title) + " noenhanced");
   }
   panels_.push_back(str("reset\nset key outside right\nset grid\n",
                         label_commands(chart.title, chart.x_label, chart.y_label), data_block, "EOD\n",

@@ -16,7 +16,7 @@ namespace {
 
 // Returns `text` with control characters and backslashes escaped as in "\x0a", and spaces as "\x20" unless
 // `allows_spaces`.
-std::string escaped(const std::string& text, bool allows_spaces) {
+std::string escape_text(const std::string& text, bool allows_spaces) {
   std::string out;
   for (char c : text) {
     const auto byte = static_cast<unsigned char>(c);
@@ -29,7 +29,7 @@ std::string escaped(const std::string& text, bool allows_spaces) {
   return out;
 }
 
-std::string field(const ordered_json& value) {
+std::string value_text(const ordered_json& value) {
   if (value.is_string()) return table_field(value.get<std::string>());
   if (const double x = value.is_number_float() ? value.get<double>() : 0; !std::isfinite(x))
     return std::isnan(x) ? "nan" : x > 0 ? "inf" : "-inf";
@@ -42,11 +42,11 @@ std::string field(const ordered_json& value) {
 // at spaces.
 std::string table_field(const std::string& text) {
   if (text.empty()) return "-";
-  return text == "-" ? "\\x2d" : escaped(text, false);
+  return text == "-" ? "\\x2d" : escape_text(text, false);
 }
 
 std::string key_value_line(const std::string& key, const ordered_json& value) {
-  return key + "\t" + (value.is_string() ? escaped(value.get<std::string>(), true) : value.dump()) + "\n";
+  return key + "\t" + (value.is_string() ? escape_text(value.get<std::string>(), true) : value.dump()) + "\n";
 }
 
 Table::Format Table::format_named(const std::string& name) { return name == "json" ? Format::json : Format::table; }
@@ -55,7 +55,7 @@ void Table::print_row(const ordered_json& row) {
   std::vector<std::string> keys, values;
   for (auto& [key, value] : row.items()) {
     keys.push_back(key);
-    values.push_back(field(value));
+    values.push_back(value_text(value));
   }
   const bool is_first_row = keys_.empty();
   if (is_first_row) keys_ = keys;
