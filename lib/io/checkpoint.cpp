@@ -93,7 +93,7 @@ void extend(ByteSource& source, std::string& bytes, uint64_t target_size) {
 const char* name_of(DType type) { return find_type(type).name; }
 size_t bytes_of(DType type) { return find_type(type).bytes; }
 
-uint64_t TensorInfo::bytes() const {
+uint64_t TensorInfo::num_bytes() const {
   uint64_t n = bytes_of(type);
   for (int64_t dimension : shape) {
     if (dimension < 0 || __builtin_mul_overflow(n, static_cast<uint64_t>(dimension), &n) || n > INT64_MAX)
@@ -106,7 +106,7 @@ void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Me
   json checksums = json::object();
   std::vector<TensorInfo> infos;
   for (const TensorView& t : tensors) {
-    checksums[t.info.name] = xxh64_text(t.data, t.info.bytes());
+    checksums[t.info.name] = xxh64_text(t.data, t.info.num_bytes());
     infos.push_back(t.info);
   }
   checksums[kHeaderChecksumKey] = header_checksum(infos, metadata);
@@ -117,9 +117,10 @@ void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Me
   for (const TensorView& t : tensors) {
     if (header.contains(t.info.name))
       throw Error(Exit::failed, "checkpoint: expected unique tensor names; found two tensors named " + t.info.name);
-    header[t.info.name] = {
-        {"dtype", name_of(t.info.type)}, {"shape", t.info.shape}, {"data_offsets", {offset, offset + t.info.bytes()}}};
-    offset += t.info.bytes();
+    header[t.info.name] = {{"dtype", name_of(t.info.type)},
+                           {"shape", t.info.shape},
+                           {"data_offsets", {offset, offset + t.info.num_bytes()}}};
+    offset += t.info.num_bytes();
   }
   std::string text = header.dump();
   text.append((8 - text.size() % 8) % 8, ' ');  // the data start at a multiple of 8 bytes
@@ -132,7 +133,7 @@ void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Me
   for (int i = 0; i < 8; ++i) length_bytes[i] = static_cast<uint8_t>(length >> (8 * i));
   sink.write(length_bytes, 8);
   sink.write(std::string_view(text));
-  for (const TensorView& t : tensors) sink.write(t.data, t.info.bytes());
+  for (const TensorView& t : tensors) sink.write(t.data, t.info.num_bytes());
 }
 
 struct Checkpoint::Header {
@@ -224,8 +225,8 @@ void Checkpoint::parse(const Header& header) {
       if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > size_ - 8 - length)
         throw format_error(": " + key, str("offsets within ", size_ - 8 - length, " bytes"),
                            value.at("data_offsets").dump());
-      if (info.bytes() != offsets[1] - offsets[0])
-        throw format_error(": " + key, str(info.bytes(), " bytes of data for this shape"),
+      if (info.num_bytes() != offsets[1] - offsets[0])
+        throw format_error(": " + key, str(info.num_bytes(), " bytes of data for this shape"),
                            str(offsets[1] - offsets[0]));
       locations_[key] = {infos_.size(), 8 + length + offsets[0]};
       spans.push_back({offsets[0], offsets[1], key});
@@ -279,7 +280,7 @@ const void* Checkpoint::data(const std::string& name) const {
   auto checksum = checksums_.find(name);
   const std::lock_guard lock(mutex_);
   if (checksum != checksums_.end() && !is_verified_[name]) {
-    std::string computed_checksum = xxh64_text(data, infos_[location.first].bytes());
+    std::string computed_checksum = xxh64_text(data, infos_[location.first].num_bytes());
     if (computed_checksum != checksum->second)
       throw Error(Exit::input, Problem{str(name_, ": ", name, " at byte ", location.second),
                                        "the checksum " + checksum->second, computed_checksum, kDamagedAdvice});

@@ -27,7 +27,7 @@ struct TensorInfo {
   std::vector<int64_t> shape;
   // Returns the size of the data in bytes. Throws std::overflow_error for a negative dimension and for 2^63 bytes or
   // more.
-  uint64_t bytes() const;
+  uint64_t num_bytes() const;
 };
 
 // A tensor to write. The data are contiguous, row-major and little-endian, and must exist until write_checkpoint()

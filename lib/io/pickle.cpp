@@ -344,7 +344,7 @@ class PickleMachine {
   }
   static bool lies_in_storage(const StoredTensor& t) {
     try {
-      t.info.bytes();
+      t.info.num_bytes();
     } catch (const std::overflow_error&) {
       return false;
     }

@@ -20,7 +20,7 @@ class Safetensors : public TensorFile {
   const std::vector<TensorInfo>& tensors() const override { return file_.tensors(); }
   std::vector<uint8_t> bytes(const std::string& name) const override {
     const auto* data = static_cast<const uint8_t*>(file_.data(name));
-    return {data, data + file_.find(name)->bytes()};
+    return {data, data + file_.find(name)->num_bytes()};
   }
 
  private:

@@ -36,7 +36,7 @@ class TorchFile : public TensorFile {
       throw Error(Exit::input,
                   Problem{str(archive_.name(), ": ", t.storage), str(t.storage_size, " elements of ", name),
                           str(storage.size(), " bytes"), "the file is damaged; copy it again"});
-    std::vector<uint8_t> out(t.info.bytes());
+    std::vector<uint8_t> out(t.info.num_bytes());
     uint8_t* destination = out.data();
     if (!out.empty())
       copy(t, 0, storage.data() + static_cast<uint64_t>(t.offset) * element_size, element_size, destination);

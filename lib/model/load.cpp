@@ -120,7 +120,7 @@ void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::
   c10::NoGradGuard no_gradient;
   at::Tensor stored_tensor = at::empty(destination.sizes(), destination.scalar_type());
   const void* stored_bytes = checkpoint.data(name);
-  if (stored_tensor.numel() > 0) std::memcpy(stored_tensor.mutable_data_ptr(), stored_bytes, info->bytes());
+  if (stored_tensor.numel() > 0) std::memcpy(stored_tensor.mutable_data_ptr(), stored_bytes, info->num_bytes());
   destination.copy_(stored_tensor);
 }
 

@@ -446,7 +446,7 @@ TEST_CASE("Skip-Retain: phase 2 starts from the best weights, and resuming in ei
     CHECK(info.name.rfind("memory.", 0) != 0);
     if (info.name.rfind("optimizer.", 0) != 0) continue;
     const auto* values = static_cast<const float*>(state.data(info.name));
-    for (uint64_t i = 0; i < info.bytes() / 4; ++i) REQUIRE(values[i] == 0);
+    for (uint64_t i = 0; i < info.num_bytes() / 4; ++i) REQUIRE(values[i] == 0);
   }
   // A run without phase 2 gives different weights; a skip rate of 0 gives the weights of training without Skip-Retain.
   CHECK_FALSE(have_same_weights(train_in_folder(folder, "endless", base + "[train]\nlength = '16u'\n"), uninterrupted));

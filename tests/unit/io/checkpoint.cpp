@@ -52,7 +52,8 @@ bool has_content(const std::string& path, const Content& c) {
   for (const TensorView& v : c.views()) {
     const TensorInfo* info = checkpoint.find(v.info.name);
     if (info == nullptr || info->shape != v.info.shape || info->type != v.info.type) return false;
-    if (v.info.bytes() > 0 && std::memcmp(checkpoint.data(v.info.name), v.data, v.info.bytes()) != 0) return false;
+    if (v.info.num_bytes() > 0 && std::memcmp(checkpoint.data(v.info.name), v.data, v.info.num_bytes()) != 0)
+      return false;
   }
   return checkpoint.entry(kConfigKey) == "heads = 8\n";
 }
