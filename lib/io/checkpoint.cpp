@@ -91,10 +91,10 @@ void extend(ByteSource& source, std::string& bytes, uint64_t target_size) {
 }  // namespace
 
 const char* name_of(DType type) { return find_type(type).name; }
-size_t bytes_of(DType type) { return find_type(type).bytes; }
+size_t element_bytes(DType type) { return find_type(type).bytes; }
 
 uint64_t TensorInfo::num_bytes() const {
-  uint64_t n = bytes_of(type);
+  uint64_t n = element_bytes(type);
   for (int64_t dimension : shape) {
     if (dimension < 0 || __builtin_mul_overflow(n, static_cast<uint64_t>(dimension), &n) || n > INT64_MAX)
       throw std::overflow_error(name);

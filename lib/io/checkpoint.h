@@ -19,7 +19,7 @@ enum class DType { f64, f32, f16, bf16, i64, i32, i16, i8, u8, boolean };
 // Returns the name of the type in the safetensors format, such as "F32".
 const char* name_of(DType type);
 // Returns the size of an element in bytes.
-size_t bytes_of(DType type);
+size_t element_bytes(DType type);
 
 struct TensorInfo {
   std::string name;

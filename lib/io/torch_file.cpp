@@ -30,7 +30,7 @@ class TorchFile : public TensorFile {
 
   std::vector<uint8_t> bytes(const std::string& name) const override {
     const StoredTensor& t = tensors_.at(name);
-    const size_t element_size = bytes_of(t.info.type);
+    const size_t element_size = element_bytes(t.info.type);
     const auto storage = archive_.data(t.storage);
     if (storage.size() / element_size != static_cast<uint64_t>(t.storage_size) || storage.size() % element_size != 0)
       throw Error(Exit::input,
