@@ -249,7 +249,7 @@ class Reader {
       throw Error(Exit::input,
                   Problem{entry.path + ": " + entry.info.name, shape_text(shape) + ", as in config.json",
                           shape_text(entry.info.shape), "config.json and the tensors belong to different models"});
-    std::vector<float> elements = files_.floats(entry.info.name);
+    std::vector<float> elements = files_.read_fp32(entry.info.name);
     c10::NoGradGuard no_gradient;
     at::Tensor tensor = at::from_blob(elements.data(), shape, at::kFloat);
     if (pair.is_transposed) tensor = tensor.t();
@@ -274,7 +274,7 @@ class Reader {
       if (names_without_prefix_.count(alias) == 0 || names_without_prefix_.count(original) == 0) continue;
       const io::TensorFiles::Entry &a = *files_.find(full_names_.at(alias)),
                                    &b = *files_.find(full_names_.at(original));
-      if (a.info.shape == b.info.shape && files_.floats(a.info.name) == files_.floats(b.info.name)) continue;
+      if (a.info.shape == b.info.shape && files_.read_fp32(a.info.name) == files_.read_fp32(b.info.name)) continue;
       if (names_.ignored_aliases.count(alias) > 0) log_info(a.info.name + " is ignored in favour of " + b.info.name);
       else
         throw Error(Exit::input,

@@ -91,7 +91,7 @@ const TensorFiles::Entry* TensorFiles::find(const std::string& name) const {
   return it == entries_.end() ? nullptr : &it->second;
 }
 
-std::vector<float> TensorFiles::floats(const std::string& name) const {
+std::vector<float> TensorFiles::read_fp32(const std::string& name) const {
   const Entry& entry = entries_.at(name);
   const std::vector<uint8_t> bytes = entry.file->bytes(name);
   switch (entry.info.type) {

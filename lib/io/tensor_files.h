@@ -41,7 +41,7 @@ class TensorFiles {
   const Entry* find(const std::string& name) const;
   // Returns the elements of a tensor, whose name must exist, as fp32 in row-major order. Throws Error(input) for a
   // tensor of integers or booleans.
-  std::vector<float> floats(const std::string& name) const;
+  std::vector<float> read_fp32(const std::string& name) const;
 
  private:
   std::vector<std::unique_ptr<TensorFile>> files_;

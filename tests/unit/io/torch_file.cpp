@@ -115,20 +115,20 @@ TEST_CASE("torch.save files are read with any dtype, strides, storage offsets an
   for (const ZipOptions& options : {ZipOptions{}, ZipOptions{.is_zip64 = true}, ZipOptions{.has_checksums = false}}) {
     const TensorFiles files = saved_files.open(zip_of(entries, options));
     CHECK(files.all().size() == 11);
-    CHECK(files.floats("plain") == kValues);
-    CHECK(files.floats("parameter") == kValues);
-    CHECK(files.floats("transposed") == std::vector<float>{1, 4, 2, 5, 3, 6});
-    CHECK(files.floats("row") == std::vector<float>{4, 5, 6});
-    CHECK(files.floats("scalar") == std::vector<float>{6});
-    CHECK(files.floats("repeated") == std::vector<float>{2, 3, 2, 3});
-    CHECK(files.floats("empty").empty());
-    CHECK(files.floats("half") == std::vector<float>{1, -2, 0x1p-24F, INFINITY, -0.0F, 0x1.554p-2F});
-    CHECK(std::signbit(files.floats("half")[4]));
-    CHECK(files.floats("brain") == std::vector<float>{1, -3.140625F});
-    CHECK(files.floats("double") == std::vector<float>{0.1F});
+    CHECK(files.read_fp32("plain") == kValues);
+    CHECK(files.read_fp32("parameter") == kValues);
+    CHECK(files.read_fp32("transposed") == std::vector<float>{1, 4, 2, 5, 3, 6});
+    CHECK(files.read_fp32("row") == std::vector<float>{4, 5, 6});
+    CHECK(files.read_fp32("scalar") == std::vector<float>{6});
+    CHECK(files.read_fp32("repeated") == std::vector<float>{2, 3, 2, 3});
+    CHECK(files.read_fp32("empty").empty());
+    CHECK(files.read_fp32("half") == std::vector<float>{1, -2, 0x1p-24F, INFINITY, -0.0F, 0x1.554p-2F});
+    CHECK(std::signbit(files.read_fp32("half")[4]));
+    CHECK(files.read_fp32("brain") == std::vector<float>{1, -3.140625F});
+    CHECK(files.read_fp32("double") == std::vector<float>{0.1F});
     CHECK(files.find("positions")->info.shape == std::vector<int64_t>{1, 2});
     CHECK(files.find("nothing") == nullptr);
-    CHECK_THROWS_WITH(files.floats("positions"), Catch::Contains("positions") && Catch::Contains("I64"));
+    CHECK_THROWS_WITH(files.read_fp32("positions"), Catch::Contains("positions") && Catch::Contains("I64"));
   }
 }
 
@@ -252,12 +252,12 @@ TEST_CASE("a zip archive that is truncated, damaged or of another format is refu
   const std::vector<std::pair<std::string, std::string>> entries{{"m/data.pkl", dict({{"a", kTensor}})},
                                                                  {"m/data/0", bytes_of(kValues)}};
   const std::string valid = zip_of(entries);
-  REQUIRE(saved_files.open(valid).floats("a") == kValues);
+  REQUIRE(saved_files.open(valid).read_fp32("a") == kValues);
   // Returns the exit status of reading an archive. If the archive is read, checks that tensor a has the saved values:
   // since checksums cover all entries, damage that changes the values must be refused.
   auto status = [&](const std::string& bytes) {
     return status_of([&] {
-      const std::vector<float> values = saved_files.open(bytes).floats("a");
+      const std::vector<float> values = saved_files.open(bytes).read_fp32("a");
       CHECK(values == kValues);
     });
   };
@@ -276,7 +276,7 @@ TEST_CASE("a zip archive that is truncated, damaged or of another format is refu
   }
   auto archive_error = [&](const std::string& bytes) {
     try {
-      saved_files.open(bytes).floats("a");
+      saved_files.open(bytes).read_fp32("a");
     } catch (const Error& error) {
       return std::string(error.what());
     }
@@ -315,7 +315,7 @@ TEST_CASE("a model split over several files is read through its index", "[torch-
   const std::string index = "pytorch_model.bin.index.json";
   const std::string index_head = R"({"metadata": {}, "weight_map": {"a": "pytorch_model-00001-of-00002.bin", )";
   saved_files.save(index_head + R"("b": "pytorch_model-00002-of-00002.bin"}})", index);
-  CHECK(open_model_files(saved_files.folder.path).floats("b") == kValues);
+  CHECK(open_model_files(saved_files.folder.path).read_fp32("b") == kValues);
   CHECK(open_model_files(saved_files.folder.path).all().size() == 2);
   saved_files.save(index_head + R"("c": "pytorch_model-00002-of-00002.bin"}})", index);
   CHECK_THROWS_WITH(open_model_files(saved_files.folder.path), Catch::Contains("a file that contains the tensor c"));
