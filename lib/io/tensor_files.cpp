@@ -18,7 +18,7 @@ class Safetensors : public TensorFile {
  public:
   explicit Safetensors(const std::string& path) : file_(path) {}
   const std::vector<TensorInfo>& tensors() const override { return file_.tensors(); }
-  std::vector<uint8_t> bytes(const std::string& name) const override {
+  std::vector<uint8_t> read_bytes(const std::string& name) const override {
     const auto* data = static_cast<const uint8_t*>(file_.data(name));
     return {data, data + file_.find(name)->num_bytes()};
   }
@@ -93,7 +93,7 @@ const TensorFiles::Entry* TensorFiles::find(const std::string& name) const {
 
 std::vector<float> TensorFiles::read_fp32(const std::string& name) const {
   const Entry& entry = entries_.at(name);
-  const std::vector<uint8_t> bytes = entry.file->bytes(name);
+  const std::vector<uint8_t> bytes = entry.file->read_bytes(name);
   switch (entry.info.type) {
     case DType::f64:
       return convert_elements<double>(bytes, [](double x) { return static_cast<float>(x); });

@@ -17,7 +17,7 @@ class TensorFile {
   virtual ~TensorFile() = default;
   virtual const std::vector<TensorInfo>& tensors() const = 0;
   // Returns the bytes of a tensor of this file, row-major and little-endian. Throws Error(input) for damaged data.
-  virtual std::vector<uint8_t> bytes(const std::string& name) const = 0;
+  virtual std::vector<uint8_t> read_bytes(const std::string& name) const = 0;
 };
 
 // Opens a state dict that torch.save wrote in PyTorch 1.6 or later: a zip archive (zip.h) with a pickle (pickle.h).

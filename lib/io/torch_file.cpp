@@ -28,7 +28,7 @@ class TorchFile : public TensorFile {
   }
   const std::vector<TensorInfo>& tensors() const override { return infos_; }
 
-  std::vector<uint8_t> bytes(const std::string& name) const override {
+  std::vector<uint8_t> read_bytes(const std::string& name) const override {
     const StoredTensor& t = tensors_.at(name);
     const size_t element_size = element_bytes(t.info.type);
     const auto storage = archive_.data(t.storage);
