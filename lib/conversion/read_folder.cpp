@@ -65,7 +65,7 @@ class Reader {
         config_(read_config(folder)),
         architecture_(find_architecture()),
         files_(io::open_model_files(folder)) {
-    for (const auto& [name, entry] : files_.all()) {
+    for (const auto& [name, entry] : files_.entries()) {
       const std::string name_without_prefix = unprefixed_name(name, architecture_->prefix());
       if (const auto [it, is_new] = full_names_.emplace(name_without_prefix, name); !is_new)
         throw Error(Exit::input, Problem{entry.path, "unique tensor names",
@@ -169,10 +169,10 @@ class Reader {
     std::string expected = "the tensor " + name_without_prefix;
     for (const auto& [alias, original] : names.aliases)
       if (original == name_without_prefix) expected += " or " + alias;
-    throw Error(
-        Exit::input,
-        Problem{files_.all().empty() ? folder_ : files_.all().begin()->second.path, expected, "no tensor of this name",
-                did_you_mean(name_without_prefix, {names_without_prefix_.begin(), names_without_prefix_.end()})});
+    throw Error(Exit::input, Problem{files_.entries().empty() ? folder_ : files_.entries().begin()->second.path,
+                                     expected, "no tensor of this name",
+                                     did_you_mean(name_without_prefix,
+                                                  {names_without_prefix_.begin(), names_without_prefix_.end()})});
   }
 
   void log_token_ids() const {

@@ -36,7 +36,7 @@ class TensorFiles {
     const TensorFile* file;
     std::string path;
   };
-  const std::map<std::string, Entry>& all() const { return entries_; }
+  const std::map<std::string, Entry>& entries() const { return entries_; }
   // Returns null if no file has a tensor of this name.
   const Entry* find(const std::string& name) const;
   // Returns the elements of a tensor, whose name must exist, as fp32 in row-major order. Throws Error(input) for a

@@ -114,7 +114,7 @@ TEST_CASE("torch.save files are read with any dtype, strides, storage offsets an
   const SavedFiles saved_files;
   for (const ZipOptions& options : {ZipOptions{}, ZipOptions{.is_zip64 = true}, ZipOptions{.has_checksums = false}}) {
     const TensorFiles files = saved_files.open(zip_of(entries, options));
-    CHECK(files.all().size() == 11);
+    CHECK(files.entries().size() == 11);
     CHECK(files.read_fp32("plain") == kValues);
     CHECK(files.read_fp32("parameter") == kValues);
     CHECK(files.read_fp32("transposed") == std::vector<float>{1, 4, 2, 5, 3, 6});
@@ -316,7 +316,7 @@ TEST_CASE("a model split over several files is read through its index", "[torch-
   const std::string index_head = R"({"metadata": {}, "weight_map": {"a": "pytorch_model-00001-of-00002.bin", )";
   saved_files.save(index_head + R"("b": "pytorch_model-00002-of-00002.bin"}})", index);
   CHECK(open_model_files(saved_files.folder.path).read_fp32("b") == kValues);
-  CHECK(open_model_files(saved_files.folder.path).all().size() == 2);
+  CHECK(open_model_files(saved_files.folder.path).entries().size() == 2);
   saved_files.save(index_head + R"("c": "pytorch_model-00002-of-00002.bin"}})", index);
   CHECK_THROWS_WITH(open_model_files(saved_files.folder.path), Catch::Contains("a file that contains the tensor c"));
   for (const char* invalid_index :
