@@ -279,17 +279,17 @@ const void* Checkpoint::data(const std::string& name) const {
   const uint8_t* data = bytes_ + location.second;
   auto checksum = checksums_.find(name);
   const std::lock_guard lock(mutex_);
-  if (checksum != checksums_.end() && !is_verified_[name]) {
+  if (checksum != checksums_.end() && !has_verified_checksum_[name]) {
     std::string computed_checksum = xxh64_text(data, infos_[location.first].num_bytes());
     if (computed_checksum != checksum->second)
       throw Error(Exit::input, Problem{str(name_, ": ", name, " at byte ", location.second),
                                        "the checksum " + checksum->second, computed_checksum, kDamagedAdvice});
-    is_verified_[name] = true;
+    has_verified_checksum_[name] = true;
   }
   return data;
 }
 
-const std::string& Checkpoint::entry(const char* key) const {
+const std::string& Checkpoint::metadata_entry(const char* key) const {
   auto it = metadata_.find(key);
   if (it == metadata_.end())
     throw Error(Exit::input, Problem{name_, str("the metadata key ", key, ", as in a checkpoint of mh-train"), "none",

@@ -75,7 +75,7 @@ class Checkpoint {
   const void* data(const std::string& name) const;
   const Metadata& metadata() const { return metadata_; }
   // Returns the metadata text with this key. Throws Error(input) if the key is missing.
-  const std::string& entry(const char* key) const;
+  const std::string& metadata_entry(const char* key) const;
   // Verifies the checksums of all tensors, if the file has checksums. Throws Error(input) for a wrong checksum.
   void verify() const;
 
@@ -92,9 +92,9 @@ class Checkpoint {
   std::vector<TensorInfo> infos_;
   // By tensor name: index in infos_, and offset of the data in the file.
   std::map<std::string, std::pair<size_t, uint64_t>> locations_;
-  std::map<std::string, std::string> checksums_;     // hexadecimal XXH64 by tensor name; of the header: "__metadata__"
-  mutable std::mutex mutex_;                         // guards is_verified_
-  mutable std::map<std::string, bool> is_verified_;  // by tensor name: whether the checksum was verified
+  std::map<std::string, std::string> checksums_;  // hexadecimal XXH64 by tensor name; of the header: "__metadata__"
+  mutable std::mutex mutex_;                      // guards has_verified_checksum_
+  mutable std::map<std::string, bool> has_verified_checksum_;  // by tensor name: whether the checksum was verified
   Metadata metadata_;
 };
 

@@ -160,7 +160,7 @@ auto as_input_error(const Body& body) {
 ModelConfig config_of(const io::Checkpoint& checkpoint) {
   return as_input_error([&] {
     Config config;
-    config.load_text(checkpoint.entry(io::kConfigKey), checkpoint.name() + ": configuration");
+    config.load_text(checkpoint.metadata_entry(io::kConfigKey), checkpoint.name() + ": configuration");
     return ModelConfig::read(config);
   });
 }
@@ -170,7 +170,7 @@ LoadedModel load_model(const io::Checkpoint& checkpoint, at::Device device, cons
   loaded.name = checkpoint.name();
   loaded.tokenizers = text::tokenizers_of(checkpoint);
   const Vocabularies vocabularies = vocabularies_of(loaded.tokenizers);
-  loaded.toml = checkpoint.entry(io::kConfigKey);
+  loaded.toml = checkpoint.metadata_entry(io::kConfigKey);
   loaded.config = config_of(checkpoint);
   auto build = [&] { return build_language_model(loaded.config, vocabularies, device); };
   if (overrides.empty()) {

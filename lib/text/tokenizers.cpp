@@ -33,13 +33,13 @@ std::unique_ptr<Tokenizer> tokenizer_at(const io::Checkpoint& checkpoint, const 
                                         const char* fingerprint_key) {
   std::string text;
   try {
-    text = io::from_base64(checkpoint.entry(key));
+    text = io::from_base64(checkpoint.metadata_entry(key));
   } catch (const std::invalid_argument&) {
     throw Error(Exit::input,
                 Problem{checkpoint.name() + ": " + key, "base64", "other characters", "use an unmodified checkpoint"});
   }
   auto tokenizer = parse_tokenizer(text, checkpoint.name() + ": tokenizer");
-  const std::string& fingerprint = checkpoint.entry(fingerprint_key);
+  const std::string& fingerprint = checkpoint.metadata_entry(fingerprint_key);
   if (fingerprint != tokenizer->fingerprint())
     throw Error(Exit::input,
                 Problem{checkpoint.name() + ": " + fingerprint_key,
@@ -51,7 +51,7 @@ std::unique_ptr<Tokenizer> tokenizer_at(const io::Checkpoint& checkpoint, const 
 }  // namespace
 
 Tokenizers tokenizers_of(const io::Checkpoint& checkpoint) {
-  const std::string& format = checkpoint.entry(io::kFormatKey);
+  const std::string& format = checkpoint.metadata_entry(io::kFormatKey);
   if (format != "1")
     throw Error(Exit::input, Problem{checkpoint.name(), "a checkpoint of format 1", "format " + format,
                                      "use a newer version of multihead"});

@@ -43,7 +43,7 @@ void Checkpointer::load_state(const io::Checkpoint& checkpoint, const Batches& b
   TrainState& state = objects_.state;
   model::load_parameters(checkpoint, model.parameters());
   for (auto& [name, tensor] : objects_.optimizer.state()) model::load_tensor(checkpoint, name, tensor);
-  state = parse_train_state(checkpoint.entry(io::kTrainingKey), checkpoint.name());
+  state = parse_train_state(checkpoint.metadata_entry(io::kTrainingKey), checkpoint.name());
   objects_.optimizer.last_lr = state.last_lr;
   objects_.optimizer.set_steps(state.steps);
   if (state.has_memory && model.memory_length() == 0)

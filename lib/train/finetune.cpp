@@ -6,7 +6,7 @@ namespace mh::train {
 
 std::string inherited_sections(const io::Checkpoint& checkpoint) {
   Config config;
-  config.load_text(checkpoint.entry(io::kConfigKey), checkpoint.name() + ": configuration");
+  config.load_text(checkpoint.metadata_entry(io::kConfigKey), checkpoint.name() + ": configuration");
   RunConfig run;
   run.groups.read(config);
   run.procedures.read(config, "train.procedures", mh::train::procedures());

@@ -49,7 +49,7 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& sta
   if (validates()) validator_->check(*model_);
   TrainState state;
   if (const std::string state_path = folder + "/last.safetensors"; resume && MappedFile::is_mappable(state_path))
-    state = parse_train_state(io::Checkpoint(state_path).entry(io::kTrainingKey), state_path);
+    state = parse_train_state(io::Checkpoint(state_path).metadata_entry(io::kTrainingKey), state_path);
   for (const auto& entry : config_.procedures.entries()) {
     entry.plugin->plan(plan_of(config_, *batches_, validates(), state));
     entry.plugin->start(*model_);
@@ -73,7 +73,7 @@ void Trainer::open_folder(const std::string& folder, bool resume, const WarmStar
   progress_log_ = std::make_unique<ProgressLog>(*folder_, state_, *batches_, *optimizer_, logs_perplexity);
   if (const std::string state_path = folder + "/last.safetensors"; resume && folder_->has("last.safetensors")) {
     const io::Checkpoint checkpoint(state_path);
-    require_same_run(config_, checkpoint.entry(io::kConfigKey), checkpoint.name());
+    require_same_run(config_, checkpoint.metadata_entry(io::kConfigKey), checkpoint.name());
     checkpointer_->load_state(checkpoint, *batches_, config_.model.model.width);
     text::require_vocabularies(data_.train->header(), data_.train->name(), text::tokenizers_of(checkpoint),
                                checkpoint.name());

@@ -96,7 +96,7 @@ class SpectraInputs {
                                        "leave --kind out"});
     for (const std::string& model : models_) {
       checkpoints_.push_back(std::make_unique<io::Checkpoint>(model));
-      checkpoints_.back()->entry(io::kConfigKey);
+      checkpoints_.back()->metadata_entry(io::kConfigKey);
       if (!argument.empty()) analysis::require_weight(*checkpoints_.back(), argument, where);
     }
     if (!reads_text) return;

@@ -554,7 +554,7 @@ TEST_CASE("hard head rotation pairs heads by their importance in the preceding v
   }
   const auto pairs = pair_hard(AttentionKind::decoder_self, measure->mean_scores().at(AttentionKind::decoder_self), 4);
   io::Checkpoint checkpoint(folder.file("run") + "/last.safetensors");
-  const auto state = nlohmann::json::parse(checkpoint.entry(io::kTrainingKey));
+  const auto state = nlohmann::json::parse(checkpoint.metadata_entry(io::kTrainingKey));
   const auto procedure = nlohmann::json::parse(state.at("procedures").at("head-rotation").get<std::string>());
   CHECK(procedure.at("planned").get<std::vector<std::string>>() == to_strings(pairs));
   CHECK(procedure.at("active").empty());

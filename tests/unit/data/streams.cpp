@@ -439,7 +439,7 @@ TEST_CASE("Skip-Retain: phase 2 starts from the best weights, and resuming in ei
   auto boundary_model = train_in_folder(folder, "boundary", length(8));
   CHECK(have_same_weights(boundary_model, model::load_model(folder.file("boundary") + "/best.safetensors", at::kCPU)));
   io::Checkpoint state(folder.file("boundary") + "/last.safetensors");
-  const auto training_state = nlohmann::json::parse(state.entry(io::kTrainingKey));
+  const auto training_state = nlohmann::json::parse(state.metadata_entry(io::kTrainingKey));
   CHECK(training_state["memory"] == false);
   for (const auto& [name, steps] : training_state["steps"].items()) CHECK(steps == 0);
   for (const io::TensorInfo& info : state.tensors()) {

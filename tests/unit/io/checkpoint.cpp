@@ -55,7 +55,7 @@ bool has_content(const std::string& path, const Content& c) {
     if (v.info.num_bytes() > 0 && std::memcmp(checkpoint.data(v.info.name), v.data, v.info.num_bytes()) != 0)
       return false;
   }
-  return checkpoint.entry(kConfigKey) == "heads = 8\n";
+  return checkpoint.metadata_entry(kConfigKey) == "heads = 8\n";
 }
 
 std::string safetensors_bytes(const std::string& json, const std::string& data) {
@@ -80,8 +80,8 @@ TEST_CASE("a written checkpoint reads back equal") {
   write_to(folder.file("x"), sample_content());
   CHECK(has_content(folder.file("x"), sample_content()));
   Checkpoint checkpoint(folder.file("x"));
-  CHECK(from_base64(checkpoint.entry(kTokenizerKey)) == std::string("a\0b", 3));
-  CHECK(status_of([&] { checkpoint.entry("multihead.none"); }) == 3);
+  CHECK(from_base64(checkpoint.metadata_entry(kTokenizerKey)) == std::string("a\0b", 3));
+  CHECK(status_of([&] { checkpoint.metadata_entry("multihead.none"); }) == 3);
 }
 
 TEST_CASE("base64 decodes to the encoded bytes, and invalid base64 is refused") {

@@ -199,7 +199,7 @@ TEST_CASE("training uses all tokens of a text shorter than a batch or a block; a
       }
       train_in_folder(folder, name, extra_toml);
       io::Checkpoint state(folder.file(name) + "/last.safetensors");
-      CHECK(nlohmann::json::parse(state.entry(io::kTrainingKey))["tokens"] == 3 * num_tokens);
+      CHECK(nlohmann::json::parse(state.metadata_entry(io::kTrainingKey))["tokens"] == 3 * num_tokens);
     }
 }
 
@@ -276,7 +276,7 @@ TEST_CASE("patience counts validations that improve perplexity by less than min_
     CHECK(perplexities(name + "-halves").size() == expected);
     // The best perplexity counts every improvement, however small.
     const auto state =
-        nlohmann::json::parse(io::Checkpoint(folder.file(name) + "/last.safetensors").entry(io::kTrainingKey));
+        nlohmann::json::parse(io::Checkpoint(folder.file(name) + "/last.safetensors").metadata_entry(io::kTrainingKey));
     CHECK(std::exp(state["best"].get<double>()) == best);
   }
   CHECK(stops.size() >= 3);

@@ -132,7 +132,7 @@ TEST_CASE("head rotation ranks the heads of each kind of attention separately an
         expected.push_back(to_string(pair));
     }
     const io::Checkpoint checkpoint(data.folder.file(name) + "/last.safetensors");
-    const auto state = nlohmann::json::parse(checkpoint.entry(io::kTrainingKey));
+    const auto state = nlohmann::json::parse(checkpoint.metadata_entry(io::kTrainingKey));
     const auto procedure = nlohmann::json::parse(state.at("procedures").at("head-rotation").get<std::string>());
     CHECK(procedure.at("planned").get<std::vector<std::string>>() == expected);
   }

@@ -34,9 +34,10 @@ TEST_CASE("a warm start loads only the weights of the checkpoint, and resume of 
     // before that update ends.
     auto initial = model::load_model(folder.file("from") + "/last.safetensors", at::kCPU);
     CHECK(have_same_parameters(initial, first));
-    CHECK(io::Checkpoint(folder.file("from") + "/last.safetensors").entry(io::kTrainingKey).find("\"update\":0") !=
-          std::string::npos);
-    CHECK(io::Checkpoint(folder.file("from") + "/last.safetensors").entry(io::kConfigKey) ==
+    CHECK(io::Checkpoint(folder.file("from") + "/last.safetensors")
+              .metadata_entry(io::kTrainingKey)
+              .find("\"update\":0") != std::string::npos);
+    CHECK(io::Checkpoint(folder.file("from") + "/last.safetensors").metadata_entry(io::kConfigKey) ==
           read_text_file(folder.file("from") + "/config.toml"));
   }
   auto resumed = train_in_folder(folder, "from", train_length(4) + "seed = 7\n", true);
