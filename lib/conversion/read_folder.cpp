@@ -98,7 +98,7 @@ class Reader {
   }
 
  private:
-  static ConfigFile read_config(const std::string& folder) {
+  static JsonConfig read_config(const std::string& folder) {
     const std::string path = folder + "/config.json";
     if (!std::filesystem::exists(path))
       throw Error(Exit::input, Problem{folder, "a Hugging Face folder with config.json", "no config.json",
@@ -287,7 +287,7 @@ class Reader {
 
   std::string folder_;
   ReadOptions options_;
-  ConfigFile config_;
+  JsonConfig config_;
   std::unique_ptr<Architecture> architecture_;
   io::TensorFiles files_;
   std::map<std::string, std::string> full_names_;  // full name in the file by unprefixed name (unprefixed_name())

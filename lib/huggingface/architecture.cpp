@@ -56,7 +56,7 @@ std::string toml_of(const Settings& settings) {
   return text;
 }
 
-Json activation_of(const ConfigFile& config, const char* key, const char* default_value) {
+Json activation_of(const JsonConfig& config, const char* key, const char* default_value) {
   std::vector<Json> known_names;
   for (const auto& [huggingface_name, activation] : kActivations) known_names.emplace_back(huggingface_name);
   config.require(key, default_value, known_names, "other activations are not supported");
@@ -78,7 +78,7 @@ void require_size(const Json& value, const std::string& where, int64_t max_value
                                      "copy config.json from the source of the model"});
 }
 
-void read_keys(const std::vector<SettingPair>& pairs, const ConfigFile& config, Settings& settings) {
+void read_keys(const std::vector<SettingPair>& pairs, const JsonConfig& config, Settings& settings) {
   for (const SettingPair& pair : pairs) {
     Json value = config.value(pair.huggingface_key, pair.default_value);
     if (pair.default_value.is_number_float()) value = value.get<double>();

@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "base/registry.h"
-#include "io/config_file.h"
+#include "io/json_config.h"
 #include "text/tokenizers.h"
 
 namespace mh::huggingface {
 
-using io::ConfigFile;
 using io::Json;
+using io::JsonConfig;
 
 // Values of the multihead configuration by key (model.*, attention.*).
 using Settings = std::map<std::string, Json>;
@@ -61,7 +61,7 @@ class Architecture {
 
   // Returns the multihead settings for config.json. Throws Error(input) that names the key if multihead does not
   // support a setting. `tensor_names`: names of the tensors in the folder, without prefix().
-  virtual Settings settings(const ConfigFile& config, const std::set<std::string>& tensor_names) const = 0;
+  virtual Settings settings(const JsonConfig& config, const std::set<std::string>& tensor_names) const = 0;
   // Reads the vocabulary files of `folder`. Throws Error(input) if they are missing or invalid.
   virtual text::Tokenizers tokenizers(const std::string& folder) const = 0;
   // Returns the names of all tensors of a model with these settings.
@@ -100,14 +100,14 @@ Registry<Architecture>& architectures();
 
 // Returns the multihead name of the activation that config.json has under `key`; `default_value`: transformers name of
 // the activation if the key is missing. Throws Error(input) for an activation that multihead does not support.
-Json activation_of(const ConfigFile& config, const char* key, const char* default_value);
+Json activation_of(const JsonConfig& config, const char* key, const char* default_value);
 // Returns the transformers name of a multihead activation; "" if transformers has none.
 std::string huggingface_activation(const Json& activation);
 // Throws Error(input) for an integer outside 1 … max_value. `where`: file and key of the integer, for the message.
 void require_size(const Json& value, const std::string& where, int64_t max_value);
 // Copies the settings in `pairs` from config.json, or their defaults, to `settings`. Throws Error(input) for a value
 // of another type than the default, and for an integer outside 1 … max_value.
-void read_keys(const std::vector<SettingPair>& pairs, const ConfigFile& config, Settings& settings);
+void read_keys(const std::vector<SettingPair>& pairs, const JsonConfig& config, Settings& settings);
 // Copies the settings in `pairs` from `settings` to `config`, the contents of config.json. Reads only the first of
 // several multihead keys.
 void set_keys(const std::vector<SettingPair>& pairs, const Settings& settings, Json& config);

@@ -139,7 +139,7 @@ std::vector<std::string> default_labels(size_t count) {
   return names;
 }
 
-std::vector<std::string> labels_of(const ConfigFile& config) {
+std::vector<std::string> labels_of(const JsonConfig& config) {
   const Json id2label = config.value("id2label", Json{{"0", "LABEL_0"}, {"1", "LABEL_1"}});
   std::vector<std::string> labels;
   for (size_t i = 0; i < id2label.size(); ++i) {
@@ -154,7 +154,7 @@ std::vector<std::string> labels_of(const ConfigFile& config) {
 
 // Returns the format of the head in a folder with this config.json and these tensors. Throws Error(input) for an
 // unknown model class.
-const HeadFormat& format_in_folder(const ConfigFile& config, const std::set<std::string>& tensor_names) {
+const HeadFormat& format_in_folder(const JsonConfig& config, const std::set<std::string>& tensor_names) {
   const Json class_names = config.value("architectures", Json::array());
   std::vector<std::string> known_classes;
   for (const HeadFormat& format : head_formats()) {
@@ -184,7 +184,7 @@ const HeadFormat& format_of(const Settings& settings) {
 }
 
 // Reads labels, problem type and dropout of a classifier from config.json.
-void read_classifier(const HeadFormat& format, const ConfigFile& config, Settings& settings) {
+void read_classifier(const HeadFormat& format, const JsonConfig& config, Settings& settings) {
   const std::vector<std::string> labels = labels_of(config);
   if (format.num_labels == 0) {
     settings["model.bert.classes"] = labels.size();
@@ -215,7 +215,7 @@ void write_classifier(const HeadFormat& format, const Settings& settings, Json& 
 
 class Bert : public Architecture {
  public:
-  Settings settings(const ConfigFile& config, const std::set<std::string>& tensor_names) const override {
+  Settings settings(const JsonConfig& config, const std::set<std::string>& tensor_names) const override {
     Settings result{{"model.backbone", backbone()},   {"model.norm", "post"},
                     {"model.positions", "learned"},   {"model.bert.embedding_norm", true},
                     {"model.scale_embedding", false}, {"model.init", "bert"},

@@ -29,7 +29,7 @@ constexpr const char* kIgnoredKeys[] = {"n_ctx", "reorder_and_upcast_attn", "use
 
 class Gpt2 : public Architecture {
  public:
-  Settings settings(const ConfigFile& config, const std::set<std::string>&) const override {
+  Settings settings(const JsonConfig& config, const std::set<std::string>&) const override {
     Settings result{{"model.backbone", backbone()},  {"model.norm", "pre"},  {"model.final_norm", true},
                     {"model.positions", "learned"},  {"model.init", "bert"}, {"attention.bias", true},
                     {"model.scale_embedding", false}};

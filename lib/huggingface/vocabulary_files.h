@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "io/config_file.h"
+#include "io/json_config.h"
 #include "text/tokenizer.h"
 
 namespace mh::huggingface {

@@ -12,7 +12,7 @@
 #include "base/json_types.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "io/config_file.h"
+#include "io/json_config.h"
 #include "text/tokenizer_json.h"
 
 namespace mh::text {
@@ -36,8 +36,8 @@ class FolderReader {
  public:
   explicit FolderReader(const std::string& folder)
       : folder_(folder),
-        config_(io::ConfigFile::read_if_exists(folder + "/tokenizer_config.json")),
-        special_tokens_map_(io::ConfigFile::read_if_exists(folder + "/special_tokens_map.json")) {}
+        config_(io::JsonConfig::read_if_exists(folder + "/tokenizer_config.json")),
+        special_tokens_map_(io::JsonConfig::read_if_exists(folder + "/special_tokens_map.json")) {}
 
   std::unique_ptr<ByteBpeTokenizer> read_byte_bpe() {
     config_.require("add_prefix_space", false, {false}, "multihead encodes text without a leading space");
@@ -234,7 +234,7 @@ class FolderReader {
       if (const std::string token = configured_token(role); !token.empty()) assign_role(role, token);
       else if (id >= 0) added_tokens_[id].insert({role, kSpecialToken});
     }
-    for (const io::ConfigFile* file : {&config_, &special_tokens_map_})
+    for (const io::JsonConfig* file : {&config_, &special_tokens_map_})
       for (const char* key : {kAdditionalSpecialTokens, "extra_special_tokens"})
         for (const io::Json& token : file->value(key, nullptr))
           if (!token_text(token).empty()) assign_role(kAdditionalSpecialTokens, token_text(token));
@@ -265,7 +265,7 @@ class FolderReader {
   }
 
   std::string folder_;
-  io::ConfigFile config_, special_tokens_map_;
+  io::JsonConfig config_, special_tokens_map_;
   NumberedPieces pieces_;
   std::unordered_map<std::string, uint64_t> ids_;
   std::vector<TokenizerJson::Token> json_tokens_;

@@ -8,7 +8,7 @@ using namespace mh;
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const auto& name : huggingface::architectures().names())
     fuzz::check(size, fuzz::kTextFactor, [&] {
-      const io::ConfigFile config(std::string(fuzz::text_of(data, size)), "config.json");
+      const io::JsonConfig config(std::string(fuzz::text_of(data, size)), "config.json");
       const auto architecture = huggingface::architectures().make(name, "");
       const huggingface::Settings settings = architecture->settings(config, {});
       config.unread_keys();

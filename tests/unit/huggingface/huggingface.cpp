@@ -15,7 +15,7 @@ using namespace mh::huggingface;
 
 namespace {
 
-ConfigFile config(const std::string& text) { return {text, "config.json"}; }
+JsonConfig config(const std::string& text) { return {text, "config.json"}; }
 
 Settings settings_from(const std::string& type, const std::string& text, const std::set<std::string>& tensors = {}) {
   return architectures().make(type, "model_type")->settings(config(text), tensors);
@@ -33,9 +33,9 @@ std::string refusal_message(const std::string& type, const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("ConfigFile returns defaults for missing and null values and refuses values of another type",
+TEST_CASE("JsonConfig returns defaults for missing and null values and refuses values of another type",
           "[huggingface]") {
-  const ConfigFile file = config(R"({"a": 3, "b": null, "c": 1, "d": "x", "e": [1]})");
+  const JsonConfig file = config(R"({"a": 3, "b": null, "c": 1, "d": "x", "e": [1]})");
   CHECK(file.value("a", 1) == 3);
   CHECK(file.value("b", 7) == 7);
   CHECK(file.value("none", "y") == "y");
@@ -45,7 +45,7 @@ TEST_CASE("ConfigFile returns defaults for missing and null values and refuses v
   CHECK_THROWS_WITH(file.value("a", true), Catch::Contains("true or false"));
   CHECK_THROWS_WITH(file.require("a", 0, {1, 2}, "why"), Catch::Contains("1 or 2") && Catch::Contains("why"));
   for (const char* invalid_json : {"", "[]", "{", "3"}) CHECK(status_of([&] { config(invalid_json); }) == 3);
-  CHECK(ConfigFile::read_if_exists("/nowhere/at/all").empty());
+  CHECK(JsonConfig::read_if_exists("/nowhere/at/all").empty());
 }
 
 TEST_CASE("keys missing from config.json have the defaults of transformers", "[huggingface]") {

@@ -16,12 +16,12 @@ using Json = nlohmann::ordered_json;
 // that require_sound_json() finds.
 Json parse_object(const std::string& text, const std::string& path);
 
-class ConfigFile {
+class JsonConfig {
  public:
   // Parses `text`, a JSON object; throws as parse_object() does. `path`: name of the file for messages.
-  ConfigFile(const std::string& text, const std::string& path);
+  JsonConfig(const std::string& text, const std::string& path);
   // Reads a file; a missing file counts as an empty object.
-  static ConfigFile read_if_exists(const std::string& path);
+  static JsonConfig read_if_exists(const std::string& path);
   const std::string& path() const { return path_; }
   bool empty() const { return values_.empty(); }
 

@@ -1,4 +1,4 @@
-#include "io/config_file.h"
+#include "io/json_config.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -36,14 +36,14 @@ Json parse_object(const std::string& text, const std::string& path) {
   return object;
 }
 
-ConfigFile::ConfigFile(const std::string& text, const std::string& path)
+JsonConfig::JsonConfig(const std::string& text, const std::string& path)
     : path_(path), values_(parse_object(text, path)) {}
 
-ConfigFile ConfigFile::read_if_exists(const std::string& path) {
+JsonConfig JsonConfig::read_if_exists(const std::string& path) {
   return {std::filesystem::exists(path) ? read_regular_file(path) : "{}", path};
 }
 
-Json ConfigFile::value(const std::string& key, const Json& default_value) const {
+Json JsonConfig::value(const std::string& key, const Json& default_value) const {
   read_keys_.insert(key);
   const auto entry = values_.find(key);
   if (entry == values_.end() || entry->is_null()) return default_value;
@@ -52,7 +52,7 @@ Json ConfigFile::value(const std::string& key, const Json& default_value) const 
   return *entry;
 }
 
-void ConfigFile::require(const std::string& key, const Json& default_value, const std::vector<Json>& allowed_values,
+void JsonConfig::require(const std::string& key, const Json& default_value, const std::vector<Json>& allowed_values,
                          const std::string& reason) const {
   const Json actual_value = value(key, default_value);
   if (std::find(allowed_values.begin(), allowed_values.end(), actual_value) != allowed_values.end()) return;
@@ -62,7 +62,7 @@ void ConfigFile::require(const std::string& key, const Json& default_value, cons
   throw Error(Exit::input, Problem{path_ + ": " + key, join(texts, " or "), actual_value.dump(), reason});
 }
 
-std::vector<std::string> ConfigFile::unread_keys() const {
+std::vector<std::string> JsonConfig::unread_keys() const {
   std::vector<std::string> keys;
   for (const auto& [key, value] : values_.items())
     if (read_keys_.count(key) == 0) keys.push_back(key);
