@@ -28,7 +28,7 @@ bool has_type_of(const Json& value, const Json& default_value) {
 
 }  // namespace
 
-Json parse_object(const std::string& text, const std::string& path) {
+Json parse_json_object(const std::string& text, const std::string& path) {
   require_sound_json(text, path, "copy the folder again");
   Json object = Json::parse(text, nullptr, false);
   if (!object.is_object())
@@ -37,7 +37,7 @@ Json parse_object(const std::string& text, const std::string& path) {
 }
 
 JsonConfig::JsonConfig(const std::string& text, const std::string& path)
-    : path_(path), values_(parse_object(text, path)) {}
+    : path_(path), values_(parse_json_object(text, path)) {}
 
 JsonConfig JsonConfig::read_if_exists(const std::string& path) {
   return {std::filesystem::exists(path) ? read_regular_file(path) : "{}", path};

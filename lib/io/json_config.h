@@ -14,11 +14,11 @@ using Json = nlohmann::ordered_json;
 
 // Parses a JSON object. `path`: name of the file for messages. Throws Error(input) for other text and for the faults
 // that require_sound_json() finds.
-Json parse_object(const std::string& text, const std::string& path);
+Json parse_json_object(const std::string& text, const std::string& path);
 
 class JsonConfig {
  public:
-  // Parses `text`, a JSON object; throws as parse_object() does. `path`: name of the file for messages.
+  // Parses `text`, a JSON object; throws as parse_json_object() does. `path`: name of the file for messages.
   JsonConfig(const std::string& text, const std::string& path);
   // Reads a file; a missing file counts as an empty object.
   static JsonConfig read_if_exists(const std::string& path);

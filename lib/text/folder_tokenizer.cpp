@@ -179,7 +179,7 @@ class FolderReader {
       add_token(where, id, piece, token_flags(token));
     }
     if (const std::string file = path("added_tokens.json"); std::filesystem::exists(file)) {
-      const io::Json tokens_by_piece = io::parse_object(read_regular_file(file), file);
+      const io::Json tokens_by_piece = io::parse_json_object(read_regular_file(file), file);
       for (const auto& [piece, id] : tokens_by_piece.items()) {
         if (!id.is_number_unsigned() || piece.empty()) refuse_token(file, io::Json(piece).dump() + ": " + id.dump());
         add_token(file, id, piece, {});
