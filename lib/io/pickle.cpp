@@ -68,16 +68,16 @@ class PickleMachine {
     }
     const Value root = pop();
     const auto* dict = std::get_if<Dict>(&root);
-    if (dict == nullptr) refuse("a dict from names to tensors", root.kind(), kSaveAsSafetensors);
+    if (dict == nullptr) refuse("a dict from names to tensors", root.kind(), kSafetensorsAdvice);
     std::vector<StoredTensor> tensors;
     std::set<std::string> names;
     count_memory(dict->items->size() * kTensorCopies * sizeof(StoredTensor));
     tensors.reserve(dict->items->size());
     for (const auto& [key, value] : *dict->items) {
       const auto* name = std::get_if<String>(&key);
-      if (name == nullptr) refuse("tensor names as keys", key.kind(), kSaveAsSafetensors);
+      if (name == nullptr) refuse("tensor names as keys", key.kind(), kSafetensorsAdvice);
       const auto* tensor = std::get_if<Tensor>(&value);
-      if (tensor == nullptr) refuse("a tensor under the key " + *name->text, value.kind(), kSaveAsSafetensors);
+      if (tensor == nullptr) refuse("a tensor under the key " + *name->text, value.kind(), kSafetensorsAdvice);
       count_memory(kTensorCopies * (name->text->size() + allocated_bytes(*tensor->tensor)));
       if (!names.insert(*name->text).second) refuse("unique tensor names", *name->text + " twice");
       tensors.push_back(*tensor->tensor);
@@ -95,7 +95,7 @@ class PickleMachine {
   // Counts the memory of a value before it is allocated. Throws Error(input) if all values together exceed the limit.
   void count_memory(size_t bytes) {
     if (bytes > kMaxValueBytes - value_bytes_)
-      refuse(str("values of at most ", kMaxValueBytes, " bytes"), "more", kSaveAsSafetensors);
+      refuse(str("values of at most ", kMaxValueBytes, " bytes"), "more", kSafetensorsAdvice);
     value_bytes_ += bytes;
   }
   // Returns the size, in bytes, of the storage key, the shape and the strides of a tensor.
@@ -113,7 +113,7 @@ class PickleMachine {
     switch (opcode) {
       case kProto:
         if (const uint64_t version = read_number(1); version != 2)
-          refuse("pickle protocol 2, as written by torch.save", str(version), kSaveAsSafetensors);
+          refuse("pickle protocol 2, as written by torch.save", str(version), kSafetensorsAdvice);
         return;
       case kMark:
         return push(MarkOnStack{});
@@ -167,13 +167,13 @@ class PickleMachine {
       }
       case kBuild: {  // sets attributes of the dict: metadata of modules, which the tensors do not need
         pop_as<Dict>("attributes of a dict");
-        if (!std::holds_alternative<Dict>(top())) refuse("a dict with attributes", top().kind(), kSaveAsSafetensors);
+        if (!std::holds_alternative<Dict>(top())) refuse("a dict with attributes", top().kind(), kSafetensorsAdvice);
         return;
       }
       default: {
         constexpr const char* digits = "0123456789abcdef";
         refuse("an opcode of a pickled state dict", str("the opcode 0x", digits[opcode >> 4], digits[opcode & 15]),
-               kSaveAsSafetensors);
+               kSafetensorsAdvice);
       }
     }
   }
@@ -218,7 +218,7 @@ class PickleMachine {
     if (global == nullptr)
       refuse("a Python global of a state dict",
              "the global '" + printable_text(name) + "', which multihead does not call",
-             std::string("a pickle can run any code; if you trust the file, ") + kSaveAsSafetensors);
+             std::string("a pickle can run any code; if you trust the file, ") + kSafetensorsAdvice);
     return {global};
   }
   static std::string printable_text(const std::string& text) {
@@ -245,7 +245,7 @@ class PickleMachine {
   T pop_as(const char* expected) {
     Value value = pop();
     auto* typed_value = std::get_if<T>(&value);
-    if (typed_value == nullptr) refuse(expected, value.kind(), kSaveAsSafetensors);
+    if (typed_value == nullptr) refuse(expected, value.kind(), kSafetensorsAdvice);
     return std::move(*typed_value);
   }
   Values pop_last(size_t count) {
@@ -279,7 +279,7 @@ class PickleMachine {
   void set_items(Values values) {
     if (values.size() % 2 != 0) refuse("pairs of key and value", "a key without a value");
     const auto* dict = std::get_if<Dict>(&top());
-    if (dict == nullptr) refuse("a dict", top().kind(), kSaveAsSafetensors);
+    if (dict == nullptr) refuse("a dict", top().kind(), kSafetensorsAdvice);
     // A vector that grows has its old buffer and a new buffer of twice the size.
     count_memory(values.size() / 2 * 3 * sizeof(std::pair<Value, Value>));
     for (size_t i = 0; i < values.size(); i += 2) dict->items->emplace_back(values[i], values[i + 1]);
@@ -289,7 +289,7 @@ class PickleMachine {
   const T& argument(const Values& values, size_t index, const char* expected) const {
     if (index >= values.size()) refuse(expected, "a missing argument");
     const auto* typed_value = std::get_if<T>(&values[index]);
-    if (typed_value == nullptr) refuse(expected, values[index].kind(), kSaveAsSafetensors);
+    if (typed_value == nullptr) refuse(expected, values[index].kind(), kSafetensorsAdvice);
     return *typed_value;
   }
 
@@ -307,12 +307,12 @@ class PickleMachine {
 
   Value call(std::string_view function, const Values& arguments) {
     if (function == kOrderedDict) {
-      if (!arguments.empty()) refuse("an empty dict", "arguments", kSaveAsSafetensors);
+      if (!arguments.empty()) refuse("an empty dict", "arguments", kSafetensorsAdvice);
       return new_dict();
     }
     if (function == kRebuildTensor) return Tensor{to_tensor(arguments)};
     if (function == kRebuildParameter) return argument<Tensor>(arguments, 0, "a tensor");
-    refuse("a call of a function of a state dict", std::string(function), kSaveAsSafetensors);
+    refuse("a call of a function of a state dict", std::string(function), kSafetensorsAdvice);
   }
 
   std::vector<int64_t> to_integers(const Tuple& tuple, const char* expected) const {

@@ -29,7 +29,7 @@ struct StoredTensor {
 std::vector<StoredTensor> read_state_dict(std::span<const uint8_t> pickle, const std::string& name);
 
 // Advice in errors for files that this reader does not support.
-constexpr const char* kSaveAsSafetensors =
+constexpr const char* kSafetensorsAdvice =
     "save the model as safetensors: model.save_pretrained(FOLDER, safe_serialization=True) of transformers in Python";
 
 }  // namespace mh::io

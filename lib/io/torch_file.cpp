@@ -18,7 +18,7 @@ class TorchFile : public TensorFile {
     if (const std::string byte_order_entry = folder + "byteorder"; archive_.has(byte_order_entry)) {
       const auto bytes = archive_.data(byte_order_entry);
       if (const std::string text(bytes.begin(), bytes.end()); text != "little")
-        throw Error(Exit::input, Problem{path, "data of the byte order little-endian", text, kSaveAsSafetensors});
+        throw Error(Exit::input, Problem{path, "data of the byte order little-endian", text, kSafetensorsAdvice});
     }
     for (StoredTensor& tensor : read_state_dict(archive_.data(pickle_entry), path + ": " + pickle_entry)) {
       infos_.push_back(tensor.info);
@@ -76,7 +76,7 @@ void reject_legacy_format(const std::string& path) {
       std::memcmp(first_bytes, kMagic, sizeof first_bytes) != 0)
     return;
   throw Error(Exit::input,
-              Problem{path, "the format of torch.save since PyTorch 1.6", "the older format", kSaveAsSafetensors});
+              Problem{path, "the format of torch.save since PyTorch 1.6", "the older format", kSafetensorsAdvice});
 }
 
 }  // namespace
