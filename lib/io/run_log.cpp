@@ -9,7 +9,7 @@
 
 namespace mh::io {
 
-std::string rewound_log(const std::string& text, int64_t update, bool is_complete, const std::string& name) {
+std::string rewind_log(const std::string& text, int64_t update, bool is_update_complete, const std::string& name) {
   std::string lines;
   for (std::string_view remaining_text = text; !remaining_text.empty();) {
     const std::string_view line = remaining_text.substr(0, remaining_text.find('\n'));
@@ -29,7 +29,7 @@ std::string rewound_log(const std::string& text, int64_t update, bool is_complet
     bool reports_work_after_update = log_entry.contains("loss") || log_entry.contains("returned_to");
     for (const auto& entry : log_entry.items())
       reports_work_after_update = reports_work_after_update || entry.key().starts_with("valid_");
-    if (*line_update < update || (*line_update == update && (is_complete || !reports_work_after_update)))
+    if (*line_update < update || (*line_update == update && (is_update_complete || !reports_work_after_update)))
       lines.append(line) += '\n';
   }
   return lines;

@@ -106,7 +106,7 @@ void RunFolder::log(const nlohmann::ordered_json& line) {
 void RunFolder::rewind_log(int64_t update, bool is_complete) {
   if (!has("log.jsonl")) return;
   const std::string name = file("log.jsonl");
-  write_file_atomically(name, io::rewound_log(read_text_file(name), update, is_complete, name));
+  write_file_atomically(name, io::rewind_log(read_text_file(name), update, is_complete, name));
 }
 
 std::string RunFolder::checkpoint_path(int64_t update) {

@@ -5,6 +5,6 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::check(size, fuzz::kTextFactor,
-              [&] { mh::io::rewound_log(std::string(fuzz::text_of(data, size)), 10, true, "log.jsonl"); });
+              [&] { mh::io::rewind_log(std::string(fuzz::text_of(data, size)), 10, true, "log.jsonl"); });
   return 0;
 }
