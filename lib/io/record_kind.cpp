@@ -73,7 +73,7 @@ const RecordKind* record_kind(const std::string& name) {
   return it == record_kinds().end() ? nullptr : &*it;
 }
 
-std::string commands_for(const std::string& kind) {
+std::string prep_commands_for(const std::string& kind) {
   const RecordKind* entry = record_kind(kind);
   return entry == nullptr ? "mh-prep" : "mh-prep " + join(entry->preparations, " or mh-prep ");
 }

@@ -30,7 +30,7 @@ const std::vector<RecordKind>& record_kinds();
 const RecordKind* record_kind(const std::string& name);
 // Returns the commands that make shards of a kind, such as "mh-prep glue or mh-prep examples"; "mh-prep" for a kind
 // that shard.h does not define.
-std::string commands_for(const std::string& kind);
+std::string prep_commands_for(const std::string& kind);
 // Throws Error(input) about the shard `name`, whose kind shard.h does not define.
 [[noreturn]] void refuse_unknown_kind(const std::string& kind, const std::string& name);
 

@@ -417,7 +417,7 @@ std::vector<uint32_t> ShardStream::sequence_lengths() const {
 void require_kind(const ShardHeader& header, const std::string& name, const std::string& kind) {
   if (header.kind != kind)
     throw Error(Exit::input, Problem{name, "a shard of the kind " + kind, "the kind " + header.kind,
-                                     "make a shard of the kind " + kind + " with " + commands_for(kind)});
+                                     "make a shard of the kind " + kind + " with " + prep_commands_for(kind)});
 }
 
 void require_vocabulary(const ShardHeader& header, const std::string& name, const std::string& fingerprint,

@@ -32,7 +32,7 @@ void ShardSource::require_readable_by(const model::ModelOptions& model, const te
   const std::string kind = task->record_kind();
   if (header().kind != kind)
     throw Error(Exit::input, Problem{name_, str("a shard of the kind ", kind, ", which ", name, " reads"),
-                                     header().kind, "make such a shard with " + io::commands_for(kind)});
+                                     header().kind, "make such a shard with " + io::prep_commands_for(kind)});
   text::require_vocabularies(header(), name_, tokenizers, name);
 }
 

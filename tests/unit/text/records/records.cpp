@@ -77,8 +77,8 @@ TEST_CASE("each record kind has commands that make it and a text that prints it"
       CHECK(status_of([&] { preparations().find(preparation, "mh-prep"); }) == 0);
     CHECK(status_of([&] { record_texts().find(kind.name, "x.mhs"); }) == 0);
   }
-  CHECK(commands_for(kExamplesKind) == "mh-prep glue or mh-prep examples");
-  CHECK(commands_for("other") == "mh-prep");
+  CHECK(prep_commands_for(kExamplesKind) == "mh-prep glue or mh-prep examples");
+  CHECK(prep_commands_for("other") == "mh-prep");
   CHECK(status_of([] { refuse_unknown_kind("other", "x.mhs"); }) == 3);
 }
 
