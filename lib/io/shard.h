@@ -40,14 +40,14 @@ enum class Side { source, target };
 struct ShardHeader {
   std::string kind = kTextKind;
   std::vector<std::string> fields{"tokens"};
-  int token_bytes = 2;      // size of a token: 2 or 4 bytes, little-endian
-  int64_t vocabulary = 0;   // number of entries, the exclusive upper bound of tokens
-  std::string fingerprint;  // fingerprint of the vocabulary (tokenizer.h)
-  std::string tokenizer;    // contents of the vocabulary file, which decodes the tokens to text
+  int token_bytes = 2;          // size of a token: 2 or 4 bytes, little-endian
+  int64_t vocabulary_size = 0;  // number of entries, the exclusive upper bound of tokens
+  std::string fingerprint;      // fingerprint of the vocabulary (tokenizer.h)
+  std::string tokenizer;        // contents of the vocabulary file, which decodes the tokens to text
   // Size, fingerprint and file contents of the source vocabulary, for pairs whose sides have separate vocabularies;
-  // `vocabulary`, `fingerprint` and `tokenizer` then describe the target vocabulary. 0 and empty if the sides share one
-  // vocabulary.
-  int64_t source_vocabulary = 0;
+  // `vocabulary_size`, `fingerprint` and `tokenizer` then describe the target vocabulary. 0 and empty if the sides
+  // share one vocabulary.
+  int64_t source_vocabulary_size = 0;
   std::string source_fingerprint;
   std::string source_tokenizer;
   // Exclusive upper bound of the numbers of each field; for a field of tokens at most the size of the vocabulary.
@@ -58,14 +58,14 @@ struct ShardHeader {
   std::string provenance = "{}";
 
   // Returns whether source and target share one vocabulary.
-  bool shares_vocabulary() const { return source_vocabulary == 0; }
-  int64_t vocabulary_of(Side s) const { return has_own_vocabulary(s) ? source_vocabulary : vocabulary; }
+  bool shares_vocabulary() const { return source_vocabulary_size == 0; }
+  int64_t vocabulary_size_of(Side s) const { return has_own_vocabulary(s) ? source_vocabulary_size : vocabulary_size; }
   const std::string& fingerprint_of(Side s) const { return has_own_vocabulary(s) ? source_fingerprint : fingerprint; }
   const std::string& tokenizer_of(Side s) const { return has_own_vocabulary(s) ? source_tokenizer : tokenizer; }
   // Returns the side whose vocabulary the field with index `field` uses.
   Side side_of(uint64_t field) const { return kind == kPairsKind && field == 0 ? Side::source : Side::target; }
   // Returns the exclusive upper bound of the numbers of the field with index `field`.
-  int64_t limit_of(uint64_t field) const { return limits.empty() ? vocabulary_of(side_of(field)) : limits[field]; }
+  int64_t limit_of(uint64_t field) const { return limits.empty() ? vocabulary_size_of(side_of(field)) : limits[field]; }
   // Returns the largest of the exclusive upper bounds of all fields.
   int64_t largest_limit() const;
   // Sets the kind, its fields, the limits and the size of a token in bytes. The vocabularies must be set first. Throws

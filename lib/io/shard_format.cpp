@@ -84,16 +84,16 @@ std::string limits_fault(const ShardHeader& header, const RecordKind* kind) {
       kind != nullptr && kind->num_token_fields < header.fields.size() && header.limits.size() == header.fields.size();
   for (size_t i = 0; are_valid && i < header.limits.size(); ++i)
     are_valid =
-        header.limits[i] > 0 && header.limits[i] <= (i < kind->num_token_fields ? header.vocabulary : INT32_MAX);
+        header.limits[i] > 0 && header.limits[i] <= (i < kind->num_token_fields ? header.vocabulary_size : INT32_MAX);
   return are_valid ? "" : str("the limits ", json(header.limits).dump(), " in a shard of the kind ", header.kind);
 }
 
 }  // namespace
 
 std::string header_fault(const ShardHeader& header) {
-  if ((header.token_bytes != 2 && header.token_bytes != 4) || header.vocabulary < 1 || header.vocabulary > INT32_MAX ||
-      header.fields.empty())
-    return str(header.token_bytes, " bytes per token, ", header.vocabulary, " vocabulary entries, ",
+  if ((header.token_bytes != 2 && header.token_bytes != 4) || header.vocabulary_size < 1 ||
+      header.vocabulary_size > INT32_MAX || header.fields.empty())
+    return str(header.token_bytes, " bytes per token, ", header.vocabulary_size, " vocabulary entries, ",
                header.fields.size(), " fields");
   const RecordKind* kind = record_kind(header.kind);
   if (kind != nullptr && header.fields != kind->fields)
@@ -102,9 +102,9 @@ std::string header_fault(const ShardHeader& header) {
   if (!header.task.empty() && !json::parse(header.task, nullptr, false).is_object())
     return "a task that is not a JSON object";
   if (header.shares_vocabulary() != header.source_tokenizer.empty() ||
-      header.shares_vocabulary() != header.source_fingerprint.empty() || header.source_vocabulary < 0 ||
-      header.source_vocabulary > INT32_MAX || (!header.shares_vocabulary() && header.side_of(0) != Side::source))
-    return str("a source vocabulary of ", header.source_vocabulary, " entries with the fingerprint '",
+      header.shares_vocabulary() != header.source_fingerprint.empty() || header.source_vocabulary_size < 0 ||
+      header.source_vocabulary_size > INT32_MAX || (!header.shares_vocabulary() && header.side_of(0) != Side::source))
+    return str("a source vocabulary of ", header.source_vocabulary_size, " entries with the fingerprint '",
                header.source_fingerprint, "' and a tokenizer of ", header.source_tokenizer.size(),
                " bytes, in a shard of the kind ", header.kind);
   return "";
@@ -128,11 +128,11 @@ std::string encode_header(const ShardHeader& header) {
   json header_json = {{"kind", header.kind},
                       {"fields", header.fields},
                       {"token_bytes", header.token_bytes},
-                      {"vocabulary", header.vocabulary},
+                      {"vocabulary", header.vocabulary_size},
                       {"fingerprint", header.fingerprint},
                       {"provenance", json::parse(header.provenance)}};
   if (!header.shares_vocabulary()) {
-    header_json["source_vocabulary"] = header.source_vocabulary;
+    header_json["source_vocabulary"] = header.source_vocabulary_size;
     header_json["source_fingerprint"] = header.source_fingerprint;
     header_json["source_tokenizer_bytes"] = header.source_tokenizer.size();
   }
@@ -150,13 +150,13 @@ ShardHeader decode_header(std::string_view payload, const std::string& name) {
     header.kind = header_json.at("kind").get<std::string>();
     header.fields = header_json.at("fields").get<std::vector<std::string>>();
     header.token_bytes = integer_of<int>(header_json.at("token_bytes"));
-    header.vocabulary = integer_of<int64_t>(header_json.at("vocabulary"));
+    header.vocabulary_size = integer_of<int64_t>(header_json.at("vocabulary"));
     header.fingerprint = header_json.at("fingerprint").get<std::string>();
     header.provenance = header_json.at("provenance").dump();
     if (header_json.contains("limits")) header.limits = integers_of<int64_t>(header_json.at("limits"));
     if (header_json.contains("task")) header.task = header_json.at("task").dump();
     if (header_json.contains("source_vocabulary")) {
-      header.source_vocabulary = integer_of<int64_t>(header_json.at("source_vocabulary"));
+      header.source_vocabulary_size = integer_of<int64_t>(header_json.at("source_vocabulary"));
       header.source_fingerprint = header_json.at("source_fingerprint").get<std::string>();
       source_bytes = integer_of<uint64_t>(header_json.at("source_tokenizer_bytes"));
     }

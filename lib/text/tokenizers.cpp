@@ -63,7 +63,7 @@ Tokenizers tokenizers_of(const io::Checkpoint& checkpoint) {
 
 io::ShardHeader header_of(const Tokenizer& tokenizer) {
   io::ShardHeader header;
-  header.vocabulary = tokenizer.size();
+  header.vocabulary_size = tokenizer.size();
   header.fingerprint = tokenizer.fingerprint();
   header.tokenizer = tokenizer.serialize();
   return header;
@@ -88,10 +88,10 @@ void require_vocabularies(const io::ShardHeader& header, const std::string& name
 void require_vocabulary(const io::ShardHeader& header, const std::string& name, const Tokenizer& tokenizer,
                         const std::string& owner, io::Side side) {
   io::require_vocabulary(header, name, tokenizer.fingerprint(), owner, side);
-  if (header.vocabulary_of(side) != tokenizer.size())
+  if (header.vocabulary_size_of(side) != tokenizer.size())
     io::throw_damaged(str(name, ": header"),
                       str("a vocabulary of ", tokenizer.size(), " entries, the size of the stored tokenizer"),
-                      str(header.vocabulary_of(side)));
+                      str(header.vocabulary_size_of(side)));
 }
 
 }  // namespace mh::text

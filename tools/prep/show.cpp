@@ -32,12 +32,12 @@ void show_info(const std::vector<std::string>& inputs, const std::string& format
                          {"tokens", stream.counts().tokens},
                          {"records", stream.counts().records},
                          {"text_bytes", stream.counts().text_bytes},
-                         {"vocabulary", header.vocabulary},
+                         {"vocabulary", header.vocabulary_size},
                          {"tokenizer", tokenizer_type(header, Side::target, stream.name())},
                          {"token_bytes", header.token_bytes},
                          {"fingerprint", header.fingerprint}};
     if (!header.shares_vocabulary()) {
-      columns["source_vocabulary"] = header.source_vocabulary;
+      columns["source_vocabulary"] = header.source_vocabulary_size;
       columns["source_tokenizer"] = tokenizer_type(header, Side::source, stream.name());
       columns["source_fingerprint"] = header.source_fingerprint;
     }

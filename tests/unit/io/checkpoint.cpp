@@ -187,7 +187,7 @@ TEST_CASE("write_checkpoint() refuses a header above the format's limit of 100 M
 
 TEST_CASE("a vocabulary too large for a checkpoint is refused when its shard is read") {
   ShardHeader header;
-  header.source_vocabulary = 1;
+  header.source_vocabulary_size = 1;
   header.tokenizer = header.source_tokenizer = std::string(33'750'001, 'x');
   CHECK_THROWS_WITH(
       tokenizers_of(header, "t.mhs"),

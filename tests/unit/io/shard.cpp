@@ -37,7 +37,7 @@ using Sequences = std::vector<std::vector<int32_t>>;
 ShardHeader header(int token_bytes = 2, int64_t vocabulary = 1000, std::vector<std::string> fields = {"tokens"}) {
   ShardHeader h;
   h.token_bytes = token_bytes;
-  h.vocabulary = vocabulary;
+  h.vocabulary_size = vocabulary;
   h.fields = std::move(fields);
   h.fingerprint = "0123456789abcdef";
   h.tokenizer = std::string("any\0bytes", 9);
@@ -243,7 +243,7 @@ TEST_CASE("a shard header that claims implausible sizes is refused before memory
   // A header with a valid checksum that claims 2^60 vocabulary entries, and a header that claims over 2^60 bytes of
   // JSON.
   ShardHeader h = header(4, 1000);
-  h.vocabulary = int64_t{1} << 60;
+  h.vocabulary_size = int64_t{1} << 60;
   std::string payload = encode_header(h);
   frame_head.clear();
   store32(frame_head, kHeaderMagic);
@@ -282,9 +282,9 @@ TEST_CASE("a shard of another kind or vocabulary is refused; the message states 
   }
   // A tokenizer must have an entry for every token that the header allows, even if the fingerprints are equal.
   const auto byte_tokenizer = make_byte_tokenizer();
-  h.fingerprint = byte_tokenizer->fingerprint(), h.vocabulary = byte_tokenizer->size();
+  h.fingerprint = byte_tokenizer->fingerprint(), h.vocabulary_size = byte_tokenizer->size();
   require_vocabulary(h, "x.mhs", *byte_tokenizer, "run1");
-  ++h.vocabulary;
+  ++h.vocabulary_size;
   CHECK(status_of([&] { require_vocabulary(h, "x.mhs", *byte_tokenizer, "run1"); }) == 3);
 }
 
@@ -301,12 +301,12 @@ std::unique_ptr<Tokenizer> word_tokenizer(int64_t size) {
 ShardHeader pair_header(int64_t target_size, int64_t source_size) {
   ShardHeader h;
   const auto target = word_tokenizer(target_size);
-  h.vocabulary = target_size;
+  h.vocabulary_size = target_size;
   h.fingerprint = target->fingerprint();
   h.tokenizer = target->serialize();
   if (source_size > 0) {
     const auto source = word_tokenizer(source_size);
-    h.source_vocabulary = source_size;
+    h.source_vocabulary_size = source_size;
     h.source_fingerprint = source->fingerprint();
     h.source_tokenizer = source->serialize();
   }
@@ -373,8 +373,8 @@ TEST_CASE("random pairs read back equal by random access and by streaming", "[pa
     for (const ShardHeader& actual : {file.header(), shard.header}) {
       RC_ASSERT(actual.kind == "translation");
       RC_ASSERT(actual.shares_vocabulary() == (source_size == 0));
-      RC_ASSERT(actual.vocabulary == target_size);
-      RC_ASSERT(actual.source_vocabulary == source_size);
+      RC_ASSERT(actual.vocabulary_size == target_size);
+      RC_ASSERT(actual.source_vocabulary_size == source_size);
       RC_ASSERT(actual.tokenizer == h.tokenizer);
       RC_ASSERT(actual.source_tokenizer == h.source_tokenizer);
       RC_ASSERT(actual.source_fingerprint == h.source_fingerprint);
@@ -385,12 +385,12 @@ TEST_CASE("random pairs read back equal by random access and by streaming", "[pa
 TEST_CASE("source and target of a shard of pairs share a joint vocabulary or have one each", "[pairs]") {
   const ShardHeader joint_header = pair_header(10, 0), separate_header = pair_header(10, 20);
   for (Side side : {Side::source, Side::target}) {
-    CHECK(joint_header.vocabulary_of(side) == 10);
+    CHECK(joint_header.vocabulary_size_of(side) == 10);
     CHECK(joint_header.tokenizer_of(side) == joint_header.tokenizer);
     require_vocabulary(joint_header, "x.mhs", *word_tokenizer(10), "m", side);
   }
-  CHECK(separate_header.vocabulary_of(Side::source) == 20);
-  CHECK(separate_header.vocabulary_of(Side::target) == 10);
+  CHECK(separate_header.vocabulary_size_of(Side::source) == 20);
+  CHECK(separate_header.vocabulary_size_of(Side::target) == 10);
   CHECK(separate_header.largest_limit() == 20);
   require_vocabulary(separate_header, "x.mhs", *word_tokenizer(20), "m", Side::source);
   require_vocabulary(separate_header, "x.mhs", *word_tokenizer(10), "m", Side::target);
@@ -431,8 +431,8 @@ TEST_CASE("ShardWriter refuses pairs with tokens outside their vocabulary, and i
   check_header_refused([](ShardHeader& h) { h.fields = {"target", "source"}; });
   check_header_refused([](ShardHeader& h) { h.fields = {"source"}; });
   check_header_refused([](ShardHeader& h) { h.kind = kTextKind; });
-  check_header_refused([](ShardHeader& h) { h.source_vocabulary = -1; });
-  check_header_refused([](ShardHeader& h) { h.source_vocabulary = int64_t{1} << 40; });
+  check_header_refused([](ShardHeader& h) { h.source_vocabulary_size = -1; });
+  check_header_refused([](ShardHeader& h) { h.source_vocabulary_size = int64_t{1} << 40; });
   check_header_refused([](ShardHeader& h) { h.source_fingerprint.clear(); });
   check_header_refused([](ShardHeader& h) { h.source_tokenizer.clear(); });
   CHECK(status_of([&] {

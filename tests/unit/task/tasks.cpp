@@ -81,7 +81,7 @@ std::map<std::string, Sample> samples() {
       wordpiece_tokenizer(),
       [](io::ShardHeader& h) {
         h.task = R"({"unanswerable": false})";
-        h.set_kind(io::kQuestionsKind, {h.vocabulary, h.vocabulary, 1 << 10, 1 << 10, 256, 256});
+        h.set_kind(io::kQuestionsKind, {h.vocabulary_size, h.vocabulary_size, 1 << 10, 1 << 10, 256, 256});
       },
       {{5}, {6, 7, 8}, {0, 3, 6}, {2, 5, 8}, bytes("w6 w7 w8"), bytes(answers_json)},
       str(kBert, "bert.head = 'span'\n")};

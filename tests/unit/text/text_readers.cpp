@@ -268,7 +268,7 @@ TEST_CASE("a line of only white space ends a document, and a line of control cha
     const int status = status_of([&] {
       TextBatches text({folder.file("text")}, LineEnds::refuse_crlf, nullptr);
       ShardHeader header;
-      header.vocabulary = tokenizer->size();
+      header.vocabulary_size = tokenizer->size();
       header.set_kind(kDocumentsKind);
       auto sink = open_sink(folder.file("x.mhs"));
       ShardWriter writer(*sink, header);

@@ -181,7 +181,7 @@ std::string train_model(const std::string& type, Options options = {}) {
 std::string encode_to_shard(const Words& files, const Tokenizer& tokenizer, int threads, const std::string& path) {
   TextBatches text(files, LineEnds::as_text, [&](std::string_view t) { return tokenizer.find_split(t); });
   ShardHeader header;
-  header.vocabulary = tokenizer.size();
+  header.vocabulary_size = tokenizer.size();
   auto sink = open_sink(path);
   ShardWriter writer(*sink, header);
   encode_lines(text, tokenizer, threads, writer);

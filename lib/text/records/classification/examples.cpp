@@ -81,7 +81,7 @@ ExampleTask task_of(const io::ShardHeader& header, const std::string& name) {
 
 void set_examples(io::ShardHeader& header, const ExampleTask& task) {
   header.task = task.json();
-  header.set_kind(io::kExamplesKind, {header.vocabulary, header.vocabulary, task.limit()});
+  header.set_kind(io::kExamplesKind, {header.vocabulary_size, header.vocabulary_size, task.limit()});
 }
 
 size_t ExampleColumns::min_columns() const {

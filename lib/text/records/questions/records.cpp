@@ -144,7 +144,8 @@ void set_questions(io::ShardHeader& header, const Squad& squad, const SquadOptio
   size_t longest_paragraph = 0;
   for (const SquadParagraph& p : squad.paragraphs) longest_paragraph = std::max(longest_paragraph, p.text.size());
   const auto offset_limit = static_cast<int64_t>(longest_paragraph) + 1;
-  header.set_kind(io::kQuestionsKind, {header.vocabulary, header.vocabulary, offset_limit, offset_limit, 256, 256});
+  header.set_kind(io::kQuestionsKind,
+                  {header.vocabulary_size, header.vocabulary_size, offset_limit, offset_limit, 256, 256});
   header.task = json{{kUnanswerableKey, options.unanswerable == "keep"}}.dump();
 }
 

@@ -95,7 +95,7 @@ void make_translation(const PrepArguments& arguments, const TranslationOptions& 
   ShardHeader header = header_of(*target);
   // Two equal vocabularies are stored once, as a joint vocabulary.
   if (source.fingerprint() != target->fingerprint()) {
-    header.source_vocabulary = source.size();
+    header.source_vocabulary_size = source.size();
     header.source_fingerprint = source.fingerprint();
     header.source_tokenizer = source.serialize();
   }

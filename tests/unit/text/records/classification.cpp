@@ -106,13 +106,13 @@ TEST_CASE("labels are class names, or numbers within bounds", "[examples]") {
 TEST_CASE("a shard header stores its task, and contradictory headers are refused", "[examples]") {
   for (const auto& glue : text::glue_tasks()) {
     ShardHeader header;
-    header.vocabulary = 100;
+    header.vocabulary_size = 100;
     set_examples(header, glue.task);
     CHECK(task_of(header, "x.mhs") == glue.task);
   }
   const auto check_refused = [](const std::string& task, int64_t limit) {
     ShardHeader header;
-    header.vocabulary = 100;
+    header.vocabulary_size = 100;
     header.set_kind(kExamplesKind, {100, 100, limit});
     header.task = task;
     CHECK(status_of([&] { task_of(header, "x.mhs"); }) == 3);
@@ -129,7 +129,7 @@ TEST_CASE("a shard header stores its task, and contradictory headers are refused
   check_refused("{" + common_fields + R"("sentences":1,"number":[-1,5]})", 2);
   check_refused("{" + common_fields + R"("sentences":1,"number":[0,5]})", 5002);
   ShardHeader text_header;
-  text_header.vocabulary = 100;
+  text_header.vocabulary_size = 100;
   CHECK(status_of([&] { task_of(text_header, "x.mhs"); }) == 3);
 }
 

@@ -38,7 +38,7 @@ PairSummary encode_to(const std::string& path, const Lines& files, const PairTok
                       const PairFilters& filters = {}, int threads = 1) {
   PairBatches batches(files, LineEnds::refuse_crlf);
   ShardHeader h = header_of(*tokenizers.target);
-  h.source_vocabulary = tokenizers.source->size();
+  h.source_vocabulary_size = tokenizers.source->size();
   h.source_fingerprint = tokenizers.source->fingerprint();
   h.source_tokenizer = tokenizers.source->serialize();
   h.set_kind(kPairsKind);
