@@ -13,25 +13,25 @@ const std::vector<RecordKind>& record_kinds() {
   static const std::vector<RecordKind> kinds{
       {.name = kTextKind,
        .preparations = {"lm"},
-       .fields = {"tokens"},
+       .field_names = {"tokens"},
        .num_token_fields = 1,
-       .rule = "lines",
+       .length_rule = "lines",
        .meaning = "A line of text.",
        .allows_length = any_length,
        .allows_any_tokens = true},
       {.name = kPairsKind,
        .preparations = {"translation"},
-       .fields = {"source", "target"},
+       .field_names = {"source", "target"},
        .num_token_fields = 2,
-       .rule = "pairs whose source and target each have at least an end-of-line token",
+       .length_rule = "pairs whose source and target each have at least an end-of-line token",
        .meaning = "A line and its translation.",
        .allows_length = [](size_t, uint64_t length, uint64_t) { return length > 0; },
        .ends_with_end_of_line = true},
       {.name = kDocumentsKind,
        .preparations = {"mlm"},
-       .fields = {"sentence"},
+       .field_names = {"sentence"},
        .num_token_fields = 1,
-       .rule = "documents of at least one sentence, each followed by an empty sequence",
+       .length_rule = "documents of at least one sentence, each followed by an empty sequence",
        .meaning = "The tokens of a sentence. Each document has at least one sentence, and an empty "
                   "sequence follows the last sentence of a document.",
        .allows_length = [](size_t, uint64_t length,
@@ -39,9 +39,9 @@ const std::vector<RecordKind>& record_kinds() {
        .ends_with_empty_sequence = true},
       {.name = kExamplesKind,
        .preparations = {"glue", "examples"},
-       .fields = {"first", "second", "label"},
+       .field_names = {"first", "second", "label"},
        .num_token_fields = 2,
-       .rule = "examples whose label is empty or has one number",
+       .length_rule = "examples whose label is empty or has one number",
        .meaning =
            "The fields first and second contain the tokens of one sentence each; second is empty if the example has "
            "only one sentence. The field label contains one number, or none if the label is not known. The header key "
@@ -51,9 +51,9 @@ const std::vector<RecordKind>& record_kinds() {
        .allows_length = [](size_t field, uint64_t length, uint64_t) { return field < 2 || length <= 1; }},
       {.name = kQuestionsKind,
        .preparations = {"squad"},
-       .fields = {"question", "context", "begins", "ends", "text", "about"},
+       .field_names = {"question", "context", "begins", "ends", "text", "about"},
        .num_token_fields = 2,
-       .rule = "questions",
+       .length_rule = "questions",
        .meaning = "A question about a paragraph. The fields question and context contain the tokens of the question "
                   "and of the paragraph, which has at least one token. The fields begins and ends contain the byte "
                   "offsets in the paragraph where each of its tokens begins and ends, in ascending order, possibly "

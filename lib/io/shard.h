@@ -39,7 +39,7 @@ enum class Side { source, target };
 // The header of a shard, written before the first token.
 struct ShardHeader {
   std::string kind = kTextKind;
-  std::vector<std::string> fields{"tokens"};
+  std::vector<std::string> field_names{"tokens"};
   int token_bytes = 2;          // size of a token: 2 or 4 bytes, little-endian
   int64_t vocabulary_size = 0;  // number of entries, the exclusive upper bound of tokens
   std::string fingerprint;      // fingerprint of the vocabulary (tokenizer.h)

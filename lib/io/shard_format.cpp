@@ -80,8 +80,8 @@ namespace {
 // Returns a description of the invalid limits of a header, or "" if the limits are valid.
 std::string limits_fault(const ShardHeader& header, const RecordKind* kind) {
   if (header.limits.empty()) return "";
-  bool are_valid =
-      kind != nullptr && kind->num_token_fields < header.fields.size() && header.limits.size() == header.fields.size();
+  bool are_valid = kind != nullptr && kind->num_token_fields < header.field_names.size() &&
+                   header.limits.size() == header.field_names.size();
   for (size_t i = 0; are_valid && i < header.limits.size(); ++i)
     are_valid =
         header.limits[i] > 0 && header.limits[i] <= (i < kind->num_token_fields ? header.vocabulary_size : INT32_MAX);
@@ -92,12 +92,12 @@ std::string limits_fault(const ShardHeader& header, const RecordKind* kind) {
 
 std::string header_fault(const ShardHeader& header) {
   if ((header.token_bytes != 2 && header.token_bytes != 4) || header.vocabulary_size < 1 ||
-      header.vocabulary_size > INT32_MAX || header.fields.empty())
+      header.vocabulary_size > INT32_MAX || header.field_names.empty())
     return str(header.token_bytes, " bytes per token, ", header.vocabulary_size, " vocabulary entries, ",
-               header.fields.size(), " fields");
+               header.field_names.size(), " fields");
   const RecordKind* kind = record_kind(header.kind);
-  if (kind != nullptr && header.fields != kind->fields)
-    return str("the kind ", header.kind, " with the fields ", join(header.fields, ", "));
+  if (kind != nullptr && header.field_names != kind->field_names)
+    return str("the kind ", header.kind, " with the fields ", join(header.field_names, ", "));
   if (std::string fault = limits_fault(header, kind); !fault.empty()) return fault;
   if (!header.task.empty() && !json::parse(header.task, nullptr, false).is_object())
     return "a task that is not a JSON object";
@@ -119,14 +119,14 @@ void ShardHeader::set_kind(const std::string& name, std::vector<int64_t> field_l
   const RecordKind* matching_kind = record_kind(name);
   if (matching_kind == nullptr) throw Error(Exit::usage, "shard: expected a known kind of records; found " + name);
   kind = name;
-  fields = matching_kind->fields;
+  field_names = matching_kind->field_names;
   limits = std::move(field_limits);
   token_bytes = largest_limit() <= 65536 ? 2 : 4;
 }
 
 std::string encode_header(const ShardHeader& header) {
   json header_json = {{"kind", header.kind},
-                      {"fields", header.fields},
+                      {"fields", header.field_names},
                       {"token_bytes", header.token_bytes},
                       {"vocabulary", header.vocabulary_size},
                       {"fingerprint", header.fingerprint},
@@ -148,7 +148,7 @@ ShardHeader decode_header(std::string_view payload, const std::string& name) {
   uint64_t source_bytes = 0;
   try {
     header.kind = header_json.at("kind").get<std::string>();
-    header.fields = header_json.at("fields").get<std::vector<std::string>>();
+    header.field_names = header_json.at("fields").get<std::vector<std::string>>();
     header.token_bytes = integer_of<int>(header_json.at("token_bytes"));
     header.vocabulary_size = integer_of<int64_t>(header_json.at("vocabulary"));
     header.fingerprint = header_json.at("fingerprint").get<std::string>();

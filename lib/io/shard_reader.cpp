@@ -144,7 +144,7 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
   counts_ = trailer.counts;
   content_hash_ = trailer.content_hash;
   if (content_bytes != counts_.tokens * header_.token_bytes ||
-      trailer.num_sequences != counts_.records * header_.fields.size())
+      trailer.num_sequences != counts_.records * header_.field_names.size())
     throw_damaged(name(), end, str(counts_.tokens, " tokens, as the trailer states"),
                   str(content_bytes / header_.token_bytes));
   trailer_ = std::make_unique<Trailer>(trailer);
@@ -327,7 +327,7 @@ void ShardStream::State::read_seek_table(uint32_t size) {
   decompress_all(compressed_lengths, trailer.lengths_bytes, varints, name);
   decode_lengths(varints, trailer, name, nullptr);
   if (content_bytes != trailer.counts.tokens * static_cast<uint64_t>(header.token_bytes) ||
-      trailer.num_sequences != trailer.counts.records * header.fields.size())
+      trailer.num_sequences != trailer.counts.records * header.field_names.size())
     throw_damaged(name, offset, str(trailer.counts.tokens, " tokens, as the trailer states"),
                   str(content_bytes / static_cast<uint64_t>(header.token_bytes)));
   if (XXH64_digest(hash.get()) != trailer.content_hash)

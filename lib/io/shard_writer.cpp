@@ -127,7 +127,7 @@ void ShardWriter::add_tokens(std::span<const int32_t> tokens) {
   State& s = *state_;
   const auto bytes_per_token = static_cast<size_t>(s.header.token_bytes);
   const size_t frame_bytes = kFrameTokens * bytes_per_token;
-  const int64_t limit = s.header.limit_of(s.trailer.num_sequences % s.header.fields.size());
+  const int64_t limit = s.header.limit_of(s.trailer.num_sequences % s.header.field_names.size());
   while (!tokens.empty()) {
     size_t n = std::min(tokens.size(), (frame_bytes - s.pending_bytes.size()) / bytes_per_token);
     size_t offset = s.pending_bytes.size();
@@ -149,17 +149,17 @@ void ShardWriter::end_sequence() {
   State& s = *state_;
   if (s.sequence_tokens > UINT32_MAX)
     throw Error(Exit::input, "shard: expected fewer than 2^32 tokens in a sequence; found more; split the line");
-  if (s.kind != nullptr && !s.kind->allows_length(s.trailer.num_sequences % s.header.fields.size(), s.sequence_tokens,
-                                                  s.previous_sequence_tokens))
-    throw Error(
-        Exit::failed,
-        Problem{str(s.sink.name(), ": record ", s.trailer.num_sequences / s.header.fields.size() + 1), s.kind->rule,
-                str("a sequence of ", s.sequence_tokens, " tokens in the field ",
-                    s.header.fields[s.trailer.num_sequences % s.header.fields.size()]),
-                ""});
+  if (s.kind != nullptr && !s.kind->allows_length(s.trailer.num_sequences % s.header.field_names.size(),
+                                                  s.sequence_tokens, s.previous_sequence_tokens))
+    throw Error(Exit::failed,
+                Problem{str(s.sink.name(), ": record ", s.trailer.num_sequences / s.header.field_names.size() + 1),
+                        s.kind->length_rule,
+                        str("a sequence of ", s.sequence_tokens, " tokens in the field ",
+                            s.header.field_names[s.trailer.num_sequences % s.header.field_names.size()]),
+                        ""});
   s.previous_sequence_tokens = s.sequence_tokens;
   s.trailer.counts.tokens += s.sequence_tokens;
-  s.trailer.counts.records = ++s.trailer.num_sequences / s.header.fields.size();
+  s.trailer.counts.records = ++s.trailer.num_sequences / s.header.field_names.size();
   do {
     s.varints += static_cast<char>((s.sequence_tokens & 0x7F) | (s.sequence_tokens > 0x7F ? 0x80 : 0));
     s.sequence_tokens >>= 7;
@@ -169,7 +169,7 @@ void ShardWriter::end_sequence() {
 
 void ShardWriter::finish() {
   State& s = *state_;
-  if (s.sequence_tokens > 0 || s.trailer.num_sequences % s.header.fields.size() != 0 ||
+  if (s.sequence_tokens > 0 || s.trailer.num_sequences % s.header.field_names.size() != 0 ||
       (s.kind != nullptr && s.kind->ends_with_empty_sequence && s.previous_sequence_tokens > 0))
     throw Error(Exit::failed, "shard: expected a complete last record; found missing sequences");
   if (!s.pending_bytes.empty()) s.write_frame();

@@ -150,7 +150,7 @@ std::string glue_rows() {
 std::string record_rows() {
   std::string rows = "kind\tfields\tmeaning\n";
   for (const io::RecordKind& kind : io::record_kinds())
-    rows += str(kind.name, '\t', join(kind.fields, ", "), '\t', kind.meaning, '\n');
+    rows += str(kind.name, '\t', join(kind.field_names, ", "), '\t', kind.meaning, '\n');
   return rows;
 }
 

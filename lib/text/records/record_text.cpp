@@ -52,17 +52,17 @@ void WholeShardText::print(io::ShardStream& stream, bool as_ids, ByteSink& sink)
 
 ordered_json WholeShardText::count_shard(const WholeShard& shard, const std::string&) const {
   ordered_json counts;
-  for (size_t field = 0; field < shard.header.fields.size(); ++field) {
+  for (size_t field = 0; field < shard.header.field_names.size(); ++field) {
     uint64_t num_tokens = 0;
     for (size_t i = 0; i < shard.size(); ++i) num_tokens += shard.sequence(i, field).size();
-    counts["field_tokens"][shard.header.fields[field]] = num_tokens;
+    counts["field_tokens"][shard.header.field_names[field]] = num_tokens;
   }
   return counts;
 }
 
 void WholeShardText::print_ids(const WholeShard& shard, ByteSink& sink) const {
   for (size_t i = 0; i < shard.size(); ++i) {
-    for (size_t field = 0; field < shard.header.fields.size(); ++field)
+    for (size_t field = 0; field < shard.header.field_names.size(); ++field)
       sink.write((field > 0 ? "\t" : "") + text_of_ids(shard.sequence(i, field)));
     sink.write("\n");
   }

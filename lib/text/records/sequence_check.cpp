@@ -16,8 +16,8 @@ SequenceCheck::SequenceCheck(const io::ShardHeader& header, const std::string& n
   const io::RecordKind* kind = io::record_kind(header.kind);
   if (kind == nullptr || kind->allows_any_tokens)
     return;  // the shard readers check that the tokens are in the vocabulary
-  for (size_t i = 0; i < header.fields.size(); ++i) {
-    Field field{header.fields[i], header.limit_of(i), -1};
+  for (size_t i = 0; i < header.field_names.size(); ++i) {
+    Field field{header.field_names[i], header.limit_of(i), -1};
     if (i < kind->num_token_fields) {
       const io::Side side = header.side_of(i);
       const auto tokenizer = parse_tokenizer(header.tokenizer_of(side), name);
@@ -29,11 +29,11 @@ SequenceCheck::SequenceCheck(const io::ShardHeader& header, const std::string& n
   uint64_t previous_length = 0;
   for (size_t i = 0; i < lengths.size(); ++i) {
     if (!kind->allows_length(i % fields_.size(), lengths[i], previous_length))
-      io::throw_damaged(name, kind->rule, str(lengths[i], " numbers in record ", i / fields_.size() + 1));
+      io::throw_damaged(name, kind->length_rule, str(lengths[i], " numbers in record ", i / fields_.size() + 1));
     previous_length = lengths[i];
   }
   if (kind->ends_with_empty_sequence && previous_length > 0)
-    io::throw_damaged(name, kind->rule, "no empty sequence at the end");
+    io::throw_damaged(name, kind->length_rule, "no empty sequence at the end");
   if (!lengths.empty()) num_remaining_tokens_ = lengths[0];
   skip_empty_sequences();
 }

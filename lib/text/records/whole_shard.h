@@ -18,10 +18,10 @@ struct WholeShard {
   // End of each sequence in `tokens`: the fields of the first record, then of the second, and so on.
   std::vector<uint64_t> ends;
 
-  size_t size() const { return ends.size() / header.fields.size(); }  // number of records
+  size_t size() const { return ends.size() / header.field_names.size(); }  // number of records
   // Returns the tokens of a field of a record.
   std::span<const int32_t> sequence(size_t record, size_t field) const {
-    const size_t i = record * header.fields.size() + field;
+    const size_t i = record * header.field_names.size() + field;
     const uint64_t begin = i == 0 ? 0 : ends[i - 1];
     return std::span(tokens).subspan(begin, ends[i] - begin);
   }

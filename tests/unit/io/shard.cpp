@@ -38,7 +38,7 @@ ShardHeader header(int token_bytes = 2, int64_t vocabulary = 1000, std::vector<s
   ShardHeader h;
   h.token_bytes = token_bytes;
   h.vocabulary_size = vocabulary;
-  h.fields = std::move(fields);
+  h.field_names = std::move(fields);
   h.fingerprint = "0123456789abcdef";
   h.tokenizer = std::string("any\0bytes", 9);
   h.provenance = R"({"tool":"test"})";
@@ -428,8 +428,8 @@ TEST_CASE("ShardWriter refuses pairs with tokens outside their vocabulary, and i
     const std::string payload = encode_header(h);
     CHECK(status_of([&] { decode_header(payload, "x.mhs"); }) == 3);
   };
-  check_header_refused([](ShardHeader& h) { h.fields = {"target", "source"}; });
-  check_header_refused([](ShardHeader& h) { h.fields = {"source"}; });
+  check_header_refused([](ShardHeader& h) { h.field_names = {"target", "source"}; });
+  check_header_refused([](ShardHeader& h) { h.field_names = {"source"}; });
   check_header_refused([](ShardHeader& h) { h.kind = kTextKind; });
   check_header_refused([](ShardHeader& h) { h.source_vocabulary_size = -1; });
   check_header_refused([](ShardHeader& h) { h.source_vocabulary_size = int64_t{1} << 40; });

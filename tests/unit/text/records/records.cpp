@@ -50,7 +50,7 @@ void check_readers_return(const std::string& path, const std::string& kind, cons
   const ShardFile file(path);
   verify(file);
   const text::Sequences file_sequences = text::sequences_of(file), shard_sequences = text::sequences_of(shard);
-  const size_t num_fields = shard.header.fields.size();
+  const size_t num_fields = shard.header.field_names.size();
   RC_ASSERT(shard.size() == sequences.size() / num_fields);
   RC_ASSERT(shard.ends.size() == sequences.size());
   RC_ASSERT(file_sequences.ends == shard.ends);
@@ -151,7 +151,7 @@ TEST_CASE("ShardWriter refuses token sequences and headers that the record kind 
   check_header_refused(header_of(kTextKind, {256}));
   check_header_refused(header_of(kPairsKind, {256, 256}));
   ShardHeader h = header_of(kDocumentsKind);
-  h.fields = {"tokens"};
+  h.field_names = {"tokens"};
   check_header_refused(h);
   h = header_of(kExamplesKind);
   h.task = "[]";
