@@ -78,12 +78,12 @@ struct ShardHeader {
 
 // The counts in the trailer of a shard, written after the last token.
 struct ShardCounts {
-  uint64_t tokens = 0;
-  uint64_t records = 0;
+  uint64_t num_tokens = 0;
+  uint64_t num_records = 0;
   // Size in bytes of the text from which the records were made, including line ends, for bits per byte; for pairs, size
   // of the target text only; for questions, without line ends and with each paragraph counted once.
   uint64_t text_bytes = 0;
-  std::map<std::string, uint64_t> dropped;  // number of dropped pairs or lines, by reason
+  std::map<std::string, uint64_t> num_dropped;  // number of dropped pairs or lines, by reason
 };
 
 // Writes a shard sequentially and in constant memory, except for about one byte per record for the compressed lengths

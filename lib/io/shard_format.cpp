@@ -174,11 +174,11 @@ ShardHeader decode_header(std::string_view payload, const std::string& name) {
 }
 
 std::string encode_trailer(const Trailer& trailer) {
-  json trailer_json = {{"tokens", trailer.counts.tokens},         {"records", trailer.counts.records},
+  json trailer_json = {{"tokens", trailer.counts.num_tokens},     {"records", trailer.counts.num_records},
                        {"text_bytes", trailer.counts.text_bytes}, {"content_xxh64", trailer.content_hash},
                        {"lengths_xxh64", trailer.lengths_hash},   {"runs", trailer.num_sequences},
                        {"lengths_bytes", trailer.lengths_bytes}};
-  if (!trailer.counts.dropped.empty()) trailer_json["dropped"] = trailer.counts.dropped;
+  if (!trailer.counts.num_dropped.empty()) trailer_json["dropped"] = trailer.counts.num_dropped;
   return encode_payload(kTrailerTag, trailer_json.dump(), "");
 }
 
@@ -186,15 +186,15 @@ Trailer decode_trailer(std::string_view payload, const std::string& name) {
   auto [trailer_json, tail] = decode_payload(payload, kTrailerTag, name);
   Trailer trailer;
   try {
-    trailer.counts.tokens = integer_of<uint64_t>(trailer_json.at("tokens"));
-    trailer.counts.records = integer_of<uint64_t>(trailer_json.at("records"));
+    trailer.counts.num_tokens = integer_of<uint64_t>(trailer_json.at("tokens"));
+    trailer.counts.num_records = integer_of<uint64_t>(trailer_json.at("records"));
     trailer.counts.text_bytes = integer_of<uint64_t>(trailer_json.at("text_bytes"));
     trailer.content_hash = integer_of<uint64_t>(trailer_json.at("content_xxh64"));
     trailer.lengths_hash = integer_of<uint64_t>(trailer_json.at("lengths_xxh64"));
     trailer.num_sequences = integer_of<uint64_t>(trailer_json.at("runs"));
     trailer.lengths_bytes = integer_of<uint64_t>(trailer_json.at("lengths_bytes"));
     if (trailer_json.contains("dropped"))
-      trailer.counts.dropped = integers_by_key<uint64_t>(trailer_json.at("dropped"));
+      trailer.counts.num_dropped = integers_by_key<uint64_t>(trailer_json.at("dropped"));
   } catch (const json::exception& error) {
     throw_damaged(str(name, ": trailer"), "all keys of the trailer", error.what());
   }
@@ -223,8 +223,8 @@ void decode_lengths(const std::string& varints, const Trailer& trailer, const st
     value = 0;
     shift = 0;
   }
-  if (num_sequences != trailer.num_sequences || sum != trailer.counts.tokens)
-    throw_damaged(name, str(trailer.num_sequences, " sequences, in total ", trailer.counts.tokens, " tokens"),
+  if (num_sequences != trailer.num_sequences || sum != trailer.counts.num_tokens)
+    throw_damaged(name, str(trailer.num_sequences, " sequences, in total ", trailer.counts.num_tokens, " tokens"),
                   str(num_sequences, " sequences, total length ", sum));
 }
 

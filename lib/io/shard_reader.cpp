@@ -143,9 +143,9 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
   if (!has_trailer || offset != end) throw_damaged(name(), offset, "a trailer, then the seek table", "other frames");
   counts_ = trailer.counts;
   content_hash_ = trailer.content_hash;
-  if (content_bytes != counts_.tokens * header_.token_bytes ||
-      trailer.num_sequences != counts_.records * header_.field_names.size())
-    throw_damaged(name(), end, str(counts_.tokens, " tokens, as the trailer states"),
+  if (content_bytes != counts_.num_tokens * header_.token_bytes ||
+      trailer.num_sequences != counts_.num_records * header_.field_names.size())
+    throw_damaged(name(), end, str(counts_.num_tokens, " tokens, as the trailer states"),
                   str(content_bytes / header_.token_bytes));
   trailer_ = std::make_unique<Trailer>(trailer);
   size_t largest_frame = 1;
@@ -179,7 +179,7 @@ std::shared_ptr<const std::vector<uint8_t>> ShardFile::frame(size_t index) const
 }
 
 void ShardFile::read(uint64_t first, std::span<int32_t> out) const {
-  if (first + out.size() > counts_.tokens || first + out.size() < first) throw std::out_of_range("ShardFile::read");
+  if (first + out.size() > counts_.num_tokens || first + out.size() < first) throw std::out_of_range("ShardFile::read");
   const auto bytes_per_token = static_cast<uint64_t>(header_.token_bytes);
   uint64_t byte = first * bytes_per_token;
   auto it = std::upper_bound(frames_.begin(), frames_.end(), byte,
@@ -326,9 +326,9 @@ void ShardStream::State::read_seek_table(uint32_t size) {
   std::string varints;
   decompress_all(compressed_lengths, trailer.lengths_bytes, varints, name);
   decode_lengths(varints, trailer, name, nullptr);
-  if (content_bytes != trailer.counts.tokens * static_cast<uint64_t>(header.token_bytes) ||
-      trailer.num_sequences != trailer.counts.records * header.field_names.size())
-    throw_damaged(name, offset, str(trailer.counts.tokens, " tokens, as the trailer states"),
+  if (content_bytes != trailer.counts.num_tokens * static_cast<uint64_t>(header.token_bytes) ||
+      trailer.num_sequences != trailer.counts.num_records * header.field_names.size())
+    throw_damaged(name, offset, str(trailer.counts.num_tokens, " tokens, as the trailer states"),
                   str(content_bytes / static_cast<uint64_t>(header.token_bytes)));
   if (XXH64_digest(hash.get()) != trailer.content_hash)
     throw_damaged(name, offset, "content with a matching checksum", "a different checksum");

@@ -115,7 +115,7 @@ const ShardCounts& ShardWriter::counts() const { return state_->trailer.counts; 
 void ShardWriter::add_text_bytes(uint64_t bytes) { state_->trailer.counts.text_bytes += bytes; }
 
 void ShardWriter::add_dropped(const std::string& reason, uint64_t num_dropped) {
-  state_->trailer.counts.dropped[reason] += num_dropped;
+  state_->trailer.counts.num_dropped[reason] += num_dropped;
 }
 
 void ShardWriter::add_sequence(std::span<const int32_t> tokens) {
@@ -158,8 +158,8 @@ void ShardWriter::end_sequence() {
                             s.header.field_names[s.trailer.num_sequences % s.header.field_names.size()]),
                         ""});
   s.previous_sequence_tokens = s.sequence_tokens;
-  s.trailer.counts.tokens += s.sequence_tokens;
-  s.trailer.counts.records = ++s.trailer.num_sequences / s.header.field_names.size();
+  s.trailer.counts.num_tokens += s.sequence_tokens;
+  s.trailer.counts.num_records = ++s.trailer.num_sequences / s.header.field_names.size();
   do {
     s.varints += static_cast<char>((s.sequence_tokens & 0x7F) | (s.sequence_tokens > 0x7F ? 0x80 : 0));
     s.sequence_tokens >>= 7;

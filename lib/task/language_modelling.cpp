@@ -34,7 +34,7 @@ class LanguageModelling : public Task {
   bool reads_pipes() const override { return true; }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                 const DatasetOptions&) const override {
-    return std::make_unique<TextDataset>(data::Text(static_cast<int64_t>(records.counts().tokens),
+    return std::make_unique<TextDataset>(data::Text(static_cast<int64_t>(records.counts().num_tokens),
                                                     tokenizers.target->end_of_line_id(),
                                                     [reader = records.reader()](int64_t first, std::span<int32_t> out) {
                                                       reader(static_cast<uint64_t>(first), out);

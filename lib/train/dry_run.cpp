@@ -54,7 +54,7 @@ DryRun dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std::strin
     if (checkpoint != nullptr)
       text::require_vocabularies(shard->header(), run.data.train, tokenizers, checkpoint->name());
     vocabulary = model::vocabularies_of(tokenizers = text::tokenizers_of(shard->header(), run.data.train));
-    require_tokens(static_cast<int64_t>(shard->counts().tokens), run.data.train);
+    require_tokens(static_cast<int64_t>(shard->counts().num_tokens), run.data.train);
     batches = batches_of(run, *shard, tokenizers);
   }
   if (vocabulary.target == 0)

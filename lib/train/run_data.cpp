@@ -35,20 +35,20 @@ RunData open_data(RunConfig& config) {
   const char* kind = config.task().record_kind();
   io::require_kind(data.train->header(), options.train, kind);
   data.tokenizers = text::tokenizers_of(data.train->header(), options.train);
-  require_tokens(static_cast<int64_t>(data.train->counts().tokens), options.train);
+  require_tokens(static_cast<int64_t>(data.train->counts().num_tokens), options.train);
   config.task().set_shard_options(config.model.model, data.train->header(), options.train);
   if (!options.valid.empty()) {
     data.valid = std::make_unique<io::ShardFile>(options.valid);
     io::require_kind(data.valid->header(), options.valid, kind);
     text::require_vocabularies(data.valid->header(), options.valid, data.tokenizers, options.train);
-    options.valid_tokens = static_cast<int64_t>(data.valid->counts().tokens);
+    options.valid_tokens = static_cast<int64_t>(data.valid->counts().num_tokens);
     if (options.valid_tokens == 0)
       throw Error(Exit::input, Problem{options.valid, "at least one token to validate on", "0 tokens",
                                        "use another validation shard"});
   }
   options.vocabulary = data.train->header().fingerprint;
   options.source_vocabulary = data.train->header().source_fingerprint;
-  options.train_tokens = static_cast<int64_t>(data.train->counts().tokens);
+  options.train_tokens = static_cast<int64_t>(data.train->counts().num_tokens);
   options.train_checksum = hex64(data.train->content_hash());
   options.valid_checksum = data.valid != nullptr ? hex64(data.valid->content_hash()) : "";
   for (std::string* path : {&options.train, &options.valid})

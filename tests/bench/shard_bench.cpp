@@ -11,7 +11,7 @@ int main(int argc, char** argv) {
   auto argument = [&](int i, int64_t default_value) { return argc > i ? std::atoll(argv[i]) : default_value; };
   const int64_t block = argument(2, 256), num_rows = argument(3, 16), num_updates = argument(4, 500);
   mh::io::ShardFile shard(argv[1]);
-  const auto num_blocks = static_cast<int64_t>(shard.counts().tokens) / block - 1;
+  const auto num_blocks = static_cast<int64_t>(shard.counts().num_tokens) / block - 1;
   mh::RandomSequence random(mh::RandomStream(1, "shard_bench"));
   std::vector<int32_t> tokens(static_cast<size_t>(block) + 1);
   auto start_time = std::chrono::steady_clock::now();

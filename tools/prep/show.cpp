@@ -29,8 +29,8 @@ void show_info(const std::vector<std::string>& inputs, const std::string& format
     const ordered_json kind_counts = text::count_records(stream);
     ordered_json columns{{"file", stream.name()},
                          {"kind", header.kind},
-                         {"tokens", stream.counts().tokens},
-                         {"records", stream.counts().records},
+                         {"tokens", stream.counts().num_tokens},
+                         {"records", stream.counts().num_records},
                          {"text_bytes", stream.counts().text_bytes},
                          {"vocabulary", header.vocabulary_size},
                          {"tokenizer", tokenizer_type(header, Side::target, stream.name())},

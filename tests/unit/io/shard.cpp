@@ -77,7 +77,7 @@ std::vector<int32_t> concatenate(const Sequences& sequences) {
 std::vector<int32_t> read_all(const std::string& path) {
   ShardFile file(path);
   verify(file);
-  std::vector<int32_t> tokens(file.counts().tokens);
+  std::vector<int32_t> tokens(file.counts().num_tokens);
   file.read(0, tokens);
   TextShard streamed = read_tokens(path);
   REQUIRE(streamed.tokens == tokens);
@@ -100,7 +100,7 @@ TEST_CASE("a written shard reads back equal by random access and by streaming") 
       CHECK(file.header().tokenizer == h.tokenizer);
       CHECK(file.header().fingerprint == h.fingerprint);
       CHECK(file.header().provenance == h.provenance);
-      CHECK(file.counts().records == count);
+      CHECK(file.counts().num_records == count);
       std::vector<uint32_t> lengths;
       for (const auto& sequence : sequences) lengths.push_back(static_cast<uint32_t>(sequence.size()));
       CHECK(file.sequence_lengths() == lengths);
@@ -131,7 +131,7 @@ TEST_CASE("a shard with two fields per record stores the length of every sequenc
   two_fields.kind = "any";
   write_shard(folder.file("x.mhs"), two_fields, {{1, 2, 3}, {4}, {}, {5, 6}});
   ShardFile file(folder.file("x.mhs"));
-  CHECK(file.counts().records == 2);
+  CHECK(file.counts().num_records == 2);
   CHECK(file.sequence_lengths() == std::vector<uint32_t>{3, 1, 0, 2});
   auto sink = open_sink(folder.file("y.mhs"));
   ShardWriter writer(*sink, two_fields);
@@ -365,11 +365,11 @@ TEST_CASE("random pairs read back equal by random access and by streaming", "[pa
       RC_ASSERT(std::vector<int32_t>(source.begin(), source.end()) == sequences[2 * i]);
       RC_ASSERT(std::vector<int32_t>(target.begin(), target.end()) == sequences[2 * i + 1]);
     }
-    RC_ASSERT(shard.counts.records == shard.size());
-    RC_ASSERT(shard.counts.dropped == (std::map<std::string, uint64_t>{{"too long", 3}}));
+    RC_ASSERT(shard.counts.num_records == shard.size());
+    RC_ASSERT(shard.counts.num_dropped == (std::map<std::string, uint64_t>{{"too long", 3}}));
     const ShardFile file(path);
     verify(file);
-    RC_ASSERT(file.counts().dropped == shard.counts.dropped);
+    RC_ASSERT(file.counts().num_dropped == shard.counts.num_dropped);
     for (const ShardHeader& actual : {file.header(), shard.header}) {
       RC_ASSERT(actual.kind == "translation");
       RC_ASSERT(actual.shares_vocabulary() == (source_size == 0));

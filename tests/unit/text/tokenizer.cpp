@@ -351,7 +351,7 @@ TEST_CASE("a long last line is one record, and is not joined to the first line o
                                               : make_vocabulary(options, text);
       encode_to_shard(files, *tokenizer, 1, folder.file("x.mhs"));
       const TextShard shard = read_tokens(folder.file("x.mhs"));
-      CHECK(shard.counts.records == 2);
+      CHECK(shard.counts.num_records == 2);
       CHECK(shard.counts.text_bytes == size + 5);
       const bool adds_end_of_line = !tokenizer->takes_any_bytes();
       Ids expected = encode_text(*tokenizer, line);

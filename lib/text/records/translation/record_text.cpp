@@ -15,8 +15,8 @@ class PairLines : public RecordText {
     std::vector<int32_t> source, target;
     for (PairStream pairs(stream); pairs.next(source, target);) num_source_tokens += source.size();
     return {{"source_tokens", num_source_tokens},
-            {"target_tokens", stream.counts().tokens - num_source_tokens},
-            {"dropped", stream.counts().dropped}};
+            {"target_tokens", stream.counts().num_tokens - num_source_tokens},
+            {"dropped", stream.counts().num_dropped}};
   }
   void print(io::ShardStream& stream, bool as_ids, ByteSink& sink) const override {
     PairStream pairs(stream);

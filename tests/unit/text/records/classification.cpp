@@ -208,7 +208,7 @@ TEST_CASE("every line after the header becomes a record; malformed lines are ref
   CHECK(encode_files({malformed}, pair_task(), columns).status == 3);
   const EncodingResult without_malformed = encode_files({malformed}, pair_task(), columns, true);
   CHECK(without_malformed.summary.num_malformed == 2);
-  CHECK(without_malformed.shard.counts.dropped == (std::map<std::string, uint64_t>{{"malformed", 2}}));
+  CHECK(without_malformed.shard.counts.num_dropped == (std::map<std::string, uint64_t>{{"malformed", 2}}));
   CHECK(sequence(without_malformed.shard, 0, 0) == Ids{6});
   // No line of a file without labels may be dropped, since predictions for the file are numbered by line.
   CHECK(encode_files({"x\ty\na\n"}, pair_task(), {"x", "y", ""}, true).status == 3);

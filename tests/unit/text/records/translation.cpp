@@ -130,7 +130,7 @@ TEST_CASE("pair filters equal a naive reference, for one input file and for two"
     RC_ASSERT(summary.num_unknown == unknown);
     const PairShard shard = read_pairs(folder.file("two.mhs"));
     RC_ASSERT(shard.size() == expected.size());
-    RC_ASSERT(shard.counts.dropped == num_dropped);
+    RC_ASSERT(shard.counts.num_dropped == num_dropped);
     RC_ASSERT(shard.counts.text_bytes == target_bytes);
     for (size_t i = 0; i < expected.size(); ++i)
       RC_ASSERT(text_of(*tokenizers.source, shard.source(i)) + "\t" + text_of(*tokenizers.target, shard.target(i)) ==
