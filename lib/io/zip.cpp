@@ -45,15 +45,15 @@ uint32_t crc32(std::span<const uint8_t> bytes) {
 }
 
 ZipArchive::ZipArchive(const std::string& path) : file_(path) {
-  const Directory directory = find_directory();
-  if (directory.begin > file_.size() || directory.size > file_.size() - directory.begin)
+  const CentralDirectory directory = find_central_directory();
+  if (directory.offset > file_.size() || directory.size > file_.size() - directory.offset)
     throw format_error(": central directory", str("a range within ", file_.size(), " bytes"),
-                       str(directory.size, " bytes at ", directory.begin));
-  uint64_t offset = directory.begin;
+                       str(directory.size, " bytes at ", directory.offset));
+  uint64_t offset = directory.offset;
   for (uint64_t i = 0; i < directory.num_entries; ++i) offset = add_entry(offset);
-  if (offset != directory.begin + directory.size)
-    throw format_error(str(": byte ", directory.begin), str("a directory of ", directory.size, " bytes"),
-                       str(offset - directory.begin));
+  if (offset != directory.offset + directory.size)
+    throw format_error(str(": byte ", directory.offset), str("a directory of ", directory.size, " bytes"),
+                       str(offset - directory.offset));
 }
 
 Error ZipArchive::format_error(const std::string& where, const std::string& expected, const std::string& found) const {
@@ -70,7 +70,7 @@ uint64_t ZipArchive::read_number(uint64_t offset, int num_bytes) const {
   return n;
 }
 
-ZipArchive::Directory ZipArchive::find_directory() const {
+ZipArchive::CentralDirectory ZipArchive::find_central_directory() const {
   const uint64_t size = file_.size();
   auto no_directory = [&] {
     return format_error("", "a zip archive of torch.save, with its directory at the end",
@@ -81,7 +81,7 @@ ZipArchive::Directory ZipArchive::find_directory() const {
   const uint64_t min_end = end > kMaxCommentBytes ? end - kMaxCommentBytes : 0;
   while (read_number(end, 4) != kEndSignature || read_number(end + 20, 2) != size - end - kEndBytes)
     if (end-- == min_end) throw no_directory();
-  Directory directory{read_number(end + 16, 4), read_number(end + 12, 4), read_number(end + 10, 2)};
+  CentralDirectory directory{read_number(end + 16, 4), read_number(end + 12, 4), read_number(end + 10, 2)};
   if (read_number(end + 4, 2) != 0 && read_number(end + 4, 2) != kLarge16)
     throw format_error(str(": byte ", end), "an archive in a single file", "a part of a split archive");
   if (end < kLocatorBytes || read_number(end - kLocatorBytes, 4) != kLocator64Signature) return directory;

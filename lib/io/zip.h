@@ -36,15 +36,15 @@ class ZipArchive {
     uint64_t size = 0;
     uint32_t crc = 0;
   };
-  struct Directory {  // the central directory: offset and size in bytes, number of entries
-    uint64_t begin = 0, size = 0, num_entries = 0;
+  struct CentralDirectory {  // the central directory: offset and size in bytes, number of entries
+    uint64_t offset = 0, size = 0, num_entries = 0;
   };
   Error format_error(const std::string& where, const std::string& expected, const std::string& found) const;
   // Returns the little-endian number of `num_bytes` (2, 4 or 8) bytes at the offset `offset`. Throws Error(input)
   // beyond the end of the file.
   uint64_t read_number(uint64_t offset, int num_bytes) const;
   // Returns the central directory. Throws Error(input) if the file has none.
-  Directory find_directory() const;
+  CentralDirectory find_central_directory() const;
   // Adds the entry that the directory lists at the offset `offset`; returns the offset of the next entry in the
   // directory.
   uint64_t add_entry(uint64_t offset);
