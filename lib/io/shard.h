@@ -128,10 +128,10 @@ class ShardFile {
   // Returns the XXH64 of the decompressed content, from the trailer; equal for shards with equal content.
   uint64_t content_hash() const { return content_hash_; }
 
-  // Reads the tokens [first, first + out.size()) of the content. Throws std::out_of_range beyond the end. Verifies the
-  // checksum of every frame that it decompresses, and throws Error(input) for a frame without a checksum; up to 16
-  // frames are cached (at most 2 MiB for a shard of ShardWriter).
-  void read(uint64_t first, std::span<int32_t> out) const;
+  // Reads the tokens [first_token, first_token + out.size()) of the content. Throws std::out_of_range beyond the end.
+  // Verifies the checksum of every frame that it decompresses, and throws Error(input) for a frame without a checksum;
+  // up to 16 frames are cached (at most 2 MiB for a shard of ShardWriter).
+  void read(uint64_t first_token, std::span<int32_t> out) const;
   // Returns the lengths of all sequences in order, as many as records times fields. The first call reads and checks
   // the lengths.
   const std::vector<uint32_t>& sequence_lengths() const;
@@ -143,16 +143,16 @@ class ShardFile {
 
  private:
   struct Frame {
-    uint64_t offset;            // offset in the file, in bytes
+    uint64_t file_offset;       // offset in the file, in bytes
     uint32_t compressed_bytes;  // size in the file
-    uint64_t first_byte;        // offset in the decompressed content, in bytes
+    uint64_t content_offset;    // offset in the decompressed content, in bytes
     uint32_t content_bytes;     // size in the decompressed content
   };
   struct CachedFrame {
-    size_t frame = SIZE_MAX;
+    size_t frame_index = SIZE_MAX;
     std::shared_ptr<const std::vector<uint8_t>> bytes;
   };
-  std::shared_ptr<const std::vector<uint8_t>> frame(size_t index) const;
+  std::shared_ptr<const std::vector<uint8_t>> load_frame(size_t index) const;
 
   MappedFile file_;
   ShardHeader header_;

@@ -32,7 +32,8 @@ void unpack_tokens(const uint8_t* bytes, size_t count, int token_bytes, int64_t 
 
 // Appends the decompressed zstd stream `compressed_lengths` to `out`. Throws Error(input) for a damaged stream and for
 // more than `limit` bytes.
-void decompress_all(const std::string& compressed_lengths, uint64_t limit, std::string& out, const std::string& name) {
+void decompress_lengths(const std::string& compressed_lengths, uint64_t limit, std::string& out,
+                        const std::string& name) {
   const auto context = owner_of(ZSTD_createDCtx(), ZSTD_freeDCtx);
   ZSTD_inBuffer in{compressed_lengths.data(), compressed_lengths.size(), 0};
   std::vector<char> buffer(1 << 16);
@@ -57,7 +58,7 @@ void decompress_all(const std::string& compressed_lengths, uint64_t limit, std::
 
 // Returns up to 8 bytes of `data` in quotes, for messages; bytes other than printable ASCII characters are escaped, as
 // in 'PK\x03\x04'.
-std::string first_bytes(const uint8_t* data, size_t size) {
+std::string quote_first_bytes(const uint8_t* data, size_t size) {
   std::string text;
   for (size_t i = 0; i < std::min<size_t>(size, 8); ++i) {
     const char byte = static_cast<char>(data[i]);
@@ -78,7 +79,7 @@ uint64_t content_size_of(std::span<const uint8_t> frame, int token_bytes, const 
   if (!has_checksum || size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR || size == 0 ||
       size > kMaxFrameBytes || size % static_cast<unsigned>(token_bytes) != 0)
     throw_damaged(name, offset, "a frame of tokens with its size and a checksum",
-                  first_bytes(frame.data(), frame.size()));
+                  quote_first_bytes(frame.data(), frame.size()));
   return size;
 }
 
@@ -92,7 +93,7 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
     throw_not_a_shard(name(), "a file that looks like a checkpoint",
                       "name a shard instead, or make a shard with mh-prep");
   if (size < 8 || load32(data) != kHeaderMagic)
-    throw_not_a_shard(name(), "a file that begins with " + first_bytes(data, size));
+    throw_not_a_shard(name(), "a file that begins with " + quote_first_bytes(data, size));
   uint32_t header_size = load32(data + 4);
   if (header_size > kMaxShardHeaderBytes)
     throw_damaged(name(), 4, str("a header of at most ", kMaxShardHeaderBytes, " bytes"), str(header_size));
@@ -101,7 +102,7 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
 
   // The seek table at the end of the file has the compressed and decompressed size of every frame before it. The
   // constructor compares the sizes with the header and trailer frames. For token frames the constructor checks only the
-  // bounds of the sizes; frame() compares the sizes when it decompresses a frame.
+  // bounds of the sizes; load_frame() compares the sizes when it decompresses a frame.
   if (size < 8 + header_size + 17 || load32(data + size - 4) != kSeekFooter)
     throw_truncated(name(), size, "a seek table at the end");
   uint64_t num_frames = load32(data + size - 9);
@@ -123,13 +124,13 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
     const uint32_t magic = load32(data + offset);
     if (bytes > 0) {
       if (magic != kZstdMagic || has_trailer || bytes > kMaxFrameBytes || bytes % header_.token_bytes != 0)
-        throw_damaged(name(), offset, "a frame of tokens", first_bytes(data + offset, 8));
+        throw_damaged(name(), offset, "a frame of tokens", quote_first_bytes(data + offset, 8));
       frames_.push_back({offset, compressed_bytes, content_bytes, bytes});
       content_bytes += bytes;
     } else {
       if (load32(data + offset + 4) != compressed_bytes - 8 || has_trailer || (i == 0) != (magic == kHeaderMagic) ||
           (i > 0 && magic != kTrailerMagic))
-        throw_damaged(name(), offset, "a header or trailer frame", first_bytes(data + offset, 8));
+        throw_damaged(name(), offset, "a header or trailer frame", quote_first_bytes(data + offset, 8));
       std::string_view payload(reinterpret_cast<const char*>(data) + offset + 8, compressed_bytes - 8);
       if (payload.substr(0, 8) == kLengthsTag) {
         lengths_frames_.emplace_back(offset + 16, compressed_bytes - 16);
@@ -157,37 +158,38 @@ ShardFile::~ShardFile() = default;
 
 const std::string& ShardFile::name() const { return file_.name(); }
 
-std::shared_ptr<const std::vector<uint8_t>> ShardFile::frame(size_t index) const {
+std::shared_ptr<const std::vector<uint8_t>> ShardFile::load_frame(size_t index) const {
   {
     std::lock_guard lock(mutex_);
     const CachedFrame& slot = cache_[index % cache_.size()];
-    if (slot.frame == index) return slot.bytes;
+    if (slot.frame_index == index) return slot.bytes;
   }
   const Frame& f = frames_[index];
-  const std::span<const uint8_t> compressed(file_.data() + f.offset, f.compressed_bytes);
-  if (const uint64_t content_size = content_size_of(compressed, header_.token_bytes, name(), f.offset);
+  const std::span<const uint8_t> compressed(file_.data() + f.file_offset, f.compressed_bytes);
+  if (const uint64_t content_size = content_size_of(compressed, header_.token_bytes, name(), f.file_offset);
       content_size != f.content_bytes)
-    throw_damaged(name(), f.offset, str(f.content_bytes, " bytes in the frame"), str(content_size));
+    throw_damaged(name(), f.file_offset, str(f.content_bytes, " bytes in the frame"), str(content_size));
   auto bytes = std::make_shared<std::vector<uint8_t>>(f.content_bytes);
   size_t n = check_zstd_memory(ZSTD_decompress(bytes->data(), bytes->size(), compressed.data(), compressed.size()));
   if (n != f.content_bytes)  // a zstd error, since zstd refuses content of another size than the frame states
-    throw_damaged(name(), f.offset, "a frame that zstd can decompress",
+    throw_damaged(name(), f.file_offset, "a frame that zstd can decompress",
                   str("zstd's error '", ZSTD_getErrorName(n), "'"));
   std::lock_guard lock(mutex_);
   cache_[index % cache_.size()] = {index, bytes};
   return bytes;
 }
 
-void ShardFile::read(uint64_t first, std::span<int32_t> out) const {
-  if (first + out.size() > counts_.num_tokens || first + out.size() < first) throw std::out_of_range("ShardFile::read");
+void ShardFile::read(uint64_t first_token, std::span<int32_t> out) const {
+  if (first_token + out.size() > counts_.num_tokens || first_token + out.size() < first_token)
+    throw std::out_of_range("ShardFile::read");
   const auto bytes_per_token = static_cast<uint64_t>(header_.token_bytes);
-  uint64_t byte = first * bytes_per_token;
+  uint64_t byte = first_token * bytes_per_token;
   auto it = std::upper_bound(frames_.begin(), frames_.end(), byte,
-                             [](uint64_t b, const Frame& f) { return b < f.first_byte; });
+                             [](uint64_t b, const Frame& f) { return b < f.content_offset; });
   size_t index = static_cast<size_t>(it - frames_.begin()) - (out.empty() ? 0 : 1);
   for (size_t num_read = 0; num_read < out.size(); ++index) {
-    auto bytes = frame(index);
-    uint64_t begin_byte = byte + num_read * bytes_per_token - frames_[index].first_byte;
+    auto bytes = load_frame(index);
+    uint64_t begin_byte = byte + num_read * bytes_per_token - frames_[index].content_offset;
     size_t n = std::min<size_t>(out.size() - num_read, (bytes->size() - begin_byte) / bytes_per_token);
     unpack_tokens(bytes->data() + begin_byte, n, header_.token_bytes, header_.largest_limit(), out.data() + num_read,
                   name());
@@ -201,7 +203,7 @@ const std::vector<uint32_t>& ShardFile::sequence_lengths() const {
     std::string compressed_lengths, varints;
     for (auto [offset, size] : lengths_frames_)
       compressed_lengths.append(reinterpret_cast<const char*>(file_.data()) + offset, size);
-    decompress_all(compressed_lengths, trailer_->lengths_bytes, varints, name());
+    decompress_lengths(compressed_lengths, trailer_->lengths_bytes, varints, name());
     decode_lengths(varints, *trailer_, name(), &lengths_);
     has_lengths_ = true;
   }
@@ -214,7 +216,7 @@ void ShardFile::verify(const TokenCheck& check) const {
   XXH64_state_t* hash = state.get();
   XXH64_reset(hash, 0);
   for (size_t i = 0; i < frames_.size(); ++i) {
-    auto bytes = frame(i);
+    auto bytes = load_frame(i);
     XXH64_update(hash, bytes->data(), bytes->size());
     std::vector<int32_t> tokens(bytes->size() / header_.token_bytes);
     unpack_tokens(bytes->data(), tokens.size(), header_.token_bytes, header_.largest_limit(), tokens.data(), name());
@@ -231,7 +233,7 @@ struct ShardStream::State {
   Trailer trailer;
   uint64_t offset = 0;                 // bytes of the file read so far
   std::vector<uint8_t> frame_content;  // decompressed bytes of the current frame
-  size_t bytes_returned = 0;           // bytes of the current frame that read() has returned
+  size_t num_returned_bytes = 0;       // bytes of the current frame that read() has returned
   uint64_t content_bytes = 0;          // decompressed bytes of all frames so far
   std::string compressed_lengths;
   std::string seek_table;  // entries of the frames read so far; at the end equal to the seek table in the file
@@ -258,11 +260,11 @@ struct ShardStream::State {
     }
     return text;
   }
-  // Adds a frame to seek_table. `compressed`: size in the file, bytes; `bytes`: size of the tokens in the frame, 0 if
-  // it has none.
-  void add_seek_entry(uint64_t compressed, uint64_t bytes) {
-    store32(seek_table, static_cast<uint32_t>(compressed));
-    store32(seek_table, static_cast<uint32_t>(bytes));
+  // Adds a frame to seek_table. `compressed_size`: size in the file, bytes; `content_size`: size of the tokens in the
+  // frame, 0 if it has none.
+  void add_seek_entry(uint64_t compressed_size, uint64_t content_size) {
+    store32(seek_table, static_cast<uint32_t>(compressed_size));
+    store32(seek_table, static_cast<uint32_t>(content_size));
     ++num_frames;
   }
   void read_frame(const uint8_t* magic);
@@ -302,7 +304,7 @@ void ShardStream::State::read_frame(const uint8_t* magic) {
   }
   read_more(4);  // checksum
   frame_content.resize(content_size);
-  bytes_returned = 0;
+  num_returned_bytes = 0;
   size_t n = check_zstd_memory(ZSTD_decompress(frame_content.data(), frame_content.size(), bytes.data(), bytes.size()));
   if (n != content_size)  // a zstd error, since zstd refuses content of another size than the frame states
     throw_damaged(name, frame_offset, "a frame that zstd can decompress",
@@ -324,7 +326,7 @@ void ShardStream::State::read_seek_table(uint32_t size) {
   char next_byte = 0;
   if (source->read(&next_byte, 1) != 0) throw_damaged(name, offset, "the end of the shard", "more bytes");
   std::string varints;
-  decompress_all(compressed_lengths, trailer.lengths_bytes, varints, name);
+  decompress_lengths(compressed_lengths, trailer.lengths_bytes, varints, name);
   decode_lengths(varints, trailer, name, nullptr);
   if (content_bytes != trailer.counts.num_tokens * static_cast<uint64_t>(header.token_bytes) ||
       trailer.num_sequences != trailer.counts.num_records * header.field_names.size())
@@ -353,7 +355,7 @@ bool ShardStream::State::read_next_frame() {
       return false;
     }
     if (magic != kTrailerMagic || size < 8 || has_trailer || size > kLengthsChunkBytes + 8)
-      throw_damaged(source->name(), offset - 8, "a frame of tokens or a trailer", first_bytes(frame_header, 8));
+      throw_damaged(source->name(), offset - 8, "a frame of tokens or a trailer", quote_first_bytes(frame_header, 8));
     std::string payload = read_text(size, "a trailer");
     add_seek_entry(size + 8, 0);
     if (payload.compare(0, 8, kLengthsTag) == 0) {
@@ -368,17 +370,17 @@ bool ShardStream::State::read_next_frame() {
 ShardStream::ShardStream(const std::string& path) : state_(std::make_unique<State>(path)) {
   State& s = *state_;
   uint8_t frame_header[8];
-  size_t bytes_read = 0;
-  while (bytes_read < 8) {
-    size_t n = s.source->read(frame_header + bytes_read, 8 - bytes_read);
+  size_t num_read_bytes = 0;
+  while (num_read_bytes < 8) {
+    size_t n = s.source->read(frame_header + num_read_bytes, 8 - num_read_bytes);
     if (n == 0) break;
-    bytes_read += n;
+    num_read_bytes += n;
   }
-  s.offset = bytes_read;
-  if (bytes_read == 0) throw empty_input_error(name(), "a shard (.mhs)", "make a shard with mh-prep");
-  if (bytes_read < 4 || load32(frame_header) != kHeaderMagic)
-    throw_not_a_shard(name(), "a file that begins with " + first_bytes(frame_header, bytes_read));
-  if (bytes_read < 8) throw_truncated(name(), bytes_read, "a header");
+  s.offset = num_read_bytes;
+  if (num_read_bytes == 0) throw empty_input_error(name(), "a shard (.mhs)", "make a shard with mh-prep");
+  if (num_read_bytes < 4 || load32(frame_header) != kHeaderMagic)
+    throw_not_a_shard(name(), "a file that begins with " + quote_first_bytes(frame_header, num_read_bytes));
+  if (num_read_bytes < 8) throw_truncated(name(), num_read_bytes, "a header");
   uint32_t size = load32(frame_header + 4);
   if (size > kMaxShardHeaderBytes)
     throw_damaged(name(), 4, str("a header of at most ", kMaxShardHeaderBytes, " bytes"), str(size));
@@ -396,11 +398,11 @@ size_t ShardStream::read(std::span<int32_t> out) {
   const auto bytes_per_token = static_cast<size_t>(s.header.token_bytes);
   size_t num_read = 0;
   while (num_read < out.size() && !s.is_at_end) {
-    if (s.bytes_returned == s.frame_content.size() && !s.read_next_frame()) break;
-    size_t n = std::min(out.size() - num_read, (s.frame_content.size() - s.bytes_returned) / bytes_per_token);
-    unpack_tokens(s.frame_content.data() + s.bytes_returned, n, s.header.token_bytes, s.header.largest_limit(),
+    if (s.num_returned_bytes == s.frame_content.size() && !s.read_next_frame()) break;
+    size_t n = std::min(out.size() - num_read, (s.frame_content.size() - s.num_returned_bytes) / bytes_per_token);
+    unpack_tokens(s.frame_content.data() + s.num_returned_bytes, n, s.header.token_bytes, s.header.largest_limit(),
                   out.data() + num_read, name());
-    s.bytes_returned += n * bytes_per_token;
+    s.num_returned_bytes += n * bytes_per_token;
     num_read += n;
   }
   return num_read;
@@ -409,7 +411,7 @@ size_t ShardStream::read(std::span<int32_t> out) {
 std::vector<uint32_t> ShardStream::sequence_lengths() const {
   std::string varints;
   std::vector<uint32_t> lengths;
-  decompress_all(state_->compressed_lengths, state_->trailer.lengths_bytes, varints, name());
+  decompress_lengths(state_->compressed_lengths, state_->trailer.lengths_bytes, varints, name());
   decode_lengths(varints, state_->trailer, name(), &lengths);
   return lengths;
 }

@@ -13,11 +13,11 @@ namespace mh::io {
 
 namespace {
 
-// Returns `code`, a return value of zstd. Throws std::bad_alloc (check_zstd_memory()), or std::logic_error for other
+// Returns `result`, a return value of zstd. Throws std::bad_alloc (check_zstd_memory()), or std::logic_error for other
 // errors: the compressors have valid parameters and output buffers of sufficient size.
-size_t zstd_check(size_t code) {
-  if (ZSTD_isError(check_zstd_memory(code)) != 0) throw std::logic_error(str("zstd: ", ZSTD_getErrorName(code)));
-  return code;
+size_t check_zstd_result(size_t result) {
+  if (ZSTD_isError(check_zstd_memory(result)) != 0) throw std::logic_error(str("zstd: ", ZSTD_getErrorName(result)));
+  return result;
 }
 
 }  // namespace
@@ -30,23 +30,23 @@ struct ShardWriter::State {
   std::string compressed_frame;  // output buffer of write_frame(), reused for every frame
   std::string seek_table;        // entries of the frames written so far
   uint32_t num_frames = 0;
-  const RecordKind* kind;                 // null for an unknown kind, whose sequences may have any length
-  uint64_t sequence_tokens = 0;           // number of tokens of the current sequence so far
-  uint64_t previous_sequence_tokens = 0;  // number of tokens of the preceding sequence; 0 if there is none
+  const RecordKind* kind;            // null for an unknown kind, whose sequences may have any length
+  uint64_t num_sequence_tokens = 0;  // number of tokens of the current sequence so far
+  uint64_t num_previous_tokens = 0;  // number of tokens of the preceding sequence; 0 if there is none
   using Compressor = std::unique_ptr<ZSTD_CCtx, decltype(&ZSTD_freeCCtx)>;
   Compressor token_compressor = owner_of(ZSTD_createCCtx(), ZSTD_freeCCtx);   // compresses each frame of tokens
   Compressor length_compressor = owner_of(ZSTD_createCCtx(), ZSTD_freeCCtx);  // compresses all lengths as one stream
   std::string varints;                         // sequence lengths that are not yet compressed
   std::vector<std::string> length_chunks{""};  // compressed sequence lengths, one chunk per trailer frame
-  using Hash = std::unique_ptr<XXH64_state_t, decltype(&XXH64_freeState)>;
-  Hash content_hash = owner_of(XXH64_createState(), XXH64_freeState);
-  Hash lengths_hash = owner_of(XXH64_createState(), XXH64_freeState);
+  using HashState = std::unique_ptr<XXH64_state_t, decltype(&XXH64_freeState)>;
+  HashState content_hash = owner_of(XXH64_createState(), XXH64_freeState);
+  HashState lengths_hash = owner_of(XXH64_createState(), XXH64_freeState);
 
   State(ByteSink& s, const ShardHeader& h) : sink(s), header(h), kind(record_kind(h.kind)) {
-    zstd_check(ZSTD_CCtx_setParameter(token_compressor.get(), ZSTD_c_checksumFlag, 1));
-    zstd_check(ZSTD_CCtx_setParameter(token_compressor.get(), ZSTD_c_contentSizeFlag, 1));
-    zstd_check(ZSTD_CCtx_setParameter(token_compressor.get(), ZSTD_c_compressionLevel, 3));
-    zstd_check(ZSTD_CCtx_setParameter(length_compressor.get(), ZSTD_c_compressionLevel, 3));
+    check_zstd_result(ZSTD_CCtx_setParameter(token_compressor.get(), ZSTD_c_checksumFlag, 1));
+    check_zstd_result(ZSTD_CCtx_setParameter(token_compressor.get(), ZSTD_c_contentSizeFlag, 1));
+    check_zstd_result(ZSTD_CCtx_setParameter(token_compressor.get(), ZSTD_c_compressionLevel, 3));
+    check_zstd_result(ZSTD_CCtx_setParameter(length_compressor.get(), ZSTD_c_compressionLevel, 3));
     XXH64_reset(content_hash.get(), 0);
     XXH64_reset(lengths_hash.get(), 0);
   }
@@ -61,18 +61,19 @@ struct ShardWriter::State {
   }
   // Writes a skippable frame. `in_seek_table`: whether the frame is added to the seek table.
   void write_skippable(uint32_t magic, std::string_view payload, bool in_seek_table = true) {
-    std::string head;
-    store32(head, magic);
-    store32(head, static_cast<uint32_t>(payload.size()));
-    sink.write(std::string_view(head));
+    std::string frame_header;
+    store32(frame_header, magic);
+    store32(frame_header, static_cast<uint32_t>(payload.size()));
+    sink.write(std::string_view(frame_header));
     sink.write(payload);
-    if (in_seek_table) add_seek_entry(head.size() + payload.size(), 0);
+    if (in_seek_table) add_seek_entry(frame_header.size() + payload.size(), 0);
   }
   // Compresses the pending tokens to a frame and writes the frame.
   void write_frame() {
     compressed_frame.resize(ZSTD_compressBound(pending_bytes.size()));
-    size_t size = zstd_check(ZSTD_compress2(token_compressor.get(), compressed_frame.data(), compressed_frame.size(),
-                                            pending_bytes.data(), pending_bytes.size()));
+    size_t size =
+        check_zstd_result(ZSTD_compress2(token_compressor.get(), compressed_frame.data(), compressed_frame.size(),
+                                         pending_bytes.data(), pending_bytes.size()));
     sink.write(compressed_frame.data(), size);
     add_seek_entry(size, pending_bytes.size());
     XXH64_update(content_hash.get(), pending_bytes.data(), pending_bytes.size());
@@ -87,7 +88,7 @@ struct ShardWriter::State {
     size_t num_unflushed_bytes = 1;
     while (in.pos < in.size || (mode == ZSTD_e_end && num_unflushed_bytes > 0)) {
       ZSTD_outBuffer out{buffer, sizeof buffer, 0};
-      num_unflushed_bytes = zstd_check(ZSTD_compressStream2(length_compressor.get(), &out, &in, mode));
+      num_unflushed_bytes = check_zstd_result(ZSTD_compressStream2(length_compressor.get(), &out, &in, mode));
       if (length_chunks.back().size() + out.pos > kLengthsChunkBytes) length_chunks.emplace_back();
       length_chunks.back().append(buffer, out.pos);
     }
@@ -139,7 +140,7 @@ void ShardWriter::add_tokens(std::span<const int32_t> tokens) {
         throw Error(Exit::failed, str("shard: expected tokens below ", limit, "; found ", tokens[i]));
       for (size_t b = 0; b < bytes_per_token; ++b) *out++ = static_cast<uint8_t>(v >> (8 * b));
     }
-    s.sequence_tokens += n;
+    s.num_sequence_tokens += n;
     tokens = tokens.subspan(n);
     if (s.pending_bytes.size() == frame_bytes) s.write_frame();
   }
@@ -147,30 +148,30 @@ void ShardWriter::add_tokens(std::span<const int32_t> tokens) {
 
 void ShardWriter::end_sequence() {
   State& s = *state_;
-  if (s.sequence_tokens > UINT32_MAX)
+  if (s.num_sequence_tokens > UINT32_MAX)
     throw Error(Exit::input, "shard: expected fewer than 2^32 tokens in a sequence; found more; split the line");
   if (s.kind != nullptr && !s.kind->allows_length(s.trailer.num_sequences % s.header.field_names.size(),
-                                                  s.sequence_tokens, s.previous_sequence_tokens))
+                                                  s.num_sequence_tokens, s.num_previous_tokens))
     throw Error(Exit::failed,
                 Problem{str(s.sink.name(), ": record ", s.trailer.num_sequences / s.header.field_names.size() + 1),
                         s.kind->length_rule,
-                        str("a sequence of ", s.sequence_tokens, " tokens in the field ",
+                        str("a sequence of ", s.num_sequence_tokens, " tokens in the field ",
                             s.header.field_names[s.trailer.num_sequences % s.header.field_names.size()]),
                         ""});
-  s.previous_sequence_tokens = s.sequence_tokens;
-  s.trailer.counts.num_tokens += s.sequence_tokens;
+  s.num_previous_tokens = s.num_sequence_tokens;
+  s.trailer.counts.num_tokens += s.num_sequence_tokens;
   s.trailer.counts.num_records = ++s.trailer.num_sequences / s.header.field_names.size();
   do {
-    s.varints += static_cast<char>((s.sequence_tokens & 0x7F) | (s.sequence_tokens > 0x7F ? 0x80 : 0));
-    s.sequence_tokens >>= 7;
-  } while (s.sequence_tokens > 0);
+    s.varints += static_cast<char>((s.num_sequence_tokens & 0x7F) | (s.num_sequence_tokens > 0x7F ? 0x80 : 0));
+    s.num_sequence_tokens >>= 7;
+  } while (s.num_sequence_tokens > 0);
   if (s.varints.size() > (1 << 16)) s.compress_lengths(ZSTD_e_continue);
 }
 
 void ShardWriter::finish() {
   State& s = *state_;
-  if (s.sequence_tokens > 0 || s.trailer.num_sequences % s.header.field_names.size() != 0 ||
-      (s.kind != nullptr && s.kind->ends_with_empty_sequence && s.previous_sequence_tokens > 0))
+  if (s.num_sequence_tokens > 0 || s.trailer.num_sequences % s.header.field_names.size() != 0 ||
+      (s.kind != nullptr && s.kind->ends_with_empty_sequence && s.num_previous_tokens > 0))
     throw Error(Exit::failed, "shard: expected a complete last record; found missing sequences");
   if (!s.pending_bytes.empty()) s.write_frame();
   s.compress_lengths(ZSTD_e_end);
