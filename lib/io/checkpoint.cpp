@@ -23,7 +23,7 @@ namespace {
 struct TypeInfo {
   DType type;
   const char* name;
-  size_t bytes;
+  size_t element_bytes;
 };
 constexpr TypeInfo kTypes[] = {{DType::f64, "F64", 8},     {DType::f32, "F32", 4}, {DType::f16, "F16", 2},
                                {DType::bf16, "BF16", 2},   {DType::i64, "I64", 8}, {DType::i32, "I32", 4},
@@ -47,10 +47,10 @@ std::string xxh64_text(const void* data, uint64_t bytes) { return hex64(XXH64(da
 
 // Returns the checksum of the header: the names, types and shapes of the tensors, and the metadata without the
 // checksums. The checksum does not depend on the order or the spacing of the JSON text in the file.
-std::string header_checksum(const std::vector<TensorInfo>& infos, Metadata metadata) {
+std::string header_checksum(const std::vector<TensorInfo>& tensor_infos, Metadata metadata) {
   metadata.erase(kChecksumsKey);
   json tensors = json::object();
-  for (const TensorInfo& info : infos) tensors[info.name] = {name_of(info.type), info.shape};
+  for (const TensorInfo& info : tensor_infos) tensors[info.name] = {name_of(info.type), info.shape};
   const std::string text = json{tensors, metadata}.dump();
   return xxh64_text(text.data(), text.size());
 }
@@ -79,7 +79,7 @@ bool is_integer_array(const json& array) {
 }
 
 // Appends bytes of the source until `bytes` has the size `target_size` or the source ends.
-void extend(ByteSource& source, std::string& bytes, uint64_t target_size) {
+void read_until_size(ByteSource& source, std::string& bytes, uint64_t target_size) {
   std::vector<char> buffer(1 << 16);
   while (bytes.size() < target_size) {
     size_t n = source.read(buffer.data(), std::min<uint64_t>(buffer.size(), target_size - bytes.size()));
@@ -91,7 +91,7 @@ void extend(ByteSource& source, std::string& bytes, uint64_t target_size) {
 }  // namespace
 
 const char* name_of(DType type) { return find_type(type).name; }
-size_t element_bytes(DType type) { return find_type(type).bytes; }
+size_t element_bytes(DType type) { return find_type(type).element_bytes; }
 
 uint64_t TensorInfo::num_bytes() const {
   uint64_t n = element_bytes(type);
@@ -104,12 +104,12 @@ uint64_t TensorInfo::num_bytes() const {
 
 void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Metadata metadata) {
   json checksums = json::object();
-  std::vector<TensorInfo> infos;
+  std::vector<TensorInfo> tensor_infos;
   for (const TensorView& t : tensors) {
     checksums[t.info.name] = xxh64_text(t.data, t.info.num_bytes());
-    infos.push_back(t.info);
+    tensor_infos.push_back(t.info);
   }
-  checksums[kHeaderChecksumKey] = header_checksum(infos, metadata);
+  checksums[kHeaderChecksumKey] = header_checksum(tensor_infos, metadata);
   metadata[kChecksumsKey] = checksums.dump();
   ordered_json header;
   header["__metadata__"] = metadata;
@@ -157,7 +157,7 @@ Checkpoint::Checkpoint(const std::string& path) : name_(input_name(path)) {
   // Reads at most one byte more than the header announces, so that an endless stream does not fill the memory.
   auto source = open_source(path);
   auto read_up_to = [&](uint64_t target_size) {
-    extend(*source, stream_bytes_, target_size);
+    read_until_size(*source, stream_bytes_, target_size);
     bytes_ = reinterpret_cast<const uint8_t*>(stream_bytes_.data());
     size_ = stream_bytes_.size();
   };
@@ -228,9 +228,9 @@ void Checkpoint::parse(const Header& header) {
       if (info.num_bytes() != offsets[1] - offsets[0])
         throw format_error(": " + key, str(info.num_bytes(), " bytes of data for this shape"),
                            str(offsets[1] - offsets[0]));
-      locations_[key] = {infos_.size(), 8 + length + offsets[0]};
+      locations_[key] = {tensor_infos_.size(), 8 + length + offsets[0]};
       spans.push_back({offsets[0], offsets[1], key});
-      infos_.push_back(std::move(info));
+      tensor_infos_.push_back(std::move(info));
     } catch (const json::exception& error) {
       throw format_error(": " + key, "dtype, shape and data_offsets", error.what());
     } catch (const std::overflow_error&) {
@@ -255,10 +255,10 @@ void Checkpoint::parse(const Header& header) {
     } catch (const json::exception& error) {
       throw format_error(": metadata", "a JSON object of checksums by tensor", error.what());
     }
-    for (const TensorInfo& info : infos_)
+    for (const TensorInfo& info : tensor_infos_)
       if (checksums_.count(info.name) == 0) throw format_error(": metadata", "a checksum of " + info.name, "none");
     const std::string stored_checksum = checksums_[kHeaderChecksumKey];
-    const std::string computed_checksum = header_checksum(infos_, metadata_);
+    const std::string computed_checksum = header_checksum(tensor_infos_, metadata_);
     if (stored_checksum.empty()) throw format_error(": metadata", "a checksum of the header", "none");
     if (stored_checksum != computed_checksum)
       throw format_error(": header", "the checksum " + stored_checksum, computed_checksum);
@@ -271,7 +271,7 @@ void Checkpoint::parse(const Header& header) {
 
 const TensorInfo* Checkpoint::find(const std::string& name) const {
   auto it = locations_.find(name);
-  return it == locations_.end() ? nullptr : &infos_[it->second.first];
+  return it == locations_.end() ? nullptr : &tensor_infos_[it->second.first];
 }
 
 const void* Checkpoint::data(const std::string& name) const {
@@ -280,7 +280,7 @@ const void* Checkpoint::data(const std::string& name) const {
   auto checksum = checksums_.find(name);
   const std::lock_guard lock(mutex_);
   if (checksum != checksums_.end() && !has_verified_checksum_[name]) {
-    std::string computed_checksum = xxh64_text(data, infos_[location.first].num_bytes());
+    std::string computed_checksum = xxh64_text(data, tensor_infos_[location.first].num_bytes());
     if (computed_checksum != checksum->second)
       throw Error(Exit::input, Problem{str(name_, ": ", name, " at byte ", location.second),
                                        "the checksum " + checksum->second, computed_checksum, kDamagedAdvice});
@@ -298,7 +298,7 @@ const std::string& Checkpoint::metadata_entry(const char* key) const {
 }
 
 void Checkpoint::verify() const {
-  for (const TensorInfo& info : infos_) data(info.name);
+  for (const TensorInfo& info : tensor_infos_) data(info.name);
 }
 
 std::string to_base64(const std::string& bytes) {

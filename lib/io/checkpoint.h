@@ -67,7 +67,7 @@ class Checkpoint {
   explicit Checkpoint(const std::string& path);
   ~Checkpoint();
   const std::string& name() const { return name_; }
-  const std::vector<TensorInfo>& tensors() const { return infos_; }
+  const std::vector<TensorInfo>& tensors() const { return tensor_infos_; }
   // Returns null if the file has no tensor of this name.
   const TensorInfo* find(const std::string& name) const;
   // Returns the data of a tensor of this file, valid for the lifetime of this object. The address may be unaligned for
@@ -89,8 +89,8 @@ class Checkpoint {
   std::string stream_bytes_;
   const uint8_t* bytes_ = nullptr;
   uint64_t size_ = 0;
-  std::vector<TensorInfo> infos_;
-  // By tensor name: index in infos_, and offset of the data in the file.
+  std::vector<TensorInfo> tensor_infos_;
+  // By tensor name: index in tensor_infos_, and offset of the data in the file.
   std::map<std::string, std::pair<size_t, uint64_t>> locations_;
   std::map<std::string, std::string> checksums_;  // hexadecimal XXH64 by tensor name; of the header: "__metadata__"
   mutable std::mutex mutex_;                      // guards has_verified_checksum_

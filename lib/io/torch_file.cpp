@@ -21,12 +21,12 @@ class TorchFile : public TensorFile {
         throw Error(Exit::input, Problem{path, "data of the byte order little-endian", text, kSafetensorsAdvice});
     }
     for (StoredTensor& tensor : read_state_dict(archive_.data(pickle_entry), path + ": " + pickle_entry)) {
-      infos_.push_back(tensor.info);
+      tensor_infos_.push_back(tensor.info);
       tensor.storage = folder + "data/" + tensor.storage;
       tensors_.emplace(tensor.info.name, std::move(tensor));
     }
   }
-  const std::vector<TensorInfo>& tensors() const override { return infos_; }
+  const std::vector<TensorInfo>& tensors() const override { return tensor_infos_; }
 
   std::vector<uint8_t> read_bytes(const std::string& name) const override {
     const StoredTensor& t = tensors_.at(name);
@@ -64,7 +64,7 @@ class TorchFile : public TensorFile {
   }
 
   ZipArchive archive_;
-  std::vector<TensorInfo> infos_;
+  std::vector<TensorInfo> tensor_infos_;
   std::map<std::string, StoredTensor> tensors_;
 };
 
