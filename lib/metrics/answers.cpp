@@ -28,7 +28,7 @@ std::vector<AnswerSearch::Candidate> AnswerSearch::best_candidates(int64_t row, 
   std::vector<Candidate> best;
   for (size_t s = 0; s < is_scored.size(); ++s) {
     if (!is_scored[s]) continue;
-    const size_t limit = std::min(is_scored.size(), s + static_cast<size_t>(options_.longest));
+    const size_t limit = std::min(is_scored.size(), s + static_cast<size_t>(options_.max_answer_tokens));
     for (size_t e = s; e < limit; ++e) {
       const double start_logit = start_logits[s], end_logit = end_logits[e];
       if (best.size() == count) {
@@ -49,7 +49,8 @@ std::vector<AnswerSearch::Candidate> AnswerSearch::best_distinct(const text::Par
   std::vector<Candidate> result;
   std::set<std::string> texts;
   for (const Candidate& c : candidates)
-    if (result.size() < static_cast<size_t>(options_.best) && texts.insert(paragraph.text_of(c.span)).second)
+    if (result.size() < static_cast<size_t>(options_.num_best_answers) &&
+        texts.insert(paragraph.text_of(c.span)).second)
       result.push_back(c);
   return result;
 }
@@ -65,12 +66,13 @@ void AnswerSearch::add(int64_t row, std::span<const float> start, std::span<cons
   WindowAnswers& window = windows_[static_cast<size_t>(row)];
   window = {true, start[0], end[0], {}};
   const text::Paragraph& paragraph = questions_.paragraph_of(questions_.window(row).question);
-  const auto num_best = static_cast<size_t>(options_.best);
-  // Doubles the number of candidates until `num_best` of them have distinct texts, or the row has no more candidates.
-  for (size_t count = num_best;; count *= 2) {
+  const auto num_best_answers = static_cast<size_t>(options_.num_best_answers);
+  // Doubles the number of candidates until `num_best_answers` of them have distinct texts, or the row has no more
+  // candidates.
+  for (size_t count = num_best_answers;; count *= 2) {
     const std::vector<Candidate> candidates = best_candidates(row, start, end, count);
     window.best = best_distinct(paragraph, candidates);
-    if (window.best.size() == num_best || candidates.size() < count) return;
+    if (window.best.size() == num_best_answers || candidates.size() < count) return;
   }
 }
 
@@ -113,9 +115,9 @@ Answers AnswerSearch::answers(int64_t question) const {
     if (out.null_difference > options_.null_threshold) out.text.clear();
     const auto scores_below_no_answer = [&](const Answer& a) { return a.score() < no_answer.score(); };
     const auto position = std::find_if(out.best.begin(), out.best.end(), scores_below_no_answer);
-    const bool is_in_best = position - out.best.begin() < options_.best;
+    const bool is_in_best = position - out.best.begin() < options_.num_best_answers;
     out.best.insert(position, no_answer);
-    if (is_in_best && static_cast<int64_t>(out.best.size()) > options_.best) out.best.pop_back();
+    if (is_in_best && static_cast<int64_t>(out.best.size()) > options_.num_best_answers) out.best.pop_back();
   }
   add_probabilities(out.best);
   return out;

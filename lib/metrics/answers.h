@@ -6,7 +6,7 @@
 //     joins these words with single spaces, and returns all of them if the search fails.
 //
 // A candidate answer starts at a token of the paragraph and ends at the same or a later token of the same window, at
-// most AnswerOptions::longest tokens in all. It belongs to the window that scores its first token
+// most AnswerOptions::max_answer_tokens tokens in all. It belongs to the window that scores its first token
 // (Questions::scored_tokens()). The score of an answer is the sum of its start and end logits. Of several candidates
 // with the same text only the best counts. Ties are broken by the earlier window, then by the earlier start, then by
 // the earlier end; an answer precedes "no answer".
@@ -24,13 +24,13 @@
 namespace mh::metrics {
 
 struct AnswerOptions {
-  int64_t best = 20;
-  int64_t longest = 30;
+  int64_t num_best_answers = 20;
+  int64_t max_answer_tokens = 30;
   double null_threshold = 0;
   void describe(Fields& f) {
-    f.field("best", best, "number of highest-scoring answers in the list of best answers to each question",
+    f.field("best", num_best_answers, "number of highest-scoring answers in the list of best answers to each question",
             at_least(1));
-    f.field("longest", longest, "maximum length of an answer in tokens", at_least(1));
+    f.field("longest", max_answer_tokens, "maximum length of an answer in tokens", at_least(1));
     f.field("null_threshold", null_threshold,
             "threshold for questions that may be impossible: the empty answer is predicted if its score exceeds the "
             "score of the best other answer by more than this value");
@@ -46,7 +46,7 @@ struct Answer {
 };
 
 struct Answers {
-  // Best answers in descending order of score, at most AnswerOptions::best. If questions may be impossible, "no answer"
+  // Best answers in descending order of score, at most AnswerOptions::num_best_answers. If questions may be impossible, "no answer"
   // is one of them, or is appended as a further answer if its score is the lowest.
   std::vector<Answer> best;
   std::string text;  // predicted answer; empty: no answer
@@ -83,7 +83,7 @@ class AnswerSearch {
   // Returns the best candidates of a row, at most `count`, in descending order of score.
   std::vector<Candidate> best_candidates(int64_t row, std::span<const float> start, std::span<const float> end,
                                          size_t count) const;
-  // Returns the first candidate of each distinct text, at most AnswerOptions::best candidates.
+  // Returns the first candidate of each distinct text, at most AnswerOptions::num_best_answers candidates.
   std::vector<Candidate> best_distinct(const text::Paragraph& paragraph,
                                        const std::vector<Candidate>& candidates) const;
 

@@ -108,8 +108,8 @@ class QuestionsDataset : public ExampleDataset {
   nlohmann::ordered_json columns() const override {
     return {{"stride", options_.windows.stride},
             {"question", options_.windows.question},
-            {"best", options_.answers.best},
-            {"longest_answer", options_.answers.longest},
+            {"best", options_.answers.num_best_answers},
+            {"longest_answer", options_.answers.max_answer_tokens},
             {"null_threshold", options_.answers.null_threshold}};
   }
 

@@ -87,8 +87,9 @@ TEST_CASE("answers: the n-best list equals that of a brute-force search") {
     metrics::AnswerSearch search(questions, options);
     for (int64_t row = questions.size() - 1; row >= 0; --row) search.add(row, s.start[row], s.end[row]);
     for (size_t q = 0; q < questions.questions().size(); ++q) {
-      const auto expected = best_distinct_texts(ranked_spans(questions, s, static_cast<int64_t>(q), options.longest),
-                                                static_cast<size_t>(options.best));
+      const auto expected =
+          best_distinct_texts(ranked_spans(questions, s, static_cast<int64_t>(q), options.max_answer_tokens),
+                              static_cast<size_t>(options.num_best_answers));
       const metrics::Answers actual = search.answers(static_cast<int64_t>(q));
       RC_ASSERT(actual.best.size() == expected.size());
       double sum = 0;
@@ -123,16 +124,17 @@ TEST_CASE("answers: the null answer is ranked by its score if questions may be i
       for (int64_t row = begin; row < end; ++row)
         null_score = std::min(null_score, static_cast<double>(s.start[row][0]) + s.end[row][0]);
       auto expected = best_distinct_texts(ranked_spans(questions, s, static_cast<int64_t>(q), 30),
-                                          static_cast<size_t>(options.best));
+                                          static_cast<size_t>(options.num_best_answers));
       const double best_score = expected[0].score;
       const std::string text = null_score - best_score > options.null_threshold ? "" : expected[0].text;
-      // The null answer ranks after answers of equal score. If the list then has more than options.best answers, its
-      // last answer is dropped, unless this is the null answer.
+      // The null answer ranks after answers of equal score. If the list then has more than options.num_best_answers
+      // answers, its last answer is dropped, unless this is the null answer.
       auto null_position =
           std::find_if(expected.begin(), expected.end(), [&](const ScoredSpan& p) { return p.score < null_score; });
       const auto null_rank = static_cast<size_t>(null_position - expected.begin());
       expected.insert(null_position, {null_score, 0, 0, 0, ""});
-      if (null_rank < static_cast<size_t>(options.best) && expected.size() > static_cast<size_t>(options.best))
+      if (null_rank < static_cast<size_t>(options.num_best_answers) &&
+          expected.size() > static_cast<size_t>(options.num_best_answers))
         expected.pop_back();
       const metrics::Answers actual = search.answers(static_cast<int64_t>(q));
       RC_ASSERT(actual.text == text);
