@@ -18,19 +18,20 @@ bool AnswerSearch::ranks_before(const Candidate& a, const Candidate& b) {
 
 // Uses a heap whose front is the worst candidate. Candidates are visited in the order of start and end, so a candidate
 // whose score is at most the score of the front ranks after the front.
-std::vector<AnswerSearch::Candidate> AnswerSearch::best_candidates(int64_t row, std::span<const float> start,
-                                                                   std::span<const float> end, size_t count) const {
+std::vector<AnswerSearch::Candidate> AnswerSearch::best_candidates(int64_t row, std::span<const float> start_logits,
+                                                                   std::span<const float> end_logits,
+                                                                   size_t count) const {
   const text::Window& w = questions_.window(row);
   const std::vector<bool> is_scored = questions_.scored_tokens(row);
   const auto paragraph_begin = static_cast<size_t>(questions_.paragraph_start(row));
-  const std::span<const float> start_logits = start.subspan(paragraph_begin, is_scored.size()),
-                               end_logits = end.subspan(paragraph_begin, is_scored.size());
+  const std::span<const float> paragraph_start_logits = start_logits.subspan(paragraph_begin, is_scored.size()),
+                               paragraph_end_logits = end_logits.subspan(paragraph_begin, is_scored.size());
   std::vector<Candidate> best;
   for (size_t s = 0; s < is_scored.size(); ++s) {
     if (!is_scored[s]) continue;
     const size_t limit = std::min(is_scored.size(), s + static_cast<size_t>(options_.max_answer_tokens));
     for (size_t e = s; e < limit; ++e) {
-      const double start_logit = start_logits[s], end_logit = end_logits[e];
+      const double start_logit = paragraph_start_logits[s], end_logit = paragraph_end_logits[e];
       if (best.size() == count) {
         if (start_logit + end_logit <= best.front().score()) continue;
         std::pop_heap(best.begin(), best.end(), ranks_before);
@@ -44,8 +45,8 @@ std::vector<AnswerSearch::Candidate> AnswerSearch::best_candidates(int64_t row, 
   return best;
 }
 
-std::vector<AnswerSearch::Candidate> AnswerSearch::best_distinct(const text::Paragraph& paragraph,
-                                                                 const std::vector<Candidate>& candidates) const {
+std::vector<AnswerSearch::Candidate> AnswerSearch::best_distinct_candidates(
+    const text::Paragraph& paragraph, const std::vector<Candidate>& candidates) const {
   std::vector<Candidate> result;
   std::set<std::string> texts;
   for (const Candidate& c : candidates)
@@ -55,24 +56,25 @@ std::vector<AnswerSearch::Candidate> AnswerSearch::best_distinct(const text::Par
   return result;
 }
 
-void AnswerSearch::add(int64_t row, std::span<const float> start, std::span<const float> end) {
+void AnswerSearch::add(int64_t row, std::span<const float> start_logits, std::span<const float> end_logits) {
   const auto length = static_cast<size_t>(questions_.length(row));
-  if (start.size() != length || end.size() != length)
+  if (start_logits.size() != length || end_logits.size() != length)
     throw Error(Exit::failed, Problem{str("row ", row), str(length, " start logits and end logits"),
-                                      str(start.size(), " and ", end.size()), ""});
+                                      str(start_logits.size(), " and ", end_logits.size()), ""});
   auto is_finite = [](float v) { return std::isfinite(v); };
-  if (!std::all_of(start.begin(), start.end(), is_finite) || !std::all_of(end.begin(), end.end(), is_finite))
+  if (!std::all_of(start_logits.begin(), start_logits.end(), is_finite) ||
+      !std::all_of(end_logits.begin(), end_logits.end(), is_finite))
     throw Error(Exit::failed, Problem{str("row ", row), "finite start and end logits", "NaN or infinity", ""});
   WindowAnswers& window = windows_[static_cast<size_t>(row)];
-  window = {true, start[0], end[0], {}};
+  window = {true, start_logits[0], end_logits[0], {}};
   const text::Paragraph& paragraph = questions_.paragraph_of(questions_.window(row).question);
   const auto num_best_answers = static_cast<size_t>(options_.num_best_answers);
   // Doubles the number of candidates until `num_best_answers` of them have distinct texts, or the row has no more
   // candidates.
   for (size_t count = num_best_answers;; count *= 2) {
-    const std::vector<Candidate> candidates = best_candidates(row, start, end, count);
-    window.best = best_distinct(paragraph, candidates);
-    if (window.best.size() == num_best_answers || candidates.size() < count) return;
+    const std::vector<Candidate> candidates = best_candidates(row, start_logits, end_logits, count);
+    window.best_candidates = best_distinct_candidates(paragraph, candidates);
+    if (window.best_candidates.size() == num_best_answers || candidates.size() < count) return;
   }
 }
 
@@ -87,17 +89,17 @@ void add_probabilities(std::vector<Answer>& answers) {
 }  // namespace
 
 Answers AnswerSearch::answers(int64_t question) const {
-  const auto [first, last] = questions_.rows_of(question);
+  const auto [row_begin, row_end] = questions_.rows_of(question);
   const text::Question& q = questions_.questions()[static_cast<size_t>(question)];
   const text::Paragraph& paragraph = questions_.paragraph_of(question);
   std::vector<Candidate> candidates;
   const WindowAnswers* null_window = nullptr;
-  for (int64_t i = first; i < last; ++i) {
-    const WindowAnswers& window = windows_[static_cast<size_t>(i)];
+  for (int64_t row = row_begin; row < row_end; ++row) {
+    const WindowAnswers& window = windows_[static_cast<size_t>(row)];
     if (!window.has_logits)
       throw Error(Exit::failed, Problem{"question " + q.id, "the logits of all rows of the question",
                                         "the logits of only some rows", ""});
-    candidates.insert(candidates.end(), window.best.begin(), window.best.end());
+    candidates.insert(candidates.end(), window.best_candidates.begin(), window.best_candidates.end());
     if (null_window == nullptr ||
         window.null_start_logit + window.null_end_logit < null_window->null_start_logit + null_window->null_end_logit)
       null_window = &window;
@@ -106,20 +108,21 @@ Answers AnswerSearch::answers(int64_t question) const {
   // ranks_before() need not compare windows: each start belongs to one window, and later windows have later starts.
   std::sort(candidates.begin(), candidates.end(), ranks_before);
   Answers out;
-  for (const Candidate& c : best_distinct(paragraph, candidates))
-    out.best.push_back({paragraph.text_of(c.span), c.start_logit, c.end_logit});
-  out.text = out.best.front().text;
+  for (const Candidate& c : best_distinct_candidates(paragraph, candidates))
+    out.best_answers.push_back({paragraph.text_of(c.span), c.start_logit, c.end_logit});
+  out.text = out.best_answers.front().text;
   if (questions_.may_have_impossible()) {
     const Answer no_answer{"", null_window->null_start_logit, null_window->null_end_logit};
-    out.null_difference = no_answer.score() - out.best.front().score();
-    if (out.null_difference > options_.null_threshold) out.text.clear();
+    out.null_score_difference = no_answer.score() - out.best_answers.front().score();
+    if (out.null_score_difference > options_.null_threshold) out.text.clear();
     const auto scores_below_no_answer = [&](const Answer& a) { return a.score() < no_answer.score(); };
-    const auto position = std::find_if(out.best.begin(), out.best.end(), scores_below_no_answer);
-    const bool is_in_best = position - out.best.begin() < options_.num_best_answers;
-    out.best.insert(position, no_answer);
-    if (is_in_best && static_cast<int64_t>(out.best.size()) > options_.num_best_answers) out.best.pop_back();
+    const auto position = std::find_if(out.best_answers.begin(), out.best_answers.end(), scores_below_no_answer);
+    const bool is_in_best = position - out.best_answers.begin() < options_.num_best_answers;
+    out.best_answers.insert(position, no_answer);
+    if (is_in_best && static_cast<int64_t>(out.best_answers.size()) > options_.num_best_answers)
+      out.best_answers.pop_back();
   }
-  add_probabilities(out.best);
+  add_probabilities(out.best_answers);
   return out;
 }
 

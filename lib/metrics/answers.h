@@ -40,18 +40,18 @@ struct AnswerOptions {
 struct Answer {
   std::string text;  // text of the answer; empty: no answer
   // Start logit and end logit; for no answer, the two logits of [CLS] in the window where their sum is lowest.
-  double start = 0, end = 0;
-  double probability = 0;  // softmax of the scores of Answers::best
-  double score() const { return start + end; }
+  double start_logit = 0, end_logit = 0;
+  double probability = 0;  // softmax of the scores of Answers::best_answers
+  double score() const { return start_logit + end_logit; }
 };
 
 struct Answers {
-  // Best answers in descending order of score, at most AnswerOptions::num_best_answers. If questions may be impossible, "no answer"
-  // is one of them, or is appended as a further answer if its score is the lowest.
-  std::vector<Answer> best;
+  // Best answers in descending order of score, at most AnswerOptions::num_best_answers. If questions may be impossible,
+  // "no answer" is one of them, or is appended as a further answer if its score is the lowest.
+  std::vector<Answer> best_answers;
   std::string text;  // predicted answer; empty: no answer
   // Score of "no answer" minus the score of the best other answer; 0 unless questions may be impossible.
-  double null_difference = 0;
+  double null_score_difference = 0;
 };
 
 class AnswerSearch {
@@ -61,7 +61,7 @@ class AnswerSearch {
 
   // Adds the start and end logits of a row, one of each per position; rows may come in any order. Throws Error(failed)
   // if the number of start or end logits differs from the length of the row, and for a logit that is not finite.
-  void add(int64_t row, std::span<const float> start, std::span<const float> end);
+  void add(int64_t row, std::span<const float> start_logits, std::span<const float> end_logits);
   // Returns the answers to a question. Throws Error(failed) if the question has no rows, or if add() has not
   // received all of them.
   Answers answers(int64_t question) const;
@@ -76,16 +76,16 @@ class AnswerSearch {
   struct WindowAnswers {
     bool has_logits = false;                          // whether add() has received the window
     double null_start_logit = 0, null_end_logit = 0;  // logits of [CLS]
-    std::vector<Candidate> best;  // best candidates with distinct texts, in descending order of score
+    std::vector<Candidate> best_candidates;  // best candidates with distinct texts, in descending order of score
   };
   // Returns whether `a` precedes `b`: by higher score, then by earlier start, then by earlier end.
   static bool ranks_before(const Candidate& a, const Candidate& b);
   // Returns the best candidates of a row, at most `count`, in descending order of score.
-  std::vector<Candidate> best_candidates(int64_t row, std::span<const float> start, std::span<const float> end,
-                                         size_t count) const;
+  std::vector<Candidate> best_candidates(int64_t row, std::span<const float> start_logits,
+                                         std::span<const float> end_logits, size_t count) const;
   // Returns the first candidate of each distinct text, at most AnswerOptions::num_best_answers candidates.
-  std::vector<Candidate> best_distinct(const text::Paragraph& paragraph,
-                                       const std::vector<Candidate>& candidates) const;
+  std::vector<Candidate> best_distinct_candidates(const text::Paragraph& paragraph,
+                                                  const std::vector<Candidate>& candidates) const;
 
   const text::Questions& questions_;
   AnswerOptions options_;

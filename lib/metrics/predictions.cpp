@@ -47,11 +47,11 @@ std::string predictions_json(const text::Questions& questions, const std::vector
 std::string best_answers_json(const text::Questions& questions, const std::vector<Answers>& answers) {
   return json_by_question(questions, answers, [](const Answers& a) {
     ordered_json list = ordered_json::array();
-    for (const Answer& answer : a.best)
+    for (const Answer& answer : a.best_answers)
       list.push_back({{"text", answer.text},
                       {"probability", answer.probability},
-                      {"start_logit", answer.start},
-                      {"end_logit", answer.end}});
+                      {"start_logit", answer.start_logit},
+                      {"end_logit", answer.end_logit}});
     return list;
   });
 }

@@ -91,17 +91,17 @@ TEST_CASE("answers: the n-best list equals that of a brute-force search") {
           best_distinct_texts(ranked_spans(questions, s, static_cast<int64_t>(q), options.max_answer_tokens),
                               static_cast<size_t>(options.num_best_answers));
       const metrics::Answers actual = search.answers(static_cast<int64_t>(q));
-      RC_ASSERT(actual.best.size() == expected.size());
+      RC_ASSERT(actual.best_answers.size() == expected.size());
       double sum = 0;
       for (const ScoredSpan& p : expected) sum += std::exp(p.score);
       for (size_t i = 0; i < expected.size(); ++i) {
-        RC_ASSERT(actual.best[i].text == expected[i].text);
-        RC_ASSERT(actual.best[i].start == s.start[expected[i].row][expected[i].first]);
-        RC_ASSERT(actual.best[i].end == s.end[expected[i].row][expected[i].last]);
+        RC_ASSERT(actual.best_answers[i].text == expected[i].text);
+        RC_ASSERT(actual.best_answers[i].start_logit == s.start[expected[i].row][expected[i].first]);
+        RC_ASSERT(actual.best_answers[i].end_logit == s.end[expected[i].row][expected[i].last]);
         // Rounding errors of exponentials, their sum and a quotient in fp64. exp() multiplies the relative error of a
         // score by the magnitude of the score, which is at most 8.
         const auto operations = static_cast<int64_t>(expected.size()) + 3;
-        RC_ASSERT(std::abs(actual.best[i].probability - std::exp(expected[i].score) / sum) <=
+        RC_ASSERT(std::abs(actual.best_answers[i].probability - std::exp(expected[i].score) / sum) <=
                   rounding::fp64_bound(operations, 1 + 8));
       }
       RC_ASSERT(actual.text == expected[0].text);
@@ -138,9 +138,9 @@ TEST_CASE("answers: the null answer is ranked by its score if questions may be i
         expected.pop_back();
       const metrics::Answers actual = search.answers(static_cast<int64_t>(q));
       RC_ASSERT(actual.text == text);
-      RC_ASSERT(actual.null_difference == null_score - best_score);
-      RC_ASSERT(actual.best.size() == expected.size());
-      for (size_t i = 0; i < expected.size(); ++i) RC_ASSERT(actual.best[i].text == expected[i].text);
+      RC_ASSERT(actual.null_score_difference == null_score - best_score);
+      RC_ASSERT(actual.best_answers.size() == expected.size());
+      for (size_t i = 0; i < expected.size(); ++i) RC_ASSERT(actual.best_answers[i].text == expected[i].text);
     }
   }));
 }
@@ -183,7 +183,7 @@ TEST_CASE("predictions: written predictions read back equal and are scored again
   answers[0].text = "CAB abc.";
   answers[1].text = "ab\n\"é";
   answers[2].text = "ab";
-  answers[2].best = {{"ab", 1.5, 2, 0.75}, {"", 1, 2, 0.25}};
+  answers[2].best_answers = {{"ab", 1.5, 2, 0.75}, {"", 1, 2, 0.25}};
   const Folder folder;
   write_file_atomically(folder.file("answers.json"), metrics::predictions_json(questions, answers));
   const auto predictions = metrics::read_predictions(folder.file("answers.json"));
