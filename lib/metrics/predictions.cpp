@@ -100,8 +100,8 @@ PredictionScores score_predictions(const text::Questions& questions, const Predi
     const AnswerScore score =
         has_prediction ? answer_score(q, it->second, questions.may_have_impossible()) : AnswerScore{};
     ++(has_prediction ? num_predicted : scores.num_missing);
-    scores.all.add(score);
-    (q.is_impossible ? scores.impossible : scores.possible).add(score);
+    scores.all_questions.add(score);
+    (q.is_impossible ? scores.impossible_questions : scores.possible_questions).add(score);
   }
   scores.num_unknown = static_cast<int64_t>(predictions.size()) - num_predicted;
   return scores;

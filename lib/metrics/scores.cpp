@@ -178,15 +178,15 @@ AnswerScore answer_score(std::string_view answer, std::span<const std::string> t
   return best;
 }
 
-void AnswerScores::add(const AnswerScore& score) {
+void AnswerScoreMean::add(const AnswerScore& score) {
   sum_.exact += score.exact;
   sum_.f1 += score.f1;
-  ++questions_;
+  ++num_questions_;
 }
 
-AnswerScore AnswerScores::percent() const {
-  const auto count = static_cast<double>(questions_);
-  if (questions_ == 0) return {kUndefined, kUndefined};
+AnswerScore AnswerScoreMean::mean_percent() const {
+  const auto count = static_cast<double>(num_questions_);
+  if (num_questions_ == 0) return {kUndefined, kUndefined};
   return {100 * sum_.exact / count, 100 * sum_.f1 / count};
 }
 

@@ -50,16 +50,16 @@ AnswerScore answer_score(std::string_view answer, std::span<const std::string> t
 
 // Means of answer scores over questions, in percent. The scores are added in the order of the calls of add(). For a
 // question without a prediction, the caller adds the score 0: add({}).
-class AnswerScores {
+class AnswerScoreMean {
  public:
   void add(const AnswerScore& score);
-  int64_t questions() const { return questions_; }
+  int64_t num_questions() const { return num_questions_; }
   // Returns the mean scores in percent; NaN without questions.
-  AnswerScore percent() const;
+  AnswerScore mean_percent() const;
 
  private:
   AnswerScore sum_;
-  int64_t questions_ = 0;
+  int64_t num_questions_ = 0;
 };
 
 }  // namespace mh::metrics

@@ -65,14 +65,14 @@ class SpanTally : public ExampleTally {
       if (first < end) predictions[questions_.questions()[q].id] = answers.back().text;
     }
     const metrics::PredictionScores scores = metrics::score_predictions(questions_, predictions);
-    const auto add_scores = [&](const std::string& prefix, const metrics::AnswerScores& subset_scores) {
-      result.scores.emplace_back(prefix + "exact", subset_scores.percent().exact);
-      result.scores.emplace_back(prefix + "f1", subset_scores.percent().f1);
+    const auto add_scores = [&](const std::string& prefix, const metrics::AnswerScoreMean& subset_scores) {
+      result.scores.emplace_back(prefix + "exact", subset_scores.mean_percent().exact);
+      result.scores.emplace_back(prefix + "f1", subset_scores.mean_percent().f1);
     };
-    add_scores("", scores.all);
+    add_scores("", scores.all_questions);
     if (questions_.may_have_impossible()) {
-      add_scores("possible_", scores.possible);
-      add_scores("impossible_", scores.impossible);
+      add_scores("possible_", scores.possible_questions);
+      add_scores("impossible_", scores.impossible_questions);
     }
     const auto shared_answers = std::make_shared<const std::vector<metrics::Answers>>(std::move(answers));
     result.output_files[kPredictions] = [&questions = questions_, shared_answers] {

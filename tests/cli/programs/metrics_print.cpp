@@ -42,7 +42,7 @@ void for_each_table(const std::function<T(const std::string&)>& parse,
 }
 
 void print_answers() {
-  mh::metrics::AnswerScores answer_scores;
+  mh::metrics::AnswerScoreMean answer_scores;
   std::string line;
   while (std::getline(std::cin, line)) {
     const auto columns = mh::split(line, '\t');
@@ -50,7 +50,7 @@ void print_answers() {
     std::printf("%.10f %.10f\n", score.exact, score.f1);
     answer_scores.add(score);
   }
-  std::printf("%.10f %.10f\n", answer_scores.percent().exact, answer_scores.percent().f1);
+  std::printf("%.10f %.10f\n", answer_scores.mean_percent().exact, answer_scores.mean_percent().f1);
 }
 
 }  // namespace

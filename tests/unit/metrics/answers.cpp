@@ -193,15 +193,15 @@ TEST_CASE("predictions: written predictions read back equal and are scored again
       ordered_json::parse(R"({"1":[],"\"2\"":[],"3":[{"text":"ab","probability":0.75,"start_logit":1.5,"end_logit":2.0},
                                 {"text":"","probability":0.25,"start_logit":1.0,"end_logit":2.0}]})"));
   const auto scores = metrics::score_predictions(questions, predictions);
-  CHECK(scores.all.questions() == 3);
-  CHECK(scores.all.percent().exact == rounding::fp64(100.0 / 3, 2));
-  CHECK(scores.all.percent().f1 == rounding::fp64(200.0 / 3, 4));
-  CHECK(scores.possible.questions() == 3);
-  CHECK(scores.impossible.questions() == 0);
+  CHECK(scores.all_questions.num_questions() == 3);
+  CHECK(scores.all_questions.mean_percent().exact == rounding::fp64(100.0 / 3, 2));
+  CHECK(scores.all_questions.mean_percent().f1 == rounding::fp64(200.0 / 3, 4));
+  CHECK(scores.possible_questions.num_questions() == 3);
+  CHECK(scores.impossible_questions.num_questions() == 0);
   const auto incomplete = metrics::score_predictions(questions, {{"1", "cab"}, {"other", "x"}});
   CHECK(incomplete.num_missing == 2);
   CHECK(incomplete.num_unknown == 1);
-  CHECK(incomplete.all.percent().exact == rounding::fp64(100.0 / 3, 2));
+  CHECK(incomplete.all_questions.mean_percent().exact == rounding::fp64(100.0 / 3, 2));
   CHECK(status_of([&] { metrics::predictions_json(questions, {}); }) == 1);
   for (const char* invalid : {"", "{", "[]", "3", R"({"1": 2})", R"({"1": "a")", "\xff", R"({"1": 1e999})"}) {
     write_file_atomically(folder.file("broken"), invalid);

@@ -172,12 +172,12 @@ TEST_CASE("exact match and F1 of an answer are the maxima over the true answers"
   CHECK(score_of("", {"cat"}).exact == 0);
   CHECK(status_of([] { score_of("x", {}); }) == 3);
 
-  AnswerScores answer_scores;
-  CHECK(std::isnan(answer_scores.percent().f1));
+  AnswerScoreMean answer_scores;
+  CHECK(std::isnan(answer_scores.mean_percent().f1));
   answer_scores.add(score_of("x x", {"x"}));
   answer_scores.add(score_of("y", {"y", "z"}));
   answer_scores.add({});
-  CHECK(answer_scores.questions() == 3);
-  CHECK(answer_scores.percent().exact == rounding::fp64(100.0 / 3, 2));
-  CHECK(answer_scores.percent().f1 == rounding::fp64(500.0 / 9, 4));
+  CHECK(answer_scores.num_questions() == 3);
+  CHECK(answer_scores.mean_percent().exact == rounding::fp64(100.0 / 3, 2));
+  CHECK(answer_scores.mean_percent().f1 == rounding::fp64(500.0 / 9, 4));
 }
