@@ -26,35 +26,37 @@ std::string name_of(const std::vector<std::pair<E, std::string>>& names, E value
   return std::find_if(names.begin(), names.end(), [&](auto& entry) { return entry.first == value; })->second;
 }
 
-// Returns whether a smoothing method uses BleuOptions::smooth_value.
-bool takes_value(BleuSmoothing smooth) { return smooth == BleuSmoothing::floor || smooth == BleuSmoothing::add_k; }
+// Returns whether a smoothing method uses BleuOptions::smoothing_value.
+bool takes_value(BleuSmoothing smoothing) {
+  return smoothing == BleuSmoothing::floor || smoothing == BleuSmoothing::add_k;
+}
 
-double smoothing_value(const BleuOptions& o) {
-  if (o.smooth_value > 0) return o.smooth_value;
-  return o.smooth == BleuSmoothing::floor ? 0.1 : 1;
+double smoothing_value_of(const BleuOptions& o) {
+  if (o.smoothing_value > 0) return o.smoothing_value;
+  return o.smoothing == BleuSmoothing::floor ? 0.1 : 1;
 }
 
 }  // namespace
 
 void BleuOptions::describe(Fields& f) {
-  f.choice("tokenize", tokenize, bleu_tokenizer_names(), "BLEU tokeniser, named as in sacrebleu");
+  f.choice("tokenize", tokenizer, bleu_tokenizer_names(), "BLEU tokeniser, named as in sacrebleu");
   f.field("lowercase", lowercase, "convert hypotheses and references to lower case before scoring");
   f.field("compound_split", compound_split,
           "split words at hyphens before computing BLEU, as in the published scores of WMT En-De");
-  f.choice("smooth", smooth, smoothing_names(), "BLEU smoothing of n-gram precisions without a match");
-  f.field("smooth_value", smooth_value,
+  f.choice("smooth", smoothing, smoothing_names(), "BLEU smoothing of n-gram precisions without a match");
+  f.field("smooth_value", smoothing_value,
           "BLEU smoothing value of the methods floor and add-k; 0: the default of the method, 0.1 for floor and 1 for "
           "add-k",
           between(0, 1e6));
 }
 
 void BleuOptions::check() const {
-  if (smooth_value > 0 && !takes_value(smooth))
+  if (smoothing_value > 0 && !takes_value(smoothing))
     throw Error(Exit::usage, Problem{"the smoothing value of BLEU (option --smooth-value, key smooth_value)",
                                      "0, unless the smoothing method is floor or add-k",
-                                     str(smooth_value, " with the method ", name_of(smoothing_names(), smooth)),
+                                     str(smoothing_value, " with the method ", name_of(smoothing_names(), smoothing)),
                                      "leave the smoothing value out, or choose the method floor or add-k"});
-  if (compound_split && tokenize == BleuTokenizer::characters)
+  if (compound_split && tokenizer == BleuTokenizer::characters)
     throw Error(Exit::usage, Problem{"the compound split of BLEU (option --compound-split, key compound_split)",
                                      "a tokeniser that produces whole words, such as 13a", "char",
                                      "choose another tokeniser, or leave the compound split out"});
@@ -74,16 +76,16 @@ BleuScore bleu_score(const BleuStatistics& s, const BleuOptions& options, BleuSc
   result.brevity_penalty = c >= r ? 1 : c > 0 ? std::exp(1 - r / c) : 0;
   result.length_ratio = r > 0 ? c / r : 0;
   if (std::all_of(s.matches.begin(), s.matches.end(), [](int64_t m) { return m == 0; })) return result;
-  const double value = smoothing_value(options);
+  const double value = smoothing_value_of(options);
   double halving_factor = 1, log_sum = 0;
   size_t num_orders = 0;
   for (size_t n = 0; n < BleuStatistics::kOrders; ++n) {
-    const double addend = options.smooth == BleuSmoothing::add_k && n > 0 ? value : 0;
+    const double addend = options.smoothing == BleuSmoothing::add_k && n > 0 ? value : 0;
     double matches = static_cast<double>(s.matches[n]) + addend;
     double total = static_cast<double>(s.totals[n]) + addend;
     if (total == 0) break;
-    if (matches == 0 && options.smooth == BleuSmoothing::floor) matches = value;
-    if (matches == 0 && options.smooth == BleuSmoothing::exponential) {
+    if (matches == 0 && options.smoothing == BleuSmoothing::floor) matches = value;
+    if (matches == 0 && options.smoothing == BleuSmoothing::exponential) {
       matches = 1;
       total *= halving_factor *= 2;
     }
@@ -97,11 +99,12 @@ BleuScore bleu_score(const BleuStatistics& s, const BleuOptions& options, BleuSc
 }
 
 std::string bleu_signature(const BleuOptions& o, size_t num_references, BleuScope scope) {
-  std::string smooth = name_of(smoothing_names(), o.smooth);
-  if (takes_value(o.smooth)) smooth += "[" + fixed_decimal(smoothing_value(o), 2) + "]";
+  std::string smoothing_text = name_of(smoothing_names(), o.smoothing);
+  if (takes_value(o.smoothing)) smoothing_text += "[" + fixed_decimal(smoothing_value_of(o), 2) + "]";
   return str("nrefs:", num_references, "|case:", o.lowercase ? "lc" : "mixed",
-             "|eff:", scope == BleuScope::sentence ? "yes" : "no", "|tok:", name_of(bleu_tokenizer_names(), o.tokenize),
-             o.compound_split ? "+compound-split" : "", "|smooth:", smooth, "|version:mh-", version());
+             "|eff:", scope == BleuScope::sentence ? "yes" : "no",
+             "|tok:", name_of(bleu_tokenizer_names(), o.tokenizer), o.compound_split ? "+compound-split" : "",
+             "|smooth:", smoothing_text, "|version:mh-", version());
 }
 
 BleuStatistics bleu_statistics(NgramMatcher& matcher, Ids hypothesis, std::span<const Ids> references) {
@@ -125,7 +128,7 @@ std::vector<uint32_t> Bleu::ids_of(std::string_view sentence) {
   std::u32string line = code_points(sentence);
   if (options_.lowercase) line = lower_case(line);
   std::vector<uint32_t> ids;
-  for (std::u32string_view word : bleu_words(line, options_.tokenize, options_.compound_split))
+  for (std::u32string_view word : bleu_words(line, options_.tokenizer, options_.compound_split))
     ids.push_back(words_(word));
   return ids;
 }

@@ -38,11 +38,11 @@ namespace mh::metrics {
 enum class BleuSmoothing { exponential, floor, add_k, none };
 
 struct BleuOptions {
-  BleuTokenizer tokenize = BleuTokenizer::mteval_13a;
+  BleuTokenizer tokenizer = BleuTokenizer::mteval_13a;
   bool lowercase = false;
   bool compound_split = false;
-  BleuSmoothing smooth = BleuSmoothing::exponential;
-  double smooth_value = 0;
+  BleuSmoothing smoothing = BleuSmoothing::exponential;
+  double smoothing_value = 0;
   void describe(Fields& f);
   // Throws Error(usage) for options that contradict each other.
   void check() const;

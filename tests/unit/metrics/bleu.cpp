@@ -43,10 +43,10 @@ const double kScoreBound = rounding::fp64_bound(24, 100);
 std::string tokens_13a(std::string_view text) { return join(tokenise(BleuTokenizer::mteval_13a, text), " "); }
 std::string tokens_intl(std::string_view text) { return join(tokenise(BleuTokenizer::international, text), " "); }
 
-BleuOptions plain_options(BleuSmoothing smooth = BleuSmoothing::none) {
+BleuOptions plain_options(BleuSmoothing smoothing = BleuSmoothing::none) {
   BleuOptions options;
-  options.tokenize = BleuTokenizer::none;
-  options.smooth = smooth;
+  options.tokenizer = BleuTokenizer::none;
+  options.smoothing = smoothing;
   return options;
 }
 
@@ -102,21 +102,22 @@ BleuStatistics naive_statistics(const Words& hypothesis, const Sentences& refere
 }
 
 // Returns BLEU = 100 · BP · Π p_n^(1/N) (Papineni et al. 2002), with smoothed precisions p_n (Chen and Cherry 2014).
-double naive_score(const BleuStatistics& s, BleuSmoothing smooth, double smooth_value, bool uses_effective_order) {
+double naive_score(const BleuStatistics& s, BleuSmoothing smoothing, double smoothing_value,
+                   bool uses_effective_order) {
   double product = 1;
   int num_orders = 0, num_orders_without_match = 0;
   int64_t total_matches = 0;
   for (size_t n = 1; n <= 4; ++n) {
     total_matches += s.matches[n - 1];
     auto m = static_cast<double>(s.matches[n - 1]), t = static_cast<double>(s.totals[n - 1]);
-    if (smooth == BleuSmoothing::add_k && n > 1) m += smooth_value, t += smooth_value;
+    if (smoothing == BleuSmoothing::add_k && n > 1) m += smoothing_value, t += smoothing_value;
     if (t == 0) {
       if (uses_effective_order) break;
       return 0;
     }
     ++num_orders;
-    if (m == 0 && smooth == BleuSmoothing::exponential) m = std::pow(0.5, ++num_orders_without_match);
-    if (m == 0 && smooth == BleuSmoothing::floor) m = smooth_value;
+    if (m == 0 && smoothing == BleuSmoothing::exponential) m = std::pow(0.5, ++num_orders_without_match);
+    if (m == 0 && smoothing == BleuSmoothing::floor) m = smoothing_value;
     product *= m / t;
   }
   if (total_matches == 0) return 0;
@@ -206,9 +207,9 @@ TEST_CASE("BLEU equals values computed by hand", "[bleu]") {
   const BleuStatistics s = statistics_of(plain_options(), "the cat sat on the mat", {"the cat is on the mat"});
   CHECK(s.matches == std::array<int64_t, 4>{5, 3, 1, 0});
   CHECK(s.totals == std::array<int64_t, 4>{6, 5, 4, 3});
-  auto score = [&](BleuSmoothing smooth, double smooth_value = 0) {
-    BleuOptions options = plain_options(smooth);
-    options.smooth_value = smooth_value;
+  auto score = [&](BleuSmoothing smoothing, double smoothing_value = 0) {
+    BleuOptions options = plain_options(smoothing);
+    options.smoothing_value = smoothing_value;
     return bleu_score(s, options, BleuScope::corpus).score;
   };
   auto root = [](double product) { return rounding::within(100 * std::pow(product, 0.25), kScoreBound); };
@@ -245,10 +246,10 @@ TEST_CASE("BLEU of random sentences equals a naive implementation", "[bleu]") {
   CHECK(rc::check("statistics and scores equal a naive implementation", [] {
     const auto texts =
         *rc::gen::container<std::vector<std::pair<Words, Sentences>>>(rc::gen::pair(sentence(), references()));
-    const auto smooth =
+    const auto smoothing =
         *rc::gen::element(BleuSmoothing::exponential, BleuSmoothing::floor, BleuSmoothing::add_k, BleuSmoothing::none);
-    BleuOptions options = plain_options(smooth);
-    options.smooth_value = smooth == BleuSmoothing::floor || smooth == BleuSmoothing::add_k ? 0.25 : 0;
+    BleuOptions options = plain_options(smoothing);
+    options.smoothing_value = smoothing == BleuSmoothing::floor || smoothing == BleuSmoothing::add_k ? 0.25 : 0;
     Bleu bleu(options);
     BleuStatistics sum, naive_sum;
     for (const auto& [hypothesis, sentence_references] : texts) {
@@ -257,14 +258,14 @@ TEST_CASE("BLEU of random sentences equals a naive implementation", "[bleu]") {
           bleu.statistics(join(hypothesis, " "), std::vector<std::string_view>(lines.begin(), lines.end()));
       const BleuStatistics naive = naive_statistics(hypothesis, sentence_references);
       RC_ASSERT(s == naive);
-      RC_ASSERT(std::abs(bleu_score(s, options, BleuScope::sentence).score - naive_score(naive, smooth, 0.25, true)) <=
-                kScoreBound);
+      RC_ASSERT(std::abs(bleu_score(s, options, BleuScope::sentence).score -
+                         naive_score(naive, smoothing, 0.25, true)) <= kScoreBound);
       sum += s;
       naive_sum += naive;
     }
     RC_ASSERT(sum.sentences == static_cast<int64_t>(texts.size()));
     RC_ASSERT(std::abs(bleu_score(sum, options, BleuScope::corpus).score -
-                       naive_score(naive_sum, smooth, 0.25, false)) <= kScoreBound);
+                       naive_score(naive_sum, smoothing, 0.25, false)) <= kScoreBound);
   }));
   CHECK(rc::check("a hypothesis that equals one of its references scores 100", [] {
     Sentences sentence_references = *references();
@@ -292,7 +293,7 @@ TEST_CASE("signatures list the options of a score", "[bleu]") {
   options.lowercase = options.compound_split = true;
   CHECK(bleu_signature(options, 3, BleuScope::sentence) ==
         "nrefs:3|case:lc|eff:yes|tok:none+compound-split|smooth:floor[0.10]" + version);
-  options = BleuOptions{.smooth = BleuSmoothing::add_k, .smooth_value = 2.5};
+  options = BleuOptions{.smoothing = BleuSmoothing::add_k, .smoothing_value = 2.5};
   CHECK(bleu_signature(options, 1, BleuScope::corpus) ==
         "nrefs:1|case:mixed|eff:no|tok:13a|smooth:add-k[2.50]" + version);
   CHECK(chrf_signature({.lowercase = true, .words = 2}, 2) == "nrefs:2|case:lc|eff:yes|nc:6|nw:2|space:no" + version);
@@ -300,10 +301,10 @@ TEST_CASE("signatures list the options of a score", "[bleu]") {
 
 TEST_CASE("inconsistent BLEU options are refused", "[bleu]") {
   BleuOptions unused_value;
-  unused_value.smooth_value = 0.5;
+  unused_value.smoothing_value = 0.5;
   CHECK(status_of([&] { Bleu{unused_value}; }) == static_cast<int>(Exit::usage));
   BleuOptions split_characters;
-  split_characters.tokenize = BleuTokenizer::characters;
+  split_characters.tokenizer = BleuTokenizer::characters;
   split_characters.compound_split = true;
   CHECK(status_of([&] { Bleu{split_characters}; }) == static_cast<int>(Exit::usage));
 }
