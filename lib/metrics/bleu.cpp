@@ -63,26 +63,26 @@ void BleuOptions::check() const {
 }
 
 BleuStatistics& BleuStatistics::operator+=(const BleuStatistics& other) {
-  sentences += other.sentences;
-  hypothesis_tokens += other.hypothesis_tokens;
-  reference_tokens += other.reference_tokens;
-  for (size_t n = 0; n < kOrders; ++n) matches[n] += other.matches[n], totals[n] += other.totals[n];
+  num_sentences += other.num_sentences;
+  num_hypothesis_tokens += other.num_hypothesis_tokens;
+  num_reference_tokens += other.num_reference_tokens;
+  for (size_t n = 0; n < kOrders; ++n) num_matches[n] += other.num_matches[n], num_ngrams[n] += other.num_ngrams[n];
   return *this;
 }
 
 BleuScore bleu_score(const BleuStatistics& s, const BleuOptions& options, BleuScope scope) {
   BleuScore result;
-  const auto c = static_cast<double>(s.hypothesis_tokens), r = static_cast<double>(s.reference_tokens);
+  const auto c = static_cast<double>(s.num_hypothesis_tokens), r = static_cast<double>(s.num_reference_tokens);
   result.brevity_penalty = c >= r ? 1 : c > 0 ? std::exp(1 - r / c) : 0;
   result.length_ratio = r > 0 ? c / r : 0;
-  if (std::all_of(s.matches.begin(), s.matches.end(), [](int64_t m) { return m == 0; })) return result;
+  if (std::all_of(s.num_matches.begin(), s.num_matches.end(), [](int64_t m) { return m == 0; })) return result;
   const double value = smoothing_value_of(options);
   double halving_factor = 1, log_sum = 0;
   size_t num_orders = 0;
   for (size_t n = 0; n < BleuStatistics::kOrders; ++n) {
     const double addend = options.smoothing == BleuSmoothing::add_k && n > 0 ? value : 0;
-    double matches = static_cast<double>(s.matches[n]) + addend;
-    double total = static_cast<double>(s.totals[n]) + addend;
+    double matches = static_cast<double>(s.num_matches[n]) + addend;
+    double total = static_cast<double>(s.num_ngrams[n]) + addend;
     if (total == 0) break;
     if (matches == 0 && options.smoothing == BleuSmoothing::floor) matches = value;
     if (matches == 0 && options.smoothing == BleuSmoothing::exponential) {
@@ -109,18 +109,18 @@ std::string bleu_signature(const BleuOptions& o, size_t num_references, BleuScop
 
 BleuStatistics bleu_statistics(NgramMatcher& matcher, Ids hypothesis, std::span<const Ids> references) {
   BleuStatistics s;
-  s.sentences = 1;
+  s.num_sentences = 1;
   const auto length = static_cast<int64_t>(hypothesis.size());
-  s.hypothesis_tokens = length;
+  s.num_hypothesis_tokens = length;
   // Reference whose length is nearest to the length of the hypothesis; on a tie, the shorter reference.
   const Ids nearest_reference = *std::min_element(references.begin(), references.end(), [&](Ids a, Ids b) {
     const auto la = static_cast<int64_t>(a.size()), lb = static_cast<int64_t>(b.size());
     return std::pair(std::abs(la - length), la) < std::pair(std::abs(lb - length), lb);
   });
-  s.reference_tokens = static_cast<int64_t>(nearest_reference.size());
+  s.num_reference_tokens = static_cast<int64_t>(nearest_reference.size());
   for (int64_t n = 0; n < BleuStatistics::kOrders; ++n)
-    s.totals[static_cast<size_t>(n)] = std::max<int64_t>(0, length - n);
-  matcher.match(hypothesis, references, s.matches);
+    s.num_ngrams[static_cast<size_t>(n)] = std::max<int64_t>(0, length - n);
+  matcher.match(hypothesis, references, s.num_matches);
   return s;
 }
 

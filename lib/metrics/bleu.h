@@ -50,11 +50,11 @@ struct BleuOptions {
 
 struct BleuStatistics {
   static constexpr int kOrders = 4;
-  int64_t sentences = 0;
-  int64_t hypothesis_tokens = 0;
-  int64_t reference_tokens = 0;
+  int64_t num_sentences = 0;
+  int64_t num_hypothesis_tokens = 0;
+  int64_t num_reference_tokens = 0;
   // By order n, at index n - 1: number of matching n-grams, and number of n-grams of the hypotheses.
-  std::array<int64_t, kOrders> matches{}, totals{};
+  std::array<int64_t, kOrders> num_matches{}, num_ngrams{};
   BleuStatistics& operator+=(const BleuStatistics& other);
   bool operator==(const BleuStatistics&) const = default;
 };

@@ -27,18 +27,18 @@ std::vector<std::u32string_view> split_marks(std::u32string_view word) {
 }  // namespace
 
 ChrfStatistics& ChrfStatistics::operator+=(const ChrfStatistics& other) {
-  sentences += other.sentences;
+  num_sentences += other.num_sentences;
   for (size_t k = 0; k < kOrders; ++k) {
-    orders[k].hypothesis += other.orders[k].hypothesis;
-    orders[k].reference += other.orders[k].reference;
-    orders[k].matches += other.orders[k].matches;
+    ngram_counts[k].hypothesis += other.ngram_counts[k].hypothesis;
+    ngram_counts[k].reference += other.ngram_counts[k].reference;
+    ngram_counts[k].matches += other.ngram_counts[k].matches;
   }
   return *this;
 }
 
 double chrf_score(const ChrfStatistics& s) {
   double precision = 0, recall = 0, num_orders = 0;
-  for (const ChrfStatistics::Counts& counts : s.orders) {
+  for (const ChrfStatistics::NgramCounts& counts : s.ngram_counts) {
     if (counts.hypothesis == 0 || counts.reference == 0) continue;
     precision += static_cast<double>(counts.matches) / static_cast<double>(counts.hypothesis);
     recall += static_cast<double>(counts.matches) / static_cast<double>(counts.reference);
@@ -74,7 +74,7 @@ ChrfStatistics Chrf::statistics(std::string_view hypothesis, std::span<const std
   for (std::string_view reference : references) {
     const Units reference_units = units_of(reference);
     ChrfStatistics s;
-    s.sentences = 1;
+    s.num_sentences = 1;
     auto count_matches = [&](const std::vector<uint32_t>& hypothesis_ids, const std::vector<uint32_t>& reference_ids,
                              size_t first, size_t n) {
       std::array<int64_t, ChrfStatistics::kOrders> matches{};
@@ -82,8 +82,8 @@ ChrfStatistics Chrf::statistics(std::string_view hypothesis, std::span<const std
       matcher_.match(id_spans[0], {id_spans + 1, 1}, {matches.data(), n});
       for (size_t k = 0; k < n; ++k) {
         auto num_ngrams = [&](Ids ids) { return static_cast<int64_t>(ids.size() > k ? ids.size() - k : 0); };
-        s.orders[first + k] = {num_ngrams(reference_ids) > 0 ? num_ngrams(hypothesis_ids) : 0,
-                               num_ngrams(reference_ids), matches[k]};
+        s.ngram_counts[first + k] = {num_ngrams(reference_ids) > 0 ? num_ngrams(hypothesis_ids) : 0,
+                                     num_ngrams(reference_ids), matches[k]};
       }
     };
     count_matches(hypothesis_units.characters, reference_units.characters, 0, ChrfStatistics::kCharacterOrders);

@@ -36,15 +36,16 @@ struct ChrfOptions {
 
 struct ChrfStatistics {
   static constexpr size_t kCharacterOrders = 6, kOrders = kCharacterOrders + ChrfOptions::kMaxWordOrder;
-  struct Counts {
+  struct NgramCounts {
     // Number of n-grams of the hypotheses, without the hypotheses whose references have no n-gram of this order.
     int64_t hypothesis = 0;
     int64_t reference = 0;  // number of n-grams of the references
     int64_t matches = 0;    // number of n-grams of the hypotheses in the references, clipped as in ngrams.h
-    bool operator==(const Counts&) const = default;
+    bool operator==(const NgramCounts&) const = default;
   };
-  int64_t sentences = 0;
-  std::array<Counts, kOrders> orders{};  // counts of character n-grams, n = 1 … 6, then of word n-grams, n = 1, 2
+  int64_t num_sentences = 0;
+  std::array<NgramCounts, kOrders>
+      ngram_counts{};  // counts of character n-grams, n = 1 … 6, then of word n-grams, n = 1, 2
   ChrfStatistics& operator+=(const ChrfStatistics& other);
   bool operator==(const ChrfStatistics&) const = default;
 };

@@ -45,9 +45,9 @@ ordered_json row_of(const BleuJob& job, metrics::BleuScope scope, const metrics:
                    {"precisions", precisions},
                    {"brevity_penalty", score.brevity_penalty},
                    {"length_ratio", score.length_ratio},
-                   {"hypothesis_tokens", statistics.hypothesis_tokens},
-                   {"reference_tokens", statistics.reference_tokens},
-                   {"sentences", statistics.sentences}};
+                   {"hypothesis_tokens", statistics.num_hypothesis_tokens},
+                   {"reference_tokens", statistics.num_reference_tokens},
+                   {"sentences", statistics.num_sentences}};
   if (job.computes_chrf) {
     row["chrf"] = chrf_score(chrf);
     row["chrf_signature"] = chrf_signature(job.chrf_options, num_references);

@@ -68,7 +68,7 @@ ordered_json decode(const DecodeJob& job, model::LoadedModel& model, const task:
                       {"signature", job.options.signature()},
                       {"brevity_penalty", score.brevity_penalty},
                       {"length_ratio", score.length_ratio},
-                      {"sentences", statistics.sentences},
+                      {"sentences", statistics.num_sentences},
                       {"truncated", translator.num_truncated()},
                       {"references", job.reference_lines != nullptr ? job.reference_lines->name : shard}};
   row.update(option_columns(job.options.translation.search));

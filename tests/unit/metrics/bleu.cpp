@@ -83,20 +83,20 @@ int64_t naive_matches(const Words& hypothesis, const Sentences& references, size
 
 BleuStatistics naive_statistics(const Words& hypothesis, const Sentences& references) {
   BleuStatistics s;
-  s.sentences = 1;
-  s.hypothesis_tokens = static_cast<int64_t>(hypothesis.size());
+  s.num_sentences = 1;
+  s.num_hypothesis_tokens = static_cast<int64_t>(hypothesis.size());
   int64_t nearest_length = -1;
   for (const Words& reference : references) {
     const auto length = static_cast<int64_t>(reference.size());
-    const int64_t distance = std::abs(length - s.hypothesis_tokens),
-                  nearest_distance = std::abs(nearest_length - s.hypothesis_tokens);
+    const int64_t distance = std::abs(length - s.num_hypothesis_tokens),
+                  nearest_distance = std::abs(nearest_length - s.num_hypothesis_tokens);
     if (nearest_length < 0 || distance < nearest_distance || (distance == nearest_distance && length < nearest_length))
       nearest_length = length;
   }
-  s.reference_tokens = nearest_length;
+  s.num_reference_tokens = nearest_length;
   for (size_t n = 1; n <= 4; ++n) {
-    for (const Words& gram : grams(hypothesis, n)) s.totals[n - 1] += count(hypothesis, gram);
-    s.matches[n - 1] = naive_matches(hypothesis, references, n);
+    for (const Words& gram : grams(hypothesis, n)) s.num_ngrams[n - 1] += count(hypothesis, gram);
+    s.num_matches[n - 1] = naive_matches(hypothesis, references, n);
   }
   return s;
 }
@@ -108,8 +108,8 @@ double naive_score(const BleuStatistics& s, BleuSmoothing smoothing, double smoo
   int num_orders = 0, num_orders_without_match = 0;
   int64_t total_matches = 0;
   for (size_t n = 1; n <= 4; ++n) {
-    total_matches += s.matches[n - 1];
-    auto m = static_cast<double>(s.matches[n - 1]), t = static_cast<double>(s.totals[n - 1]);
+    total_matches += s.num_matches[n - 1];
+    auto m = static_cast<double>(s.num_matches[n - 1]), t = static_cast<double>(s.num_ngrams[n - 1]);
     if (smoothing == BleuSmoothing::add_k && n > 1) m += smoothing_value, t += smoothing_value;
     if (t == 0) {
       if (uses_effective_order) break;
@@ -121,7 +121,7 @@ double naive_score(const BleuStatistics& s, BleuSmoothing smoothing, double smoo
     product *= m / t;
   }
   if (total_matches == 0) return 0;
-  const double c = static_cast<double>(s.hypothesis_tokens), r = static_cast<double>(s.reference_tokens);
+  const double c = static_cast<double>(s.num_hypothesis_tokens), r = static_cast<double>(s.num_reference_tokens);
   return 100 * std::min(1.0, std::exp(1 - r / c)) * std::pow(product, 1.0 / num_orders);
 }
 
@@ -193,20 +193,20 @@ TEST_CASE("compound splitting replaces hyphens as in the WMT En-De evaluation of
   CHECK(join(tokenise(BleuTokenizer::mteval_13a, "e-mail, 1-2", true), " ") == "e ##AT##-##AT## mail , 1 - 2");
   auto compound_options = plain_options();
   compound_options.compound_split = true;
-  CHECK(statistics_of(compound_options, "x-y z", {"x-w z"}).matches == std::array<int64_t, 4>{3, 1, 0, 0});
+  CHECK(statistics_of(compound_options, "x-y z", {"x-w z"}).num_matches == std::array<int64_t, 4>{3, 1, 0, 0});
 }
 
 TEST_CASE("BLEU equals values computed by hand", "[bleu]") {
   // Papineni et al., example 2: "the" is clipped to its count of 2 in the first reference.
   const BleuStatistics clipped_statistics = statistics_of(plain_options(), "the the the the the the the",
                                                           {"the cat is on the mat", "there is a cat on the mat"});
-  CHECK(clipped_statistics.matches == std::array<int64_t, 4>{2, 0, 0, 0});
-  CHECK(clipped_statistics.totals == std::array<int64_t, 4>{7, 6, 5, 4});
-  CHECK(clipped_statistics.reference_tokens == 7);
+  CHECK(clipped_statistics.num_matches == std::array<int64_t, 4>{2, 0, 0, 0});
+  CHECK(clipped_statistics.num_ngrams == std::array<int64_t, 4>{7, 6, 5, 4});
+  CHECK(clipped_statistics.num_reference_tokens == 7);
 
   const BleuStatistics s = statistics_of(plain_options(), "the cat sat on the mat", {"the cat is on the mat"});
-  CHECK(s.matches == std::array<int64_t, 4>{5, 3, 1, 0});
-  CHECK(s.totals == std::array<int64_t, 4>{6, 5, 4, 3});
+  CHECK(s.num_matches == std::array<int64_t, 4>{5, 3, 1, 0});
+  CHECK(s.num_ngrams == std::array<int64_t, 4>{6, 5, 4, 3});
   auto score = [&](BleuSmoothing smoothing, double smoothing_value = 0) {
     BleuOptions options = plain_options(smoothing);
     options.smoothing_value = smoothing_value;
@@ -228,7 +228,7 @@ TEST_CASE("BLEU equals values computed by hand", "[bleu]") {
   CHECK(sentence.length_ratio == 0.6);
   CHECK(bleu_score(short_hypothesis, plain_options(), BleuScope::corpus).score == 0);
   // Of two reference lengths that differ equally from the hypothesis length, the shorter counts.
-  CHECK(statistics_of(plain_options(), "a b c", {"a b c d", "a b"}).reference_tokens == 2);
+  CHECK(statistics_of(plain_options(), "a b c", {"a b c d", "a b"}).num_reference_tokens == 2);
 
   const BleuStatistics empty = statistics_of(plain_options(BleuSmoothing::exponential), "", {""});
   const BleuScore empty_score = bleu_score(empty, plain_options(), BleuScope::corpus);
@@ -237,9 +237,9 @@ TEST_CASE("BLEU equals values computed by hand", "[bleu]") {
   CHECK(empty_score.length_ratio == 0);
   CHECK(bleu_score(statistics_of(plain_options(), "", {"a"}), plain_options(), BleuScope::corpus).brevity_penalty == 0);
   BleuOptions case_options = plain_options();
-  CHECK(statistics_of(case_options, "The Cat", {"the cat"}).matches[0] == 0);
+  CHECK(statistics_of(case_options, "The Cat", {"the cat"}).num_matches[0] == 0);
   case_options.lowercase = true;
-  CHECK(statistics_of(case_options, "The Cat", {"the cat"}).matches[1] == 1);
+  CHECK(statistics_of(case_options, "The Cat", {"the cat"}).num_matches[1] == 1);
 }
 
 TEST_CASE("BLEU of random sentences equals a naive implementation", "[bleu]") {
@@ -263,7 +263,7 @@ TEST_CASE("BLEU of random sentences equals a naive implementation", "[bleu]") {
       sum += s;
       naive_sum += naive;
     }
-    RC_ASSERT(sum.sentences == static_cast<int64_t>(texts.size()));
+    RC_ASSERT(sum.num_sentences == static_cast<int64_t>(texts.size()));
     RC_ASSERT(std::abs(bleu_score(sum, options, BleuScope::corpus).score -
                        naive_score(naive_sum, smoothing, 0.25, false)) <= kScoreBound);
   }));
@@ -281,8 +281,8 @@ TEST_CASE("BLEU of random sentences equals a naive implementation", "[bleu]") {
 TEST_CASE("statistics of a line of 300000 words are exact and take less than quadratic time", "[bleu]") {
   std::string repeated_words, distinct_words;
   for (int i = 0; i < 300000; ++i) repeated_words += "w ", distinct_words += str("w", i, " ");
-  CHECK(statistics_of(plain_options(), repeated_words, {repeated_words, distinct_words}).matches[3] == 299997);
-  CHECK(statistics_of(plain_options(), distinct_words, {repeated_words, distinct_words}).matches[0] == 300000);
+  CHECK(statistics_of(plain_options(), repeated_words, {repeated_words, distinct_words}).num_matches[3] == 299997);
+  CHECK(statistics_of(plain_options(), distinct_words, {repeated_words, distinct_words}).num_matches[0] == 300000);
 }
 
 TEST_CASE("signatures list the options of a score", "[bleu]") {
@@ -362,13 +362,14 @@ TEST_CASE("chrF equals values computed by hand", "[chrf]") {
   CHECK(chrf_score(statistics("ab cd", {"abx d"}, {})) == rounding::within(100 * mean, kScoreBound));
   // The words "(hi" and ")" against "hi" and ")": one of two words matches, and no bigram.
   const ChrfStatistics s = statistics("(hi)", {"hi )"}, {.words = 2});
-  CHECK(s.orders[6] == ChrfStatistics::Counts{2, 2, 1});
-  CHECK(s.orders[7] == ChrfStatistics::Counts{1, 1, 0});
+  CHECK(s.ngram_counts[6] == ChrfStatistics::NgramCounts{2, 2, 1});
+  CHECK(s.ngram_counts[7] == ChrfStatistics::NgramCounts{1, 1, 0});
   // Only ASCII punctuation is separated.
-  CHECK(statistics("\u00bfqu\u00e9?", {"\u00bfqu\u00e9 ?"}, {.words = 1}).orders[6].matches == 2);
-  CHECK(statistics("(a", {"( a"}, {.words = 1}).orders[6].matches == 2);
-  CHECK(statistics("x", {"", "y", "x"}, {}).orders[0] == ChrfStatistics::Counts{1, 1, 1});  // best reference: x
-  CHECK(statistics("abc", {""}, {}).orders[0] == ChrfStatistics::Counts{0, 0, 0});
+  CHECK(statistics("\u00bfqu\u00e9?", {"\u00bfqu\u00e9 ?"}, {.words = 1}).ngram_counts[6].matches == 2);
+  CHECK(statistics("(a", {"( a"}, {.words = 1}).ngram_counts[6].matches == 2);
+  CHECK(statistics("x", {"", "y", "x"}, {}).ngram_counts[0] ==
+        ChrfStatistics::NgramCounts{1, 1, 1});  // best reference: x
+  CHECK(statistics("abc", {""}, {}).ngram_counts[0] == ChrfStatistics::NgramCounts{0, 0, 0});
   CHECK(chrf_score(statistics("", {""}, {})) == 0);
   CHECK(chrf_score(statistics("A", {"a"}, {})) == 0);
   CHECK(chrf_score(statistics("A", {"a"}, {.lowercase = true})) == 100);
@@ -386,7 +387,7 @@ TEST_CASE("chrF of random sentences equals a naive implementation", "[chrf]") {
               kScoreBound);
     ChrfStatistics doubled_statistics = s;
     doubled_statistics += s;
-    RC_ASSERT(doubled_statistics.sentences == 2);
+    RC_ASSERT(doubled_statistics.num_sentences == 2);
     RC_ASSERT(chrf_score(doubled_statistics) == chrf_score(s));  // quotients of doubled counts have the same bits
   }));
 }
