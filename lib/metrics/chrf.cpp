@@ -52,7 +52,8 @@ double chrf_score(const ChrfStatistics& s) {
 
 std::string chrf_signature(const ChrfOptions& o, size_t num_references) {
   return str("nrefs:", num_references, "|case:", o.lowercase ? "lc" : "mixed",
-             "|eff:yes|nc:", ChrfStatistics::kCharacterOrders, "|nw:", o.words, "|space:no|version:mh-", version());
+             "|eff:yes|nc:", ChrfStatistics::kCharacterOrders, "|nw:", o.max_word_order, "|space:no|version:mh-",
+             version());
 }
 
 Chrf::Units Chrf::units_of(std::string_view sentence) {
@@ -61,7 +62,7 @@ Chrf::Units Chrf::units_of(std::string_view sentence) {
   Units units;
   for (std::u32string_view word : words_of(line)) {
     units.characters.insert(units.characters.end(), word.begin(), word.end());
-    if (options_.words > 0)
+    if (options_.max_word_order > 0)
       for (std::u32string_view word_or_mark : split_marks(word)) units.words.push_back(words_(word_or_mark));
   }
   return units;
@@ -88,7 +89,7 @@ ChrfStatistics Chrf::statistics(std::string_view hypothesis, std::span<const std
     };
     count_matches(hypothesis_units.characters, reference_units.characters, 0, ChrfStatistics::kCharacterOrders);
     count_matches(hypothesis_units.words, reference_units.words, ChrfStatistics::kCharacterOrders,
-                  static_cast<size_t>(options_.words));
+                  static_cast<size_t>(options_.max_word_order));
     if (const double score = chrf_score(s); score > best_score) best_score = score, best = s;
   }
   return best;

@@ -26,10 +26,10 @@ namespace mh::metrics {
 
 struct ChrfOptions {
   bool lowercase = false;
-  int64_t words = 0;
+  int64_t max_word_order = 0;
   static constexpr int64_t kMaxWordOrder = 2;
   void describe(Fields& f) {
-    f.field("words", words, "maximum order of the word n-grams in chrF; 0: no word n-grams, 2: chrF++",
+    f.field("words", max_word_order, "maximum order of the word n-grams in chrF; 0: no word n-grams, 2: chrF++",
             between(0, kMaxWordOrder));
   }
 };

@@ -66,7 +66,7 @@ void BleuJob::describe(Fields& f) {
 void score_text(BleuJob job) {
   job.bleu_options.check();
   job.chrf_options.lowercase = job.bleu_options.lowercase;
-  if (job.chrf_options.words > 0 && !job.computes_chrf)
+  if (job.chrf_options.max_word_order > 0 && !job.computes_chrf)
     throw Error(Exit::usage, Problem{"--chrf-words", "--chrf with this option", "no --chrf",
                                      "add --chrf, or leave --chrf-words out"});
   if (std::count(job.references.begin(), job.references.end(), "-") + (job.hypotheses == "-" ? 1 : 0) > 1)

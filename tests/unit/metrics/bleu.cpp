@@ -296,7 +296,8 @@ TEST_CASE("signatures list the options of a score", "[bleu]") {
   options = BleuOptions{.smoothing = BleuSmoothing::add_k, .smoothing_value = 2.5};
   CHECK(bleu_signature(options, 1, BleuScope::corpus) ==
         "nrefs:1|case:mixed|eff:no|tok:13a|smooth:add-k[2.50]" + version);
-  CHECK(chrf_signature({.lowercase = true, .words = 2}, 2) == "nrefs:2|case:lc|eff:yes|nc:6|nw:2|space:no" + version);
+  CHECK(chrf_signature({.lowercase = true, .max_word_order = 2}, 2) ==
+        "nrefs:2|case:lc|eff:yes|nc:6|nw:2|space:no" + version);
 }
 
 TEST_CASE("inconsistent BLEU options are refused", "[bleu]") {
@@ -361,12 +362,12 @@ TEST_CASE("chrF equals values computed by hand", "[chrf]") {
   const double mean = (3. / 4 + 1. / 3) / 4;
   CHECK(chrf_score(statistics("ab cd", {"abx d"}, {})) == rounding::within(100 * mean, kScoreBound));
   // The words "(hi" and ")" against "hi" and ")": one of two words matches, and no bigram.
-  const ChrfStatistics s = statistics("(hi)", {"hi )"}, {.words = 2});
+  const ChrfStatistics s = statistics("(hi)", {"hi )"}, {.max_word_order = 2});
   CHECK(s.ngram_counts[6] == ChrfStatistics::NgramCounts{2, 2, 1});
   CHECK(s.ngram_counts[7] == ChrfStatistics::NgramCounts{1, 1, 0});
   // Only ASCII punctuation is separated.
-  CHECK(statistics("\u00bfqu\u00e9?", {"\u00bfqu\u00e9 ?"}, {.words = 1}).ngram_counts[6].matches == 2);
-  CHECK(statistics("(a", {"( a"}, {.words = 1}).ngram_counts[6].matches == 2);
+  CHECK(statistics("\u00bfqu\u00e9?", {"\u00bfqu\u00e9 ?"}, {.max_word_order = 1}).ngram_counts[6].matches == 2);
+  CHECK(statistics("(a", {"( a"}, {.max_word_order = 1}).ngram_counts[6].matches == 2);
   CHECK(statistics("x", {"", "y", "x"}, {}).ngram_counts[0] ==
         ChrfStatistics::NgramCounts{1, 1, 1});  // best reference: x
   CHECK(statistics("abc", {""}, {}).ngram_counts[0] == ChrfStatistics::NgramCounts{0, 0, 0});
@@ -379,7 +380,7 @@ TEST_CASE("chrF of random sentences equals a naive implementation", "[chrf]") {
   CHECK(rc::check([] {
     const Words hypothesis = *sentence(), reference = *sentence();
     const auto word_order = *rc::gen::inRange<int64_t>(0, 3);
-    Chrf chrf({.words = word_order});
+    Chrf chrf({.max_word_order = word_order});
     const std::string line = join(reference, " ");
     const std::string_view reference_line = line;
     const ChrfStatistics s = chrf.statistics(join(hypothesis, " "), {&reference_line, 1});
