@@ -107,16 +107,17 @@ std::string bleu_signature(const BleuOptions& o, size_t num_references, BleuScop
              "|smooth:", smoothing_text, "|version:mh-", version());
 }
 
-BleuStatistics bleu_statistics(NgramMatcher& matcher, Ids hypothesis, std::span<const Ids> references) {
+BleuStatistics bleu_statistics(NgramMatcher& matcher, TokenIds hypothesis, std::span<const TokenIds> references) {
   BleuStatistics s;
   s.num_sentences = 1;
   const auto length = static_cast<int64_t>(hypothesis.size());
   s.num_hypothesis_tokens = length;
   // Reference whose length is nearest to the length of the hypothesis; on a tie, the shorter reference.
-  const Ids nearest_reference = *std::min_element(references.begin(), references.end(), [&](Ids a, Ids b) {
-    const auto la = static_cast<int64_t>(a.size()), lb = static_cast<int64_t>(b.size());
-    return std::pair(std::abs(la - length), la) < std::pair(std::abs(lb - length), lb);
-  });
+  const TokenIds nearest_reference =
+      *std::min_element(references.begin(), references.end(), [&](TokenIds a, TokenIds b) {
+        const auto la = static_cast<int64_t>(a.size()), lb = static_cast<int64_t>(b.size());
+        return std::pair(std::abs(la - length), la) < std::pair(std::abs(lb - length), lb);
+      });
   s.num_reference_tokens = static_cast<int64_t>(nearest_reference.size());
   for (int64_t n = 0; n < BleuStatistics::kOrders; ++n)
     s.num_ngrams[static_cast<size_t>(n)] = std::max<int64_t>(0, length - n);
@@ -139,7 +140,7 @@ BleuStatistics Bleu::statistics(std::string_view hypothesis, std::span<const std
   const std::vector<std::vector<uint32_t>>& const_reference_ids = reference_ids;
   const std::vector<uint32_t> hypothesis_ids = ids_of(hypothesis);
   return bleu_statistics(matcher_, hypothesis_ids,
-                         std::vector<Ids>(const_reference_ids.begin(), const_reference_ids.end()));
+                         std::vector<TokenIds>(const_reference_ids.begin(), const_reference_ids.end()));
 }
 
 }  // namespace mh::metrics

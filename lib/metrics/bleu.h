@@ -93,7 +93,8 @@ class Bleu {
   NgramMatcher matcher_;
 };
 
-// Returns the BLEU statistics of one sentence and its references, all as token numbers (Ids), without tokenisation.
-BleuStatistics bleu_statistics(NgramMatcher& matcher, Ids hypothesis, std::span<const Ids> references);
+// Returns the BLEU statistics of one sentence and its references, all as token numbers (TokenIds), without
+// tokenisation.
+BleuStatistics bleu_statistics(NgramMatcher& matcher, TokenIds hypothesis, std::span<const TokenIds> references);
 
 }  // namespace mh::metrics

@@ -79,10 +79,10 @@ ChrfStatistics Chrf::statistics(std::string_view hypothesis, std::span<const std
     auto count_matches = [&](const std::vector<uint32_t>& hypothesis_ids, const std::vector<uint32_t>& reference_ids,
                              size_t first, size_t n) {
       std::array<int64_t, ChrfStatistics::kOrders> matches{};
-      const Ids id_spans[] = {hypothesis_ids, reference_ids};
+      const TokenIds id_spans[] = {hypothesis_ids, reference_ids};
       matcher_.match(id_spans[0], {id_spans + 1, 1}, {matches.data(), n});
       for (size_t k = 0; k < n; ++k) {
-        auto num_ngrams = [&](Ids ids) { return static_cast<int64_t>(ids.size() > k ? ids.size() - k : 0); };
+        auto num_ngrams = [&](TokenIds ids) { return static_cast<int64_t>(ids.size() > k ? ids.size() - k : 0); };
         s.ngram_counts[first + k] = {num_ngrams(reference_ids) > 0 ? num_ngrams(hypothesis_ids) : 0,
                                      num_ngrams(reference_ids), matches[k]};
       }

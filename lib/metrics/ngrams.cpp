@@ -34,14 +34,14 @@ uint32_t NgramMatcher::NgramNumbers::add(uint64_t key) {
 
 uint32_t NgramMatcher::NgramNumbers::find(uint64_t key) const { return slots_[locate(key)].number; }
 
-void NgramMatcher::assign_reference_numbers(std::span<const Ids> references, size_t n) {
+void NgramMatcher::assign_reference_numbers(std::span<const TokenIds> references, size_t n) {
   size_t num_tokens = 0;
-  for (Ids reference : references) num_tokens += reference.size();
+  for (TokenIds reference : references) num_tokens += reference.size();
   ngram_numbers_.clear(num_tokens);
   max_counts_.assign(num_tokens, 0);
   counts_.assign(num_tokens, 0);
   for (size_t r = 0; r < references.size(); ++r) {
-    const Ids tokens = references[r];
+    const TokenIds tokens = references[r];
     std::vector<uint32_t>& numbers = reference_numbers_[r];
     numbers.resize(tokens.size() < n ? 0 : tokens.size() - n + 1);
     for (size_t i = 0; i < numbers.size(); ++i) {
@@ -53,7 +53,7 @@ void NgramMatcher::assign_reference_numbers(std::span<const Ids> references, siz
   }
 }
 
-void NgramMatcher::match(Ids hypothesis, std::span<const Ids> references, std::span<int64_t> matches) {
+void NgramMatcher::match(TokenIds hypothesis, std::span<const TokenIds> references, std::span<int64_t> matches) {
   reference_numbers_.resize(references.size());
   for (size_t r = 0; r < references.size(); ++r) reference_numbers_[r].assign(references[r].size(), 0);
   starts_.clear();
@@ -63,7 +63,7 @@ void NgramMatcher::match(Ids hypothesis, std::span<const Ids> references, std::s
   for (size_t n = 1; n <= matches.size() && !starts_.empty(); ++n) {
     assign_reference_numbers(references, n);
     size_t num_starts = 0;
-    for (Start start : starts_) {
+    for (NgramStart start : starts_) {
       if (start.position + n > hypothesis.size()) break;
       start.number = ngram_numbers_.find(key_of(start.number, hypothesis[start.position + n - 1]));
       if (start.number == kNone) continue;

@@ -9,13 +9,13 @@
 
 namespace mh::metrics {
 
-using Ids = std::span<const uint32_t>;  // a sentence as token numbers; equal tokens have equal numbers
+using TokenIds = std::span<const uint32_t>;  // a sentence as token numbers; equal tokens have equal numbers
 
 class NgramMatcher {
  public:
   // Adds to matches[n - 1], for n = 1 … size of `matches`, the number of n-grams of the hypothesis in the references,
   // each clipped to its largest count in one reference (Papineni et al. 2002, "modified precision").
-  void match(Ids hypothesis, std::span<const Ids> references, std::span<int64_t> matches);
+  void match(TokenIds hypothesis, std::span<const TokenIds> references, std::span<int64_t> matches);
 
  private:
   // Hash map with open addressing from (number of the first n - 1 tokens, last token) to the number of an n-gram.
@@ -37,19 +37,19 @@ class NgramMatcher {
     uint32_t size_ = 0;
   };
   // An n-gram of the hypothesis that also occurs in a reference.
-  struct Start {
+  struct NgramStart {
     size_t position;  // index of its first token
     uint32_t number;  // number of the n-gram in ngram_numbers_
   };
   // Replaces the numbers of (n - 1)-grams in reference_numbers_ by the numbers of n-grams, and sets max_counts_.
-  void assign_reference_numbers(std::span<const Ids> references, size_t n);
+  void assign_reference_numbers(std::span<const TokenIds> references, size_t n);
 
   NgramNumbers ngram_numbers_;
   // [reference][position]: number of the n-gram that starts there.
   std::vector<std::vector<uint32_t>> reference_numbers_;
   // By number of the n-gram: largest count in one reference; count in the current sentence.
   std::vector<int64_t> max_counts_, counts_;
-  std::vector<Start> starts_;
+  std::vector<NgramStart> starts_;
 };
 
 }  // namespace mh::metrics

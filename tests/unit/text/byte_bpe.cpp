@@ -18,7 +18,7 @@ using namespace mh::text;
 
 namespace {
 
-using Ids = std::vector<int32_t>;
+using TokenIds = std::vector<int32_t>;
 using Words = std::vector<std::string>;
 
 std::string letter(uint8_t byte) {
@@ -55,8 +55,8 @@ std::unique_ptr<ByteBpeTokenizer> tokenizer_of(const std::vector<std::pair<std::
   return make_byte_bpe_tokenizer(std::move(pieces), std::move(merge_list), "test");
 }
 
-Ids encode(const Tokenizer& tokenizer, const std::string& text) {
-  Ids ids;
+TokenIds encode(const Tokenizer& tokenizer, const std::string& text) {
+  TokenIds ids;
   tokenizer.encoder()->encode(text, ids);
   return ids;
 }
@@ -108,7 +108,8 @@ Words naive_words(const std::u32string& text) {
 
 // Returns the tokens of a word. Repeatedly joins the leftmost adjacent pair of lowest rank, until no adjacent pair has
 // a merge.
-Ids naive_encode_word(const std::string& word, const std::vector<Piece>& pieces, const std::vector<Merge>& merges) {
+TokenIds naive_encode_word(const std::string& word, const std::vector<Piece>& pieces,
+                           const std::vector<Merge>& merges) {
   Words symbols;
   for (char byte : word) symbols.push_back(letter(static_cast<uint8_t>(byte)));
   for (;;) {
@@ -120,7 +121,7 @@ Ids naive_encode_word(const std::string& word, const std::vector<Piece>& pieces,
     symbols[best->second] += symbols[best->second + 1];
     symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(best->second) + 1);
   }
-  Ids ids;
+  TokenIds ids;
   for (const std::string& symbol : symbols)
     for (size_t i = 0; i < pieces.size(); ++i)
       if (pieces[i].text == symbol) ids.push_back(static_cast<int32_t>(i));
@@ -189,16 +190,16 @@ TEST_CASE(
   const auto tokenizer = tokenizer_of(kMerges);
   CHECK(rc::check([&, p = pieces, m = merges] {
     const std::string text = *any_text();
-    Ids expected;
+    TokenIds expected;
     for (const std::string& word : words_of(text))
       for (int32_t id : naive_encode_word(word, p, m)) expected.push_back(id);
-    const Ids actual = encode(*tokenizer, text);
+    const TokenIds actual = encode(*tokenizer, text);
     RC_ASSERT(actual == expected);
     RC_ASSERT(tokenizer->decode(actual) == text);
     if (const size_t at = tokenizer->find_split(text); at != text.npos) {
       RC_ASSERT(at > 0U);
       const auto encoder = tokenizer->encoder();
-      Ids split_tokens;
+      TokenIds split_tokens;
       encoder->encode(text.substr(0, at), split_tokens);
       encoder->encode(text.substr(at) + "s", split_tokens);
       RC_ASSERT(split_tokens == encode(*tokenizer, text + "s"));
@@ -211,7 +212,7 @@ TEST_CASE(
   CHECK(tokenizer->find_split("one") == std::string::npos);
   CHECK(tokenizer->end_of_line_id() == 100);
   CHECK(tokenizer->unknown_id() == -1);
-  CHECK(tokenizer->decode(Ids{encode(*tokenizer, "a b")[0], 100, encode(*tokenizer, "\u00e9")[0]}) == "a\n\u00e9");
+  CHECK(tokenizer->decode(TokenIds{encode(*tokenizer, "a b")[0], 100, encode(*tokenizer, "\u00e9")[0]}) == "a\n\u00e9");
   CHECK(encode(*tokenizer, "<|endoftext|>").size() > 1);
 }
 
@@ -219,7 +220,7 @@ TEST_CASE("a pair of lower rank that a merge has created is joined next", "[byte
   // The merge of rank 1 (a b) creates ab; the merge of rank 0 (ab a) then applies before the second a and b are joined.
   // Training never learns merges in this order.
   const auto tokenizer = tokenizer_of({{"ab", "a"}, {"a", "b"}});
-  const Ids ids = encode(*tokenizer, "abab");
+  const TokenIds ids = encode(*tokenizer, "abab");
   Words pieces;
   for (int32_t id : ids) pieces.push_back(tokenizer->piece(id));
   CHECK(pieces == Words{"aba", "b"});

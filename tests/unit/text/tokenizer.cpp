@@ -34,7 +34,7 @@ using shards::TextShard;
 
 namespace {
 
-using Ids = std::vector<int32_t>;
+using TokenIds = std::vector<int32_t>;
 using Words = std::vector<std::string>;
 
 std::string utf8(uint32_t c) {
@@ -115,16 +115,16 @@ Words replace_unknown(const Words& words, const Words& known_texts) {
   return result;
 }
 
-Ids encode_text(const Tokenizer& tokenizer, const std::string& text) {
-  Ids ids;
+TokenIds encode_text(const Tokenizer& tokenizer, const std::string& text) {
+  TokenIds ids;
   tokenizer.encoder()->encode(text, ids);
   return ids;
 }
 
-Ids naive_ids(const std::vector<Piece>& pieces, const Words& parts) {
+TokenIds naive_ids(const std::vector<Piece>& pieces, const Words& parts) {
   std::map<std::string, int32_t> numbers;
   for (size_t i = 0; i < pieces.size(); ++i) numbers[pieces[i].text] = static_cast<int32_t>(i);
-  Ids ids;
+  TokenIds ids;
   for (const std::string& part : parts) ids.push_back(numbers.count(part) > 0 ? numbers[part] : 1);
   return ids;
 }
@@ -237,7 +237,7 @@ TEST_CASE("the word tokenizer decodes to words joined by single spaces, with <un
                 known_texts = *rc::gen::arbitrary<bool>() ? line_words : even_elements(line_words);
     const std::vector<Piece> pieces = add_special_pieces(kEndOfLinePiece, known_texts);
     auto tokenizer = make_word_tokenizer(pieces);
-    const Ids ids = encode_text(*tokenizer, line);
+    const TokenIds ids = encode_text(*tokenizer, line);
     RC_ASSERT(ids == naive_ids(pieces, line_words));
     RC_ASSERT(tokenizer->decode(ids) == join_text(replace_unknown(line_words, known_texts), " "));
     RC_ASSERT(parse_tokenizer(tokenizer->serialize(), "x")->serialize() == tokenizer->serialize());
@@ -251,7 +251,7 @@ TEST_CASE("the char tokenizer decodes to the text, with <unk> for unknown charac
                 known_texts = *rc::gen::arbitrary<bool>() ? line_characters : even_elements(line_characters);
     const std::vector<Piece> pieces = add_special_pieces("\n", known_texts);
     auto tokenizer = make_char_tokenizer(pieces);
-    const Ids ids = encode_text(*tokenizer, line);
+    const TokenIds ids = encode_text(*tokenizer, line);
     RC_ASSERT(ids == naive_ids(pieces, line_characters));
     RC_ASSERT(tokenizer->decode(ids) == join_text(replace_unknown(line_characters, known_texts)));
     RC_ASSERT(parse_tokenizer(tokenizer->serialize(), "x")->serialize() == tokenizer->serialize());
@@ -292,9 +292,9 @@ TEST_CASE("the SentencePiece tokenizer encodes and decodes as the SentencePiece 
       RC_ASSERT(library.Encode(line, &expected).ok());
       RC_ASSERT(library.Decode(expected, &decoded_text).ok());
       for (int pass = 0; pass < 2; ++pass) {
-        Ids ids;
+        TokenIds ids;
         encoder->encode(line, ids);
-        RC_ASSERT(ids == Ids(expected.begin(), expected.end()));
+        RC_ASSERT(ids == TokenIds(expected.begin(), expected.end()));
         RC_ASSERT(tokenizer->decode(ids) == decoded_text);
       }
     }));
@@ -354,9 +354,9 @@ TEST_CASE("a long last line is one record, and is not joined to the first line o
       CHECK(shard.counts.num_records == 2);
       CHECK(shard.counts.text_bytes == size + 5);
       const bool adds_end_of_line = !tokenizer->takes_any_bytes();
-      Ids expected = encode_text(*tokenizer, line);
+      TokenIds expected = encode_text(*tokenizer, line);
       if (adds_end_of_line) expected.push_back(tokenizer->end_of_line_id());
-      const Ids second_line = encode_text(*tokenizer, "next");
+      const TokenIds second_line = encode_text(*tokenizer, "next");
       expected.insert(expected.end(), second_line.begin(), second_line.end());
       expected.push_back(tokenizer->end_of_line_id());
       CHECK(shard.tokens == expected);

@@ -18,7 +18,7 @@ using namespace mh::text;
 
 namespace {
 
-using Ids = std::vector<int32_t>;
+using TokenIds = std::vector<int32_t>;
 using Words = std::vector<std::string>;
 
 std::string utf8(std::span<const BertCharacter> characters) {
@@ -44,15 +44,15 @@ std::unique_ptr<WordPieceTokenizer> tokenizer_of(const Words& regular_pieces, co
   return make_wordpiece_tokenizer(add_special_pieces(regular_pieces), options, "test");
 }
 
-Ids encode(const Tokenizer& tokenizer, const std::string& text) {
-  Ids ids;
+TokenIds encode(const Tokenizer& tokenizer, const std::string& text) {
+  TokenIds ids;
   tokenizer.encoder()->encode(text, ids);
   return ids;
 }
 
 // Returns "piece:text" for each token, where `text` is the input in the byte range of the token.
 Words pieces_with_text(const WordPieceTokenizer& tokenizer, const std::string& text) {
-  Ids ids;
+  TokenIds ids;
   std::vector<TextRange> ranges;
   tokenizer.encode_with_ranges(text, ids, ranges);
   REQUIRE(ids.size() == ranges.size());
@@ -64,11 +64,11 @@ Words pieces_with_text(const WordPieceTokenizer& tokenizer, const std::string& t
 
 // Returns the tokens of a word, split greedily from left to right into the longest matching pieces, as WordPiece is
 // defined; `unknown` if no piece matches or the word has more than 100 characters.
-Ids naive_encode_word(const std::u32string& word, const std::vector<Piece>& pieces, int32_t unknown) {
+TokenIds naive_encode_word(const std::u32string& word, const std::vector<Piece>& pieces, int32_t unknown) {
   std::map<std::string, int32_t> numbers;
   for (size_t i = 0; i < pieces.size(); ++i) numbers[pieces[i].text] = static_cast<int32_t>(i);
   if (word.size() > 100) return {unknown};
-  Ids ids;
+  TokenIds ids;
   for (size_t at = 0; at < word.size();) {
     size_t end = word.size();
     for (; end > at; --end) {
@@ -174,7 +174,7 @@ TEST_CASE("a word is split into the longest pieces, and a word that the pieces c
     std::string word;
     for (int i = 0; i < 100; ++i) word += letter;
     CHECK(encode(*letter_tokenizer, word).size() == 100);
-    CHECK(encode(*letter_tokenizer, word + letter) == Ids{1});
+    CHECK(encode(*letter_tokenizer, word + letter) == TokenIds{1});
     CHECK(encode(*letter_tokenizer, word + "\u200b").size() == 100);  // U+200B is removed before the count
     CHECK(pieces_with_text(*letter_tokenizer, word + letter) == Words{"[UNK]:" + word + letter});
   }
@@ -200,15 +200,15 @@ TEST_CASE("encode(), encode_uncached() and encode_with_ranges() equal a naive re
     const auto encoder = tokenizer->encoder();  // one encoder for all lines, to test its cache of words
     CHECK(rc::check([&] {
       const std::string text = *any_text();
-      Ids expected;
+      TokenIds expected;
       for (const std::string& word : words_of(text, options))
         for (int32_t id : naive_encode_word(code_points(word), tokenizer->pieces(), 1)) expected.push_back(id);
       for (int pass = 0; pass < 2; ++pass) {
-        Ids ids;
+        TokenIds ids;
         encoder->encode(text, ids);
         RC_ASSERT(ids == expected);
       }
-      Ids ids, uncached_ids;
+      TokenIds ids, uncached_ids;
       tokenizer->encode_uncached(text, uncached_ids);
       RC_ASSERT(uncached_ids == expected);
       std::vector<TextRange> ranges;
@@ -222,7 +222,7 @@ TEST_CASE("encode(), encode_uncached() and encode_with_ranges() equal a naive re
       // Text that is split at find_split() has the tokens of the undivided text.
       const size_t split_position = tokenizer->find_split(text);
       if (split_position == text.npos) return;
-      Ids joined_ids = encode(*tokenizer, text.substr(0, split_position));
+      TokenIds joined_ids = encode(*tokenizer, text.substr(0, split_position));
       for (int32_t id : encode(*tokenizer, text.substr(split_position))) joined_ids.push_back(id);
       RC_ASSERT(joined_ids == expected);
     }));
@@ -231,8 +231,8 @@ TEST_CASE("encode(), encode_uncached() and encode_with_ranges() equal a naive re
 
 TEST_CASE("decode() joins ## pieces and separates punctuation by spaces", "[wordpiece]") {
   const auto tokenizer = tokenizer_of({"un", "##able", ",", "a"});
-  CHECK(tokenizer->decode(Ids{5, 6, 7, 8, 3, 6, 6, 2, 1, 3}) == "unable , a\n##ableable [CLS] [UNK]\n");
-  CHECK(tokenizer->decode(Ids{}).empty());
+  CHECK(tokenizer->decode(TokenIds{5, 6, 7, 8, 3, 6, 6, 2, 1, 3}) == "unable , a\n##ableable [CLS] [UNK]\n");
+  CHECK(tokenizer->decode(TokenIds{}).empty());
 }
 
 TEST_CASE("a WordPiece vocabulary reads back with its pieces and normalisation options", "[wordpiece]") {

@@ -19,7 +19,7 @@ using namespace mh;
 using namespace mh::io;
 using namespace mh::text;
 using Words = std::vector<std::string>;
-using Ids = std::vector<int32_t>;
+using TokenIds = std::vector<int32_t>;
 
 namespace {
 
@@ -68,7 +68,7 @@ EncodingResult encode_files(const Words& texts, const ExampleTask& task, const t
   return out;
 }
 
-Ids sequence(const WholeShard& shard, size_t record, size_t field) {
+TokenIds sequence(const WholeShard& shard, size_t record, size_t field) {
   const auto tokens = shard.sequence(record, field);
   return {tokens.begin(), tokens.end()};
 }
@@ -186,7 +186,7 @@ TEST_CASE("every line after the header becomes a record; malformed lines are ref
   const EncodingResult labelled_result =
       encode_files({"\xEF\xBB\xBFx\ty\tz\n\"a b\tc\tyes\na\t\tno\n", "z\ty\tx\nno\tb\tc"}, pair_task(), columns);
   REQUIRE(labelled_result.status == 0);
-  CHECK(labelled_result.shard.tokens == Ids{8, 5, 6, 7, 1, 5, 0, 7, 6, 0});
+  CHECK(labelled_result.shard.tokens == TokenIds{8, 5, 6, 7, 1, 5, 0, 7, 6, 0});
   CHECK(labelled_result.shard.ends == std::vector<uint64_t>{3, 4, 5, 6, 6, 7, 8, 9, 10});
   CHECK(labelled_result.summary.num_examples == 3);
   CHECK(labelled_result.summary.num_labelled == 3);
@@ -198,9 +198,9 @@ TEST_CASE("every line after the header becomes a record; malformed lines are ref
   const EncodingResult headerless = encode_files({"\xEF\xBB\xBF"
                                                   "1.5\ta\tb\n2\tb\tc\td\n"},
                                                  number_task(), {"2", "3", "1", false});
-  CHECK(sequence(headerless.shard, 0, 2) == Ids{1500});
-  CHECK(sequence(headerless.shard, 1, 1) == Ids{7});
-  CHECK(sequence(headerless.shard, 0, 0) == Ids{5});
+  CHECK(sequence(headerless.shard, 0, 2) == TokenIds{1500});
+  CHECK(sequence(headerless.shard, 1, 1) == TokenIds{7});
+  CHECK(sequence(headerless.shard, 0, 0) == TokenIds{5});
   // Malformed lines of a file with labels are refused unless `drop_malformed` is set; invalid labels, text and headers
   // are always refused.
   CHECK(encode_files({"1.5\ta\tb\n2\tb\n"}, number_task(), {"2", "3", "1", false}).status == 3);
@@ -209,7 +209,7 @@ TEST_CASE("every line after the header becomes a record; malformed lines are ref
   const EncodingResult without_malformed = encode_files({malformed}, pair_task(), columns, true);
   CHECK(without_malformed.summary.num_malformed == 2);
   CHECK(without_malformed.shard.counts.num_dropped == (std::map<std::string, uint64_t>{{"malformed", 2}}));
-  CHECK(sequence(without_malformed.shard, 0, 0) == Ids{6});
+  CHECK(sequence(without_malformed.shard, 0, 0) == TokenIds{6});
   // No line of a file without labels may be dropped, since predictions for the file are numbered by line.
   CHECK(encode_files({"x\ty\na\n"}, pair_task(), {"x", "y", ""}, true).status == 3);
   CHECK(encode_files({"x\ty\tz\na\tb\tmaybe\n"}, pair_task(), columns, true).status == 3);
@@ -258,14 +258,14 @@ TEST_CASE("an input sequence consists of the sentences and special tokens, trunc
   const text::Classification rows(text::sequences_of(encoded_pairs.shard), pair_task(), vocabulary(), 8);
   REQUIRE(rows.size() == 2);
   CHECK(rows.num_truncated() == 0);
-  CHECK(rows.make(0).tokens == Ids{2, 5, 6, 7, 3, 5, 6, 3});
+  CHECK(rows.make(0).tokens == TokenIds{2, 5, 6, 7, 3, 5, 6, 3});
   CHECK(rows.make(0).first == 5);
   CHECK(rows.make(0).targets == std::vector<int64_t>{1});
-  CHECK(rows.make(1).tokens == Ids{2, 5, 3, 3});
+  CHECK(rows.make(1).tokens == TokenIds{2, 5, 3, 3});
   CHECK(rows.make(1).targets == std::vector<int64_t>{0});
   const text::Classification short_rows(text::sequences_of(encoded_pairs.shard), pair_task(), vocabulary(), 6);
   CHECK(short_rows.num_truncated() == 1);
-  CHECK(short_rows.make(0).tokens == Ids{2, 5, 6, 3, 5, 3});
+  CHECK(short_rows.make(0).tokens == TokenIds{2, 5, 6, 3, 5, 3});
   CHECK(short_rows.length(0) == 6);
   CHECK(short_rows.length(1) == 4);
   CHECK(status_of(
@@ -274,7 +274,7 @@ TEST_CASE("an input sequence consists of the sentences and special tokens, trunc
   single_task.sentences = 1;
   const EncodingResult encoded_single = encode_files({"x\na b c\n"}, single_task, {"x", "", ""});
   const text::Classification single_rows(text::sequences_of(encoded_single.shard), single_task, vocabulary(), 4);
-  CHECK(single_rows.make(0).tokens == Ids{2, 5, 6, 3});
+  CHECK(single_rows.make(0).tokens == TokenIds{2, 5, 6, 3});
   CHECK(single_rows.make(0).first == 4);
   CHECK(single_rows.make(0).targets == std::vector<int64_t>{-1});
   CHECK(single_rows.num_unlabelled() == 1);
