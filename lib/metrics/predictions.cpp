@@ -81,13 +81,13 @@ Predictions read_predictions(const std::string& path) {
 }
 
 AnswerScore answer_score(const text::Question& question, const std::string& answer, bool unanswerable) {
-  std::vector<std::string> truth;
+  std::vector<std::string> gold_answers;
   for (const text::GoldAnswer& a : question.answers)
-    if (!unanswerable || !normalised_answer(a.text).empty()) truth.push_back(a.text);
-  const bool has_no_true_answer = truth.empty();
-  if (has_no_true_answer) truth.emplace_back();
-  AnswerScore score = answer_score(answer, truth);
-  if (unanswerable && has_no_true_answer) score.f1 = score.exact;
+    if (!unanswerable || !normalised_answer(a.text).empty()) gold_answers.push_back(a.text);
+  const bool has_no_gold_answer = gold_answers.empty();
+  if (has_no_gold_answer) gold_answers.emplace_back();
+  AnswerScore score = answer_score(answer, gold_answers);
+  if (unanswerable && has_no_gold_answer) score.f1 = score.exact;
   return score;
 }
 

@@ -75,62 +75,62 @@ std::u32string normalise(std::string_view answer) {
   return out;
 }
 
-double shared_words_f1(const std::u32string& answer, const std::u32string& truth) {
-  const auto answer_words = words_of(answer), truth_words = words_of(truth);
+double shared_words_f1(const std::u32string& answer, const std::u32string& gold_answer) {
+  const auto answer_words = words_of(answer), gold_words = words_of(gold_answer);
   std::map<std::u32string_view, int64_t> remaining_counts;
-  for (std::u32string_view word : truth_words) ++remaining_counts[word];
+  for (std::u32string_view word : gold_words) ++remaining_counts[word];
   int64_t num_shared = 0;
   for (std::u32string_view word : answer_words)
     if (auto it = remaining_counts.find(word); it != remaining_counts.end() && it->second-- > 0) ++num_shared;
   if (num_shared == 0) return 0;
   const double precision = static_cast<double>(num_shared) / static_cast<double>(answer_words.size());
-  const double recall = static_cast<double>(num_shared) / static_cast<double>(truth_words.size());
+  const double recall = static_cast<double>(num_shared) / static_cast<double>(gold_words.size());
   return 2 * precision * recall / (precision + recall);
 }
 
 }  // namespace
 
-double accuracy(std::span<const int32_t> truth, std::span<const int32_t> predictions) {
-  require_equal_sizes(truth.size(), predictions.size());
-  if (truth.empty()) return kUndefined;
+double accuracy(std::span<const int32_t> true_classes, std::span<const int32_t> predictions) {
+  require_equal_sizes(true_classes.size(), predictions.size());
+  if (true_classes.empty()) return kUndefined;
   int64_t num_correct = 0;
-  for (size_t i = 0; i < truth.size(); ++i) num_correct += truth[i] == predictions[i] ? 1 : 0;
-  return static_cast<double>(num_correct) / static_cast<double>(truth.size());
+  for (size_t i = 0; i < true_classes.size(); ++i) num_correct += true_classes[i] == predictions[i] ? 1 : 0;
+  return static_cast<double>(num_correct) / static_cast<double>(true_classes.size());
 }
 
-double f1(std::span<const int32_t> truth, std::span<const int32_t> predictions) {
-  require_equal_sizes(truth.size(), predictions.size());
-  if (truth.empty()) return kUndefined;
+double f1(std::span<const int32_t> true_classes, std::span<const int32_t> predictions) {
+  require_equal_sizes(true_classes.size(), predictions.size());
+  if (true_classes.empty()) return kUndefined;
   int64_t true_positives = 0, num_positives = 0;
-  for (size_t i = 0; i < truth.size(); ++i) {
-    true_positives += truth[i] == 1 && predictions[i] == 1 ? 1 : 0;
-    num_positives += (truth[i] == 1 ? 1 : 0) + (predictions[i] == 1 ? 1 : 0);
+  for (size_t i = 0; i < true_classes.size(); ++i) {
+    true_positives += true_classes[i] == 1 && predictions[i] == 1 ? 1 : 0;
+    num_positives += (true_classes[i] == 1 ? 1 : 0) + (predictions[i] == 1 ? 1 : 0);
   }
   return num_positives == 0 ? 0 : 2 * static_cast<double>(true_positives) / static_cast<double>(num_positives);
 }
 
-double matthews(std::span<const int32_t> truth, std::span<const int32_t> predictions) {
-  require_equal_sizes(truth.size(), predictions.size());
-  if (truth.empty()) return kUndefined;
+double matthews(std::span<const int32_t> true_classes, std::span<const int32_t> predictions) {
+  require_equal_sizes(true_classes.size(), predictions.size());
+  if (true_classes.empty()) return kUndefined;
   struct ClassCounts {
-    double truth = 0, predicted = 0;
+    double num_true = 0, num_predicted = 0;
   };
   std::map<int32_t, ClassCounts> classes;
   double num_correct = 0;
-  for (size_t i = 0; i < truth.size(); ++i) {
-    ++classes[truth[i]].truth;
-    ++classes[predictions[i]].predicted;
-    num_correct += truth[i] == predictions[i] ? 1 : 0;
+  for (size_t i = 0; i < true_classes.size(); ++i) {
+    ++classes[true_classes[i]].num_true;
+    ++classes[predictions[i]].num_predicted;
+    num_correct += true_classes[i] == predictions[i] ? 1 : 0;
   }
-  const auto num_rows = static_cast<double>(truth.size());
+  const auto num_rows = static_cast<double>(true_classes.size());
   double covariance = num_correct * num_rows, predicted_variance = num_rows * num_rows,
-         truth_variance = num_rows * num_rows;
+         true_variance = num_rows * num_rows;
   for (const auto& [number, counts] : classes) {
-    covariance -= counts.truth * counts.predicted;
-    predicted_variance -= counts.predicted * counts.predicted;
-    truth_variance -= counts.truth * counts.truth;
+    covariance -= counts.num_true * counts.num_predicted;
+    predicted_variance -= counts.num_predicted * counts.num_predicted;
+    true_variance -= counts.num_true * counts.num_true;
   }
-  const double variance_product = predicted_variance * truth_variance;
+  const double variance_product = predicted_variance * true_variance;
   return variance_product == 0 ? 0 : covariance / std::sqrt(variance_product);
 }
 
@@ -166,14 +166,14 @@ std::string normalised_answer(std::string_view answer) {
   return out;
 }
 
-AnswerScore answer_score(std::string_view answer, std::span<const std::string> truth) {
-  if (truth.empty()) throw Error(Exit::input, Problem{"answers", "at least one true answer", "none", ""});
+AnswerScore answer_score(std::string_view answer, std::span<const std::string> gold_answers) {
+  if (gold_answers.empty()) throw Error(Exit::input, Problem{"answers", "at least one true answer", "none", ""});
   const std::u32string normalised_prediction = normalise(answer);
   AnswerScore best;
-  for (const std::string& true_answer : truth) {
-    const std::u32string normalised_truth = normalise(true_answer);
-    best.exact = std::max(best.exact, normalised_prediction == normalised_truth ? 1.0 : 0.0);
-    best.f1 = std::max(best.f1, shared_words_f1(normalised_prediction, normalised_truth));
+  for (const std::string& gold_answer : gold_answers) {
+    const std::u32string normalised_gold_answer = normalise(gold_answer);
+    best.exact = std::max(best.exact, normalised_prediction == normalised_gold_answer ? 1.0 : 0.0);
+    best.f1 = std::max(best.f1, shared_words_f1(normalised_prediction, normalised_gold_answer));
   }
   return best;
 }

@@ -24,9 +24,9 @@
 
 namespace mh::metrics {
 
-double accuracy(std::span<const int32_t> truth, std::span<const int32_t> predictions);
-double f1(std::span<const int32_t> truth, std::span<const int32_t> predictions);
-double matthews(std::span<const int32_t> truth, std::span<const int32_t> predictions);
+double accuracy(std::span<const int32_t> true_classes, std::span<const int32_t> predictions);
+double f1(std::span<const int32_t> true_classes, std::span<const int32_t> predictions);
+double matthews(std::span<const int32_t> true_classes, std::span<const int32_t> predictions);
 double pearson(std::span<const double> x, std::span<const double> y);
 double spearman(std::span<const double> x, std::span<const double> y);
 
@@ -46,7 +46,7 @@ struct AnswerScore {
   double f1 = 0;
 };
 // Returns the best exact score and the best F1 over several true answers, of which there is at least one.
-AnswerScore answer_score(std::string_view answer, std::span<const std::string> truth);
+AnswerScore answer_score(std::string_view answer, std::span<const std::string> gold_answers);
 
 // Means of answer scores over questions, in percent. The scores are added in the order of the calls of add(). For a
 // question without a prediction, the caller adds the score 0: add({}).
