@@ -158,7 +158,7 @@ class Classification : public Task {
     const text::WordPieceTokenizer& tokenizer = text::require_wordpiece(*tokenizers.target, name);
     const ExampleTask task = text::task_of(records.header(), name);
     check_labels(task, options.bert, name);
-    require_segments(task.sentences, options, name);
+    require_segments(task.num_sentences, options, name);
     const auto examples =
         std::make_shared<const text::Classification>(records.sequences(), task, tokenizer, options.block);
     if (const int64_t num_unlabelled = examples->num_unlabelled(); options.is_training && num_unlabelled > 0)

@@ -141,8 +141,8 @@ std::string glue_rows() {
   for (const auto& [task, layouts] : text::glue_tasks()) {
     const text::GlueFileLayout& layout = layouts.front();
     rows += str(task.name, '\t', layout.first, layout.second.empty() ? "" : ", " + layout.second, '\t', layout.label,
-                '\t', task.is_number() ? str(task.low, " to ", task.high) : join(task.labels, ", "), '\t',
-                join(task.metrics, ", "), '\t', task.file, '\n');
+                '\t', task.is_number() ? str(task.min_label, " to ", task.max_label) : join(task.labels, ", "), '\t',
+                join(task.metrics, ", "), '\t', task.prediction_file, '\n');
   }
   return rows;
 }

@@ -37,7 +37,7 @@ Classification::Classification(Sequences sequences, ExampleTask task, const Word
 std::pair<int64_t, int64_t> Classification::truncated_lengths(int64_t i) const {
   const auto sequence = static_cast<size_t>(3 * i);
   const int64_t max_tokens = length_ - num_special_tokens();
-  if (task_.sentences == 1) return {std::min(sequences_.length(sequence), max_tokens), 0};
+  if (task_.num_sentences == 1) return {std::min(sequences_.length(sequence), max_tokens), 0};
   return truncate_lengths(sequences_.length(sequence), sequences_.length(sequence + 1), max_tokens);
 }
 
@@ -59,7 +59,7 @@ Example Classification::make(int64_t i) const {
   };
   add(sequence, first);
   result.first = static_cast<int32_t>(result.tokens.size());
-  if (task_.sentences == 2) add(sequence + 1, second);
+  if (task_.num_sentences == 2) add(sequence + 1, second);
   const std::vector<int32_t> label = sequences_.sequence(sequence + 2);
   result.targets.push_back(label.empty() ? -1 : label[0]);
   return result;

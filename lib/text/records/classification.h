@@ -35,7 +35,7 @@ class Classification {
 
  private:
   std::pair<int64_t, int64_t> truncated_lengths(int64_t i) const;
-  int64_t num_special_tokens() const { return task_.sentences + 1; }
+  int64_t num_special_tokens() const { return task_.num_sentences + 1; }
 
   Sequences sequences_;
   ExampleTask task_;

@@ -26,14 +26,14 @@ bool parse_number(std::string_view text, Number& number) {
 
 }  // namespace
 
-int64_t ExampleTask::limit() const {
-  return is_number() ? std::llround(high * kThousandths) + 1 : static_cast<int64_t>(labels.size());
+int64_t ExampleTask::label_limit() const {
+  return is_number() ? std::llround(max_label * kThousandths) + 1 : static_cast<int64_t>(labels.size());
 }
 
 std::optional<int32_t> ExampleTask::label_of(std::string_view text) const {
   if (is_number()) {
     double number = 0;
-    if (!parse_number(text, number) || !(number >= low && number <= high)) return std::nullopt;
+    if (!parse_number(text, number) || !(number >= min_label && number <= max_label)) return std::nullopt;
     return static_cast<int32_t>(std::llround(number * kThousandths));
   }
   const auto it = std::find(labels.begin(), labels.end(), text);
@@ -46,13 +46,13 @@ std::string ExampleTask::text_of(int32_t label) const {
 }
 
 std::string ExampleTask::valid_labels() const {
-  return is_number() ? str("a number from ", shortest_decimal(low), " to ", shortest_decimal(high))
+  return is_number() ? str("a number from ", shortest_decimal(min_label), " to ", shortest_decimal(max_label))
                      : "one of: " + join(labels, ", ");
 }
 
 std::string ExampleTask::json() const {
-  nlohmann::json j{{"name", name}, {"sentences", sentences}, {"metrics", metrics}, {"file", file}};
-  if (is_number()) j["number"] = {low, high};
+  nlohmann::json j{{"name", name}, {"sentences", num_sentences}, {"metrics", metrics}, {"file", prediction_file}};
+  if (is_number()) j["number"] = {min_label, max_label};
   else j["labels"] = labels;
   return j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -63,17 +63,18 @@ ExampleTask task_of(const io::ShardHeader& header, const std::string& name) {
   try {
     const auto j = nlohmann::json::parse(header.task);
     task.name = j.at("name").get<std::string>();
-    task.sentences = integer_of<int64_t>(j.at("sentences"));
+    task.num_sentences = integer_of<int64_t>(j.at("sentences"));
     task.metrics = j.at("metrics").get<std::vector<std::string>>();
-    task.file = j.at("file").get<std::string>();
+    task.prediction_file = j.at("file").get<std::string>();
     if (j.contains("labels")) task.labels = j.at("labels").get<std::vector<std::string>>();
-    else task.low = j.at("number").at(0).get<double>(), task.high = j.at("number").at(1).get<double>();
+    else task.min_label = j.at("number").at(0).get<double>(), task.max_label = j.at("number").at(1).get<double>();
   } catch (const nlohmann::json::exception& error) {
     io::throw_damaged(str(name, ": header"), "the entries of a task", error.what());
   }
-  const bool is_valid_range = task.low >= 0 && task.high > task.low && task.high < INT32_MAX / kThousandths;
-  if ((task.is_number() && !is_valid_range) || task.sentences < 1 || task.sentences > 2 ||
-      header.limit_of(2) > task.limit())
+  const bool is_valid_range =
+      task.min_label >= 0 && task.max_label > task.min_label && task.max_label < INT32_MAX / kThousandths;
+  if ((task.is_number() && !is_valid_range) || task.num_sentences < 1 || task.num_sentences > 2 ||
+      header.limit_of(2) > task.label_limit())
     io::throw_damaged(str(name, ": header"),
                       "a task of one or two sentences, with a label for each value of the field label", header.task);
   return task;
@@ -81,7 +82,7 @@ ExampleTask task_of(const io::ShardHeader& header, const std::string& name) {
 
 void set_examples(io::ShardHeader& header, const ExampleTask& task) {
   header.task = task.json();
-  header.set_kind(io::kExamplesKind, {header.vocabulary_size, header.vocabulary_size, task.limit()});
+  header.set_kind(io::kExamplesKind, {header.vocabulary_size, header.vocabulary_size, task.label_limit()});
 }
 
 size_t ExampleColumns::min_columns() const {

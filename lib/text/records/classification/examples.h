@@ -15,17 +15,17 @@
 
 namespace mh::text {
 
-// A task and its labels: classes, or a number in [low, high] with low >= 0, stored in thousandths.
+// A task and its labels: classes, or a number in [min_label, max_label] with min_label >= 0, stored in thousandths.
 struct ExampleTask {
   std::string name;
-  int64_t sentences = 1;            // sentences per example: 1 or 2
+  int64_t num_sentences = 1;        // sentences per example: 1 or 2
   std::vector<std::string> labels;  // names of the classes; empty: the label is a number
-  double low = 0, high = 0;
+  double min_label = 0, max_label = 0;
   std::vector<std::string> metrics;  // classes: accuracy, f1, matthews; numbers: pearson, spearman
-  std::string file;                  // name of the prediction file
+  std::string prediction_file;       // name of the prediction file
 
   bool is_number() const { return labels.empty(); }
-  int64_t limit() const;  // exclusive upper limit of the numbers in the field "label"
+  int64_t label_limit() const;  // exclusive upper limit of the numbers in the field "label"
   // Returns the number that a shard stores for a label; std::nullopt for an invalid label.
   std::optional<int32_t> label_of(std::string_view text) const;
   std::string text_of(int32_t label) const;  // text of a stored label; numbers with three decimals

@@ -127,7 +127,7 @@ ExampleColumns glue_columns(const GlueTask& task, const ColumnChoice& choice, co
     if (!has_column(name)) missing_columns.push_back(name);
   refuse_missing_columns(where, missing_columns, fields,
                          str("give the --task of this file, or name columns of this line with --text",
-                             task.task.sentences == 2 ? ", --text-b" : "",
+                             task.task.num_sentences == 2 ? ", --text-b" : "",
                              " and, if the file has labels, --label; if this line is an example, give --no-header and "
                              "column numbers"));
 }

@@ -143,8 +143,8 @@ ExampleTask task_of_options(const ExamplesOptions& options) {
     refuse("--labels", "either --labels (names of classes) or --number (bounds of numeric labels)",
            options.labels.empty() ? "neither" : "both", "give exactly one of the two options, such as --labels no,yes");
   ExampleTask task;
-  task.name = options.name, task.file = options.name + ".tsv";
-  task.sentences = options.columns.text_b.empty() ? 1 : 2;
+  task.name = options.name, task.prediction_file = options.name + ".tsv";
+  task.num_sentences = options.columns.text_b.empty() ? 1 : 2;
   task.labels = split_list(options.labels), task.metrics = split_list(options.metrics);
   std::vector<std::string> known_metrics{"accuracy", "f1", "matthews"};
   if (task.is_number()) {
@@ -152,7 +152,7 @@ ExampleTask task_of_options(const ExamplesOptions& options) {
     if (options.number.size() != 2 || options.number[1] <= options.number[0] || options.number[1] > 1e6)
       refuse("--number", "two bounds from 0 to 1000000, the lower one first", join_numbers(options.number),
              "give lower and upper bound, such as --number 0,5");
-    task.low = options.number[0], task.high = options.number[1];
+    task.min_label = options.number[0], task.max_label = options.number[1];
   } else {
     check_labels(task.labels);
   }
@@ -174,12 +174,12 @@ ExampleTask task_of_options(const ExamplesOptions& options) {
 
 void make_glue(const PrepArguments& arguments, const GlueOptions& options) {
   const GlueTask& task = glue_task(options.task);
-  if (task.task.sentences == 1 && !options.columns.text_b.empty())
+  if (task.task.num_sentences == 1 && !options.columns.text_b.empty())
     refuse("--text-b", "a task of two sentences", task.task.name + ", a task of one sentence", "leave --text-b out");
   if (options.columns.no_header &&
-      (options.columns.text.empty() || (task.task.sentences == 2 && options.columns.text_b.empty())))
+      (options.columns.text.empty() || (task.task.num_sentences == 2 && options.columns.text_b.empty())))
     refuse("--no-header",
-           task.task.sentences == 1 ? "--text with a column number" : "--text and --text-b with column numbers",
+           task.task.num_sentences == 1 ? "--text with a column number" : "--text and --text-b with column numbers",
            options.columns.text.empty() ? "no --text" : "no --text-b",
            str("count columns from 1, and add ", options.columns.text.empty() ? "--text" : "--text-b", " NUMBER"));
   write_examples_shard(arguments, options.vocabulary, options.columns, options.threads.num_threads(), task.task,

@@ -271,7 +271,7 @@ TEST_CASE("an input sequence consists of the sentences and special tokens, trunc
   CHECK(status_of(
             [&] { text::Classification(text::sequences_of(encoded_pairs.shard), pair_task(), vocabulary(), 3); }) == 2);
   ExampleTask single_task = pair_task();
-  single_task.sentences = 1;
+  single_task.num_sentences = 1;
   const EncodingResult encoded_single = encode_files({"x\na b c\n"}, single_task, {"x", "", ""});
   const text::Classification single_rows(text::sequences_of(encoded_single.shard), single_task, vocabulary(), 4);
   CHECK(single_rows.make(0).tokens == TokenIds{2, 5, 6, 3});
