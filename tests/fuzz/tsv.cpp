@@ -21,13 +21,13 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::check(size, fuzz::kTextFactor, [&] {
     TextBatches batches({path}, LineEnds::normalise_crlf, nullptr, kSmallBuffers);
     io::ShardHeader header = header_of(*tokenizer);
-    set_examples(header, task.task);
+    set_examples(header, task.example_task);
     const auto sink = open_sink("/dev/null");
     io::ShardWriter writer(*sink, header);
     const FindColumns columns = [&](const std::vector<std::string>& fields, const std::string& where) {
       return glue_columns(task, {}, fields, where);
     };
-    encode_examples(batches, columns, task.task, data[0] >= 128, *tokenizer, 1, writer);
+    encode_examples(batches, columns, task.example_task, data[0] >= 128, *tokenizer, 1, writer);
     writer.finish();
   });
   return 0;

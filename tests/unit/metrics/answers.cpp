@@ -162,7 +162,7 @@ TEST_CASE("answers: missing rows, rows with a wrong number of scores and non-fin
 }
 
 TEST_CASE("predicted classes and numbers are written in the submission format of the GLUE benchmark") {
-  const auto glue = [](const char* name) { return text::glue_task(name).task; };
+  const auto glue = [](const char* name) { return text::glue_task(name).example_task; };
   const auto file_of = [&](const char* name, const std::vector<double>& predictions) {
     return metrics::predictions_tsv(glue(name), predictions);
   };

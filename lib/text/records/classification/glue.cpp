@@ -65,13 +65,13 @@ const std::vector<GlueTask>& glue_tasks() {
 
 Strings glue_names() {
   Strings names;
-  for (const GlueTask& task : glue_tasks()) names.push_back(task.task.name);
+  for (const GlueTask& task : glue_tasks()) names.push_back(task.example_task.name);
   return names;
 }
 
 const GlueTask& glue_task(const std::string& name) {
   for (const GlueTask& task : glue_tasks())
-    if (task.task.name == name) return task;
+    if (task.example_task.name == name) return task;
   throw Error(Exit::usage, Problem{"--task", "one of: " + join(glue_names(), ", "), name.empty() ? "none" : name,
                                    did_you_mean(name, glue_names())});
 }
@@ -127,7 +127,7 @@ ExampleColumns glue_columns(const GlueTask& task, const ColumnChoice& choice, co
     if (!has_column(name)) missing_columns.push_back(name);
   refuse_missing_columns(where, missing_columns, fields,
                          str("give the --task of this file, or name columns of this line with --text",
-                             task.task.num_sentences == 2 ? ", --text-b" : "",
+                             task.example_task.num_sentences == 2 ? ", --text-b" : "",
                              " and, if the file has labels, --label; if this line is an example, give --no-header and "
                              "column numbers"));
 }

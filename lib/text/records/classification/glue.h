@@ -17,7 +17,7 @@ struct GlueFileLayout {
 };
 
 struct GlueTask {
-  ExampleTask task;
+  ExampleTask example_task;
   std::vector<GlueFileLayout> layouts;  // layouts of the task's files; the first one has a header
 };
 

@@ -174,15 +174,17 @@ ExampleTask task_of_options(const ExamplesOptions& options) {
 
 void make_glue(const PrepArguments& arguments, const GlueOptions& options) {
   const GlueTask& task = glue_task(options.task);
-  if (task.task.num_sentences == 1 && !options.columns.text_b.empty())
-    refuse("--text-b", "a task of two sentences", task.task.name + ", a task of one sentence", "leave --text-b out");
+  if (task.example_task.num_sentences == 1 && !options.columns.text_b.empty())
+    refuse("--text-b", "a task of two sentences", task.example_task.name + ", a task of one sentence",
+           "leave --text-b out");
   if (options.columns.no_header &&
-      (options.columns.text.empty() || (task.task.num_sentences == 2 && options.columns.text_b.empty())))
+      (options.columns.text.empty() || (task.example_task.num_sentences == 2 && options.columns.text_b.empty())))
     refuse("--no-header",
-           task.task.num_sentences == 1 ? "--text with a column number" : "--text and --text-b with column numbers",
+           task.example_task.num_sentences == 1 ? "--text with a column number"
+                                                : "--text and --text-b with column numbers",
            options.columns.text.empty() ? "no --text" : "no --text-b",
            str("count columns from 1, and add ", options.columns.text.empty() ? "--text" : "--text-b", " NUMBER"));
-  write_examples_shard(arguments, options.vocabulary, options.columns, options.threads.num_threads(), task.task,
+  write_examples_shard(arguments, options.vocabulary, options.columns, options.threads.num_threads(), task.example_task,
                        [&](const std::vector<std::string>& fields, const std::string& where) {
                          return glue_columns(task, column_choice(options.columns), fields, where);
                        });

@@ -107,8 +107,8 @@ TEST_CASE("a shard header stores its task, and contradictory headers are refused
   for (const auto& glue : text::glue_tasks()) {
     ShardHeader header;
     header.vocabulary_size = 100;
-    set_examples(header, glue.task);
-    CHECK(task_of(header, "x.mhs") == glue.task);
+    set_examples(header, glue.example_task);
+    CHECK(task_of(header, "x.mhs") == glue.example_task);
   }
   const auto check_refused = [](const std::string& task, int64_t limit) {
     ShardHeader header;
