@@ -45,7 +45,7 @@ Batch load_examples(const Examples& corpus, std::span<const text::Example> examp
   for (const text::Example& e : examples) {
     const auto num_tokens = static_cast<int64_t>(e.tokens.size());
     std::copy(e.tokens.begin(), e.tokens.end(), in);
-    std::fill(segment + e.first, segment + num_tokens, 1);
+    std::fill(segment + e.first_segment_length, segment + num_tokens, 1);
     std::copy(e.targets.begin(), e.targets.end(), out);
     if (add_length) out[e.targets.size()] = -num_tokens;
     *length++ = num_tokens;

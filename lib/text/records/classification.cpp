@@ -58,7 +58,7 @@ Example Classification::make(int64_t i) const {
     result.tokens.push_back(special_tokens_.separator_id);
   };
   add(sequence, first);
-  result.first = static_cast<int32_t>(result.tokens.size());
+  result.first_segment_length = static_cast<int32_t>(result.tokens.size());
   if (task_.num_sentences == 2) add(sequence + 1, second);
   const std::vector<int32_t> label = sequences_.sequence(sequence + 2);
   result.targets.push_back(label.empty() ? -1 : label[0]);

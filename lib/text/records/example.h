@@ -13,8 +13,8 @@ namespace mh::text {
 //   number   one target: the number in thousandths (STS-B: 0 to 5000)
 //   span     two targets: positions of the first and last token of the answer; both 0, at [CLS], if there is no answer
 struct Example {
-  std::vector<int32_t> tokens;  // [CLS] first [SEP], or [CLS] first [SEP] second [SEP]
-  int32_t first = 0;            // number of tokens of segment 0, up to and including the first [SEP]
+  std::vector<int32_t> tokens;       // [CLS] first [SEP], or [CLS] first [SEP] second [SEP]
+  int32_t first_segment_length = 0;  // number of tokens of segment 0, up to and including the first [SEP]
   std::vector<int64_t> targets;
 };
 

@@ -145,7 +145,7 @@ Example Pretraining::Epoch::make(int64_t i) const {
     result.tokens.push_back(pretraining_->special_tokens_.separator_id);
   };
   add(pair.first, first);
-  result.first = static_cast<int32_t>(result.tokens.size());
+  result.first_segment_length = static_cast<int32_t>(result.tokens.size());
   if (pretraining_->options_.next_sentence) add(pair.second, second);
   result.targets.assign(result.tokens.size(), -1);
   if (pretraining_->options_.next_sentence) result.targets[0] = pair.is_next ? 0 : 1;
@@ -157,7 +157,7 @@ std::vector<std::vector<int32_t>> Pretraining::masking_units(const Example& exam
   std::vector<std::vector<int32_t>> units;
   bool starts_segment = true;  // whether token i is the first of its segment
   for (size_t i = 1; i < example.tokens.size(); ++i) {
-    if (i + 1 == example.tokens.size() || i + 1 == static_cast<size_t>(example.first)) {
+    if (i + 1 == example.tokens.size() || i + 1 == static_cast<size_t>(example.first_segment_length)) {
       starts_segment = true;
       continue;  // token i is [SEP]
     }

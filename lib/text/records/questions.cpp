@@ -121,11 +121,11 @@ Example Questions::make(int64_t row) const {
   tokens.push_back(special_tokens_.cls_id);
   tokens.insert(tokens.end(), q.tokens.begin(), q.tokens.end());
   tokens.push_back(special_tokens_.separator_id);
-  example.first = static_cast<int32_t>(tokens.size());
+  example.first_segment_length = static_cast<int32_t>(tokens.size());
   tokens.insert(tokens.end(), paragraph.begin() + w.first, paragraph.begin() + w.first + w.count);
   tokens.push_back(special_tokens_.separator_id);
   const bool contains_answer = !q.answer.is_empty() && q.answer.first >= w.first && q.answer.last < w.first + w.count;
-  const int32_t offset = example.first - w.first;
+  const int32_t offset = example.first_segment_length - w.first;
   example.targets = {contains_answer ? q.answer.first + offset : 0, contains_answer ? q.answer.last + offset : 0};
   return example;
 }

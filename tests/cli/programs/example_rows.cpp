@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
                                       mh::text::require_wordpiece(*tokenizers.target, argv[1]), std::stoll(argv[2]));
   for (int64_t i = 0; i < rows.size(); ++i) {
     const mh::text::Example row = rows.make(i);
-    std::printf("%lld %d", static_cast<long long>(row.targets[0]), row.first);
+    std::printf("%lld %d", static_cast<long long>(row.targets[0]), row.first_segment_length);
     for (int32_t token : row.tokens) std::printf(" %d", token);
     std::putchar('\n');
   }

@@ -37,7 +37,7 @@ void print_windows(const text::Questions& questions) {
     const text::Example example = questions.make(row);
     std::printf("%s\t", questions.questions()[static_cast<size_t>(questions.window(row).question)].id.c_str());
     for (int32_t token : example.tokens) std::printf("%d ", token);
-    std::printf("\t%d\t%d\t%d\t", example.first, static_cast<int>(example.targets[0]),
+    std::printf("\t%d\t%d\t%d\t", example.first_segment_length, static_cast<int>(example.targets[0]),
                 static_cast<int>(example.targets[1]));
     for (bool is_scored : questions.scored_tokens(row)) std::putchar(is_scored ? '1' : '0');
     std::putchar('\n');

@@ -35,7 +35,7 @@ class SyntheticRows : public data::ExampleSource {
   text::Example make(int64_t epoch, int64_t row) const override {
     text::Example e;
     e.tokens.assign(static_cast<size_t>(length(epoch, row)), static_cast<int32_t>(row + 1));
-    e.first = static_cast<int32_t>(e.tokens.size() / 2);
+    e.first_segment_length = static_cast<int32_t>(e.tokens.size() / 2);
     if (head_type_ == "words") {
       e.targets.assign(e.tokens.size(), -1);
       e.targets[0] = row % 2;

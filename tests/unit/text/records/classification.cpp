@@ -259,7 +259,7 @@ TEST_CASE("an input sequence consists of the sentences and special tokens, trunc
   REQUIRE(rows.size() == 2);
   CHECK(rows.num_truncated() == 0);
   CHECK(rows.make(0).tokens == TokenIds{2, 5, 6, 7, 3, 5, 6, 3});
-  CHECK(rows.make(0).first == 5);
+  CHECK(rows.make(0).first_segment_length == 5);
   CHECK(rows.make(0).targets == std::vector<int64_t>{1});
   CHECK(rows.make(1).tokens == TokenIds{2, 5, 3, 3});
   CHECK(rows.make(1).targets == std::vector<int64_t>{0});
@@ -275,7 +275,7 @@ TEST_CASE("an input sequence consists of the sentences and special tokens, trunc
   const EncodingResult encoded_single = encode_files({"x\na b c\n"}, single_task, {"x", "", ""});
   const text::Classification single_rows(text::sequences_of(encoded_single.shard), single_task, vocabulary(), 4);
   CHECK(single_rows.make(0).tokens == TokenIds{2, 5, 6, 3});
-  CHECK(single_rows.make(0).first == 4);
+  CHECK(single_rows.make(0).first_segment_length == 4);
   CHECK(single_rows.make(0).targets == std::vector<int64_t>{-1});
   CHECK(single_rows.num_unlabelled() == 1);
   CHECK(single_rows.num_truncated() == 1);

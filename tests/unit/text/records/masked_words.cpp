@@ -139,15 +139,15 @@ void check_row(const Corpus& corpus, const PretrainingOptions& options, const Pr
   RC_ASSERT(tokens.front() == kStart);
   RC_ASSERT(tokens.back() == kSeparator);
   RC_ASSERT(std::count(tokens.begin(), tokens.end(), kSeparator) == (options.next_sentence ? 2 : 1));
-  RC_ASSERT(tokens[static_cast<size_t>(row.first) - 1] == kSeparator);
-  RC_ASSERT((row.first == size) == !options.next_sentence);
+  RC_ASSERT(tokens[static_cast<size_t>(row.first_segment_length) - 1] == kSeparator);
+  RC_ASSERT((row.first_segment_length == size) == !options.next_sentence);
   RC_ASSERT(row.targets[0] == (options.next_sentence ? (plan.is_next ? 0 : 1) : -1));
   const Sentence first = corpus.tokens_of(plan.first), second = corpus.tokens_of(plan.second);
-  const Sentence first_segment(tokens.begin() + 1, tokens.begin() + row.first - 1);
+  const Sentence first_segment(tokens.begin() + 1, tokens.begin() + row.first_segment_length - 1);
   RC_ASSERT(position_in(first_segment, first) >= 0);
   Sentence second_segment;
   if (options.next_sentence) {
-    second_segment.assign(tokens.begin() + row.first, tokens.end() - 1);
+    second_segment.assign(tokens.begin() + row.first_segment_length, tokens.end() - 1);
     RC_ASSERT(position_in(second_segment, second) >= 0);
   }
   // Only tokens that do not fit into the row are removed, and always from the longer segment.
@@ -163,7 +163,8 @@ void check_row(const Corpus& corpus, const PretrainingOptions& options, const Pr
   else RC_ASSERT(static_cast<int64_t>(count_predicted(row)) == std::min(max_predicted, size - num_special));
   for (size_t i = 1; i < tokens.size(); ++i) {
     if (tokens[i] == kSeparator) RC_ASSERT(row.targets[i] == -1);
-    const bool begins_word = i == 1 || static_cast<int32_t>(i) == row.first || !continues_word(tokens[i]);
+    const bool begins_word =
+        i == 1 || static_cast<int32_t>(i) == row.first_segment_length || !continues_word(tokens[i]);
     if (options.whole_word && !begins_word) RC_ASSERT((row.targets[i] >= 0) == (row.targets[i - 1] >= 0));
   }
 }
@@ -290,7 +291,7 @@ TEST_CASE("predicted tokens are distributed uniformly over the positions of a ro
     const Pretraining::Epoch epoch = training.plan(epoch_number);
     for (int64_t i = 0; i < epoch.size(); ++i) {
       const Example row = epoch.make(i);
-      if (row.tokens.size() != 43 || row.first != 22) continue;
+      if (row.tokens.size() != 43 || row.first_segment_length != 22) continue;
       ++num_rows;
       for (size_t p = 1; p < 43; ++p) predicted_at[p] += row.targets[p] >= 0 ? 1 : 0;
     }
@@ -407,7 +408,7 @@ TEST_CASE("truncation removes tokens at the start and at the end of a segment wi
   for (int64_t i = 0; i < epoch.size(); ++i) {
     const Example row = epoch.make(i);
     const Sentence tokens = tokens_before_masking(row), first = corpus.tokens_of(epoch.segment_pair(i).first);
-    const Sentence first_segment_tokens(tokens.begin() + 1, tokens.begin() + row.first - 1);
+    const Sentence first_segment_tokens(tokens.begin() + 1, tokens.begin() + row.first_segment_length - 1);
     if (first.size() != 40) continue;  // only segments of one sentence, whose tokens are distinct
     num_removed_at_start += position_in(first_segment_tokens, first);
     num_removed += static_cast<int64_t>(first.size() - first_segment_tokens.size());

@@ -45,7 +45,7 @@ TEST_CASE("questions: windows equal those of BERT, and every token is scored in 
         tokens.push_back(special_tokens.separator_id);
         const text::Example example = questions.make(row);
         RC_ASSERT(example.tokens == tokens);
-        RC_ASSERT(example.first == static_cast<int32_t>(first));
+        RC_ASSERT(example.first_segment_length == static_cast<int32_t>(first));
         RC_ASSERT(questions.length(row) == static_cast<int64_t>(tokens.size()));
         RC_ASSERT(questions.paragraph_start(row) == static_cast<int64_t>(first));
         RC_ASSERT(static_cast<int64_t>(tokens.size()) <= squad.options.length);
