@@ -21,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::check(size, fuzz::kTextFactor, [&] {
     TextBatches batches({path}, LineEnds::normalise_crlf, nullptr, kSmallBuffers);
     io::ShardHeader header = header_of(*tokenizer);
-    set_examples(header, task.example_task);
+    set_examples_header(header, task.example_task);
     const auto sink = open_sink("/dev/null");
     io::ShardWriter writer(*sink, header);
     const FindColumns columns = [&](const std::vector<std::string>& fields, const std::string& where) {

@@ -72,7 +72,7 @@ std::map<std::string, Sample> samples() {
                                  str(kBert, "bert.next_sentence = true\n")};
   const text::ExampleTask task{"any", 1, {"no", "yes"}, 0, 0, {"accuracy", "f1", "matthews"}, "any.tsv"};
   samples[io::kExamplesKind] = {wordpiece_tokenizer(),
-                                [task](io::ShardHeader& h) { text::set_examples(h, task); },
+                                [task](io::ShardHeader& h) { text::set_examples_header(h, task); },
                                 {{5, 6}, {}, {1}, {7}, {}, {0}},
                                 str(kBert, "bert.head = 'classes'\nbert.classes = 2\n")};
   const std::string answers_json =

@@ -80,7 +80,7 @@ ExampleTask task_of(const io::ShardHeader& header, const std::string& name) {
   return task;
 }
 
-void set_examples(io::ShardHeader& header, const ExampleTask& task) {
+void set_examples_header(io::ShardHeader& header, const ExampleTask& task) {
   header.task = task.json();
   header.set_kind(io::kExamplesKind, {header.vocabulary_size, header.vocabulary_size, task.label_limit()});
 }

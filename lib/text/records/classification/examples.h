@@ -37,7 +37,7 @@ struct ExampleTask {
 // if the limit of the field label exceeds that of the task. `name` is the shard's name in messages.
 ExampleTask task_of(const io::ShardHeader& header, const std::string& name);
 // Sets the kind, the fields and the task of `header`, whose vocabulary must already be set.
-void set_examples(io::ShardHeader& header, const ExampleTask& task);
+void set_examples_header(io::ShardHeader& header, const ExampleTask& task);
 
 // The columns of a tab-separated file that hold the texts and the label, numbered from 0.
 struct ExampleColumns {

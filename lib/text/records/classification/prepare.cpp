@@ -83,7 +83,7 @@ void write_examples_shard(const PrepArguments& arguments, const BertVocabulary& 
   const auto tokenizer = load_vocabulary(arguments, vocabulary);
   TextBatches text(arguments.inputs, line_ends(arguments, false), nullptr);
   ShardHeader header = header_of(*tokenizer);
-  set_examples(header, task);
+  set_examples_header(header, task);
   header.provenance = provenance_of(arguments, vocabulary,
                                     {{"text", columns.text},
                                      {"text_b", columns.text_b},

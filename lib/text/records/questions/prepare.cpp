@@ -43,7 +43,7 @@ void make_squad(const PrepArguments& arguments, const SquadPrepOptions& options)
   const auto tokenizer = load_vocabulary(arguments, options.vocabulary);
   const Squad squad = read_squad(arguments.inputs, options.squad);
   ShardHeader header = header_of(*tokenizer);
-  set_questions(header, squad, options.squad);
+  set_questions_header(header, squad, options.squad);
   header.provenance =
       provenance_of(arguments, options.vocabulary,
                     {{"missing_share", options.squad.missing_share}, {"unanswerable", options.squad.unanswerable}});

@@ -140,7 +140,7 @@ bool has_decreasing_range(const std::vector<TextRange>& token_ranges) {
 
 }  // namespace
 
-void set_questions(io::ShardHeader& header, const Squad& squad, const SquadOptions& options) {
+void set_questions_header(io::ShardHeader& header, const Squad& squad, const SquadOptions& options) {
   size_t longest_paragraph = 0;
   for (const SquadParagraph& p : squad.paragraphs) longest_paragraph = std::max(longest_paragraph, p.text.size());
   const auto offset_limit = static_cast<int64_t>(longest_paragraph) + 1;

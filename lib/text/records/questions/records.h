@@ -35,7 +35,7 @@ struct QuestionsSummary {
 };
 
 // Sets the kind, the fields and the task of `header`, whose vocabulary must already be set.
-void set_questions(io::ShardHeader& header, const Squad& squad, const SquadOptions& options);
+void set_questions_header(io::ShardHeader& header, const Squad& squad, const SquadOptions& options);
 // Returns whether a shard may contain impossible questions, so that predictions are scored as in SQuAD 2.0.
 bool may_have_impossible(const io::ShardHeader& header);
 

@@ -54,7 +54,7 @@ EncodingResult encode_files(const Words& texts, const ExampleTask& task, const t
   out.status = status_of([&] {
     TextBatches batches(files, LineEnds::refuse_crlf, nullptr);
     ShardHeader header = header_of(vocabulary());
-    set_examples(header, task);
+    set_examples_header(header, task);
     auto sink = open_sink(folder.file("x.mhs"));
     ShardWriter writer(*sink, header);
     const auto find = [&](const Words& fields, const std::string& where) {
@@ -107,7 +107,7 @@ TEST_CASE("a shard header stores its task, and contradictory headers are refused
   for (const auto& glue : text::glue_tasks()) {
     ShardHeader header;
     header.vocabulary_size = 100;
-    set_examples(header, glue.example_task);
+    set_examples_header(header, glue.example_task);
     CHECK(task_of(header, "x.mhs") == glue.example_task);
   }
   const auto check_refused = [](const std::string& task, int64_t limit) {
