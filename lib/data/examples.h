@@ -26,7 +26,7 @@ class ExampleSource {
   // head "span" requires (model::Targets).
   virtual bool needs_lengths() const { return false; }
   // Returns the weight of a next-sentence target in the loss of an update of these rows, relative to a masked word.
-  virtual double next_sentence_weight(std::span<const text::Example> /*update*/) const { return 1; }
+  virtual double next_sentence_weight(std::span<const text::Example> /*update_examples*/) const { return 1; }
 };
 
 class Examples : public IndependentRows {

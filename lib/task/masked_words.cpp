@@ -33,8 +33,8 @@ class Documents : public data::ExampleSource {
   int64_t rows(int64_t epoch) const override { return plan(epoch)->size(); }
   int64_t length(int64_t epoch, int64_t row) const override { return plan(epoch)->length(row); }
   text::Example make(int64_t epoch, int64_t row) const override { return plan(epoch)->make(row); }
-  double next_sentence_weight(std::span<const text::Example> update) const override {
-    return text::next_sentence_weight(update);
+  double next_sentence_weight(std::span<const text::Example> update_examples) const override {
+    return text::next_sentence_weight(update_examples);
   }
 
  private:

@@ -191,9 +191,9 @@ void Pretraining::mask_tokens(Example& example, RandomSequence& random) const {
   }
 }
 
-double next_sentence_weight(std::span<const Example> update) {
+double next_sentence_weight(std::span<const Example> update_examples) {
   int64_t num_words = 0, num_sentence_pairs = 0;
-  for (const Example& e : update) {
+  for (const Example& e : update_examples) {
     num_sentence_pairs += e.targets[0] >= 0;
     num_words += std::count_if(e.targets.begin() + 1, e.targets.end(), [](int64_t t) { return t >= 0; });
   }

@@ -122,8 +122,8 @@ class Pretraining {
 };
 
 // Returns the weight of a next-sentence target relative to a predicted word in the loss of an update with the input
-// sequences `update`, since BERT's loss is the mean over the predicted words plus the mean over the input sequences; 1
-// if `update` has no next-sentence target.
-double next_sentence_weight(std::span<const Example> update);
+// sequences `update_examples`, since BERT's loss is the mean over the predicted words plus the mean over the input
+// sequences; 1 if `update_examples` has no next-sentence target.
+double next_sentence_weight(std::span<const Example> update_examples);
 
 }  // namespace mh::text

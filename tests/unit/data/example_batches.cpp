@@ -48,8 +48,8 @@ class SyntheticRows : public data::ExampleSource {
     return e;
   }
   bool needs_lengths() const override { return head_type_ == "span"; }
-  double next_sentence_weight(std::span<const text::Example> update) const override {
-    return head_type_ == "words" ? text::next_sentence_weight(update) : 1;
+  double next_sentence_weight(std::span<const text::Example> update_examples) const override {
+    return head_type_ == "words" ? text::next_sentence_weight(update_examples) : 1;
   }
 
  private:
