@@ -21,7 +21,7 @@ bool AnswerSearch::ranks_before(const Candidate& a, const Candidate& b) {
 std::vector<AnswerSearch::Candidate> AnswerSearch::best_candidates(int64_t row, std::span<const float> start_logits,
                                                                    std::span<const float> end_logits,
                                                                    size_t count) const {
-  const text::Window& w = questions_.window(row);
+  const text::ParagraphWindow& w = questions_.window(row);
   const std::vector<bool> is_scored = questions_.scored_tokens(row);
   const auto paragraph_begin = static_cast<size_t>(questions_.paragraph_start(row));
   const std::span<const float> paragraph_start_logits = start_logits.subspan(paragraph_begin, is_scored.size()),
@@ -37,7 +37,8 @@ std::vector<AnswerSearch::Candidate> AnswerSearch::best_candidates(int64_t row, 
         std::pop_heap(best.begin(), best.end(), ranks_before);
         best.pop_back();
       }
-      best.push_back({start_logit, end_logit, {w.first + static_cast<int32_t>(s), w.first + static_cast<int32_t>(e)}});
+      best.push_back(
+          {start_logit, end_logit, {w.first_token + static_cast<int32_t>(s), w.first_token + static_cast<int32_t>(e)}});
       std::push_heap(best.begin(), best.end(), ranks_before);
     }
   }
@@ -67,7 +68,7 @@ void AnswerSearch::add(int64_t row, std::span<const float> start_logits, std::sp
     throw Error(Exit::failed, Problem{str("row ", row), "finite start and end logits", "NaN or infinity", ""});
   WindowAnswers& window = windows_[static_cast<size_t>(row)];
   window = {true, start_logits[0], end_logits[0], {}};
-  const text::Paragraph& paragraph = questions_.paragraph_of(questions_.window(row).question);
+  const text::Paragraph& paragraph = questions_.paragraph_of(questions_.window(row).question_index);
   const auto num_best_answers = static_cast<size_t>(options_.num_best_answers);
   // Doubles the number of candidates until `num_best_answers` of them have distinct texts, or the row has no more
   // candidates.

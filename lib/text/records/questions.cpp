@@ -24,9 +24,9 @@ Span span_of(const TextRange& answer, const std::vector<TextRange>& token_ranges
 
 // Returns BERT's measure of the context that the window gives a token: the number of tokens on its shorter side, plus a
 // hundredth of the length of the window to break ties.
-double context_score(const Window& window, int32_t token) {
-  const int32_t num_left = token - window.first, num_right = window.first + window.count - 1 - token;
-  return std::min(num_left, num_right) + 0.01 * window.count;
+double context_score(const ParagraphWindow& window, int32_t token) {
+  const int32_t num_left = token - window.first_token, num_right = window.first_token + window.num_tokens - 1 - token;
+  return std::min(num_left, num_right) + 0.01 * window.num_tokens;
 }
 
 }  // namespace
@@ -99,7 +99,7 @@ void Questions::add_windows(int64_t question) {
 }
 
 int64_t Questions::paragraph_start(int64_t row) const {
-  return static_cast<int64_t>(questions_[static_cast<size_t>(window(row).question)].tokens.size()) + 2;
+  return static_cast<int64_t>(questions_[static_cast<size_t>(window(row).question_index)].tokens.size()) + 2;
 }
 
 const Paragraph& Questions::paragraph_of(int64_t question) const {
@@ -112,9 +112,9 @@ std::pair<int64_t, int64_t> Questions::rows_of(int64_t question) const {
 }
 
 Example Questions::make(int64_t row) const {
-  const Window& w = window(row);
-  const Question& q = questions_[static_cast<size_t>(w.question)];
-  const std::vector<int32_t>& paragraph = paragraph_of(w.question).tokens;
+  const ParagraphWindow& w = window(row);
+  const Question& q = questions_[static_cast<size_t>(w.question_index)];
+  const std::vector<int32_t>& paragraph = paragraph_of(w.question_index).tokens;
   Example example;
   std::vector<int32_t>& tokens = example.tokens;
   tokens.reserve(static_cast<size_t>(length(row)));
@@ -122,24 +122,25 @@ Example Questions::make(int64_t row) const {
   tokens.insert(tokens.end(), q.tokens.begin(), q.tokens.end());
   tokens.push_back(special_tokens_.separator_id);
   example.first_segment_length = static_cast<int32_t>(tokens.size());
-  tokens.insert(tokens.end(), paragraph.begin() + w.first, paragraph.begin() + w.first + w.count);
+  tokens.insert(tokens.end(), paragraph.begin() + w.first_token, paragraph.begin() + w.first_token + w.num_tokens);
   tokens.push_back(special_tokens_.separator_id);
-  const bool contains_answer = !q.answer.is_empty() && q.answer.first >= w.first && q.answer.last < w.first + w.count;
-  const int32_t offset = example.first_segment_length - w.first;
+  const bool contains_answer =
+      !q.answer.is_empty() && q.answer.first >= w.first_token && q.answer.last < w.first_token + w.num_tokens;
+  const int32_t offset = example.first_segment_length - w.first_token;
   example.targets = {contains_answer ? q.answer.first + offset : 0, contains_answer ? q.answer.last + offset : 0};
   return example;
 }
 
 std::vector<bool> Questions::scored_tokens(int64_t row) const {
-  const Window& row_window = window(row);
-  const auto [begin, end] = rows_of(row_window.question);
-  std::vector<bool> is_scored(static_cast<size_t>(row_window.count), true);
-  for (int32_t i = 0; i < row_window.count; ++i) {
-    const int32_t token = row_window.first + i;
+  const ParagraphWindow& row_window = window(row);
+  const auto [begin, end] = rows_of(row_window.question_index);
+  std::vector<bool> is_scored(static_cast<size_t>(row_window.num_tokens), true);
+  for (int32_t i = 0; i < row_window.num_tokens; ++i) {
+    const int32_t token = row_window.first_token + i;
     const double row_context = context_score(row_window, token);
     for (int64_t other_row = begin; other_row < end; ++other_row) {
-      const Window& w = window(other_row);
-      if (other_row == row || token < w.first || token >= w.first + w.count) continue;
+      const ParagraphWindow& w = window(other_row);
+      if (other_row == row || token < w.first_token || token >= w.first_token + w.num_tokens) continue;
       const double other_context = context_score(w, token);
       if (other_context > row_context || (other_context == row_context && other_row < row))
         is_scored[static_cast<size_t>(i)] = false;

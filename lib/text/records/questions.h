@@ -63,9 +63,9 @@ struct Question {
 };
 
 // The part of a paragraph that one input sequence contains.
-struct Window {
-  int64_t question = 0;          // index of the question
-  int32_t first = 0, count = 0;  // index in the paragraph of the window's first token; number of tokens
+struct ParagraphWindow {
+  int64_t question_index = 0;               // index of the question
+  int32_t first_token = 0, num_tokens = 0;  // index in the paragraph of the window's first token; number of tokens
 };
 
 // Selects the questions from which input sequences are made.
@@ -88,8 +88,8 @@ class Questions {
   // Returns input sequence `row`. Segment 0 is [CLS] question [SEP]. The targets are the positions of the first and the
   // last token of the answer, or 0 and 0 (the position of [CLS]) if the window does not contain the complete answer.
   Example make(int64_t row) const;
-  int64_t length(int64_t row) const { return paragraph_start(row) + window(row).count + 1; }
-  const Window& window(int64_t row) const { return windows_[static_cast<size_t>(row)]; }
+  int64_t length(int64_t row) const { return paragraph_start(row) + window(row).num_tokens + 1; }
+  const ParagraphWindow& window(int64_t row) const { return windows_[static_cast<size_t>(row)]; }
   // Returns the position in input sequence `row` of the first token of the paragraph.
   int64_t paragraph_start(int64_t row) const;
   // Returns, for each paragraph token of input sequence `row`, whether the token is scored in this input sequence: no
@@ -117,7 +117,7 @@ class Questions {
   bool may_have_impossible_;
   std::vector<Paragraph> paragraphs_;
   std::vector<Question> questions_;
-  std::vector<Window> windows_;
+  std::vector<ParagraphWindow> windows_;
   std::vector<int64_t> first_row_;  // index of the first input sequence of each question, then size()
   int64_t num_truncated_ = 0, num_without_windows_ = 0;
 };

@@ -35,7 +35,7 @@ text::Questions questions_of(const std::string& path, const text::WindowOptions&
 void print_windows(const text::Questions& questions) {
   for (int64_t row = 0; row < questions.size(); ++row) {
     const text::Example example = questions.make(row);
-    std::printf("%s\t", questions.questions()[static_cast<size_t>(questions.window(row).question)].id.c_str());
+    std::printf("%s\t", questions.questions()[static_cast<size_t>(questions.window(row).question_index)].id.c_str());
     for (int32_t token : example.tokens) std::printf("%d ", token);
     std::printf("\t%d\t%d\t%d\t", example.first_segment_length, static_cast<int>(example.targets[0]),
                 static_cast<int>(example.targets[1]));

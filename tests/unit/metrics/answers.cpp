@@ -54,13 +54,14 @@ std::vector<ScoredSpan> ranked_spans(const text::Questions& questions, const Row
   const auto [begin, end] = questions.rows_of(question);
   for (int64_t row = begin; row < end; ++row) {
     const auto shift = static_cast<int32_t>(questions.paragraph_start(row));
-    const text::Window& w = questions.window(row);
+    const text::ParagraphWindow& w = questions.window(row);
     const auto is_scored = questions.scored_tokens(row);
-    for (int32_t i = 0; i < w.count; ++i)
-      for (int32_t k = i; k < w.count && k - i + 1 <= max_tokens; ++k)
+    for (int32_t i = 0; i < w.num_tokens; ++i)
+      for (int32_t k = i; k < w.num_tokens && k - i + 1 <= max_tokens; ++k)
         if (is_scored[i])
           spans.push_back({static_cast<double>(s.start[row][shift + i]) + s.end[row][shift + k], row, shift + i,
-                           shift + k, questions.paragraph_of(question).text_of({w.first + i, w.first + k})});
+                           shift + k,
+                           questions.paragraph_of(question).text_of({w.first_token + i, w.first_token + k})});
   }
   std::stable_sort(spans.begin(), spans.end(),
                    [](const ScoredSpan& a, const ScoredSpan& b) { return a.score > b.score; });

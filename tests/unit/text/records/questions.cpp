@@ -14,8 +14,8 @@ using namespace squads;
 namespace {
 
 // Returns the context score of a token in a window, computed as in _check_is_max_context() of BERT's run_squad.py.
-double context_score(const text::Window& w, int32_t token) {
-  return std::min(token - w.first, w.first + w.count - 1 - token) + 0.01 * w.count;
+double context_score(const text::ParagraphWindow& w, int32_t token) {
+  return std::min(token - w.first_token, w.first_token + w.num_tokens - 1 - token) + 0.01 * w.num_tokens;
 }
 
 }  // namespace
@@ -69,15 +69,16 @@ TEST_CASE("questions: a token is scored in the window with the most context") {
     const RandomSquad squad = random_squad();
     const text::Questions questions = questions_of(shard_of(squad.json), squad.options);
     for (int64_t row = 0; row < questions.size(); ++row) {
-      const auto [begin, end] = questions.rows_of(questions.window(row).question);
+      const auto [begin, end] = questions.rows_of(questions.window(row).question_index);
       const auto is_scored = questions.scored_tokens(row);
       for (size_t i = 0; i < is_scored.size(); ++i) {
-        const int32_t token = questions.window(row).first + static_cast<int32_t>(i);
+        const int32_t token = questions.window(row).first_token + static_cast<int32_t>(i);
         int64_t best_row = -1;
         double max_score = -1;
         for (int64_t r = begin; r < end; ++r) {
-          const text::Window& w = questions.window(r);
-          if (token < w.first || token >= w.first + w.count || context_score(w, token) <= max_score) continue;
+          const text::ParagraphWindow& w = questions.window(r);
+          if (token < w.first_token || token >= w.first_token + w.num_tokens || context_score(w, token) <= max_score)
+            continue;
           max_score = context_score(w, token);
           best_row = r;
         }
@@ -106,13 +107,13 @@ TEST_CASE("questions: the span of an answer contains the tokens that share a cha
       RC_ASSERT(question.answer == (text::Span{overlapping_tokens.front(), overlapping_tokens.back()}));
       const auto [begin, end] = questions.rows_of(static_cast<int64_t>(q));
       for (int64_t row = begin; row < end; ++row) {
-        const text::Window& w = questions.window(row);
+        const text::ParagraphWindow& w = questions.window(row);
         const auto targets = questions.make(row).targets;
         const bool contains_answer =
-            overlapping_tokens.front() >= w.first && overlapping_tokens.back() < w.first + w.count;
+            overlapping_tokens.front() >= w.first_token && overlapping_tokens.back() < w.first_token + w.num_tokens;
         RC_ASSERT((targets == std::vector<int64_t>{0, 0}) == !contains_answer);
         if (!contains_answer) continue;
-        const int32_t shift = static_cast<int32_t>(questions.paragraph_start(row)) - w.first;
+        const int32_t shift = static_cast<int32_t>(questions.paragraph_start(row)) - w.first_token;
         RC_ASSERT(
             (targets == std::vector<int64_t>{overlapping_tokens.front() + shift, overlapping_tokens.back() + shift}));
       }
@@ -138,8 +139,8 @@ TEST_CASE("questions: training excludes questions without an answer in the parag
   CHECK(all_questions.num_without_windows() == 0);
   CHECK(training_questions.size() == 2);
   CHECK(training_questions.num_without_windows() == 2);
-  CHECK(training_questions.window(0).question == 0);
-  CHECK(training_questions.window(1).question == 2);
+  CHECK(training_questions.window(0).question_index == 0);
+  CHECK(training_questions.window(1).question_index == 2);
   CHECK(training_questions.make(1).targets == training_questions.make(0).targets);
   CHECK(training_questions.rows_of(1).first == training_questions.rows_of(1).second);
   const metrics::AnswerSearch search(training_questions, {});
