@@ -69,7 +69,7 @@ class AnswerSearch {
  private:
   struct Candidate {
     double start_logit, end_logit;
-    text::Span span;  // first and last token in the paragraph
+    text::AnswerSpan span;  // first and last token in the paragraph
     double score() const { return start_logit + end_logit; }
   };
   // The best answers in a window; each row is one window.

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kNumSpecialTokens = 3;  // special tokens of an input sequence: [CLS], [SEP], [SEP]
 
 // Returns the range of the tokens that contain a character of `answer`; `token_ranges`: byte range of each token.
-Span span_of(const TextRange& answer, const std::vector<TextRange>& token_ranges) {
+AnswerSpan span_of(const TextRange& answer, const std::vector<TextRange>& token_ranges) {
   const auto first_token = std::find_if(token_ranges.begin(), token_ranges.end(),
                                         [&](const auto& range) { return range.end > answer.begin; });
   const auto end_token =
@@ -39,7 +39,7 @@ void WindowOptions::check() const {
                                      str(length), "raise train.batch.block, or lower squad.question"});
 }
 
-std::string Paragraph::text_of(Span span) const {
+std::string Paragraph::text_of(AnswerSpan span) const {
   const uint32_t begin = token_ranges[static_cast<size_t>(span.first)].begin,
                  end = token_ranges[static_cast<size_t>(span.last)].end;
   return text.substr(begin, end - begin);
@@ -65,7 +65,7 @@ Questions::Questions(const Sequences& sequences, const io::ShardHeader& header, 
                                                     static_cast<size_t>(sequences.length(sequence + i)));
     add(decode_question_record(record_fields, name, sequence / num_fields + 1));
   }
-  first_row_.push_back(size());
+  first_rows_.push_back(size());
 }
 
 void Questions::add(QuestionRecord record) {
@@ -77,12 +77,12 @@ void Questions::add(QuestionRecord record) {
   num_truncated_ += q.tokens.size() > max_tokens ? 1 : 0;
   q.tokens.resize(std::min(q.tokens.size(), max_tokens));
   for (const GoldAnswer& answer : q.answers)
-    if (answer.byte_range && q.answer.is_empty())
-      q.answer = span_of(*answer.byte_range, paragraphs_.back().token_ranges);
+    if (answer.byte_range && q.answer_span.is_empty())
+      q.answer_span = span_of(*answer.byte_range, paragraphs_.back().token_ranges);
   questions_.push_back(std::move(q));
-  first_row_.push_back(size());
+  first_rows_.push_back(size());
   const Question& last_question = questions_.back();
-  if (use_ == QuestionUse::training && !last_question.is_impossible && last_question.answer.is_empty())
+  if (use_ == QuestionUse::training && !last_question.is_impossible && last_question.answer_span.is_empty())
     ++num_without_windows_;
   else add_windows(static_cast<int64_t>(questions_.size()) - 1);
 }
@@ -103,12 +103,12 @@ int64_t Questions::paragraph_start(int64_t row) const {
 }
 
 const Paragraph& Questions::paragraph_of(int64_t question) const {
-  return paragraphs_[questions_[static_cast<size_t>(question)].paragraph];
+  return paragraphs_[questions_[static_cast<size_t>(question)].paragraph_index];
 }
 
 std::pair<int64_t, int64_t> Questions::rows_of(int64_t question) const {
   const auto i = static_cast<size_t>(question);
-  return {first_row_[i], first_row_[i + 1]};
+  return {first_rows_[i], first_rows_[i + 1]};
 }
 
 Example Questions::make(int64_t row) const {
@@ -124,10 +124,11 @@ Example Questions::make(int64_t row) const {
   example.first_segment_length = static_cast<int32_t>(tokens.size());
   tokens.insert(tokens.end(), paragraph.begin() + w.first_token, paragraph.begin() + w.first_token + w.num_tokens);
   tokens.push_back(special_tokens_.separator_id);
-  const bool contains_answer =
-      !q.answer.is_empty() && q.answer.first >= w.first_token && q.answer.last < w.first_token + w.num_tokens;
+  const bool contains_answer = !q.answer_span.is_empty() && q.answer_span.first >= w.first_token &&
+                               q.answer_span.last < w.first_token + w.num_tokens;
   const int32_t offset = example.first_segment_length - w.first_token;
-  example.targets = {contains_answer ? q.answer.first + offset : 0, contains_answer ? q.answer.last + offset : 0};
+  example.targets = {contains_answer ? q.answer_span.first + offset : 0,
+                     contains_answer ? q.answer_span.last + offset : 0};
   return example;
 }
 

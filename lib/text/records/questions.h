@@ -36,10 +36,10 @@ struct WindowOptions {
 };
 
 // The token range [first, last] of an answer in its paragraph, both ends included; {-1, -1}: no answer.
-struct Span {
+struct AnswerSpan {
   int32_t first = -1, last = -1;
   bool is_empty() const { return first < 0; }
-  bool operator==(const Span&) const = default;
+  bool operator==(const AnswerSpan&) const = default;
 };
 
 struct Paragraph {
@@ -47,7 +47,7 @@ struct Paragraph {
   std::vector<int32_t> tokens;
   std::vector<TextRange> token_ranges;  // byte range in `text` of each token
   // Returns the text of the tokens of `span`.
-  std::string text_of(Span span) const;
+  std::string text_of(AnswerSpan span) const;
 };
 
 struct Question {
@@ -55,11 +55,11 @@ struct Question {
   std::vector<int32_t> tokens;  // at most WindowOptions::question
   std::vector<GoldAnswer> answers;
   bool is_impossible = false;
-  size_t paragraph = 0;
+  size_t paragraph_index = 0;
   // Token range of the first answer with a known position in the paragraph and at least one token; empty if there is
   // none. A token belongs to the answer if at least one character of the token does, since an answer may begin or end
   // inside a token.
-  Span answer;
+  AnswerSpan answer_span;
 };
 
 // The part of a paragraph that one input sequence contains.
@@ -118,7 +118,7 @@ class Questions {
   std::vector<Paragraph> paragraphs_;
   std::vector<Question> questions_;
   std::vector<ParagraphWindow> windows_;
-  std::vector<int64_t> first_row_;  // index of the first input sequence of each question, then size()
+  std::vector<int64_t> first_rows_;  // index of the first input sequence of each question, then size()
   int64_t num_truncated_ = 0, num_without_windows_ = 0;
 };
 

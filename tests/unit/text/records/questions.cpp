@@ -102,9 +102,9 @@ TEST_CASE("questions: the span of an answer contains the tokens that share a cha
       for (size_t i = 0; i < paragraph.token_ranges.size(); ++i)
         if (paragraph.token_ranges[i].begin < range.end && paragraph.token_ranges[i].end > range.begin)
           overlapping_tokens.push_back(static_cast<int32_t>(i));
-      RC_ASSERT(question.answer.is_empty() == overlapping_tokens.empty());
+      RC_ASSERT(question.answer_span.is_empty() == overlapping_tokens.empty());
       if (overlapping_tokens.empty()) continue;
-      RC_ASSERT(question.answer == (text::Span{overlapping_tokens.front(), overlapping_tokens.back()}));
+      RC_ASSERT(question.answer_span == (text::AnswerSpan{overlapping_tokens.front(), overlapping_tokens.back()}));
       const auto [begin, end] = questions.rows_of(static_cast<int64_t>(q));
       for (int64_t row = begin; row < end; ++row) {
         const text::ParagraphWindow& w = questions.window(row);
@@ -119,7 +119,7 @@ TEST_CASE("questions: the span of an answer contains the tokens that share a cha
       }
       // The text of the span may lack white space and accents at the start and the end of the answer, and may have more
       // letters if its first token begins before the answer or its last token ends after the answer.
-      const std::string span_text = paragraph.text_of(question.answer);
+      const std::string span_text = paragraph.text_of(question.answer_span);
       const bool has_whole_tokens = paragraph.token_ranges[overlapping_tokens.front()].begin >= range.begin &&
                                     paragraph.token_ranges[overlapping_tokens.back()].end <= range.end;
       if (has_whole_tokens) RC_ASSERT(question.answers[0].text.find(span_text) != std::string::npos);
