@@ -107,7 +107,7 @@ class QuestionsDataset : public ExampleDataset {
   std::vector<std::string> output_files() const override { return {kPredictions, kBestAnswers}; }
   nlohmann::ordered_json columns() const override {
     return {{"stride", options_.windows.stride},
-            {"question", options_.windows.question},
+            {"question", options_.windows.max_question_tokens},
             {"best", options_.answers.num_best_answers},
             {"longest_answer", options_.answers.max_answer_tokens},
             {"null_threshold", options_.answers.null_threshold}};
@@ -161,14 +161,14 @@ class Questions : public Task {
     const std::string& name = records.name();
     const text::WordPieceTokenizer& tokenizer = text::require_wordpiece(*tokenizers.target, name);
     text::WindowOptions windows = options_.windows;
-    windows.length = options.block;
+    windows.max_length = options.block;
     windows.check();
     require_segments(2, options, name);
     const auto questions = std::make_shared<const text::Questions>(
         records.sequences(), records.header(), tokenizer, windows,
         options.is_training ? text::QuestionUse::training : text::QuestionUse::prediction, name);
     log_count(questions->num_truncated(),
-              str(" questions of ", name, " are truncated to ", windows.question, " tokens"));
+              str(" questions of ", name, " are truncated to ", windows.max_question_tokens, " tokens"));
     log_count(questions->num_without_windows(),
               str(" questions of ", name, " are omitted, since the paragraph does not contain the answer"));
     return std::make_unique<QuestionsDataset>(questions, tokenizer.special_tokens().padding_id, options_, name);

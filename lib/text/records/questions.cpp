@@ -32,11 +32,11 @@ double context_score(const ParagraphWindow& window, int32_t token) {
 }  // namespace
 
 void WindowOptions::check() const {
-  if (length <= question + kNumSpecialTokens)
+  if (max_length <= max_question_tokens + kNumSpecialTokens)
     throw Error(Exit::usage, Problem{"train.batch.block",
-                                     str("more than ", question + kNumSpecialTokens,
+                                     str("more than ", max_question_tokens + kNumSpecialTokens,
                                          ", the tokens of a question, [CLS] and two [SEP]"),
-                                     str(length), "raise train.batch.block, or lower squad.question"});
+                                     str(max_length), "raise train.batch.block, or lower squad.question"});
 }
 
 std::string Paragraph::text_of(AnswerSpan span) const {
@@ -73,7 +73,7 @@ void Questions::add(QuestionRecord record) {
     paragraphs_.push_back({std::move(record.text), std::move(record.context), std::move(record.token_ranges)});
   Question q{std::move(record.id), std::move(record.question), std::move(record.answers),
              record.is_impossible, paragraphs_.size() - 1,     {}};
-  const auto max_tokens = static_cast<size_t>(options_.question);
+  const auto max_tokens = static_cast<size_t>(options_.max_question_tokens);
   num_truncated_ += q.tokens.size() > max_tokens ? 1 : 0;
   q.tokens.resize(std::min(q.tokens.size(), max_tokens));
   for (const GoldAnswer& answer : q.answers)
@@ -90,7 +90,7 @@ void Questions::add(QuestionRecord record) {
 void Questions::add_windows(int64_t question) {
   const auto num_question_tokens = static_cast<int64_t>(questions_[static_cast<size_t>(question)].tokens.size());
   const auto num_paragraph_tokens = static_cast<int64_t>(paragraph_of(question).tokens.size());
-  const int64_t max_window_tokens = options_.length - kNumSpecialTokens - num_question_tokens;
+  const int64_t max_window_tokens = options_.max_length - kNumSpecialTokens - num_question_tokens;
   for (int64_t first_token = 0;; first_token += std::min(max_window_tokens, options_.stride)) {
     const int64_t num_tokens = std::min(max_window_tokens, num_paragraph_tokens - first_token);
     windows_.push_back({question, static_cast<int32_t>(first_token), static_cast<int32_t>(num_tokens)});

@@ -22,16 +22,16 @@
 namespace mh::text {
 
 struct WindowOptions {
-  int64_t length = 384;  // maximum number of tokens of an input sequence; set by train.batch.block
+  int64_t max_length = 384;  // maximum number of tokens of an input sequence; set by train.batch.block
   int64_t stride = 128;
-  int64_t question = 64;
+  int64_t max_question_tokens = 64;
   void describe(Fields& f) {
     f.field("stride", stride, "distance in tokens between the starts of consecutive windows of a paragraph",
             at_least(1));
-    f.field("question", question, "maximum number of tokens of a question; longer questions are truncated",
+    f.field("question", max_question_tokens, "maximum number of tokens of a question; longer questions are truncated",
             at_least(1));
   }
-  // Throws Error(usage) unless `length` leaves room for tokens of the paragraph after a question of maximum length.
+  // Throws Error(usage) unless `max_length` leaves room for tokens of the paragraph after a question of maximum length.
   void check() const;
 };
 
@@ -52,7 +52,7 @@ struct Paragraph {
 
 struct Question {
   std::string id;
-  std::vector<int32_t> tokens;  // at most WindowOptions::question
+  std::vector<int32_t> tokens;  // at most WindowOptions::max_question_tokens
   std::vector<GoldAnswer> answers;
   bool is_impossible = false;
   size_t paragraph_index = 0;
@@ -103,7 +103,7 @@ class Questions {
 
   // Returns whether the shard may contain impossible questions, so that predictions are scored as in SQuAD 2.0.
   bool may_have_impossible() const { return may_have_impossible_; }
-  // Returns the number of questions of more than WindowOptions::question tokens, which are truncated.
+  // Returns the number of questions of more than WindowOptions::max_question_tokens tokens, which are truncated.
   int64_t num_truncated() const { return num_truncated_; }
   int64_t num_without_windows() const { return num_without_windows_; }  // number of questions without input sequences
 

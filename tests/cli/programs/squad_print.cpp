@@ -99,7 +99,8 @@ int main(int argc, char** argv) {
   const std::string job = argc > 2 ? argv[1] : "";
   text::WindowOptions options;
   if (job == "windows" && argc == 6)
-    options.length = std::atol(argv[3]), options.stride = std::atol(argv[4]), options.question = std::atol(argv[5]);
+    options.max_length = std::atol(argv[3]), options.stride = std::atol(argv[4]),
+    options.max_question_tokens = std::atol(argv[5]);
   else if (argc != (job == "score" ? 4 : 3)) return 2;
   const text::Questions questions = questions_of(argv[2], options);
   if (job == "windows") print_windows(questions);

@@ -29,9 +29,9 @@ TEST_CASE("questions: windows equal those of BERT, and every token is scored in 
     int64_t row = 0, num_truncated = 0;
     for (size_t q = 0; q < shard.size(); ++q) {
       const text::QuestionRecord record = record_of(shard, q);
-      const auto question_length = std::min<size_t>(record.question.size(), squad.options.question);
+      const auto question_length = std::min<size_t>(record.question.size(), squad.options.max_question_tokens);
       num_truncated += record.question.size() > question_length ? 1 : 0;
-      const auto room = static_cast<size_t>(squad.options.length) - 3 - question_length;
+      const auto room = static_cast<size_t>(squad.options.max_length) - 3 - question_length;
       std::vector<int> num_windows(record.context.size()), num_scored(record.context.size());
       RC_ASSERT(questions.rows_of(static_cast<int64_t>(q)).first == row);
       for (size_t start = 0; start < record.context.size();) {
@@ -48,7 +48,7 @@ TEST_CASE("questions: windows equal those of BERT, and every token is scored in 
         RC_ASSERT(example.first_segment_length == static_cast<int32_t>(first));
         RC_ASSERT(questions.length(row) == static_cast<int64_t>(tokens.size()));
         RC_ASSERT(questions.paragraph_start(row) == static_cast<int64_t>(first));
-        RC_ASSERT(static_cast<int64_t>(tokens.size()) <= squad.options.length);
+        RC_ASSERT(static_cast<int64_t>(tokens.size()) <= squad.options.max_length);
         const auto is_scored = questions.scored_tokens(row);
         for (size_t i = 0; i < length; ++i) num_scored[start + i] += is_scored[i] ? 1 : 0;
         ++row;
@@ -149,6 +149,6 @@ TEST_CASE("questions: training excludes questions without an answer in the parag
 
 TEST_CASE("questions: a row length without room for a paragraph is refused") {
   const auto shard = shard_of(file({article("abc", {question("1", "a", {answer("a", 0)})})}));
-  CHECK(status_of([&] { questions_of(shard, {.length = 67}); }) == 2);
-  CHECK(status_of([&] { questions_of(shard, {.length = 68}); }) == 0);
+  CHECK(status_of([&] { questions_of(shard, {.max_length = 67}); }) == 2);
+  CHECK(status_of([&] { questions_of(shard, {.max_length = 68}); }) == 0);
 }
