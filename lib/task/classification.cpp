@@ -38,7 +38,7 @@ double score_of(const std::string& name, std::span<const double> truth, std::spa
 // Collects the true and the predicted class or number of each row.
 class ClassTally : public ExampleTally {
  public:
-  explicit ClassTally(const text::Classification& examples)
+  explicit ClassTally(const text::ClassificationExamples& examples)
       : task_(examples.task()), truth_(static_cast<size_t>(examples.size()), -1), predictions_(truth_) {}
   void add(const ScoredExamples& outputs) override {
     const at::Tensor logits =
@@ -71,8 +71,10 @@ class ClassTally : public ExampleTally {
 
 class ClassificationDataset : public ExampleDataset {
  public:
-  ClassificationDataset(const std::shared_ptr<const text::Classification>& examples, int32_t padding, std::string shard)
-      : ExampleDataset(data::Examples(std::make_shared<FixedExamples<text::Classification>>(examples), padding)),
+  ClassificationDataset(const std::shared_ptr<const text::ClassificationExamples>& examples, int32_t padding,
+                        std::string shard)
+      : ExampleDataset(
+            data::Examples(std::make_shared<FixedExamples<text::ClassificationExamples>>(examples), padding)),
         examples_(examples),
         shard_(std::move(shard)) {}
   std::string name() const override { return examples_->task().name; }
@@ -84,7 +86,7 @@ class ClassificationDataset : public ExampleDataset {
   std::unique_ptr<ExampleTally> make_tally() const override { return std::make_unique<ClassTally>(*examples_); }
 
  private:
-  std::shared_ptr<const text::Classification> examples_;
+  std::shared_ptr<const text::ClassificationExamples> examples_;
   std::string shard_;
 };
 
@@ -160,7 +162,7 @@ class Classification : public Task {
     check_labels(task, options.bert, name);
     require_segments(task.num_sentences, options, name);
     const auto examples =
-        std::make_shared<const text::Classification>(records.sequences(), task, tokenizer, options.block);
+        std::make_shared<const text::ClassificationExamples>(records.sequences(), task, tokenizer, options.block);
     if (const int64_t num_unlabelled = examples->num_unlabelled(); options.is_training && num_unlabelled > 0)
       throw Error(Exit::input, Problem{name, "a label for each training example",
                                        str(num_unlabelled, " of ", examples->size(), " examples without a label"),

@@ -6,49 +6,49 @@
 
 namespace mh::text {
 
-std::pair<int64_t, int64_t> truncate_lengths(int64_t first, int64_t second, int64_t max_tokens) {
-  if (first + second <= max_tokens) return {first, second};
-  const auto [shorter, longer] = std::minmax(first, second);
-  std::pair<int64_t, int64_t> truncated_lengths{shorter, max_tokens - shorter};
-  if (truncated_lengths.second < shorter) truncated_lengths = {max_tokens / 2, max_tokens - max_tokens / 2};
-  if (first > second) std::swap(truncated_lengths.first, truncated_lengths.second);
-  return truncated_lengths;
+std::pair<int64_t, int64_t> truncate_lengths(int64_t first_length, int64_t second_length, int64_t max_tokens) {
+  if (first_length + second_length <= max_tokens) return {first_length, second_length};
+  const auto [shorter, longer] = std::minmax(first_length, second_length);
+  std::pair<int64_t, int64_t> lengths{shorter, max_tokens - shorter};
+  if (lengths.second < shorter) lengths = {max_tokens / 2, max_tokens - max_tokens / 2};
+  if (first_length > second_length) std::swap(lengths.first, lengths.second);
+  return lengths;
 }
 
-Classification::Classification(Sequences sequences, ExampleTask task, const WordPieceTokenizer& tokenizer,
-                               int64_t length)
+ClassificationExamples::ClassificationExamples(Sequences sequences, ExampleTask task,
+                                               const WordPieceTokenizer& tokenizer, int64_t max_length)
     : sequences_(std::move(sequences)),
       task_(std::move(task)),
       special_tokens_(tokenizer.special_tokens()),
-      length_(length) {
-  if (length <= num_special_tokens())
+      max_length_(max_length) {
+  if (max_length <= num_special_tokens())
     throw Error(Exit::usage,
                 Problem{"train.batch.block",
                         str("more than ", num_special_tokens(), ", the number of special tokens of an input sequence"),
-                        str(length), "raise train.batch.block"});
+                        str(max_length), "raise train.batch.block"});
   for (int64_t i = 0; i < size(); ++i) {
     const auto sequence = static_cast<size_t>(3 * i);
-    const auto [first, second] = truncated_lengths(i);
-    if (first + second < sequences_.length(sequence) + sequences_.length(sequence + 1)) ++num_truncated_;
+    const auto [first_length, second_length] = truncated_lengths(i);
+    if (first_length + second_length < sequences_.length(sequence) + sequences_.length(sequence + 1)) ++num_truncated_;
     if (sequences_.length(sequence + 2) == 0) ++num_unlabelled_;
   }
 }
 
-std::pair<int64_t, int64_t> Classification::truncated_lengths(int64_t i) const {
+std::pair<int64_t, int64_t> ClassificationExamples::truncated_lengths(int64_t i) const {
   const auto sequence = static_cast<size_t>(3 * i);
-  const int64_t max_tokens = length_ - num_special_tokens();
+  const int64_t max_tokens = max_length_ - num_special_tokens();
   if (task_.num_sentences == 1) return {std::min(sequences_.length(sequence), max_tokens), 0};
   return truncate_lengths(sequences_.length(sequence), sequences_.length(sequence + 1), max_tokens);
 }
 
-int64_t Classification::length(int64_t i) const {
-  const auto [first, second] = truncated_lengths(i);
-  return num_special_tokens() + first + second;
+int64_t ClassificationExamples::length(int64_t i) const {
+  const auto [first_length, second_length] = truncated_lengths(i);
+  return num_special_tokens() + first_length + second_length;
 }
 
-Example Classification::make(int64_t i) const {
+Example ClassificationExamples::make(int64_t i) const {
   const auto sequence = static_cast<size_t>(3 * i);
-  const auto [first, second] = truncated_lengths(i);
+  const auto [first_length, second_length] = truncated_lengths(i);
   Example result;
   result.tokens.push_back(special_tokens_.cls_id);
   const auto add = [&](size_t sequence_index, int64_t count) {
@@ -57,9 +57,9 @@ Example Classification::make(int64_t i) const {
     sequences_.read(sequences_.begin(sequence_index), std::span(result.tokens).subspan(offset));
     result.tokens.push_back(special_tokens_.separator_id);
   };
-  add(sequence, first);
+  add(sequence, first_length);
   result.first_segment_length = static_cast<int32_t>(result.tokens.size());
-  if (task_.num_sentences == 2) add(sequence + 1, second);
+  if (task_.num_sentences == 2) add(sequence + 1, second_length);
   const std::vector<int32_t> label = sequences_.sequence(sequence + 2);
   result.targets.push_back(label.empty() ? -1 : label[0]);
   return result;

@@ -13,8 +13,9 @@ int main(int argc, char** argv) {
   const mh::io::ShardFile shard(argv[1]);
   mh::text::verify(shard);
   const auto tokenizers = mh::text::tokenizers_of(shard.header(), argv[1]);
-  const mh::text::Classification rows(mh::text::sequences_of(shard), mh::text::task_of(shard.header(), argv[1]),
-                                      mh::text::require_wordpiece(*tokenizers.target, argv[1]), std::stoll(argv[2]));
+  const mh::text::ClassificationExamples rows(mh::text::sequences_of(shard), mh::text::task_of(shard.header(), argv[1]),
+                                              mh::text::require_wordpiece(*tokenizers.target, argv[1]),
+                                              std::stoll(argv[2]));
   for (int64_t i = 0; i < rows.size(); ++i) {
     const mh::text::Example row = rows.make(i);
     std::printf("%lld %d", static_cast<long long>(row.targets[0]), row.first_segment_length);

@@ -255,7 +255,7 @@ TEST_CASE("an input sequence consists of the sentences and special tokens, trunc
           "[examples]") {
   const EncodingResult encoded_pairs =
       encode_files({"x\ty\tz\na b c\ta b\tyes\na\t\tno\n"}, pair_task(), {"x", "y", "z"});
-  const text::Classification rows(text::sequences_of(encoded_pairs.shard), pair_task(), vocabulary(), 8);
+  const text::ClassificationExamples rows(text::sequences_of(encoded_pairs.shard), pair_task(), vocabulary(), 8);
   REQUIRE(rows.size() == 2);
   CHECK(rows.num_truncated() == 0);
   CHECK(rows.make(0).tokens == TokenIds{2, 5, 6, 7, 3, 5, 6, 3});
@@ -263,17 +263,19 @@ TEST_CASE("an input sequence consists of the sentences and special tokens, trunc
   CHECK(rows.make(0).targets == std::vector<int64_t>{1});
   CHECK(rows.make(1).tokens == TokenIds{2, 5, 3, 3});
   CHECK(rows.make(1).targets == std::vector<int64_t>{0});
-  const text::Classification short_rows(text::sequences_of(encoded_pairs.shard), pair_task(), vocabulary(), 6);
+  const text::ClassificationExamples short_rows(text::sequences_of(encoded_pairs.shard), pair_task(), vocabulary(), 6);
   CHECK(short_rows.num_truncated() == 1);
   CHECK(short_rows.make(0).tokens == TokenIds{2, 5, 6, 3, 5, 3});
   CHECK(short_rows.length(0) == 6);
   CHECK(short_rows.length(1) == 4);
-  CHECK(status_of(
-            [&] { text::Classification(text::sequences_of(encoded_pairs.shard), pair_task(), vocabulary(), 3); }) == 2);
+  CHECK(status_of([&] {
+          text::ClassificationExamples(text::sequences_of(encoded_pairs.shard), pair_task(), vocabulary(), 3);
+        }) == 2);
   ExampleTask single_task = pair_task();
   single_task.num_sentences = 1;
   const EncodingResult encoded_single = encode_files({"x\na b c\n"}, single_task, {"x", "", ""});
-  const text::Classification single_rows(text::sequences_of(encoded_single.shard), single_task, vocabulary(), 4);
+  const text::ClassificationExamples single_rows(text::sequences_of(encoded_single.shard), single_task, vocabulary(),
+                                                 4);
   CHECK(single_rows.make(0).tokens == TokenIds{2, 5, 6, 3});
   CHECK(single_rows.make(0).first_segment_length == 4);
   CHECK(single_rows.make(0).targets == std::vector<int64_t>{-1});
