@@ -38,17 +38,17 @@ class Documents : public data::ExampleSource {
   }
 
  private:
-  std::shared_ptr<const text::Pretraining::Epoch> plan(int64_t epoch) const {
+  std::shared_ptr<const text::PretrainingExamples::Epoch> plan(int64_t epoch) const {
     const std::lock_guard lock(mutex_);
     if (plan_ == nullptr || epoch != epoch_) {
-      plan_ = std::make_shared<const text::Pretraining::Epoch>(pretraining_.plan(static_cast<uint32_t>(epoch)));
+      plan_ = std::make_shared<const text::PretrainingExamples::Epoch>(pretraining_.plan(static_cast<uint32_t>(epoch)));
       epoch_ = epoch;
     }
     return plan_;
   }
-  text::Pretraining pretraining_;
+  text::PretrainingExamples pretraining_;
   mutable std::mutex mutex_;
-  mutable std::shared_ptr<const text::Pretraining::Epoch> plan_;
+  mutable std::shared_ptr<const text::PretrainingExamples::Epoch> plan_;
   mutable int64_t epoch_ = 0;
 };
 

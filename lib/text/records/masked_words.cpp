@@ -31,8 +31,8 @@ std::pair<Truncation, Truncation> truncate(int64_t first, int64_t second, int64_
 
 }  // namespace
 
-Pretraining::Pretraining(Sequences sequences, const WordPieceTokenizer& tokenizer, const PretrainingOptions& options,
-                         uint64_t seed)
+PretrainingExamples::PretrainingExamples(Sequences sequences, const WordPieceTokenizer& tokenizer,
+                                         const PretrainingOptions& options, uint64_t seed)
     : sequences_(std::move(sequences)),
       options_(options),
       special_tokens_(tokenizer.special_tokens()),
@@ -67,16 +67,16 @@ Pretraining::Pretraining(Sequences sequences, const WordPieceTokenizer& tokenize
   for (const Piece& piece : tokenizer.pieces()) continues_word_.push_back(piece.text.starts_with(kContinuationPrefix));
 }
 
-int64_t Pretraining::num_tokens() const {
+int64_t PretrainingExamples::num_tokens() const {
   return sequences_.ends.empty() ? 0 : static_cast<int64_t>(sequences_.ends.back());
 }
 
-int64_t Pretraining::tokens_in(Sentences s) const {
+int64_t PretrainingExamples::tokens_in(Sentences s) const {
   return static_cast<int64_t>(sequences_.begin(s.end) - sequences_.begin(s.begin));
 }
 
-Pretraining::Sentences Pretraining::sample_second_segment(size_t document, int64_t max_tokens,
-                                                          RandomSequence& random) const {
+PretrainingExamples::Sentences PretrainingExamples::sample_second_segment(size_t document, int64_t max_tokens,
+                                                                          RandomSequence& random) const {
   size_t other_document = random.uniform_below(documents_.size() - 1);
   if (other_document >= document) ++other_document;
   const Sentences sentences = documents_[other_document];
@@ -86,7 +86,8 @@ Pretraining::Sentences Pretraining::sample_second_segment(size_t document, int64
   return segment;
 }
 
-void Pretraining::plan_document(size_t document, uint32_t epoch, std::vector<SegmentPair>& segment_pairs) const {
+void PretrainingExamples::plan_document(size_t document, uint32_t epoch,
+                                        std::vector<SegmentPair>& segment_pairs) const {
   RandomSequence random(row_stream_, epoch, static_cast<uint32_t>(document));
   const Sentences sentences = documents_[document];
   for (uint32_t sentence = sentences.begin; sentence < sentences.end;) {
@@ -115,20 +116,20 @@ void Pretraining::plan_document(size_t document, uint32_t epoch, std::vector<Seg
   }
 }
 
-Pretraining::Epoch Pretraining::plan(uint32_t epoch) const {
+PretrainingExamples::Epoch PretrainingExamples::plan(uint32_t epoch) const {
   Epoch plan(this, epoch);
   for (size_t i = 0; i < documents_.size(); ++i) plan_document(i, epoch, plan.segment_pairs_);
   return plan;
 }
 
-int64_t Pretraining::Epoch::length(int64_t i) const {
+int64_t PretrainingExamples::Epoch::length(int64_t i) const {
   const SegmentPair& pair = segment_pair(i);
   return pretraining_->num_special_tokens() +
          std::min(pretraining_->max_text_tokens(),
                   pretraining_->tokens_in(pair.first) + pretraining_->tokens_in(pair.second));
 }
 
-Example Pretraining::Epoch::make(int64_t i) const {
+Example PretrainingExamples::Epoch::make(int64_t i) const {
   const SegmentPair& pair = segment_pair(i);
   const auto site = static_cast<uint32_t>(i);
   RandomSequence segment_random(pretraining_->segment_stream_, epoch_, site),
@@ -153,7 +154,7 @@ Example Pretraining::Epoch::make(int64_t i) const {
   return result;
 }
 
-std::vector<std::vector<int32_t>> Pretraining::masking_units(const Example& example) const {
+std::vector<std::vector<int32_t>> PretrainingExamples::masking_units(const Example& example) const {
   std::vector<std::vector<int32_t>> units;
   bool starts_segment = true;  // whether token i is the first of its segment
   for (size_t i = 1; i < example.tokens.size(); ++i) {
@@ -169,7 +170,7 @@ std::vector<std::vector<int32_t>> Pretraining::masking_units(const Example& exam
   return units;
 }
 
-void Pretraining::mask_tokens(Example& example, RandomSequence& random) const {
+void PretrainingExamples::mask_tokens(Example& example, RandomSequence& random) const {
   const std::vector<std::vector<int32_t>> units = masking_units(example);
   std::vector<int64_t> order(units.size());
   std::iota(order.begin(), order.end(), int64_t{0});

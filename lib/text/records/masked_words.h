@@ -59,13 +59,13 @@ struct PretrainingOptions {
 
 // Samples input sequences from the documents of a shard. Thread-safe. The source of `sequences` must outlive this
 // object.
-class Pretraining {
+class PretrainingExamples {
  public:
   // `sequences` are the token sequences of a shard of documents. Throws Error(usage) for options.length without room
   // for a token of each segment, and for a single document with next-sentence prediction; Error(input) for a shard
   // without documents, with an empty document, or with 2^32 or more sequences.
-  Pretraining(Sequences sequences, const WordPieceTokenizer& tokenizer, const PretrainingOptions& options,
-              uint64_t seed);
+  PretrainingExamples(Sequences sequences, const WordPieceTokenizer& tokenizer, const PretrainingOptions& options,
+                      uint64_t seed);
 
   // The range [begin, end) of indices of token sequences in the shard: consecutive sentences of a document.
   struct Sentences {
@@ -88,9 +88,9 @@ class Pretraining {
     Example make(int64_t i) const;    // input sequence i, masked, with its targets
 
    private:
-    friend class Pretraining;
-    Epoch(const Pretraining* pretraining, uint32_t number) : pretraining_(pretraining), epoch_(number) {}
-    const Pretraining* pretraining_;
+    friend class PretrainingExamples;
+    Epoch(const PretrainingExamples* pretraining, uint32_t number) : pretraining_(pretraining), epoch_(number) {}
+    const PretrainingExamples* pretraining_;
     uint32_t epoch_;
     std::vector<SegmentPair> segment_pairs_;
   };

@@ -16,7 +16,7 @@
 
 using namespace mh;
 using text::Example;
-using text::Pretraining;
+using text::PretrainingExamples;
 using text::PretrainingOptions;
 
 namespace {
@@ -57,13 +57,13 @@ struct Corpus {
               std::copy_n(tokens.begin() + static_cast<int64_t>(first), out.size(), out.begin());
             }};
   }
-  Sentence tokens_of(Pretraining::Sentences s) const {
+  Sentence tokens_of(PretrainingExamples::Sentences s) const {
     const uint64_t begin = s.begin == 0 ? 0 : ends[s.begin - 1], end = s.end == 0 ? 0 : ends[s.end - 1];
     return {tokens.begin() + static_cast<int64_t>(begin), tokens.begin() + static_cast<int64_t>(std::max(begin, end))};
   }
 };
 
-Pretraining make_pretraining(const Corpus& corpus, const PretrainingOptions& options, uint64_t seed = 1) {
+PretrainingExamples make_pretraining(const Corpus& corpus, const PretrainingOptions& options, uint64_t seed = 1) {
   return {corpus.sequences(), vocabulary(), options, seed};
 }
 
@@ -130,7 +130,7 @@ PretrainingOptions random_options() {
 
 // Checks that `row` consists of the segments in `plan`, truncated to options.length, with special tokens and predicted
 // tokens as `options` specifies.
-void check_row(const Corpus& corpus, const PretrainingOptions& options, const Pretraining::SegmentPair& plan,
+void check_row(const Corpus& corpus, const PretrainingOptions& options, const PretrainingExamples::SegmentPair& plan,
                const Example& row) {
   const Sentence tokens = tokens_before_masking(row);
   const auto size = static_cast<int64_t>(tokens.size());
@@ -177,9 +177,9 @@ TEST_CASE("the segments of rows are contiguous sentences of one document, and ev
     PretrainingOptions options = random_options();
     const auto all_documents = *any_documents(options.next_sentence ? 2 : 1);
     const Corpus corpus(all_documents);
-    const Pretraining training = make_pretraining(corpus, options, 3);
+    const PretrainingExamples training = make_pretraining(corpus, options, 3);
     RC_ASSERT(training.num_documents() == static_cast<int64_t>(all_documents.size()));
-    const Pretraining::Epoch epoch = training.plan(2);
+    const PretrainingExamples::Epoch epoch = training.plan(2);
     const auto document_of = [&](uint32_t sentence) {
       for (int64_t d = 0; d < training.num_documents(); ++d)
         if (sentence < training.document(d).end) return d;
@@ -187,7 +187,7 @@ TEST_CASE("the segments of rows are contiguous sentences of one document, and ev
     };
     std::set<uint32_t> covered_sentences;
     for (int64_t i = 0; i < epoch.size(); ++i) {
-      const Pretraining::SegmentPair& plan = epoch.segment_pair(i);
+      const PretrainingExamples::SegmentPair& plan = epoch.segment_pair(i);
       const Example row = epoch.make(i);
       RC_ASSERT(static_cast<int64_t>(row.tokens.size()) == epoch.length(i));
       check_row(corpus, options, plan, row);
@@ -213,8 +213,8 @@ TEST_CASE("the segments of rows are contiguous sentences of one document, and ev
 TEST_CASE("the rows of an epoch depend on the seed and the epoch, not on the order of access", "[pretraining]") {
   const Corpus corpus(random_documents(20, 30, 3, 12, 5));
   const auto rows_of_epoch = [&](uint64_t seed, uint32_t epoch, bool backwards) {
-    const Pretraining training = make_pretraining(corpus, {}, seed);
-    const Pretraining::Epoch epoch_plan = training.plan(epoch);
+    const PretrainingExamples training = make_pretraining(corpus, {}, seed);
+    const PretrainingExamples::Epoch epoch_plan = training.plan(epoch);
     std::map<int64_t, std::pair<Sentence, std::vector<int64_t>>> rows;
     for (int64_t i = 0; i < epoch_plan.size(); ++i) {
       const int64_t at = backwards ? epoch_plan.size() - 1 - i : i;
@@ -233,8 +233,8 @@ TEST_CASE("the same row has different masks in different epochs", "[pretraining]
   const Corpus corpus(random_documents(3, 100, 3, 12, 19));
   PretrainingOptions options;
   options.short_share = 0, options.next_sentence = false;  // rows are the same in every epoch
-  const Pretraining training = make_pretraining(corpus, options);
-  const Pretraining::Epoch epoch_0 = training.plan(0), epoch_1 = training.plan(1);
+  const PretrainingExamples training = make_pretraining(corpus, options);
+  const PretrainingExamples::Epoch epoch_0 = training.plan(0), epoch_1 = training.plan(1);
   REQUIRE(epoch_0.size() == epoch_1.size());
   for (int64_t i = 0; i < epoch_0.size(); ++i) {
     REQUIRE(epoch_0.segment_pair(i) == epoch_1.segment_pair(i));
@@ -247,12 +247,12 @@ TEST_CASE("the same row has different masks in different epochs", "[pretraining]
 TEST_CASE("of the predicted tokens, 80% are masked, 10% unchanged and 10% replaced by a random vocabulary entry",
           "[pretraining]") {
   const Corpus corpus(random_documents(100, 60, 3, 12, 7));
-  const Pretraining training = make_pretraining(corpus, {});
+  const PretrainingExamples training = make_pretraining(corpus, {});
   int64_t num_masked = 0, num_unchanged = 0, num_predicted = 0, num_replaced = 0;
   std::vector<int64_t> replaced_by_tenth(10);
   double actual_predictions = 0, expected_predictions = 0, num_rows = 0;
   for (uint32_t epoch_number = 0; epoch_number < 4; ++epoch_number) {
-    const Pretraining::Epoch epoch = training.plan(epoch_number);
+    const PretrainingExamples::Epoch epoch = training.plan(epoch_number);
     for (int64_t i = 0; i < epoch.size(); ++i) {
       const Example row = epoch.make(i);
       expected_predictions += 0.15 * static_cast<double>(row.tokens.size()), ++num_rows;
@@ -284,11 +284,11 @@ TEST_CASE("predicted tokens are distributed uniformly over the positions of a ro
   const Corpus corpus(random_documents(50, 60, 5, 5, 9));
   PretrainingOptions options;
   options.length = 43, options.short_share = 0;
-  const Pretraining training = make_pretraining(corpus, options);
+  const PretrainingExamples training = make_pretraining(corpus, options);
   std::vector<int64_t> predicted_at(43);
   int64_t num_rows = 0;
   for (uint32_t epoch_number = 0; epoch_number < 20; ++epoch_number) {
-    const Pretraining::Epoch epoch = training.plan(epoch_number);
+    const PretrainingExamples::Epoch epoch = training.plan(epoch_number);
     for (int64_t i = 0; i < epoch.size(); ++i) {
       const Example row = epoch.make(i);
       if (row.tokens.size() != 43 || row.first_segment_length != 22) continue;
@@ -306,17 +306,17 @@ TEST_CASE("the second segment follows the first in half of the rows with two or 
   const Corpus corpus(all_documents);
   PretrainingOptions options;
   options.length = 64, options.short_share = 0;
-  const Pretraining training = make_pretraining(corpus, options);
+  const PretrainingExamples training = make_pretraining(corpus, options);
   int64_t num_next = 0, num_splittable = 0;
   std::vector<int64_t> second_segments_per_document(300);
-  std::vector<Pretraining::SegmentPair> segment_pairs;
+  std::vector<PretrainingExamples::SegmentPair> segment_pairs;
   for (uint32_t epoch_number = 0; epoch_number < 4; ++epoch_number) {
-    const Pretraining::Epoch epoch = training.plan(epoch_number);
+    const PretrainingExamples::Epoch epoch = training.plan(epoch_number);
     for (int64_t i = 0; i < epoch.size(); ++i) segment_pairs.push_back(epoch.segment_pair(i));
   }
   // A segment refers to sentences by their index in Corpus::ends. Each document has 51 entries there: 50 sentences and
   // the end of the document.
-  for (const Pretraining::SegmentPair& pair : segment_pairs) {
+  for (const PretrainingExamples::SegmentPair& pair : segment_pairs) {
     if (pair.is_next) {
       ++num_next;
       // A row gets sentences until it has at least 61 word tokens, which is the length of 64 without the special
@@ -339,8 +339,8 @@ TEST_CASE("the second segment follows the first in half of the rows with two or 
   // In documents of a single sentence, the second segment never follows the first.
   const std::vector<Document> single_sentences = random_documents(30, 1, 5, 5, 13);
   const Corpus single_corpus(single_sentences);
-  const Pretraining single_training = make_pretraining(single_corpus, options);
-  const Pretraining::Epoch epoch = single_training.plan(0);
+  const PretrainingExamples single_training = make_pretraining(single_corpus, options);
+  const PretrainingExamples::Epoch epoch = single_training.plan(0);
   CHECK(epoch.size() == 30);
   for (int64_t i = 0; i < epoch.size(); ++i) CHECK(!epoch.segment_pair(i).is_next);
 }
@@ -351,12 +351,12 @@ TEST_CASE("a row is split into two segments after any of its sentences but the l
   PretrainingOptions options;
   options.length = 13,
   options.short_share = 0;  // a row has ten sentences of one token; its first segment has one to nine
-  const Pretraining training = make_pretraining(corpus, options);
+  const PretrainingExamples training = make_pretraining(corpus, options);
   std::map<uint32_t, int64_t> rows_by_first_length;
   int64_t num_full_rows = 0;
-  const Pretraining::Epoch epoch = training.plan(0);
+  const PretrainingExamples::Epoch epoch = training.plan(0);
   for (int64_t i = 0; i < epoch.size(); ++i) {
-    const Pretraining::SegmentPair& pair = epoch.segment_pair(i);
+    const PretrainingExamples::SegmentPair& pair = epoch.segment_pair(i);
     if (!pair.is_next || pair.second.end - pair.first.begin != 10) continue;
     ++rows_by_first_length[pair.first.end - pair.first.begin];
     ++num_full_rows;
@@ -373,12 +373,12 @@ TEST_CASE("a tenth of the rows gets a shorter target length, sampled uniformly",
   const Corpus corpus(all_documents);
   PretrainingOptions options;
   options.length = 43;
-  const Pretraining training = make_pretraining(corpus, options);
-  const Pretraining::Epoch epoch = training.plan(0);
+  const PretrainingExamples training = make_pretraining(corpus, options);
+  const PretrainingExamples::Epoch epoch = training.plan(0);
   std::map<uint32_t, int64_t> lengths;
   int64_t num_next = 0;
   for (int64_t i = 0; i < epoch.size(); ++i) {
-    const Pretraining::SegmentPair& pair = epoch.segment_pair(i);
+    const PretrainingExamples::SegmentPair& pair = epoch.segment_pair(i);
     if (!pair.is_next) continue;
     ++num_next;
     ++lengths[pair.second.end - pair.first.begin];
@@ -402,8 +402,8 @@ TEST_CASE("truncation removes tokens at the start and at the end of a segment wi
   const Corpus corpus(all_documents);
   PretrainingOptions options;
   options.length = 60, options.short_share = 0;
-  const Pretraining training = make_pretraining(corpus, options);
-  const Pretraining::Epoch epoch = training.plan(0);
+  const PretrainingExamples training = make_pretraining(corpus, options);
+  const PretrainingExamples::Epoch epoch = training.plan(0);
   int64_t num_removed_at_start = 0, num_removed = 0;
   for (int64_t i = 0; i < epoch.size(); ++i) {
     const Example row = epoch.make(i);
@@ -420,9 +420,9 @@ TEST_CASE("a row with room for one word token contains one", "[pretraining]") {
   const Corpus corpus({{{5, 7, 8}}, {{10, 11, 13}, {14}}});
   PretrainingOptions options;
   options.length = 3, options.next_sentence = false, options.short_share = 1;  // a shorter target length for every row
-  const Pretraining training = make_pretraining(corpus, options);
+  const PretrainingExamples training = make_pretraining(corpus, options);
   for (uint32_t epoch_number = 0; epoch_number < 20; ++epoch_number) {
-    const Pretraining::Epoch epoch = training.plan(epoch_number);
+    const PretrainingExamples::Epoch epoch = training.plan(epoch_number);
     REQUIRE(epoch.size() == 3);  // one row per sentence, truncated to one word token
     for (int64_t i = 0; i < epoch.size(); ++i) CHECK(tokens_before_masking(epoch.make(i)).size() == 3);
   }
