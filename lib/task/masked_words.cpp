@@ -41,7 +41,8 @@ class Documents : public data::ExampleSource {
   std::shared_ptr<const text::PretrainingExamples::Epoch> plan(int64_t epoch) const {
     const std::lock_guard lock(mutex_);
     if (plan_ == nullptr || epoch != epoch_) {
-      plan_ = std::make_shared<const text::PretrainingExamples::Epoch>(pretraining_.plan(static_cast<uint32_t>(epoch)));
+      plan_ = std::make_shared<const text::PretrainingExamples::Epoch>(
+          pretraining_.plan_epoch(static_cast<uint32_t>(epoch)));
       epoch_ = epoch;
     }
     return plan_;
@@ -119,9 +120,9 @@ class MaskedWords : public Task {
   const char* section() const override { return "mlm"; }
   void describe(Fields& f) override { options_.describe(f); }
   void check(int64_t long_block) const override {
-    if (options_.long_predictions > 0 && long_block == 0)
+    if (options_.max_long_predictions > 0 && long_block == 0)
       throw Error(Exit::usage, Problem{"mlm.long_predictions", "0, unless train.batch.long_block is set",
-                                       str(options_.long_predictions),
+                                       str(options_.max_long_predictions),
                                        "set train.batch.long_block, or use mlm.max_predictions instead"});
   }
   // Sets mlm.long_predictions to mlm.max_predictions in a configuration from a version without this key: such versions
@@ -141,8 +142,8 @@ class MaskedWords : public Task {
   std::unique_ptr<Task> clone_for_long_rows(int64_t block, int64_t long_block) const override {
     auto task = std::make_unique<MaskedWords>(*this);
     const int64_t max_predictions = std::min(options_.max_predictions, block);  // at most one prediction per token
-    task->options_.max_predictions =
-        options_.long_predictions > 0 ? options_.long_predictions : ceil_div(max_predictions * long_block, block);
+    task->options_.max_predictions = options_.max_long_predictions > 0 ? options_.max_long_predictions
+                                                                       : ceil_div(max_predictions * long_block, block);
     return task;
   }
 
@@ -155,7 +156,7 @@ class MaskedWords : public Task {
     const text::WordPieceTokenizer& tokenizer = text::require_wordpiece(*tokenizers.target, records.name());
     text::PretrainingOptions options = options_;
     options.next_sentence = dataset_options.bert.next_sentence;
-    options.length = dataset_options.block;
+    options.max_length = dataset_options.block;
     if (options.next_sentence) require_segments(2, dataset_options, records.name());
     constexpr uint64_t kScoringSeed = 1;
     return masked_words_of(

@@ -12,19 +12,20 @@ namespace {
 
 // The numbers of tokens removed from the start and the end of a segment.
 struct Truncation {
-  int64_t front = 0, back = 0;
+  int64_t num_front = 0, num_back = 0;
 };
 
-// Returns the numbers of tokens to remove from two segments of `first` and `second` tokens, so that both have at most
-// `max_tokens` tokens together. Tokens are removed from the longer segment, or from the second one if both are equally
-// long.
-std::pair<Truncation, Truncation> truncate(int64_t first, int64_t second, int64_t max_tokens, RandomSequence& random) {
+// Returns the numbers of tokens to remove from two segments of `first_length` and `second_length` tokens, so that both
+// have at most `max_tokens` tokens together. Tokens are removed from the longer segment, or from the second one if both
+// are equally long.
+std::pair<Truncation, Truncation> sample_truncations(int64_t first_length, int64_t second_length, int64_t max_tokens,
+                                                     RandomSequence& random) {
   std::pair<Truncation, Truncation> truncations;
-  while (first + second > max_tokens) {
-    const bool shortens_first = first > second;
+  while (first_length + second_length > max_tokens) {
+    const bool shortens_first = first_length > second_length;
     Truncation& truncation = shortens_first ? truncations.first : truncations.second;
-    ++(random.uniform() < 0.5 ? truncation.front : truncation.back);
-    --(shortens_first ? first : second);
+    ++(random.uniform() < 0.5 ? truncation.num_front : truncation.num_back);
+    --(shortens_first ? first_length : second_length);
   }
   return truncations;
 }
@@ -43,10 +44,11 @@ PretrainingExamples::PretrainingExamples(Sequences sequences, const WordPieceTok
     throw Error(Exit::input, Problem{"documents", str("at most ", UINT32_MAX, " sentences"),
                                      str(sequences_.ends.size()), "train on fewer documents"});
   // Each segment needs at least one token.
-  if (const int64_t min_length = num_special_tokens() + (options_.next_sentence ? 2 : 1); options_.length < min_length)
+  if (const int64_t min_length = num_special_tokens() + (options_.next_sentence ? 2 : 1);
+      options_.max_length < min_length)
     throw Error(Exit::usage, Problem{"train.batch.block",
                                      str("at least ", min_length, ", so that an input sequence has a token to predict"),
-                                     str(options_.length), "raise train.batch.block"});
+                                     str(options_.max_length), "raise train.batch.block"});
   uint32_t begin = 0;
   for (uint32_t sequence = 0; sequence < sequences_.ends.size(); ++sequence) {
     if (sequences_.length(sequence) > 0) continue;
@@ -71,32 +73,33 @@ int64_t PretrainingExamples::num_tokens() const {
   return sequences_.ends.empty() ? 0 : static_cast<int64_t>(sequences_.ends.back());
 }
 
-int64_t PretrainingExamples::tokens_in(Sentences s) const {
+int64_t PretrainingExamples::count_tokens(SentenceRange s) const {
   return static_cast<int64_t>(sequences_.begin(s.end) - sequences_.begin(s.begin));
 }
 
-PretrainingExamples::Sentences PretrainingExamples::sample_second_segment(size_t document, int64_t max_tokens,
-                                                                          RandomSequence& random) const {
-  size_t other_document = random.uniform_below(documents_.size() - 1);
-  if (other_document >= document) ++other_document;
-  const Sentences sentences = documents_[other_document];
-  Sentences segment{sentences.begin + static_cast<uint32_t>(random.uniform_below(sentences.end - sentences.begin)), 0};
+PretrainingExamples::SentenceRange PretrainingExamples::sample_second_segment(size_t document_index, int64_t max_tokens,
+                                                                              RandomSequence& random) const {
+  size_t other_index = random.uniform_below(documents_.size() - 1);
+  if (other_index >= document_index) ++other_index;
+  const SentenceRange sentences = documents_[other_index];
+  SentenceRange segment{sentences.begin + static_cast<uint32_t>(random.uniform_below(sentences.end - sentences.begin)),
+                        0};
   segment.end = segment.begin + 1;
-  while (segment.end < sentences.end && tokens_in(segment) < max_tokens) ++segment.end;
+  while (segment.end < sentences.end && count_tokens(segment) < max_tokens) ++segment.end;
   return segment;
 }
 
-void PretrainingExamples::plan_document(size_t document, uint32_t epoch,
+void PretrainingExamples::plan_document(size_t document_index, uint32_t epoch,
                                         std::vector<SegmentPair>& segment_pairs) const {
-  RandomSequence random(row_stream_, epoch, static_cast<uint32_t>(document));
-  const Sentences sentences = documents_[document];
+  RandomSequence random(row_stream_, epoch, static_cast<uint32_t>(document_index));
+  const SentenceRange sentences = documents_[document_index];
   for (uint32_t sentence = sentences.begin; sentence < sentences.end;) {
     int64_t target_length = max_text_tokens();
     // An input sequence with room for a single token cannot be shorter.
     if (random.uniform() < options_.short_share && max_text_tokens() > 1)
       target_length = 2 + static_cast<int64_t>(random.uniform_below(static_cast<uint64_t>(max_text_tokens() - 1)));
-    Sentences chunk{sentence, sentence + 1};
-    while (chunk.end < sentences.end && tokens_in(chunk) < target_length) ++chunk.end;
+    SentenceRange chunk{sentence, sentence + 1};
+    while (chunk.end < sentences.end && count_tokens(chunk) < target_length) ++chunk.end;
     sentence = chunk.end;
     if (!options_.next_sentence) {
       segment_pairs.push_back({chunk, {chunk.end, chunk.end}, false});
@@ -105,18 +108,18 @@ void PretrainingExamples::plan_document(size_t document, uint32_t epoch,
     const uint32_t num_sentences = chunk.end - chunk.begin;
     SegmentPair pair{{chunk.begin, chunk.begin + 1}, {}, false};
     if (num_sentences > 1) pair.first.end += static_cast<uint32_t>(random.uniform_below(num_sentences - 1));
-    pair.is_next = num_sentences > 1 && random.uniform() >= 0.5;
-    if (pair.is_next) {
+    pair.is_next_sentence = num_sentences > 1 && random.uniform() >= 0.5;
+    if (pair.is_next_sentence) {
       pair.second = {pair.first.end, chunk.end};
     } else {
-      pair.second = sample_second_segment(document, target_length - tokens_in(pair.first), random);
+      pair.second = sample_second_segment(document_index, target_length - count_tokens(pair.first), random);
       sentence = pair.first.end;  // the sentences after the split start the next input sequence
     }
     segment_pairs.push_back(pair);
   }
 }
 
-PretrainingExamples::Epoch PretrainingExamples::plan(uint32_t epoch) const {
+PretrainingExamples::Epoch PretrainingExamples::plan_epoch(uint32_t epoch) const {
   Epoch plan(this, epoch);
   for (size_t i = 0; i < documents_.size(); ++i) plan_document(i, epoch, plan.segment_pairs_);
   return plan;
@@ -126,7 +129,7 @@ int64_t PretrainingExamples::Epoch::length(int64_t i) const {
   const SegmentPair& pair = segment_pair(i);
   return pretraining_->num_special_tokens() +
          std::min(pretraining_->max_text_tokens(),
-                  pretraining_->tokens_in(pair.first) + pretraining_->tokens_in(pair.second));
+                  pretraining_->count_tokens(pair.first) + pretraining_->count_tokens(pair.second));
 }
 
 Example PretrainingExamples::Epoch::make(int64_t i) const {
@@ -134,22 +137,24 @@ Example PretrainingExamples::Epoch::make(int64_t i) const {
   const auto site = static_cast<uint32_t>(i);
   RandomSequence segment_random(pretraining_->segment_stream_, epoch_, site),
       mask_random(pretraining_->mask_stream_, epoch_, site);
-  const auto [first, second] = truncate(pretraining_->tokens_in(pair.first), pretraining_->tokens_in(pair.second),
-                                        pretraining_->max_text_tokens(), segment_random);
+  const auto [first_truncation, second_truncation] =
+      sample_truncations(pretraining_->count_tokens(pair.first), pretraining_->count_tokens(pair.second),
+                         pretraining_->max_text_tokens(), segment_random);
   Example result;
   result.tokens.push_back(pretraining_->special_tokens_.cls_id);
-  const auto add = [&](Sentences s, Truncation truncation) {
+  const auto add = [&](SentenceRange s, Truncation truncation) {
     const size_t offset = result.tokens.size();
-    result.tokens.resize(offset + static_cast<size_t>(pretraining_->tokens_in(s) - truncation.front - truncation.back));
-    pretraining_->sequences_.read(pretraining_->sequences_.begin(s.begin) + static_cast<uint64_t>(truncation.front),
+    result.tokens.resize(
+        offset + static_cast<size_t>(pretraining_->count_tokens(s) - truncation.num_front - truncation.num_back));
+    pretraining_->sequences_.read(pretraining_->sequences_.begin(s.begin) + static_cast<uint64_t>(truncation.num_front),
                                   std::span(result.tokens).subspan(offset));
     result.tokens.push_back(pretraining_->special_tokens_.separator_id);
   };
-  add(pair.first, first);
+  add(pair.first, first_truncation);
   result.first_segment_length = static_cast<int32_t>(result.tokens.size());
-  if (pretraining_->options_.next_sentence) add(pair.second, second);
+  if (pretraining_->options_.next_sentence) add(pair.second, second_truncation);
   result.targets.assign(result.tokens.size(), -1);
-  if (pretraining_->options_.next_sentence) result.targets[0] = pair.is_next ? 0 : 1;
+  if (pretraining_->options_.next_sentence) result.targets[0] = pair.is_next_sentence ? 0 : 1;
   pretraining_->mask_tokens(result, mask_random);
   return result;
 }
@@ -172,16 +177,16 @@ std::vector<std::vector<int32_t>> PretrainingExamples::masking_units(const Examp
 
 void PretrainingExamples::mask_tokens(Example& example, RandomSequence& random) const {
   const std::vector<std::vector<int32_t>> units = masking_units(example);
-  std::vector<int64_t> order(units.size());
-  std::iota(order.begin(), order.end(), int64_t{0});
-  random.shuffle(order);
+  std::vector<int64_t> unit_order(units.size());
+  std::iota(unit_order.begin(), unit_order.end(), int64_t{0});
+  random.shuffle(unit_order);
   const double num_predictions = std::nearbyint(static_cast<double>(example.tokens.size()) * options_.mask_share);
-  const auto max_tokens = static_cast<size_t>(
+  const auto max_predicted_tokens = static_cast<size_t>(
       std::min(options_.max_predictions, std::max(int64_t{1}, static_cast<int64_t>(num_predictions))));
   size_t num_masked = 0;
-  for (int64_t unit_index : order) {
+  for (int64_t unit_index : unit_order) {
     const std::vector<int32_t>& positions = units[static_cast<size_t>(unit_index)];
-    if (num_masked + positions.size() > max_tokens) continue;
+    if (num_masked + positions.size() > max_predicted_tokens) continue;
     num_masked += positions.size();
     for (int32_t position : positions) {
       int32_t& token = example.tokens[static_cast<size_t>(position)];

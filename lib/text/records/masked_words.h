@@ -33,11 +33,11 @@
 namespace mh::text {
 
 struct PretrainingOptions {
-  int64_t length = 128;  // maximum number of tokens of an input sequence; set by train.batch.block
+  int64_t max_length = 128;  // maximum number of tokens of an input sequence; set by train.batch.block
   double short_share = 0.1;
   double mask_share = 0.15;
   int64_t max_predictions = 20;
-  int64_t long_predictions = 0;
+  int64_t max_long_predictions = 0;
   bool whole_word = false;
   bool next_sentence = true;  // set by model.bert.next_sentence
   void describe(Fields& f) {
@@ -49,7 +49,7 @@ struct PretrainingOptions {
             "fraction of the tokens of an input sequence that are predicted; at least one token is predicted",
             between(0, 1));
     f.field("max_predictions", max_predictions, "maximum number of predicted tokens in an input sequence", at_least(1));
-    f.field("long_predictions", long_predictions,
+    f.field("long_predictions", max_long_predictions,
             "maximum number of predicted tokens in an input sequence from update train.batch.long_from on; 0: "
             "min(mlm.max_predictions, train.batch.block) * train.batch.long_block / train.batch.block, rounded up",
             at_least(0));
@@ -61,21 +61,21 @@ struct PretrainingOptions {
 // object.
 class PretrainingExamples {
  public:
-  // `sequences` are the token sequences of a shard of documents. Throws Error(usage) for options.length without room
-  // for a token of each segment, and for a single document with next-sentence prediction; Error(input) for a shard
+  // `sequences` are the token sequences of a shard of documents. Throws Error(usage) for options.max_length without
+  // room for a token of each segment, and for a single document with next-sentence prediction; Error(input) for a shard
   // without documents, with an empty document, or with 2^32 or more sequences.
   PretrainingExamples(Sequences sequences, const WordPieceTokenizer& tokenizer, const PretrainingOptions& options,
                       uint64_t seed);
 
   // The range [begin, end) of indices of token sequences in the shard: consecutive sentences of a document.
-  struct Sentences {
+  struct SentenceRange {
     uint32_t begin = 0, end = 0;
-    bool operator==(const Sentences&) const = default;
+    bool operator==(const SentenceRange&) const = default;
   };
   // The one or two segments of an input sequence.
   struct SegmentPair {
-    Sentences first, second;  // `second` is empty if the input sequence has one segment
-    bool is_next = false;     // whether `second` follows `first` in the document
+    SentenceRange first, second;    // `second` is empty if the input sequence has one segment
+    bool is_next_sentence = false;  // whether `second` follows `first` in the document
     bool operator==(const SegmentPair&) const = default;
   };
 
@@ -95,19 +95,19 @@ class PretrainingExamples {
     std::vector<SegmentPair> segment_pairs_;
   };
   // Samples the segments of an epoch; this object must outlive the result.
-  Epoch plan(uint32_t epoch) const;
+  Epoch plan_epoch(uint32_t epoch) const;
 
   int64_t num_documents() const { return static_cast<int64_t>(documents_.size()); }
-  Sentences document(int64_t i) const { return documents_[static_cast<size_t>(i)]; }
+  SentenceRange document(int64_t i) const { return documents_[static_cast<size_t>(i)]; }
   int64_t num_tokens() const;  // number of tokens of all sentences
 
  private:
   int64_t num_special_tokens() const { return options_.next_sentence ? 3 : 2; }
   // Returns the maximum number of tokens of an input sequence, special tokens excluded.
-  int64_t max_text_tokens() const { return options_.length - num_special_tokens(); }
-  int64_t tokens_in(Sentences s) const;
-  void plan_document(size_t document, uint32_t epoch, std::vector<SegmentPair>& segment_pairs) const;
-  Sentences sample_second_segment(size_t document, int64_t max_tokens, RandomSequence& random) const;
+  int64_t max_text_tokens() const { return options_.max_length - num_special_tokens(); }
+  int64_t count_tokens(SentenceRange s) const;
+  void plan_document(size_t document_index, uint32_t epoch, std::vector<SegmentPair>& segment_pairs) const;
+  SentenceRange sample_second_segment(size_t document_index, int64_t max_tokens, RandomSequence& random) const;
   void mask_tokens(Example& example, RandomSequence& random) const;
   // Returns the units of masking as lists of positions in `example`: single tokens, or, for whole-word masking, all
   // pieces of a word.
@@ -117,7 +117,7 @@ class PretrainingExamples {
   PretrainingOptions options_;
   WordPieceTokenizer::SpecialTokens special_tokens_;
   std::vector<bool> continues_word_;  // for each vocabulary entry, whether it continues a word (##)
-  std::vector<Sentences> documents_;
+  std::vector<SentenceRange> documents_;
   RandomStream row_stream_, segment_stream_, mask_stream_;
 };
 

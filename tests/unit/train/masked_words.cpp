@@ -129,7 +129,7 @@ TEST_CASE("a stored configuration without long_predictions applies max_predictio
     set_legacy_defaults(config);
     text::PretrainingOptions mlm;
     config.read("mlm", mlm);
-    CHECK(mlm.long_predictions == expected);
+    CHECK(mlm.max_long_predictions == expected);
   }
 }
 

@@ -57,7 +57,7 @@ struct Corpus {
               std::copy_n(tokens.begin() + static_cast<int64_t>(first), out.size(), out.begin());
             }};
   }
-  Sentence tokens_of(PretrainingExamples::Sentences s) const {
+  Sentence tokens_of(PretrainingExamples::SentenceRange s) const {
     const uint64_t begin = s.begin == 0 ? 0 : ends[s.begin - 1], end = s.end == 0 ? 0 : ends[s.end - 1];
     return {tokens.begin() + static_cast<int64_t>(begin), tokens.begin() + static_cast<int64_t>(std::max(begin, end))};
   }
@@ -124,24 +124,24 @@ PretrainingOptions random_options() {
   options.max_predictions = *rc::gen::element<int64_t>(1, 5, 20, 1000);
   options.whole_word = *rc::gen::arbitrary<bool>();
   options.next_sentence = *rc::gen::arbitrary<bool>();
-  options.length = *rc::gen::inRange<int64_t>(options.next_sentence ? 5 : 3, 70);  // at least one token per segment
+  options.max_length = *rc::gen::inRange<int64_t>(options.next_sentence ? 5 : 3, 70);  // at least one token per segment
   return options;
 }
 
-// Checks that `row` consists of the segments in `plan`, truncated to options.length, with special tokens and predicted
-// tokens as `options` specifies.
+// Checks that `row` consists of the segments in `plan`, truncated to options.max_length, with special tokens and
+// predicted tokens as `options` specifies.
 void check_row(const Corpus& corpus, const PretrainingOptions& options, const PretrainingExamples::SegmentPair& plan,
                const Example& row) {
   const Sentence tokens = tokens_before_masking(row);
   const auto size = static_cast<int64_t>(tokens.size());
-  RC_ASSERT(size <= options.length);
+  RC_ASSERT(size <= options.max_length);
   RC_ASSERT(row.targets.size() == tokens.size());
   RC_ASSERT(tokens.front() == kStart);
   RC_ASSERT(tokens.back() == kSeparator);
   RC_ASSERT(std::count(tokens.begin(), tokens.end(), kSeparator) == (options.next_sentence ? 2 : 1));
   RC_ASSERT(tokens[static_cast<size_t>(row.first_segment_length) - 1] == kSeparator);
   RC_ASSERT((row.first_segment_length == size) == !options.next_sentence);
-  RC_ASSERT(row.targets[0] == (options.next_sentence ? (plan.is_next ? 0 : 1) : -1));
+  RC_ASSERT(row.targets[0] == (options.next_sentence ? (plan.is_next_sentence ? 0 : 1) : -1));
   const Sentence first = corpus.tokens_of(plan.first), second = corpus.tokens_of(plan.second);
   const Sentence first_segment(tokens.begin() + 1, tokens.begin() + row.first_segment_length - 1);
   RC_ASSERT(position_in(first_segment, first) >= 0);
@@ -152,7 +152,7 @@ void check_row(const Corpus& corpus, const PretrainingOptions& options, const Pr
   }
   // Only tokens that do not fit into the row are removed, and always from the longer segment.
   const bool is_truncated = first.size() > first_segment.size() || second.size() > second_segment.size();
-  RC_ASSERT(!is_truncated || size == options.length);
+  RC_ASSERT(!is_truncated || size == options.max_length);
   if (first.size() > first_segment.size()) RC_ASSERT(first_segment.size() >= second_segment.size());
   if (second.size() > second_segment.size()) RC_ASSERT(second_segment.size() + 1 >= first_segment.size());
   const auto max_predicted = std::min<int64_t>(
@@ -179,7 +179,7 @@ TEST_CASE("the segments of rows are contiguous sentences of one document, and ev
     const Corpus corpus(all_documents);
     const PretrainingExamples training = make_pretraining(corpus, options, 3);
     RC_ASSERT(training.num_documents() == static_cast<int64_t>(all_documents.size()));
-    const PretrainingExamples::Epoch epoch = training.plan(2);
+    const PretrainingExamples::Epoch epoch = training.plan_epoch(2);
     const auto document_of = [&](uint32_t sentence) {
       for (int64_t d = 0; d < training.num_documents(); ++d)
         if (sentence < training.document(d).end) return d;
@@ -192,7 +192,7 @@ TEST_CASE("the segments of rows are contiguous sentences of one document, and ev
       RC_ASSERT(static_cast<int64_t>(row.tokens.size()) == epoch.length(i));
       check_row(corpus, options, plan, row);
       for (uint32_t s = plan.first.begin; s < plan.first.end; ++s) covered_sentences.insert(s);
-      if (options.next_sentence && plan.is_next) {
+      if (options.next_sentence && plan.is_next_sentence) {
         RC_ASSERT(plan.second.begin == plan.first.end);
         RC_ASSERT(document_of(plan.second.end - 1) == document_of(plan.first.begin));
         for (uint32_t s = plan.second.begin; s < plan.second.end; ++s) covered_sentences.insert(s);
@@ -214,7 +214,7 @@ TEST_CASE("the rows of an epoch depend on the seed and the epoch, not on the ord
   const Corpus corpus(random_documents(20, 30, 3, 12, 5));
   const auto rows_of_epoch = [&](uint64_t seed, uint32_t epoch, bool backwards) {
     const PretrainingExamples training = make_pretraining(corpus, {}, seed);
-    const PretrainingExamples::Epoch epoch_plan = training.plan(epoch);
+    const PretrainingExamples::Epoch epoch_plan = training.plan_epoch(epoch);
     std::map<int64_t, std::pair<Sentence, std::vector<int64_t>>> rows;
     for (int64_t i = 0; i < epoch_plan.size(); ++i) {
       const int64_t at = backwards ? epoch_plan.size() - 1 - i : i;
@@ -234,7 +234,7 @@ TEST_CASE("the same row has different masks in different epochs", "[pretraining]
   PretrainingOptions options;
   options.short_share = 0, options.next_sentence = false;  // rows are the same in every epoch
   const PretrainingExamples training = make_pretraining(corpus, options);
-  const PretrainingExamples::Epoch epoch_0 = training.plan(0), epoch_1 = training.plan(1);
+  const PretrainingExamples::Epoch epoch_0 = training.plan_epoch(0), epoch_1 = training.plan_epoch(1);
   REQUIRE(epoch_0.size() == epoch_1.size());
   for (int64_t i = 0; i < epoch_0.size(); ++i) {
     REQUIRE(epoch_0.segment_pair(i) == epoch_1.segment_pair(i));
@@ -252,7 +252,7 @@ TEST_CASE("of the predicted tokens, 80% are masked, 10% unchanged and 10% replac
   std::vector<int64_t> replaced_by_tenth(10);
   double actual_predictions = 0, expected_predictions = 0, num_rows = 0;
   for (uint32_t epoch_number = 0; epoch_number < 4; ++epoch_number) {
-    const PretrainingExamples::Epoch epoch = training.plan(epoch_number);
+    const PretrainingExamples::Epoch epoch = training.plan_epoch(epoch_number);
     for (int64_t i = 0; i < epoch.size(); ++i) {
       const Example row = epoch.make(i);
       expected_predictions += 0.15 * static_cast<double>(row.tokens.size()), ++num_rows;
@@ -283,12 +283,12 @@ TEST_CASE("of the predicted tokens, 80% are masked, 10% unchanged and 10% replac
 TEST_CASE("predicted tokens are distributed uniformly over the positions of a row", "[pretraining]") {
   const Corpus corpus(random_documents(50, 60, 5, 5, 9));
   PretrainingOptions options;
-  options.length = 43, options.short_share = 0;
+  options.max_length = 43, options.short_share = 0;
   const PretrainingExamples training = make_pretraining(corpus, options);
   std::vector<int64_t> predicted_at(43);
   int64_t num_rows = 0;
   for (uint32_t epoch_number = 0; epoch_number < 20; ++epoch_number) {
-    const PretrainingExamples::Epoch epoch = training.plan(epoch_number);
+    const PretrainingExamples::Epoch epoch = training.plan_epoch(epoch_number);
     for (int64_t i = 0; i < epoch.size(); ++i) {
       const Example row = epoch.make(i);
       if (row.tokens.size() != 43 || row.first_segment_length != 22) continue;
@@ -305,19 +305,19 @@ TEST_CASE("the second segment follows the first in half of the rows with two or 
   const std::vector<Document> all_documents = random_documents(300, 50, 2, 8, 11);
   const Corpus corpus(all_documents);
   PretrainingOptions options;
-  options.length = 64, options.short_share = 0;
+  options.max_length = 64, options.short_share = 0;
   const PretrainingExamples training = make_pretraining(corpus, options);
   int64_t num_next = 0, num_splittable = 0;
   std::vector<int64_t> second_segments_per_document(300);
   std::vector<PretrainingExamples::SegmentPair> segment_pairs;
   for (uint32_t epoch_number = 0; epoch_number < 4; ++epoch_number) {
-    const PretrainingExamples::Epoch epoch = training.plan(epoch_number);
+    const PretrainingExamples::Epoch epoch = training.plan_epoch(epoch_number);
     for (int64_t i = 0; i < epoch.size(); ++i) segment_pairs.push_back(epoch.segment_pair(i));
   }
   // A segment refers to sentences by their index in Corpus::ends. Each document has 51 entries there: 50 sentences and
   // the end of the document.
   for (const PretrainingExamples::SegmentPair& pair : segment_pairs) {
-    if (pair.is_next) {
+    if (pair.is_next_sentence) {
       ++num_next;
       // A row gets sentences until it has at least 61 word tokens, which is the length of 64 without the special
       // tokens.
@@ -340,24 +340,24 @@ TEST_CASE("the second segment follows the first in half of the rows with two or 
   const std::vector<Document> single_sentences = random_documents(30, 1, 5, 5, 13);
   const Corpus single_corpus(single_sentences);
   const PretrainingExamples single_training = make_pretraining(single_corpus, options);
-  const PretrainingExamples::Epoch epoch = single_training.plan(0);
+  const PretrainingExamples::Epoch epoch = single_training.plan_epoch(0);
   CHECK(epoch.size() == 30);
-  for (int64_t i = 0; i < epoch.size(); ++i) CHECK(!epoch.segment_pair(i).is_next);
+  for (int64_t i = 0; i < epoch.size(); ++i) CHECK(!epoch.segment_pair(i).is_next_sentence);
 }
 
 TEST_CASE("a row is split into two segments after any of its sentences but the last, with equal probability",
           "[pretraining]") {
   const Corpus corpus(random_documents(400, 100, 1, 1, 15));
   PretrainingOptions options;
-  options.length = 13,
+  options.max_length = 13,
   options.short_share = 0;  // a row has ten sentences of one token; its first segment has one to nine
   const PretrainingExamples training = make_pretraining(corpus, options);
   std::map<uint32_t, int64_t> rows_by_first_length;
   int64_t num_full_rows = 0;
-  const PretrainingExamples::Epoch epoch = training.plan(0);
+  const PretrainingExamples::Epoch epoch = training.plan_epoch(0);
   for (int64_t i = 0; i < epoch.size(); ++i) {
     const PretrainingExamples::SegmentPair& pair = epoch.segment_pair(i);
-    if (!pair.is_next || pair.second.end - pair.first.begin != 10) continue;
+    if (!pair.is_next_sentence || pair.second.end - pair.first.begin != 10) continue;
     ++rows_by_first_length[pair.first.end - pair.first.begin];
     ++num_full_rows;
   }
@@ -372,14 +372,14 @@ TEST_CASE("a tenth of the rows gets a shorter target length, sampled uniformly",
   all_documents.push_back({{5}, {7}});
   const Corpus corpus(all_documents);
   PretrainingOptions options;
-  options.length = 43;
+  options.max_length = 43;
   const PretrainingExamples training = make_pretraining(corpus, options);
-  const PretrainingExamples::Epoch epoch = training.plan(0);
+  const PretrainingExamples::Epoch epoch = training.plan_epoch(0);
   std::map<uint32_t, int64_t> lengths;
   int64_t num_next = 0;
   for (int64_t i = 0; i < epoch.size(); ++i) {
     const PretrainingExamples::SegmentPair& pair = epoch.segment_pair(i);
-    if (!pair.is_next) continue;
+    if (!pair.is_next_sentence) continue;
     ++num_next;
     ++lengths[pair.second.end - pair.first.begin];
   }
@@ -401,9 +401,9 @@ TEST_CASE("truncation removes tokens at the start and at the end of a segment wi
   }
   const Corpus corpus(all_documents);
   PretrainingOptions options;
-  options.length = 60, options.short_share = 0;
+  options.max_length = 60, options.short_share = 0;
   const PretrainingExamples training = make_pretraining(corpus, options);
-  const PretrainingExamples::Epoch epoch = training.plan(0);
+  const PretrainingExamples::Epoch epoch = training.plan_epoch(0);
   int64_t num_removed_at_start = 0, num_removed = 0;
   for (int64_t i = 0; i < epoch.size(); ++i) {
     const Example row = epoch.make(i);
@@ -419,10 +419,11 @@ TEST_CASE("truncation removes tokens at the start and at the end of a segment wi
 TEST_CASE("a row with room for one word token contains one", "[pretraining]") {
   const Corpus corpus({{{5, 7, 8}}, {{10, 11, 13}, {14}}});
   PretrainingOptions options;
-  options.length = 3, options.next_sentence = false, options.short_share = 1;  // a shorter target length for every row
+  options.max_length = 3, options.next_sentence = false,
+  options.short_share = 1;  // a shorter target length for every row
   const PretrainingExamples training = make_pretraining(corpus, options);
   for (uint32_t epoch_number = 0; epoch_number < 20; ++epoch_number) {
-    const PretrainingExamples::Epoch epoch = training.plan(epoch_number);
+    const PretrainingExamples::Epoch epoch = training.plan_epoch(epoch_number);
     REQUIRE(epoch.size() == 3);  // one row per sentence, truncated to one word token
     for (int64_t i = 0; i < epoch.size(); ++i) CHECK(tokens_before_masking(epoch.make(i)).size() == 3);
   }
@@ -435,9 +436,9 @@ TEST_CASE("documents that give no rows are refused", "[pretraining]") {
   CHECK(status_of([&] { make_pretraining(no_documents, options); }) == 3);
   options.next_sentence = false;
   CHECK(status_of([&] { make_pretraining(no_documents, options); }) == 3);
-  CHECK(make_pretraining(single_document, options).plan(0).size() == 1);
+  CHECK(make_pretraining(single_document, options).plan_epoch(0).size() == 1);
   CHECK(make_pretraining(single_document, options).num_tokens() == 3);
-  CHECK(make_pretraining(single_document, options).plan(0).make(0).targets[0] == -1);
+  CHECK(make_pretraining(single_document, options).plan_epoch(0).make(0).targets[0] == -1);
   CHECK(status_of([&] {
           make_pretraining(Corpus({{{5}}, {}}), options);
         }) == 3);  // the second document has no sentence
