@@ -140,8 +140,9 @@ std::string glue_rows() {
   std::string rows = "task\ttexts\tlabel\tlabels\tmetrics\tpredictions\n";
   for (const auto& [task, layouts] : text::glue_tasks()) {
     const text::GlueFileLayout& layout = layouts.front();
-    rows += str(task.name, '\t', layout.first, layout.second.empty() ? "" : ", " + layout.second, '\t', layout.label,
-                '\t', task.is_number() ? str(task.min_label, " to ", task.max_label) : join(task.labels, ", "), '\t',
+    rows += str(task.name, '\t', layout.first_text, layout.second_text.empty() ? "" : ", " + layout.second_text, '\t',
+                layout.label, '\t',
+                task.is_number() ? str(task.min_label, " to ", task.max_label) : join(task.labels, ", "), '\t',
                 join(task.metrics, ", "), '\t', task.prediction_file, '\n');
   }
   return rows;

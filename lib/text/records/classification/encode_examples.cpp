@@ -100,9 +100,9 @@ class ExampleEncoder {
     const ExampleColumns& c = batch.columns;
     std::vector<int32_t>& tokens = out.sequences.tokens;
     const size_t begin = tokens.size();
-    encoder_->encode(fields_[c.first], tokens);
+    encoder_->encode(fields_[c.first_text], tokens);
     out.sequences.ends.push_back(tokens.size());
-    if (c.second != ExampleColumns::kNone) encoder_->encode(fields_[c.second], tokens);
+    if (c.second_text != ExampleColumns::kNone) encoder_->encode(fields_[c.second_text], tokens);
     out.sequences.ends.push_back(tokens.size());
     out.summary.num_tokens += tokens.size() - begin;
     out.summary.num_unknown += count_unknown(std::span(tokens).subspan(begin), tokenizer_);

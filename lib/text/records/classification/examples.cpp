@@ -87,7 +87,7 @@ void set_examples_header(io::ShardHeader& header, const ExampleTask& task) {
 
 size_t ExampleColumns::min_columns() const {
   size_t num_used_columns = 0;
-  for (size_t column : {first, second, label})
+  for (size_t column : {first_text, second_text, label})
     if (column != kNone) num_used_columns = std::max(num_used_columns, column + 1);
   return num_used_columns;
 }

@@ -42,7 +42,7 @@ void set_examples_header(io::ShardHeader& header, const ExampleTask& task);
 // The columns of a tab-separated file that hold the texts and the label, numbered from 0.
 struct ExampleColumns {
   static constexpr size_t kNone = SIZE_MAX;
-  size_t first = 0, second = kNone, label = kNone;
+  size_t first_text = 0, second_text = kNone, label = kNone;
   size_t num_columns = 0;      // required number of columns of each line; 0: at least min_columns()
   bool has_header = false;     // whether the first line is a header
   size_t min_columns() const;  // minimum number of columns of a line: all columns up to the last one in use

@@ -18,7 +18,7 @@ const Strings kZeroOneLabels{"0", "1"}, kEntailmentLabels{"entailment", "not_ent
 
 GlueTask classification_task(const std::string& name, const Strings& labels, const Strings& metrics,
                              const std::string& file, std::vector<GlueFileLayout> layouts) {
-  return {{name, layouts[0].second.empty() ? 1 : 2, labels, 0, 0, metrics, file}, std::move(layouts)};
+  return {{name, layouts[0].second_text.empty() ? 1 : 2, labels, 0, 0, metrics, file}, std::move(layouts)};
 }
 
 // Joins the fields of a line with commas for a message; shortened to 200 bytes.
@@ -32,13 +32,13 @@ std::string text_of_fields(const Strings& fields) { return shorten(join(fields, 
               str(fields.size(), fields.size() == 1 ? " column: " : " columns: ", text_of_fields(fields)), advice});
 }
 
-// Returns the columns of a layout without a header, whose `first`, `second` and `label` are column numbers.
+// Returns the columns of a layout without a header, whose `first_text`, `second_text` and `label` are column numbers.
 Columns numbered_columns(const GlueFileLayout& layout) {
   const auto column_index = [&](const std::string& number) {
     return number.empty() ? Columns::kNone : *column_at(number, nullptr, layout.num_columns);
   };
-  return {column_index(layout.first), column_index(layout.second), column_index(layout.label), layout.num_columns,
-          false};
+  return {column_index(layout.first_text), column_index(layout.second_text), column_index(layout.label),
+          layout.num_columns, false};
 }
 
 }  // namespace
@@ -91,8 +91,8 @@ ExampleColumns select_columns(const ColumnChoice& choice, const Strings& fields,
     uses_only_numbers = uses_only_numbers && std::ranges::count(fields, name) == 0;
     return column.value_or(Columns::kNone);
   };
-  const Columns columns{find(choice.first, "--text"), find(choice.second, "--text-b"), find(choice.label, "--label"),
-                        choice.has_header ? fields.size() : 0, choice.has_header};
+  const Columns columns{find(choice.first_text, "--text"), find(choice.second_text, "--text-b"),
+                        find(choice.label, "--label"), choice.has_header ? fields.size() : 0, choice.has_header};
   if (!missing_columns.empty())
     refuse_missing_columns(
         where, missing_columns, fields,
@@ -108,22 +108,22 @@ ExampleColumns glue_columns(const GlueTask& task, const ColumnChoice& choice, co
                             const std::string& where) {
   const GlueFileLayout& named_layout = task.layouts[0];
   if (!choice.has_header) return select_columns(choice, fields, where);
-  ColumnChoice expected_columns{choice.first.empty() ? named_layout.first : choice.first,
-                                choice.second.empty() ? named_layout.second : choice.second,
+  ColumnChoice expected_columns{choice.first_text.empty() ? named_layout.first_text : choice.first_text,
+                                choice.second_text.empty() ? named_layout.second_text : choice.second_text,
                                 choice.label.empty() ? named_layout.label : choice.label, choice.has_header};
   const auto has_column = [&](const std::string& name) {
     return name.empty() || column_at(name, &fields, fields.size()).has_value();
   };
-  if (has_column(expected_columns.first) && has_column(expected_columns.second)) {
+  if (has_column(expected_columns.first_text) && has_column(expected_columns.second_text)) {
     if (choice.label.empty() && !has_column(expected_columns.label))
       expected_columns.label.clear();  // a test file has no label column
     return select_columns(expected_columns, fields, where);
   }
-  if (choice.first.empty() && choice.second.empty())
+  if (choice.first_text.empty() && choice.second_text.empty())
     for (const GlueFileLayout& layout : task.layouts)
       if (!layout.has_header && layout.num_columns == fields.size()) return numbered_columns(layout);
   Strings missing_columns;
-  for (const std::string& name : {expected_columns.first, expected_columns.second, choice.label})
+  for (const std::string& name : {expected_columns.first_text, expected_columns.second_text, choice.label})
     if (!has_column(name)) missing_columns.push_back(name);
   refuse_missing_columns(where, missing_columns, fields,
                          str("give the --task of this file, or name columns of this line with --text",

@@ -11,7 +11,7 @@ namespace mh::text {
 
 // The columns of one layout of a task's files: names, or numbers from 1 if the file has no header.
 struct GlueFileLayout {
-  std::string first, second, label;  // `second` is empty for a task of one sentence
+  std::string first_text, second_text, label;  // `second_text` is empty for a task of one sentence
   bool has_header = true;
   size_t num_columns = 0;  // number of columns of a file without header
 };
@@ -29,7 +29,7 @@ std::vector<std::string> glue_names();
 // Columns that the user selects by name or by number. An empty name selects the GLUE task's column; without a GLUE
 // task, or without a header, no column.
 struct ColumnChoice {
-  std::string first, second, label;
+  std::string first_text, second_text, label;
   bool has_header = true;
 };
 // Returns the columns of a file of the task, determined from `fields`, the fields of the file's first line. If

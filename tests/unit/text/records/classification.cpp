@@ -79,7 +79,7 @@ TokenIds sequence(const WholeShard& shard, size_t record, size_t field) {
 std::vector<size_t> columns_of(const std::string& task, const std::string& line,
                                const text::ColumnChoice& column_choice = {}) {
   const ExampleColumns c = text::glue_columns(text::glue_task(task), column_choice, split(line, '\t'), "file:1");
-  return {c.first, c.second, c.label, c.num_columns, size_t{c.has_header}};
+  return {c.first_text, c.second_text, c.label, c.num_columns, size_t{c.has_header}};
 }
 
 constexpr size_t kNone = ExampleColumns::kNone;
