@@ -57,14 +57,15 @@ struct ExamplesOptions {
   BertVocabulary vocabulary;
   ColumnOptions columns;
   std::string labels, metrics;  // words separated by commas
-  std::vector<double> number;
+  std::vector<double> label_bounds;
   std::string name = "examples";
   EncodingThreads threads;
   void describe(Fields& f) {
     f.section("", vocabulary);
     f.section("", columns);
     f.field("labels", labels, "names of the classes in order, separated by commas, such as no,yes");
-    f.field("number", number, "lower and upper bound of numeric labels, such as 0,5; replaces --labels", at_least(0));
+    f.field("number", label_bounds, "lower and upper bound of numeric labels, such as 0,5; replaces --labels",
+            at_least(0));
     f.field("metrics", metrics,
             "metrics, separated by commas; classes: accuracy (default), f1 and matthews; numbers: pearson and spearman "
             "(default: both)");
@@ -139,7 +140,7 @@ ExampleTask task_of_options(const ExamplesOptions& options) {
     refuse("--name", "a name of the task", "an empty name", "give a name, such as --name reviews");
   if (options.columns.text.empty())
     refuse("--text", "the column of the text, by name or number", "none", "give a column, such as --text sentence");
-  if (options.labels.empty() == options.number.empty())
+  if (options.labels.empty() == options.label_bounds.empty())
     refuse("--labels", "either --labels (names of classes) or --number (bounds of numeric labels)",
            options.labels.empty() ? "neither" : "both", "give exactly one of the two options, such as --labels no,yes");
   ExampleTask task;
@@ -149,10 +150,11 @@ ExampleTask task_of_options(const ExamplesOptions& options) {
   std::vector<std::string> known_metrics{"accuracy", "f1", "matthews"};
   if (task.is_number()) {
     known_metrics = {"pearson", "spearman"};
-    if (options.number.size() != 2 || options.number[1] <= options.number[0] || options.number[1] > 1e6)
-      refuse("--number", "two bounds from 0 to 1000000, the lower one first", join_numbers(options.number),
+    if (options.label_bounds.size() != 2 || options.label_bounds[1] <= options.label_bounds[0] ||
+        options.label_bounds[1] > 1e6)
+      refuse("--number", "two bounds from 0 to 1000000, the lower one first", join_numbers(options.label_bounds),
              "give lower and upper bound, such as --number 0,5");
-    task.min_label = options.number[0], task.max_label = options.number[1];
+    task.min_label = options.label_bounds[0], task.max_label = options.label_bounds[1];
   } else {
     check_labels(task.labels);
   }
