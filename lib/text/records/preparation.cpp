@@ -62,9 +62,10 @@ void refuse_output_onto(const PrepArguments& arguments, const std::vector<std::s
   refuse_output_onto_input(arguments.output, input_files);
 }
 
-std::unique_ptr<WordPieceTokenizer> load_vocabulary(const PrepArguments& arguments, const BertVocabulary& vocabulary) {
+std::unique_ptr<WordPieceTokenizer> load_vocabulary(const PrepArguments& arguments,
+                                                    const BertVocabularyOptions& vocabulary) {
   vocabulary.check();
-  refuse_output_onto(arguments, {vocabulary.file()});
+  refuse_output_onto(arguments, {vocabulary.path()});
   return vocabulary.load();
 }
 
@@ -98,12 +99,12 @@ std::string format_count(uint64_t count, const std::string& noun) {
   return with_commas(static_cast<int64_t>(count)) + " " + noun;
 }
 
-std::string provenance_of(const PrepArguments& arguments, const BertVocabulary& vocabulary,
+std::string provenance_of(const PrepArguments& arguments, const BertVocabularyOptions& vocabulary,
                           const ordered_json& options) {
   ordered_json provenance{{"tool", str("mh-prep ", version())}, {"inputs", arguments.inputs}};
-  if (vocabulary.wordpiece.empty()) provenance["vocabulary"] = vocabulary.vocab;
+  if (vocabulary.wordpiece_path.empty()) provenance["vocabulary"] = vocabulary.vocabulary_path;
   else
-    provenance.update({{"wordpiece", vocabulary.wordpiece},
+    provenance.update({{"wordpiece", vocabulary.wordpiece_path},
                        {"cased", vocabulary.cased},
                        {"strip_accents", vocabulary.strip_accents}});
   provenance["crlf"] = arguments.crlf;

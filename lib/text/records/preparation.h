@@ -12,7 +12,7 @@
 #include "base/fields.h"
 #include "base/registry.h"
 #include "io/shard.h"
-#include "text/bert_vocabulary.h"
+#include "text/bert_vocabulary_options.h"
 #include "text/text_batches.h"
 
 namespace mh::text {
@@ -60,7 +60,8 @@ struct EncodingThreads {
 void refuse_output_onto(const PrepArguments& arguments, const std::vector<std::string>& files);
 // Loads the vocabulary that `vocabulary` selects. Throws Error(usage) for invalid options, or if the output is an input
 // or the vocabulary.
-std::unique_ptr<WordPieceTokenizer> load_vocabulary(const PrepArguments& arguments, const BertVocabulary& vocabulary);
+std::unique_ptr<WordPieceTokenizer> load_vocabulary(const PrepArguments& arguments,
+                                                    const BertVocabularyOptions& vocabulary);
 // Opens the output, calls `encode` to write the records, and closes the output. If `encode` throws, no file is created
 // or replaced.
 void write_shard(const PrepArguments& arguments, const io::ShardHeader& header,
@@ -82,7 +83,7 @@ std::string format_count(uint64_t count, const std::string& noun);
 // Returns size, time and throughput, such as "12.3 MB in 2s (6.1 MB/s)".
 std::string format_throughput(uint64_t bytes, double seconds);
 // Returns the provenance (JSON) of a shard made with a vocabulary for BERT; `options` are options of the subcommand.
-std::string provenance_of(const PrepArguments& arguments, const BertVocabulary& vocabulary,
+std::string provenance_of(const PrepArguments& arguments, const BertVocabularyOptions& vocabulary,
                           const nlohmann::ordered_json& options);
 // Warns about each input that is a compressed file or a shard: the byte vocabulary accepts any bytes, so no later check
 // detects such a file.

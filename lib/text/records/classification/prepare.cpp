@@ -42,7 +42,7 @@ struct ColumnOptions {
 
 struct GlueOptions {
   std::string task;
-  BertVocabulary vocabulary;
+  BertVocabularyOptions vocabulary;
   ColumnOptions columns;
   EncodingThreads threads;
   void describe(Fields& f) {
@@ -54,7 +54,7 @@ struct GlueOptions {
 };
 
 struct ExamplesOptions {
-  BertVocabulary vocabulary;
+  BertVocabularyOptions vocabulary;
   ColumnOptions columns;
   std::string labels, metrics;  // words separated by commas
   std::vector<double> label_bounds;
@@ -78,7 +78,7 @@ ColumnChoice column_choice(const ColumnOptions& options) {
   return {options.text, options.text_b, options.label, !options.no_header};
 }
 
-void write_examples_shard(const PrepArguments& arguments, const BertVocabulary& vocabulary,
+void write_examples_shard(const PrepArguments& arguments, const BertVocabularyOptions& vocabulary,
                           const ColumnOptions& columns, int num_threads, const ExampleTask& task,
                           const FindColumns& find_columns) {
   const auto tokenizer = load_vocabulary(arguments, vocabulary);

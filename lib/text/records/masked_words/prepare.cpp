@@ -13,7 +13,7 @@ using namespace mh::io;
 namespace {
 
 struct MlmOptions {
-  BertVocabulary vocabulary;
+  BertVocabularyOptions vocabulary;
   EncodingThreads threads;
   void describe(Fields& f) {
     f.section("", vocabulary);

@@ -15,7 +15,7 @@ using nlohmann::ordered_json;
 namespace {
 
 struct SquadPrepOptions {
-  BertVocabulary vocabulary;
+  BertVocabularyOptions vocabulary;
   SquadOptions squad;
   EncodingThreads threads;
   void describe(Fields& f) {

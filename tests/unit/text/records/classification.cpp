@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "fixtures/folder.h"
 #include "fixtures/status.h"
-#include "text/bert_vocabulary.h"
+#include "text/bert_vocabulary_options.h"
 #include "text/records/classification/examples.h"
 #include "text/records/classification/glue.h"
 #include "text/records/whole_shard.h"
@@ -297,12 +297,12 @@ TEST_CASE("the vocabulary for BERT is read from a vocabulary file, a checkpoint 
   };
   write_model("m.safetensors", tokenizers);
   for (const char* name : {"v", "m.safetensors"}) {
-    BertVocabulary source;
-    source.vocab = folder.file(name);
+    BertVocabularyOptions source;
+    source.vocabulary_path = folder.file(name);
     CHECK(source.load()->fingerprint() == vocabulary().fingerprint());
   }
-  BertVocabulary source;
-  source.wordpiece = folder.file("vocab.txt");
+  BertVocabularyOptions source;
+  source.wordpiece_path = folder.file("vocab.txt");
   CHECK(source.load()->normalisation() == BertNormalisation{true, true});
   source.cased = true;
   CHECK(source.load()->normalisation() == BertNormalisation{false, false});
@@ -311,9 +311,9 @@ TEST_CASE("the vocabulary for BERT is read from a vocabulary file, a checkpoint 
   tokenizers.target = make_byte_tokenizer();
   write_model("bytes.safetensors", tokenizers);
   const auto status = [&](const std::string& vocab, const std::string& wordpiece) {
-    BertVocabulary bert_vocabulary;
-    bert_vocabulary.vocab = vocab.empty() ? "" : folder.file(vocab),
-    bert_vocabulary.wordpiece = wordpiece.empty() ? "" : folder.file(wordpiece);
+    BertVocabularyOptions bert_vocabulary;
+    bert_vocabulary.vocabulary_path = vocab.empty() ? "" : folder.file(vocab),
+    bert_vocabulary.wordpiece_path = wordpiece.empty() ? "" : folder.file(wordpiece);
     return status_of([&] { bert_vocabulary.load(); });
   };
   CHECK(status("bytes.safetensors", "") == 3);

@@ -1,4 +1,4 @@
-#include "text/bert_vocabulary.h"
+#include "text/bert_vocabulary_options.h"
 
 #include <filesystem>
 
@@ -20,33 +20,34 @@ bool is_checkpoint(const std::string& path) {
 
 }  // namespace
 
-void BertVocabulary::check() const {
-  if (vocab.empty() == wordpiece.empty())
+void BertVocabularyOptions::check() const {
+  if (vocabulary_path.empty() == wordpiece_path.empty())
     throw Error(
         Exit::usage,
         Problem{"--vocab", "either --vocab (a wordpiece vocabulary or a model) or --wordpiece (BERT's vocab.txt)",
-                vocab.empty() ? "neither" : "both",
-                vocab.empty() ? "make a vocabulary for --vocab with mh-prep vocab --type wordpiece"
-                              : "leave one of the two options out"});
-  if (!wordpiece.empty()) {
-    if (std::filesystem::is_directory(wordpiece)) refuse_text_options("--wordpiece", wordpiece, cased, strip_accents);
+                vocabulary_path.empty() ? "neither" : "both",
+                vocabulary_path.empty() ? "make a vocabulary for --vocab with mh-prep vocab --type wordpiece"
+                                        : "leave one of the two options out"});
+  if (!wordpiece_path.empty()) {
+    if (std::filesystem::is_directory(wordpiece_path))
+      refuse_text_options("--wordpiece", wordpiece_path, cased, strip_accents);
     return;
   }
   for (const char* option :
-       {cased ? "--cased" : "", strip_accents != BertVocabulary{}.strip_accents ? "--strip-accents" : ""})
+       {cased ? "--cased" : "", strip_accents != BertVocabularyOptions{}.strip_accents ? "--strip-accents" : ""})
     if (*option != 0)
       throw Error(Exit::usage,
                   Problem{option, "--wordpiece, since a vocabulary of --vocab states how text is normalised", "--vocab",
                           str("leave ", option, " out")});
 }
 
-std::unique_ptr<WordPieceTokenizer> BertVocabulary::load() const {
+std::unique_ptr<WordPieceTokenizer> BertVocabularyOptions::load() const {
   check();
   const BertNormalisation normalisation = bert_normalisation(cased, strip_accents);
-  if (!wordpiece.empty()) return read_wordpiece_vocabulary(wordpiece, normalisation);
-  auto tokenizer =
-      is_checkpoint(vocab) ? std::move(tokenizers_of(io::Checkpoint(vocab)).target) : load_tokenizer(vocab);
-  require_wordpiece(*tokenizer, vocab);
+  if (!wordpiece_path.empty()) return read_wordpiece_vocabulary(wordpiece_path, normalisation);
+  auto tokenizer = is_checkpoint(vocabulary_path) ? std::move(tokenizers_of(io::Checkpoint(vocabulary_path)).target)
+                                                  : load_tokenizer(vocabulary_path);
+  require_wordpiece(*tokenizer, vocabulary_path);
   return std::unique_ptr<WordPieceTokenizer>(static_cast<WordPieceTokenizer*>(tokenizer.release()));
 }
 

@@ -10,25 +10,25 @@
 
 namespace mh::text {
 
-struct BertVocabulary {
-  std::string vocab;
-  std::string wordpiece;
+struct BertVocabularyOptions {
+  std::string vocabulary_path;
+  std::string wordpiece_path;
   bool cased = false;
   std::string strip_accents = "auto";
   void describe(Fields& f) {
-    f.field("vocab", vocab,
+    f.field("vocab", vocabulary_path,
             "WordPiece vocabulary: a file of mh-prep vocab, or a model (.safetensors) that contains the vocabulary");
-    f.field("wordpiece", wordpiece,
+    f.field("wordpiece", wordpiece_path,
             "WordPiece vocabulary of BERT, instead of --vocab: vocab.txt or the folder of a BERT model");
     f.field("cased", cased, "with --wordpiece: preserve the case of letters instead of converting text to lower case");
     f.field("strip_accents", strip_accents, "with --wordpiece: removal of accents; auto: yes unless --cased",
             {"auto", "yes", "no"});
   }
-  // Throws Error(usage) unless exactly one of `vocab` and `wordpiece` is set, and if `cased` or `strip_accents` is set
-  // for a vocabulary that states its own normalisation (`vocab`, or a folder).
+  // Throws Error(usage) unless exactly one of `vocabulary_path` and `wordpiece_path` is set, and if `cased` or
+  // `strip_accents` is set for a vocabulary that states its own normalisation (`vocabulary_path`, or a folder).
   void check() const;
   // Returns the path of the vocabulary file, of the model or of the folder.
-  const std::string& file() const { return wordpiece.empty() ? vocab : wordpiece; }
+  const std::string& path() const { return wordpiece_path.empty() ? vocabulary_path : wordpiece_path; }
   // Calls check(), then loads the vocabulary. Throws Error(input) for a vocabulary of a type other than wordpiece, and
   // for a checkpoint without a vocabulary.
   std::unique_ptr<WordPieceTokenizer> load() const;
