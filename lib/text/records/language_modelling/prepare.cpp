@@ -17,20 +17,20 @@ using nlohmann::ordered_json;
 namespace {
 
 struct LmOptions {
-  std::string vocab;
+  std::string vocabulary_path;
   EncodingThreads threads;
   void describe(Fields& f) {
-    f.field("vocab", vocab, "vocabulary made by mh-prep vocab, or a SentencePiece model");
+    f.field("vocab", vocabulary_path, "vocabulary made by mh-prep vocab, or a SentencePiece model");
     f.section("", threads);
   }
 };
 
 void make_lm(const PrepArguments& arguments, const LmOptions& options) {
-  if (options.vocab.empty())
+  if (options.vocabulary_path.empty())
     throw Error(Exit::usage, Problem{"--vocab", "a vocabulary", "none",
                                      "make a vocabulary with mh-prep vocab, and give --vocab FILE"});
-  refuse_output_onto(arguments, {options.vocab});
-  auto tokenizer = load_tokenizer(options.vocab);
+  refuse_output_onto(arguments, {options.vocabulary_path});
+  auto tokenizer = load_tokenizer(options.vocabulary_path);
   if (tokenizer->takes_any_bytes() && arguments.crlf == "normalise")
     throw Error(Exit::usage, Problem{"--crlf", "--crlf refuse, since a vocabulary of the type byte keeps all bytes",
                                      "--crlf " + arguments.crlf, "leave --crlf out"});
@@ -42,7 +42,7 @@ void make_lm(const PrepArguments& arguments, const LmOptions& options) {
   header.provenance =
       ordered_json{{"tool", str("mh-prep ", version())},
                    {"inputs", arguments.inputs},
-                   {"vocabulary", options.vocab},
+                   {"vocabulary", options.vocabulary_path},
                    {"crlf", tokenizer->takes_any_bytes() ? "keep" : arguments.crlf}}
           .dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // file names may contain any bytes
   EncodeSummary summary;

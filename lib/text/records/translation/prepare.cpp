@@ -17,32 +17,32 @@ using nlohmann::ordered_json;
 namespace {
 
 struct TranslationOptions {
-  std::string vocab, source_vocab, target_vocab;
+  std::string vocabulary_path, source_vocabulary_path, target_vocabulary_path;
   PairFilters filters;
   EncodingThreads threads;
   void describe(Fields& f) {
-    f.field("vocab", vocab, "joint vocabulary of source and target");
-    f.field("source_vocab", source_vocab, "vocabulary of the source; requires --target-vocab");
-    f.field("target_vocab", target_vocab, "vocabulary of the target; requires --source-vocab");
+    f.field("vocab", vocabulary_path, "joint vocabulary of source and target");
+    f.field("source_vocab", source_vocabulary_path, "vocabulary of the source; requires --target-vocab");
+    f.field("target_vocab", target_vocabulary_path, "vocabulary of the target; requires --source-vocab");
     f.section("", filters);
     f.section("", threads);
   }
 };
 
 void check(const PrepArguments& arguments, const TranslationOptions& options) {
-  const bool has_side_vocabularies = !options.source_vocab.empty() || !options.target_vocab.empty();
-  if (!options.vocab.empty() && has_side_vocabularies)
-    throw Error(Exit::usage,
-                Problem{"--vocab", "either --vocab, or --source-vocab and --target-vocab",
-                        str("--vocab with ", options.source_vocab.empty() ? "--target-vocab" : "--source-vocab"),
-                        "give --vocab alone if source and target share a vocabulary"});
-  const char* missing_option = options.source_vocab.empty() ? "--source-vocab" : "--target-vocab";
-  if (has_side_vocabularies && (options.source_vocab.empty() || options.target_vocab.empty()))
+  const bool has_side_vocabularies = !options.source_vocabulary_path.empty() || !options.target_vocabulary_path.empty();
+  if (!options.vocabulary_path.empty() && has_side_vocabularies)
+    throw Error(Exit::usage, Problem{"--vocab", "either --vocab, or --source-vocab and --target-vocab",
+                                     str("--vocab with ",
+                                         options.source_vocabulary_path.empty() ? "--target-vocab" : "--source-vocab"),
+                                     "give --vocab alone if source and target share a vocabulary"});
+  const char* missing_option = options.source_vocabulary_path.empty() ? "--source-vocab" : "--target-vocab";
+  if (has_side_vocabularies && (options.source_vocabulary_path.empty() || options.target_vocabulary_path.empty()))
     throw Error(
         Exit::usage,
         Problem{missing_option, "both --source-vocab and --target-vocab", str("no ", missing_option),
                 str("add ", missing_option, ", or give --vocab alone if source and target share a vocabulary")});
-  if (!has_side_vocabularies && options.vocab.empty())
+  if (!has_side_vocabularies && options.vocabulary_path.empty())
     throw Error(Exit::usage, Problem{"--vocab", "a vocabulary", "none",
                                      "make a vocabulary with mh-prep vocab, and give --vocab FILE"});
   if (arguments.inputs.size() > 2)
@@ -83,9 +83,9 @@ std::string text_of_counts(const std::array<uint64_t, 2>& counts) {
 
 void make_translation(const PrepArguments& arguments, const TranslationOptions& options) {
   check(arguments, options);
-  const bool has_joint_vocabulary = !options.vocab.empty();
-  const std::string source_path = has_joint_vocabulary ? options.vocab : options.source_vocab,
-                    target_path = has_joint_vocabulary ? options.vocab : options.target_vocab;
+  const bool has_joint_vocabulary = !options.vocabulary_path.empty();
+  const std::string source_path = has_joint_vocabulary ? options.vocabulary_path : options.source_vocabulary_path,
+                    target_path = has_joint_vocabulary ? options.vocabulary_path : options.target_vocabulary_path;
   refuse_output_onto(arguments, {source_path, target_path});
   const auto target = load_tokenizer(target_path);
   const auto source_tokenizer = has_joint_vocabulary ? nullptr : load_tokenizer(source_path);
@@ -101,8 +101,10 @@ void make_translation(const PrepArguments& arguments, const TranslationOptions& 
   }
   header.set_kind(kPairsKind);
   ordered_json provenance{{"tool", str("mh-prep ", version())}, {"inputs", arguments.inputs}};
-  if (has_joint_vocabulary) provenance["vocabulary"] = options.vocab;
-  else provenance["source_vocabulary"] = options.source_vocab, provenance["target_vocabulary"] = options.target_vocab;
+  if (has_joint_vocabulary) provenance["vocabulary"] = options.vocabulary_path;
+  else
+    provenance["source_vocabulary"] = options.source_vocabulary_path,
+    provenance["target_vocabulary"] = options.target_vocabulary_path;
   provenance.update({{"crlf", arguments.crlf},
                      {"min_length", options.filters.min_length},
                      {"max_length", options.filters.max_length},
