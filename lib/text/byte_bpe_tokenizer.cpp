@@ -67,7 +67,7 @@ ByteBpeTokenizer::ByteBpeTokenizer(std::vector<Piece> pieces, std::vector<Merge>
     const Merge& m = merges_[rank];
     const std::string owner = str("of merge ", rank + 1);
     MergeTable::Entry& entry = merge_table_.find_or_insert(id_of(m.left, owner), id_of(m.right, owner));
-    if (entry.symbol >= 0)
+    if (entry.joined_symbol >= 0)
       throw Error(Exit::input, Problem{name, "distinct merges", str("'", m.left, " ", m.right, "' twice"),
                                        "use the complete vocabulary and merges of one model"});
     entry = {rank, id_of(m.left + m.right, owner)};

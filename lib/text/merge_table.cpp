@@ -45,12 +45,12 @@ void MergeTable::apply(std::vector<Symbol>& symbols, MergeOrder order) const {
   // same position is valid too if it joins to the same symbol.
   auto is_current = [&](const QueuedPair& queued_pair) {
     const auto [rank, position, left, right] = queued_pair;
-    if (symbol(position).bytes == 0 || next(position) >= num_symbols) return false;
+    if (symbol(position).num_bytes == 0 || next(position) >= num_symbols) return false;
     const int32_t l = symbol(position).id, r = symbol(next(position)).id;
     if (l == left && r == right) return true;
     if (order == MergeOrder::rounds) return false;
     const Entry* entry = find(l, r);
-    return entry != nullptr && entry->symbol == find(left, right)->symbol;
+    return entry != nullptr && entry->joined_symbol == find(left, right)->joined_symbol;
   };
   std::vector<int64_t> joined_positions;
   while (!queued_pairs.empty()) {
@@ -63,8 +63,8 @@ void MergeTable::apply(std::vector<Symbol>& symbols, MergeOrder order) const {
       if (!is_current(queued_pair)) continue;
       const auto [pair_rank, position, left, right] = queued_pair;
       Symbol& right_symbol = symbol(next(position));
-      symbol(position) = {find(left, right)->symbol, symbol(position).bytes + right_symbol.bytes};
-      right_symbol.bytes = 0;
+      symbol(position) = {find(left, right)->joined_symbol, symbol(position).num_bytes + right_symbol.num_bytes};
+      right_symbol.num_bytes = 0;
       next(position) = next(next(position));
       if (next(position) < num_symbols) links[static_cast<size_t>(next(position))].previous = position;
       joined_positions.push_back(position);
@@ -74,7 +74,7 @@ void MergeTable::apply(std::vector<Symbol>& symbols, MergeOrder order) const {
       queue_pair(position);
     }
   }
-  std::erase_if(symbols, [](const Symbol& s) { return s.bytes == 0; });
+  std::erase_if(symbols, [](const Symbol& s) { return s.num_bytes == 0; });
 }
 
 }  // namespace mh::text

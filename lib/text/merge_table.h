@@ -15,15 +15,15 @@ namespace mh::text {
 enum class MergeOrder { rounds, one_by_one };
 
 struct Symbol {
-  int32_t id;    // id of the symbol; -1: the symbol occurs in no merge
-  size_t bytes;  // length of the symbol's text
+  int32_t id;        // id of the symbol; -1: the symbol occurs in no merge
+  size_t num_bytes;  // length of the symbol's text
 };
 
 class MergeTable {
  public:
   struct Entry {
-    size_t rank = SIZE_MAX;  // index of the merge in the list of merges
-    int32_t symbol = -1;     // id of the joined symbol
+    size_t rank = SIZE_MAX;      // index of the merge in the list of merges
+    int32_t joined_symbol = -1;  // id of the joined symbol
   };
   // Returns the entry of the merge of a pair of symbols. Inserts a default entry for a new pair, which the caller then
   // sets.

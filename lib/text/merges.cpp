@@ -85,19 +85,19 @@ std::vector<Merge> read_codes(const std::string& bytes, const std::string& name)
 Segmenter::Segmenter(const std::vector<Merge>& merges) {
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const Merge& m = merges[rank];
-    MergeTable::Entry& entry = merge_table_.find_or_insert(symbol_of(m.left), symbol_of(m.right));
-    if (entry.rank > rank) entry = {rank, symbol_of(m.left + m.right)};  // the first rank of a repeated merge applies
+    MergeTable::Entry& entry = merge_table_.find_or_insert(symbol_id(m.left), symbol_id(m.right));
+    if (entry.rank > rank) entry = {rank, symbol_id(m.left + m.right)};  // the first rank of a repeated merge applies
   }
 }
 
-int32_t Segmenter::symbol_of(const std::string& text) {
-  const auto new_symbol = static_cast<int32_t>(symbol_ids_.size());
-  int32_t& symbol = symbol_ids_[std::string_view(text)];
-  if (symbol_ids_.size() > static_cast<size_t>(new_symbol)) symbol = new_symbol;
-  return symbol;
+int32_t Segmenter::symbol_id(const std::string& text) {
+  const auto new_id = static_cast<int32_t>(symbol_ids_.size());
+  int32_t& id = symbol_ids_[std::string_view(text)];
+  if (symbol_ids_.size() > static_cast<size_t>(new_id)) id = new_id;
+  return id;
 }
 
-std::vector<size_t> Segmenter::divide(std::string_view word) const {
+std::vector<size_t> Segmenter::piece_lengths(std::string_view word) const {
   std::vector<Symbol> symbols;
   for (size_t i = 0; i < word.size();) {
     size_t n = 1;
@@ -109,10 +109,10 @@ std::vector<size_t> Segmenter::divide(std::string_view word) const {
     i += n;
   }
   merge_table_.apply(symbols, MergeOrder::rounds);
-  std::vector<size_t> piece_lengths;
-  piece_lengths.reserve(symbols.size());
-  for (const Symbol& s : symbols) piece_lengths.push_back(s.bytes);
-  return piece_lengths;
+  std::vector<size_t> lengths;
+  lengths.reserve(symbols.size());
+  for (const Symbol& s : symbols) lengths.push_back(s.num_bytes);
+  return lengths;
 }
 
 }  // namespace mh::text

@@ -36,11 +36,11 @@ class Segmenter {
  public:
   explicit Segmenter(const std::vector<Merge>& merges);
   // Returns the lengths, in bytes, of the pieces of a non-empty word of valid UTF-8.
-  std::vector<size_t> divide(std::string_view word) const;
+  std::vector<size_t> piece_lengths(std::string_view word) const;
 
  private:
   // Returns the id of the symbol `text`; assigns the next id to a new symbol.
-  int32_t symbol_of(const std::string& text);
+  int32_t symbol_id(const std::string& text);
   WordMap<int32_t> symbol_ids_;
   MergeTable merge_table_;
 };

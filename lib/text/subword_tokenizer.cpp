@@ -64,7 +64,7 @@ void for_each_piece(const Segmenter& segmenter, std::string_view word,
                     const std::function<void(std::string_view)>& visit) {
   std::string piece;
   size_t offset = 0;
-  for (size_t size : segmenter.divide(word)) {
+  for (size_t size : segmenter.piece_lengths(word)) {
     piece = word.substr(offset, size);
     offset += size;
     if (offset < word.size()) piece += kContinuationMark;

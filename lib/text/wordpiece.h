@@ -78,8 +78,8 @@ class WordPieceTokenizer : public Tokenizer {
   };
   // Splits a normalised word into pieces, writes them to `piece_ranges`, and returns the used prefix of `piece_ranges`.
   // Returns an empty span if the pieces cannot spell the word, or if it has more than kMaxWordCharacters characters.
-  std::span<const PieceRange> divide(std::string_view word,
-                                     std::span<PieceRange, kMaxWordCharacters> piece_ranges) const;
+  std::span<const PieceRange> split_word(std::string_view word,
+                                         std::span<PieceRange, kMaxWordCharacters> piece_ranges) const;
   void encode_ascii(std::string_view text, std::vector<int32_t>& tokens) const;
   void encode_word(std::string_view word, std::vector<int32_t>& tokens) const;
 

@@ -113,7 +113,7 @@ AddedTokens WordPieceTokenizer::added_tokens() const {
   return tokens;
 }
 
-std::span<const WordPieceTokenizer::PieceRange> WordPieceTokenizer::divide(
+std::span<const WordPieceTokenizer::PieceRange> WordPieceTokenizer::split_word(
     std::string_view word, std::span<PieceRange, kMaxWordCharacters> piece_ranges) const {
   if (word.size() > kMaxWordCharacters && static_cast<size_t>(std::count_if(word.begin(), word.end(), [](char c) {
                                             return !is_continuation_byte(c);
@@ -139,7 +139,7 @@ std::span<const WordPieceTokenizer::PieceRange> WordPieceTokenizer::divide(
 
 void WordPieceTokenizer::encode_word(std::string_view word, std::vector<int32_t>& tokens) const {
   std::array<PieceRange, kMaxWordCharacters> piece_ranges;
-  const auto used_ranges = divide(word, piece_ranges);
+  const auto used_ranges = split_word(word, piece_ranges);
   if (used_ranges.empty()) tokens.push_back(unknown_id());
   for (const PieceRange& piece_range : used_ranges) tokens.push_back(piece_range.token);
 }
@@ -186,7 +186,7 @@ void WordPieceTokenizer::encode_with_ranges(std::string_view text, std::vector<i
       append_utf8(characters[i].c, word);
       character_indices.resize(word.size(), static_cast<uint32_t>(i));
     }
-    auto used_ranges = divide(word, piece_ranges);
+    auto used_ranges = split_word(word, piece_ranges);
     if (used_ranges.empty()) {
       piece_ranges[0] = {unknown_id(), 0, word.size()};
       used_ranges = std::span(piece_ranges).first(1);

@@ -8,7 +8,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::check(size, fuzz::kTextFactor, [&] {
     const std::vector<Merge> merges = read_codes(std::string(fuzz::text_of(data, size)), "codes");
     const Segmenter segmenter(merges);
-    for (const char* word : {"lowest", "naïve", "a", "ababababab"}) segmenter.divide(word);
+    for (const char* word : {"lowest", "naïve", "a", "ababababab"}) segmenter.piece_lengths(word);
   });
   return 0;
 }

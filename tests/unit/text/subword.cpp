@@ -80,7 +80,7 @@ Symbols naive_divide(const std::string& word, const std::vector<Merge>& merges) 
 Symbols divide(const std::string& word, const std::vector<Merge>& merges) {
   Symbols out;
   size_t at = 0;
-  for (size_t size : Segmenter(merges).divide(word)) {
+  for (size_t size : Segmenter(merges).piece_lengths(word)) {
     out.push_back(word.substr(at, size));
     at += size;
   }
