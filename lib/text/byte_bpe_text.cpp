@@ -13,12 +13,12 @@ namespace {
 
 enum class CharacterClass : uint8_t { space, letter, number, other };
 
-struct Range {
+struct CharacterRange {
   char32_t first, last;
   CharacterClass character_class;
 };
 // Letters and numbers added in Unicode 15.1 and 16.0, which is_letter() and is_number() do not know.
-constexpr Range kAddedSinceUnicode15_1[] = {
+constexpr CharacterRange kAddedSinceUnicode15_1[] = {
     {0x1C89, 0x1C8A, CharacterClass::letter},   {0xA7CB, 0xA7CD, CharacterClass::letter},
     {0xA7DA, 0xA7DC, CharacterClass::letter},   {0x105C0, 0x105F3, CharacterClass::letter},
     {0x10D40, 0x10D49, CharacterClass::number}, {0x10D4A, 0x10D65, CharacterClass::letter},
@@ -52,8 +52,8 @@ CharacterClass class_of(char32_t c) {
   if (is_letter(c)) return CharacterClass::letter;
   if (is_number(c)) return CharacterClass::number;
   if (is_space(c)) return CharacterClass::space;  // equals \s for non-ASCII characters
-  const Range* r = std::lower_bound(std::begin(kAddedSinceUnicode15_1), std::end(kAddedSinceUnicode15_1), c,
-                                    [](const Range& a, char32_t b) { return a.last < b; });
+  const CharacterRange* r = std::lower_bound(std::begin(kAddedSinceUnicode15_1), std::end(kAddedSinceUnicode15_1), c,
+                                             [](const CharacterRange& a, char32_t b) { return a.last < b; });
   return r != std::end(kAddedSinceUnicode15_1) && r->first <= c ? r->character_class : CharacterClass::other;
 }
 

@@ -14,9 +14,9 @@ namespace {
 
 constexpr int64_t kMinCount = 2;  // learn-bpe's --min-frequency
 
-class Learner {
+class MergeLearner {
  public:
-  explicit Learner(const WordMap<uint64_t>& words) {
+  explicit MergeLearner(const WordMap<uint64_t>& words) {
     words.for_each([&](std::string_view text, uint64_t count) { add_word(text, static_cast<int64_t>(count)); });
     for (size_t w = 0; w < words_.size(); ++w)
       for (size_t i = 0; i + 1 < words_[w].symbols.size(); ++i) change_count(words_[w].symbols, i, w, 1);
@@ -186,7 +186,7 @@ class Learner {
 }  // namespace
 
 std::vector<Merge> learn_merges(const WordMap<uint64_t>& words, int64_t num_merges) {
-  return Learner(words).learn(num_merges);
+  return MergeLearner(words).learn(num_merges);
 }
 
 }  // namespace mh::text

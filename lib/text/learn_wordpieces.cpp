@@ -55,9 +55,9 @@ std::u32string alphabet_of(const WordMap<uint64_t>& words, int64_t max_character
   return alphabet;
 }
 
-class Learner {
+class WordPieceLearner {
  public:
-  Learner(const WordMap<uint64_t>& words, const WordPieceOptions& options) : options_(options) {
+  WordPieceLearner(const WordMap<uint64_t>& words, const WordPieceOptions& options) : options_(options) {
     for (const char* special : kSpecialPieces) id_of(special);
     const std::u32string alphabet = alphabet_of(words, options.alphabet);
     add_character_pieces(words, alphabet);
@@ -202,7 +202,7 @@ class Learner {
 }  // namespace
 
 std::vector<std::string> learn_wordpieces(const WordMap<uint64_t>& words, const WordPieceOptions& options) {
-  return Learner(words, options).learn();
+  return WordPieceLearner(words, options).learn();
 }
 
 }  // namespace mh::text

@@ -20,11 +20,11 @@ std::string abbreviate(const Json& value) {
 }
 
 // A node of the JSON file, with its JSON path for messages.
-struct Node {
+struct JsonNode {
   const Json* value;
   std::string path;
 
-  Node at(const std::string& key) const {
+  JsonNode at(const std::string& key) const {
     static const Json null;
     const auto member = value->is_object() ? value->find(key) : value->end();
     const bool is_root = path.ends_with(": ");  // the path of the root is the name of the file and ": "
@@ -40,7 +40,7 @@ struct Node {
     throw Error(Exit::input, Problem{path, expected, found, reason_or_advice});
   }
   void require(const std::string& key, std::initializer_list<Json> allowed_values, const std::string& reason) const {
-    const Node node = at(key);
+    const JsonNode node = at(key);
     if (std::find(allowed_values.begin(), allowed_values.end(), *node.value) != allowed_values.end()) return;
     std::vector<std::string> texts;
     for (const Json& allowed_value : allowed_values) texts.push_back(allowed_value.dump());
@@ -54,14 +54,14 @@ struct Node {
   }
   // Returns the components of a pipeline stage in order: none for null, the (nested) entries of the array `list_key`
   // for the type Sequence, otherwise only this node.
-  std::vector<Node> stages(const char* list_key) const {
+  std::vector<JsonNode> stages(const char* list_key) const {
     if (empty()) return {};
     if (type() != "Sequence") return {*this};
-    const Node list_node = at(list_key);
+    const JsonNode list_node = at(list_key);
     if (!list_node.value->is_array()) list_node.refuse("a list", abbreviate(*list_node.value));
-    std::vector<Node> result;
+    std::vector<JsonNode> result;
     for (size_t i = 0; i < list_node.value->size(); ++i)
-      for (Node& stage : Node{&(*list_node.value)[i], str(list_node.path, "[", i, "]")}.stages(list_key))
+      for (JsonNode& stage : JsonNode{&(*list_node.value)[i], str(list_node.path, "[", i, "]")}.stages(list_key))
         result.push_back(std::move(stage));
     return result;
   }
@@ -73,12 +73,12 @@ constexpr const char* kUseBertSettings =
     "use a tokenizer with the settings of BERT, the only ones that multihead supports for WordPiece";
 
 // Returns the special tokens that a template adds to a single text.
-std::vector<std::string> template_tokens(const Node& processor) {
-  const Node single_template = processor.at("single");
+std::vector<std::string> template_tokens(const JsonNode& processor) {
+  const JsonNode single_template = processor.at("single");
   if (!single_template.value->is_array()) single_template.refuse("a list", abbreviate(*single_template.value));
   std::vector<std::string> tokens;
   for (const Json& piece : *single_template.value)
-    if (const Json& token = *Node{&piece, ""}.at("SpecialToken").at("id").value; token.is_string())
+    if (const Json& token = *JsonNode{&piece, ""}.at("SpecialToken").at("id").value; token.is_string())
       tokens.push_back(token);
   return tokens;
 }
@@ -101,27 +101,27 @@ class TokenizerJsonParser {
   }
 
   TokenizerJson read_byte_bpe() {
-    const Node model = root_.at("model");
+    const JsonNode model = root_.at("model");
     // Files of old versions of Hugging Face tokenizers lack the entry model.type.
     if (!model.at("type").empty() || model.at("merges").empty())
       model.require_type({"BPE"}, "use a byte-level BPE tokenizer, as in GPT-2");
-    for (const Node& stage : root_.at("normalizer").stages("normalizers"))
+    for (const JsonNode& stage : root_.at("normalizer").stages("normalizers"))
       stage.refuse("no normalizer", stage.type(), kUseGpt2Settings);
     const auto pre_tokenizers = root_.at("pre_tokenizer").stages("pretokenizers");
-    for (const Node& stage : pre_tokenizers) {
+    for (const JsonNode& stage : pre_tokenizers) {
       stage.require_type({"ByteLevel"}, kUseGpt2Settings);
       stage.require("add_prefix_space", {false}, kUseGpt2Settings);
       stage.require("use_regex", {true, nullptr}, kUseGpt2Settings);
     }
     if (pre_tokenizers.size() != 1)
       root_.at("pre_tokenizer").refuse("ByteLevel", pre_tokenizers.empty() ? "none" : "several", kUseGpt2Settings);
-    for (const Node& stage : root_.at("post_processor").stages("processors")) {
+    for (const JsonNode& stage : root_.at("post_processor").stages("processors")) {
       stage.require_type({"ByteLevel", "TemplateProcessing"}, kUseGpt2Settings);
       if (stage.type() != "TemplateProcessing") continue;
       for (const std::string& token : template_tokens(stage))
         if (token != kEndOfText) stage.refuse(str("no special token except ", kEndOfText), token, kUseGpt2Settings);
     }
-    for (const Node& stage : root_.at("decoder").stages("decoders"))
+    for (const JsonNode& stage : root_.at("decoder").stages("decoders"))
       stage.require_type({"ByteLevel"}, kUseGpt2Settings);
     model.require("dropout", {nullptr, 0}, "set dropout to null, since dropout makes tokens random");
     model.require("continuing_subword_prefix", {nullptr, ""}, kUseGpt2Settings);
@@ -133,13 +133,13 @@ class TokenizerJsonParser {
   }
 
   TokenizerJson read_wordpiece() {
-    const Node model = root_.at("model");
+    const JsonNode model = root_.at("model");
     model.require_type({"WordPiece"}, "use a WordPiece tokenizer, as in BERT");
     model.require("unk_token", {"[UNK]"}, kUseBertSettings);
     model.require("continuing_subword_prefix", {std::string(kContinuationPrefix)}, kUseBertSettings);
     model.require("max_input_chars_per_word", {100, nullptr}, kUseBertSettings);
     const auto normalizers = root_.at("normalizer").stages("normalizers");
-    for (const Node& stage : normalizers) {
+    for (const JsonNode& stage : normalizers) {
       stage.require_type({"BertNormalizer"}, kUseBertSettings);
       stage.require("clean_text", {true}, kUseBertSettings);
       stage.require("handle_chinese_chars", {true}, kUseBertSettings);
@@ -152,11 +152,11 @@ class TokenizerJsonParser {
     if (normalizers.size() != 1)
       root_.at("normalizer").refuse("BertNormalizer", normalizers.empty() ? "none" : "several", kUseBertSettings);
     const auto pre_tokenizers = root_.at("pre_tokenizer").stages("pretokenizers");
-    for (const Node& stage : pre_tokenizers) stage.require_type({"BertPreTokenizer"}, kUseBertSettings);
+    for (const JsonNode& stage : pre_tokenizers) stage.require_type({"BertPreTokenizer"}, kUseBertSettings);
     if (pre_tokenizers.size() != 1)
       root_.at("pre_tokenizer")
           .refuse("BertPreTokenizer", pre_tokenizers.empty() ? "none" : "several", kUseBertSettings);
-    for (const Node& stage : root_.at("post_processor").stages("processors")) {
+    for (const JsonNode& stage : root_.at("post_processor").stages("processors")) {
       stage.require_type({"TemplateProcessing", "BertProcessing"}, kUseBertSettings);
       if (stage.type() != "TemplateProcessing") continue;
       const std::vector<std::string> tokens = template_tokens(stage);
@@ -164,19 +164,19 @@ class TokenizerJsonParser {
         stage.refuse("[CLS], the text and [SEP]", tokens.empty() ? "no special tokens" : join(tokens, " "),
                      kUseBertSettings);
     }
-    for (const Node& stage : root_.at("decoder").stages("decoders"))
+    for (const JsonNode& stage : root_.at("decoder").stages("decoders"))
       stage.require_type({"WordPiece"}, kUseBertSettings);
     read_pieces(model);
     return std::move(result_);
   }
 
  private:
-  void read_pieces(const Node& model) {
-    const Node pieces = model.at("vocab");
+  void read_pieces(const JsonNode& model) {
+    const JsonNode pieces = model.at("vocab");
     result_.pieces = numbered_pieces(*pieces.value, pieces.path);
   }
 
-  void read_merges(const Node& merges) {
+  void read_merges(const JsonNode& merges) {
     if (!merges.value->is_array() || merges.value->empty())
       merges.refuse("a list of merges", abbreviate(*merges.value));
     for (size_t i = 0; i < merges.value->size(); ++i) {
@@ -191,18 +191,18 @@ class TokenizerJsonParser {
           merge = {text.substr(0, space), text.substr(space + 1)};
       }
       if (merge.left.empty() || merge.right.empty())
-        Node{&merge_json, str(merges.path, "[", i, "]")}.refuse("two symbols, as a pair or separated by a space",
-                                                                abbreviate(merge_json));
+        JsonNode{&merge_json, str(merges.path, "[", i, "]")}.refuse("two symbols, as a pair or separated by a space",
+                                                                    abbreviate(merge_json));
       result_.merges.push_back(std::move(merge));
     }
   }
 
   void read_added_tokens() {
-    const Node tokens = root_.at("added_tokens");
+    const JsonNode tokens = root_.at("added_tokens");
     if (tokens.empty()) return;
     if (!tokens.value->is_array()) tokens.refuse("a list", abbreviate(*tokens.value));
     for (const Json& token : *tokens.value) {
-      const Json &id = *Node{&token, ""}.at("id").value, &piece = *Node{&token, ""}.at("content").value;
+      const Json &id = *JsonNode{&token, ""}.at("id").value, &piece = *JsonNode{&token, ""}.at("content").value;
       if (!id.is_number_unsigned() || !piece.is_string() || piece.get_ref<const std::string&>().empty())
         tokens.refuse("added tokens with the entries id and content", abbreviate(token));
       result_.added_tokens.push_back({id, piece, token_flags(token)});
@@ -210,7 +210,7 @@ class TokenizerJsonParser {
   }
 
   Json document_;
-  Node root_{};
+  JsonNode root_{};
   TokenizerJson result_;
 };
 
