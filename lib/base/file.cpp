@@ -514,12 +514,12 @@ bool LineReader::next(Chunk& chunk) {
       bool chunk_ends_line = is_line_complete && length <= max_line_bytes_;
       if (!chunk_ends_line) length = max_line_bytes_;
       chunk = {std::string_view(begin, length),       starts_line_, chunk_ends_line,
-               chunk_ends_line && newline != nullptr, line_,        offset_};
+               chunk_ends_line && newline != nullptr, line_number_, offset_};
       size_t num_consumed_bytes = length + (chunk_ends_line && newline != nullptr ? 1 : 0);
       begin_ += num_consumed_bytes;
       offset_ += num_consumed_bytes;
       starts_line_ = chunk_ends_line;
-      if (chunk_ends_line) ++line_;
+      if (chunk_ends_line) ++line_number_;
       return true;
     }
     if (has_source_ended_) return false;

@@ -130,9 +130,9 @@ class LineReader {
     // The chunk is the last of its line. False if the input ends, without '\n', after a chunk of `max_line_bytes`
     // bytes.
     bool ends_line;
-    bool has_newline;  // a '\n' follows the chunk
-    uint64_t line;     // number of the line, from 1
-    uint64_t offset;   // offset in the input of the first byte of the chunk
+    bool has_newline;      // a '\n' follows the chunk
+    uint64_t line_number;  // number of the line, from 1
+    uint64_t offset;       // offset in the input of the first byte of the chunk
   };
   // Reads the next chunk. Returns false at the end of the input.
   bool next(Chunk& chunk);
@@ -142,8 +142,8 @@ class LineReader {
   std::vector<char> buffer_;
   size_t begin_ = 0, end_ = 0;  // range in buffer_ of the bytes that no chunk has returned yet
   size_t max_line_bytes_;
-  uint64_t line_ = 1, offset_ = 0;  // line number and offset of the next chunk
-  bool starts_line_ = true;         // the next chunk is the first of its line
+  uint64_t line_number_ = 1, offset_ = 0;  // line number and offset of the next chunk
+  bool starts_line_ = true;                // the next chunk is the first of its line
   bool has_source_ended_ = false;
 };
 

@@ -240,7 +240,7 @@ class TrainingText {
     while (next(batch)) {
       lines.clear();
       for (const auto& s : batch.segments)
-        add_line(batch.file, s.line, std::string_view(batch.text).substr(s.begin, s.end - s.begin), lines);
+        add_line(batch.file, s.line_number, std::string_view(batch.text).substr(s.begin, s.end - s.begin), lines);
       num_bytes += static_cast<int64_t>(batch.input_bytes);
       progress.update(num_bytes);
       if (!child.write(lines)) return;

@@ -39,14 +39,14 @@ void TextBatches::add_segment(TextBatch& batch, std::string_view text, bool ends
       ++num_normalised_lines_;
     } else {
       error_ = std::make_exception_ptr(
-          Error(Exit::input, Problem{str(source_->name(), ":", chunk_.line), "lines that end in LF", "CR LF",
+          Error(Exit::input, Problem{str(source_->name(), ":", chunk_.line_number), "lines that end in LF", "CR LF",
                                      "remove each CR; mh-prep does so with --crlf normalise"}));
     }
   }
   size_t begin = batch.text.size();
   batch.text += text;
-  batch.segments.push_back(
-      {begin, batch.text.size(), ends_line, has_newline, chunk_.line, carry_.empty() ? chunk_.offset : carry_offset_});
+  batch.segments.push_back({begin, batch.text.size(), ends_line, has_newline, chunk_.line_number,
+                            carry_.empty() ? chunk_.offset : carry_offset_});
 }
 
 // Drops a byte order mark from chunk_, the first chunk of a file, and counts the mark.
@@ -104,14 +104,14 @@ void TextBatches::read_segments(TextBatch& batch) {
     carry_ += chunk_.text;
     if (find_split_ == nullptr && carry_.size() > sizes_.line)
       throw Error(Exit::input,
-                  Problem{str(source_->name(), ":", chunk_.line), str("lines of at most ", human_bytes(sizes_.line)),
-                          "a longer line", "split the line"});
+                  Problem{str(source_->name(), ":", chunk_.line_number),
+                          str("lines of at most ", human_bytes(sizes_.line)), "a longer line", "split the line"});
     const size_t segment_bytes = chunk_.ends_line         ? carry_.size()
                                  : find_split_ == nullptr ? std::string_view::npos
                                                           : find_split_(carry_);
     if (segment_bytes == std::string_view::npos) {
       if (carry_.size() > sizes_.line)
-        throw Error(Exit::input, Problem{str(source_->name(), ":", chunk_.line),
+        throw Error(Exit::input, Problem{str(source_->name(), ":", chunk_.line_number),
                                          str("a position to split the line, such as a space, at least every ",
                                              human_bytes(sizes_.line)),
                                          "none", "break the line up, or use a vocabulary of the type byte"});
@@ -126,7 +126,7 @@ void TextBatches::read_segments(TextBatch& batch) {
 void check_text(const TextBatch& batch, const TextBatch::Segment& s, bool advises_byte_vocabulary) {
   const std::string_view text = std::string_view(batch.text).substr(s.begin, s.end - s.begin);
   if (const size_t invalid_offset = find_invalid_byte(text); invalid_offset != text.npos)
-    refuse_invalid_byte(batch.file, s.line, s.offset, text, invalid_offset,
+    refuse_invalid_byte(batch.file, s.line_number, s.offset, text, invalid_offset,
                         advises_byte_vocabulary
                             ? "convert the file to UTF-8, or use a vocabulary of the type byte, which accepts any bytes"
                             : "convert the file to UTF-8");

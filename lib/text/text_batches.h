@@ -28,11 +28,11 @@ struct ReadSizes {
 // Lines of text, or segments of a very long line, without line ends.
 struct TextBatch {
   struct Segment {
-    size_t begin, end;  // byte range [begin, end) in `text`
-    bool ends_line;     // the segment is the last of its line
-    bool has_newline;   // a line end follows the segment: '\n', or "\r\n" if it is normalised
-    uint64_t line;      // line number in the file, from 1
-    uint64_t offset;    // offset of the first byte in the file
+    size_t begin, end;     // byte range [begin, end) in `text`
+    bool ends_line;        // the segment is the last of its line
+    bool has_newline;      // a line end follows the segment: '\n', or "\r\n" if it is normalised
+    uint64_t line_number;  // line number in the file, from 1
+    uint64_t offset;       // offset of the first byte in the file
   };
   std::string text;
   std::vector<Segment> segments;

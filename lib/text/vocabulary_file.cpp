@@ -140,7 +140,7 @@ namespace {
 class VocabularyReader {
  public:
   VocabularyReader(const std::string& bytes, const std::string& name)
-      : name_(name), remaining_(drop_byte_order_mark(bytes, name).substr(kMagic.size())) {}
+      : name_(name), remaining_lines_(drop_byte_order_mark(bytes, name).substr(kMagic.size())) {}
 
   VocabularyFile read() {
     VocabularyFile file;
@@ -154,7 +154,7 @@ class VocabularyReader {
     }
     const bool may_have_added_tokens = type != nullptr && type->has_added_tokens;
     const uint64_t num_added_tokens =
-        may_have_added_tokens && remaining_.starts_with("added_tokens ") ? read_count("added_tokens") : 0;
+        may_have_added_tokens && remaining_lines_.starts_with("added_tokens ") ? read_count("added_tokens") : 0;
     verify_checksum();
     read_pieces(num_pieces, file.pieces);
     read_merges(num_merges, file.merges);
@@ -162,12 +162,12 @@ class VocabularyReader {
     while (file.added_tokens.size() < num_added_tokens && read_line(text))
       if (!parse_added_token(text, num_pieces, file.added_tokens))
         refuse("the id of an entry, in increasing order, and the attributes of the added token", quote_start(text));
-    if (!remaining_.empty() || file.pieces.size() != num_pieces || file.merges.size() != num_merges ||
+    if (!remaining_lines_.empty() || file.pieces.size() != num_pieces || file.merges.size() != num_merges ||
         file.added_tokens.size() != num_added_tokens)
       refuse(str(num_pieces, " entries, ", num_merges, " merges and ", num_added_tokens,
                  " added tokens, then the end of the file"),
              str(file.pieces.size(), " entries, ", file.merges.size(), " merges and ", file.added_tokens.size(),
-                 " added tokens", remaining_.empty() ? "" : ", and more lines"));
+                 " added tokens", remaining_lines_.empty() ? "" : ", and more lines"));
     return file;
   }
 
@@ -175,17 +175,17 @@ class VocabularyReader {
   [[noreturn]] void refuse(const std::string& expected, const std::string& found) const {
     throw Error(
         Exit::input,
-        Problem{str(name_, ":", line_), expected, found,
+        Problem{str(name_, ":", line_number_), expected, found,
                 "the vocabulary is damaged; make the vocabulary again with mh-prep vocab, or copy the file again"});
   }
 
   // Reads the next line into `text`; returns false if no line that ends in a line feed is left.
   bool read_line(std::string_view& text) {
-    const size_t end = remaining_.find('\n');
-    if (end == remaining_.npos) return false;
-    text = remaining_.substr(0, end);
-    remaining_.remove_prefix(end + 1);
-    ++line_;
+    const size_t end = remaining_lines_.find('\n');
+    if (end == remaining_lines_.npos) return false;
+    text = remaining_lines_.substr(0, end);
+    remaining_lines_.remove_prefix(end + 1);
+    ++line_number_;
     return true;
   }
 
@@ -202,7 +202,7 @@ class VocabularyReader {
     const std::string text = read_entry(key);
     uint64_t count = 0;
     const auto parsed = std::from_chars(text.data(), text.data() + text.size(), count);
-    if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || count > remaining_.size())
+    if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || count > remaining_lines_.size())
       refuse(str("a count of ", key, " that the file can hold"), text);
     return count;
   }
@@ -218,16 +218,16 @@ class VocabularyReader {
     const std::string checksum = read_entry("xxh64");
     std::string_view blank;
     if (!read_line(blank) || !blank.empty()) refuse("an empty line", "'" + std::string(blank) + "'");
-    if (hash_of(remaining_) != checksum)
-      refuse("content with the checksum " + checksum, "the checksum " + hash_of(remaining_));
+    if (hash_of(remaining_lines_) != checksum)
+      refuse("content with the checksum " + checksum, "the checksum " + hash_of(remaining_lines_));
   }
 
   void read_pieces(uint64_t num_pieces, std::vector<Piece>& pieces) {
     WordMap<bool> known_pieces;
     // Limits the reserved memory if `num_pieces` is damaged: an entry takes at least four bytes (a piece of one byte, a
     // tab, a digit, a line feed).
-    known_pieces.reserve(std::min<uint64_t>(num_pieces, remaining_.size() / 4));
-    pieces.reserve(std::min<uint64_t>(num_pieces, remaining_.size() / 4));
+    known_pieces.reserve(std::min<uint64_t>(num_pieces, remaining_lines_.size() / 4));
+    pieces.reserve(std::min<uint64_t>(num_pieces, remaining_lines_.size() / 4));
     std::string_view text;
     while (pieces.size() < num_pieces && read_line(text)) {
       Piece piece;
@@ -258,8 +258,8 @@ class VocabularyReader {
   }
 
   const std::string& name_;
-  std::string_view remaining_;  // the unread lines
-  size_t line_ = 1;             // number of the last line read
+  std::string_view remaining_lines_;  // the unread lines
+  size_t line_number_ = 1;            // number of the last line read
 };
 
 }  // namespace

@@ -123,7 +123,7 @@ void translate_lines(const Arguments& args, const TranslateJob& job) {
   while (text.next(batch)) {
     for (const auto& s : batch.segments) {
       if (!takes_any_bytes) text::check_text(batch, s, false);
-      locations.push_back(str(batch.file, ":", s.line));
+      locations.push_back(str(batch.file, ":", s.line_number));
       search::Sentence sentence{
           translator.encode_source(std::string_view(batch.text).substr(s.begin, s.end - s.begin), locations.back()),
           {},

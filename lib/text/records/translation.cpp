@@ -27,7 +27,7 @@ struct SentenceEncoder {
     encoder->encode(std::string_view(batch.text).substr(s.begin, s.end - s.begin), out);
     const int32_t end = tokenizer.end_of_line_id();
     if (std::find(out.begin() + static_cast<int64_t>(begin), out.end(), end) != out.end())
-      throw Error(Exit::input, Problem{str(batch.file, ":", s.line), "text without the end-of-line token",
+      throw Error(Exit::input, Problem{str(batch.file, ":", s.line_number), "text without the end-of-line token",
                                        "'" + tokenizer.piece(end) + "' in the text", "remove the token from the text"});
     out.push_back(end);
     return out.size() - begin - 1;
@@ -73,10 +73,10 @@ class PairEncoder {
  private:
   [[noreturn]] static void refuse_empty(const PairBatch& batch, size_t i, bool is_source) {
     const TextBatch& batch_side = is_source ? batch.source : batch.target;
-    throw Error(
-        Exit::input,
-        Problem{str(batch_side.file, ":", batch_side.segments[i].line), "a pair with non-empty source and target",
-                str("an empty ", is_source ? "source" : "target"), "drop such pairs with --empty drop"});
+    throw Error(Exit::input,
+                Problem{str(batch_side.file, ":", batch_side.segments[i].line_number),
+                        "a pair with non-empty source and target", str("an empty ", is_source ? "source" : "target"),
+                        "drop such pairs with --empty drop"});
   }
   SentenceEncoder source_, target_;
   PairFilters filters_;

@@ -418,18 +418,18 @@ TEST_CASE("LineReader returns chunks of at most its limit, with all bytes and co
     LineReader reader(*source, limit);
     LineReader::Chunk chunk;
     std::string joined;
-    uint64_t lines = 0;
+    uint64_t num_lines = 0;
     while (reader.next(chunk)) {
       CHECK(chunk.text.size() <= limit);
       CHECK(chunk.offset == joined.size());
       joined += chunk.text;
       if (chunk.ends_line) {
-        ++lines;
+        ++num_lines;
         joined += "\n";
-        CHECK(chunk.line == lines);
+        CHECK(chunk.line_number == num_lines);
       }
     }
-    CHECK(lines == 4);
+    CHECK(num_lines == 4);
     CHECK(joined == text + "\n");
   }
 }

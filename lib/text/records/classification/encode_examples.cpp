@@ -44,7 +44,7 @@ class ExampleBatches {
   bool next(ExampleBatch& batch) {
     if (!text_.next(batch.text)) return false;
     auto& segments = batch.text.segments;
-    if (segments.front().line == 1) {
+    if (segments.front().line_number == 1) {
       const TextBatch::Segment& first_line = segments.front();
       check_text(batch.text, first_line, false);
       const std::string where = str(batch.text.file, ":1");
@@ -71,7 +71,7 @@ class ExampleEncoder {
     out.sequences.tokens.reserve(batch.text.text.size() / 3);
     for (const auto& s : batch.text.segments) {
       check_text(batch.text, s, false);
-      fields_ = split_columns(text_of(batch, s), str(batch.text.file, ":", s.line));
+      fields_ = split_columns(text_of(batch, s), str(batch.text.file, ":", s.line_number));
       if (has_valid_columns(batch, s)) add(batch, s, out);
       else ++out.summary.num_malformed;
     }
@@ -87,7 +87,7 @@ class ExampleEncoder {
     if (c.num_columns > 0 ? fields_.size() == c.num_columns : fields_.size() >= c.min_columns()) return true;
     if (drop_malformed_ && c.label != ExampleColumns::kNone) return false;
     throw Error(Exit::input,
-                Problem{str(batch.text.file, ":", s.line),
+                Problem{str(batch.text.file, ":", s.line_number),
                         c.num_columns > 0 ? str(c.num_columns, " columns") : str(c.min_columns(), " columns or more"),
                         str(fields_.size()),
                         c.label != ExampleColumns::kNone
@@ -109,7 +109,7 @@ class ExampleEncoder {
     if (c.label != ExampleColumns::kNone) {
       const auto label = task_.label_of(fields_[c.label]);
       if (!label)
-        throw Error(Exit::input, Problem{str(batch.text.file, ":", s.line, ": column ", c.label + 1),
+        throw Error(Exit::input, Problem{str(batch.text.file, ":", s.line_number, ": column ", c.label + 1),
                                          task_.valid_labels(), "'" + fields_[c.label] + "'",
                                          "correct the label, or select the column of the labels with --label"});
       tokens.push_back(*label);

@@ -24,7 +24,7 @@ bool is_blank(std::string_view line) {
 EncodedLines encode(const TextBatch& batch, const Tokenizer& tokenizer, Encoder& encoder) {
   check_text(batch, false);
   EncodedLines out;
-  out.begins_file = batch.segments.front().line == 1;
+  out.begins_file = batch.segments.front().line_number == 1;
   std::vector<int32_t>& tokens = out.sequences.tokens;
   tokens.reserve(batch.text.size() / 3);
   for (const auto& s : batch.segments) {

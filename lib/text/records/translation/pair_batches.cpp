@@ -57,7 +57,7 @@ void PairBatches::split_at_tabs(PairBatch& batch) {
       check_text(batch.source, source, false);  // an error about an invalid byte of the line has precedence
       throw Error(
           Exit::input,
-          Problem{str(batch.source.file, ":", source.line), "a source, one tab and a target",
+          Problem{str(batch.source.file, ":", source.line_number), "a source, one tab and a target",
                   num_tabs == 0 ? std::string("no tab") : str(num_tabs, " tabs"),
                   "join the lines of source and target with paste(1), or name a source file and a target file"});
     }
