@@ -27,7 +27,7 @@ bool TextBatches::open_next_file() {
   if (next_file_ == files_.size()) return false;
   lines_.reset();
   source_ = open_source(files_[next_file_++]);
-  lines_ = std::make_unique<LineReader>(*source_, sizes_.chunk);
+  lines_ = std::make_unique<LineReader>(*source_, sizes_.chunk_bytes);
   return true;
 }
 
@@ -46,7 +46,7 @@ void TextBatches::add_segment(TextBatch& batch, std::string_view text, bool ends
   size_t begin = batch.text.size();
   batch.text += text;
   batch.segments.push_back({begin, batch.text.size(), ends_line, has_newline, chunk_.line_number,
-                            carry_.empty() ? chunk_.offset : carry_offset_});
+                            pending_text_.empty() ? chunk_.offset : pending_offset_});
 }
 
 // Drops a byte order mark from chunk_, the first chunk of a file, and counts the mark.
@@ -74,16 +74,16 @@ bool TextBatches::next(TextBatch& batch) {
 
 void TextBatches::read_segments(TextBatch& batch) {
   // The second limit bounds the memory for segments, since empty lines add segments but no text.
-  while (error_ == nullptr && batch.text.size() < sizes_.batch &&
-         batch.segments.size() < std::max<size_t>(1, sizes_.batch / 8)) {
+  while (error_ == nullptr && batch.text.size() < sizes_.batch_bytes &&
+         batch.segments.size() < std::max<size_t>(1, sizes_.batch_bytes / 8)) {
     if (lines_ == nullptr && !open_next_file()) break;
     batch.file = source_->name();
     if (!lines_->next(chunk_)) {
       lines_.reset();
       // If the last line lacks a line feed and fills its last chunk, LineReader does not set ends_line.
       if (!chunk_.ends_line) {
-        add_segment(batch, carry_, true);
-        carry_.clear();
+        add_segment(batch, pending_text_, true);
+        pending_text_.clear();
         chunk_.ends_line = true;
       }
       // A batch has the text of one file, since messages name batch.file.
@@ -100,26 +100,26 @@ void TextBatches::read_segments(TextBatch& batch) {
       add_segment(batch, chunk_.text, true);
       continue;
     }
-    if (chunk_.starts_line) carry_offset_ = chunk_.offset;
-    carry_ += chunk_.text;
-    if (find_split_ == nullptr && carry_.size() > sizes_.line)
-      throw Error(Exit::input,
-                  Problem{str(source_->name(), ":", chunk_.line_number),
-                          str("lines of at most ", human_bytes(sizes_.line)), "a longer line", "split the line"});
-    const size_t segment_bytes = chunk_.ends_line         ? carry_.size()
+    if (chunk_.starts_line) pending_offset_ = chunk_.offset;
+    pending_text_ += chunk_.text;
+    if (find_split_ == nullptr && pending_text_.size() > sizes_.max_line_bytes)
+      throw Error(Exit::input, Problem{str(source_->name(), ":", chunk_.line_number),
+                                       str("lines of at most ", human_bytes(sizes_.max_line_bytes)), "a longer line",
+                                       "split the line"});
+    const size_t segment_bytes = chunk_.ends_line         ? pending_text_.size()
                                  : find_split_ == nullptr ? std::string_view::npos
-                                                          : find_split_(carry_);
+                                                          : find_split_(pending_text_);
     if (segment_bytes == std::string_view::npos) {
-      if (carry_.size() > sizes_.line)
+      if (pending_text_.size() > sizes_.max_line_bytes)
         throw Error(Exit::input, Problem{str(source_->name(), ":", chunk_.line_number),
                                          str("a position to split the line, such as a space, at least every ",
-                                             human_bytes(sizes_.line)),
+                                             human_bytes(sizes_.max_line_bytes)),
                                          "none", "break the line up, or use a vocabulary of the type byte"});
       continue;
     }
-    add_segment(batch, std::string_view(carry_).substr(0, segment_bytes), chunk_.ends_line);
-    carry_offset_ += segment_bytes;
-    carry_.erase(0, segment_bytes);
+    add_segment(batch, std::string_view(pending_text_).substr(0, segment_bytes), chunk_.ends_line);
+    pending_offset_ += segment_bytes;
+    pending_text_.erase(0, segment_bytes);
   }
 }
 

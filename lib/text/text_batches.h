@@ -18,11 +18,13 @@ enum class LineEnds { refuse_crlf, normalise_crlf, as_text };
 
 // Buffer sizes in bytes; tests use smaller sizes than the defaults.
 struct ReadSizes {
-  size_t batch = 1 << 20;  // a batch ends when its text reaches this size, or its segments an eighth of this number
+  size_t batch_bytes =
+      1 << 20;  // a batch ends when its text reaches this size, or its segments an eighth of this number
   // Maximum size of a chunk; a longer line is read in several chunks. Must be larger than a byte order mark (3 bytes),
   // so that a file that contains only the mark is one complete line.
-  size_t chunk = 1 << 20;
-  size_t line = 8 << 20;  // maximum length of text without a split position; of a line, if find_split is empty
+  size_t chunk_bytes = 1 << 20;
+  size_t max_line_bytes =
+      8 << 20;  // maximum length of text without a split position; of a line, if find_split is empty
 };
 
 // Lines of text, or segments of a very long line, without line ends.
@@ -71,8 +73,8 @@ class TextBatches {
   std::unique_ptr<ByteSource> source_;
   std::unique_ptr<LineReader> lines_;
   LineReader::Chunk chunk_{{}, true, true, true, 0, 0};  // last chunk read
-  std::string carry_;                                    // text of a long line that next() has not yet returned
-  uint64_t carry_offset_ = 0;                            // offset of carry_ in the file
+  std::string pending_text_;                             // text of a long line that next() has not yet returned
+  uint64_t pending_offset_ = 0;                          // offset of pending_text_ in the file
   uint64_t num_normalised_lines_ = 0, num_byte_order_marks_ = 0;
   std::exception_ptr error_;  // pending error, thrown by the next call of next()
 };

@@ -11,7 +11,7 @@ using namespace mh;
 using namespace mh::text;
 
 // Small buffers: allocating buffers of the default size, 3 MiB, would take most of the time.
-constexpr ReadSizes kSmallBuffers = {.batch = 4096, .chunk = 4096, .line = 1 << 16};
+constexpr ReadSizes kSmallBuffers = {.batch_bytes = 4096, .chunk_bytes = 4096, .max_line_bytes = 1 << 16};
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
