@@ -349,26 +349,26 @@ class TrainingText {
 
 // Throws an Error that explains the trainer's status.
 [[noreturn]] void refuse(const VocabularyOptions& options, const std::string& status) {
-  const std::string size = str("--size ", options.size);
+  const std::string size = str("--size ", options.max_size);
   if (const auto max_size = number_after(status, "set it to a value <= "))
     throw Error(
         Exit::input,
         Problem{size, str("at most ", static_cast<int64_t>(*max_size), ", the number of pieces that this text yields"),
-                str(options.size), "choose a smaller --size, or give more text"});
+                str(options.max_size), "choose a smaller --size, or give more text"});
   // The status contains --size and the required number of pieces, such as "8 vs 61.".
-  if (const auto min_size = number_after(status, str(" ", options.size, " vs ")))
+  if (const auto min_size = number_after(status, str(" ", options.max_size, " vs ")))
     throw Error(
         Exit::input,
         Problem{size, str("at least ", static_cast<int64_t>(*min_size), ": the special pieces and the characters"),
-                str(options.size), "choose a larger --size, or a lower --character-coverage"});
+                str(options.max_size), "choose a larger --size, or a lower --character-coverage"});
   // The trainer's check of insert_id() fails if --size leaves no room for <unk>, <s> and </s>, which have the ids 0
   // to 2.
   if (status.find("[insert_id(") != status.npos)
-    throw Error(Exit::input, Problem{size, "at least 4: the special pieces and a character", str(options.size),
+    throw Error(Exit::input, Problem{size, "at least 4: the special pieces and a character", str(options.max_size),
                                      "choose a larger --size"});
-  throw Error(Exit::input,
-              Problem{"SentencePiece's trainer", str("text that gives ", options.size, " pieces"), "an error status",
-                      "choose another --size, give more text, or see SentencePiece's messages with -v"});
+  throw Error(Exit::input, Problem{"SentencePiece's trainer", str("text that gives ", options.max_size, " pieces"),
+                                   "an error status",
+                                   "choose another --size, give more text, or see SentencePiece's messages with -v"});
 }
 
 }  // namespace
@@ -378,14 +378,14 @@ std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& t
   const int64_t num_threads = options.threads > 0 ? options.threads : std::min(num_usable_processors(), 128);
   // TextBatches returns at most 9 MiB of a line at once, so no line exceeds max_sentence_length. The default of
   // input_sentence_size already disables sampling of lines; passing the option would change the bytes of the model.
-  const std::string arguments = str("--model_type=", options.type, " --vocab_size=", options.size,
+  const std::string arguments = str("--model_type=", options.type, " --vocab_size=", options.max_size,
                                     " --character_coverage=", shortest_decimal(options.character_coverage),
                                     " --byte_fallback=", options.byte_fallback ? "true" : "false",
                                     " --num_threads=", num_threads, " --max_sentence_length=16777216");
   TrainingText training_text(text, options.type == "bpe");
   if (!training_text.read_to_first_word())
     throw Error(Exit::input, Problem{"inputs", "text with at least one word", "no words", "name a file with text"});
-  TrainerMessages messages(options.size);
+  TrainerMessages messages(options.max_size);
   Child child([&](ChildInput& input) { return train(arguments, input); },
               [&](std::string_view line) { messages.parse_line(line); });
   training_text.send_to(child);

@@ -59,14 +59,14 @@ class WordPieceLearner {
  public:
   WordPieceLearner(const WordMap<uint64_t>& words, const WordPieceOptions& options) : options_(options) {
     for (const char* special : kSpecialPieces) id_of(special);
-    const std::u32string alphabet = alphabet_of(words, options.alphabet);
+    const std::u32string alphabet = alphabet_of(words, options.max_alphabet_size);
     add_character_pieces(words, alphabet);
-    if (static_cast<size_t>(options.size) < pieces_.size())
+    if (static_cast<size_t>(options.max_size) < pieces_.size())
       throw Error(Exit::usage,
                   Problem{"--size",
                           str("at least ", pieces_.size(), ": 5 special pieces, ", alphabet.size(), " characters, and ",
                               pieces_.size() - alphabet.size() - 5, " pieces of the prefix ## and a character"),
-                          str(options.size), "raise --size, or limit the characters with --alphabet"});
+                          str(options.max_size), "raise --size, or limit the characters with --alphabet"});
     words.for_each([&](std::string_view word, uint64_t count) { add_word(word, static_cast<int64_t>(count)); });
     for (uint32_t w = 0; w < words_.size(); ++w) {
       const std::vector<int32_t>& symbols = words_[w].symbols;
@@ -76,8 +76,8 @@ class WordPieceLearner {
   }
 
   std::vector<std::string> learn() {
-    ProgressLine progress("pieces", options_.size, "pieces");
-    while (pieces_.size() < static_cast<size_t>(options_.size) && !queue_.empty()) {
+    ProgressLine progress("pieces", options_.max_size, "pieces");
+    while (pieces_.size() < static_cast<size_t>(options_.max_size) && !queue_.empty()) {
       std::pop_heap(queue_.begin(), queue_.end());
       if (const int64_t count = counts_[queue_.back().pair]; queue_.back().count != count) {
         queue_.back().count = count;

@@ -39,13 +39,13 @@ void for_each_segment(TextBatches& text, const Visit& visit) {
 }
 
 // Returns `special_pieces`, with their counts in `counts` added, then the keys of `counts` that are not special and
-// have at least the count options.min_count, by decreasing count; at most options.size pieces in total (0: no limit).
-// Throws Error(usage) if the special pieces alone exceed options.size.
+// have at least the count options.min_count, by decreasing count; at most options.max_size pieces in total (0: no
+// limit). Throws Error(usage) if the special pieces alone exceed options.max_size.
 std::vector<Piece> order_by_count(const Counts& counts, std::vector<Piece> special_pieces,
                                   const VocabularyOptions& options) {
-  if (options.size > 0 && special_pieces.size() > static_cast<size_t>(options.size))
+  if (options.max_size > 0 && special_pieces.size() > static_cast<size_t>(options.max_size))
     throw Error(Exit::usage, Problem{"--size", str("at least the ", special_pieces.size(), " special entries"),
-                                     str(options.size), "raise --size, or use 0 for no limit"});
+                                     str(options.max_size), "raise --size, or use 0 for no limit"});
   std::vector<Piece> pieces;
   counts.for_each([&](std::string_view key, uint64_t count) {
     for (Piece& p : special_pieces)
@@ -58,8 +58,8 @@ std::vector<Piece> order_by_count(const Counts& counts, std::vector<Piece> speci
   std::sort(pieces.begin(), pieces.end(),
             [](const Piece& a, const Piece& b) { return a.count != b.count ? a.count > b.count : a.text < b.text; });
   special_pieces.insert(special_pieces.end(), pieces.begin(), pieces.end());
-  if (options.size > 0 && special_pieces.size() > static_cast<size_t>(options.size))
-    special_pieces.resize(static_cast<size_t>(options.size));
+  if (options.max_size > 0 && special_pieces.size() > static_cast<size_t>(options.max_size))
+    special_pieces.resize(static_cast<size_t>(options.max_size));
   return special_pieces;
 }
 
@@ -107,7 +107,8 @@ std::unique_ptr<Tokenizer> make_char_vocabulary(const VocabularyOptions& options
 
 std::unique_ptr<Tokenizer> make_subword_vocabulary(const VocabularyOptions& options, TextBatches& text) {
   std::vector<Merge> merges;
-  if (!options.codes.empty()) merges = read_codes(read_text_file(options.codes), input_name(options.codes));
+  if (!options.codes_path.empty())
+    merges = read_codes(read_text_file(options.codes_path), input_name(options.codes_path));
   Counts words, pieces;
   uint64_t num_lines = 0;
   for_each_segment(text, [&](std::string_view line, bool has_newline) {
@@ -116,9 +117,9 @@ std::unique_ptr<Tokenizer> make_subword_vocabulary(const VocabularyOptions& opti
   });
   if (words.size() == 0) refuse_empty_text();
   warn_about_pieces(words);
-  if (options.codes.empty()) {
-    merges = learn_merges(words, options.merges);
-    if (merges.size() < static_cast<size_t>(options.merges))
+  if (options.codes_path.empty()) {
+    merges = learn_merges(words, options.num_merges);
+    if (merges.size() < static_cast<size_t>(options.num_merges))
       log_info(str("stopped after ", merges.size(), " merges: no pair of symbols occurs twice"));
   }
   const Segmenter segmenter(merges);
@@ -151,9 +152,9 @@ std::unique_ptr<Tokenizer> make_wordpiece_vocabulary(const VocabularyOptions& op
   });
   if (words.size() == 0) refuse_empty_text();
   std::vector<Piece> pieces;
-  for (std::string& piece : learn_wordpieces(words, {options.size, options.alphabet, options.min_count}))
+  for (std::string& piece : learn_wordpieces(words, {options.max_size, options.max_alphabet_size, options.min_count}))
     pieces.push_back({std::move(piece), 0});
-  if (pieces.size() < static_cast<size_t>(options.size))
+  if (pieces.size() < static_cast<size_t>(options.max_size))
     log_info(str("stopped after ", pieces.size(), " entries: no pair of pieces occurs often enough"));
   auto tokenizer = make_wordpiece_tokenizer(pieces, normalisation_of(options), "the vocabulary just learnt");
   std::vector<int32_t> tokens;
@@ -167,7 +168,7 @@ std::unique_ptr<Tokenizer> make_wordpiece_vocabulary(const VocabularyOptions& op
 }
 
 std::unique_ptr<Tokenizer> make_sentencepiece_vocabulary(const VocabularyOptions& options, TextBatches& text) {
-  if (options.size == 0)
+  if (options.max_size == 0)
     throw Error(Exit::usage, Problem{"--size", "a number of pieces for --type " + options.type, "none",
                                      "give a number, such as --size 8000"});
   return make_sentencepiece_tokenizer(learn_sentencepiece(options, text), "the model just trained");
@@ -189,40 +190,40 @@ void VocabularyOptions::check() const {
   if (is_sentencepiece || type == "byte")
     if (min_count != defaults.min_count) refuse("--min-count", "word, char, subword-nmt or wordpiece");
   if (type != "subword-nmt") {
-    if (merges != defaults.merges) refuse("--merges", "subword-nmt");
-    if (!codes.empty()) refuse("--codes", "subword-nmt");
-  } else if ((merges > 0) == !codes.empty()) {
+    if (num_merges != defaults.num_merges) refuse("--merges", "subword-nmt");
+    if (!codes_path.empty()) refuse("--codes", "subword-nmt");
+  } else if ((num_merges > 0) == !codes_path.empty()) {
     throw Error(
         Exit::usage,
         Problem{"--type subword-nmt", "either --merges, a number of merges to learn, or --codes, a file of merges",
-                merges > 0 ? "both" : "neither", "give exactly one of the two options, such as --merges 10000"});
+                num_merges > 0 ? "both" : "neither", "give exactly one of the two options, such as --merges 10000"});
   }
   const bool is_byte_bpe = type == ByteBpeTokenizer::kType;
-  if (is_byte_bpe && from.empty())
+  if (is_byte_bpe && source_path.empty())
     throw Error(
         Exit::usage,
         Problem{"--type byte-bpe", "--from, the folder of a GPT-2 model", "no --from",
                 "give --from FOLDER and no text files, since mh-prep does not learn vocabularies of this type"});
   if (is_byte_bpe && min_count != defaults.min_count) refuse("--min-count", "word, char, subword-nmt or wordpiece");
   if (type != WordPieceTokenizer::kType) {
-    if (!from.empty() && !is_byte_bpe) refuse("--from", "wordpiece or byte-bpe");
+    if (!source_path.empty() && !is_byte_bpe) refuse("--from", "wordpiece or byte-bpe");
     if (cased) refuse("--cased", "wordpiece");
     if (strip_accents != defaults.strip_accents) refuse("--strip-accents", "wordpiece");
-    if (alphabet != defaults.alphabet) refuse("--alphabet", "wordpiece");
-  } else if ((size > 0) == !from.empty()) {
-    throw Error(Exit::usage,
-                Problem{"--type wordpiece", "either --size, to learn a vocabulary, or --from, to read one",
-                        size > 0 ? "both" : "neither", "give exactly one of the two options, such as --size 30000"});
-  } else if (!from.empty()) {
-    const char* learning_option = alphabet != defaults.alphabet     ? "--alphabet"
-                                  : min_count != defaults.min_count ? "--min-count"
-                                                                    : nullptr;
+    if (max_alphabet_size != defaults.max_alphabet_size) refuse("--alphabet", "wordpiece");
+  } else if ((max_size > 0) == !source_path.empty()) {
+    throw Error(Exit::usage, Problem{"--type wordpiece", "either --size, to learn a vocabulary, or --from, to read one",
+                                     max_size > 0 ? "both" : "neither",
+                                     "give exactly one of the two options, such as --size 30000"});
+  } else if (!source_path.empty()) {
+    const char* learning_option = max_alphabet_size != defaults.max_alphabet_size ? "--alphabet"
+                                  : min_count != defaults.min_count               ? "--min-count"
+                                                                                  : nullptr;
     if (learning_option != nullptr)
       throw Error(Exit::usage, Problem{learning_option, "--size, to learn a vocabulary",
                                        "--from, to convert a vocabulary", str("leave ", learning_option, " out")});
-    if (std::filesystem::is_directory(from)) refuse_text_options("--from", from, cased, strip_accents);
+    if (std::filesystem::is_directory(source_path)) refuse_text_options("--from", source_path, cased, strip_accents);
   }
-  if ((type == "byte" || is_byte_bpe) && size != 0)
+  if ((type == "byte" || is_byte_bpe) && max_size != 0)
     refuse("--size", "word, char, bpe, unigram, subword-nmt or wordpiece");
 }
 
@@ -232,10 +233,10 @@ std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, Tex
   if (options.type == "char") return make_char_vocabulary(options, text);
   if (options.type == "subword-nmt") return make_subword_vocabulary(options, text);
   if (options.type == WordPieceTokenizer::kType) {
-    if (options.from.empty()) return make_wordpiece_vocabulary(options, text);
-    return read_wordpiece_vocabulary(options.from, normalisation_of(options));
+    if (options.source_path.empty()) return make_wordpiece_vocabulary(options, text);
+    return read_wordpiece_vocabulary(options.source_path, normalisation_of(options));
   }
-  if (options.type == ByteBpeTokenizer::kType) return read_byte_bpe_folder(options.from);
+  if (options.type == ByteBpeTokenizer::kType) return read_byte_bpe_folder(options.source_path);
   if (options.type == "byte") {
     TextBatch batch;  // reads the text only to report missing or empty inputs
     uint64_t num_bytes = 0;

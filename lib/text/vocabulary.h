@@ -14,20 +14,20 @@ namespace mh::text {
 
 struct VocabularyOptions {
   std::string type = "word";
-  int64_t size = 0;
+  int64_t max_size = 0;
   int64_t min_count = 1;
-  int64_t merges = 0;
-  std::string codes;
-  std::string from;
+  int64_t num_merges = 0;
+  std::string codes_path;
+  std::string source_path;
   bool cased = false;
   std::string strip_accents = "auto";
-  int64_t alphabet = WordPieceOptions{}.alphabet;
+  int64_t max_alphabet_size = WordPieceOptions{}.max_alphabet_size;
   double character_coverage = 0.9995;
   bool byte_fallback = false;
   int64_t threads = 0;
   void describe(Fields& f) {
     f.field("type", type, "type of the vocabulary", vocabulary_type_names());
-    f.field("size", size,
+    f.field("size", max_size,
             "maximum number of entries, special tokens included; 0: no limit; required for bpe, unigram, and wordpiece "
             "without --from",
             at_least(0));
@@ -35,21 +35,21 @@ struct VocabularyOptions {
             "word, char, subword-nmt: minimum count of an entry in the text; wordpiece: minimum count at which a pair "
             "of pieces is merged",
             at_least(1));
-    f.field("merges", merges,
+    f.field("merges", num_merges,
             "subword-nmt: number of BPE merges to learn from the text, as subword-nmt learn-bpe does; 0: merges come "
             "from --codes",
             at_least(0));
-    f.field("codes", codes,
+    f.field("codes", codes_path,
             "subword-nmt: file with existing merges, used instead of learning new merges with --merges; either the "
             "output of subword-nmt learn-bpe, or a vocabulary of mh-prep vocab --type subword-nmt");
-    f.field("from", from,
+    f.field("from", source_path,
             "existing vocabulary to convert instead of reading text; wordpiece: BERT's vocab.txt or the folder of a "
             "BERT model; byte-bpe: the folder of a GPT-2 model");
     f.field("cased", cased, "wordpiece: preserve the case of letters instead of converting text to lower case");
     f.field("strip_accents", strip_accents, "wordpiece: removal of accents; auto: yes unless --cased",
             {"auto", "yes", "no"});
     f.field(
-        "alphabet", alphabet,
+        "alphabet", max_alphabet_size,
         "wordpiece: maximum number of distinct characters that get a piece; the most frequent characters are chosen",
         at_least(1));
     f.field("character_coverage", character_coverage,
@@ -69,8 +69,8 @@ struct VocabularyOptions {
 // SentencePiece models are trained by the SentencePiece library, with <unk> 0, <s> 1, </s> 2 (the end of a line).
 // Merges of subword-nmt are learnt or read from --codes; the resulting pieces of the text are ordered like words.
 // WordPieces are learnt (learn_wordpieces). With --from, entries keep the order of the file and `text` is not read.
-// Throws the errors of options.check(), Error(usage) for a `size` that is too small, and Error(input) for text without
-// a word (types char and byte: only for empty text).
+// Throws the errors of options.check(), Error(usage) for a `max_size` that is too small, and Error(input) for text
+// without a word (types char and byte: only for empty text).
 std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, TextBatches& text);
 
 }  // namespace mh::text

@@ -112,9 +112,10 @@ std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& 
 std::string serialize_wordpieces(const std::vector<Piece>& pieces, const std::string& name = "vocab.txt");
 
 struct WordPieceOptions {
-  int64_t size = 0;         // maximum number of pieces; at least the special pieces and the pieces of characters
-  int64_t alphabet = 1000;  // maximum number of characters with a piece: the most frequent (ties: lower code points)
-  int64_t min_count = 1;    // minimum count of a pair to be joined
+  int64_t max_size = 0;  // maximum number of pieces; at least the special pieces and the pieces of characters
+  int64_t max_alphabet_size =
+      1000;               // maximum number of characters with a piece: the most frequent (ties: lower code points)
+  int64_t min_count = 1;  // minimum count of a pair to be joined
 };
 
 // Learns pieces from normalised words and their counts as the WordPieceTrainer of tokenizers 0.22 does, by byte pair
@@ -122,7 +123,8 @@ struct WordPieceOptions {
 // [SEP] [MASK], the characters by code point, the characters that follow another one, with ##, by code point, then the
 // joined pieces. Among equal counts, the pair with the lower ids is joined. The library tokenizers assigns ids to the
 // characters with ## in the order of a hash table, so its vocabulary differs between executions if counts are equal;
-// with the ids of this function the library would learn the same pieces. Throws Error(usage) if `size` is too small.
+// with the ids of this function the library would learn the same pieces. Throws Error(usage) if `max_size` is too
+// small.
 std::vector<std::string> learn_wordpieces(const WordMap<uint64_t>& words, const WordPieceOptions& options);
 
 }  // namespace mh::text

@@ -13,9 +13,9 @@ using namespace mh::text;
 namespace {
 
 void make_vocab(const Arguments& args, const VocabularyOptions& options) {
-  refuse_output_onto(args, {options.codes, options.from});
+  refuse_output_onto(args, {options.codes_path, options.source_path});
   options.check();
-  if (const bool has_text = !args.inputs.empty(); has_text != options.from.empty())
+  if (const bool has_text = !args.inputs.empty(); has_text != options.source_path.empty())
     throw Error(Exit::usage,
                 Problem{"inputs", has_text ? "either text files or --from" : "text files", has_text ? "both" : "none",
                         has_text ? "leave the text files out, since --from converts a vocabulary without text"

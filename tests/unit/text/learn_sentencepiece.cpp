@@ -29,7 +29,7 @@ class Learner {
     });
     VocabularyOptions options;
     options.type = type;
-    options.size = size;
+    options.max_size = size;
     options.character_coverage = 1;
     options.threads = 1;
     return learn_sentencepiece(options, batches);

@@ -462,7 +462,7 @@ TEST_CASE("a vocabulary never exceeds its size limit; a limit below the number o
       TextBatches text({folder.file("text")}, LineEnds::as_text, [](std::string_view t) { return t.size(); });
       VocabularyOptions options;
       options.type = type;
-      options.size = size;
+      options.max_size = size;
       int64_t actual_size = 0;
       const int status = status_of([&] { actual_size = make_vocabulary(options, text)->size(); });
       CHECK(status == (size < 2 ? kUsageStatus : 0));

@@ -353,24 +353,24 @@ TEST_CASE("learn_wordpieces() equals a naive reference that recounts all pairs f
     // If several merges create the same piece, learn_wordpieces() merges some pairs with this piece later than
     // naive_learn() does.
     RC_PRE(!recreates_piece);
-    RC_ASSERT(learn(words, {.size = 40, .alphabet = 1000, .min_count = min_count}) == expected);
+    RC_ASSERT(learn(words, {.max_size = 40, .max_alphabet_size = 1000, .min_count = min_count}) == expected);
   }));
 }
 
 TEST_CASE("learnt pieces begin with the characters; of equally frequent pairs, the pair of lower ids is merged first",
           "[wordpiece]") {
   const std::map<std::string, int64_t> words{{"ba", 2}, {"ca", 2}, {"a", 1}};
-  CHECK(learn(words, {.size = 99})[4] == "[MASK]");
-  CHECK(remove_special_pieces(learn(words, {.size = 99})) == Words{"a", "b", "c", "##a", "ba", "ca"});
-  CHECK(remove_special_pieces(learn(words, {.size = 10})) == Words{"a", "b", "c", "##a", "ba"});
-  CHECK(remove_special_pieces(learn(words, {.size = 99, .min_count = 3})) == Words{"a", "b", "c", "##a"});
-  CHECK(refusal([&] { learn(words, {.size = 8}); }).find("at least 9") != std::string::npos);
+  CHECK(learn(words, {.max_size = 99})[4] == "[MASK]");
+  CHECK(remove_special_pieces(learn(words, {.max_size = 99})) == Words{"a", "b", "c", "##a", "ba", "ca"});
+  CHECK(remove_special_pieces(learn(words, {.max_size = 10})) == Words{"a", "b", "c", "##a", "ba"});
+  CHECK(remove_special_pieces(learn(words, {.max_size = 99, .min_count = 3})) == Words{"a", "b", "c", "##a"});
+  CHECK(refusal([&] { learn(words, {.max_size = 8}); }).find("at least 9") != std::string::npos);
   // Of equally frequent characters, the one with the lower code point is kept; the neighbours of a dropped character
   // become adjacent.
-  CHECK(remove_special_pieces(learn({{"acb", 3}, {"\u00e9", 3}}, {.size = 99, .alphabet = 2})) ==
+  CHECK(remove_special_pieces(learn({{"acb", 3}, {"\u00e9", 3}}, {.max_size = 99, .max_alphabet_size = 2})) ==
         Words{"a", "b", "##b", "ab"});
-  CHECK(remove_special_pieces(learn({{"cab", 3}, {"a", 1}, {"b", 1}}, {.size = 99, .alphabet = 2})) ==
+  CHECK(remove_special_pieces(learn({{"cab", 3}, {"a", 1}, {"b", 1}}, {.max_size = 99, .max_alphabet_size = 2})) ==
         Words{"a", "b", "##a", "##b", "##ab"});
   // Pairs are merged from left to right, and of overlapping occurrences only the first is merged.
-  CHECK(remove_special_pieces(learn({{"aaaaa", 2}}, {.size = 99})) == Words{"a", "##a", "##aa", "aaa", "aaaaa"});
+  CHECK(remove_special_pieces(learn({{"aaaaa", 2}}, {.max_size = 99})) == Words{"a", "##a", "##aa", "aaa", "aaaaa"});
 }
