@@ -26,8 +26,8 @@ struct SquadPrepOptions {
 };
 
 void report(const Squad& squad, const QuestionsSummary& summary) {
-  if (squad.num_missing > 0)
-    log_info(str(format_count(squad.num_missing, "of "), format_count(squad.num_answers, "answers"),
+  if (squad.num_answers_without_range > 0)
+    log_info(str(format_count(squad.num_answers_without_range, "of "), format_count(squad.num_answers, "answers"),
                  " are not at their offset in the paragraph; training does not use these answers"));
   if (squad.num_impossible > 0)
     log_info(format_count(squad.num_impossible, "questions are impossible, since the paragraph contains no answer"));

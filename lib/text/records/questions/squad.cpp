@@ -148,11 +148,11 @@ class SquadReader {
   Squad finish() {
     if (squad_.num_questions == 0) location_.refuse("questions", "none", "name a file with at least one question");
     const auto max_missing = options_.missing_share * static_cast<double>(squad_.num_answers);
-    if (static_cast<double>(squad_.num_missing) > max_missing)
+    if (static_cast<double>(squad_.num_answers_without_range) > max_missing)
       first_missing_location_.refuse(str("at least ", 100 * (1 - options_.missing_share),
                                          "% of the answers to occur in the paragraph at their 'answer_start'"),
-                                     str(squad_.num_answers - squad_.num_missing, " of ", squad_.num_answers,
-                                         "; the first mismatch is in this question"),
+                                     str(squad_.num_answers - squad_.num_answers_without_range, " of ",
+                                         squad_.num_answers, "; the first mismatch is in this question"),
                                      "check that answer_start counts Unicode code points, or raise --missing-share");
     return std::move(squad_);
   }
@@ -202,7 +202,7 @@ class SquadReader {
     const uint32_t begin = offsets[static_cast<size_t>(offset)];
     if (!answer.text.empty() && text.compare(begin, answer.text.size(), answer.text) == 0) {
       answer.byte_range = TextRange{begin, begin + static_cast<uint32_t>(answer.text.size())};
-    } else if (++squad_.num_missing == 1) {
+    } else if (++squad_.num_answers_without_range == 1) {
       first_missing_location_ = location_;
     }
     return answer;

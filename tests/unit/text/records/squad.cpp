@@ -41,7 +41,7 @@ TEST_CASE("squad: answer_start counts characters, and the range of an answer cou
   for (const std::string& bytes : {json.dump(), json.dump(2, ' ', true), "\xEF\xBB\xBF" + json.dump()}) {
     const text::Squad squad = read(bytes);
     REQUIRE(squad.num_questions == 1);
-    CHECK(squad.num_missing == 0);
+    CHECK(squad.num_answers_without_range == 0);
     const auto& answers = squad.paragraphs[0].questions[0].answers;
     CHECK(answers[0].byte_range == text::TextRange{2, 9});
     CHECK(answers[1].byte_range == text::TextRange{14, 17});
@@ -132,7 +132,7 @@ TEST_CASE("squad: a file is refused if more than --missing-share of its answers 
   CHECK(message.find("9 of 10") != message.npos);
   CHECK(message.find("--missing-share") != message.npos);
   const text::Squad squad = read(json.dump(), {0.1, "refuse"});
-  CHECK(squad.num_missing == 1);
+  CHECK(squad.num_answers_without_range == 1);
   CHECK(!squad.paragraphs[0].questions[9].answers[0].byte_range);
   CHECK(refusal_of_json(json, {0.09, "refuse"}) != "");
   // An answer that ends past the end of the paragraph and an empty answer count as missing.
