@@ -99,11 +99,11 @@ PredictionScores score_predictions(const text::Questions& questions, const Predi
     const bool has_prediction = it != predictions.end();
     const AnswerScore score =
         has_prediction ? answer_score(q, it->second, questions.may_have_impossible()) : AnswerScore{};
-    ++(has_prediction ? num_predicted : scores.num_missing);
+    ++(has_prediction ? num_predicted : scores.num_missing_predictions);
     scores.all_questions.add(score);
     (q.is_impossible ? scores.impossible_questions : scores.possible_questions).add(score);
   }
-  scores.num_unknown = static_cast<int64_t>(predictions.size()) - num_predicted;
+  scores.num_unknown_ids = static_cast<int64_t>(predictions.size()) - num_predicted;
   return scores;
 }
 

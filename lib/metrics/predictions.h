@@ -40,9 +40,9 @@ Predictions read_predictions(const std::string& path);
 struct PredictionScores {
   AnswerScoreMean all_questions;
   AnswerScoreMean possible_questions,
-      impossible_questions;  // by type of question: HasAns and NoAns in the official script
-  int64_t num_missing = 0;   // number of questions that have no prediction
-  int64_t num_unknown = 0;   // number of predictions whose id belongs to no question
+      impossible_questions;             // by type of question: HasAns and NoAns in the official script
+  int64_t num_missing_predictions = 0;  // number of questions that have no prediction
+  int64_t num_unknown_ids = 0;          // number of predictions whose id belongs to no question
 };
 PredictionScores score_predictions(const text::Questions& questions, const Predictions& predictions);
 // Returns the score of a predicted answer to a question; `unanswerable` selects the rules of SQuAD 2.0.

@@ -200,8 +200,8 @@ TEST_CASE("predictions: written predictions read back equal and are scored again
   CHECK(scores.possible_questions.num_questions() == 3);
   CHECK(scores.impossible_questions.num_questions() == 0);
   const auto incomplete = metrics::score_predictions(questions, {{"1", "cab"}, {"other", "x"}});
-  CHECK(incomplete.num_missing == 2);
-  CHECK(incomplete.num_unknown == 1);
+  CHECK(incomplete.num_missing_predictions == 2);
+  CHECK(incomplete.num_unknown_ids == 1);
   CHECK(incomplete.all_questions.mean_percent().exact == rounding::fp64(100.0 / 3, 2));
   CHECK(status_of([&] { metrics::predictions_json(questions, {}); }) == 1);
   for (const char* invalid : {"", "{", "[]", "3", R"({"1": 2})", R"({"1": "a")", "\xff", R"({"1": 1e999})"}) {
