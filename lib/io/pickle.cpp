@@ -68,16 +68,16 @@ class PickleMachine {
     }
     const Value root = pop();
     const auto* dict = std::get_if<Dict>(&root);
-    if (dict == nullptr) refuse("a dict from names to tensors", root.kind(), kSafetensorsAdvice);
+    if (dict == nullptr) refuse("a dict from names to tensors", root.kind_name(), kSafetensorsAdvice);
     std::vector<StoredTensor> tensors;
     std::set<std::string> names;
     count_memory(dict->items->size() * kTensorCopies * sizeof(StoredTensor));
     tensors.reserve(dict->items->size());
     for (const auto& [key, value] : *dict->items) {
       const auto* name = std::get_if<String>(&key);
-      if (name == nullptr) refuse("tensor names as keys", key.kind(), kSafetensorsAdvice);
+      if (name == nullptr) refuse("tensor names as keys", key.kind_name(), kSafetensorsAdvice);
       const auto* tensor = std::get_if<Tensor>(&value);
-      if (tensor == nullptr) refuse("a tensor under the key " + *name->text, value.kind(), kSafetensorsAdvice);
+      if (tensor == nullptr) refuse("a tensor under the key " + *name->text, value.kind_name(), kSafetensorsAdvice);
       count_memory(kTensorCopies * (name->text->size() + allocated_bytes(*tensor->tensor)));
       if (!names.insert(*name->text).second) refuse("unique tensor names", *name->text + " twice");
       tensors.push_back(*tensor->tensor);
@@ -100,7 +100,7 @@ class PickleMachine {
   }
   // Returns the size, in bytes, of the storage key, the shape and the strides of a tensor.
   static size_t allocated_bytes(const StoredTensor& t) {
-    return t.storage.size() + (t.info.shape.size() + t.strides.size()) * sizeof(int64_t);
+    return t.storage_key.size() + (t.info.shape.size() + t.strides.size()) * sizeof(int64_t);
   }
   // Stores data that values point to, as long as the machine exists, and returns its address.
   template <class T>
@@ -167,7 +167,8 @@ class PickleMachine {
       }
       case kBuild: {  // sets attributes of the dict: metadata of modules, which the tensors do not need
         pop_as<Dict>("attributes of a dict");
-        if (!std::holds_alternative<Dict>(top())) refuse("a dict with attributes", top().kind(), kSafetensorsAdvice);
+        if (!std::holds_alternative<Dict>(top()))
+          refuse("a dict with attributes", top().kind_name(), kSafetensorsAdvice);
         return;
       }
       default: {
@@ -245,7 +246,7 @@ class PickleMachine {
   T pop_as(const char* expected) {
     Value value = pop();
     auto* typed_value = std::get_if<T>(&value);
-    if (typed_value == nullptr) refuse(expected, value.kind(), kSafetensorsAdvice);
+    if (typed_value == nullptr) refuse(expected, value.kind_name(), kSafetensorsAdvice);
     return std::move(*typed_value);
   }
   Values pop_last(size_t count) {
@@ -279,7 +280,7 @@ class PickleMachine {
   void set_items(Values values) {
     if (values.size() % 2 != 0) refuse("pairs of key and value", "a key without a value");
     const auto* dict = std::get_if<Dict>(&top());
-    if (dict == nullptr) refuse("a dict", top().kind(), kSafetensorsAdvice);
+    if (dict == nullptr) refuse("a dict", top().kind_name(), kSafetensorsAdvice);
     // A vector that grows has its old buffer and a new buffer of twice the size.
     count_memory(values.size() / 2 * 3 * sizeof(std::pair<Value, Value>));
     for (size_t i = 0; i < values.size(); i += 2) dict->items->emplace_back(values[i], values[i + 1]);
@@ -289,7 +290,7 @@ class PickleMachine {
   const T& argument(const Values& values, size_t index, const char* expected) const {
     if (index >= values.size()) refuse(expected, "a missing argument");
     const auto* typed_value = std::get_if<T>(&values[index]);
-    if (typed_value == nullptr) refuse(expected, values[index].kind(), kSafetensorsAdvice);
+    if (typed_value == nullptr) refuse(expected, values[index].kind_name(), kSafetensorsAdvice);
     return *typed_value;
   }
 

@@ -17,7 +17,7 @@ namespace mh::io {
 // … of the storage, which several tensors may share.
 struct StoredTensor {
   TensorInfo info;
-  std::string storage;           // key of the storage in the archive
+  std::string storage_key;       // key of the storage in the archive
   int64_t storage_size = 0;      // in elements
   int64_t offset = 0;            // in elements
   std::vector<int64_t> strides;  // in elements

@@ -73,7 +73,7 @@ struct Tensor {
 };
 struct Value : std::variant<None, MarkOnStack, bool, int64_t, String, Global, Storage, Tuple, Dict, Tensor> {
   using variant::variant;
-  const char* kind() const {
+  const char* kind_name() const {
     constexpr const char* names[] = {"None",      "a mark",  "a boolean", "a number", "text", "a Python global",
                                      "a storage", "a tuple", "a dict",    "a tensor"};
     return names[index()];

@@ -22,7 +22,7 @@ class TorchFile : public TensorFile {
     }
     for (StoredTensor& tensor : read_state_dict(archive_.data(pickle_entry), path + ": " + pickle_entry)) {
       tensor_infos_.push_back(tensor.info);
-      tensor.storage = folder + "data/" + tensor.storage;
+      tensor.storage_key = folder + "data/" + tensor.storage_key;
       tensors_.emplace(tensor.info.name, std::move(tensor));
     }
   }
@@ -31,10 +31,10 @@ class TorchFile : public TensorFile {
   std::vector<uint8_t> read_bytes(const std::string& name) const override {
     const StoredTensor& t = tensors_.at(name);
     const size_t element_size = element_bytes(t.info.type);
-    const auto storage = archive_.data(t.storage);
+    const auto storage = archive_.data(t.storage_key);
     if (storage.size() / element_size != static_cast<uint64_t>(t.storage_size) || storage.size() % element_size != 0)
       throw Error(Exit::input,
-                  Problem{str(archive_.name(), ": ", t.storage), str(t.storage_size, " elements of ", name),
+                  Problem{str(archive_.name(), ": ", t.storage_key), str(t.storage_size, " elements of ", name),
                           str(storage.size(), " bytes"), "the file is damaged; copy it again"});
     std::vector<uint8_t> out(t.info.num_bytes());
     uint8_t* destination = out.data();
