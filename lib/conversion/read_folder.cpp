@@ -66,7 +66,7 @@ class Reader {
         architecture_(find_architecture()),
         files_(io::open_model_files(folder)) {
     for (const auto& [name, entry] : files_.entries()) {
-      const std::string name_without_prefix = unprefixed_name(name, architecture_->prefix());
+      const std::string name_without_prefix = unprefixed_name(name, architecture_->tensor_prefix());
       if (const auto [it, is_new] = full_names_.emplace(name_without_prefix, name); !is_new)
         throw Error(Exit::input, Problem{entry.path, "unique tensor names",
                                          str(it->second, " and ", name, ", which are both names of the tensor ",
@@ -85,7 +85,7 @@ class Reader {
     settings = read_vocabulary(std::move(settings));
     log_token_ids();
     log_ignored_keys();
-    names_ = architecture_->names(settings);
+    names_ = architecture_->tensor_names(settings);
     refuse_unknown_tensors(settings);
     model::LoadedModel loaded_model;
     loaded_model.name = folder_;
@@ -130,7 +130,7 @@ class Reader {
   // unless options_.keep_padded_rows is set.
   Settings read_vocabulary(Settings settings) {
     tokenizers_ = architecture_->tokenizers(folder_);
-    const TensorNames names = architecture_->names(settings);
+    const TensorNames names = architecture_->tensor_names(settings);
     const io::TensorFiles::Entry& embedding = entry_of(names, names.pairs.front().huggingface_name);
     const int64_t num_embedding_rows = embedding.info.shape.empty() ? 0 : embedding.info.shape[0],
                   vocabulary_size = tokenizers_.target->size();

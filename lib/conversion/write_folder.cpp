@@ -40,7 +40,7 @@ class Writer {
       : loaded_model_(loaded_model),
         settings_(settings_of(loaded_model.config.toml())),
         architecture_(find_architecture()),
-        names_(architecture_->names(settings_)),
+        names_(architecture_->tensor_names(settings_)),
         num_embedding_rows_(parameter(names_.pairs.front().multihead_names.front()).master().size(0)) {}
 
   void write(OutputFolder& folder) const {
@@ -129,7 +129,7 @@ class Writer {
       for (const auto& [alias, original] : names_.aliases)
         if (original == pair.huggingface_name && names_.ignored_aliases.count(alias) > 0) tensor_names.push_back(alias);
       for (const std::string& name : tensor_names)
-        tensors.add((architecture_->belongs_to_head(name) ? "" : architecture_->prefix()) + name, tensor);
+        tensors.add((architecture_->belongs_to_output_head(name) ? "" : architecture_->tensor_prefix()) + name, tensor);
     }
     auto sink = open_sink(path);
     io::write_checkpoint(*sink, tensors.all(), {{"format", "pt"}});

@@ -37,7 +37,7 @@ constexpr int64_t kMaxLayers = 10000;
 
 // A tensor of transformers, and the multihead parameters that it contains, concatenated along their first axis.
 struct TensorPair {
-  std::string huggingface_name;  // without Architecture::prefix()
+  std::string huggingface_name;  // without Architecture::tensor_prefix()
   std::vector<std::string> multihead_names;
   bool is_transposed = false;  // whether the tensor of transformers is (in, out), as in GPT-2's Conv1D
   // Name, for messages, of the optional component that the tensor belongs to, such as an output head; a file may have
@@ -60,17 +60,17 @@ class Architecture {
   virtual ~Architecture() = default;
 
   // Returns the multihead settings for config.json. Throws Error(input) that names the key if multihead does not
-  // support a setting. `tensor_names`: names of the tensors in the folder, without prefix().
+  // support a setting. `tensor_names`: names of the tensors in the folder, without tensor_prefix().
   virtual Settings settings(const JsonConfig& config, const std::set<std::string>& tensor_names) const = 0;
   // Reads the vocabulary files of `folder`. Throws Error(input) if they are missing or invalid.
   virtual text::Tokenizers tokenizers(const std::string& folder) const = 0;
   // Returns the names of all tensors of a model with these settings.
-  virtual TensorNames names(const Settings& settings) const = 0;
+  virtual TensorNames tensor_names(const Settings& settings) const = 0;
   // Returns the prefix that tensor names have in a model with an output head, such as "transformer."; tensors of the
   // output head have no prefix.
-  virtual std::string prefix() const = 0;
-  // Returns whether the tensor belongs to an output head. `tensor_name`, also below: name without prefix().
-  virtual bool belongs_to_head(const std::string& tensor_name) const = 0;
+  virtual std::string tensor_prefix() const = 0;
+  // Returns whether the tensor belongs to an output head. `tensor_name`, also below: name without tensor_prefix().
+  virtual bool belongs_to_output_head(const std::string& tensor_name) const = 0;
   // Returns whether the tensor is a buffer, such as a causal mask, which transformers recomputes and multihead does not
   // need.
   virtual bool is_buffer(const std::string& tensor_name) const = 0;

@@ -38,7 +38,7 @@ struct ModelClass {
 };
 
 // A linear layer or layer norm of a head; both have a weight and a bias.
-struct HeadLayer {
+struct OutputHeadLayer {
   const char* huggingface_name;
   const char* multihead_name;
   const char* component;                   // TensorPair::component of the weight and of the bias
@@ -46,11 +46,11 @@ struct HeadLayer {
 };
 
 // The form of a head in transformers.
-struct HeadFormat {
+struct OutputHeadFormat {
   const char* head;                       // value of model.bert.head
   std::vector<ModelClass> model_classes;  // a written config.json names the first class whose flag is true
   const char* tensor_prefix;              // prefix of all tensors of the head except the pooler
-  std::vector<HeadLayer> layers;
+  std::vector<OutputHeadLayer> layers;
   // Tensor that identifies the head in a folder whose config.json names no model class; null: none.
   const char* identifying_tensor = nullptr;
   // Value of problem_type in config.json if the head is a classifier with labels and dropout; null: no classifier.
@@ -94,8 +94,8 @@ void add_word_outputs(const Settings& settings, TensorNames& tensor_names) {
 // Returns the table of heads, with a row for each value of model.bert.head. The first row is the default of a folder
 // whose config.json names no model class and whose tensors identify no head. Among rows with the same model class, rows
 // with num_labels precede the others.
-const std::vector<HeadFormat>& head_formats() {
-  static const std::vector<HeadFormat> formats{
+const std::vector<OutputHeadFormat>& head_formats() {
+  static const std::vector<OutputHeadFormat> formats{
       {.head = "words",
        .model_classes = {{"BertForPreTraining", kNextSentence},
                          {"BertForMaskedLM"},
@@ -154,10 +154,10 @@ std::vector<std::string> labels_of(const JsonConfig& config) {
 
 // Returns the format of the head in a folder with this config.json and these tensors. Throws Error(input) for an
 // unknown model class.
-const HeadFormat& format_in_folder(const JsonConfig& config, const std::set<std::string>& tensor_names) {
+const OutputHeadFormat& format_in_folder(const JsonConfig& config, const std::set<std::string>& tensor_names) {
   const Json class_names = config.value("architectures", Json::array());
   std::vector<std::string> known_classes;
-  for (const HeadFormat& format : head_formats()) {
+  for (const OutputHeadFormat& format : head_formats()) {
     bool has_head = class_names.empty() && format.identifying_tensor != nullptr &&
                     tensor_names.count(format.identifying_tensor) > 0;
     for (const ModelClass& model_class : format.model_classes) {
@@ -172,10 +172,10 @@ const HeadFormat& format_in_folder(const JsonConfig& config, const std::set<std:
 }
 
 // Returns the format of the head of a model with these settings. Throws Error(input) for a head without a format.
-const HeadFormat& format_of(const Settings& settings) {
+const OutputHeadFormat& format_of(const Settings& settings) {
   const Json& head = settings.at("model.bert.head");
   std::vector<std::string> known_heads;
-  for (const HeadFormat& format : head_formats()) {
+  for (const OutputHeadFormat& format : head_formats()) {
     if (head == format.head) return format;
     known_heads.emplace_back(format.head);
   }
@@ -184,7 +184,7 @@ const HeadFormat& format_of(const Settings& settings) {
 }
 
 // Reads labels, problem type and dropout of a classifier from config.json.
-void read_classifier(const HeadFormat& format, const JsonConfig& config, Settings& settings) {
+void read_classifier(const OutputHeadFormat& format, const JsonConfig& config, Settings& settings) {
   const std::vector<std::string> labels = labels_of(config);
   if (format.num_labels == 0) {
     settings["model.bert.classes"] = labels.size();
@@ -197,7 +197,7 @@ void read_classifier(const HeadFormat& format, const JsonConfig& config, Setting
 }
 
 // Writes labels, problem type and dropout of a classifier to config.json.
-void write_classifier(const HeadFormat& format, const Settings& settings, Json& config) {
+void write_classifier(const OutputHeadFormat& format, const Settings& settings, Json& config) {
   // In all versions of transformers, a classifier_dropout of null means the value of hidden_dropout_prob.
   const Json& dropout = settings.at("model.dropout_output");
   if (dropout != settings.at("model.dropout_embedding")) config["classifier_dropout"] = dropout;
@@ -227,7 +227,7 @@ class Bert : public Architecture {
     config.require("add_cross_attention", false, {false}, "cross-attention is not supported for BERT");
     config.require("pruned_heads", Json::object(), {Json::object()}, "pruned heads are not supported");
     for (const char* key : kIgnoredKeys) config.value(key, nullptr);
-    const HeadFormat& format = format_in_folder(config, tensor_names);
+    const OutputHeadFormat& format = format_in_folder(config, tensor_names);
     result["model.bert.head"] = format.head;
     if (format.read_settings != nullptr) format.read_settings(tensor_names, result);
     if (format.problem_type != nullptr) read_classifier(format, config, result);
@@ -238,7 +238,7 @@ class Bert : public Architecture {
     return {text::read_wordpiece_folder(folder), nullptr};
   }
 
-  TensorNames names(const Settings& settings) const override {
+  TensorNames tensor_names(const Settings& settings) const override {
     TensorNames tensor_names{{{"embeddings.word_embeddings.weight", {"encoder.embedding.weight"}},
                               {"embeddings.position_embeddings.weight", {"encoder.positions.weight"}},
                               {"embeddings.token_type_embeddings.weight", {"encoder.segments.weight"}}},
@@ -260,18 +260,18 @@ class Bert : public Architecture {
       add(huggingface_prefix + "output.dense", multihead_prefix + "ffn.down");
       add(huggingface_prefix + "output.LayerNorm", multihead_prefix + "ffn.norm");
     }
-    const HeadFormat& format = format_of(settings);
-    for (const HeadLayer& layer : format.layers)
+    const OutputHeadFormat& format = format_of(settings);
+    for (const OutputHeadLayer& layer : format.layers)
       if (is_true_or_null(layer.required_setting, settings))
         add(layer.huggingface_name, layer.multihead_name, layer.component);
     if (format.add_tensors != nullptr) format.add_tensors(settings, tensor_names);
     return tensor_names;
   }
 
-  std::string prefix() const override { return "bert."; }
-  bool belongs_to_head(const std::string& tensor_name) const override {
-    return std::ranges::any_of(head_formats(),
-                               [&](const HeadFormat& format) { return tensor_name.starts_with(format.tensor_prefix); });
+  std::string tensor_prefix() const override { return "bert."; }
+  bool belongs_to_output_head(const std::string& tensor_name) const override {
+    return std::ranges::any_of(
+        head_formats(), [&](const OutputHeadFormat& format) { return tensor_name.starts_with(format.tensor_prefix); });
   }
   std::string backbone() const override { return "bert"; }
   bool is_buffer(const std::string& tensor_name) const override {
@@ -279,13 +279,13 @@ class Bert : public Architecture {
   }
   bool is_unused(const std::string& tensor_name, const Settings& settings) const override {
     return tensor_name.starts_with("pooler.") &&
-           std::ranges::none_of(format_of(settings).layers, [](const HeadLayer& layer) {
+           std::ranges::none_of(format_of(settings).layers, [](const OutputHeadLayer& layer) {
              return layer.huggingface_name == std::string_view(kPooler);
            });
   }
 
   Json config(const Settings& settings) const override {
-    const HeadFormat& format = format_of(settings);
+    const OutputHeadFormat& format = format_of(settings);
     const auto model_class = std::ranges::find_if(format.model_classes, [&](const ModelClass& candidate) {
       return is_true_or_null(candidate.required_setting, settings);
     });

@@ -51,7 +51,7 @@ class Gpt2 : public Architecture {
     return {text::read_byte_bpe_folder(folder), nullptr};
   }
 
-  TensorNames names(const Settings& settings) const override {
+  TensorNames tensor_names(const Settings& settings) const override {
     TensorNames tensor_names{
         {{"wte.weight", {"decoder.embedding.weight"}}, {"wpe.weight", {"decoder.positions.weight"}}}, {}};
     const auto add = [&](const std::string& huggingface_name, const std::vector<std::string>& multihead_names,
@@ -80,8 +80,10 @@ class Gpt2 : public Architecture {
     return tensor_names;
   }
 
-  std::string prefix() const override { return "transformer."; }
-  bool belongs_to_head(const std::string& tensor_name) const override { return tensor_name.starts_with("lm_head."); }
+  std::string tensor_prefix() const override { return "transformer."; }
+  bool belongs_to_output_head(const std::string& tensor_name) const override {
+    return tensor_name.starts_with("lm_head.");
+  }
   std::string backbone() const override { return "decoder"; }
   bool is_buffer(const std::string& tensor_name) const override {
     return tensor_name.starts_with("h.") &&

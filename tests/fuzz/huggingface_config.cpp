@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       const auto architecture = huggingface::architectures().make(name, "");
       const huggingface::Settings settings = architecture->settings(config, {});
       config.unread_keys();
-      architecture->names(settings);
+      architecture->tensor_names(settings);
       architecture->config(huggingface::settings_of(huggingface::toml_of(settings)));
     });
   return 0;

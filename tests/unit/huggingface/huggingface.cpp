@@ -95,10 +95,10 @@ TEST_CASE("a written config.json reads back to the same settings, and each tenso
     for (const char* key : {"tie_word_embeddings", "use_cache", "initializer_range", "add_cross_attention", "dtype"})
       CHECK(written.contains(key));
     std::set<std::string> transformers_names, library_names;
-    const TensorNames names = architecture->names(s);
+    const TensorNames names = architecture->tensor_names(s);
     for (const TensorPair& pair : names.pairs) {
       CHECK(transformers_names.insert(pair.huggingface_name).second);
-      CHECK(unprefixed_name(architecture->prefix() + pair.huggingface_name, architecture->prefix()) ==
+      CHECK(unprefixed_name(architecture->tensor_prefix() + pair.huggingface_name, architecture->tensor_prefix()) ==
             pair.huggingface_name);
       CHECK_FALSE(architecture->is_buffer(pair.huggingface_name));
       for (const std::string& library_name : pair.multihead_names) CHECK(library_names.insert(library_name).second);
@@ -132,8 +132,8 @@ TEST_CASE("a BERT head without a format in transformers is refused, and the mess
           "[huggingface]") {
   const Settings settings{{"model.layers", 1}, {"model.bert.head", "tags"}};
   const auto architecture = architectures().make("bert", "model_type");
-  CHECK(status_of([&] { architecture->names(settings); }) == 3);
-  CHECK_THROWS_WITH(architecture->names(settings), Catch::Contains("words, number, classes, span"));
+  CHECK(status_of([&] { architecture->tensor_names(settings); }) == 3);
+  CHECK_THROWS_WITH(architecture->tensor_names(settings), Catch::Contains("words, number, classes, span"));
 }
 
 TEST_CASE("added tokens are read from added_tokens.json, tokenizer_config.json and tokenizer.json", "[huggingface]") {
