@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "fixtures/covering.h"
+#include "fixtures/covering_array.h"
 #include "fixtures/layers.h"
 
 using namespace mh;
@@ -46,8 +46,8 @@ std::vector<Combination> combinations() {
   const auto pairing = pairings().names(), score = scores().names(), normaliser = normalisers().names(),
              mixer = mixers().names(), combiner = combiners().names();
   std::vector<Combination> all;
-  for (const fixtures::Choice& c :
-       fixtures::covering({pairing.size(), score.size(), normaliser.size(), mixer.size(), combiner.size()}))
+  for (const fixtures::Combination& c :
+       fixtures::covering_array({pairing.size(), score.size(), normaliser.size(), mixer.size(), combiner.size()}))
     all.push_back({pairing[c[0]], score[c[1]], normaliser[c[2]], mixer[c[3]], combiner[c[4]]});
   return all;
 }

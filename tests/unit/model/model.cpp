@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "fixtures/covering.h"
+#include "fixtures/covering_array.h"
 #include "fixtures/models.h"
 #include "fixtures/passes.h"
 #include "nn/product.h"
@@ -72,8 +72,8 @@ TEST_CASE("incremental decoding equals one forward pass for pairwise combination
   const auto pairings = attention::pairings().names(), scores = attention::scores().names(),
              normalisers = attention::normalisers().names(), mixers = attention::mixers().names(),
              combiners = attention::combiners().names();
-  for (const fixtures::Choice& c :
-       fixtures::covering({pairings.size(), scores.size(), normalisers.size(), mixers.size(), combiners.size()})) {
+  for (const fixtures::Combination& c : fixtures::covering_array(
+           {pairings.size(), scores.size(), normalisers.size(), mixers.size(), combiners.size()})) {
     auto config = parse_model_config(str(kTiny, "head_size = 5\npairing = '", pairings[c[0]], "'\nscore = '",
                                          scores[c[1]], "'\nnormaliser = '", normalisers[c[2]], "'\nmixer = '",
                                          mixers[c[3]], "'\ncombiner = '", combiners[c[4]], "'\n"));
