@@ -51,7 +51,7 @@ void rename_tensors(const io::Checkpoint& from, const std::string& to,
 
 TEST_CASE("averaged parameters and batch norm statistics equal plain loops in fp64, rounded to fp32", "[average]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), lines(400));
+  write_text(folder.file("t.mhs"), repeating_tokens(400));
   std::vector<std::unique_ptr<io::Checkpoint>> files;
   std::vector<const io::Checkpoint*> checkpoints;
   for (const auto& [name, seed] : {std::pair{"a", 1}, {"b", 2}, {"c", 3}}) {
@@ -94,7 +94,7 @@ TEST_CASE("averaged parameters and batch norm statistics equal plain loops in fp
 TEST_CASE("averaging refuses checkpoints with different model configurations, vocabularies or parameters",
           "[average]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), lines(400));
+  write_text(folder.file("t.mhs"), repeating_tokens(400));
   train_in_folder(folder, "a", train_length(1));
   train_in_folder(folder, "rate", train_length(1) + "lr = 0.5\n");
   train_in_folder(folder, "heads", train_length(1) + "[attention]\nheads = 2\n");

@@ -457,7 +457,7 @@ std::vector<std::string> without_pairs(std::vector<std::string> lines) {
 TEST_CASE("manual head rotation swaps heads before the first listed epoch and swaps them back before the second",
           "[rotation]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), lines(400));
+  write_text(folder.file("t.mhs"), repeating_tokens(400));
   const std::string method =
       rotation("mode = 'manual'\npairs = ['decoder.self:0.1-2.3', 'decoder.self:1.0-2.0']\nepochs = [2, 4]\n");
   auto start = train_in_folder(folder, "start", train_length(1));
@@ -486,7 +486,7 @@ TEST_CASE("manual head rotation swaps heads before the first listed epoch and sw
 TEST_CASE("head rotation swaps optimizer moments along with the heads only if swap_optimizer_state is set",
           "[rotation]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), lines(400));
+  write_text(folder.file("t.mhs"), repeating_tokens(400));
   const std::string method = rotation("mode = 'manual'\npairs = ['decoder.self:0.1-2.3']\nepochs = [2]\n");
   auto moments = [&](const std::string& name, const std::string& extra) {
     train_in_folder(folder, name, extra);
@@ -522,7 +522,7 @@ TEST_CASE("head rotation swaps optimizer moments along with the heads only if sw
 
 TEST_CASE("head rotation in training swaps heads and swaps them back before the scheduled epochs", "[rotation]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), lines(400));
+  write_text(folder.file("t.mhs"), repeating_tokens(400));
   const std::string schedule = "start = 2\nfrequency = 2\nrest = 1\nend = 5\nk = 2\n";
   const std::vector<std::string> expected{"swapped 2", "undone 4", "swapped 5", "undone 6"};
   for (const char* mode : {"mode = 'soft'\n", "mode = 'random'\n", "mode = 'hard'\nmeasure = 'confidence'\n"}) {
@@ -539,7 +539,7 @@ TEST_CASE("head rotation in training swaps heads and swaps them back before the 
 
 TEST_CASE("hard head rotation pairs heads by their importance in the preceding validation", "[rotation]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), lines(403));  // the last block is padded
+  write_text(folder.file("t.mhs"), repeating_tokens(403));  // the last block is padded
   auto run = train_in_folder(folder, "run", rotation("mode = 'hard'\nk = 4\n") + train_length(kEpochUpdates, "0.01"));
   auto measure = importances().make("avg-l2", "")->make_observer(Side::whole);
   {
@@ -562,7 +562,7 @@ TEST_CASE("hard head rotation pairs heads by their importance in the preceding v
 
 TEST_CASE("in soft head rotation, t_max limits the number of layer pairs", "[rotation]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), lines(400));
+  write_text(folder.file("t.mhs"), repeating_tokens(400));
   auto layer_pairs = [&](const std::string& name, const std::string& t_max) {
     train_in_folder(
         folder, name,
@@ -584,7 +584,7 @@ TEST_CASE("in soft head rotation, t_max limits the number of layer pairs", "[rot
 TEST_CASE("resume at any point of a head rotation schedule gives bit-identical weights and the same log",
           "[rotation]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), lines(400));
+  write_text(folder.file("t.mhs"), repeating_tokens(400));
   const std::string schedule = "start = 2\nfrequency = 1\nrest = 1\nend = 9\nk = 2\nswap_optimizer_state = true\n";
   const int end = 4 * kEpochUpdates + 2;
   // Updates at which a run stops: in the first epoch; after pairs are planned; while heads are swapped; before these
@@ -611,7 +611,7 @@ TEST_CASE("resume at any point of a head rotation schedule gives bit-identical w
 
 TEST_CASE("head rotation refuses invalid options and combinations of options before training starts", "[rotation]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), lines(400));
+  write_text(folder.file("t.mhs"), repeating_tokens(400));
   auto check_refused = [&](const std::string& options, const std::string& extra = "",
                            const std::string& validate_every = "1e") {
     INFO(options << extra << validate_every);

@@ -343,7 +343,7 @@ TEST_CASE("training on pairs refuses text shards and options of texts, and train
     }
     return std::string();
   };
-  runs::write_text(folder.file("t.mhs"), runs::lines(200));
+  runs::write_text(folder.file("t.mhs"), runs::repeating_tokens(200));
   CHECK(contains(error_of(config_of(folder, "[train]\nlength = '1u'\n")), "translation"));
   pairs::write(folder.file("t.mhs"), pairs::random_pairs(20), 10, 10);
   CHECK(contains(error_of(runs::config_of(folder, "[train]\nlength = '1u'\n")), "language-model"));

@@ -89,7 +89,7 @@ TEST_CASE("only parameters selected by train.trainable change, and resume gives 
   for (const Case& c : cases) {
     INFO(c.method << " " << c.trainable);
     Folder folder;
-    write_text(folder.file("t.mhs"), lines(400));  // 7 updates per epoch
+    write_text(folder.file("t.mhs"), repeating_tokens(400));  // 7 updates per epoch
     auto first = train_in_folder(folder, "first", c.method + train_length(3));
     const io::Checkpoint checkpoint(folder.file("first") + "/last.safetensors");
     auto options = [&](int updates) {
@@ -113,7 +113,7 @@ TEST_CASE("only parameters selected by train.trainable change, and resume gives 
 TEST_CASE("trainable = gates trains gates in every epoch, by the SGD of their group, on the full mixture",
           "[finetune]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), lines(400));
+  write_text(folder.file("t.mhs"), repeating_tokens(400));
   train_in_folder(folder, "first", kExperts + train_length(3));
   const io::Checkpoint checkpoint(folder.file("first") + "/last.safetensors");
   // With only gates trainable, block coordinate descent equals joint training: one pass of the full mixture per update.
@@ -135,7 +135,7 @@ TEST_CASE("trainable = gates trains gates in every epoch, by the SGD of their gr
 
 TEST_CASE("batch norm statistics of frozen gates do not change", "[finetune]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), lines(400));
+  write_text(folder.file("t.mhs"), repeating_tokens(400));
   const std::string joint = "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n";
   auto first = train_in_folder(folder, "first", joint + train_length(3));
   const io::Checkpoint checkpoint(folder.file("first") + "/last.safetensors");
@@ -183,7 +183,7 @@ TEST_CASE("TrainableFilter selects parameters by role or name pattern, and refus
 TEST_CASE("fine-tuning inherits parameter groups and block coordinate descent, but no lengths and no regularisers",
           "[finetune]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), lines(400));
+  write_text(folder.file("t.mhs"), repeating_tokens(400));
   train_in_folder(
       folder, "first",
       kExperts + train_length(2) +

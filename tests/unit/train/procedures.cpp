@@ -52,7 +52,7 @@ std::string with_length(const std::string& extra_toml, int updates) {
 
 TEST_CASE("resume of a run with any training method gives bit-identical weights", "[procedures]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), lines(400));
+  write_text(folder.file("t.mhs"), repeating_tokens(400));
   for (const auto& [name, extra_toml] : methods()) {
     INFO(name);
     auto uninterrupted = train_in_folder(folder, name, with_length(extra_toml, 16));
@@ -68,7 +68,7 @@ TEST_CASE("resume of a run with any training method gives bit-identical weights"
 TEST_CASE("frozen parameters do not change, and Adam's bias correction starts when a parameter is unfrozen",
           "[procedures]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), lines(400));
+  write_text(folder.file("t.mhs"), repeating_tokens(400));
   auto start = train_in_folder(folder, "start", "[train]\nlength = '1u'\nlr = 0.0\n");
   auto frozen_run = train_in_folder(
       folder, "frozen", "[train]\nlength = '5u'\n[train.groups.x]\nmatch = ['*.self.*', '*.ffn.*']\nfrozen = true\n");
@@ -112,7 +112,7 @@ TEST_CASE("frozen parameters do not change, and Adam's bias correction starts wh
 TEST_CASE("block coordinate descent trains gates only in epochs with G passes, and other parameters in every epoch",
           "[procedures]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), lines(400));  // 7 updates per epoch
+  write_text(folder.file("t.mhs"), repeating_tokens(400));  // 7 updates per epoch
   const std::string& extra_toml = methods().at("experts");
   auto start = train_in_folder(folder, "start", extra_toml + "[train]\nlength = '1u'\nlr = 0.0\n");
   auto first = train_in_folder(folder, "first", with_length(extra_toml, 7)),
@@ -133,7 +133,7 @@ TEST_CASE("block coordinate descent trains gates only in epochs with G passes, a
 
 TEST_CASE("an F pass after a G pass continues from the momentum of the previous update", "[procedures]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), lines(400));
+  write_text(folder.file("t.mhs"), repeating_tokens(400));
   // Gates do not change at learning rate 0, so an update with a G pass and an F pass equals an update with only an F
   // pass.
   const std::string method =
@@ -151,7 +151,7 @@ TEST_CASE("an F pass after a G pass continues from the momentum of the previous 
 
 TEST_CASE("a run is refused if a pass of any epoch would train only frozen parameters", "[procedures]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), lines(400));  // 7 updates per epoch
+  write_text(folder.file("t.mhs"), repeating_tokens(400));  // 7 updates per epoch
   int number = 0;
   auto start_error = [&](const std::string& group, const std::string& procedure) {
     const std::string out = folder.file(std::to_string(number++));
@@ -187,7 +187,7 @@ TEST_CASE("a run is refused if a pass of any epoch would train only frozen param
 TEST_CASE("options of a parameter group that have no effect are refused in an error that names the group",
           "[procedures]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), lines(400));
+  write_text(folder.file("t.mhs"), repeating_tokens(400));
   auto group_error = [&](const std::string& extra_toml, const std::string& train = "") {
     try {
       Trainer(config_of(folder, "[train]\nlength = '1u'\n" + train + extra_toml), folder.file("run"), false);
@@ -219,7 +219,7 @@ TEST_CASE("options of a parameter group that have no effect are refused in an er
 TEST_CASE("a parameter group inherits the momentum of the optimizer unless it sets its own rule or momentum",
           "[procedures]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), lines(400));
+  write_text(folder.file("t.mhs"), repeating_tokens(400));
   const std::string base = "[train]\nlength = '6u'\nlr = 0.1\noptimizer.rule = '",
                     group_x = "[train.groups.x]\nmatch = ['*']\n";
   auto weights = [&, number = 0](const std::string& extra_toml) mutable {
@@ -261,7 +261,7 @@ const Registration<TwoPassProcedure> two_pass_entry(procedures(), "test-twice", 
 TEST_CASE("the error of a diverged run states whether the state was saved before the update or after its first pass",
           "[procedures]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), lines(400));
+  write_text(folder.file("t.mhs"), repeating_tokens(400));
   auto divergence_error = [&](const std::string& name, const std::string& procedures) {
     try {
       train_in_folder(
@@ -284,7 +284,7 @@ TEST_CASE("the error of a diverged run states whether the state was saved before
 
 TEST_CASE("two procedures that set the passes of an update are refused", "[procedures]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), lines(400));
+  write_text(folder.file("t.mhs"), repeating_tokens(400));
   CHECK(status_of([&] {
           train_in_folder(folder, "both",
                           "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n[train]\nlength = '1u'\n"
@@ -295,7 +295,7 @@ TEST_CASE("two procedures that set the passes of an update are refused", "[proce
 TEST_CASE("joint training updates gates by the SGD of their group and, in the same update, other parameters by Adam",
           "[procedures]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), lines(400));
+  write_text(folder.file("t.mhs"), repeating_tokens(400));
   const std::string method = "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n";
   const std::string group = "[train.groups.gates]\nmatch = ['*.gate.*']\nrule = 'sgd'\nlr = ";
   auto start = train_in_folder(folder, "start", method + group + "1e-30\n[train]\nlength = '1u'\nlr = 0.0\n");

@@ -168,7 +168,7 @@ TEST_CASE("two subspace-overlap sections add R_d and R_c to the loss, and the gr
 TEST_CASE("a run saves the types of its regulariser sections, and resume gives bit-identical weights",
           "[regularisers]") {
   Folder folder;
-  runs::write_text(folder.file("t.mhs"), runs::lines(400));
+  runs::write_text(folder.file("t.mhs"), runs::repeating_tokens(400));
   auto train_until = [](int updates) { return str("[train]\nlength = '", updates, "u'\nschedule.length = '6u'\n"); };
   auto query_weight = [](model::LoadedModel m) { return runs::find(m, "decoder.layers.0.self.query.weight").clone(); };
   const at::Tensor uninterrupted = query_weight(runs::train_in_folder(folder, "both", kOverlaps + train_until(6)));
@@ -366,7 +366,7 @@ TEST_CASE("the nuclear norm has its defining properties, and the gradient of nuc
 
 TEST_CASE("frozen alphas stay exactly the identity matrix, and their Adam moments stay 0", "[regularisers]") {
   Folder folder;
-  runs::write_text(folder.file("t.mhs"), runs::lines(400));
+  runs::write_text(folder.file("t.mhs"), runs::repeating_tokens(400));
   auto method = [](const std::string& start) {
     return "[attention]\ncombiner = 'alphas'\n[train]\nlength = '8u'\n[train.regularisers.nuclear-growth]\n"
            "weight = 0.05\nstart = " +
@@ -528,7 +528,7 @@ const Registration<LengthRecorder> length_recorder_entry(regularisers(), "test-w
 
 TEST_CASE("training passes the row lengths of every micro-batch to the observers of regularisers", "[regularisers]") {
   Folder folder;
-  runs::write_text(folder.file("t.mhs"), runs::lines(21));
+  runs::write_text(folder.file("t.mhs"), runs::repeating_tokens(21));
   observed_lengths.clear();
   runs::train_in_folder(folder, "run",
                         "[train]\nlength = '1e'\nbatch.micro_tokens = 16\n[train.regularisers.test-witness]\n");

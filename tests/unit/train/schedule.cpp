@@ -130,7 +130,7 @@ TEST_CASE("decay_from = start is refused for schedules without a decay to the en
 TEST_CASE("a schedule that decays to 0 gives no update the learning rate 0, not even in a run of a single update") {
   using namespace runs;
   Folder folder;
-  runs::write_text(folder.file("t.mhs"), runs::lines(400));
+  runs::write_text(folder.file("t.mhs"), runs::repeating_tokens(400));
   for (const std::string schedule : {"linear", "cosine"}) {
     const std::string options = "[train]\nlog_every = '1u'\nschedule.rule = '" + schedule + "'\n";
     const auto rates = [&](const std::string& name) {

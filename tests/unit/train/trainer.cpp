@@ -180,7 +180,7 @@ TEST_CASE("training uses all tokens of a text shorter than a batch or a block; a
   for (const char* batching : {"blocks", "streams"})
     for (int64_t num_tokens : {0, 1, 5, 9, 63}) {
       INFO(batching << ' ' << num_tokens);
-      runs::write_text(folder.file("t.mhs"), runs::lines(num_tokens));
+      runs::write_text(folder.file("t.mhs"), runs::repeating_tokens(num_tokens));
       const std::string name = str(batching, num_tokens),
                         extra_toml = str("[train]\nlength = '3e'\nbatch.order = '", batching, "'\n");
       const bool has_too_few_tokens =
@@ -206,7 +206,7 @@ TEST_CASE("training uses all tokens of a text shorter than a batch or a block; a
 TEST_CASE("a validation text without tokens is refused", "[train]") {
   using namespace runs;
   Folder folder;
-  runs::write_text(folder.file("t.mhs"), runs::lines(63));
+  runs::write_text(folder.file("t.mhs"), runs::repeating_tokens(63));
   runs::write_text(folder.file("empty.mhs"), {});
   const std::string extra_toml = "[train]\nlength = '1u'\n[data]\nvalid = '" + folder.file("empty.mhs") + "'\n";
   CHECK(status_of([&] { train_in_folder(folder, "run", extra_toml); }) == 3);
@@ -216,7 +216,7 @@ TEST_CASE("a validation text without tokens is refused", "[train]") {
 TEST_CASE("warmup_ratio is a fraction of the length of the learning-rate schedule", "[train]") {
   using namespace runs;
   Folder folder;
-  runs::write_text(folder.file("t.mhs"), runs::lines(400));
+  runs::write_text(folder.file("t.mhs"), runs::repeating_tokens(400));
   const std::string ratio =
       "[train]\nlr = 0.002\nschedule.warmup_ratio = 0.2\nschedule.warmup_lr = 0\nschedule.rule = 'linear'\nlog_every = "
       "'1u'\n";
@@ -240,7 +240,7 @@ TEST_CASE("warmup_ratio is a fraction of the length of the learning-rate schedul
 TEST_CASE("patience counts validations that improve perplexity by less than min_improvement as failures") {
   using namespace runs;
   Folder folder;
-  runs::write_text(folder.file("t.mhs"), runs::lines(400));
+  runs::write_text(folder.file("t.mhs"), runs::repeating_tokens(400));
   const std::string base = "[train]\nlr = 0.002\nvalidation.every = '1u'\n", full_length = base + "length = '40u'\n";
   auto perplexities = [&](const std::string& name) {
     std::vector<double> perplexities_of_run;

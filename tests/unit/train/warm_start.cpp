@@ -24,7 +24,7 @@ bool have_same_parameters(model::LoadedModel& a, model::LoadedModel& b) {
 TEST_CASE("a warm start loads only the weights of the checkpoint, and resume of that run gives bit-identical weights",
           "[warm-start]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), lines(400));
+  write_text(folder.file("t.mhs"), repeating_tokens(400));
   auto first = train_in_folder(folder, "first", train_length(3));
   const io::Checkpoint checkpoint(folder.file("first") + "/last.safetensors");
   {
@@ -54,7 +54,7 @@ TEST_CASE("a warm start loads only the weights of the checkpoint, and resume of 
 
 TEST_CASE("a warm start from a checkpoint with parameters of other shapes is refused", "[warm-start]") {
   Folder folder;
-  write_text(folder.file("t.mhs"), lines(400));
+  write_text(folder.file("t.mhs"), repeating_tokens(400));
   train_in_folder(folder, "first", train_length(1));
   const io::Checkpoint checkpoint(folder.file("first") + "/last.safetensors");
   CHECK(status_of([&] {

@@ -638,7 +638,7 @@ TEST_CASE("errors of sampled MAE experts on the fused path are at most twice tho
 TEST_CASE("resume with mae.sample_unit = position is bit-identical; resume with another sample_unit is rejected",
           "[mae]") {
   Folder folder;
-  runs::write_text(folder.file("t.mhs"), runs::lines(400));
+  runs::write_text(folder.file("t.mhs"), runs::repeating_tokens(400));
   const std::string uniform_lines = "[attention]\ncombiner = 'mae'\n[attention.mae]\ngate = 'uniform'\n",
                     position_line = "sample_unit = 'position'\n";
   auto stop_after = [](int updates) { return str("[train]\nlength = '", updates, "u'\nschedule.length = '6u'\n"); };
