@@ -58,10 +58,10 @@ double median(std::vector<double> x) {
 template <class Call, class Clear>
 Measurement measure_cpu(const Call& call, const Clear& clear) {
   Measurement measurement{};
-  reset_peak();
-  const int64_t kb_before = peak_kb();
+  reset_peak_memory();
+  const int64_t kb_before = peak_memory_kb();
   call();
-  measurement.mb = static_cast<double>(peak_kb() - kb_before) / 1024;
+  measurement.mb = static_cast<double>(peak_memory_kb() - kb_before) / 1024;
   std::vector<double> times;
   const auto start_time = std::chrono::steady_clock::now();
   for (double elapsed_s = 0; times.size() < 3 || elapsed_s < 1;) {

@@ -250,15 +250,15 @@ TEST_CASE("the CPU head mixing kernel is finite for extreme logits and confines 
 }
 
 TEST_CASE("the CPU head mixing kernel allocates nothing of size Tq x Tk", "[attention][mixed]") {
-  if (!reset_peak()) SKIP("peak memory cannot be reset on this system");
+  if (!reset_peak_memory()) SKIP("peak memory cannot be reset on this system");
   const int64_t n = 2048, heads = 8, size = 16;
   Inputs x = random_inputs({1, heads, heads, n, n, size, size, true, false});
   fused_results(x);  // warm-up: makes the allocations that later calls reuse
-  reset_peak();
-  const int64_t initial_kb = peak_kb();
+  reset_peak_memory();
+  const int64_t initial_kb = peak_memory_kb();
   fused_results(x);
   // The probabilities of all heads take 134 MB, and composed operations store them several times.
-  CHECK(peak_kb() - initial_kb < 60 * 1024);
+  CHECK(peak_memory_kb() - initial_kb < 60 * 1024);
 }
 
 TEST_CASE("layers that mix probabilities have equal outputs and gradients on the fused and composed path, with dropout",

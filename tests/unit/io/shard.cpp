@@ -226,8 +226,8 @@ TEST_CASE("a shard of text with a flipped bit is refused or reads back with the 
 
 TEST_CASE("a shard header that claims implausible sizes is refused before memory of these sizes is allocated") {
   Folder folder;
-  const bool can_reset_peak = reset_peak();
-  const int64_t initial_peak_kb = peak_kb();
+  const bool can_reset_peak = reset_peak_memory();
+  const int64_t initial_peak_kb = peak_memory_kb();
   auto check_refused = [&](const std::string& bytes) {
     write_file_atomically(folder.file("y.mhs"), bytes);
     CHECK(status_of([&] { ShardFile file(folder.file("y.mhs")); }) == 3);
@@ -266,7 +266,7 @@ TEST_CASE("a shard header that claims implausible sizes is refused before memory
   CHECK(status_of([&] { ShardFile file(folder.file("none.mhs")); }) == 3);
   CHECK(status_of([&] { ShardFile file(folder.path.string()); }) == 3);
   if (!can_reset_peak) SKIP("peak memory cannot be reset on this system");
-  CHECK(peak_kb() - initial_peak_kb < 64 << 10);
+  CHECK(peak_memory_kb() - initial_peak_kb < 64 << 10);
 }
 
 TEST_CASE("a shard of another kind or vocabulary is refused; the message states both vocabulary fingerprints") {

@@ -463,16 +463,16 @@ TEST_CASE("bands with bf16 copies of the parameters have the loss and gradients 
 }
 
 TEST_CASE("an adaptive softmax never stores all scores of a tail band", "[adaptive]") {
-  if (!reset_peak()) SKIP("peak memory cannot be reset on this system");
+  if (!reset_peak_memory()) SKIP("peak memory cannot be reset on this system");
   const int64_t n = 4096, vocabulary = 40000;  // all scores of the last band: 650 MB
   auto model_options = options_with({100, 200}, 2, 64);
   EmbeddingAndOutput model(model_options, vocabulary);
   at::Tensor hidden = at::randn({1, n, 64}).requires_grad_();
   at::Tensor targets = at::randint(200, vocabulary, {1, n}, at::kLong);
-  reset_peak();
-  const int64_t initial_kb = peak_kb();
+  reset_peak_memory();
+  const int64_t initial_kb = peak_memory_kb();
   model.output->loss(hidden, targets, 0, {}).smoothed.backward();
-  CHECK(peak_kb() - initial_kb < 200 * 1024);
+  CHECK(peak_memory_kb() - initial_kb < 200 * 1024);
 }
 
 TEST_CASE("initial standard deviations of bands follow the initialisation scheme", "[adaptive]") {

@@ -203,14 +203,14 @@ TEST_CASE("cross-entropy is finite for extreme logits and propagates NaN", "[ops
 }
 
 TEST_CASE("cross-entropy stores only a slice of the logits and the gradient of the weight", "[ops]") {
-  if (!reset_peak()) SKIP("peak memory cannot be reset on this system");
+  if (!reset_peak_memory()) SKIP("peak memory cannot be reset on this system");
   const int64_t n = 4096, d = 32, vocabulary = 40000;  // all logits: 655 MB
   at::Tensor h = at::randn({n, d}).requires_grad_(), w = (at::randn({vocabulary, d}) * 0.1).requires_grad_();
   at::Tensor targets = at::randint(vocabulary, {n}, at::kLong);
-  reset_peak();
-  int64_t initial_kb = peak_kb();
+  reset_peak_memory();
+  int64_t initial_kb = peak_memory_kb();
   nn::sliced_cross_entropy(h, w, {}, targets, vocabulary, 0).smoothed.backward();
-  CHECK(peak_kb() - initial_kb < 200 * 1024);
+  CHECK(peak_memory_kb() - initial_kb < 200 * 1024);
 }
 
 TEST_CASE("cross-entropy gradients are bit-identical in two calls", "[ops]") {
