@@ -53,7 +53,7 @@ TEST_CASE("each text reader treats each special character as TextReader::outcome
     REQUIRE(reader.outcome_letters.size() == kUnusualCharacters.size());
     for (size_t i = 0; i < kUnusualCharacters.size(); ++i) {
       const std::string& special = kUnusualCharacters[i].bytes;
-      const std::string bytes = reader.file("a" + special + "b");
+      const std::string bytes = reader.file_content("a" + special + "b");
       INFO(reader.name << ", " << kUnusualCharacters[i].name);
       const Outcome outcome = read_bytes(reader, bytes);
       CHECK(escape_piece(outcome.text) == escape_piece(outcome_of(reader.outcome_letters[i], special)));
@@ -65,7 +65,7 @@ TEST_CASE("each text reader treats each special character as TextReader::outcome
 
 TEST_CASE("a missing last line feed does not change the text that a reader returns", "[text]") {
   for (const TextReader& reader : all_readers()) {
-    std::string bytes = reader.file("ab");
+    std::string bytes = reader.file_content("ab");
     REQUIRE(bytes.ends_with('\n'));
     const std::string text = reader.outcome_letters == std::string(kUnusualCharacters.size(), 'r') ? "refused" : "ab";
     INFO(reader.name);
@@ -80,13 +80,13 @@ TEST_CASE("every text reader drops a byte order mark, except the reader for the 
   const std::string mark(kByteOrderMark);
   for (const TextReader& reader : all_readers()) {
     INFO(reader.name);
-    const std::string bytes = reader.file("ab");
+    const std::string bytes = reader.file_content("ab");
     const std::string text_without_mark = read_bytes(reader, bytes).text;
     CHECK(read_bytes(reader, mark + bytes).text ==
           (reader.name == "lm byte" ? mark + text_without_mark : text_without_mark));
     // Byte offsets in messages count from the start of the file and include the byte order mark.
     if (!reader.writes_raw_bytes || reader.name == "lm byte") continue;
-    const std::string invalid = mark + reader.file("a\xFF");
+    const std::string invalid = mark + reader.file_content("a\xFF");
     CHECK_THAT(read_bytes(reader, invalid).message, Catch::Contains(place_of(invalid, invalid.find('\xFF'))));
   }
   CHECK(drop_byte_order_mark(mark + mark + "a", "f") == mark + "a");
@@ -128,7 +128,7 @@ TEST_CASE("a character split by a line feed is refused, and the message states t
     for (const std::string character : {"\u00e9", "\u2028", "\U0001F600"})
       for (size_t cut = 1; cut < character.size(); ++cut) {
         const std::string field = "caf" + character.substr(0, cut) + "\n" + character.substr(cut) + " au lait";
-        const std::string bytes = reader.file(field);
+        const std::string bytes = reader.file_content(field);
         const Outcome outcome = read_bytes(reader, bytes);
         INFO(reader.name << ", " << character.size() << " bytes cut at " << cut);
         if (reader.name == "lm byte") {
@@ -182,10 +182,10 @@ TEST_CASE("the first error of a text does not depend on batch size, chunk size a
       CHECK(expected.message.empty() == text.place.empty());
       for (size_t batch_size : {1, 30, 1 << 20})
         for (size_t chunk_size : {4, 5, 7, 64, 1 << 20})
-          for (int threads : {1, 3}) {
-            const Outcome outcome = read_bytes(reader, bytes, {{batch_size, chunk_size, 1 << 20}, threads});
+          for (int num_threads : {1, 3}) {
+            const Outcome outcome = read_bytes(reader, bytes, {{batch_size, chunk_size, 1 << 20}, num_threads});
             if (outcome.text == expected.text && outcome.message == expected.message) continue;
-            INFO("batches of " << batch_size << ", chunks of " << chunk_size << ", " << threads << " threads");
+            INFO("batches of " << batch_size << ", chunks of " << chunk_size << ", " << num_threads << " threads");
             CHECK(outcome.text == expected.text);
             CHECK(outcome.message == expected.message);
           }
