@@ -40,14 +40,14 @@ std::string failure_file;                    // absolute path of the file to whi
 std::string saved_message, unsaved_message;  // lines on stderr after the input was written, and after a failed write
 std::string timeout_message;                 // line on stderr if the time limit of an input has passed
 
-bool write_all(int out, const std::string& bytes) {
-  return write(out, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
+bool write_all(int descriptor, const std::string& bytes) {
+  return write(descriptor, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
 }
 // Writes the input and a message, only with system calls, since a signal handler calls this function too.
 void save_input() {
-  const int out = open(failure_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  const bool is_saved = out >= 0 && write_all(out, input);
-  if (out >= 0) close(out);
+  const int descriptor = open(failure_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  const bool is_saved = descriptor >= 0 && write_all(descriptor, input);
+  if (descriptor >= 0) close(descriptor);
   write_all(STDERR_FILENO, is_saved ? saved_message : unsaved_message);
 }
 void on_abort(int) {
@@ -69,7 +69,7 @@ void run(std::string bytes) {
 }
 
 // Returns 2^k - 1, 2^k or 2^k + 1 for a random k below 64: numbers at which readers often fail.
-uint64_t boundary(RandomSequence& random) {
+uint64_t boundary_number(RandomSequence& random) {
   const uint64_t power = uint64_t{1} << random.uniform_below(64);
   return power - 1 + random.uniform_below(3);
 }
@@ -91,9 +91,9 @@ void mutate(std::string& text, const std::vector<std::string>& corpus, RandomSeq
       if (position < text.size()) text[position] = static_cast<char>(random.uniform_below(256));
       break;
     case 2: {  // overwrites 1, 2, 4 or 8 bytes with a number
-      const uint64_t number = boundary(random);
-      const size_t bytes = std::min(size_t{1} << random.uniform_below(4), text.size() - position);
-      std::memcpy(text.data() + position, &number, bytes);
+      const uint64_t number = boundary_number(random);
+      const size_t num_bytes = std::min(size_t{1} << random.uniform_below(4), text.size() - position);
+      std::memcpy(text.data() + position, &number, num_bytes);
       break;
     }
     case 3:  // truncates
@@ -107,15 +107,15 @@ void mutate(std::string& text, const std::vector<std::string>& corpus, RandomSeq
       break;
     case 6: {  // inserts a range of a random file of the corpus
       const std::string& other = corpus[random.uniform_below(corpus.size())];
-      const auto [from, bytes] = random_range(other, 256, random);
-      text.insert(position, other, from, bytes);
+      const auto [other_position, other_length] = random_range(other, 256, random);
+      text.insert(position, other, other_position, other_length);
       break;
     }
     case 7: {  // replaces a decimal number
-      const size_t first = text.find_first_of("0123456789", position);
-      if (first == text.npos) break;
-      const size_t end = std::min(text.find_first_not_of("0123456789", first), text.size());
-      text.replace(first, end - first, std::to_string(boundary(random)));
+      const size_t begin = text.find_first_of("0123456789", position);
+      if (begin == text.npos) break;
+      const size_t end = std::min(text.find_first_not_of("0123456789", begin), text.size());
+      text.replace(begin, end - begin, std::to_string(boundary_number(random)));
       break;
     }
   }
@@ -147,11 +147,11 @@ std::vector<std::string> read_corpus(const std::vector<std::string>& paths) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  uint64_t mutations = 0, seed = 1;
+  uint64_t num_mutations = 0, seed = 1;
   std::vector<std::string> paths;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
-    if (argument == "--mutations" && i + 1 < argc) mutations = std::stoull(argv[++i]);
+    if (argument == "--mutations" && i + 1 < argc) num_mutations = std::stoull(argv[++i]);
     else if (argument == "--seed" && i + 1 < argc) seed = std::stoull(argv[++i]);
     else paths.push_back(argument);
   }
@@ -176,12 +176,13 @@ int main(int argc, char** argv) {
                [](const std::string& bytes) { return bytes.size() <= kMaxMutatedBytes; });
   if (small_inputs.empty()) small_inputs = corpus;
   RandomSequence random(mh::RandomStream(seed, "fuzz"));
-  for (uint64_t i = 0; i < mutations; ++i) {
+  for (uint64_t i = 0; i < num_mutations; ++i) {
     std::string bytes = small_inputs[random.uniform_below(small_inputs.size())];
-    for (uint64_t changes = 1 + random.uniform_below(4); changes > 0; --changes) mutate(bytes, small_inputs, random);
+    for (uint64_t num_changes = 1 + random.uniform_below(4); num_changes > 0; --num_changes)
+      mutate(bytes, small_inputs, random);
     run(std::move(bytes));
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_time).count();
   std::printf("%s: %zu files, %llu mutations, %.1f s\n", name.c_str(), corpus.size(),
-              static_cast<unsigned long long>(mutations), seconds);
+              static_cast<unsigned long long>(num_mutations), seconds);
 }

@@ -101,7 +101,7 @@ void check(size_t size, size_t factor, const std::function<void()>& reader) {
   }
 }
 
-std::vector<std::string> divide(std::string_view bytes, size_t count) {
+std::vector<std::string> split_records(std::string_view bytes, size_t count) {
   std::vector<std::string> parts;
   while (parts.size() + 1 < count) {
     const size_t end = std::min(bytes.find('\x1e'), bytes.size());

@@ -33,7 +33,7 @@ void check(size_t size, size_t factor, const std::function<void()>& reader);
 
 // Splits the bytes at the first `count` - 1 bytes 0x1E (the ASCII record separator) into `count` texts, the contents of
 // several files; missing texts are empty.
-std::vector<std::string> divide(std::string_view bytes, size_t count);
+std::vector<std::string> split_records(std::string_view bytes, size_t count);
 
 inline std::string_view text_of(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};

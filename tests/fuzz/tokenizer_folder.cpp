@@ -22,7 +22,7 @@ void encode(const Tokenizer& tokenizer) {
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const auto texts = fuzz::divide(fuzz::text_of(data, size), std::size(kNames));
+  const auto texts = fuzz::split_records(fuzz::text_of(data, size), std::size(kNames));
   const std::string& folder = fuzz::memory_folder(kNames, texts);
   fuzz::check(size, fuzz::kTextFactor, [&] { encode(*read_byte_bpe_folder(folder)); });
   fuzz::check(size, fuzz::kTextFactor, [&] { encode(*read_wordpiece_folder(folder)); });

@@ -6,7 +6,7 @@
 using namespace mh;
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const auto texts = fuzz::divide(fuzz::text_of(data, size), 2);  // a file, then an assignment of --set
+  const auto texts = fuzz::split_records(fuzz::text_of(data, size), 2);  // a file, then an assignment of --set
   fuzz::check(size, fuzz::kTextFactor, [&] {
     Config config;
     config.load_text(texts[0], "config.toml");
