@@ -24,9 +24,9 @@ CLI::Validator whole_number(int64_t low, int64_t high) {
   return CLI::Validator(
       [low, high](std::string& text) -> std::string {
         int64_t number = 0;
-        const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
-        const bool is_canonical =
-            parsed.ec == std::errc() && parsed.ptr == text.data() + text.size() && std::to_string(number) == text;
+        const auto parse_result = std::from_chars(text.data(), text.data() + text.size(), number);
+        const bool is_canonical = parse_result.ec == std::errc() && parse_result.ptr == text.data() + text.size() &&
+                                  std::to_string(number) == text;
         if (is_canonical && number >= low && number <= high) return "";
         const std::string bounds = high == INT64_MAX ? str("of at least ", low) : str("from ", low, " to ", high);
         return str("expected a whole number ", bounds,

@@ -14,8 +14,8 @@ namespace mh {
 
 namespace {
 
-LogLevel current_level = LogLevel::normal;
-std::string current_name = "mh";
+LogLevel process_log_level = LogLevel::normal;
+std::string tool_name = "mh";
 std::mutex mutex;
 bool is_progress_drawn = false;  // whether a progress line is on the terminal, which a message must erase first
 
@@ -24,7 +24,7 @@ void print(const char* kind, const char* colour, const std::string& message) {
   std::string line;
   if (is_progress_drawn) line += "\r\033[K";
   is_progress_drawn = false;
-  line += current_name + ": ";
+  line += tool_name + ": ";
   if (*kind != '\0') line += stderr_has_colour() ? std::string(colour) + kind + "\033[0m: " : std::string(kind) + ": ";
   line += escape_controls(message) + "\n";
   std::fwrite(line.data(), 1, line.size(), stderr);
@@ -32,18 +32,18 @@ void print(const char* kind, const char* colour, const std::string& message) {
 
 }  // namespace
 
-void set_log_level(LogLevel level) { current_level = level; }
-LogLevel log_level() { return current_level; }
-void set_log_name(const std::string& name) { current_name = name; }
-const std::string& log_name() { return current_name; }
+void set_log_level(LogLevel level) { process_log_level = level; }
+LogLevel log_level() { return process_log_level; }
+void set_log_name(const std::string& name) { tool_name = name; }
+const std::string& log_name() { return tool_name; }
 
 void log_error(const std::string& message) { print("error", "\033[1;31m", message); }
 void log_warning(const std::string& message) { print("warning", "\033[1;33m", message); }
 void log_info(const std::string& message) {
-  if (current_level != LogLevel::quiet) print("", "", message);
+  if (process_log_level != LogLevel::quiet) print("", "", message);
 }
 void log_detail(const std::string& message) {
-  if (current_level == LogLevel::verbose) print("", "", message);
+  if (process_log_level == LogLevel::verbose) print("", "", message);
 }
 
 bool stderr_is_terminal() {
@@ -62,7 +62,7 @@ ProgressLine::ProgressLine(std::string label, int64_t total, std::string unit)
     : label_(std::move(label)),
       total_(total),
       unit_(std::move(unit)),
-      is_enabled_(stderr_is_terminal() && current_level != LogLevel::quiet),
+      is_enabled_(stderr_is_terminal() && process_log_level != LogLevel::quiet),
       start_time_(std::chrono::steady_clock::now()) {}
 
 ProgressLine::~ProgressLine() { clear(); }

@@ -66,9 +66,9 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
                option, " out");
   }
   if (const auto names = parts_around(error, "RequiredError", " is required")) {
-    const std::string& missing = names->first;
-    if (missing == "A subcommand") return "expected a subcommand; found none";
-    return str("expected the ", missing[0] == '-' ? "option " : "argument ", missing, "; found none");
+    const std::string& missing_name = names->first;
+    if (missing_name == "A subcommand") return "expected a subcommand; found none";
+    return str("expected the ", missing_name[0] == '-' ? "option " : "argument ", missing_name, "; found none");
   }
   std::vector<std::string> names;
   collect_options(app, names);

@@ -165,12 +165,13 @@ std::shared_ptr<const std::vector<uint8_t>> ShardFile::load_frame(size_t index) 
     if (slot.frame_index == index) return slot.bytes;
   }
   const Frame& f = frames_[index];
-  const std::span<const uint8_t> compressed(file_.data() + f.file_offset, f.compressed_bytes);
-  if (const uint64_t content_size = content_size_of(compressed, header_.token_bytes, name(), f.file_offset);
+  const std::span<const uint8_t> compressed_frame(file_.data() + f.file_offset, f.compressed_bytes);
+  if (const uint64_t content_size = content_size_of(compressed_frame, header_.token_bytes, name(), f.file_offset);
       content_size != f.content_bytes)
     throw_damaged(name(), f.file_offset, str(f.content_bytes, " bytes in the frame"), str(content_size));
   auto bytes = std::make_shared<std::vector<uint8_t>>(f.content_bytes);
-  size_t n = check_zstd_memory(ZSTD_decompress(bytes->data(), bytes->size(), compressed.data(), compressed.size()));
+  size_t n = check_zstd_memory(
+      ZSTD_decompress(bytes->data(), bytes->size(), compressed_frame.data(), compressed_frame.size()));
   if (n != f.content_bytes)  // a zstd error, since zstd refuses content of another size than the frame states
     throw_damaged(name(), f.file_offset, "a frame that zstd can decompress",
                   str("zstd's error '", ZSTD_getErrorName(n), "'"));
