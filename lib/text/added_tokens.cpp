@@ -33,10 +33,10 @@ void append_added_tokens(const AddedTokens& tokens, std::string& text) {
 
 bool parse_added_token(std::string_view line, uint64_t num_entries, AddedTokens& tokens) {
   int64_t id = -1;
-  const auto parsed = std::from_chars(line.data(), line.data() + line.size(), id);
-  if (parsed.ec != std::errc() || id < 0 || static_cast<uint64_t>(id) >= num_entries) return false;
+  const auto parse_result = std::from_chars(line.data(), line.data() + line.size(), id);
+  if (parse_result.ec != std::errc() || id < 0 || static_cast<uint64_t>(id) >= num_entries) return false;
   if (!tokens.empty() && tokens.rbegin()->first >= id) return false;
-  line.remove_prefix(static_cast<size_t>(parsed.ptr - line.data()));
+  line.remove_prefix(static_cast<size_t>(parse_result.ptr - line.data()));
   std::set<std::string>& attributes = tokens[id];
   while (!line.empty()) {
     if (line.front() != ' ') return false;

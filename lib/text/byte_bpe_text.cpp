@@ -110,13 +110,14 @@ size_t byte_bpe_word_end(std::string_view text, size_t begin) {
   if (text[begin] == '\'')
     if (const size_t num_letters = contraction_length(text.substr(begin + 1)); num_letters > 0)
       return begin + 1 + num_letters;
-  const Character first = character_at(text, begin);
-  const size_t next = begin + first.num_bytes;
-  if (first.character_class != CharacterClass::space) return end_of_class(text, next, first.character_class);
+  const Character first_character = character_at(text, begin);
+  const size_t next = begin + first_character.num_bytes;
+  if (first_character.character_class != CharacterClass::space)
+    return end_of_class(text, next, first_character.character_class);
   if (next == text.size()) return next;
-  const Character second = character_at(text, next);
-  if (second.character_class != CharacterClass::space)
-    return text[begin] == ' ' ? end_of_class(text, next, second.character_class) : next;
+  const Character second_character = character_at(text, next);
+  if (second_character.character_class != CharacterClass::space)
+    return text[begin] == ' ' ? end_of_class(text, next, second_character.character_class) : next;
   // The last of several white-space characters starts the next word.
   size_t end = end_of_class(text, next, CharacterClass::space);
   if (end == text.size()) return end;

@@ -171,8 +171,8 @@ class FolderReader {
     const io::Json decoder = config_.value("added_tokens_decoder", io::Json::object());
     for (const auto& [key, token] : decoder.items()) {
       uint64_t id = 0;
-      const auto parsed = std::from_chars(key.data(), key.data() + key.size(), id);
-      const bool is_number = parsed.ec == std::errc() && parsed.ptr == key.data() + key.size();
+      const auto parse_result = std::from_chars(key.data(), key.data() + key.size(), id);
+      const bool is_number = parse_result.ec == std::errc() && parse_result.ptr == key.data() + key.size();
       const std::string piece = token.is_object() ? token_text(token) : "";
       const std::string where = config_.path() + ": added_tokens_decoder";
       if (!is_number || piece.empty()) refuse_token(where, key + ": " + token.dump());

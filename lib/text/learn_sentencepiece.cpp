@@ -375,7 +375,7 @@ class TrainingText {
 
 std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& text) {
   // The library accepts at most 128 threads.
-  const int64_t num_threads = options.threads > 0 ? options.threads : std::min(num_usable_processors(), 128);
+  const int64_t num_threads = options.num_threads > 0 ? options.num_threads : std::min(num_usable_processors(), 128);
   // TextBatches returns at most 9 MiB of a line at once, so no line exceeds max_sentence_length. The default of
   // input_sentence_size already disables sampling of lines; passing the option would change the bytes of the model.
   const std::string arguments = str("--model_type=", options.type, " --vocab_size=", options.max_size,

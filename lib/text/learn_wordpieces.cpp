@@ -84,10 +84,10 @@ class WordPieceLearner {
         std::push_heap(queue_.begin(), queue_.end());
         continue;
       }
-      const QueuedPair top = std::move(queue_.back());
+      const QueuedPair queued_pair = std::move(queue_.back());
       queue_.pop_back();
-      if (top.count < std::max<int64_t>(1, options_.min_count)) break;
-      join(top);
+      if (queued_pair.count < std::max<int64_t>(1, options_.min_count)) break;
+      join(queued_pair);
       progress.update(static_cast<int64_t>(pieces_.size()));
     }
     return std::move(pieces_);

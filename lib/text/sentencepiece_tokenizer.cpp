@@ -62,10 +62,11 @@ class SentencePieceTokenizer : public Tokenizer {
     if (!splits_words_) return text.npos;
     // Splits after a word without a space mark, since the library drops marks at the end of its input.
     for (size_t space = text.rfind(' '); space != text.npos;) {
-      const size_t last = text.find_last_not_of(' ', space);
-      if (last == text.npos) return space + 1;
-      const size_t previous_space = text.rfind(' ', last);
-      if (text.substr(previous_space + 1, last - previous_space).find(kSpaceMark) == text.npos) return space + 1;
+      const size_t last_character = text.find_last_not_of(' ', space);
+      if (last_character == text.npos) return space + 1;
+      const size_t previous_space = text.rfind(' ', last_character);
+      if (text.substr(previous_space + 1, last_character - previous_space).find(kSpaceMark) == text.npos)
+        return space + 1;
       space = previous_space;
     }
     return text.npos;

@@ -26,8 +26,8 @@ class SubwordTokenizer : public PieceTokenizer {
     });
   }
   size_t find_split(std::string_view text) const override {
-    const size_t last = text.rfind(' ');
-    return last == text.npos ? text.npos : last + 1;
+    const size_t last_space = text.rfind(' ');
+    return last_space == text.npos ? text.npos : last_space + 1;
   }
   std::string serialize() const override { return serialize_vocabulary(type(), pieces(), &merges_); }
   std::unique_ptr<Encoder> encoder() const override;

@@ -186,7 +186,7 @@ void VocabularyOptions::check() const {
   if (!is_sentencepiece && character_coverage != defaults.character_coverage)
     refuse("--character-coverage", "bpe or unigram");
   if (!is_sentencepiece && byte_fallback) refuse("--byte-fallback", "bpe or unigram");
-  if (!is_sentencepiece && threads != 0) refuse("--threads", "bpe or unigram");
+  if (!is_sentencepiece && num_threads != 0) refuse("--threads", "bpe or unigram");
   if (is_sentencepiece || type == "byte")
     if (min_count != defaults.min_count) refuse("--min-count", "word, char, subword-nmt or wordpiece");
   if (type != "subword-nmt") {

@@ -24,7 +24,7 @@ struct VocabularyOptions {
   int64_t max_alphabet_size = WordPieceOptions{}.max_alphabet_size;
   double character_coverage = 0.9995;
   bool byte_fallback = false;
-  int64_t threads = 0;
+  int64_t num_threads = 0;
   void describe(Fields& f) {
     f.field("type", type, "type of the vocabulary", vocabulary_type_names());
     f.field("size", max_size,
@@ -57,7 +57,7 @@ struct VocabularyOptions {
             between(0.98, 1));
     f.field("byte_fallback", byte_fallback,
             "bpe, unigram: encode characters without a piece as UTF-8 bytes instead of as <unk>");
-    f.field("threads", threads,
+    f.field("threads", num_threads,
             "bpe, unigram: number of threads of the SentencePiece trainer; 0: one per core, at most 128",
             between(0, 128));
   }

@@ -201,8 +201,9 @@ class VocabularyReader {
   uint64_t read_count(const std::string& key) {
     const std::string text = read_entry(key);
     uint64_t count = 0;
-    const auto parsed = std::from_chars(text.data(), text.data() + text.size(), count);
-    if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || count > remaining_lines_.size())
+    const auto parse_result = std::from_chars(text.data(), text.data() + text.size(), count);
+    if (parse_result.ec != std::errc() || parse_result.ptr != text.data() + text.size() ||
+        count > remaining_lines_.size())
       refuse(str("a count of ", key, " that the file can hold"), text);
     return count;
   }
@@ -234,8 +235,8 @@ class VocabularyReader {
       const size_t tab = text.rfind('\t');
       if (tab == text.npos || !unescape(text.substr(0, tab), piece.text))
         refuse("a piece, a tab and its count", quote_start(text));
-      const auto parsed = std::from_chars(text.data() + tab + 1, text.data() + text.size(), piece.count);
-      if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size())
+      const auto parse_result = std::from_chars(text.data() + tab + 1, text.data() + text.size(), piece.count);
+      if (parse_result.ec != std::errc() || parse_result.ptr != text.data() + text.size())
         refuse("a piece, a tab and its count", quote_start(text));
       if (piece.text.empty()) refuse("a non-empty piece", "an empty piece");
       if (find_invalid_utf8(piece.text) != std::string::npos) refuse("a piece of UTF-8 text", "other bytes");

@@ -16,8 +16,8 @@ class WordTokenizer : public PieceTokenizer {
     });
   }
   size_t find_split(std::string_view text) const override {
-    size_t last = text.find_last_of(" \t\v\f");
-    return last == text.npos ? text.npos : last + 1;
+    size_t last_space = text.find_last_of(" \t\v\f");
+    return last_space == text.npos ? text.npos : last_space + 1;
   }
   std::unique_ptr<Encoder> encoder() const override;
 };

@@ -89,8 +89,8 @@ std::string WordPieceTokenizer::decode(std::span<const int32_t> tokens) const {
 }
 
 size_t WordPieceTokenizer::find_split(std::string_view text) const {
-  const size_t last = text.find_last_of(" \t");
-  return last == text.npos ? text.npos : last + 1;
+  const size_t last_space = text.find_last_of(" \t");
+  return last_space == text.npos ? text.npos : last_space + 1;
 }
 
 std::string WordPieceTokenizer::serialize() const {

@@ -48,7 +48,7 @@ std::string Paragraph::text_of(AnswerSpan span) const {
 Questions::Questions(const Sequences& sequences, const io::ShardHeader& header, const WordPieceTokenizer& tokenizer,
                      const WindowOptions& options, QuestionUse use, const std::string& name)
     : options_(options),
-      use_(use),
+      question_use_(use),
       special_tokens_(tokenizer.special_tokens()),
       may_have_impossible_(text::may_have_impossible(header)) {
   options_.check();
@@ -82,7 +82,7 @@ void Questions::add(QuestionRecord record) {
   questions_.push_back(std::move(q));
   first_rows_.push_back(size());
   const Question& last_question = questions_.back();
-  if (use_ == QuestionUse::training && !last_question.is_impossible && last_question.answer_span.is_empty())
+  if (question_use_ == QuestionUse::training && !last_question.is_impossible && last_question.answer_span.is_empty())
     ++num_without_windows_;
   else add_windows(static_cast<int64_t>(questions_.size()) - 1);
 }

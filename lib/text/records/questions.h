@@ -112,7 +112,7 @@ class Questions {
   void add_windows(int64_t question);
 
   WindowOptions options_;
-  QuestionUse use_;
+  QuestionUse question_use_;
   WordPieceTokenizer::SpecialTokens special_tokens_;
   bool may_have_impossible_;
   std::vector<Paragraph> paragraphs_;

@@ -22,12 +22,12 @@ std::vector<uint64_t> ends_of(const std::vector<uint32_t>& lengths) {
 }
 
 ReadTokens token_reader(const io::ShardFile& shard) {
-  return [&shard](uint64_t first, std::span<int32_t> out) { shard.read(first, out); };
+  return [&shard](uint64_t first_token, std::span<int32_t> out) { shard.read(first_token, out); };
 }
 
 ReadTokens token_reader(const std::vector<int32_t>& tokens) {
-  return [&tokens](uint64_t first, std::span<int32_t> out) {
-    std::copy_n(tokens.begin() + static_cast<int64_t>(first), out.size(), out.begin());
+  return [&tokens](uint64_t first_token, std::span<int32_t> out) {
+    std::copy_n(tokens.begin() + static_cast<int64_t>(first_token), out.size(), out.begin());
   };
 }
 

@@ -15,8 +15,8 @@ namespace mh::text {
 
 struct WholeShard;  // whole_shard.h
 
-// Reads tokens [first, first + out.size()) of the concatenated sequences into `out`.
-using ReadTokens = std::function<void(uint64_t first, std::span<int32_t> out)>;
+// Reads tokens [first_token, first_token + out.size()) of the concatenated sequences into `out`.
+using ReadTokens = std::function<void(uint64_t first_token, std::span<int32_t> out)>;
 
 struct Sequences {
   std::vector<uint64_t> ends;  // end of each sequence in the concatenated tokens

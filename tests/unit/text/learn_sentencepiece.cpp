@@ -31,7 +31,7 @@ class Learner {
     options.type = type;
     options.max_size = size;
     options.character_coverage = 1;
-    options.threads = 1;
+    options.num_threads = 1;
     return learn_sentencepiece(options, batches);
   }
   std::string refusal_of(const std::string& type, int64_t size, const std::string& text,
