@@ -24,10 +24,10 @@ namespace {
 using Words = std::vector<std::string>;
 using Sentences = std::vector<Words>;
 
-Words tokenise(BleuTokenizer tokenizer, std::string_view text, bool compounds = false) {
+Words tokenise(BleuTokenizer tokenizer, std::string_view text, bool splits_compounds = false) {
   std::u32string line = code_points(text);
   Words words;
-  for (std::u32string_view word : bleu_words(line, tokenizer, compounds)) {
+  for (std::u32string_view word : bleu_words(line, tokenizer, splits_compounds)) {
     words.emplace_back();
     for (char32_t c : word)
       words.back() += c < 0x80 ? std::string(1, static_cast<char>(c)) : str("<", uint32_t{c}, ">");
@@ -135,7 +135,7 @@ rc::Gen<Sentences> references() {
                          [](size_t n) { return rc::gen::container<Sentences>(n, sentence()); });
 }
 
-std::vector<std::string> joined(const Sentences& sentences) {
+std::vector<std::string> join_sentences(const Sentences& sentences) {
   std::vector<std::string> lines;
   for (const Words& words : sentences) lines.push_back(join(words, " "));
   return lines;
@@ -253,7 +253,7 @@ TEST_CASE("BLEU of random sentences equals a naive implementation", "[bleu]") {
     Bleu bleu(options);
     BleuStatistics sum, naive_sum;
     for (const auto& [hypothesis, sentence_references] : texts) {
-      const std::vector<std::string> lines = joined(sentence_references);
+      const std::vector<std::string> lines = join_sentences(sentence_references);
       const BleuStatistics s =
           bleu.statistics(join(hypothesis, " "), std::vector<std::string_view>(lines.begin(), lines.end()));
       const BleuStatistics naive = naive_statistics(hypothesis, sentence_references);
@@ -271,7 +271,7 @@ TEST_CASE("BLEU of random sentences equals a naive implementation", "[bleu]") {
     Sentences sentence_references = *references();
     const Words words = *rc::gen::suchThat(sentence(), [](const Words& w) { return w.size() >= 4; });
     sentence_references.push_back(words);
-    const std::vector<std::string> lines = joined(sentence_references);
+    const std::vector<std::string> lines = join_sentences(sentence_references);
     const BleuStatistics s =
         Bleu(plain_options()).statistics(lines.back(), std::vector<std::string_view>(lines.begin(), lines.end()));
     RC_ASSERT(std::abs(bleu_score(s, plain_options(), BleuScope::corpus).score - 100) <= kScoreBound);

@@ -36,14 +36,14 @@ Outcome read_bytes(const TextReader& reader, const std::string& bytes, const Rea
   } catch (const Error& error) {
     CHECK(error.exit() == Exit::input);
     std::string message = error.what();
-    for (size_t at; (at = message.find(path)) != message.npos;) message.replace(at, path.size(), "f");
+    for (size_t offset; (offset = message.find(path)) != message.npos;) message.replace(offset, path.size(), "f");
     return {"refused", message};
   }
 }
 
-std::string place_of(const std::string& bytes, size_t at) {
-  return str("f:", 1 + std::count(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(at), '\n'), ": byte ", at,
-             " of the file");
+std::string location_of(const std::string& bytes, size_t offset) {
+  return str("f:", 1 + std::count(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(offset), '\n'), ": byte ",
+             offset, " of the file");
 }
 
 }  // namespace
@@ -58,7 +58,7 @@ TEST_CASE("each text reader treats each special character as TextReader::outcome
       const Outcome outcome = read_bytes(reader, bytes);
       CHECK(escape_piece(outcome.text) == escape_piece(outcome_of(reader.outcome_letters[i], special)));
       if (const size_t nul = bytes.find('\0'); nul != bytes.npos && reader.outcome_letters[i] == 'r')
-        CHECK_THAT(outcome.message, Catch::Contains(place_of(bytes, nul)) && Catch::Contains("a NUL byte"));
+        CHECK_THAT(outcome.message, Catch::Contains(location_of(bytes, nul)) && Catch::Contains("a NUL byte"));
     }
   }
 }
@@ -87,7 +87,7 @@ TEST_CASE("every text reader drops a byte order mark, except the reader for the 
     // Byte offsets in messages count from the start of the file and include the byte order mark.
     if (!reader.writes_raw_bytes || reader.name == "lm byte") continue;
     const std::string invalid = mark + reader.file_content("a\xFF");
-    CHECK_THAT(read_bytes(reader, invalid).message, Catch::Contains(place_of(invalid, invalid.find('\xFF'))));
+    CHECK_THAT(read_bytes(reader, invalid).message, Catch::Contains(location_of(invalid, invalid.find('\xFF'))));
   }
   CHECK(drop_byte_order_mark(mark + mark + "a", "f") == mark + "a");
 }
@@ -135,7 +135,7 @@ TEST_CASE("a character split by a line feed is refused, and the message states t
           CHECK(outcome.message.empty());
           continue;
         }
-        CHECK_THAT(outcome.message, Catch::Contains(place_of(bytes, bytes.find(field) + 3)));
+        CHECK_THAT(outcome.message, Catch::Contains(location_of(bytes, bytes.find(field) + 3)));
         CHECK_THAT(outcome.message, Catch::Contains("a character that the end of the line cuts off"));
       }
   }
@@ -145,26 +145,26 @@ TEST_CASE("the first error of a text does not depend on batch size, chunk size a
   using Lines = std::vector<std::string>;
   Lines valid_lines;
   for (int i = 0; i < 24; ++i) valid_lines.push_back(i % 5 == 4 ? "ab" : "caf\u00e9 au lait a b");
-  const auto with_changes = [&](const std::vector<std::pair<size_t, std::string>>& changes) {
+  const auto text_with_changes = [&](const std::vector<std::pair<size_t, std::string>>& changes) {
     Lines lines = valid_lines;
     for (const auto& [line, text] : changes) lines[line - 1] = text;
     return lines;
   };
   struct Text {
     Lines lines;
-    std::string place;  // expected start of the error message; empty: no error
+    std::string expected_location;  // expected start of the error message; empty: no error
     bool has_last_line_feed = true;
   };
   const std::string head = "caf\xC3", tail = "\xA9 au lait", nul("a \0b", 4);
   const std::vector<Text> texts{
       {valid_lines, ""},
-      {with_changes({{11, head}, {12, tail}}), "f:11: byte "},
-      {with_changes({{1, head}, {2, tail}, {3, nul}}), "f:1: byte 3 "},
-      {with_changes({{7, nul}, {20, "a\xFF"}}), "f:7: byte "},
-      {with_changes({{4, "a\xFF"}, {5, "a\r"}}), "f:4: byte "},
-      {with_changes({{4, "a\r"}, {5, "a\xFF"}}), "f:4: expected lines that end in LF"},
-      {with_changes({{4, "a b \xFF lait\r"}}), "f:4: byte "},
-      {with_changes({{24, head}}), "f:24: byte ", false},
+      {text_with_changes({{11, head}, {12, tail}}), "f:11: byte "},
+      {text_with_changes({{1, head}, {2, tail}, {3, nul}}), "f:1: byte 3 "},
+      {text_with_changes({{7, nul}, {20, "a\xFF"}}), "f:7: byte "},
+      {text_with_changes({{4, "a\xFF"}, {5, "a\r"}}), "f:4: byte "},
+      {text_with_changes({{4, "a\r"}, {5, "a\xFF"}}), "f:4: expected lines that end in LF"},
+      {text_with_changes({{4, "a b \xFF lait\r"}}), "f:4: byte "},
+      {text_with_changes({{24, head}}), "f:24: byte ", false},
   };
   for (const TextReader& reader : all_readers()) {
     if (!reader.reads_in_batches || reader.name == "lm byte") continue;
@@ -177,9 +177,9 @@ TEST_CASE("the first error of a text does not depend on batch size, chunk size a
       }
       if (!text.has_last_line_feed) bytes.pop_back();
       const Outcome expected = read_bytes(reader, bytes);
-      INFO(reader.name << ", " << text.place);
-      CHECK_THAT(expected.message, Catch::StartsWith(text.place));
-      CHECK(expected.message.empty() == text.place.empty());
+      INFO(reader.name << ", " << text.expected_location);
+      CHECK_THAT(expected.message, Catch::StartsWith(text.expected_location));
+      CHECK(expected.message.empty() == text.expected_location.empty());
       for (size_t batch_size : {1, 30, 1 << 20})
         for (size_t chunk_size : {4, 5, 7, 64, 1 << 20})
           for (int num_threads : {1, 3}) {

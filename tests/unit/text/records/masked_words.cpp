@@ -81,12 +81,12 @@ std::vector<Document> random_documents(size_t num_documents, size_t num_sentence
   return documents;
 }
 
-// Checks that hits / total is within five standard deviations of the expected fraction.
-void check_fraction(const char* label, double expected, int64_t hits, int64_t total) {
-  INFO(label << ": " << hits << " of " << total);
-  REQUIRE(total > 1000);
-  const double deviation = std::sqrt(expected * (1 - expected) / static_cast<double>(total));
-  CHECK(std::abs(static_cast<double>(hits) / static_cast<double>(total) - expected) < 5 * deviation);
+// Checks that num_hits / num_trials is within five standard deviations of the expected fraction.
+void check_fraction(const char* label, double expected, int64_t num_hits, int64_t num_trials) {
+  INFO(label << ": " << num_hits << " of " << num_trials);
+  REQUIRE(num_trials > 1000);
+  const double deviation = std::sqrt(expected * (1 - expected) / static_cast<double>(num_trials));
+  CHECK(std::abs(static_cast<double>(num_hits) / static_cast<double>(num_trials) - expected) < 5 * deviation);
 }
 
 // Returns the tokens of a row before masking.
@@ -212,14 +212,14 @@ TEST_CASE("the segments of rows are contiguous sentences of one document, and ev
 
 TEST_CASE("the rows of an epoch depend on the seed and the epoch, not on the order of access", "[pretraining]") {
   const Corpus corpus(random_documents(20, 30, 3, 12, 5));
-  const auto rows_of_epoch = [&](uint64_t seed, uint32_t epoch, bool backwards) {
+  const auto rows_of_epoch = [&](uint64_t seed, uint32_t epoch, bool reads_backwards) {
     const PretrainingExamples training = make_pretraining(corpus, {}, seed);
     const PretrainingExamples::Epoch epoch_plan = training.plan_epoch(epoch);
     std::map<int64_t, std::pair<Sentence, std::vector<int64_t>>> rows;
     for (int64_t i = 0; i < epoch_plan.size(); ++i) {
-      const int64_t at = backwards ? epoch_plan.size() - 1 - i : i;
-      const Example row = epoch_plan.make(at);
-      rows[at] = {row.tokens, row.targets};
+      const int64_t row_index = reads_backwards ? epoch_plan.size() - 1 - i : i;
+      const Example row = epoch_plan.make(row_index);
+      rows[row_index] = {row.tokens, row.targets};
     }
     return rows;
   };
@@ -249,7 +249,7 @@ TEST_CASE("of the predicted tokens, 80% are masked, 10% unchanged and 10% replac
   const Corpus corpus(random_documents(100, 60, 3, 12, 7));
   const PretrainingExamples training = make_pretraining(corpus, {});
   int64_t num_masked = 0, num_unchanged = 0, num_predicted = 0, num_replaced = 0;
-  std::vector<int64_t> replaced_by_tenth(10);
+  std::vector<int64_t> num_replaced_by_tenth(10);
   double actual_predictions = 0, expected_predictions = 0, num_rows = 0;
   for (uint32_t epoch_number = 0; epoch_number < 4; ++epoch_number) {
     const PretrainingExamples::Epoch epoch = training.plan_epoch(epoch_number);
@@ -263,7 +263,7 @@ TEST_CASE("of the predicted tokens, 80% are masked, 10% unchanged and 10% replac
         num_unchanged += row.tokens[position] == row.targets[position] ? 1 : 0;
         if (row.tokens[position] != kMask && row.tokens[position] != row.targets[position]) {
           ++num_replaced;
-          ++replaced_by_tenth[static_cast<size_t>(row.tokens[position] * 10 / kVocabularySize)];
+          ++num_replaced_by_tenth[static_cast<size_t>(row.tokens[position] * 10 / kVocabularySize)];
         }
         actual_predictions += 1;
       }
@@ -273,8 +273,8 @@ TEST_CASE("of the predicted tokens, 80% are masked, 10% unchanged and 10% replac
   check_fraction("masked", 0.8 + 0.1 * entry_share, num_masked, num_predicted);
   check_fraction("unchanged", 0.1 + 0.1 * entry_share, num_unchanged, num_predicted);
   check_fraction("replaced", 0.1 * (1 - 2 * entry_share), num_replaced, num_predicted);
-  for (int64_t tenth : replaced_by_tenth)
-    check_fraction("replaced by a tenth of the entries", 0.1, tenth, num_replaced);
+  for (int64_t count : num_replaced_by_tenth)
+    check_fraction("replaced by a tenth of the entries", 0.1, count, num_replaced);
   // The number of predictions of a row is rounded to an integer; the maximum of 20 limits only rows of more than 133
   // tokens.
   CHECK(std::abs(actual_predictions - expected_predictions) <= 0.5 * num_rows);
