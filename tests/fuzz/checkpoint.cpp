@@ -12,7 +12,7 @@ namespace {
 
 // Returns the bytes of a checkpoint with corrected checksums of header and tensors, since the reader refuses mutations
 // with wrong checksums. Takes each checksum from the error message of the reader.
-std::string with_checksums(std::string bytes) {
+std::string add_checksums(std::string bytes) {
   constexpr std::string_view kExpected = "the checksum ", kFound = "; found ";
   constexpr size_t kDigits = 16;
   constexpr int kMaxCorrections = 8;  // number of checksums, of header and tensors, of the corpus' largest checkpoint
@@ -35,7 +35,7 @@ std::string with_checksums(std::string bytes) {
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string& path = fuzz::memory_file(with_checksums(std::string(fuzz::text_of(data, size))));
+  const std::string& path = fuzz::memory_file(add_checksums(std::string(fuzz::text_of(data, size))));
   bool has_valid_header = false;
   fuzz::check(size, fuzz::kBinaryFactor, [&] {
     const io::Checkpoint checkpoint(path);

@@ -14,7 +14,7 @@ namespace {
 
 // Returns a vocabulary of mh-prep with a corrected checksum, since the reader refuses mutations with a wrong
 // checksum.
-std::string with_checksum(std::string text) {
+std::string add_checksum(std::string text) {
   constexpr std::string_view kKey = "\nxxh64 ";
   const size_t key = text.find(kKey), end = key == text.npos ? text.npos : text.find("\n\n", key + 1);
   if (end == text.npos) return text;
@@ -27,7 +27,7 @@ std::string with_checksum(std::string text) {
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::check(size, fuzz::kTextFactor, [&] {
-    const auto tokenizer = parse_tokenizer(with_checksum(std::string(fuzz::text_of(data, size))), "vocabulary");
+    const auto tokenizer = parse_tokenizer(add_checksum(std::string(fuzz::text_of(data, size))), "vocabulary");
     std::vector<int32_t> tokens;
     const auto encoder = tokenizer->encoder();
     for (const char* line : {"The cat sat, 42 times, on naïve mats.", " 東京  ", "\u0301", ""}) {

@@ -338,16 +338,16 @@ namespace {
 
 struct Shape {
   virtual ~Shape() = default;
-  virtual int corners() const = 0;
+  virtual int num_corners() const = 0;
   template <class Number>
   struct Adapter;
 };
 template <class Number>
 struct Shape::Adapter : Shape {
-  int corners() const override { return Number::value; }
+  int num_corners() const override { return Number::value; }
 };
 struct Square : Shape {
-  int corners() const override { return 4; }
+  int num_corners() const override { return 4; }
 };
 using Six = std::integral_constant<int, 6>;  // not derived from Shape; the registry constructs Shape::Adapter<Six>
 
@@ -357,13 +357,13 @@ TEST_CASE("a Registry suggests the most similar name for an unknown name and ref
   Registry<Shape> registry("shape");
   const Registration<Square> square_entry(registry, "square", "four sides");
   const Registration<Six> hexagon_entry(registry, "hexagon", "");
-  CHECK(registry.make("square", "drawing.shape")->corners() == 4);
-  CHECK(registry.make("hexagon", "drawing.shape")->corners() == 6);
+  CHECK(registry.make("square", "drawing.shape")->num_corners() == 4);
+  CHECK(registry.make("hexagon", "drawing.shape")->num_corners() == 6);
   CHECK(registry.find("square", "drawing.shape").help == "four sides");
   CHECK(contains(message([&] { registry.make("hexagn", "drawing.shape"); }), "did you mean 'hexagon'?"));
   // Registering a duplicate name throws and does not replace the first entry.
   CHECK_THROWS_AS(Registration<Six>(registry, "square", ""), std::logic_error);
-  CHECK(registry.make("square", "drawing.shape")->corners() == 4);
+  CHECK(registry.make("square", "drawing.shape")->num_corners() == 4);
 }
 
 TEST_CASE("an output file replaces the file of the same name only after close()") {

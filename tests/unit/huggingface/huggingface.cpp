@@ -91,9 +91,9 @@ TEST_CASE("a written config.json reads back to the same settings, and each tenso
         {{"model.bert.next_sentence", false}, {"model.bert.classes", 0}, {"model.dropout_output", 0.0}});
     CHECK(settings_from(type, architecture->config(complete_settings).dump(), pooler) == s);
     // Keys whose defaults could differ between versions of transformers are written.
-    const Json written = architecture->config(complete_settings);
+    const Json written_config = architecture->config(complete_settings);
     for (const char* key : {"tie_word_embeddings", "use_cache", "initializer_range", "add_cross_attention", "dtype"})
-      CHECK(written.contains(key));
+      CHECK(written_config.contains(key));
     std::set<std::string> transformers_names, library_names;
     const TensorNames names = architecture->tensor_names(s);
     for (const TensorPair& pair : names.pairs) {

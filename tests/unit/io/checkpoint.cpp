@@ -99,19 +99,19 @@ TEST_CASE("base64 decodes to the encoded bytes, and invalid base64 is refused") 
 TEST_CASE("a truncated checkpoint is refused; a flipped bit is refused or changes no tensor and no metadata") {
   Folder folder;
   write_to(folder.file("x"), sample_content());
-  std::string intact = read_text_file(folder.file("x"));
+  std::string intact_bytes = read_text_file(folder.file("x"));
   auto is_refused = [&](const std::string& bytes) {
     std::ofstream(folder.file("y"), std::ios::binary) << bytes;  // without fsync, since thousands are written
     return status_of([&] { Checkpoint(folder.file("y")).verify(); }) == 3;
   };
-  for (size_t i = 0; i < 16; ++i) CHECK(is_refused(intact.substr(0, intact.size() * i / 16)));
-  CHECK(is_refused(intact.substr(0, intact.size() - 1)));
-  CHECK(is_refused(intact + "x"));
+  for (size_t i = 0; i < 16; ++i) CHECK(is_refused(intact_bytes.substr(0, intact_bytes.size() * i / 16)));
+  CHECK(is_refused(intact_bytes.substr(0, intact_bytes.size() - 1)));
+  CHECK(is_refused(intact_bytes + "x"));
   RandomSequence random(RandomStream(1, "flips"));
   const Metadata metadata = Checkpoint(folder.file("x")).metadata();
   for (int i = 0; i < 4000; ++i) {
-    std::string damaged = intact;
-    size_t offset = i % 2 == 0 ? random.uniform_below(1000) : random.uniform_below(intact.size());
+    std::string damaged = intact_bytes;
+    size_t offset = i % 2 == 0 ? random.uniform_below(1000) : random.uniform_below(intact_bytes.size());
     damaged[offset] = static_cast<char>(damaged[offset] ^ (1 << random.uniform_below(8)));
     INFO("byte " << offset);
     CHECK((is_refused(damaged) ||
@@ -122,13 +122,13 @@ TEST_CASE("a truncated checkpoint is refused; a flipped bit is refused or change
 TEST_CASE("a checkpoint with an edited header is refused, although the header is valid JSON") {
   Folder folder;
   write_to(folder.file("x"), sample_content());
-  const std::string intact = read_text_file(folder.file("x"));
+  const std::string intact_bytes = read_text_file(folder.file("x"));
   auto status_after_edit = [&](const std::string& from, const std::string& to) {
-    std::string edited = intact;
-    size_t offset = edited.find(from);
+    std::string edited_bytes = intact_bytes;
+    size_t offset = edited_bytes.find(from);
     REQUIRE(offset != std::string::npos);
-    edited.replace(offset, from.size(), to);
-    write_file_atomically(folder.file("y"), edited);
+    edited_bytes.replace(offset, from.size(), to);
+    write_file_atomically(folder.file("y"), edited_bytes);
     return status_of([&] { Checkpoint(folder.file("y")).verify(); });
   };
   CHECK(status_after_edit("heads = 8", "heads = 4") == 3);

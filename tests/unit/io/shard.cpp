@@ -79,9 +79,9 @@ std::vector<int32_t> read_all(const std::string& path) {
   verify(file);
   std::vector<int32_t> tokens(file.counts().num_tokens);
   file.read(0, tokens);
-  TextShard streamed = read_tokens(path);
-  REQUIRE(streamed.tokens == tokens);
-  REQUIRE(streamed.counts.text_bytes == file.counts().text_bytes);
+  TextShard streamed_shard = read_tokens(path);
+  REQUIRE(streamed_shard.tokens == tokens);
+  REQUIRE(streamed_shard.counts.text_bytes == file.counts().text_bytes);
   return tokens;
 }
 
@@ -179,14 +179,14 @@ TEST_CASE("writing the same tokens twice gives identical shard files") {
 TEST_CASE("a shard that is truncated or has an extra byte is refused") {
   Folder folder;
   write_shard(folder.file("x.mhs"), header(), random_sequences(3000, 1000, 3));
-  std::string intact = read_text_file(folder.file("x.mhs"));
+  std::string intact_bytes = read_text_file(folder.file("x.mhs"));
   for (size_t i = 0; i < 64; ++i) {
-    size_t size = i < 16 ? intact.size() * i / 16 : intact.size() - (64 - i);
-    write_file_atomically(folder.file("y.mhs"), intact.substr(0, size));
+    size_t size = i < 16 ? intact_bytes.size() * i / 16 : intact_bytes.size() - (64 - i);
+    write_file_atomically(folder.file("y.mhs"), intact_bytes.substr(0, size));
     CHECK(status_of([&] { ShardFile file(folder.file("y.mhs")); }) == 3);
     CHECK(status_of([&] { read_tokens(folder.file("y.mhs")); }) == 3);
   }
-  write_file_atomically(folder.file("y.mhs"), intact + "x");
+  write_file_atomically(folder.file("y.mhs"), intact_bytes + "x");
   CHECK(status_of([&] { ShardFile file(folder.file("y.mhs")); }) == 3);
   CHECK(status_of([&] { read_tokens(folder.file("y.mhs")); }) == 3);
 }
@@ -195,16 +195,16 @@ TEST_CASE("a shard of text with a flipped bit is refused or reads back with the 
   Folder folder;
   Sequences sequences = random_sequences(3000, 1000, 4);
   write_shard(folder.file("x.mhs"), header(), sequences);
-  std::string intact = read_text_file(folder.file("x.mhs"));
+  std::string intact_bytes = read_text_file(folder.file("x.mhs"));
   std::vector<int32_t> all_tokens = concatenate(sequences);
   RandomSequence random(RandomStream(4, "flips"));
   int num_refused = 0;
   for (size_t i = 0; i < 2000; ++i) {
     // Half of the flipped bits are in the first and last 400 bytes, which contain header, trailer and seek table.
     size_t offset = i % 4 == 0   ? random.uniform_below(400)
-                    : i % 4 == 1 ? intact.size() - 1 - random.uniform_below(400)
-                                 : random.uniform_below(intact.size());
-    std::string damaged = intact;
+                    : i % 4 == 1 ? intact_bytes.size() - 1 - random.uniform_below(400)
+                                 : random.uniform_below(intact_bytes.size());
+    std::string damaged = intact_bytes;
     damaged[offset] = static_cast<char>(damaged[offset] ^ (1 << random.uniform_below(8)));
     write_file_atomically(folder.file("y.mhs"), damaged);
     try {
@@ -489,12 +489,12 @@ TEST_CASE("a shard of pairs with a flipped bit is refused or reads back with the
     sequence.push_back(0);
   }
   write_shard(folder.file("x.mhs"), pair_header(10, 20), sequences);
-  const std::string intact = read_text_file(folder.file("x.mhs"));
+  const std::string intact_bytes = read_text_file(folder.file("x.mhs"));
   RandomSequence random(RandomStream(5, "flips"));
   int num_refused = 0;
   for (size_t i = 0; i < 600; ++i) {
-    std::string damaged = intact;
-    const size_t offset = random.uniform_below(intact.size());
+    std::string damaged = intact_bytes;
+    const size_t offset = random.uniform_below(intact_bytes.size());
     damaged[offset] = static_cast<char>(damaged[offset] ^ (1 << random.uniform_below(8)));
     write_file_atomically(folder.file("y.mhs"), damaged);
     try {

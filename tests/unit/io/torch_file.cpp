@@ -224,11 +224,11 @@ TEST_CASE("a pickle that is not a state dict, is truncated at any byte or is dam
   CHECK_THAT(error_of("\x80\x02" + std::string("ccollections\nOrderedDict\n}") + "\x85R."),
              Catch::Contains("expected an empty dict; found arguments"));
 
-  const std::string valid = dict({{"a", kTensor}});
-  REQUIRE(read(valid).size() == 1);
-  for (size_t size = 0; size < valid.size(); ++size) {
+  const std::string valid_pickle = dict({{"a", kTensor}});
+  REQUIRE(read(valid_pickle).size() == 1);
+  for (size_t size = 0; size < valid_pickle.size(); ++size) {
     INFO(size);
-    CHECK_THAT(error_of(valid.substr(0, size)), Catch::Contains("truncated"));
+    CHECK_THAT(error_of(valid_pickle.substr(0, size)), Catch::Contains("truncated"));
   }
   const std::string invalid_text("X\x01\x00\x00\x00\xff.", 7);  // a text of one byte that is not UTF-8
   for (const std::string& invalid_pickle : std::vector<std::string>{"u.", "s.", "R.", "b.", ".", "h\x01.", "q\x01.",
@@ -238,11 +238,11 @@ TEST_CASE("a pickle that is not a state dict, is truncated at any byte or is dam
                                                                     invalid_text})
     CHECK(status_of([&] { read("\x80\x02" + invalid_pickle); }) == 3);
   // A pickle with a flipped bit is read as a state dict or refused with status 3; it causes no other error.
-  for (size_t i = 0; i < valid.size(); ++i)
+  for (size_t i = 0; i < valid_pickle.size(); ++i)
     for (int bit = 0; bit < 8; ++bit) {
-      std::string changed = valid;
-      changed[i] = static_cast<char>(changed[i] ^ 1 << bit);
-      const int status = status_of([&] { read(changed); });
+      std::string changed_pickle = valid_pickle;
+      changed_pickle[i] = static_cast<char>(changed_pickle[i] ^ 1 << bit);
+      const int status = status_of([&] { read(changed_pickle); });
       CHECK((status == 0 || status == 3));
     }
 }
@@ -251,8 +251,8 @@ TEST_CASE("a zip archive that is truncated, damaged or of another format is refu
   const SavedFiles saved_files;
   const std::vector<std::pair<std::string, std::string>> entries{{"m/data.pkl", dict({{"a", kTensor}})},
                                                                  {"m/data/0", bytes_of(kValues)}};
-  const std::string valid = zip_of(entries);
-  REQUIRE(saved_files.open(valid).read_fp32("a") == kValues);
+  const std::string valid_archive = zip_of(entries);
+  REQUIRE(saved_files.open(valid_archive).read_fp32("a") == kValues);
   // Returns the exit status of reading an archive. If the archive is read, checks that tensor a has the saved values:
   // since checksums cover all entries, damage that changes the values must be refused.
   auto status = [&](const std::string& bytes) {
@@ -262,15 +262,15 @@ TEST_CASE("a zip archive that is truncated, damaged or of another format is refu
     });
   };
   for (const bool is_zip64 : {false, true}) {
-    const std::string intact = zip_of(entries, {.is_zip64 = is_zip64});
-    for (size_t size = 0; size < intact.size(); ++size) {
+    const std::string intact_archive = zip_of(entries, {.is_zip64 = is_zip64});
+    for (size_t size = 0; size < intact_archive.size(); ++size) {
       INFO(size);
-      CHECK(status(intact.substr(0, size)) == 3);
+      CHECK(status(intact_archive.substr(0, size)) == 3);
     }
-    for (size_t i = 0; i < intact.size(); ++i) {
-      std::string changed = intact;
-      changed[i] = static_cast<char>(changed[i] ^ 0x41);
-      const int actual = status(changed);
+    for (size_t i = 0; i < intact_archive.size(); ++i) {
+      std::string changed_archive = intact_archive;
+      changed_archive[i] = static_cast<char>(changed_archive[i] ^ 0x41);
+      const int actual = status(changed_archive);
       CHECK((actual == 0 || actual == 3));
     }
   }
@@ -285,8 +285,8 @@ TEST_CASE("a zip archive that is truncated, damaged or of another format is refu
   CHECK_THAT(archive_error("text, not an archive"), Catch::Contains("a zip archive"));
   CHECK_THAT(archive_error("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19.\x80\x02M\xe9\x03."),
              Catch::Contains("1.6") && Catch::Contains("safe_serialization"));
-  std::string flipped_archive = valid;
-  flipped_archive[valid.find(bytes_of(kValues)) + 5] ^= 1;
+  std::string flipped_archive = valid_archive;
+  flipped_archive[valid_archive.find(bytes_of(kValues)) + 5] ^= 1;
   CHECK_THAT(archive_error(flipped_archive), Catch::Contains("m/data/0") && Catch::Contains("checksum"));
   std::string short_field = zip_of(entries, {.is_zip64 = true});
   const size_t field_at = short_field.rfind(bytes_of_number(1, 2) + bytes_of_number(24, 2));

@@ -228,10 +228,10 @@ TEST_CASE("a pair of lower rank that a merge has created is joined next", "[byte
 
 TEST_CASE("a byte-bpe vocabulary reads back equal from its own file and from vocab.json and merges.txt", "[byte-bpe]") {
   const auto tokenizer = tokenizer_of(kMerges);
-  const auto reparsed = parse_tokenizer(tokenizer->serialize(), "test");
-  CHECK(reparsed->type() == "byte-bpe");
-  CHECK(reparsed->fingerprint() == tokenizer->fingerprint());
-  CHECK(encode(*reparsed, "ab aab \u00e9\\") == encode(*tokenizer, "ab aab \u00e9\\"));
+  const auto reparsed_tokenizer = parse_tokenizer(tokenizer->serialize(), "test");
+  CHECK(reparsed_tokenizer->type() == "byte-bpe");
+  CHECK(reparsed_tokenizer->fingerprint() == tokenizer->fingerprint());
+  CHECK(encode(*reparsed_tokenizer, "ab aab \u00e9\\") == encode(*tokenizer, "ab aab \u00e9\\"));
   NumberedPieces numbered_pieces;
   for (size_t i = 0; i < tokenizer->pieces().size(); ++i) numbered_pieces[i] = tokenizer->pieces()[i].text;
   const std::string json = serialize_byte_bpe_pieces(numbered_pieces),
@@ -253,9 +253,9 @@ TEST_CASE("added tokens read back from a vocabulary file and do not change its f
   const std::string file = tokenizer->serialize();
   CHECK(file != default_tokens->serialize());
   CHECK(tokenizer->fingerprint() == default_tokens->fingerprint());
-  const auto reparsed = parse_tokenizer(file, "test");
-  CHECK(dynamic_cast<const ByteBpeTokenizer&>(*reparsed).added_tokens() == added_tokens);
-  CHECK(reparsed->serialize() == file);
+  const auto reparsed_tokenizer = parse_tokenizer(file, "test");
+  CHECK(dynamic_cast<const ByteBpeTokenizer&>(*reparsed_tokenizer).added_tokens() == added_tokens);
+  CHECK(reparsed_tokenizer->serialize() == file);
   AddedTokens tokens{{3, {}}};
   for (const char* invalid :
        {"", "x", "-1", "3", "2 special", "10", "4 other", "4 special special", "4  special", "4 ", "4x"})

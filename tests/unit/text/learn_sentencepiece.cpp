@@ -50,10 +50,10 @@ class Learner {
 };
 
 std::vector<std::string> pieces_of(const std::string& model) {
-  sentencepiece::SentencePieceProcessor library;
-  REQUIRE(library.LoadFromSerializedProto(model).ok());
+  sentencepiece::SentencePieceProcessor library_processor;
+  REQUIRE(library_processor.LoadFromSerializedProto(model).ok());
   std::vector<std::string> pieces;
-  for (int i = 0; i < library.GetPieceSize(); ++i) pieces.push_back(library.IdToPiece(i));
+  for (int i = 0; i < library_processor.GetPieceSize(); ++i) pieces.push_back(library_processor.IdToPiece(i));
   return pieces;
 }
 

@@ -48,9 +48,9 @@ rc::Gen<std::string> special_text() {
 rc::Gen<Words> special_entries() {
   return rc::gen::map(rc::gen::resize(12, rc::gen::container<Words>(special_text())), [](const Words& words) {
     Words distinct;
-    std::set<std::string> seen{"", "<eos>", "<unk>", "\n"};
+    std::set<std::string> known_texts{"", "<eos>", "<unk>", "\n"};
     for (const std::string& text : words)
-      if (seen.insert(text).second) distinct.push_back(text);
+      if (known_texts.insert(text).second) distinct.push_back(text);
     return distinct;
   });
 }
@@ -120,10 +120,10 @@ TEST_CASE("word, char and subword-nmt vocabularies read back equal", "[round-tri
       const bool has_merges = std::string(type) == "subword-nmt";
       const auto pieces = pieces_of({std::string(type) == "char" ? "\n" : "<eos>", "<unk>"}, entries);
       const std::string file = serialize_vocabulary(type, pieces, has_merges ? &merges : nullptr);
-      const VocabularyFile reread = read_vocabulary(file, "v");
-      RC_ASSERT(reread.type == type);
-      RC_ASSERT(have_same_pieces(reread.pieces, pieces));
-      RC_ASSERT(!has_merges || reread.merges == merges);
+      const VocabularyFile reread_file = read_vocabulary(file, "v");
+      RC_ASSERT(reread_file.type == type);
+      RC_ASSERT(have_same_pieces(reread_file.pieces, pieces));
+      RC_ASSERT(!has_merges || reread_file.merges == merges);
       RC_ASSERT(parse_tokenizer(file, "v")->serialize() == file);
     }
   }));
@@ -146,9 +146,9 @@ TEST_CASE("WordPiece vocabularies read back equal; BERT's vocab.txt reads back e
     const auto pieces = *rc::gen::arbitrary<bool>() ? pieces_of(special, entries) : pieces_of(entries, special);
     const BertNormalisation normalisation{*rc::gen::arbitrary<bool>(), *rc::gen::arbitrary<bool>()};
     const std::string file = serialize_vocabulary("wordpiece", pieces, nullptr, &normalisation);
-    const VocabularyFile reread = read_vocabulary(file, "v");
-    RC_ASSERT(have_same_pieces(reread.pieces, pieces));
-    RC_ASSERT(reread.normalisation == normalisation);
+    const VocabularyFile reread_file = read_vocabulary(file, "v");
+    RC_ASSERT(have_same_pieces(reread_file.pieces, pieces));
+    RC_ASSERT(reread_file.normalisation == normalisation);
     const auto vocab_txt = write_or_refuse([&] { return serialize_wordpieces(pieces); });
     if (vocab_txt) RC_ASSERT(have_same_pieces(read_wordpieces(*vocab_txt, "vocab.txt"), pieces, false));
     else RC_ASSERT(!std::all_of(entries.begin(), entries.end(), is_plain));
@@ -240,11 +240,11 @@ TEST_CASE("strings of a configuration read back equal from the written TOML", "[
     const std::string toml = writer.text();
     Config config;
     config.load_text(toml, "config.toml");
-    TextOptions reread;
-    config.read("part", reread);
+    TextOptions reread_options;
+    config.read("part", reread_options);
     config.check_all_known();
-    RC_ASSERT(reread.text == options.text);
-    RC_ASSERT(reread.list == options.list);
+    RC_ASSERT(reread_options.text == options.text);
+    RC_ASSERT(reread_options.list == options.list);
     RC_ASSERT(config_difference_texts(toml, toml, {""}).empty());
   }));
 }

@@ -179,10 +179,10 @@ TEST_CASE("pieces inside a word end in @@, and decode joins them to the next pie
   CHECK(tokenizer->find_split("low lo") == 4);
   CHECK(tokenizer->find_split("low") == std::string::npos);
 
-  const auto reparsed = parse_tokenizer(tokenizer->serialize(), "v");
-  CHECK(reparsed->serialize() == tokenizer->serialize());
-  CHECK(reparsed->fingerprint() == tokenizer->fingerprint());
-  CHECK(encode(*reparsed, "lower low") == encode(*tokenizer, "lower low"));
+  const auto reparsed_tokenizer = parse_tokenizer(tokenizer->serialize(), "v");
+  CHECK(reparsed_tokenizer->serialize() == tokenizer->serialize());
+  CHECK(reparsed_tokenizer->fingerprint() == tokenizer->fingerprint());
+  CHECK(encode(*reparsed_tokenizer, "lower low") == encode(*tokenizer, "lower low"));
   CHECK(read_codes(tokenizer->serialize(), "v") == merges);
   // The fingerprint covers the merges.
   CHECK(make_subword_tokenizer({{"<eos>", 1}, {"<unk>", 0}}, {})->fingerprint() !=

@@ -283,14 +283,14 @@ TEST_CASE("the SentencePiece tokenizer encodes and decodes as the SentencePiece 
     const std::string model = train_model(type, options);
     auto tokenizer = make_sentencepiece_tokenizer(model, "x");
     auto encoder = tokenizer->encoder();  // one encoder for all lines, to test its cache of words
-    sentencepiece::SentencePieceProcessor library;
-    REQUIRE(library.LoadFromSerializedProto(model).ok());
+    sentencepiece::SentencePieceProcessor library_processor;
+    REQUIRE(library_processor.LoadFromSerializedProto(model).ok());
     CHECK(rc::check(name, [&] {
       const std::string line = *line_of_text();
       std::vector<int> expected;
       std::string decoded_text;
-      RC_ASSERT(library.Encode(line, &expected).ok());
-      RC_ASSERT(library.Decode(expected, &decoded_text).ok());
+      RC_ASSERT(library_processor.Encode(line, &expected).ok());
+      RC_ASSERT(library_processor.Decode(expected, &decoded_text).ok());
       for (int pass = 0; pass < 2; ++pass) {
         TokenIds ids;
         encoder->encode(line, ids);
@@ -326,8 +326,9 @@ TEST_CASE("encode_lines() writes the same shard with several threads as with one
     TextBatches text = batches();
     auto tokenizer =
         options.type == "bpe" ? make_sentencepiece_tokenizer(train_model("bpe"), "x") : make_vocabulary(options, text);
-    const std::string serial = encode_to_shard(files, *tokenizer, 1, folder.file("serial"));
-    for (int threads : {2, 3, 8}) CHECK(encode_to_shard(files, *tokenizer, threads, folder.file("parallel")) == serial);
+    const std::string single_threaded_bytes = encode_to_shard(files, *tokenizer, 1, folder.file("serial"));
+    for (int threads : {2, 3, 8})
+      CHECK(encode_to_shard(files, *tokenizer, threads, folder.file("parallel")) == single_threaded_bytes);
   }
 }
 
@@ -412,23 +413,23 @@ TEST_CASE("a damaged vocabulary is refused") {
 
   Words words;
   for (int i = 0; i < 2000; ++i) words.push_back("word" + std::to_string(i * i));
-  for (const std::string& intact :
+  for (const std::string& intact_file :
        {make_word_tokenizer(add_special_pieces(kEndOfLinePiece, words))->serialize(),
         make_char_tokenizer(add_special_pieces("\n", characters_of("a\u00e9\u6771\U0001F600")))->serialize(),
         make_byte_tokenizer()->serialize()}) {
-    REQUIRE(parse(intact) == 0);
-    const bool has_checksum = intact.find("type byte") == std::string::npos;
-    for (size_t i = 0; i < 16; ++i) CHECK(parse(intact.substr(0, intact.size() * i / 16)) == kInputStatus);
-    for (size_t prefix_size = 0; prefix_size < std::min<size_t>(intact.size(), 100); ++prefix_size)
-      CHECK(parse(intact.substr(0, prefix_size)) == kInputStatus);
+    REQUIRE(parse(intact_file) == 0);
+    const bool has_checksum = intact_file.find("type byte") == std::string::npos;
+    for (size_t i = 0; i < 16; ++i) CHECK(parse(intact_file.substr(0, intact_file.size() * i / 16)) == kInputStatus);
+    for (size_t prefix_size = 0; prefix_size < std::min<size_t>(intact_file.size(), 100); ++prefix_size)
+      CHECK(parse(intact_file.substr(0, prefix_size)) == kInputStatus);
     for (size_t i = 0; i < 16 + 100; ++i) {
-      std::string damaged_file = intact;
-      const size_t at = i < 16 ? intact.size() * i / 16 : std::min(i - 16, intact.size() - 1);
+      std::string damaged_file = intact_file;
+      const size_t offset = i < 16 ? intact_file.size() * i / 16 : std::min(i - 16, intact_file.size() - 1);
       for (int bit = 0; bit < 8; ++bit) {
-        damaged_file[at] = static_cast<char>(damaged_file[at] ^ (1 << bit));
-        INFO("byte " << at << " bit " << bit << " checksum " << has_checksum);
+        damaged_file[offset] = static_cast<char>(damaged_file[offset] ^ (1 << bit));
+        INFO("byte " << offset << " bit " << bit << " checksum " << has_checksum);
         CHECK(parse(damaged_file) == kInputStatus);
-        damaged_file[at] = intact[at];
+        damaged_file[offset] = intact_file[offset];
       }
     }
   }

@@ -240,22 +240,22 @@ TEST_CASE("a WordPiece vocabulary reads back with its pieces and normalisation o
   for (const BertNormalisation options : {BertNormalisation{true, true}, BertNormalisation{false, false},
                                           BertNormalisation{true, false}, BertNormalisation{false, true}}) {
     const auto tokenizer = tokenizer_of({"a", "##b", "\\x", "\u00e9"}, options);
-    const auto reparsed = parse_tokenizer(tokenizer->serialize(), "v");
-    CHECK(reparsed->serialize() == tokenizer->serialize());
-    CHECK(reparsed->type() == "wordpiece");
-    CHECK(require_wordpiece(*reparsed, "v").normalisation() == options);
-    fingerprints.insert(reparsed->fingerprint());
+    const auto reparsed_tokenizer = parse_tokenizer(tokenizer->serialize(), "v");
+    CHECK(reparsed_tokenizer->serialize() == tokenizer->serialize());
+    CHECK(reparsed_tokenizer->type() == "wordpiece");
+    CHECK(require_wordpiece(*reparsed_tokenizer, "v").normalisation() == options);
+    fingerprints.insert(reparsed_tokenizer->fingerprint());
   }
   CHECK(fingerprints.size() == 4);
   CHECK(status_of([] { require_wordpiece(*make_byte_tokenizer(), "v"); }) == 3);
 
-  const std::string valid = tokenizer_of({"a"})->serialize();
+  const std::string valid_file = tokenizer_of({"a"})->serialize();
   auto with_replacement = [&](const std::string& from, const std::string& to) {
-    std::string text = valid;
+    std::string text = valid_file;
     REQUIRE(text.find(from) != text.npos);
     return text.replace(text.find(from), from.size(), to);
   };
-  CHECK(status_of([&] { parse_tokenizer(valid, "v"); }) == 0);
+  CHECK(status_of([&] { parse_tokenizer(valid_file, "v"); }) == 0);
   for (const std::string& invalid :
        {with_replacement("lowercase yes", "lowercase maybe"), with_replacement("lowercase yes\n", ""),
         with_replacement("strip_accents yes", "strip_accents"), with_replacement("entries 6", "entries 7")})

@@ -195,21 +195,21 @@ TEST_CASE("every line after the header becomes a record; malformed lines are ref
   CHECK(unlabelled_result.shard.ends == std::vector<uint64_t>{1, 2, 2});
   CHECK(unlabelled_result.summary.num_labelled == 0);
   CHECK(unlabelled_result.summary.num_unknown == 1);
-  const EncodingResult headerless = encode_files({"\xEF\xBB\xBF"
-                                                  "1.5\ta\tb\n2\tb\tc\td\n"},
-                                                 number_task(), {"2", "3", "1", false});
-  CHECK(sequence(headerless.shard, 0, 2) == TokenIds{1500});
-  CHECK(sequence(headerless.shard, 1, 1) == TokenIds{7});
-  CHECK(sequence(headerless.shard, 0, 0) == TokenIds{5});
+  const EncodingResult headerless_result = encode_files({"\xEF\xBB\xBF"
+                                                         "1.5\ta\tb\n2\tb\tc\td\n"},
+                                                        number_task(), {"2", "3", "1", false});
+  CHECK(sequence(headerless_result.shard, 0, 2) == TokenIds{1500});
+  CHECK(sequence(headerless_result.shard, 1, 1) == TokenIds{7});
+  CHECK(sequence(headerless_result.shard, 0, 0) == TokenIds{5});
   // Malformed lines of a file with labels are refused unless `drop_malformed` is set; invalid labels, text and headers
   // are always refused.
   CHECK(encode_files({"1.5\ta\tb\n2\tb\n"}, number_task(), {"2", "3", "1", false}).status == 3);
   const std::string malformed = "x\ty\tz\na\tb\nb\tc\tno\na\tb\tc\tno\n";
   CHECK(encode_files({malformed}, pair_task(), columns).status == 3);
-  const EncodingResult without_malformed = encode_files({malformed}, pair_task(), columns, true);
-  CHECK(without_malformed.summary.num_malformed == 2);
-  CHECK(without_malformed.shard.counts.num_dropped == (std::map<std::string, uint64_t>{{"malformed", 2}}));
-  CHECK(sequence(without_malformed.shard, 0, 0) == TokenIds{6});
+  const EncodingResult result_without_malformed = encode_files({malformed}, pair_task(), columns, true);
+  CHECK(result_without_malformed.summary.num_malformed == 2);
+  CHECK(result_without_malformed.shard.counts.num_dropped == (std::map<std::string, uint64_t>{{"malformed", 2}}));
+  CHECK(sequence(result_without_malformed.shard, 0, 0) == TokenIds{6});
   // No line of a file without labels may be dropped, since predictions for the file are numbered by line.
   CHECK(encode_files({"x\ty\na\n"}, pair_task(), {"x", "y", ""}, true).status == 3);
   CHECK(encode_files({"x\ty\tz\na\tb\tmaybe\n"}, pair_task(), columns, true).status == 3);
@@ -225,11 +225,11 @@ TEST_CASE("records of examples do not depend on the number of threads", "[exampl
   std::string text = "x\ty\tz\n";
   for (int i = 0; i < 120000; ++i)
     text += std::string(i % 7 + 1, 'a') + " b\tc a b\t" + (i % 3 > 0 ? "yes" : "no") + "\n";
-  const EncodingResult one_thread = encode_files({text, text}, pair_task(), {"x", "y", "z"}, false, 1);
-  const EncodingResult three_threads = encode_files({text, text}, pair_task(), {"x", "y", "z"}, false, 3);
-  REQUIRE(one_thread.summary.num_examples == 240000);
-  CHECK(one_thread.shard.tokens == three_threads.shard.tokens);
-  CHECK(one_thread.shard.ends == three_threads.shard.ends);
+  const EncodingResult single_threaded_result = encode_files({text, text}, pair_task(), {"x", "y", "z"}, false, 1);
+  const EncodingResult multithreaded_result = encode_files({text, text}, pair_task(), {"x", "y", "z"}, false, 3);
+  REQUIRE(single_threaded_result.summary.num_examples == 240000);
+  CHECK(single_threaded_result.shard.tokens == multithreaded_result.shard.tokens);
+  CHECK(single_threaded_result.shard.ends == multithreaded_result.shard.ends);
 }
 
 TEST_CASE("truncate_lengths() truncates the longer of two sentences first", "[examples]") {

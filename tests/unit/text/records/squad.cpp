@@ -59,11 +59,12 @@ TEST_CASE("squad: JSON entries may be in any order, and unknown entries are igno
 
 TEST_CASE("squad: a truncated file is refused, and the message states the offset of its end") {
   const std::string bytes = file({article(kContext, {question("1", "a?", {answer("cab", 8)})})}).dump();
-  for (size_t cut = 0; cut < bytes.size(); ++cut) {
-    const std::string message = refusal_message(bytes.substr(0, cut));
-    INFO(cut << ": " << message);
+  for (size_t prefix_size = 0; prefix_size < bytes.size(); ++prefix_size) {
+    const std::string message = refusal_message(bytes.substr(0, prefix_size));
+    INFO(prefix_size << ": " << message);
     // If the end of the file truncates a character, the parser reports invalid UTF-8.
-    CHECK((message.find(str("byte ", cut, " of the file: ")) != message.npos || message.find("UTF-8") != message.npos));
+    CHECK((message.find(str("byte ", prefix_size, " of the file: ")) != message.npos ||
+           message.find("UTF-8") != message.npos));
     CHECK(message.find("squad.json") != message.npos);
   }
 }
@@ -177,13 +178,13 @@ TEST_CASE("squad: the records of a shard equal the SQuAD file, for any number of
             question(str(i, ".", k), join_range(*characters, 0, 0), {answer("a", 0), answer("nowhere", 0)}));
       articles.push_back(article(contexts.back(), questions));
     }
-    const auto one_thread = shard_of(file(articles), {1, "refuse"}, 1),
-               three_threads = shard_of(file(articles), {1, "refuse"}, 3);
-    RC_ASSERT(one_thread.tokens == three_threads.tokens);
-    RC_ASSERT(one_thread.ends == three_threads.ends);
+    const auto single_threaded_shard = shard_of(file(articles), {1, "refuse"}, 1),
+               multithreaded_shard = shard_of(file(articles), {1, "refuse"}, 3);
+    RC_ASSERT(single_threaded_shard.tokens == multithreaded_shard.tokens);
+    RC_ASSERT(single_threaded_shard.ends == multithreaded_shard.ends);
     const auto pieces = tokenizer();
-    for (size_t i = 0; i < one_thread.size(); ++i) {
-      const text::QuestionRecord r = record_of(one_thread, i);
+    for (size_t i = 0; i < single_threaded_shard.size(); ++i) {
+      const text::QuestionRecord r = record_of(single_threaded_shard, i);
       const size_t at = std::stoul(r.id);
       std::vector<int32_t> tokens;
       std::vector<text::TextRange> token_ranges;
@@ -211,7 +212,7 @@ TEST_CASE("squad: records whose fields contradict each other are refused") {
     return status_of([&] { text::decode_question_record(fields, "test", 1); });
   };
   auto bytes = [](const std::string& s) { return Field(s.begin(), s.end()); };
-  auto with_value = [](Field field, size_t i, int32_t value) {
+  auto fields_with_value = [](Field field, size_t i, int32_t value) {
     field[i] = value;
     return field;
   };
@@ -220,11 +221,13 @@ TEST_CASE("squad: records whose fields contradict each other are refused") {
   CHECK(status(1, Field(valid_fields[1].begin() + 1, valid_fields[1].end())) == 3);
   CHECK(status(2, Field(valid_fields[2].begin() + 1, valid_fields[2].end())) == 3);
   CHECK(status(3, {}) == 3);
-  CHECK(status(2, with_value(valid_fields[2], 0, valid_fields[3][0])) == 3);            // an empty token
-  CHECK(status(3, with_value(valid_fields[3], valid_fields[3].size() - 1, 100)) == 3);  // a token beyond the text
-  CHECK(status(2, with_value(valid_fields[2], valid_fields[2].size() - 1, 0)) == 3);    // token begins not sorted
-  CHECK(status(4, Field(valid_fields[4].begin(), valid_fields[4].end() - 1)) == 3);     // text one byte too short
-  CHECK(status(4, with_value(valid_fields[4], valid_fields[4].size() - 1, 'x')) == 3);  // text differs from the answer
+  CHECK(status(2, fields_with_value(valid_fields[2], 0, valid_fields[3][0])) == 3);  // an empty token
+  CHECK(status(3, fields_with_value(valid_fields[3], valid_fields[3].size() - 1, 100)) ==
+        3);                                                                                  // a token beyond the text
+  CHECK(status(2, fields_with_value(valid_fields[2], valid_fields[2].size() - 1, 0)) == 3);  // token begins not sorted
+  CHECK(status(4, Field(valid_fields[4].begin(), valid_fields[4].end() - 1)) == 3);          // text one byte too short
+  CHECK(status(4, fields_with_value(valid_fields[4], valid_fields[4].size() - 1, 'x')) ==
+        3);  // text differs from the answer
   CHECK(status(5, bytes("{")) == 3);
   CHECK(status(5, bytes("[]")) == 3);
   CHECK(status(5, bytes(R"({"id":"1","answers":[]})")) == 3);
