@@ -30,8 +30,8 @@ EncodedLines encode(const TextBatch& batch, const Tokenizer& tokenizer, Encoder&
 
 }  // namespace
 
-EncodeSummary encode_lines(TextBatches& text, const Tokenizer& tokenizer, int num_threads, io::ShardWriter& writer) {
-  EncodeSummary summary;
+LineSummary encode_lines(TextBatches& text, const Tokenizer& tokenizer, int num_threads, io::ShardWriter& writer) {
+  LineSummary summary;
   summary.seconds = encode_in_order<TextBatch, EncodedLines>(
       num_threads, text.expected_bytes(), "bytes", [&](TextBatch& batch) { return text.next(batch); },
       [&] {

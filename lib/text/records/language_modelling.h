@@ -9,7 +9,7 @@
 
 namespace mh::text {
 
-struct EncodeSummary {
+struct LineSummary {
   uint64_t num_lines = 0;
   uint64_t num_tokens = 0;
   uint64_t num_unknown = 0;  // number of unknown tokens among num_tokens
@@ -19,6 +19,6 @@ struct EncodeSummary {
 
 // Writes every line as a record that ends in the end-of-line token (byte vocabularies: only if the line ends in a line
 // feed, so that no byte is added). Memory use is a few batches per thread, independent of the length of the text.
-EncodeSummary encode_lines(TextBatches& text, const Tokenizer& tokenizer, int num_threads, io::ShardWriter& writer);
+LineSummary encode_lines(TextBatches& text, const Tokenizer& tokenizer, int num_threads, io::ShardWriter& writer);
 
 }  // namespace mh::text

@@ -45,7 +45,7 @@ void make_lm(const PrepArguments& arguments, const LmOptions& options) {
                    {"vocabulary", options.vocabulary_path},
                    {"crlf", tokenizer->takes_any_bytes() ? "keep" : arguments.crlf}}
           .dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // file names may contain any bytes
-  EncodeSummary summary;
+  LineSummary summary;
   write_shard(arguments, header, [&](ShardWriter& writer) {
     summary = encode_lines(text, *tokenizer, options.threads.num_threads(), writer);
     if (summary.num_tokens == 0) refuse_empty_inputs(arguments, "text", "name a file with text");

@@ -25,7 +25,7 @@ struct SquadPrepOptions {
   }
 };
 
-void report(const Squad& squad, const QuestionsSummary& summary) {
+void report(const Squad& squad, const QuestionSummary& summary) {
   if (squad.num_answers_without_range > 0)
     log_info(str(format_count(squad.num_answers_without_range, "of "), format_count(squad.num_answers, "answers"),
                  " are not at their offset in the paragraph; training does not use these answers"));
@@ -47,7 +47,7 @@ void make_squad(const PrepArguments& arguments, const SquadPrepOptions& options)
   header.provenance =
       provenance_of(arguments, options.vocabulary,
                     {{"missing_share", options.squad.missing_share}, {"unanswerable", options.squad.unanswerable}});
-  QuestionsSummary summary;
+  QuestionSummary summary;
   write_shard(arguments, header, [&](ShardWriter& writer) {
     summary = encode_questions(squad, *tokenizer, options.threads.num_threads(), writer);
   });

@@ -12,20 +12,20 @@ namespace {
 class QuestionText : public WholeShardText {
  protected:
   nlohmann::ordered_json count_shard(const WholeShard& shard, const std::string& name) const override {
-    uint64_t num_paragraphs = 0, num_answers = 0, num_missing = 0, num_impossible = 0;
+    uint64_t num_paragraphs = 0, num_answers = 0, num_answers_without_range = 0, num_impossible = 0;
     std::string text;
     for (size_t i = 0; i < shard.size(); ++i) {
       QuestionRecord record = decode_question_record(shard, i, name);
       num_paragraphs += i == 0 || record.text != text ? 1 : 0;
       text = std::move(record.text);
       num_answers += record.answers.size();
-      for (const GoldAnswer& answer : record.answers) num_missing += answer.byte_range ? 0 : 1;
+      for (const GoldAnswer& answer : record.answers) num_answers_without_range += answer.byte_range ? 0 : 1;
       num_impossible += record.is_impossible ? 1 : 0;
     }
     nlohmann::ordered_json counts = WholeShardText::count_shard(shard, name);
     counts.update({{"paragraphs", num_paragraphs},
                    {"answers", num_answers},
-                   {"missing_answers", num_missing},
+                   {"missing_answers", num_answers_without_range},
                    {"impossible", num_impossible}});
     return counts;
   }

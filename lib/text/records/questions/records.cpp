@@ -60,7 +60,7 @@ void make_monotonic(std::vector<TextRange>& token_ranges) {
 
 struct EncodedQuestions {
   EncodedSequences sequences;
-  QuestionsSummary summary;
+  QuestionSummary summary;
   uint64_t bytes = 0;
 };
 
@@ -100,7 +100,7 @@ EncodedQuestions encode(const SquadParagraph& paragraph, const WordPieceTokenize
   return out;
 }
 
-void accumulate(QuestionsSummary& total, const QuestionsSummary& summary) {
+void accumulate(QuestionSummary& total, const QuestionSummary& summary) {
   total.num_paragraphs += summary.num_paragraphs;
   total.num_questions += summary.num_questions;
   total.num_question_tokens += summary.num_question_tokens;
@@ -154,9 +154,9 @@ bool may_have_impossible(const io::ShardHeader& header) {
   return task.is_object() && task.contains(kUnanswerableKey) && task.at(kUnanswerableKey) == true;
 }
 
-QuestionsSummary encode_questions(const Squad& squad, const WordPieceTokenizer& tokenizer, int num_threads,
-                                  io::ShardWriter& writer) {
-  QuestionsSummary total;
+QuestionSummary encode_questions(const Squad& squad, const WordPieceTokenizer& tokenizer, int num_threads,
+                                 io::ShardWriter& writer) {
+  QuestionSummary total;
   using Batch = const SquadParagraph*;
   size_t next_paragraph = 0;
   total.seconds = encode_in_order<Batch, EncodedQuestions>(

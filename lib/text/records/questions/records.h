@@ -27,7 +27,7 @@ struct QuestionRecord {
   bool is_impossible = false;
 };
 
-struct QuestionsSummary {
+struct QuestionSummary {
   uint64_t num_paragraphs = 0, num_questions = 0;
   uint64_t num_question_tokens = 0, num_paragraph_tokens = 0;            // tokens of a paragraph are counted once
   uint64_t num_unknown_in_questions = 0, num_unknown_in_paragraphs = 0;  // numbers of unknown tokens
@@ -41,8 +41,8 @@ bool may_have_impossible(const io::ShardHeader& header);
 
 // Writes every question as a record, and encodes each paragraph only once. The result does not depend on the number of
 // threads. Throws Error(input) for a paragraph without tokens.
-QuestionsSummary encode_questions(const Squad& squad, const WordPieceTokenizer& tokenizer, int num_threads,
-                                  io::ShardWriter& writer);
+QuestionSummary encode_questions(const Squad& squad, const WordPieceTokenizer& tokenizer, int num_threads,
+                                 io::ShardWriter& writer);
 
 // Decodes a record from its fields; `number`, from 1, and the shard's `name` are for messages. Throws Error(input) if
 // the paragraph has no tokens or the fields contradict each other: different numbers of tokens and ranges, ranges
