@@ -21,7 +21,7 @@ void add_special_tokens(const text::AddedTokens& tokens, const std::vector<text:
 io::Json token_ids(const text::AddedTokens& tokens, std::initializer_list<const char*> roles) {
   io::Json ids = io::Json::object();
   for (const char* role : roles) {
-    const int64_t id = text::token_of_role(tokens, role);
+    const int64_t id = text::token_id_of_role(tokens, role);
     ids[str(role, "_id")] = id < 0 ? io::Json() : io::Json(id);
   }
   return ids;

@@ -17,7 +17,7 @@ bool is_attribute(std::string_view word) {
 
 }  // namespace
 
-int64_t token_of_role(const AddedTokens& tokens, std::string_view role) {
+int64_t token_id_of_role(const AddedTokens& tokens, std::string_view role) {
   for (const auto& [id, attributes] : tokens)
     if (attributes.count(std::string(role)) > 0) return id;
   return -1;

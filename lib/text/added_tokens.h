@@ -24,7 +24,7 @@ constexpr const char* kTokenRoles[] = {"bos_token", "eos_token", "unk_token", "s
 constexpr const char* kAdditionalSpecialTokens = "additional_special_tokens";  // role that several tokens may have
 
 // Returns the lowest id of a token with the role `role`, or -1.
-int64_t token_of_role(const AddedTokens& tokens, std::string_view role);
+int64_t token_id_of_role(const AddedTokens& tokens, std::string_view role);
 
 // Appends to `text` one line for each token, in the format of a vocabulary file (mh-vocab(5)): the token id and the
 // attributes, separated by spaces.

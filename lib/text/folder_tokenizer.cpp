@@ -62,7 +62,7 @@ class FolderReader {
     if (const int64_t end_of_text = add_tokens({kEndOfText}).front(); end_of_text >= 0)
       default_tokens = {{end_of_text, {kSpecialToken, "bos_token", "eos_token", "unk_token"}}};
     assign_roles(default_tokens);
-    if (const int64_t end_of_text = token_of_role(added_tokens_, "eos_token");
+    if (const int64_t end_of_text = token_id_of_role(added_tokens_, "eos_token");
         end_of_text >= 0 && default_tokens.count(end_of_text) == 0)
       log_warning(str(folder_, ": eos_token is ", pieces_.at(static_cast<uint64_t>(end_of_text)), ", but ", kEndOfText,
                       " ends each text in multihead"));
@@ -230,7 +230,7 @@ class FolderReader {
   // Assigns the roles that the folder's files name; `default_tokens` gives the roles that no file names.
   void assign_roles(const AddedTokens& default_tokens) {
     for (const char* role : kTokenRoles) {
-      const int64_t id = token_of_role(default_tokens, role);
+      const int64_t id = token_id_of_role(default_tokens, role);
       if (const std::string token = configured_token(role); !token.empty()) assign_role(role, token);
       else if (id >= 0) added_tokens_[id].insert({role, kSpecialToken});
     }

@@ -173,8 +173,8 @@ TEST_CASE("added tokens are read from added_tokens.json, tokenizer_config.json a
   CHECK(tokenizer->size() == 260);
   CHECK(tokenizer->added_tokens().at(258) == std::set<std::string>{"appended", "pad_token", "special"});
   CHECK(tokenizer->added_tokens().at(259) == std::set<std::string>{"appended", "additional_special_tokens", "special"});
-  CHECK(text::token_of_role(tokenizer->added_tokens(), "eos_token") == 256);
-  CHECK(text::token_of_role(tokenizer->added_tokens(), "sep_token") == -1);
+  CHECK(text::token_id_of_role(tokenizer->added_tokens(), "eos_token") == 256);
+  CHECK(text::token_id_of_role(tokenizer->added_tokens(), "sep_token") == -1);
   for (const char* invalid_json : {"[]", R"({"<c>": 258})", R"({"<a>": 259})", R"({"<c>": -1})", R"({"": 260})",
                                    R"({"<c>": "260"})", R"({"<c>": 261})", R"({"!": 260})"}) {
     write("added_tokens.json", invalid_json);
