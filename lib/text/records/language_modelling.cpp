@@ -9,7 +9,7 @@ namespace {
 struct EncodedLines {
   EncodedSequences sequences;
   uint64_t num_unknown = 0;
-  uint64_t bytes = 0;
+  uint64_t num_bytes = 0;
 };
 
 EncodedLines encode(const TextBatch& batch, const Tokenizer& tokenizer, Encoder& encoder) {
@@ -24,7 +24,7 @@ EncodedLines encode(const TextBatch& batch, const Tokenizer& tokenizer, Encoder&
     out.sequences.ends.push_back(tokens.size());
   }
   out.num_unknown = count_unknown(tokens, tokenizer);
-  out.bytes = batch.input_bytes;
+  out.num_bytes = batch.input_bytes;
   return out;
 }
 
@@ -41,12 +41,12 @@ LineSummary encode_lines(TextBatches& text, const Tokenizer& tokenizer, int num_
       },
       [&](const EncodedLines& e) {
         e.sequences.write(writer);
-        writer.add_text_bytes(e.bytes);
+        writer.add_text_bytes(e.num_bytes);
         summary.num_lines += e.sequences.ends.size();
         summary.num_tokens += e.sequences.tokens.size();
         summary.num_unknown += e.num_unknown;
-        summary.bytes += e.bytes;
-        return summary.bytes;
+        summary.num_bytes += e.num_bytes;
+        return summary.num_bytes;
       });
   return summary;
 }

@@ -13,7 +13,7 @@ struct LineSummary {
   uint64_t num_lines = 0;
   uint64_t num_tokens = 0;
   uint64_t num_unknown = 0;  // number of unknown tokens among num_tokens
-  uint64_t bytes = 0;        // size of the text
+  uint64_t num_bytes = 0;    // size of the text
   double seconds = 0;
 };
 

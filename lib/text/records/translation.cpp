@@ -66,7 +66,7 @@ class PairEncoder {
       out.target_bytes += t.end - t.begin + 1;
       ++out.summary.num_pairs;
     }
-    out.summary.bytes = batch.source.input_bytes + batch.target.input_bytes;
+    out.summary.num_bytes = batch.source.input_bytes + batch.target.input_bytes;
     return out;
   }
 
@@ -128,8 +128,8 @@ PairSummary encode_pairs(PairBatches& text, const Tokenizer& source, const Token
           summary.num_unknown[side] += e.summary.num_unknown[side];
         }
         summary.num_pairs += e.summary.num_pairs;
-        summary.bytes += e.summary.bytes;
-        return summary.bytes;
+        summary.num_bytes += e.summary.num_bytes;
+        return summary.num_bytes;
       });
   return summary;
 }

@@ -46,7 +46,7 @@ struct PairSummary {
   std::map<std::string, uint64_t> num_dropped;  // number of dropped pairs by reason
   std::array<uint64_t, 2> num_tokens{};         // tokens of source and target, end-of-line tokens included
   std::array<uint64_t, 2> num_unknown{};        // unknown tokens of source and target
-  uint64_t bytes = 0;                           // bytes read, source and target together
+  uint64_t num_bytes = 0;                       // bytes read, source and target together
   double seconds = 0;
 };
 

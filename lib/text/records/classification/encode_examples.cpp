@@ -75,7 +75,7 @@ class ExampleEncoder {
       if (has_valid_columns(batch, s)) add(batch, s, out);
       else ++out.summary.num_malformed;
     }
-    out.summary.bytes = batch.text.input_bytes;
+    out.summary.num_bytes = batch.text.input_bytes;
     return out;
   }
 
@@ -141,15 +141,15 @@ ExampleSummary encode_examples(TextBatches& text, const FindColumns& find_column
       },
       [&](const EncodedExamples& e) {
         e.sequences.write(writer);
-        writer.add_text_bytes(e.summary.bytes);
+        writer.add_text_bytes(e.summary.num_bytes);
         if (e.summary.num_malformed > 0) writer.add_dropped(kMalformed, e.summary.num_malformed);
         summary.num_examples += e.summary.num_examples;
         summary.num_labelled += e.summary.num_labelled;
         summary.num_malformed += e.summary.num_malformed;
         summary.num_tokens += e.summary.num_tokens;
         summary.num_unknown += e.summary.num_unknown;
-        summary.bytes += e.summary.bytes;
-        return summary.bytes;
+        summary.num_bytes += e.summary.num_bytes;
+        return summary.num_bytes;
       });
   return summary;
 }

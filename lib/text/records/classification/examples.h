@@ -59,7 +59,7 @@ struct ExampleSummary {
   uint64_t num_examples = 0, num_labelled = 0;
   uint64_t num_malformed = 0;                // number of lines skipped for their number of columns
   uint64_t num_tokens = 0, num_unknown = 0;  // number of tokens, and of unknown tokens among them
-  uint64_t bytes = 0;                        // size of the text
+  uint64_t num_bytes = 0;                    // size of the text
   double seconds = 0;
 };
 

@@ -102,7 +102,7 @@ void write_examples_shard(const PrepArguments& arguments, const BertVocabularyOp
     log_info(format_count(summary.num_malformed, "lines with a wrong number of columns are dropped"));
   log_info(str(format_count(summary.num_examples, "examples of " + task.name + ", "),
                format_count(summary.num_labelled, "labelled, "), format_count(summary.num_tokens, "tokens, "),
-               format_count(summary.num_unknown, "unknown, "), format_throughput(summary.bytes, summary.seconds)));
+               format_count(summary.num_unknown, "unknown, "), format_throughput(summary.num_bytes, summary.seconds)));
 }
 
 void refuse(const std::string& option, const std::string& expected, const std::string& found,

@@ -52,7 +52,7 @@ void make_lm(const PrepArguments& arguments, const LmOptions& options) {
   });
   log_removed_bytes(text.num_normalised_lines(), text.num_byte_order_marks());
   log_info(str(format_count(summary.num_lines, "lines, "), format_count(summary.num_tokens, "tokens, "),
-               format_count(summary.num_unknown, "unknown, "), format_throughput(summary.bytes, summary.seconds)));
+               format_count(summary.num_unknown, "unknown, "), format_throughput(summary.num_bytes, summary.seconds)));
 }
 
 class LanguageModelling : public OptionsPreparation<LmOptions, make_lm> {

@@ -36,7 +36,7 @@ EncodedLines encode(const TextBatch& batch, const Tokenizer& tokenizer, Encoder&
   }
   out.summary.num_tokens = tokens.size();
   out.summary.num_unknown = count_unknown(tokens, tokenizer);
-  out.summary.bytes = batch.input_bytes;
+  out.summary.num_bytes = batch.input_bytes;
   return out;
 }
 
@@ -83,12 +83,12 @@ DocumentSummary encode_documents(TextBatches& text, const Tokenizer& tokenizer, 
           documents.add(std::span(e.sequences.tokens).subspan(begin, end - begin));
           begin = end;
         }
-        writer.add_text_bytes(e.summary.bytes);
+        writer.add_text_bytes(e.summary.num_bytes);
         summary.num_tokens += e.summary.num_tokens;
         summary.num_unknown += e.summary.num_unknown;
         summary.num_lines_without_tokens += e.summary.num_lines_without_tokens;
-        summary.bytes += e.summary.bytes;
-        return summary.bytes;
+        summary.num_bytes += e.summary.num_bytes;
+        return summary.num_bytes;
       });
   documents.close();
   return summary;

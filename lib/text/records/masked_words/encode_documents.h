@@ -16,7 +16,7 @@ struct DocumentSummary {
   uint64_t num_unknown = 0;  // number of unknown tokens among num_tokens
   // Number of skipped lines that have text but no token, such as lines of control characters.
   uint64_t num_lines_without_tokens = 0;
-  uint64_t bytes = 0;  // size of the text
+  uint64_t num_bytes = 0;  // size of the text
   double seconds = 0;
 };
 

@@ -40,7 +40,7 @@ void make_mlm(const PrepArguments& arguments, const MlmOptions& options) {
     log_warning("only one document, but next-sentence prediction needs two or more; separate documents by empty lines");
   log_info(str(format_count(summary.num_documents, "documents, "), format_count(summary.num_sentences, "sentences, "),
                format_count(summary.num_tokens, "tokens, "), format_count(summary.num_unknown, "unknown, "),
-               format_throughput(summary.bytes, summary.seconds)));
+               format_throughput(summary.num_bytes, summary.seconds)));
 }
 
 class Mlm : public OptionsPreparation<MlmOptions, make_mlm> {

@@ -36,7 +36,7 @@ void report(const Squad& squad, const QuestionSummary& summary) {
                format_count(summary.num_paragraph_tokens, "tokens, "),
                format_count(summary.num_unknown_in_questions, "+ "),
                format_count(summary.num_unknown_in_paragraphs, "unknown (questions + paragraphs), "),
-               format_throughput(squad.bytes, summary.seconds)));
+               format_throughput(squad.num_bytes, summary.seconds)));
 }
 
 void make_squad(const PrepArguments& arguments, const SquadPrepOptions& options) {

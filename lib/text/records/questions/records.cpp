@@ -61,7 +61,7 @@ void make_monotonic(std::vector<TextRange>& token_ranges) {
 struct EncodedQuestions {
   EncodedSequences sequences;
   QuestionSummary summary;
-  uint64_t bytes = 0;
+  uint64_t num_bytes = 0;
 };
 
 EncodedQuestions encode(const SquadParagraph& paragraph, const WordPieceTokenizer& tokenizer, Encoder& encoder) {
@@ -90,13 +90,13 @@ EncodedQuestions encode(const SquadParagraph& paragraph, const WordPieceTokenize
       add(sequence);
     out.summary.num_question_tokens += question.size();
     out.summary.num_unknown_in_questions += count_unknown(question, tokenizer);
-    out.bytes += q.text.size();
+    out.num_bytes += q.text.size();
   }
   out.summary.num_paragraphs = 1;
   out.summary.num_questions = paragraph.questions.size();
   out.summary.num_paragraph_tokens = context.size();
   out.summary.num_unknown_in_paragraphs = count_unknown(context, tokenizer);
-  out.bytes += paragraph.text.size();
+  out.num_bytes += paragraph.text.size();
   return out;
 }
 
@@ -173,7 +173,7 @@ QuestionSummary encode_questions(const Squad& squad, const WordPieceTokenizer& t
       },
       [&](const EncodedQuestions& e) {
         e.sequences.write(writer);
-        writer.add_text_bytes(e.bytes);
+        writer.add_text_bytes(e.num_bytes);
         accumulate(total, e.summary);
         return total.num_paragraphs;
       });

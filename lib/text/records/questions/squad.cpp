@@ -131,7 +131,7 @@ class SquadReader {
   void add(const std::string& file) {
     location_ = {input_name(file), 0, 0, "", ""};
     const std::string bytes = read_text_file(file);
-    squad_.bytes += bytes.size();
+    squad_.num_bytes += bytes.size();
     const json root = parse_squad_json(bytes, location_.file);
     for (const json& article : require_entry(root, "data", EntryType::list, location_)) {
       ++location_.article;

@@ -46,7 +46,7 @@ struct SquadParagraph {
 
 struct Squad {
   std::vector<SquadParagraph> paragraphs;
-  uint64_t bytes = 0;  // total size of the files
+  uint64_t num_bytes = 0;  // total size of the files
   uint64_t num_questions = 0, num_answers = 0;
   uint64_t num_impossible = 0;             // number of questions that their paragraph does not answer
   uint64_t num_answers_without_range = 0;  // number of answers without a `byte_range`

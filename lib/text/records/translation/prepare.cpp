@@ -126,7 +126,7 @@ void make_translation(const PrepArguments& arguments, const TranslationOptions& 
   if (!summary.num_dropped.empty()) log_info("pairs dropped: " + dropped_text(summary.num_dropped));
   log_info(str(with_commas(static_cast<int64_t>(summary.num_pairs)), " pairs, ", text_of_counts(summary.num_tokens),
                " tokens, ", text_of_counts(summary.num_unknown), " unknown (source + target), ",
-               format_throughput(summary.bytes, summary.seconds)));
+               format_throughput(summary.num_bytes, summary.seconds)));
 }
 
 class Translation : public OptionsPreparation<TranslationOptions, make_translation> {
