@@ -15,7 +15,7 @@ void add_output(CLI::App& app, Arguments& args) {
 CLI::Option* add_text(CLI::App& app, Arguments& args, const std::string& help) {
   CLI::Option* inputs = add_inputs(app, args, help);
   add_output(app, args);
-  app.add_option("--crlf", args.crlf,
+  app.add_option("--crlf", args.crlf_handling,
                  "handling of lines that end in CR LF: refuse (an error) or normalise (to LF) [refuse]")
       ->type_name("WHAT")
       ->check(one_of({"refuse", "normalise"}));

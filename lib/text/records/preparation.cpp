@@ -43,9 +43,9 @@ Registry<Preparation>& preparations() {
 }
 
 LineEnds line_ends(const PrepArguments& arguments, bool takes_any_bytes) {
-  return takes_any_bytes              ? LineEnds::as_text
-         : arguments.crlf == "refuse" ? LineEnds::refuse_crlf
-                                      : LineEnds::normalise_crlf;
+  return takes_any_bytes                       ? LineEnds::as_text
+         : arguments.crlf_handling == "refuse" ? LineEnds::refuse_crlf
+                                               : LineEnds::normalise_crlf;
 }
 
 void log_removed_bytes(uint64_t num_crlf_lines, uint64_t num_byte_order_marks) {
@@ -107,7 +107,7 @@ std::string provenance_of(const PrepArguments& arguments, const BertVocabularyOp
     provenance.update({{"wordpiece", vocabulary.wordpiece_path},
                        {"cased", vocabulary.cased},
                        {"strip_accents", vocabulary.strip_accents}});
-  provenance["crlf"] = arguments.crlf;
+  provenance["crlf"] = arguments.crlf_handling;
   if (!options.empty()) provenance.update(options);
   return provenance.dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // file names may contain any bytes
 }

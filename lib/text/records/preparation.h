@@ -21,7 +21,7 @@ namespace mh::text {
 struct PrepArguments {
   std::vector<std::string> inputs;
   std::string output = "-";
-  std::string crlf = "refuse";
+  std::string crlf_handling = "refuse";
 };
 
 // A subcommand of mh-prep that makes a shard.

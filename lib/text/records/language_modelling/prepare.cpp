@@ -31,9 +31,9 @@ void make_lm(const PrepArguments& arguments, const LmOptions& options) {
                                      "make a vocabulary with mh-prep vocab, and give --vocab FILE"});
   refuse_output_onto(arguments, {options.vocabulary_path});
   auto tokenizer = load_tokenizer(options.vocabulary_path);
-  if (tokenizer->takes_any_bytes() && arguments.crlf == "normalise")
+  if (tokenizer->takes_any_bytes() && arguments.crlf_handling == "normalise")
     throw Error(Exit::usage, Problem{"--crlf", "--crlf refuse, since a vocabulary of the type byte keeps all bytes",
-                                     "--crlf " + arguments.crlf, "leave --crlf out"});
+                                     "--crlf " + arguments.crlf_handling, "leave --crlf out"});
   if (tokenizer->takes_any_bytes()) warn_compressed_inputs(arguments.inputs);
   TextBatches text(arguments.inputs, line_ends(arguments, tokenizer->takes_any_bytes()),
                    [&](std::string_view t) { return tokenizer->find_split(t); });
@@ -43,7 +43,7 @@ void make_lm(const PrepArguments& arguments, const LmOptions& options) {
       ordered_json{{"tool", str("mh-prep ", version())},
                    {"inputs", arguments.inputs},
                    {"vocabulary", options.vocabulary_path},
-                   {"crlf", tokenizer->takes_any_bytes() ? "keep" : arguments.crlf}}
+                   {"crlf", tokenizer->takes_any_bytes() ? "keep" : arguments.crlf_handling}}
           .dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // file names may contain any bytes
   LineSummary summary;
   write_shard(arguments, header, [&](ShardWriter& writer) {

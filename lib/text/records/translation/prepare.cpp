@@ -105,7 +105,7 @@ void make_translation(const PrepArguments& arguments, const TranslationOptions& 
   else
     provenance["source_vocabulary"] = options.source_vocabulary_path,
     provenance["target_vocabulary"] = options.target_vocabulary_path;
-  provenance.update({{"crlf", arguments.crlf},
+  provenance.update({{"crlf", arguments.crlf_handling},
                      {"min_length", options.filters.min_length},
                      {"max_length", options.filters.max_length},
                      {"max_ratio", options.filters.max_ratio},
