@@ -6,9 +6,9 @@
 #include "model/load.h"
 #include "train/memory_estimate.h"
 #include "train/pass_planner.h"
-#include "train/plan.h"
 #include "train/run_batches.h"
 #include "train/run_data.h"
+#include "train/run_properties.h"
 #include "train/schedule.h"
 
 namespace mh::train {
@@ -66,10 +66,11 @@ DryRun dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std::strin
   run.groups.check(model->parameters(), t.optimizer.rule);
   run.regularisers.start(model->parameters(), run.model.attention);
   run.check_model(*model);
-  // Procedures receive a plan only if the number of updates is known. The plan assumes a validation set, since a dry
-  // run may lack --valid.
+  // Procedures receive the properties of the run only if the number of updates is known. The properties include a
+  // validation set, since a dry run may lack --valid.
   if (batches != nullptr && t.length.count > 0)
-    for (const auto& entry : run.procedures.entries()) entry.plugin->plan(plan_of(run, *batches, true));
+    for (const auto& entry : run.procedures.entries())
+      entry.plugin->set_run_properties(run_properties_of(run, *batches, true));
   for (const auto& entry : run.procedures.entries()) entry.plugin->start(*model);
   const PassPlanner planner(run, model->parameters(), batches.get());
   planner.check();

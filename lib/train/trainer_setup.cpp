@@ -4,9 +4,9 @@
 #include "base/text.h"
 #include "data/pinned.h"
 #include "data/prefetched_batches.h"
-#include "train/plan.h"
 #include "train/resume.h"
 #include "train/run_batches.h"
+#include "train/run_properties.h"
 #include "train/trainer.h"
 
 namespace mh::train {
@@ -51,7 +51,7 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& sta
   if (const std::string state_path = folder + "/last.safetensors"; resume && MappedFile::is_mappable(state_path))
     state = parse_train_state(io::Checkpoint(state_path).entry(io::kTrainingKey), state_path);
   for (const auto& entry : config_.procedures.entries()) {
-    entry.plugin->plan(plan_of(config_, *batches_, validates(), state));
+    entry.plugin->set_run_properties(run_properties_of(config_, *batches_, validates(), state));
     entry.plugin->start(*model_);
   }
   pass_planner_ = std::make_unique<PassPlanner>(config_, model_->parameters(), batches_.get());

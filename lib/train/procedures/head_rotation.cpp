@@ -84,9 +84,9 @@ class HeadRotation : public Procedure {
             "move the optimiser's moments of a swapped head's parameters with the head");
   }
 
-  void plan(const Plan& plan) override {
-    seed_ = plan.seed;
-    update_rule_of_ = plan.update_rule_of;
+  void set_run_properties(const RunProperties& properties) override {
+    seed_ = properties.seed;
+    update_rule_of_ = properties.update_rule_of;
     if (!uses_importance()) return;
     if (make_measure() == nullptr)
       throw Error(
@@ -95,10 +95,10 @@ class HeadRotation : public Procedure {
                   "a measure that a validation can compute: " + join(analysis::observer_measure_names(), ", "),
                   measure_name_, "use another measure, or swap heads with mh-swap, which supports all measures"});
     const std::string purpose = str("head-rotation with mode = \"", mode_ == Mode::hard ? "hard" : "soft", "\"");
-    if (!plan.validates)
+    if (!properties.has_validation_set)
       refuse_usage("--valid", "a shard to rank heads on, for " + purpose, "no --valid",
                    "pass --valid, or set mode = \"random\"");
-    if (!plan.validates_epochs)
+    if (!properties.validates_each_epoch)
       refuse_usage("train.validation.every", "a validation at the end of each epoch, for " + purpose,
                    "epochs that end without a validation", "set train.validation.every = \"1e\"");
     if (schedule_.start < 2)

@@ -50,25 +50,26 @@ class SkipRetain : public Procedure {
             "from the best weights; 0u: layers are skipped throughout training");
   }
 
-  void plan(const Plan& plan) override {
-    seed_ = plan.seed;
-    phase_end_ = plan.updates(until_);
-    run_end_ = plan.end;
+  void set_run_properties(const RunProperties& properties) override {
+    seed_ = properties.seed;
+    phase_end_ = properties.to_updates(until_);
+    run_end_ = properties.num_updates;
     if (until_.count == 0) return;
-    if (plan.moves_weights)
+    if (properties.moves_weights)
       throw Error(Exit::usage,
                   Problem{"train.procedures.skip-retain.until",
                           "0u with a procedure that swaps heads, since the best weights do not record the swaps",
                           to_string(until_), "remove one of the two procedures, or set until = \"0u\""});
-    if (!plan.has_best && (plan.next_validation == 0 || plan.next_validation > phase_end_))
+    if (!properties.has_best_weights &&
+        (properties.next_validation_update == 0 || properties.next_validation_update > phase_end_))
       throw Error(Exit::usage,
                   Problem{"train.procedures.skip-retain.until",
                           "a validation, which determines the best weights, before the end of layer skipping",
-                          plan.validates ? str("no validation up to update ", phase_end_) : "no --valid",
-                          plan.validates ? "lower train.validation.every" : "pass --valid"});
-    if (phase_end_ >= plan.end)
+                          properties.has_validation_set ? str("no validation up to update ", phase_end_) : "no --valid",
+                          properties.has_validation_set ? "lower train.validation.every" : "pass --valid"});
+    if (phase_end_ >= properties.num_updates)
       log_warning(str("skip-retain: layers are skipped until update ", phase_end_, ", but the run ends at update ",
-                      plan.end,
+                      properties.num_updates,
                       ", before training with all layers; lower train.procedures.skip-retain.until, or raise "
                       "train.length"));
   }
