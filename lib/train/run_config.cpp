@@ -166,7 +166,7 @@ task::DatasetOptions RunConfig::dataset_options(bool is_training) const {
   return {model.model.bert, train.batch.block, static_cast<uint64_t>(train.seed), is_training};
 }
 
-std::optional<int64_t> RunConfig::long_predictions() const {
+std::optional<int64_t> RunConfig::max_long_row_predictions() const {
   return task().clone_for_long_rows(train.batch.block, train.batch.long_block)->max_predictions();
 }
 

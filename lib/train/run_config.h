@@ -81,7 +81,7 @@ struct RunConfig {
   task::DatasetOptions dataset_options(bool is_training) const;
   // Returns the maximum number of predicted tokens in a row of train.batch.long_block tokens; nullopt if the task has
   // no maximum.
-  std::optional<int64_t> long_predictions() const;
+  std::optional<int64_t> max_long_row_predictions() const;
   // Returns the row length of a text in validation, in tokens.
   int64_t validation_block() const;
   // Returns the length of the Transformer-XL memory in validation, in tokens; 0: no memory. By default, memory plus row

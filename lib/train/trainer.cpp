@@ -164,9 +164,10 @@ void Trainer::log_start() const {
     log_info(
         "the first update has learning rate 0, the start of the warm-up (train.schedule.warmup_lr), and changes no "
         "weights");
-  if (const TrainOptions& t = config_.train; t.batch.long_block > 0 && config_.long_predictions())
+  if (const TrainOptions& t = config_.train; t.batch.long_block > 0 && config_.max_long_row_predictions())
     log_info(str("from update ", with_commas(batches_->updates(t.batch.long_from) + 1), " on rows have ",
-                 t.batch.long_block, " tokens, of which at most ", *config_.long_predictions(), " are predicted"));
+                 t.batch.long_block, " tokens, of which at most ", *config_.max_long_row_predictions(),
+                 " are predicted"));
   if (update_step_->uses_cuda_graph())
     log_info(
         "updates of equal shapes replay a captured CUDA graph; passes with requests of a training procedure run "

@@ -140,16 +140,16 @@ std::unique_ptr<train::Trainer> prepare(const Arguments& args) {
 void dry_run(const Arguments& args) {
   const auto checkpoint = initial_checkpoint(args);
   Config config = configuration(args, checkpoint.get());
-  const train::DryRun estimate = train::dry_run(train::RunConfig::read(config), checkpoint.get(), "--dry-run");
+  const train::DryRunReport report = train::dry_run(train::RunConfig::read(config), checkpoint.get(), "--dry-run");
   nlohmann::ordered_json columns{
-      {"parameters", estimate.parameters},    {"trained_parameters", estimate.trained_parameters},
-      {"vocabulary", estimate.vocabulary},    {"tokens_per_update", estimate.tokens_per_update},
-      {"length", to_string(estimate.length)}, {"memory_bytes", estimate.memory_bytes}};
-  if (estimate.source_vocabulary > 0) columns["source_vocabulary"] = estimate.source_vocabulary;
-  if (estimate.updates > 0) columns["updates"] = estimate.updates;
-  if (estimate.warmup_updates > 0) columns["warmup_updates"] = estimate.warmup_updates;
-  if (estimate.epochs) columns["epochs"] = *estimate.epochs;
-  if (estimate.long_predictions) columns["long_predictions"] = *estimate.long_predictions;
+      {"parameters", report.num_parameters},  {"trained_parameters", report.num_trained_parameters},
+      {"vocabulary", report.vocabulary_size}, {"tokens_per_update", report.tokens_per_update},
+      {"length", to_string(report.length)},   {"memory_bytes", report.memory_bytes}};
+  if (report.source_vocabulary_size > 0) columns["source_vocabulary"] = report.source_vocabulary_size;
+  if (report.num_updates > 0) columns["updates"] = report.num_updates;
+  if (report.num_warmup_updates > 0) columns["warmup_updates"] = report.num_warmup_updates;
+  if (report.num_epochs) columns["epochs"] = *report.num_epochs;
+  if (report.max_long_row_predictions) columns["long_predictions"] = *report.max_long_row_predictions;
   if (args.format == "json") return print(columns.dump() + "\n");
   std::string table;
   for (auto& [key, value] : columns.items())

@@ -138,5 +138,6 @@ TEST_CASE("the default limit of predicted words grows from 20 in rows of 128 to 
   run.model.model.backbone = "bert";
   run.train.batch.block = 128, run.train.batch.long_block = 512;
   CHECK(text::PretrainingOptions().max_predictions == 20);
-  CHECK(run.long_predictions() == 80);  // at least 0.15 * 512 = 76.8, so that mask_share (0.15) limits predictions
+  CHECK(run.max_long_row_predictions() ==
+        80);  // at least 0.15 * 512 = 76.8, so that mask_share (0.15) limits predictions
 }
