@@ -83,7 +83,7 @@ struct Optimizer::BatchedUpdates {
   }
 };
 
-Optimizer::Optimizer(nn::ParameterList& parameters, const TrainOptions& options, const Groups& groups)
+Optimizer::Optimizer(nn::ParameterList& parameters, const TrainOptions& options, const ParameterGroups& groups)
     : options_(options), device_(parameters.device()) {
   c10::NoGradGuard no_gradient;
   for (nn::Parameter& p : parameters.all()) {
@@ -95,7 +95,7 @@ Optimizer::Optimizer(nn::ParameterList& parameters, const TrainOptions& options,
               .weight_decay = o.weight_decay,
               .decay_norms_and_biases = o.decay_norms_and_biases,
               .first_moment = at::zeros_like(p.master())};
-    if (const GroupOptions* group = groups.group_of(p.name())) {
+    if (const ParameterGroupOptions* group = groups.group_of(p.name())) {
       if (!group->rule.empty()) {
         slot.rule = group->rule, slot.momentum = 0;
         slot.decay_norms_and_biases = group->decay_norms_and_biases;

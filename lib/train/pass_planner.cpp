@@ -20,7 +20,7 @@ PassPlanner::PassPlanner(const RunConfig& run, nn::ParameterList& parameters, co
     : run_(run), batches_(batches) {
   const TrainableFilter trainable(run.train.trainable, parameters);
   for (nn::Parameter& p : parameters.all()) {
-    const GroupOptions* group = run.groups.group_of(p.name());
+    const ParameterGroupOptions* group = run.groups.group_of(p.name());
     parameters_.push_back(&p);
     is_selected_.push_back(trainable(p));
     freeze_until_.push_back(group == nullptr     ? 0

@@ -225,7 +225,7 @@ std::vector<FieldDescription> all_keys() {
   list_options(lister, attention::combiners());
   lister.section("train", train_options);
   task::TaskOptions().describe(lister);
-  GroupOptions group_options;
+  ParameterGroupOptions group_options;
   lister.section("train.groups.NAME", group_options);
   PluginType type;
   lister.section("train.regularisers.NAME", type);

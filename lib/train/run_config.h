@@ -7,8 +7,8 @@
 
 #include "model/model_config.h"
 #include "task/task_options.h"
-#include "train/groups.h"
 #include "train/options.h"
+#include "train/parameter_groups.h"
 #include "train/procedure.h"
 #include "train/regulariser.h"
 
@@ -51,7 +51,7 @@ struct RunConfig {
   model::ModelConfig model;
   TrainOptions train;
   task::TaskOptions tasks;
-  Groups groups;
+  ParameterGroups groups;
   Regularisers regularisers;
   Procedures procedures;
   DataOptions data;

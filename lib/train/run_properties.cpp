@@ -24,7 +24,7 @@ RunProperties run_properties_of(const RunConfig& run, const Batches& batches, bo
   for (const auto& entry : run.procedures.entries())
     properties.moves_weights = properties.moves_weights || entry.plugin->moves_weights();
   properties.update_rule_of = [&run](const std::string& parameter) {
-    const GroupOptions* group = run.groups.group_of(parameter);
+    const ParameterGroupOptions* group = run.groups.group_of(parameter);
     return group != nullptr && !group->rule.empty() ? group->rule : run.train.optimizer.rule;
   };
   return properties;

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "model/partial_load.h"
-#include "train/groups.h"
+#include "train/parameter_groups.h"
 
 namespace mh::train {
 

@@ -11,7 +11,7 @@
 
 #include "attention/methods/mae/mae_gate.h"
 #include "attention/methods/mae/sample_experts.h"
-#include "train/groups.h"
+#include "train/parameter_groups.h"
 #include "train/procedure.h"
 
 namespace mh::train {

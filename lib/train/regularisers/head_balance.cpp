@@ -7,7 +7,7 @@
 // If each position selects k heads and all heads are selected equally often, the value is k. The gradient passes
 // through p_e only.
 #include "attention/methods/mixture_of_heads/routing.h"
-#include "train/groups.h"
+#include "train/parameter_groups.h"
 #include "train/regulariser.h"
 
 namespace mh::train {

@@ -6,7 +6,7 @@
 //   positions   the mixing matrix at each position, with the term averaged over positions; equal to `parameters` for
 //               mixers whose matrix does not depend on the position
 #include "attention/head_mix.h"
-#include "train/groups.h"
+#include "train/parameter_groups.h"
 #include "train/regulariser.h"
 
 namespace mh::train {

@@ -171,7 +171,7 @@ TEST_CASE("optimiser steps by GPU kernels agree with the CPU within rounding", "
       train::TrainOptions options;
       options.optimizer.rule = rule, options.optimizer.weight_decay = 0.1, options.optimizer.momentum = 0.9;
       options.optimizer.decay_norms_and_biases = decays_all;
-      const train::Groups groups;
+      const train::ParameterGroups groups;
       const auto [cpu, gpu] = run_on_cpu_and_gpu([&] {
         nn::ParameterList list(at::kCPU);
         for (int i = 0; i < 45; ++i)

@@ -36,7 +36,7 @@ void check_optimizer(TrainOptions options,
   at::Tensor& w = list.all().front().master();
   std::vector<std::array<double, 3>> state(4);
   for (int i = 0; i < 4; ++i) state[static_cast<size_t>(i)] = {static_cast<double>(w.detach()[i].item<float>()), 0, 0};
-  const Groups groups;
+  const ParameterGroups groups;
   Optimizer optimizer(list, options, groups);
   double previous_lr = 0.01;
   for (int update = 1; update <= 20; ++update) {
