@@ -13,9 +13,9 @@ void ProgressLog::start() { last_log_time_ = now(); }
 
 void ProgressLog::add(const UpdateStep::Result& sums, double seconds, const std::string& validation_summary) {
   state_.num_targets += sums.num_targets;
-  state_.since_log.nll += sums.nll;
-  state_.since_log.smoothed += sums.smoothed;
-  state_.since_log.num_targets += sums.num_targets;
+  state_.sums_since_log.nll += sums.nll;
+  state_.sums_since_log.smoothed += sums.smoothed;
+  state_.sums_since_log.num_targets += sums.num_targets;
   num_targets_since_log_ += sums.num_targets;
   const double speed = static_cast<double>(sums.num_targets) / seconds;
   progress_text_ =
@@ -24,7 +24,7 @@ void ProgressLog::add(const UpdateStep::Result& sums, double seconds, const std:
 }
 
 void ProgressLog::write() {
-  LogSums& sums = state_.since_log;
+  LogSums& sums = state_.sums_since_log;
   if (sums.num_targets == 0) return;
   const auto num_targets = static_cast<double>(sums.num_targets);
   const double nll = sums.nll / num_targets;

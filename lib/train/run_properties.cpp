@@ -11,7 +11,7 @@ RunProperties run_properties_of(const RunConfig& run, const Batches& batches, bo
   properties.num_updates = batches.updates(run.train.length);
   properties.to_updates = [&batches](const Length& length) { return batches.updates(length); };
   properties.has_validation_set = has_validation_set;
-  properties.has_best_weights = std::isfinite(state.selection.best);
+  properties.has_best_weights = std::isfinite(state.selection.best_score);
   if (has_validation_set) {
     const Length& every = run.train.validation.every;
     const int64_t interval = std::max<int64_t>(1, batches.updates(every));
