@@ -203,14 +203,14 @@ void Optimizer::set_steps(const std::map<std::string, int64_t>& steps) {
     if (auto it = steps.find(slot.parameter->name()); it != steps.end()) slot.steps = it->second;
 }
 
-std::vector<std::pair<std::string, at::Tensor>> Optimizer::state() {
-  std::vector<std::pair<std::string, at::Tensor>> moments;
+std::vector<std::pair<std::string, at::Tensor>> Optimizer::moments() {
+  std::vector<std::pair<std::string, at::Tensor>> named_moments;
   for (Slot& slot : slots_) {
-    moments.emplace_back(model::kOptimizerPrefix + slot.parameter->name() + ".first", slot.first_moment);
+    named_moments.emplace_back(model::kOptimizerPrefix + slot.parameter->name() + ".first", slot.first_moment);
     if (slot.second_moment.defined())
-      moments.emplace_back(model::kOptimizerPrefix + slot.parameter->name() + ".second", slot.second_moment);
+      named_moments.emplace_back(model::kOptimizerPrefix + slot.parameter->name() + ".second", slot.second_moment);
   }
-  return moments;
+  return named_moments;
 }
 
 }  // namespace mh::train

@@ -43,7 +43,7 @@ class Optimizer {
   void reset();
   // Returns the moments by name ("optimizer.<parameter>.first", ".second"), for checkpoints. The tensors share memory
   // with the optimiser; step() changes them in place.
-  std::vector<std::pair<std::string, at::Tensor>> state();
+  std::vector<std::pair<std::string, at::Tensor>> moments();
   // Returns the number of steps of each parameter, by parameter name, which a training state contains.
   std::map<std::string, int64_t> steps() const;
   void set_steps(const std::map<std::string, int64_t>& steps);

@@ -156,11 +156,11 @@ class HeadRotation : public Procedure {
       next_pairs_.clear();
     }
     const analysis::ExtraTensors moments = [&](const nn::Parameter& p) {
-      std::vector<at::Tensor> state_tensors;
+      std::vector<at::Tensor> parameter_moments;
       const std::string prefix = model::kOptimizerPrefix + p.name() + ".";
-      for (const auto& [name, tensor] : objects.optimizer.state())
-        if (name.rfind(prefix, 0) == 0) state_tensors.push_back(tensor);
-      return state_tensors;
+      for (const auto& [name, tensor] : objects.optimizer.moments())
+        if (name.rfind(prefix, 0) == 0) parameter_moments.push_back(tensor);
+      return parameter_moments;
     };
     analysis::swap_heads(objects.model.parameters(), swapped_pairs_, options_, kSection,
                          swap_optimizer_state_ ? moments : analysis::ExtraTensors{});

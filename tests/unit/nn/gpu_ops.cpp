@@ -192,7 +192,7 @@ TEST_CASE("optimiser steps by GPU kernels agree with the CPU within rounding", "
           results.push_back(p.master().detach().clone());
           CHECK(p.value().detach().equal(p.master().detach().to(p.value().scalar_type())));
         }
-        for (const auto& entry : optimizer.state()) results.push_back(entry.second);
+        for (const auto& entry : optimizer.moments()) results.push_back(entry.second);
         return results;
       });
       // The kernels round a few operations in each update, on numbers that are at most as large as the largest element
