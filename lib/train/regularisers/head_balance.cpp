@@ -24,8 +24,8 @@ class HeadBalance : public ObservedTerm, public attention::Subscriber<attention:
   void receive(const attention::LayerSpec& layer_spec, attention::RoutingObservation& observation) override {
     if (!is_training_pass()) return;
     const auto r = static_cast<double>(observation.probabilities.size(-1));
-    add((mean_of_positions(layer_spec.kind, observation.probabilities) *
-         mean_of_positions(layer_spec.kind, observation.mask.detach()))
+    add((mean_over_queries(layer_spec.kind, observation.probabilities) *
+         mean_over_queries(layer_spec.kind, observation.mask.detach()))
             .mean() *
         (r * r));
   }
