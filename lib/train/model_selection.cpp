@@ -53,7 +53,7 @@ void ModelSelection::reset_patience() {
   state_.stale_validations = 0;
 }
 
-std::string ModelSelection::best_weights() const {
+std::string ModelSelection::best_weights_path() const {
   std::string best = folder_.file("best.safetensors");
   if (!std::isfinite(state_.best_score))
     throw Error(Exit::failed, Problem{best, "weights of a validation with a finite score", "no such validation",

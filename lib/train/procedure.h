@@ -64,7 +64,7 @@ class Procedure {
   // Returns the first epoch, counted from 0, of each kind of pass that passes() returns. PassPlanner::check() verifies
   // that the passes of these epochs have a trainable parameter. Parameters are unfrozen during a run, never frozen, so
   // later epochs need no check.
-  virtual std::vector<int64_t> first_epochs() const { return {0}; }
+  virtual std::vector<int64_t> first_epochs_of_passes() const { return {0}; }
   // Returns whether the procedure moves weights of the model between epochs and records the moves in its state.
   virtual bool moves_weights() const { return false; }
   // Modifies a pass of an update. Called for every pass, also those that other procedures requested.

@@ -49,7 +49,7 @@ bool Trainer::begin_phase() {
 }
 
 void Trainer::return_to_best() {
-  model::load_parameters(io::Checkpoint(selection_->best_weights()), model_->parameters());
+  model::load_parameters(io::Checkpoint(selection_->best_weights_path()), model_->parameters());
   optimizer_->reset();
   memories_.clear();
   selection_->reset_patience();
@@ -105,7 +105,7 @@ void Trainer::save_after_update(const Validation* result, bool is_best) {
   if (is_retained) selection_->delete_unretained();
 }
 
-void Trainer::diverge(const UpdateStep::Result& result, size_t pass) const {
+void Trainer::throw_diverged(const UpdateStep::Result& result, size_t pass_index) const {
   // Does not overwrite last.safetensors, since the weights may already be damaged.
   save_state("loss or gradient not finite", "diverged.safetensors");
   throw Error(
@@ -114,7 +114,8 @@ void Trainer::diverge(const UpdateStep::Result& result, size_t pass) const {
               "a finite loss and gradient",
               str("loss ", shortest_decimal(result.smoothed * result.scale()), ", gradient norm ",
                   shortest_decimal(result.gradient_norm)),
-              str(pass == 0 ? "the state before this update" : str("the state after pass ", pass, " of this update"),
+              str(pass_index == 0 ? "the state before this update"
+                                  : str("the state after pass ", pass_index, " of this update"),
                   " is in diverged.safetensors; continue with --resume and a lower train.lr, or with gradient clipping "
                   "(train.optimizer.clip_norm)")});
 }
@@ -138,7 +139,7 @@ void Trainer::update() {
     // Every pass reads the learning rate of the previous update, not of the previous pass.
     optimizer_->last_lr = previous_lr;
     result = (*update_step_)(passes[i], progress(), lr, memories = memories_);
-    if (!result.is_finite()) diverge(result, i);
+    if (!result.is_finite()) throw_diverged(result, i);
     state_.gradient_norm = result.gradient_norm;
   }
   ++state_.update;

@@ -41,14 +41,14 @@ class Trainer {
   void open_folder(const std::string& folder, bool resume, const WarmStart& start);
   // Logs the start of the run: version, number of parameters, length.
   void log_start() const;
-  // Runs the passes of one update, each with an optimiser step. Calls diverge() if the loss or the gradient is not
-  // finite.
+  // Runs the passes of one update, each with an optimiser step. Calls throw_diverged() if the loss or the gradient is
+  // not finite.
   void update();
   // Calls Procedure::before_epoch() of all procedures and logs the results.
   void begin_epoch();
-  // Saves the state to diverged.safetensors and throws Error(failed). `pass`: index of the pass whose `result` is not
-  // finite.
-  [[noreturn]] void diverge(const UpdateStep::Result& result, size_t pass) const;
+  // Saves the state to diverged.safetensors and throws Error(failed). `pass_index`: index of the pass whose `result` is
+  // not finite.
+  [[noreturn]] void throw_diverged(const UpdateStep::Result& result, size_t pass_index) const;
   // Does the work after an update: validation, model selection, procedures, log, saving. After a stop signal, saves the
   // state and returns false.
   bool finish_update();

@@ -42,7 +42,7 @@ class BlockCoordinate : public Procedure {
     return has_gate_pass ? std::vector<TrainingPass>{gate_pass, expert_pass} : std::vector<TrainingPass>{expert_pass};
   }
 
-  std::vector<int64_t> first_epochs() const override { return {0, first_}; }
+  std::vector<int64_t> first_epochs_of_passes() const override { return {0, first_}; }
 
  private:
   int64_t every_ = 5, first_ = 0;
