@@ -163,10 +163,10 @@ std::map<AttentionKind, std::vector<int64_t>> head_counts_for_pairing(
 }
 
 RotationSchedule::Action RotationSchedule::action_before(int64_t epoch, int64_t swap_epoch, bool is_swapped) const {
-  if (epoch < start) return Action::none;
-  if (is_swapped) return epoch > end || epoch - swap_epoch >= frequency ? Action::undo : Action::none;
-  if (epoch > end) return Action::none;
-  return swap_epoch == 0 || epoch - swap_epoch >= frequency + rest ? Action::swap : Action::none;
+  if (epoch < start_epoch) return Action::none;
+  if (is_swapped) return epoch > end_epoch || epoch - swap_epoch >= num_swapped_epochs ? Action::undo : Action::none;
+  if (epoch > end_epoch) return Action::none;
+  return swap_epoch == 0 || epoch - swap_epoch >= num_swapped_epochs + num_rest_epochs ? Action::swap : Action::none;
 }
 
 }  // namespace mh::analysis

@@ -69,11 +69,12 @@ std::map<AttentionKind, std::vector<int64_t>> head_counts_for_pairing(
     nn::ParameterList& parameters, Selection selection, int64_t k, int64_t t_max, const std::vector<std::string>& kinds,
     const SwapOptions& options, const std::function<std::string(const char*)>& key);
 
-// The schedule of swaps in training; epochs are counted from 1. Heads are swapped before epoch `start` and swapped back
-// `frequency` epochs later. After `rest` epochs without swapped heads, new pairs are swapped, and so on. The last swap
-// is before epoch `end` or earlier; heads that are still swapped in epoch `end` are swapped back before the next epoch.
+// The schedule of swaps in training; epochs are counted from 1. Heads are swapped before epoch `start_epoch` and
+// swapped back `num_swapped_epochs` epochs later. After `num_rest_epochs` epochs without swapped heads, new pairs are
+// swapped, and so on. The last swap is before epoch `end_epoch` or earlier; heads that are still swapped in epoch
+// `end_epoch` are swapped back before the next epoch.
 struct RotationSchedule {
-  int64_t start = 2, frequency = 4, rest = 1, end = 20;
+  int64_t start_epoch = 2, num_swapped_epochs = 4, num_rest_epochs = 1, end_epoch = 20;
   enum class Action { none, swap, undo };
   // Returns the action before `epoch`. `swap_epoch`: the epoch before which heads were last swapped; 0: never.
   // `is_swapped`: whether these heads are still swapped.
