@@ -42,8 +42,8 @@ void run_seeds(const Arguments& args, Tool& tool) {
     throw Error(Exit::usage,
                 Problem{"--out", "the folder of the runs", "none", "mh-finetune --help shows all options"});
   if (args.num_seeds > 1) check_files(args);
-  const train::Seeds seeds{args.out, args.seed >= 0 ? args.seed : 1, args.num_seeds, args.resume};
-  train::check_seeds(seeds);
+  const train::SeedRuns runs{args.out, args.seed >= 0 ? args.seed : 1, args.num_seeds, args.resume};
+  train::check_seed_folders(runs);
   const auto prepare_run = [&](int64_t seed, const std::string& folder) {
     Arguments run_arguments = args;
     run_arguments.seed = seed;
@@ -52,14 +52,14 @@ void run_seeds(const Arguments& args, Tool& tool) {
   };
   Table table(Table::format_named(args.format), true);  // the run folders are the other outputs
   std::vector<train::SeedResult> results;
-  const int status = train::run_seeds(seeds, prepare_run, [&](const train::SeedResult& result) {
+  const int status = train::run_seeds(runs, prepare_run, [&](const train::SeedResult& result) {
     results.push_back(result);
     table.row(row_of(str(result.seed), result.update, result.scores));
   });
   if (status != 0) return tool.set_status(status);
   if (results.empty()) return;
   table.row(row_of("mean", NAN, train::mean_of(results)));
-  table.row(row_of("deviation", NAN, train::deviation_of(results)));
+  table.row(row_of("deviation", NAN, train::standard_deviation_of(results)));
 }
 
 }  // namespace mh::train_setup

@@ -360,7 +360,7 @@ TEST_CASE("a run refuses symbolic links among its files and changes no file thro
       std::filesystem::remove_all(run);
     }
   std::filesystem::create_directory_symlink(folder.path / "others", folder.path / "seed1");
-  CHECK(status_of([&] { check_seeds({folder.path.string(), 1, 1, true}); }) == 3);
+  CHECK(status_of([&] { check_seed_folders({folder.path.string(), 1, 1, true}); }) == 3);
   CHECK(read_text_file(folder.file("other")) == "other");
   CHECK(std::filesystem::is_empty(folder.path / "others"));
   CHECK_FALSE(std::filesystem::exists(folder.path / "missing"));
