@@ -49,13 +49,13 @@ DryRunReport dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std:
   if (checkpoint != nullptr) vocabularies = model::vocabularies_of(tokenizers = text::tokenizers_of(*checkpoint));
   std::unique_ptr<io::ShardFile> shard;
   std::unique_ptr<Batches> batches;
-  if (!run.data.train.empty()) {
-    shard = std::make_unique<io::ShardFile>(run.data.train);
-    io::require_kind(shard->header(), run.data.train, run.task().record_kind());
+  if (!run.data.train_path.empty()) {
+    shard = std::make_unique<io::ShardFile>(run.data.train_path);
+    io::require_kind(shard->header(), run.data.train_path, run.task().record_kind());
     if (checkpoint != nullptr)
-      text::require_vocabularies(shard->header(), run.data.train, tokenizers, checkpoint->name());
-    vocabularies = model::vocabularies_of(tokenizers = text::tokenizers_of(shard->header(), run.data.train));
-    require_tokens(static_cast<int64_t>(shard->counts().tokens), run.data.train);
+      text::require_vocabularies(shard->header(), run.data.train_path, tokenizers, checkpoint->name());
+    vocabularies = model::vocabularies_of(tokenizers = text::tokenizers_of(shard->header(), run.data.train_path));
+    require_tokens(static_cast<int64_t>(shard->counts().tokens), run.data.train_path);
     batches = batches_of(run, *shard, tokenizers);
   }
   if (vocabularies.target == 0)

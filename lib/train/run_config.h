@@ -15,21 +15,23 @@
 namespace mh::train {
 
 // The shards of a run: the section [data]. The configuration stores this section, so that a resume can verify that the
-// data are the same. open_data() makes `train` and `valid` absolute, and sets the other members.
+// data are the same. open_data() makes `train_path` and `valid_path` absolute, and sets the other members.
 struct DataOptions {
-  std::string train;              // path of the training shard
-  std::string valid;              // path of the validation shard; empty: no validation
-  std::string vocabulary;         // fingerprint of the target vocabulary
-  std::string source_vocabulary;  // fingerprint of the source vocabulary; empty: no separate source vocabulary
-  std::string train_checksum;     // hash of the tokens of the training shard
-  std::string valid_checksum;     // hash of the tokens of the validation shard; empty: no validation
-  int64_t train_tokens = 0;       // number of tokens in the training shard
-  int64_t valid_tokens = 0;       // number of tokens in the validation shard; 0: no validation
+  std::string train_path;              // path of the training shard
+  std::string valid_path;              // path of the validation shard; empty: no validation
+  std::string vocabulary_fingerprint;  // fingerprint of the target vocabulary
+  std::string
+      source_vocabulary_fingerprint;  // fingerprint of the source vocabulary; empty: no separate source vocabulary
+  std::string train_checksum;         // hash of the tokens of the training shard
+  std::string valid_checksum;         // hash of the tokens of the validation shard; empty: no validation
+  int64_t train_tokens = 0;           // number of tokens in the training shard
+  int64_t valid_tokens = 0;           // number of tokens in the validation shard; 0: no validation
   void describe(Fields& f) {
-    f.field("train", train, "path of the training shard").changeable();
-    f.field("valid", valid, "path of the validation shard; empty: no validation").changeable();
-    f.field("vocabulary", vocabulary, "fingerprint of the vocabulary of the shards; set when training starts");
-    f.field("source_vocabulary", source_vocabulary,
+    f.field("train", train_path, "path of the training shard").changeable();
+    f.field("valid", valid_path, "path of the validation shard; empty: no validation").changeable();
+    f.field("vocabulary", vocabulary_fingerprint,
+            "fingerprint of the vocabulary of the shards; set when training starts");
+    f.field("source_vocabulary", source_vocabulary_fingerprint,
             "fingerprint of the source vocabulary, for sentence pairs with two vocabularies; set when training starts");
     f.field("train_checksum", train_checksum, "checksum of the tokens in the training shard; set when training starts");
     f.field("valid_checksum", valid_checksum,

@@ -16,8 +16,8 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
   config_.check();
   data_ = open_data(config_);
   if (start.checkpoint != nullptr)
-    text::require_vocabularies(data_.train->header(), config_.data.train, text::tokenizers_of(*start.checkpoint),
-                               start.checkpoint->name());
+    text::require_vocabularies(data_.train_shard->header(), config_.data.train_path,
+                               text::tokenizers_of(*start.checkpoint), start.checkpoint->name());
   build(folder, resume, start);
   open_folder(folder, resume, start);
   if (config_.regularisers.observer() != nullptr)
@@ -30,7 +30,7 @@ Trainer::~Trainer() = default;
 
 // Builds all objects that do not write to the folder. Errors in the configuration or the data thus leave no folder.
 void Trainer::build(const std::string& folder, bool resume, const WarmStart& start) {
-  batches_ = batches_of(config_, *data_.train, data_.tokenizers);
+  batches_ = batches_of(config_, *data_.train_shard, data_.tokenizers);
   model_ = model::build_language_model(config_.model, model::vocabularies_of(data_.tokenizers), device_);
   toml_ = config_.toml();
   end_ = batches_->updates(config_.train.length);
@@ -44,7 +44,7 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& sta
   config_.groups.check(model_->parameters(), config_.train.optimizer.rule);
   config_.regularisers.start(model_->parameters(), config_.model.attention);
   config_.check_model(*model_);
-  validator_ = std::make_unique<Validator>(config_, data_.valid.get(), data_.tokenizers);
+  validator_ = std::make_unique<Validator>(config_, data_.valid_shard.get(), data_.tokenizers);
   // Reports rows that are too long before training, not at the first validation.
   if (validates()) validator_->check(*model_);
   TrainState state;
@@ -75,7 +75,7 @@ void Trainer::open_folder(const std::string& folder, bool resume, const WarmStar
     const io::Checkpoint checkpoint(state_path);
     require_same_run(config_, checkpoint.entry(io::kConfigKey), checkpoint.name());
     checkpointer_->load_state(checkpoint, *batches_, config_.model.model.width);
-    text::require_vocabularies(data_.train->header(), data_.train->name(), text::tokenizers_of(checkpoint),
+    text::require_vocabularies(data_.train_shard->header(), data_.train_shard->name(), text::tokenizers_of(checkpoint),
                                checkpoint.name());
     check_restored_state(state_, config_.train, schedule_lengths_, end_);
   } else if (resume) {
