@@ -11,16 +11,16 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 
 void ProgressLog::start() { last_log_time_ = now(); }
 
-void ProgressLog::add(const UpdateStep::Result& sums, double seconds, const std::string& validation_summary) {
-  state_.num_targets += sums.num_targets;
-  state_.sums_since_log.nll += sums.nll;
-  state_.sums_since_log.smoothed += sums.smoothed;
-  state_.sums_since_log.num_targets += sums.num_targets;
-  num_targets_since_log_ += sums.num_targets;
-  const double speed = static_cast<double>(sums.num_targets) / seconds;
+void ProgressLog::add(const UpdateStep::Result& result, double seconds, const std::string& validation_summary) {
+  state_.num_targets += result.num_targets;
+  state_.sums_since_log.nll += result.nll;
+  state_.sums_since_log.smoothed += result.smoothed;
+  state_.sums_since_log.num_targets += result.num_targets;
+  num_targets_since_log_ += result.num_targets;
+  const double speed = static_cast<double>(result.num_targets) / seconds;
   progress_text_ =
-      str("loss ", fixed_decimal(sums.smoothed / static_cast<double>(std::max<int64_t>(1, sums.num_targets)), 3), "  ",
-          with_commas(static_cast<int64_t>(speed)), " tok/s  ", validation_summary);
+      str("loss ", fixed_decimal(result.smoothed / static_cast<double>(std::max<int64_t>(1, result.num_targets)), 3),
+          "  ", with_commas(static_cast<int64_t>(speed)), " tok/s  ", validation_summary);
 }
 
 void ProgressLog::write() {

@@ -21,7 +21,7 @@ class ProgressLog {
   void start();
   // Adds the loss and the number of targets of an update that took `seconds`. `validation_summary`: short text on the
   // last validation, for the progress bar.
-  void add(const UpdateStep::Result& sums, double seconds, const std::string& validation_summary);
+  void add(const UpdateStep::Result& result, double seconds, const std::string& validation_summary);
   // Excludes the duration of a validation from the measured time.
   void add_validation(double seconds) { validation_seconds_ += seconds; }
   // Writes a line on all updates since the previous line, unless there were none.

@@ -19,8 +19,9 @@ class Trainer {
  public:
   // Opens the data, builds the model and opens the folder; throws for invalid configurations, data and folders.
   // `resume`: whether to continue from last.safetensors, or from update 0 if a killed run did not write that file.
-  // `start`: weights that a new run starts from.
-  Trainer(RunConfig config, const std::string& folder, bool resume, at::Device device = at::kCPU, WarmStart start = {});
+  // `warm_start`: weights that a new run starts from.
+  Trainer(RunConfig config, const std::string& folder, bool resume, at::Device device = at::kCPU,
+          WarmStart warm_start = {});
   ~Trainer();
 
   // Trains to the end of the run, until early stopping or until a stop signal, and saves the training state. Returns
@@ -37,8 +38,8 @@ class Trainer {
   int64_t best_update() const { return state_.selection.best_update; }
 
  private:
-  void build(const std::string& folder, bool resume, const WarmStart& start);
-  void open_folder(const std::string& folder, bool resume, const WarmStart& start);
+  void build(const std::string& folder, bool resume, const WarmStart& warm_start);
+  void open_folder(const std::string& folder, bool resume, const WarmStart& warm_start);
   // Logs the start of the run: version, number of parameters, length.
   void log_start() const;
   // Runs the passes of one update, each with an optimiser step. Calls throw_diverged() if the loss or the gradient is
