@@ -28,7 +28,7 @@ class Importance {
   virtual ~Importance() = default;
   // Creates an observer that computes the scores from forward passes without gradients, for example during validation;
   // returns null if such passes are not sufficient (taylor, ablation) or not used (alpha, weight-norm, random).
-  virtual std::unique_ptr<Measure> make_observer(Side) const { return nullptr; }
+  virtual std::unique_ptr<MeasureObserver> make_observer(Side) const { return nullptr; }
   // Returns why the measure is undefined for heads of this side in the layer; "" if it is defined. The layer must have
   // heads on this side.
   virtual std::string undefined_reason(model::LanguageModel&, const attention::AttentionLayer&, Side) const {
@@ -46,7 +46,9 @@ class Importance {
 template <class MeasureType>
 class Importance::Adapter : public Importance {
  public:
-  std::unique_ptr<Measure> make_observer(Side side) const override { return std::make_unique<MeasureType>(side); }
+  std::unique_ptr<MeasureObserver> make_observer(Side side) const override {
+    return std::make_unique<MeasureType>(side);
+  }
   std::string undefined_reason(model::LanguageModel&, const attention::AttentionLayer& layer,
                                Side side) const override {
     return MeasureType(side).undefined_reason(layer);

@@ -20,9 +20,9 @@ using LayerScores = std::vector<std::vector<double>>;  // [layer][head]; empty f
 // Throws Error(failed) if a score is not finite, because such scores cannot be ranked.
 void require_finite(const std::map<AttentionKind, LayerScores>& scores);
 
-class Measure : public attention::Observer {
+class MeasureObserver : public attention::Observer {
  public:
-  explicit Measure(Side side) : side_(side) {}
+  explicit MeasureObserver(Side side) : side_(side) {}
   // Returns why the measure is undefined for the layer's heads of side(); "" if it is defined.
   virtual std::string undefined_reason(const attention::AttentionLayer& /*layer*/) const { return ""; }
 
@@ -62,9 +62,9 @@ class Measure : public attention::Observer {
 
 // Base class of measures that read attention matrices: for score heads, the input of the mixer; for value heads and
 // whole heads, the probabilities that are multiplied by the values.
-class AttentionMeasure : public Measure {
+class AttentionMeasureObserver : public MeasureObserver {
  public:
-  using Measure::Measure;
+  using MeasureObserver::MeasureObserver;
   std::string undefined_reason(const attention::AttentionLayer& layer) const override;
   at::Tensor heads(attention::HeadSide observed_side, const attention::LayerSpec& layer_spec,
                    const at::Tensor& x) override;

@@ -14,9 +14,9 @@
 namespace mh::analysis {
 namespace {
 
-class Confidence : public AttentionMeasure {
+class Confidence : public AttentionMeasureObserver {
  public:
-  using AttentionMeasure::AttentionMeasure;
+  using AttentionMeasureObserver::AttentionMeasureObserver;
 
  private:
   void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
@@ -28,9 +28,9 @@ class Confidence : public AttentionMeasure {
   }
 };
 
-class ReceivedProbability : public AttentionMeasure {
+class ReceivedProbability : public AttentionMeasureObserver {
  public:
-  using AttentionMeasure::AttentionMeasure;
+  using AttentionMeasureObserver::AttentionMeasureObserver;
 
  private:
   void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {

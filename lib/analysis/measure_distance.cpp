@@ -23,9 +23,9 @@ at::Tensor mean_distances(const at::Tensor& x) {
   return distances.sum(1) / static_cast<double>(std::max<int64_t>(1, x.size(0) - 1));
 }
 
-class ProbabilityDistance : public AttentionMeasure {
+class ProbabilityDistance : public AttentionMeasureObserver {
  public:
-  using AttentionMeasure::AttentionMeasure;
+  using AttentionMeasureObserver::AttentionMeasureObserver;
 
  private:
   void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
@@ -35,9 +35,9 @@ class ProbabilityDistance : public AttentionMeasure {
   }
 };
 
-class OutputDistance : public Measure {
+class OutputDistance : public MeasureObserver {
  public:
-  using Measure::Measure;
+  using MeasureObserver::MeasureObserver;
   std::string undefined_reason(const attention::AttentionLayer&) const override {
     return side() == Side::score ? "score heads have no outputs; value and output heads do" : "";
   }

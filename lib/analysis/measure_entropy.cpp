@@ -9,9 +9,9 @@
 namespace mh::analysis {
 namespace {
 
-class EntropyMeasure : public AttentionMeasure {
+class EntropyMeasure : public AttentionMeasureObserver {
  public:
-  using AttentionMeasure::AttentionMeasure;
+  using AttentionMeasureObserver::AttentionMeasureObserver;
 
  private:
   void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {

@@ -9,9 +9,9 @@
 namespace mh::analysis {
 namespace {
 
-class Gate : public Measure, public attention::Subscriber<attention::WeightObservation> {
+class Gate : public MeasureObserver, public attention::Subscriber<attention::WeightObservation> {
  public:
-  using Measure::Measure;
+  using MeasureObserver::MeasureObserver;
   std::string undefined_reason(const attention::AttentionLayer& layer) const override {
     if (side() == Side::score || side() == Side::output) return "gates apply to value heads only";
     return layer.has_head_gates() ? "" : "the combiner has no head gates";

@@ -55,9 +55,9 @@ std::vector<HeadProducts::Layer> HeadProducts::collect(const at::Tensor& loss) {
 namespace {
 
 // Averages the absolute values of the products over positions.
-class ProductMeans : public Measure {
+class ProductMeans : public MeasureObserver {
  public:
-  using Measure::Measure;
+  using MeasureObserver::MeasureObserver;
   void add_layer(const HeadProducts::Layer& layer) {
     const at::Tensor magnitudes = layer.products.to(at::kDouble).abs();  // (B, heads, Tq)
     for (int64_t b = 0; b < magnitudes.size(0); ++b) {

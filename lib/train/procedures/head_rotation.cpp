@@ -212,7 +212,7 @@ class HeadRotation : public Procedure {
                                                     : Selection::soft;
   }
 
-  std::unique_ptr<analysis::Measure> make_measure() const {
+  std::unique_ptr<analysis::MeasureObserver> make_measure() const {
     return analysis::importances().make(measure_name_, key("measure"))->make_observer(analysis::Side::whole);
   }
 
@@ -302,8 +302,8 @@ class HeadRotation : public Procedure {
   std::function<std::string(const std::string&)> update_rule_of_;
   // By kind of attention: number of heads of each layer.
   std::map<attention::AttentionKind, std::vector<int64_t>> num_heads_;
-  std::vector<HeadPair> manual_pairs_;          // pairs of mode manual
-  std::unique_ptr<analysis::Measure> measure_;  // measure that observes the present validation; null: none
+  std::vector<HeadPair> manual_pairs_;                  // pairs of mode manual
+  std::unique_ptr<analysis::MeasureObserver> measure_;  // measure that observes the present validation; null: none
   // The members below are the state that a resume restores.
   // Last epoch that has begun, and last epoch before which heads were swapped; counted from 1; 0: none.
   int64_t last_begun_epoch_ = 0, swap_epoch_ = 0;

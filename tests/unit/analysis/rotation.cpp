@@ -370,7 +370,7 @@ TEST_CASE("the measures avg-l2, avg-l2-outputs and confidence equal plain loops 
     std::map<std::string, std::vector<double>> expected;
     for (const char* name : {"avg-l2", "avg-l2-outputs", "confidence"}) expected[name].resize(static_cast<size_t>(h));
     double num_rows = 0, num_queries = 0;  // numbers of non-empty rows and of their queries, without padding
-    std::map<std::string, std::unique_ptr<Measure>> measures;
+    std::map<std::string, std::unique_ptr<MeasureObserver>> measures;
     for (const auto& [name, means] : expected)
       measures[name] = importances().make(name, "")->make_observer(Side::whole);
     for (int64_t pass = 0; pass < num_passes; ++pass) {
