@@ -14,15 +14,15 @@ namespace mh::analysis {
 using attention::AttentionLayer;
 using attention::HeadSide;
 
-Registry<Importance>& importances() {
-  static Registry<Importance> registry("measure");
+Registry<ImportanceMeasure>& importance_measures() {
+  static Registry<ImportanceMeasure> registry("measure");
   return registry;
 }
 
 std::vector<std::string> observer_measure_names() {
   std::vector<std::string> names;
-  for (const std::string& name : importances().names())
-    if (importances().make(name, "")->make_observer(Side::whole) != nullptr) names.push_back(name);
+  for (const std::string& name : importance_measures().names())
+    if (importance_measures().make(name, "")->make_observer(Side::whole) != nullptr) names.push_back(name);
   return names;
 }
 
@@ -53,7 +53,7 @@ std::vector<HeadSide> sides_in(const AttentionLayer& layer, Side side) {
 
 void check_importance(const std::string& name, const std::string& where, model::LanguageModel& model, Side side,
                       const Kinds& kinds) {
-  const auto importance = importances().make(name, where);
+  const auto importance = importance_measures().make(name, where);
   for (const AttentionLayer* layer : model.attention_layers()) {
     if (layer->layer_spec().heads == 0 || !contains(kinds, layer->layer_spec().kind)) continue;
     auto refuse = [&](const std::string& expected, const std::string& found, const std::string& advice) {
@@ -81,7 +81,7 @@ void check_importance(const std::string& name, const std::string& where, model::
   }
 }
 
-std::map<AttentionKind, LayerScores> Importance::compute_scores(const AnalysisInput& input) const {
+std::map<AttentionKind, LayerScores> ImportanceMeasure::compute_scores(const AnalysisInput& input) const {
   c10::NoGradGuard no_gradient;
   const auto measure = make_observer(input.side);
   observe(input, *measure);
@@ -90,7 +90,7 @@ std::map<AttentionKind, LayerScores> Importance::compute_scores(const AnalysisIn
 
 std::map<AttentionKind, LayerScores> importance_of(const std::string& name, const AnalysisInput& input) {
   check_importance(name, "measure", input.model, input.side, input.kinds);
-  auto scores_by_kind = importances().make(name, "measure")->compute_scores(input);
+  auto scores_by_kind = importance_measures().make(name, "measure")->compute_scores(input);
   for (auto it = scores_by_kind.begin(); it != scores_by_kind.end();)
     it = contains(input.kinds, it->first) ? std::next(it) : scores_by_kind.erase(it);
   require_finite(scores_by_kind);

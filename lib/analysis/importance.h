@@ -23,9 +23,9 @@
 
 namespace mh::analysis {
 
-class Importance {
+class ImportanceMeasure {
  public:
-  virtual ~Importance() = default;
+  virtual ~ImportanceMeasure() = default;
   // Creates an observer that computes the scores from forward passes without gradients, for example during validation;
   // returns null if such passes are not sufficient (taylor, ablation) or not used (alpha, weight-norm, random).
   virtual std::unique_ptr<MeasureObserver> make_observer(Side) const { return nullptr; }
@@ -44,7 +44,7 @@ class Importance {
 // The registry entry of a measure that an observer alone computes. `MeasureType`: the class of the observer, whose
 // constructor takes a Side.
 template <class MeasureType>
-class Importance::Adapter : public Importance {
+class ImportanceMeasure::Adapter : public ImportanceMeasure {
  public:
   std::unique_ptr<MeasureObserver> make_observer(Side side) const override {
     return std::make_unique<MeasureType>(side);
@@ -56,7 +56,7 @@ class Importance::Adapter : public Importance {
 };
 
 // Returns the registry of all measures.
-Registry<Importance>& importances();
+Registry<ImportanceMeasure>& importance_measures();
 // Returns the names of the measures whose make_observer() returns an observer. Head rotation during training supports
 // only these measures.
 std::vector<std::string> observer_measure_names();

@@ -52,10 +52,10 @@ class ReceivedProbability : public AttentionMeasureObserver {
   }
 };
 
-const Registration<Confidence> confidence_entry(importances(), "confidence",
+const Registration<Confidence> confidence_entry(importance_measures(), "confidence",
                                                 "Mean over queries of the largest probability.");
 const Registration<ReceivedProbability> received_entry(
-    importances(), "received",
+    importance_measures(), "received",
     "Mean over keys of the largest probability that any query gives the key; the keys are the positions of the block, "
     "without memory, or of the sentence.");
 

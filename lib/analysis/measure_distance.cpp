@@ -58,11 +58,11 @@ class OutputDistance : public MeasureObserver {
 };
 
 const Registration<ProbabilityDistance> probability_distance_entry(
-    importances(), "avg-l2",
+    importance_measures(), "avg-l2",
     "Mean distance |P_j - P_i| between the attention matrix of the head and the matrices of the other heads of the "
     "layer.");
 const Registration<OutputDistance> output_distance_entry(
-    importances(), "avg-l2-outputs",
+    importance_measures(), "avg-l2-outputs",
     "Mean distance between the output of the head and the outputs of the other heads of the layer.");
 
 }  // namespace

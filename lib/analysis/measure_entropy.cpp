@@ -27,7 +27,7 @@ class EntropyMeasure : public AttentionMeasureObserver {
 };
 
 const Registration<EntropyMeasure> entropy_entry(
-    importances(), "entropy",
+    importance_measures(), "entropy",
     "Minus the mean entropy of attention, in nats: focused heads are important. For mixed probabilities, the absolute "
     "values of a row are divided by their sum.");
 

@@ -29,7 +29,7 @@ class Gate : public MeasureObserver, public attention::Subscriber<attention::Wei
 };
 
 const Registration<Gate> gate_entry(
-    importances(), "gate",
+    importance_measures(), "gate",
     "Mean absolute weight of the head in gates, fixed weights or mixtures. Refused if a layer has no head gates.");
 
 }  // namespace

@@ -74,7 +74,7 @@ struct ProductsAndMeans : HeadProducts {
   void begin(const attention::Lengths& lengths) override { means.begin(lengths); }
 };
 
-class Taylor : public Importance {
+class Taylor : public ImportanceMeasure {
  public:
   std::map<AttentionKind, LayerScores> compute_scores(const AnalysisInput& input) const override {
     const ParameterGradGuard parameter_grad_guard(input.model.parameters());
@@ -93,7 +93,7 @@ class Taylor : public Importance {
 };
 
 const Registration<Taylor> taylor_entry(
-    importances(), "taylor",
+    importance_measures(), "taylor",
     "Mean over positions of |<Z, dL/dZ>|, where Z is the output of the head and L the summed loss (Michel et al. "
     "2019). In layers that mix heads, the same products of the input of the mixer and of the output of the combiner "
     "are added before the absolute value.");

@@ -36,7 +36,7 @@ at::Tensor sum_by_head_pair(const at::Tensor& x, const HeadAxis& a, const HeadAx
   return sums;
 }
 
-class Norms : public Importance {
+class Norms : public ImportanceMeasure {
  public:
   explicit Norms(bool counts_only_matrices) : counts_only_matrices_(counts_only_matrices) {}
 
@@ -107,10 +107,10 @@ struct WeightNorm : Norms {
   WeightNorm() : Norms(false) {}
 };
 
-const Registration<Alpha> alpha_entry(importances(), "alpha",
+const Registration<Alpha> alpha_entry(importance_measures(), "alpha",
                                       "Norm of the rows and columns of the head in matrices from heads to heads: "
                                       "alphas and mixing matrices. Refused if a layer has no such matrix.");
-const Registration<WeightNorm> weight_norm_entry(importances(), "weight-norm",
+const Registration<WeightNorm> weight_norm_entry(importance_measures(), "weight-norm",
                                                  "Norm of all weights of the layer that belong to the head.");
 
 }  // namespace

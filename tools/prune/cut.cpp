@@ -141,9 +141,9 @@ void add_cut(CLI::App& app, Jobs& jobs) {
            "heads to prune, as LAYER:HEAD or KIND:LAYER:HEAD, counted from 0, such as 0:1,0:3,5:7 or decoder.self:0:1",
            "LAYER:HEAD,...");
   const std::string measures = "measure of importance by which the least important heads are pruned: " +
-                               join(analysis::importances().names(), ", ");
-  auto* by_option =
-      add_option("--by", args->measure, measures.c_str(), "MEASURE")->check(one_of(analysis::importances().names()));
+                               join(analysis::importance_measures().names(), ", ");
+  auto* by_option = add_option("--by", args->measure, measures.c_str(), "MEASURE")
+                        ->check(one_of(analysis::importance_measures().names()));
   add_option("--data", args->data, "shard on which importance is measured; - is standard input", "SHARD")
       ->needs(by_option);
   add_option("--fraction", args->fraction,

@@ -41,7 +41,7 @@ void add_common_options(CLI::App& app, MeasureArguments& args) {
 }
 
 void add_measure_options(CLI::App& app, MeasureArguments& args) {
-  const auto names = analysis::importances().names();
+  const auto names = analysis::importance_measures().names();
   add_list(app, "--by", args.measures, "measures of importance: " + join(names, ", "), "MEASURE,...")
       ->required()
       ->check(one_of(names));

@@ -208,7 +208,7 @@ Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vec
       ->needs(mode);
   auto* data_option =
       add(app.add_option("--data", job->data, "shard on which heads are ranked; - is standard input"), "FILE");
-  const std::vector<std::string> measures = analysis::importances().names();
+  const std::vector<std::string> measures = analysis::importance_measures().names();
   add(app.add_option("--by", job->measure,
                      "measure of importance that ranks the heads: " + join(measures, ", ") + " [avg-l2]"),
       "MEASURE")

@@ -197,7 +197,7 @@ const std::vector<NamedTable>& tables() {
       {"trainable", "Words of train.trainable and of --train-only of mh-finetune(1).",
        [] { return meaning_table_of("word", train::trainable_words()); }},
       {"measures", "Measures of importance of mh-prune(1) and mh-swap(1).",
-       [] { return table_of("measure", analysis::importances()); }},
+       [] { return table_of("measure", analysis::importance_measures()); }},
       {"selections", "Values of --mode of mh-swap(1).", [] { return meaning_table_of("mode", analysis::kSelections); }},
       {"matrices", "Values of --of of mh-spectrum(1).", matrix_rows},
       {"scores", "Scores of mh-eval(1) for each kind of records, with what they are computed from.", score_rows},

@@ -66,7 +66,7 @@ class HeadRotation : public Procedure {
     f.field("measure", measure_name_,
             "importance measure of heads in modes hard and soft; training supports only " +
                 join(analysis::observer_measure_names(), ", ") + ", and mh-swap supports all measures",
-            analysis::importances().names());
+            analysis::importance_measures().names());
     f.choice("soft", soft_variant_, {{SoftVariant::paper, "paper"}, {SoftVariant::released, "released"}},
              "variant of mode soft: paper (least important heads of each of two layers) or released (4 least important "
              "heads of one layer, and the heads with the same numbers in the other layer)");
@@ -213,7 +213,7 @@ class HeadRotation : public Procedure {
   }
 
   std::unique_ptr<analysis::MeasureObserver> make_measure() const {
-    return analysis::importances().make(measure_name_, key("measure"))->make_observer(analysis::Side::whole);
+    return analysis::importance_measures().make(measure_name_, key("measure"))->make_observer(analysis::Side::whole);
   }
 
   // Throws Error(usage) for options that contradict the mode or each other, and for missing options of mode manual.

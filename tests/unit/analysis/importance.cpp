@@ -301,7 +301,7 @@ TEST_CASE("check_importance() refuses exactly the measures that are undefined fo
           "[importance]") {
   for (const StageCase& stages : stage_cases()) {
     MeasuredModel measured_model(stages.attention);
-    for (const std::string& measure : importances().names())
+    for (const std::string& measure : importance_measures().names())
       for (Side side : kSides) {
         if (measure == "ablation") continue;
         INFO(stages.attention << measure << " " << analysis::name_of(side));
@@ -324,7 +324,7 @@ TEST_CASE("in cross-attention, the measure received is the mean over unmasked ke
                              0.9, 0.1, 0.0, 0.0, 0.0, 1.0, 0.5, 0.5, 0.0, 0.0, 0.0, 1.0},
                             at::kFloat)
                      .view({2, 2, 2, 3});
-  const auto measure = importances().make("received", "")->make_observer(Side::whole);
+  const auto measure = importance_measures().make("received", "")->make_observer(Side::whole);
   measure->begin(at::tensor({2, 1}, at::kLong));
   measure->probabilities(spec, p);
   const auto scores = measure->mean_scores().at(AttentionKind::decoder_cross)[0];

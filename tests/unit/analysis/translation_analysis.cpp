@@ -236,7 +236,7 @@ TEST_CASE("importance is independent of the batch size and of which other kinds 
   for (const char* stage : {"mixer = 'mixhead-a'\ncombiner = 'alphas'\n",
                             "combiner = 'mae'\n[attention.encoder.self.mae]\nmean = 'full'\n"}) {
     const AnalysedModel analysed_model(stage);
-    for (const std::string& measure : importances().names()) {
+    for (const std::string& measure : importance_measures().names()) {
       if (status_of([&] { check_importance(measure, "--by", *analysed_model.model, Side::whole); }) != 0) continue;
       INFO(stage << measure);
       const auto scores_by_pair = importance_of(measure, analysed_model.analysis_input(1)),
@@ -276,7 +276,7 @@ TEST_CASE("the measure confidence excludes end-of-sentence positions of sentence
   const auto score = [&](AttentionKind kind, const attention::Lengths& lengths) {
     attention::LayerSpec spec;
     spec.kind = kind;
-    const auto measure = importances().make("confidence", "")->make_observer(Side::whole);
+    const auto measure = importance_measures().make("confidence", "")->make_observer(Side::whole);
     measure->begin(lengths);
     measure->probabilities(spec, p);
     return measure->mean_scores().at(kind)[0];
