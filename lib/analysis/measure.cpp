@@ -53,8 +53,8 @@ std::map<AttentionKind, LayerScores> MeasureObserver::mean_scores() const {
 }
 
 std::string AttentionMeasureObserver::undefined_reason(const attention::AttentionLayer& layer) const {
-  if (side() == Side::output) return "output heads have no attention matrices; score and value heads do";
-  if (side() == Side::score && layer.mixer_input() == attention::MixerInput::logits)
+  if (side() == SideSelection::output) return "output heads have no attention matrices; score and value heads do";
+  if (side() == SideSelection::score && layer.mixer_input() == attention::MixerInput::logits)
     return "the mixer mixes logits, not attention probabilities";
   return "";
 }
@@ -62,13 +62,13 @@ std::string AttentionMeasureObserver::undefined_reason(const attention::Attentio
 at::Tensor AttentionMeasureObserver::heads(attention::HeadSide observed_side, const attention::LayerSpec& layer_spec,
                                            const at::Tensor& x) {
   c10::NoGradGuard no_gradient;
-  if (observed_side == attention::HeadSide::score && side() == Side::score) observe_matrix(layer_spec, x);
+  if (observed_side == attention::HeadSide::score && side() == SideSelection::score) observe_matrix(layer_spec, x);
   return x;
 }
 
 void AttentionMeasureObserver::probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) {
   c10::NoGradGuard no_gradient;
-  if (side() != Side::score) observe_matrix(layer_spec, p);
+  if (side() != SideSelection::score) observe_matrix(layer_spec, p);
 }
 
 }  // namespace mh::analysis

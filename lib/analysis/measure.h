@@ -22,7 +22,7 @@ void require_finite(const std::map<AttentionKind, LayerScores>& scores);
 
 class MeasureObserver : public attention::Observer {
  public:
-  explicit MeasureObserver(Side side) : side_(side) {}
+  explicit MeasureObserver(SideSelection side) : side_(side) {}
   // Returns why the measure is undefined for the layer's heads of side(); "" if it is defined.
   virtual std::string undefined_reason(const attention::AttentionLayer& /*layer*/) const { return ""; }
 
@@ -33,7 +33,7 @@ class MeasureObserver : public attention::Observer {
   std::map<AttentionKind, LayerScores> mean_scores() const;
 
  protected:
-  Side side() const { return side_; }
+  SideSelection side() const { return side_; }
   // Adds `sums`, (h), (hv) or (ho), sums of each head's score over `count` positions, batch rows or forward
   // passes, to the mean of the layer.
   void add(const attention::LayerSpec& layer_spec, const at::Tensor& sums, double count);
@@ -55,7 +55,7 @@ class MeasureObserver : public attention::Observer {
     at::Tensor sums;  // (h), (hv) or (ho), fp64
     double count = 0;
   };
-  Side side_;
+  SideSelection side_;
   attention::Lengths lengths_;
   std::map<AttentionKind, std::map<int64_t, Mean>> means_;  // by kind and layer
 };

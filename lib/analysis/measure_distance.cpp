@@ -39,11 +39,11 @@ class OutputDistance : public MeasureObserver {
  public:
   using MeasureObserver::MeasureObserver;
   std::string undefined_reason(const attention::AttentionLayer&) const override {
-    return side() == Side::score ? "score heads have no outputs; value and output heads do" : "";
+    return side() == SideSelection::score ? "score heads have no outputs; value and output heads do" : "";
   }
   at::Tensor heads(attention::HeadSide observed_side, const attention::LayerSpec& layer_spec,
                    const at::Tensor& x) override {
-    if (observed_side == (side() == Side::output ? attention::HeadSide::output : attention::HeadSide::value))
+    if (observed_side == (side() == SideSelection::output ? attention::HeadSide::output : attention::HeadSide::value))
       add_distances(layer_spec, x);
     return x;
   }

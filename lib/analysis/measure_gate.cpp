@@ -13,7 +13,7 @@ class Gate : public MeasureObserver, public attention::Subscriber<attention::Wei
  public:
   using MeasureObserver::MeasureObserver;
   std::string undefined_reason(const attention::AttentionLayer& layer) const override {
-    if (side() == Side::score || side() == Side::output) return "gates apply to value heads only";
+    if (side() == SideSelection::score || side() == SideSelection::output) return "gates apply to value heads only";
     return layer.has_head_gates() ? "" : "the combiner has no head gates";
   }
   void receive(const attention::LayerSpec& layer_spec, attention::WeightObservation& observation) override {

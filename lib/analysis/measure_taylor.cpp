@@ -23,7 +23,7 @@ ParameterGradGuard::~ParameterGradGuard() {
   for (nn::Parameter* p : parameters_) p->set_trained(true);
 }
 
-HeadProducts::HeadProducts(model::LanguageModel& model, Side side) {
+HeadProducts::HeadProducts(model::LanguageModel& model, SideSelection side) {
   for (const auto* layer : model.attention_layers())
     sides_[{layer->layer_spec().kind, layer->layer_spec().layer}] = sides_in(*layer, side);
 }
@@ -70,7 +70,7 @@ class ProductMeans : public MeasureObserver {
 // Observes the products, and passes the lengths of the batch rows to `means`, which averages the products.
 struct ProductsAndMeans : HeadProducts {
   ProductMeans means;
-  ProductsAndMeans(model::LanguageModel& model, Side side) : HeadProducts(model, side), means(side) {}
+  ProductsAndMeans(model::LanguageModel& model, SideSelection side) : HeadProducts(model, side), means(side) {}
   void begin(const attention::Lengths& lengths) override { means.begin(lengths); }
 };
 

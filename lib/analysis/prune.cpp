@@ -36,19 +36,19 @@ AttentionLayer& layer_at(model::LanguageModel& model, AttentionKind kind, int64_
   return *matching_layer;
 }
 
-KeptHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& pruned_heads, Side side,
+KeptHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& pruned_heads, SideSelection side,
                           const std::string& where) {
   const attention::LayerSpec& layer_spec = layer.layer_spec();
   auto refuse = [&](const std::string& expected, const std::string& found, const char* next) {
     throw Error(Exit::usage, Problem{str(where, ", ", layer_spec.name), expected, found, next});
   };
-  const HeadSide pruned_side = head_side(side);
+  const HeadSide pruned_side = head_side_of(side);
   const int64_t num_heads = layer_spec.heads_of(pruned_side);
   if (num_heads == 0) refuse("a layer with heads", "a layer without heads", "");
   if (*pruned_heads.rbegin() >= num_heads || *pruned_heads.begin() < 0)
     refuse(str("a head from 0 to ", num_heads - 1),
            str(*pruned_heads.begin() < 0 ? *pruned_heads.begin() : *pruned_heads.rbegin()), "");
-  if (side == Side::whole && (layer_spec.heads != num_heads || layer_spec.output_heads != num_heads))
+  if (side == SideSelection::whole && (layer_spec.heads != num_heads || layer_spec.output_heads != num_heads))
     refuse("equal numbers of score, value and output heads, since --side whole prunes all three together",
            str(layer_spec.heads, " score heads, ", num_heads, " value heads and ", layer_spec.output_heads,
                " output heads"),
@@ -60,7 +60,7 @@ KeptHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& 
            "use --side whole");
   // Score or output heads that cannot be pruned separately are pruned together with the value heads.
   auto kept_heads_of = [&](HeadSide queried_side) {
-    const bool is_pruned = side == Side::whole || queried_side == pruned_side ||
+    const bool is_pruned = side == SideSelection::whole || queried_side == pruned_side ||
                            (pruned_side == HeadSide::value && !layer.can_prune_separately(queried_side));
     std::vector<int64_t> kept_indices;
     for (int64_t head = 0; head < layer_spec.heads_of(queried_side); ++head)
@@ -98,17 +98,19 @@ const nn::Parameter& source_of(nn::ParameterList& full_parameters, const std::st
 
 }  // namespace
 
-void check_prune_amount(model::LanguageModel& model, Side side, const Kinds& kinds, const PruneAmount& amount,
+void check_prune_amount(model::LanguageModel& model, SideSelection side, const Kinds& kinds, const PruneAmount& amount,
                         bool per_layer, const std::string& where) {
   std::map<AttentionKind, LayerScores> zero_scores;
   for (const attention::AttentionLayer* layer : model.attention_layers())
     if (const attention::LayerSpec& s = layer->layer_spec(); contains(kinds, s.kind))
-      zero_scores[s.kind].emplace_back(s.heads_of(head_side(side)));
+      zero_scores[s.kind].emplace_back(s.heads_of(head_side_of(side)));
   least_important(zero_scores, amount, per_layer, where);
 }
 
-attention::HeadSide head_side(Side side) {
-  return side == Side::score ? HeadSide::score : side == Side::output ? HeadSide::output : HeadSide::value;
+attention::HeadSide head_side_of(SideSelection side) {
+  return side == SideSelection::score    ? HeadSide::score
+         : side == SideSelection::output ? HeadSide::output
+                                         : HeadSide::value;
 }
 
 HeadSet least_important(const std::map<AttentionKind, LayerScores>& scores, const PruneAmount& amount, bool per_layer,
@@ -139,7 +141,7 @@ HeadSet least_important(const std::map<AttentionKind, LayerScores>& scores, cons
   return selected_heads;
 }
 
-KeptHeadsByLayer heads_after_pruning(model::LanguageModel& model, const HeadSet& pruned_heads, Side side,
+KeptHeadsByLayer heads_after_pruning(model::LanguageModel& model, const HeadSet& pruned_heads, SideSelection side,
                                      const std::string& where) {
   KeptHeadsByLayer kept_heads;
   for (const auto& [kind, heads] : pruned_heads) {

@@ -32,11 +32,11 @@ HeadSet least_important(const std::map<AttentionKind, LayerScores>& scores, cons
                         const std::string& where);
 
 // Throws the errors of least_important() for the layers of `kinds`, but needs no scores.
-void check_prune_amount(model::LanguageModel& model, Side side, const Kinds& kinds, const PruneAmount& amount,
+void check_prune_amount(model::LanguageModel& model, SideSelection side, const Kinds& kinds, const PruneAmount& amount,
                         bool per_layer, const std::string& where);
 
 // Returns the head side that corresponds to `side`; value for whole.
-attention::HeadSide head_side(Side side);
+attention::HeadSide head_side_of(SideSelection side);
 
 // The heads that remain in each pruned layer, by kind of attention and layer.
 using KeptHeadsByLayer = std::map<AttentionKind, std::map<int64_t, attention::KeptHeads>>;
@@ -46,7 +46,7 @@ using KeptHeadsByLayer = std::map<AttentionKind, std::map<int64_t, attention::Ke
 // Error(usage) that names the option `where` if `pruned_heads` is empty or the model lacks a head; if `side` is whole
 // but a layer has different numbers of score, value and output heads; and if the heads of `side` cannot be pruned
 // separately from the value heads.
-KeptHeadsByLayer heads_after_pruning(model::LanguageModel& model, const HeadSet& pruned_heads, Side side,
+KeptHeadsByLayer heads_after_pruning(model::LanguageModel& model, const HeadSet& pruned_heads, SideSelection side,
                                      const std::string& where);
 
 struct PrunedModel {

@@ -30,7 +30,7 @@ const char* name_of(ScanMode mode) {
   return mode == ScanMode::head ? "head" : mode == ScanMode::all_but_one ? "all-but-one" : "layer";
 }
 
-std::vector<ScanCase> scan_cases(model::LanguageModel& model, Side side, const Kinds& kinds,
+std::vector<ScanCase> scan_cases(model::LanguageModel& model, SideSelection side, const Kinds& kinds,
                                  const ScanOptions& options) {
   std::vector<ScanCase> cases;
   const HeadSet heads_by_kind = all_heads(model, side, kinds);

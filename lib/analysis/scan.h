@@ -37,7 +37,7 @@ struct ScanOptions {
 
 // Returns the cases, ordered by kind, layer and head; the case of a layer precedes the cases of its heads. `kinds`:
 // kinds of attention to scan, as in all_heads(); must include the kinds of options.heads.
-std::vector<ScanCase> scan_cases(model::LanguageModel& model, Side side, const Kinds& kinds,
+std::vector<ScanCase> scan_cases(model::LanguageModel& model, SideSelection side, const Kinds& kinds,
                                  const ScanOptions& options);
 
 // Returns the metric of the model with its currently masked heads; calls `progress` with numbers of batch rows.

@@ -122,7 +122,7 @@ class HeadRotation : public Procedure {
     analysis::Kinds swapped_kinds;
     for (const auto& [kind, num_heads] : num_heads_) swapped_kinds.insert(kind);
     if (uses_importance())
-      analysis::check_importance(measure_name_, key("measure"), model, analysis::Side::whole, swapped_kinds);
+      analysis::check_importance(measure_name_, key("measure"), model, analysis::SideSelection::whole, swapped_kinds);
   }
 
   bool observes() const override { return uses_importance(); }
@@ -213,7 +213,9 @@ class HeadRotation : public Procedure {
   }
 
   std::unique_ptr<analysis::MeasureObserver> make_measure() const {
-    return analysis::importance_measures().make(measure_name_, key("measure"))->make_observer(analysis::Side::whole);
+    return analysis::importance_measures()
+        .make(measure_name_, key("measure"))
+        ->make_observer(analysis::SideSelection::whole);
   }
 
   // Throws Error(usage) for options that contradict the mode or each other, and for missing options of mode manual.
