@@ -12,7 +12,6 @@ namespace mh::analysis {
 // The tensors of a head that an analysis masks or measures: the tensors of one head side (attention::HeadSide), or
 // of all sides together (whole).
 enum class SideSelection { whole, score, value, output };
-using Side = SideSelection;  // former name, still in tools and tests
 
 struct AnalysisInput {
   model::LanguageModel& model;

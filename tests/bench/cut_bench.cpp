@@ -46,7 +46,8 @@ int main(int argc, char** argv) {
   for (int64_t layer = 0; layer < config.model.layers; ++layer)
     for (const int64_t head : {0, 1, 4, 7}) pruned_heads[analysis::AttentionKind::decoder_self].insert({layer, head});
   const auto pruned_model = analysis::prune_heads(
-      config, *whole_model, analysis::heads_after_pruning(*whole_model, pruned_heads, analysis::Side::whole, "bench"));
+      config, *whole_model,
+      analysis::heads_after_pruning(*whole_model, pruned_heads, analysis::SideSelection::whole, "bench"));
   for (auto* model : {whole_model.get(), pruned_model.model.get()}) model->set_path(attention::parse_path(path));
   const at::Tensor x = at::randn({argument(3, 16), argument(4, 256), config.model.width});
   std::vector<double> times[2];

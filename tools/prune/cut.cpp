@@ -70,7 +70,7 @@ Choice select_heads(const Arguments& args, const model::LoadedModel& model, cons
       args.fraction.empty() ? analysis::PruneAmount{args.count, 0}
                             : analysis::PruneAmount{0, analysis::parse_fraction(args.fraction, "--fraction")};
   const std::string where = args.fraction.empty() ? "--count" : "--fraction";
-  const analysis::Side side = analysis::side_named(args.side);
+  const analysis::SideSelection side = analysis::side_named(args.side);
   analysis::check_prune_amount(*model.model, side, kinds, amount, args.per_layer, where);
   analysis::check_importance(args.measure, "--by", *model.model, side, kinds);
   const auto dataset = shard->labelled_dataset_for(model);

@@ -45,7 +45,7 @@ struct LoadedTarget {
   model::LoadedModel model;
   std::shared_ptr<const task::Dataset> dataset;
   data::ScoringOptions scoring;
-  analysis::Side side;
+  analysis::SideSelection side;
   analysis::Kinds kinds;  // kinds of attention to analyse; empty: all
   // Returns the input of an analysis, with a progress bar called `label`. The result refers to this object, which must
   // outlive the result.

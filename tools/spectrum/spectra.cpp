@@ -183,7 +183,7 @@ void observe_text(const SpectraJob& job, const SpectraInputs& inputs, const mode
                   const PreparedSource& prepared) {
   const data::ScoringOptions& scoring_options = prepared.scoring_options;
   const auto dataset = inputs.dataset_for(model);
-  const analysis::AnalysisInput input{*model.model, dataset->corpus(), scoring_options, analysis::Side::whole,
+  const analysis::AnalysisInput input{*model.model, dataset->corpus(), scoring_options, analysis::SideSelection::whole,
                                       progress_bar("spectra", "rows")};
   if (job.dump.empty()) return analysis::observe(input, *prepared.source);
   analysis::AttentionDump dump(*model.model, scoring_options.sample.blocks, scoring_options.block,

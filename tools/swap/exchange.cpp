@@ -80,10 +80,11 @@ void rank(const ExchangeJob& job, const model::LoadedModel& model, const ShardSo
   analysis::Kinds kinds;  // kinds of the swapped heads
   for (const auto& [kind, layers] : head_counts) kinds.insert(kind);
   for (const HeadPair& pair : choice.pairs) kinds.insert(pair.kind);
-  analysis::check_importance(job.measure, "--by", *model.model, analysis::Side::whole, kinds);
+  analysis::check_importance(job.measure, "--by", *model.model, analysis::SideSelection::whole, kinds);
   choice.scoring = scoring_for(model, job.args->scoring, *dataset);
-  choice.scores = analysis::importance_of(job.measure, {*model.model, dataset->corpus(), choice.scoring,
-                                                        analysis::Side::whole, progress_bar("rank", "rows"), kinds});
+  choice.scores =
+      analysis::importance_of(job.measure, {*model.model, dataset->corpus(), choice.scoring,
+                                            analysis::SideSelection::whole, progress_bar("rank", "rows"), kinds});
 }
 
 // Prints a table row for each pair that would be swapped without --dry-run.

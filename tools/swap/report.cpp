@@ -106,8 +106,9 @@ void report(const ReportJob& job) {
     const auto dataset = shard.dataset_for(model);
     const data::ScoringOptions& scoring = scoring_options[i];
     Discrepancy discrepancy;
-    analysis::observe({*model.model, dataset->corpus(), scoring, analysis::Side::whole, progress_bar("report", "rows")},
-                      discrepancy);
+    analysis::observe(
+        {*model.model, dataset->corpus(), scoring, analysis::SideSelection::whole, progress_bar("report", "rows")},
+        discrepancy);
     if (baseline.empty()) baseline = discrepancy.layers();
     print_layers(table, settings_of(scoring, args.precision), model.name, discrepancy, baseline);
   }

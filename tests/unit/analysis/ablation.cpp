@@ -59,12 +59,12 @@ std::vector<task::Score> reference_scores(const AnalysisInput& input, const std:
         return factors;
       };
       attention::HeadScales scales;
-      const auto selects = [&](Side side, HeadSide head_side) {
-        return layer->has_separate_heads(head_side) && (input.side == Side::whole || input.side == side);
+      const auto selects = [&](SideSelection side, HeadSide head_side) {
+        return layer->has_separate_heads(head_side) && (input.side == SideSelection::whole || input.side == side);
       };
-      if (selects(Side::score, HeadSide::score)) scales.score = scale(HeadSide::score);
-      if (selects(Side::value, HeadSide::value)) scales.value = scale(HeadSide::value);
-      if (selects(Side::output, HeadSide::output)) scales.output = scale(HeadSide::output);
+      if (selects(SideSelection::score, HeadSide::score)) scales.score = scale(HeadSide::score);
+      if (selects(SideSelection::value, HeadSide::value)) scales.value = scale(HeadSide::value);
+      if (selects(SideSelection::output, HeadSide::output)) scales.output = scale(HeadSide::output);
       set_head_scales(*layer, scales);
     }
     scores.push_back(task::score(input.model, input.corpus, input.scoring));
@@ -76,7 +76,7 @@ std::vector<task::Score> reference_scores(const AnalysisInput& input, const std:
 // Returns sets of decoder self-attention heads to ablate: each single head; for each head, all other heads of the same
 // layer; heads of several layers, with one such set twice; the first three heads of layer 1; all heads of the model.
 // The set at index 4 is empty.
-std::vector<HeadSet> ablation_sets(model::LanguageModel& model, Side side) {
+std::vector<HeadSet> ablation_sets(model::LanguageModel& model, SideSelection side) {
   const AttentionKind kind = AttentionKind::decoder_self;
   const auto all = all_heads(model, side).at(kind);
   std::vector<HeadSet> sets;
@@ -152,11 +152,11 @@ TEST_CASE("scoring many ablated models in one pass over the text gives the score
       scoring.block = 6, scoring.streams = backbone.empty() ? 0 : 3;
       scoring.batch = 2;
       const data::Text corpus = corpora::text_of(text, 0);
-      check_against_reference({*model, corpus, scoring, Side::whole});
-      check_against_reference({*model, corpus, scoring, Side::value});
-      for (Side side : {Side::score, Side::output})
-        if (model->attention_layers()[0]->has_separate_heads(side == Side::score ? attention::HeadSide::score
-                                                                                 : attention::HeadSide::output))
+      check_against_reference({*model, corpus, scoring, SideSelection::whole});
+      check_against_reference({*model, corpus, scoring, SideSelection::value});
+      for (SideSelection side : {SideSelection::score, SideSelection::output})
+        if (model->attention_layers()[0]->has_separate_heads(
+                side == SideSelection::score ? attention::HeadSide::score : attention::HeadSide::output))
           check_against_reference({*model, corpus, scoring, side});
         else CHECK(status_of([&] { score_ablations({*model, corpus, scoring, side}, {{}}); }) == 2);
     }
@@ -171,7 +171,8 @@ TEST_CASE("ablating only score, value or output heads in layers with unequal hea
   input.scoring.block = 8, input.scoring.batch = 3;
   input.scoring = corpus.resolve(input.scoring, *unequal_model);
   CHECK(status_of([&] { all_heads(*unequal_model, input.side); }) == 2);
-  for (const auto& [side, num_heads] : {std::pair{Side::score, 3}, {Side::value, 4}, {Side::output, 5}}) {
+  for (const auto& [side, num_heads] :
+       {std::pair{SideSelection::score, 3}, {SideSelection::value, 4}, {SideSelection::output, 5}}) {
     input.side = side;
     CHECK(all_heads(*unequal_model, side).at(AttentionKind::decoder_self).size() == static_cast<size_t>(3 * num_heads));
     check_against_reference(input);
@@ -204,9 +205,9 @@ TEST_CASE("ablating a head that the model does not have is a usage error that st
        {HeadSet{{AttentionKind::decoder_self, {{3, 0}}}}, HeadSet{{AttentionKind::decoder_self, {{1, 3}}}},
         HeadSet{{AttentionKind::decoder_self, {{0, -1}}}}, HeadSet{{AttentionKind::encoder_self, {{0, 0}}}}}) {
     CHECK(status_of([&] { score_ablations(input, {heads}); }) == 2);
-    CHECK(status_of([&] { HeadMaskGuard(*model, Side::whole, heads); }) == 2);
+    CHECK(status_of([&] { HeadMaskGuard(*model, SideSelection::whole, heads); }) == 2);
   }
-  CHECK_THROWS_WITH(check_heads(*model, Side::whole, {{AttentionKind::decoder_self, {{1, 3}}}}, "--heads"),
+  CHECK_THROWS_WITH(check_heads(*model, SideSelection::whole, {{AttentionKind::decoder_self, {{1, 3}}}}, "--heads"),
                     Catch::Contains("a head from 0 to 2"));
 }
 
@@ -222,7 +223,7 @@ TEST_CASE("score_ablations() ablates heads in addition to those of a HeadMaskGua
   const auto expected =
       reference_scores(input, {heads({{0, 1}}), heads({{0, 1}, {0, 2}}), heads({{0, 1}, {2, 0}}), {}});
   {
-    const HeadMaskGuard mask_guard(*model, Side::whole, heads({{0, 1}}));
+    const HeadMaskGuard mask_guard(*model, SideSelection::whole, heads({{0, 1}}));
     const auto actual = score_ablations(input, {{}, heads({{0, 2}}), heads({{2, 0}})});
     for (size_t i = 0; i < 3; ++i) CHECK(actual[i].nll == near_score(input, expected[i]));
   }
@@ -271,7 +272,7 @@ TEST_CASE("an ablation scan by head, by all heads but one and by layer equals se
   scoring.block = 8;
   const AnalysisInput input{*model, corpus, corpus.resolve(scoring, *model)};
   const HeadSet heads{{AttentionKind::decoder_self, {{0, 1}, {2, 0}, {2, 2}}}};
-  const auto cases = scan_cases(*model, Side::whole, {}, {heads, true, true});
+  const auto cases = scan_cases(*model, SideSelection::whole, {}, {heads, true, true});
   const auto layer = [](int64_t l) { return HeadSet{{AttentionKind::decoder_self, {{l, 0}, {l, 1}, {l, 2}}}}; };
   const std::vector<HeadSet> expected_masks{layer(0),
                                             {{AttentionKind::decoder_self, {{0, 1}}}},
@@ -381,7 +382,7 @@ TEST_CASE("a pruning curve masks the least important heads first, whether or not
       for (size_t i = 0; i < 4; ++i) CHECK(first.count(order[i].head) == 1);
       // The second step masks the 3 least important of the remaining heads; with reranking, importance is measured
       // while the heads of the first step are masked.
-      const HeadMaskGuard mask_guard(*model, Side::whole, rerank ? sets[1] : HeadSet{});
+      const HeadMaskGuard mask_guard(*model, SideSelection::whole, rerank ? sets[1] : HeadSet{});
       int64_t remaining = 3;
       for (const auto& r : rank_heads(importance_of("ablation", input), false))
         if (first.count(r.head) == 0 && remaining-- > 0) CHECK(sets[2][AttentionKind::decoder_self].count(r.head) == 1);

@@ -106,7 +106,8 @@ TEST_CASE("folding keeps the outputs of layers with unequal head counts, pruned 
 
   for (const char* combiner : {"alphas", "gates"}) {
     const Model full("transformer-xl", str("mixer = 'mixhead-b'\ncombiner = '", combiner, "'\n"));
-    const auto side = std::string(combiner) == "alphas" ? analysis::Side::output : analysis::Side::whole;
+    const auto side =
+        std::string(combiner) == "alphas" ? analysis::SideSelection::output : analysis::SideSelection::whole;
     const analysis::HeadSet pruned_heads{{analysis::AttentionKind::decoder_self, {{0, 1}, {0, 3}, {2, 0}}}};
     const auto pruned = analysis::prune_heads(full.config, *full.model,
                                               analysis::heads_after_pruning(*full.model, pruned_heads, side, "test"));
@@ -117,9 +118,9 @@ TEST_CASE("folding keeps the outputs of layers with unequal head counts, pruned 
   {
     const Model full("decoder", "combiner = 'alphas'\n");
     const analysis::HeadSet pruned_heads{{analysis::AttentionKind::decoder_self, {{1, 0}, {1, 1}, {1, 2}, {1, 3}}}};
-    const auto pruned =
-        analysis::prune_heads(full.config, *full.model,
-                              analysis::heads_after_pruning(*full.model, pruned_heads, analysis::Side::output, "test"));
+    const auto pruned = analysis::prune_heads(
+        full.config, *full.model,
+        analysis::heads_after_pruning(*full.model, pruned_heads, analysis::SideSelection::output, "test"));
     const auto folded_pruned = fold_model(pruned.config, *pruned.model);
     CHECK(folded_pruned.layers == std::vector<std::string>{"decoder.layers.0.self", "decoder.layers.2.self"});
     check_close(hidden_states(*folded_pruned.model), hidden_states(*pruned.model));

@@ -27,7 +27,8 @@ using numbers::normal;
 
 namespace {
 
-constexpr Side kSides[] = {Side::whole, Side::score, Side::value, Side::output};
+constexpr SideSelection kSides[] = {SideSelection::whole, SideSelection::score, SideSelection::value,
+                                    SideSelection::output};
 
 std::unique_ptr<model::LanguageModel> build(const std::string& attention, const std::string& model_lines = "") {
   Config config;
@@ -64,7 +65,7 @@ struct MeasuredModel {
     scoring.batch = 1;
     scoring = text.resolve(scoring, *model);
   }
-  AnalysisInput analysis_input(Side side, int64_t batch = 2) const {
+  AnalysisInput analysis_input(SideSelection side, int64_t batch = 2) const {
     AnalysisInput input{*model, text, scoring, side};
     input.scoring.batch = batch;
     return input;
@@ -188,11 +189,11 @@ double inner_product(const at::Tensor& x, const at::Tensor& d, int64_t i, int64_
 }
 
 // Returns the scores of a layer's heads, computed by plain loops over its forward passes.
-HeadValues reference_scores(const std::string& measure, Side side,
+HeadValues reference_scores(const std::string& measure, SideSelection side,
                             const std::vector<ObservedTensors::ForwardPass>& passes,
                             const attention::AttentionLayer& layer) {
-  auto p_of = [&](const ObservedTensors::ForwardPass& pass) { return side == Side::score ? pass.x : pass.p; };
-  auto z_of = [&](const ObservedTensors::ForwardPass& pass) { return side == Side::output ? pass.c : pass.z; };
+  auto p_of = [&](const ObservedTensors::ForwardPass& pass) { return side == SideSelection::score ? pass.x : pass.p; };
+  auto z_of = [&](const ObservedTensors::ForwardPass& pass) { return side == SideSelection::output ? pass.c : pass.z; };
   if (measure == "avg-l2") return distances(passes, p_of);
   if (measure == "avg-l2-outputs") return distances(passes, z_of);
   if (measure == "confidence")
@@ -222,11 +223,11 @@ HeadValues reference_scores(const std::string& measure, Side side,
   if (measure == "taylor")
     return mean_over_positions(passes, [&](const ObservedTensors::ForwardPass& pass, int64_t i, int64_t t) {
       double sum = 0;
-      const bool whole = side == Side::whole;
-      if (side == Side::value || whole) sum += inner_product(pass.z, pass.dz, i, t);
-      if (side == Side::score || (whole && layer.has_separate_heads(HeadSide::score)))
+      const bool whole = side == SideSelection::whole;
+      if (side == SideSelection::value || whole) sum += inner_product(pass.z, pass.dz, i, t);
+      if (side == SideSelection::score || (whole && layer.has_separate_heads(HeadSide::score)))
         sum += inner_product(pass.x, pass.dx, i, t);
-      if (side == Side::output || (whole && layer.has_separate_heads(HeadSide::output)))
+      if (side == SideSelection::output || (whole && layer.has_separate_heads(HeadSide::output)))
         sum += inner_product(pass.c, pass.dc, i, t);
       return std::abs(sum);
     });
@@ -252,15 +253,18 @@ const std::vector<StageCase>& stage_cases() {
 
 // Returns whether the measure is defined for the whole, score, value or output heads (`side`) of a layer with these
 // stages.
-bool is_defined(const std::string& measure, Side side, const StageCase& s) {
-  if (side == Side::score && !s.has_mixer) return false;
-  if (side == Side::output && !s.has_alphas) return false;
+bool is_defined(const std::string& measure, SideSelection side, const StageCase& s) {
+  if (side == SideSelection::score && !s.has_mixer) return false;
+  if (side == SideSelection::output && !s.has_alphas) return false;
   static const std::set<std::string> attention_measures{"avg-l2", "confidence", "received", "entropy"};
-  if (attention_measures.count(measure) > 0) return side != Side::output && !(side == Side::score && s.mixes_logits);
-  if (measure == "avg-l2-outputs") return side != Side::score;
-  if (measure == "gate") return s.has_gates && (side == Side::whole || side == Side::value);
+  if (attention_measures.count(measure) > 0)
+    return side != SideSelection::output && !(side == SideSelection::score && s.mixes_logits);
+  if (measure == "avg-l2-outputs") return side != SideSelection::score;
+  if (measure == "gate") return s.has_gates && (side == SideSelection::whole || side == SideSelection::value);
   if (measure == "alpha")
-    return side == Side::output ? s.has_alphas : side == Side::score ? s.has_mixer : s.has_mixer || s.has_alphas;
+    return side == SideSelection::output  ? s.has_alphas
+           : side == SideSelection::score ? s.has_mixer
+                                          : s.has_mixer || s.has_alphas;
   return true;
 }
 
@@ -280,7 +284,7 @@ TEST_CASE("importance from attention weights, head outputs and gradients equals 
       MeasuredModel measured_model(stages.attention, model_lines);
       const ObservedTensors recording = observe_passes(measured_model);
       for (const char* measure : {"avg-l2", "avg-l2-outputs", "confidence", "received", "entropy", "taylor"})
-        for (Side side : kSides) {
+        for (SideSelection side : kSides) {
           if (!is_defined(measure, side, stages)) continue;
           INFO(stages.attention << model_lines << measure << " " << analysis::name_of(side));
           const auto scores = decoder_self_scores(importance_of(measure, measured_model.analysis_input(side)));
@@ -302,7 +306,7 @@ TEST_CASE("check_importance() refuses exactly the measures that are undefined fo
   for (const StageCase& stages : stage_cases()) {
     MeasuredModel measured_model(stages.attention);
     for (const std::string& measure : importance_measures().names())
-      for (Side side : kSides) {
+      for (SideSelection side : kSides) {
         if (measure == "ablation") continue;
         INFO(stages.attention << measure << " " << analysis::name_of(side));
         const int status = status_of([&] { check_importance(measure, "--by", *measured_model.model, side); });
@@ -311,7 +315,7 @@ TEST_CASE("check_importance() refuses exactly the measures that are undefined fo
       }
   }
   MeasuredModel measured_model("");
-  CHECK(status_of([&] { importance_of("tailor", measured_model.analysis_input(Side::whole)); }) == 2);
+  CHECK(status_of([&] { importance_of("tailor", measured_model.analysis_input(SideSelection::whole)); }) == 2);
 }
 
 TEST_CASE("in cross-attention, the measure received is the mean over unmasked keys of the largest weight of each key",
@@ -324,7 +328,7 @@ TEST_CASE("in cross-attention, the measure received is the mean over unmasked ke
                              0.9, 0.1, 0.0, 0.0, 0.0, 1.0, 0.5, 0.5, 0.0, 0.0, 0.0, 1.0},
                             at::kFloat)
                      .view({2, 2, 2, 3});
-  const auto measure = importance_measures().make("received", "")->make_observer(Side::whole);
+  const auto measure = importance_measures().make("received", "")->make_observer(SideSelection::whole);
   measure->begin(at::tensor({2, 1}, at::kLong));
   measure->probabilities(spec, p);
   const auto scores = measure->mean_scores().at(AttentionKind::decoder_cross)[0];
@@ -343,7 +347,7 @@ TEST_CASE("the measure gate is the mean absolute weight of a head in the combine
     INFO(attention);
     MeasuredModel measured_model(attention);
     const ObservedTensors recording = observe_passes(measured_model);
-    const auto scores = decoder_self_scores(importance_of("gate", measured_model.analysis_input(Side::whole)));
+    const auto scores = decoder_self_scores(importance_of("gate", measured_model.analysis_input(SideSelection::whole)));
     for (size_t layer = 0; layer < 2; ++layer) {
       CHECK(is_near(scores[layer],
                     mean_over_positions(recording.layers[layer],
@@ -371,8 +375,10 @@ TEST_CASE("the measure taylor is independent of the batch size and does not chan
   MeasuredModel measured_model("mixer = 'mixhead-a'\n");
   auto& parameters = measured_model.model->parameters();
   parameters.all()[1].set_trained(false);
-  const auto batch_1 = decoder_self_scores(importance_of("taylor", measured_model.analysis_input(Side::whole, 1)));
-  const auto batch_100 = decoder_self_scores(importance_of("taylor", measured_model.analysis_input(Side::whole, 100)));
+  const auto batch_1 =
+      decoder_self_scores(importance_of("taylor", measured_model.analysis_input(SideSelection::whole, 1)));
+  const auto batch_100 =
+      decoder_self_scores(importance_of("taylor", measured_model.analysis_input(SideSelection::whole, 100)));
   for (size_t layer = 0; layer < 2; ++layer)
     CHECK(is_near(batch_1[layer], batch_100[layer], measured_model.importance_bound()));
   for (const auto& p : parameters.all()) {
@@ -385,7 +391,7 @@ TEST_CASE("the sum of HeadProducts over positions is the derivative of the loss 
           "[importance]") {
   for (const StageCase& stages : stage_cases()) {
     MeasuredModel measured_model(stages.attention);
-    for (Side side : kSides) {
+    for (SideSelection side : kSides) {
       if (!is_defined("taylor", side, stages)) continue;
       INFO(stages.attention << analysis::name_of(side));
       HeadProducts products(*measured_model.model, side);
@@ -470,7 +476,7 @@ TEST_CASE("the measures weight-norm and alpha are norms of the parameters of a h
     return std::pow(parameter(name)[i][i].item<double>(), 2);
   };
   const std::string m = "mixer.matrix", a = "combiner.alpha";
-  std::map<std::string, std::map<Side, HeadValues>> expected;
+  std::map<std::string, std::map<SideSelection, HeadValues>> expected;
   for (int64_t i = 0; i < 3; ++i) {
     const double queries_keys = row_squares("query.weight", i) + row_squares("query.bias", i) +
                                 row_squares("key.weight", i) + row_squares("key.bias", i),
@@ -478,14 +484,15 @@ TEST_CASE("the measures weight-norm and alpha are norms of the parameters of a h
                  outputs = column_squares("output.weight", i);
     const double matrices = row_squares(m, i) + column_squares(m, i) - diagonal_square(m, i) + row_squares(a, i) +
                             column_squares(a, i) - diagonal_square(a, i);
-    expected["weight-norm"][Side::score].push_back(std::sqrt(queries_keys + row_squares(m, i)));
-    expected["weight-norm"][Side::value].push_back(std::sqrt(values + column_squares(m, i) + column_squares(a, i)));
-    expected["weight-norm"][Side::output].push_back(std::sqrt(outputs + row_squares(a, i)));
-    expected["weight-norm"][Side::whole].push_back(std::sqrt(queries_keys + values + outputs + matrices));
-    expected["alpha"][Side::score].push_back(std::sqrt(row_squares(m, i)));
-    expected["alpha"][Side::value].push_back(std::sqrt(column_squares(m, i) + column_squares(a, i)));
-    expected["alpha"][Side::output].push_back(std::sqrt(row_squares(a, i)));
-    expected["alpha"][Side::whole].push_back(std::sqrt(matrices));
+    expected["weight-norm"][SideSelection::score].push_back(std::sqrt(queries_keys + row_squares(m, i)));
+    expected["weight-norm"][SideSelection::value].push_back(
+        std::sqrt(values + column_squares(m, i) + column_squares(a, i)));
+    expected["weight-norm"][SideSelection::output].push_back(std::sqrt(outputs + row_squares(a, i)));
+    expected["weight-norm"][SideSelection::whole].push_back(std::sqrt(queries_keys + values + outputs + matrices));
+    expected["alpha"][SideSelection::score].push_back(std::sqrt(row_squares(m, i)));
+    expected["alpha"][SideSelection::value].push_back(std::sqrt(column_squares(m, i) + column_squares(a, i)));
+    expected["alpha"][SideSelection::output].push_back(std::sqrt(row_squares(a, i)));
+    expected["alpha"][SideSelection::whole].push_back(std::sqrt(matrices));
   }
   for (const auto& [measure, by_side] : expected)
     for (const auto& [side, scores] : by_side) {
@@ -512,7 +519,7 @@ TEST_CASE("head discrepancy before and after the combiner equals plain loops", "
     visitor.observer = &discrepancy;
     visitor.visit = [](const data::ForwardedBatch&) {};
     data::for_each_batch(*measured_model.model, measured_model.text,
-                         measured_model.analysis_input(Side::whole, 3).scoring, visitor);
+                         measured_model.analysis_input(SideSelection::whole, 3).scoring, visitor);
     const auto layers = discrepancy.layers().at(AttentionKind::decoder_self);
     REQUIRE(layers.size() == 2);
     for (size_t layer = 0; layer < 2; ++layer)
@@ -570,7 +577,7 @@ TEST_CASE("a layer without heads has no scores, and whole heads are refused in a
   const MeasuredModel layer_without_heads("mixer = 'none'\n[attention.decoder.self.0]\nheads = 0\n");
   for (const std::string name : {"taylor", "avg-l2", "entropy", "weight-norm"}) {
     const LayerScores scores =
-        importance_of(name, layer_without_heads.analysis_input(Side::whole)).at(AttentionKind::decoder_self);
+        importance_of(name, layer_without_heads.analysis_input(SideSelection::whole)).at(AttentionKind::decoder_self);
     CHECK(scores[0].empty());
     CHECK(scores[1].size() == 3);
   }
@@ -579,10 +586,12 @@ TEST_CASE("a layer without heads has no scores, and whole heads are refused in a
   CHECK((head_counts.at(AttentionKind::decoder_self) == std::vector<int64_t>{0, 3}));
   const MeasuredModel unequal_model("mixer = 'mixhead-a'\nvalue_heads = 2\n");
   for (const std::string name : {"taylor", "weight-norm"}) {
-    CHECK(status_of([&] { importance_of(name, unequal_model.analysis_input(Side::whole)); }) == 2);
-    CHECK(importance_of(name, unequal_model.analysis_input(Side::score)).at(AttentionKind::decoder_self)[0].size() ==
-          3);
-    CHECK(importance_of(name, unequal_model.analysis_input(Side::value)).at(AttentionKind::decoder_self)[0].size() ==
-          2);
+    CHECK(status_of([&] { importance_of(name, unequal_model.analysis_input(SideSelection::whole)); }) == 2);
+    CHECK(importance_of(name, unequal_model.analysis_input(SideSelection::score))
+              .at(AttentionKind::decoder_self)[0]
+              .size() == 3);
+    CHECK(importance_of(name, unequal_model.analysis_input(SideSelection::value))
+              .at(AttentionKind::decoder_self)[0]
+              .size() == 2);
   }
 }

@@ -372,7 +372,7 @@ TEST_CASE("the measures avg-l2, avg-l2-outputs and confidence equal plain loops 
     double num_rows = 0, num_queries = 0;  // numbers of non-empty rows and of their queries, without padding
     std::map<std::string, std::unique_ptr<MeasureObserver>> measures;
     for (const auto& [name, means] : expected)
-      measures[name] = importance_measures().make(name, "")->make_observer(Side::whole);
+      measures[name] = importance_measures().make(name, "")->make_observer(SideSelection::whole);
     for (int64_t pass = 0; pass < num_passes; ++pass) {
       const int64_t batch = draw(1, 3);
       const at::Tensor p =
@@ -541,7 +541,7 @@ TEST_CASE("hard head rotation pairs heads by their importance in the preceding v
   Folder folder;
   write_text(folder.file("t.mhs"), lines(403));  // the last block is padded
   auto run = train_in_folder(folder, "run", rotation("mode = 'hard'\nk = 4\n") + train_length(kEpochUpdates, "0.01"));
-  auto measure = importance_measures().make("avg-l2", "")->make_observer(Side::whole);
+  auto measure = importance_measures().make("avg-l2", "")->make_observer(SideSelection::whole);
   {
     c10::NoGradGuard no_gradient;
     io::ShardFile shard(folder.file("t.mhs"));

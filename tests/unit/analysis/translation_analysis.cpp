@@ -45,7 +45,8 @@ struct AnalysedModel {
         sentences(translation::random_sentence_pairs(count)),
         corpus(translation::corpus_of(sentences)) {}
   // `tokens`: limit on the tokens of a batch, which has at least one pair.
-  AnalysisInput analysis_input(int64_t tokens = 1 << 12, Side side = Side::whole, const Kinds& kinds = {}) const {
+  AnalysisInput analysis_input(int64_t tokens = 1 << 12, SideSelection side = SideSelection::whole,
+                               const Kinds& kinds = {}) const {
     AnalysisInput input{*model, corpus, {}, side, {}, kinds};
     input.scoring = corpus.resolve(input.scoring, *model);
     input.scoring.batch = std::max<int64_t>(1, tokens / input.scoring.block);
@@ -63,7 +64,7 @@ struct AnalysedModel {
 // Draws each head of each attention layer with probability 1/4.
 HeadSet draw_heads(model::LanguageModel& model) {
   HeadSet drawn_heads;
-  for (const auto& [kind, heads] : all_heads(model, Side::whole))
+  for (const auto& [kind, heads] : all_heads(model, SideSelection::whole))
     for (const Head& head : heads)
       if (*rc::gen::inRange(0, 4) == 0) drawn_heads[kind].insert(head);
   return drawn_heads;
@@ -194,7 +195,7 @@ TEST_CASE("scoring many ablated translation models in one pass gives the scores 
         score_ablations(analysed_model.analysis_input(*rc::gen::elementOf(std::vector<int64_t>{1, 25, 4096})), sets,
                         *rc::gen::elementOf(std::vector<int64_t>{1, 40, 1 << 14}));
     for (size_t i = 0; i < sets.size(); ++i) {
-      const HeadMaskGuard mask_guard(*analysed_model.model, Side::whole, sets[i]);
+      const HeadMaskGuard mask_guard(*analysed_model.model, SideSelection::whole, sets[i]);
       const task::Score expected = score_by_pair(analysed_model);
       RC_ASSERT(actual[i].tokens == expected.tokens);
       RC_ASSERT(std::abs(actual[i].nll - expected.nll) <= analysed_model.pass_bound() * expected.nll);
@@ -204,7 +205,7 @@ TEST_CASE("scoring many ablated translation models in one pass gives the scores 
   CHECK(num_checks >= stages.size());
   // For each kind of attention, ablating all heads of the kind changes the loss.
   const AnalysedModel analysed_model("");
-  const auto all = all_heads(*analysed_model.model, Side::whole);
+  const auto all = all_heads(*analysed_model.model, SideSelection::whole);
   const auto scores = score_ablations(analysed_model.analysis_input(),
                                       {{},
                                        {{AttentionKind::encoder_self, all.at(AttentionKind::encoder_self)}},
@@ -237,7 +238,8 @@ TEST_CASE("importance is independent of the batch size and of which other kinds 
                             "combiner = 'mae'\n[attention.encoder.self.mae]\nmean = 'full'\n"}) {
     const AnalysedModel analysed_model(stage);
     for (const std::string& measure : importance_measures().names()) {
-      if (status_of([&] { check_importance(measure, "--by", *analysed_model.model, Side::whole); }) != 0) continue;
+      if (status_of([&] { check_importance(measure, "--by", *analysed_model.model, SideSelection::whole); }) != 0)
+        continue;
       INFO(stage << measure);
       const auto scores_by_pair = importance_of(measure, analysed_model.analysis_input(1)),
                  batched_scores = importance_of(measure, analysed_model.analysis_input());
@@ -248,8 +250,8 @@ TEST_CASE("importance is independent of the batch size and of which other kinds 
         for (const auto& layer : batched_scores.at(kind)) distinct_scores.insert(layer.begin(), layer.end());
       }
       CHECK(distinct_scores.size() == 28);
-      auto cross =
-          importance_of(measure, analysed_model.analysis_input(4096, Side::whole, {AttentionKind::decoder_cross}));
+      auto cross = importance_of(
+          measure, analysed_model.analysis_input(4096, SideSelection::whole, {AttentionKind::decoder_cross}));
       REQUIRE(cross.size() == 1);
       if (measure != "random")
         check_near(cross, {{AttentionKind::decoder_cross, batched_scores.at(AttentionKind::decoder_cross)}},
@@ -258,12 +260,14 @@ TEST_CASE("importance is independent of the batch size and of which other kinds 
   }
   // Only encoder.self, which has a mixer, has separate score heads.
   const AnalysedModel analysed_model("[attention.encoder.self]\nmixer = 'mixhead-a'\n");
-  CHECK(status_of([&] { importance_of("confidence", analysed_model.analysis_input(4096, Side::score)); }) == 2);
-  const auto scores =
-      importance_of("confidence", analysed_model.analysis_input(4096, Side::score, {AttentionKind::encoder_self}));
+  CHECK(status_of([&] { importance_of("confidence", analysed_model.analysis_input(4096, SideSelection::score)); }) ==
+        2);
+  const auto scores = importance_of(
+      "confidence", analysed_model.analysis_input(4096, SideSelection::score, {AttentionKind::encoder_self}));
   REQUIRE(scores.size() == 1);
   CHECK(scores.at(AttentionKind::encoder_self).size() == 3);
-  CHECK(importance_of("ablation", analysed_model.analysis_input(4096, Side::score, {AttentionKind::encoder_self}))
+  CHECK(importance_of("ablation",
+                      analysed_model.analysis_input(4096, SideSelection::score, {AttentionKind::encoder_self}))
             .size() == 1);
 }
 
@@ -276,7 +280,7 @@ TEST_CASE("the measure confidence excludes end-of-sentence positions of sentence
   const auto score = [&](AttentionKind kind, const attention::Lengths& lengths) {
     attention::LayerSpec spec;
     spec.kind = kind;
-    const auto measure = importance_measures().make("confidence", "")->make_observer(Side::whole);
+    const auto measure = importance_measures().make("confidence", "")->make_observer(SideSelection::whole);
     measure->begin(lengths);
     measure->probabilities(spec, p);
     return measure->mean_scores().at(kind)[0];
@@ -312,7 +316,7 @@ TEST_CASE("a pruned translation model has the outputs of the full model with the
     }
     const PrunedModel pruned =
         prune_heads(analysed_model.config, *analysed_model.model,
-                    heads_after_pruning(*analysed_model.model, pruned_heads, Side::whole, "--heads"));
+                    heads_after_pruning(*analysed_model.model, pruned_heads, SideSelection::whole, "--heads"));
     for (const auto* layer : pruned.model->attention_layers()) {
       const auto& s = layer->layer_spec();
       const int64_t num_pruned = s.layer == kNumLayers.at(s.kind) - 1 ? 4
@@ -328,7 +332,7 @@ TEST_CASE("a pruned translation model has the outputs of the full model with the
       c10::NoGradGuard no_gradient;
       const int64_t operations =
           rounding::num_pass_roundings(*analysed_model.model, analysed_model.analysis_input().scoring.block);
-      const HeadMaskGuard mask_guard(*analysed_model.model, Side::whole, pruned_heads);
+      const HeadMaskGuard mask_guard(*analysed_model.model, SideSelection::whole, pruned_heads);
       const at::Tensor expected = analysed_model.model->logits(analysed_model.model->hidden(batch.input, {})),
                        actual = pruned.model->logits(pruned.model->hidden(batch.input, {}));
       for (size_t b = 0; b < rows.size(); ++b)
@@ -425,7 +429,7 @@ TEST_CASE("a pruning curve ranks the heads of all kinds of attention together, o
           "[translation]") {
   const AnalysedModel analysed_model("");
   for (const Kinds& kinds : {Kinds{}, Kinds{AttentionKind::decoder_cross}}) {
-    const AnalysisInput input = analysed_model.analysis_input(4096, Side::whole, kinds);
+    const AnalysisInput input = analysed_model.analysis_input(4096, SideSelection::whole, kinds);
     const auto points = pruning_curve(input, input, "confidence", {0.25, false, false, false});
     REQUIRE(points.size() == 5);
     const auto order = rank_heads(importance_of("confidence", input), false);
@@ -437,7 +441,7 @@ TEST_CASE("a pruning curve ranks the heads of all kinds of attention together, o
       HeadSet actual = points[i].masked_heads;
       for (auto it = actual.begin(); it != actual.end();) it = it->second.empty() ? actual.erase(it) : std::next(it);
       CHECK((actual == expected));
-      const HeadMaskGuard mask_guard(*analysed_model.model, Side::whole, expected);
+      const HeadMaskGuard mask_guard(*analysed_model.model, SideSelection::whole, expected);
       const double nll = score_by_pair(analysed_model).nll;
       CHECK(points[i].score.nll == rounding::within(nll, analysed_model.pass_bound() * nll));
     }
@@ -717,7 +721,7 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
   // If only decoder layers are analysed, the report counts the input tokens of the decoder by position, without the
   // end-of-sentence symbol at the start.
   const ExpertReport cross =
-      report_experts(analysed_model.analysis_input(4096, Side::whole, {AttentionKind::decoder_cross}), 100, 1);
+      report_experts(analysed_model.analysis_input(4096, SideSelection::whole, {AttentionKind::decoder_cross}), 100, 1);
   REQUIRE(cross.layers.size() == 2);
   CHECK_FALSE(cross.has_source_tokens);
   int64_t num_reported = 0, num_words = 0;
@@ -736,7 +740,7 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
   for (size_t i = 0; i < 3; ++i)
     CHECK(pair_scores[i].score == rounding::within(batched_scores[i].score, bound(batched_scores[i].score)));
   const auto decoder_self_scores =
-      evaluate_experts(analysed_model.analysis_input(4096, Side::whole, {AttentionKind::decoder_self}), 1);
+      evaluate_experts(analysed_model.analysis_input(4096, SideSelection::whole, {AttentionKind::decoder_self}), 1);
   CHECK(decoder_self_scores[0].score == rounding::within(pair_scores[0].score, bound(pair_scores[0].score)));
   CHECK(std::abs(decoder_self_scores[1].score - pair_scores[1].score) >
         bound(decoder_self_scores[1].score) + bound(pair_scores[1].score));

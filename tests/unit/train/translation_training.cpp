@@ -116,7 +116,8 @@ TEST_CASE("head rotation ranks the heads of each kind of attention separately an
     INFO(c.options);
     const std::string name = str("run", number++);
     auto run = data.run(name, rotation(c.options) + train_length("1e"));
-    const auto measure = analysis::importance_measures().make(c.measure, "")->make_observer(analysis::Side::whole);
+    const auto measure =
+        analysis::importance_measures().make(c.measure, "")->make_observer(analysis::SideSelection::whole);
     {
       const c10::NoGradGuard no_gradient;
       for (int64_t pair = 0; pair < static_cast<int64_t>(data.sentences.size()); ++pair) {
