@@ -20,7 +20,7 @@ namespace {
 
 using analysis::AttentionKind;
 using analysis::HeadPair;
-using analysis::Selection;
+using analysis::PairSelection;
 using nlohmann::ordered_json;
 
 struct ExchangeJob {
@@ -47,13 +47,13 @@ void check(const ExchangeJob& job) {
     refuse_usage("--output", "a file for the new checkpoint", "none", "use -o FILE, or -o - for standard output");
   if (!job.dry_run && job.args->format != "table")
     refuse_usage("--format", "--dry-run or report, which print tables", "neither", "leave --format out");
-  const bool uses_importance = !job.mode.empty() && analysis::uses_importance(analysis::selection_named(job.mode));
+  const bool uses_importance = !job.mode.empty() && analysis::uses_importance(analysis::pair_selection_named(job.mode));
   if (uses_importance && job.data.empty())
     refuse_usage("--data", str("a shard to rank heads on, for --mode ", job.mode), "none",
                  "pass --data, or use --mode random, which needs no data");
   if (!uses_importance && !job.data.empty() && !job.dry_run) {
     std::vector<std::string> ranking_modes;
-    for (const analysis::SelectionName& selection : analysis::kSelections)
+    for (const analysis::PairSelectionName& selection : analysis::kPairSelections)
       if (analysis::uses_importance(selection.selection)) ranking_modes.emplace_back(selection.name);
     refuse_usage("--data", str("--mode ", join_alternatives(ranking_modes), ", which rank heads, or --dry-run"),
                  job.mode.empty() ? "--pairs" : "--mode " + job.mode, "leave --data out");
@@ -127,7 +127,7 @@ void exchange(const ExchangeJob& job) {
   Choice choice;
   choice.scoring = job.args->scoring;
   std::map<AttentionKind, std::vector<int64_t>> head_counts;  // of each layer from which --mode chooses
-  const Selection selection = analysis::selection_named(job.mode);
+  const PairSelection selection = analysis::pair_selection_named(job.mode);
   if (job.mode.empty()) {
     for (const std::string& text : job.pairs) choice.pairs.push_back(analysis::parse_pair(text, "--pairs"));
     analysis::check_swap(parameters, choice.pairs, options, "--pairs");
@@ -188,7 +188,7 @@ Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vec
                              "PAIRS"),
                     nullptr);
   std::vector<std::string> selections, summaries;
-  for (const analysis::SelectionName& selection : analysis::kSelections) {
+  for (const analysis::PairSelectionName& selection : analysis::kPairSelections) {
     selections.emplace_back(selection.name);
     summaries.push_back(str(selection.name, " (", selection.summary, ")"));
   }

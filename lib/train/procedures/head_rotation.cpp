@@ -26,8 +26,8 @@ namespace mh::train {
 namespace {
 
 using analysis::HeadPair;
+using analysis::PairSelection;
 using analysis::RotationSchedule;
-using analysis::Selection;
 
 constexpr const char* kSection = "train.procedures.head-rotation";
 
@@ -205,11 +205,11 @@ class HeadRotation : public Procedure {
  private:
   static std::string key(const char* name) { return str(kSection, ".", name); }
   bool uses_importance() const { return mode_ == Mode::hard || mode_ == Mode::soft; }
-  Selection selection() const {
-    return mode_ == Mode::hard                      ? Selection::hard
-           : mode_ == Mode::random                  ? Selection::random
-           : soft_variant_ == SoftVariant::released ? Selection::released
-                                                    : Selection::soft;
+  PairSelection selection() const {
+    return mode_ == Mode::hard                      ? PairSelection::hard
+           : mode_ == Mode::random                  ? PairSelection::random
+           : soft_variant_ == SoftVariant::released ? PairSelection::released
+                                                    : PairSelection::soft;
   }
 
   std::unique_ptr<analysis::MeasureObserver> make_measure() const {

@@ -581,8 +581,8 @@ TEST_CASE("a layer without heads has no scores, and whole heads are refused in a
     CHECK(scores[0].empty());
     CHECK(scores[1].size() == 3);
   }
-  const auto head_counts = head_counts_for_pairing(layer_without_heads.model->parameters(), Selection::random, 1, 0, {},
-                                                   {}, [](const char* key) { return std::string(key); });
+  const auto head_counts = head_counts_for_pairing(layer_without_heads.model->parameters(), PairSelection::random, 1, 0,
+                                                   {}, {}, [](const char* key) { return std::string(key); });
   CHECK((head_counts.at(AttentionKind::decoder_self) == std::vector<int64_t>{0, 3}));
   const MeasuredModel unequal_model("mixer = 'mixhead-a'\nvalue_heads = 2\n");
   for (const std::string name : {"taylor", "weight-norm"}) {

@@ -292,13 +292,13 @@ TEST_CASE("hard, soft and released selection give the pairs of a worked example"
   CHECK(to_strings(pair_soft(kind, five_layers, 1, 2)) ==
         std::vector<std::string>{"decoder.self:0.0-4.0", "decoder.self:1.1-3.1"});
   CHECK(to_strings(pair_soft(kind, five_layers, 1, 0)) == to_strings(pair_soft(kind, five_layers, 1, 2)));
-  CHECK(largest_k(Selection::hard, {4, 4, 3}) == 5);
-  CHECK(largest_k(Selection::random, {4, 4, 3}) == 5);
-  CHECK(largest_k(Selection::soft, {4, 4, 3}) == 1);
-  CHECK(largest_k(Selection::soft, {4}) == 0);
-  CHECK(largest_k(Selection::released, {4, 4, 4}) == 1);
-  CHECK(largest_k(Selection::released, {3, 3}) == 0);
-  CHECK(largest_k(Selection::hard, {}) == 0);
+  CHECK(largest_k(PairSelection::hard, {4, 4, 3}) == 5);
+  CHECK(largest_k(PairSelection::random, {4, 4, 3}) == 5);
+  CHECK(largest_k(PairSelection::soft, {4, 4, 3}) == 1);
+  CHECK(largest_k(PairSelection::soft, {4}) == 0);
+  CHECK(largest_k(PairSelection::released, {4, 4, 4}) == 1);
+  CHECK(largest_k(PairSelection::released, {3, 3}) == 0);
+  CHECK(largest_k(PairSelection::hard, {}) == 0);
 }
 
 TEST_CASE("every selection returns disjoint pairs, and hard and soft select heads by rank", "[rotation]") {
@@ -320,7 +320,7 @@ TEST_CASE("every selection returns disjoint pairs, and hard and soft select head
       for (const HeadPair& p : pairs) used.insert(p.a), used.insert(p.b);
       RC_ASSERT(used.size() == 2 * pairs.size());
     };
-    const int64_t num_pairs = largest_k(Selection::hard, head_counts);
+    const int64_t num_pairs = largest_k(PairSelection::hard, head_counts);
     const auto hard_pairs = pair_hard(AttentionKind::decoder_self, scores, num_pairs);
     check_disjoint(hard_pairs);
     RC_ASSERT(static_cast<int64_t>(hard_pairs.size()) == num_pairs);
@@ -328,7 +328,7 @@ TEST_CASE("every selection returns disjoint pairs, and hard and soft select head
       RC_ASSERT(score(hard_pairs[i].a) == sorted_scores[sorted_scores.size() - 1 - i]);
       RC_ASSERT(score(hard_pairs[i].b) == sorted_scores[i]);
     }
-    const int64_t soft_k = largest_k(Selection::soft, head_counts);
+    const int64_t soft_k = largest_k(PairSelection::soft, head_counts);
     const auto soft_pairs = pair_soft(AttentionKind::decoder_self, scores, soft_k, 0);
     const auto num_layer_pairs = static_cast<int64_t>(scores.size()) / 2;
     const int64_t t_max = num_layer_pairs > 0
@@ -345,7 +345,7 @@ TEST_CASE("every selection returns disjoint pairs, and hard and soft select head
         RC_ASSERT(std::count_if(layer.begin(), layer.end(), [&](double s) { return s < score(head); }) < soft_k);
       }
     }
-    const int64_t released_k = largest_k(Selection::released, head_counts);
+    const int64_t released_k = largest_k(PairSelection::released, head_counts);
     check_disjoint(pair_released(AttentionKind::decoder_self, scores, released_k));
     check_disjoint(pair_random(AttentionKind::decoder_self, head_counts, num_pairs, random));
   }));

@@ -418,11 +418,11 @@ TEST_CASE("swapping heads changes only attention of their kind, and swapping twi
   // head_counts_for_pairing() returns the head counts of the layers of the selected kinds of attention, or of all
   // kinds.
   const auto key = [](const char* name) { return std::string(name); };
-  const auto all = head_counts_for_pairing(parameters, Selection::soft, 2, 0, {}, {}, key);
+  const auto all = head_counts_for_pairing(parameters, PairSelection::soft, 2, 0, {}, {}, key);
   CHECK(all.at(AttentionKind::encoder_self) == std::vector<int64_t>{4, 4, 4});
   CHECK(all.at(AttentionKind::decoder_cross) == std::vector<int64_t>{4, 4});
-  CHECK(head_counts_for_pairing(parameters, Selection::hard, 4, 0, {"decoder.cross"}, {}, key).size() == 1);
-  CHECK(status_of([&] { head_counts_for_pairing(parameters, Selection::hard, 5, 0, {}, {}, key); }) == 2);
+  CHECK(head_counts_for_pairing(parameters, PairSelection::hard, 4, 0, {"decoder.cross"}, {}, key).size() == 1);
+  CHECK(status_of([&] { head_counts_for_pairing(parameters, PairSelection::hard, 5, 0, {}, {}, key); }) == 2);
 }
 
 TEST_CASE("a pruning curve ranks the heads of all kinds of attention together, or only of the selected kinds",

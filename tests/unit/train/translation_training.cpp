@@ -97,17 +97,17 @@ TEST_CASE("head rotation ranks the heads of each kind of attention separately an
   const data::Pairs corpus = translation::corpus_of(data.sentences);
   struct Case {
     std::string options;
-    analysis::Selection selection;
+    analysis::PairSelection selection;
     int64_t k;
     std::string measure;
     std::vector<std::string> kinds;
   };
   const std::vector<Case> cases{
-      {"mode = 'hard'\nk = 4\n", analysis::Selection::hard, 4, "avg-l2", {}},
-      {"mode = 'soft'\nk = 2\nmeasure = 'confidence'\n", analysis::Selection::soft, 2, "confidence", {}},
-      {"mode = 'soft'\nsoft = 'released'\nk = 1\n", analysis::Selection::released, 1, "avg-l2", {}},
+      {"mode = 'hard'\nk = 4\n", analysis::PairSelection::hard, 4, "avg-l2", {}},
+      {"mode = 'soft'\nk = 2\nmeasure = 'confidence'\n", analysis::PairSelection::soft, 2, "confidence", {}},
+      {"mode = 'soft'\nsoft = 'released'\nk = 1\n", analysis::PairSelection::released, 1, "avg-l2", {}},
       {"mode = 'hard'\nk = 2\nmeasure = 'received'\nkind = ['decoder.cross', 'encoder.self']\n",
-       analysis::Selection::hard,
+       analysis::PairSelection::hard,
        2,
        "received",
        {"encoder.self", "decoder.cross"}}};
