@@ -70,7 +70,9 @@ class GateObserver : public attention::Observer, public attention::Subscriber<Ga
   // (B, Tq).
   const at::Tensor& first_layer_experts() const { return first_layer_experts_; }
   bool in_encoder() const { return in_encoder_; }  // whether the first layer with gates is in the encoder
-  Words words(int64_t row, int64_t num_positions) const { return words_of(lengths_, in_encoder_, row, num_positions); }
+  WordRange word_range(int64_t row, int64_t num_positions) const {
+    return word_range_of(lengths_, in_encoder_, row, num_positions);
+  }
   std::vector<LayerGates> layers() const {
     std::vector<LayerGates> ordered_layers;
     for (const std::string& name : layer_order_) ordered_layers.push_back(layers_.at(name));
@@ -180,9 +182,9 @@ ExpertReport report_experts(const AnalysisInput& analysis_input, int64_t max_tok
     const bool by_position = first_layer_experts.dim() == 2;
     for (size_t b = 0; b < pass.rows.size(); ++b) {
       const auto row = static_cast<int64_t>(b);
-      const Words words = gate_observer.words(row, padded_length);
+      const WordRange words = gate_observer.word_range(row, padded_length);
       // Positions before `num_context` are context, which is not counted.
-      for (int64_t t = std::max(words.first, pass.rows[b].num_context); t < words.first + words.count; ++t) {
+      for (int64_t t = std::max(words.begin, pass.rows[b].num_context); t < words.begin + words.count; ++t) {
         const int64_t expert = by_position ? expert_of_unit[row * padded_length + t] : expert_of_unit[row];
         const auto id = static_cast<int32_t>(token_ids[row * padded_length + t]);
         ++joint_counts[{expert, id}], ++counts_by_token[id], ++counts_by_expert[expert], ++total_count;

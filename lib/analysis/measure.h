@@ -41,11 +41,11 @@ class MeasureObserver : public attention::Observer {
   int64_t num_valid_queries(AttentionKind kind, int64_t row, int64_t num_queries) const;
   // Returns the positions of batch row `row` that are words (analysis/words.h), among its `num_queries` queries or
   // its `num_keys` keys.
-  Words query_words(AttentionKind kind, int64_t row, int64_t num_queries) const {
-    return words_of(lengths_, has_encoder_queries(kind), row, num_queries);
+  WordRange query_word_range(AttentionKind kind, int64_t row, int64_t num_queries) const {
+    return word_range_of(lengths_, has_encoder_queries(kind), row, num_queries);
   }
-  Words key_words(AttentionKind kind, int64_t row, int64_t num_keys) const {
-    return words_of(lengths_, has_encoder_keys(kind), row, num_keys);
+  WordRange key_word_range(AttentionKind kind, int64_t row, int64_t num_keys) const {
+    return word_range_of(lengths_, has_encoder_keys(kind), row, num_keys);
   }
   // Returns whether batch rows are sentences, which is the case if begin() received lengths of encoder sequences.
   bool has_sentences() const { return lengths_.encoder.defined(); }

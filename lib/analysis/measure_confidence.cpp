@@ -22,8 +22,8 @@ class Confidence : public AttentionMeasureObserver {
   void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
     const at::Tensor row_max = p.amax(-1).to(at::kDouble);  // (B, h or hv, Tq)
     for (int64_t b = 0; b < p.size(0); ++b) {
-      const Words words = query_words(layer_spec.kind, b, p.size(2));
-      add(layer_spec, row_max[b].narrow(1, words.first, words.count).sum(1), static_cast<double>(words.count));
+      const WordRange words = query_word_range(layer_spec.kind, b, p.size(2));
+      add(layer_spec, row_max[b].narrow(1, words.begin, words.count).sum(1), static_cast<double>(words.count));
     }
   }
 };
@@ -41,8 +41,8 @@ class ReceivedProbability : public AttentionMeasureObserver {
       at::Tensor valid_p = p[b].narrow(1, 0, num_valid);  // (h or hv, num_valid, Tk)
       if (has_sentences() || layer_spec.kind != AttentionKind::decoder_cross) {
         const int64_t num_memory_keys = layer_spec.kind == AttentionKind::decoder_cross ? 0 : num_keys - num_queries;
-        const Words words = key_words(layer_spec.kind, b, num_keys - num_memory_keys);
-        valid_p = valid_p.narrow(2, num_memory_keys + words.first, words.count);
+        const WordRange words = key_word_range(layer_spec.kind, b, num_keys - num_memory_keys);
+        valid_p = valid_p.narrow(2, num_memory_keys + words.begin, words.count);
         add(layer_spec, valid_p.amax(1).to(at::kDouble).sum(1), static_cast<double>(words.count));
       } else {
         const at::Tensor is_attended = (valid_p != 0).any(1).any(0);  // (Tk)

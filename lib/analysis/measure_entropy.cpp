@@ -16,9 +16,9 @@ class EntropyMeasure : public AttentionMeasureObserver {
  private:
   void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
     for (int64_t b = 0; b < p.size(0); ++b) {
-      const Words words = query_words(layer_spec.kind, b, p.size(2));
+      const WordRange words = query_word_range(layer_spec.kind, b, p.size(2));
       const at::Tensor magnitude =
-          p[b].narrow(1, words.first, words.count).to(at::kDouble).abs();  // (h or hv, words, Tk)
+          p[b].narrow(1, words.begin, words.count).to(at::kDouble).abs();  // (h or hv, words, Tk)
       // A row of zeros stays zero and contributes 0.
       const at::Tensor normalised_p = magnitude / magnitude.sum(-1, true).clamp_min(1e-300);
       add(layer_spec, at::xlogy(normalised_p, normalised_p).sum({1, 2}), static_cast<double>(words.count));
