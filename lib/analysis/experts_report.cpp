@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "analysis/entropy.h"
-#include "analysis/words.h"
+#include "analysis/word_range.h"
 #include "attention/gated_combiner.h"
 #include "base/error.h"
 #include "base/random.h"

@@ -6,7 +6,7 @@
 //   PMI          pointwise mutual information ln [p(token, expert) / (p(token) p(expert))], from counts over the query
 //                positions of the first layer with gates: the token at a position occurs with the expert of its unit.
 //                If this layer is in the encoder, the tokens are source tokens. In sentences only words are counted
-//                (words.h)
+//                (word_range.h)
 //   specialised  evaluation with one-hot gates at argmax_i g_i, in every layer
 //   random       evaluation with one-hot gates at an expert that is drawn uniformly for each layer and unit
 //

@@ -11,7 +11,7 @@
 
 #include "analysis/analysis_input.h"
 #include "analysis/heads.h"
-#include "analysis/words.h"
+#include "analysis/word_range.h"
 #include "attention/layer.h"
 
 namespace mh::analysis {
@@ -39,7 +39,7 @@ class MeasureObserver : public attention::Observer {
   void add(const attention::LayerSpec& layer_spec, const at::Tensor& sums, double count);
   // Returns the number of real (not padding) queries of batch row `row`, at most `num_queries`.
   int64_t num_valid_queries(AttentionKind kind, int64_t row, int64_t num_queries) const;
-  // Returns the positions of batch row `row` that are words (analysis/words.h), among its `num_queries` queries or
+  // Returns the positions of batch row `row` that are words (analysis/word_range.h), among its `num_queries` queries or
   // its `num_keys` keys.
   WordRange query_word_range(AttentionKind kind, int64_t row, int64_t num_queries) const {
     return word_range_of(lengths_, has_encoder_queries(kind), row, num_queries);

@@ -7,8 +7,8 @@
 //               attends to
 //
 // In sentences the mean of confidence covers only queries that are words, and the mean of received only keys that are
-// words (analysis/words.h); the largest probability of a key is taken over all real queries. The published code leaves
-// out only the last entry of the matrix, and counts padding.
+// words (analysis/word_range.h); the largest probability of a key is taken over all real queries. The published code
+// leaves out only the last entry of the matrix, and counts padding.
 #include "analysis/importance.h"
 
 namespace mh::analysis {

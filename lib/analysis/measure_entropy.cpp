@@ -2,7 +2,7 @@
 // focused heads as important: a head with uniform attention returns the mean of all values, which a constant pattern
 // could compute as well.
 //
-// In sentences only queries that are words are counted (analysis/words.h). Rows of mixed heads may have negative
+// In sentences only queries that are words are counted (analysis/word_range.h). Rows of mixed heads may have negative
 // entries and need not sum to 1; H is computed from |P| / Σ |P|.
 #include "analysis/importance.h"
 
