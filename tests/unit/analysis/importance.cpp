@@ -8,7 +8,7 @@
 #include <set>
 
 #include "analysis/discrepancy.h"
-#include "analysis/head_products.h"
+#include "analysis/gradient_products.h"
 #include "analysis/rotation.h"
 #include "attention/gated_combiner.h"
 #include "attention/head_scales.h"
@@ -387,14 +387,15 @@ TEST_CASE("the measure taylor is independent of the batch size and does not chan
   }
 }
 
-TEST_CASE("the sum of HeadProducts over positions is the derivative of the loss with respect to the scale of a head",
-          "[importance]") {
+TEST_CASE(
+    "the sum of GradientProducts over positions is the derivative of the loss with respect to the scale of a head",
+    "[importance]") {
   for (const StageCase& stages : stage_cases()) {
     MeasuredModel measured_model(stages.attention);
     for (SideSelection side : kSides) {
       if (!is_defined("taylor", side, stages)) continue;
       INFO(stages.attention << analysis::name_of(side));
-      HeadProducts products(*measured_model.model, side);
+      GradientProducts products(*measured_model.model, side);
       std::vector<at::Tensor> sums(2);
       data::BatchVisitor visitor;
       visitor.observer = &products;

@@ -10,9 +10,9 @@
 
 namespace mh::analysis {
 
-class HeadProducts : public attention::Observer {
+class GradientProducts : public attention::Observer {
  public:
-  HeadProducts(model::LanguageModel& model, SideSelection side);
+  GradientProducts(model::LanguageModel& model, SideSelection side);
 
   at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) override;
 
