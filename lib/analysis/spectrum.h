@@ -39,16 +39,16 @@ at::Tensor batched_singular_values(const at::Tensor& x);
 at::Tensor singular_values_of_product(const at::Tensor& a, const at::Tensor& b);
 
 // The measures of rank of matrices with singular values (…, n), fp64; NaN for a matrix of zeros.
-struct Ranks {
+struct RankMeasures {
   at::Tensor curve;           // (…, n), c_k
-  at::Tensor first;           // (…), c_1
+  at::Tensor first_fraction;  // (…), c_1
   at::Tensor area;            // (…), mean of c_k
   at::Tensor effective_rank;  // (…)
   at::Tensor rank_share;      // (…), effective rank / n
   at::Tensor stable_rank;     // (…)
 };
 // Returns the measures of singular values (…, n), descending.
-Ranks ranks_of(const at::Tensor& values);
+RankMeasures rank_measures_of(const at::Tensor& values);
 
 constexpr int64_t kGridPoints = 100;
 // Resamples curves c_k (…, n), k = 1 … n, to (…, kGridPoints), at the fractions 1 / kGridPoints, 2 / kGridPoints, …, 1
@@ -73,7 +73,7 @@ class SpectrumMeans {
   // Returns the mean of n over blocks.
   double size() const { return size_sum_ / static_cast<double>(std::max<int64_t>(1, blocks_)); }
   // Returns the means over blocks: curves (h, n), or (h, kGridPoints) with varying_size(); all others (h).
-  Ranks means() const;
+  RankMeasures means() const;
   // Returns the `quantile` quantile (0 … 1) of c_k over blocks, (h, n) or (h, kGridPoints), linearly interpolated.
   at::Tensor percentile(double quantile) const;
 
@@ -81,7 +81,7 @@ class SpectrumMeans {
   bool samples_curves_, varying_size_;
   int64_t blocks_ = 0;
   double size_sum_ = 0;  // sum of n over blocks
-  Ranks sums_;
+  RankMeasures sums_;
   std::vector<at::Tensor> sample_;  // curves (h, n) or (h, kGridPoints), fp32
   RandomSequence random_{RandomStream(1, "spectrum")};
 };

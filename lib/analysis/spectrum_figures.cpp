@@ -21,10 +21,10 @@ std::vector<double> to_vector(const at::Tensor& x) {  // x: fp64 on the CPU
 }  // namespace
 
 std::vector<SpectrumStatistics> statistics_of(const SpectraEntry& entry) {
-  const Ranks means = entry.spectra.means();
+  const RankMeasures means = entry.spectra.means();
   const auto area = to_vector(means.area), effective_rank = to_vector(means.effective_rank),
              rank_share = to_vector(means.rank_share), stable_rank = to_vector(means.stable_rank),
-             first = to_vector(means.first);
+             first = to_vector(means.first_fraction);
   const auto entropy = entry.has_entropy ? to_vector(entry.entropy.entropy()) : std::vector<double>(area.size(), kNaN);
   const auto normalised_entropy = entry.has_entropy ? to_vector(entry.entropy.normalised_entropy()) : entropy;
   std::vector<SpectrumStatistics> head_statistics;

@@ -160,7 +160,7 @@ MatrixRecorder record_matrices(model::LanguageModel& model, bool records_logits,
 // Checks that the mean measures of rank of `entry` equal the means of naive_ranks() over `matrices` (blocks, h, m, n).
 // `pass_bound`: bound on relative differences of the entries of the analysed matrices from `matrices`.
 void check_mean_ranks(const SpectraEntry& entry, const at::Tensor& matrices, double pass_bound = 0) {
-  const Ranks means = entry.spectra.means();
+  const RankMeasures means = entry.spectra.means();
   REQUIRE(entry.spectra.blocks() == matrices.size(0));
   for (int64_t h = 0; h < matrices.size(1); ++h) {
     NaiveRanks mean;
@@ -241,7 +241,7 @@ TEST_CASE("spectrum curves of matrices with 300 columns agree with LAPACK", "[sp
     const Vector computed = doubles(actual), values = doubles(expected),
                  errors = spectra::value_errors(values, x.size(0), x.size(1));
     for (size_t k = 0; k < values.size(); ++k) CHECK(computed[k] == within(values[k], errors[k]));
-    const Ranks a = ranks_of(actual), b = ranks_of(expected);
+    const RankMeasures a = rank_measures_of(actual), b = rank_measures_of(expected);
     const spectra::RankErrors bounds = spectra::rank_errors(values, errors);
     CHECK(numbers::error(a.curve, b.curve) <= bounds.curve);
     CHECK(a.effective_rank.item<double>() == within(b.effective_rank.item<double>(), bounds.effective_rank));
@@ -250,7 +250,7 @@ TEST_CASE("spectrum curves of matrices with 300 columns agree with LAPACK", "[sp
   const at::Tensor uniform = at::full({n, n}, 1.0F / static_cast<float>(n));
   Vector rank_1(static_cast<size_t>(n));
   rank_1[0] = 1;
-  CHECK((ranks_of(singular_values(uniform)).curve - 1).abs().max().item<double>() <=
+  CHECK((rank_measures_of(singular_values(uniform)).curve - 1).abs().max().item<double>() <=
         spectra::rank_errors(rank_1, spectra::value_errors(rank_1, n, n)).curve);
 }
 
@@ -258,7 +258,8 @@ TEST_CASE("ranks and entropies of uniform, identity and uniform causal attention
           "[spectrum]") {
   const int64_t n = 24;
   const at::Tensor uniform = at::full({1, 1, n, n}, 1.0 / n, at::kDouble), identity = at::eye(n).view({1, 1, n, n});
-  const Ranks uniform_ranks = ranks_of(singular_values(uniform)), identity_ranks = ranks_of(singular_values(identity));
+  const RankMeasures uniform_ranks = rank_measures_of(singular_values(uniform)),
+                     identity_ranks = rank_measures_of(singular_values(identity));
   Vector rank_1(static_cast<size_t>(n)), all_ones(static_cast<size_t>(n), 1);  // singular values
   rank_1[0] = 1;
   const auto errors_of = [&](const Vector& values) {
@@ -271,7 +272,7 @@ TEST_CASE("ranks and entropies of uniform, identity and uniform causal attention
   CHECK(identity_ranks.effective_rank.item<double>() == within(n, identity_errors.effective_rank));
   CHECK(identity_ranks.stable_rank.item<double>() == within(n, identity_errors.stable_rank));
   CHECK(identity_ranks.area.item<double>() == within((n + 1.0) / (2.0 * n), identity_errors.curve));
-  CHECK(std::isnan(ranks_of(singular_values(at::zeros({3, 3}))).effective_rank.item<double>()));
+  CHECK(std::isnan(rank_measures_of(singular_values(at::zeros({3, 3}))).effective_rank.item<double>()));
   EntropyMeans uniform_entropy, identity_entropy, causal_entropy;
   uniform_entropy.add(uniform), identity_entropy.add(identity);
   // Roundings: sums in fp64 over n keys and over n queries.
@@ -474,7 +475,7 @@ TEST_CASE("spectra of parameters equal the spectra of their matrices, and unknow
   const auto product = collect_spectra(*model, "output-value");
   const at::Tensor v = parameter("decoder.layers.1.self.value.weight").view({3, 4, 12});
   const at::Tensor o = parameter("decoder.layers.1.self.output.weight").view({12, 3, 4});
-  const Ranks means = product->entries()[1]->spectra.means();
+  const RankMeasures means = product->entries()[1]->spectra.means();
   for (int64_t h = 0; h < 3; ++h) {
     // Head i maps a vector x of the residual stream to W^O_i W^V_i x.
     Vector values = naive_singular_values(o.select(1, h).to(at::kDouble).mm(v[h].to(at::kDouble)));

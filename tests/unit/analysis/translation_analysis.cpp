@@ -478,11 +478,11 @@ TEST_CASE("head discrepancy of sentences ignores padding", "[translation]") {
 
 namespace {
 
-// Reference measures of rank (analysis::Ranks), as means over the matrices of all pairs; `curve` is resampled to 100
-// points. `errors` bounds the errors of singular_values() and the effect of relative differences `pass_bound` of the
-// entries of the matrices.
+// Reference measures of rank (analysis::RankMeasures), as means over the matrices of all pairs; `curve` is resampled to
+// 100 points. `errors` bounds the errors of singular_values() and the effect of relative differences `pass_bound` of
+// the entries of the matrices.
 struct ReferenceRanks {
-  double first = 0, area = 0, effective_rank = 0, rank_share = 0, stable_rank = 0, size = 0;
+  double first_fraction = 0, area = 0, effective_rank = 0, rank_share = 0, stable_rank = 0, size = 0;
   spectra::RankErrors errors;
   std::vector<double> curve = std::vector<double>(100);
 };
@@ -504,7 +504,7 @@ ReferenceRanks reference_ranks(const std::vector<at::Tensor>& matrices, double p
       m.area += c.back() / n / count;
       if (v > 0) entropy -= v / sum * std::log(v / sum);
     }
-    m.first += c[1] / count, m.size += n / count;
+    m.first_fraction += c[1] / count, m.size += n / count;
     m.effective_rank += std::exp(entropy) / count, m.rank_share += std::exp(entropy) / n / count;
     m.stable_rank += squares / (values[0] * values[0]) / count;
     for (size_t j = 1; j <= 100; ++j) {
@@ -518,7 +518,7 @@ ReferenceRanks reference_ranks(const std::vector<at::Tensor>& matrices, double p
 
 // Checks that the mean measures of rank of `entry` equal reference_ranks() over `matrices`, one (h, m, n) per pair.
 void check_spectra(const SpectraEntry& entry, const std::vector<at::Tensor>& matrices, double pass_bound) {
-  const Ranks actual = entry.spectra.means();
+  const RankMeasures actual = entry.spectra.means();
   REQUIRE(entry.spectra.blocks() == static_cast<int64_t>(matrices.size()));
   CHECK(entry.spectra.varying_size());
   for (int64_t h = 0; h < matrices[0].size(0); ++h) {
@@ -526,7 +526,7 @@ void check_spectra(const SpectraEntry& entry, const std::vector<at::Tensor>& mat
     for (const at::Tensor& x : matrices) head_matrices.push_back(x[h]);
     const ReferenceRanks m = reference_ranks(head_matrices, pass_bound);
     CHECK(entry.spectra.size() == rounding::fp64(m.size, 2 * entry.spectra.blocks()));
-    CHECK(actual.first[h].item<double>() == rounding::within(m.first, m.errors.curve));
+    CHECK(actual.first_fraction[h].item<double>() == rounding::within(m.first_fraction, m.errors.curve));
     CHECK(actual.area[h].item<double>() == rounding::within(m.area, m.errors.curve));
     CHECK(actual.effective_rank[h].item<double>() == rounding::within(m.effective_rank, m.errors.effective_rank));
     CHECK(actual.rank_share[h].item<double>() == rounding::within(m.rank_share, m.errors.rank_share));
@@ -651,7 +651,7 @@ TEST_CASE("spectra of logits and mixing matrices equal plain loops, and can be r
         spectra::add_perturbation(value_errors, position_values, bound);
         errors.add(spectra::rank_errors(position_values, value_errors), 1 / static_cast<double>(matrices.size(0)));
       }
-      CHECK(numbers::error(entry->spectra.means().curve[0], ranks_of(values).curve.mean(0)) <= errors.curve);
+      CHECK(numbers::error(entry->spectra.means().curve[0], rank_measures_of(values).curve.mean(0)) <= errors.curve);
     }
   }
   for (const char* name : {"attention", "logits", "before-mixing", "mixing", "output-value"}) {
