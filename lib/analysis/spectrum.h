@@ -61,25 +61,25 @@ at::Tensor resample_curve(const at::Tensor& curve);
 class SpectrumMeans {
  public:
   static constexpr int64_t kSampleSize = 256;
-  // `samples_curves`: whether percentile() will be called. `varying_size`: whether the matrices differ in size, so that
-  // curves are resampled to kGridPoints points.
-  explicit SpectrumMeans(bool samples_curves = false, bool varying_size = false)
-      : samples_curves_(samples_curves), varying_size_(varying_size) {}
+  // `samples_curves`: whether curve_quantile() will be called. `has_varying_size`: whether the matrices differ in size,
+  // so that curves are resampled to kGridPoints points.
+  explicit SpectrumMeans(bool samples_curves = false, bool has_varying_size = false)
+      : samples_curves_(samples_curves), has_varying_size_(has_varying_size) {}
   // Adds singular values (blocks, h, n) of h heads, or h = 1 for a matrix without heads. h must be the same in all
-  // calls, and n, too, unless varying_size() is set.
+  // calls, and n, too, unless has_varying_size() is set.
   void add(const at::Tensor& values);
-  int64_t blocks() const { return blocks_; }
-  bool varying_size() const { return varying_size_; }
+  int64_t num_blocks() const { return num_blocks_; }
+  bool has_varying_size() const { return has_varying_size_; }
   // Returns the mean of n over blocks.
-  double size() const { return size_sum_ / static_cast<double>(std::max<int64_t>(1, blocks_)); }
-  // Returns the means over blocks: curves (h, n), or (h, kGridPoints) with varying_size(); all others (h).
+  double mean_size() const { return size_sum_ / static_cast<double>(std::max<int64_t>(1, num_blocks_)); }
+  // Returns the means over blocks: curves (h, n), or (h, kGridPoints) with has_varying_size(); all others (h).
   RankMeasures means() const;
   // Returns the `quantile` quantile (0 … 1) of c_k over blocks, (h, n) or (h, kGridPoints), linearly interpolated.
-  at::Tensor percentile(double quantile) const;
+  at::Tensor curve_quantile(double quantile) const;
 
  private:
-  bool samples_curves_, varying_size_;
-  int64_t blocks_ = 0;
+  bool samples_curves_, has_varying_size_;
+  int64_t num_blocks_ = 0;
   double size_sum_ = 0;  // sum of n over blocks
   RankMeasures sums_;
   std::vector<at::Tensor> sample_;  // curves (h, n) or (h, kGridPoints), fp32

@@ -57,8 +57,8 @@ SpectrumStatistics mean_of(const std::vector<SpectrumStatistics>& statistics) {
 }
 
 CurvePercentiles percentiles_of(const SpectraEntry& entry) {
-  return {rows_of(entry.spectra.percentile(0.1)), rows_of(entry.spectra.percentile(0.5)),
-          rows_of(entry.spectra.percentile(0.9))};
+  return {rows_of(entry.spectra.curve_quantile(0.1)), rows_of(entry.spectra.curve_quantile(0.5)),
+          rows_of(entry.spectra.curve_quantile(0.9))};
 }
 
 std::vector<std::vector<double>> rows_of(const at::Tensor& x) {

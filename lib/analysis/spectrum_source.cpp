@@ -19,7 +19,7 @@ Registry<SpectrumSource>& spectrum_sources() {
 }
 
 SpectraEntry& SpectrumSource::find_or_add(const std::string& matrix_kind, const std::string& name, bool by_head,
-                                          bool varying_size) {
+                                          bool has_varying_size) {
   for (const auto& p : entries_)
     if (p->name == name) return *p;
   // `name` is the prefix of a layer or the name of a parameter. layer_of() parses only names of parameters; ".x"
@@ -33,7 +33,7 @@ SpectraEntry& SpectrumSource::find_or_add(const std::string& matrix_kind, const 
                                                   layer ? name_of(layer->kind) : "",
                                                   layer ? layer->layer : -1,
                                                   by_head,
-                                                  SpectrumMeans(request_.needs_percentiles, varying_size),
+                                                  SpectrumMeans(request_.needs_percentiles, has_varying_size),
                                                   {},
                                                   false}));
   return *entries_.back();
@@ -192,9 +192,9 @@ class MixingSource : public SpectrumSource, public attention::Subscriber<attenti
     if (!is_constant) x = valid_positions(layer_spec.kind, x);
     if (x.size(0) == 0) return;
     SpectraEntry& entry = find_or_add("mixing", layer_spec.name, false);
-    if (is_constant && entry.spectra.blocks() > 0) return;
+    if (is_constant && entry.spectra.num_blocks() > 0) return;
     x = x.view({-1, 1, x.size(-2), x.size(-1)});
-    const auto old_count = static_cast<double>(entry.spectra.blocks()), new_count = static_cast<double>(x.size(0));
+    const auto old_count = static_cast<double>(entry.spectra.num_blocks()), new_count = static_cast<double>(x.size(0));
     entry.spectra.add(singular_values(x));
     const at::Tensor mean = x.flatten(0, 1).to(at::kDouble).mean(0);
     entry.mean_matrix = entry.mean_matrix.defined()

@@ -68,7 +68,7 @@ class SpectrumSource : public attention::Observer {
  protected:
   // Returns the entry of entries() called `name`; adds it if there is none.
   SpectraEntry& find_or_add(const std::string& matrix_kind, const std::string& name, bool by_head,
-                            bool varying_size = false);
+                            bool has_varying_size = false);
   // Adds the spectra of matrices x (B, h or hv, Tq, Tk) of a forward pass. `has_entropy`: whether x are attention
   // matrices, whose entropy is added as well.
   void add_matrices(const std::string& matrix_kind, const attention::LayerSpec& layer_spec, const at::Tensor& x,

@@ -31,14 +31,15 @@ std::string kind_suffix(const std::string& kind, size_t num_kinds) {
 // Returns the smaller dimension of the matrices as an integer; if the dimension varies from matrix to matrix, returns
 // its mean.
 ordered_json mean_size_of(const analysis::SpectrumMeans& spectra) {
-  return spectra.varying_size() ? ordered_json(spectra.size()) : ordered_json(std::llround(spectra.size()));
+  return spectra.has_varying_size() ? ordered_json(spectra.mean_size())
+                                    : ordered_json(std::llround(spectra.mean_size()));
 }
 
 // Returns the x value of point `index` of a curve c_k: the number k = index + 1 of singular values, or, if the matrices
 // differ in size, the fraction k / n at this point of the grid.
 std::string index_text(const analysis::SpectrumMeans& spectra, size_t index) {
-  return spectra.varying_size() ? shortest_decimal(static_cast<double>(index + 1) / analysis::kGridPoints)
-                                : str(index + 1);
+  return spectra.has_varying_size() ? shortest_decimal(static_cast<double>(index + 1) / analysis::kGridPoints)
+                                    : str(index + 1);
 }
 
 void add_statistics(ordered_json& row, const SpectrumStatistics& statistics) {
@@ -100,7 +101,7 @@ void SpectraWriter::write(const std::string& name, const std::string& title, con
                        {"kind", entry->kind},
                        {"layer", number_or_nan(entry->layer)},
                        {"head", number_or_nan(entry->by_head ? static_cast<int64_t>(head) : -1)},
-                       {"matrices", entry->spectra.blocks()},
+                       {"matrices", entry->spectra.num_blocks()},
                        {"n", mean_size_of(entry->spectra)}};
       add_statistics(row, head_statistics[head]);
       row.update(settings);

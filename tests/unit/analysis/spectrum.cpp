@@ -161,7 +161,7 @@ MatrixRecorder record_matrices(model::LanguageModel& model, bool records_logits,
 // `pass_bound`: bound on relative differences of the entries of the analysed matrices from `matrices`.
 void check_mean_ranks(const SpectraEntry& entry, const at::Tensor& matrices, double pass_bound = 0) {
   const RankMeasures means = entry.spectra.means();
-  REQUIRE(entry.spectra.blocks() == matrices.size(0));
+  REQUIRE(entry.spectra.num_blocks() == matrices.size(0));
   for (int64_t h = 0; h < matrices.size(1); ++h) {
     NaiveRanks mean;
     mean.curve.resize(static_cast<size_t>(means.curve.size(1)));
@@ -325,7 +325,7 @@ TEST_CASE("percentiles of spectrum curves over blocks are exact for few blocks a
   const at::Tensor values = std::get<0>(normal({11, 2, 5}, 3).to(at::kDouble).abs().sort(-1, true));
   SpectrumMeans means(true);
   means.add(values.narrow(0, 0, 4)), means.add(values.narrow(0, 4, 0)), means.add(values.narrow(0, 4, 7));
-  CHECK(means.blocks() == 11);
+  CHECK(means.num_blocks() == 11);
   for (int64_t h = 0; h < 2; ++h)
     for (int64_t k = 0; k < 5; ++k) {
       Vector curves;
@@ -337,11 +337,11 @@ TEST_CASE("percentiles of spectrum curves over blocks are exact for few blocks a
       std::sort(curves.begin(), curves.end());
       // Roundings in fp64: two sums over 5 singular values, and the mean over 11 blocks.
       CHECK(means.means().curve[h][k].item<double>() == rounding::fp64(mean, 2 * 5 + 11));
-      // The bound is one rounding: percentile() reads curves that are stored in fp32.
+      // The bound is one rounding: curve_quantile() reads curves that are stored in fp32.
       const double bound = tolerance::chain_error_bound(1, tolerance::kFp32, 1);
-      CHECK(means.percentile(0.5)[h][k].item<double>() == within(curves[5], bound));
-      CHECK(means.percentile(0.1)[h][k].item<double>() == within(curves[1], bound));
-      CHECK(means.percentile(0.25)[h][k].item<double>() == within((curves[2] + curves[3]) / 2, bound));
+      CHECK(means.curve_quantile(0.5)[h][k].item<double>() == within(curves[5], bound));
+      CHECK(means.curve_quantile(0.1)[h][k].item<double>() == within(curves[1], bound));
+      CHECK(means.curve_quantile(0.25)[h][k].item<double>() == within((curves[2] + curves[3]) / 2, bound));
     }
   // 4000 blocks, more than kSampleSize, with the first points of their curves evenly spaced from 0.5 to 1: percentiles
   // are estimated from a sample.
@@ -350,11 +350,11 @@ TEST_CASE("percentiles of spectrum curves over blocks are exact for few blocks a
     const at::Tensor first = 0.5 + at::arange(i * 100, i * 100 + 100, at::kDouble) / 8000;
     sampled.add(at::stack({first, 1 - first}, -1).unsqueeze(1));
   }
-  CHECK(sampled.blocks() == 4000);
+  CHECK(sampled.num_blocks() == 4000);
   // A quantile q of kSampleSize values of density 2 has the standard deviation √(q (1 - q) / kSampleSize) / 2; the
   // bound is 4 standard deviations.
   for (double q : {0.1, 0.5})
-    CHECK(sampled.percentile(q)[0][0].item<double>() ==
+    CHECK(sampled.curve_quantile(q)[0][0].item<double>() ==
           within(0.5 + q / 2, 4 * std::sqrt(q * (1 - q) / static_cast<double>(SpectrumMeans::kSampleSize)) / 2));
   CHECK(sampled.means().curve[0][0].item<double>() == rounding::fp64(0.5 + 3999. / 16000, 4000));
 }
@@ -420,9 +420,9 @@ TEST_CASE("spectra of a sample of blocks contain only the sampled blocks, also w
       build("score = 'relative'\n", "backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 6\n");
   const auto sampled = collect_spectra(*model, "attention", 6, 3);
   REQUIRE(sampled->entries().size() == 2);
-  CHECK(sampled->entries()[0]->spectra.blocks() == 3);
+  CHECK(sampled->entries()[0]->spectra.num_blocks() == 3);
   CHECK(sampled->entries()[0]->spectra.means().curve.sizes() == at::IntArrayRef({3, 6}));
-  CHECK(collect_spectra(*model, "logits", 6, 3)->entries()[0]->spectra.blocks() == 3);
+  CHECK(collect_spectra(*model, "logits", 6, 3)->entries()[0]->spectra.num_blocks() == 3);
 }
 
 TEST_CASE("observed logits include masked query-key pairs, and observing logits does not change the output",

@@ -519,13 +519,13 @@ ReferenceRanks reference_ranks(const std::vector<at::Tensor>& matrices, double p
 // Checks that the mean measures of rank of `entry` equal reference_ranks() over `matrices`, one (h, m, n) per pair.
 void check_spectra(const SpectraEntry& entry, const std::vector<at::Tensor>& matrices, double pass_bound) {
   const RankMeasures actual = entry.spectra.means();
-  REQUIRE(entry.spectra.blocks() == static_cast<int64_t>(matrices.size()));
-  CHECK(entry.spectra.varying_size());
+  REQUIRE(entry.spectra.num_blocks() == static_cast<int64_t>(matrices.size()));
+  CHECK(entry.spectra.has_varying_size());
   for (int64_t h = 0; h < matrices[0].size(0); ++h) {
     std::vector<at::Tensor> head_matrices;
     for (const at::Tensor& x : matrices) head_matrices.push_back(x[h]);
     const ReferenceRanks m = reference_ranks(head_matrices, pass_bound);
-    CHECK(entry.spectra.size() == rounding::fp64(m.size, 2 * entry.spectra.blocks()));
+    CHECK(entry.spectra.mean_size() == rounding::fp64(m.size, 2 * entry.spectra.num_blocks()));
     CHECK(actual.first_fraction[h].item<double>() == rounding::within(m.first_fraction, m.errors.curve));
     CHECK(actual.area[h].item<double>() == rounding::within(m.area, m.errors.curve));
     CHECK(actual.effective_rank[h].item<double>() == rounding::within(m.effective_rank, m.errors.effective_rank));
@@ -585,7 +585,7 @@ TEST_CASE("spectra and entropies of sentences equal those of their attention mat
       CHECK(numbers::max_relative_difference(numbers::doubles(entry->entropy.normalised_entropy()),
                                              normalised_entropy) <= bound);
       // Percentile curves do not decrease, and the 10th percentile is at most the 90th.
-      const at::Tensor low = entry->spectra.percentile(0.1), high = entry->spectra.percentile(0.9);
+      const at::Tensor low = entry->spectra.curve_quantile(0.1), high = entry->spectra.curve_quantile(0.9);
       CHECK((low <= high).all().item<bool>());
       CHECK((low.diff(1, -1) >= 0).all().item<bool>());
     }
@@ -640,8 +640,8 @@ TEST_CASE("spectra of logits and mixing matrices equal plain loops, and can be r
       check_spectra(*entry, recorder.before_mixing[entry->name], bound);
     for (const auto& entry : mixing->entries()) {
       const at::Tensor matrices = at::cat(recorder.mixing_matrices[entry->name]).to(at::kDouble);  // (positions, h, h)
-      CHECK(entry->spectra.blocks() == matrices.size(0));
-      CHECK(!entry->spectra.varying_size());
+      CHECK(entry->spectra.num_blocks() == matrices.size(0));
+      CHECK(!entry->spectra.has_varying_size());
       CHECK(numbers::error(entry->mean_matrix, matrices.mean(0)) <= bound * numbers::max_abs(matrices));
       const at::Tensor values = at::linalg_svdvals(matrices);  // (positions, h)
       spectra::RankErrors errors;
