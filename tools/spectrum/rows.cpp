@@ -49,8 +49,8 @@ void add_statistics(ordered_json& row, const SpectrumStatistics& statistics) {
   row["stable_rank"] = statistics.stable_rank;
   row["entropy"] = statistics.entropy;
   row["entropy_share"] = statistics.entropy_share;
-  for (size_t i = 0; i < statistics.curve_values.size(); ++i)
-    row[i == 0 ? "c_first" : str("c_", 10 * i)] = statistics.curve_values[i];
+  for (size_t i = 0; i < statistics.sampled_curve.size(); ++i)
+    row[i == 0 ? "c_first" : str("c_", 10 * i)] = statistics.sampled_curve[i];
 }
 
 // Returns a chart of named curves. `has_mean`: whether the chart also has the mean of the curves;

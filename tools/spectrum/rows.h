@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "analysis/spectrum_figures.h"
+#include "analysis/spectrum_statistics.h"
 #include "base/file.h"
 #include "base/plot.h"
 #include "base/table.h"
