@@ -32,8 +32,8 @@ struct Arguments : ModelArguments {
 };
 
 // Adds the job without a subcommand: writes the model with heads swapped or, with --dry-run, prints the pairs.
-// `exchange_options` receives the options that the subcommand must exclude.
-Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vector<CLI::Option*>& exchange_options);
+// `swap_only_options` receives the options that the subcommand must exclude.
+Job add_swap(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vector<CLI::Option*>& swap_only_options);
 // Adds the subcommand that reports the head discrepancy of models, layer by layer.
 void add_report(CLI::App& app, const std::shared_ptr<Arguments>& args,
                 const std::vector<CLI::Option*>& excluded_options, Jobs& jobs);

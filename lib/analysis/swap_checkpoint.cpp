@@ -1,5 +1,5 @@
 // Chooses pairs of heads, reads optimiser moments and rewrites a checkpoint.
-#include "analysis/exchange.h"
+#include "analysis/swap_checkpoint.h"
 
 #include <algorithm>
 #include <functional>

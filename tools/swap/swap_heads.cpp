@@ -1,10 +1,9 @@
 // mh-swap MODEL: writes the checkpoint with heads swapped; everything else is unchanged byte for byte.
-#include "analysis/exchange.h"
-
 #include <algorithm>
 #include <limits>
 
 #include "analysis/importance.h"
+#include "analysis/swap_checkpoint.h"
 #include "base/error.h"
 #include "base/json_types.h"
 #include "base/log.h"
@@ -23,7 +22,7 @@ using analysis::HeadPair;
 using analysis::PairSelection;
 using nlohmann::ordered_json;
 
-struct ExchangeJob {
+struct SwapJob {
   const CLI::App* tool = nullptr;
   std::shared_ptr<Arguments> args;
   std::string model, mode, measure = "avg-l2", data, output;
@@ -37,7 +36,7 @@ bool contains(const std::vector<std::string>& words, const char* word) {
 }
 
 // Throws Error(usage) for invalid arguments. Called before any file is opened.
-void check(const ExchangeJob& job) {
+void check(const SwapJob& job) {
   if (job.model.empty()) refuse_usage("mh-swap", "a model", "none", "mh-swap --help shows all options");
   refuse_misspelling(*job.tool, job.model);
   if (job.pairs.empty() && job.mode.empty())
@@ -66,7 +65,7 @@ void check(const ExchangeJob& job) {
 }
 
 // The pairs to swap, and the importance scores of heads.
-struct Choice {
+struct PairChoice {
   std::vector<HeadPair> pairs;
   std::map<AttentionKind, analysis::LayerScores> scores;  // empty without --data
   data::ScoringOptions scoring;
@@ -74,8 +73,8 @@ struct Choice {
 
 // Measures the importance of the heads of all kinds of attention in choice.pairs and `head_counts` (number of heads of
 // each layer), and stores the scores in `choice`.
-void rank(const ExchangeJob& job, const model::LoadedModel& model, const ShardSource& shard,
-          const std::map<AttentionKind, std::vector<int64_t>>& head_counts, Choice& choice) {
+void score_heads(const SwapJob& job, const model::LoadedModel& model, const ShardSource& shard,
+                 const std::map<AttentionKind, std::vector<int64_t>>& head_counts, PairChoice& choice) {
   const auto dataset = shard.labelled_dataset_for(model);
   analysis::Kinds kinds;  // kinds of the swapped heads
   for (const auto& [kind, layers] : head_counts) kinds.insert(kind);
@@ -88,7 +87,7 @@ void rank(const ExchangeJob& job, const model::LoadedModel& model, const ShardSo
 }
 
 // Prints a table row for each pair that would be swapped without --dry-run.
-void print(const ExchangeJob& job, const std::string& model, const Choice& choice) {
+void print(const SwapJob& job, const std::string& model, const PairChoice& choice) {
   Table table(Table::format_named(job.args->format));
   // Without --data, the columns of scoring options are NaN. The seed is NaN if neither --data nor --mode random uses
   // it.
@@ -113,7 +112,7 @@ void print(const ExchangeJob& job, const std::string& model, const Choice& choic
   }
 }
 
-void exchange(const ExchangeJob& job) {
+void run_swap(const SwapJob& job) {
   check(job);
   const io::Checkpoint checkpoint(job.model);
   const auto shard = job.data.empty() ? nullptr : std::make_unique<ShardSource>(job.data);
@@ -124,7 +123,7 @@ void exchange(const ExchangeJob& job) {
   const auto moments = contains(job.swapped_parameters, "optimizer")
                            ? std::make_unique<analysis::OptimizerMoments>(checkpoint, parameters, "--with optimizer")
                            : nullptr;
-  Choice choice;
+  PairChoice choice;
   choice.scoring = job.args->scoring;
   std::map<AttentionKind, std::vector<int64_t>> head_counts;  // of each layer from which --mode chooses
   const PairSelection selection = analysis::pair_selection_named(job.mode);
@@ -139,7 +138,7 @@ void exchange(const ExchangeJob& job) {
                                                     });
   }
   const auto sink = job.dry_run ? nullptr : open_sink(job.output);  // opened early, so that errors precede the ranking
-  if (shard != nullptr) rank(job, model, *shard, head_counts, choice);
+  if (shard != nullptr) score_heads(job, model, *shard, head_counts, choice);
   const auto seed = static_cast<uint64_t>(job.args->scoring.sample.seed);
   const auto mode_pairs = analysis::choose_pairs({selection, job.k, job.t_max, seed}, head_counts, choice.scores);
   choice.pairs.insert(choice.pairs.end(), mode_pairs.begin(), mode_pairs.end());
@@ -156,7 +155,7 @@ void exchange(const ExchangeJob& job) {
 }
 
 // Throws Error(usage) for scoring options without --data, and for --seed with neither --data nor --mode random.
-void check_scoring(const ExchangeJob& job, const ScoringFields& fields) {
+void check_scoring(const SwapJob& job, const ScoringFields& fields) {
   if (!job.data.empty()) return;
   CLI::Option *blocks = fields.sample.option("blocks"), *seed = fields.sample.option("seed");
   std::vector<CLI::Option*> data_options = fields.scoring.options();
@@ -172,13 +171,13 @@ void check_scoring(const ExchangeJob& job, const ScoringFields& fields) {
 
 }  // namespace
 
-Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vector<CLI::Option*>& exchange_options) {
-  const auto job = std::make_shared<ExchangeJob>();
+Job add_swap(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vector<CLI::Option*>& swap_only_options) {
+  const auto job = std::make_shared<SwapJob>();
   job->tool = &app;
   job->args = args;
   const auto add = [&](CLI::Option* option, const char* type) {
     if (type != nullptr) option->type_name(type);
-    exchange_options.push_back(option);
+    swap_only_options.push_back(option);
     return option;
   };
   add(app.add_option("model", job->model, "checkpoint; - is standard input"), "MODEL");
@@ -242,8 +241,8 @@ Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vec
             tool_args.fields->store_values(tool_args.scoring);
             nn::prepare_cpu(tool_args.threads);
             check_scoring(*job, *tool_args.fields);
-            if (!job->dry_run) return exchange(*job);
-            ignore_broken_pipe([&] { exchange(*job); });
+            if (!job->dry_run) return run_swap(*job);
+            ignore_broken_pipe([&] { run_swap(*job); });
           }};
 }
 
