@@ -5,7 +5,7 @@
 
 namespace mh::analysis {
 
-void observe(const AnalysisInput& input, attention::Observer& observer) {
+void run_with_observer(const AnalysisInput& input, attention::Observer& observer) {
   c10::NoGradGuard no_gradient;
   data::BatchVisitor visitor;
   visitor.observer = &observer;

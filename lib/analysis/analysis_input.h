@@ -24,6 +24,6 @@ struct AnalysisInput {
 
 // Runs input.model over input.corpus without gradients; `observer` observes the forward pass of each scored mini-batch.
 // Returns early after a stop signal.
-void observe(const AnalysisInput& input, attention::Observer& observer);
+void run_with_observer(const AnalysisInput& input, attention::Observer& observer);
 
 }  // namespace mh::analysis

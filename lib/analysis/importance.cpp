@@ -86,7 +86,7 @@ void check_importance(const std::string& name, const std::string& where, model::
 std::map<AttentionKind, LayerScores> ImportanceMeasure::compute_scores(const AnalysisInput& input) const {
   c10::NoGradGuard no_gradient;
   const auto measure = make_observer(input.side);
-  observe(input, *measure);
+  run_with_observer(input, *measure);
   return measure->mean_scores();
 }
 

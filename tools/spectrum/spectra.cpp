@@ -185,12 +185,12 @@ void observe_text(const SpectraJob& job, const SpectraInputs& inputs, const mode
   const auto dataset = inputs.dataset_for(model);
   const analysis::AnalysisInput input{*model.model, dataset->corpus(), scoring_options, analysis::SideSelection::whole,
                                       progress_bar("spectra", "rows")};
-  if (job.dump.empty()) return analysis::observe(input, *prepared.source);
+  if (job.dump.empty()) return analysis::run_with_observer(input, *prepared.source);
   analysis::AttentionDump dump(*model.model, scoring_options.sample.blocks, scoring_options.block,
                                scoring_options.block + scoring_options.memory);
   auto sink = open_sink(job.dump);
   analysis::Observers observers({prepared.source.get(), &dump});
-  analysis::observe(input, observers);
+  analysis::run_with_observer(input, observers);
   dump.write(*sink, {{"multihead.model", model.name},
                      {"multihead.blocks", str(scoring_options.sample.blocks)},
                      {"multihead.seed", str(scoring_options.sample.seed)}});

@@ -106,7 +106,7 @@ void report(const ReportJob& job) {
     const auto dataset = shard.dataset_for(model);
     const data::ScoringOptions& scoring = scoring_options[i];
     Discrepancy discrepancy;
-    analysis::observe(
+    analysis::run_with_observer(
         {*model.model, dataset->corpus(), scoring, analysis::SideSelection::whole, progress_bar("report", "rows")},
         discrepancy);
     if (baseline.empty()) baseline = discrepancy.layers();

@@ -125,7 +125,7 @@ std::unique_ptr<SpectrumSource> collect_spectra(model::LanguageModel& model, con
   source->start(model, {argument, true, block});
   if (!source->reads_text()) return std::move(source);
   const data::Text text = corpora::text_of(some_text(), 0);
-  observe({model, text, blocks_of(block, sample)}, *source);
+  run_with_observer({model, text, blocks_of(block, sample)}, *source);
   return std::move(source);
 }
 
@@ -153,7 +153,7 @@ MatrixRecorder record_matrices(model::LanguageModel& model, bool records_logits,
   MatrixRecorder recorder;
   recorder.records_logits = records_logits;
   const data::Text text = corpora::text_of(some_text(), 0);
-  observe({model, text, blocks_of(block)}, recorder);
+  run_with_observer({model, text, blocks_of(block)}, recorder);
   return recorder;
 }
 
@@ -505,7 +505,7 @@ TEST_CASE("an attention dump holds the attention matrices of the sampled blocks 
   const data::Text text = corpora::text_of(some_text(), 0);
   data::ScoringOptions scoring = blocks_of(6, 7);
   scoring.batch = 2;
-  observe({*model, text, scoring}, observers);
+  run_with_observer({*model, text, scoring}, observers);
   auto sink = open_sink(folder.file("p.safetensors"));
   dump.write(*sink, {{"multihead.model", "x"}});
   sink->close();

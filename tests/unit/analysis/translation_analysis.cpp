@@ -452,7 +452,7 @@ TEST_CASE("head discrepancy of sentences ignores padding", "[translation]") {
   c10::NoGradGuard no_gradient;
   const AnalysedModel analysed_model("combiner = 'alphas'\n");
   Discrepancy discrepancy;
-  observe(analysed_model.analysis_input(), discrepancy);
+  run_with_observer(analysed_model.analysis_input(), discrepancy);
   CHECK(discrepancy.sequences() == analysed_model.num_pairs());
   c10::AutoGradMode gradients(true);
   const auto observed = observe_pairs(analysed_model);
@@ -542,7 +542,7 @@ std::unique_ptr<SpectrumSource> collect_spectra(const AnalysedModel& analysed_mo
   auto [source, argument] = source_named(name, "--of");
   const AnalysisInput s = analysed_model.analysis_input(tokens);
   source->start(*analysed_model.model, {argument, true, s.scoring.block, true, kinds});
-  if (source->reads_text()) observe(s, *source);
+  if (source->reads_text()) run_with_observer(s, *source);
   return std::move(source);
 }
 
