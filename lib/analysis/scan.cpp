@@ -12,7 +12,7 @@ namespace {
 // Returns, for each set of heads in `masked_sets`, the metric of the model with this set masked. Evaluates the model
 // once per set.
 std::vector<double> evaluate_ablations(const AnalysisInput& input, const std::vector<HeadSet>& masked_sets,
-                                       const Metric& metric) {
+                                       const MetricFunction& metric) {
   const auto num_models = static_cast<int64_t>(masked_sets.size());
   std::vector<double> values;
   for (int64_t i = 0; i < num_models; ++i) {
@@ -56,7 +56,7 @@ double Scan::layer_deviation(size_t c) const {
   return sample_deviation(values_by_layer.at({cases[c].kind, cases[c].layer, cases[c].mode}));
 }
 
-Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const Metric& metric) {
+Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const MetricFunction& metric) {
   std::vector<HeadSet> masked_sets{{}};
   for (const ScanCase& c : cases) masked_sets.push_back(c.masked_heads);
   Scan scan;

@@ -41,7 +41,7 @@ std::vector<ScanCase> scan_cases(model::LanguageModel& model, SideSelection side
                                  const ScanOptions& options);
 
 // Returns the metric of the model with its currently masked heads; calls `progress` with numbers of batch rows.
-using Metric = std::function<double(const std::function<void(int64_t completed, int64_t total)>& progress)>;
+using MetricFunction = std::function<double(const std::function<void(int64_t completed, int64_t total)>& progress)>;
 
 // The key of the cases of one layer and mode.
 using ScanLayer = std::tuple<AttentionKind, int64_t, ScanMode>;
@@ -64,7 +64,7 @@ struct Scan {
 // Evaluates the full model, and for each case the model with the heads of the case masked. `metric`: evaluates the
 // model; empty: perplexity, which is incomplete like the scores of score_ablations() if a signal asks the process to
 // stop. Calls input.progress with the progress over all cases. Throws Error(usage) like score_ablations().
-Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const Metric& metric = {});
+Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const MetricFunction& metric = {});
 
 // The metric of the cases of one layer and mode, compared with the metric of the full model.
 struct LayerLoss {

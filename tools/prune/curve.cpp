@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/table.h"
-#include "common/metric.h"
+#include "common/metric_option.h"
 #include "prune.h"
 #include "session.h"
 
@@ -19,11 +19,11 @@ namespace {
 struct CurveArguments : MeasureArguments {
   std::string step = "10%", rank_data;
   bool rerank = false;
-  Metric metric;
+  MetricOption metric;
 };
 
 // Adds the table columns of the loss at one point of a curve.
-void add_loss(ordered_json& row, const Metric& metric, const analysis::CurveLoss& loss) {
+void add_loss(ordered_json& row, const MetricOption& metric, const analysis::CurveLoss& loss) {
   row.update({{"heads_gone", loss.heads},
               {"nll", loss.nll},
               {"perplexity", loss.perplexity},

@@ -7,7 +7,7 @@
 #include "analysis/importance.h"
 #include "base/error.h"
 #include "base/table.h"
-#include "common/metric.h"
+#include "common/metric_option.h"
 #include "prune.h"
 #include "session.h"
 
@@ -24,7 +24,7 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 struct ScanArguments : MeasureArguments {
   std::vector<std::string> heads;
   bool layers = false, all_but_one = false, summary = false;
-  Metric metric;
+  MetricOption metric;
 };
 
 // Returns the heads that --heads names; without --heads all heads of the kinds of --kind.
@@ -40,7 +40,7 @@ HeadSet select_heads(const ScanArguments& args, LoadedTarget& target) {
 }
 
 analysis::Scan run_scan(const ScanArguments& args, LoadedTarget& target) {
-  analysis::Metric metric;
+  analysis::MetricFunction metric;
   if (!args.metric.is_perplexity())
     metric = [&](const std::function<void(int64_t, int64_t)>& progress) {
       return args.metric.compute(target.model, *target.dataset, progress);

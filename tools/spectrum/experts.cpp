@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "base/json_types.h"
 #include "base/table.h"
-#include "common/metric.h"
+#include "common/metric_option.h"
 #include "nn/ops.h"
 #include "spectrum.h"
 
@@ -18,7 +18,7 @@ struct ExpertsJob {
   std::shared_ptr<Arguments> args;
   std::string model, data, show = "gates";
   int64_t max_tokens = 10, min_count = 5, num_random = 5;
-  Metric metric;
+  MetricOption metric;
 };
 
 using PrintRow = std::function<void(ordered_json row)>;
