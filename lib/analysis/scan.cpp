@@ -73,13 +73,13 @@ Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const M
   return scan;
 }
 
-LayerLoss layer_loss(double full_value, const std::vector<double>& values) {
-  LayerLoss loss;
-  loss.difference = -full_value;
-  for (double value : values) loss.difference += value / static_cast<double>(values.size());
-  loss.percent_difference = 100 * loss.difference / full_value;
-  loss.deviation = sample_deviation(values);
-  return loss;
+LayerComparison compare_layer(double full_value, const std::vector<double>& values) {
+  LayerComparison comparison;
+  comparison.difference = -full_value;
+  for (double value : values) comparison.difference += value / static_cast<double>(values.size());
+  comparison.percent_difference = 100 * comparison.difference / full_value;
+  comparison.deviation = sample_deviation(values);
+  return comparison;
 }
 
 }  // namespace mh::analysis

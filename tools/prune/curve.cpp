@@ -23,15 +23,15 @@ struct CurveArguments : MeasureArguments {
 };
 
 // Adds the table columns of the loss at one point of a curve.
-void add_loss(ordered_json& row, const MetricOption& metric, const analysis::CurveLoss& loss) {
-  row.update({{"heads_gone", loss.heads},
-              {"nll", loss.nll},
-              {"perplexity", loss.perplexity},
-              {"difference", loss.difference},
-              {"relative", loss.percent_difference}});
+void add_comparison(ordered_json& row, const MetricOption& metric, const analysis::CurveComparison& comparison) {
+  row.update({{"heads_gone", comparison.num_masked_heads},
+              {"nll", comparison.nll},
+              {"perplexity", comparison.perplexity},
+              {"difference", comparison.perplexity_difference},
+              {"relative", comparison.perplexity_percent_difference}});
   if (metric.is_perplexity()) return;
-  row[metric.name()] = loss.value;
-  row[metric.name() + "_difference"] = loss.value_difference;
+  row[metric.name()] = comparison.metric_value;
+  row[metric.name() + "_difference"] = comparison.metric_difference;
   row.update(metric.protocol());
 }
 
@@ -69,11 +69,11 @@ void draw_curves(CurveArguments& args) {
       std::function<double()> metric;
       if (!args.metric.is_perplexity())
         metric = [&] { return args.metric.compute(target.model, *target.dataset, progress_bar(measure, "rows")); };
-      analysis::CurveMeter meter(loss_input, metric);
+      analysis::CurveComparer comparer(loss_input, metric);
       for (const auto& point : analysis::pruning_curve(loss_input, rank_input, measure, options)) {
-        const analysis::CurveLoss loss = meter.loss(point);
+        const analysis::CurveComparison comparison = comparer.compare(point);
         curve.x.push_back(100 * point.fraction);
-        curve.y.push_back(loss.value);
+        curve.y.push_back(comparison.metric_value);
         if (args.plot == "-") continue;
         ordered_json row{{"model", target.model.name},
                          {"measure", measure},
@@ -83,7 +83,7 @@ void draw_curves(CurveArguments& args) {
                          {"reranked", args.rerank},
                          {"rank_data", rank_source != nullptr ? rank_source->name() : session.shard_name()},
                          {"fraction", point.fraction}};
-        add_loss(row, args.metric, loss);
+        add_comparison(row, args.metric, comparison);
         row["tokens"] = point.score.tokens;
         table.row(append_protocol(std::move(row), args, target.scoring));
       }

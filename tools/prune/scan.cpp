@@ -57,7 +57,7 @@ void print_cases(const ScanArguments& args, Table& table, const LoadedTarget& ta
   // `score_index`: 0 for the full model, i + 1 for scan.cases[i].
   auto print = [&](ordered_json row, size_t score_index, double deviation) {
     const task::Score& score = scan.scores[score_index];
-    const double value = scan.values[score_index], full_value = scan.total();
+    const double value = scan.values[score_index], full_value = scan.full_value();
     if (args.metric.is_perplexity()) row["nll"] = analysis::nll_per_token(score);
     row.update({{args.metric.name(), value},
                 {"difference", value - full_value},
@@ -88,7 +88,7 @@ struct LayerAblation {
   data::ScoringOptions scoring;
   int64_t tokens = 0;  // number of scored tokens
 };
-using LayerAblations = std::map<analysis::ScanLayer, std::vector<LayerAblation>>;
+using LayerAblations = std::map<analysis::ScanLayerKey, std::vector<LayerAblation>>;
 
 // Prints one row per layer, ablation mode and model; the rows of the models of one layer and mode are adjacent. The
 // column "change" is the percent change of the deviation relative to the first model; NaN for the first model itself,
@@ -97,7 +97,7 @@ void print_summary(const ScanArguments& args, Table& table, const LayerAblations
   for (const auto& [scan_layer, models] : ablations)
     for (const LayerAblation& ablation : models) {
       const auto& [kind, layer, mode] = scan_layer;
-      const analysis::LayerLoss loss = analysis::layer_loss(ablation.full_value, ablation.ablated_values);
+      const analysis::LayerComparison comparison = analysis::compare_layer(ablation.full_value, ablation.ablated_values);
       const LayerAblation& first_ablation = models.front();
       ordered_json row{
           {"kind", name_of(kind)},
@@ -107,12 +107,12 @@ void print_summary(const ScanArguments& args, Table& table, const LayerAblations
           {"mode", name_of(mode)},
           {"heads", ablation.ablated_values.size()},
           {args.metric.name(), ablation.full_value},
-          {"difference", loss.difference},
-          {"relative", loss.percent_difference},
-          {"deviation", loss.deviation},
+          {"difference", comparison.difference},
+          {"relative", comparison.percent_difference},
+          {"deviation", comparison.deviation},
           {"change", ablation.model_index == 0 || first_ablation.model_index > 0
                          ? kNaN
-                         : 100 * (loss.deviation / analysis::sample_deviation(first_ablation.ablated_values) - 1)}};
+                         : 100 * (comparison.deviation / analysis::sample_deviation(first_ablation.ablated_values) - 1)}};
       if (args.metric.is_perplexity()) row["tokens"] = ablation.tokens;
       row.update(args.metric.protocol());
       table.row(append_protocol(std::move(row), args, ablation.scoring));
@@ -135,7 +135,7 @@ void scan(const ScanArguments& args) {
     if (!args.summary) print_cases(args, table, target, scan);
     for (const auto& [scan_layer, ablated_values] : scan.values_by_layer)
       ablations[scan_layer].push_back(
-          {i, target.model.name, scan.total(), ablated_values, target.scoring, scan.scores[0].tokens});
+          {i, target.model.name, scan.full_value(), ablated_values, target.scoring, scan.scores[0].tokens});
   }
   if (args.summary) print_summary(args, table, ablations);
 }

@@ -304,15 +304,15 @@ TEST_CASE("an ablation scan by head, by all heads but one and by layer equals se
     const double loss = nll_per_token(expected[k + 1]);
     CHECK(metric_scan.value(k) == rounding::within(loss, score_bound(input) * loss));
   }
-  CHECK(scan.total() == near_perplexity(input, expected[0]));
+  CHECK(scan.full_value() == near_perplexity(input, expected[0]));
   // Perplexities of the two cases that mask a single head of layer 2.
   const std::vector<double> values{scan.value(4), scan.value(6)};
   CHECK(scan.layer_deviation(4) == sample_deviation(values));
-  const LayerLoss loss = layer_loss(scan.total(), values);
-  CHECK(loss.difference ==
-        rounding::within((values[0] + values[1]) / 2 - scan.total(), rounding::fp64_bound(3, scan.total())));
-  CHECK(loss.percent_difference == rounding::fp64(100 * loss.difference / scan.total(), 2));
-  CHECK(loss.deviation == sample_deviation(values));
+  const LayerComparison comparison = compare_layer(scan.full_value(), values);
+  CHECK(comparison.difference ==
+        rounding::within((values[0] + values[1]) / 2 - scan.full_value(), rounding::fp64_bound(3, scan.full_value())));
+  CHECK(comparison.percent_difference == rounding::fp64(100 * comparison.difference / scan.full_value(), 2));
+  CHECK(comparison.deviation == sample_deviation(values));
 }
 
 TEST_CASE("rank_heads() sorts heads by ascending score, then by layer and head", "[ablation]") {
@@ -366,15 +366,15 @@ TEST_CASE("a pruning curve masks the least important heads first, whether or not
       }
       // Differences from the full model in perplexity, and in a metric that returns the number of its calls so far.
       double num_calls = 0;
-      CurveMeter meter(input, [&] { return ++num_calls; });
+      CurveComparer comparer(input, [&] { return ++num_calls; });
       for (size_t i = 0; i < 5; ++i) {
-        const CurveLoss loss = meter.loss(points[i]);
-        if (!per_layer) CHECK(loss.heads == counts[i]);
+        const CurveComparison comparison = comparer.compare(points[i]);
+        if (!per_layer) CHECK(comparison.num_masked_heads == counts[i]);
         const double perplexity = std::exp(nll_per_token(expected[i])), full = std::exp(nll_per_token(expected[0])),
                      bound = score_bound(input) *
                              (perplexity * nll_per_token(expected[i]) + full * nll_per_token(expected[0]));
-        CHECK(loss.difference == rounding::within(perplexity - full, bound));
-        CHECK(loss.value_difference == static_cast<double>(i));
+        CHECK(comparison.perplexity_difference == rounding::within(perplexity - full, bound));
+        CHECK(comparison.metric_difference == static_cast<double>(i));
       }
       if (per_layer) continue;
       // The first step masks the 4 least important heads of the full model, with and without reranking.
