@@ -34,7 +34,7 @@ void show_scores(const ExpertsJob& job, model::LoadedModel& model, const task::D
     };
   for (const auto& s : analysis::evaluate_experts(input, job.num_random, evaluate)) {
     ordered_json row{{"model", model.name},
-                     {"gates", s.gates},
+                     {"gates", s.gate_mode},
                      {job.metric.name(), s.score},
                      {"deviation", s.deviation},
                      {"runs", s.num_evaluations}};
@@ -50,8 +50,8 @@ void show_tokens(const analysis::ExpertReport& report, const model::LoadedModel&
     print_row({{"model", model.name},
                {"side", report.has_source_tokens ? "source" : "target"},
                {"expert", t.expert},
-               {"token", t.token},
-               {"piece", text::escape_piece(tokenizer.piece(t.token))},
+               {"token", t.token_id},
+               {"piece", text::escape_piece(tokenizer.piece(t.token_id))},
                {"count", t.count},
                {"pmi", t.pmi}});
 }
@@ -61,16 +61,16 @@ void show_tokens(const analysis::ExpertReport& report, const model::LoadedModel&
 void show_gates(const analysis::ExpertReport& report, const model::LoadedModel& model, const PrintRow& print_row) {
   const auto means = analysis::mean_entropies(report.layers);
   for (const auto& layer : report.layers)
-    for (size_t e = 0; e < layer.counts.size(); ++e)
+    for (size_t e = 0; e < layer.unit_counts.size(); ++e)
       print_row({{"model", model.name},
                  {"kind", name_of(layer.kind)},
                  {"layer", layer.layer},
-                 {"unit", layer.by_position ? "position" : "row"},
-                 {"units", layer.units},
-                 {"entropy", layer.entropy / static_cast<double>(layer.units)},
+                 {"unit", layer.is_per_position ? "position" : "row"},
+                 {"units", layer.num_units},
+                 {"entropy", layer.entropy_sum / static_cast<double>(layer.num_units)},
                  {"entropy_of_kind", means.at(layer.kind)},
                  {"expert", e},
-                 {"percent", 100 * static_cast<double>(layer.counts[e]) / static_cast<double>(layer.units)}});
+                 {"percent", 100 * static_cast<double>(layer.unit_counts[e]) / static_cast<double>(layer.num_units)}});
 }
 
 void show_experts(const ExpertsJob& job) {

@@ -156,13 +156,13 @@ TEST_CASE("the expert report equals plain loops over the gates", "[experts]") {
           ++counts[best];
           if (layer == 0) first_layer_experts.push_back(static_cast<int64_t>(best));
         }
-    CHECK(report.layers[layer].by_position);
-    CHECK(report.layers[layer].units == 62);
-    CHECK(report.layers[layer].counts == counts);
+    CHECK(report.layers[layer].is_per_position);
+    CHECK(report.layers[layer].num_units == 62);
+    CHECK(report.layers[layer].unit_counts == counts);
     // Roundings in fp32: 4 additions, exponential and division of the softmax, by which the sum of the gates differs
     // from 1 (the report divides by this sum, the loop above does not), and the logarithm and product of each term. The
     // entropy of a unit is at most ln 4.
-    CHECK(report.layers[layer].entropy ==
+    CHECK(report.layers[layer].entropy_sum ==
           rounding::within(entropy, tolerance::chain_error_bound(4 + 2 + 2, tolerance::kFp32, 62 * std::log(4))));
   }
   REQUIRE(inputs.size() == 62);
@@ -175,10 +175,11 @@ TEST_CASE("the expert report equals plain loops over the gates", "[experts]") {
   REQUIRE(!report.tokens.empty());
   std::map<int64_t, std::vector<ExpertToken>> reported;
   for (const auto& t : report.tokens) {
-    const double pmi = std::log(joint[{t.expert, t.token}] * 62 / (expert_counts[t.expert] * token_counts[t.token]));
+    const double pmi =
+        std::log(joint[{t.expert, t.token_id}] * 62 / (expert_counts[t.expert] * token_counts[t.token_id]));
     CHECK(t.pmi == rounding::within(pmi, pmi_bound(pmi)));
     CHECK(t.count >= 2);
-    CHECK(static_cast<double>(t.count) == joint[{t.expert, t.token}]);
+    CHECK(static_cast<double>(t.count) == joint[{t.expert, t.token_id}]);
     auto& reported_tokens = reported[t.expert];
     if (!reported_tokens.empty()) CHECK(reported_tokens.back().pmi >= t.pmi);
     reported_tokens.push_back(t);
@@ -190,7 +191,7 @@ TEST_CASE("the expert report equals plain loops over the gates", "[experts]") {
     const double pmi = std::log(count * 62 / (expert_counts[key.first] * token_counts[key.second]));
     CHECK((pmi <= reported_tokens.back().pmi + pmi_bound(pmi) ||
            std::any_of(reported_tokens.begin(), reported_tokens.end(),
-                       [&](const ExpertToken& t) { return t.token == key.second; })));
+                       [&](const ExpertToken& t) { return t.token_id == key.second; })));
   }
 }
 
@@ -200,16 +201,16 @@ TEST_CASE("uniform gates have entropy ln E, and scores with random experts are i
   const data::Text text = corpora::text_of(some_text(), 0);
   const ExpertReport report = report_experts(make_analysis_input(*model, text), 3, 1);
   REQUIRE(report.layers.size() == 2);
-  CHECK(!report.layers[0].by_position);
-  CHECK(report.layers[0].units == 11);  // 62 tokens: 10 blocks of 6 tokens and one of 2
+  CHECK(!report.layers[0].is_per_position);
+  CHECK(report.layers[0].num_units == 11);  // 62 tokens: 10 blocks of 6 tokens and one of 2
   // Gates of 1/4 are exact; only the logarithm and its product with the gate are rounded to fp32.
-  CHECK(report.layers[0].entropy / 11 ==
+  CHECK(report.layers[0].entropy_sum / 11 ==
         rounding::within(std::log(4), tolerance::chain_error_bound(2, tolerance::kFp32, std::log(4))));
-  CHECK(report.layers[0].counts == std::vector<int64_t>({11, 0, 0, 0}));
+  CHECK(report.layers[0].unit_counts == std::vector<int64_t>({11, 0, 0, 0}));
   const auto batch_1_scores = evaluate_experts(make_analysis_input(*model, text, 1), 3),
              batch_4_scores = evaluate_experts(make_analysis_input(*model, text, 4), 3);
   REQUIRE(batch_1_scores.size() == 3);
-  CHECK(batch_1_scores[0].gates == "own");
+  CHECK(batch_1_scores[0].gate_mode == "own");
   const double nll = task::score(*model, text, make_analysis_input(*model, text).scoring).nll;
   CHECK(batch_1_scores[0].score ==
         rounding::within(std::exp(nll / 62), rounding::perplexity_bound(*model, 6, nll, 62)));

@@ -688,15 +688,15 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
     for (const LayerGates& layer : report.layers) {
       const at::Tensor g = at::cat(recorder.gates.at(prefix_of(layer.kind, layer.layer)));
       INFO(name_of(layer.kind) << " " << layer.layer);
-      CHECK(layer.by_position == (layer.kind != AttentionKind::encoder_self));
-      CHECK(layer.units == g.size(0));
+      CHECK(layer.is_per_position == (layer.kind != AttentionKind::encoder_self));
+      CHECK(layer.num_units == g.size(0));
       // Relative errors ε of the gates, which differ by the rounding of a pass, change Σ g ln g over the 4 experts of a
       // unit by at most ε Σ g |ln g + 1| ≤ ε (1 + ln 4).
       const double entropy = -at::xlogy(g.to(at::kDouble), g.to(at::kDouble)).sum().item<double>();
-      CHECK(layer.entropy == rounding::within(entropy, analysed_model.pass_bound() * static_cast<double>(g.size(0)) *
-                                                           (1 + std::log(4))));
+      CHECK(layer.entropy_sum == rounding::within(entropy, analysed_model.pass_bound() *
+                                                               static_cast<double>(g.size(0)) * (1 + std::log(4))));
       for (int64_t e = 0; e < 4; ++e)
-        CHECK(layer.counts[static_cast<size_t>(e)] == (g.argmax(-1) == e).sum().item<int64_t>());
+        CHECK(layer.unit_counts[static_cast<size_t>(e)] == (g.argmax(-1) == e).sum().item<int64_t>());
     }
     std::map<std::pair<int64_t, int32_t>, double> joint;
     std::map<int64_t, double> expert_counts;
@@ -710,11 +710,11 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
     CHECK(expert_counts.size() > 1);
     REQUIRE(!report.tokens.empty());
     for (const ExpertToken& t : report.tokens) {
-      CHECK(t.token != 0);
-      CHECK(static_cast<double>(t.count) == joint.at({t.expert, t.token}));
+      CHECK(t.token_id != 0);
+      CHECK(static_cast<double>(t.count) == joint.at({t.expert, t.token_id}));
       // The logarithm of a quotient of products of counts: 4 roundings.
-      const double pmi = std::log(joint.at({t.expert, t.token}) * num_tokens /
-                                  (expert_counts.at(t.expert) * token_counts.at(t.token)));
+      const double pmi = std::log(joint.at({t.expert, t.token_id}) * num_tokens /
+                                  (expert_counts.at(t.expert) * token_counts.at(t.token_id)));
       CHECK(t.pmi == rounding::within(pmi, rounding::fp64_bound(4, std::max(1.0, std::abs(pmi)))));
     }
   }
@@ -726,7 +726,7 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
   CHECK_FALSE(cross.has_source_tokens);
   int64_t num_reported = 0, num_words = 0;
   for (const ExpertToken& t : cross.tokens) {
-    CHECK(t.token != 0);
+    CHECK(t.token_id != 0);
     num_reported += t.count;
   }
   for (const auto& pair : analysed_model.sentences) num_words += static_cast<int64_t>(pair.second.size());
