@@ -89,10 +89,10 @@ void convert_checkpoints(const Arguments& args) {
     train::RunConfig run_config = train::RunConfig::parse(model.toml, model.name + ": configuration");
     run_config.model = folded_model.config;
     metadata[io::kConfigKey] = run_config.toml();
-    add_origin(metadata, model.name, {{"fold", folded_model.layers}});
+    add_origin(metadata, model.name, {{"fold", folded_model.layer_names}});
     const int64_t old_num_parameters = model.model->parameters().num_trainable_elements();
     model.model = std::move(folded_model.model);
-    log_info(str("folded the combiners of ", folded_model.layers.size(), " layers; parameters ",
+    log_info(str("folded the combiners of ", folded_model.layer_names.size(), " layers; parameters ",
                  with_commas(old_num_parameters), " -> ",
                  with_commas(model.model->parameters().num_trainable_elements())));
   }
