@@ -104,7 +104,7 @@ void check_prune_amount(model::LanguageModel& model, SideSelection side, const K
   for (const attention::AttentionLayer* layer : model.attention_layers())
     if (const attention::LayerSpec& s = layer->layer_spec(); contains(kinds, s.kind))
       zero_scores[s.kind].emplace_back(s.heads_of(head_side_of(side)));
-  least_important(zero_scores, amount, per_layer, where);
+  least_important_heads(zero_scores, amount, per_layer, where);
 }
 
 attention::HeadSide head_side_of(SideSelection side) {
@@ -113,8 +113,8 @@ attention::HeadSide head_side_of(SideSelection side) {
                                          : HeadSide::value;
 }
 
-HeadSet least_important(const std::map<AttentionKind, LayerScores>& scores, const PruneAmount& amount, bool per_layer,
-                        const std::string& where) {
+HeadSet least_important_heads(const std::map<AttentionKind, LayerScores>& scores, const PruneAmount& amount,
+                              bool per_layer, const std::string& where) {
   const auto ranked_heads = rank_heads(scores, per_layer);
   const auto group_key = [&](const RankedHead& r) {
     return per_layer ? std::pair(r.kind, r.head.layer) : std::pair(AttentionKind{}, int64_t{-1});

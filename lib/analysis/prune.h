@@ -28,10 +28,10 @@ struct PruneAmount {
 // Returns the heads with the lowest scores. `amount` applies to all heads or, if `per_layer`, to the heads of each
 // layer. Heads with equal scores are ordered by kind, layer and head. Throws Error(usage) that names the option `where`
 // if no head is selected, or if `amount` exceeds the number of heads.
-HeadSet least_important(const std::map<AttentionKind, LayerScores>& scores, const PruneAmount& amount, bool per_layer,
-                        const std::string& where);
+HeadSet least_important_heads(const std::map<AttentionKind, LayerScores>& scores, const PruneAmount& amount,
+                              bool per_layer, const std::string& where);
 
-// Throws the errors of least_important() for the layers of `kinds`, but needs no scores.
+// Throws the errors of least_important_heads() for the layers of `kinds`, but needs no scores.
 void check_prune_amount(model::LanguageModel& model, SideSelection side, const Kinds& kinds, const PruneAmount& amount,
                         bool per_layer, const std::string& where);
 

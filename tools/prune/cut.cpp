@@ -77,7 +77,8 @@ Choice select_heads(const Arguments& args, const model::LoadedModel& model, cons
   const data::ScoringOptions scoring = scoring_for(model, args.scoring, *dataset);
   const auto scores = analysis::importance_of(
       args.measure, {*model.model, dataset->corpus(), scoring, side, progress_bar("measure", "rows"), kinds});
-  return {analysis::least_important(scores, amount, args.per_layer, where), measurement_text(args.measure, scoring)};
+  return {analysis::least_important_heads(scores, amount, args.per_layer, where),
+          measurement_text(args.measure, scoring)};
 }
 
 // Returns the numbers of heads on `side` in the layers of a kind as text, such as "8 8 6".

@@ -59,23 +59,25 @@ void print_layers(Table& table, const ordered_json& settings, const std::string&
       for (auto [position, member] : {std::pair{"before", &Discrepancy::Layer::before_combiner},
                                       {"after", &Discrepancy::Layer::after_combiner}}) {
         const auto& sums = layers[layer].*member;
-        if (sums.heads == 0) continue;                 // all heads of the layer were pruned
+        if (sums.num_heads == 0) continue;             // all heads of the layer were pruned
         const auto& baseline_layers = baseline[kind];  // empty if all heads of this kind are pruned in the first model
         const auto baseline_sums =
             layer < baseline_layers.size() ? baseline_layers[layer].*member : Discrepancy::Sums{};
-        auto mean = [&](double sum_over_pairs) { return sums.heads > 1 ? sum_over_pairs / sums.pairs() : kNaN; };
+        auto mean = [&](double sum_over_pairs) {
+          return sums.num_heads > 1 ? sum_over_pairs / sums.num_pairs() : kNaN;
+        };
         ordered_json row{{"model", model},
                          {"kind", name_of(kind)},
                          {"layer", layer},
                          {"mixing", position},
-                         {"heads", sums.heads},
+                         {"heads", sums.num_heads},
                          {"cosine", sums.cosine},
                          {"cosine_mean", mean(sums.cosine)},
                          {"cosine_change", percent_change(sums.cosine, baseline_sums.cosine)},
                          {"euclidean", sums.euclidean},
                          {"euclidean_mean", mean(sums.euclidean)},
                          {"euclidean_change", percent_change(sums.euclidean, baseline_sums.euclidean)},
-                         {"sequences", discrepancy.sequences()}};
+                         {"sequences", discrepancy.num_sequences()}};
         row.update(settings);
         table.row(row);
       }

@@ -543,9 +543,9 @@ TEST_CASE("head discrepancy before and after the combiner equals plain loops", "
           ++count;
         }
         const auto& actual = layers[layer].*point;
-        CHECK(discrepancy.sequences() == static_cast<int64_t>(count));
-        CHECK(actual.heads == 3);
-        CHECK(actual.pairs() == 6);
+        CHECK(discrepancy.num_sequences() == static_cast<int64_t>(count));
+        CHECK(actual.num_heads == 3);
+        CHECK(actual.num_pairs() == 6);
         // The sum over 6 ordered pairs of heads has 6 times the absolute error of a cosine up to 1.
         CHECK(actual.cosine == rounding::within(cosine / count, measured_model.pass_bound() * 6));
         CHECK(actual.euclidean == rounding::within(euclidean / count, measured_model.pass_bound() * euclidean / count));

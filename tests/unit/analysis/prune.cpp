@@ -515,7 +515,7 @@ TEST_CASE("least_important() selects the heads with the lowest scores in the mod
   const AttentionKind kind = AttentionKind::decoder_self;
   const std::map<AttentionKind, analysis::LayerScores> scores = {{kind, {{3, 1, 2}, {}, {1, 1, 5, 9}}}};
   auto least_heads = [&](const analysis::PruneAmount& amount, bool per_layer = false) {
-    return analysis::least_important(scores, amount, per_layer, "--count").at(kind);
+    return analysis::least_important_heads(scores, amount, per_layer, "--count").at(kind);
   };
   CHECK((least_heads({1, 0}) == Set{{0, 1}}));
   CHECK((least_heads({3, 0}) == Set{{0, 1}, {2, 0}, {2, 1}}));

@@ -453,7 +453,7 @@ TEST_CASE("head discrepancy of sentences ignores padding", "[translation]") {
   const AnalysedModel analysed_model("combiner = 'alphas'\n");
   Discrepancy discrepancy;
   run_with_observer(analysed_model.analysis_input(), discrepancy);
-  CHECK(discrepancy.sequences() == analysed_model.num_pairs());
+  CHECK(discrepancy.num_sequences() == analysed_model.num_pairs());
   c10::AutoGradMode gradients(true);
   const auto observed = observe_pairs(analysed_model);
   for (const auto& [layer, by_pair] : observed) {
