@@ -20,11 +20,11 @@ bool moves(const nn::Parameter& p, const SwapOptions& options) {
     case nn::HeadRole::projection:
       return true;
     case nn::HeadRole::output:
-      return options.output;
+      return options.moves_output;
     case nn::HeadRole::gate:
     case nn::HeadRole::mixing:
     case nn::HeadRole::stage:
-      return options.stages;
+      return options.moves_stages;
     case nn::HeadRole::none:
       return false;
   }

@@ -78,9 +78,9 @@ class HeadRotation : public Procedure {
             "train.procedures.head-rotation.pairs are swapped before the 1st, 3rd, … listed epoch, and swapped back "
             "before the 2nd, 4th, … listed epoch",
             at_least(1));
-    f.field("swap_output", swap_options_.output,
+    f.field("swap_output", swap_options_.moves_output,
             "move a swapped head's columns of the output projection with the head");
-    f.field("swap_stages", swap_options_.stages,
+    f.field("swap_stages", swap_options_.moves_stages,
             "move a swapped head's parameters in attention stages, such as its gate, with the head");
     f.field("swap_optimizer_state", swap_optimizer_state_,
             "move the optimiser's moments of a swapped head's parameters with the head");
