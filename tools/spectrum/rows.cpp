@@ -91,16 +91,16 @@ void SpectraWriter::write(const std::string& name, const std::string& title, con
   std::map<std::string, std::vector<SpectrumStatistics>> layers;  // by kind of attention
   for (const auto& entry : entries) {
     const auto head_statistics = statistics_of(*entry);
-    layers[entry->kind].push_back(mean_of(head_statistics));
+    layers[entry->attention_kind].push_back(mean_of(head_statistics));
     if (curves_ != nullptr) write_curves(name, *entry, head_statistics);
     if (options_.summary) continue;
     for (size_t head = 0; head < head_statistics.size(); ++head) {
       ordered_json row{{"model", name},
                        {"of", entry->matrix_kind},
                        {"name", entry->name},
-                       {"kind", entry->kind},
+                       {"kind", entry->attention_kind},
                        {"layer", number_or_nan(entry->layer)},
-                       {"head", number_or_nan(entry->by_head ? static_cast<int64_t>(head) : -1)},
+                       {"head", number_or_nan(entry->has_matrix_per_head ? static_cast<int64_t>(head) : -1)},
                        {"matrices", entry->spectra.num_blocks()},
                        {"n", mean_size_of(entry->spectra)}};
       add_statistics(row, head_statistics[head]);
@@ -137,7 +137,7 @@ void SpectraWriter::write_curves(const std::string& name, const SpectraEntry& en
   const analysis::CurvePercentiles percentiles = percentiles_of(entry);
   for (size_t h = 0; h < head_statistics.size(); ++h) {
     const std::vector<double>&p10 = percentiles.p10[h], &p50 = percentiles.p50[h], &p90 = percentiles.p90[h];
-    const std::string head = entry.by_head ? str(h) : "nan";
+    const std::string head = entry.has_matrix_per_head ? str(h) : "nan";
     for (size_t k = 0; k < p10.size(); ++k)
       curves_->write(str(table_field(name), '\t', entry.matrix_kind, '\t', entry.name, '\t', head, '\t',
                          index_text(entry.spectra, k), '\t', shortest_decimal(head_statistics[h].curve[k]), '\t',
@@ -152,8 +152,8 @@ void SpectraWriter::draw(const std::string& title, const Entries& entries) {
     if (entry->mean_matrix.defined())
       plot_->add(HeatMap{str(title, ": ", entry->name), "head (second axis)", "head (first axis)",
                          analysis::rows_of(entry->mean_matrix)});
-    layers[entry->kind].emplace_back(entry->layer >= 0 ? str("layer ", entry->layer) : entry->name,
-                                     mean_of(statistics_of(*entry)));
+    layers[entry->attention_kind].emplace_back(entry->layer >= 0 ? str("layer ", entry->layer) : entry->name,
+                                               mean_of(statistics_of(*entry)));
   }
   for (const auto& [kind, curves] : layers) {
     plot_->add(chart_of(str(title, ": ", options_.matrices, kind_suffix(kind, layers.size())), curves, true,

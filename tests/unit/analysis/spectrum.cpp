@@ -386,7 +386,7 @@ TEST_CASE("spectra of attention, logits and mixing matrices equal those of the o
     REQUIRE(attention_source->entries().size() == 2);
     const SpectraEntry& entry = *attention_source->entries()[1];
     CHECK(entry.name == "decoder.layers.1.self");
-    CHECK(entry.kind == "decoder.self");
+    CHECK(entry.attention_kind == "decoder.self");
     CHECK(entry.layer == 1);
     check_mean_ranks(entry, full_blocks(recorder.p), bound);
     EntropyMeans entropy;

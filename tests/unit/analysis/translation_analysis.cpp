@@ -559,10 +559,10 @@ TEST_CASE("spectra and entropies of sentences equal those of their attention mat
     std::set<std::string> kinds;
     for (const auto& entry : source->entries()) {
       INFO(entry->name);
-      kinds.insert(entry->kind);
+      kinds.insert(entry->attention_kind);
       std::vector<at::Tensor> matrices;
       std::vector<double> entropy(4), normalised_entropy(4), queries(4), multi_key_queries(4);
-      for (const ObservedTensors& s : observed.at({kind_named(entry->kind, ""), entry->layer})) {
+      for (const ObservedTensors& s : observed.at({kind_named(entry->attention_kind, ""), entry->layer})) {
         matrices.push_back(s.p);
         for (int64_t h = 0; h < 4; ++h)
           for (int64_t t = 0; t < s.p.size(1); ++t) {
@@ -657,7 +657,7 @@ TEST_CASE("spectra of logits and mixing matrices equal plain loops, and can be r
   for (const char* name : {"attention", "logits", "before-mixing", "mixing", "output-value"}) {
     const auto cross = collect_spectra(analysed_model, name, 4096, {AttentionKind::decoder_cross});
     CHECK(cross->entries().size() == 2);
-    for (const auto& entry : cross->entries()) CHECK(entry->kind == "decoder.cross");
+    for (const auto& entry : cross->entries()) CHECK(entry->attention_kind == "decoder.cross");
   }
   CHECK(collect_spectra(analysed_model, "alphas", 1)->entries().size() == 14);
   CHECK(collect_spectra(analysed_model, "alphas", 1, {AttentionKind::encoder_self})->entries().size() == 6);
