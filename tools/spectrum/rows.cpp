@@ -76,24 +76,24 @@ Chart chart_of(const std::string& title, const std::vector<std::pair<std::string
 
 SpectraWriter::SpectraWriter(OutputOptions options)
     : options_(std::move(options)),
-      table_(Table::format_named(options_.format), !options_.curves.empty() || !options_.plot.empty()) {
-  if (!options_.plot.empty()) plot_.emplace(options_.plot);
+      table_(Table::format_named(options_.format), !options_.curves_path.empty() || !options_.plot_path.empty()) {
+  if (!options_.plot_path.empty()) plot_.emplace(options_.plot_path);
 }
 
 void SpectraWriter::open_curves() {
-  if (options_.curves.empty()) return;
-  curves_ = open_sink(options_.curves);
-  curves_->write("model\tof\tname\thead\tk\tmean\tp10\tp50\tp90\n");
+  if (options_.curves_path.empty()) return;
+  curves_sink_ = open_sink(options_.curves_path);
+  curves_sink_->write("model\tof\tname\thead\tk\tmean\tp10\tp50\tp90\n");
 }
 
-void SpectraWriter::write(const std::string& name, const std::string& title, const Entries& entries,
+void SpectraWriter::write(const std::string& name, const std::string& title, const SpectraEntries& entries,
                           const ordered_json& settings) {
   std::map<std::string, std::vector<SpectrumStatistics>> layers;  // by kind of attention
   for (const auto& entry : entries) {
     const auto head_statistics = statistics_of(*entry);
     layers[entry->attention_kind].push_back(mean_of(head_statistics));
-    if (curves_ != nullptr) write_curves(name, *entry, head_statistics);
-    if (options_.summary) continue;
+    if (curves_sink_ != nullptr) write_curves(name, *entry, head_statistics);
+    if (options_.is_summary) continue;
     for (size_t head = 0; head < head_statistics.size(); ++head) {
       ordered_json row{{"model", name},
                        {"of", entry->matrix_kind},
@@ -109,8 +109,9 @@ void SpectraWriter::write(const std::string& name, const std::string& title, con
     }
   }
   for (const auto& [kind, layer_statistics] : layers) {
-    if (!options_.summary) break;
-    ordered_json row{{"model", name}, {"of", options_.matrices}, {"kind", kind}, {"layers", layer_statistics.size()}};
+    if (!options_.is_summary) break;
+    ordered_json row{
+        {"model", name}, {"of", options_.source_name}, {"kind", kind}, {"layers", layer_statistics.size()}};
     add_statistics(row, mean_of(layer_statistics));
     row.update(settings);
     write_row(row);
@@ -119,17 +120,17 @@ void SpectraWriter::write(const std::string& name, const std::string& title, con
 }
 
 void SpectraWriter::close() {
-  if (curves_ != nullptr) curves_->close();
+  if (curves_sink_ != nullptr) curves_sink_->close();
   if (!plot_) return;
   for (const auto& [kind, curves] : summaries_)
-    plot_->add(chart_of(str(options_.matrices, kind_suffix(kind, summaries_.size()), ", mean over layers"), curves,
+    plot_->add(chart_of(str(options_.source_name, kind_suffix(kind, summaries_.size()), ", mean over layers"), curves,
                         false, options_.uses_relative_index));
   plot_->draw();
 }
 
 // Writes a table row. With --plot -, the plot in the terminal replaces the table, and no row is written.
 void SpectraWriter::write_row(const ordered_json& row) {
-  if (options_.plot != "-") table_.row(row);
+  if (options_.plot_path != "-") table_.row(row);
 }
 
 void SpectraWriter::write_curves(const std::string& name, const SpectraEntry& entry,
@@ -139,15 +140,15 @@ void SpectraWriter::write_curves(const std::string& name, const SpectraEntry& en
     const std::vector<double>&p10 = percentiles.p10[h], &p50 = percentiles.p50[h], &p90 = percentiles.p90[h];
     const std::string head = entry.has_matrix_per_head ? str(h) : "nan";
     for (size_t k = 0; k < p10.size(); ++k)
-      curves_->write(str(table_field(name), '\t', entry.matrix_kind, '\t', entry.name, '\t', head, '\t',
-                         index_text(entry.spectra, k), '\t', shortest_decimal(head_statistics[h].curve[k]), '\t',
-                         shortest_decimal(p10[k]), '\t', shortest_decimal(p50[k]), '\t', shortest_decimal(p90[k]),
-                         '\n'));
+      curves_sink_->write(str(table_field(name), '\t', entry.matrix_kind, '\t', entry.name, '\t', head, '\t',
+                              index_text(entry.spectra, k), '\t', shortest_decimal(head_statistics[h].curve[k]), '\t',
+                              shortest_decimal(p10[k]), '\t', shortest_decimal(p50[k]), '\t', shortest_decimal(p90[k]),
+                              '\n'));
   }
 }
 
-void SpectraWriter::draw(const std::string& title, const Entries& entries) {
-  std::map<std::string, Curves> layers;  // by kind of attention
+void SpectraWriter::draw(const std::string& title, const SpectraEntries& entries) {
+  std::map<std::string, NamedCurves> layers;  // by kind of attention
   for (const auto& entry : entries) {
     if (entry->mean_matrix.defined())
       plot_->add(HeatMap{str(title, ": ", entry->name), "head (second axis)", "head (first axis)",
@@ -156,7 +157,7 @@ void SpectraWriter::draw(const std::string& title, const Entries& entries) {
                                                mean_of(statistics_of(*entry)));
   }
   for (const auto& [kind, curves] : layers) {
-    plot_->add(chart_of(str(title, ": ", options_.matrices, kind_suffix(kind, layers.size())), curves, true,
+    plot_->add(chart_of(str(title, ": ", options_.source_name, kind_suffix(kind, layers.size())), curves, true,
                         options_.uses_relative_index));
     std::vector<SpectrumStatistics> statistics;
     for (const auto& [layer, layer_statistics] : curves) statistics.push_back(layer_statistics);
