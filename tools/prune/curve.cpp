@@ -42,40 +42,42 @@ void draw_curves(CurveArguments& args) {
   if (!args.rank_data.empty() && args.rank_data == "-" && std::count(args.files.begin(), args.files.end(), "-") > 0)
     throw Error(Exit::usage, Problem{"--rank-data", "standard input (-) for at most one file", "- more than once",
                                      "write the other inputs to files"});
-  PruneSession session(args, [&](LoadedTarget& target) {
-    args.metric.check(target.model, *target.dataset, args.files.back(), args.scoring);
+  PruneSession session(args, [&](AnalysedModel& analysed_model) {
+    args.metric.check(analysed_model.model, *analysed_model.dataset, args.files.back(), args.scoring);
   });
   if (!args.rank_data.empty()) {
     refuse_output_onto_input("-", {args.rank_data});
     if (!args.plot.empty()) refuse_output_onto_input(args.plot, {args.rank_data});
   }
   const auto rank_source = args.rank_data.empty() ? nullptr : std::make_unique<ShardSource>(args.rank_data);
-  const auto rank_dataset = [&](const LoadedTarget& target) {
-    return rank_source == nullptr ? target.dataset : rank_source->labelled_dataset_for(target.model);
+  const auto rank_dataset = [&](const AnalysedModel& analysed_model) {
+    return rank_source == nullptr ? analysed_model.dataset : rank_source->labelled_dataset_for(analysed_model.model);
   };
   for (size_t i = 0; rank_source != nullptr && i < session.num_models(); ++i) rank_dataset(session.load(i));
   Table table(Table::format_named(args.format), session.plot() != nullptr);
   Chart chart{"", "ablated heads, %", args.metric.title(), {}};
   for (size_t i = 0; i < session.num_models(); ++i) {
-    LoadedTarget& target = session.load(i);
-    const auto dataset = rank_dataset(target);
-    const auto rank_scoring = scoring_for(target.model, args.scoring, *dataset);
+    AnalysedModel& analysed_model = session.load(i);
+    const auto dataset = rank_dataset(analysed_model);
+    const auto rank_scoring = scoring_for(analysed_model.model, args.scoring, *dataset);
     for (const std::string& measure : args.measures) {
-      const analysis::AnalysisInput loss_input = target.analysis_input("curve");
+      const analysis::AnalysisInput loss_input = analysed_model.analysis_input("curve");
       const analysis::AnalysisInput rank_input{
-          *target.model.model,           dataset->corpus(), rank_scoring, target.side,
-          progress_bar(measure, "rows"), target.kinds};
-      Curve curve{str(session.num_models() > 1 ? target.model.name + ", " : "", measure), {}, {}};
+          *analysed_model.model.model,   dataset->corpus(),   rank_scoring, analysed_model.side,
+          progress_bar(measure, "rows"), analysed_model.kinds};
+      Curve curve{str(session.num_models() > 1 ? analysed_model.model.name + ", " : "", measure), {}, {}};
       std::function<double()> metric;
       if (!args.metric.is_perplexity())
-        metric = [&] { return args.metric.compute(target.model, *target.dataset, progress_bar(measure, "rows")); };
+        metric = [&] {
+          return args.metric.compute(analysed_model.model, *analysed_model.dataset, progress_bar(measure, "rows"));
+        };
       analysis::CurveComparer comparer(loss_input, metric);
       for (const auto& point : analysis::pruning_curve(loss_input, rank_input, measure, options)) {
         const analysis::CurveComparison comparison = comparer.compare(point);
         curve.x.push_back(100 * point.fraction);
         curve.y.push_back(comparison.metric_value);
         if (args.plot == "-") continue;
-        ordered_json row{{"model", target.model.name},
+        ordered_json row{{"model", analysed_model.model.name},
                          {"measure", measure},
                          {"side", args.side},
                          {"order", args.per_layer ? "per-layer" : "global"},
@@ -85,7 +87,7 @@ void draw_curves(CurveArguments& args) {
                          {"fraction", point.fraction}};
         add_comparison(row, args.metric, comparison);
         row["tokens"] = point.score.tokens;
-        table.row(append_protocol(std::move(row), args, target.scoring));
+        table.row(append_protocol(std::move(row), args, analysed_model.scoring));
       }
       chart.curves.push_back(std::move(curve));
     }

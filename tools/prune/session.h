@@ -41,7 +41,7 @@ void add_common_options(CLI::App& app, MeasureArguments& args);
 void add_measure_options(CLI::App& app, MeasureArguments& args);
 
 // A loaded model, with the dataset and the options of its analysis.
-struct LoadedTarget {
+struct AnalysedModel {
   model::LoadedModel model;
   std::shared_ptr<const task::Dataset> dataset;
   data::ScoringOptions scoring;
@@ -57,20 +57,20 @@ struct LoadedTarget {
 class PruneSession {
  public:
   // `check`: additional checks of a loaded model, which must not run the model; called for each model.
-  explicit PruneSession(const MeasureArguments& args, const std::function<void(LoadedTarget&)>& check = {});
+  explicit PruneSession(const MeasureArguments& args, const std::function<void(AnalysedModel&)>& check = {});
   size_t num_models() const { return checkpoints_.size(); }
-  const std::string& shard_name() const { return data_->name(); }
+  const std::string& shard_name() const { return shard_->name(); }
   Plot* plot() { return plot_.get(); }  // the plot of --plot; null without --plot
   // Returns model `index`, which is loaded if necessary; the reference is valid until the next call with another index.
-  LoadedTarget& load(size_t index);
+  AnalysedModel& load(size_t index);
 
  private:
   const MeasureArguments& args_;
   std::unique_ptr<Plot> plot_;
   std::vector<std::unique_ptr<io::Checkpoint>> checkpoints_;
-  std::unique_ptr<ShardSource> data_;
-  std::unique_ptr<LoadedTarget> target_;
-  size_t index_ = 0;  // index of the model in target_
+  std::unique_ptr<ShardSource> shard_;
+  std::unique_ptr<AnalysedModel> analysed_model_;
+  size_t model_index_ = 0;  // index of the model in analysed_model_
 };
 
 // Returns the row with the columns of the scoring protocol appended.
