@@ -115,8 +115,9 @@ void score_together(const AnalysisInput& input, const std::vector<HeadSet>& mask
   const auto layers = input.model.attention_layers();
   const InterceptorGuard interceptor_guard(input.model);
   for (size_t i = 0; i < layers.size(); ++i) set_head_scales(*layers[i], plan.scales[i]);
-  data::ScoringOptions scoring = input.scoring;
-  scoring.batch = std::clamp<int64_t>(max_tokens_per_pass / (plan.num_groups * scoring.block), 1, scoring.batch);
+  data::ScoringOptions scoring_options = input.scoring_options;
+  scoring_options.batch =
+      std::clamp<int64_t>(max_tokens_per_pass / (plan.num_groups * scoring_options.block), 1, scoring_options.batch);
   data::BatchVisitor visitor;
   visitor.progress = input.progress;
   visitor.visit = [&](const data::ForwardedBatch& pass) {
@@ -132,7 +133,7 @@ void score_together(const AnalysisInput& input, const std::vector<HeadSet>& mask
       model_scores[i]->tokens += num_tokens;
     }
   };
-  data::for_each_batch(input.model, input.corpus, scoring, visitor);
+  data::for_each_batch(input.model, input.corpus, scoring_options, visitor);
 }
 
 }  // namespace
@@ -226,8 +227,8 @@ std::vector<task::Score> score_ablations(const AnalysisInput& input, const std::
                    [&](size_t a, size_t b) { return first_masked_layer(a) < first_masked_layer(b); });
   const auto num_models = static_cast<int64_t>(order.size());
   AnalysisInput pass_input = input;
-  pass_input.scoring = input.corpus.resolve(input.scoring, input.model);
-  const int64_t max_models = std::max<int64_t>(1, max_tokens_per_pass / pass_input.scoring.block);
+  pass_input.scoring_options = input.corpus.resolve(input.scoring_options, input.model);
+  const int64_t max_models = std::max<int64_t>(1, max_tokens_per_pass / pass_input.scoring_options.block);
   const int64_t num_passes = std::max<int64_t>(1, ceil_div(num_models, max_models));
   std::vector<task::Score> scores(masked_sets.size());
   for (int64_t pass = 0; pass < num_passes && stop_signal() == 0; ++pass) {

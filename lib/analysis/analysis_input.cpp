@@ -11,7 +11,7 @@ void run_with_observer(const AnalysisInput& input, attention::Observer& observer
   visitor.observer = &observer;
   visitor.visit = [](const data::ForwardedBatch&) {};
   visitor.progress = input.progress;
-  data::for_each_batch(input.model, input.corpus, input.scoring, visitor);
+  data::for_each_batch(input.model, input.corpus, input.scoring_options, visitor);
 }
 
 }  // namespace mh::analysis

@@ -16,7 +16,8 @@ enum class SideSelection { whole, score, value, output };
 struct AnalysisInput {
   model::LanguageModel& model;
   const data::Corpus& corpus;
-  data::ScoringOptions scoring;  // need not be resolved (data::Corpus::resolve()); `sample`: text blocks or sentences
+  data::ScoringOptions
+      scoring_options;  // need not be resolved (data::Corpus::resolve()); `sample`: text blocks or sentences
   SideSelection side = SideSelection::whole;
   std::function<void(int64_t completed, int64_t total)> progress = {};  // called with numbers of batch rows
   std::set<attention::AttentionKind> kinds = {};                        // kinds of attention to analyse; empty: all

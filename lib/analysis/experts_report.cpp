@@ -133,7 +133,8 @@ double perplexity(const AnalysisInput& analysis_input, attention::Observer* obse
   task::ScoreCallbacks callbacks;
   callbacks.progress = analysis_input.progress;
   callbacks.observer = observer;
-  const task::Score score = task::score(analysis_input.model, analysis_input.corpus, analysis_input.scoring, callbacks);
+  const task::Score score =
+      task::score(analysis_input.model, analysis_input.corpus, analysis_input.scoring_options, callbacks);
   return std::exp(score.nll / static_cast<double>(score.tokens));
 }
 
@@ -191,7 +192,7 @@ ExpertReport report_experts(const AnalysisInput& analysis_input, int64_t max_tok
       }
     }
   };
-  data::for_each_batch(analysis_input.model, analysis_input.corpus, analysis_input.scoring, visitor);
+  data::for_each_batch(analysis_input.model, analysis_input.corpus, analysis_input.scoring_options, visitor);
   ExpertReport report{gate_observer.layers(), gate_observer.in_encoder(), {}};
   const auto append_top_tokens = [&](std::vector<ExpertToken>& expert_tokens) {
     std::stable_sort(expert_tokens.begin(), expert_tokens.end(),

@@ -49,7 +49,7 @@ class Random : public ImportanceMeasure {
  public:
   Scores compute_scores(const AnalysisInput& input) const override {
     Scores scores = zero_scores(all_heads(input.model, input.side, input.kinds));
-    RandomSequence random(RandomStream(static_cast<uint64_t>(input.scoring.sample.seed), "importance"));
+    RandomSequence random(RandomStream(static_cast<uint64_t>(input.scoring_options.sample.seed), "importance"));
     for (auto& [kind, layers] : scores)
       for (auto& layer : layers)
         for (double& score : layer) score = random.uniform();

@@ -88,7 +88,7 @@ class Taylor : public ImportanceMeasure {
       for (const auto& layer : products.collect(loss.smoothed)) products.means.add_layer(layer);
     };
     visitor.progress = input.progress;
-    data::for_each_batch(input.model, input.corpus, input.scoring, visitor);
+    data::for_each_batch(input.model, input.corpus, input.scoring_options, visitor);
     return products.means.mean_scores();
   }
 };

@@ -94,7 +94,7 @@ void show_experts(const ExpertsJob& job) {
   input.progress = progress_bar(job.show, "rows");
   Table table(Table::format_named(args.format));
   const PrintRow print_row = [&](ordered_json row) {
-    add_settings(row, args, input.scoring);
+    add_settings(row, args, input.scoring_options);
     table.row(row);
   };
   if (job.show == "scores") {

@@ -67,7 +67,7 @@ std::vector<task::Score> reference_scores(const AnalysisInput& input, const std:
       if (selects(SideSelection::output, HeadSide::output)) scales.output = scale(HeadSide::output);
       set_head_scales(*layer, scales);
     }
-    scores.push_back(task::score(input.model, input.corpus, input.scoring));
+    scores.push_back(task::score(input.model, input.corpus, input.scoring_options));
   }
   for (attention::AttentionLayer* layer : input.model.attention_layers()) set_head_scales(*layer, {});
   return scores;
@@ -98,7 +98,8 @@ std::vector<HeadSet> ablation_sets(model::LanguageModel& model, SideSelection si
 
 // Returns the bound on the relative difference of two scores of the same ablated model in different batches.
 double score_bound(const AnalysisInput& input) {
-  return rounding::pass_bound(input.model, input.scoring.block + input.scoring.context + input.model.memory_length());
+  return rounding::pass_bound(
+      input.model, input.scoring_options.block + input.scoring_options.context + input.model.memory_length());
 }
 
 // Returns a matcher for the nll of `score`, computed again for the same ablated model in different batches.
@@ -148,17 +149,17 @@ TEST_CASE("scoring many ablated models in one pass over the text gives the score
          {"", "backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 9\n"}) {
       INFO(backbone << attention);
       auto model = build(backbone, attention + (backbone.empty() ? "" : "score = 'relative'\n"));
-      data::ScoringOptions scoring;
-      scoring.block = 6, scoring.streams = backbone.empty() ? 0 : 3;
-      scoring.batch = 2;
+      data::ScoringOptions scoring_options;
+      scoring_options.block = 6, scoring_options.streams = backbone.empty() ? 0 : 3;
+      scoring_options.batch = 2;
       const data::Text corpus = corpora::text_of(text, 0);
-      check_against_reference({*model, corpus, scoring, SideSelection::whole});
-      check_against_reference({*model, corpus, scoring, SideSelection::value});
+      check_against_reference({*model, corpus, scoring_options, SideSelection::whole});
+      check_against_reference({*model, corpus, scoring_options, SideSelection::value});
       for (SideSelection side : {SideSelection::score, SideSelection::output})
         if (model->attention_layers()[0]->has_separate_heads(
                 side == SideSelection::score ? attention::HeadSide::score : attention::HeadSide::output))
-          check_against_reference({*model, corpus, scoring, side});
-        else CHECK(status_of([&] { score_ablations({*model, corpus, scoring, side}, {{}}); }) == 2);
+          check_against_reference({*model, corpus, scoring_options, side});
+        else CHECK(status_of([&] { score_ablations({*model, corpus, scoring_options, side}, {{}}); }) == 2);
     }
 }
 
@@ -168,8 +169,8 @@ TEST_CASE("ablating only score, value or output heads in layers with unequal hea
   const auto unequal_model = build("", "mixer = 'mixhead-a'\nvalue_heads = 4\ncombiner = 'alphas'\noutput_heads = 5\n");
   const data::Text corpus = corpora::text_of(text, 0);
   AnalysisInput input{*unequal_model, corpus, {}};
-  input.scoring.block = 8, input.scoring.batch = 3;
-  input.scoring = corpus.resolve(input.scoring, *unequal_model);
+  input.scoring_options.block = 8, input.scoring_options.batch = 3;
+  input.scoring_options = corpus.resolve(input.scoring_options, *unequal_model);
   CHECK(status_of([&] { all_heads(*unequal_model, input.side); }) == 2);
   for (const auto& [side, num_heads] :
        {std::pair{SideSelection::score, 3}, {SideSelection::value, 4}, {SideSelection::output, 5}}) {
@@ -184,13 +185,14 @@ TEST_CASE("scoring ablated models on sampled blocks of text with context or memo
   const auto text = some_text(90);
   const data::Text corpus = corpora::text_of(text, 0);
   auto model = build("", "");
-  data::ScoringOptions scoring;
-  scoring.block = 7, scoring.context = 3, scoring.sample.blocks = 5, scoring.sample.seed = 3;
-  check_against_reference({*model, corpus, corpus.resolve(scoring, *model)});
+  data::ScoringOptions scoring_options;
+  scoring_options.block = 7, scoring_options.context = 3, scoring_options.sample.blocks = 5,
+  scoring_options.sample.seed = 3;
+  check_against_reference({*model, corpus, corpus.resolve(scoring_options, *model)});
   auto transformer_xl =
       build("backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 9\n", "score = 'relative'\n");
-  scoring.context = 0;
-  check_against_reference({*transformer_xl, corpus, corpus.resolve(scoring, *transformer_xl)});
+  scoring_options.context = 0;
+  check_against_reference({*transformer_xl, corpus, corpus.resolve(scoring_options, *transformer_xl)});
 }
 
 TEST_CASE("ablating a head that the model does not have is a usage error that states the valid range of heads",
@@ -198,9 +200,9 @@ TEST_CASE("ablating a head that the model does not have is a usage error that st
   auto model = build("", "");
   const auto text = some_text(20);
   const data::Text corpus = corpora::text_of(text, 0);
-  data::ScoringOptions scoring;
-  scoring.block = 5;
-  const AnalysisInput input{*model, corpus, corpus.resolve(scoring, *model)};
+  data::ScoringOptions scoring_options;
+  scoring_options.block = 5;
+  const AnalysisInput input{*model, corpus, corpus.resolve(scoring_options, *model)};
   for (const HeadSet& heads :
        {HeadSet{{AttentionKind::decoder_self, {{3, 0}}}}, HeadSet{{AttentionKind::decoder_self, {{1, 3}}}},
         HeadSet{{AttentionKind::decoder_self, {{0, -1}}}}, HeadSet{{AttentionKind::encoder_self, {{0, 0}}}}}) {
@@ -216,9 +218,9 @@ TEST_CASE("score_ablations() ablates heads in addition to those of a HeadMaskGua
   auto model = build("", "");
   const auto text = some_text(40);
   const data::Text corpus = corpora::text_of(text, 0);
-  data::ScoringOptions scoring;
-  scoring.block = 8;
-  const AnalysisInput input{*model, corpus, corpus.resolve(scoring, *model)};
+  data::ScoringOptions scoring_options;
+  scoring_options.block = 8;
+  const AnalysisInput input{*model, corpus, corpus.resolve(scoring_options, *model)};
   const auto heads = [](std::set<Head> set) { return HeadSet{{AttentionKind::decoder_self, set}}; };
   const auto expected =
       reference_scores(input, {heads({{0, 1}}), heads({{0, 1}, {0, 2}}), heads({{0, 1}, {2, 0}}), {}});
@@ -247,9 +249,9 @@ TEST_CASE("the measure ablation is the increase of the loss without the head, an
   auto model = build("", "mixer = 'mixhead-a'\n");
   const auto text = some_text(40);
   const data::Text corpus = corpora::text_of(text, 0);
-  data::ScoringOptions scoring;
-  scoring.block = 8;
-  AnalysisInput input{*model, corpus, corpus.resolve(scoring, *model)};
+  data::ScoringOptions scoring_options;
+  scoring_options.block = 8;
+  AnalysisInput input{*model, corpus, corpus.resolve(scoring_options, *model)};
   std::vector<HeadSet> sets{{}};
   for (int64_t layer = 0; layer < 3; ++layer)
     for (int64_t head = 0; head < 3; ++head) sets.push_back({{AttentionKind::decoder_self, {{layer, head}}}});
@@ -260,7 +262,7 @@ TEST_CASE("the measure ablation is the increase of the loss without the head, an
                                                    score_bound(input) * (expected[i + 1].nll + expected[0].nll) / 40));
   const auto first = importance_of("random", input);
   CHECK((first == importance_of("random", input)));
-  input.scoring.sample.seed = 2;
+  input.scoring_options.sample.seed = 2;
   CHECK((first != importance_of("random", input)));
 }
 
@@ -268,9 +270,9 @@ TEST_CASE("an ablation scan by head, by all heads but one and by layer equals se
   auto model = build("", "mixer = 'mixhead-a'\n");
   const auto text = some_text(40);
   const data::Text corpus = corpora::text_of(text, 0);
-  data::ScoringOptions scoring;
-  scoring.block = 8;
-  const AnalysisInput input{*model, corpus, corpus.resolve(scoring, *model)};
+  data::ScoringOptions scoring_options;
+  scoring_options.block = 8;
+  const AnalysisInput input{*model, corpus, corpus.resolve(scoring_options, *model)};
   const HeadSet heads{{AttentionKind::decoder_self, {{0, 1}, {2, 0}, {2, 2}}}};
   const auto cases = scan_cases(*model, SideSelection::whole, {}, {heads, true, true});
   const auto layer = [](int64_t l) { return HeadSet{{AttentionKind::decoder_self, {{l, 0}, {l, 1}, {l, 2}}}}; };
@@ -294,7 +296,7 @@ TEST_CASE("an ablation scan by head, by all heads but one and by layer equals se
   input_with_progress.progress = [&](int64_t done, int64_t total) { last_done = done, last_total = total; };
   const Scan metric_scan = scan_heads(input_with_progress, cases, [&](const auto& progress) {
     progress(5, 5);
-    return nll_per_token(task::score(*model, corpus, input.scoring));
+    return nll_per_token(task::score(*model, corpus, input.scoring_options));
   });
   CHECK(last_done == 5 * 9);
   CHECK(last_total == 5 * 9);
@@ -338,9 +340,9 @@ TEST_CASE("a pruning curve masks the least important heads first, whether or not
   auto model = build("", "", 4);
   const auto text = some_text(50);
   const data::Text corpus = corpora::text_of(text, 0);
-  data::ScoringOptions scoring;
-  scoring.block = 10;
-  const AnalysisInput input{*model, corpus, corpus.resolve(scoring, *model)};
+  data::ScoringOptions scoring_options;
+  scoring_options.block = 10;
+  const AnalysisInput input{*model, corpus, corpus.resolve(scoring_options, *model)};
   const auto order = rank_heads(importance_of("ablation", input), false);
   for (const bool rerank : {false, true})
     for (const bool per_layer : {false, true}) {

@@ -46,9 +46,9 @@ const std::vector<int32_t>& some_text() {
 }
 
 AnalysisInput make_analysis_input(model::LanguageModel& model, const data::Corpus& text, int64_t batch = 0) {
-  data::ScoringOptions scoring;
-  scoring.block = 6, scoring.batch = batch;
-  return {model, text, scoring};
+  data::ScoringOptions scoring_options;
+  scoring_options.block = 6, scoring_options.batch = batch;
+  return {model, text, scoring_options};
 }
 
 // Records the gates of each layer, one tensor per batch.
@@ -137,7 +137,7 @@ TEST_CASE("the expert report equals plain loops over the gates", "[experts]") {
       for (int64_t t = 0; t < pass.rows[b].length; ++t)
         inputs.push_back(pass.batch.input.tokens[static_cast<int64_t>(b)][t].item<int32_t>());
   };
-  data::for_each_batch(*model, text, analysis_input.scoring, visitor);
+  data::for_each_batch(*model, text, analysis_input.scoring_options, visitor);
   REQUIRE(report.layers.size() == 2);
   std::vector<int64_t> first_layer_experts;  // for each position, the expert with the largest gate in layer 0
   for (size_t layer = 0; layer < 2; ++layer) {
@@ -211,7 +211,7 @@ TEST_CASE("uniform gates have entropy ln E, and scores with random experts are i
              batch_4_scores = evaluate_experts(make_analysis_input(*model, text, 4), 3);
   REQUIRE(batch_1_scores.size() == 3);
   CHECK(batch_1_scores[0].gate_mode == "own");
-  const double nll = task::score(*model, text, make_analysis_input(*model, text).scoring).nll;
+  const double nll = task::score(*model, text, make_analysis_input(*model, text).scoring_options).nll;
   CHECK(batch_1_scores[0].score ==
         rounding::within(std::exp(nll / 62), rounding::perplexity_bound(*model, 6, nll, 62)));
   // Bound on the rounding error of each perplexity, for a perplexity that none exceeds: no random score is more than 2

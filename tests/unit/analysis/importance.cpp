@@ -57,21 +57,23 @@ struct MeasuredModel {
   std::unique_ptr<model::LanguageModel> model;
   std::vector<int32_t> tokens = some_text(61);
   data::Text text = corpora::text_of(tokens, 0);
-  data::ScoringOptions scoring;
+  data::ScoringOptions scoring_options;
   explicit MeasuredModel(const std::string& attention, const std::string& model_lines = "")
       : model(build(attention, model_lines)) {
-    scoring.block = 8;
-    if (!model_lines.empty()) scoring.streams = 3;
-    scoring.batch = 1;
-    scoring = text.resolve(scoring, *model);
+    scoring_options.block = 8;
+    if (!model_lines.empty()) scoring_options.streams = 3;
+    scoring_options.batch = 1;
+    scoring_options = text.resolve(scoring_options, *model);
   }
   AnalysisInput analysis_input(SideSelection side, int64_t batch = 2) const {
-    AnalysisInput input{*model, text, scoring, side};
-    input.scoring.batch = batch;
+    AnalysisInput input{*model, text, scoring_options, side};
+    input.scoring_options.batch = batch;
     return input;
   }
   attention::AttentionLayer& layer(size_t i) { return *model->attention_layers()[i]; }
-  int64_t max_keys() const { return scoring.block + model->memory_length(); }  // largest number of keys of a query
+  int64_t max_keys() const {
+    return scoring_options.block + model->memory_length();
+  }  // largest number of keys of a query
   // Returns the bound on the difference of two forward passes in batches of different shapes, relative to the largest
   // result.
   double pass_bound() const { return rounding::pass_bound(*model, max_keys()); }
@@ -134,7 +136,7 @@ ObservedTensors observe_passes(MeasuredModel& measured_model) {
     }
     for (auto& tensors : recorder.current) tensors = {};
   };
-  data::for_each_batch(*measured_model.model, measured_model.text, measured_model.scoring, visitor);
+  data::for_each_batch(*measured_model.model, measured_model.text, measured_model.scoring_options, visitor);
   return recording;
 }
 
@@ -407,12 +409,13 @@ TEST_CASE(
           sum = sum.defined() ? sum + batch_sum : batch_sum;
         }
       };
-      data::for_each_batch(*measured_model.model, measured_model.text, measured_model.scoring, visitor);
+      data::for_each_batch(*measured_model.model, measured_model.text, measured_model.scoring_options, visitor);
       // The loss is computed in fp32. The error of one token's loss is at most chain_error_bound(), and the errors of
       // different tokens are independent.
       const int64_t operations = rounding::num_pass_roundings(*measured_model.model, measured_model.max_keys());
       const auto tokens = static_cast<double>(measured_model.tokens.size());
-      const double sum_nll = task::score(*measured_model.model, measured_model.text, measured_model.scoring).nll,
+      const double sum_nll =
+                       task::score(*measured_model.model, measured_model.text, measured_model.scoring_options).nll,
                    noise =
                        std::sqrt(tokens) * tolerance::chain_error_bound(operations, tolerance::kFp32, sum_nll / tokens);
       double largest = 0, largest_bound = 0;
@@ -426,7 +429,8 @@ TEST_CASE(
             for (HeadSide s : sides)
               (s == HeadSide::score ? scales.score : s == HeadSide::value ? scales.value : scales.output) = scale;
             set_head_scales(measured_model.layer(layer), scales);
-            const double nll = task::score(*measured_model.model, measured_model.text, measured_model.scoring).nll;
+            const double nll =
+                task::score(*measured_model.model, measured_model.text, measured_model.scoring_options).nll;
             set_head_scales(measured_model.layer(layer), {});
             return nll;
           };
@@ -520,7 +524,7 @@ TEST_CASE("head discrepancy before and after the combiner equals plain loops", "
     visitor.observer = &discrepancy;
     visitor.visit = [](const data::ForwardedBatch&) {};
     data::for_each_batch(*measured_model.model, measured_model.text,
-                         measured_model.analysis_input(SideSelection::whole, 3).scoring, visitor);
+                         measured_model.analysis_input(SideSelection::whole, 3).scoring_options, visitor);
     const auto layers = discrepancy.layers().at(AttentionKind::decoder_self);
     REQUIRE(layers.size() == 2);
     for (size_t layer = 0; layer < 2; ++layer)

@@ -503,9 +503,9 @@ TEST_CASE("an attention dump holds the attention matrices of the sampled blocks 
   MatrixRecorder recorder;
   Observers observers({&recorder, &dump});
   const data::Text text = corpora::text_of(some_text(), 0);
-  data::ScoringOptions scoring = blocks_of(6, 7);
-  scoring.batch = 2;
-  run_with_observer({*model, text, scoring}, observers);
+  data::ScoringOptions scoring_options = blocks_of(6, 7);
+  scoring_options.batch = 2;
+  run_with_observer({*model, text, scoring_options}, observers);
   auto sink = open_sink(folder.file("p.safetensors"));
   dump.write(*sink, {{"multihead.model", "x"}});
   sink->close();
