@@ -49,7 +49,7 @@ task::EvaluationOptions MetricOption::evaluation_options() const {
 }
 
 void MetricOption::check(model::LoadedModel& model, const task::Dataset& dataset, const std::string& shard,
-                         const data::ScoringOptions& scoring) const {
+                         const data::ScoringOptions& scoring_options) const {
   if (is_perplexity()) return;
   const bool needs_decoding = score_spec().needs_decoding;
   const auto scores = dataset.score_names();
@@ -60,11 +60,11 @@ void MetricOption::check(model::LoadedModel& model, const task::Dataset& dataset
                         needs_decoding ? "a shard of pairs to translate" : "a shard that is scored with " + name_,
                         str(shard, ", which is scored with ", has_task_scores ? join(scores, ", ") : "perplexity"),
                         has_task_scores ? "use --metric " + join(scores, " or ") : "use --metric perplexity"});
-  if (scoring.sample.blocks > 0)
+  if (scoring_options.sample.blocks > 0)
     throw Error(Exit::usage, Problem{"--blocks",
                                      str("0, since ", title(),
                                          needs_decoding ? " is computed on all pairs" : " is computed on all rows"),
-                                     str(scoring.sample.blocks), "pass --blocks 0"});
+                                     str(scoring_options.sample.blocks), "pass --blocks 0"});
   dataset.check_score(*model.model, name_, evaluation_options());
 }
 

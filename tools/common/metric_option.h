@@ -29,10 +29,10 @@ class MetricOption {
   std::string title() const { return score_spec().label; }  // title of the metric's axis in plots
   bool is_perplexity() const { return name_ == "perplexity"; }
   // Throws Error(usage) if the metric is not defined for the dataset (a score of decoded text needs pairs), if
-  // `scoring` selects a sample of the data, or if the model cannot decode. `scoring`: scoring options from the command
-  // line. Does nothing for perplexity.
+  // `scoring_options` selects a sample of the data, or if the model cannot decode. `scoring_options`: scoring options
+  // from the command line. Does nothing for perplexity.
   void check(model::LoadedModel& model, const task::Dataset& dataset, const std::string& shard,
-             const data::ScoringOptions& scoring) const;
+             const data::ScoringOptions& scoring_options) const;
   // Returns the metric of the model on all pairs or rows of the dataset. Must not be called for perplexity. `observer`
   // observes each forward pass and may be null; `progress` is called with numbers of sentences or rows and may be
   // empty.

@@ -55,7 +55,8 @@ ordered_json score_examples(const ScoreJob& job, const ShardSource& source, mode
   const ExamplesJob& examples = job.examples;
   check(job, source, dataset);
   task::EvaluationOptions evaluation;
-  evaluation.scoring = scoring_for(model, job.scoring, dataset);  // throws for options that apply only to text
+  evaluation.scoring =
+      resolved_scoring_options(model, job.scoring_options, dataset);  // throws for options that apply only to text
   evaluation.progress = progress_bar("score", "rows");
   // The sinks are opened before the long computation, so that errors appear early.
   const auto predictions = open_optional_sink(examples.predictions),

@@ -69,7 +69,7 @@ void check(const ScoreJob& job) {
 // --hypotheses.
 ordered_json score_tokens(const ScoreJob& job, const ShardSource& source, model::LoadedModel& model,
                           const task::Dataset& dataset, size_t index) {
-  const data::ScoringOptions options = scoring_for(model, job.scoring, dataset);
+  const data::ScoringOptions options = resolved_scoring_options(model, job.scoring_options, dataset);
   std::unique_ptr<ByteSink> token_table =
       job.per_token.empty() ? nullptr : open_sink(file_of(job, job.per_token, index));
   if (token_table != nullptr) token_table->write("index\ttoken\tpiece\tlog_probability\n");
@@ -151,7 +151,7 @@ Job add_score(CLI::App& app, const std::shared_ptr<Arguments>& args, SharedOptio
                "output file of the best answers to each question with their scores, for a shard of questions"));
   for (CLI::Option* option : add_model_options(app, *args).all()) shared_options.model_options.push_back(option);
   const auto fields = std::make_shared<CommandLineFields>(app), decoding = std::make_shared<CommandLineFields>(app);
-  fields->declare(job->scoring);
+  fields->declare(job->scoring_options);
   // Each of these options makes mh-eval translate the shard.
   std::vector<CLI::Option*> decode_options{
       add_file(
@@ -164,7 +164,7 @@ Job add_score(CLI::App& app, const std::shared_ptr<Arguments>& args, SharedOptio
   for (const auto& options : {fields->options(), decode_options})
     shared_options.scoring_options.insert(shared_options.scoring_options.end(), options.begin(), options.end());
   return {&app, [job, fields, decoding, decode_options] {
-            fields->store_values(job->scoring);
+            fields->store_values(job->scoring_options);
             decoding->store_values(job->decoding);
             for (const CLI::Option* option : decode_options)
               job->decoding.has_options = job->decoding.has_options || option->count() > 0;

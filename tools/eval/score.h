@@ -43,7 +43,7 @@ struct ScoreJob {
   std::shared_ptr<Arguments> args;
   std::vector<std::string> files;  // paths of the models, then of the shard
   std::string per_token;           // path of the file of --per-token
-  data::ScoringOptions scoring;
+  data::ScoringOptions scoring_options;
   DecodeJob decoding;
   ExamplesJob examples;
 };

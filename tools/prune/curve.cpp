@@ -43,7 +43,7 @@ void draw_curves(CurveArguments& args) {
     throw Error(Exit::usage, Problem{"--rank-data", "standard input (-) for at most one file", "- more than once",
                                      "write the other inputs to files"});
   PruneSession session(args, [&](AnalysedModel& analysed_model) {
-    args.metric.check(analysed_model.model, *analysed_model.dataset, args.files.back(), args.scoring);
+    args.metric.check(analysed_model.model, *analysed_model.dataset, args.files.back(), args.scoring_options);
   });
   if (!args.rank_data.empty()) {
     refuse_output_onto_input("-", {args.rank_data});
@@ -59,7 +59,7 @@ void draw_curves(CurveArguments& args) {
   for (size_t i = 0; i < session.num_models(); ++i) {
     AnalysedModel& analysed_model = session.load(i);
     const auto dataset = rank_dataset(analysed_model);
-    const auto rank_scoring = scoring_for(analysed_model.model, args.scoring, *dataset);
+    const auto rank_scoring = resolved_scoring_options(analysed_model.model, args.scoring_options, *dataset);
     for (const std::string& measure : args.measures) {
       const analysis::AnalysisInput loss_input = analysed_model.analysis_input("curve");
       const analysis::AnalysisInput rank_input{
@@ -87,7 +87,7 @@ void draw_curves(CurveArguments& args) {
                          {"fraction", point.fraction}};
         add_comparison(row, args.metric, comparison);
         row["tokens"] = point.score.tokens;
-        table.row(append_protocol(std::move(row), args, analysed_model.scoring));
+        table.row(append_protocol(std::move(row), args, analysed_model.scoring_options));
       }
       chart.curves.push_back(std::move(curve));
     }

@@ -27,7 +27,7 @@ struct Arguments : ModelArguments {
   std::vector<std::string> heads, kinds;
   int64_t count = 0;
   bool per_layer = false;
-  data::ScoringOptions scoring;
+  data::ScoringOptions scoring_options;
 };
 
 // Throws Error(usage) for invalid arguments. Called before any file is read.
@@ -74,11 +74,11 @@ Choice select_heads(const Arguments& args, const model::LoadedModel& model, cons
   analysis::check_prune_amount(*model.model, side, kinds, amount, args.per_layer, where);
   analysis::check_importance(args.measure, "--by", *model.model, side, kinds);
   const auto dataset = shard->labelled_dataset_for(model);
-  const data::ScoringOptions scoring = scoring_for(model, args.scoring, *dataset);
+  const data::ScoringOptions scoring_options = resolved_scoring_options(model, args.scoring_options, *dataset);
   const auto scores = analysis::importance_of(
-      args.measure, {*model.model, dataset->corpus(), scoring, side, progress_bar("measure", "rows"), kinds});
+      args.measure, {*model.model, dataset->corpus(), scoring_options, side, progress_bar("measure", "rows"), kinds});
   return {analysis::least_important_heads(scores, amount, args.per_layer, where),
-          measurement_text(args.measure, scoring)};
+          measurement_text(args.measure, scoring_options)};
 }
 
 // Returns the numbers of heads on `side` in the layers of a kind as text, such as "8 8 6".
@@ -164,14 +164,15 @@ void add_cut(CLI::App& app, Jobs& jobs) {
   const ModelOptionSet model_options = add_model_options(*sub, *args);
   model_options.precision->needs(by_option);
   model_options.attention->needs(by_option);
-  auto scoring = std::make_shared<CommandLineFields>(*sub), sample = std::make_shared<CommandLineFields>(*sub);
-  scoring->declare(args->scoring);
-  sample->declare(args->scoring.sample);
-  for (const CommandLineFields* fields : {scoring.get(), sample.get()})
+  auto scoring_fields = std::make_shared<CommandLineFields>(*sub),
+       sample_fields = std::make_shared<CommandLineFields>(*sub);
+  scoring_fields->declare(args->scoring_options);
+  sample_fields->declare(args->scoring_options.sample);
+  for (const CommandLineFields* fields : {scoring_fields.get(), sample_fields.get()})
     for (CLI::Option* option : fields->options()) option->needs(by_option);
-  jobs.push_back({sub, [args, scoring, sample] {
-                    scoring->store_values(args->scoring);
-                    sample->store_values(args->scoring.sample);
+  jobs.push_back({sub, [args, scoring_fields, sample_fields] {
+                    scoring_fields->store_values(args->scoring_options);
+                    sample_fields->store_values(args->scoring_options.sample);
                     nn::prepare_cpu(args->threads);
                     prune_checkpoint(*args);
                   }});

@@ -37,7 +37,7 @@ void rank(const MeasureArguments& args) {
                                    {"rank", r.rank},
                                    {"order", args.per_layer ? "per-layer" : "global"},
                                    {"normalised", args.normalise}},
-                                  args, analysed_model.scoring));
+                                  args, analysed_model.scoring_options));
     }
   }
   if (session.plot() != nullptr) session.plot()->draw();

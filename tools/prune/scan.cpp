@@ -66,7 +66,7 @@ void print_cases(const ScanArguments& args, Table& table, const AnalysedModel& a
                 {"layer_deviation", deviation}});
     if (args.metric.is_perplexity()) row["tokens"] = score.tokens;
     row.update(args.metric.protocol());
-    table.row(append_protocol(std::move(row), args, analysed_model.scoring));
+    table.row(append_protocol(std::move(row), args, analysed_model.scoring_options));
   };
   auto location_columns = [&](const std::string& kind, int64_t layer, int64_t head, const char* mode) {
     return ordered_json{{"model", analysed_model.model.name}, {"kind", kind},      {"layer", number_or_nan(layer)},
@@ -86,7 +86,7 @@ struct LayerAblation {
   std::string model;
   double full_value = 0;               // metric of the full model
   std::vector<double> ablated_values;  // metric of each ablated model
-  data::ScoringOptions scoring;
+  data::ScoringOptions scoring_options;
   int64_t tokens = 0;  // number of scored tokens
 };
 using LayerAblations = std::map<analysis::ScanLayerKey, std::vector<LayerAblation>>;
@@ -118,7 +118,7 @@ void print_summary(const ScanArguments& args, Table& table, const LayerAblations
                : 100 * (comparison.deviation / analysis::sample_deviation(first_ablation.ablated_values) - 1)}};
       if (args.metric.is_perplexity()) row["tokens"] = ablation.tokens;
       row.update(args.metric.protocol());
-      table.row(append_protocol(std::move(row), args, ablation.scoring));
+      table.row(append_protocol(std::move(row), args, ablation.scoring_options));
     }
 }
 
@@ -128,7 +128,7 @@ void scan(const ScanArguments& args) {
                                      "leave --summary or --layers out"});
   PruneSession session(args, [&](AnalysedModel& analysed_model) {
     select_heads(args, analysed_model);
-    args.metric.check(analysed_model.model, *analysed_model.dataset, args.files.back(), args.scoring);
+    args.metric.check(analysed_model.model, *analysed_model.dataset, args.files.back(), args.scoring_options);
   });
   Table table(Table::format_named(args.format));
   LayerAblations ablations;
@@ -138,7 +138,7 @@ void scan(const ScanArguments& args) {
     if (!args.summary) print_cases(args, table, analysed_model, scan);
     for (const auto& [scan_layer, ablated_values] : scan.values_by_layer)
       ablations[scan_layer].push_back({i, analysed_model.model.name, scan.full_value(), ablated_values,
-                                       analysed_model.scoring, scan.scores[0].tokens});
+                                       analysed_model.scoring_options, scan.scores[0].tokens});
   }
   if (args.summary) print_summary(args, table, ablations);
 }

@@ -54,7 +54,7 @@ void add_measure_options(CLI::App& app, MeasureArguments& args) {
 }
 
 analysis::AnalysisInput AnalysedModel::analysis_input(const std::string& label) {
-  return {*model.model, dataset->corpus(), scoring, side, progress_bar(label, "rows"), kinds};
+  return {*model.model, dataset->corpus(), scoring_options, side, progress_bar(label, "rows"), kinds};
 }
 
 PruneSession::PruneSession(const MeasureArguments& args, const std::function<void(AnalysedModel&)>& check)
@@ -91,24 +91,25 @@ AnalysedModel& PruneSession::load(size_t index) {
   analysed_model_.reset();
   model::LoadedModel model = load_with_options(args_, *checkpoints_[index], args_.assignments);
   auto dataset = shard_->labelled_dataset_for(model);
-  const auto scoring = scoring_for(model, args_.scoring, *dataset);
+  const auto scoring_options = resolved_scoring_options(model, args_.scoring_options, *dataset);
   const auto kinds = analysis::kinds_named(args_.kinds, model.model->parameters(), "--kind");
   analysed_model_ = std::make_unique<AnalysedModel>(
-      AnalysedModel{std::move(model), std::move(dataset), scoring, analysis::side_named(args_.side), kinds});
+      AnalysedModel{std::move(model), std::move(dataset), scoring_options, analysis::side_named(args_.side), kinds});
   model_index_ = index;
   return *analysed_model_;
 }
 
-ordered_json append_protocol(ordered_json row, const MeasureArguments& args, const data::ScoringOptions& scoring) {
-  row.update({{"block", scoring.block},
-              {"context", scoring.context},
-              {"memory", scoring.memory},
-              {"streams", scoring.streams},
-              {"blocks", scoring.sample.blocks},
-              {"seed", scoring.sample.seed},
+ordered_json append_protocol(ordered_json row, const MeasureArguments& args,
+                             const data::ScoringOptions& scoring_options) {
+  row.update({{"block", scoring_options.block},
+              {"context", scoring_options.context},
+              {"memory", scoring_options.memory},
+              {"streams", scoring_options.streams},
+              {"blocks", scoring_options.sample.blocks},
+              {"seed", scoring_options.sample.seed},
               {"precision", args.precision},
               {"set", join(args.assignments, " ")},
-              {"protocol", data::protocol_of(scoring)}});
+              {"protocol", data::protocol_of(scoring_options)}});
   return row;
 }
 

@@ -25,11 +25,11 @@ struct MeasureArguments : ModelArguments {
   std::vector<std::string> files, assignments, measures, kinds;
   std::string format = "table", side = "whole", plot;
   bool normalise = false, per_layer = false;
-  data::ScoringOptions scoring;
+  data::ScoringOptions scoring_options;
   std::unique_ptr<CommandLineFields> fields;
   void describe(Fields& f) {
-    scoring.describe(f);
-    scoring.sample.describe(f);
+    scoring_options.describe(f);
+    scoring_options.sample.describe(f);
   }
 };
 
@@ -44,7 +44,7 @@ void add_measure_options(CLI::App& app, MeasureArguments& args);
 struct AnalysedModel {
   model::LoadedModel model;
   std::shared_ptr<const task::Dataset> dataset;
-  data::ScoringOptions scoring;
+  data::ScoringOptions scoring_options;
   analysis::SideSelection side;
   analysis::Kinds kinds;  // kinds of attention to analyse; empty: all
   // Returns the input of an analysis, with a progress bar called `label`. The result refers to this object, which must
@@ -75,6 +75,6 @@ class PruneSession {
 
 // Returns the row with the columns of the scoring protocol appended.
 nlohmann::ordered_json append_protocol(nlohmann::ordered_json row, const MeasureArguments& args,
-                                       const data::ScoringOptions& scoring);
+                                       const data::ScoringOptions& scoring_options);
 
 }  // namespace mh::prune

@@ -89,7 +89,8 @@ void show_experts(const ExpertsJob& job) {
   const analysis::Kinds kinds = analysis::kinds_named(args.kinds, model.model->parameters(), "--kind");
   const auto dataset = shard.dataset_for(model);
   analysis::require_experts(*model.model, kinds);
-  analysis::AnalysisInput input{*model.model, dataset->corpus(), scoring_for(model, args.scoring, *dataset)};
+  analysis::AnalysisInput input{*model.model, dataset->corpus(),
+                                resolved_scoring_options(model, args.scoring_options, *dataset)};
   input.kinds = kinds;
   input.progress = progress_bar(job.show, "rows");
   Table table(Table::format_named(args.format));
@@ -98,7 +99,7 @@ void show_experts(const ExpertsJob& job) {
     table.row(row);
   };
   if (job.show == "scores") {
-    job.metric.check(model, *dataset, shard.name(), args.scoring);
+    job.metric.check(model, *dataset, shard.name(), args.scoring_options);
     return show_scores(job, model, *dataset, input, print_row);
   }
   const auto report = analysis::report_experts(input, job.max_tokens, job.min_count);

@@ -73,7 +73,7 @@ void check_files(const SpectraJob& job, const std::vector<std::string>& models, 
       throw Error(Exit::usage, Problem{option, "a file that no other option writes", file, "name another file"});
     refuse_output_onto_input(file, job.files);
   }
-  const int64_t num_blocks = job.args->scoring.sample.blocks;
+  const int64_t num_blocks = job.args->scoring_options.sample.blocks;
   if (!job.dump_path.empty() && (job.source_name != "attention" || models.size() != 1 || num_blocks == 0))
     throw Error(Exit::usage, Problem{"--dump", "one model, --of attention and --blocks above 0",
                                      models.size() != 1 ? str(models.size(), " models")
@@ -155,7 +155,7 @@ PreparedSource prepare(const SpectraJob& job, const SpectraInputs& inputs, const
   bool is_text_too_short = false;
   if (reads_text) {
     const auto dataset = inputs.dataset_for(model);
-    scoring_options = scoring_for(model, job.args->scoring, *dataset);
+    scoring_options = resolved_scoring_options(model, job.args->scoring_options, *dataset);
     num_targets = dataset->corpus().num_targets();
     is_text_too_short = !scoring_options.has_independent_rows && num_targets < scoring_options.block;
   }
@@ -236,7 +236,7 @@ void check_scoring(const SpectraJob& job, const CommandLineFields& fields) {
 
 std::unique_ptr<CommandLineFields> Arguments::declare(CLI::App& app) {
   auto declared_fields = std::make_unique<CommandLineFields>(app);
-  scoring.describe(*declared_fields), declared_fields->declare(scoring.sample);
+  scoring_options.describe(*declared_fields), declared_fields->declare(scoring_options.sample);
   return declared_fields;
 }
 
@@ -244,10 +244,10 @@ void Arguments::store_values(CommandLineFields* subcommand_fields) {
   size_t num_blocks_options = 0;
   for (CommandLineFields* command_line_fields : {fields.get(), subcommand_fields}) {
     if (command_line_fields == nullptr) continue;
-    command_line_fields->store_values(scoring), command_line_fields->store_values(scoring.sample);
+    command_line_fields->store_values(scoring_options), command_line_fields->store_values(scoring_options.sample);
     num_blocks_options += command_line_fields->option("blocks")->count();
   }
-  scoring.sample.allows_fewer_blocks = num_blocks_options == 0;
+  scoring_options.sample.allows_fewer_blocks = num_blocks_options == 0;
 }
 
 void add_settings(ordered_json& row, const Arguments& args, const data::ScoringOptions& scoring_options) {

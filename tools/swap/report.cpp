@@ -91,7 +91,7 @@ void report(const ReportJob& job) {
     checkpoints.push_back(std::make_unique<io::Checkpoint>(job.files[i]));
   const ShardSource shard(job.files.back());
   const std::string first_layer_counts = layer_counts(*checkpoints[0]);
-  std::vector<data::ScoringOptions> scoring_options;
+  std::vector<data::ScoringOptions> scoring_options_by_model;
   for (const auto& checkpoint : checkpoints) {
     shard.require_readable_by(*checkpoint);
     if (const std::string model_layer_counts = layer_counts(*checkpoint); model_layer_counts != first_layer_counts)
@@ -99,20 +99,21 @@ void report(const ReportJob& job) {
                   Problem{checkpoint->name(), str("as many layers as the first model: ", first_layer_counts),
                           model_layer_counts, "compare models with equal numbers of layers"});
     const model::LoadedModel model = load_with_options(args, *checkpoint);
-    scoring_options.push_back(scoring_for(model, args.scoring, *shard.dataset_for(model)));
+    scoring_options_by_model.push_back(
+        resolved_scoring_options(model, args.scoring_options, *shard.dataset_for(model)));
   }
   Table table(Table::format_named(args.format));
   std::map<AttentionKind, std::vector<Discrepancy::Layer>> baseline;
   for (size_t i = 0; i < checkpoints.size(); ++i) {
     const model::LoadedModel model = load_with_options(args, *checkpoints[i]);
     const auto dataset = shard.dataset_for(model);
-    const data::ScoringOptions& scoring = scoring_options[i];
+    const data::ScoringOptions& scoring_options = scoring_options_by_model[i];
     Discrepancy discrepancy;
-    analysis::run_with_observer(
-        {*model.model, dataset->corpus(), scoring, analysis::SideSelection::whole, progress_bar("report", "rows")},
-        discrepancy);
+    analysis::run_with_observer({*model.model, dataset->corpus(), scoring_options, analysis::SideSelection::whole,
+                                 progress_bar("report", "rows")},
+                                discrepancy);
     if (baseline.empty()) baseline = discrepancy.layers();
-    print_layers(table, settings_of(scoring, args.precision), model.name, discrepancy, baseline);
+    print_layers(table, settings_of(scoring_options, args.precision), model.name, discrepancy, baseline);
   }
 }
 
@@ -124,7 +125,7 @@ void add_report(CLI::App& app, const std::shared_ptr<Arguments>& args,
   job->args = args;
   CLI::App* sub = app.add_subcommand("report", "print the head discrepancy of each layer of the models");
   const auto fields = std::make_shared<ScoringFields>(*sub);
-  fields->declare(args->scoring);
+  fields->declare(args->scoring_options);
   add_model_options(*sub, *args);
   add_format(*sub, args->format);
   sub->add_option("files", job->files, "checkpoints, then a shard; one of these files may be - for standard input")
@@ -132,8 +133,8 @@ void add_report(CLI::App& app, const std::shared_ptr<Arguments>& args,
   for (CLI::Option* option : excluded_options) sub->excludes(option);
   jobs.push_back({sub, [job, fields] {
                     Arguments& tool_args = *job->args;
-                    tool_args.fields->store_values(tool_args.scoring);
-                    fields->store_values(tool_args.scoring);
+                    tool_args.fields->store_values(tool_args.scoring_options);
+                    fields->store_values(tool_args.scoring_options);
                     nn::prepare_cpu(tool_args.threads);
                     ignore_broken_pipe([&] { report(*job); });
                   }});

@@ -68,7 +68,7 @@ void check(const SwapJob& job) {
 struct PairChoice {
   std::vector<HeadPair> pairs;
   std::map<AttentionKind, analysis::LayerScores> scores;  // empty without --data
-  data::ScoringOptions scoring;
+  data::ScoringOptions scoring_options;
 };
 
 // Measures the importance of the heads of all kinds of attention in choice.pairs and `head_counts` (number of heads of
@@ -80,9 +80,9 @@ void score_heads(const SwapJob& job, const model::LoadedModel& model, const Shar
   for (const auto& [kind, layers] : head_counts) kinds.insert(kind);
   for (const HeadPair& pair : choice.pairs) kinds.insert(pair.kind);
   analysis::check_importance(job.measure, "--by", *model.model, analysis::SideSelection::whole, kinds);
-  choice.scoring = scoring_for(model, job.args->scoring, *dataset);
+  choice.scoring_options = resolved_scoring_options(model, job.args->scoring_options, *dataset);
   choice.scores =
-      analysis::importance_of(job.measure, {*model.model, dataset->corpus(), choice.scoring,
+      analysis::importance_of(job.measure, {*model.model, dataset->corpus(), choice.scoring_options,
                                             analysis::SideSelection::whole, progress_bar("rank", "rows"), kinds});
 }
 
@@ -104,7 +104,7 @@ void print(const SwapJob& job, const std::string& model, const PairChoice& choic
                      {"measure", has_scores ? job.measure : ""},
                      {"score", score(pair.kind, pair.a)},
                      {"other_score", score(pair.kind, pair.b)}};
-    row.update(settings_of(choice.scoring, job.args->precision));
+    row.update(settings_of(choice.scoring_options, job.args->precision));
     for (const char* data_option : {"block", "context", "memory", "blocks"})
       if (!has_scores) row[data_option] = kNaN;
     if (!is_sampled) row["seed"] = kNaN;
@@ -124,7 +124,7 @@ void run_swap(const SwapJob& job) {
                            ? std::make_unique<analysis::OptimizerMoments>(checkpoint, parameters, "--with optimizer")
                            : nullptr;
   PairChoice choice;
-  choice.scoring = job.args->scoring;
+  choice.scoring_options = job.args->scoring_options;
   std::map<AttentionKind, std::vector<int64_t>> head_counts;  // of each layer from which --mode chooses
   const PairSelection selection = analysis::pair_selection_named(job.mode);
   if (job.mode.empty()) {
@@ -139,7 +139,7 @@ void run_swap(const SwapJob& job) {
   }
   const auto sink = job.dry_run ? nullptr : open_sink(job.output);  // opened early, so that errors precede the ranking
   if (shard != nullptr) score_heads(job, model, *shard, head_counts, choice);
-  const auto seed = static_cast<uint64_t>(job.args->scoring.sample.seed);
+  const auto seed = static_cast<uint64_t>(job.args->scoring_options.sample.seed);
   const auto mode_pairs = analysis::choose_pairs({selection, job.k, job.t_max, seed}, head_counts, choice.scores);
   choice.pairs.insert(choice.pairs.end(), mode_pairs.begin(), mode_pairs.end());
   if (job.dry_run) return print(job, model.name, choice);
@@ -148,8 +148,8 @@ void run_swap(const SwapJob& job) {
                        moments != nullptr ? optimizer_moments : analysis::ExtraTensors{});
   analysis::rewrite_checkpoint(*sink, checkpoint, parameters,
                                moments != nullptr ? moments->all() : std::map<std::string, at::Tensor>{});
-  const std::string choice_text = shard != nullptr       ? measurement_text(job.measure, choice.scoring)
-                                  : job.mode == "random" ? str("; seed ", choice.scoring.sample.seed)
+  const std::string choice_text = shard != nullptr       ? measurement_text(job.measure, choice.scoring_options)
+                                  : job.mode == "random" ? str("; seed ", choice.scoring_options.sample.seed)
                                                          : "";
   log_info(str("swapped heads: ", join(analysis::to_strings(choice.pairs), " "), choice_text));
 }
@@ -157,8 +157,8 @@ void run_swap(const SwapJob& job) {
 // Throws Error(usage) for scoring options without --data, and for --seed with neither --data nor --mode random.
 void check_scoring(const SwapJob& job, const ScoringFields& fields) {
   if (!job.data.empty()) return;
-  CLI::Option *blocks = fields.sample.option("blocks"), *seed = fields.sample.option("seed");
-  std::vector<CLI::Option*> data_options = fields.scoring.options();
+  CLI::Option *blocks = fields.sample_fields.option("blocks"), *seed = fields.sample_fields.option("seed");
+  std::vector<CLI::Option*> data_options = fields.scoring_fields.options();
   data_options.push_back(blocks);
   for (const CLI::Option* option : data_options)
     if (option->count() > 0)
@@ -233,12 +233,12 @@ Job add_swap(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vector<
   add_format(app, args->format, "of tables");
   add_model_options(app, *args);
   args->fields = std::make_unique<ScoringFields>(app);
-  args->fields->declare(args->scoring);
-  args->fields->sample.option("seed")->description(
+  args->fields->declare(args->scoring_options);
+  args->fields->sample_fields.option("seed")->description(
       "seed of the random sample of blocks or sentence pairs, and of the pairs that --mode random chooses [1]");
   return {&app, [job] {
             Arguments& tool_args = *job->args;
-            tool_args.fields->store_values(tool_args.scoring);
+            tool_args.fields->store_values(tool_args.scoring_options);
             nn::prepare_cpu(tool_args.threads);
             check_scoring(*job, *tool_args.fields);
             if (!job->dry_run) return run_swap(*job);
