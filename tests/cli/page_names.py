@@ -106,7 +106,7 @@ class NameList(NamedTuple):
 
 
 C_SOURCES = [f"{folder}/**/*{suffix}" for folder in ("lib", "kernels", "tools") for suffix in (".cpp", ".h")]
-SCORING = "tools/common/text_source.cpp"  # columns of several tools
+SCORING = "tools/common/shard_source.cpp"  # columns of several tools
 EVALUATION = (".Ss Language models", ".Ss Encoders with a head", ".Ss Translation models")
 TOOLS = ("convert", "eval", "prep", "prune", "spectrum", "swap", "train")
 LISTS = [

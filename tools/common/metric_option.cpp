@@ -8,7 +8,7 @@
 #include "base/json_types.h"
 #include "base/text.h"
 #include "common/option_columns.h"
-#include "common/text_source.h"
+#include "common/shard_source.h"
 
 namespace mh {
 

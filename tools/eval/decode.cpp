@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "common/option_columns.h"
-#include "common/text_source.h"
+#include "common/shard_source.h"
 #include "data/pairs.h"
 #include "score.h"
 

@@ -7,7 +7,7 @@
 
 #include "common/job.h"
 #include "common/model_options.h"
-#include "common/text_source.h"
+#include "common/shard_source.h"
 #include "model/load.h"
 
 namespace mh::eval {

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "common/text_source.h"
+#include "common/shard_source.h"
 #include "nn/ops.h"
 #include "prune.h"
 #include "session.h"

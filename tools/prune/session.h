@@ -11,7 +11,7 @@
 #include "base/command_line.h"
 #include "base/json_types.h"
 #include "base/plot.h"
-#include "common/text_source.h"
+#include "common/shard_source.h"
 
 namespace CLI {
 class App;

@@ -9,7 +9,7 @@
 #include "base/command_line.h"
 #include "common/job.h"
 #include "common/model_options.h"
-#include "common/text_source.h"
+#include "common/shard_source.h"
 
 namespace mh::spectrum {
 

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/table.h"
 #include "base/text.h"
-#include "common/text_source.h"
+#include "common/shard_source.h"
 #include "nn/ops.h"
 #include "swap.h"
 

@@ -1,5 +1,5 @@
 // Opens shards, checks them against models, and loads models.
-#include "common/text_source.h"
+#include "common/shard_source.h"
 
 #include "base/error.h"
 #include "base/json_types.h"
