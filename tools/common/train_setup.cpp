@@ -94,7 +94,7 @@ Config configuration(const Arguments& args, const io::Checkpoint* checkpoint) {
   assign("data.train", args.train_path, "train");
   assign("data.valid", args.valid_path, "valid");
   assign("train.precision", args.precision, "precision");
-  assign("train.attention_path", args.attention, "attention");
+  assign("train.attention_path", args.attention_path, "attention");
   if (args.seed >= 0) {
     for (const std::string& assignment : args.assignments)
       if (assignment.rfind("train.seed=", 0) == 0)

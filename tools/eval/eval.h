@@ -15,7 +15,7 @@ namespace mh::eval {
 // The options of mh-eval without a subcommand. Subcommands accept these options as well, except those that they
 // exclude.
 struct Arguments : ModelArguments {
-  Arguments() { precision = "fp32", attention = "auto"; }
+  Arguments() { precision = "fp32", attention_path = "auto"; }
   std::vector<std::string> assignments;
   std::string format = "table";
 };

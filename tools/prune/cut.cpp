@@ -22,7 +22,7 @@ using attention::HeadSide;
 namespace {
 
 struct Arguments : ModelArguments {
-  Arguments() { precision = "fp32", attention = "auto"; }
+  Arguments() { precision = "fp32", attention_path = "auto"; }
   std::string model, measure, data, fraction, side = "whole", output;
   std::vector<std::string> heads, kinds;
   int64_t count = 0;

@@ -21,7 +21,7 @@ namespace mh::prune {
 
 // The options of scan, rank and curve; scan has no --by, --normalise, --per-layer and --plot.
 struct MeasureArguments : ModelArguments {
-  MeasureArguments() { precision = "fp32", attention = "auto"; }
+  MeasureArguments() { precision = "fp32", attention_path = "auto"; }
   std::vector<std::string> files, assignments, measures, kinds;
   std::string format = "table", side = "whole", plot;
   bool normalise = false, per_layer = false;

@@ -16,7 +16,7 @@ namespace mh::spectrum {
 // The options of mh-spectrum without a subcommand. The subcommand experts accepts these options as well, except those
 // that it excludes.
 struct Arguments : ModelArguments {
-  Arguments() { precision = "fp32", attention = "auto", scoring_options.sample.blocks = 64; }
+  Arguments() { precision = "fp32", attention_path = "auto", scoring_options.sample.blocks = 64; }
   std::vector<std::string> assignments, kinds;
   std::string format = "table";
   data::ScoringOptions scoring_options;

@@ -27,7 +27,7 @@ struct ScoringFields {
 // The options of mh-swap without a subcommand. The subcommand report accepts these options as well, except those that
 // it excludes.
 struct Arguments : ModelArguments {
-  Arguments() { precision = "fp32", attention = "auto"; }
+  Arguments() { precision = "fp32", attention_path = "auto"; }
   std::string format = "table";
   data::ScoringOptions scoring_options;
   std::unique_ptr<ScoringFields> fields;  // the command-line options of `scoring_options`
