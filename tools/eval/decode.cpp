@@ -28,10 +28,10 @@ void DecodeJob::describe(Fields& f) { options.describe(f); }
 void DecodeJob::prepare() {
   if (!has_options) return;
   options.check();
-  if (hypotheses == "-")
+  if (hypotheses_path == "-")
     throw Error(Exit::usage,
                 Problem{"--hypotheses", "a file, since the scores go to standard output", "-", "name a file"});
-  if (!references.empty()) reference_lines = std::make_shared<text::Lines>(references);
+  if (!references_path.empty()) reference_lines = std::make_shared<text::Lines>(references_path);
 }
 
 void DecodeJob::check(const task::Dataset& dataset, const std::string& shard) const {
