@@ -40,8 +40,8 @@ void DecodeJob::check(const task::Dataset& dataset, const std::string& shard) co
   if (reference_lines != nullptr) text::require_line_count(shard, static_cast<size_t>(pairs.size()), *reference_lines);
 }
 
-ordered_json decode(const DecodeJob& job, model::LoadedModel& model, const task::Dataset& dataset,
-                    const std::string& shard, const std::string& file) {
+ordered_json decode_and_score(const DecodeJob& job, model::LoadedModel& model, const task::Dataset& dataset,
+                              const std::string& shard, const std::string& file) {
   const data::Pairs& pairs = pairs_of(dataset, shard);
   const auto start_time = std::chrono::steady_clock::now();
   task::Translator translator(*model.model, model.tokenizers, job.options.translation);

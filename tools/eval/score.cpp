@@ -98,7 +98,8 @@ ordered_json score_tokens(const ScoreJob& job, const ShardSource& source, model:
               {"set", join(job.args->assignments, " ")},
               {"protocol", data::protocol_of(options)}});
   if (job.decoding.has_options)
-    row.update(decode(job.decoding, model, dataset, source.name(), file_of(job, job.decoding.hypotheses_path, index)));
+    row.update(decode_and_score(job.decoding, model, dataset, source.name(),
+                                file_of(job, job.decoding.hypotheses_path, index)));
   return row;
 }
 

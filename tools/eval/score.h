@@ -54,7 +54,7 @@ nlohmann::ordered_json score_examples(const ScoreJob& job, const ShardSource& so
 
 // Translates the pairs of the dataset, writes the hypotheses to `file` unless `file` is empty, and returns the table
 // columns of BLEU and of the search options.
-nlohmann::ordered_json decode(const DecodeJob& job, model::LoadedModel& model, const task::Dataset& dataset,
-                              const std::string& shard, const std::string& file);
+nlohmann::ordered_json decode_and_score(const DecodeJob& job, model::LoadedModel& model, const task::Dataset& dataset,
+                                        const std::string& shard, const std::string& file);
 
 }  // namespace mh::eval
