@@ -20,7 +20,7 @@ mkdir no
 # refused STATUS MESSAGE COMMAND...: COMMAND fails with MESSAGE, prints no result and writes no file to the folder `no`.
 refused() {
   expect "$1" "${@:3}"
-  said "$2"
+  expect_stderr "$2"
   [ ! -s out ] || fail "expected no output; found some: ${*:3}"
   [ -z "$(ls no)" ] || fail "expected no file in the folder 'no'; found some: ${*:3}"
 }
@@ -51,8 +51,8 @@ refused 2 "for at most one file" mh-swap report - -
 refused 2 "--dry-run or report" mh-swap $a --pairs 0.0-0.1 --format json -o no/x
 # A pruned model whose layers have no heads.
 expect 0 mh-prune cut $a --by random --data t.mhs --blocks 5 --seed 3 --fraction 100% -o none.safetensors
-said "by random in blocks of 16 tokens, 5 of them; seed 3"
-said "decoder.self:1:3"
+expect_stderr "by random in blocks of 16 tokens, 5 of them; seed 3"
+expect_stderr "decoder.self:1:3"
 refused 2 "attention layers with heads" mh-spectrum --of output-value none.safetensors
 refused 2 "attention layers with heads" mh-spectrum --blocks 4 $a none.safetensors t.mhs
 expect 0 mh-prune scan --summary --format json none.safetensors $a $long t.mhs
@@ -96,4 +96,4 @@ for tool in "mh-prune scan" "mh-prune rank --by random" "mh-spectrum --blocks 4"
   [ "$(awk '{print NF}' out | sort -u | wc -l)" -eq 1 ] || fail "expected equally many fields in all lines: $tool on standard input"
 done
 expect 0 mh-prune scan --format json "a model.safetensors" t.mhs
-printed '"model":"a model.safetensors"'
+expect_stdout '"model":"a model.safetensors"'

@@ -14,7 +14,7 @@ train run t.mhs --set attention.combiner=alphas --set attention.mixer=mixhead-a 
 [ "$(find run/checkpoints -name '*.safetensors' | wc -l)" -eq 3 ] || fail "expected 3 retained checkpoints of the run"
 
 expect 0 bash -c 'mh-convert --average run/checkpoints/*.safetensors > average'
-said "averaged 3 checkpoints"
+expect_stderr "averaged 3 checkpoints"
 expect 0 mh-convert --average run/checkpoints/*.safetensors -o again
 cmp average again
 # Each number is the mean in double precision, rounded once to fp32. The average of training states has only their
@@ -46,7 +46,7 @@ P
 
 # A folded model gives the same scores, has the plain combiner, and cannot be folded again.
 expect 0 mh-convert --fold run/best.safetensors -o folded
-said "folded the combiners of 2 layers"
+expect_stderr "folded the combiners of 2 layers"
 cat run/best.safetensors | mh-convert -q --fold - | cmp - folded
 mh-eval -q --format json run/best.safetensors folded t.mhs > scores
 with_tolerance - <<'P'
@@ -94,7 +94,7 @@ P
 # mh-convert reports that it also averages tensors that are not trained, such as statistics of batch norms.
 train gated t.mhs --set attention.combiner=mae --set attention.mae.hidden=8
 expect 0 mh-convert --average gated/best.safetensors gated/last.safetensors -o gates
-said "averaged 4 non-trainable tensors as well"
+expect_stderr "averaged 4 non-trainable tensors as well"
 record 2 mh-convert --fold gates -o x
 
 # Errors are reported before any file is written.
@@ -109,7 +109,7 @@ refused 2 --fold $m average
 refused 2 --average - -
 refused 3 --average $m gated/best.safetensors
 refused 3 --average $m deep/best.safetensors
-expect 3 mh-convert --average $m words/best.safetensors -o x; said "of $m"
+expect 3 mh-convert --average $m words/best.safetensors -o x; expect_stderr "of $m"
 refused 3 --average $m missing
 refused 3 --fold text
 head -c 3000 $m > torn

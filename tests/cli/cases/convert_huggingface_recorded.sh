@@ -15,9 +15,9 @@ for folder in "${all[@]}"; do
   cp -r "$ROOT/tests/cli/recorded/$folder" .
   type=byte-bpe; [ "${folder%-*}" = gpt2 ] || type=wordpiece
   recorded weights $folder
-  expect 0 mh-convert $folder -o $folder.safetensors; said "entries of the vocabulary"
+  expect 0 mh-convert $folder -o $folder.safetensors; expect_stderr "entries of the vocabulary"
   entries=$(sed -n 's/.* \([0-9]*\) entries of the vocabulary.*/\1/p' err)
-  expect 0 mh-prep vocab --type $type --from $folder -o $folder.v; said "$entries entries"
+  expect 0 mh-prep vocab --type $type --from $folder -o $folder.v; expect_stderr "$entries entries"
   "$programs/model-print" $folder.safetensors < $folder/rows > printed
   "$programs/token-ids" $folder.v < text > ids
   recorded compare $folder printed ids
@@ -35,10 +35,10 @@ done
 expect 0 mh-prep mlm --wordpiece bert-4 text -o a.mhs
 expect 0 mh-prep mlm --vocab bert-4.v text -o b.mhs
 diff <(mh-prep cat --ids a.mhs) <(mh-prep cat --ids b.mhs)
-expect 2 mh-prep mlm --wordpiece bert-4 --cased text -o x; said "states the normalisation"
-expect 2 mh-prep vocab --type wordpiece --from bert-4 --strip-accents no -o x; said "states the normalisation"
-expect 2 mh-prep vocab --type byte-bpe --from gpt2-4 -o gpt2-4/vocab.json; said "an output that is not an input"
-expect 2 mh-convert gpt2-4 -o gpt2-4/config.json; said "an output that is not an input"
+expect 2 mh-prep mlm --wordpiece bert-4 --cased text -o x; expect_stderr "states the normalisation"
+expect 2 mh-prep vocab --type wordpiece --from bert-4 --strip-accents no -o x; expect_stderr "states the normalisation"
+expect 2 mh-prep vocab --type byte-bpe --from gpt2-4 -o gpt2-4/vocab.json; expect_stderr "an output that is not an input"
+expect 2 mh-convert gpt2-4 -o gpt2-4/config.json; expect_stderr "an output that is not an input"
 
 # An added token is read from each file that can declare it.
 # copy FOLDER: makes the folder `bad`, a copy of FOLDER.
@@ -62,13 +62,13 @@ P
 }
 for file in added_tokens.json tokenizer_config.json tokenizer.json; do
   declared_in $file
-  expect 0 mh-convert bad -o one.safetensors; said "277 entries"
-  expect 0 mh-prep vocab --type byte-bpe --from bad -o one.v; said "277 entries"
+  expect 0 mh-convert bad -o one.safetensors; expect_stderr "277 entries"
+  expect 0 mh-prep vocab --type byte-bpe --from bad -o one.v; expect_stderr "277 entries"
   mh-prep -q lm --vocab one.v text | mh-eval -q one.safetensors -
 done
 [ $file = tokenizer.json ] || fail "the loop did not reach tokenizer.json"
 declared_in added_tokens.json
-expect 0 mh-convert bad -o one.safetensors; said "not special (2): '<pad>', '<sep>'"
+expect 0 mh-convert bad -o one.safetensors; expect_stderr "not special (2): '<pad>', '<sep>'"
 
 # Tied tensors are accepted under either name, with and without the model prefix; if both are present they must be
 # equal, or the error names both.
@@ -89,7 +89,7 @@ T
 while read -r folder one other changes; do
   copy $folder
   recorded weights bad $changes
-  expect 3 mh-convert bad -o x; said "$one"; said "$other"
+  expect 3 mh-convert bad -o x; expect_stderr "$one"; expect_stderr "$other"
 done <<'T'
 gpt2-4 lm_head.weight transformer.wte.weight +transformer.wte.weight=lm_head.weight ~lm_head.weight
 gpt2-5 lm_head.weight wte.weight +transformer.wte.weight=lm_head.weight -transformer. ~lm_head.weight
@@ -112,8 +112,8 @@ exec(sys.argv[1])
 json.dump(whole, open("bad/tokenizer.json", "w"))
 P
   type=byte-bpe; [ "${folder%-*}" = gpt2 ] || type=wordpiece
-  expect 3 mh-convert bad -o x; said "$words"
-  expect 3 mh-prep vocab --type $type --from bad -o x; said "$words"
+  expect 3 mh-convert bad -o x; expect_stderr "$words"
+  expect 3 mh-prep vocab --type $type --from bad -o x; expect_stderr "$words"
   [ ! -e x ] || fail "expected no output file after an error; found one"
 done <<'T'
 gpt2-5|whole["added_tokens"] = {}|added_tokens: expected a list; found {}
@@ -155,7 +155,7 @@ bert-4|model["vocab"]["w9"] = 32|vocab.txt: expected
 T
 for bad in '[]' '{' '' '{"model": 3}'; do
   copy gpt2-5; printf '%s' "$bad" > bad/tokenizer.json
-  expect 3 mh-convert bad -o x; said "bad/tokenizer.json"
+  expect 3 mh-convert bad -o x; expect_stderr "bad/tokenizer.json"
 done
 # Settings and vocabularies that contradict the tensors.
 while IFS='|' read -r folder file change words; do
@@ -166,7 +166,7 @@ values = json.load(open("bad/" + sys.argv[1]))
 values.update(json.loads(sys.argv[2]))
 json.dump(values, open("bad/" + sys.argv[1], "w"))
 P
-  expect 3 mh-convert bad -o x; said "$words"
+  expect 3 mh-convert bad -o x; expect_stderr "$words"
 done <<'T'
 gpt2-4|config.json|{"n_head": 0}|n_head: expected a whole number from 1 to
 gpt2-4|config.json|{"n_head": 3}|config.json, converted to TOML
@@ -176,7 +176,7 @@ bert-4|tokenizer_config.json|{"cls_token": "[SEP]"}|cls_token: expected [CLS]; f
 gpt2-4|added_tokens.json|{"<new>": 277}|belongs to another model
 T
 copy bert-4; echo more >> bad/vocab.txt
-expect 3 mh-convert bad -o x; said "found the additional piece 'more'"
+expect 3 mh-convert bad -o x; expect_stderr "found the additional piece 'more'"
 # The vocabulary has the settings of the normaliser, here lower case with accents.
 copy bert-5
 python3 - <<'P'

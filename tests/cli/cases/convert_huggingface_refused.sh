@@ -2,7 +2,11 @@
 # converted model works in every tool.
 [ -n "$(command -v mh-convert || true)" ] || skip "mh-convert is not built"
 # refused STATUS MESSAGE ARGUMENT…: mh-convert must exit with STATUS and MESSAGE and leave no file.
-refused() { expect "$1" mh-convert "${@:3}" -o x; said "$2"; [ ! -e x ] || fail "expected no output file after an error; found one"; }
+refused() {
+  expect "$1" mh-convert "${@:3}" -o x
+  expect_stderr "$2"
+  [ ! -e x ] || fail "expected no output file after an error; found one"
+}
 
 # Errors that can be tested without transformers.
 mkdir empty none llama
@@ -26,19 +30,19 @@ refused 2 "--padded-vocabulary: expected a Hugging Face folder" --padded-vocabul
 refused 2 "--seed: expected a Hugging Face folder" --seed 3 --average empty.safetensors
 # Refuses an output that is a file of the input folder, and JSON that is nested too deeply.
 echo '{"model_type": "bert"}' > none/config.json
-expect 2 mh-convert none -o none/config.json; said "an output that is not an input"
+expect 2 mh-convert none -o none/config.json; expect_stderr "an output that is not an input"
 [ "$(cat none/config.json)" = '{"model_type": "bert"}' ] || fail "the folder is changed"
 python3 -c 'print("{\"model_type\": \"bert\", \"x\": " + "[" * 1000000 + "]" * 1000000 + "}")' > llama/config.json
 refused 3 "1000001 nested levels" llama
-expect 2 mh-convert --to onnx empty x; said "huggingface"
-expect 2 mh-convert --to huggingface empty; said "a checkpoint and a new folder"
+expect 2 mh-convert --to onnx empty x; expect_stderr "huggingface"
+expect 2 mh-convert --to huggingface empty; expect_stderr "a checkpoint and a new folder"
 make_shards
 mh-train -q --train t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
   --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
-expect 3 mh-convert --to huggingface run/last.safetensors x; said "model.positions"; [ ! -e x ] || fail "expected no output folder after an error; found one"
-expect 2 mh-convert --to huggingface run/last.safetensors empty; said "a new folder"
-expect 2 mh-convert --to huggingface run/last.safetensors x -o y; said "--output"
-expect 2 mh-convert --to huggingface --fold run/last.safetensors x; said "--fold"
+expect 3 mh-convert --to huggingface run/last.safetensors x; expect_stderr "model.positions"; [ ! -e x ] || fail "expected no output folder after an error; found one"
+expect 2 mh-convert --to huggingface run/last.safetensors empty; expect_stderr "a new folder"
+expect 2 mh-convert --to huggingface run/last.safetensors x -o y; expect_stderr "--output"
+expect 2 mh-convert --to huggingface --fold run/last.safetensors x; expect_stderr "--fold"
 
 # Models that transformers cannot represent.
 # train NAME KEY=VALUE…: trains the model NAME/last.safetensors in the form of GPT-2, with these settings.
@@ -50,7 +54,7 @@ train() {
     --set attention.bias=true --set model.init=bert --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u "${settings[@]}"
 }
 # not_written NAME MESSAGE: the model NAME cannot be converted to Hugging Face.
-not_written() { expect 3 mh-convert --to huggingface "$1/last.safetensors" x; said "$2"; [ ! -e x ] || fail "expected no output folder after an error; found one"; }
+not_written() { expect 3 mh-convert --to huggingface "$1/last.safetensors" x; expect_stderr "$2"; [ ! -e x ] || fail "expected no output folder after an error; found one"; }
 train words
 not_written words "the type byte-bpe"
 train sizes attention.head_size=4
@@ -81,7 +85,7 @@ with open("words.v", "rb") as file:
 metadata["multihead.vocabulary"] = sys.argv[2]
 checkpoint_header.write("replaced.safetensors", tensors, metadata, data)
 P
-expect 3 mh-convert --to huggingface replaced.safetensors x; said "the type wordpiece"
+expect 3 mh-convert --to huggingface replaced.safetensors x; expect_stderr "the type wordpiece"
 
 needs_peers
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import torch, transformers' 2>/dev/null || skip "Python lacks transformers and torch"
@@ -98,10 +102,11 @@ length = struct.unpack("<Q", data[:8])[0]
 at = 8 + length + json.loads(data[8:8 + length])["transformer.h.0.ln_1.weight"]["data_offsets"][0]
 open("spoilt/model.safetensors", "wb").write(data[:at] + struct.pack("<f", float("nan")) + data[at + 4:])
 P
-expect 0 mh-convert spoilt -o nan.safetensors; said "contain NaN or infinite values, the first of them decoder.layers.0.self.norm.weight"
-expect 1 mh-eval generate nan.safetensors --length 3; said "finite logits"
-expect 1 mh-eval generate nan.safetensors --length 3 --temperature 0; said "finite logits"
-expect 0 mh-convert --average nan.safetensors gpt2.safetensors -o mean.safetensors; said "nan.safetensors: 1 of"
+expect 0 mh-convert spoilt -o nan.safetensors
+expect_stderr "contain NaN or infinite values, the first of them decoder.layers.0.self.norm.weight"
+expect 1 mh-eval generate nan.safetensors --length 3; expect_stderr "finite logits"
+expect 1 mh-eval generate nan.safetensors --length 3 --temperature 0; expect_stderr "finite logits"
+expect 0 mh-convert --average nan.safetensors gpt2.safetensors -o mean.safetensors; expect_stderr "nan.safetensors: 1 of"
 
 # A converted model can be scored, trained and pruned; a pruned model cannot be converted back to transformers.
 mh-prep -q vocab --type byte-bpe --from gpt2 -o bpe.v
@@ -109,13 +114,13 @@ python3 -c 'for i in range(60): print("w1 w2 w3"[:i % 9], "caf\u00e9")' | mh-pre
 expect 0 mh-eval gpt2.safetensors bpe.mhs
 expect 0 mh-train -q --from gpt2.safetensors --train bpe.mhs --out on --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=2u
 mh-convert -q --to huggingface on/last.safetensors on.back
-expect 1 mh-convert --to huggingface gpt2.safetensors no/folder; said "create the folder first"
+expect 1 mh-convert --to huggingface gpt2.safetensors no/folder; expect_stderr "create the folder first"
 mh-prune -q cut gpt2.safetensors --heads 0:1 -o cut
-expect 3 mh-convert --to huggingface cut x; said "attention.decoder.self.0.heads"
+expect 3 mh-convert --to huggingface cut x; expect_stderr "attention.decoder.self.0.heads"
 mh-train -q --train bpe.mhs --out mixed --set attention.mixer=talking-heads --set model.positions=learned --set model.max_positions=24 \
   --set model.scale_embedding=false --set model.activation=gelu-tanh --set model.layers=1 --set model.width=16 --set model.ffn=16 \
   --set attention.heads=2 --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
-expect 3 mh-convert --to huggingface mixed/last.safetensors x; said "attention.mixer"; said "talking-heads"
+expect 3 mh-convert --to huggingface mixed/last.safetensors x; expect_stderr "attention.mixer"; expect_stderr "talking-heads"
 
 # Damaged or inconsistent folders.
 # copy FOLDER: makes the folder `bad`, a copy of FOLDER.
@@ -157,7 +162,7 @@ bert|{"pruned_heads": {"0": [1]}}|pruned_heads
 gpt2|{"n_head": 0}|a whole number from 1 to
 T
 setting gpt2 '{"attn_soft_cap": 30, "eos_token_id": 7}'
-expect 0 mh-convert bad -o y; said "attn_soft_cap"; said "eos_token_id is 7; using 0 from the tokenizer files"
+expect 0 mh-convert bad -o y; expect_stderr "attn_soft_cap"; expect_stderr "eos_token_id is 7; using 0 from the tokenizer files"
 # tensors CODE: runs the Python CODE, which changes `tensors`, the tensors of bad/model.safetensors by name.
 tensors() { PYTHONPATH=$MH_CHECK_PYTHONPATH python3 - "$1" <<'P'
 import sys
@@ -168,7 +173,7 @@ save_file(tensors, "bad/model.safetensors", {"format": "pt"})
 P
 }
 copy gpt2; tensors 'tensors["transformer.h.0.ln_3.weight"] = tensors["transformer.h.0.ln_1.weight"]'
-refused 3 "unknown tensor transformer.h.0.ln_3.weight" bad; said "did you mean 'h.0.ln_"
+refused 3 "unknown tensor transformer.h.0.ln_3.weight" bad; expect_stderr "did you mean 'h.0.ln_"
 copy gpt2; tensors 'del tensors["transformer.h.1.mlp.c_fc.bias"]'
 refused 3 "the tensor h.1.mlp.c_fc.bias" bad
 copy gpt2; tensors 'tensors["wpe.weight"] = tensors["transformer.wpe.weight"]'
@@ -200,6 +205,6 @@ P
 for kind in evil old; do
   copy gpt2-bin; cp $kind-bin/pytorch_model.bin bad
   refused 3 "safe_serialization=True" bad
-  if [ $kind = evil ]; then said "posix.system"; else said "1.6"; fi
+  if [ $kind = evil ]; then expect_stderr "posix.system"; else expect_stderr "1.6"; fi
 done
 [ ! -e evil ] || fail "a program in a pickle file was executed"

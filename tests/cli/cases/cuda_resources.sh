@@ -25,71 +25,71 @@ STATUS=2 compile 1 none
 [ ! -e none ] || fail "a failed compilation left a log"
 
 check 0 log table --write
-printed "mh-tests: 1 passed, 0 failed, 0 skipped"
+expect_stdout "mh-tests: 1 passed, 0 failed, 0 skipped"
 printf '# nvcc 1.2.3\nkernel\ttarget\tregisters\tspills\tstack\tshared\nprobe<float, 64>\tsm_90\t40\t0\t0\t1024\n' | cmp - table
 check 0 log table --all
 
 # Errors: different numbers, a new kernel, a removed kernel.
 REGISTERS=41 STACK=16 compile 0 other
 check 1 other table
-printed "failed: resources/probe<float, 64> sm_90: expected registers 40, stack 0; found registers 41, stack 16; ./run resources --write"
+expect_stdout "failed: resources/probe<float, 64> sm_90: expected registers 40, stack 0; found registers 41, stack 16; ./run resources --write"
 SIZE=128 compile 0 wide
 check 1 wide table
-printed "failed: resources/probe<float, 128> sm_90: expected this kernel in table; found none"
+expect_stdout "failed: resources/probe<float, 128> sm_90: expected this kernel in table; found none"
 cat log wide > both
 check 0 both both.table --write
 check 0 log both.table
 check 1 log both.table --all
-printed "failed: resources/probe<float, 128> sm_90: expected this kernel in the build; found none"
-printed "mh-tests: 1 passed, 1 failed, 0 skipped"
+expect_stdout "failed: resources/probe<float, 128> sm_90: expected this kernel in the build; found none"
+expect_stdout "mh-tests: 1 passed, 1 failed, 0 skipped"
 
 # With another compiler version only spills are compared; the table gives their maximum.
 REGISTERS=41 VERSION=2.0 compile 0 later
 check 0 later table --all
-printed "skipped: resources (except spills: table has values of nvcc 1.2.3, this build uses nvcc 2.0)"
+expect_stdout "skipped: resources (except spills: table has values of nvcc 1.2.3, this build uses nvcc 2.0)"
 VERSION=2.0 SPILL=8 compile 0 spills
 check 1 spills table
-printed "expected no spills; found 8 bytes"
+expect_stdout "expected no spills; found 8 bytes"
 check 0 spills written --write
 check 0 spills written
 VERSION=2.0 SPILL=16 compile 0 more
 check 1 more written
-printed "expected at most 8 bytes of spills; found 16 bytes"
+expect_stdout "expected at most 8 bytes of spills; found 16 bytes"
 
 # Spills of a device function that kernels call are reported under the name of the function.
 { cat log; printf '%s\n' 'ptxas info    : Function properties for _Z4deepPKfi' \
   '    776 bytes stack frame, 16 bytes spill stores, 4 bytes spill loads'; } > called
 check 1 called table
-printed "failed: resources/deep sm_90: expected no spills; found 20 bytes"
-printed "mh-tests: 1 passed, 1 failed, 0 skipped"
+expect_stdout "failed: resources/deep sm_90: expected no spills; found 20 bytes"
+expect_stdout "mh-tests: 1 passed, 1 failed, 0 skipped"
 
 # Damaged logs: no kernel, an incomplete kernel, two kernels with the same name.
 : > empty
 check 3 empty table
-said "expected the output of ptxas -v for kernels; found none"
+expect_stderr "expected the output of ptxas -v for kernels; found none"
 grep -v Used log > half
 check 3 half table
-said "expected registers, shared of"
+expect_stderr "expected registers, shared of"
 grep -v stack log > half
 check 3 half table
-said "expected spills, stack of"
+expect_stderr "expected spills, stack of"
 { cat log; sed 's/probe.cu/twin.cu/' other; } > twins
 check 3 twins table
-said "found two that differ"
+expect_stderr "found two that differ"
 check 3 missing table
 check 3 log missing
 for line in 'probe<float, 64>	sm_90	40	0	0' 'a	sm_90	forty	0	0	0' 'probe<float, 64>	sm_90	40	0	0	1024'; do
   { cat table; echo "$line"; } > bad
   check 3 log bad
-  said "bad:4: expected a unique kernel and target and 4 numbers"
+  expect_stderr "bad:4: expected a unique kernel and target and 4 numbers"
 done
 tail -n +2 table > bad
 check 3 log bad
-said 'expected a line `# nvcc VERSION` and the header'
+expect_stderr 'expected a line `# nvcc VERSION` and the header'
 check 2 log
 check 2 log table --al
 
 # A log without its first line.
 sed 1d log > headless
 check 3 headless table
-said "expected a line '== nvcc VERSION: FILE' before the kernels"
+expect_stderr "expected a line '== nvcc VERSION: FILE' before the kernels"

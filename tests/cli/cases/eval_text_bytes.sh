@@ -29,16 +29,17 @@ U+00A0 \302\240 2
 U+FEFF \357\273\277 1
 T
 (printf '\xef\xbb\xbf'; cat plain) > marked
-expect 0 mh-eval bleu --tokenize none marked plain; said "marked: the byte order mark at the start is dropped"; printed "	100"
-expect 0 mh-eval bleu --tokenize none plain marked plain; said "marked: the byte order mark"
-expect 0 mh-eval bleu --tokenize none - plain < marked; said "standard input: the byte order mark"
+expect 0 mh-eval bleu --tokenize none marked plain; expect_stderr "marked: the byte order mark at the start is dropped"
+expect_stdout "	100"
+expect 0 mh-eval bleu --tokenize none plain marked plain; expect_stderr "marked: the byte order mark"
+expect 0 mh-eval bleu --tokenize none - plain < marked; expect_stderr "standard input: the byte order mark"
 printf 'the cat\ncaf\xc3\n\xa9 au lait\n' > broken
 for files in "broken plain" "plain broken" "plain plain broken"; do
   # shellcheck disable=SC2086
-  expect 3 mh-eval bleu $files; said "broken:2: byte 11 of the file: expected UTF-8 text; found the byte 0xC3"
+  expect 3 mh-eval bleu $files; expect_stderr "broken:2: byte 11 of the file: expected UTF-8 text; found the byte 0xC3"
 done
 printf 'fine\n\xff\n' > bad
-expect 3 mh-eval bleu bad plain; said "bad:2: byte 5 of the file"
+expect 3 mh-eval bleu bad plain; expect_stderr "bad:2: byte 5 of the file"
 
 # Prompts, source sentences and target prefixes.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
@@ -51,13 +52,13 @@ printf 'the cat' > prompt
 (printf '\xef\xbb\xbf'; cat prompt) > marked.prompt
 write() { mh-eval generate -q lm/last.safetensors --length 3 --seed 1 "$@"; }
 expect 0 mh-eval generate lm/last.safetensors --length 3 --seed 1 --prompt-file marked.prompt
-said "marked.prompt: the byte order mark at the start is dropped"
+expect_stderr "marked.prompt: the byte order mark at the start is dropped"
 write --prompt-file prompt | cmp - out
-expect 3 mh-eval generate lm/last.safetensors --prompt-file broken; said "broken:2: byte 11 of the file"
-expect 3 mh-eval generate lm/last.safetensors --prompt-file - < broken; said "standard input:2: byte 11 of the file"
+expect 3 mh-eval generate lm/last.safetensors --prompt-file broken; expect_stderr "broken:2: byte 11 of the file"
+expect 3 mh-eval generate lm/last.safetensors --prompt-file - < broken; expect_stderr "standard input:2: byte 11 of the file"
 mh-prep translation -q --vocab v plain plain -o p.mhs
 mh-train -q "${tiny[@]}" --set model.backbone=encoder-decoder --train p.mhs --out mt
-expect 0 mh-eval translate mt/last.safetensors marked; said "marked: the byte order mark at the start is dropped"
+expect 0 mh-eval translate mt/last.safetensors marked; expect_stderr "marked: the byte order mark at the start is dropped"
 mh-eval translate -q mt/last.safetensors plain | cmp - out
-expect 3 mh-eval translate mt/last.safetensors broken; said "broken:2: byte 11 of the file"
-expect 3 mh-eval translate mt/last.safetensors plain --prefix-file broken; said "broken:2: byte 11 of the file"
+expect 3 mh-eval translate mt/last.safetensors broken; expect_stderr "broken:2: byte 11 of the file"
+expect 3 mh-eval translate mt/last.safetensors plain --prefix-file broken; expect_stderr "broken:2: byte 11 of the file"

@@ -29,7 +29,8 @@ changed() { python3 changed.py $m "$1/last.safetensors" > names; }
 # Trains only the gates: the run inherits the parameter group of the gates and block-coordinate training, whose passes
 # that train no gate are omitted.
 expect 0 mh-finetune --init $m --train-only gates $go --valid new.mhs --out gates
-said "[train.groups.gates]"; said "[train.procedures.block-coordinate]"; said "are left out"; said "parameters are trained"
+expect_stderr "[train.groups.gates]"; expect_stderr "[train.procedures.block-coordinate]"; expect_stderr "are left out"
+expect_stderr "parameters are trained"
 changed gates
 [ "$(cut -d. -f1 names | sort -u)" = gate ] || fail "changed tensors: $(cat names)"
 [ "$(wc -l < names)" -eq 8 ] || fail "changed tensors: $(cat names)"
@@ -80,11 +81,15 @@ expect 0 mh-train -q --from $m $go --out model --set 'train.trainable=["gates"]'
 ! grep -q "train.groups.gates" model/config.toml || fail "a parameter group was inherited"
 
 # refused STATUS MESSAGE ARGUMENT…: mh-finetune must exit with STATUS and MESSAGE and leave no folder.
-refused() { expect "$1" mh-finetune "${@:3}"; said "$2"; [ ! -d run ] || fail "expected no output folder after an error; found one"; }
+refused() {
+  expect "$1" mh-finetune "${@:3}"
+  expect_stderr "$2"
+  [ ! -d run ] || fail "expected no output folder after an error; found one"
+}
 refused 2 "--init" $go --out run
 refused 2 "--resume" --init $m --resume --out run
 refused 2 "the folder of the run" --init $m $go
-expect 0 mh-finetune --init $m --train new.mhs --out once $small --threads 1; said "train.length is not set; using 1e"
+expect 0 mh-finetune --init $m --train new.mhs --out once $small --threads 1; expect_stderr "train.length is not set; using 1e"
 grep -q '^length = "1e"$' once/config.toml || fail "$(cat once/config.toml)"
 refused 2 "did you mean 'gates'?" --init $m --train-only gate $go --out run
 refused 2 "'mixing', which matches no trainable parameter of this model" --init $m --train-only gates,mixing $go --out run

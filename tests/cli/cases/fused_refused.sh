@@ -11,7 +11,7 @@ train mixed --set attention.mixer=mixhead-a
 train logits --set attention.mixer=talking-heads
 train relative --set attention.score=relative --set model.positions=none
 plain=plain/last.safetensors mixed=mixed/last.safetensors relative=relative/last.safetensors
-refused() { expect 2 "${@:2}" --attention fused; said "$1"; [ ! -e none ] || fail "a file is left"; }
+refused() { expect 2 "${@:2}" --attention fused; expect_stderr "$1"; [ ! -e none ] || fail "a file is left"; }
 
 # Observers, in every tool that attaches one.
 observed="a forward pass that meets the constraints of the fused path; found unmet constraints: an observer reads the probabilities"

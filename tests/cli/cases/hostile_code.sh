@@ -52,7 +52,7 @@ done
 # harmless STATUS COMMAND…: runs COMMAND in the folder of hostile files, and fails if it opens one of them.
 harmless() { local status=$1; shift; expect "$status" untouched "${evil[@]}" -- "$@"; [ ! -e "$marker" ] || fail "ran code of a file: $*"; }
 harmless 0 mh-convert -q ../model -o ../c.safetensors
-said "auto_map"
+expect_stderr "auto_map"
 harmless 0 mh-prep -q vocab --type byte-bpe --from ../model -o ../v
 harmless 0 mh-prep -q lm --vocab ../v ../text -o ../t.mhs
 harmless 0 mh-prep -q cat ../t.mhs
@@ -70,7 +70,7 @@ harmless 0 mh-train -q --threads 1 --resume --out ../run --set train.length=2u
 [ ! -e marker ] || fail "the path of a plot was executed"
 # Pickles in the place of the weights or of a checkpoint.
 rm ../model/model.safetensors; cp evil.pt ../model/pytorch_model.bin
-expect 3 mh-convert ../model -o ../x; said "system"
+expect 3 mh-convert ../model -o ../x; expect_stderr "system"
 cp evil.pickle ../model/pytorch_model.bin
 expect 3 mh-convert ../model -o ../x
 for file in evil.pt modeling_evil.py; do
