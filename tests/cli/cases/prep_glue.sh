@@ -8,7 +8,8 @@ expect 0 mh-prep cat mrpc.mhs
 printf 'one " two " .\tthree\t1\ntwo\t[UNK]\t0\n' | cmp - out
 record 0 mh-prep cat --ids mrpc.mhs
 expect 0 mh-prep info --format json mrpc.mhs
-printed '"kind":"examples"'; printed '"limits":[10,10,2]'; printed '"metrics":["accuracy","f1"]'; printed '"file":"MRPC.tsv"'
+expect_stdout '"kind":"examples"'; expect_stdout '"limits":[10,10,2]'; expect_stdout '"metrics":["accuracy","f1"]'
+expect_stdout '"file":"MRPC.tsv"'
 tsv 'index\t#1 ID\t#2 ID\t#1 String\t#2 String\n0\t7\t8\tOne\tthree' test.tsv
 record 0 mh-prep glue --task mrpc $bert test.tsv -o x.mhs
 record 0 mh-prep glue --task mrpc $bert mrpc.tsv test.tsv -o x.mhs
@@ -21,7 +22,7 @@ tsv 'one\ttwo\tthree\n' three.tsv
 record 3 mh-prep glue --task cola $bert three.tsv
 # The number of columns is bounded.
 { head -c 65536 /dev/zero | tr "\0" "\t"; echo; } > wide.tsv
-expect 3 mh-prep glue --task cola $bert wide.tsv; said "wide.tsv:1: expected at most 65536 columns; found 65537"
+expect 3 mh-prep glue --task cola $bert wide.tsv; expect_stderr "wide.tsv:1: expected at most 65536 columns; found 65537"
 # Columns may be in any order. Options select columns with other names.
 tsv 'label\tsentence\n1\tone\n' swapped.tsv
 record 0 mh-prep glue --task sst2 $bert swapped.tsv -o x.mhs
@@ -47,7 +48,7 @@ expect 2 mh-prep examples --no-header --text 1 --label 2 --labels "$(printf 'a\t
 # Labels may be words. Malformed lines are refused or, with --malformed drop, dropped.
 tsv 'index\tsentence1\tsentence2\tlabel\n0\tone\ttwo\tnot_entailment\n1\tone\ttwo\tcontradiction\n' rte.tsv
 record 3 mh-prep glue --task rte $bert rte.tsv -o no.mhs
-expect 0 mh-prep glue --task mnli $bert --label label <(sed s/not_// rte.tsv) -o x.mhs; said "2 labelled"
+expect 0 mh-prep glue --task mnli $bert --label label <(sed s/not_// rte.tsv) -o x.mhs; expect_stderr "2 labelled"
 tsv 'id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n0\t1\t2\tone\ttwo\t1\n1\t1\t2\tone\n2\t1\t2\tone\t\t0\n' qqp.tsv
 record 3 mh-prep glue --task qqp $bert qqp.tsv -o no.mhs
 record 0 mh-prep glue --task qqp $bert --malformed drop qqp.tsv -o x.mhs
@@ -66,14 +67,14 @@ record 2 mh-prep glue --task sst2 none.tsv
 record 2 mh-prep glue --task sst2 $bert none.tsv -o none.tsv
 # Messages show the start of a long first line, cut between characters.
 { printf 'a'; printf 'ü%.0s' $(seq 300); printf '\n'; } > long.tsv
-expect 3 mh-prep glue --task sst2 $bert long.tsv -o no.mhs; said "$(printf 'a'; printf 'ü%.0s' $(seq 99))…;"
+expect 3 mh-prep glue --task sst2 $bert long.tsv -o no.mhs; expect_stderr "$(printf 'a'; printf 'ü%.0s' $(seq 99))…;"
 # mh-prep examples reads any table.
 tsv 'stars\treview\n4.5\tone two\n1\ttwo\n' reviews.tsv
 expect 0 mh-prep examples --text review --label stars --number 1,5 --name reviews $bert reviews.tsv -o x.mhs
 record 0 mh-prep cat x.mhs
 record 0 mh-prep info x.mhs
 record 0 mh-prep examples --text 2 --label 1 --labels 1,4.5 --metrics f1,accuracy $bert reviews.tsv -o x.mhs
-said "reviews.tsv:1 is read as a header, since --no-header is not given: stars, review"
+expect_stderr "reviews.tsv:1 is read as a header, since --no-header is not given: stars, review"
 record 0 mh-prep glue --task cola $bert --text 4 --label 2 cola.tsv -o y.mhs
 record 2 mh-prep examples --text review --label stars --labels 1,2,4.5 --metrics f1 $bert reviews.tsv -o no.mhs
 record 2 mh-prep examples --text review --labels a,b --metrics f1,f1 $bert reviews.tsv -o no.mhs

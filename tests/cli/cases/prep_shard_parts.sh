@@ -7,7 +7,7 @@ changed() { python3 -B "$ROOT/tests/cli/shard_bytes.py" whole.mhs x.mhs "$1"; }
 changed ''
 expect 0 mh-prep info x.mhs
 # refused MESSAGE CODE: mh-prep must refuse the shard with MESSAGE.
-refused() { changed "$2"; expect 3 mh-prep info x.mhs; said "$1"; }
+refused() { changed "$2"; expect 3 mh-prep info x.mhs; expect_stderr "$1"; }
 refused 'header: expected at most' 's.json_bytes = 1 << 40'
 refused 'header: expected a JSON object' 's.header_text = b"[1]"'
 refused 'header: expected all keys' 'del s.header["kind"]'
@@ -23,7 +23,7 @@ refused 'a larger frame' 's.token_frame = zstd(s.content)[:6] + (struct.pack("<I
 refused '4 tokens, as the trailer states; found 3' 's.trailer = {"tokens": 4}; s.varints = b"\4"'
 refused 'content with a matching checksum' 's.trailer = {"content_xxh64": 1}'
 head -c 6 whole.mhs > x.mhs
-expect 3 mh-prep info x.mhs; said "byte 6: expected a header"
+expect 3 mh-prep info x.mhs; expect_stderr "byte 6: expected a header"
 
 # Names of inputs that exceed the JSON text of a header: each character of the folder takes six bytes.
 folder=$(printf '\1%.0s' $(seq 250))
@@ -31,5 +31,5 @@ mkdir -p "$folder/$folder/$folder/$folder" && cp text "$folder/$folder/$folder/$
 inputs=()
 for _ in $(seq 400); do inputs+=("$folder/$folder/$folder/$folder/text"); done
 many_inputs() { mh-prep lm --vocab v "${inputs[@]}" -o none.mhs; }
-expect 2 many_inputs; said "bytes of names of inputs"
+expect 2 many_inputs; expect_stderr "bytes of names of inputs"
 [ ! -e none.mhs ] || fail "a refused run left a file"

@@ -94,13 +94,13 @@ refused() {
   [ ! -s out ] || fail "expected no output before the error"
 }
 refused 2 mh-prune scan --heads 0:4 $a t.mhs
-said "a head from 0 to 3"
+expect_stderr "a head from 0 to 3"
 refused 2 mh-prune scan --heads 2:0 $a t.mhs
-said "a layer from 0 to 1"
+expect_stderr "a layer from 0 to 1"
 refused 2 mh-prune scan --heads 0.1 $a t.mhs
 refused 2 mh-prune scan --heads encoder.self:0:1 $a t.mhs
 refused 2 mh-prune scan --side score $b $a t.mhs
-said "--side"
+expect_stderr "--side"
 refused 2 mh-prune scan --summary --layers $a t.mhs
 refused 2 mh-prune scan $a
 refused 2 mh-prune scan - -
@@ -111,7 +111,7 @@ refused 3 mh-prune rank --by ablation text t.mhs
 refused 2 mh-prune rank --by ablatoin $a t.mhs
 refused 2 mh-prune rank $a t.mhs
 refused 2 mh-prune rank --by ablation --plot heads.jpg $a t.mhs
-said ".svg"
+expect_stderr ".svg"
 refused 2 mh-prune curve --by ablation --step 10 $a t.mhs
 refused 2 mh-prune curve --by ablation --step 0% $a t.mhs
 refused 2 mh-prune curve --by ablation --plot $a $a t.mhs
@@ -119,9 +119,9 @@ refused 3 mh-prune curve --by ablation --rank-data other.mhs $a t.mhs
 mkdir empty
 ln -s "$(command -v mh-prune)" empty/
 PATH=$PWD/empty refused 1 mh-prune rank --by random --plot heads.svg $a t.mhs
-said "gnuplot"
+expect_stderr "gnuplot"
 rm -r empty
-only c.toml text other v v2 t.mhs other.mhs run/config.toml run/last.safetensors run/log.jsonl run/lock mixed/config.toml \
+expect_files c.toml text other v v2 t.mhs other.mhs run/config.toml run/last.safetensors run/log.jsonl run/lock mixed/config.toml \
   mixed/last.safetensors mixed/log.jsonl mixed/lock
 # A signal, or a gnuplot that fails, leaves no file of a new plot and an old plot unchanged.
 mkdir bin
@@ -168,13 +168,13 @@ expect 0 mh-prune curve --by ablation,random --plot curve.svg $a $b t.mhs
 grep -q "mixed/last.safetensors, random" curve.svg || fail "the plot lacks the legend"
 expect 0 mh-prune curve --by random --plot - $a t.mhs
 ! grep -q heads_gone out || fail "a table was printed with the plot"
-printed "ablated heads"
+expect_stdout "ablated heads"
 # The error on a misspelt measure names the nearest measure.
 record 2 mh-prune rank --by taylro $a t.mhs
 # The error on a missing --by names the help text; the error on a measure that is undefined for the model suggests
 # another measure.
 expect 2 mh-prune rank $a t.mhs
-said "mh-prune rank --help"
+expect_stderr "mh-prune rank --help"
 record 2 mh-prune rank --by gate $a t.mhs
 record 3 mh-prune scan $a $b
 golden_record refused
