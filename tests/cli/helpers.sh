@@ -161,9 +161,3 @@ check_killed_run() {
   [ "$kills" -gt 1 ] || fail "expected at least 2 kills before the run ended; found $kills"
   expect 0 python3 "$ROOT/tests/cli/same_run.py" whole killed "$2"
 }
-
-# Former names, still in some cases.
-said() { expect_stderr "$@"; }
-printed() { expect_stdout "$@"; }
-only() { expect_files "$@"; }
-killed_run() { check_killed_run "$@"; }

@@ -12,26 +12,26 @@ pieces_of() { mh-prep lm -q --vocab "$1" "$2" | mh-prep cat --ids - | awk '{ NF-
 { printf 'one|x two\302\240three\302\240  four\tfive\n'; echo; seq -s ' ' 6; echo a b c; echo a b; printf 'x%.0s' {1..1001}; echo; echo last line; } > s
 { echo un deux trois quatre; echo vide; seq -s ' ' 6; echo a b c d; echo a b c d; echo y; echo " derniere  ligne "; } > t
 expect 0 "$scripts/clean-pairs" 1.5 1 5 s t s.clean t.clean
-said "3 of 7 pairs kept"; said "1 dropped for an empty source or target"; said "1 dropped for more than 5 words"
-said "1 dropped for a ratio above 1.5"; said "1 dropped for a word of more than 1000 characters"
+expect_stderr "3 of 7 pairs kept"; expect_stderr "1 dropped for an empty source or target"; expect_stderr "1 dropped for more than 5 words"
+expect_stderr "1 dropped for a ratio above 1.5"; expect_stderr "1 dropped for a word of more than 1000 characters"
 printf 'one|x two three four five\na b c\nlast line\n' | cmp - s.clean  # the first pair contains |, so every | stays
 printf 'un deux trois quatre\na b c d\nderniere ligne\n' | cmp - t.clean  # the ratios 5 / 4 and 4 / 3 are at most 1.5
 expect 0 "$scripts/clean-pairs" 2 2 9 <(printf 'a b\nc|d e\n|\nf\n') <(printf 'a b\nc d e f\ng h\ni j\n') s.clean t.clean
 printf 'a b\ncd e\n' | cmp - s.clean  # 4 / 2 is not above 2
-said "1 dropped for an empty source or target"; said "1 dropped for fewer than 2 words"
+expect_stderr "1 dropped for an empty source or target"; expect_stderr "1 dropped for fewer than 2 words"
 rm s.clean t.clean
 printf '\357\273\277a b\n' > marked; printf 'a b\n' > plain
-expect 0 "$scripts/clean-pairs" 2 1 9 marked plain s.clean t.clean; said "marked: the byte order mark at the start is dropped"
+expect 0 "$scripts/clean-pairs" 2 1 9 marked plain s.clean t.clean; expect_stderr "marked: the byte order mark at the start is dropped"
 cmp s.clean t.clean
-expect 2 "$scripts/clean-pairs" 2 5 2 marked plain s.clean t.clean; said "expected MIN at most MAX"
+expect 2 "$scripts/clean-pairs" 2 5 2 marked plain s.clean t.clean; expect_stderr "expected MIN at most MAX"
 rm marked plain s.clean t.clean
-expect 3 "$scripts/clean-pairs" 2 1 9 s <(head -n 3 t) s.clean t.clean; said "s: expected 3 lines, as in /dev/fd/"
-expect 3 "$scripts/clean-pairs" 2 1 9 <(printf 'a\nb\303\nc\n') <(printf 'a\nb\nc\n') s.clean t.clean; said ":2: expected UTF-8; found byte 0xc3 at byte 2"
-expect 3 "$scripts/clean-pairs" 2 1 9 none t s.clean t.clean; said "none: expected a readable file"
-expect 2 "$scripts/clean-pairs" 2 1 9 s t s t.clean; said "four different files"
-expect 2 "$scripts/clean-pairs" 2 one 9 s t s.clean t.clean; said "expected numbers"
-expect 2 "$scripts/clean-pairs" 2 1; said "usage"
-only s t
+expect 3 "$scripts/clean-pairs" 2 1 9 s <(head -n 3 t) s.clean t.clean; expect_stderr "s: expected 3 lines, as in /dev/fd/"
+expect 3 "$scripts/clean-pairs" 2 1 9 <(printf 'a\nb\303\nc\n') <(printf 'a\nb\nc\n') s.clean t.clean; expect_stderr ":2: expected UTF-8; found byte 0xc3 at byte 2"
+expect 3 "$scripts/clean-pairs" 2 1 9 none t s.clean t.clean; expect_stderr "none: expected a readable file"
+expect 2 "$scripts/clean-pairs" 2 1 9 s t s t.clean; expect_stderr "four different files"
+expect 2 "$scripts/clean-pairs" 2 one 9 s t s.clean t.clean; expect_stderr "expected numbers"
+expect 2 "$scripts/clean-pairs" 2 1; expect_stderr "usage"
+expect_files s t
 
 # IWSLT14: 100 cased pairs, some of which are filtered; every 23rd remaining pair goes to the dev set.
 mkdir iwslt; cd iwslt || exit
@@ -75,7 +75,7 @@ as_cut() {
 for l in en de; do as_cut all train.tok.$l > train.tok.clean.bpe.32000.$l; done
 grep -q '@@ ' train.tok.clean.bpe.32000.en || fail "expected at least one segmented word in the archive"
 for type in word "subword-nmt --merges 9"; do
-  expect 0 mh-prep vocab --type $type train.tok.clean.bpe.32000.en; said "end in @@ like pieces of subword-nmt"
+  expect 0 mh-prep vocab --type $type train.tok.clean.bpe.32000.en; expect_stderr "end in @@ like pieces of subword-nmt"
   expect 0 mh-prep vocab --type $type train.tok.en; ! grep -q '@@' err || fail "words are reported as pieces"
 done
 entries=$(sed -n 's/^entries //p' all)
@@ -97,7 +97,7 @@ mh-prep cat train.mhs | cmp - <(paste train.tok.en train.tok.de)
 expect 0 mh-prep vocab --type subword-nmt --codes bpe.32000 --size $((entries - 5)) train.en train.de -o small
 grep -qx "entries $((entries - 5))" small || fail "expected the number of entries that --size names"
 sed 1d bpe.32000 > old
-expect 3 mh-prep vocab --type subword-nmt --codes old train.en -o none; said "#version: 0.2"
+expect 3 mh-prep vocab --type subword-nmt --codes old train.en -o none; expect_stderr "#version: 0.2"
 # BLEU is computed on words, both for a translated text and for the hypotheses of a model.
 cp newstest2014.tok.de out.de
 command_of Translation 'mh-eval bleu out.de' | sed 's/mh-eval bleu/& --format json/' > score

@@ -41,7 +41,7 @@ mh-train -q --train t.mhs --valid t.mhs --out run --set model.layers=1 --set mod
 pid=$!
 for _ in $(seq 200); do [ -s run/lock ] && break; sleep 0.05; done
 expect 1 mh-train -q --train t.mhs --out run --set train.length=1u
-said "process $pid on $(hostname)"
+expect_stderr "process $pid on $(hostname)"
 kill -9 "$pid"; wait "$pid" 2>/dev/null || true
 # The lock of a killed run does not block the next one.
 rm -rf run/*.safetensors run/checkpoints

@@ -48,27 +48,27 @@ expect 0 mh-spectrum $model $mixed t.mhs --blocks 8 --summary --plot both.svg
 [ "$(wc -l < out)" -eq 3 ] || fail "expected a header and one line per model"
 grep -q 'mixed: attention' both.svg || fail "no title"
 expect 0 mh-spectrum $mixed t.mhs --blocks 8 --of before-mixing
-printed "attention-before-mixing"
+expect_stdout "attention-before-mixing"
 expect 0 mh-spectrum $mixed t.mhs --blocks 8 --of logits --plot -
 ! grep -q effective_rank out || fail "a table was printed with the plot"
-printed "layer 1"
+expect_stdout "layer 1"
 expect 0 mh-spectrum $mixed t.mhs --of mixing --blocks 8 --format json
-printed '"head":null'
+expect_stdout '"head":null'
 expect 0 mh-spectrum $model $mixed --of output-value
 [ "$(wc -l < out)" -eq 9 ] || fail "expected a header and one line per layer and head of both models"
 expect 0 mh-spectrum $mixed --of alphas --plot heat.svg
-printed "decoder.layers.1.self.mixer"
+expect_stdout "decoder.layers.1.self.mixer"
 grep -q '<svg' heat.svg || fail "no heat map"
 expect 0 mh-spectrum $mixed --of weight:decoder.layers.0.self.query.weight --format json
-printed '"n":16'
+expect_stdout '"n":16'
 expect 0 mh-spectrum experts $mixed t.mhs --blocks 8
 [ "$(wc -l < out)" -eq 5 ] || fail "expected a header and one line per layer and expert"
 expect 0 mh-spectrum experts --help
-printed "--blocks"
+expect_stdout "--blocks"
 expect 0 mh-spectrum experts $mixed t.mhs --blocks 8 --show tokens --least 2 --tokens 3
-printed "piece"
+expect_stdout "piece"
 expect 0 mh-spectrum experts $mixed t.mhs --blocks 8 --show scores --random 2
-printed "specialised"
+expect_stdout "specialised"
 mkdir kept
 mv spectrum.tsv spectrum.json piped.json curves.tsv picture.svg both.svg heat.svg kept
 
@@ -79,7 +79,7 @@ refuse() {
   local status=$1 message=$2
   shift 2
   expect "$status" mh-spectrum "$@"
-  said "$message"
+  expect_stderr "$message"
   [ ! -s out ] || fail "expected no output before the error: $*"
   [ -z "$(ls no)" ] || fail "expected no file after the error; found $(ls no)"
 }
@@ -115,7 +115,7 @@ mh-prep lm --vocab v2 other -o t2.mhs 2>/dev/null
 refuse 3 "the vocabulary" $model t2.mhs --curves no/c
 refuse 3 "the vocabulary" experts $mixed t2.mhs
 expect 1 env PATH=/nowhere "$(command -v mh-spectrum)" $model t.mhs --plot no/picture.svg
-said "gnuplot"
+expect_stderr "gnuplot"
 [ -z "$(ls no)" ] || fail "expected no plot after an error; found one"
 
 needs_peers

@@ -12,7 +12,7 @@ m=run/best.safetensors s=run/last.safetensors
 # Heads that --pairs names: exchanging twice restores the file bit for bit, exchanging once does not.
 pairs=decoder.self:0.1-2.3,decoder.self:1.0-2.0
 expect 0 mh-swap $m --pairs $pairs -o once.safetensors
-said "decoder.self:0.1-2.3 decoder.self:1.0-2.0"
+expect_stderr "decoder.self:0.1-2.3 decoder.self:1.0-2.0"
 expect 0 mh-swap once.safetensors --pairs $pairs -o twice.safetensors
 cmp twice.safetensors $m
 ! cmp -s once.safetensors $m || fail "expected the exchange to change the file"
@@ -59,16 +59,16 @@ cmp r1.safetensors r2.safetensors
 ! cmp -s r1.safetensors r3.safetensors || fail "another seed gives the same pairs"
 for measure in received confidence entropy taylor alpha weight-norm avg-l2-outputs; do
   expect 0 mh-swap $m --mode soft --k 1 --by $measure --data t.mhs --dry-run
-  printed "$measure"
+  expect_stdout "$measure"
 done
 mh-swap -q $m --mode soft --k 2 --data t.mhs --blocks 4 -o - | mh-eval --format json - t.mhs > swapped.json
 expect 0 mh-swap $m --pairs $pairs --dry-run
-printed "nan"
+expect_stdout "nan"
 expect 0 mh-swap $m --pairs $pairs --dry-run --format json
-printed '"block":null'
-printed '"seed":null'
+expect_stdout '"block":null'
+expect_stdout '"seed":null'
 expect 0 mh-swap report --help
-printed "--blocks"
+expect_stdout "--blocks"
 
 # mh-swap report.
 expect 0 mh-swap report $m once.safetensors t.mhs --blocks 5 --format json
@@ -86,7 +86,7 @@ awk -F '\t' 'NF != 18 { exit 1 }' table || fail "expected 18 columns in each lin
 
 # Errors are reported before any file is written.
 # refused STATUS MESSAGE ARGUMENT…: mh-swap must exit with STATUS and MESSAGE and leave no file.
-refused() { expect "$1" mh-swap "${@:3}"; said "$2"; [ ! -e x ] || fail "expected no output file after an error; found one"; }
+refused() { expect "$1" mh-swap "${@:3}"; expect_stderr "$2"; [ ! -e x ] || fail "expected no output file after an error; found one"; }
 refused 2 "a head from 0 to 3 in layer 0" $m --pairs decoder.self:0.4-1.0 -o x
 refused 2 "a layer from 0 to 2" $m --pairs decoder.self:0.0-3.0 -o x
 refused 2 "each head once" $m --pairs decoder.self:0.0-1.0,decoder.self:1.0-2.0 -o x

@@ -50,11 +50,11 @@ table = "decoder.embedding.bands.%d.weight"
 assert steps[table % 0] == 24 and 0 < steps[table % 2] < 24, steps
 P
   expect 0 mh-eval whole-$backbone/last.safetensors t.mhs
-  printed "perplexity"
+  expect_stdout "perplexity"
   expect 0 mh-eval generate whole-$backbone/last.safetensors --prompt "w1 w2" --length 12 --seed 3
 done
 expect 0 mh-train --config decoder.toml --train t.mhs --out bf16 --set train.precision=bf16
-try() { expect 2 mh-train --config decoder.toml --train t.mhs --out run "${@:2}"; said "$1"; [ ! -d run ] || fail "expected no output folder after an error; found one"; }
+try() { expect 2 mh-train --config decoder.toml --train t.mhs --out run "${@:2}"; expect_stderr "$1"; [ ! -d run ] || fail "expected no output folder after an error; found one"; }
 try "model.input_cutoffs: expected ascending" --set 'model.input_cutoffs=[48, 8]'
 try "model.output_cutoffs: expected cutoffs below 61, the size of the vocabulary" --set 'model.output_cutoffs=[8, 4800]'
 try "model.tied: expected equal model.input_cutoffs" --set 'model.output_cutoffs=[8]'

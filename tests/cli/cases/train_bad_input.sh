@@ -34,7 +34,7 @@ record 2 mh-train --config c.toml --train t.mhs
 record 2 mh-train --out run --cnofig c.toml
 printf '[model\n' > bad.toml
 [ ! -d run ] || fail "expected no output folder after an error; found one"
-expect 2 mh-train --config bad.toml --train t.mhs --out run; said "bad.toml:1"
+expect 2 mh-train --config bad.toml --train t.mhs --out run; expect_stderr "bad.toml:1"
 expect 0 mh-train --config c.toml --train t.mhs --out run
 record 2 mh-train --resume --out run --set model.layers=2
 expect 2 mh-train --resume --out run --train other.mhs
@@ -52,7 +52,7 @@ import checkpoint_header
 tensors, metadata, data = checkpoint_header.read("run/last.safetensors")
 checkpoint_header.write("changed.safetensors", tensors, {**metadata, sys.argv[2]: sys.argv[3]}, data)
 P
-  expect 3 mh-eval changed.safetensors t.mhs; said "$words"
+  expect 3 mh-eval changed.safetensors t.mhs; expect_stderr "$words"
 done <<'T'
 multihead.format|2|expected a checkpoint of format 1; found format 2
 multihead.tokenizer|!|multihead.tokenizer: expected base64
@@ -67,7 +67,7 @@ golden_record refused
 expect 1 mh-train --config c.toml --train t.mhs --out nan --set train.lr=1e30 --set train.length=20u
 [ -f nan/last.safetensors ] || fail "expected nan/last.safetensors, the last state with a finite loss; found none"
 expect 2 mh-train --dry-run --config - <<< 'train.lenght = "1u"'
-said "standard input:1"
+expect_stderr "standard input:1"
 expect 2 mh-train --dry-run --config c.toml
 # Keys that contradict each other, need a validation shard or need another model.
 refused() { expect 2 mh-train --config c.toml --train t.mhs --out no "$@"; [ ! -d no ] || fail "expected no output folder after an error; found one"; }

@@ -7,7 +7,7 @@ mh-prep translation -q --vocab v text text -o pairs.mhs
 train="mh-train --train x.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
   --set train.batch.block=2 --set train.batch.tokens=2 --set train.length=1u"
 # refused MESSAGE CODE: mh-train must refuse, with MESSAGE, a shard whose parts the Python CODE changes.
-refused() { python3 -B "$ROOT/tests/cli/shard_bytes.py" whole.mhs x.mhs "$2"; expect 3 $train; said "$1"; }
+refused() { python3 -B "$ROOT/tests/cli/shard_bytes.py" whole.mhs x.mhs "$2"; expect 3 $train; expect_stderr "$1"; }
 refused 'the seek table descriptor 0; found 1' 's.descriptor = 1'
 refused 'a trailer, then the seek table' 's.num_frames = 2'
 mv pairs.mhs whole.mhs

@@ -10,7 +10,7 @@ printf '[model]\nbackbone = "encoder-decoder"\nlayers = 1\nwidth = 32\nffn = 32\
 printf '[train]\nbatch.block = 16\nbatch.tokens = 300\nlr = 0.005\nlength = "8u"\nvalidation.every = "2u"\nvalidation.metric = "bleu"\n' >> c.toml
 printf 'checkpoint.retain = 2\ncheckpoint.retain_by = "best"\n[train.validation.decode]\nbeam = 10\nmin_length = 60\nmax_length_a = 0\nmax_length_b = 80\n' >> c.toml
 start=(mh-train -q --threads 1 --config c.toml --train p.mhs --valid p.mhs --out)
-killed_run 0.6 valid_bleu "${start[@]}"
+check_killed_run 0.6 valid_bleu "${start[@]}"
 # in_validation FOLDER: succeeds if the training state of FOLDER was saved during a validation.
 in_validation() { python3 -c "
 import json, struct, sys

@@ -4,7 +4,7 @@ make_text 200 > text
 mh-prep vocab text > v 2>/dev/null
 mh-prep lm --vocab v text -o t.mhs 2>/dev/null
 printf '[model]\nlayers = 1\nwidth = 16\nffn = 16\n[attention]\nheads = 2\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlength = "4u"\n' > c.toml
-try() { expect 2 mh-train --config c.toml --train t.mhs --out run "${@:2}"; said "$1"; [ ! -d run ] || fail "a folder is left"; }
+try() { expect 2 mh-train --config c.toml --train t.mhs --out run "${@:2}"; expect_stderr "$1"; [ ! -d run ] || fail "a folder is left"; }
 r=train.procedures.head-rotation
 try "a shard to rank heads on" --set $r.mode=hard
 try "a validation at the end of each epoch" --valid t.mhs --set $r.mode=hard --set train.validation.every=0u
@@ -39,7 +39,7 @@ try "an even number of score heads" --set attention.mixer=differential --set att
 # Blocks longer than the maximum length of a synthesizer.
 for s in synthesizer-dense synthesizer-random; do
   long="--set attention.score=$s --set attention.$s.length=12"
-  try "at most attention.$s.length, 12 tokens" $long; said "train.batch.block"
+  try "at most attention.$s.length, 12 tokens" $long; expect_stderr "train.batch.block"
   try "train.validation.block" --valid t.mhs $long --set train.batch.block=12 --set train.validation.block=13
   expect 0 mh-train --dry-run --config c.toml --train t.mhs $long --set train.batch.block=12
 done
@@ -56,7 +56,7 @@ group try "expected a number from 0 to 1, or -1; found -0.5" --set train.groups.
 group try "expected a number of at least 0, or -1; found -0.5" --set train.groups.a.weight_decay=-0.5
 group try "train.groups.b: expected a trainable parameter that is in no earlier group; found all matching parameters in earlier groups: a" --set "train.groups.b.match=['*.query.*']" --set train.groups.b.lr=1
 # A dry run reports the same errors.
-dry() { expect 2 mh-train --dry-run --config c.toml --train t.mhs "${@:2}"; said "$1"; }
+dry() { expect 2 mh-train --dry-run --config c.toml --train t.mhs "${@:2}"; expect_stderr "$1"; }
 dry "attention.combiner = \"alphas\"" --set train.regularisers.nuclear-growth.weight=1
 dry "a model with learned gates" --set train.procedures.block-coordinate.every=5
 dry "a model that can skip layers" --set train.procedures.skip-retain.schedule=all

@@ -32,7 +32,7 @@ log_every = "4u"
 rate = 0.3
 until = "150u"
 T2
-killed_run 0.9 returned_to mh-train --threads 1 --config c.toml --train t.mhs --valid v.mhs -q --out
+check_killed_run 0.9 returned_to mh-train --threads 1 --config c.toml --train t.mhs --valid v.mhs -q --out
 python3 - <<'P'
 import json, struct
 data = open("whole/last.safetensors", "rb").read()
@@ -45,7 +45,7 @@ P
 # no parameter.
 m=whole/best.safetensors
 expect 0 mh-eval --format json $m v.mhs
-printed '"memory":24,"streams":10'; printed '"protocol":"streams"'; printed '"unknown":'
+expect_stdout '"memory":24,"streams":10'; expect_stdout '"protocol":"streams"'; expect_stdout '"unknown":'
 mv out first
 tokens=$(awk '{n += NF + 1} END {print n}' text2)
 grep -q "\"tokens\":$tokens," first || fail "expected $tokens tokens; found $(cat first)"
@@ -69,19 +69,19 @@ score = json.load(open("out"))
 assert abs(score["nll"] - float(open("best").read())) <= tolerance.mean_nll(score, "whole/best.safetensors", 8 + 32)
 P
 expect 0 mh-eval --format json --memory 100 --streams 3 --set model.transformer-xl.same_length=true --set attention.relative.clamp=50 $m v.mhs
-printed '"set":"model.transformer-xl.same_length=true attention.relative.clamp=50"'; printed '"streams":3'
-expect 0 mh-eval --context 8 $m v.mhs;           printed "context-window"
-expect 0 mh-eval --memory 0 $m v.mhs;            printed "independent-blocks"
-expect 2 mh-eval --memory 9 --context 8 $m v.mhs; said "0 with --memory above 0"
+expect_stdout '"set":"model.transformer-xl.same_length=true attention.relative.clamp=50"'; expect_stdout '"streams":3'
+expect 0 mh-eval --context 8 $m v.mhs;           expect_stdout "context-window"
+expect 0 mh-eval --memory 0 $m v.mhs;            expect_stdout "independent-blocks"
+expect 2 mh-eval --memory 9 --context 8 $m v.mhs; expect_stderr "0 with --memory above 0"
 expect 2 mh-eval --memory 0 --streams 4 $m v.mhs
 expect 2 mh-eval --set model.layers=4 $m v.mhs
 expect 2 mh-eval --set train.lr=4 $m v.mhs
 expect 2 mh-eval --set model.mem=4 $m v.mhs
 mh-train -q --train t.mhs --out plain --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
   --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=1u
-expect 2 mh-eval --memory 9 plain/last.safetensors v.mhs; said "0 for a model without a memory"
+expect 2 mh-eval --memory 9 plain/last.safetensors v.mhs; expect_stderr "0 for a model without a memory"
 # Errors of training.
-try() { expect 2 mh-train --config c.toml --train t.mhs --out new "${@:2}"; said "$1"; [ ! -d new ] || fail "expected no output folder after an error; found one"; }
+try() { expect 2 mh-train --config c.toml --train t.mhs --out new "${@:2}"; expect_stderr "$1"; [ ! -d new ] || fail "expected no output folder after an error; found one"; }
 try "train.batch.order" --valid v.mhs --set train.batch.order=blocks
 try "streams, the number of tokens in the text" --valid v.mhs --set train.batch.tokens=1000000
 try "train.validation.block" --valid v.mhs --set train.validation.block=100

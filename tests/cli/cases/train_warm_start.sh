@@ -12,7 +12,7 @@ go="--train t.mhs --set train.batch.block=16 --set train.batch.tokens=64 --set t
 # The run starts from the weights of the checkpoint: with a learning rate of nearly 0, its validation loss equals the
 # loss from mh-eval.
 expect 0 mh-train --from plain.safetensors $go --valid t.mhs --out still --set train.lr=1e-30 --set train.length=1u
-said "starts from the weights of plain.safetensors"
+expect_stderr "starts from the weights of plain.safetensors"
 mh-eval -q --format json plain.safetensors t.mhs > score.json
 with_tolerance - <<'P'
 import json, tolerance
@@ -36,7 +36,7 @@ cmp a b
 # Reads the checkpoint from a pipe; a dry run needs no data.
 cat $m | mh-train -q --from - $go --out piped
 expect 0 mh-train --dry-run --format json --from $m
-printed '"parameters":'
+expect_stdout '"parameters":'
 mv out dry
 expect 0 mh-train --dry-run --format json --config c.toml --train t.mhs
 python3 - <<'P'
@@ -51,7 +51,7 @@ properties = json.load(open("out"))
 assert properties["epochs"] == 5 and properties["warmup_updates"] * 5 == properties["updates"], properties
 P
 # refused STATUS MESSAGE ARGUMENT…: mh-train --from must exit with STATUS and MESSAGE and leave no folder.
-refused() { expect "$1" mh-train --from $m $go --out run "${@:3}"; said "$2"; [ ! -d run ] || fail "expected no output folder after an error; found one"; }
+refused() { expect "$1" mh-train --from $m $go --out run "${@:3}"; expect_stderr "$2"; [ ! -d run ] || fail "expected no output folder after an error; found one"; }
 refused 2 "decoder.layers.2" --set model.layers=3
 refused 2 "decoder.layers.0.self.mixer.matrix" --set attention.mixer=none
 refused 2 "with 4 heads" --set attention.heads=2

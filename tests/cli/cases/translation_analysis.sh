@@ -67,10 +67,10 @@ assert [r["heads_gone"] for r in rows("curve.json")] == [0, 10, 20]
 P
 # A pruned model has the loss of the complete model with the head ablated, and can be analysed like any model.
 expect 0 mh-prune cut $m --heads encoder.self:0:1,decoder.cross:1:0,decoder.cross:1:1,decoder.cross:1:2,decoder.cross:1:3 -o cut.safetensors
-said "encoder.self: heads 4 4 4 -> 3 4 4"
-said "decoder.cross: heads 4 4 -> 4 0"
+expect_stderr "encoder.self: heads 4 4 4 -> 3 4 4"
+expect_stderr "decoder.cross: heads 4 4 -> 4 0"
 expect 0 mh-prune cut $m --by confidence --kind decoder.cross --count 1 --data p.mhs -o one.safetensors
-said "decoder.cross: heads"
+expect_stderr "decoder.cross: heads"
 expect 0 mh-eval --format json one.safetensors p.mhs
 with_tolerance - <<'P'
 import json, tolerance
@@ -136,7 +136,7 @@ assert abs(sum(cross_areas) / 8 - [r for r in summary if r["kind"] == "decoder.c
 P
 for matrices in before-mixing mixing logits; do
   expect 0 mh-spectrum $mixed p.mhs --blocks 5 --of $matrices
-  printed "decoder.cross"
+  expect_stdout "decoder.cross"
 done
 expect 0 mh-spectrum $m --of output-value --kind encoder.self
 [ "$(wc -l < out)" -eq 13 ] || fail "expected a header and one line per head of the encoder"
@@ -145,7 +145,7 @@ cp out experts.json
 expect 0 mh-spectrum experts $mixed p.mhs --blocks 0 --show tokens --least 1 --format json
 cp out tokens.json
 expect 0 mh-spectrum experts $mixed p.mhs --blocks 0 --show scores --kind encoder.self --random 2
-printed "specialised"
+expect_stdout "specialised"
 with_tolerance - <<'P'
 import json, tolerance
 rows = [json.loads(line) for line in open("experts.json")]
@@ -167,43 +167,43 @@ refused() {
 }
 for tool in "mh-prune scan" "mh-prune rank --by taylor" mh-spectrum "mh-swap report"; do
   refused 3 $tool $m t.mhs
-  said "mh-prep translation"
+  expect_stderr "mh-prep translation"
   refused 3 $tool $lm p.mhs
-  said "mh-prep lm"
+  expect_stderr "mh-prep lm"
   refused 3 $tool $m other.mhs
-  said "the target vocabulary"
+  expect_stderr "the target vocabulary"
   for option in "--block 8" "--context 4" "--memory 4" "--streams 2"; do
     refused 2 $tool $option $m p.mhs
-    said "only a text supports this option"
+    expect_stderr "only a text supports this option"
   done
 done
 refused 3 mh-prune cut $m --by taylor --count 1 --data t.mhs -o x
 refused 3 mh-swap $m --mode hard --data t.mhs -o x
 refused 3 mh-prune curve --by taylor --rank-data t.mhs $m p.mhs
 refused 3 mh-spectrum experts $mixed t.mhs
-said "mh-prep translation"
+expect_stderr "mh-prep translation"
 refused 2 mh-prune scan --blocks 1000 $m p.mhs
-said "the number of sentence pairs or examples"
+expect_stderr "the number of sentence pairs or examples"
 refused 2 mh-prune scan --heads 0:1 $m p.mhs
-said "a model with several kinds of attention"
+expect_stderr "a model with several kinds of attention"
 refused 2 mh-prune scan --heads encoder.self:2:4 $m p.mhs
 refused 2 mh-prune scan --kind encoder.cross $m p.mhs
 refused 2 mh-prune scan --kind encoder.self --heads decoder.self:0:1 $m p.mhs
 refused 2 mh-prune rank --by taylor --kind encoder.self $lm t.mhs
-said "kinds of attention that the model has: decoder.self"
+expect_stderr "kinds of attention that the model has: decoder.self"
 refused 2 mh-spectrum --kind decoder.crss $m p.mhs
-said "did you mean"
+expect_stderr "did you mean"
 refused 2 mh-spectrum $m --of weight:encoder.layers.0.self.query.weight --kind encoder.self
-said "which names a single matrix"
+expect_stderr "which names a single matrix"
 refused 2 mh-spectrum $m p.mhs --blocks 5 --dump x
-said "a text, whose attention matrices have equal sizes"
+expect_stderr "a text, whose attention matrices have equal sizes"
 refused 2 mh-spectrum experts $m p.mhs
 refused 2 mh-swap $m --pairs encoder.self:0.0-decoder.self:1.0 -o x
 refused 2 mh-swap $m --pairs encoder.self:0.0-3.0 -o x
 refused 2 mh-swap $m --mode hard --k 5 --data p.mhs -o x
-said "at most 4 pairs of heads in decoder.self"
+expect_stderr "at most 4 pairs of heads in decoder.self"
 refused 2 mh-train -q --config c.toml --train p.mhs --out x --set train.procedures.skip-retain.until=0u
-said "a model that can skip layers"
+expect_stderr "a model that can skip layers"
 [ ! -e x ] || fail "expected no output file after an error; found one"
 needs_peers
 command -v gnuplot >/dev/null || skip "gnuplot is not installed"

@@ -23,7 +23,7 @@ truncated() {
   exec 8>&-
   wait "$pid" || status=$?
   [ "$status" -eq 3 ] || fail "expected exit status 3; found $status: ${*:3}"
-  said "short: expected a file that keeps its size while the tool reads it; found a file that another program has shortened; restore the file"
+  expect_stderr "short: expected a file that keeps its size while the tool reads it; found a file that another program has shortened; restore the file"
   [ "$(wc -l < err)" -eq 1 ] || fail "expected one line on stderr: ${*:3}"
   [ ! -e none ] && [ "$(echo ./none.part*)" = './none.part*' ] || fail "expected no output: ${*:3}"
 }
