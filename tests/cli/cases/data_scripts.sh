@@ -4,19 +4,20 @@ scripts=$ROOT/data_scripts
 mkdir copy mirror
 printf 'a line\nanother\n' > copy/input.txt
 sum=$(sha256sum copy/input.txt | cut -d' ' -f1)
-fetch() { expect "$1" env "${@:6}" bash -euo pipefail -c 'source "$1"; shift; corpus_file "$@"' tiny "$scripts/corpus.sh" "$2" "$3" "$4" "$5"; }
+expect_fetch() { expect "$1" env "${@:6}" bash -euo pipefail -c 'source "$1"; shift; corpus_file "$@"' tiny "$scripts/corpus.sh" "$2" "$3" "$4" "$5"; }
 url=file://$PWD/copy/input.txt
-fetch 0 got "$sum" none.zst "$url" MH_DATA=
+expect_fetch 0 got "$sum" none.zst "$url" MH_DATA=
 cmp got copy/input.txt
-fetch 1 other "${sum//[0-8]/9}" none.zst "$url" MH_DATA=; expect_stderr "tiny: other: expected sha256"; expect_stderr "found $sum in $url"
-fetch 1 other "$sum" none.zst "$url.gone" MH_DATA=; expect_stderr "expected the file in the mirror MH_DATA or from $url.gone"
+expect_fetch 1 other "${sum//[0-8]/9}" none.zst "$url" MH_DATA=; expect_stderr "tiny: other: expected sha256"
+expect_stderr "found $sum in $url"
+expect_fetch 1 other "$sum" none.zst "$url.gone" MH_DATA=; expect_stderr "expected the file in the mirror MH_DATA or from $url.gone"
 zstd -q copy/input.txt -o mirror/input.zst
-fetch 0 mirrored "$sum" input.zst "$url.gone" MH_DATA="$PWD/mirror"
+expect_fetch 0 mirrored "$sum" input.zst "$url.gone" MH_DATA="$PWD/mirror"
 cmp mirrored copy/input.txt
 printf 'no zstd\n' > mirror/broken.zst
-fetch 1 other "$sum" broken.zst "$url" MH_DATA="$PWD/mirror"; expect_stderr "expected a zstd file"
+expect_fetch 1 other "$sum" broken.zst "$url" MH_DATA="$PWD/mirror"; expect_stderr "expected a zstd file"
 rm -f got; echo before > got
-fetch 1 got "${sum//[0-8]/9}" none.zst "$url" MH_DATA=
+expect_fetch 1 got "${sum//[0-8]/9}" none.zst "$url" MH_DATA=
 [ "$(cat got)" = before ] || fail "a file with the wrong checksum replaced another"
 expect_files got mirrored copy/input.txt mirror/input.zst mirror/broken.zst
 # The scripts refuse a file with another SHA-256 and leave no file.

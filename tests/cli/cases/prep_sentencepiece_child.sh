@@ -1,14 +1,16 @@
 # SentencePiece trains in a child process: a text that crashes the trainer does not crash mh-prep, and no line is skipped
 # silently.
-word() { awk -v n="$1" 'BEGIN { srand(3); s = ""; for (i = 0; i < n; i++) s = s substr("abcdefgh", 1 + int(rand() * 8), 1); print s }'; }
+make_word() {
+  awk -v n="$1" 'BEGIN { srand(3); s = ""; for (i = 0; i < n; i++) s = s substr("abcdefgh", 1 + int(rand() * 8), 1); print s }'
+}
 echo 'the cat sat' > small
 for n in 32769 40000 70000; do
-  (cat small; word $n) > long
+  (cat small; make_word $n) > long
   expect 3 mh-prep vocab --type bpe --size 40 long -o model
   expect_stderr "long:2: expected words of at most 32,768 characters"
   expect 0 mh-prep vocab --type unigram --size 40 long -o unigram.model
 done
-(cat small; word 32768) | expect 0 mh-prep vocab --type bpe --size 40 - -o model
+(cat small; make_word 32768) | expect 0 mh-prep vocab --type bpe --size 40 - -o model
 expect 0 mh-prep lm --vocab model long -o x.mhs
 rm model
 # Characters that SentencePiece reserves.
@@ -53,8 +55,8 @@ expect 3 mh-prep vocab --type unigram --size 40 bad -o model; expect_stderr "bad
 # mh-prep reports that its child process was killed; if mh-prep is killed, its child process ends too.
 mkfifo text
 awk 'BEGIN { for (i = 0; i < 200000; i++) print "the cat sat" }' > much  # larger than the read buffers
-# start: starts mh-prep and waits until its child process waits for text; sets $parent and $child to their process ids.
-start() {
+# start_training: starts mh-prep and waits until its child process waits for text; sets $parent and $child to their process ids.
+start_training() {
   mh-prep vocab --type bpe --size 40 text -o model 2>err & parent=$!
   exec 5<>text  # read-write, so that opening the pipe does not block if mh-prep has failed
   timeout 60 cat much >&5 || fail "mh-prep does not read its input"
@@ -68,7 +70,7 @@ start() {
 }
 for end in "SEGV 3" "KILL 4" "TERM 1"; do
   signal=${end% *}
-  start
+  start_training
   kill -$signal "$child"
   exec 5>&-
   status=0
@@ -78,7 +80,7 @@ for end in "SEGV 3" "KILL 4" "TERM 1"; do
   expect_stderr "found a process that ended by signal "
 done
 for signal in TERM KILL INT; do
-  start
+  start_training
   kill -$signal $parent
   ! wait $parent 2>/dev/null || fail "a killed run succeeded"
   exec 5>&-

@@ -12,11 +12,11 @@ expect_stdout "kind	translation"; expect_stdout "records	300"; expect_stdout "dr
 ! grep -q source_vocabulary out || fail "expected one vocabulary in the header of a shard with a joint vocabulary"
 # The shard does not depend on pipes, on the number of threads, or on whether one option or two options name the joint
 # vocabulary.
-commas() { wc -w < "$1" | sed -E "s/([0-9])([0-9]{3})$/\1,\2/"; }  # commas FILE: number of words, formatted as in messages
-sum() { mh-prep info --format json "$1" | sed 's/"file":"[^"]*",//; s/"provenance".*//'; }
+count_words() { wc -w < "$1" | sed -E "s/([0-9])([0-9]{3})$/\1,\2/"; }  # count_words FILE: number of words, formatted as in messages
+print_info() { mh-prep info --format json "$1" | sed 's/"file":"[^"]*",//; s/"provenance".*//'; }
 paste de en | mh-prep translation --vocab joint.vocab --threads 3 - | cat > piped.mhs
 mh-prep translation --source-vocab joint.vocab --target-vocab joint.vocab --threads 1 de - < en > twice.mhs
-for other in piped twice; do [ "$(sum joint.mhs)" = "$(sum $other.mhs)" ] || fail "$other.mhs differs from joint.mhs"; done
+for other in piped twice; do [ "$(print_info joint.mhs)" = "$(print_info $other.mhs)" ] || fail "$other.mhs differs from joint.mhs"; done
 mh-prep cat - < piped.mhs | cmp - <(paste de en)
 expect 0 mh-prep translation --source-vocab de.vocab --target-vocab en.vocab de en -o two.mhs
 expect 0 mh-prep info two.mhs
@@ -26,7 +26,7 @@ expect_stdout "source_tokens	$(($(wc -w < de) + 300))"
 expect_stdout "target_tokens	$(($(wc -w < en) + 300))"
 mh-prep cat two.mhs | cmp - <(paste de en)
 expect 0 mh-prep translation --source-vocab en.vocab --target-vocab de.vocab de en -o wrong.mhs
-expect_stderr " $(commas de) + $(commas en) unknown"
+expect_stderr " $(count_words de) + $(count_words en) unknown"
 # Filters: dropped pairs are counted, reported, and recorded in the shard.
 printf 'a b c d\na b\na\n\na b c\n' > s
 printf 'x\nx y\nx\nx\nx y z x y z\n' > t

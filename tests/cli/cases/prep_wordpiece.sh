@@ -19,10 +19,10 @@ for way in "--cased no no" "--cased,--strip-accents,yes no yes" "--strip-accents
   cp way.vocab "way$lowercase$accents"
 done
 echo 'É E café' > accents
-ids() { mh-prep lm -q --vocab "$1" accents | mh-prep cat --ids -; }
-[ "$(ids wayyesno)" = "2 2 10 11 4" ] || fail "wrong token ids in lower case with accents: $(ids wayyesno)"
-[ "$(ids waynoyes)" = "12 12 2 4" ] || fail "wrong token ids with case and without accents: $(ids waynoyes)"
-[ "$(ids waynono)" = "2 12 10 11 4" ] || fail "wrong token ids with case and accents: $(ids waynono)"
+print_ids() { mh-prep lm -q --vocab "$1" accents | mh-prep cat --ids -; }
+[ "$(print_ids wayyesno)" = "2 2 10 11 4" ] || fail "wrong token ids in lower case with accents: $(print_ids wayyesno)"
+[ "$(print_ids waynoyes)" = "12 12 2 4" ] || fail "wrong token ids with case and without accents: $(print_ids waynoyes)"
+[ "$(print_ids waynono)" = "2 12 10 11 4" ] || fail "wrong token ids with case and accents: $(print_ids waynono)"
 # A learnt vocabulary has special pieces, characters, then merged pieces, each with its count in the encoded text.
 printf 'ab abc\nab AB, b\n' > learn
 expect 0 mh-prep vocab --type wordpiece --size 30 learn -o learnt; expect_stderr "no pair of pieces occurs often enough"
@@ -55,16 +55,16 @@ record 2 mh-prep vocab --type wordpiece --from vocab.txt -o vocab.txt
 record 3 mh-prep vocab --type wordpiece --from missing -o y
 record 3 mh-prep vocab --type wordpiece --from lower -o y
 record 3 mh-prep lm --vocab vocab.txt text -o y
-# bad MESSAGE: fails unless a vocab.txt with the content of standard input is refused with MESSAGE.
-bad() {
+# expect_vocabulary_refused MESSAGE: fails unless a vocab.txt with the content of standard input is refused with MESSAGE.
+expect_vocabulary_refused() {
   cat > bad.txt
   expect 3 mh-prep vocab --type wordpiece --from bad.txt -o y; expect_stderr "$1"
 }
-bad "an empty file" < /dev/null
-bad "bad.txt:14" < <(cat vocab.txt; echo)
-bad "which is already in line 8" < <(cat vocab.txt; echo un)
-bad "UTF-8" < <(cat vocab.txt; printf 'a\xff\n')
-for special in PAD UNK CLS SEP MASK; do bad "[$special]" < <(grep -vF "[$special]" vocab.txt); done
+expect_vocabulary_refused "an empty file" < /dev/null
+expect_vocabulary_refused "bad.txt:14" < <(cat vocab.txt; echo)
+expect_vocabulary_refused "which is already in line 8" < <(cat vocab.txt; echo un)
+expect_vocabulary_refused "UTF-8" < <(cat vocab.txt; printf 'a\xff\n')
+for special in PAD UNK CLS SEP MASK; do expect_vocabulary_refused "[$special]" < <(grep -vF "[$special]" vocab.txt); done
 : > empty
 record 3 mh-prep vocab --type wordpiece --size 30 empty -o y
 printf '\xff\n' > bytes

@@ -17,12 +17,12 @@ cp -r "$ROOT/configs" configs
 find configs/recipes -maxdepth 1 -type f ! -name wikitext2-small.toml ! -name mixhead.tsv ! -name training.tsv ! -name expand -delete
 sed -i '1b; /^table2-vanilla/!d' configs/recipes/mixhead.tsv
 expect 0 python3 "$ROOT/tests/cli/recipes.py" "$tools" configs/recipes; expect_stdout "6 recipes, 1 of them small"
-edit() { sed -i "/^$1	/{$2}" configs/recipes/mixhead.tsv; }
-edit table2-vanilla 's/67,478,528/67,478,529/'
-edit table2-vanilla-sigsoftmax 's/67M/69M/'
-edit table2-vanilla-mixhead-a 's/	[^	]*$//'
-edit table2-vanilla-mixhead-a-sigsoftmax 's/	perplexity.*/	/'
-edit table2-vanilla-mixhead-b 's|\(mixhead-b	\)\(	67\)|\1nonsense=1\2|'
+edit_recipe() { sed -i "/^$1	/{$2}" configs/recipes/mixhead.tsv; }
+edit_recipe table2-vanilla 's/67,478,528/67,478,529/'
+edit_recipe table2-vanilla-sigsoftmax 's/67M/69M/'
+edit_recipe table2-vanilla-mixhead-a 's/	[^	]*$//'
+edit_recipe table2-vanilla-mixhead-a-sigsoftmax 's/	perplexity.*/	/'
+edit_recipe table2-vanilla-mixhead-b 's|\(mixhead-b	\)\(	67\)|\1nonsense=1\2|'
 sed -i 's/length = "20000u"/length = "50000u"/' configs/recipes/base/wikitext2-vanilla.toml
 expect 1 python3 "$ROOT/tests/cli/recipes.py" "$tools" configs/recipes
 expect_stdout "table2-vanilla: expected the parameter count of the table, 67,478,529; found 67,478,528"
