@@ -203,10 +203,11 @@ for model in "$m v.mhs" "ft/seed1/best.safetensors classes.mhs" "qa/best.safeten
   expect 0 mh-spectrum --blocks 4 --summary $model
 done
 # mh-prune --metric reports the same task scores as mh-eval gives for the same models.
-score() { mh-eval -q --format json "$1" "$2" | python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$3"; }
+print_score() { mh-eval -q --format json "$1" "$2" | python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$3"; }
 mh-prune cut -q ft/seed1/best.safetensors --heads 0:1 -o without.safetensors
 expect 0 mh-prune scan --metric accuracy --format json ft/seed1/best.safetensors classes.mhs; mv out scan
-with_tolerance - "$(score ft/seed1/best.safetensors classes.mhs accuracy)" "$(score without.safetensors classes.mhs accuracy)" <<'P'
+with_tolerance - "$(print_score ft/seed1/best.safetensors classes.mhs accuracy)" \
+  "$(print_score without.safetensors classes.mhs accuracy)" <<'P'
 import json, statistics, sys, tolerance
 rows = [json.loads(line) for line in open("scan")]
 full, without = map(float, sys.argv[1:])
@@ -240,27 +241,27 @@ expect 0 mh-eval --format json swapped.safetensors v.mhs; expect_stdout '"word_a
 expect 2 mh-eval generate $m --prompt t0w1 --length 3
 
 # Contradictory options are refused, and no folder is left.
-# refused STATUS MESSAGE ARGUMENT…: mh-finetune must exit with STATUS and MESSAGE and leave no folder.
-refused() { expect "$1" mh-finetune "${@:3}" --out no; expect_stderr "$2"; [ ! -d no ] || fail "a folder is left"; }
-refused 2 "word_accuracy, next_accuracy" --train t.mhs --valid v.mhs $go --set train.validation.metric=f1
-refused 2 "updates or epochs" --train classes.mhs $go --set train.length=100t
-refused 2 "encoder.layers.0.ffn.up.weight" --train classes.mhs $go --set model.ffn=32
-refused 3 "documents" --train classes.mhs $go --set "model.bert.head='words'" --set model.bert.classes=0 --set 'model.bert.labels=[]'
-refused 2 "one name for each of the 2 classes" --train classes.mhs $go --set model.bert.classes=2
-refused 2 "model.bert.classes" --train classes.mhs $go --set model.bert.classes=0 --set 'model.bert.labels=[]'
+# expect_refused STATUS MESSAGE ARGUMENT…: mh-finetune must exit with STATUS and MESSAGE and leave no folder.
+expect_refused() { expect "$1" mh-finetune "${@:3}" --out no; expect_stderr "$2"; [ ! -d no ] || fail "a folder is left"; }
+expect_refused 2 "word_accuracy, next_accuracy" --train t.mhs --valid v.mhs $go --set train.validation.metric=f1
+expect_refused 2 "updates or epochs" --train classes.mhs $go --set train.length=100t
+expect_refused 2 "encoder.layers.0.ffn.up.weight" --train classes.mhs $go --set model.ffn=32
+expect_refused 3 "documents" --train classes.mhs $go --set "model.bert.head='words'" --set model.bert.classes=0 --set 'model.bert.labels=[]'
+expect_refused 2 "one name for each of the 2 classes" --train classes.mhs $go --set model.bert.classes=2
+expect_refused 2 "model.bert.classes" --train classes.mhs $go --set model.bert.classes=0 --set 'model.bert.labels=[]'
 expect 2 mh-train --config c.toml --train t.mhs --out no --set model.bert.segments=1; expect_stderr "at least 2, since a row of t.mhs has 2 segments"; [ ! -d no ] || fail "a folder is left"
-refused 2 "as many heads as in the checkpoint, 4 in layer 0; found 2" --train classes.mhs $go --set attention.heads=2
+expect_refused 2 "as many heads as in the checkpoint, 4 in layer 0; found 2" --train classes.mhs $go --set attention.heads=2
 expect 0 mh-finetune --train classes.mhs $go --out gated --set train.length=1u --set attention.combiner=gates --train-only gates
 expect_stderr "keep their random initial values: "; expect_stderr "to train the output head, add head"
 expect 0 mh-finetune --train classes.mhs $go --out headed --set train.length=1u --set attention.combiner=gates --train-only gates,head
 ! grep -q "keep their random initial values" err || fail "a warning about a head that is trained"
 ! grep -q perplexity headed/log.jsonl || fail "the log has the perplexity of a classifier"
-refused 2 "at least 5" --train t.mhs $go --set train.batch.block=4
-refused 3 "2 classes" --train classes.mhs $go --set model.bert.classes=2 --set 'model.bert.labels=[]'
-refused 2 "mlm.mask_share" --train classes.mhs $go --set mlm.mask_share=0.2
-refused 2 "train.batch.block" --train classes.mhs $go --set train.batch.block=65
+expect_refused 2 "at least 5" --train t.mhs $go --set train.batch.block=4
+expect_refused 3 "2 classes" --train classes.mhs $go --set model.bert.classes=2 --set 'model.bert.labels=[]'
+expect_refused 2 "mlm.mask_share" --train classes.mhs $go --set mlm.mask_share=0.2
+expect_refused 2 "train.batch.block" --train classes.mhs $go --set train.batch.block=65
 mh-prep vocab -q corpus > words; mh-prep lm -q --vocab words corpus > lm.mhs
-refused 3 "mh-prep" --train lm.mhs $go
+expect_refused 3 "mh-prep" --train lm.mhs $go
 expect 3 mh-eval ft/seed1/best.safetensors t.mhs
 expect 2 mh-eval ft/seed1/best.safetensors classes.mhs --context 3
 expect 2 mh-eval ft/seed1/best.safetensors classes.mhs --beam 3

@@ -81,13 +81,13 @@ mh-train -q --train t.mhs --out plain --set model.layers=1 --set model.width=16 
   --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=1u
 expect 2 mh-eval --memory 9 plain/last.safetensors v.mhs; expect_stderr "0 for a model without a memory"
 # Errors of training.
-try() { expect 2 mh-train --config c.toml --train t.mhs --out new "${@:2}"; expect_stderr "$1"; [ ! -d new ] || fail "expected no output folder after an error; found one"; }
-try "train.batch.order" --valid v.mhs --set train.batch.order=blocks
-try "streams, the number of tokens in the text" --valid v.mhs --set train.batch.tokens=1000000
-try "train.validation.block" --valid v.mhs --set train.validation.block=100
-try "train.validation.memory" --valid v.mhs --set model.transformer-xl.memory=0 --set train.validation.memory=4
-try "no --valid"
-try "no validation up to update" --valid v.mhs --set train.validation.every=200u
-try "skip layers" --valid v.mhs --set model.backbone=decoder --set model.transformer-xl.memory=0 --set model.output_bias=false --set attention.score=dot-product
+expect_refused() { expect 2 mh-train --config c.toml --train t.mhs --out new "${@:2}"; expect_stderr "$1"; [ ! -d new ] || fail "expected no output folder after an error; found one"; }
+expect_refused "train.batch.order" --valid v.mhs --set train.batch.order=blocks
+expect_refused "streams, the number of tokens in the text" --valid v.mhs --set train.batch.tokens=1000000
+expect_refused "train.validation.block" --valid v.mhs --set train.validation.block=100
+expect_refused "train.validation.memory" --valid v.mhs --set model.transformer-xl.memory=0 --set train.validation.memory=4
+expect_refused "no --valid"
+expect_refused "no validation up to update" --valid v.mhs --set train.validation.every=200u
+expect_refused "skip layers" --valid v.mhs --set model.backbone=decoder --set model.transformer-xl.memory=0 --set model.output_bias=false --set attention.score=dot-product
 expect 2 mh-train --resume --out whole --set train.length=310u --set train.validation.block=4
 expect 2 mh-train --resume --out whole --set train.length=310u --set train.batch.order=blocks --set model.transformer-xl.memory=0

@@ -50,15 +50,15 @@ import json
 properties = json.load(open("out"))
 assert properties["epochs"] == 5 and properties["warmup_updates"] * 5 == properties["updates"], properties
 P
-# refused STATUS MESSAGE ARGUMENT…: mh-train --from must exit with STATUS and MESSAGE and leave no folder.
-refused() { expect "$1" mh-train --from $m $go --out run "${@:3}"; expect_stderr "$2"; [ ! -d run ] || fail "expected no output folder after an error; found one"; }
-refused 2 "decoder.layers.2" --set model.layers=3
-refused 2 "decoder.layers.0.self.mixer.matrix" --set attention.mixer=none
-refused 2 "with 4 heads" --set attention.heads=2
-refused 2 "--resume" --resume
-refused 2 "did you mean" --set model.layer=2
-refused 3 "the vocabulary" --set data.train=other.mhs
-refused 3 "the vocabulary" --valid other.mhs
+# expect_refused STATUS MESSAGE ARGUMENT…: mh-train --from must exit with STATUS and MESSAGE and leave no folder.
+expect_refused() { expect "$1" mh-train --from $m $go --out run "${@:3}"; expect_stderr "$2"; [ ! -d run ] || fail "expected no output folder after an error; found one"; }
+expect_refused 2 "decoder.layers.2" --set model.layers=3
+expect_refused 2 "decoder.layers.0.self.mixer.matrix" --set attention.mixer=none
+expect_refused 2 "with 4 heads" --set attention.heads=2
+expect_refused 2 "--resume" --resume
+expect_refused 2 "did you mean" --set model.layer=2
+expect_refused 3 "the vocabulary" --set data.train=other.mhs
+expect_refused 3 "the vocabulary" --valid other.mhs
 record 3 mh-train --from missing $go --out run
 record 3 mh-train --from text $go --out run
 expect 3 mh-train --dry-run --from $m --train other.mhs
