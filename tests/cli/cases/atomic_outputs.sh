@@ -39,12 +39,12 @@ mkdir elsewhere
 printf old > elsewhere/target
 chmod 640 elsewhere/target
 ln -s elsewhere/target link.mhs
-linked() { [ "$(readlink link.mhs)" = elsewhere/target ] && [ "$(ls elsewhere)" = target ] || fail "expected a link to its target; found $(ls -l link.mhs elsewhere)"; }
+expect_link() { [ "$(readlink link.mhs)" = elsewhere/target ] && [ "$(ls elsewhere)" = target ] || fail "expected a link to its target; found $(ls -l link.mhs elsewhere)"; }
 expect 3 mh-prep lm --vocab v missing -o link.mhs
-linked
+expect_link
 [ "$(cat elsewhere/target)" = old ] || fail "expected the old target after an error; found another"
 expect 0 mh-prep lm --vocab v text -o link.mhs
-linked
+expect_link
 cmp elsewhere/target before
 [ "$(stat -c %a elsewhere/target)" = 640 ] || fail "expected the permissions 640 of the old target; found $(stat -c %a elsewhere/target)"
 ln -s elsewhere/new dangling.mhs

@@ -98,20 +98,20 @@ expect_stderr "averaged 4 non-trainable tensors as well"
 record 2 mh-convert --fold gates -o x
 
 # Errors are reported before any file is written.
-# refused STATUS ARGUMENT…: records the error of mh-convert, which must exit with STATUS and leave no file.
-refused() { record "$1" mh-convert "${@:2}" -o x; [ ! -e x ] || fail "expected no output file after an error; found one"; }
+# record_refused STATUS ARGUMENT…: records the error of mh-convert, which must exit with STATUS and leave no file.
+record_refused() { record "$1" mh-convert "${@:2}" -o x; [ ! -e x ] || fail "expected no output file after an error; found one"; }
 m=run/best.safetensors
 train words other.mhs --set attention.combiner=alphas --set attention.mixer=mixhead-a
 train deep t.mhs --set attention.combiner=alphas --set attention.mixer=mixhead-a --set model.layers=3
-refused 2 $m
-refused 2 --average
-refused 2 --fold $m average
-refused 2 --average - -
-refused 3 --average $m gated/best.safetensors
-refused 3 --average $m deep/best.safetensors
+record_refused 2 $m
+record_refused 2 --average
+record_refused 2 --fold $m average
+record_refused 2 --average - -
+record_refused 3 --average $m gated/best.safetensors
+record_refused 3 --average $m deep/best.safetensors
 expect 3 mh-convert --average $m words/best.safetensors -o x; expect_stderr "of $m"
-refused 3 --average $m missing
-refused 3 --fold text
+record_refused 3 --average $m missing
+record_refused 3 --fold text
 head -c 3000 $m > torn
 expect 3 mh-convert --average $m torn -o x; [ ! -e x ] || fail "expected no output file after an error; found one"
 record 2 mh-convert --average $m average -o average

@@ -1,7 +1,7 @@
 # Texts of mh-eval: characters that other programs treat as line ends are ordinary characters, a byte order mark is
 # dropped, and a line feed inside the bytes of a character is refused.
 [ -n "$(command -v mh-eval || true)" ] || skip "mh-eval is not built"
-score() { mh-eval bleu -q --tokenize none --format json "$@" | with_tolerance -c '
+print_score() { mh-eval bleu -q --tokenize none --format json "$@" | with_tolerance -c '
 import json, math, sys, tolerance
 row = json.load(sys.stdin)
 # The exponential of the mean of four logarithms of percentages: each is up to ln 100 and has four roundings.
@@ -13,10 +13,10 @@ printf '%s\n%s\n' "$line" "$line" > plain
 # tested line is the second line of the text.
 while read -r name byte tokens; do
   printf "%s\na${byte}b on the mat\n" "$line" > odd
-  [ "$(score odd odd)" = "2 $((9 + tokens)) 100.0" ] || fail "$name: $(score odd odd)"
+  [ "$(print_score odd odd)" = "2 $((9 + tokens)) 100.0" ] || fail "$name: $(print_score odd odd)"
   # The last line feed is optional.
   head -c -1 odd > short
-  [ "$(score short odd)" = "2 $((9 + tokens)) 100.0" ] || fail "$name without the last line feed: $(score short odd)"
+  [ "$(print_score short odd)" = "2 $((9 + tokens)) 100.0" ] || fail "$name without the last line feed: $(print_score short odd)"
 done <<'T'
 NUL \000 1
 U+2028 \342\200\250 2
@@ -50,10 +50,10 @@ mh-prep lm -q --vocab v plain -o t.mhs
 mh-train -q "${tiny[@]}" --train t.mhs --out lm
 printf 'the cat' > prompt
 (printf '\xef\xbb\xbf'; cat prompt) > marked.prompt
-write() { mh-eval generate -q lm/last.safetensors --length 3 --seed 1 "$@"; }
+generate() { mh-eval generate -q lm/last.safetensors --length 3 --seed 1 "$@"; }
 expect 0 mh-eval generate lm/last.safetensors --length 3 --seed 1 --prompt-file marked.prompt
 expect_stderr "marked.prompt: the byte order mark at the start is dropped"
-write --prompt-file prompt | cmp - out
+generate --prompt-file prompt | cmp - out
 expect 3 mh-eval generate lm/last.safetensors --prompt-file broken; expect_stderr "broken:2: byte 11 of the file"
 expect 3 mh-eval generate lm/last.safetensors --prompt-file - < broken; expect_stderr "standard input:2: byte 11 of the file"
 mh-prep translation -q --vocab v plain plain -o p.mhs

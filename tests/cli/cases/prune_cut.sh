@@ -75,30 +75,30 @@ expect 0 mh-eval o t.mhs
 record 2 mh-prune cut s --heads 0:1 -o x
 rm -rf a b s o mixed small.safetensors none.safetensors
 
-# refused STATUS OPTION...: records an error of mh-prune cut and checks that no file was written.
-refused() {
+# expect_refused STATUS OPTION...: records an error of mh-prune cut and checks that no file was written.
+expect_refused() {
   record "$1" mh-prune cut "${@:2}" -o x
   only $only_these
 }
-refused 2 "$model"
-refused 2 "$model" --heads 0:1 --by avg-l2 --data t.mhs --count 1
-refused 2 "$model" --heads 0:4
-refused 2 "$model" --heads 2:0
-refused 2 "$model" --heads 0.1
-refused 2 "$model" --heads 0:1,0:1
-refused 2 "$model" --heads encoder.self:0:1
-refused 2 "$model" --heads 0:1 --kind decoder.cross
-refused 2 "$model" --heads 0:1 --side score
-refused 2 "$model" --by avg-l2 --count 1
-refused 2 "$model" --by avg-l2 --data t.mhs
-refused 2 "$model" --by avg-l2 --data t.mhs --fraction 0.3
-refused 2 "$model" --by avg-l2 --data t.mhs --fraction 1%
-refused 2 "$model" --by avg-l2 --data t.mhs --count 9
-refused 2 "$model" --by avg-l2 --data t.mhs --count 5 --per-layer
+expect_refused 2 "$model"
+expect_refused 2 "$model" --heads 0:1 --by avg-l2 --data t.mhs --count 1
+expect_refused 2 "$model" --heads 0:4
+expect_refused 2 "$model" --heads 2:0
+expect_refused 2 "$model" --heads 0.1
+expect_refused 2 "$model" --heads 0:1,0:1
+expect_refused 2 "$model" --heads encoder.self:0:1
+expect_refused 2 "$model" --heads 0:1 --kind decoder.cross
+expect_refused 2 "$model" --heads 0:1 --side score
+expect_refused 2 "$model" --by avg-l2 --count 1
+expect_refused 2 "$model" --by avg-l2 --data t.mhs
+expect_refused 2 "$model" --by avg-l2 --data t.mhs --fraction 0.3
+expect_refused 2 "$model" --by avg-l2 --data t.mhs --fraction 1%
+expect_refused 2 "$model" --by avg-l2 --data t.mhs --count 9
+expect_refused 2 "$model" --by avg-l2 --data t.mhs --count 5 --per-layer
 expect 2 mh-prune cut "$model" --heads 0:1 --data t.mhs -o x
 expect 3 mh-prune cut "$model" --by avg-l2 --data other.mhs --count 1 -o x
-refused 3 missing --heads 0:1
-refused 3 t.mhs --heads 0:1
+expect_refused 3 missing --heads 0:1
+expect_refused 3 t.mhs --heads 0:1
 record 2 mh-prune cut "$model" --heads 0:1
 record 2 mh-prune cut "$model" --heads 0:1 -o "$model"
 expect 1 mh-prune cut "$model" --heads 0:1 -o /dev/full

@@ -89,36 +89,36 @@ P
 awk -F '\t' 'NR == 2 && ($3 != "nan" || $4 != "nan") {exit 1}' plain || fail "expected nan in the row of the full model"
 rm -f ./*.json piped plain
 # Errors are reported before any computation, and no file remains.
-refused() {
+expect_refused() {
   expect "$@"
   [ ! -s out ] || fail "expected no output before the error"
 }
-refused 2 mh-prune scan --heads 0:4 $a t.mhs
+expect_refused 2 mh-prune scan --heads 0:4 $a t.mhs
 expect_stderr "a head from 0 to 3"
-refused 2 mh-prune scan --heads 2:0 $a t.mhs
+expect_refused 2 mh-prune scan --heads 2:0 $a t.mhs
 expect_stderr "a layer from 0 to 1"
-refused 2 mh-prune scan --heads 0.1 $a t.mhs
-refused 2 mh-prune scan --heads encoder.self:0:1 $a t.mhs
-refused 2 mh-prune scan --side score $b $a t.mhs
+expect_refused 2 mh-prune scan --heads 0.1 $a t.mhs
+expect_refused 2 mh-prune scan --heads encoder.self:0:1 $a t.mhs
+expect_refused 2 mh-prune scan --side score $b $a t.mhs
 expect_stderr "--side"
-refused 2 mh-prune scan --summary --layers $a t.mhs
-refused 2 mh-prune scan $a
-refused 2 mh-prune scan - -
-refused 2 mh-prune scan --blocks 100000 $a t.mhs
-refused 3 mh-prune scan $b $a other.mhs
-refused 3 mh-prune rank --by ablation $a none.mhs
-refused 3 mh-prune rank --by ablation text t.mhs
-refused 2 mh-prune rank --by ablatoin $a t.mhs
-refused 2 mh-prune rank $a t.mhs
-refused 2 mh-prune rank --by ablation --plot heads.jpg $a t.mhs
+expect_refused 2 mh-prune scan --summary --layers $a t.mhs
+expect_refused 2 mh-prune scan $a
+expect_refused 2 mh-prune scan - -
+expect_refused 2 mh-prune scan --blocks 100000 $a t.mhs
+expect_refused 3 mh-prune scan $b $a other.mhs
+expect_refused 3 mh-prune rank --by ablation $a none.mhs
+expect_refused 3 mh-prune rank --by ablation text t.mhs
+expect_refused 2 mh-prune rank --by ablatoin $a t.mhs
+expect_refused 2 mh-prune rank $a t.mhs
+expect_refused 2 mh-prune rank --by ablation --plot heads.jpg $a t.mhs
 expect_stderr ".svg"
-refused 2 mh-prune curve --by ablation --step 10 $a t.mhs
-refused 2 mh-prune curve --by ablation --step 0% $a t.mhs
-refused 2 mh-prune curve --by ablation --plot $a $a t.mhs
-refused 3 mh-prune curve --by ablation --rank-data other.mhs $a t.mhs
+expect_refused 2 mh-prune curve --by ablation --step 10 $a t.mhs
+expect_refused 2 mh-prune curve --by ablation --step 0% $a t.mhs
+expect_refused 2 mh-prune curve --by ablation --plot $a $a t.mhs
+expect_refused 3 mh-prune curve --by ablation --rank-data other.mhs $a t.mhs
 mkdir empty
 ln -s "$(command -v mh-prune)" empty/
-PATH=$PWD/empty refused 1 mh-prune rank --by random --plot heads.svg $a t.mhs
+PATH=$PWD/empty expect_refused 1 mh-prune rank --by random --plot heads.svg $a t.mhs
 expect_stderr "gnuplot"
 rm -r empty
 expect_files c.toml text other v v2 t.mhs other.mhs run/config.toml run/last.safetensors run/log.jsonl run/lock mixed/config.toml \
@@ -126,14 +126,14 @@ expect_files c.toml text other v v2 t.mhs other.mhs run/config.toml run/last.saf
 # A signal, or a gnuplot that fails, leaves no file of a new plot and an old plot unchanged.
 mkdir bin
 printf old > old.svg
-# gnuplot_of COMMANDS: makes a gnuplot of shell commands. drawn_by_it COMMAND…: runs COMMAND with this gnuplot.
-gnuplot_of() { printf '#!/bin/sh\n%s\n' "$1" > bin/gnuplot; chmod +x bin/gnuplot; }
-drawn_by_it() { PATH=$PWD/bin:$PATH "$@"; }
-unchanged() { [ "$(cat old.svg)" = old ] && [ "$(echo ./*.svg*)" = ./old.svg ] || fail "$1: expected only the old plot; found $(ls ./*.svg*)"; }
-# terminated FILE COMMAND…: runs COMMAND and sends SIGTERM to it as soon as FILE, a pattern, exists.
-terminated() {
+# write_gnuplot COMMANDS: makes a gnuplot of shell commands. with_gnuplot COMMAND…: runs COMMAND with this gnuplot.
+write_gnuplot() { printf '#!/bin/sh\n%s\n' "$1" > bin/gnuplot; chmod +x bin/gnuplot; }
+with_gnuplot() { PATH=$PWD/bin:$PATH "$@"; }
+expect_plot_unchanged() { [ "$(cat old.svg)" = old ] && [ "$(echo ./*.svg*)" = ./old.svg ] || fail "$1: expected only the old plot; found $(ls ./*.svg*)"; }
+# expect_terminated FILE COMMAND…: runs COMMAND and sends SIGTERM to it as soon as FILE, a pattern, exists.
+expect_terminated() {
   local status=0 pid
-  env PATH="$PWD/bin:$PATH" "${@:2}" > rows 2>/dev/null &  # not drawn_by_it, since $! must be the tool
+  env PATH="$PWD/bin:$PATH" "${@:2}" > rows 2>/dev/null &  # not with_gnuplot, since $! must be the tool
   pid=$!
   for _ in $(seq 400); do ! compgen -G "$1" >/dev/null || break; sleep 0.05; done
   compgen -G "$1" >/dev/null || fail "expected the file $1 while the tool runs; found none"
@@ -141,20 +141,20 @@ terminated() {
   wait "$pid" || status=$?
   [ "$status" -eq 143 ] || fail "expected exit status 143 after SIGTERM; found $status"
 }
-gnuplot_of 'exit 0'
-terminated 'curve.svg.part??????' mh-prune curve --by ablation --rerank --step 0.1% --plot curve.svg $a t.mhs
-unchanged "SIGTERM during the computation"
-gnuplot_of 'echo "<svg"; echo $$ > pid; mv pid started; exec sleep 100'
+write_gnuplot 'exit 0'
+expect_terminated 'curve.svg.part??????' mh-prune curve --by ablation --rerank --step 0.1% --plot curve.svg $a t.mhs
+expect_plot_unchanged "SIGTERM during the computation"
+write_gnuplot 'echo "<svg"; echo $$ > pid; mv pid started; exec sleep 100'
 for plot in old.svg new.svg; do
-  terminated started mh-prune rank -q --by random --plot $plot $a t.mhs
+  expect_terminated started mh-prune rank -q --by random --plot $plot $a t.mhs
   kill "$(cat started)"; rm started
-  unchanged "SIGTERM while gnuplot draws $plot"
+  expect_plot_unchanged "SIGTERM while gnuplot draws $plot"
 done
 for commands in 'exit 3' 'echo "<svg"; exit 3' 'echo "<svg"; kill -9 $$' 'exit 0'; do
-  gnuplot_of "$commands"
+  write_gnuplot "$commands"
   for plot in old.svg new.svg; do
-    drawn_by_it expect 1 mh-prune rank -q --by random --plot $plot $a t.mhs
-    unchanged "a gnuplot of '$commands'"
+    with_gnuplot expect 1 mh-prune rank -q --by random --plot $plot $a t.mhs
+    expect_plot_unchanged "a gnuplot of '$commands'"
   done
 done
 rm -r bin old.svg

@@ -74,8 +74,8 @@ mv spectrum.tsv spectrum.json piped.json curves.tsv picture.svg both.svg heat.sv
 
 # Errors leave no file.
 mkdir no
-# refuse STATUS MESSAGE ARGUMENTS…: mh-spectrum fails with MESSAGE, prints no result and writes no file to `no`.
-refuse() {
+# expect_refused STATUS MESSAGE ARGUMENTS…: mh-spectrum fails with MESSAGE, prints no result and writes no file to `no`.
+expect_refused() {
   local status=$1 message=$2
   shift 2
   expect "$status" mh-spectrum "$@"
@@ -83,37 +83,37 @@ refuse() {
   [ ! -s out ] || fail "expected no output before the error: $*"
   [ -z "$(ls no)" ] || fail "expected no file after the error; found $(ls no)"
 }
-refuse 2 "then the data" $model
-refuse 2 "did you mean 'attention'" $model t.mhs --of attentoin
-refuse 2 "did you mean 'decoder.layers.0.self.query.weight'" $model --of weight:decoder.layers.0.self.query.weigth
-refuse 2 "weight:NAME" $model --of weight
-refuse 2 "a parameter with 2 or 3 axes" $model --of weight:decoder.layers.0.self.query.bias
-refuse 2 "a model with head mixing" $model t.mhs --of before-mixing --blocks 8
-refuse 2 "matrices across heads" $model --of alphas
-refuse 2 "leave the data out" $mixed t.mhs --of alphas
-refuse 2 "--blocks: expected --of attention, before-mixing, logits or mixing, which read data" $mixed --of alphas --blocks 3
-refuse 2 "for example" $model --of weight:nothing.like.it
-refuse 2 "mh-spectrum experts --help" experts $mixed
-refuse 2 "a model with head mixing" $model t.mhs --of mixing --blocks 8
-refuse 2 "full blocks" $model t.mhs --blocks 100000
-refuse 2 ".svg, .png or .pdf" $model t.mhs --plot no/picture.gif
-refuse 2 "an output that is not an input" $model t.mhs --curves $model
-refuse 2 "a file" $model t.mhs --curves -
-refuse 2 "no other option writes" $model t.mhs --curves no/x.svg --plot no/x.svg
-refuse 2 "one model" $model $mixed t.mhs --dump no/p.safetensors
-refuse 2 "one model" $model t.mhs --of logits --dump no/p.safetensors
-refuse 2 "one model" $model t.mhs --blocks 0 --dump no/p.safetensors
-refuse 3 "nowhere" $model nowhere.mhs --curves no/c
-refuse 3 "nowhere" nowhere.safetensors t.mhs --curves no/c
-refuse 2 "a mixture of attentive experts" experts $model t.mhs
-refuse 2 "expected no --summary together with experts" experts $mixed t.mhs --summary
-refuse 2 "--show tokens with this option" experts $mixed t.mhs --least 3
-refuse 2 "--show scores with this option" experts $mixed t.mhs --show tokens --random 3
+expect_refused 2 "then the data" $model
+expect_refused 2 "did you mean 'attention'" $model t.mhs --of attentoin
+expect_refused 2 "did you mean 'decoder.layers.0.self.query.weight'" $model --of weight:decoder.layers.0.self.query.weigth
+expect_refused 2 "weight:NAME" $model --of weight
+expect_refused 2 "a parameter with 2 or 3 axes" $model --of weight:decoder.layers.0.self.query.bias
+expect_refused 2 "a model with head mixing" $model t.mhs --of before-mixing --blocks 8
+expect_refused 2 "matrices across heads" $model --of alphas
+expect_refused 2 "leave the data out" $mixed t.mhs --of alphas
+expect_refused 2 "--blocks: expected --of attention, before-mixing, logits or mixing, which read data" $mixed --of alphas --blocks 3
+expect_refused 2 "for example" $model --of weight:nothing.like.it
+expect_refused 2 "mh-spectrum experts --help" experts $mixed
+expect_refused 2 "a model with head mixing" $model t.mhs --of mixing --blocks 8
+expect_refused 2 "full blocks" $model t.mhs --blocks 100000
+expect_refused 2 ".svg, .png or .pdf" $model t.mhs --plot no/picture.gif
+expect_refused 2 "an output that is not an input" $model t.mhs --curves $model
+expect_refused 2 "a file" $model t.mhs --curves -
+expect_refused 2 "no other option writes" $model t.mhs --curves no/x.svg --plot no/x.svg
+expect_refused 2 "one model" $model $mixed t.mhs --dump no/p.safetensors
+expect_refused 2 "one model" $model t.mhs --of logits --dump no/p.safetensors
+expect_refused 2 "one model" $model t.mhs --blocks 0 --dump no/p.safetensors
+expect_refused 3 "nowhere" $model nowhere.mhs --curves no/c
+expect_refused 3 "nowhere" nowhere.safetensors t.mhs --curves no/c
+expect_refused 2 "a mixture of attentive experts" experts $model t.mhs
+expect_refused 2 "expected no --summary together with experts" experts $mixed t.mhs --summary
+expect_refused 2 "--show tokens with this option" experts $mixed t.mhs --least 3
+expect_refused 2 "--show scores with this option" experts $mixed t.mhs --show tokens --random 3
 sed 's/w/x/g' text > other
 mh-prep vocab other > v2 2>/dev/null
 mh-prep lm --vocab v2 other -o t2.mhs 2>/dev/null
-refuse 3 "the vocabulary" $model t2.mhs --curves no/c
-refuse 3 "the vocabulary" experts $mixed t2.mhs
+expect_refused 3 "the vocabulary" $model t2.mhs --curves no/c
+expect_refused 3 "the vocabulary" experts $mixed t2.mhs
 expect 1 env PATH=/nowhere "$(command -v mh-spectrum)" $model t.mhs --plot no/picture.svg
 expect_stderr "gnuplot"
 [ -z "$(ls no)" ] || fail "expected no plot after an error; found one"

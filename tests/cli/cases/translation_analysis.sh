@@ -160,49 +160,49 @@ assert tokens and all(r["side"] == "source" and r["piece"].startswith(("w", "<un
 P
 
 # Errors; no result is printed before them.
-# refused STATUS COMMAND…: the command must exit with STATUS and print no result.
-refused() {
+# expect_refused STATUS COMMAND…: the command must exit with STATUS and print no result.
+expect_refused() {
   expect "$@"
   [ ! -s out ] || fail "expected no output before the error"
 }
 for tool in "mh-prune scan" "mh-prune rank --by taylor" mh-spectrum "mh-swap report"; do
-  refused 3 $tool $m t.mhs
+  expect_refused 3 $tool $m t.mhs
   expect_stderr "mh-prep translation"
-  refused 3 $tool $lm p.mhs
+  expect_refused 3 $tool $lm p.mhs
   expect_stderr "mh-prep lm"
-  refused 3 $tool $m other.mhs
+  expect_refused 3 $tool $m other.mhs
   expect_stderr "the target vocabulary"
   for option in "--block 8" "--context 4" "--memory 4" "--streams 2"; do
-    refused 2 $tool $option $m p.mhs
+    expect_refused 2 $tool $option $m p.mhs
     expect_stderr "only a text supports this option"
   done
 done
-refused 3 mh-prune cut $m --by taylor --count 1 --data t.mhs -o x
-refused 3 mh-swap $m --mode hard --data t.mhs -o x
-refused 3 mh-prune curve --by taylor --rank-data t.mhs $m p.mhs
-refused 3 mh-spectrum experts $mixed t.mhs
+expect_refused 3 mh-prune cut $m --by taylor --count 1 --data t.mhs -o x
+expect_refused 3 mh-swap $m --mode hard --data t.mhs -o x
+expect_refused 3 mh-prune curve --by taylor --rank-data t.mhs $m p.mhs
+expect_refused 3 mh-spectrum experts $mixed t.mhs
 expect_stderr "mh-prep translation"
-refused 2 mh-prune scan --blocks 1000 $m p.mhs
+expect_refused 2 mh-prune scan --blocks 1000 $m p.mhs
 expect_stderr "the number of sentence pairs or examples"
-refused 2 mh-prune scan --heads 0:1 $m p.mhs
+expect_refused 2 mh-prune scan --heads 0:1 $m p.mhs
 expect_stderr "a model with several kinds of attention"
-refused 2 mh-prune scan --heads encoder.self:2:4 $m p.mhs
-refused 2 mh-prune scan --kind encoder.cross $m p.mhs
-refused 2 mh-prune scan --kind encoder.self --heads decoder.self:0:1 $m p.mhs
-refused 2 mh-prune rank --by taylor --kind encoder.self $lm t.mhs
+expect_refused 2 mh-prune scan --heads encoder.self:2:4 $m p.mhs
+expect_refused 2 mh-prune scan --kind encoder.cross $m p.mhs
+expect_refused 2 mh-prune scan --kind encoder.self --heads decoder.self:0:1 $m p.mhs
+expect_refused 2 mh-prune rank --by taylor --kind encoder.self $lm t.mhs
 expect_stderr "kinds of attention that the model has: decoder.self"
-refused 2 mh-spectrum --kind decoder.crss $m p.mhs
+expect_refused 2 mh-spectrum --kind decoder.crss $m p.mhs
 expect_stderr "did you mean"
-refused 2 mh-spectrum $m --of weight:encoder.layers.0.self.query.weight --kind encoder.self
+expect_refused 2 mh-spectrum $m --of weight:encoder.layers.0.self.query.weight --kind encoder.self
 expect_stderr "which names a single matrix"
-refused 2 mh-spectrum $m p.mhs --blocks 5 --dump x
+expect_refused 2 mh-spectrum $m p.mhs --blocks 5 --dump x
 expect_stderr "a text, whose attention matrices have equal sizes"
-refused 2 mh-spectrum experts $m p.mhs
-refused 2 mh-swap $m --pairs encoder.self:0.0-decoder.self:1.0 -o x
-refused 2 mh-swap $m --pairs encoder.self:0.0-3.0 -o x
-refused 2 mh-swap $m --mode hard --k 5 --data p.mhs -o x
+expect_refused 2 mh-spectrum experts $m p.mhs
+expect_refused 2 mh-swap $m --pairs encoder.self:0.0-decoder.self:1.0 -o x
+expect_refused 2 mh-swap $m --pairs encoder.self:0.0-3.0 -o x
+expect_refused 2 mh-swap $m --mode hard --k 5 --data p.mhs -o x
 expect_stderr "at most 4 pairs of heads in decoder.self"
-refused 2 mh-train -q --config c.toml --train p.mhs --out x --set train.procedures.skip-retain.until=0u
+expect_refused 2 mh-train -q --config c.toml --train p.mhs --out x --set train.procedures.skip-retain.until=0u
 expect_stderr "a model that can skip layers"
 [ ! -e x ] || fail "expected no output file after an error; found one"
 needs_peers
