@@ -42,8 +42,8 @@ HARMLESS_ERRORS = {"EINTR", "short"}  # a correct caller repeats the call
 # Functions whose failure no tool may take for success. Not in this set are, for example, functions that also serve a check or an
 # estimate which the tool can do without (open, stat, fstat), reads of a child's messages, and closing files whose data is already
 # read or synced (closeother).
-FATAL_FUNCTIONS = {"write", "fsync", "rename", "mkdir", "close", "malloc", "fchmod", "realpath", "socketpair", "pipe", "fork", "poll", "send",
-                   "thread"}
+FATAL_FUNCTIONS = {"write", "fsync", "rename", "mkdir", "close", "malloc", "fchmod", "realpath", "socketpair", "pipe", "fork", "poll",
+                   "send", "thread"}
 READING_FUNCTIONS = {"open", "read", "mmap", "stat", "fstat"}  # functions whose failure may give status 3, for an unreadable input
 PREP_ALLOCATION_BYTES = 1 << 16  # smallest allocation of mh-prep that fails, bytes; the other tools: 1 MiB
 TIMEOUT_SECONDS = 60  # seconds for each run of a command
