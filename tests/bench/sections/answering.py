@@ -3,7 +3,7 @@ import json
 import subprocess
 
 import bert
-from measure import Comparison, TableRow, peer, print_progress, project, run
+from measure import Comparison, TableRow, print_progress, run, side_of_peer, side_of_project
 
 
 def measure(bench):
@@ -27,11 +27,13 @@ def measure(bench):
             result = bert.run_peer(bench, "answer", windows, attention=attention)
             return {"s": result["seconds"], "questions": result["questions"]}
 
-        return peer(attention, answer)
+        return side_of_peer(attention, answer)
 
     def rows(results):
         for attention in ("sdpa", "eager"):
             yield TableRow(f"answering {results[attention]['questions'][-1]} questions of SQuAD's dev set, against {attention}", "s",
                       results[project_name]["s"], results[attention]["s"], 1.5, lower_is_better=True)
 
-    yield Comparison("SQuAD", [project(project_name, lambda: {"s": run(evaluation, stdout=subprocess.DEVNULL)[0]}), peer_side("sdpa"), peer_side("eager")], rows)
+    yield Comparison("SQuAD", [
+        side_of_project(project_name, lambda: {"s": run(evaluation, stdout=subprocess.DEVNULL)[0]}),
+        peer_side("sdpa"), peer_side("eager")], rows)

@@ -1,5 +1,5 @@
 """Training with Mixhead A, 16 layers of width 1024, on a GPU with CUDA graphs; needs --device cuda and PyTorch."""
-from measure import Comparison, TableRow, peer, print_progress, project
+from measure import Comparison, TableRow, print_progress, side_of_peer, side_of_project
 
 
 def measure(bench):
@@ -17,5 +17,5 @@ def measure(bench):
             yield TableRow(f"{project_name}, against {against}", "tokens/s", results[project_name]["tokens/s"], results[against]["tokens/s"], bar)
 
         yield Comparison(f"training on a GPU, against {against}", [
-            project(project_name, lambda: bench.throughput(bench.shard(entries), toml, size.batch_tokens, warm, updates)),
-            peer(against, lambda: bench.train_peer("stages", compiled=compiled, **options))], rows)
+            side_of_project(project_name, lambda: bench.throughput(bench.shard(entries), toml, size.batch_tokens, warm, updates)),
+            side_of_peer(against, lambda: bench.train_peer("stages", compiled=compiled, **options))], rows)
