@@ -312,8 +312,3 @@ class Bench:
         result = json.loads(output_of([*peer_program(program), *words], allocator_settings if is_tuned else None).splitlines()[-1])
         metrics = {"tokens/s": result["tokens_per_second"], "MB": result["peak"] / 1e6}
         return {**metrics, "tokens": result["tokens"]} if "tokens" in result else metrics
-
-
-# Former names, still in some sections.
-all_or_none, interval, one_core, output, peer, project, Unavailable = (
-    property_row, bootstrap_interval, pin_to_one_core, output_of, side_of_peer, side_of_project, UnavailableError)

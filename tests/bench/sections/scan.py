@@ -1,7 +1,7 @@
 """Ablation scan of all heads in batched forward passes, against a separate evaluation for each head."""
 import sys
 
-from measure import RepeatingProgram, TableRow, here, output
+from measure import RepeatingProgram, TableRow, here, output_of
 
 sys.path.insert(0, str(here.parent / "cli"))
 import tolerance
@@ -20,8 +20,8 @@ def measure(bench):
         max_keys = block + 640 if model else block
 
         def scans(rounds):
-            *lines, largest_difference = output([bench.tests / "scan-bench", checkpoint, bench.shard(entries), blocks, rounds, bench.threads,
-                                    block]).splitlines()
+            *lines, largest_difference = output_of([bench.tests / "scan-bench", checkpoint, bench.shard(entries), blocks, rounds,
+                                                       bench.threads, block]).splitlines()
             differences.append(float(largest_difference))
             return [{"s": float(line.split()[0]), "one by one s": float(line.split()[1])} for line in lines]
 

@@ -1,5 +1,5 @@
 """Training step of every attention stage, and memory of Mixhead A and B on a CPU; needs PyTorch."""
-from measure import Comparison, TableRow, peer, project
+from measure import Comparison, TableRow, side_of_peer, side_of_project
 
 
 def measure(bench):
@@ -16,10 +16,12 @@ def measure(bench):
             description = f"{name}, width {size.d}, {size.n} positions"
             project_name = f"step {description}"
             options = dict(stage=name, rows=entries, length=size.n, batch_tokens=size.batch_tokens, d=size.d, f=size.f)
-            sides = [project(project_name, lambda: bench.throughput(bench.shard(entries), stage.toml(size), size.batch_tokens, warm, updates)),
-                     peer("PyTorch", lambda: bench.train_peer("stages", warm=warm, updates=updates, **options))]
+            sides = [side_of_project(project_name,
+                                     lambda: bench.throughput(bench.shard(entries), stage.toml(size), size.batch_tokens, warm, updates)),
+                     side_of_peer("PyTorch", lambda: bench.train_peer("stages", warm=warm, updates=updates, **options))]
             if compare_memory:
-                sides.append(peer("PyTorch's memory", lambda: bench.train_peer("stages", is_tuned=False, warm=1, updates=1, **options)))
+                sides.append(side_of_peer("PyTorch's memory",
+                                          lambda: bench.train_peer("stages", is_tuned=False, warm=1, updates=1, **options)))
 
             def rows(results):
                 yield TableRow(project_name, "tokens/s", results[project_name]["tokens/s"], results["PyTorch"]["tokens/s"], bar)
