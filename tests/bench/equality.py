@@ -127,7 +127,7 @@ def main():
         for update in range(args.updates):
             epoch, index = divmod(update, per_epoch)
             if index == 0:
-                order = shuffle.shuffled(blocks, seed, "batches", epoch)
+                order = shuffle.shuffled_order(blocks, seed, "batches", epoch)
             x = torch.full((len(order[index * rows:(index + 1) * rows]), n), end_of_line)
             y = torch.full_like(x, -1)
             for i, block in enumerate(order[index * rows:(index + 1) * rows]):

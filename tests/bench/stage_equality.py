@@ -67,7 +67,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2, help="number of threads of mh-train, mh-eval and PyTorch [2]")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    size = stages.Size(layers=2, d=64, h=4, f=128, n=64, batch_tokens=512)
+    size = stages.ModelSize(layers=2, d=64, h=4, f=128, n=64, batch_tokens=512)
     all_passed = True
     with tempfile.TemporaryDirectory() as name:
         folder = corpora.Folder(args.tools, name)

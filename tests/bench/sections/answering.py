@@ -23,11 +23,11 @@ def measure(bench):
     evaluation = [bench.tools / "mh-eval", "-q", checkpoint, shard, "--threads", bench.threads, "--device", bench.device]
 
     def peer_side(attention):
-        def answer():
+        def measure_answers():
             result = bert.run_peer(bench, "answer", windows, attention=attention)
             return {"s": result["seconds"], "questions": result["questions"]}
 
-        return side_of_peer(attention, answer)
+        return side_of_peer(attention, measure_answers)
 
     def rows(results):
         for attention in ("sdpa", "eager"):

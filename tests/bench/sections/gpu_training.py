@@ -7,7 +7,7 @@ def measure(bench):
         print_progress("skipping gpu_training, which needs --device cuda")
         return
     from peers import stages  # needs PyTorch
-    size, warm, updates, entries = stages.Size(layers=16, d=1024, h=16, f=4096, n=512, batch_tokens=16384), 5, 20, 8000
+    size, warm, updates, entries = stages.ModelSize(layers=16, d=1024, h=16, f=4096, n=512, batch_tokens=16384), 5, 20, 8000
     toml = stages.STAGES["mixhead-a"].toml(size) + "precision = 'bf16'\ncuda_graph = true\n"
     options = dict(stage="mixhead-a", rows=entries, length=size.n, batch_tokens=size.batch_tokens, layers=size.layers, d=size.d,
                    h=size.h, f=size.f, precision="bf16", warm=warm, updates=updates)

@@ -11,7 +11,7 @@ def measure(bench):
         stage = stages.STAGES[name]
         mixes = name in ("mixhead-a", "mixhead-b")
         compare_memory = mixes and bench.device == "cpu"
-        sizes = [(stages.Size(n=1024), 1.3), (stages.Size(d=256, f=1024, n=1024), 4.0)] if mixes else [(stages.Size(), 1.0)]
+        sizes = [(stages.ModelSize(n=1024), 1.3), (stages.ModelSize(d=256, f=1024, n=1024), 4.0)] if mixes else [(stages.ModelSize(), 1.0)]
         for size, bar in sizes:
             description = f"{name}, width {size.d}, {size.n} positions"
             project_name = f"step {description}"
