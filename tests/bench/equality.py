@@ -99,7 +99,7 @@ def main():
 
     with tempfile.TemporaryDirectory() as name:
         folder = corpora.Folder(args.tools, name)
-        folder.text(num_words, args.tokens * batch)
+        folder.make_text_shard(num_words, args.tokens * batch)
         (folder.path / "model.toml").write_text(
             f"[model]\nlayers = {layers}\nwidth = {d}\nffn = {f}\n[attention]\nheads = {h}\n"
             f"[train]\nseed = {seed}\nbatch.block = {n}\nbatch.tokens = {batch}\nlr = {lr}\nlog_every = '1u'\n"
@@ -109,7 +109,7 @@ def main():
         folder.run(*train, "--out", "start", "--set", "train.length='1u'", "--set", "train.lr=0.0")
         folder.run(*train, "--out", "run", "--set", f"train.length='{args.updates}u'",
              "--set", f"train.schedule.warmup='{args.warmup}u'", "--set", "train.schedule.warmup_lr=0.0")
-        project_losses = folder.log("run")
+        project_losses = folder.read_losses("run")
 
         weights = safetensors.torch.load_file(folder.path / "start/last.safetensors")
         tokens = tokens_of(folder)

@@ -254,7 +254,7 @@ class Bench:
         file = pathlib.Path(os.environ.get("MH_DATA", "")) / path
         return file if os.environ.get("MH_DATA") and file.exists() else None
 
-    def text(self):
+    def make_text(self):
         """Returns the path of the training text of WikiText-2, or of random text if MH_DATA lacks WikiText-2."""
         path = self.folder / "text"
         if not path.exists():
@@ -266,7 +266,7 @@ class Bench:
                 corpora.write_text(path, 30000, 1500000)
         return path
 
-    def shard(self, entries):
+    def make_shard(self, entries):
         """Returns the path of a shard of random text whose vocabulary has `entries` entries, special tokens included."""
         path = self.folder / f"{entries}.mhs"
         if not path.exists():
@@ -276,7 +276,7 @@ class Bench:
             run([self.tools / "mh-prep", "-q", "lm", "--vocab", vocabulary, "-o", path, text])
         return path
 
-    def checkpoint(self, name, shard, toml):
+    def make_checkpoint(self, name, shard, toml):
         """Trains for one update and returns the path of the checkpoint. `toml`: configuration that ends in the section [train]."""
         out, config = self.folder / name, self.folder / f"{name}.toml"
         config.write_text(f"{toml}length = '1u'\nvalidation.every = '0u'\n")
@@ -302,7 +302,7 @@ class Bench:
     def train_language_model(self, entries, precision, warm=3, updates=10):
         """Trains the language model of the section `training`; returns the metrics of throughput()."""
         toml = ("[model]\nlayers = 4\nwidth = 256\nffn = 1024\n[attention]\nheads = 8\n[train]\nbatch.block = 256\nbatch.tokens = 4096\n")
-        return self.throughput(self.shard(entries), toml, 4096, warm, updates, "--precision", precision)
+        return self.throughput(self.make_shard(entries), toml, 4096, warm, updates, "--precision", precision)
 
     def train_peer(self, program, is_tuned=True, **options):
         """Runs the training of peers/PROGRAM.py. Returns its tokens per second, its peak memory in MB and, for translation, its target

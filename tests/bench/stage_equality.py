@@ -71,7 +71,7 @@ def main():
     all_passed = True
     with tempfile.TemporaryDirectory() as name:
         folder = corpora.Folder(args.tools, name)
-        folder.text(500, 20 * size.batch_tokens - 7)
+        folder.make_text_shard(500, 20 * size.batch_tokens - 7)
         tokens = equality.tokens_of(folder)
         for stage in args.stages.split(",") if args.stages else stages.STAGES:
             difference, bound = largest_difference(folder, stage, tokens, size, args.threads)

@@ -40,7 +40,7 @@ def main():
 
     with tempfile.TemporaryDirectory() as name:
         folder = corpora.Folder(args.tools, name)
-        folder.pairs(num_words, 3000 if args.full else 600)
+        folder.make_pair_shard(num_words, 3000 if args.full else 600)
         (folder.path / "model.toml").write_text(
             f"[model]\nbackbone = 'encoder-decoder'\nlayers = {layers}\nwidth = {d}\nffn = {f}\nencoder-decoder.shared_embedding = true\n"
             f"[attention]\nheads = {h}\n[train]\nseed = {seed}\nbatch.tokens = {batch}\nlabel_smoothing = {smoothing}\n"
@@ -50,7 +50,7 @@ def main():
             """Runs mh-train for `length` updates in the folder `out`. Returns {update: loss} and the final weights. `keys`: keys of [train]."""
             sets = [word for key, value in dict(keys, length=f"'{length}u'").items() for word in ("--set", f"train.{key}={value}")]
             folder.run("mh-train", "-q", "--config", "model.toml", "--train", "pairs.mhs", "--threads", args.threads, "--out", out, *sets)
-            return folder.log(out), safetensors.torch.load_file(folder.path / out / "last.safetensors")
+            return folder.read_losses(out), safetensors.torch.load_file(folder.path / out / "last.safetensors")
 
         _, initial_weights = train("start", 1, {"lr": "0.0"})
         _, weights_after_sgd = train("descended", 1, {"lr": sgd_lr, "optimizer.rule": "'sgd'", "optimizer.momentum": "0.0"})

@@ -314,7 +314,8 @@ class Differential(decoder.Layer):
         q, k, v = self.project(x)
         learned_lambda = (self.mixer__lambda_query1 @ self.mixer__lambda_key1).exp() - (self.mixer__lambda_query2 @ self.mixer__lambda_key2).exp()
         halves = [F.scaled_dot_product_attention(q, k, v[:, i::2].repeat_interleave(2, 1), is_causal=True) for i in (0, 1)]
-        return concatenate_heads(self.norm(torch.cat([z[:, ::2] - (learned_lambda + self.lambda_init) * z[:, 1::2] for z in halves], -1)))  # (B, h / 2, T, 2 dv)
+        differences = torch.cat([z[:, ::2] - (learned_lambda + self.lambda_init) * z[:, 1::2] for z in halves], -1)  # (B, h / 2, T, 2 dv)
+        return concatenate_heads(self.norm(differences))
 
 
 class PairNorm(Differential):

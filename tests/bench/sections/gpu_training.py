@@ -17,5 +17,5 @@ def measure(bench):
             yield TableRow(f"{project_name}, against {against}", "tokens/s", results[project_name]["tokens/s"], results[against]["tokens/s"], bar)
 
         yield Comparison(f"training on a GPU, against {against}", [
-            side_of_project(project_name, lambda: bench.throughput(bench.shard(entries), toml, size.batch_tokens, warm, updates)),
+            side_of_project(project_name, lambda: bench.throughput(bench.make_shard(entries), toml, size.batch_tokens, warm, updates)),
             side_of_peer(against, lambda: bench.train_peer("stages", compiled=compiled, **options))], rows)

@@ -6,7 +6,7 @@ from measure import Comparison, TableRow, output_of, peer_program, pin_to_one_co
 
 def measure(bench):
     rng, sides = random.Random(5), [bench.folder / "hyp", bench.folder / "ref"]
-    lines = bench.text().read_text(encoding="utf-8").split("\n")
+    lines = bench.make_text().read_text(encoding="utf-8").split("\n")
     references = [line.strip() for line in lines if 40 < len(line) < 250][:6750]
     if len(references) < 6750:
         references = (references * (1 + 6750 // len(references)))[:6750]

@@ -7,7 +7,7 @@ from measure import (Check, Comparison, PeakMemory, TableRow, output_of, peer_pr
 
 
 def measure(bench):
-    text, model, vocabulary = bench.text(), bench.folder / "bpe.model", bench.folder / "words"
+    text, model, vocabulary = bench.make_text(), bench.folder / "bpe.model", bench.folder / "words"
     megabytes = text.stat().st_size / 1e6
     run([bench.tools / "mh-prep", "-q", "vocab", "--type", "bpe", "--size", "8000", "-o", model, text])
     run([bench.tools / "mh-prep", "-q", "vocab", "--type", "word", "-o", vocabulary, text])
@@ -89,7 +89,7 @@ def wordpieces(bench, text, megabytes):
 
 def memory_rows(bench, vocabulary):
     """Yields the rows of the peak memory of mh-prep for a small and a large text."""
-    text, peaks = bench.text().read_bytes(), []
+    text, peaks = bench.make_text().read_bytes(), []
     for megabytes in (10, 1000 if bench.full else 200):
         print_progress(f"mh-prep, {megabytes} MB")
         command = [str(bench.tools / "mh-prep"), "-q", "lm", "--vocab", str(vocabulary), "-o", str(bench.folder / "big.mhs"), "-"]

@@ -3,7 +3,7 @@ from measure import Comparison, TableRow, output_of, side_of_project
 
 
 def measure(bench):
-    shard = bench.shard(33278)
+    shard = bench.make_shard(33278)
     project_name = "reading random blocks"
 
     def rows(results):

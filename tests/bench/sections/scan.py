@@ -15,12 +15,12 @@ def measure(bench):
              "score = 'relative'\n", "batch.order = 'streams'\nbatch.block = 128\n")):
         toml = f"[model]\n{model}layers = {layers}\nwidth = 256\nffn = 1024\n[attention]\nheads = 8\n{attention}[train]\n{train}"
         block, blocks = (128, 2) if model else (256, 8)
-        checkpoint = bench.checkpoint(description.replace(" ", "-").replace(",", ""), bench.shard(entries), toml)
+        checkpoint = bench.make_checkpoint(description.replace(" ", "-").replace(",", ""), bench.make_shard(entries), toml)
         label, differences = f"scan, {description}", []
         max_keys = block + 640 if model else block
 
         def scans(rounds):
-            *lines, largest_difference = output_of([bench.tests / "scan-bench", checkpoint, bench.shard(entries), blocks, rounds,
+            *lines, largest_difference = output_of([bench.tests / "scan-bench", checkpoint, bench.make_shard(entries), blocks, rounds,
                                                        bench.threads, block]).splitlines()
             differences.append(float(largest_difference))
             return [{"s": float(line.split()[0]), "one by one s": float(line.split()[1])} for line in lines]

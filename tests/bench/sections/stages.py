@@ -17,7 +17,8 @@ def measure(bench):
             project_name = f"step {description}"
             options = dict(stage=name, rows=entries, length=size.n, batch_tokens=size.batch_tokens, d=size.d, f=size.f)
             sides = [side_of_project(project_name,
-                                     lambda: bench.throughput(bench.shard(entries), stage.toml(size), size.batch_tokens, warm, updates)),
+                                     lambda: bench.throughput(bench.make_shard(entries), stage.toml(size), size.batch_tokens, warm,
+                                                              updates)),
                      side_of_peer("PyTorch", lambda: bench.train_peer("stages", warm=warm, updates=updates, **options))]
             if compare_memory:
                 sides.append(side_of_peer("PyTorch's memory",

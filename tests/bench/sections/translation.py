@@ -9,7 +9,7 @@ from measure import Check, Comparison, TableRow, here, print_progress, property_
 def measure(bench):
     entries, warm, updates, batch_tokens = 8000, 5, 60, 2048
     pairs = corpora.Folder(bench.tools, bench.new_folder())
-    pairs.pairs(entries - 4, 8000)
+    pairs.make_pair_shard(entries - 4, 8000)
     for dropout in (0.2, 0.0):
         toml = ("[model]\nbackbone = 'encoder-decoder'\nlayers = 3\nwidth = 256\nffn = 1024\nencoder-decoder.shared_embedding = true\n" +
                 "".join(f"dropout_{place} = {dropout}\n" for place in ("embedding", "attention", "ffn")) +
