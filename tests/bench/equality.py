@@ -52,7 +52,7 @@ class LargestError:
 class LossComparison(LargestError):
     """Compares the losses of mh-train (fp32) with the losses of PyTorch in fp64.
 
-    The bound is tolerance.composed() of the error of PyTorch in fp32, the largest until the update: an error of the weights remains in
+    The bound is tolerance.fused_bound() of the error of PyTorch in fp32, the largest until the update: an error of the weights remains in
     the later updates.
     """
 
@@ -64,7 +64,7 @@ class LossComparison(LargestError):
         """Compares the losses of an update, nats per token. Returns the error of mh-train. `peer_loss`, `exact_loss`: from PyTorch in fp32 and in fp64."""
         self.peer_error = max(self.peer_error, abs(peer_loss - exact_loss))
         error = abs(project_loss - exact_loss)
-        self.add(error, tolerance.composed(self.peer_error, exact_loss), f"nats at update {update}")
+        self.add(error, tolerance.fused_bound(self.peer_error, exact_loss), f"nats at update {update}")
         return error
 
 

@@ -47,7 +47,8 @@ def largest_difference(folder, name, tokens, size, threads):
     with torch.no_grad():
         logits = torch.cat([model(rows) for rows in padded_tokens.view(-1, size.n).split(16)]).flatten(0, 1)[:len(tokens)]
     peer_log_probs = logits.log_softmax(-1).gather(1, tokens.unsqueeze(1)).squeeze(1)
-    bound = tolerance.chain(tolerance.pass_roundings(folder.path / name / "last.safetensors", size.n), peer_log_probs.abs().max().item())
+    bound = tolerance.chain_bound(tolerance.pass_roundings(folder.path / name / "last.safetensors", size.n),
+                                  peer_log_probs.abs().max().item())
     return (project_log_probs - peer_log_probs).abs().max().item() if len(project_log_probs) == len(peer_log_probs) else float("inf"), bound
 
 

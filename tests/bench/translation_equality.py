@@ -23,13 +23,13 @@ from peers import decoder, translation
 
 
 def gradient_bound(name, peer_gradients, exact_gradients):
-    """Returns the bound on the error of the gradient of the tensor `name`: tolerance.composed() of the error of PyTorch in fp32.
+    """Returns the bound on the error of the gradient of the tensor `name`: tolerance.fused_bound() of the error of PyTorch in fp32.
 
     The softmax is invariant to the key bias: the terms of its gradient cancel. They are the terms of the gradient of the key weights with
     inputs of 1, which therefore gives their magnitude.
     """
     magnitude = max(exact_gradients[n].abs().max().item() for n in {name, name.replace(".key.bias", ".key.weight")})
-    return tolerance.composed((peer_gradients[name] - exact_gradients[name]).abs().max().item(), magnitude)
+    return tolerance.fused_bound((peer_gradients[name] - exact_gradients[name]).abs().max().item(), magnitude)
 
 
 def main():

@@ -17,8 +17,8 @@ NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+(?:e[-+]?\d+)?|e[-+]?\d+)(?![\w.])"
 # (tolerance.pass_roundings) and losses below MAX_LOSS nats, which multiplies the relative error of a perplexity, its exponential.
 # Differences are differences of means over NUM_TOKENS tokens, whose errors are independent.
 NUM_ROUNDINGS, MAX_LOSS, NUM_TOKENS = 512, 5, 296
-RELATIVE_TOLERANCE = tolerance.chain(NUM_ROUNDINGS, MAX_LOSS)
-TOLERANCE_OF_LARGEST = tolerance.chain(NUM_ROUNDINGS / NUM_TOKENS, MAX_LOSS)
+RELATIVE_TOLERANCE = tolerance.chain_bound(NUM_ROUNDINGS, MAX_LOSS)
+TOLERANCE_OF_LARGEST = tolerance.chain_bound(NUM_ROUNDINGS / NUM_TOKENS, MAX_LOSS)
 
 
 def near(expected, actual):

@@ -35,7 +35,7 @@ UPDATES = 20
 # at most NUM_ROUNDINGS roundings (tolerance.pass_roundings), a backward pass as many. Losses and gradients are means over BATCH_TOKENS
 # tokens, whose errors are independent. Scores have the errors of one forward pass over more tokens.
 NUM_ROUNDINGS, BATCH_TOKENS = 1024, 32
-TOLERANCE = tolerance.chain(2 * UPDATES * NUM_ROUNDINGS / BATCH_TOKENS, 1)  # relative
+TOLERANCE = tolerance.chain_bound(2 * UPDATES * NUM_ROUNDINGS / BATCH_TOKENS, 1)  # relative
 
 # The configuration of every run, with the key names of the version that made the archive. Later versions translate
 # renamed keys, here and in the archived files.

@@ -27,7 +27,8 @@ def measure(bench):
 
         def rows(results):
             yield TableRow(f"scan of {8 * layers} heads, {description}", "s", results[label]["s"], results[label]["one by one s"], 1.8, lower_is_better=True)
-            bound = tolerance.mean_nll({"tokens": blocks * block, "nll": 1}, checkpoint, max_keys)  # relative to the loss, as the differences
+            # The bound is relative to the loss, as the differences.
+            bound = tolerance.mean_nll_bound({"tokens": blocks * block, "nll": 1}, checkpoint, max_keys)
             yield TableRow("scan, losses within rounding errors of separate evaluations", "largest", [max(differences)], bound, 1, lower_is_better=True)
 
         yield RepeatingProgram(label, scans, rows)
