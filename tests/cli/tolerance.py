@@ -93,8 +93,3 @@ def mean_nll_bound(score, path, max_keys):
     so the error of the mean is the error of one loss divided by the square root of the number of tokens.
     """
     return chain_bound(pass_roundings(path, max_keys) / score["tokens"], score["nll"])
-
-
-# Former names, still in the shell cases.
-chain, composed, deviation, mean, mean_nll, printed, spectrum_curve, spectrum_means = (
-    chain_bound, fused_bound, deviation_bound, mean_bound, mean_nll_bound, print_bound, spectrum_curve_bound, spectrum_mean_bounds)

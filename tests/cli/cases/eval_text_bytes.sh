@@ -5,7 +5,7 @@ print_score() { mh-eval bleu -q --tokenize none --format json "$@" | with_tolera
 import json, math, sys, tolerance
 row = json.load(sys.stdin)
 # The exponential of the mean of four logarithms of percentages: each is up to ln 100 and has four roundings.
-bound = tolerance.chain(4 * 4 + 2, 100 * math.log(100), tolerance.FP64)
+bound = tolerance.chain_bound(4 * 4 + 2, 100 * math.log(100), tolerance.FP64)
 print(row["sentences"], row["hypothesis_tokens"], 100.0 if abs(row["score"] - 100) <= bound else row["score"])'; }
 line='the cat sat on the mat'
 printf '%s\n%s\n' "$line" "$line" > plain

@@ -38,7 +38,7 @@ import json, sys, tolerance
 name, keys, model, decisions = sys.argv[1:]
 one, two = (json.load(open(f"{name}{end}")) for end in ("", ".cpu"))
 split_product_error = 3 * 2.0 ** -22
-relative = tolerance.chain(tolerance.pass_roundings(model, int(keys)), 1, split_product_error)
+relative = tolerance.chain_bound(tolerance.pass_roundings(model, int(keys)), 1, split_product_error)
 for key, value in one.items():
     if isinstance(value, float):
         # d exp(nll) = exp(nll) d nll

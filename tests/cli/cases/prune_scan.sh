@@ -23,16 +23,17 @@ with_tolerance - <<'P'
 import json, math, statistics, tolerance
 full = json.load(open("full.json"))
 rows = [json.loads(line) for line in open("scan.json")]
-nll_bound = tolerance.mean_nll(full, "run/last.safetensors", 16)
+nll_bound = tolerance.mean_nll_bound(full, "run/last.safetensors", 16)
 assert rows[0]["mode"] == "full" and rows[0]["layer"] is None is rows[0]["head"] and rows[0]["difference"] == 0
 assert abs(rows[0]["nll"] - full["nll"]) <= nll_bound and rows[0]["tokens"] == full["tokens"] and rows[0]["block"] == 16
 modes = [row["mode"] for row in rows]
 assert [modes.count(m) for m in ("head", "all-but-one", "layer")] == [8, 8, 2], modes
 for row in rows:
-    bound = tolerance.chain(4, row["perplexity"], tolerance.FP64)  # an error of 2 roundings of exp, or 3 differences
+    bound = tolerance.chain_bound(4, row["perplexity"], tolerance.FP64)  # an error of 2 roundings of exp, or 3 differences
     assert abs(row["perplexity"] - math.exp(row["nll"])) <= bound
     assert abs(row["difference"] - row["perplexity"] + rows[0]["perplexity"]) <= bound
-    assert abs(row["relative"] - 100 * row["difference"] / rows[0]["perplexity"]) <= tolerance.chain(4, 100 * row["perplexity"] / rows[0]["perplexity"], tolerance.FP64)
+    assert abs(row["relative"] - 100 * row["difference"] / rows[0]["perplexity"]) \
+        <= tolerance.chain_bound(4, 100 * row["perplexity"] / rows[0]["perplexity"], tolerance.FP64)
 lines = [json.loads(line) for line in open("summary.json")]
 assert [(line["layer"], line["model"].split("/")[0]) for line in lines] == [(0, "run"), (0, "mixed"), (1, "run"), (1, "mixed")]
 for line in lines[::2]:
@@ -45,7 +46,7 @@ for line in lines[::2]:
     assert abs(line["difference"] - statistics.mean(heads) + rows[0]["perplexity"]) <= bound
 for first, second in zip(lines[::2], lines[1::2]):
     ratio = second["deviation"] / first["deviation"]
-    assert abs(second["change"] - 100 * (ratio - 1)) <= tolerance.chain(4, 100 * max(1, ratio), tolerance.FP64)
+    assert abs(second["change"] - 100 * (ratio - 1)) <= tolerance.chain_bound(4, 100 * max(1, ratio), tolerance.FP64)
 assert len(open("score.json").readlines()) == 9
 P
 expect 0 mh-prune scan --heads 0:1,decoder.self:1:3 $a t.mhs
@@ -67,7 +68,7 @@ scan = {(r["layer"], r["head"]): r["nll"] for r in map(json.loads, open("scan.js
 ablation, by_chance = rows[:8], rows[8:]
 assert [row["rank"] for row in ablation] == list(range(1, 9)) == [row["rank"] for row in by_chance]
 assert [row["score"] for row in ablation] == sorted(row["score"] for row in ablation)
-bound = 2 * tolerance.mean_nll(json.load(open("full.json")), "run/last.safetensors", 16)  # a difference of two losses
+bound = 2 * tolerance.mean_nll_bound(json.load(open("full.json")), "run/last.safetensors", 16)  # a difference of two losses
 for row in ablation:
     assert abs(row["score"] - scan[row["layer"], row["head"]] + scan[None, None]) <= bound
 assert sorted((row["layer"], row["head"]) for row in by_chance) == [(i, j) for i in range(2) for j in range(4)]
@@ -83,7 +84,7 @@ full = json.load(open("full.json"))
 for name in ("curve.json", "out"):
     rows = [json.loads(line) for line in open(name)]
     assert [row["heads_gone"] for row in rows] == [0, 2, 4, 6, 8] and [row["fraction"] for row in rows] == [0, .25, .5, .75, 1]
-    assert abs(rows[0]["nll"] - full["nll"]) <= tolerance.mean_nll(full, "run/last.safetensors", 16) and rows[-1]["difference"] != 0
+    assert abs(rows[0]["nll"] - full["nll"]) <= tolerance.mean_nll_bound(full, "run/last.safetensors", 16) and rows[-1]["difference"] != 0
 P
 # A missing number is printed as nan, so that the column stays numeric.
 awk -F '\t' 'NR == 2 && ($3 != "nan" || $4 != "nan") {exit 1}' plain || fail "expected nan in the row of the full model"

@@ -19,7 +19,7 @@ with_tolerance - <<'P'
 import csv, json, math, tolerance
 rows = list(csv.DictReader(open("spectrum.tsv"), delimiter="\t"))
 assert len(rows) == 4, rows
-curve_bound, rank_bound = tolerance.spectrum_means(32, 8)
+curve_bound, rank_bound = tolerance.spectrum_mean_bounds(32, 8)
 for row in rows:
     parts = [float(row["c_first"])] + [float(row[f"c_{i}"]) for i in range(10, 100, 10)]
     assert parts == sorted(parts) and 0 < parts[0] and parts[-1] <= 1
@@ -27,20 +27,21 @@ for row in rows:
     assert 1 <= float(row["stable_rank"]) <= float(row["effective_rank"]) + rank_bound <= 32
     # A causal query t has t + 1 visible keys; attention after 4 updates is nearly uniform over these keys.
     # A term has the errors of a logarithm, one unit in the last place of fp32 or two unit roundoffs, and of a product.
-    assert float(row["entropy"]) <= sum(math.log(t) for t in range(1, 33)) / 32 + tolerance.chain(3, math.log(32))
-    assert 0.5 < float(row["entropy_share"]) <= 1 + tolerance.chain(3, 1)
+    assert float(row["entropy"]) <= sum(math.log(t) for t in range(1, 33)) / 32 + tolerance.chain_bound(3, math.log(32))
+    assert 0.5 < float(row["entropy_share"]) <= 1 + tolerance.chain_bound(3, 1)
 # The error of a result is its change with the size of the batches; blocks one by one measure it.
 def json_rows(name): return [json.loads(line) for line in open(name)]
 assert len(json_rows("spectrum.json")) == len(json_rows("piped.json")) == len(json_rows("single.json")) == 4
 for a, b, single in zip(json_rows("spectrum.json"), json_rows("piped.json"), json_rows("single.json")):
-    assert all(abs(a[k] - b[k]) <= tolerance.composed(abs(a[k] - single[k]), a[k]) if isinstance(a[k], float) else a[k] == b[k] for k in a), (a, b)
+    assert all(abs(a[k] - b[k]) <= tolerance.fused_bound(abs(a[k] - single[k]), a[k])
+               if isinstance(a[k], float) else a[k] == b[k] for k in a), (a, b)
 curves = list(csv.DictReader(open("curves.tsv"), delimiter="\t"))
 assert len(curves) == 4 * 32
 for row in curves:
     assert float(row["p10"]) <= float(row["p50"]) <= float(row["p90"]) and 0 < float(row["mean"]) <= 1 + curve_bound
 first = [row for row in curves if row["name"] == rows[0]["name"] and row["head"] == "0"]
 assert abs(sum(float(row["mean"]) for row in first) / 32 - float(rows[0]["area"])) <= curve_bound
-assert abs(float(first[0]["mean"]) - float(rows[0]["c_first"])) <= tolerance.chain(8, 1, tolerance.FP64)  # two sums over 8 matrices
+assert abs(float(first[0]["mean"]) - float(rows[0]["c_first"])) <= tolerance.chain_bound(8, 1, tolerance.FP64)  # two sums over 8 matrices
 for name, k in (("c_10", 4), ("c_50", 16), ("c_90", 29)):
     assert first[k - 1]["mean"] == rows[0][name], name
 P
@@ -140,7 +141,7 @@ for row in csv.DictReader(open("kept/spectrum.tsv"), delimiter="\t"):
     curve = share.cumsum(-1)
     largest_share = share[:, 0].max()
     # A point of the curve is a quotient of sums of at most n values; the errors in the mean of n points are independent.
-    assert abs(curve.mean() - float(row["area"])) <= tolerance.chain(n, largest_share)
+    assert abs(curve.mean() - float(row["area"])) <= tolerance.chain_bound(n, largest_share)
     effective = numpy.exp(-(share * numpy.log(numpy.maximum(share, 1e-300))).sum(-1)).mean()
     # The entropy of n shares s has the derivatives |ln s| + 1, and its exponential the derivative `effective`.
     assert abs(effective - float(row["effective_rank"])) <= effective * n * error * largest_share * (1 - math.log(tolerance.FP32))
@@ -149,9 +150,9 @@ for row in csv.DictReader(open("kept/spectrum.tsv"), delimiter="\t"):
     assert abs(stable - float(row["stable_rank"])) <= 2 * error * (1 / share[:, 0].min() + stable)
     entropy = -(p * numpy.log(numpy.maximum(p, 1e-300))).sum(-1)
     # A sum of at most n terms, each with a logarithm and a product.
-    assert abs(entropy.mean() - float(row["entropy"])) <= tolerance.chain(n + 2, math.log(n))
+    assert abs(entropy.mean() - float(row["entropy"])) <= tolerance.chain_bound(n + 2, math.log(n))
     seen = numpy.log(numpy.arange(2, 33))
-    assert abs((entropy[:, 1:] / seen).mean() - float(row["entropy_share"])) <= tolerance.chain(n + 3, 1)  # and a quotient
+    assert abs((entropy[:, 1:] / seen).mean() - float(row["entropy_share"])) <= tolerance.chain_bound(n + 3, 1)  # and a quotient
     curves = [c for c in csv.DictReader(open("kept/curves.tsv"), delimiter="\t") if (c["name"], c["head"]) == (row["name"], row["head"])]
     for name, share_of in (("p10", 10), ("p50", 50), ("p90", 90)):
         assert abs(numpy.percentile(curve, share_of, axis=0) - [float(c[name]) for c in curves]).max() <= 2 * n * error * largest_share

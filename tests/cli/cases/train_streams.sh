@@ -53,7 +53,7 @@ expect 0 mh-eval --format json --batch 3 --per-token pt.tsv $m v.mhs
 with_tolerance - <<'P'
 import json, math, tolerance
 a, b = json.load(open("first")), json.load(open("out"))
-bound = tolerance.mean_nll(a, "whole/best.safetensors", 16 + 24)  # a block and the memory
+bound = tolerance.mean_nll_bound(a, "whole/best.safetensors", 16 + 24)  # a block and the memory
 assert abs(a["nll"] - b["nll"]) <= bound
 rows = [l.rstrip("\n").split("\t") for l in open("pt.tsv")][1:]
 assert [int(r[0]) for r in rows] == list(range(a["tokens"]))
@@ -66,7 +66,7 @@ expect 0 mh-eval --format json --block 8 --memory 32 $m v.mhs
 with_tolerance - <<'P'
 import json, tolerance
 score = json.load(open("out"))
-assert abs(score["nll"] - float(open("best").read())) <= tolerance.mean_nll(score, "whole/best.safetensors", 8 + 32)
+assert abs(score["nll"] - float(open("best").read())) <= tolerance.mean_nll_bound(score, "whole/best.safetensors", 8 + 32)
 P
 expect 0 mh-eval --format json --memory 100 --streams 3 --set model.transformer-xl.same_length=true --set attention.relative.clamp=50 $m v.mhs
 expect_stdout '"set":"model.transformer-xl.same_length=true attention.relative.clamp=50"'; expect_stdout '"streams":3'

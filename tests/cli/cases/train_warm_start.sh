@@ -20,7 +20,7 @@ lines = [json.loads(line) for line in open("still/log.jsonl")]
 assert lines[0]["from"] == "plain.safetensors" and lines[0]["update"] == 0
 assert any("valid_nll" in line for line in lines)
 score = json.load(open("score.json"))
-bound = tolerance.mean_nll(score, "plain.safetensors", 16)
+bound = tolerance.mean_nll_bound(score, "plain.safetensors", 16)
 assert all(abs(line["valid_nll"] - score["nll"]) <= bound for line in lines if "valid_nll" in line)
 P
 # A run that is resumed halfway has the same scores as an uninterrupted run.

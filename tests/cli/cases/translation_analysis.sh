@@ -51,7 +51,7 @@ def rows(name): return [json.loads(line) for line in open(name)]
 layers = {"encoder.self": 3, "decoder.self": 2, "decoder.cross": 2}
 heads = {(kind, layer, head) for kind in layers for layer in range(layers[kind]) for head in range(4)}
 full, scan = rows("full.json")[0], rows("scan.json")
-bound = tolerance.mean_nll(full, "run/last.safetensors", 25)  # a target has at most 24 words
+bound = tolerance.mean_nll_bound(full, "run/last.safetensors", 25)  # a target has at most 24 words
 assert scan[0]["kind"] == "" and abs(scan[0]["nll"] - full["nll"]) <= bound and scan[0]["tokens"] == full["tokens"]
 assert {row["protocol"] for row in scan} == {"sentences"}
 assert {(r["kind"], r["layer"], r["head"]) for r in scan[1:]} == heads and len(scan) == 29
@@ -77,7 +77,7 @@ import json, tolerance
 score = json.load(open("out"))
 rank = [r for r in map(json.loads, open("rank.json")) if r["measure"] == "confidence" and r["kind"] == "decoder.cross"][0]
 ablated_rows = [r for r in map(json.loads, open("scan.json")) if all(r[k] == rank[k] for k in ("kind", "layer", "head"))]
-assert abs(ablated_rows[0]["nll"] - score["nll"]) <= tolerance.mean_nll(score, "run/last.safetensors", 25), (ablated_rows, score)
+assert abs(ablated_rows[0]["nll"] - score["nll"]) <= tolerance.mean_nll_bound(score, "run/last.safetensors", 25), (ablated_rows, score)
 P
 expect 0 mh-prune scan --heads decoder.cross:0:1 cut.safetensors p.mhs
 expect 0 mh-spectrum cut.safetensors p.mhs --blocks 5 --kind decoder.cross
@@ -103,7 +103,7 @@ assert [r["kind"] for r in hard] == ["encoder.self"] * 2 + ["decoder.self"] * 2 
 assert all(r["pair"].startswith(r["kind"] + ":") and r["score"] >= r["other_score"] for r in hard)
 rows = [json.loads(line) for line in open("out")]
 assert len(rows) == 2 * 7 * 2 and {r["kind"] for r in rows} == {"encoder.self", "decoder.self", "decoder.cross"}
-bound = tolerance.chain(tolerance.pass_roundings("run/last.safetensors", 25), 100)  # of the rounding errors, in percent
+bound = tolerance.chain_bound(tolerance.pass_roundings("run/last.safetensors", 25), 100)  # of the rounding errors, in percent
 changed = {(r["kind"], r["layer"]) for r in rows[14:] if abs(r["euclidean_change"]) > bound}
 assert ("encoder.self", 0) in changed and ("decoder.cross", 0) in changed
 P
@@ -117,7 +117,7 @@ with_tolerance - <<'P'
 import csv, json, tolerance
 rows = list(csv.DictReader(open("spectrum.tsv"), delimiter="\t"))
 assert len(rows) == 28 and all(row["matrices"] == "20" for row in rows)
-curve_bound, rank_bound = tolerance.spectrum_means(25, 20)
+curve_bound, rank_bound = tolerance.spectrum_mean_bounds(25, 20)
 for row in rows:
     # A sum with the term σ_1² is not below it, even with rounding, so a stable rank is at least 1.
     assert 1 <= float(row["stable_rank"]) <= float(row["effective_rank"]) + rank_bound <= float(row["n"]) + 2 * rank_bound
@@ -132,7 +132,8 @@ assert sorted((r["kind"], r["layers"]) for r in summary[:3]) == [("decoder.cross
 assert len(summary) == 6
 cross_areas = [float(r["area"]) for r in rows if r["kind"] == "decoder.cross"]
 # The mean over 2 layers of the mean over 4 heads has 2 + 4 quotients and as many sums.
-assert abs(sum(cross_areas) / 8 - [r for r in summary if r["kind"] == "decoder.cross"][0]["area"]) <= tolerance.chain(12, 1, tolerance.FP64)
+assert abs(sum(cross_areas) / 8 - [r for r in summary if r["kind"] == "decoder.cross"][0]["area"]) \
+    <= tolerance.chain_bound(12, 1, tolerance.FP64)
 P
 for matrices in before-mixing mixing logits; do
   expect 0 mh-spectrum $mixed p.mhs --blocks 5 --of $matrices
@@ -154,7 +155,7 @@ for kind, unit in (("encoder.self", "row"), ("decoder.self", "position"), ("deco
     kind_rows = [r for r in rows if r["kind"] == kind]
     assert {r["unit"] for r in kind_rows} == {unit}
     entropies = [r["entropy"] for r in kind_rows[::4]]
-    assert all(abs(r["entropy_of_kind"] - sum(entropies) / len(entropies)) <= tolerance.mean(entropies) for r in kind_rows)
+    assert all(abs(r["entropy_of_kind"] - sum(entropies) / len(entropies)) <= tolerance.mean_bound(entropies) for r in kind_rows)
 tokens = [json.loads(line) for line in open("tokens.json")]
 assert tokens and all(r["side"] == "source" and r["piece"].startswith(("w", "<unk>")) for r in tokens), tokens[:3]
 P
