@@ -23,8 +23,8 @@ using attention::AttentionKind;
 
 namespace {
 
-std::unique_ptr<model::LanguageModel> build(const std::string& model, const std::string& attention,
-                                            int64_t layers = 3) {
+std::unique_ptr<model::LanguageModel> build_model(const std::string& model, const std::string& attention,
+                                                  int64_t layers = 3) {
   Config config;
   config.load_text(
       str("[model]\nlayers = ", layers, "\nwidth = 12\nffn = 16\n", model, "\n[attention]\nheads = 3\n", attention),
@@ -38,7 +38,7 @@ std::unique_ptr<model::LanguageModel> build(const std::string& model, const std:
   return language_model;
 }
 
-std::vector<int32_t> some_text(int n) {
+std::vector<int32_t> make_text(int n) {
   std::vector<int32_t> text;
   for (int i = 0; i < n; ++i) text.push_back((i * i * 7 + i / 3) % 11);
   return text;
@@ -140,7 +140,7 @@ void check_against_reference(const AnalysisInput& input) {
 
 TEST_CASE("scoring many ablated models in one pass over the text gives the scores of separate evaluations",
           "[ablation]") {
-  const auto text = some_text(41);
+  const auto text = make_text(41);
   for (const std::string attention :
        {"", "mixer = 'mixhead-a'\n", "mixer = 'mixhead-b'\n", "mixer = 'mixhead-a'\nmixhead-a.on = 'logits'\n",
         "mixer = 'talking-heads'\n", "combiner = 'alphas'\n", "mixer = 'mixhead-b'\ncombiner = 'alphas'\n",
@@ -148,7 +148,7 @@ TEST_CASE("scoring many ablated models in one pass over the text gives the score
     for (const std::string backbone :
          {"", "backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 9\n"}) {
       INFO(backbone << attention);
-      auto model = build(backbone, attention + (backbone.empty() ? "" : "score = 'relative'\n"));
+      auto model = build_model(backbone, attention + (backbone.empty() ? "" : "score = 'relative'\n"));
       data::ScoringOptions scoring_options;
       scoring_options.block = 6, scoring_options.streams = backbone.empty() ? 0 : 3;
       scoring_options.batch = 2;
@@ -165,8 +165,9 @@ TEST_CASE("scoring many ablated models in one pass over the text gives the score
 
 TEST_CASE("ablating only score, value or output heads in layers with unequal head counts equals separate evaluations",
           "[ablation]") {
-  const auto text = some_text(77);
-  const auto unequal_model = build("", "mixer = 'mixhead-a'\nvalue_heads = 4\ncombiner = 'alphas'\noutput_heads = 5\n");
+  const auto text = make_text(77);
+  const auto unequal_model =
+      build_model("", "mixer = 'mixhead-a'\nvalue_heads = 4\ncombiner = 'alphas'\noutput_heads = 5\n");
   const data::Text corpus = corpora::text_of(text, 0);
   AnalysisInput input{*unequal_model, corpus, {}};
   input.scoring_options.block = 8, input.scoring_options.batch = 3;
@@ -182,23 +183,23 @@ TEST_CASE("ablating only score, value or output heads in layers with unequal hea
 
 TEST_CASE("scoring ablated models on sampled blocks of text with context or memory equals separate evaluations",
           "[ablation]") {
-  const auto text = some_text(90);
+  const auto text = make_text(90);
   const data::Text corpus = corpora::text_of(text, 0);
-  auto model = build("", "");
+  auto model = build_model("", "");
   data::ScoringOptions scoring_options;
   scoring_options.block = 7, scoring_options.context = 3, scoring_options.sample.blocks = 5,
   scoring_options.sample.seed = 3;
   check_against_reference({*model, corpus, corpus.resolve(scoring_options, *model)});
-  auto transformer_xl =
-      build("backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 9\n", "score = 'relative'\n");
+  auto transformer_xl = build_model("backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 9\n",
+                                    "score = 'relative'\n");
   scoring_options.context = 0;
   check_against_reference({*transformer_xl, corpus, corpus.resolve(scoring_options, *transformer_xl)});
 }
 
 TEST_CASE("ablating a head that the model does not have is a usage error that states the valid range of heads",
           "[ablation]") {
-  auto model = build("", "");
-  const auto text = some_text(20);
+  auto model = build_model("", "");
+  const auto text = make_text(20);
   const data::Text corpus = corpora::text_of(text, 0);
   data::ScoringOptions scoring_options;
   scoring_options.block = 5;
@@ -215,8 +216,8 @@ TEST_CASE("ablating a head that the model does not have is a usage error that st
 
 TEST_CASE("score_ablations() ablates heads in addition to those of a HeadMaskGuard, whose destructor unmasks its heads",
           "[ablation]") {
-  auto model = build("", "");
-  const auto text = some_text(40);
+  auto model = build_model("", "");
+  const auto text = make_text(40);
   const data::Text corpus = corpora::text_of(text, 0);
   data::ScoringOptions scoring_options;
   scoring_options.block = 8;
@@ -246,8 +247,8 @@ TEST_CASE("sample_deviation() reproduces the standard deviations of the Skip Cro
 
 TEST_CASE("the measure ablation is the increase of the loss without the head, and random depends only on the seed",
           "[ablation]") {
-  auto model = build("", "mixer = 'mixhead-a'\n");
-  const auto text = some_text(40);
+  auto model = build_model("", "mixer = 'mixhead-a'\n");
+  const auto text = make_text(40);
   const data::Text corpus = corpora::text_of(text, 0);
   data::ScoringOptions scoring_options;
   scoring_options.block = 8;
@@ -267,8 +268,8 @@ TEST_CASE("the measure ablation is the increase of the loss without the head, an
 }
 
 TEST_CASE("an ablation scan by head, by all heads but one and by layer equals separate evaluations", "[ablation]") {
-  auto model = build("", "mixer = 'mixhead-a'\n");
-  const auto text = some_text(40);
+  auto model = build_model("", "mixer = 'mixhead-a'\n");
+  const auto text = make_text(40);
   const data::Text corpus = corpora::text_of(text, 0);
   data::ScoringOptions scoring_options;
   scoring_options.block = 8;
@@ -337,8 +338,8 @@ TEST_CASE("rank_heads() sorts heads by ascending score, then by layer and head",
 
 TEST_CASE("a pruning curve masks the least important heads first, whether or not the ranking is repeated at each step",
           "[ablation]") {
-  auto model = build("", "", 4);
-  const auto text = some_text(50);
+  auto model = build_model("", "", 4);
+  const auto text = make_text(50);
   const data::Text corpus = corpora::text_of(text, 0);
   data::ScoringOptions scoring_options;
   scoring_options.block = 10;

@@ -24,7 +24,7 @@ using numbers::normal;
 
 namespace {
 
-std::unique_ptr<model::LanguageModel> build(const std::string& attention) {
+std::unique_ptr<model::LanguageModel> build_model(const std::string& attention) {
   Config config;
   config.load_text("[model]\nlayers = 2\nwidth = 8\nffn = 16\n[attention]\nheads = 4\n" + attention, "test");
   auto model = model::build_language_model(model::ModelConfig::read(config), 7, at::kCPU);
@@ -36,7 +36,7 @@ std::unique_ptr<model::LanguageModel> build(const std::string& attention) {
   return model;
 }
 
-const std::vector<int32_t>& some_text() {
+const std::vector<int32_t>& make_text() {
   static const std::vector<int32_t> text = [] {
     std::vector<int32_t> t;
     for (int i = 0; i < 62; ++i) t.push_back(i * i * i % 7);
@@ -124,8 +124,8 @@ double pmi_bound(double pmi) { return rounding::fp64_bound(4, std::max(1.0, std:
 
 TEST_CASE("the expert report equals plain loops over the gates", "[experts]") {
   c10::NoGradGuard no_gradient;
-  auto model = build(kMae);
-  const data::Text text = corpora::text_of(some_text(), 0);
+  auto model = build_model(kMae);
+  const data::Text text = corpora::text_of(make_text(), 0);
   const AnalysisInput analysis_input = make_analysis_input(*model, text, 3);
   const ExpertReport report = report_experts(analysis_input, 3, 2);
   GateRecorder recorder;
@@ -197,8 +197,8 @@ TEST_CASE("the expert report equals plain loops over the gates", "[experts]") {
 
 TEST_CASE("uniform gates have entropy ln E, and scores with random experts are independent of the batch size",
           "[experts]") {
-  auto model = build("combiner = 'mae'\n[attention.mae]\ngate = 'uniform'\n");
-  const data::Text text = corpora::text_of(some_text(), 0);
+  auto model = build_model("combiner = 'mae'\n[attention.mae]\ngate = 'uniform'\n");
+  const data::Text text = corpora::text_of(make_text(), 0);
   const ExpertReport report = report_experts(make_analysis_input(*model, text), 3, 1);
   REQUIRE(report.layers.size() == 2);
   CHECK(!report.layers[0].is_per_position);
@@ -232,9 +232,9 @@ TEST_CASE("uniform gates have entropy ln E, and scores with random experts are i
 TEST_CASE("require_experts() refuses a model without gates over experts", "[experts]") {
   for (const char* attention : {"", "combiner = 'gates'\n", "combiner = 'alphas'\n", "combiner = 'head-weights'\n"}) {
     INFO(attention);
-    auto model = build(attention);
+    auto model = build_model(attention);
     CHECK(status_of([&] { require_experts(*model); }) == 2);
   }
-  auto model = build(kMae);
+  auto model = build_model(kMae);
   CHECK(status_of([&] { require_experts(*model); }) == 0);
 }

@@ -30,7 +30,7 @@ namespace {
 constexpr SideSelection kSides[] = {SideSelection::whole, SideSelection::score, SideSelection::value,
                                     SideSelection::output};
 
-std::unique_ptr<model::LanguageModel> build(const std::string& attention, const std::string& model_lines = "") {
+std::unique_ptr<model::LanguageModel> build_model(const std::string& attention, const std::string& model_lines = "") {
   Config config;
   config.load_text("[model]\nlayers = 2\nwidth = 12\nffn = 16\nactivation = 'gelu'\n" + model_lines +
                        "[attention]\nheads = 3\n" + attention,
@@ -46,7 +46,7 @@ std::unique_ptr<model::LanguageModel> build(const std::string& attention, const 
 
 const std::string kTransformerXl = "backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 6\n";
 
-std::vector<int32_t> some_text(int n) {
+std::vector<int32_t> make_text(int n) {
   std::vector<int32_t> text;
   for (int i = 0; i < n; ++i) text.push_back(i * i * i % 7);
   return text;
@@ -55,11 +55,11 @@ std::vector<int32_t> some_text(int n) {
 // A model, and the text on which the importance of its heads is measured. The last block of the text is padded.
 struct MeasuredModel {
   std::unique_ptr<model::LanguageModel> model;
-  std::vector<int32_t> tokens = some_text(61);
+  std::vector<int32_t> tokens = make_text(61);
   data::Text text = corpora::text_of(tokens, 0);
   data::ScoringOptions scoring_options;
   explicit MeasuredModel(const std::string& attention, const std::string& model_lines = "")
-      : model(build(attention, model_lines)) {
+      : model(build_model(attention, model_lines)) {
     scoring_options.block = 8;
     if (!model_lines.empty()) scoring_options.streams = 3;
     scoring_options.batch = 1;
@@ -140,7 +140,7 @@ ObservedTensors observe_passes(MeasuredModel& measured_model) {
   return recording;
 }
 
-double entry(const at::Tensor& t, int64_t i, int64_t j, int64_t k) {
+double element(const at::Tensor& t, int64_t i, int64_t j, int64_t k) {
   return t.const_data_ptr<double>()[(i * t.size(1) + j) * t.size(2) + k];
 }
 
@@ -148,8 +148,8 @@ using HeadValues = std::vector<double>;
 
 // Returns, for each of the 3 heads, the mean Frobenius distance to the other two heads, averaged over forward passes.
 // `tensor_of` returns the tensor (h, Tq, …) of a pass that holds the heads to compare.
-HeadValues distances(const std::vector<ObservedTensors::ForwardPass>& passes,
-                     const std::function<at::Tensor(const ObservedTensors::ForwardPass&)>& tensor_of) {
+HeadValues head_distances(const std::vector<ObservedTensors::ForwardPass>& passes,
+                          const std::function<at::Tensor(const ObservedTensors::ForwardPass&)>& tensor_of) {
   HeadValues scores(3, 0.0);
   double count = 0;
   for (const auto& pass : passes) {
@@ -159,7 +159,7 @@ HeadValues distances(const std::vector<ObservedTensors::ForwardPass>& passes,
       for (int64_t j = 0; j < 3; ++j) {
         double squares = 0;
         for (int64_t t = 0; t < pass.length; ++t)
-          for (int64_t s = 0; s < x.size(2); ++s) squares += std::pow(entry(x, i, t, s) - entry(x, j, t, s), 2);
+          for (int64_t s = 0; s < x.size(2); ++s) squares += std::pow(element(x, i, t, s) - element(x, j, t, s), 2);
         scores[static_cast<size_t>(i)] += std::sqrt(squares) / 2;
       }
     ++count;
@@ -186,7 +186,7 @@ HeadValues mean_over_positions(
 // Returns the inner product of x[i][t] and d[i][t], with head i and position t.
 double inner_product(const at::Tensor& x, const at::Tensor& d, int64_t i, int64_t t) {
   double sum = 0;
-  for (int64_t s = 0; s < x.size(2); ++s) sum += entry(x, i, t, s) * entry(d, i, t, s);
+  for (int64_t s = 0; s < x.size(2); ++s) sum += element(x, i, t, s) * element(d, i, t, s);
   return sum;
 }
 
@@ -196,13 +196,13 @@ HeadValues reference_scores(const std::string& measure, SideSelection side,
                             const attention::AttentionLayer& layer) {
   auto p_of = [&](const ObservedTensors::ForwardPass& pass) { return side == SideSelection::score ? pass.x : pass.p; };
   auto z_of = [&](const ObservedTensors::ForwardPass& pass) { return side == SideSelection::output ? pass.c : pass.z; };
-  if (measure == "avg-l2") return distances(passes, p_of);
-  if (measure == "avg-l2-outputs") return distances(passes, z_of);
+  if (measure == "avg-l2") return head_distances(passes, p_of);
+  if (measure == "avg-l2-outputs") return head_distances(passes, z_of);
   if (measure == "confidence")
     return mean_over_positions(passes, [&](const ObservedTensors::ForwardPass& pass, int64_t i, int64_t t) {
       const at::Tensor p = p_of(pass);
       double largest = -1e9;
-      for (int64_t s = 0; s < p.size(2); ++s) largest = std::max(largest, entry(p, i, t, s));
+      for (int64_t s = 0; s < p.size(2); ++s) largest = std::max(largest, element(p, i, t, s));
       return largest;
     });
   if (measure == "received")
@@ -210,16 +210,16 @@ HeadValues reference_scores(const std::string& measure, SideSelection side,
       const at::Tensor p = p_of(pass);
       const int64_t memory = p.size(2) - p.size(1);
       double largest = -1e9;
-      for (int64_t t = 0; t < pass.length; ++t) largest = std::max(largest, entry(p, i, t, memory + s));
+      for (int64_t t = 0; t < pass.length; ++t) largest = std::max(largest, element(p, i, t, memory + s));
       return largest;
     });
   if (measure == "entropy")
     return mean_over_positions(passes, [&](const ObservedTensors::ForwardPass& pass, int64_t i, int64_t t) {
       const at::Tensor p = p_of(pass);
       double row_sum = 0, sum = 0;
-      for (int64_t s = 0; s < p.size(2); ++s) row_sum += std::abs(entry(p, i, t, s));
+      for (int64_t s = 0; s < p.size(2); ++s) row_sum += std::abs(element(p, i, t, s));
       for (int64_t s = 0; s < p.size(2); ++s)
-        if (const double q = std::abs(entry(p, i, t, s)) / row_sum; q > 0) sum += q * std::log(q);
+        if (const double q = std::abs(element(p, i, t, s)) / row_sum; q > 0) sum += q * std::log(q);
       return sum;
     });
   if (measure == "taylor")

@@ -91,7 +91,7 @@ at::Tensor causal_attention(int64_t count, int64_t n, double scale, uint64_t see
   return at::softmax(logits.masked_fill(at::ones({n, n}, at::kBool).triu(1), -INFINITY), -1);
 }
 
-std::unique_ptr<model::LanguageModel> build(const std::string& attention, const std::string& lines = "") {
+std::unique_ptr<model::LanguageModel> build_model(const std::string& attention, const std::string& lines = "") {
   Config config;
   config.load_text("[model]\nlayers = 2\nwidth = 12\nffn = 16\n" + lines + "[attention]\nheads = 3\n" + attention,
                    "test");
@@ -103,7 +103,7 @@ std::unique_ptr<model::LanguageModel> build(const std::string& attention, const 
   return model;
 }
 
-const std::vector<int32_t>& some_text() {
+const std::vector<int32_t>& make_text() {
   static const std::vector<int32_t> text = [] {
     std::vector<int32_t> t;
     for (int i = 0; i < 45; ++i) t.push_back(i * i * i % 7);
@@ -112,20 +112,20 @@ const std::vector<int32_t>& some_text() {
   return text;
 }
 
-data::ScoringOptions blocks_of(int64_t block, int64_t sample = 0) {
+data::ScoringOptions options_of_blocks(int64_t block, int64_t sample = 0) {
   data::ScoringOptions options;
   options.block = block, options.sample.blocks = sample;
   return options;
 }
 
-// Returns the source `name` after it has collected the spectra of the model, on some_text() if the source reads text.
+// Returns the source `name` after it has collected the spectra of the model, on make_text() if the source reads text.
 std::unique_ptr<SpectrumSource> collect_spectra(model::LanguageModel& model, const std::string& name, int64_t block = 6,
                                                 int64_t sample = 0) {
   auto [source, argument] = source_named(name, "--of");
   source->start(model, {argument, true, block});
   if (!source->reads_text()) return std::move(source);
-  const data::Text text = corpora::text_of(some_text(), 0);
-  run_with_observer({model, text, blocks_of(block, sample)}, *source);
+  const data::Text text = corpora::text_of(make_text(), 0);
+  run_with_observer({model, text, options_of_blocks(block, sample)}, *source);
   return std::move(source);
 }
 
@@ -152,8 +152,8 @@ struct MatrixRecorder : attention::Observer, attention::Subscriber<attention::Mi
 MatrixRecorder record_matrices(model::LanguageModel& model, bool records_logits, int64_t block = 6) {
   MatrixRecorder recorder;
   recorder.records_logits = records_logits;
-  const data::Text text = corpora::text_of(some_text(), 0);
-  run_with_observer({model, text, blocks_of(block)}, recorder);
+  const data::Text text = corpora::text_of(make_text(), 0);
+  run_with_observer({model, text, options_of_blocks(block)}, recorder);
   return recorder;
 }
 
@@ -374,7 +374,7 @@ TEST_CASE("spectra of attention, logits and mixing matrices equal those of the o
   c10::NoGradGuard no_gradient;
   for (const char* attention : {"", "mixer = 'mixhead-b'\n", "mixer = 'talking-heads'\n", "score = 'relative'\n"}) {
     INFO(attention);
-    auto model = build(attention);
+    auto model = build_model(attention);
     const bool mixes_logits = std::string(attention).find("talking") != std::string::npos;
     // The recorder also observes logits; a pass that computes all logits may add products in a different
     // order than a pass that computes the visible ones.
@@ -416,8 +416,8 @@ TEST_CASE("spectra of attention, logits and mixing matrices equal those of the o
 
 TEST_CASE("spectra of a sample of blocks contain only the sampled blocks, also with a Transformer-XL memory",
           "[spectrum]") {
-  auto model =
-      build("score = 'relative'\n", "backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 6\n");
+  auto model = build_model("score = 'relative'\n",
+                           "backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 6\n");
   const auto sampled = collect_spectra(*model, "attention", 6, 3);
   REQUIRE(sampled->entries().size() == 2);
   CHECK(sampled->entries()[0]->spectra.num_blocks() == 3);
@@ -467,7 +467,7 @@ TEST_CASE("observed logits include masked query-key pairs, and observing logits 
 
 TEST_CASE("spectra of parameters equal the spectra of their matrices, and unknown names of sources are refused",
           "[spectrum]") {
-  auto model = build("mixer = 'mixhead-a'\ncombiner = 'alphas'\n");
+  auto model = build_model("mixer = 'mixhead-a'\ncombiner = 'alphas'\n");
   const auto parameter = [&](const std::string& name) { return model->parameters().find(name)->master().detach(); };
   const auto alphas = collect_spectra(*model, "alphas");
   REQUIRE(alphas->entries().size() == 4);
@@ -497,13 +497,13 @@ TEST_CASE("spectra of parameters equal the spectra of their matrices, and unknow
 }
 
 TEST_CASE("an attention dump holds the attention matrices of the sampled blocks in order", "[spectrum]") {
-  auto model = build("mixer = 'mixhead-a'\n");
+  auto model = build_model("mixer = 'mixhead-a'\n");
   Folder folder;
   AttentionDump dump(*model, 7, 6, 6);
   MatrixRecorder recorder;
   Observers observers({&recorder, &dump});
-  const data::Text text = corpora::text_of(some_text(), 0);
-  data::ScoringOptions scoring_options = blocks_of(6, 7);
+  const data::Text text = corpora::text_of(make_text(), 0);
+  data::ScoringOptions scoring_options = options_of_blocks(6, 7);
   scoring_options.batch = 2;
   run_with_observer({*model, text, scoring_options}, observers);
   auto sink = open_sink(folder.file("p.safetensors"));
