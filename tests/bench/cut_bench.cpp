@@ -17,7 +17,7 @@ using namespace mh;
 
 namespace {
 
-double milliseconds(model::LanguageModel& model, const at::Tensor& x) {
+double time_attention_ms(model::LanguageModel& model, const at::Tensor& x) {
   attention::Mask mask;
   mask.causal = true;
   const auto start_time = std::chrono::steady_clock::now();
@@ -53,7 +53,7 @@ int main(int argc, char** argv) {
   std::vector<double> times[2];
   const int64_t num_rounds = argument(5, 20), num_warmup_rounds = 3;
   for (int64_t i = 0; i < num_rounds + num_warmup_rounds; ++i) {
-    const double a = milliseconds(*whole_model, x), b = milliseconds(*pruned_model.model, x);
+    const double a = time_attention_ms(*whole_model, x), b = time_attention_ms(*pruned_model.model, x);
     if (i >= num_warmup_rounds) times[0].push_back(a), times[1].push_back(b);
   }
   std::printf("%.3f %.3f\n", median(times[0]), median(times[1]));
