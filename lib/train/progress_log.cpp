@@ -7,9 +7,11 @@
 
 namespace mh::train {
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double monotonic_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
-void ProgressLog::start() { last_log_time_ = now(); }
+void ProgressLog::start() { last_log_time_ = monotonic_seconds(); }
 
 void ProgressLog::add(const UpdateStep::Result& result, double seconds, const std::string& validation_summary) {
   state_.num_targets += result.num_targets;
@@ -28,7 +30,7 @@ void ProgressLog::write() {
   if (sums.num_targets == 0) return;
   const auto num_targets = static_cast<double>(sums.num_targets);
   const double nll = sums.nll / num_targets;
-  const double seconds = now() - last_log_time_ - validation_seconds_;
+  const double seconds = monotonic_seconds() - last_log_time_ - validation_seconds_;
   nlohmann::ordered_json line{
       {"update", state_.update},
       {"epoch", static_cast<double>(state_.update) / static_cast<double>(batches_.updates_per_epoch())},
@@ -44,7 +46,7 @@ void ProgressLog::write() {
   folder_.log(line);
   sums = {};
   num_targets_since_log_ = 0;
-  last_log_time_ = now();
+  last_log_time_ = monotonic_seconds();
   validation_seconds_ = 0;
 }
 

@@ -27,9 +27,9 @@ void Trainer::save_state(const std::string& reason, const char* name) const {
 }
 
 Validation Trainer::validate(attention::Observer* observer) {
-  const double start_time = now();
+  const double start_time = monotonic_seconds();
   Validation result = validator_->run(*model_, observer);
-  progress_log_->add_validation(now() - start_time);
+  progress_log_->add_validation(monotonic_seconds() - start_time);
   return result;
 }
 
@@ -129,7 +129,7 @@ void Trainer::begin_epoch() {
 
 void Trainer::update() {
   if (state_.update % batches_->updates_per_epoch() == 0) begin_epoch();
-  const double start_time = now(), lr = learning_rate(config_.train, schedule_lengths_, state_.update);
+  const double start_time = monotonic_seconds(), lr = learning_rate(config_.train, schedule_lengths_, state_.update);
   const double previous_lr = optimizer_->last_lr;
   UpdateStep::Result result;  // result of the last pass
   // Every pass of the update reads the memory from before the update; the memory after the last pass is kept.
@@ -145,7 +145,7 @@ void Trainer::update() {
   ++state_.update;
   if (!batches_->continues(state_.update)) memories.clear();
   memories_ = std::move(memories);
-  progress_log_->add(result, now() - start_time, selection_->summary());
+  progress_log_->add(result, monotonic_seconds() - start_time, selection_->summary());
 }
 
 void Trainer::log_start() const {
