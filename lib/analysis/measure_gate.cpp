@@ -9,7 +9,7 @@
 namespace mh::analysis {
 namespace {
 
-class Gate : public MeasureObserver, public attention::Subscriber<attention::WeightObservation> {
+class GateMeasure : public MeasureObserver, public attention::Subscriber<attention::WeightObservation> {
  public:
   using MeasureObserver::MeasureObserver;
   std::string undefined_reason(const attention::AttentionLayer& layer) const override {
@@ -28,7 +28,7 @@ class Gate : public MeasureObserver, public attention::Subscriber<attention::Wei
   }
 };
 
-const Registration<Gate> gate_entry(
+const Registration<GateMeasure> gate_entry(
     importance_measures(), "gate",
     "Mean absolute weight of the head in gates, fixed weights or mixtures. Refused if a layer has no head gates.");
 

@@ -36,9 +36,9 @@ at::Tensor sum_by_head_pair(const at::Tensor& x, const HeadAxis& a, const HeadAx
   return sums;
 }
 
-class Norms : public ImportanceMeasure {
+class ParameterNorms : public ImportanceMeasure {
  public:
-  explicit Norms(bool counts_only_matrices) : counts_only_matrices_(counts_only_matrices) {}
+  explicit ParameterNorms(bool counts_only_matrices) : counts_only_matrices_(counts_only_matrices) {}
 
   std::string undefined_reason(model::LanguageModel& model, const attention::AttentionLayer& layer,
                                SideSelection side) const override {
@@ -101,11 +101,11 @@ class Norms : public ImportanceMeasure {
   bool counts_only_matrices_;  // whether only matrices across heads are counted
 };
 
-struct Alpha : Norms {
-  Alpha() : Norms(true) {}
+struct Alpha : ParameterNorms {
+  Alpha() : ParameterNorms(true) {}
 };
-struct WeightNorm : Norms {
-  WeightNorm() : Norms(false) {}
+struct WeightNorm : ParameterNorms {
+  WeightNorm() : ParameterNorms(false) {}
 };
 
 const Registration<Alpha> alpha_entry(importance_measures(), "alpha",

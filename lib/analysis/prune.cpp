@@ -18,7 +18,8 @@ using attention::AttentionLayer;
 using attention::HeadSide;
 using attention::KeptHeads;
 
-AttentionLayer& layer_at(model::LanguageModel& model, AttentionKind kind, int64_t layer, const std::string& where) {
+AttentionLayer& require_layer(model::LanguageModel& model, AttentionKind kind, int64_t layer,
+                              const std::string& where) {
   int64_t num_layers = 0;
   AttentionLayer* matching_layer = nullptr;
   for (AttentionLayer* candidate : model.attention_layers()) {
@@ -86,7 +87,7 @@ at::Tensor without_pruned_blocks(const nn::Parameter& p, const KeptHeads& kept_h
 
 // Returns the parameter of the full model that corresponds to `name` in the pruned model: the parameter of this name
 // or, if the full model has none, the parameter that the layers of the stack share.
-const nn::Parameter& source_of(nn::ParameterList& full_parameters, const std::string& name) {
+const nn::Parameter& full_parameter_of(nn::ParameterList& full_parameters, const std::string& name) {
   if (const nn::Parameter* own_parameter = full_parameters.find(name)) return *own_parameter;
   if (const auto layer = layer_of(name)) {
     const std::string shared_name =
@@ -148,7 +149,7 @@ KeptHeadsByLayer heads_after_pruning(model::LanguageModel& model, const HeadSet&
     std::map<int64_t, std::set<int64_t>> layers;
     for (const Head& head : heads) layers[head.layer].insert(head.head);
     for (const auto& [layer, pruned_indices] : layers)
-      kept_heads[kind][layer] = find_kept_heads(layer_at(model, kind, layer, where), pruned_indices, side, where);
+      kept_heads[kind][layer] = find_kept_heads(require_layer(model, kind, layer, where), pruned_indices, side, where);
   }
   if (kept_heads.empty()) throw Error(Exit::usage, Problem{where, "heads to prune", "none", ""});
   return kept_heads;
@@ -160,7 +161,7 @@ PrunedModel prune_heads(const model::ModelConfig& config, model::LanguageModel& 
   for (const auto& [kind, layers] : kept_heads)
     for (const auto& [layer, heads] : layers)
       pruned_model.config.attention.set_layer(kind, layer,
-                                              layer_at(model, kind, layer, "cut").options_after_pruning(heads));
+                                              require_layer(model, kind, layer, "cut").options_after_pruning(heads));
   pruned_model.model =
       model::build_language_model(pruned_model.config, model.vocabularies(), model.parameters().device());
   copy_remaining_parameters(model.parameters(), kept_heads, pruned_model.model->parameters());
@@ -171,7 +172,7 @@ void copy_remaining_parameters(nn::ParameterList& full_parameters, const KeptHea
                                nn::ParameterList& pruned_parameters) {
   const c10::NoGradGuard no_gradient;
   for (nn::Parameter& p : pruned_parameters.all()) {
-    const nn::Parameter& source = source_of(full_parameters, p.name());
+    const nn::Parameter& source = full_parameter_of(full_parameters, p.name());
     at::Tensor kept_values = source.master();
     if (const auto layer = layer_of(p.name()))
       if (const auto kind_layers = kept_heads.find(layer->kind); kind_layers != kept_heads.end())

@@ -76,7 +76,7 @@ void convert_checkpoints(const Arguments& args) {
     checkpoints.push_back(owned_checkpoints.emplace_back(std::make_unique<io::Checkpoint>(path)).get());
   const io::Checkpoint& first_checkpoint = *checkpoints.front();
   model::LoadedModel model =
-      args.average ? analysis::average(checkpoints) : model::load_model(first_checkpoint, at::kCPU);
+      args.average ? analysis::average_checkpoints(checkpoints) : model::load_model(first_checkpoint, at::kCPU);
   io::Metadata metadata = first_checkpoint.metadata();
   metadata.erase(io::kTrainingKey);
   if (args.average) {
