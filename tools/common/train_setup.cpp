@@ -62,7 +62,7 @@ void inherit_config(const Arguments& args, const io::Checkpoint& checkpoint, Con
 }
 
 // Throws Error(usage) if a model with this configuration cannot load the parameters of the checkpoint.
-void check_start(const Arguments& args, const io::Checkpoint& checkpoint, Config config) {
+void check_initial_checkpoint(const Arguments& args, const io::Checkpoint& checkpoint, Config config) {
   const auto model = model::ModelConfig::read(config);
   const auto vocabularies = model::vocabularies_of(text::tokenizers_of(checkpoint));
   const std::string where = args.checkpoint_option + " " + args.checkpoint_path;
@@ -77,7 +77,7 @@ void check_start(const Arguments& args, const io::Checkpoint& checkpoint, Config
 
 }  // namespace
 
-Config configuration(const Arguments& args, const io::Checkpoint* checkpoint) {
+Config run_configuration(const Arguments& args, const io::Checkpoint* checkpoint) {
   Config config;
   if (checkpoint != nullptr)
     config.load_text(model::config_of(*checkpoint).toml(), checkpoint->name() + ": configuration");
@@ -119,7 +119,7 @@ Config configuration(const Arguments& args, const io::Checkpoint* checkpoint) {
       log_info("train.length is not set; using 1e, one epoch");
     }
   }
-  if (checkpoint != nullptr) check_start(args, *checkpoint, config);
+  if (checkpoint != nullptr) check_initial_checkpoint(args, *checkpoint, config);
   return config;
 }
 
@@ -137,14 +137,14 @@ std::unique_ptr<train::Trainer> make_trainer(const Arguments& args) {
   const at::Device device = nn::choose_device(args.device);
   nn::prepare_cpu(args.threads);
   const auto checkpoint = initial_checkpoint(args);
-  Config config = configuration(args, checkpoint.get());
+  Config config = run_configuration(args, checkpoint.get());
   return std::make_unique<train::Trainer>(train::RunConfig::read(config), args.out_folder, args.resume, device,
                                           train::WarmStart{checkpoint.get(), args.inherits_training});
 }
 
 void dry_run(const Arguments& args) {
   const auto checkpoint = initial_checkpoint(args);
-  Config config = configuration(args, checkpoint.get());
+  Config config = run_configuration(args, checkpoint.get());
   const train::DryRunReport report = train::dry_run(train::RunConfig::read(config), checkpoint.get(), "--dry-run");
   nlohmann::ordered_json columns{
       {"parameters", report.num_parameters},  {"trained_parameters", report.num_trained_parameters},
@@ -155,14 +155,14 @@ void dry_run(const Arguments& args) {
   if (report.num_warmup_updates > 0) columns["warmup_updates"] = report.num_warmup_updates;
   if (report.num_epochs) columns["epochs"] = *report.num_epochs;
   if (report.max_long_row_predictions) columns["long_predictions"] = *report.max_long_row_predictions;
-  if (args.format == "json") return print(columns.dump() + "\n");
+  if (args.format == "json") return print_text(columns.dump() + "\n");
   std::string table;
   for (auto& [key, value] : columns.items())
     table += str(key, '\t', value.is_string() ? value.get<std::string>() : value.dump(), '\n');
-  print(table);
+  print_text(table);
 }
 
-void print(const std::string& text) {
+void print_text(const std::string& text) {
   auto sink = open_sink("-");
   sink->write(text);
   sink->close();

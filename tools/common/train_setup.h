@@ -38,7 +38,7 @@ std::unique_ptr<io::Checkpoint> initial_checkpoint(const Arguments& args);
 // then from configuration files, then from options of the command line; later values override earlier ones. A
 // fine-tuning run without train.length gets one epoch. Throws Error(usage) if a model of this configuration cannot load
 // the parameters of the checkpoint. `checkpoint`: result of initial_checkpoint().
-Config configuration(const Arguments& args, const io::Checkpoint* checkpoint);
+Config run_configuration(const Arguments& args, const io::Checkpoint* checkpoint);
 
 // Creates the trainer that the arguments describe.
 std::unique_ptr<train::Trainer> make_trainer(const Arguments& args);
@@ -49,6 +49,6 @@ void run(const Arguments& args, Tool& tool);
 void dry_run(const Arguments& args);
 
 // Writes `text` to standard output.
-void print(const std::string& text);
+void print_text(const std::string& text);
 
 }  // namespace mh::train_setup

@@ -20,7 +20,7 @@ namespace mh::convert {
 namespace {
 
 // Throws Error(usage) for invalid arguments. Called before any file is opened.
-void check(const Arguments& args) {
+void check_arguments(const Arguments& args) {
   if (!args.average && !args.fold)
     refuse_usage("mh-convert", "--average, --fold or a Hugging Face folder",
                  args.files.empty() ? "none" : "only " + join(args.files, ", "), "mh-convert --help shows all options");
@@ -68,7 +68,7 @@ void add_origin(io::Metadata& metadata, const std::string& file, const nlohmann:
 }
 
 void convert_checkpoints(const Arguments& args) {
-  check(args);
+  check_arguments(args);
   nn::prepare_cpu(args.threads);
   std::vector<std::unique_ptr<io::Checkpoint>> owned_checkpoints;
   std::vector<const io::Checkpoint*> checkpoints;

@@ -40,7 +40,7 @@ void add_bleu(CLI::App& app, const std::shared_ptr<Arguments>& args, const Share
 void exclude(CLI::App& subcommand, const std::vector<CLI::Option*>& options);
 
 // Loads the checkpoint `path` with the device, attention path, precision and --set of the arguments.
-model::LoadedModel load(const Arguments& args, const std::string& path);
+model::LoadedModel load_checkpoint(const Arguments& args, const std::string& path);
 
 // Returns whether two paths, which need not exist, refer to the same file; false if one is empty.
 bool is_same_file(const std::string& a, const std::string& b);

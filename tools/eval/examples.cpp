@@ -21,7 +21,7 @@ std::unique_ptr<ByteSink> open_optional_sink(const std::string& path) {
   return path.empty() ? nullptr : open_sink(path);
 }
 
-void check(const ScoreJob& job, const ShardSource& source, const task::Dataset& dataset) {
+void check_shard(const ScoreJob& job, const ShardSource& source, const task::Dataset& dataset) {
   const ExamplesJob& examples = job.examples;
   const auto refuse = [](const char* option, const std::string& expected, const std::string& found) {
     throw Error(Exit::usage, Problem{option, expected, found, str("leave ", option, " out")});
@@ -54,7 +54,7 @@ void ExamplesJob::check(const std::vector<std::string>& files) const {
 ordered_json score_examples(const ScoreJob& job, const ShardSource& source, model::LoadedModel& model,
                             const task::Dataset& dataset) {
   const ExamplesJob& examples = job.examples;
-  check(job, source, dataset);
+  check_shard(job, source, dataset);
   task::EvaluationOptions evaluation;
   evaluation.scoring =
       resolved_scoring_options(model, job.scoring_options, dataset);  // throws for options that apply only to text

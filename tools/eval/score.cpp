@@ -20,7 +20,7 @@ void exclude(CLI::App& subcommand, const std::vector<CLI::Option*>& options) {
   for (CLI::Option* option : options) subcommand.excludes(option);
 }
 
-model::LoadedModel load(const Arguments& args, const std::string& path) {
+model::LoadedModel load_checkpoint(const Arguments& args, const std::string& path) {
   return load_with_options(args, io::Checkpoint(path), args.assignments);
 }
 
@@ -39,7 +39,7 @@ std::string file_of(const ScoreJob& job, const std::string& path, size_t index) 
 }
 
 // Throws Error for invalid arguments. Called before the first model is scored.
-void check(const ScoreJob& job) {
+void check_arguments(const ScoreJob& job) {
   const DecodeJob& decoding = job.decoding;
   if (job.files.size() < 2)
     throw Error(Exit::usage, Problem{"mh-eval", "one or more models, then the data",
@@ -104,7 +104,7 @@ ordered_json score_tokens(const ScoreJob& job, const ShardSource& source, model:
 }
 
 void score(ScoreJob& job) {
-  check(job);
+  check_arguments(job);
   job.examples.check(job.files);
   job.decoding.prepare();
   const ShardSource source(job.files.back());
@@ -120,7 +120,7 @@ void score(ScoreJob& job) {
   Table table(Table::format_named(job.args->format),
               !job.per_token_path.empty() || !job.decoding.hypotheses_path.empty());
   for (size_t i = 0; i + 1 < job.files.size(); ++i) {
-    model::LoadedModel model = load(*job.args, job.files[i]);
+    model::LoadedModel model = load_checkpoint(*job.args, job.files[i]);
     const auto dataset = source.dataset_for(model);
     job.decoding.check(*dataset, source.name());  // throws for options of translation if the shard has no pairs
     const ordered_json row =

@@ -31,7 +31,7 @@ struct Arguments : ModelArguments {
 };
 
 // Throws Error(usage) for invalid arguments. Called before any file is read.
-void check(const Arguments& args) {
+void check_arguments(const Arguments& args) {
   if (args.heads.empty() == args.measure.empty())
     refuse_usage("mh-prune cut", "either --heads or --by", args.heads.empty() ? "neither" : "both",
                  args.heads.empty() ? "for example --by taylor --data valid.mhs --fraction 30%" : "leave one out");
@@ -53,12 +53,12 @@ void check(const Arguments& args) {
 }
 
 // The heads to prune, and how their importance was measured.
-struct Choice {
+struct HeadChoice {
   analysis::HeadSet heads;
   std::string measurement;  // measurement_text(); "" for heads from --heads
 };
 
-Choice select_heads(const Arguments& args, const model::LoadedModel& model, const ShardSource* shard) {
+HeadChoice select_heads(const Arguments& args, const model::LoadedModel& model, const ShardSource* shard) {
   const analysis::Kinds kinds = analysis::kinds_named(args.kinds, model.model->parameters(), "--kind");
   if (!args.heads.empty()) {
     std::vector<AttentionKind> all_kinds;
@@ -89,8 +89,8 @@ std::string head_counts_text(model::LanguageModel& model, AttentionKind kind, He
   return join(counts, " ");
 }
 
-void report(const Arguments& args, const Choice& choice, model::LanguageModel& original_model,
-            model::LanguageModel& pruned_model, uint64_t file_bytes) {
+void log_pruning(const Arguments& args, const HeadChoice& choice, model::LanguageModel& original_model,
+                 model::LanguageModel& pruned_model, uint64_t file_bytes) {
   std::vector<std::string> names;
   for (const auto& [kind, heads] : choice.heads)
     for (const analysis::Head& head : heads) names.push_back(str(name_of(kind), ":", head.layer, ":", head.head));
@@ -111,13 +111,13 @@ void report(const Arguments& args, const Choice& choice, model::LanguageModel& o
 }
 
 void prune_checkpoint(const Arguments& args) {
-  check(args);
+  check_arguments(args);
   const io::Checkpoint checkpoint(args.model);
   const auto shard = args.data.empty() ? nullptr : std::make_unique<ShardSource>(args.data);
   const model::LoadedModel model = load_with_options(args, checkpoint);
   train::RunConfig run_config = train::RunConfig::parse(model.toml, model.name);
   auto sink = open_sink(args.output);  // opened before the ranking, so that errors appear early
-  const Choice choice = select_heads(args, model, shard.get());
+  const HeadChoice choice = select_heads(args, model, shard.get());
   const analysis::KeptHeadsByLayer remaining_heads = analysis::heads_after_pruning(
       *model.model, choice.heads, analysis::side_named(args.side), args.heads.empty() ? "--by" : "--heads");
   const analysis::PrunedModel pruned_model = analysis::prune_heads(model.config, *model.model, remaining_heads);
@@ -126,7 +126,7 @@ void prune_checkpoint(const Arguments& args) {
   metadata[io::kConfigKey] = run_config.toml();
   metadata.erase(io::kTrainingKey);
   model::write_parameters(*sink, pruned_model.model->parameters(), std::move(metadata));
-  report(args, choice, *model.model, *pruned_model.model, sink->bytes_written());
+  log_pruning(args, choice, *model.model, *pruned_model.model, sink->bytes_written());
 }
 
 }  // namespace

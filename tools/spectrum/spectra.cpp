@@ -147,7 +147,7 @@ void refuse_no_matrices(const SpectraJob& job, const std::string& model, bool re
 
 // Creates and starts the source of matrices for a model; a source that reads parameters has read all matrices
 // afterwards. Throws Error(usage) if the model has no matrices for the source, or the text has no block of full length.
-PreparedSource prepare(const SpectraJob& job, const SpectraInputs& inputs, const model::LoadedModel& model) {
+PreparedSource prepare_source(const SpectraJob& job, const SpectraInputs& inputs, const model::LoadedModel& model) {
   auto [source, argument] = analysis::source_named(job.source_name, "--of");
   const bool reads_text = source->reads_text();
   data::ScoringOptions scoring_options;
@@ -206,7 +206,8 @@ void report_spectra(const SpectraJob& job) {
   SpectraWriter writer({job.source_name, job.args->format, job.curves_path, job.plot_path, job.is_summary,
                         uses_relative_index, models.size()});
   std::vector<PreparedSource> prepared_sources;
-  for (size_t i = 0; i < models.size(); ++i) prepared_sources.push_back(prepare(job, inputs, inputs.load_model(i)));
+  for (size_t i = 0; i < models.size(); ++i)
+    prepared_sources.push_back(prepare_source(job, inputs, inputs.load_model(i)));
   writer.open_curves();
   const auto titles = short_names(models);
   for (size_t i = 0; i < models.size(); ++i) {

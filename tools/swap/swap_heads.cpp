@@ -36,7 +36,7 @@ bool contains(const std::vector<std::string>& words, const char* word) {
 }
 
 // Throws Error(usage) for invalid arguments. Called before any file is opened.
-void check(const SwapJob& job) {
+void check_arguments(const SwapJob& job) {
   if (job.model.empty()) refuse_usage("mh-swap", "a model", "none", "mh-swap --help shows all options");
   refuse_misspelling(*job.tool, job.model);
   if (job.pairs.empty() && job.mode.empty())
@@ -87,7 +87,7 @@ void score_heads(const SwapJob& job, const model::LoadedModel& model, const Shar
 }
 
 // Prints a table row for each pair that would be swapped without --dry-run.
-void print(const SwapJob& job, const std::string& model, const PairChoice& choice) {
+void print_pairs(const SwapJob& job, const std::string& model, const PairChoice& choice) {
   Table table(Table::format_named(job.args->format));
   // Without --data, the columns of scoring options are NaN. The seed is NaN if neither --data nor --mode random uses
   // it.
@@ -113,7 +113,7 @@ void print(const SwapJob& job, const std::string& model, const PairChoice& choic
 }
 
 void run_swap(const SwapJob& job) {
-  check(job);
+  check_arguments(job);
   const io::Checkpoint checkpoint(job.model);
   const auto shard = job.data.empty() ? nullptr : std::make_unique<ShardSource>(job.data);
   const model::LoadedModel model = load_with_options(*job.args, checkpoint);
@@ -142,7 +142,7 @@ void run_swap(const SwapJob& job) {
   const auto seed = static_cast<uint64_t>(job.args->scoring_options.sample.seed);
   const auto mode_pairs = analysis::choose_pairs({selection, job.k, job.t_max, seed}, head_counts, choice.scores);
   choice.pairs.insert(choice.pairs.end(), mode_pairs.begin(), mode_pairs.end());
-  if (job.dry_run) return print(job, model.name, choice);
+  if (job.dry_run) return print_pairs(job, model.name, choice);
   const analysis::ExtraTensors optimizer_moments = [&](const nn::Parameter& p) { return moments->moments_of(p); };
   analysis::swap_heads(parameters, choice.pairs, options, "mh-swap",
                        moments != nullptr ? optimizer_moments : analysis::ExtraTensors{});

@@ -230,7 +230,7 @@ const std::vector<std::string>& list_names() {
 
 void print_list(const std::string& name) {
   for (const NamedTable& table : tables())
-    if (name == table.name) print(table.text());
+    if (name == table.name) print_text(table.text());
 }
 
 }  // namespace mh::train_setup
