@@ -509,7 +509,7 @@ TEST_CASE("a layer refuses head counts that its stages do not support", "[prune]
   CHECK(contains(refusal([&] { layer(x, x, mask); }), "an additive mask that all heads share"));
 }
 
-TEST_CASE("least_important() selects the heads with the lowest scores in the model or in each layer", "[prune]") {
+TEST_CASE("least_important_heads() selects the heads with the lowest scores in the model or in each layer", "[prune]") {
   using analysis::Head;
   using Set = std::set<Head>;
   const AttentionKind kind = AttentionKind::decoder_self;
