@@ -37,7 +37,7 @@ std::set<int64_t> heads_of_layer(const HeadSet& set, const AttentionLayer& layer
 // Returns the head scales of a layer for n groups of models, (n, heads of the side) for each side that is scaled or
 // selected: the layer's current scales, with 0 for the heads of the selected sides that a group masks.
 // `masked_heads_of_groups`: the indices of these heads, for each group.
-HeadScales masked_scales(const AttentionLayer& layer, Side side,
+HeadScales masked_scales(const AttentionLayer& layer, SideSelection side,
                          const std::vector<std::set<int64_t>>& masked_heads_of_groups, at::Device device) {
   HeadScales scales = attention::head_scales(layer);
   if (scales.variants.count > 0)
@@ -66,7 +66,7 @@ struct GroupPlan {
   int64_t num_groups = 1;          // number of groups after the last layer
 };
 
-GroupPlan plan_groups(model::LanguageModel& model, Side side, const std::vector<HeadSet>& masked_sets) {
+GroupPlan plan_groups(model::LanguageModel& model, SideSelection side, const std::vector<HeadSet>& masked_sets) {
   GroupPlan plan;
   std::vector<std::vector<size_t>> groups(1,
                                           std::vector<size_t>(masked_sets.size()));  // per group: indices of its models
@@ -115,8 +115,9 @@ void score_together(const AnalysisInput& input, const std::vector<HeadSet>& mask
   const auto layers = input.model.attention_layers();
   const InterceptorGuard interceptor_guard(input.model);
   for (size_t i = 0; i < layers.size(); ++i) set_head_scales(*layers[i], plan.scales[i]);
-  data::ScoringOptions scoring = input.scoring;
-  scoring.batch = std::clamp<int64_t>(max_tokens_per_pass / (plan.num_groups * scoring.block), 1, scoring.batch);
+  data::ScoringOptions scoring_options = input.scoring_options;
+  scoring_options.batch =
+      std::clamp<int64_t>(max_tokens_per_pass / (plan.num_groups * scoring_options.block), 1, scoring_options.batch);
   data::BatchVisitor visitor;
   visitor.progress = input.progress;
   visitor.visit = [&](const data::ForwardedBatch& pass) {
@@ -132,12 +133,12 @@ void score_together(const AnalysisInput& input, const std::vector<HeadSet>& mask
       model_scores[i]->tokens += num_tokens;
     }
   };
-  data::for_each_batch(input.model, input.corpus, scoring, visitor);
+  data::for_each_batch(input.model, input.corpus, scoring_options, visitor);
 }
 
 }  // namespace
 
-int64_t num_heads_of(const AttentionLayer& layer, Side side) {
+int64_t num_heads_of(const AttentionLayer& layer, SideSelection side) {
   const attention::LayerSpec& layer_spec = layer.layer_spec();
   if (layer_spec.heads == 0) return 0;
   const auto sides = sides_in(layer, side);
@@ -155,7 +156,7 @@ int64_t num_heads_of(const AttentionLayer& layer, Side side) {
   return num_heads;
 }
 
-HeadSet all_heads(model::LanguageModel& model, Side side, const Kinds& kinds) {
+HeadSet all_heads(model::LanguageModel& model, SideSelection side, const Kinds& kinds) {
   HeadSet result;
   for (const AttentionLayer* layer : model.attention_layers())
     for (int64_t head = contains(kinds, layer->layer_spec().kind) ? num_heads_of(*layer, side) : 0; head-- > 0;)
@@ -163,7 +164,7 @@ HeadSet all_heads(model::LanguageModel& model, Side side, const Kinds& kinds) {
   return result;
 }
 
-void check_heads(model::LanguageModel& model, Side side, const HeadSet& heads, const std::string& where) {
+void check_heads(model::LanguageModel& model, SideSelection side, const HeadSet& heads, const std::string& where) {
   std::map<AttentionKind, std::map<int64_t, int64_t>> num_heads_by_layer;  // on this side, by kind and layer
   for (const AttentionLayer* layer : model.attention_layers())
     if (heads.count(layer->layer_spec().kind) > 0)
@@ -194,7 +195,8 @@ InterceptorGuard::~InterceptorGuard() {
   for (size_t i = 0; i < layers_.size(); ++i) layers_[i]->set_interceptor(saved_interceptors_[i]);
 }
 
-HeadMaskGuard::HeadMaskGuard(model::LanguageModel& model, Side side, const HeadSet& heads) : interceptor_guard_(model) {
+HeadMaskGuard::HeadMaskGuard(model::LanguageModel& model, SideSelection side, const HeadSet& heads)
+    : interceptor_guard_(model) {
   check_heads(model, side, heads, "--heads");
   for (AttentionLayer* layer : model.attention_layers()) {
     const auto masked_heads = heads_of_layer(heads, *layer);
@@ -225,8 +227,8 @@ std::vector<task::Score> score_ablations(const AnalysisInput& input, const std::
                    [&](size_t a, size_t b) { return first_masked_layer(a) < first_masked_layer(b); });
   const auto num_models = static_cast<int64_t>(order.size());
   AnalysisInput pass_input = input;
-  pass_input.scoring = input.corpus.resolve(input.scoring, input.model);
-  const int64_t max_models = std::max<int64_t>(1, max_tokens_per_pass / pass_input.scoring.block);
+  pass_input.scoring_options = input.corpus.resolve(input.scoring_options, input.model);
+  const int64_t max_models = std::max<int64_t>(1, max_tokens_per_pass / pass_input.scoring_options.block);
   const int64_t num_passes = std::max<int64_t>(1, ceil_div(num_models, max_models));
   std::vector<task::Score> scores(masked_sets.size());
   for (int64_t pass = 0; pass < num_passes && stop_signal() == 0; ++pass) {

@@ -1,6 +1,6 @@
 // Head ablation: scores a model with some heads masked, that is, multiplied by 0, without rescaling the other heads and
-// without further training (Michel et al. 2019; the tables of the Skip Cross-Head paper). `Side` selects the tensors of
-// a masked head that are multiplied by 0:
+// without further training (Michel et al. 2019; the tables of the Skip Cross-Head paper). `SideSelection` selects the
+// tensors of a masked head that are multiplied by 0:
 //
 //   whole   the head output Z_i before the combiner; also the head's input to the mixer, if the layer has a mixer, and
 //           its block of the output projection's input, if the combiner mixes heads
@@ -28,13 +28,13 @@ namespace mh::analysis {
 // Returns the number of heads of a layer on this side; 0 if all heads of the layer were pruned. Throws Error(usage)
 // that names the option --side if the layer has no separate heads on this side, or if `side` is whole and the layer has
 // different numbers of score, value and output heads.
-int64_t num_heads_of(const attention::AttentionLayer& layer, Side side);
+int64_t num_heads_of(const attention::AttentionLayer& layer, SideSelection side);
 // Returns all heads of the layers whose kind of attention is in `kinds`, or of all layers if `kinds` is empty. Throws
 // like num_heads_of(), for the selected layers only.
-HeadSet all_heads(model::LanguageModel& model, Side side, const Kinds& kinds = {});
+HeadSet all_heads(model::LanguageModel& model, SideSelection side, const Kinds& kinds = {});
 // Throws Error(usage) that names the option `where` if the model lacks one of the heads. Throws like num_heads_of() for
 // the layers of the kinds in `heads`.
-void check_heads(model::LanguageModel& model, Side side, const HeadSet& heads, const std::string& where);
+void check_heads(model::LanguageModel& model, SideSelection side, const HeadSet& heads, const std::string& where);
 
 // Saves the interceptors of all layers; the destructor restores them.
 class InterceptorGuard {
@@ -52,7 +52,7 @@ class InterceptorGuard {
 // Masks `heads` until the destructor runs; heads that were masked before stay masked. Throws like check_heads().
 class HeadMaskGuard {
  public:
-  HeadMaskGuard(model::LanguageModel& model, Side side, const HeadSet& heads);
+  HeadMaskGuard(model::LanguageModel& model, SideSelection side, const HeadSet& heads);
 
  private:
   InterceptorGuard interceptor_guard_;

@@ -5,13 +5,13 @@
 
 namespace mh::analysis {
 
-void observe(const AnalysisInput& input, attention::Observer& observer) {
+void run_with_observer(const AnalysisInput& input, attention::Observer& observer) {
   c10::NoGradGuard no_gradient;
   data::BatchVisitor visitor;
   visitor.observer = &observer;
   visitor.visit = [](const data::ForwardedBatch&) {};
   visitor.progress = input.progress;
-  data::for_each_batch(input.model, input.corpus, input.scoring, visitor);
+  data::for_each_batch(input.model, input.corpus, input.scoring_options, visitor);
 }
 
 }  // namespace mh::analysis

@@ -11,19 +11,20 @@ namespace mh::analysis {
 
 // The tensors of a head that an analysis masks or measures: the tensors of one head side (attention::HeadSide), or
 // of all sides together (whole).
-enum class Side { whole, score, value, output };
+enum class SideSelection { whole, score, value, output };
 
 struct AnalysisInput {
   model::LanguageModel& model;
   const data::Corpus& corpus;
-  data::ScoringOptions scoring;  // need not be resolved (data::Corpus::resolve()); `sample`: text blocks or sentences
-  Side side = Side::whole;
+  data::ScoringOptions
+      scoring_options;  // need not be resolved (data::Corpus::resolve()); `sample`: text blocks or sentences
+  SideSelection side = SideSelection::whole;
   std::function<void(int64_t completed, int64_t total)> progress = {};  // called with numbers of batch rows
   std::set<attention::AttentionKind> kinds = {};                        // kinds of attention to analyse; empty: all
 };
 
 // Runs input.model over input.corpus without gradients; `observer` observes the forward pass of each scored mini-batch.
 // Returns early after a stop signal.
-void observe(const AnalysisInput& input, attention::Observer& observer);
+void run_with_observer(const AnalysisInput& input, attention::Observer& observer);
 
 }  // namespace mh::analysis

@@ -32,7 +32,7 @@ void require_same_config(const std::vector<const io::Checkpoint*>& checkpoints) 
   }
 }
 
-model::LoadedModel average(const std::vector<const io::Checkpoint*>& checkpoints) {
+model::LoadedModel average_checkpoints(const std::vector<const io::Checkpoint*>& checkpoints) {
   const c10::NoGradGuard no_gradient;
   require_same_config(checkpoints);
   model::LoadedModel mean = model::load_model(*checkpoints.front(), at::kCPU);

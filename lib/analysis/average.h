@@ -17,6 +17,6 @@ void require_same_config(const std::vector<const io::Checkpoint*>& checkpoints);
 
 // Returns the model of the first checkpoint, on the CPU, with the mean of the parameters of all `checkpoints`, of which
 // there must be at least one. Ignores their training states. Throws like require_same_config() and model::load_model().
-model::LoadedModel average(const std::vector<const io::Checkpoint*>& checkpoints);
+model::LoadedModel average_checkpoints(const std::vector<const io::Checkpoint*>& checkpoints);
 
 }  // namespace mh::analysis

@@ -66,20 +66,21 @@ std::vector<CurvePoint> pruning_curve(const AnalysisInput& scoring_input, const 
   return points;
 }
 
-CurveLoss CurveMeter::loss(const CurvePoint& point) {
-  CurveLoss loss;
-  for (const auto& [kind, heads] : point.masked_heads) loss.heads += static_cast<int64_t>(heads.size());
-  loss.nll = nll_per_token(point.score);
-  loss.perplexity = loss.value = std::exp(loss.nll);
+CurveComparison CurveComparer::compare(const CurvePoint& point) {
+  CurveComparison comparison;
+  for (const auto& [kind, heads] : point.masked_heads)
+    comparison.num_masked_heads += static_cast<int64_t>(heads.size());
+  comparison.nll = nll_per_token(point.score);
+  comparison.perplexity = comparison.metric_value = std::exp(comparison.nll);
   if (metric_) {
     const HeadMaskGuard mask_guard(scoring_input_.model, scoring_input_.side, point.masked_heads);
-    loss.value = metric_();
+    comparison.metric_value = metric_();
   }
-  if (point.fraction == 0) full_perplexity_ = loss.perplexity, full_metric_ = loss.value;
-  loss.difference = loss.perplexity - full_perplexity_;
-  loss.percent_difference = 100 * (loss.perplexity / full_perplexity_ - 1);
-  loss.value_difference = loss.value - full_metric_;
-  return loss;
+  if (point.fraction == 0) full_perplexity_ = comparison.perplexity, full_metric_ = comparison.metric_value;
+  comparison.perplexity_difference = comparison.perplexity - full_perplexity_;
+  comparison.perplexity_percent_difference = 100 * (comparison.perplexity / full_perplexity_ - 1);
+  comparison.metric_difference = comparison.metric_value - full_metric_;
+  return comparison;
 }
 
 }  // namespace mh::analysis

@@ -35,26 +35,26 @@ struct CurvePoint {
 std::vector<CurvePoint> pruning_curve(const AnalysisInput& scoring_input, const AnalysisInput& importance_input,
                                       const std::string& measure, const CurveOptions& options);
 
-// The loss at a point of a pruning curve, compared with the full model.
-struct CurveLoss {
-  int64_t heads = 0;  // number of masked heads
-  double nll = 0;     // cross-entropy, nats per token
+// The loss and the metric at a point of a pruning curve, compared with the full model.
+struct CurveComparison {
+  int64_t num_masked_heads = 0;  // number of masked heads
+  double nll = 0;                // cross-entropy, nats per token
   double perplexity = 0;
-  double difference = 0;          // perplexity minus the full model's perplexity
-  double percent_difference = 0;  // `difference` in percent of the full model's perplexity
-  double value = 0;               // value of the metric; perplexity if CurveMeter has no metric
-  double value_difference = 0;    // `value` minus the full model's value
+  double perplexity_difference = 0;          // perplexity minus the full model's perplexity
+  double perplexity_percent_difference = 0;  // `perplexity_difference` in percent of the full model's perplexity
+  double metric_value = 0;                   // value of the metric; perplexity if CurveComparer has no metric
+  double metric_difference = 0;              // `metric_value` minus the full model's value
 };
 
 // Compares the points of one curve with the first point, the full model.
-class CurveMeter {
+class CurveComparer {
  public:
-  // `scoring_input`: the same object as for pruning_curve(); must outlive the meter. `metric`: returns the metric of
+  // `scoring_input`: the same object as for pruning_curve(); must outlive this object. `metric`: returns the metric of
   // scoring_input.model, whose heads are masked during the call; empty: the metric is perplexity.
-  explicit CurveMeter(const AnalysisInput& scoring_input, std::function<double()> metric = {})
+  explicit CurveComparer(const AnalysisInput& scoring_input, std::function<double()> metric = {})
       : scoring_input_(scoring_input), metric_(std::move(metric)) {}
-  // Returns the loss at `point`. Must be called for the points in order, beginning with the full model.
-  CurveLoss loss(const CurvePoint& point);
+  // Returns the comparison at `point`. Must be called for the points in order, beginning with the full model.
+  CurveComparison compare(const CurvePoint& point);
 
  private:
   const AnalysisInput& scoring_input_;

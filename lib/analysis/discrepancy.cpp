@@ -16,13 +16,13 @@ at::Tensor Discrepancy::heads(attention::HeadSide side, const attention::LayerSp
 
 void Discrepancy::begin(const attention::Lengths& lengths) {
   lengths_ = lengths;
-  sequences_ += (lengths.decoder.defined() ? lengths.decoder : lengths.encoder).gt(0).sum().item<int64_t>();
+  num_sequences_ += (lengths.decoder.defined() ? lengths.decoder : lengths.encoder).gt(0).sum().item<int64_t>();
 }
 
 void Discrepancy::add_distances(const attention::LayerSpec& layer_spec, const at::Tensor& z, Sums Layer::*sums_member) {
   c10::NoGradGuard no_gradient;
   Sums& sums = sums_[layer_spec.kind][layer_spec.layer].*sums_member;
-  sums.heads = z.size(1);
+  sums.num_heads = z.size(1);
   const at::Tensor lengths = lengths_.queries(layer_spec.kind);  // undefined: no padding
   for (int64_t b = 0; b < z.size(0); ++b) {
     const int64_t length = lengths.defined() ? std::min(z.size(2), lengths[b].item<int64_t>()) : z.size(2);
@@ -34,13 +34,13 @@ void Discrepancy::add_distances(const attention::LayerSpec& layer_spec, const at
     const at::Tensor norms = heads.norm(2, 1, true);
     const at::Tensor directions = heads / at::where(norms == 0, at::ones_like(norms), norms);
     const at::Tensor cosines = at::matmul(directions, directions.t());
-    sums.cosine += sums.pairs() - (cosines.sum() - cosines.trace()).item<double>();
+    sums.cosine += sums.num_pairs() - (cosines.sum() - cosines.trace()).item<double>();
   }
 }
 
 std::map<AttentionKind, std::vector<Discrepancy::Layer>> Discrepancy::layers() const {
   std::map<AttentionKind, std::vector<Layer>> layers_by_kind;
-  const double num_sequences = static_cast<double>(std::max<int64_t>(1, sequences_));
+  const double num_sequences = static_cast<double>(std::max<int64_t>(1, num_sequences_));
   for (const auto& [kind, layers] : sums_)
     for (auto [layer, sums] : layers) {
       for (Sums* s : {&sums.before_combiner, &sums.after_combiner})

@@ -24,11 +24,11 @@ class Discrepancy : public attention::Observer {
   at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) override;
 
   struct Sums {
-    int64_t heads = 0;  // hv before the combiner, ho after it
+    int64_t num_heads = 0;  // hv before the combiner, ho after it
     // Sums over ordered pairs of heads; layers() averages the sums over sequences.
     double cosine = 0, euclidean = 0;
     // Returns the number of ordered pairs of heads.
-    double pairs() const { return static_cast<double>(heads * (heads - 1)); }
+    double num_pairs() const { return static_cast<double>(num_heads * (num_heads - 1)); }
   };
   struct Layer {
     Sums before_combiner, after_combiner;
@@ -36,7 +36,7 @@ class Discrepancy : public attention::Observer {
   // Returns the discrepancies of the layers of each kind of attention, indexed by layer; all zeros for a layer that was
   // not observed.
   std::map<AttentionKind, std::vector<Layer>> layers() const;
-  int64_t sequences() const { return sequences_; }
+  int64_t num_sequences() const { return num_sequences_; }
 
  private:
   // Adds the distances between the heads of z (B, hv or ho, Tq, dv) to the member `sums_member` of the layer's entry in
@@ -44,7 +44,7 @@ class Discrepancy : public attention::Observer {
   void add_distances(const attention::LayerSpec& layer_spec, const at::Tensor& z, Sums Layer::*sums_member);
   attention::Lengths lengths_;
   std::map<AttentionKind, std::map<int64_t, Layer>> sums_;  // by kind and layer, not yet averaged over sequences
-  int64_t sequences_ = 0;
+  int64_t num_sequences_ = 0;
 };
 
 // Returns the change from `old_value` to `new_value` in percent of `old_value`; NaN if `old_value` is 0.

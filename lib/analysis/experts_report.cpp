@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "analysis/entropy.h"
-#include "analysis/words.h"
+#include "analysis/word_range.h"
 #include "attention/gated_combiner.h"
 #include "base/error.h"
 #include "base/random.h"
@@ -45,32 +45,34 @@ class GateObserver : public attention::Observer, public attention::Subscriber<Ga
     c10::NoGradGuard no_gradient;
     require_expert_gates(layer_spec, observation.gates);
     const at::Tensor g = observation.gates.detach().to(at::kCPU);
-    const bool by_position = g.dim() == 3;
+    const bool is_per_position = g.dim() == 3;
     const at::Tensor experts = g.argmax(-1);  // (B) or (B, Tq)
     if (!first_layer_experts_.defined())
       first_layer_experts_ = experts, in_encoder_ = has_encoder_queries(layer_spec.kind);
     at::Tensor unit_entropies = entropy_of_rows(g), unit_experts = experts;
-    if (const at::Tensor& lengths = lengths_.queries(layer_spec.kind); by_position && lengths.defined()) {
+    if (const at::Tensor& lengths = lengths_.queries(layer_spec.kind); is_per_position && lengths.defined()) {
       const at::Tensor is_valid = at::arange(g.size(1)).unsqueeze(0) < lengths.unsqueeze(1);
       unit_entropies = unit_entropies.masked_select(is_valid), unit_experts = experts.masked_select(is_valid);
     }
     LayerGates& layer = layers_[layer_spec.name];
-    if (layer.counts.empty()) {
-      layer.kind = layer_spec.kind, layer.layer = layer_spec.layer, layer.by_position = by_position;
-      layer.counts.resize(static_cast<size_t>(g.size(-1)));
+    if (layer.unit_counts.empty()) {
+      layer.kind = layer_spec.kind, layer.layer = layer_spec.layer, layer.is_per_position = is_per_position;
+      layer.unit_counts.resize(static_cast<size_t>(g.size(-1)));
       layer_order_.push_back(layer_spec.name);
     }
-    layer.units += unit_experts.numel();
-    layer.entropy += unit_entropies.sum().item<double>();
+    layer.num_units += unit_experts.numel();
+    layer.entropy_sum += unit_entropies.sum().item<double>();
     const at::Tensor counts = unit_experts.flatten().bincount({}, g.size(-1));
-    for (int64_t e = 0; e < counts.size(0); ++e) layer.counts[static_cast<size_t>(e)] += counts[e].item<int64_t>();
+    for (int64_t e = 0; e < counts.size(0); ++e) layer.unit_counts[static_cast<size_t>(e)] += counts[e].item<int64_t>();
   }
 
   // Returns the index of the expert of each unit of the last forward pass in the first layer with gates, (B) or
   // (B, Tq).
   const at::Tensor& first_layer_experts() const { return first_layer_experts_; }
   bool in_encoder() const { return in_encoder_; }  // whether the first layer with gates is in the encoder
-  Words words(int64_t row, int64_t num_positions) const { return words_of(lengths_, in_encoder_, row, num_positions); }
+  WordRange word_range(int64_t row, int64_t num_positions) const {
+    return word_range_of(lengths_, in_encoder_, row, num_positions);
+  }
   std::vector<LayerGates> layers() const {
     std::vector<LayerGates> ordered_layers;
     for (const std::string& name : layer_order_) ordered_layers.push_back(layers_.at(name));
@@ -131,7 +133,8 @@ double perplexity(const AnalysisInput& analysis_input, attention::Observer* obse
   task::ScoreCallbacks callbacks;
   callbacks.progress = analysis_input.progress;
   callbacks.observer = observer;
-  const task::Score score = task::score(analysis_input.model, analysis_input.corpus, analysis_input.scoring, callbacks);
+  const task::Score score =
+      task::score(analysis_input.model, analysis_input.corpus, analysis_input.scoring_options, callbacks);
   return std::exp(score.nll / static_cast<double>(score.tokens));
 }
 
@@ -152,7 +155,7 @@ void require_experts(model::LanguageModel& model, const Kinds& kinds) {
 std::map<AttentionKind, double> mean_entropies(const std::vector<LayerGates>& layers) {
   std::map<AttentionKind, std::vector<double>> entropies;
   for (const LayerGates& layer : layers)
-    entropies[layer.kind].push_back(layer.entropy / static_cast<double>(layer.units));
+    entropies[layer.kind].push_back(layer.entropy_sum / static_cast<double>(layer.num_units));
   std::map<AttentionKind, double> means;
   for (const auto& [kind, layer_entropies] : entropies)
     means[kind] = std::accumulate(layer_entropies.begin(), layer_entropies.end(), 0.0) /
@@ -177,19 +180,19 @@ ExpertReport report_experts(const AnalysisInput& analysis_input, int64_t max_tok
     const auto* expert_of_unit = first_layer_experts.const_data_ptr<int64_t>();
     const auto* token_ids = inputs.const_data_ptr<int64_t>();
     const int64_t padded_length = inputs.size(1);
-    const bool by_position = first_layer_experts.dim() == 2;
+    const bool is_per_position = first_layer_experts.dim() == 2;
     for (size_t b = 0; b < pass.rows.size(); ++b) {
       const auto row = static_cast<int64_t>(b);
-      const Words words = gate_observer.words(row, padded_length);
+      const WordRange words = gate_observer.word_range(row, padded_length);
       // Positions before `num_context` are context, which is not counted.
-      for (int64_t t = std::max(words.first, pass.rows[b].num_context); t < words.first + words.count; ++t) {
-        const int64_t expert = by_position ? expert_of_unit[row * padded_length + t] : expert_of_unit[row];
+      for (int64_t t = std::max(words.begin, pass.rows[b].num_context); t < words.begin + words.count; ++t) {
+        const int64_t expert = is_per_position ? expert_of_unit[row * padded_length + t] : expert_of_unit[row];
         const auto id = static_cast<int32_t>(token_ids[row * padded_length + t]);
         ++joint_counts[{expert, id}], ++counts_by_token[id], ++counts_by_expert[expert], ++total_count;
       }
     }
   };
-  data::for_each_batch(analysis_input.model, analysis_input.corpus, analysis_input.scoring, visitor);
+  data::for_each_batch(analysis_input.model, analysis_input.corpus, analysis_input.scoring_options, visitor);
   ExpertReport report{gate_observer.layers(), gate_observer.in_encoder(), {}};
   const auto append_top_tokens = [&](std::vector<ExpertToken>& expert_tokens) {
     std::stable_sort(expert_tokens.begin(), expert_tokens.end(),

@@ -6,7 +6,7 @@
 //   PMI          pointwise mutual information ln [p(token, expert) / (p(token) p(expert))], from counts over the query
 //                positions of the first layer with gates: the token at a position occurs with the expert of its unit.
 //                If this layer is in the encoder, the tokens are source tokens. In sentences only words are counted
-//                (words.h)
+//                (word_range.h)
 //   specialised  evaluation with one-hot gates at argmax_i g_i, in every layer
 //   random       evaluation with one-hot gates at an expert that is drawn uniformly for each layer and unit
 //
@@ -32,10 +32,10 @@ void require_experts(model::LanguageModel& model, const Kinds& kinds = {});
 struct LayerGates {
   AttentionKind kind = AttentionKind::decoder_self;
   int64_t layer = 0;
-  bool by_position = false;     // whether each position has its own gates
-  int64_t units = 0;            // number of units (gate vectors)
-  double entropy = 0;           // sum over units, nats
-  std::vector<int64_t> counts;  // (E): number of units that belong to each expert
+  bool is_per_position = false;      // whether each position has its own gates
+  int64_t num_units = 0;             // number of units (gate vectors)
+  double entropy_sum = 0;            // sum over units, nats
+  std::vector<int64_t> unit_counts;  // (E): number of units that belong to each expert
 };
 
 // Returns, for each kind of attention, the mean over its layers of the mean entropy per unit, nats.
@@ -43,7 +43,7 @@ std::map<AttentionKind, double> mean_entropies(const std::vector<LayerGates>& la
 
 struct ExpertToken {
   int64_t expert = 0;
-  int32_t token = 0;
+  int32_t token_id = 0;
   int64_t count = 0;  // occurrences of the token with this expert
   double pmi = 0;
 };
@@ -60,7 +60,7 @@ struct ExpertReport {
 ExpertReport report_experts(const AnalysisInput& input, int64_t max_tokens, int64_t min_count);
 
 struct ExpertScore {
-  std::string gates;        // "own", "specialised", "random"
+  std::string gate_mode;    // "own", "specialised", "random"
   double score;             // perplexity or another metric, mean over `num_evaluations`
   double deviation;         // sample standard deviation over `num_evaluations`; NaN for a single evaluation
   int64_t num_evaluations;  // 1; for random gates the number of seeds

@@ -13,7 +13,7 @@
 
 namespace mh::analysis {
 
-at::Tensor fold(const at::Tensor& matrix, const at::Tensor& weight) {
+at::Tensor fold_matrix(const at::Tensor& matrix, const at::Tensor& weight) {
   const at::Tensor blocks = weight.to(at::kDouble).unflatten(1, {matrix.size(1), weight.size(1) / matrix.size(1)});
   return at::einsum("ji,dic->djc", {matrix.to(at::kDouble), blocks}).flatten(1).to(weight.scalar_type());
 }
@@ -29,7 +29,7 @@ FoldedModel fold_combiners(const model::ModelConfig& config, model::LanguageMode
     const at::Tensor matrix = layer->as_linear_map();
     if (!matrix.defined()) continue;
     matrices.emplace(s.name + ".output.weight", matrix);
-    folded_model.layers.push_back(s.name);
+    folded_model.layer_names.push_back(s.name);
     folded_model.config.attention.set_layer(s.kind, s.layer, layer->without_combiner());
   }
   if (matrices.empty())
@@ -43,7 +43,7 @@ FoldedModel fold_combiners(const model::ModelConfig& config, model::LanguageMode
   for (nn::Parameter& p : folded_model.model->parameters().all()) {
     const at::Tensor& original = model.parameters().find(p.name())->master();
     const auto matrix = matrices.find(p.name());
-    p.master().copy_(matrix == matrices.end() ? original : fold(matrix->second, original));
+    p.master().copy_(matrix == matrices.end() ? original : fold_matrix(matrix->second, original));
   }
   folded_model.model->parameters().refresh_copies();
   return folded_model;

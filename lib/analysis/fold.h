@@ -18,12 +18,12 @@
 namespace mh::analysis {
 
 // Returns W' (d, hv dv) for `matrix` m (hv, ho) and `weight` W (d, ho dv), accumulated in fp64.
-at::Tensor fold(const at::Tensor& matrix, const at::Tensor& weight);
+at::Tensor fold_matrix(const at::Tensor& matrix, const at::Tensor& weight);
 
 struct FoldedModel {
   model::ModelConfig config;
   std::unique_ptr<model::LanguageModel> model;
-  std::vector<std::string> layers;  // names of the folded layers
+  std::vector<std::string> layer_names;  // names of the folded layers
 };
 
 // Returns a copy of the model in which every combiner that mixes heads by one matrix for all inputs is folded. Throws

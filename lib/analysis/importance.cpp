@@ -14,15 +14,15 @@ namespace mh::analysis {
 using attention::AttentionLayer;
 using attention::HeadSide;
 
-Registry<Importance>& importances() {
-  static Registry<Importance> registry("measure");
+Registry<ImportanceMeasure>& importance_measures() {
+  static Registry<ImportanceMeasure> registry("measure");
   return registry;
 }
 
 std::vector<std::string> observer_measure_names() {
   std::vector<std::string> names;
-  for (const std::string& name : importances().names())
-    if (importances().make(name, "")->make_observer(Side::whole) != nullptr) names.push_back(name);
+  for (const std::string& name : importance_measures().names())
+    if (importance_measures().make(name, "")->make_observer(SideSelection::whole) != nullptr) names.push_back(name);
   return names;
 }
 
@@ -30,36 +30,37 @@ const char* name_of(HeadSide side) {
   return side == HeadSide::score ? "score" : side == HeadSide::value ? "value" : "output";
 }
 
-const char* name_of(Side side) {
+const char* name_of(SideSelection side) {
   for (const SideName& candidate : kSideNames)
     if (side == candidate.side) return candidate.name;
   return "";
 }
 
-Side side_named(const std::string& name) {
+SideSelection side_named(const std::string& name) {
   for (const SideName& candidate : kSideNames)
     if (name == candidate.name) return candidate.side;
-  return Side::whole;
+  return SideSelection::whole;
 }
 
-std::vector<HeadSide> sides_in(const AttentionLayer& layer, Side side) {
+std::vector<HeadSide> sides_in(const AttentionLayer& layer, SideSelection side) {
   std::vector<HeadSide> sides;
-  for (auto [tensor_side, selecting_side] :
-       {std::pair{HeadSide::score, Side::score}, {HeadSide::value, Side::value}, {HeadSide::output, Side::output}})
-    if ((side == Side::whole || side == selecting_side) && layer.has_separate_heads(tensor_side))
+  for (auto [tensor_side, selecting_side] : {std::pair{HeadSide::score, SideSelection::score},
+                                             {HeadSide::value, SideSelection::value},
+                                             {HeadSide::output, SideSelection::output}})
+    if ((side == SideSelection::whole || side == selecting_side) && layer.has_separate_heads(tensor_side))
       sides.push_back(tensor_side);
   return sides;
 }
 
-void check_importance(const std::string& name, const std::string& where, model::LanguageModel& model, Side side,
-                      const Kinds& kinds) {
-  const auto importance = importances().make(name, where);
+void check_importance(const std::string& name, const std::string& where, model::LanguageModel& model,
+                      SideSelection side, const Kinds& kinds) {
+  const auto importance = importance_measures().make(name, where);
   for (const AttentionLayer* layer : model.attention_layers()) {
     if (layer->layer_spec().heads == 0 || !contains(kinds, layer->layer_spec().kind)) continue;
     auto refuse = [&](const std::string& expected, const std::string& found, const std::string& advice) {
       throw Error(Exit::usage, Problem{where, expected, found, advice});
     };
-    const char* stage = side == Side::score ? "mixer" : "combiner that mixes heads";
+    const char* stage = side == SideSelection::score ? "mixer" : "combiner that mixes heads";
     if (sides_in(*layer, side).empty())
       refuse(str("a ", stage, " in every layer, since --side ", name_of(side), " requires ", name_of(side),
                  " heads separate from the value heads"),
@@ -74,23 +75,24 @@ void check_importance(const std::string& name, const std::string& where, model::
                 " heads, ", layer->layer_spec().heads_of(tensor_side), " ", name_of(tensor_side), " heads"),
             "choose a side: score, value or output");
     if (const std::string reason = importance->undefined_reason(model, *layer, side); !reason.empty())
-      refuse(side == Side::whole ? "a measure that scores each head as a unit in every layer"
-                                 : str("a measure that is defined for ", name_of(side), " heads in every layer"),
+      refuse(side == SideSelection::whole
+                 ? "a measure that scores each head as a unit in every layer"
+                 : str("a measure that is defined for ", name_of(side), " heads in every layer"),
              str("'", name, "', which is undefined in ", layer->layer_spec().name, ", since ", reason),
-             str("use another measure, such as ", side == Side::score ? "taylor" : "avg-l2-outputs"));
+             str("use another measure, such as ", side == SideSelection::score ? "taylor" : "avg-l2-outputs"));
   }
 }
 
-std::map<AttentionKind, LayerScores> Importance::compute_scores(const AnalysisInput& input) const {
+std::map<AttentionKind, LayerScores> ImportanceMeasure::compute_scores(const AnalysisInput& input) const {
   c10::NoGradGuard no_gradient;
   const auto measure = make_observer(input.side);
-  observe(input, *measure);
+  run_with_observer(input, *measure);
   return measure->mean_scores();
 }
 
 std::map<AttentionKind, LayerScores> importance_of(const std::string& name, const AnalysisInput& input) {
   check_importance(name, "measure", input.model, input.side, input.kinds);
-  auto scores_by_kind = importances().make(name, "measure")->compute_scores(input);
+  auto scores_by_kind = importance_measures().make(name, "measure")->compute_scores(input);
   for (auto it = scores_by_kind.begin(); it != scores_by_kind.end();)
     it = contains(input.kinds, it->first) ? std::next(it) : scores_by_kind.erase(it);
   require_finite(scores_by_kind);

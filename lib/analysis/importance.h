@@ -23,15 +23,15 @@
 
 namespace mh::analysis {
 
-class Importance {
+class ImportanceMeasure {
  public:
-  virtual ~Importance() = default;
+  virtual ~ImportanceMeasure() = default;
   // Creates an observer that computes the scores from forward passes without gradients, for example during validation;
   // returns null if such passes are not sufficient (taylor, ablation) or not used (alpha, weight-norm, random).
-  virtual std::unique_ptr<Measure> make_observer(Side) const { return nullptr; }
+  virtual std::unique_ptr<MeasureObserver> make_observer(SideSelection) const { return nullptr; }
   // Returns why the measure is undefined for heads of this side in the layer; "" if it is defined. The layer must have
   // heads on this side.
-  virtual std::string undefined_reason(model::LanguageModel&, const attention::AttentionLayer&, Side) const {
+  virtual std::string undefined_reason(model::LanguageModel&, const attention::AttentionLayer&, SideSelection) const {
     return "";
   }
   // Returns the scores of all heads. The default runs the model over the text with the observer of make_observer().
@@ -42,19 +42,21 @@ class Importance {
 };
 
 // The registry entry of a measure that an observer alone computes. `MeasureType`: the class of the observer, whose
-// constructor takes a Side.
+// constructor takes a SideSelection.
 template <class MeasureType>
-class Importance::Adapter : public Importance {
+class ImportanceMeasure::Adapter : public ImportanceMeasure {
  public:
-  std::unique_ptr<Measure> make_observer(Side side) const override { return std::make_unique<MeasureType>(side); }
+  std::unique_ptr<MeasureObserver> make_observer(SideSelection side) const override {
+    return std::make_unique<MeasureType>(side);
+  }
   std::string undefined_reason(model::LanguageModel&, const attention::AttentionLayer& layer,
-                               Side side) const override {
+                               SideSelection side) const override {
     return MeasureType(side).undefined_reason(layer);
   }
 };
 
 // Returns the registry of all measures.
-Registry<Importance>& importances();
+Registry<ImportanceMeasure>& importance_measures();
 // Returns the names of the measures whose make_observer() returns an observer. Head rotation during training supports
 // only these measures.
 std::vector<std::string> observer_measure_names();
@@ -62,8 +64,8 @@ std::vector<std::string> observer_measure_names();
 // Throws Error(usage) that names the option `where` if there is no measure of this name, if a layer of `kinds` has no
 // heads on this side, if `side` is whole and a layer has different numbers of score, value and output heads, or if the
 // measure is undefined for these heads. Layers whose heads are all pruned are skipped. Does not run the model.
-void check_importance(const std::string& name, const std::string& where, model::LanguageModel& model, Side side,
-                      const Kinds& kinds = {});
+void check_importance(const std::string& name, const std::string& where, model::LanguageModel& model,
+                      SideSelection side, const Kinds& kinds = {});
 
 // Returns the scores of all heads by the measure `name`, [layer][head], with an entry for every layer of the kinds in
 // AnalysisInput::kinds. Throws like check_importance() and require_finite(). If a signal asks the process to stop,
@@ -86,18 +88,19 @@ struct RankedHead {
 std::vector<RankedHead> rank_heads(const std::map<AttentionKind, LayerScores>& scores, bool per_layer);
 
 struct SideName {
-  Side side;
+  SideSelection side;
   const char* name;
   const char* meaning;  // for the help of mh-prune --side
 };
-inline constexpr std::array kSideNames{
-    SideName{Side::whole, "whole", "all sides"}, SideName{Side::score, "score", "queries and keys"},
-    SideName{Side::value, "value", "values"}, SideName{Side::output, "output", "block of the output projection"}};
-const char* name_of(Side side);
-Side side_named(const std::string& name);  // returns whole for unknown names
+inline constexpr std::array kSideNames{SideName{SideSelection::whole, "whole", "all sides"},
+                                       SideName{SideSelection::score, "score", "queries and keys"},
+                                       SideName{SideSelection::value, "value", "values"},
+                                       SideName{SideSelection::output, "output", "block of the output projection"}};
+const char* name_of(SideSelection side);
+SideSelection side_named(const std::string& name);  // returns whole for unknown names
 const char* name_of(attention::HeadSide side);
 // Returns the head sides of the layer (AttentionLayer::has_separate_heads) that `side` selects: all of them for whole;
 // none if the layer does not have `side`.
-std::vector<attention::HeadSide> sides_in(const attention::AttentionLayer& layer, Side side);
+std::vector<attention::HeadSide> sides_in(const attention::AttentionLayer& layer, SideSelection side);
 
 }  // namespace mh::analysis

@@ -20,24 +20,24 @@ void require_finite(const std::map<AttentionKind, LayerScores>& scores) {
                               "use another checkpoint: the parameters are damaged, or training diverged"});
 }
 
-void Measure::reset() {
+void MeasureObserver::reset() {
   means_.clear();
   lengths_ = {};
 }
 
-void Measure::add(const attention::LayerSpec& layer_spec, const at::Tensor& sums, double count) {
+void MeasureObserver::add(const attention::LayerSpec& layer_spec, const at::Tensor& sums, double count) {
   Mean& mean = means_[layer_spec.kind][layer_spec.layer];
   const at::Tensor new_sums = sums.detach().to(at::kCPU, at::kDouble);
   mean.sums = mean.sums.defined() ? mean.sums + new_sums : new_sums;
   mean.count += count;
 }
 
-int64_t Measure::num_valid_queries(AttentionKind kind, int64_t row, int64_t num_queries) const {
+int64_t MeasureObserver::num_valid_queries(AttentionKind kind, int64_t row, int64_t num_queries) const {
   const at::Tensor& lengths = lengths_.queries(kind);
   return lengths.defined() ? std::min(num_queries, lengths[row].item<int64_t>()) : num_queries;
 }
 
-std::map<AttentionKind, LayerScores> Measure::mean_scores() const {
+std::map<AttentionKind, LayerScores> MeasureObserver::mean_scores() const {
   std::map<AttentionKind, LayerScores> scores_by_kind;
   for (const auto& [kind, layers] : means_)
     for (const auto& [layer, mean] : layers) {
@@ -52,23 +52,23 @@ std::map<AttentionKind, LayerScores> Measure::mean_scores() const {
   return scores_by_kind;
 }
 
-std::string AttentionMeasure::undefined_reason(const attention::AttentionLayer& layer) const {
-  if (side() == Side::output) return "output heads have no attention matrices; score and value heads do";
-  if (side() == Side::score && layer.mixer_input() == attention::MixerInput::logits)
+std::string AttentionMeasureObserver::undefined_reason(const attention::AttentionLayer& layer) const {
+  if (side() == SideSelection::output) return "output heads have no attention matrices; score and value heads do";
+  if (side() == SideSelection::score && layer.mixer_input() == attention::MixerInput::logits)
     return "the mixer mixes logits, not attention probabilities";
   return "";
 }
 
-at::Tensor AttentionMeasure::heads(attention::HeadSide observed_side, const attention::LayerSpec& layer_spec,
-                                   const at::Tensor& x) {
+at::Tensor AttentionMeasureObserver::heads(attention::HeadSide observed_side, const attention::LayerSpec& layer_spec,
+                                           const at::Tensor& x) {
   c10::NoGradGuard no_gradient;
-  if (observed_side == attention::HeadSide::score && side() == Side::score) observe_matrix(layer_spec, x);
+  if (observed_side == attention::HeadSide::score && side() == SideSelection::score) observe_matrix(layer_spec, x);
   return x;
 }
 
-void AttentionMeasure::probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) {
+void AttentionMeasureObserver::probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) {
   c10::NoGradGuard no_gradient;
-  if (side() != Side::score) observe_matrix(layer_spec, p);
+  if (side() != SideSelection::score) observe_matrix(layer_spec, p);
 }
 
 }  // namespace mh::analysis

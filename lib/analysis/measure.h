@@ -11,7 +11,7 @@
 
 #include "analysis/analysis_input.h"
 #include "analysis/heads.h"
-#include "analysis/words.h"
+#include "analysis/word_range.h"
 #include "attention/layer.h"
 
 namespace mh::analysis {
@@ -20,9 +20,9 @@ using LayerScores = std::vector<std::vector<double>>;  // [layer][head]; empty f
 // Throws Error(failed) if a score is not finite, because such scores cannot be ranked.
 void require_finite(const std::map<AttentionKind, LayerScores>& scores);
 
-class Measure : public attention::Observer {
+class MeasureObserver : public attention::Observer {
  public:
-  explicit Measure(Side side) : side_(side) {}
+  explicit MeasureObserver(SideSelection side) : side_(side) {}
   // Returns why the measure is undefined for the layer's heads of side(); "" if it is defined.
   virtual std::string undefined_reason(const attention::AttentionLayer& /*layer*/) const { return ""; }
 
@@ -33,19 +33,19 @@ class Measure : public attention::Observer {
   std::map<AttentionKind, LayerScores> mean_scores() const;
 
  protected:
-  Side side() const { return side_; }
+  SideSelection side() const { return side_; }
   // Adds `sums`, (h), (hv) or (ho), sums of each head's score over `count` positions, batch rows or forward
   // passes, to the mean of the layer.
   void add(const attention::LayerSpec& layer_spec, const at::Tensor& sums, double count);
   // Returns the number of real (not padding) queries of batch row `row`, at most `num_queries`.
   int64_t num_valid_queries(AttentionKind kind, int64_t row, int64_t num_queries) const;
-  // Returns the positions of batch row `row` that are words (analysis/words.h), among its `num_queries` queries or
+  // Returns the positions of batch row `row` that are words (analysis/word_range.h), among its `num_queries` queries or
   // its `num_keys` keys.
-  Words query_words(AttentionKind kind, int64_t row, int64_t num_queries) const {
-    return words_of(lengths_, has_encoder_queries(kind), row, num_queries);
+  WordRange query_word_range(AttentionKind kind, int64_t row, int64_t num_queries) const {
+    return word_range_of(lengths_, has_encoder_queries(kind), row, num_queries);
   }
-  Words key_words(AttentionKind kind, int64_t row, int64_t num_keys) const {
-    return words_of(lengths_, has_encoder_keys(kind), row, num_keys);
+  WordRange key_word_range(AttentionKind kind, int64_t row, int64_t num_keys) const {
+    return word_range_of(lengths_, has_encoder_keys(kind), row, num_keys);
   }
   // Returns whether batch rows are sentences, which is the case if begin() received lengths of encoder sequences.
   bool has_sentences() const { return lengths_.encoder.defined(); }
@@ -55,16 +55,16 @@ class Measure : public attention::Observer {
     at::Tensor sums;  // (h), (hv) or (ho), fp64
     double count = 0;
   };
-  Side side_;
+  SideSelection side_;
   attention::Lengths lengths_;
   std::map<AttentionKind, std::map<int64_t, Mean>> means_;  // by kind and layer
 };
 
 // Base class of measures that read attention matrices: for score heads, the input of the mixer; for value heads and
 // whole heads, the probabilities that are multiplied by the values.
-class AttentionMeasure : public Measure {
+class AttentionMeasureObserver : public MeasureObserver {
  public:
-  using Measure::Measure;
+  using MeasureObserver::MeasureObserver;
   std::string undefined_reason(const attention::AttentionLayer& layer) const override;
   at::Tensor heads(attention::HeadSide observed_side, const attention::LayerSpec& layer_spec,
                    const at::Tensor& x) override;

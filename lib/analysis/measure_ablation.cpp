@@ -26,7 +26,7 @@ Scores zero_scores(const HeadSet& heads) {
   return scores;
 }
 
-class Ablation : public Importance {
+class Ablation : public ImportanceMeasure {
  public:
   Scores compute_scores(const AnalysisInput& input) const override {
     const HeadSet heads = all_heads(input.model, input.side, input.kinds);
@@ -45,11 +45,11 @@ class Ablation : public Importance {
   }
 };
 
-class Random : public Importance {
+class RandomScores : public ImportanceMeasure {
  public:
   Scores compute_scores(const AnalysisInput& input) const override {
     Scores scores = zero_scores(all_heads(input.model, input.side, input.kinds));
-    RandomSequence random(RandomStream(static_cast<uint64_t>(input.scoring.sample.seed), "importance"));
+    RandomSequence random(RandomStream(static_cast<uint64_t>(input.scoring_options.sample.seed), "importance"));
     for (auto& [kind, layers] : scores)
       for (auto& layer : layers)
         for (double& score : layer) score = random.uniform();
@@ -58,8 +58,9 @@ class Random : public Importance {
 };
 
 const Registration<Ablation> ablation_entry(
-    importances(), "ablation", "Loss without the head minus the loss of the full model, in nats per token.");
-const Registration<Random> random_entry(importances(), "random", "Random numbers, drawn with --seed, as a control.");
+    importance_measures(), "ablation", "Loss without the head minus the loss of the full model, in nats per token.");
+const Registration<RandomScores> random_entry(importance_measures(), "random",
+                                              "Random numbers, drawn with --seed, as a control.");
 
 }  // namespace
 

@@ -7,30 +7,30 @@
 //               attends to
 //
 // In sentences the mean of confidence covers only queries that are words, and the mean of received only keys that are
-// words (analysis/words.h); the largest probability of a key is taken over all real queries. The published code leaves
-// out only the last entry of the matrix, and counts padding.
+// words (analysis/word_range.h); the largest probability of a key is taken over all real queries. The published code
+// leaves out only the last entry of the matrix, and counts padding.
 #include "analysis/importance.h"
 
 namespace mh::analysis {
 namespace {
 
-class Confidence : public AttentionMeasure {
+class Confidence : public AttentionMeasureObserver {
  public:
-  using AttentionMeasure::AttentionMeasure;
+  using AttentionMeasureObserver::AttentionMeasureObserver;
 
  private:
   void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
     const at::Tensor row_max = p.amax(-1).to(at::kDouble);  // (B, h or hv, Tq)
     for (int64_t b = 0; b < p.size(0); ++b) {
-      const Words words = query_words(layer_spec.kind, b, p.size(2));
-      add(layer_spec, row_max[b].narrow(1, words.first, words.count).sum(1), static_cast<double>(words.count));
+      const WordRange words = query_word_range(layer_spec.kind, b, p.size(2));
+      add(layer_spec, row_max[b].narrow(1, words.begin, words.count).sum(1), static_cast<double>(words.count));
     }
   }
 };
 
-class ReceivedProbability : public AttentionMeasure {
+class ReceivedProbability : public AttentionMeasureObserver {
  public:
-  using AttentionMeasure::AttentionMeasure;
+  using AttentionMeasureObserver::AttentionMeasureObserver;
 
  private:
   void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
@@ -41,8 +41,8 @@ class ReceivedProbability : public AttentionMeasure {
       at::Tensor valid_p = p[b].narrow(1, 0, num_valid);  // (h or hv, num_valid, Tk)
       if (has_sentences() || layer_spec.kind != AttentionKind::decoder_cross) {
         const int64_t num_memory_keys = layer_spec.kind == AttentionKind::decoder_cross ? 0 : num_keys - num_queries;
-        const Words words = key_words(layer_spec.kind, b, num_keys - num_memory_keys);
-        valid_p = valid_p.narrow(2, num_memory_keys + words.first, words.count);
+        const WordRange words = key_word_range(layer_spec.kind, b, num_keys - num_memory_keys);
+        valid_p = valid_p.narrow(2, num_memory_keys + words.begin, words.count);
         add(layer_spec, valid_p.amax(1).to(at::kDouble).sum(1), static_cast<double>(words.count));
       } else {
         const at::Tensor is_attended = (valid_p != 0).any(1).any(0);  // (Tk)
@@ -52,10 +52,10 @@ class ReceivedProbability : public AttentionMeasure {
   }
 };
 
-const Registration<Confidence> confidence_entry(importances(), "confidence",
+const Registration<Confidence> confidence_entry(importance_measures(), "confidence",
                                                 "Mean over queries of the largest probability.");
 const Registration<ReceivedProbability> received_entry(
-    importances(), "received",
+    importance_measures(), "received",
     "Mean over keys of the largest probability that any query gives the key; the keys are the positions of the block, "
     "without memory, or of the sentence.");
 

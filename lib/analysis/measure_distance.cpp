@@ -23,9 +23,9 @@ at::Tensor mean_distances(const at::Tensor& x) {
   return distances.sum(1) / static_cast<double>(std::max<int64_t>(1, x.size(0) - 1));
 }
 
-class ProbabilityDistance : public AttentionMeasure {
+class ProbabilityDistance : public AttentionMeasureObserver {
  public:
-  using AttentionMeasure::AttentionMeasure;
+  using AttentionMeasureObserver::AttentionMeasureObserver;
 
  private:
   void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
@@ -35,15 +35,15 @@ class ProbabilityDistance : public AttentionMeasure {
   }
 };
 
-class OutputDistance : public Measure {
+class OutputDistance : public MeasureObserver {
  public:
-  using Measure::Measure;
+  using MeasureObserver::MeasureObserver;
   std::string undefined_reason(const attention::AttentionLayer&) const override {
-    return side() == Side::score ? "score heads have no outputs; value and output heads do" : "";
+    return side() == SideSelection::score ? "score heads have no outputs; value and output heads do" : "";
   }
   at::Tensor heads(attention::HeadSide observed_side, const attention::LayerSpec& layer_spec,
                    const at::Tensor& x) override {
-    if (observed_side == (side() == Side::output ? attention::HeadSide::output : attention::HeadSide::value))
+    if (observed_side == (side() == SideSelection::output ? attention::HeadSide::output : attention::HeadSide::value))
       add_distances(layer_spec, x);
     return x;
   }
@@ -58,11 +58,11 @@ class OutputDistance : public Measure {
 };
 
 const Registration<ProbabilityDistance> probability_distance_entry(
-    importances(), "avg-l2",
+    importance_measures(), "avg-l2",
     "Mean distance |P_j - P_i| between the attention matrix of the head and the matrices of the other heads of the "
     "layer.");
 const Registration<OutputDistance> output_distance_entry(
-    importances(), "avg-l2-outputs",
+    importance_measures(), "avg-l2-outputs",
     "Mean distance between the output of the head and the outputs of the other heads of the layer.");
 
 }  // namespace

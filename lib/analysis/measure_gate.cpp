@@ -9,11 +9,11 @@
 namespace mh::analysis {
 namespace {
 
-class Gate : public Measure, public attention::Subscriber<attention::WeightObservation> {
+class GateMeasure : public MeasureObserver, public attention::Subscriber<attention::WeightObservation> {
  public:
-  using Measure::Measure;
+  using MeasureObserver::MeasureObserver;
   std::string undefined_reason(const attention::AttentionLayer& layer) const override {
-    if (side() == Side::score || side() == Side::output) return "gates apply to value heads only";
+    if (side() == SideSelection::score || side() == SideSelection::output) return "gates apply to value heads only";
     return layer.has_head_gates() ? "" : "the combiner has no head gates";
   }
   void receive(const attention::LayerSpec& layer_spec, attention::WeightObservation& observation) override {
@@ -28,8 +28,8 @@ class Gate : public Measure, public attention::Subscriber<attention::WeightObser
   }
 };
 
-const Registration<Gate> gate_entry(
-    importances(), "gate",
+const Registration<GateMeasure> gate_entry(
+    importance_measures(), "gate",
     "Mean absolute weight of the head in gates, fixed weights or mixtures. Refused if a layer has no head gates.");
 
 }  // namespace

@@ -1,13 +1,13 @@
 // The measure "taylor" (Michel et al. 2019): I_i = mean over positions t of |⟨Z_i[t], ∂L/∂Z_i[t]⟩|, with Z the head
 // outputs and L the loss summed over the row that contains t, so that I_i does not depend on batching. The mean leaves
-// out padding and includes context positions. Gradients do not flow into a memory. head_products.h defines the products
-// for the other head sides.
+// out padding and includes context positions. Gradients do not flow into a memory. gradient_products.h defines the
+// products for the other head sides.
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 
-#include "analysis/head_products.h"
+#include "analysis/gradient_products.h"
 
 namespace mh::analysis {
 
@@ -23,12 +23,13 @@ ParameterGradGuard::~ParameterGradGuard() {
   for (nn::Parameter* p : parameters_) p->set_trained(true);
 }
 
-HeadProducts::HeadProducts(model::LanguageModel& model, Side side) {
+GradientProducts::GradientProducts(model::LanguageModel& model, SideSelection side) {
   for (const auto* layer : model.attention_layers())
     sides_[{layer->layer_spec().kind, layer->layer_spec().layer}] = sides_in(*layer, side);
 }
 
-at::Tensor HeadProducts::heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) {
+at::Tensor GradientProducts::heads(attention::HeadSide side, const attention::LayerSpec& layer_spec,
+                                   const at::Tensor& x) {
   const auto& sides = sides_.at({layer_spec.kind, layer_spec.layer});
   if (std::find(sides.begin(), sides.end(), side) == sides.end()) return x;
   // The outputs of the score, value and output heads of a layer are multiplied by the same factor 1 for each head and
@@ -40,7 +41,7 @@ at::Tensor HeadProducts::heads(attention::HeadSide side, const attention::LayerS
   return x * layers_.back().products.unsqueeze(-1).to(x.scalar_type());
 }
 
-std::vector<HeadProducts::Layer> HeadProducts::collect(const at::Tensor& loss) {
+std::vector<GradientProducts::Layer> GradientProducts::collect(const at::Tensor& loss) {
   std::vector<at::Tensor> factors;
   for (const Layer& layer : layers_) factors.push_back(layer.products);
   std::vector<Layer> result;
@@ -55,10 +56,10 @@ std::vector<HeadProducts::Layer> HeadProducts::collect(const at::Tensor& loss) {
 namespace {
 
 // Averages the absolute values of the products over positions.
-class ProductMeans : public Measure {
+class ProductMeans : public MeasureObserver {
  public:
-  using Measure::Measure;
-  void add_layer(const HeadProducts::Layer& layer) {
+  using MeasureObserver::MeasureObserver;
+  void add_layer(const GradientProducts::Layer& layer) {
     const at::Tensor magnitudes = layer.products.to(at::kDouble).abs();  // (B, heads, Tq)
     for (int64_t b = 0; b < magnitudes.size(0); ++b) {
       const int64_t num_valid = num_valid_queries(layer.layer_spec->kind, b, magnitudes.size(2));
@@ -68,18 +69,18 @@ class ProductMeans : public Measure {
 };
 
 // Observes the products, and passes the lengths of the batch rows to `means`, which averages the products.
-struct ProductsAndMeans : HeadProducts {
+struct ProductObserver : GradientProducts {
   ProductMeans means;
-  ProductsAndMeans(model::LanguageModel& model, Side side) : HeadProducts(model, side), means(side) {}
+  ProductObserver(model::LanguageModel& model, SideSelection side) : GradientProducts(model, side), means(side) {}
   void begin(const attention::Lengths& lengths) override { means.begin(lengths); }
 };
 
-class Taylor : public Importance {
+class Taylor : public ImportanceMeasure {
  public:
   std::map<AttentionKind, LayerScores> compute_scores(const AnalysisInput& input) const override {
     const ParameterGradGuard parameter_grad_guard(input.model.parameters());
     const c10::AutoGradMode grad_mode(true);
-    ProductsAndMeans products(input.model, input.side);
+    ProductObserver products(input.model, input.side);
     data::BatchVisitor visitor;
     visitor.observer = &products;
     visitor.visit = [&](const data::ForwardedBatch& pass) {
@@ -87,13 +88,13 @@ class Taylor : public Importance {
       for (const auto& layer : products.collect(loss.smoothed)) products.means.add_layer(layer);
     };
     visitor.progress = input.progress;
-    data::for_each_batch(input.model, input.corpus, input.scoring, visitor);
+    data::for_each_batch(input.model, input.corpus, input.scoring_options, visitor);
     return products.means.mean_scores();
   }
 };
 
 const Registration<Taylor> taylor_entry(
-    importances(), "taylor",
+    importance_measures(), "taylor",
     "Mean over positions of |<Z, dL/dZ>|, where Z is the output of the head and L the summed loss (Michel et al. "
     "2019). In layers that mix heads, the same products of the input of the mixer and of the output of the combiner "
     "are added before the absolute value.");

@@ -36,15 +36,15 @@ at::Tensor sum_by_head_pair(const at::Tensor& x, const HeadAxis& a, const HeadAx
   return sums;
 }
 
-class Norms : public Importance {
+class ParameterNorms : public ImportanceMeasure {
  public:
-  explicit Norms(bool counts_only_matrices) : counts_only_matrices_(counts_only_matrices) {}
+  explicit ParameterNorms(bool counts_only_matrices) : counts_only_matrices_(counts_only_matrices) {}
 
   std::string undefined_reason(model::LanguageModel& model, const attention::AttentionLayer& layer,
-                               Side side) const override {
+                               SideSelection side) const override {
     for (const nn::Parameter& p : model.parameters().all())
       if (!axes_of(p, layer, side).empty()) return "";
-    const std::string heads = side == Side::whole ? "heads" : str(name_of(side), " heads");
+    const std::string heads = side == SideSelection::whole ? "heads" : str(name_of(side), " heads");
     return counts_only_matrices_ ? str("the layer has no matrix across ", heads)
                                  : str("no parameter belongs to ", heads);
   }
@@ -65,14 +65,15 @@ class Norms : public Importance {
  private:
   // Returns the head axes of p that belong to this side, without axes that survive pruning; none if p is no parameter
   // of the layer or, with counts_only_matrices_, is no matrix across heads.
-  std::vector<HeadAxis> axes_of(const nn::Parameter& p, const attention::AttentionLayer& layer, Side side) const {
+  std::vector<HeadAxis> axes_of(const nn::Parameter& p, const attention::AttentionLayer& layer,
+                                SideSelection side) const {
     if (p.name().rfind(layer.layer_spec().name + ".", 0) != 0) return {};
     std::vector<HeadAxis> axes;  // head axes whose blocks are removed when their heads are pruned
     for (const HeadAxis& axis : p.traits().head_axes)
       if (!axis.survives_pruning) axes.push_back(axis);
     if (counts_only_matrices_ && axes.size() < 2) return {};
     const auto sides = sides_in(layer, side);
-    if (side != Side::whole)
+    if (side != SideSelection::whole)
       axes.erase(std::remove_if(axes.begin(), axes.end(),
                                 [&](const HeadAxis& axis) {
                                   return std::find(sides.begin(), sides.end(), axis.side) == sides.end();
@@ -84,7 +85,7 @@ class Norms : public Importance {
   // Returns the sum of squares of the weights of each head of this side in a layer, (h), (hv) or (ho), fp64; an
   // undefined tensor if no parameter belongs to a head.
   at::Tensor sums_of_squares(const nn::ParameterList& parameters, const attention::AttentionLayer& layer,
-                             Side side) const {
+                             SideSelection side) const {
     at::Tensor sums;
     for (const nn::Parameter& p : parameters.all()) {
       const auto axes = axes_of(p, layer, side);
@@ -100,17 +101,17 @@ class Norms : public Importance {
   bool counts_only_matrices_;  // whether only matrices across heads are counted
 };
 
-struct Alpha : Norms {
-  Alpha() : Norms(true) {}
+struct Alpha : ParameterNorms {
+  Alpha() : ParameterNorms(true) {}
 };
-struct WeightNorm : Norms {
-  WeightNorm() : Norms(false) {}
+struct WeightNorm : ParameterNorms {
+  WeightNorm() : ParameterNorms(false) {}
 };
 
-const Registration<Alpha> alpha_entry(importances(), "alpha",
+const Registration<Alpha> alpha_entry(importance_measures(), "alpha",
                                       "Norm of the rows and columns of the head in matrices from heads to heads: "
                                       "alphas and mixing matrices. Refused if a layer has no such matrix.");
-const Registration<WeightNorm> weight_norm_entry(importances(), "weight-norm",
+const Registration<WeightNorm> weight_norm_entry(importance_measures(), "weight-norm",
                                                  "Norm of all weights of the layer that belong to the head.");
 
 }  // namespace

@@ -18,7 +18,8 @@ using attention::AttentionLayer;
 using attention::HeadSide;
 using attention::KeptHeads;
 
-AttentionLayer& layer_at(model::LanguageModel& model, AttentionKind kind, int64_t layer, const std::string& where) {
+AttentionLayer& require_layer(model::LanguageModel& model, AttentionKind kind, int64_t layer,
+                              const std::string& where) {
   int64_t num_layers = 0;
   AttentionLayer* matching_layer = nullptr;
   for (AttentionLayer* candidate : model.attention_layers()) {
@@ -36,19 +37,19 @@ AttentionLayer& layer_at(model::LanguageModel& model, AttentionKind kind, int64_
   return *matching_layer;
 }
 
-KeptHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& pruned_heads, Side side,
+KeptHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& pruned_heads, SideSelection side,
                           const std::string& where) {
   const attention::LayerSpec& layer_spec = layer.layer_spec();
   auto refuse = [&](const std::string& expected, const std::string& found, const char* next) {
     throw Error(Exit::usage, Problem{str(where, ", ", layer_spec.name), expected, found, next});
   };
-  const HeadSide pruned_side = head_side(side);
+  const HeadSide pruned_side = head_side_of(side);
   const int64_t num_heads = layer_spec.heads_of(pruned_side);
   if (num_heads == 0) refuse("a layer with heads", "a layer without heads", "");
   if (*pruned_heads.rbegin() >= num_heads || *pruned_heads.begin() < 0)
     refuse(str("a head from 0 to ", num_heads - 1),
            str(*pruned_heads.begin() < 0 ? *pruned_heads.begin() : *pruned_heads.rbegin()), "");
-  if (side == Side::whole && (layer_spec.heads != num_heads || layer_spec.output_heads != num_heads))
+  if (side == SideSelection::whole && (layer_spec.heads != num_heads || layer_spec.output_heads != num_heads))
     refuse("equal numbers of score, value and output heads, since --side whole prunes all three together",
            str(layer_spec.heads, " score heads, ", num_heads, " value heads and ", layer_spec.output_heads,
                " output heads"),
@@ -60,7 +61,7 @@ KeptHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& 
            "use --side whole");
   // Score or output heads that cannot be pruned separately are pruned together with the value heads.
   auto kept_heads_of = [&](HeadSide queried_side) {
-    const bool is_pruned = side == Side::whole || queried_side == pruned_side ||
+    const bool is_pruned = side == SideSelection::whole || queried_side == pruned_side ||
                            (pruned_side == HeadSide::value && !layer.can_prune_separately(queried_side));
     std::vector<int64_t> kept_indices;
     for (int64_t head = 0; head < layer_spec.heads_of(queried_side); ++head)
@@ -86,7 +87,7 @@ at::Tensor without_pruned_blocks(const nn::Parameter& p, const KeptHeads& kept_h
 
 // Returns the parameter of the full model that corresponds to `name` in the pruned model: the parameter of this name
 // or, if the full model has none, the parameter that the layers of the stack share.
-const nn::Parameter& source_of(nn::ParameterList& full_parameters, const std::string& name) {
+const nn::Parameter& full_parameter_of(nn::ParameterList& full_parameters, const std::string& name) {
   if (const nn::Parameter* own_parameter = full_parameters.find(name)) return *own_parameter;
   if (const auto layer = layer_of(name)) {
     const std::string shared_name =
@@ -98,21 +99,23 @@ const nn::Parameter& source_of(nn::ParameterList& full_parameters, const std::st
 
 }  // namespace
 
-void check_prune_amount(model::LanguageModel& model, Side side, const Kinds& kinds, const PruneAmount& amount,
+void check_prune_amount(model::LanguageModel& model, SideSelection side, const Kinds& kinds, const PruneAmount& amount,
                         bool per_layer, const std::string& where) {
   std::map<AttentionKind, LayerScores> zero_scores;
   for (const attention::AttentionLayer* layer : model.attention_layers())
     if (const attention::LayerSpec& s = layer->layer_spec(); contains(kinds, s.kind))
-      zero_scores[s.kind].emplace_back(s.heads_of(head_side(side)));
-  least_important(zero_scores, amount, per_layer, where);
+      zero_scores[s.kind].emplace_back(s.heads_of(head_side_of(side)));
+  least_important_heads(zero_scores, amount, per_layer, where);
 }
 
-attention::HeadSide head_side(Side side) {
-  return side == Side::score ? HeadSide::score : side == Side::output ? HeadSide::output : HeadSide::value;
+attention::HeadSide head_side_of(SideSelection side) {
+  return side == SideSelection::score    ? HeadSide::score
+         : side == SideSelection::output ? HeadSide::output
+                                         : HeadSide::value;
 }
 
-HeadSet least_important(const std::map<AttentionKind, LayerScores>& scores, const PruneAmount& amount, bool per_layer,
-                        const std::string& where) {
+HeadSet least_important_heads(const std::map<AttentionKind, LayerScores>& scores, const PruneAmount& amount,
+                              bool per_layer, const std::string& where) {
   const auto ranked_heads = rank_heads(scores, per_layer);
   const auto group_key = [&](const RankedHead& r) {
     return per_layer ? std::pair(r.kind, r.head.layer) : std::pair(AttentionKind{}, int64_t{-1});
@@ -139,14 +142,14 @@ HeadSet least_important(const std::map<AttentionKind, LayerScores>& scores, cons
   return selected_heads;
 }
 
-KeptHeadsByLayer heads_after_pruning(model::LanguageModel& model, const HeadSet& pruned_heads, Side side,
+KeptHeadsByLayer heads_after_pruning(model::LanguageModel& model, const HeadSet& pruned_heads, SideSelection side,
                                      const std::string& where) {
   KeptHeadsByLayer kept_heads;
   for (const auto& [kind, heads] : pruned_heads) {
     std::map<int64_t, std::set<int64_t>> layers;
     for (const Head& head : heads) layers[head.layer].insert(head.head);
     for (const auto& [layer, pruned_indices] : layers)
-      kept_heads[kind][layer] = find_kept_heads(layer_at(model, kind, layer, where), pruned_indices, side, where);
+      kept_heads[kind][layer] = find_kept_heads(require_layer(model, kind, layer, where), pruned_indices, side, where);
   }
   if (kept_heads.empty()) throw Error(Exit::usage, Problem{where, "heads to prune", "none", ""});
   return kept_heads;
@@ -158,7 +161,7 @@ PrunedModel prune_heads(const model::ModelConfig& config, model::LanguageModel& 
   for (const auto& [kind, layers] : kept_heads)
     for (const auto& [layer, heads] : layers)
       pruned_model.config.attention.set_layer(kind, layer,
-                                              layer_at(model, kind, layer, "cut").options_after_pruning(heads));
+                                              require_layer(model, kind, layer, "cut").options_after_pruning(heads));
   pruned_model.model =
       model::build_language_model(pruned_model.config, model.vocabularies(), model.parameters().device());
   copy_remaining_parameters(model.parameters(), kept_heads, pruned_model.model->parameters());
@@ -169,7 +172,7 @@ void copy_remaining_parameters(nn::ParameterList& full_parameters, const KeptHea
                                nn::ParameterList& pruned_parameters) {
   const c10::NoGradGuard no_gradient;
   for (nn::Parameter& p : pruned_parameters.all()) {
-    const nn::Parameter& source = source_of(full_parameters, p.name());
+    const nn::Parameter& source = full_parameter_of(full_parameters, p.name());
     at::Tensor kept_values = source.master();
     if (const auto layer = layer_of(p.name()))
       if (const auto kind_layers = kept_heads.find(layer->kind); kind_layers != kept_heads.end())

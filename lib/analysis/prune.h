@@ -28,15 +28,15 @@ struct PruneAmount {
 // Returns the heads with the lowest scores. `amount` applies to all heads or, if `per_layer`, to the heads of each
 // layer. Heads with equal scores are ordered by kind, layer and head. Throws Error(usage) that names the option `where`
 // if no head is selected, or if `amount` exceeds the number of heads.
-HeadSet least_important(const std::map<AttentionKind, LayerScores>& scores, const PruneAmount& amount, bool per_layer,
-                        const std::string& where);
+HeadSet least_important_heads(const std::map<AttentionKind, LayerScores>& scores, const PruneAmount& amount,
+                              bool per_layer, const std::string& where);
 
-// Throws the errors of least_important() for the layers of `kinds`, but needs no scores.
-void check_prune_amount(model::LanguageModel& model, Side side, const Kinds& kinds, const PruneAmount& amount,
+// Throws the errors of least_important_heads() for the layers of `kinds`, but needs no scores.
+void check_prune_amount(model::LanguageModel& model, SideSelection side, const Kinds& kinds, const PruneAmount& amount,
                         bool per_layer, const std::string& where);
 
 // Returns the head side that corresponds to `side`; value for whole.
-attention::HeadSide head_side(Side side);
+attention::HeadSide head_side_of(SideSelection side);
 
 // The heads that remain in each pruned layer, by kind of attention and layer.
 using KeptHeadsByLayer = std::map<AttentionKind, std::map<int64_t, attention::KeptHeads>>;
@@ -46,7 +46,7 @@ using KeptHeadsByLayer = std::map<AttentionKind, std::map<int64_t, attention::Ke
 // Error(usage) that names the option `where` if `pruned_heads` is empty or the model lacks a head; if `side` is whole
 // but a layer has different numbers of score, value and output heads; and if the heads of `side` cannot be pruned
 // separately from the value heads.
-KeptHeadsByLayer heads_after_pruning(model::LanguageModel& model, const HeadSet& pruned_heads, Side side,
+KeptHeadsByLayer heads_after_pruning(model::LanguageModel& model, const HeadSet& pruned_heads, SideSelection side,
                                      const std::string& where);
 
 struct PrunedModel {

@@ -11,7 +11,7 @@ namespace mh::analysis {
 
 namespace {
 
-constexpr int64_t kReleasedHeads = 4;  // number of heads that Selection::released swaps in each pair of layers
+constexpr int64_t kReleasedHeads = 4;  // number of heads that PairSelection::released swaps in each pair of layers
 
 // Returns `heads` in ascending order of importance; heads with equal scores are ordered by layer, then by head.
 std::vector<Head> rank_heads(const LayerScores& scores, std::vector<Head> heads) {
@@ -32,15 +32,16 @@ std::vector<Head> rank_layer(const LayerScores& scores, int64_t layer) {
 }
 
 // Returns k with the unit that it has for this selection, such as "3 pairs of heads", for messages.
-std::string count_text(Selection selection, int64_t k) {
-  if (selection == Selection::soft) return str(k, k == 1 ? " head" : " heads", " per layer");
-  return str(k, k == 1 ? " pair" : " pairs", selection == Selection::released ? " of layers" : " of heads");
+std::string count_text(PairSelection selection, int64_t k) {
+  if (selection == PairSelection::soft) return str(k, k == 1 ? " head" : " heads", " per layer");
+  return str(k, k == 1 ? " pair" : " pairs", selection == PairSelection::released ? " of layers" : " of heads");
 }
 
 // Returns the minimum numbers of layers and heads for this selection, for messages.
-std::string required_heads(Selection selection) {
-  if (selection == Selection::soft) return "at least 2 layers, with at least 2 heads each,";
-  if (selection == Selection::released) return str("at least 2 layers, with at least ", kReleasedHeads, " heads each,");
+std::string required_heads(PairSelection selection) {
+  if (selection == PairSelection::soft) return "at least 2 layers, with at least 2 heads each,";
+  if (selection == PairSelection::released)
+    return str("at least 2 layers, with at least ", kReleasedHeads, " heads each,");
   return "at least 2 heads";
 }
 
@@ -53,17 +54,17 @@ std::string join_counts(const std::vector<int64_t>& counts) {
 
 }  // namespace
 
-int64_t largest_k(Selection selection, const std::vector<int64_t>& head_counts) {
+int64_t largest_k(PairSelection selection, const std::vector<int64_t>& head_counts) {
   const int64_t num_heads = std::accumulate(head_counts.begin(), head_counts.end(), int64_t{0});
   const auto num_layers = static_cast<int64_t>(head_counts.size());
   const int64_t min_heads = head_counts.empty() ? 0 : *std::min_element(head_counts.begin(), head_counts.end());
   switch (selection) {
-    case Selection::soft:
+    case PairSelection::soft:
       return num_layers < 2 ? 0 : min_heads / 2;
-    case Selection::released:
+    case PairSelection::released:
       return min_heads < kReleasedHeads ? 0 : num_layers / 2;
-    case Selection::hard:
-    case Selection::random:
+    case PairSelection::hard:
+    case PairSelection::random:
       return num_heads / 2;
   }
   return 0;
@@ -117,19 +118,20 @@ std::vector<HeadPair> pair_random(AttentionKind kind, const std::vector<int64_t>
   return pairs;
 }
 
-std::vector<HeadPair> pair_ranked(Selection selection, AttentionKind kind, const LayerScores& scores, int64_t k,
+std::vector<HeadPair> pair_ranked(PairSelection selection, AttentionKind kind, const LayerScores& scores, int64_t k,
                                   int64_t t_max) {
-  return selection == Selection::hard       ? pair_hard(kind, scores, k)
-         : selection == Selection::released ? pair_released(kind, scores, k)
-                                            : pair_soft(kind, scores, k, t_max);
+  return selection == PairSelection::hard       ? pair_hard(kind, scores, k)
+         : selection == PairSelection::released ? pair_released(kind, scores, k)
+                                                : pair_soft(kind, scores, k, t_max);
 }
 
 std::map<AttentionKind, std::vector<int64_t>> head_counts_for_pairing(
-    nn::ParameterList& parameters, Selection selection, int64_t k, int64_t t_max, const std::vector<std::string>& kinds,
-    const SwapOptions& options, const std::function<std::string(const char*)>& key) {
-  if (t_max > 0 && selection != Selection::soft)
+    nn::ParameterList& parameters, PairSelection selection, int64_t k, int64_t t_max,
+    const std::vector<std::string>& kinds, const SwapOptions& options,
+    const std::function<std::string(const char*)>& key) {
+  if (t_max > 0 && selection != PairSelection::soft)
     throw Error(Exit::usage, Problem{key("t_max"),
-                                     selection == Selection::released
+                                     selection == PairSelection::released
                                          ? "0 with the mode released, since k is then the number of pairs of layers"
                                          : "0 unless the mode is soft",
                                      str(t_max), str("leave ", key("t_max"), " out")});
@@ -163,10 +165,10 @@ std::map<AttentionKind, std::vector<int64_t>> head_counts_for_pairing(
 }
 
 RotationSchedule::Action RotationSchedule::action_before(int64_t epoch, int64_t swap_epoch, bool is_swapped) const {
-  if (epoch < start) return Action::none;
-  if (is_swapped) return epoch > end || epoch - swap_epoch >= frequency ? Action::undo : Action::none;
-  if (epoch > end) return Action::none;
-  return swap_epoch == 0 || epoch - swap_epoch >= frequency + rest ? Action::swap : Action::none;
+  if (epoch < start_epoch) return Action::none;
+  if (is_swapped) return epoch > end_epoch || epoch - swap_epoch >= num_swapped_epochs ? Action::undo : Action::none;
+  if (epoch > end_epoch) return Action::none;
+  return swap_epoch == 0 || epoch - swap_epoch >= num_swapped_epochs + num_rest_epochs ? Action::swap : Action::none;
 }
 
 }  // namespace mh::analysis

@@ -22,32 +22,32 @@
 
 namespace mh::analysis {
 
-enum class Selection { hard, soft, released, random };
-struct SelectionName {
-  Selection selection;
+enum class PairSelection { hard, soft, released, random };
+struct PairSelectionName {
+  PairSelection selection;
   const char* name;
   const char* summary;  // for the help of mh-swap --mode
   const char* meaning;  // for `mh-train --list selections` and mh-swap(1)
 };
-inline constexpr std::array kSelections{
-    SelectionName{Selection::hard, "hard", "the k most important heads with the k least important heads",
-                  "One ranking of all heads of a kind: the most important head with the least important one, the "
-                  "second with the second to last, and so on, k pairs."},
-    SelectionName{
-        Selection::soft, "soft",
+inline constexpr std::array kPairSelections{
+    PairSelectionName{PairSelection::hard, "hard", "the k most important heads with the k least important heads",
+                      "One ranking of all heads of a kind: the most important head with the least important one, the "
+                      "second with the second to last, and so on, k pairs."},
+    PairSelectionName{
+        PairSelection::soft, "soft",
         "in each pair of opposite layers, such as the first and the last, the k least important heads of both",
         "Layer i with layer L - 1 - i, for i from 0 to t_max - 1: the k least important heads of each layer, "
         "rank by rank."},
-    SelectionName{Selection::released, "released",
-                  "4 pairs of heads in each of k pairs of layers, as in the published code",
-                  "As the mode soft of the published code: k pairs of layers, and the 4 least important heads of the "
-                  "first layer of a pair, each with the head of the same number in the other layer."},
-    SelectionName{Selection::random, "random", "k random pairs",
-                  "Disjoint pairs of heads, k in number, drawn uniformly."}};
-inline bool uses_importance(Selection selection) { return selection != Selection::random; }
+    PairSelectionName{
+        PairSelection::released, "released", "4 pairs of heads in each of k pairs of layers, as in the published code",
+        "As the mode soft of the published code: k pairs of layers, and the 4 least important heads of the "
+        "first layer of a pair, each with the head of the same number in the other layer."},
+    PairSelectionName{PairSelection::random, "random", "k random pairs",
+                      "Disjoint pairs of heads, k in number, drawn uniformly."}};
+inline bool uses_importance(PairSelection selection) { return selection != PairSelection::random; }
 
 // Returns the largest valid k for layers with these head counts; 0 if no k is valid.
-int64_t largest_k(Selection selection, const std::vector<int64_t>& head_counts);
+int64_t largest_k(PairSelection selection, const std::vector<int64_t>& head_counts);
 
 // Returns the pairs of heads by the selection in the function's name. Of heads with equal scores, the head in the lower
 // layer, then the head with the lower index, is the less important one. k must be at most largest_k().
@@ -58,7 +58,7 @@ std::vector<HeadPair> pair_random(AttentionKind kind, const std::vector<int64_t>
                                   RandomSequence& random);
 
 // Calls pair_hard(), pair_soft() or pair_released(); only soft uses t_max.
-std::vector<HeadPair> pair_ranked(Selection selection, AttentionKind kind, const LayerScores& scores, int64_t k,
+std::vector<HeadPair> pair_ranked(PairSelection selection, AttentionKind kind, const LayerScores& scores, int64_t k,
                                   int64_t t_max);
 
 // Returns the number of value heads of each layer, for each kind of attention in `kinds`, or for all kinds if `kinds`
@@ -66,14 +66,16 @@ std::vector<HeadPair> pair_ranked(Selection selection, AttentionKind kind, const
 // this option if the model lacks a kind, if a kind has too few layers or heads for the selection, if k or t_max is too
 // large, if t_max is set for a selection other than soft, or if layers differ in the parameters that a swap would move.
 std::map<AttentionKind, std::vector<int64_t>> head_counts_for_pairing(
-    nn::ParameterList& parameters, Selection selection, int64_t k, int64_t t_max, const std::vector<std::string>& kinds,
-    const SwapOptions& options, const std::function<std::string(const char*)>& key);
+    nn::ParameterList& parameters, PairSelection selection, int64_t k, int64_t t_max,
+    const std::vector<std::string>& kinds, const SwapOptions& options,
+    const std::function<std::string(const char*)>& key);
 
-// The schedule of swaps in training; epochs are counted from 1. Heads are swapped before epoch `start` and swapped back
-// `frequency` epochs later. After `rest` epochs without swapped heads, new pairs are swapped, and so on. The last swap
-// is before epoch `end` or earlier; heads that are still swapped in epoch `end` are swapped back before the next epoch.
+// The schedule of swaps in training; epochs are counted from 1. Heads are swapped before epoch `start_epoch` and
+// swapped back `num_swapped_epochs` epochs later. After `num_rest_epochs` epochs without swapped heads, new pairs are
+// swapped, and so on. The last swap is before epoch `end_epoch` or earlier; heads that are still swapped in epoch
+// `end_epoch` are swapped back before the next epoch.
 struct RotationSchedule {
-  int64_t start = 2, frequency = 4, rest = 1, end = 20;
+  int64_t start_epoch = 2, num_swapped_epochs = 4, num_rest_epochs = 1, end_epoch = 20;
   enum class Action { none, swap, undo };
   // Returns the action before `epoch`. `swap_epoch`: the epoch before which heads were last swapped; 0: never.
   // `is_swapped`: whether these heads are still swapped.

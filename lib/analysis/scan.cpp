@@ -12,7 +12,7 @@ namespace {
 // Returns, for each set of heads in `masked_sets`, the metric of the model with this set masked. Evaluates the model
 // once per set.
 std::vector<double> evaluate_ablations(const AnalysisInput& input, const std::vector<HeadSet>& masked_sets,
-                                       const Metric& metric) {
+                                       const MetricFunction& metric) {
   const auto num_models = static_cast<int64_t>(masked_sets.size());
   std::vector<double> values;
   for (int64_t i = 0; i < num_models; ++i) {
@@ -30,7 +30,7 @@ const char* name_of(ScanMode mode) {
   return mode == ScanMode::head ? "head" : mode == ScanMode::all_but_one ? "all-but-one" : "layer";
 }
 
-std::vector<ScanCase> scan_cases(model::LanguageModel& model, Side side, const Kinds& kinds,
+std::vector<ScanCase> scan_cases(model::LanguageModel& model, SideSelection side, const Kinds& kinds,
                                  const ScanOptions& options) {
   std::vector<ScanCase> cases;
   const HeadSet heads_by_kind = all_heads(model, side, kinds);
@@ -56,7 +56,7 @@ double Scan::layer_deviation(size_t c) const {
   return sample_deviation(values_by_layer.at({cases[c].kind, cases[c].layer, cases[c].mode}));
 }
 
-Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const Metric& metric) {
+Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const MetricFunction& metric) {
   std::vector<HeadSet> masked_sets{{}};
   for (const ScanCase& c : cases) masked_sets.push_back(c.masked_heads);
   Scan scan;
@@ -73,13 +73,13 @@ Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const M
   return scan;
 }
 
-LayerLoss layer_loss(double full_value, const std::vector<double>& values) {
-  LayerLoss loss;
-  loss.difference = -full_value;
-  for (double value : values) loss.difference += value / static_cast<double>(values.size());
-  loss.percent_difference = 100 * loss.difference / full_value;
-  loss.deviation = sample_deviation(values);
-  return loss;
+LayerComparison compare_layer(double full_value, const std::vector<double>& values) {
+  LayerComparison comparison;
+  comparison.difference = -full_value;
+  for (double value : values) comparison.difference += value / static_cast<double>(values.size());
+  comparison.percent_difference = 100 * comparison.difference / full_value;
+  comparison.deviation = sample_deviation(values);
+  return comparison;
 }
 
 }  // namespace mh::analysis

@@ -37,14 +37,14 @@ struct ScanOptions {
 
 // Returns the cases, ordered by kind, layer and head; the case of a layer precedes the cases of its heads. `kinds`:
 // kinds of attention to scan, as in all_heads(); must include the kinds of options.heads.
-std::vector<ScanCase> scan_cases(model::LanguageModel& model, Side side, const Kinds& kinds,
+std::vector<ScanCase> scan_cases(model::LanguageModel& model, SideSelection side, const Kinds& kinds,
                                  const ScanOptions& options);
 
 // Returns the metric of the model with its currently masked heads; calls `progress` with numbers of batch rows.
-using Metric = std::function<double(const std::function<void(int64_t completed, int64_t total)>& progress)>;
+using MetricFunction = std::function<double(const std::function<void(int64_t completed, int64_t total)>& progress)>;
 
 // The key of the cases of one layer and mode.
-using ScanLayer = std::tuple<AttentionKind, int64_t, ScanMode>;
+using ScanLayerKey = std::tuple<AttentionKind, int64_t, ScanMode>;
 
 struct Scan {
   std::vector<ScanCase> cases;
@@ -52,9 +52,9 @@ struct Scan {
   // perplexity is computed; zeros for other metrics.
   std::vector<double> values;
   std::vector<task::Score> scores;
-  std::map<ScanLayer, std::vector<double>> values_by_layer;  // metric of each case, by layer and mode
+  std::map<ScanLayerKey, std::vector<double>> values_by_layer;  // metric of each case, by layer and mode
 
-  double total() const { return values[0]; }
+  double full_value() const { return values[0]; }
   double value(size_t c) const { return values[c + 1]; }
   const task::Score& score(size_t c) const { return scores[c + 1]; }
   // Returns the sample standard deviation of the metric over all cases with the same layer and mode as case c.
@@ -64,15 +64,15 @@ struct Scan {
 // Evaluates the full model, and for each case the model with the heads of the case masked. `metric`: evaluates the
 // model; empty: perplexity, which is incomplete like the scores of score_ablations() if a signal asks the process to
 // stop. Calls input.progress with the progress over all cases. Throws Error(usage) like score_ablations().
-Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const Metric& metric = {});
+Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const MetricFunction& metric = {});
 
 // The metric of the cases of one layer and mode, compared with the metric of the full model.
-struct LayerLoss {
+struct LayerComparison {
   double difference = 0;          // mean over the cases minus the value of the full model
   double percent_difference = 0;  // `difference` in percent of the value of the full model
   double deviation = 0;           // sample standard deviation over the cases
 };
 // `full_value`: metric of the full model; `values`: metric of each case.
-LayerLoss layer_loss(double full_value, const std::vector<double>& values);
+LayerComparison compare_layer(double full_value, const std::vector<double>& values);
 
 }  // namespace mh::analysis

@@ -146,11 +146,11 @@ at::Tensor singular_values_of_product(const at::Tensor& a, const at::Tensor& b) 
   return singular_values(at::matmul(r_a, r_b.transpose(-1, -2)));
 }
 
-Ranks ranks_of(const at::Tensor& values) {
+RankMeasures rank_measures_of(const at::Tensor& values) {
   const at::Tensor p = values / values.sum(-1, true);
-  Ranks r;
+  RankMeasures r;
   r.curve = p.cumsum(-1);
-  r.first = r.curve.select(-1, 0);
+  r.first_fraction = r.curve.select(-1, 0);
   r.area = r.curve.mean(-1);
   // xlogy(0, 0) = 0, and NaN (a matrix of zeros) stays NaN.
   r.effective_rank = (-at::xlogy(p, p).sum(-1)).exp();
@@ -173,36 +173,36 @@ at::Tensor resample_curve(const at::Tensor& curve) {
 
 void SpectrumMeans::add(const at::Tensor& values) {
   if (values.size(0) == 0) return;
-  Ranks r = ranks_of(values);
-  if (varying_size_) r.curve = resample_curve(r.curve);
+  RankMeasures r = rank_measures_of(values);
+  if (has_varying_size_) r.curve = resample_curve(r.curve);
   size_sum_ += static_cast<double>(values.size(0) * values.size(-1));
   const auto accumulate = [&](at::Tensor& total, const at::Tensor& x) {
     const at::Tensor block_sum = x.sum(0);
-    total = blocks_ == 0 ? block_sum : total + block_sum;
+    total = num_blocks_ == 0 ? block_sum : total + block_sum;
   };
-  accumulate(sums_.curve, r.curve), accumulate(sums_.first, r.first), accumulate(sums_.area, r.area);
+  accumulate(sums_.curve, r.curve), accumulate(sums_.first_fraction, r.first_fraction), accumulate(sums_.area, r.area);
   accumulate(sums_.effective_rank, r.effective_rank), accumulate(sums_.rank_share, r.rank_share),
       accumulate(sums_.stable_rank, r.stable_rank);
   for (int64_t b = 0; b < values.size(0); ++b) {
-    ++blocks_;
+    ++num_blocks_;
     if (!samples_curves_) continue;
     // Reservoir sampling: every block so far is in the sample with the same probability.
-    if (blocks_ <= kSampleSize) {
+    if (num_blocks_ <= kSampleSize) {
       sample_.push_back(r.curve[b].to(at::kFloat));
-    } else if (const auto slot = random_.uniform_below(static_cast<uint64_t>(blocks_));
+    } else if (const auto slot = random_.uniform_below(static_cast<uint64_t>(num_blocks_));
                slot < static_cast<uint64_t>(kSampleSize)) {
       sample_[slot] = r.curve[b].to(at::kFloat);
     }
   }
 }
 
-Ranks SpectrumMeans::means() const {
-  const auto n = static_cast<double>(std::max<int64_t>(1, blocks_));
-  return {sums_.curve / n,          sums_.first / n,      sums_.area / n,
-          sums_.effective_rank / n, sums_.rank_share / n, sums_.stable_rank / n};
+RankMeasures SpectrumMeans::means() const {
+  const auto n = static_cast<double>(std::max<int64_t>(1, num_blocks_));
+  return {sums_.curve / n,          sums_.first_fraction / n, sums_.area / n,
+          sums_.effective_rank / n, sums_.rank_share / n,     sums_.stable_rank / n};
 }
 
-at::Tensor SpectrumMeans::percentile(double quantile) const {
+at::Tensor SpectrumMeans::curve_quantile(double quantile) const {
   const at::Tensor sorted_curves = std::get<0>(at::stack(sample_).to(at::kDouble).sort(0));
   const double position = quantile * static_cast<double>(sorted_curves.size(0) - 1);
   const auto low = static_cast<int64_t>(position);

@@ -39,16 +39,16 @@ at::Tensor batched_singular_values(const at::Tensor& x);
 at::Tensor singular_values_of_product(const at::Tensor& a, const at::Tensor& b);
 
 // The measures of rank of matrices with singular values (…, n), fp64; NaN for a matrix of zeros.
-struct Ranks {
+struct RankMeasures {
   at::Tensor curve;           // (…, n), c_k
-  at::Tensor first;           // (…), c_1
+  at::Tensor first_fraction;  // (…), c_1
   at::Tensor area;            // (…), mean of c_k
   at::Tensor effective_rank;  // (…)
   at::Tensor rank_share;      // (…), effective rank / n
   at::Tensor stable_rank;     // (…)
 };
 // Returns the measures of singular values (…, n), descending.
-Ranks ranks_of(const at::Tensor& values);
+RankMeasures rank_measures_of(const at::Tensor& values);
 
 constexpr int64_t kGridPoints = 100;
 // Resamples curves c_k (…, n), k = 1 … n, to (…, kGridPoints), at the fractions 1 / kGridPoints, 2 / kGridPoints, …, 1
@@ -61,27 +61,27 @@ at::Tensor resample_curve(const at::Tensor& curve);
 class SpectrumMeans {
  public:
   static constexpr int64_t kSampleSize = 256;
-  // `samples_curves`: whether percentile() will be called. `varying_size`: whether the matrices differ in size, so that
-  // curves are resampled to kGridPoints points.
-  explicit SpectrumMeans(bool samples_curves = false, bool varying_size = false)
-      : samples_curves_(samples_curves), varying_size_(varying_size) {}
+  // `samples_curves`: whether curve_quantile() will be called. `has_varying_size`: whether the matrices differ in size,
+  // so that curves are resampled to kGridPoints points.
+  explicit SpectrumMeans(bool samples_curves = false, bool has_varying_size = false)
+      : samples_curves_(samples_curves), has_varying_size_(has_varying_size) {}
   // Adds singular values (blocks, h, n) of h heads, or h = 1 for a matrix without heads. h must be the same in all
-  // calls, and n, too, unless varying_size() is set.
+  // calls, and n, too, unless has_varying_size() is set.
   void add(const at::Tensor& values);
-  int64_t blocks() const { return blocks_; }
-  bool varying_size() const { return varying_size_; }
+  int64_t num_blocks() const { return num_blocks_; }
+  bool has_varying_size() const { return has_varying_size_; }
   // Returns the mean of n over blocks.
-  double size() const { return size_sum_ / static_cast<double>(std::max<int64_t>(1, blocks_)); }
-  // Returns the means over blocks: curves (h, n), or (h, kGridPoints) with varying_size(); all others (h).
-  Ranks means() const;
+  double mean_size() const { return size_sum_ / static_cast<double>(std::max<int64_t>(1, num_blocks_)); }
+  // Returns the means over blocks: curves (h, n), or (h, kGridPoints) with has_varying_size(); all others (h).
+  RankMeasures means() const;
   // Returns the `quantile` quantile (0 … 1) of c_k over blocks, (h, n) or (h, kGridPoints), linearly interpolated.
-  at::Tensor percentile(double quantile) const;
+  at::Tensor curve_quantile(double quantile) const;
 
  private:
-  bool samples_curves_, varying_size_;
-  int64_t blocks_ = 0;
+  bool samples_curves_, has_varying_size_;
+  int64_t num_blocks_ = 0;
   double size_sum_ = 0;  // sum of n over blocks
-  Ranks sums_;
+  RankMeasures sums_;
   std::vector<at::Tensor> sample_;  // curves (h, n) or (h, kGridPoints), fp32
   RandomSequence random_{RandomStream(1, "spectrum")};
 };

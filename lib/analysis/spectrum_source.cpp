@@ -18,8 +18,8 @@ Registry<SpectrumSource>& spectrum_sources() {
   return registry;
 }
 
-SpectraEntry& SpectrumSource::find_or_add(const std::string& matrix_kind, const std::string& name, bool by_head,
-                                          bool varying_size) {
+SpectraEntry& SpectrumSource::find_or_add_entry(const std::string& matrix_kind, const std::string& name,
+                                                bool has_matrix_per_head, bool has_varying_size) {
   for (const auto& p : entries_)
     if (p->name == name) return *p;
   // `name` is the prefix of a layer or the name of a parameter. layer_of() parses only names of parameters; ".x"
@@ -32,8 +32,8 @@ SpectraEntry& SpectrumSource::find_or_add(const std::string& matrix_kind, const 
                                                   name,
                                                   layer ? name_of(layer->kind) : "",
                                                   layer ? layer->layer : -1,
-                                                  by_head,
-                                                  SpectrumMeans(request_.needs_percentiles, varying_size),
+                                                  has_matrix_per_head,
+                                                  SpectrumMeans(request_.needs_percentiles, has_varying_size),
                                                   {},
                                                   false}));
   return *entries_.back();
@@ -51,7 +51,7 @@ void SpectrumSource::add_matrices(const std::string& matrix_kind, const attentio
   if (!includes(layer_spec.kind)) return;
   const auto add_spectra = [&](const at::Tensor& matrices) {
     if (matrices.numel() == 0) return;
-    SpectraEntry& entry = find_or_add(matrix_kind, layer_spec.name, true, request_.has_sentences);
+    SpectraEntry& entry = find_or_add_entry(matrix_kind, layer_spec.name, true, request_.has_sentences);
     entry.spectra.add(singular_values(matrices));
     if (has_entropy) entry.entropy.add(matrices), entry.has_entropy = true;
   };
@@ -147,9 +147,9 @@ class BeforeMixingSource : public SpectrumSource {
       mixes_any_logits_ = mixes_any_logits_ || mixer_input == attention::MixerInput::logits;
     }
     if (mixes_logits_.empty())
-      throw Error(Exit::usage,
-                  Problem{"--of before-mixing", "a model with head mixing", "no layer with a mixer in " + request.model,
-                          "use --of attention, which reads the same matrices in a model without a mixer"});
+      throw Error(Exit::usage, Problem{"--of before-mixing", "a model with head mixing",
+                                       "no layer with a mixer in " + request.model_name,
+                                       "use --of attention, which reads the same matrices in a model without a mixer"});
   }
   // wants_scores() makes the score stage compute all logits, including those that a causal mask hides.
   bool wants_scores() const override { return mixes_any_logits_; }
@@ -182,7 +182,7 @@ class MixingSource : public SpectrumSource, public attention::Subscriber<attenti
     for (const attention::AttentionLayer* layer : model.attention_layers())
       if (includes(layer->layer_spec().kind) && layer->mixer_input() != attention::MixerInput::nothing) return;
     throw Error(Exit::usage,
-                Problem{"--of mixing", "a model with head mixing", "no layer with a mixer in " + request.model,
+                Problem{"--of mixing", "a model with head mixing", "no layer with a mixer in " + request.model_name,
                         "use a model with a mixer; mh-train --list stages lists the mixers"});
   }
   void receive(const attention::LayerSpec& layer_spec, attention::MixingObservation& observation) override {
@@ -191,10 +191,10 @@ class MixingSource : public SpectrumSource, public attention::Subscriber<attenti
     const bool is_constant = x.dim() == 2;  // whether the matrix is the same at every position
     if (!is_constant) x = valid_positions(layer_spec.kind, x);
     if (x.size(0) == 0) return;
-    SpectraEntry& entry = find_or_add("mixing", layer_spec.name, false);
-    if (is_constant && entry.spectra.blocks() > 0) return;
+    SpectraEntry& entry = find_or_add_entry("mixing", layer_spec.name, false);
+    if (is_constant && entry.spectra.num_blocks() > 0) return;
     x = x.view({-1, 1, x.size(-2), x.size(-1)});
-    const auto old_count = static_cast<double>(entry.spectra.blocks()), new_count = static_cast<double>(x.size(0));
+    const auto old_count = static_cast<double>(entry.spectra.num_blocks()), new_count = static_cast<double>(x.size(0));
     entry.spectra.add(singular_values(x));
     const at::Tensor mean = x.flatten(0, 1).to(at::kDouble).mean(0);
     entry.mean_matrix = entry.mean_matrix.defined()
@@ -209,8 +209,9 @@ class ParameterSource : public SpectrumSource {
   bool reads_text() const override { return false; }
 
  protected:
-  SpectraEntry& add(const std::string& matrix_kind, const std::string& name, const at::Tensor& values, bool by_head) {
-    SpectraEntry& entry = find_or_add(matrix_kind, name, by_head);
+  SpectraEntry& add(const std::string& matrix_kind, const std::string& name, const at::Tensor& values,
+                    bool has_matrix_per_head) {
+    SpectraEntry& entry = find_or_add_entry(matrix_kind, name, has_matrix_per_head);
     entry.spectra.add(values.unsqueeze(0));
     return entry;
   }
@@ -227,10 +228,10 @@ class AlphasSource : public ParameterSource {
           p.master().detach().to(at::kCPU, at::kDouble);
     }
     if (entries().empty())
-      throw Error(
-          Exit::usage,
-          Problem{"--of alphas", "a model with matrices across heads", "no matrix across heads in " + request.model,
-                  "use a model with the combiner alphas or with a mixer that has a matrix across heads"});
+      throw Error(Exit::usage,
+                  Problem{"--of alphas", "a model with matrices across heads",
+                          "no matrix across heads in " + request.model_name,
+                          "use a model with the combiner alphas or with a mixer that has a matrix across heads"});
   }
 };
 

@@ -31,13 +31,13 @@ namespace mh::analysis {
 
 // The spectra of the matrices of one attention layer or of one parameter.
 struct SpectraEntry {
-  std::string matrix_kind;  // kind of matrix, such as "attention", "logits-before-mixing" or "weight"
-  std::string name;         // prefix of a layer, or name of a parameter
-  std::string kind;         // kind of attention: "decoder.self"; "" for parameters outside attention layers
-  int64_t layer = -1;       // -1 for parameters outside attention layers
-  bool by_head = false;     // whether there is one matrix per head; false: one matrix for all heads
-  SpectrumMeans spectra;    // statistics of singular values (blocks, heads or 1, n)
-  EntropyMeans entropy;     // valid only if has_entropy
+  std::string matrix_kind;           // kind of matrix, such as "attention", "logits-before-mixing" or "weight"
+  std::string name;                  // prefix of a layer, or name of a parameter
+  std::string attention_kind;        // kind of attention: "decoder.self"; "" for parameters outside attention layers
+  int64_t layer = -1;                // -1 for parameters outside attention layers
+  bool has_matrix_per_head = false;  // whether there is one matrix per head; false: one matrix for all heads
+  SpectrumMeans spectra;             // statistics of singular values (blocks, heads or 1, n)
+  EntropyMeans entropy;              // valid only if has_entropy
   bool has_entropy = false;
   // Mean of the matrices whose two axes are heads, (h, hv) for mixing; undefined for sources of other matrices.
   at::Tensor mean_matrix = {};
@@ -46,12 +46,12 @@ struct SpectraEntry {
 class SpectrumSource : public attention::Observer {
  public:
   struct SourceRequest {
-    std::string argument;             // text after the colon of the source's name
-    bool needs_percentiles = false;   // whether percentiles_of() will be called
-    int64_t block_length = 0;         // number of tokens of a block of full length; 0: use blocks of any length
-    bool has_sentences = false;       // whether batch rows are sentences
-    Kinds kinds = {};                 // kinds of attention to analyse; empty: all
-    std::string model = "the model";  // name of the model for messages
+    std::string argument;                  // text after the colon of the source's name
+    bool needs_percentiles = false;        // whether percentiles_of() will be called
+    int64_t block_length = 0;              // number of tokens of a block of full length; 0: use blocks of any length
+    bool has_sentences = false;            // whether batch rows are sentences
+    Kinds kinds = {};                      // kinds of attention to analyse; empty: all
+    std::string model_name = "the model";  // name of the model for messages
   };
   // Returns whether the source observes forward passes; if not, start() reads all matrices from parameters.
   virtual bool reads_text() const { return true; }
@@ -67,8 +67,8 @@ class SpectrumSource : public attention::Observer {
 
  protected:
   // Returns the entry of entries() called `name`; adds it if there is none.
-  SpectraEntry& find_or_add(const std::string& matrix_kind, const std::string& name, bool by_head,
-                            bool varying_size = false);
+  SpectraEntry& find_or_add_entry(const std::string& matrix_kind, const std::string& name, bool has_matrix_per_head,
+                                  bool has_varying_size = false);
   // Adds the spectra of matrices x (B, h or hv, Tq, Tk) of a forward pass. `has_entropy`: whether x are attention
   // matrices, whose entropy is added as well.
   void add_matrices(const std::string& matrix_kind, const attention::LayerSpec& layer_spec, const at::Tensor& x,

@@ -14,17 +14,17 @@ namespace mh::analysis {
 
 namespace {
 
-bool moves(const nn::Parameter& p, const SwapOptions& options) {
+bool is_moved(const nn::Parameter& p, const SwapOptions& options) {
   if (p.traits().head_axes.empty()) return false;
   switch (p.traits().role) {
     case nn::HeadRole::projection:
       return true;
     case nn::HeadRole::output:
-      return options.output;
+      return options.moves_output;
     case nn::HeadRole::gate:
     case nn::HeadRole::mixing:
     case nn::HeadRole::stage:
-      return options.stages;
+      return options.moves_stages;
     case nn::HeadRole::none:
       return false;
   }
@@ -58,13 +58,13 @@ void require_matching_layers(nn::ParameterList& parameters, const std::vector<in
   };
   int64_t num_parameters_a = 0, num_parameters_b = 0;
   for (const nn::Parameter& p : parameters.all()) {
-    if (!moves(p, options)) continue;
+    if (!is_moved(p, options)) continue;
     if (p.name().rfind(prefix_b, 0) == 0) ++num_parameters_b;
     if (p.name().rfind(prefix_a, 0) != 0) continue;
     ++num_parameters_a;
     const std::string name_b = prefix_b + p.name().substr(prefix_a.size());
     const nn::Parameter* parameter_b = parameters.find(name_b);
-    if (parameter_b == nullptr || !moves(*parameter_b, options)) return refuse("no " + name_b);
+    if (parameter_b == nullptr || !is_moved(*parameter_b, options)) return refuse("no " + name_b);
     if (!have_same_axes(p, *parameter_b) || block_shape(p) != block_shape(*parameter_b))
       refuse(p.name() + " and " + name_b + " of different sizes");
     for (const auto& [parameter, layer] : {std::pair(&p, pair.a.layer), std::pair(parameter_b, pair.b.layer)})
@@ -162,7 +162,7 @@ void swap_heads(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
   std::map<std::string, SwappedTensors> swapped_tensors;
   for (nn::Parameter& p : parameters.all()) {
     const auto layer = layer_of(p.name());
-    if (!layer || swapped_prefixes.count(prefix_of(layer->kind, layer->layer)) == 0 || !moves(p, options)) continue;
+    if (!layer || swapped_prefixes.count(prefix_of(layer->kind, layer->layer)) == 0 || !is_moved(p, options)) continue;
     SwappedTensors parameter_tensors{&p.traits(), *layer, {p.master()}, {}};
     if (extra_tensors)
       for (const at::Tensor& x : extra_tensors(p)) parameter_tensors.tensors.push_back(x);

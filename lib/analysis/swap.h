@@ -34,8 +34,8 @@ std::vector<std::string> to_strings(const std::vector<HeadPair>& pairs);
 HeadPair parse_pair(const std::string& text, const std::string& where);
 
 struct SwapOptions {
-  bool output = false;  // whether a swap moves the heads' columns of W^O
-  bool stages = false;  // whether a swap moves the heads' parts of the parameters of stages
+  bool moves_output = false;  // whether a swap moves the heads' columns of W^O
+  bool moves_stages = false;  // whether a swap moves the heads' parts of the parameters of stages
 };
 
 // Returns tensors that move together with a parameter and have its shape, such as the optimiser's moments of the

@@ -57,9 +57,9 @@ constexpr const char* kSilentlyIgnoredKeys[] = {"_name_or_path",
                                                 "classifier_dropout",
                                                 "use_cache"};
 
-class Reader {
+class FolderReader {
  public:
-  Reader(const std::string& folder, const ReadOptions& options)
+  FolderReader(const std::string& folder, const ReadOptions& options)
       : folder_(folder),
         options_(options),
         config_(read_config(folder)),
@@ -299,7 +299,7 @@ class Reader {
 }  // namespace
 
 model::LoadedModel read_folder(const std::string& folder, const ReadOptions& options) {
-  return Reader(folder, options).read();
+  return FolderReader(folder, options).read();
 }
 
 }  // namespace mh::conversion

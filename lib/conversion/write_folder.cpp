@@ -34,9 +34,9 @@ bool affects_head_sizes(const std::string& change) {
   return false;
 }
 
-class Writer {
+class FolderWriter {
  public:
-  explicit Writer(const model::LoadedModel& loaded_model)
+  explicit FolderWriter(const model::LoadedModel& loaded_model)
       : loaded_model_(loaded_model),
         settings_(settings_of(loaded_model.config.toml())),
         architecture_(find_architecture()),
@@ -149,7 +149,7 @@ void write_folder(const model::LoadedModel& loaded_model, const std::string& fol
   if (std::filesystem::exists(folder))
     throw Error(Exit::usage,
                 Problem{folder, "a new folder", "an existing folder", "remove the folder, or choose another name"});
-  const Writer writer(loaded_model);
+  const FolderWriter writer(loaded_model);
   OutputFolder output(folder);
   writer.write(output);
   output.close();

@@ -32,7 +32,7 @@ void Checkpointer::save_state(const std::string& path, const std::string& reason
   for (const auto& entry : objects_.procedures.entries()) state.procedure_states[entry.name] = entry.plugin->state();
   model::CheckpointTensors tensors;
   tensors.add(objects_.model.parameters());
-  for (const auto& [label, tensor] : objects_.optimizer.state()) tensors.add(label, tensor);
+  for (const auto& [label, tensor] : objects_.optimizer.moments()) tensors.add(label, tensor);
   for (const auto& [label, tensor] : model::memory_tensors(objects_.memories)) tensors.add(label, tensor);
   write(path, tensors, {{io::kTrainingKey, to_json(state)}});
   log_detail(str("saved at update ", state.update, ": ", reason));
@@ -42,7 +42,7 @@ void Checkpointer::load_state(const io::Checkpoint& checkpoint, const Batches& b
   model::LanguageModel& model = objects_.model;
   TrainState& state = objects_.state;
   model::load_parameters(checkpoint, model.parameters());
-  for (auto& [name, tensor] : objects_.optimizer.state()) model::load_tensor(checkpoint, name, tensor);
+  for (auto& [name, tensor] : objects_.optimizer.moments()) model::load_tensor(checkpoint, name, tensor);
   state = parse_train_state(checkpoint.metadata_entry(io::kTrainingKey), checkpoint.name());
   objects_.optimizer.last_lr = state.last_lr;
   objects_.optimizer.set_steps(state.steps);

@@ -6,9 +6,9 @@
 #include "model/load.h"
 #include "train/memory_estimate.h"
 #include "train/pass_planner.h"
-#include "train/plan.h"
 #include "train/run_batches.h"
 #include "train/run_data.h"
+#include "train/run_properties.h"
 #include "train/schedule.h"
 
 namespace mh::train {
@@ -25,65 +25,68 @@ int64_t tokens_per_update(const RunConfig& run, const Batches* batches) {
   return traits.has_text_order || traits.counts_rows ? b.tokens / b.block * b.block : b.tokens;
 }
 
-// Sets out.updates, out.warmup_updates and out.epochs; unknown numbers are 0 or nullopt. `batches`: null without data.
-void set_update_counts(DryRun& out, const RunConfig& run, const Batches* batches) {
+// Sets report.num_updates, report.num_warmup_updates and report.num_epochs; unknown numbers are 0 or nullopt.
+// `batches`: null without data.
+void set_update_counts(DryRunReport& report, const RunConfig& run, const Batches* batches) {
   const auto& t = run.train;
   // Returns 0 for a length that is unknown without data.
   const auto to_updates = [&](const Length& length) { return length_to_updates(length, run, batches); };
-  out.updates = to_updates(t.length);
-  out.warmup_updates = schedule_lengths(t, out.updates, to_updates).warmup;
-  if (batches == nullptr || out.updates <= 0) return;
+  report.num_updates = to_updates(t.length);
+  report.num_warmup_updates = schedule_lengths(t, report.num_updates, to_updates).warmup;
+  if (batches == nullptr || report.num_updates <= 0) return;
   const auto hundredths =
-      std::llround(100.0 * static_cast<double>(out.updates) / static_cast<double>(batches->updates_per_epoch()));
-  out.epochs = static_cast<double>(hundredths) / 100;
+      std::llround(100.0 * static_cast<double>(report.num_updates) / static_cast<double>(batches->updates_per_epoch()));
+  report.num_epochs = static_cast<double>(hundredths) / 100;
 }
 
 }  // namespace
 
-DryRun dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std::string& option) {
+DryRunReport dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std::string& vocabulary_option) {
   const auto& t = run.train;
   run.check_without_data();
-  model::Vocabularies vocabulary(run.model.model.vocabulary_rows, run.model.model.encoder_decoder.source_rows);
+  model::Vocabularies vocabularies(run.model.model.vocabulary_rows, run.model.model.encoder_decoder.source_rows);
   text::Tokenizers tokenizers;
-  if (checkpoint != nullptr) vocabulary = model::vocabularies_of(tokenizers = text::tokenizers_of(*checkpoint));
+  if (checkpoint != nullptr) vocabularies = model::vocabularies_of(tokenizers = text::tokenizers_of(*checkpoint));
   std::unique_ptr<io::ShardFile> shard;
   std::unique_ptr<Batches> batches;
-  if (!run.data.train.empty()) {
-    shard = std::make_unique<io::ShardFile>(run.data.train);
-    io::require_kind(shard->header(), run.data.train, run.task().record_kind());
+  if (!run.data.train_path.empty()) {
+    shard = std::make_unique<io::ShardFile>(run.data.train_path);
+    io::require_kind(shard->header(), run.data.train_path, run.task().record_kind());
     if (checkpoint != nullptr)
-      text::require_vocabularies(shard->header(), run.data.train, tokenizers, checkpoint->name());
-    vocabulary = model::vocabularies_of(tokenizers = text::tokenizers_of(shard->header(), run.data.train));
-    require_tokens(static_cast<int64_t>(shard->counts().num_tokens), run.data.train);
+      text::require_vocabularies(shard->header(), run.data.train_path, tokenizers, checkpoint->name());
+    vocabularies = model::vocabularies_of(tokenizers = text::tokenizers_of(shard->header(), run.data.train_path));
+    require_tokens(static_cast<int64_t>(shard->counts().num_tokens), run.data.train_path);
     batches = batches_of(run, *shard, tokenizers);
   }
-  if (vocabulary.target == 0)
-    throw Error(Exit::usage, Problem{option, "model.vocabulary_rows or --train, which set the vocabulary size",
-                                     "neither", "set model.vocabulary_rows, or pass --train"});
-  auto model = model::build_language_model(run.model, vocabulary, at::Device(at::kMeta));
+  if (vocabularies.target == 0)
+    throw Error(Exit::usage,
+                Problem{vocabulary_option, "model.vocabulary_rows or --train, which set the vocabulary size", "neither",
+                        "set model.vocabulary_rows, or pass --train"});
+  auto model = model::build_language_model(run.model, vocabularies, at::Device(at::kMeta));
   model->set_path(attention::parse_path(t.attention_path));
   // These checks of training require neither data nor the number of updates.
   run.groups.check(model->parameters(), t.optimizer.rule);
   run.regularisers.start(model->parameters(), run.model.attention);
   run.check_model(*model);
-  // Procedures receive a plan only if the number of updates is known. The plan assumes a validation set, since a dry
-  // run may lack --valid.
+  // Procedures receive the properties of the run only if the number of updates is known. The properties include a
+  // validation set, since a dry run may lack --valid.
   if (batches != nullptr && t.length.count > 0)
-    for (const auto& entry : run.procedures.entries()) entry.plugin->plan(plan_of(run, *batches, true));
+    for (const auto& entry : run.procedures.entries())
+      entry.plugin->set_run_properties(run_properties_of(run, *batches, true));
   for (const auto& entry : run.procedures.entries()) entry.plugin->start(*model);
   const PassPlanner planner(run, model->parameters(), batches.get());
   planner.check();
-  DryRun out;
-  out.tokens_per_update = tokens_per_update(run, batches.get());
-  out.parameters = model->parameters().num_trainable_elements();
-  out.trained_parameters = planner.num_trained_parameters();
-  out.vocabulary = vocabulary.target;
-  out.source_vocabulary = vocabulary.source;
-  out.length = t.length;
-  out.memory_bytes = memory_estimate(run, *model);
-  set_update_counts(out, run, batches.get());
-  if (t.batch.long_block > 0) out.long_predictions = run.long_predictions();
-  return out;
+  DryRunReport report;
+  report.tokens_per_update = tokens_per_update(run, batches.get());
+  report.num_parameters = model->parameters().num_trainable_elements();
+  report.num_trained_parameters = planner.num_trained_parameters();
+  report.vocabulary_size = vocabularies.target;
+  report.source_vocabulary_size = vocabularies.source;
+  report.length = t.length;
+  report.memory_bytes = memory_estimate(run, *model);
+  set_update_counts(report, run, batches.get());
+  if (t.batch.long_block > 0) report.max_long_row_predictions = run.max_long_row_predictions();
+  return report;
 }
 
 }  // namespace mh::train

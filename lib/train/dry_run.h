@@ -11,28 +11,29 @@
 
 namespace mh::train {
 
-struct DryRun {
-  int64_t parameters = 0;  // number of elements of the parameters that can be trained
+struct DryRunReport {
+  int64_t num_parameters = 0;  // number of elements of the parameters that can be trained
   // Number of elements of the parameters that train.trainable selects and that no parameter group freezes throughout
   // training.
-  int64_t trained_parameters = 0;
-  int64_t vocabulary = 0;         // size of the vocabulary that the model predicts
-  int64_t source_vocabulary = 0;  // size of the separate vocabulary of the encoder; 0: no separate vocabulary
-  int64_t tokens_per_update = 0;  // maximum number of tokens in an update, padding included
-  Length length;                  // train.length
-  int64_t memory_bytes = 0;       // estimate of the peak main memory (memory_estimate())
-  int64_t updates = 0;            // length of training in updates; 0: train.length is 0, or unknown without data
-  int64_t warmup_updates = 0;     // length of the warm-up in updates; 0: no warm-up, or unknown
-  std::optional<double> epochs;   // length of training in epochs, rounded to hundredths; nullopt without data or length
+  int64_t num_trained_parameters = 0;
+  int64_t vocabulary_size = 0;         // size of the vocabulary that the model predicts
+  int64_t source_vocabulary_size = 0;  // size of the separate vocabulary of the encoder; 0: no separate vocabulary
+  int64_t tokens_per_update = 0;       // maximum number of tokens in an update, padding included
+  Length length;                       // train.length
+  int64_t memory_bytes = 0;            // estimate of the peak main memory (memory_estimate())
+  int64_t num_updates = 0;             // length of training in updates; 0: train.length is 0, or unknown without data
+  int64_t num_warmup_updates = 0;      // length of the warm-up in updates; 0: no warm-up, or unknown
+  std::optional<double>
+      num_epochs;  // length of training in epochs, rounded to hundredths; nullopt without data or length
   // Maximum number of predicted tokens in a row of train.batch.long_block tokens; nullopt without such rows, or if the
   // task has no maximum.
-  std::optional<int64_t> long_predictions;
+  std::optional<int64_t> max_long_row_predictions;
 };
 
 // Checks a configuration as training does, and reports the model and the training that the configuration describes.
 // `checkpoint`: checkpoint of a warm start, or null. A training shard is required only if neither the configuration nor
 // `checkpoint` sets the size of the vocabulary. Throws the errors of training, and Error(usage) about the option
-// `option` if the size of the vocabulary is unknown.
-DryRun dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std::string& option);
+// `vocabulary_option` if the size of the vocabulary is unknown.
+DryRunReport dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std::string& vocabulary_option);
 
 }  // namespace mh::train

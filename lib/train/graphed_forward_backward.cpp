@@ -36,10 +36,10 @@ nn::SlicedLoss GraphedForwardBackward::operator()(const data::Batch& batch, cons
                 "train.cuda_graph: expected a batch of tokens and targets only; found sources or segments; set "
                 "train.cuda_graph=false");
   const Signature signature = signature_of(batch);
-  repeats_ = signature == last_signature_ ? repeats_ + 1 : 1;
+  num_repeats_ = signature == last_signature_ ? num_repeats_ + 1 : 1;
   last_signature_ = signature;
   const bool matches_capture = capture_ && capture_->signature == signature;
-  if (!matches_capture && repeats_ <= kWarmUpUpdates)
+  if (!matches_capture && num_repeats_ <= kWarmUpUpdates)
     return forward_backward_(batch.input.to(model_.parameters().device()), batch.model_targets(), context);
   if (!matches_capture) capture(signature, batch, context);
   return launch(batch, context);

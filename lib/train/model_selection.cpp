@@ -9,14 +9,14 @@ namespace mh::train {
 
 bool ModelSelection::record(const Validation& result) {
   const double score = validator_.selection_score(result);
-  const bool is_best = score < state_.best;
-  if (is_best) state_.best = score, state_.best_update = update_;
+  const bool is_best = score < state_.best_score;
+  if (is_best) state_.best_score = score, state_.best_update = update_;
   // An improvement is measured from the score of the last validation that counted as an improvement, so that small
   // improvements add up.
   const double min_improvement = options_.validation.min_improvement;
-  const double improvement = validator_.improvement(state_.reference_best, score);
+  const double improvement = validator_.improvement(state_.reference_score, score);
   if (is_best && (min_improvement == 0 || !(improvement < min_improvement))) {
-    state_.reference_best = score;
+    state_.reference_score = score;
     state_.stale_validations = 0;
   } else {
     ++state_.stale_validations;
@@ -49,13 +49,13 @@ bool ModelSelection::retain(const Validation& result) {
 }
 
 void ModelSelection::reset_patience() {
-  state_.reference_best = state_.best;
+  state_.reference_score = state_.best_score;
   state_.stale_validations = 0;
 }
 
-std::string ModelSelection::best_weights() const {
+std::string ModelSelection::best_weights_path() const {
   std::string best = folder_.file("best.safetensors");
-  if (!std::isfinite(state_.best))
+  if (!std::isfinite(state_.best_score))
     throw Error(Exit::failed, Problem{best, "weights of a validation with a finite score", "no such validation",
                                       "start a new run with a lower train.lr"});
   return best;

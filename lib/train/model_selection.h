@@ -38,7 +38,7 @@ class ModelSelection {
   // Resets the count of validations without improvement. Improvements are then measured from the best score.
   void reset_patience();
   // Returns the path of best.safetensors. Throws Error(failed) if no validation had a finite score.
-  std::string best_weights() const;
+  std::string best_weights_path() const;
   // Returns the score of the last validation as short text for the progress bar; "" until this process has validated.
   const std::string& summary() const { return summary_; }
 

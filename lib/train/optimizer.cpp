@@ -16,18 +16,18 @@ namespace mh::train {
 
 namespace {
 
-constexpr int64_t kGrain = 1 << 15;  // number of elements in a chunk of a parallel loop
+constexpr int64_t kGrainSize = 1 << 15;  // number of elements in a chunk of a parallel loop
 
 // Returns the sum of squares of a tensor on a CPU.
 double sum_of_squares(const at::Tensor& x) {
   const auto* elements = x.const_data_ptr<float>();
   // Chunks have a fixed size and are added in order, so the result does not depend on the number of threads.
-  const int64_t num_chunks = ceil_div(x.numel(), kGrain);
+  const int64_t num_chunks = ceil_div(x.numel(), kGrainSize);
   std::vector<double> sums(static_cast<size_t>(num_chunks));
   at::parallel_for(0, num_chunks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t c = begin; c < end; ++c)
       sums[static_cast<size_t>(c)] =
-          kernels::sum_of_squares(elements, c * kGrain, std::min(x.numel(), (c + 1) * kGrain));
+          kernels::sum_of_squares(elements, c * kGrainSize, std::min(x.numel(), (c + 1) * kGrainSize));
   });
   double sum = 0;
   for (double s : sums) sum += s;
@@ -83,7 +83,7 @@ struct Optimizer::BatchedUpdates {
   }
 };
 
-Optimizer::Optimizer(nn::ParameterList& parameters, const TrainOptions& options, const Groups& groups)
+Optimizer::Optimizer(nn::ParameterList& parameters, const TrainOptions& options, const ParameterGroups& groups)
     : options_(options), device_(parameters.device()) {
   c10::NoGradGuard no_gradient;
   for (nn::Parameter& p : parameters.all()) {
@@ -95,7 +95,7 @@ Optimizer::Optimizer(nn::ParameterList& parameters, const TrainOptions& options,
               .weight_decay = o.weight_decay,
               .decay_norms_and_biases = o.decay_norms_and_biases,
               .first_moment = at::zeros_like(p.master())};
-    if (const GroupOptions* group = groups.group_of(p.name())) {
+    if (const ParameterGroupOptions* group = groups.group_of(p.name())) {
       if (!group->rule.empty()) {
         slot.rule = group->rule, slot.momentum = 0;
         slot.decay_norms_and_biases = group->decay_norms_and_biases;
@@ -179,7 +179,7 @@ void Optimizer::apply(Slot& slot, const Plan& plan, BatchedUpdates* batched_upda
     batched_updates->gradients.push_back(gradient);
     return;
   }
-  at::parallel_for(0, update.count, kGrain, [&](int64_t begin, int64_t end) { update_range(begin, end, update); });
+  at::parallel_for(0, update.count, kGrainSize, [&](int64_t begin, int64_t end) { update_range(begin, end, update); });
   parameter.refresh_copy();
 }
 
@@ -203,14 +203,14 @@ void Optimizer::set_steps(const std::map<std::string, int64_t>& steps) {
     if (auto it = steps.find(slot.parameter->name()); it != steps.end()) slot.steps = it->second;
 }
 
-std::vector<std::pair<std::string, at::Tensor>> Optimizer::state() {
-  std::vector<std::pair<std::string, at::Tensor>> moments;
+std::vector<std::pair<std::string, at::Tensor>> Optimizer::moments() {
+  std::vector<std::pair<std::string, at::Tensor>> named_moments;
   for (Slot& slot : slots_) {
-    moments.emplace_back(model::kOptimizerPrefix + slot.parameter->name() + ".first", slot.first_moment);
+    named_moments.emplace_back(model::kOptimizerPrefix + slot.parameter->name() + ".first", slot.first_moment);
     if (slot.second_moment.defined())
-      moments.emplace_back(model::kOptimizerPrefix + slot.parameter->name() + ".second", slot.second_moment);
+      named_moments.emplace_back(model::kOptimizerPrefix + slot.parameter->name() + ".second", slot.second_moment);
   }
-  return moments;
+  return named_moments;
 }
 
 }  // namespace mh::train

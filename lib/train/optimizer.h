@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "nn/parameter.h"
-#include "train/groups.h"
 #include "train/options.h"
+#include "train/parameter_groups.h"
 
 namespace mh::train {
 
@@ -30,7 +30,7 @@ class Optimizer {
  public:
   // `parameters` and `options` must outlive the optimiser. Moments start at zero. Parameters whose Traits::trainable is
   // false have no optimiser state.
-  Optimizer(nn::ParameterList& parameters, const TrainOptions& options, const Groups& groups);
+  Optimizer(nn::ParameterList& parameters, const TrainOptions& options, const ParameterGroups& groups);
 
   // Returns `scale` times the L2 norm of the gradients of all parameters together, accumulated in fp64.
   double gradient_norm(double scale) const;
@@ -43,7 +43,7 @@ class Optimizer {
   void reset();
   // Returns the moments by name ("optimizer.<parameter>.first", ".second"), for checkpoints. The tensors share memory
   // with the optimiser; step() changes them in place.
-  std::vector<std::pair<std::string, at::Tensor>> state();
+  std::vector<std::pair<std::string, at::Tensor>> moments();
   // Returns the number of steps of each parameter, by parameter name, which a training state contains.
   std::map<std::string, int64_t> steps() const;
   void set_steps(const std::map<std::string, int64_t>& steps);

@@ -20,7 +20,7 @@ PassPlanner::PassPlanner(const RunConfig& run, nn::ParameterList& parameters, co
     : run_(run), batches_(batches) {
   const TrainableFilter trainable(run.train.trainable, parameters);
   for (nn::Parameter& p : parameters.all()) {
-    const GroupOptions* group = run.groups.group_of(p.name());
+    const ParameterGroupOptions* group = run.groups.group_of(p.name());
     parameters_.push_back(&p);
     is_selected_.push_back(trainable(p));
     freeze_until_.push_back(group == nullptr     ? 0
@@ -83,32 +83,32 @@ int64_t PassPlanner::num_trained_parameters() const {
 
 bool PassPlanner::skips_passes() const {
   if (run_.train.trainable.empty()) return false;
-  const auto progress_points = change_points();
-  return std::any_of(progress_points.begin(), progress_points.end(), [&](const TrainProgress& progress) {
+  const auto change_points = pass_change_points();
+  return std::any_of(change_points.begin(), change_points.end(), [&](const TrainProgress& progress) {
     const auto passes = requested_passes(progress);
     return std::any_of(passes.begin(), passes.end(),
                        [&](const TrainingPass& pass) { return !trains_any_parameter(pass); });
   });
 }
 
-std::vector<TrainProgress> PassPlanner::change_points() const {
-  std::vector<TrainProgress> progress_points;
+std::vector<TrainProgress> PassPlanner::pass_change_points() const {
+  std::vector<TrainProgress> change_points;
   std::vector<int64_t> epochs{0};
   for (const auto& entry : run_.procedures.entries())
-    for (int64_t epoch : entry.plugin->first_epochs()) epochs.push_back(epoch);
+    for (int64_t epoch : entry.plugin->first_epochs_of_passes()) epochs.push_back(epoch);
   const TrainOptions& o = run_.train;
   const auto to_updates = [&](const Length& length) { return length_to_updates(length, run_, batches_); };
   const int64_t end = to_updates(o.length), updates_per_epoch = to_updates({1, Length::Unit::epochs});
   for (int64_t epoch : epochs) {
     int64_t update;
     if (__builtin_mul_overflow(epoch, updates_per_epoch, &update) || (end > 0 && update >= end)) continue;
-    progress_points.push_back({update, epoch, o.schedule.length.count > 0 ? to_updates(o.schedule.length) : end});
+    change_points.push_back({update, epoch, o.schedule.length.count > 0 ? to_updates(o.schedule.length) : end});
   }
-  return progress_points;
+  return change_points;
 }
 
 void PassPlanner::check() const {
-  for (const TrainProgress& progress : change_points()) {
+  for (const TrainProgress& progress : pass_change_points()) {
     const auto update_passes = passes(progress);
     for (size_t pass_index = 0; pass_index < update_passes.size(); ++pass_index) {
       bool has_trainable = false;

@@ -38,7 +38,7 @@ class PassPlanner {
   // Returns whether a pass trains any parameter that train.trainable selects.
   bool trains_any_parameter(const TrainingPass& pass) const;
   // Returns the first update of each epoch in which a new kind of pass may occur, for checks of the whole run.
-  std::vector<TrainProgress> change_points() const;
+  std::vector<TrainProgress> pass_change_points() const;
   // Returns whether a pass of an update trains parameters_[parameter_index].
   bool trains(size_t parameter_index, const TrainingPass& pass, const TrainProgress& progress) const;
   const RunConfig& run_;

@@ -26,15 +26,15 @@ struct TrainingPass {
 };
 
 // Properties of a run when it starts or resumes.
-struct Plan {
-  uint64_t seed = 0;                              // train.seed
-  int64_t end = 0;                                // number of updates in the run
-  std::function<int64_t(const Length&)> updates;  // converts a length of training to updates
-  bool validates = false;                         // whether the run has a validation set
-  bool validates_epochs = false;                  // whether there is a validation at the end of each epoch
-  int64_t next_validation = 0;                    // number of completed updates at the next validation; 0: none
-  bool has_best = false;                          // whether the run resumes with weights in best.safetensors
-  bool moves_weights = false;                     // whether moves_weights() of any procedure is true
+struct RunProperties {
+  uint64_t seed = 0;                                 // train.seed
+  int64_t num_updates = 0;                           // number of updates in the run
+  std::function<int64_t(const Length&)> to_updates;  // converts a length of training to updates
+  bool has_validation_set = false;                   // whether the run has a validation set
+  bool validates_each_epoch = false;                 // whether there is a validation at the end of each epoch
+  int64_t next_validation_update = 0;                // number of completed updates at the next validation; 0: none
+  bool has_best_weights = false;                     // whether the run resumes with weights in best.safetensors
+  bool moves_weights = false;                        // whether moves_weights() of any procedure is true
   // Returns the update rule of a parameter by its name, such as "adamw".
   std::function<std::string(const std::string& parameter)> update_rule_of;
 };
@@ -54,7 +54,7 @@ class Procedure {
   virtual bool is_inherited_by_finetuning() const { return false; }
   // Receives the properties of the run. Called once, before start(), but not in a dry run without data or without
   // train.length. Throws Error(usage) if the procedure cannot act in this run.
-  virtual void plan(const Plan&) {}
+  virtual void set_run_properties(const RunProperties&) {}
   // Prepares the procedure for a model. Called once, before the first update. Throws Error(usage) if the procedure does
   // not support the model.
   virtual void start(model::LanguageModel& model) = 0;
@@ -64,7 +64,7 @@ class Procedure {
   // Returns the first epoch, counted from 0, of each kind of pass that passes() returns. PassPlanner::check() verifies
   // that the passes of these epochs have a trainable parameter. Parameters are unfrozen during a run, never frozen, so
   // later epochs need no check.
-  virtual std::vector<int64_t> first_epochs() const { return {0}; }
+  virtual std::vector<int64_t> first_epochs_of_passes() const { return {0}; }
   // Returns whether the procedure moves weights of the model between epochs and records the moves in its state.
   virtual bool moves_weights() const { return false; }
   // Modifies a pass of an update. Called for every pass, also those that other procedures requested.

@@ -7,28 +7,30 @@
 
 namespace mh::train {
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double monotonic_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
-void ProgressLog::start() { last_log_time_ = now(); }
+void ProgressLog::start() { last_log_time_ = monotonic_seconds(); }
 
-void ProgressLog::add(const UpdateStep::Result& sums, double seconds, const std::string& validation_summary) {
-  state_.num_targets += sums.num_targets;
-  state_.since_log.nll += sums.nll;
-  state_.since_log.smoothed += sums.smoothed;
-  state_.since_log.num_targets += sums.num_targets;
-  num_targets_since_log_ += sums.num_targets;
-  const double speed = static_cast<double>(sums.num_targets) / seconds;
+void ProgressLog::add(const UpdateStep::Result& result, double seconds, const std::string& validation_summary) {
+  state_.num_targets += result.num_targets;
+  state_.sums_since_log.nll += result.nll;
+  state_.sums_since_log.smoothed += result.smoothed;
+  state_.sums_since_log.num_targets += result.num_targets;
+  num_targets_since_log_ += result.num_targets;
+  const double speed = static_cast<double>(result.num_targets) / seconds;
   progress_text_ =
-      str("loss ", fixed_decimal(sums.smoothed / static_cast<double>(std::max<int64_t>(1, sums.num_targets)), 3), "  ",
-          with_commas(static_cast<int64_t>(speed)), " tok/s  ", validation_summary);
+      str("loss ", fixed_decimal(result.smoothed / static_cast<double>(std::max<int64_t>(1, result.num_targets)), 3),
+          "  ", with_commas(static_cast<int64_t>(speed)), " tok/s  ", validation_summary);
 }
 
 void ProgressLog::write() {
-  LogSums& sums = state_.since_log;
+  LogSums& sums = state_.sums_since_log;
   if (sums.num_targets == 0) return;
   const auto num_targets = static_cast<double>(sums.num_targets);
   const double nll = sums.nll / num_targets;
-  const double seconds = now() - last_log_time_ - validation_seconds_;
+  const double seconds = monotonic_seconds() - last_log_time_ - validation_seconds_;
   nlohmann::ordered_json line{
       {"update", state_.update},
       {"epoch", static_cast<double>(state_.update) / static_cast<double>(batches_.updates_per_epoch())},
@@ -44,7 +46,7 @@ void ProgressLog::write() {
   folder_.log(line);
   sums = {};
   num_targets_since_log_ = 0;
-  last_log_time_ = now();
+  last_log_time_ = monotonic_seconds();
   validation_seconds_ = 0;
 }
 

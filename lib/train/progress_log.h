@@ -21,7 +21,7 @@ class ProgressLog {
   void start();
   // Adds the loss and the number of targets of an update that took `seconds`. `validation_summary`: short text on the
   // last validation, for the progress bar.
-  void add(const UpdateStep::Result& sums, double seconds, const std::string& validation_summary);
+  void add(const UpdateStep::Result& result, double seconds, const std::string& validation_summary);
   // Excludes the duration of a validation from the measured time.
   void add_validation(double seconds) { validation_seconds_ += seconds; }
   // Writes a line on all updates since the previous line, unless there were none.
@@ -35,13 +35,14 @@ class ProgressLog {
   const Batches& batches_;
   const Optimizer& optimizer_;
   const bool logs_perplexity_;
-  // Time of the previous line or of start() (clock of now()), and duration of validations since then; seconds.
+  // Time of the previous line or of start() (clock of monotonic_seconds()), and duration of validations since then;
+  // seconds.
   double last_log_time_ = 0, validation_seconds_ = 0;
   int64_t num_targets_since_log_ = 0;  // number of targets trained on since last_log_time_
   std::string progress_text_;
 };
 
 // Returns the time of a monotonic clock in seconds.
-double now();
+double monotonic_seconds();
 
 }  // namespace mh::train

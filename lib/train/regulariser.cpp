@@ -50,14 +50,14 @@ at::Tensor ObservedTerm::query_mask(attention::AttentionKind kind, const at::Ten
   return (at::arange(num_positions, row_lengths.options()) < row_lengths.unsqueeze(1)).to(at::kFloat);
 }
 
-at::Tensor ObservedTerm::mean_of_positions(attention::AttentionKind kind, const at::Tensor& x) const {
+at::Tensor ObservedTerm::mean_over_queries(attention::AttentionKind kind, const at::Tensor& x) const {
   at::Tensor mask = query_mask(kind, x, x.size(1));
   const at::Tensor count = mask.sum().clamp_min(1);
   while (mask.dim() < x.dim()) mask = mask.unsqueeze(-1);
   return (x * mask).flatten(0, 1).sum(0) / count;
 }
 
-at::Tensor ObservedTerm::mean_of_rows(const at::Tensor& x, const at::Tensor& lengths) const {
+at::Tensor ObservedTerm::mean_over_nonempty_rows(const at::Tensor& x, const at::Tensor& lengths) const {
   const at::Tensor mask = (lengths > 0).to(at::kFloat);
   return (x * mask).sum() / mask.sum().clamp_min(1);
 }

@@ -68,9 +68,9 @@ class ObservedTerm : public Regulariser, public attention::Observer {
   // Returns the query mask (B, num_positions) fp32: 1 for a query and 0 for padding.
   at::Tensor query_mask(attention::AttentionKind kind, const at::Tensor& like, int64_t num_positions) const;
   // Returns the mean of x (B, Tq, …) over all queries of the batch that are not padding, (…); 0 if there are none.
-  at::Tensor mean_of_positions(attention::AttentionKind kind, const at::Tensor& x) const;
+  at::Tensor mean_over_queries(attention::AttentionKind kind, const at::Tensor& x) const;
   // Returns the mean of x (B) over the rows whose length is above 0; 0 if there are none. `lengths`: (B).
-  at::Tensor mean_of_rows(const at::Tensor& x, const at::Tensor& lengths) const;
+  at::Tensor mean_over_nonempty_rows(const at::Tensor& x, const at::Tensor& lengths) const;
 
  private:
   double weight_;

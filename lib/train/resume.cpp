@@ -75,7 +75,7 @@ void check_restored_state(TrainState& state, const TrainOptions& options, const 
     throw Error(Exit::usage,
                 Problem{"train.length", str("at least ", state.update, "u, the number of completed updates"),
                         to_string(options.length), "raise train.length"});
-  if (state.schedule_rule != kScheduleRule) {
+  if (state.schedule_version != kScheduleVersion) {
     if (state.update > 0 && state.update < end &&
         (options.schedule.rule != "constant" || state.update < lengths.warmup))
       log_warning(str(
@@ -83,7 +83,7 @@ void check_restored_state(TrainState& state, const TrainOptions& options, const 
           "from update ",
           with_commas(state.update + 1),
           " on, update n uses the learning rate at n - 1 completed updates (LEARNING RATES in mh-config(5))"));
-    state.schedule_rule = kScheduleRule;
+    state.schedule_version = kScheduleVersion;
   }
   if (state.update < end)
     log_info(str("training resumes at update ", with_commas(state.update), " of ", with_commas(end)));

@@ -47,13 +47,13 @@ void RunConfig::check() const {
   if (train.length.count == 0)
     throw Error(Exit::usage, Problem{"train.length", "a length of training above 0", "no length",
                                      "for example --set train.length=300u"});
-  if (train.validation.patience > 0 && data.valid.empty())
+  if (train.validation.patience > 0 && data.valid_path.empty())
     throw Error(Exit::usage, Problem{"train.validation.patience", "0, or --valid with a shard for early stopping",
                                      "no --valid", "pass --valid, or leave the key out"});
-  if (train.validation.metric != "loss" && data.valid.empty())
+  if (train.validation.metric != "loss" && data.valid_path.empty())
     throw Error(Exit::usage, Problem{"train.validation.metric", "loss, or --valid with a shard to score", "no --valid",
                                      "pass --valid, or leave the key out"});
-  if (train.checkpoint.retain_by == "best" && data.valid.empty())
+  if (train.checkpoint.retain_by == "best" && data.valid_path.empty())
     throw Error(Exit::usage, Problem{"train.checkpoint.retain_by", "newest, or --valid with a shard to rank models",
                                      "no --valid", "pass --valid, or leave the key out"});
   check_without_data();
@@ -166,7 +166,7 @@ task::DatasetOptions RunConfig::dataset_options(bool is_training) const {
   return {model.model.bert, train.batch.block, static_cast<uint64_t>(train.seed), is_training};
 }
 
-std::optional<int64_t> RunConfig::long_predictions() const {
+std::optional<int64_t> RunConfig::max_long_row_predictions() const {
   return task().clone_for_long_rows(train.batch.block, train.batch.long_block)->max_predictions();
 }
 
@@ -225,7 +225,7 @@ std::vector<FieldDescription> all_keys() {
   list_options(lister, attention::combiners());
   lister.section("train", train_options);
   task::TaskOptions().describe(lister);
-  GroupOptions group_options;
+  ParameterGroupOptions group_options;
   lister.section("train.groups.NAME", group_options);
   PluginType type;
   lister.section("train.regularisers.NAME", type);

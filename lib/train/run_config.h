@@ -7,29 +7,31 @@
 
 #include "model/model_config.h"
 #include "task/task_options.h"
-#include "train/groups.h"
 #include "train/options.h"
+#include "train/parameter_groups.h"
 #include "train/procedure.h"
 #include "train/regulariser.h"
 
 namespace mh::train {
 
 // The shards of a run: the section [data]. The configuration stores this section, so that a resume can verify that the
-// data are the same. open_data() makes `train` and `valid` absolute, and sets the other members.
+// data are the same. open_data() makes `train_path` and `valid_path` absolute, and sets the other members.
 struct DataOptions {
-  std::string train;              // path of the training shard
-  std::string valid;              // path of the validation shard; empty: no validation
-  std::string vocabulary;         // fingerprint of the target vocabulary
-  std::string source_vocabulary;  // fingerprint of the source vocabulary; empty: no separate source vocabulary
-  std::string train_checksum;     // hash of the tokens of the training shard
-  std::string valid_checksum;     // hash of the tokens of the validation shard; empty: no validation
-  int64_t train_tokens = 0;       // number of tokens in the training shard
-  int64_t valid_tokens = 0;       // number of tokens in the validation shard; 0: no validation
+  std::string train_path;              // path of the training shard
+  std::string valid_path;              // path of the validation shard; empty: no validation
+  std::string vocabulary_fingerprint;  // fingerprint of the target vocabulary
+  std::string
+      source_vocabulary_fingerprint;  // fingerprint of the source vocabulary; empty: no separate source vocabulary
+  std::string train_checksum;         // hash of the tokens of the training shard
+  std::string valid_checksum;         // hash of the tokens of the validation shard; empty: no validation
+  int64_t train_tokens = 0;           // number of tokens in the training shard
+  int64_t valid_tokens = 0;           // number of tokens in the validation shard; 0: no validation
   void describe(Fields& f) {
-    f.field("train", train, "path of the training shard").changeable();
-    f.field("valid", valid, "path of the validation shard; empty: no validation").changeable();
-    f.field("vocabulary", vocabulary, "fingerprint of the vocabulary of the shards; set when training starts");
-    f.field("source_vocabulary", source_vocabulary,
+    f.field("train", train_path, "path of the training shard").changeable();
+    f.field("valid", valid_path, "path of the validation shard; empty: no validation").changeable();
+    f.field("vocabulary", vocabulary_fingerprint,
+            "fingerprint of the vocabulary of the shards; set when training starts");
+    f.field("source_vocabulary", source_vocabulary_fingerprint,
             "fingerprint of the source vocabulary, for sentence pairs with two vocabularies; set when training starts");
     f.field("train_checksum", train_checksum, "checksum of the tokens in the training shard; set when training starts");
     f.field("valid_checksum", valid_checksum,
@@ -51,7 +53,7 @@ struct RunConfig {
   model::ModelConfig model;
   TrainOptions train;
   task::TaskOptions tasks;
-  Groups groups;
+  ParameterGroups groups;
   Regularisers regularisers;
   Procedures procedures;
   DataOptions data;
@@ -81,7 +83,7 @@ struct RunConfig {
   task::DatasetOptions dataset_options(bool is_training) const;
   // Returns the maximum number of predicted tokens in a row of train.batch.long_block tokens; nullopt if the task has
   // no maximum.
-  std::optional<int64_t> long_predictions() const;
+  std::optional<int64_t> max_long_row_predictions() const;
   // Returns the row length of a text in validation, in tokens.
   int64_t validation_block() const;
   // Returns the length of the Transformer-XL memory in validation, in tokens; 0: no memory. By default, memory plus row

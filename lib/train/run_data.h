@@ -11,8 +11,8 @@
 namespace mh::train {
 
 struct RunData {
-  std::unique_ptr<io::ShardFile> train;
-  std::unique_ptr<io::ShardFile> valid;  // validation shard; null without a validation set
+  std::unique_ptr<io::ShardFile> train_shard;
+  std::unique_ptr<io::ShardFile> valid_shard;  // validation shard; null without a validation set
   text::Tokenizers tokenizers;
 };
 

@@ -34,38 +34,38 @@ task::NamedScores apply_to_scores(const std::vector<SeedResult>& results,
 
 }  // namespace
 
-std::string Seeds::folder_of(int64_t seed) const { return str(folder, "/seed", seed); }
+std::string SeedRuns::folder_of(int64_t seed) const { return str(folder, "/seed", seed); }
 
-void check_seeds(const Seeds& seeds) {
-  for (int64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
-    const std::string folder = seeds.folder_of(seed);
+void check_seed_folders(const SeedRuns& runs) {
+  for (int64_t seed = runs.first_seed; seed < runs.first_seed + runs.num_runs; ++seed) {
+    const std::string folder = runs.folder_of(seed);
     refuse_link(folder);
     const bool exists = std::filesystem::exists(folder);
-    if (seeds.resume && !exists)
+    if (runs.resume && !exists)
       throw Error(Exit::usage,
                   Problem{"--resume --seeds", str("the folder of a run with seed ", seed), "no folder " + folder,
                           str("start the missing run with mh-finetune --init FILE --seed ", seed, " --out ", folder,
                               " and the other options of the first runs; then repeat this command")});
-    if (!seeds.resume && exists)
+    if (!runs.resume && exists)
       throw Error(Exit::usage, Problem{"--out", "a folder without runs of these seeds", folder + ", which exists",
                                        "continue the runs with --resume, or choose another --out or --seed"});
   }
 }
 
-int run_seeds(const Seeds& seeds,
+int run_seeds(const SeedRuns& runs,
               const std::function<std::unique_ptr<Trainer>(int64_t seed, const std::string& folder)>& make_trainer,
               const std::function<void(const SeedResult&)>& on_result) {
-  if (!seeds.resume) std::filesystem::create_directories(seeds.folder);
-  for (int64_t i = 0; i < seeds.count; ++i) {
-    const int64_t seed = seeds.first + i;
-    const std::string folder = seeds.folder_of(seed);
-    log_info(str("seed ", seed, ", ", i + 1, " of ", seeds.count, ": ", folder));
+  if (!runs.resume) std::filesystem::create_directories(runs.folder);
+  for (int64_t i = 0; i < runs.num_runs; ++i) {
+    const int64_t seed = runs.first_seed + i;
+    const std::string folder = runs.folder_of(seed);
+    log_info(str("seed ", seed, ", ", i + 1, " of ", runs.num_runs, ": ", folder));
     std::unique_ptr<Trainer> trainer;
     try {
       trainer = make_trainer(seed, folder);
     } catch (...) {
       std::error_code ignored_error;
-      std::filesystem::remove(seeds.folder, ignored_error);  // fails, as intended, if the folder is not empty
+      std::filesystem::remove(runs.folder, ignored_error);  // fails, as intended, if the folder is not empty
       throw;
     }
     if (const int status = trainer->run(); status != 0) return status;
@@ -82,7 +82,7 @@ task::NamedScores mean_of(const std::vector<SeedResult>& results) {
   });
 }
 
-task::NamedScores deviation_of(const std::vector<SeedResult>& results) {
+task::NamedScores standard_deviation_of(const std::vector<SeedResult>& results) {
   return apply_to_scores(results, analysis::sample_deviation);
 }
 

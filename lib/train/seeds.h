@@ -12,10 +12,11 @@
 
 namespace mh::train {
 
-struct Seeds {
-  std::string folder;            // parent folder of the folders of the runs
-  int64_t first = 1, count = 1;  // the runs have the seeds first, first + 1, …, first + count - 1
-  bool resume = false;           // whether to resume the runs; if so, their folders must exist, otherwise not
+struct SeedRuns {
+  std::string folder;  // parent folder of the folders of the runs
+  int64_t first_seed = 1,
+          num_runs = 1;  // the runs have the seeds first_seed, first_seed + 1, …, first_seed + num_runs - 1
+  bool resume = false;   // whether to resume the runs; if so, their folders must exist, otherwise not
   // Returns the folder of the run with a seed, such as "FOLDER/seed3" for seed 3.
   std::string folder_of(int64_t seed) const;
 };
@@ -23,7 +24,7 @@ struct Seeds {
 // Checks the folders of all runs before any training. Throws Error(usage) about --out if the folder of a new run
 // exists, and about --resume --seeds if the folder of a run to resume does not exist; throws the error of refuse_link()
 // for a folder that is a symbolic link.
-void check_seeds(const Seeds& seeds);
+void check_seed_folders(const SeedRuns& runs);
 
 // The scores of the best model of one run.
 struct SeedResult {
@@ -36,7 +37,7 @@ struct SeedResult {
 // the result of every run that has a validation set and ends with exit status 0. Stops at the first run with a nonzero
 // exit status and returns that status; returns 0 if all runs end with 0. If `make_trainer` throws, removes the parent
 // folder if it is empty.
-int run_seeds(const Seeds& seeds,
+int run_seeds(const SeedRuns& runs,
               const std::function<std::unique_ptr<Trainer>(int64_t seed, const std::string& folder)>& make_trainer,
               const std::function<void(const SeedResult&)>& on_result);
 
@@ -44,6 +45,6 @@ int run_seeds(const Seeds& seeds,
 task::NamedScores mean_of(const std::vector<SeedResult>& results);
 // Returns the sample standard deviation of each score over `results`, which must not be empty and must all have the
 // same scores; NaN for a single result.
-task::NamedScores deviation_of(const std::vector<SeedResult>& results);
+task::NamedScores standard_deviation_of(const std::vector<SeedResult>& results);
 
 }  // namespace mh::train

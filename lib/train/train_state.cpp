@@ -53,16 +53,16 @@ std::string to_json(const TrainState& s) {
                            {"norm", s.gradient_norm},
                            {"settled", s.is_complete},
                            {"threads", s.num_threads},
-                           {"nll", s.since_log.nll},
-                           {"smoothed", s.since_log.smoothed},
-                           {"counted", s.since_log.num_targets},
+                           {"nll", s.sums_since_log.nll},
+                           {"smoothed", s.sums_since_log.smoothed},
+                           {"counted", s.sums_since_log.num_targets},
                            {"steps", s.steps},
                            {"procedures", s.procedure_states},
                            {"memory", s.has_memory},
                            {"kept", selection.retained_scores},
-                           {"schedule_rule", s.schedule_rule}};
-  if (std::isfinite(selection.best)) j["best"] = selection.best;
-  if (std::isfinite(selection.reference_best)) j["counted_best"] = selection.reference_best;
+                           {"schedule_rule", s.schedule_version}};
+  if (std::isfinite(selection.best_score)) j["best"] = selection.best_score;
+  if (std::isfinite(selection.reference_score)) j["counted_best"] = selection.reference_score;
   return j.dump();
 }
 
@@ -79,16 +79,16 @@ TrainState parse_train_state(const std::string& json, const std::string& name) {
     s.last_lr = j.at("last_lr"), s.gradient_norm = j.at("norm"), s.is_complete = j.at("settled");
     s.num_threads = integer("threads"), s.steps = integers_by_key<int64_t>(j.at("steps"));
     s.procedure_states = j.at("procedures"), s.has_memory = j.at("memory");
-    s.since_log.nll = j.at("nll"), s.since_log.smoothed = j.at("smoothed");
-    s.since_log.num_targets = integer("counted");
+    s.sums_since_log.nll = j.at("nll"), s.sums_since_log.smoothed = j.at("smoothed");
+    s.sums_since_log.num_targets = integer("counted");
     // States of earlier versions lack kept, schedule_rule and counted_best; best and counted_best are also absent
     // before the first validation.
     if (j.contains("kept"))
       for (const auto& entry : j.at("kept"))
         selection.retained_scores[integer_of<int64_t>(entry.at(0))] = entry.at(1).get<double>();
-    s.schedule_rule = j.contains("schedule_rule") ? integer("schedule_rule") : 1;
-    selection.best = j.value("best", selection.best),
-    selection.reference_best = j.value("counted_best", selection.best);
+    s.schedule_version = j.contains("schedule_rule") ? integer("schedule_rule") : 1;
+    selection.best_score = j.value("best", selection.best_score),
+    selection.reference_score = j.value("counted_best", selection.best_score);
   } catch (const nlohmann::json::exception& error) {
     throw Error(Exit::input, Problem{where, "the JSON object of a training state", error.what(), advice});
   }

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "model/partial_load.h"
-#include "train/groups.h"
+#include "train/parameter_groups.h"
 
 namespace mh::train {
 
@@ -17,9 +17,9 @@ const TrainableWord* find_word(const std::string& name) {
   return word == words.end() ? nullptr : &*word;
 }
 
-bool selects(const std::string& name, const nn::Parameter& p) {
-  const TrainableWord* word = find_word(name);
-  if (word == nullptr) return matches_pattern(name, p.name());
+bool selects(const std::string& entry, const nn::Parameter& p) {
+  const TrainableWord* word = find_word(entry);
+  if (word == nullptr) return matches_pattern(entry, p.name());
   if (word->roles.empty()) return model::is_task_head_parameter(p.name());
   return std::find(word->roles.begin(), word->roles.end(), p.traits().role) != word->roles.end();
 }
@@ -52,30 +52,30 @@ std::string trainable_words_text() {
   return join(names, ", ");
 }
 
-TrainableFilter::TrainableFilter(const std::vector<std::string>& names, const nn::ParameterList& parameters)
-    : names_(names) {
+TrainableFilter::TrainableFilter(const std::vector<std::string>& entries, const nn::ParameterList& parameters)
+    : entries_(entries) {
   std::vector<std::string> known_names;
   for (const TrainableWord& word : trainable_words()) known_names.emplace_back(word.name);
   for (const nn::Parameter& p : parameters.all()) known_names.push_back(p.name());
-  for (const std::string& name : names_) {
+  for (const std::string& entry : entries_) {
     const bool has_match = std::any_of(parameters.all().begin(), parameters.all().end(), [&](const nn::Parameter& p) {
-      return p.traits().trainable && selects(name, p);
+      return p.traits().trainable && selects(entry, p);
     });
     if (has_match) continue;
-    const std::string advice = str("leave '", name, "' out");
+    const std::string advice = str("leave '", entry, "' out");
     throw Error(Exit::usage,
                 Problem{"train.trainable",
                         str("patterns that match names of trainable parameters, such as '*.query.*', or one "
                             "of the words ",
                             trainable_words_text()),
-                        str("'", name, "', which matches no trainable parameter of this model"),
-                        find_word(name) != nullptr ? advice : did_you_mean(name, known_names, advice)});
+                        str("'", entry, "', which matches no trainable parameter of this model"),
+                        find_word(entry) != nullptr ? advice : did_you_mean(entry, known_names, advice)});
   }
 }
 
 bool TrainableFilter::operator()(const nn::Parameter& p) const {
   return selects_all() ||
-         std::any_of(names_.begin(), names_.end(), [&](const std::string& name) { return selects(name, p); });
+         std::any_of(entries_.begin(), entries_.end(), [&](const std::string& entry) { return selects(entry, p); });
 }
 
 }  // namespace mh::train

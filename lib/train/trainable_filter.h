@@ -22,16 +22,16 @@ std::string trainable_words_text();
 
 class TrainableFilter {
  public:
-  // `names`: train.trainable; an empty list selects all parameters. Throws Error(usage) about train.trainable for an
+  // `entries`: train.trainable; an empty list selects all parameters. Throws Error(usage) about train.trainable for an
   // entry that matches no trainable parameter.
-  TrainableFilter(const std::vector<std::string>& names, const nn::ParameterList& parameters);
+  TrainableFilter(const std::vector<std::string>& entries, const nn::ParameterList& parameters);
   // Returns whether train.trainable selects a parameter.
   bool operator()(const nn::Parameter& parameter) const;
   // Returns whether train.trainable is empty and thus selects all parameters.
-  bool selects_all() const { return names_.empty(); }
+  bool selects_all() const { return entries_.empty(); }
 
  private:
-  std::vector<std::string> names_;
+  std::vector<std::string> entries_;
 };
 
 }  // namespace mh::train

@@ -27,9 +27,9 @@ void Trainer::save_state(const std::string& reason, const char* name) const {
 }
 
 Validation Trainer::validate(attention::Observer* observer) {
-  const double start_time = now();
+  const double start_time = monotonic_seconds();
   Validation result = validator_->run(*model_, observer);
-  progress_log_->add_validation(now() - start_time);
+  progress_log_->add_validation(monotonic_seconds() - start_time);
   return result;
 }
 
@@ -49,7 +49,7 @@ bool Trainer::begin_phase() {
 }
 
 void Trainer::return_to_best() {
-  model::load_parameters(io::Checkpoint(selection_->best_weights()), model_->parameters());
+  model::load_parameters(io::Checkpoint(selection_->best_weights_path()), model_->parameters());
   optimizer_->reset();
   memories_.clear();
   selection_->reset_patience();
@@ -105,16 +105,17 @@ void Trainer::save_after_update(const Validation* result, bool is_best) {
   if (is_retained) selection_->delete_unretained();
 }
 
-void Trainer::diverge(const UpdateStep::Result& result, size_t pass) const {
+void Trainer::throw_diverged(const UpdateStep::Result& result, size_t pass_index) const {
   // Does not overwrite last.safetensors, since the weights may already be damaged.
   save_state("loss or gradient not finite", "diverged.safetensors");
   throw Error(
       Exit::failed,
       Problem{str("update ", state_.update + 1, ", ", batches_->describe_rows(state_.update)),
               "a finite loss and gradient",
-              str("loss ", shortest_decimal(result.smoothed * result.scale()), ", gradient norm ",
+              str("loss ", shortest_decimal(result.smoothed * result.sum_to_mean_factor()), ", gradient norm ",
                   shortest_decimal(result.gradient_norm)),
-              str(pass == 0 ? "the state before this update" : str("the state after pass ", pass, " of this update"),
+              str(pass_index == 0 ? "the state before this update"
+                                  : str("the state after pass ", pass_index, " of this update"),
                   " is in diverged.safetensors; continue with --resume and a lower train.lr, or with gradient clipping "
                   "(train.optimizer.clip_norm)")});
 }
@@ -128,7 +129,7 @@ void Trainer::begin_epoch() {
 
 void Trainer::update() {
   if (state_.update % batches_->updates_per_epoch() == 0) begin_epoch();
-  const double start_time = now(), lr = learning_rate(config_.train, schedule_lengths_, state_.update);
+  const double start_time = monotonic_seconds(), lr = learning_rate(config_.train, schedule_lengths_, state_.update);
   const double previous_lr = optimizer_->last_lr;
   UpdateStep::Result result;  // result of the last pass
   // Every pass of the update reads the memory from before the update; the memory after the last pass is kept.
@@ -138,13 +139,13 @@ void Trainer::update() {
     // Every pass reads the learning rate of the previous update, not of the previous pass.
     optimizer_->last_lr = previous_lr;
     result = (*update_step_)(passes[i], progress(), lr, memories = memories_);
-    if (!result.is_finite()) diverge(result, i);
+    if (!result.is_finite()) throw_diverged(result, i);
     state_.gradient_norm = result.gradient_norm;
   }
   ++state_.update;
   if (!batches_->continues(state_.update)) memories.clear();
   memories_ = std::move(memories);
-  progress_log_->add(result, now() - start_time, selection_->summary());
+  progress_log_->add(result, monotonic_seconds() - start_time, selection_->summary());
 }
 
 void Trainer::log_start() const {
@@ -164,9 +165,10 @@ void Trainer::log_start() const {
     log_info(
         "the first update has learning rate 0, the start of the warm-up (train.schedule.warmup_lr), and changes no "
         "weights");
-  if (const TrainOptions& t = config_.train; t.batch.long_block > 0 && config_.long_predictions())
+  if (const TrainOptions& t = config_.train; t.batch.long_block > 0 && config_.max_long_row_predictions())
     log_info(str("from update ", with_commas(batches_->updates(t.batch.long_from) + 1), " on rows have ",
-                 t.batch.long_block, " tokens, of which at most ", *config_.long_predictions(), " are predicted"));
+                 t.batch.long_block, " tokens, of which at most ", *config_.max_long_row_predictions(),
+                 " are predicted"));
   if (update_step_->uses_cuda_graph())
     log_info(
         "updates of equal shapes replay a captured CUDA graph; passes with requests of a training procedure run "

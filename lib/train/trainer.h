@@ -19,8 +19,9 @@ class Trainer {
  public:
   // Opens the data, builds the model and opens the folder; throws for invalid configurations, data and folders.
   // `resume`: whether to continue from last.safetensors, or from update 0 if a killed run did not write that file.
-  // `start`: weights that a new run starts from.
-  Trainer(RunConfig config, const std::string& folder, bool resume, at::Device device = at::kCPU, WarmStart start = {});
+  // `warm_start`: weights that a new run starts from.
+  Trainer(RunConfig config, const std::string& folder, bool resume, at::Device device = at::kCPU,
+          WarmStart warm_start = {});
   ~Trainer();
 
   // Trains to the end of the run, until early stopping or until a stop signal, and saves the training state. Returns
@@ -37,18 +38,18 @@ class Trainer {
   int64_t best_update() const { return state_.selection.best_update; }
 
  private:
-  void build(const std::string& folder, bool resume, const WarmStart& start);
-  void open_folder(const std::string& folder, bool resume, const WarmStart& start);
+  void build(const std::string& folder, bool resume, const WarmStart& warm_start);
+  void open_folder(const std::string& folder, bool resume, const WarmStart& warm_start);
   // Logs the start of the run: version, number of parameters, length.
   void log_start() const;
-  // Runs the passes of one update, each with an optimiser step. Calls diverge() if the loss or the gradient is not
-  // finite.
+  // Runs the passes of one update, each with an optimiser step. Calls throw_diverged() if the loss or the gradient is
+  // not finite.
   void update();
   // Calls Procedure::before_epoch() of all procedures and logs the results.
   void begin_epoch();
-  // Saves the state to diverged.safetensors and throws Error(failed). `pass`: index of the pass whose `result` is not
-  // finite.
-  [[noreturn]] void diverge(const UpdateStep::Result& result, size_t pass) const;
+  // Saves the state to diverged.safetensors and throws Error(failed). `pass_index`: index of the pass whose `result` is
+  // not finite.
+  [[noreturn]] void throw_diverged(const UpdateStep::Result& result, size_t pass_index) const;
   // Does the work after an update: validation, model selection, procedures, log, saving. After a stop signal, saves the
   // state and returns false.
   bool finish_update();

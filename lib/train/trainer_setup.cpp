@@ -4,22 +4,22 @@
 #include "base/text.h"
 #include "data/pinned.h"
 #include "data/prefetched_batches.h"
-#include "train/plan.h"
 #include "train/resume.h"
 #include "train/run_batches.h"
+#include "train/run_properties.h"
 #include "train/trainer.h"
 
 namespace mh::train {
 
-Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::Device device, WarmStart start)
+Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::Device device, WarmStart warm_start)
     : config_(std::move(config)), device_(device) {
   config_.check();
   data_ = open_data(config_);
-  if (start.checkpoint != nullptr)
-    text::require_vocabularies(data_.train->header(), config_.data.train, text::tokenizers_of(*start.checkpoint),
-                               start.checkpoint->name());
-  build(folder, resume, start);
-  open_folder(folder, resume, start);
+  if (warm_start.checkpoint != nullptr)
+    text::require_vocabularies(data_.train_shard->header(), config_.data.train_path,
+                               text::tokenizers_of(*warm_start.checkpoint), warm_start.checkpoint->name());
+  build(folder, resume, warm_start);
+  open_folder(folder, resume, warm_start);
   if (config_.regularisers.observer() != nullptr)
     log_info("attention: composed, since a regulariser reads attention probabilities");
   else
@@ -29,8 +29,8 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
 Trainer::~Trainer() = default;
 
 // Builds all objects that do not write to the folder. Errors in the configuration or the data thus leave no folder.
-void Trainer::build(const std::string& folder, bool resume, const WarmStart& start) {
-  batches_ = batches_of(config_, *data_.train, data_.tokenizers);
+void Trainer::build(const std::string& folder, bool resume, const WarmStart& warm_start) {
+  batches_ = batches_of(config_, *data_.train_shard, data_.tokenizers);
   model_ = model::build_language_model(config_.model, model::vocabularies_of(data_.tokenizers), device_);
   toml_ = config_.toml();
   end_ = batches_->updates(config_.train.length);
@@ -44,26 +44,26 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& sta
   config_.groups.check(model_->parameters(), config_.train.optimizer.rule);
   config_.regularisers.start(model_->parameters(), config_.model.attention);
   config_.check_model(*model_);
-  validator_ = std::make_unique<Validator>(config_, data_.valid.get(), data_.tokenizers);
+  validator_ = std::make_unique<Validator>(config_, data_.valid_shard.get(), data_.tokenizers);
   // Reports rows that are too long before training, not at the first validation.
   if (validates()) validator_->check(*model_);
   TrainState state;
   if (const std::string state_path = folder + "/last.safetensors"; resume && MappedFile::is_mappable(state_path))
     state = parse_train_state(io::Checkpoint(state_path).metadata_entry(io::kTrainingKey), state_path);
   for (const auto& entry : config_.procedures.entries()) {
-    entry.plugin->plan(plan_of(config_, *batches_, validates(), state));
+    entry.plugin->set_run_properties(run_properties_of(config_, *batches_, validates(), state));
     entry.plugin->start(*model_);
   }
   pass_planner_ = std::make_unique<PassPlanner>(config_, model_->parameters(), batches_.get());
   pass_planner_->check();
-  initialise(*model_, config_.train, start);
+  initialise(*model_, config_.train, warm_start);
   // Must follow initialise(), which compares hidden states in fp32.
   if (config_.train.precision == "bf16") model_->parameters().set_bf16(true);
   model_->set_path(attention::parse_path(config_.train.attention_path));
   update_step_ = std::make_unique<UpdateStep>(config_, *model_, *batches_, *optimizer_, *pass_planner_);
 }
 
-void Trainer::open_folder(const std::string& folder, bool resume, const WarmStart& start) {
+void Trainer::open_folder(const std::string& folder, bool resume, const WarmStart& warm_start) {
   folder_ = std::make_unique<RunFolder>(folder, resume);
   checkpointer_ = std::make_unique<Checkpointer>(
       toml_, data_.tokenizers, TrainingObjects{*model_, *optimizer_, config_.procedures, memories_, state_});
@@ -75,7 +75,7 @@ void Trainer::open_folder(const std::string& folder, bool resume, const WarmStar
     const io::Checkpoint checkpoint(state_path);
     require_same_run(config_, checkpoint.metadata_entry(io::kConfigKey), checkpoint.name());
     checkpointer_->load_state(checkpoint, *batches_, config_.model.model.width);
-    text::require_vocabularies(data_.train->header(), data_.train->name(), text::tokenizers_of(checkpoint),
+    text::require_vocabularies(data_.train_shard->header(), data_.train_shard->name(), text::tokenizers_of(checkpoint),
                                checkpoint.name());
     check_restored_state(state_, config_.train, schedule_lengths_, end_);
   } else if (resume) {
@@ -85,8 +85,8 @@ void Trainer::open_folder(const std::string& folder, bool resume, const WarmStar
                           "no such file", "restore the file, or start a new run with another --out"});
     require_same_run(config_, read_text_file(folder_->file("config.toml")), "config.toml");
   }
-  if (start.checkpoint != nullptr) {
-    warm_start_name_ = start.checkpoint->name();
+  if (warm_start.checkpoint != nullptr) {
+    warm_start_name_ = warm_start.checkpoint->name();
     save_state("start");  // must precede config.toml: a resume without this state would start from random weights
   }
   // Writes config.toml and log.jsonl after all checks, so that a resume that fails a check leaves both files unchanged.

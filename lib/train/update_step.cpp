@@ -18,12 +18,12 @@ UpdateStep::Result UpdateStep::operator()(const TrainingPass& pass, const TrainP
                                           std::vector<model::Memories>& memories) {
   pass_planner_.apply(pass, progress);
   Result result = forward_backward(pass, progress, memories);
-  result.gradient_norm = optimizer_.gradient_norm(result.scale());
+  result.gradient_norm = optimizer_.gradient_norm(result.sum_to_mean_factor());
   if (result.is_finite()) {
     const double max_norm = config_.train.optimizer.clip_norm;
     const double clip_factor =
         max_norm > 0 && result.gradient_norm > max_norm ? max_norm / (result.gradient_norm + 1e-6) : 1;
-    optimizer_.step(lr, result.scale() * clip_factor);
+    optimizer_.step(lr, result.sum_to_mean_factor() * clip_factor);
   }
   model_.parameters().zero_gradients();
   return result;

@@ -22,7 +22,7 @@ class UpdateStep {
     double gradient_norm = 0;      // norm of the gradient of the mean loss, before clipping
     bool is_finite() const { return std::isfinite(smoothed) && std::isfinite(gradient_norm); }
     // Returns 1 / num_targets, the factor from sums to means over the targets; 1 without targets.
-    double scale() const { return 1 / static_cast<double>(std::max<int64_t>(1, num_targets)); }
+    double sum_to_mean_factor() const { return 1 / static_cast<double>(std::max<int64_t>(1, num_targets)); }
   };
 
   // All arguments must outlive this object.

@@ -45,12 +45,12 @@ void load_partially(const io::Checkpoint& checkpoint, model::LanguageModel& mode
 
 }  // namespace
 
-void initialise(model::LanguageModel& model, const TrainOptions& options, const WarmStart& start) {
-  if (start.checkpoint == nullptr || start.is_partial)
+void initialise(model::LanguageModel& model, const TrainOptions& options, const WarmStart& warm_start) {
+  if (warm_start.checkpoint == nullptr || warm_start.is_partial)
     model.parameters().initialise(static_cast<uint64_t>(options.seed));
-  if (start.checkpoint == nullptr) return;
-  if (start.is_partial) load_partially(*start.checkpoint, model, options);
-  else model::load_parameters(*start.checkpoint, model.parameters());
+  if (warm_start.checkpoint == nullptr) return;
+  if (warm_start.is_partial) load_partially(*warm_start.checkpoint, model, options);
+  else model::load_parameters(*warm_start.checkpoint, model.parameters());
 }
 
 }  // namespace mh::train

@@ -17,6 +17,6 @@ struct WarmStart {
 // train.seed. A partial load initialises parameters that the checkpoint lacks at random, logs the names of new
 // parameters and of tensors that are not loaded, warns if new parameters change the hidden states or are never trained,
 // and sets the attention path of the model to composed if there are new parameters.
-void initialise(model::LanguageModel& model, const TrainOptions& options, const WarmStart& start);
+void initialise(model::LanguageModel& model, const TrainOptions& options, const WarmStart& warm_start);
 
 }  // namespace mh::train

@@ -138,7 +138,7 @@ at::Device default_gpu() {
   return gpu;
 }
 
-int measure(std::istream& arguments) {
+int measure_arguments(std::istream& arguments) {
   std::string kind, type_name, threads_or_cuda;
   int64_t batch = 0, heads = 0, n = 0, d = 0;
   arguments >> kind >> batch >> heads >> n >> d >> type_name >> threads_or_cuda;
@@ -155,12 +155,13 @@ int measure(std::istream& arguments) {
   if (!uses_gpu) nn::prepare_cpu(std::atoi(threads_or_cuda.c_str()));
   // Returns a random tensor (batch, heads, length, size) that requires a gradient, as a view of (batch, length, heads,
   // size), the layout of a projection.
-  const auto leaf = [&](int64_t length) {
+  const auto random_leaf = [&](int64_t length) {
     return at::randn({batch, length, heads, d}, device).to(*type).transpose(1, 2).detach().requires_grad_();
   };
   const int64_t queries = decodes ? 1 : n, keys = has_relative_positions ? 2 * n : n;
-  const at::Tensor q = leaf(queries), k = decodes ? leaf(keys).detach().contiguous() : leaf(keys),
-                   v = decodes ? leaf(keys).detach().contiguous() : leaf(keys), dout = leaf(queries).detach();
+  const at::Tensor q = random_leaf(queries), k = decodes ? random_leaf(keys).detach().contiguous() : random_leaf(keys),
+                   v = decodes ? random_leaf(keys).detach().contiguous() : random_leaf(keys),
+                   dout = random_leaf(queries).detach();
   at::Tensor m;
   if (mixes) {
     m = (at::eye(heads) + 0.1 * at::randn({heads, heads})).to(device);
@@ -215,7 +216,7 @@ int main(int argc, char** argv) {
       int status = 0;
       for (std::string line; status == 0 && std::getline(std::cin, line);) {
         std::istringstream words(line);
-        status = measure(words);
+        status = measure_arguments(words);
         if (line.ends_with("cuda"))
           c10::getDeviceAllocator(at::kCUDA)->emptyCache();  // peers/attention.py uses the GPU between measurements
       }
@@ -225,7 +226,7 @@ int main(int argc, char** argv) {
     std::string line;
     for (int i = 1; i < argc; ++i) line += std::string(argv[i]) + " ";
     std::istringstream words(line);
-    return measure(words);
+    return measure_arguments(words);
   } catch (const Error& error) {
     std::fprintf(stderr, "attention-bench: %s\n", error.what());
     return static_cast<int>(error.exit());

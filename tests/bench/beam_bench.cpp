@@ -20,7 +20,7 @@ using namespace mh;
 
 int main(int argc, char** argv) {
   auto argument = [&](int i, int64_t default_value) { return argc > i ? std::atoll(argv[i]) : default_value; };
-  const int64_t num_rounds = argument(1, 5), num_sentences = argument(5, 32), beam = argument(6, 5),
+  const int64_t num_rounds = argument(1, 5), num_sentences = argument(5, 32), beam_size = argument(6, 5),
                 length = argument(7, 24), source_length = argument(8, 20), vocabulary_size = 8000;
   const at::Device device = nn::choose_device(argc > 4 ? argv[4] : "cpu");
   nn::prepare_cpu(static_cast<int>(argument(2, 2)));
@@ -34,7 +34,7 @@ int main(int argc, char** argv) {
   model->parameters().initialise(1);
   if (argc > 3 && std::string_view(argv[3]) == "bf16") model->parameters().set_bf16(true);
   search::SearchOptions options;
-  options.beam = beam, options.max_length_b = options.min_length = length;
+  options.beam = beam_size, options.max_length_b = options.min_length = length;
   std::vector<search::Sentence> batch(static_cast<size_t>(num_sentences));
   uint32_t state = 1;
   for (search::Sentence& s : batch) {

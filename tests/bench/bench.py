@@ -21,7 +21,7 @@ import sys
 import tempfile
 
 import sections
-from measure import Bench, interval
+from measure import Bench, bootstrap_interval
 from sections import attention
 
 
@@ -33,7 +33,7 @@ def print_row(row):
     is_fixed_bound = not isinstance(row.peer, list)
     peers = [row.peer] * len(row.project) if is_fixed_bound else row.peer
     ratios = [(b / a if a else math.inf) if row.lower_is_better else a / b for a, b in zip(row.project, peers)]
-    low, high = interval(ratios)
+    low, high = bootstrap_interval(ratios)
     print(f"{row.name}\t{row.unit}\t{statistics.median(row.project):.4g}\t{'-' if is_fixed_bound else f'{statistics.median(peers):.4g}'}\t"
           f"{statistics.median(ratios):.3f}\t{low:.3f}\t{high:.3f}\t{row.bar:g}\t{'pass' if low >= row.bar else 'FAIL'}", flush=True)
     return low >= row.bar

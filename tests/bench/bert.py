@@ -1,7 +1,7 @@
 """Configuration and peer of the sections that measure a BERT encoder with 6 layers of width 384 and random weights."""
 import json
 
-from measure import allocator_settings, output, peer_program
+from measure import allocator_settings, output_of, peer_program
 
 # Configuration of BERT as in transformers, without the task head: keys of [model], then [attention] and [train]. Benchmark
 # sections prepend further lines of [model] and append keys of [train].
@@ -15,4 +15,4 @@ def run_peer(bench, action, rows, **options):
     """Runs peers/bert.py, the BERT of transformers, on the device of the project and returns the JSON object that it prints."""
     options.update(threads=bench.threads, device=bench.device)
     words = [str(word) for key, value in options.items() for word in (f"--{key}", value)]
-    return json.loads(output([*peer_program("bert"), action, rows, *words], allocator_settings).splitlines()[-1])
+    return json.loads(output_of([*peer_program("bert"), action, rows, *words], allocator_settings).splitlines()[-1])

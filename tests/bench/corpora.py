@@ -41,13 +41,13 @@ class Folder:
     def __init__(self, tools, path):
         self.tools, self.path = pathlib.Path(tools).resolve(), pathlib.Path(path)
 
-    def text(self, vocabulary_size, num_tokens):
+    def make_text_shard(self, vocabulary_size, num_tokens):
         """Makes `text.mhs`, a shard of random text."""
         write_text(self.path / "text", vocabulary_size, num_tokens)
         self.run("mh-prep", "-q", "vocab", "--type", "word", "-o", "vocab", "text")
         self.run("mh-prep", "-q", "lm", "--vocab", "vocab", "-o", "text.mhs", "text")
 
-    def pairs(self, vocabulary_size, num_pairs):
+    def make_pair_shard(self, vocabulary_size, num_pairs):
         """Makes `pairs.mhs`, a shard of random pairs with a joint vocabulary, and `pairs`, its token ids as text."""
         write_pairs(self.path / "source", self.path / "target", vocabulary_size, num_pairs)
         self.run("mh-prep", "-q", "vocab", "--type", "word", "-o", "joint", "source", "target")
@@ -57,7 +57,7 @@ class Folder:
     def run(self, *command, **options):
         return subprocess.run([self.tools / command[0], *map(str, command[1:])], cwd=self.path, check=True, **options)
 
-    def log(self, run):
+    def read_losses(self, run):
         """Returns {update: loss without label smoothing, nats per token} from the log of a run."""
         lines = [json.loads(line) for line in (self.path / run / "log.jsonl").read_text().splitlines()]
         return {line["update"]: line["nll"] for line in lines if "nll" in line}

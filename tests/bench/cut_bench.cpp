@@ -17,7 +17,7 @@ using namespace mh;
 
 namespace {
 
-double milliseconds(model::LanguageModel& model, const at::Tensor& x) {
+double time_attention_ms(model::LanguageModel& model, const at::Tensor& x) {
   attention::Mask mask;
   mask.causal = true;
   const auto start_time = std::chrono::steady_clock::now();
@@ -46,13 +46,14 @@ int main(int argc, char** argv) {
   for (int64_t layer = 0; layer < config.model.layers; ++layer)
     for (const int64_t head : {0, 1, 4, 7}) pruned_heads[analysis::AttentionKind::decoder_self].insert({layer, head});
   const auto pruned_model = analysis::prune_heads(
-      config, *whole_model, analysis::heads_after_pruning(*whole_model, pruned_heads, analysis::Side::whole, "bench"));
+      config, *whole_model,
+      analysis::heads_after_pruning(*whole_model, pruned_heads, analysis::SideSelection::whole, "bench"));
   for (auto* model : {whole_model.get(), pruned_model.model.get()}) model->set_path(attention::parse_path(path));
   const at::Tensor x = at::randn({argument(3, 16), argument(4, 256), config.model.width});
   std::vector<double> times[2];
   const int64_t num_rounds = argument(5, 20), num_warmup_rounds = 3;
   for (int64_t i = 0; i < num_rounds + num_warmup_rounds; ++i) {
-    const double a = milliseconds(*whole_model, x), b = milliseconds(*pruned_model.model, x);
+    const double a = time_attention_ms(*whole_model, x), b = time_attention_ms(*pruned_model.model, x);
     if (i >= num_warmup_rounds) times[0].push_back(a), times[1].push_back(b);
   }
   std::printf("%.3f %.3f\n", median(times[0]), median(times[1]));

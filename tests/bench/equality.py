@@ -52,7 +52,7 @@ class LargestError:
 class LossComparison(LargestError):
     """Compares the losses of mh-train (fp32) with the losses of PyTorch in fp64.
 
-    The bound is tolerance.composed() of the error of PyTorch in fp32, the largest until the update: an error of the weights remains in
+    The bound is tolerance.fused_bound() of the error of PyTorch in fp32, the largest until the update: an error of the weights remains in
     the later updates.
     """
 
@@ -64,7 +64,7 @@ class LossComparison(LargestError):
         """Compares the losses of an update, nats per token. Returns the error of mh-train. `peer_loss`, `exact_loss`: from PyTorch in fp32 and in fp64."""
         self.peer_error = max(self.peer_error, abs(peer_loss - exact_loss))
         error = abs(project_loss - exact_loss)
-        self.add(error, tolerance.composed(self.peer_error, exact_loss), f"nats at update {update}")
+        self.add(error, tolerance.fused_bound(self.peer_error, exact_loss), f"nats at update {update}")
         return error
 
 
@@ -99,7 +99,7 @@ def main():
 
     with tempfile.TemporaryDirectory() as name:
         folder = corpora.Folder(args.tools, name)
-        folder.text(num_words, args.tokens * batch)
+        folder.make_text_shard(num_words, args.tokens * batch)
         (folder.path / "model.toml").write_text(
             f"[model]\nlayers = {layers}\nwidth = {d}\nffn = {f}\n[attention]\nheads = {h}\n"
             f"[train]\nseed = {seed}\nbatch.block = {n}\nbatch.tokens = {batch}\nlr = {lr}\nlog_every = '1u'\n"
@@ -109,7 +109,7 @@ def main():
         folder.run(*train, "--out", "start", "--set", "train.length='1u'", "--set", "train.lr=0.0")
         folder.run(*train, "--out", "run", "--set", f"train.length='{args.updates}u'",
              "--set", f"train.schedule.warmup='{args.warmup}u'", "--set", "train.schedule.warmup_lr=0.0")
-        project_losses = folder.log("run")
+        project_losses = folder.read_losses("run")
 
         weights = safetensors.torch.load_file(folder.path / "start/last.safetensors")
         tokens = tokens_of(folder)
@@ -127,7 +127,7 @@ def main():
         for update in range(args.updates):
             epoch, index = divmod(update, per_epoch)
             if index == 0:
-                order = shuffle.shuffled(blocks, seed, "batches", epoch)
+                order = shuffle.shuffled_order(blocks, seed, "batches", epoch)
             x = torch.full((len(order[index * rows:(index + 1) * rows]), n), end_of_line)
             y = torch.full_like(x, -1)
             for i, block in enumerate(order[index * rows:(index + 1) * rows]):

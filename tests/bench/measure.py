@@ -28,14 +28,14 @@ def print_progress(text):
     print(f"bench: {text}", file=sys.stderr, flush=True)
 
 
-def interval(ratios, num_draws=10000):
+def bootstrap_interval(ratios, num_draws=10000):
     """Returns the 95% bootstrap interval (low, high) of the median of `ratios`, from `num_draws` resamples."""
     rng = random.Random(1)
     medians = sorted(statistics.median(rng.choices(ratios, k=len(ratios))) for _ in range(num_draws))
     return medians[int(0.025 * num_draws)], medians[int(0.975 * num_draws)]
 
 
-class Unavailable(Exception):
+class UnavailableError(Exception):
     """Raised by a side that cannot run on this machine (torch.compile without a C compiler); the message states the reason."""
 
 
@@ -51,11 +51,11 @@ class Side:
     is_project: bool
 
 
-def project(name, measure):
+def side_of_project(name, measure):
     return Side(name, measure, True)
 
 
-def peer(name, measure):
+def side_of_peer(name, measure):
     return Side(name, measure, False)
 
 
@@ -90,7 +90,7 @@ class Comparison:
                 try:
                     for metric, number in side.measure().items():
                         metrics.setdefault(metric, []).append(number)
-                except Unavailable as reason:
+                except UnavailableError as reason:
                     if side.is_project:
                         sys.exit(f"bench: {side.name}: {reason}")
                     print_progress(f"{side.name}: {reason}")
@@ -103,7 +103,7 @@ class RepeatingProgram(Comparison):
     each round."""
 
     def __init__(self, label, measure, rows):
-        super().__init__(label, [project(label, lambda: measure(1)[0])], rows)
+        super().__init__(label, [side_of_project(label, lambda: measure(1)[0])], rows)
         self.measure = measure
 
     def measure_rows(self, rounds):
@@ -121,7 +121,7 @@ class Check:
         return self.rows()
 
 
-def all_or_none(name, holds):
+def property_row(name, holds):
     """Returns the row of a property that must hold. `holds`: whether the property holds."""
     return TableRow(name, "all or none", [float(holds)], 1.0, 1)
 
@@ -161,7 +161,7 @@ def run(command, **options):
     return seconds, peak.bytes
 
 
-def output(command, environment=None):
+def output_of(command, environment=None):
     """Runs a command and returns its standard output. `environment`: additional environment variables."""
     return subprocess.run([*map(str, command)], check=True, capture_output=True, text=True, env={**os.environ, **(environment or {})}).stdout
 
@@ -171,20 +171,20 @@ def peer_program(name):
     return [sys.executable, "-B", here / "peers" / f"{name}.py"]
 
 
-def one_core(command):
+def pin_to_one_core(command):
     """Returns the command pinned to the first core that this process may use."""
     return ["taskset", "-c", str(sorted(os.sched_getaffinity(0))[0]), *command]
 
 
 class LineProgram:
-    """A program that answers each input line with one output line. The program starts with the first call of ask() and runs until the
+    """A program that answers each input line with one output line. The program starts with the first call of query() and runs until the
     context exits."""
 
     def __init__(self, *command):
         self.command, self.process = [str(c) for c in command], None
 
-    def ask(self, *words):
-        """Sends one input line and returns the numbers of the output line. Raises Unavailable if that line is `failed: REASON`."""
+    def query(self, *words):
+        """Sends one input line and returns the numbers of the output line. Raises UnavailableError if that line is `failed: REASON`."""
         if self.process is None:
             self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.process.stdin.write(" ".join(map(str, words)) + "\n")
@@ -193,7 +193,7 @@ class LineProgram:
         if not answer:
             sys.exit(f"bench: {' '.join(self.command)}: {' '.join(map(str, words))}: expected an output line; found none, exit status {self.process.wait()}")
         if answer.startswith("failed: "):
-            raise Unavailable(answer)
+            raise UnavailableError(answer)
         return [float(number) for number in answer.split()]
 
     def __enter__(self):
@@ -254,7 +254,7 @@ class Bench:
         file = pathlib.Path(os.environ.get("MH_DATA", "")) / path
         return file if os.environ.get("MH_DATA") and file.exists() else None
 
-    def text(self):
+    def make_text(self):
         """Returns the path of the training text of WikiText-2, or of random text if MH_DATA lacks WikiText-2."""
         path = self.folder / "text"
         if not path.exists():
@@ -266,7 +266,7 @@ class Bench:
                 corpora.write_text(path, 30000, 1500000)
         return path
 
-    def shard(self, entries):
+    def make_shard(self, entries):
         """Returns the path of a shard of random text whose vocabulary has `entries` entries, special tokens included."""
         path = self.folder / f"{entries}.mhs"
         if not path.exists():
@@ -276,7 +276,7 @@ class Bench:
             run([self.tools / "mh-prep", "-q", "lm", "--vocab", vocabulary, "-o", path, text])
         return path
 
-    def checkpoint(self, name, shard, toml):
+    def make_checkpoint(self, name, shard, toml):
         """Trains for one update and returns the path of the checkpoint. `toml`: configuration that ends in the section [train]."""
         out, config = self.folder / name, self.folder / f"{name}.toml"
         config.write_text(f"{toml}length = '1u'\nvalidation.every = '0u'\n")
@@ -302,13 +302,13 @@ class Bench:
     def train_language_model(self, entries, precision, warm=3, updates=10):
         """Trains the language model of the section `training`; returns the metrics of throughput()."""
         toml = ("[model]\nlayers = 4\nwidth = 256\nffn = 1024\n[attention]\nheads = 8\n[train]\nbatch.block = 256\nbatch.tokens = 4096\n")
-        return self.throughput(self.shard(entries), toml, 4096, warm, updates, "--precision", precision)
+        return self.throughput(self.make_shard(entries), toml, 4096, warm, updates, "--precision", precision)
 
     def train_peer(self, program, is_tuned=True, **options):
         """Runs the training of peers/PROGRAM.py. Returns its tokens per second, its peak memory in MB and, for translation, its target
         tokens. `is_tuned`: whether to use the allocator settings that make PyTorch faster and increase its peak memory."""
         options.update(threads=self.threads, device=self.device)
         words = [str(word) for key, value in options.items() for word in (f"--{key.replace('_', '-')}", value)]
-        result = json.loads(output([*peer_program(program), *words], allocator_settings if is_tuned else None).splitlines()[-1])
+        result = json.loads(output_of([*peer_program(program), *words], allocator_settings if is_tuned else None).splitlines()[-1])
         metrics = {"tokens/s": result["tokens_per_second"], "MB": result["peak"] / 1e6}
         return {**metrics, "tokens": result["tokens"]} if "tokens" in result else metrics

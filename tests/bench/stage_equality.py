@@ -47,7 +47,8 @@ def largest_difference(folder, name, tokens, size, threads):
     with torch.no_grad():
         logits = torch.cat([model(rows) for rows in padded_tokens.view(-1, size.n).split(16)]).flatten(0, 1)[:len(tokens)]
     peer_log_probs = logits.log_softmax(-1).gather(1, tokens.unsqueeze(1)).squeeze(1)
-    bound = tolerance.chain(tolerance.pass_roundings(folder.path / name / "last.safetensors", size.n), peer_log_probs.abs().max().item())
+    bound = tolerance.chain_bound(tolerance.pass_roundings(folder.path / name / "last.safetensors", size.n),
+                                  peer_log_probs.abs().max().item())
     return (project_log_probs - peer_log_probs).abs().max().item() if len(project_log_probs) == len(peer_log_probs) else float("inf"), bound
 
 
@@ -67,11 +68,11 @@ def main():
     parser.add_argument("--threads", type=int, default=2, help="number of threads of mh-train, mh-eval and PyTorch [2]")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    size = stages.Size(layers=2, d=64, h=4, f=128, n=64, batch_tokens=512)
+    size = stages.ModelSize(layers=2, d=64, h=4, f=128, n=64, batch_tokens=512)
     all_passed = True
     with tempfile.TemporaryDirectory() as name:
         folder = corpora.Folder(args.tools, name)
-        folder.text(500, 20 * size.batch_tokens - 7)
+        folder.make_text_shard(500, 20 * size.batch_tokens - 7)
         tokens = equality.tokens_of(folder)
         for stage in args.stages.split(",") if args.stages else stages.STAGES:
             difference, bound = largest_difference(folder, stage, tokens, size, args.threads)

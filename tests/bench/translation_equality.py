@@ -23,13 +23,13 @@ from peers import decoder, translation
 
 
 def gradient_bound(name, peer_gradients, exact_gradients):
-    """Returns the bound on the error of the gradient of the tensor `name`: tolerance.composed() of the error of PyTorch in fp32.
+    """Returns the bound on the error of the gradient of the tensor `name`: tolerance.fused_bound() of the error of PyTorch in fp32.
 
     The softmax is invariant to the key bias: the terms of its gradient cancel. They are the terms of the gradient of the key weights with
     inputs of 1, which therefore gives their magnitude.
     """
     magnitude = max(exact_gradients[n].abs().max().item() for n in {name, name.replace(".key.bias", ".key.weight")})
-    return tolerance.composed((peer_gradients[name] - exact_gradients[name]).abs().max().item(), magnitude)
+    return tolerance.fused_bound((peer_gradients[name] - exact_gradients[name]).abs().max().item(), magnitude)
 
 
 def main():
@@ -40,7 +40,7 @@ def main():
 
     with tempfile.TemporaryDirectory() as name:
         folder = corpora.Folder(args.tools, name)
-        folder.pairs(num_words, 3000 if args.full else 600)
+        folder.make_pair_shard(num_words, 3000 if args.full else 600)
         (folder.path / "model.toml").write_text(
             f"[model]\nbackbone = 'encoder-decoder'\nlayers = {layers}\nwidth = {d}\nffn = {f}\nencoder-decoder.shared_embedding = true\n"
             f"[attention]\nheads = {h}\n[train]\nseed = {seed}\nbatch.tokens = {batch}\nlabel_smoothing = {smoothing}\n"
@@ -50,7 +50,7 @@ def main():
             """Runs mh-train for `length` updates in the folder `out`. Returns {update: loss} and the final weights. `keys`: keys of [train]."""
             sets = [word for key, value in dict(keys, length=f"'{length}u'").items() for word in ("--set", f"train.{key}={value}")]
             folder.run("mh-train", "-q", "--config", "model.toml", "--train", "pairs.mhs", "--threads", args.threads, "--out", out, *sets)
-            return folder.log(out), safetensors.torch.load_file(folder.path / out / "last.safetensors")
+            return folder.read_losses(out), safetensors.torch.load_file(folder.path / out / "last.safetensors")
 
         _, initial_weights = train("start", 1, {"lr": "0.0"})
         _, weights_after_sgd = train("descended", 1, {"lr": sgd_lr, "optimizer.rule": "'sgd'", "optimizer.momentum": "0.0"})

@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 import bench
-from measure import Bench, Comparison, Unavailable, interval, print_progress
+from measure import Bench, Comparison, UnavailableError, bootstrap_interval, print_progress
 
 LIMIT = 1.02  # ratio new/old up to which the new version does not count as slower
 
@@ -46,7 +46,7 @@ def print_row(name, metric, pairs):
     """Prints a row of the table. Returns whether the complete interval lies above LIMIT."""
     *qualifier, unit = metric.split()
     ratios = [ratio_of(unit, old, new) for old, new in pairs]
-    low, high = interval(ratios)
+    low, high = bootstrap_interval(ratios)
     old, new = (statistics.median(column) for column in zip(*pairs))
     label = f"{name}, {' '.join(qualifier)}" if qualifier else name
     print(f"{label}\t{unit}\t{old:.4g}\t{new:.4g}\t{statistics.median(ratios):.3f}\t{low:.3f}\t{high:.3f}\t{'yes' if low > LIMIT else 'no'}",
@@ -67,7 +67,7 @@ def compare(modules, benches, rounds):
                 measured_names.add(sides[0].name)
                 try:
                     values = measure_versions(sides, rounds)
-                except Unavailable as reason:
+                except UnavailableError as reason:
                     print_progress(f"{sides[0].name}: {reason}")
                     continue
                 for metric, pairs in values.items():

@@ -5,7 +5,7 @@ combinations: 100 updates, 200 if MH_FULL is set.
     python fused_losses.py TEXT.mhs
 
 In fp32 the losses of every update may differ by twice the error of the plain model on the composed path plus 8 units in the last place
-(tolerance.composed), times the square root of the number of updates, whose errors are independent. The error of the composed path
+(tolerance.fused_bound), times the square root of the number of updates, whose errors are independent. The error of the composed path
 is its difference from a run in two micro-batches, which adds the gradients in another order. In bf16 the mean losses of the last 50
 updates may differ by at most their spread over three seeds of the plain model on the composed path. Exactly the stages in NOT_FUSED
 must have no fused implementation. bf16 is tested for the stages in IN_BF16 and for the combinations, and for all
@@ -106,7 +106,8 @@ def main():
             if len(fused) != UPDATES or composed[-1] > composed[0] - 0.2:
                 sys.exit(f"{name}: expected {UPDATES} losses that fall by 0.2 nats; found {len(fused)} losses, from {composed[0]} to {composed[-1]}")
             if precision == "fp32":
-                difference, allowed = largest_difference(fused, composed), math.sqrt(UPDATES) * tolerance.composed(composed_error, max(composed))
+                difference = largest_difference(fused, composed)
+                allowed = math.sqrt(UPDATES) * tolerance.fused_bound(composed_error, max(composed))
             else:
                 difference, allowed = abs(mean_of_last_50(fused) - mean_of_last_50(composed)), spread
             all_equal &= difference <= allowed

@@ -19,16 +19,16 @@ expect() {
 # record_error STATUS FILE COMMAND: appends an expected error to errors.txt: the text COMMAND, the message in FILE, and STATUS. For a
 # command that `expect` cannot run. In a subshell with the original PATH, since some cases change PATH.
 record_error() {
-  (PATH=$first_path; { printf '$ %s\n' "$3"; cat "$2"; echo "exit status $1"; } | reproducible exact exact >> "$GOLDEN_WORK/errors")
+  (PATH=$first_path; { printf '$ %s\n' "$3"; cat "$2"; echo "exit status $1"; } | make_reproducible exact exact >> "$GOLDEN_WORK/errors")
 }
 # needs_peers: states that the following commands need Python packages, programs or data that a machine may lack. run.py compares the
 # errors of the commands before it also if the case then ends early, with `skip` or a last line "without …".
 needs_peers() { echo '-- with peers' >> "$GOLDEN_WORK/errors"; }
-# said TEXT: fails unless stderr of the last `expect` contains TEXT. printed TEXT: fails unless its stdout contains TEXT.
-# After an expected error `said` is for numbers, which run.py does not compare with errors.txt, and for texts of a case
+# expect_stderr TEXT: fails unless stderr of the last `expect` contains TEXT. expect_stdout TEXT: fails unless its stdout contains TEXT.
+# After an expected error `expect_stderr` is for numbers, which run.py does not compare with errors.txt, and for texts of a case
 # that may end early or without a comparison.
-said() { grep -qF -- "$1" err || fail "expected in stderr: $1"; }
-printed() { grep -qF -- "$1" out || fail "expected in stdout: $1"; }
+expect_stderr() { grep -qF -- "$1" err || fail "expected in stderr: $1"; }
+expect_stdout() { grep -qF -- "$1" out || fail "expected in stdout: $1"; }
 # with_tolerance ARGUMENT…: runs Python, which can import tests/cli/tolerance.py.
 with_tolerance() { PYTHONPATH="$ROOT/tests/cli${PYTHONPATH:+:$PYTHONPATH}" python3 -B "$@"; }
 
@@ -53,7 +53,7 @@ golden() {
   done
   expect "${@:2}"
   for stream in "${streams[@]}"; do
-    reproducible "$layout" "${numbers/near/exact}" < "$stream" > "$GOLDEN_WORK/shown"
+    make_reproducible "$layout" "${numbers/near/exact}" < "$stream" > "$GOLDEN_WORK/shown"
     compare_golden "$1.std$stream" "${*:3}" "$numbers"
   done
 }
@@ -61,7 +61,8 @@ golden() {
 # exit status to the transcript of the case. For many short outputs, such as error messages.
 record() {
   expect "$@"
-  { printf '$ %s\n' "${*:2}"; cat out err; [ "$1" -eq 0 ] || echo "exit status $1"; } | reproducible exact exact >> "$GOLDEN_WORK/record"
+  { printf '$ %s\n' "${*:2}"; cat out err; [ "$1" -eq 0 ] || echo "exit status $1"; } |
+    make_reproducible exact exact >> "$GOLDEN_WORK/record"
 }
 # golden_record NAME: compares the transcript with golden/CASE/NAME.record and starts a new transcript.
 golden_record() {
@@ -85,9 +86,9 @@ compare_golden() {
   "${compare[@]}" "$expected_file" "$GOLDEN_WORK/shown" || fail "the golden file $1 differs: $2
 if the new output is correct, renew: MH_RENEW=1 python3 tests/cli/run.py $GOLDEN_TOOLS ${GOLDEN##*/}"
 }
-# reproducible LAYOUT NUMBERS: copies stdin to stdout and removes or replaces the current folder and the folder of the case, the
+# make_reproducible LAYOUT NUMBERS: copies stdin to stdout and removes or replaces the current folder and the folder of the case, the
 # version of the tools, durations and sizes of checkpoints. LAYOUT: exact or free; NUMBERS: exact, rounded or masked, as in `golden`.
-reproducible() {
+make_reproducible() {
   local replacements=('s/(mh-[a-z]+) [0-9]+\.[0-9]+\.[0-9]+/\1 VERSION/g' 's/version:mh-[0-9.]+/version:mh-VERSION/g'
     "s|$PWD/||g" "s|$case_folder/||g" 's|in ([0-9]+[dhms])+ \([0-9.]+ [kMGT]?B/s\)|in TIME|' 's/(parameters [0-9,]+ -> [0-9,]+; )[0-9.]+ [kMG]?B$/\1SIZE/')
   if [ "$1" = free ]; then replacements+=(':a' '$!{N' 'ba' '}' 's/\n {20,}/ /g' 's/ +/ /g' 's/\n[A-Za-z]+:\n/\U&/g'); fi
@@ -109,8 +110,8 @@ reproducible() {
   fi
 }
 
-# only FILE…: fails unless the folder of the case contains exactly these files; out and err are ignored.
-only() {
+# expect_files FILE…: fails unless the folder of the case contains exactly these files; out and err are ignored.
+expect_files() {
   local files
   files=$(find . -type f ! -name out ! -name err | sed 's|^\./||' | sort | tr '\n' ' ')
   [ "$files" = "$(printf '%s\n' "$@" | sort | tr '\n' ' ')" ] || fail "expected the files $*; found $files"
@@ -139,11 +140,11 @@ make_shards() {
   mh-prep lm --vocab v2 text -o other.mhs 2>/dev/null
 }
 
-# killed_run PAUSE FIELD START…: runs the command START (mh-train … --out) without interruption in the folder `whole`.
+# check_killed_run PAUSE FIELD START…: runs the command START (mh-train … --out) without interruption in the folder `whole`.
 # Then runs it in the folder `killed`, sends SIGKILL up to eight times, the second time after PAUSE seconds, and resumes
 # after each kill. Fails unless both folders have bit-identical weights and the same logs, including the log field
 # FIELD.
-killed_run() {
+check_killed_run() {
   local pause pid kills=0 start=("${@:3}")
   "${start[@]}" whole
   "${start[@]}" killed 2>/dev/null &

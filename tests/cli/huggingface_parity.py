@@ -189,7 +189,7 @@ def rows_of(folder):
 def output_bound(folder, rows, magnitude):
     """Returns the bound on the difference of two outputs of the model of `folder` for `rows`. `magnitude`: the largest output."""
     max_keys = max(len(row.partition("|")[0].split()) for row in rows)
-    return tolerance.chain(tolerance.pass_roundings(f"{folder}.safetensors", max_keys), magnitude)
+    return tolerance.chain_bound(tolerance.pass_roundings(f"{folder}.safetensors", max_keys), magnitude)
 
 
 def compare(folder, printed):

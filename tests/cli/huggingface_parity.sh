@@ -9,13 +9,13 @@ mapfile -t all < <(parity "$path" names)
 for folder in "${all[@]}"; do
   options=()
   [ "$folder" != gpt2-padded ] || options=(--padded-vocabulary)
-  expect 0 mh-convert "$folder/" "${options[@]}" -o "$folder.safetensors"; said "parameters"
+  expect 0 mh-convert "$folder/" "${options[@]}" -o "$folder.safetensors"; expect_stderr "parameters"
   case $folder in
-    bert-base) said "the masked-word head"; said "the next-sentence head" ;;
-    bert-base-bare) said "the masked-word head" ;;
-    gpt2-padded) said "13 embedding rows" ;;
-    gpt2-added) said "not special (2): 'w1 w2', 'w100'" ;;
-    bert-added) said "not special (2): '[NEW]', 'w1w1'" ;;
+    bert-base) expect_stderr "the masked-word head"; expect_stderr "the next-sentence head" ;;
+    bert-base-bare) expect_stderr "the masked-word head" ;;
+    gpt2-padded) expect_stderr "13 embedding rows" ;;
+    gpt2-added) expect_stderr "not special (2): 'w1 w2', 'w100'" ;;
+    bert-added) expect_stderr "not special (2): '[NEW]', 'w1w1'" ;;
     *) ! grep -q "seed\|warning" err || fail "$folder: a part of the model is initialised at random" ;;
   esac
   "$programs/model-print" "$folder.safetensors" < "$folder/rows" > "$folder.printed"

@@ -81,7 +81,7 @@ def compare(folder, printed, ids):
             largest_difference = max([largest_difference] + [abs(x - y) for x, y in zip(a, b)])
             largest_entry = max([largest_entry] + [abs(y) for y in b])
     # The record has 8 digits, so it adds less than one rounding.
-    bound = tolerance.chain(tolerance.pass_roundings(f"{folder}.safetensors", max_keys) + 1, largest_entry)
+    bound = tolerance.chain_bound(tolerance.pass_roundings(f"{folder}.safetensors", max_keys) + 1, largest_entry)
     assert largest_difference <= bound, f"{folder}: expected a difference of at most {bound:.1e}; found {largest_difference:.1e}"
     actual = [line.split() for line in pathlib.Path(ids).read_text().splitlines()]
     assert actual == [line.split() for line in pathlib.Path(folder, "ids").read_text().splitlines()], f"{folder}: the tokens differ"

@@ -106,7 +106,7 @@ class NameList(NamedTuple):
 
 
 C_SOURCES = [f"{folder}/**/*{suffix}" for folder in ("lib", "kernels", "tools") for suffix in (".cpp", ".h")]
-SCORING = "tools/common/text_source.cpp"  # columns of several tools
+SCORING = "tools/common/shard_source.cpp"  # columns of several tools
 EVALUATION = (".Ss Language models", ".Ss Encoders with a head", ".Ss Translation models")
 TOOLS = ("convert", "eval", "prep", "prune", "spectrum", "swap", "train")
 LISTS = [
@@ -142,12 +142,12 @@ LISTS = [
     NameList("mh-prep.1", "reason to drop pairs", marked("Li", ".Ss translation"), lambda _: names(r'return "(\w+)";', "lib/text/records/translation.cpp")),
     NameList("mh-prep.1", "metric", words(".It Fl -metrics Ar text"), lambda tools: scores(tools, "records", "examples"), is_exact=False),
     NameList("mh-prune.1", "column", marked("Li", ".Ss Columns", ".Ss scan", ".Ss rank", ".Ss curve"),
-             lambda _: columns("tools/prune/s*.cpp", "tools/prune/rank.cpp", "tools/prune/curve.cpp", "tools/common/metric.cpp"), columns_of_metrics),
+             lambda _: columns("tools/prune/s*.cpp", "tools/prune/rank.cpp", "tools/prune/curve.cpp", "tools/common/metric_option.cpp"), columns_of_metrics),
     NameList("mh-prune.1", "mode", words(".Ss scan"), lambda _: names(r'ScanMode::\w+ \? "([\w-]+)"|: "([\w-]+)";', "lib/analysis/scan.cpp"), is_exact=False),
     NameList("mh-shard.5", "key", marked("Li", ".Ss Header", ".Ss Trailer"), lambda _: columns("lib/io/shard_format.cpp")),
     NameList("mh-shard.5", "metric", words(".Ss Kinds of records"), lambda tools: scores(tools, "records", "examples"), is_exact=False),
     NameList("mh-spectrum.1", "column", lambda text: {re.sub(r"^c_\d+", "c_", name) for name in marked("Li", ".Ss Columns", ".Ss experts")(text)},
-             lambda _: columns("tools/spectrum/*.cpp", SCORING, "tools/common/metric.cpp") | names(r'"(c_(?:first)?)"', "tools/spectrum/rows.cpp"),
+             lambda _: columns("tools/spectrum/*.cpp", SCORING, "tools/common/metric_option.cpp") | names(r'"(c_(?:first)?)"', "tools/spectrum/rows.cpp"),
              columns_of_metrics),
     NameList("mh-spectrum.1", "column of --curves", words(".It Fl -curves Ar file"), lambda _: heading("tools/spectrum/rows.cpp"), is_exact=False),
     NameList("mh-swap.1", "column", marked("Li", ".Ss Choice of heads", ".Ss report"), lambda _: columns("tools/swap/*.cpp", SCORING)),

@@ -42,13 +42,13 @@ def options_of_small_recipe(recipe):
     return ["--set", "model.vocabulary_rows=8000", *model]
 
 
-def agrees(parameters, paper):
+def agrees_with_paper(parameters, paper_count):
     """Returns whether a parameter count agrees with the count of the paper: exactly, or in millions (rounded or truncated) plus the
-    parameters that a method adds. Returns true if the text `paper` states a reason for a difference after a comma."""
-    exact = re.fullmatch(r"(\d{1,3}(?:,\d{3})+)(, .+)?", paper)
+    parameters that a method adds. Returns true if the text `paper_count` states a reason for a difference after a comma."""
+    exact = re.fullmatch(r"(\d{1,3}(?:,\d{3})+)(, .+)?", paper_count)
     if exact:
         return bool(exact.group(2)) or int(exact.group(1).replace(",", "")) == parameters
-    millions = re.fullmatch(r"(\d+)M(?: \+ ([\d,]+))?(, .+)?", paper)
+    millions = re.fullmatch(r"(\d+)M(?: \+ ([\d,]+))?(, .+)?", paper_count)
     if not millions:
         return False
     if millions.group(3):
@@ -71,7 +71,7 @@ def read_table(path):
     return [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def check(row, name, properties, training):
+def check_recipe(row, name, properties, training):
     """Yields the faults of a recipe that builds. `properties`: result of mh-train --dry-run; `training`: rows of training.tsv."""
     for column in ("experiment", "published"):
         if not row[column]:
@@ -84,7 +84,7 @@ def check(row, name, properties, training):
     parameters = f"{properties['parameters']:,}"
     if parameters != row["parameters"]:
         yield f"{name}: expected the parameter count of the table, {row['parameters']}; found {parameters}; run recipes.py with --write"
-    if row["paper"] and not agrees(properties["parameters"], row["paper"]):
+    if row["paper"] and not agrees_with_paper(properties["parameters"], row["paper"]):
         yield f"{name}: expected the parameter count of the paper, {row['paper']}; found {parameters}"
     expected = next((", ".join(fields[1:5]) for fields in training if fnmatch.fnmatch(name, fields[0])), "none")
     actual_training = ", ".join(training_of(properties, name, row["experiment"]))
@@ -114,7 +114,7 @@ def main():
             continue
         if write:
             fields[columns.index("parameters")] = row["parameters"] = f"{properties['parameters']:,}"
-        faults += check(row, name, properties, training)
+        faults += check_recipe(row, name, properties, training)
     if write:
         for path, rows in papers.items():
             path.write_text("".join("\t".join(fields) + "\n" for fields in rows), encoding="utf-8")

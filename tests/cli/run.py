@@ -30,15 +30,15 @@ prefixes = tuple(sys.argv[2:]) or ("",)
 
 
 errors_page = here / "errors.txt"
-UNREACHED = "error sites that no test reaches"  # the section that error_sites.py writes
-PEERS = "-- with peers\n"  # the line between the parts of a section, as `needs_peers` writes it
-renew = os.environ.get("MH_RENEW", "") not in ("", "0")
+UNREACHED_TITLE = "error sites that no test reaches"  # the section that error_sites.py writes
+PEERS_LINE = "-- with peers\n"  # the line between the parts of a section, as `needs_peers` writes it
+renews = os.environ.get("MH_RENEW", "") not in ("", "0")
 
 
 def unused_golden_files(case, compared_names):
     """Returns one error line for each golden file of a case that is not in `compared_names`; with MH_RENEW=1 deletes these files instead."""
     unused_files = sorted(path for path in (here / "golden" / case.stem).glob("*") if path.name not in compared_names)
-    if not renew:
+    if not renews:
         return "".join(f"FAILED: {path.relative_to(root)}: expected a golden file that the case compares; found an unused "
                        f"file; delete it, or renew: MH_RENEW=1 python3 tests/cli/run.py {sys.argv[1]} {case.stem}\n"
                        for path in unused_files)
@@ -58,46 +58,46 @@ def read_sections(path):
     return sections
 
 
-def comparable(text):
+def mask_numbers(text):
     """Returns `text` with # in place of fingerprints and numbers, which may depend on the machine."""
     return re.sub(r"-?\bnan\b|\b[0-9a-f]{16,}\b|\d+([.,:]\d+)*(e[-+]?\d+)?", "#", text)
 
 
-def section_part(failed_commands, previous=""):
+def distinct_commands(failed_commands, previous=""):
     """Returns a part of a section of errors.txt: each failed command of the tools once, without the commands in `previous`."""
     # A command starts with a line "$ …" and ends with "exit status N".
     commands, previous_commands = (re.findall(r"^\$ .*?^exit status \d\n", text, flags=re.MULTILINE | re.DOTALL) for text in (failed_commands, previous))
-    distinct = {comparable(command): command for command in reversed(commands) if re.search(r"^mh-[a-z]+: ", command, flags=re.MULTILINE)}
+    distinct = {mask_numbers(command): command for command in reversed(commands) if re.search(r"^mh-[a-z]+: ", command, flags=re.MULTILINE)}
     for command in previous_commands:
-        distinct.pop(comparable(command), None)
+        distinct.pop(mask_numbers(command), None)
     return "".join(reversed(distinct.values())).replace(str(tools), "tools").replace(f"{root}/", "")
 
 
-def errors_of(case, failed_commands, has_peers, sections):
+def compare_errors(case, failed_commands, compares_with_peers, sections):
     """Returns an error line if the messages of a case differ from its section of errors.txt; with MH_RENEW=1 replaces the section.
 
     failed_commands: the commands of the case that failed as expected, each with its stderr and exit status.
-    has_peers: whether the case ran to its end. Otherwise, only its part without peers is compared, and nothing if the case did not reach
+    compares_with_peers: whether the case ran to its end. Otherwise, only its part without peers is compared, and nothing if the case did not reach
     `needs_peers`. A section that was never renewed with peers has no second part to compare.
     """
-    before, reached, after = failed_commands.partition(PEERS)
-    if not (has_peers or reached):
+    before, reached, after = failed_commands.partition(PEERS_LINE)
+    if not (compares_with_peers or reached):
         return ""
-    old, old_mark, old_after = sections.get(case.stem, "").partition(PEERS)
-    text = section_part(before)
-    if not has_peers:
-        text_after = old_mark + old_after if renew else ""
+    old, old_mark, old_after = sections.get(case.stem, "").partition(PEERS_LINE)
+    text = distinct_commands(before)
+    if not compares_with_peers:
+        text_after = old_mark + old_after if renews else ""
     else:
-        text_after = PEERS + section_part(after, before) if reached and (renew or old_mark) else ""
+        text_after = PEERS_LINE + distinct_commands(after, before) if reached and (renews or old_mark) else ""
         old += old_mark + old_after
     text += text_after
-    if renew:
+    if renews:
         sections.pop(case.stem, None)
         if text:
             sections[case.stem] = text
         return ""
 
-    old_lines, new_lines = comparable(old).splitlines(True), comparable(text).splitlines(True)
+    old_lines, new_lines = mask_numbers(old).splitlines(True), mask_numbers(text).splitlines(True)
     if old_lines == new_lines:
         return ""
     return (f"FAILED: tests/cli/errors.txt differs (# is a number or a fingerprint); if the new messages are correct, renew: MH_RENEW=1 python3 "
@@ -114,7 +114,7 @@ def run_case(case):
             path.touch()
         environment = dict(os.environ, PATH=f"{tools}:{os.environ['PATH']}", ROOT=str(root), LC_ALL="C.UTF-8",
                            GOLDEN=str(here / "golden" / case.stem), GOLDEN_WORK=golden,
-                           GOLDEN_RENEW="1" if renew else "", GOLDEN_TOOLS=sys.argv[1])
+                           GOLDEN_RENEW="1" if renews else "", GOLDEN_TOOLS=sys.argv[1])
         environment.setdefault("OMP_NUM_THREADS", "1")  # one thread per case, since as many cases as cores run in parallel
         with subprocess.Popen(["bash", "-euo", "pipefail", "-c", f"source '{here}/helpers.sh'; source '{case}'"],
                               cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -132,8 +132,8 @@ def run_case(case):
                 if pathlib.Path(golden, "record").exists():
                     faults += "FAILED: expected golden_record after the last record; found none\n"
             last_line = output.strip().splitlines()[-1:]
-            has_peers = status == 0 and not any(line.startswith("without ") for line in last_line)
-            faults += errors_of(case, errors.read_text(errors="replace"), has_peers, sections)
+            compares_with_peers = status == 0 and not any(line.startswith("without ") for line in last_line)
+            faults += compare_errors(case, errors.read_text(errors="replace"), compares_with_peers, sections)
             status, output = 1 if faults else status, output + faults
     return {0: "passed", 77: "skipped"}.get(status, "failed"), output, time.monotonic() - begin
 
@@ -150,10 +150,10 @@ with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool
         if verdict == "failed":
             print(output, flush=True)
 
-names = {case.stem for case in (here / "cases").glob("*.sh")} | {UNREACHED}
-if renew:
+names = {case.stem for case in (here / "cases").glob("*.sh")} | {UNREACHED_TITLE}
+if renews:
     sections = {title: text for title, text in sections.items() if title in names or title == ""}
-    titles = sorted(sections.keys() - {"", UNREACHED}) + [UNREACHED] * (UNREACHED in sections)
+    titles = sorted(sections.keys() - {"", UNREACHED_TITLE}) + [UNREACHED_TITLE] * (UNREACHED_TITLE in sections)
     errors_page.write_text(sections[""] + "".join(f"== {title}\n{sections[title]}" for title in titles))
 for title in sorted(sections.keys() - names - {""}):
     counts["failed"] += 1

@@ -11,7 +11,7 @@ import sys
 FIELDS = {"update", "loss", "nll", "lr", "gradient_norm", "valid_nll"}
 
 
-def tensors(path):
+def read_tensors(path):
     data = path.read_bytes()
     size = struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8:8 + size])
@@ -19,7 +19,7 @@ def tensors(path):
     return {name: data[8 + size + v["data_offsets"][0]:8 + size + v["data_offsets"][1]] for name, v in header.items()}
 
 
-def log(path, fields):
+def read_log(path, fields):
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     return [{key: value for key, value in line.items() if key in fields} for line in lines if "started" not in line]
 
@@ -27,15 +27,15 @@ def log(path, fields):
 def main():
     folder_a, folder_b = map(pathlib.Path, sys.argv[1:3])
     for name in ("last.safetensors", "best.safetensors"):
-        a, b = tensors(folder_a / name), tensors(folder_b / name)
+        a, b = read_tensors(folder_a / name), read_tensors(folder_b / name)
         assert a.keys() == b.keys(), f"{name}: expected the same tensors in both folders; found in one folder only: {sorted(a.keys() ^ b.keys())}"
         different = [key for key in a if a[key] != b[key]]
         assert not different, f"{name}: {len(different)} tensors differ, first {different[0]}"
     fields = FIELDS | set(sys.argv[3:])
-    lines = log(folder_a / "log.jsonl", fields)
+    lines = read_log(folder_a / "log.jsonl", fields)
     for field in sys.argv[3:]:
         assert any(field in line for line in lines), f"expected the field {field} in the log; found no line with it"
-    assert lines == log(folder_b / "log.jsonl", fields), "the logs differ"
+    assert lines == read_log(folder_b / "log.jsonl", fields), "the logs differ"
 
 
 main()

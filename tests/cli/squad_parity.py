@@ -169,7 +169,7 @@ def check_impossible():
         expected = squad_metrics.squad_evaluate(examples, predictions)
         lines = [[expected[f"{part}exact"], expected[f"{part}f1"], expected[f"{part}total"]] for part in ("", "HasAns_", "NoAns_")]
         # A percentage is printed with 10 decimals, and is a sum over the questions, with a quotient and a product, in fp64.
-        bound = tolerance.printed(10) + tolerance.chain(len(questions) + 2, 100, tolerance.FP64)
+        bound = tolerance.print_bound(10) + tolerance.chain_bound(len(questions) + 2, 100, tolerance.FP64)
         actual_lines = scores_of(predictions, shard_path)
         expect("lines of scores", [len(line) for line in actual_lines], [len(line) for line in lines])
         for actual, line in zip(actual_lines, lines):

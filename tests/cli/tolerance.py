@@ -6,7 +6,7 @@ import checkpoint_header
 FP64, FP32 = 2.0 ** -53, 2.0 ** -24  # unit roundoffs: the largest relative error of one rounding
 
 
-def chain(num_roundings, magnitude, unit_roundoff=FP32):
+def chain_bound(num_roundings, magnitude, unit_roundoff=FP32):
     """Returns the bound on the difference of two results of magnitude `magnitude`, each after a chain of at most `num_roundings` roundings.
 
     The errors of the roundings are independent and uniform up to the unit roundoff, so their standard deviation is
@@ -15,46 +15,46 @@ def chain(num_roundings, magnitude, unit_roundoff=FP32):
     return 3 * math.sqrt(2 * num_roundings / 3) * unit_roundoff * abs(magnitude)
 
 
-def composed(composed_error, magnitude):
+def fused_bound(composed_error, magnitude):
     """Returns the bound on the error of a fused result in fp32: twice the error of the composed result or, if it is larger, twice one
     rounding; plus 8 units in the last place."""
     return 2 * max(composed_error, FP32 * abs(magnitude)) + 16 * FP32 * abs(magnitude)
 
 
-def printed(decimals):
+def print_bound(decimals):
     """Returns half a unit of the last printed decimal."""
     return 0.5 * 10.0 ** -decimals
 
 
-def mean(values):
+def mean_bound(values):
     """Returns the bound on the difference of two means of `values` in fp64, a sum and a quotient each."""
-    return chain(len(values), max(map(abs, values)), FP64)
+    return chain_bound(len(values), max(map(abs, values)), FP64)
 
 
-def deviation(values):
+def deviation_bound(values):
     """Returns the bound on the difference of two sample standard deviations √(Σ (x - x̄)² / (n - 1)) of n `values` in fp64.
 
     A difference from the mean has n + 1 roundings of numbers up to the largest value. The squares, the sum, the quotient and the root
     add n + 3 roundings of the deviation, which is at most √(n / (n - 1)) times the largest difference.
     """
     n = len(values)
-    return chain(2 * n + 4, math.sqrt(n / (n - 1)) * max(map(abs, values)), FP64)
+    return chain_bound(2 * n + 4, math.sqrt(n / (n - 1)) * max(map(abs, values)), FP64)
 
 
-def spectrum_curve(values, m, n):
+def spectrum_curve_bound(values, m, n):
     """Returns the bound on the error of each point of the curve c_k of a matrix (m, n) with the singular values `values`, descending, as
     tests/fixtures/spectra.h: Σ δσ_i / Σ σ_i.
 
     mh-spectrum computes σ_i² from the Gram matrix, with m + n roundings of numbers up to σ_1², and sets values up to 2^-24 σ_1 to 0. The
     reference has up to 10 sweeps of rotations, with m + n roundings each of numbers up to σ_1.
     """
-    gram_error = chain(m + n, values[0] ** 2, FP64)
+    gram_error = chain_bound(m + n, values[0] ** 2, FP64)
     cutoff = 2.0 ** -48 * values[0] ** 2 + gram_error
     errors = [math.sqrt(2 * cutoff) if v * v <= 2 * cutoff else gram_error / v for v in values]
-    return (sum(errors) + len(values) * chain(10 * (m + n), values[0], FP64)) / sum(values)
+    return (sum(errors) + len(values) * chain_bound(10 * (m + n), values[0], FP64)) / sum(values)
 
 
-def spectrum_means(n, num_matrices):
+def spectrum_mean_bounds(n, num_matrices):
     """Returns the bounds on the difference of two results in fp64, from the same singular values, of a mean over `num_matrices` matrices
     with up to n singular values: of the curve c_k, and of a measure of rank.
 
@@ -62,7 +62,7 @@ def spectrum_means(n, num_matrices):
     rank, up to n, is the exponential of an entropy, up to ln n, of n terms with as many roundings as a point, a logarithm and a product.
     """
     num_roundings = 3 * n + 2 + num_matrices + 1
-    return chain(num_roundings, 1, FP64), chain(num_roundings + 3, n * (1 + math.log(n)), FP64)
+    return chain_bound(num_roundings, 1, FP64), chain_bound(num_roundings + 3, n * (1 + math.log(n)), FP64)
 
 
 def pass_roundings(path, max_keys):
@@ -86,10 +86,10 @@ def pass_roundings(path, max_keys):
     return num_roundings
 
 
-def mean_nll(score, path, max_keys):
+def mean_nll_bound(score, path, max_keys):
     """Returns the bound on the difference of two mean losses of the model in the checkpoint `path`, from forward passes in fp32.
 
     `score`: output of mh-eval, or a line of mh-prune, with one of both losses. The losses of different tokens have independent errors,
     so the error of the mean is the error of one loss divided by the square root of the number of tokens.
     """
-    return chain(pass_roundings(path, max_keys) / score["tokens"], score["nll"])
+    return chain_bound(pass_roundings(path, max_keys) / score["tokens"], score["nll"])

@@ -16,23 +16,23 @@ import tempfile
 
 ACCESS, MODIFY, ATTRIB, OPEN, IS_DIR = 0x1, 0x2, 0x4, 0x20, 0x40000000
 CHANGES = MODIFY | ATTRIB | 0xFC0  # 0xFC0: moved from and to, created, deleted, deleted itself, moved itself
-TOUCHED = 99
+TOUCHED_STATUS = 99
 
 
-def below(paths):
+def paths_below(paths):
     """Returns the paths and everything below them; links are not followed."""
-    paths_below = []
+    all_paths = []
     for path in map(pathlib.Path, paths):
-        paths_below.append(path)
+        all_paths.append(path)
         if path.is_dir() and not path.is_symlink():
-            paths_below += below(sorted(path.iterdir()))
-    return paths_below
+            all_paths += paths_below(sorted(path.iterdir()))
+    return all_paths
 
 
-def listing(paths):
+def describe_files(paths):
     """Returns {path: (mode, inode, size, time of modification, hash or target)} of everything below the paths."""
     entries = {}
-    for path in below(paths):
+    for path in paths_below(paths):
         status = path.lstat()
         content = ""
         if path.is_symlink():
@@ -50,7 +50,7 @@ class Watch:
         self.paths, self.mask = paths, CHANGES | (0 if readable else OPEN | ACCESS)
 
     def __enter__(self):
-        self.before = listing(self.paths)
+        self.before = describe_files(self.paths)
         libc = ctypes.CDLL(None, use_errno=True)
         self.descriptor = libc.inotify_init1(os.O_NONBLOCK)
         self.names = {libc.inotify_add_watch(self.descriptor, os.fsencode(path), self.mask): path for path in self.before
@@ -74,12 +74,12 @@ class Watch:
         except BlockingIOError:
             pass
         os.close(self.descriptor)
-        after = listing(self.paths)
+        after = describe_files(self.paths)
         changes = [f"{path}: differs" for path in sorted(self.before.keys() | after.keys()) if self.before.get(path) != after.get(path)]
         self.problems = changes + sorted(set(events))
 
 
-def check():
+def check_inotify():
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder, "file")
         file.write_text("x")
@@ -90,14 +90,14 @@ def check():
 
 def main(arguments):
     if arguments == ["--check"]:
-        return check()
+        return check_inotify()
     readable = arguments[0] == "--readable"
     end = arguments.index("--")
     with Watch(arguments[readable:end], readable) as watch:
         status = subprocess.run(arguments[end + 1:], check=False).returncode
     for problem in watch.problems:
         print(f"untouched: {problem}", file=sys.stderr)
-    return TOUCHED if watch.problems else status
+    return TOUCHED_STATUS if watch.problems else status
 
 
 if __name__ == "__main__":

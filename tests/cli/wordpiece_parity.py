@@ -55,14 +55,14 @@ def options_of(lowercase, strip):
     return ([] if lowercase else ["--cased"]) + ([] if strip is None else ["--strip-accents", "yes" if strip else "no"])
 
 
-def places_in_characters(line, places):
+def offsets_in_characters(line, byte_offsets):
     """Converts byte offsets in a line to character offsets."""
     starts, at = {}, 0
     for i, c in enumerate(line):
         starts[at] = i
         at += len(c.encode())
     starts[at] = len(line)
-    return [(starts[a], starts[b]) for a, b in places]
+    return [(starts[a], starts[b]) for a, b in byte_offsets]
 
 
 def check_text(name, lines, vocabulary, pieces, lowercase, strip):
@@ -72,15 +72,15 @@ def check_text(name, lines, vocabulary, pieces, lowercase, strip):
     ids = run("mh-prep", "cat", "--ids", "-", input=run("mh-prep", "-q", "lm", "--threads", 1, "--vocab", vocabulary, "text"))
     ids = [list(map(int, line.split())) for line in ids.decode().split("\n")[:-1]]
     with open("text", "rb") as text:
-        place_lines = run(programs / "wordpiece-places", vocabulary, stdin=text).decode().split("\n")[:-1]
-    expect(f"{name}: lines", (len(ids), len(place_lines)), (len(lines), len(lines)))
+        offset_lines = run(programs / "wordpiece-offsets", vocabulary, stdin=text).decode().split("\n")[:-1]
+    expect(f"{name}: lines", (len(ids), len(offset_lines)), (len(lines), len(lines)))
     encodings = peer.encode_batch(lines, add_special_tokens=False)
-    for line, actual, places, encoding in zip(lines, ids, place_lines, encodings):
+    for line, actual, offset_line, encoding in zip(lines, ids, offset_lines, encodings):
         label = f"{name}, lowercase {lowercase}, strip_accents {strip}, {ascii(line)}"
         expect(label, actual, encoding.ids + [separator])
-        triples = [tuple(map(int, place.split(":"))) for place in places.split()]
+        triples = [tuple(map(int, triple.split(":"))) for triple in offset_line.split()]
         expect(label, [t[0] for t in triples], encoding.ids)
-        expect(label, places_in_characters(line, [t[1:] for t in triples]), encoding.offsets)
+        expect(label, offsets_in_characters(line, [t[1:] for t in triples]), encoding.offsets)
     return encodings
 
 

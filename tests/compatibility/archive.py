@@ -35,7 +35,7 @@ UPDATES = 20
 # at most NUM_ROUNDINGS roundings (tolerance.pass_roundings), a backward pass as many. Losses and gradients are means over BATCH_TOKENS
 # tokens, whose errors are independent. Scores have the errors of one forward pass over more tokens.
 NUM_ROUNDINGS, BATCH_TOKENS = 1024, 32
-TOLERANCE = tolerance.chain(2 * UPDATES * NUM_ROUNDINGS / BATCH_TOKENS, 1)  # relative
+TOLERANCE = tolerance.chain_bound(2 * UPDATES * NUM_ROUNDINGS / BATCH_TOKENS, 1)  # relative
 
 # The configuration of every run, with the key names of the version that made the archive. Later versions translate
 # renamed keys, here and in the archived files.
@@ -107,7 +107,7 @@ def keeps_state(combination):
     return method == "none" or (procedure == "none" and backbone == "decoder")
 
 
-def is_in_suite(combination):
+def is_in_default_subset(combination):
     """Returns whether a combination is checked without --full. This subset has each method, backbone and procedure at least once."""
     backbone, method, procedure = combination
     index = METHODS.index(method) + list(PROCEDURES).index(procedure)
@@ -194,14 +194,14 @@ def losses_by_update(run):
     return {str(line["update"]): line["loss"] for line in lines if "tokens_per_second" in line}
 
 
-def resume(tools, shards, run, combination):
+def resume_run(tools, shards, run, combination):
     shard = shards / shard_of(combination[0])
     tools.run("mh-train", "-q", "--threads", 1, "--resume", "--out", run, "--train", shard, "--valid", shard, "--set",
               f"train.length={UPDATES}u")
     return losses_by_update(run)
 
 
-def begin(tools, shards, folder, combination):
+def start_training(tools, shards, folder, combination):
     """Trains a combination for the first 10 updates, in folder/run. Returns 0, or 2 if mh-train refuses the combination."""
     folder.mkdir(parents=True)
     shard = shards / shard_of(combination[0])
@@ -209,7 +209,7 @@ def begin(tools, shards, folder, combination):
                      folder / "run", expected=(0, 2)).returncode
 
 
-def score(tools, model, shard):
+def score_model(tools, model, shard):
     """Returns the numbers that mh-eval prints for a model, by name."""
     process = tools.run("mh-eval", "-q", "--threads", 1, "--format", "json", model, shard)
     return {name: value for name, value in json.loads(process.stdout.splitlines()[0]).items() if isinstance(value, (int, float))}
@@ -221,47 +221,48 @@ def prune_first_head(tools, model, pruned, backbone):
     return tools.run("mh-prune", "cut", "-q", model, "--heads", head, "-o", pruned, expected=(0, 2)).returncode
 
 
-def train(tools, shards, folder, combination):
+def train_combination(tools, shards, folder, combination):
     """Trains a combination and returns its losses and scores.
 
     Writes to `folder`: run (all 20 updates), interrupted (copy of run after 10 updates), pruned.safetensors and bf16 (a bf16 run).
     """
-    status = begin(tools, shards, folder, combination)
+    status = start_training(tools, shards, folder, combination)
     if status != 0:
         return {"refused": status}
     run, shard = folder / "run", shards / shard_of(combination[0])
     shutil.copytree(run, folder / "interrupted")
-    result = {"losses": resume(tools, shards, run, combination)}
+    result = {"losses": resume_run(tools, shards, run, combination)}
     if keeps_model(combination):
         best = folder / "interrupted/best.safetensors"
-        result["score"] = score(tools, best, shard)
+        result["score"] = score_model(tools, best, shard)
         status = prune_first_head(tools, best, folder / "pruned.safetensors", combination[0])
-        result["pruned"] = {"refused": status} if status else score(tools, folder / "pruned.safetensors", shard)
+        result["pruned"] = {"refused": status} if status else score_model(tools, folder / "pruned.safetensors", shard)
     if combination[1:] == ("none", "none"):
         tools.run("mh-train", "-q", "--threads", 1, *write_config(tools, folder, combination), "--precision", "bf16", "--train", shard, "--valid",
                   shard, "--out", folder / "bf16")
-        result["bf16"] = score(tools, folder / "bf16/best.safetensors", shard)
+        result["bf16"] = score_model(tools, folder / "bf16/best.safetensors", shard)
     return result
 
 
-def require_some(chosen):
-    if not chosen:
+def require_some(chosen_combinations):
+    if not chosen_combinations:
         sys.exit("archive.py: --only: expected a part of the name BACKBONE+METHOD+PROCEDURE of a combination; found no combination with this text; choose another text")
-    return chosen
+    return chosen_combinations
 
 
-def run_each(chosen, work):
-    """Runs work(combination) on all cores and yields (name, result) in the order of `chosen`."""
+def run_each(chosen_combinations, work):
+    """Runs work(combination) on all cores and yields (name, result) in the order of `chosen_combinations`."""
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        yield from zip(map(name_of, chosen), pool.map(work, chosen))
+        yield from zip(map(name_of, chosen_combinations), pool.map(work, chosen_combinations))
 
 
-def make(arguments):
+def make_archive(arguments):
     tools = Tools(arguments.tools)
     with tempfile.TemporaryDirectory() as work_folder:
         work_folder = pathlib.Path(work_folder)
         make_shards(tools, work_folder / "shards")
-        results = dict(run_each(combinations(), lambda combination: train(tools, work_folder / "shards", work_folder / "all" / name_of(combination), combination)))
+        results = dict(run_each(combinations(), lambda combination: train_combination(
+            tools, work_folder / "shards", work_folder / "all" / name_of(combination), combination)))
         for combination in combinations():
             name, run_folder, archived_folder = name_of(combination), work_folder / "all" / name_of(combination), work_folder / "archived" / name_of(combination)
             if "refused" in results[name] or not keeps_model(combination):
@@ -288,14 +289,14 @@ def make(arguments):
         print(f"{arguments.archive}: {os.path.getsize(arguments.archive)} bytes, {len(results)} combinations, {num_refused} of them refused")
 
 
-def differences(expected, actual, relative_tolerance):
+def find_differences(expected, actual, relative_tolerance):
     """Yields one line for each difference of two results."""
     if isinstance(expected, dict) and isinstance(actual, dict):
         for key in sorted(expected.keys() | actual.keys()):
             if key not in expected or key not in actual:
                 yield f"{key}: expected {expected.get(key)}; found {actual.get(key)}"
             else:
-                yield from (f"{key}: {line}" for line in differences(expected[key], actual[key], relative_tolerance))
+                yield from (f"{key}: {line}" for line in find_differences(expected[key], actual[key], relative_tolerance))
     elif isinstance(expected, (int, float)) and isinstance(actual, (int, float)):
         if not math.isclose(expected, actual, rel_tol=relative_tolerance):
             yield f"expected {expected!r}; found {actual!r}"
@@ -303,33 +304,34 @@ def differences(expected, actual, relative_tolerance):
         yield f"expected {expected!r}; found {actual!r}"
 
 
-def recompute(tools, shards, archived_folder, folder, combination, recorded):
+def recompute_results(tools, shards, archived_folder, folder, combination, recorded):
     """Recomputes losses and scores of a combination from its archived files in `archived_folder`, for comparison with `recorded`."""
     if "refused" in recorded or not (archived_folder / "run").exists():
-        status = begin(tools, shards, folder, combination)
+        status = start_training(tools, shards, folder, combination)
         return {"refused": status} if status else {"losses": losses_by_update(folder / "run")}
     shard, result = shards / shard_of(combination[0]), {}
     if keeps_state(combination):
         shutil.copytree(archived_folder / "run", folder / "resumed")
-        result["losses"] = resume(tools, shards, folder / "resumed", combination)
+        result["losses"] = resume_run(tools, shards, folder / "resumed", combination)
     else:
-        begin(tools, shards, folder, combination)
+        start_training(tools, shards, folder, combination)
         result["losses"] = losses_by_update(folder / "run")
-    result["score"] = score(tools, archived_folder / "run/best.safetensors", shard)
+    result["score"] = score_model(tools, archived_folder / "run/best.safetensors", shard)
     status = prune_first_head(tools, archived_folder / "run/best.safetensors", folder / "pruned.safetensors", combination[0])
-    result["pruned"] = {"refused": status} if status else score(tools, folder / "pruned.safetensors", shard)
-    if (archived_folder / "pruned.safetensors").exists() and score(tools, archived_folder / "pruned.safetensors", shard) != result["pruned"]:
+    result["pruned"] = {"refused": status} if status else score_model(tools, folder / "pruned.safetensors", shard)
+    if (archived_folder / "pruned.safetensors").exists() and \
+            score_model(tools, archived_folder / "pruned.safetensors", shard) != result["pruned"]:
         result["pruned"] = "the archived pruned model and the model pruned by these tools have different scores"
     if (archived_folder / "bf16.safetensors").exists():
-        result["bf16"] = score(tools, archived_folder / "bf16.safetensors", shard)
+        result["bf16"] = score_model(tools, archived_folder / "bf16.safetensors", shard)
     else:
         recorded.pop("bf16", None)
     return result
 
 
-def check(arguments):
+def check_archive(arguments):
     tools = Tools(arguments.tools)
-    num_differing = 0
+    num_different = 0
     with tempfile.TemporaryDirectory() as work_folder:
         work_folder = pathlib.Path(work_folder)
         try:
@@ -343,21 +345,23 @@ def check(arguments):
             tools.run("mh-prep", "info", "-q", shard)
         # Checks only archived combinations: the archive has no results for methods that were added later.
         archived_combinations = [tuple(name.split("+")) for name in results if arguments.only in name]
-        chosen = require_some([combination for combination in archived_combinations if arguments.full or arguments.only or is_in_suite(combination)])
+        chosen_combinations = require_some([combination for combination in archived_combinations
+                                            if arguments.full or arguments.only or is_in_default_subset(combination)])
 
         def work(combination):
             recorded = dict(results[name_of(combination)])
-            actual = recompute(tools, shards, work_folder / "archived" / name_of(combination), work_folder / "new" / name_of(combination), combination, recorded)
+            actual = recompute_results(tools, shards, work_folder / "archived" / name_of(combination),
+                                       work_folder / "new" / name_of(combination), combination, recorded)
             if "losses" in actual and "losses" in recorded:  # a run without an archived training state has only the first 10 updates
                 recorded["losses"] = {update: loss for update, loss in recorded["losses"].items() if update in actual["losses"]}
-            return list(differences(recorded, actual, TOLERANCE))
+            return list(find_differences(recorded, actual, TOLERANCE))
 
-        for name, lines in run_each(chosen, work):
-            num_differing += bool(lines)
+        for name, lines in run_each(chosen_combinations, work):
+            num_different += bool(lines)
             for line in lines:
                 print(f"{name}: {line}")
-        print(f"{len(chosen)} combinations, {num_differing} differ")
-    return num_differing
+        print(f"{len(chosen_combinations)} combinations, {num_different} differ")
+    return num_different
 
 
 def tensors_checksum(path):
@@ -370,7 +374,7 @@ def tensors_checksum(path):
 
 
 def check_same(arguments):
-    num_differing = 0
+    num_different = 0
     with tempfile.TemporaryDirectory() as work_folder:
         work_folder = pathlib.Path(work_folder)
         versions = {"old": Tools(arguments.old), "new": Tools(arguments.new)}
@@ -378,25 +382,25 @@ def check_same(arguments):
             make_shards(tools, work_folder / version / "shards")
         for path in sorted((work_folder / "old/shards").iterdir()):
             if path.read_bytes() != (work_folder / "new/shards" / path.name).read_bytes():
-                num_differing += 1
+                num_different += 1
                 print(f"{path.name}: differs")
-        chosen = require_some(combinations(arguments.only))
+        chosen_combinations = require_some(combinations(arguments.only))
 
         def work(combination):
             results, sums = [], []
             for version, tools in versions.items():
                 folder = work_folder / version / "runs" / name_of(combination)
-                results.append(train(tools, work_folder / version / "shards", folder, combination))
+                results.append(train_combination(tools, work_folder / version / "shards", folder, combination))
                 sums.append({str(path.relative_to(folder)): tensors_checksum(path) for path in sorted(folder.rglob("*.safetensors"))})
                 shutil.rmtree(folder)
-            return [*differences(*results, 0), *differences(*sums, 0)]
+            return [*find_differences(*results, 0), *find_differences(*sums, 0)]
 
-        for name, lines in run_each(chosen, work):
-            num_differing += bool(lines)
+        for name, lines in run_each(chosen_combinations, work):
+            num_different += bool(lines)
             for line in lines:
                 print(f"{name}: {line}")
-        print(f"{len(chosen)} combinations, {num_differing} differ")
-    return num_differing
+        print(f"{len(chosen_combinations)} combinations, {num_different} differ")
+    return num_different
 
 
 def main():
@@ -409,7 +413,7 @@ def main():
         command.add_argument("--only", default="", help="text that the name of a combination must contain, such as decoder+mae; default: all combinations")
         command.add_argument("--full", action="store_true", help="check all combinations")
     arguments = parser.parse_args()
-    return 1 if {"make": make, "check": check, "same": check_same}[arguments.command](arguments) else 0
+    return 1 if {"make": make_archive, "check": check_archive, "same": check_same}[arguments.command](arguments) else 0
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ TOOLS: folder of the tools; LIBRARY: libfail-call.so. For each command of scenar
 commands of the sample and for calls drawn with a fixed seed:
   - EINTR and short writes do not change the result;
   - any other error ends the tool with status 1 or 4, or 3 if the message names an input that cannot be read, with a message that says
-    why; the output is the old file. Except for the functions in FATAL, the tool may also succeed, with its complete output. A folder
-    that cannot be synced gives a warning;
+    why; the output is the old file. Except for the functions in FATAL_FUNCTIONS, the tool may also succeed, with its complete output. A
+    folder that cannot be synced gives a warning;
   - a command killed before a rename leaves the old file or the new file (kills.py kills at random moments);
   - no temporary file is left, and a training run resumes to the same weights as an undisturbed one.
 A disk that is full from some write on must have the same effect. In an undisturbed run the tool writes, renames to and removes
@@ -38,15 +38,16 @@ PREP_ERRORS = {"fsyncfolder": ["EIO", "EINTR"], "closeother": ["EIO", "EINTR"], 
                "socketpair": ["EMFILE"], "pipe": ["EMFILE"], "fork": ["EAGAIN", "ENOMEM"], "poll": ["ENOMEM", "EINTR"],
                "send": ["ENOMEM", "EINTR"], "waitpid": ["EINTR"], "thread": ["EAGAIN"]}
 PLOT_ERRORS = {"pipe": ["EMFILE"], "waitpid": ["EINTR"]}  # further errors for commands that run gnuplot
-HARMLESS = {"EINTR", "short"}  # a correct caller repeats the call
+HARMLESS_ERRORS = {"EINTR", "short"}  # a correct caller repeats the call
 # Functions whose failure no tool may take for success. Not in this set are, for example, functions that also serve a check or an
 # estimate which the tool can do without (open, stat, fstat), reads of a child's messages, and closing files whose data is already
 # read or synced (closeother).
-FATAL = {"write", "fsync", "rename", "mkdir", "close", "malloc", "fchmod", "realpath", "socketpair", "pipe", "fork", "poll", "send", "thread"}
-READS = {"open", "read", "mmap", "stat", "fstat"}  # functions whose failure may give status 3, for an unreadable input
-PREP_ALLOCATION = 1 << 16  # smallest allocation of mh-prep that fails, bytes; the other tools: 1 MiB
-TIMEOUT = 60  # seconds for each run of a command
-SAMPLE = 1  # number of failing calls for each function and error, without --full
+FATAL_FUNCTIONS = {"write", "fsync", "rename", "mkdir", "close", "malloc", "fchmod", "realpath", "socketpair", "pipe", "fork", "poll",
+                   "send", "thread"}
+READING_FUNCTIONS = {"open", "read", "mmap", "stat", "fstat"}  # functions whose failure may give status 3, for an unreadable input
+PREP_ALLOCATION_BYTES = 1 << 16  # smallest allocation of mh-prep that fails, bytes; the other tools: 1 MiB
+TIMEOUT_SECONDS = 60  # seconds for each run of a command
+SAMPLE_SIZE = 1  # number of failing calls for each function and error, without --full
 CAUSES = ("No space left", "Input/output error", "Disk quota exceeded", "Cannot allocate memory", "out of memory", "Too many open files",
           "Operation not permitted", "Resource temporarily unavailable")
 SYNC_WARNING = "its name may not survive a power failure"
@@ -64,7 +65,7 @@ def read_counts(file):
 def environment_of(workplace, library, **variables):
     """Returns the environment of a command with the library fail_call.so."""
     if workplace.scenario.tool == "mh-prep":
-        variables["MH_FAULT_ALLOCATION"] = str(PREP_ALLOCATION)
+        variables["MH_FAULT_ALLOCATION"] = str(PREP_ALLOCATION_BYTES)
     # ./run errors preloads a library of its own.
     libraries = ":".join([str(library), *filter(None, [os.environ.get("LD_PRELOAD")])])
     return dict(workplace.environment, LD_PRELOAD=libraries, **variables)
@@ -85,7 +86,7 @@ def foreign_writes(workplace, paths):
     """Returns the paths that are neither an output of the command, nor a temporary file beside an output, nor in the run folder."""
     folder, scenario = workplace.folder.resolve(), workplace.scenario
     outputs = [folder / name for name in workplace.outputs]
-    run = folder / scenario.run if scenario.run else None
+    run = folder / scenario.run_folder if scenario.run_folder else None
 
     def is_allowed(text):
         path = (folder / text).resolve()
@@ -95,34 +96,34 @@ def foreign_writes(workplace, paths):
     return sorted({path for path in paths if not is_allowed(path)})
 
 
-def check(workplace, library, fault):
+def check_fault(workplace, library, fault):
     """Runs the command with a fault. Returns a text for each problem."""
     function, n, error = fault.split(":")
     workplace.reset()
     counts = workplace.folder.with_suffix(".counts")
     try:
-        process = workplace.call(environment_of(workplace, library, MH_FAULT=fault, MH_FAULT_COUNTS=str(counts)), timeout=TIMEOUT)
+        process = workplace.call(environment_of(workplace, library, MH_FAULT=fault, MH_FAULT_COUNTS=str(counts)), timeout=TIMEOUT_SECONDS)
     except subprocess.TimeoutExpired:
-        return [f"did not end within {TIMEOUT} s"]
+        return [f"did not end within {TIMEOUT_SECONDS} s"]
     status = process.returncode
     was_reached = read_counts(counts).get(function, 0) >= int(n.rstrip("+"))  # may be false, since the number of reads of a child's reply varies
     problems = []
     if error == "KILL" and status == -signal.SIGKILL:
-        return workplace.problems(None, was_killed=True)
+        return workplace.find_problems(None, was_killed=True)
     if status < 0:
         problems.append(f"ended by {signal.Signals(-status).name}")
-    elif error in HARMLESS and status != 0:
+    elif error in HARMLESS_ERRORS and status != 0:
         problems.append(f"expected success; found exit status {status}: {process.stderr.strip()}")
-    elif status == 0 and was_reached and function in FATAL and error not in HARMLESS:
+    elif status == 0 and was_reached and function in FATAL_FUNCTIONS and error not in HARMLESS_ERRORS:
         problems.append("expected an error; found success")
-    elif status == 0 and was_reached and function == "fsyncfolder" and error not in HARMLESS and SYNC_WARNING not in process.stderr:
+    elif status == 0 and was_reached and function == "fsyncfolder" and error not in HARMLESS_ERRORS and SYNC_WARNING not in process.stderr:
         problems.append("expected a warning; found none")
     elif status != 0:
-        if status not in {1, 4} and not (status == 3 and function in READS and workplace.names_input(process.stderr)):
+        if status not in {1, 4} and not (status == 3 and function in READING_FUNCTIONS and workplace.names_input(process.stderr)):
             problems.append(f"exit status {status}: {process.stderr.strip()}")
         if f"{workplace.scenario.tool}: error: " not in process.stderr or not any(cause in process.stderr for cause in CAUSES):
             problems.append(f"expected a message with the cause; found: {process.stderr.strip()}")
-    return problems + workplace.problems(status)
+    return problems + workplace.find_problems(status)
 
 
 def faults_of(counts, errors_of, is_full, rng):
@@ -130,13 +131,13 @@ def faults_of(counts, errors_of, is_full, rng):
     for function, errors in errors_of.items():
         for error in errors:
             calls = range(1, counts[function] + 1)
-            for n in calls if is_full else sorted(rng.sample(calls, min(SAMPLE, len(calls)))):
+            for n in calls if is_full else sorted(rng.sample(calls, min(SAMPLE_SIZE, len(calls)))):
                 yield f"{function}:{n}:{error}"
                 if function == "write" and error == "ENOSPC":
                     yield f"{function}:{n}+:{error}"
 
 
-def survey(workplace, args):
+def test_command(workplace, args):
     """Tests a command. Returns its line of the report and a text for each problem."""
     scenario, library = workplace.scenario, str(args.library.resolve())
     counts, written_paths = run_undisturbed(workplace, library)
@@ -144,10 +145,10 @@ def survey(workplace, args):
     foreign = foreign_writes(workplace, written_paths)
     if foreign:
         problems.append(f"{scenario.name}: expected writes only to outputs; found {', '.join(foreign)}")
-    errors_of = ERRORS | (PREP_ERRORS if scenario.tool == "mh-prep" else PLOT_ERRORS if scenario.needs == "gnuplot" else {})
+    errors_of = ERRORS | (PREP_ERRORS if scenario.tool == "mh-prep" else PLOT_ERRORS if scenario.required_program == "gnuplot" else {})
     for fault in faults_of(counts, errors_of, args.full, random.Random(f"{args.seed} {scenario.name}")):
         num_tested += 1
-        failures = check(workplace, library, fault)
+        failures = check_fault(workplace, library, fault)
         if failures:
             problems.append(f"{scenario.name}: MH_FAULT={fault}: " + "; ".join(failures))
     call_counts = ", ".join(f"{count} {function}" for function, count in counts.items() if count > 0)
@@ -157,7 +158,7 @@ def survey(workplace, args):
 def main():
     parser = scenarios.parser_of(__doc__)
     parser.add_argument("library", type=pathlib.Path)
-    return scenarios.survey_all(parser.parse_args(), survey)
+    return scenarios.test_commands(parser.parse_args(), test_command)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def kill_after(seconds, workplace):
         return True
 
 
-def survey(workplace, args):
+def test_command(workplace, args):
     """Tests a command. Returns its line of the report and a text for each problem."""
     name, duration = workplace.scenario.name, workplace.duration
     rng, kills, problems = random.Random(f"{args.seed} {name}"), 0, []
@@ -35,7 +35,7 @@ def survey(workplace, args):
             duration *= 0.95  # the command ended before the kill, so it now runs faster than the undisturbed run
             continue
         kills += 1
-        failures = workplace.problems(None, was_killed=True)
+        failures = workplace.find_problems(None, was_killed=True)
         if failures:
             problems.append(f"{name}: killed after {seconds:.3f} s: " + "; ".join(failures))
     return f"{name}: survived {kills - len(problems)} of {kills} kills within {duration:.2f} s", problems
@@ -44,7 +44,7 @@ def survey(workplace, args):
 def main():
     parser = scenarios.parser_of(__doc__)
     parser.add_argument("--kills", type=int, default=10)
-    return scenarios.survey_all(parser.parse_args(), survey)
+    return scenarios.test_commands(parser.parse_args(), test_command)
 
 
 if __name__ == "__main__":

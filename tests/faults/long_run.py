@@ -23,7 +23,7 @@ import time
 import scenarios
 
 CONFIGURATION = scenarios.CONFIG.replace('length = "200u"', 'length = "1000000000u"')
-INTERVAL = 10  # seconds between samples
+INTERVAL_SECONDS = 10  # seconds between samples
 
 
 def resident_bytes(pid):
@@ -45,19 +45,19 @@ def read_log(log, earlier_bytes):
     return complete_lines, []
 
 
-def observe(process, log, seconds):
+def sample_process(process, log, seconds):
     """Samples the process for `seconds`; returns [(memory in bytes, number of file descriptors)] and a text for each problem of the log."""
     samples, earlier_bytes, problems = [], b"", []
     start_time = time.monotonic()
     while process.poll() is None and time.monotonic() - start_time < seconds and not problems:
         time.sleep(1)
         earlier_bytes, problems = read_log(log, earlier_bytes)
-        if time.monotonic() - start_time >= INTERVAL * (len(samples) + 1):
+        if time.monotonic() - start_time >= INTERVAL_SECONDS * (len(samples) + 1):
             samples.append((resident_bytes(process.pid), len(os.listdir(f"/proc/{process.pid}/fd"))))
     return samples, problems
 
 
-def growth(samples):
+def find_growth(samples):
     """Returns a line with the memory and the file descriptors, and a text for each of the two that grows."""
     tenth = max(1, len(samples) // 10)
     early, late = (max(memory for memory, _ in part) for part in (samples[tenth:2 * tenth], samples[-tenth:]))
@@ -78,18 +78,18 @@ def main():
     environment = dict(os.environ, PATH=f"{args.tools.resolve()}:{os.environ['PATH']}", OMP_NUM_THREADS="1")
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        scenarios.prepare(folder, environment, [])
+        scenarios.make_inputs(folder, environment, [])
         (folder / "c.toml").write_text(CONFIGURATION)
         with (folder / "stderr").open("w") as stderr, \
                 subprocess.Popen("mh-train -q --threads 1 --config c.toml --out run".split(), cwd=folder, env=environment,
                                  stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr) as process:
-            samples, problems = observe(process, folder / "run/log.jsonl", 60 * args.minutes)
+            samples, problems = sample_process(process, folder / "run/log.jsonl", 60 * args.minutes)
             if process.poll() is not None:
                 problems.append(f"expected a running mh-train; found exit status {process.returncode}: {(folder / 'stderr').read_text()}")
             process.kill()
         updates = (folder / "run/log.jsonl").read_bytes().count(b"\n")
         if len(samples) >= 20:
-            line, growth_problems = growth(samples)
+            line, growth_problems = find_growth(samples)
             problems += growth_problems
             print(f"{len(samples)} samples, {updates} lines of the log: {line}")
         else:

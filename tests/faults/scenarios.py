@@ -15,7 +15,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SAME_RUN = ROOT / "tests/cli/same_run.py"
-TIMEOUT = 600  # seconds for each command without a limit of its own, far above its duration on a busy machine
+TIMEOUT_SECONDS = 600  # seconds for each command without a limit of its own, far above its duration on a busy machine
 OLD_CONTENT = b"the old file\n"  # content of each output before the command
 
 CONFIG = """
@@ -52,23 +52,23 @@ SPAN = (f"{SMALL} --set model.backbone=bert --set model.bert.head=span --set mod
 
 @dataclasses.dataclass
 class Scenario:
-    """A command and its outputs, relative to its working folder. A training run has `run`, its folder, instead of outputs."""
+    """A command and its outputs, relative to its working folder. A training run has `run_folder` instead of outputs."""
     name: str
     command: str
     outputs: list = dataclasses.field(default_factory=list)
     new_folder: str = ""  # folder that the command creates; it must not exist before
     stdout: str = ""  # file for the standard output of the command
-    run: str = ""
-    resume: str = ""  # command that continues the interrupted run
-    goes_on: bool = False  # whether the command prints results or writes a further output after it has written an output
-    needs: str = ""  # program without which the command is not tested
+    run_folder: str = ""
+    resume_command: str = ""  # command that continues the interrupted run
+    writes_after_output: bool = False  # whether the command prints results or writes a further output after it has written an output
+    required_program: str = ""  # program without which the command is not tested
     in_sample: bool = True  # whether the command is also tested without --full
 
     @property
     def tool(self):
         return self.command.split()[0]
 
-    def reads(self, name):
+    def reads_input(self, name):
         """Returns whether the file or folder `name` is an input of the command."""
         return name in self.command.split() or "c.toml" in self.command and f'"{name}"' in CONFIG
 
@@ -87,29 +87,29 @@ SCENARIOS = [
     Scenario("prep-cat", "mh-prep cat t.mhs", stdout="out"),
     Scenario("prep-info", "mh-prep info t.mhs", stdout="out", in_sample=False),
     Scenario("prep-codes", "mh-prep codes w", stdout="out"),
-    Scenario("train", "mh-train -q --threads 1 --config c.toml --out out", run="out",
-             resume="mh-train -q --threads 1 --resume --out out"),
+    Scenario("train", "mh-train -q --threads 1 --config c.toml --out out", run_folder="out",
+             resume_command="mh-train -q --threads 1 --resume --out out"),
     Scenario("finetune", "mh-finetune -q --threads 1 --init model.safetensors --train t.mhs --valid t.mhs --set train.length=100u --set "
-             "train.batch.block=16 --set train.batch.tokens=64 --set train.checkpoint.every=10u --set train.log_every=10u --out out", run="out",
-             resume="mh-finetune -q --threads 1 --resume --out out"),
+             "train.batch.block=16 --set train.batch.tokens=64 --set train.checkpoint.every=10u --set train.log_every=10u --out out",
+             run_folder="out", resume_command="mh-finetune -q --threads 1 --resume --out out"),
     Scenario("swap", "mh-swap -q model.safetensors --pairs decoder.self:0.1-1.3 -o out", ["out"], in_sample=False),
     Scenario("cut", "mh-prune cut -q model.safetensors --heads 0:1,1:2 -o out", ["out"]),
     Scenario("convert", "mh-convert -q --average model.safetensors model.safetensors -o out", ["out"]),
     Scenario("convert-huggingface", "mh-convert -q --to huggingface gpt2.safetensors out", new_folder="out"),
-    Scenario("eval", "mh-eval -q --per-token out model.safetensors t.mhs", ["out"], goes_on=True),
+    Scenario("eval", "mh-eval -q --per-token out model.safetensors t.mhs", ["out"], writes_after_output=True),
     Scenario("spectrum", "mh-spectrum -q --blocks 4 --curves out.tsv --dump out.safetensors --plot out.svg model.safetensors t.mhs",
-             ["out.tsv", "out.safetensors", "out.svg"], goes_on=True, needs="gnuplot"),
+             ["out.tsv", "out.safetensors", "out.svg"], writes_after_output=True, required_program="gnuplot"),
     Scenario("convert-fold", "mh-convert -q --fold alphas.safetensors -o out", ["out"], in_sample=False),
     Scenario("convert-folder", "mh-convert -q hf -o out", ["out"], in_sample=False),
-    Scenario("eval-hypotheses", "mh-eval -q --beam 2 --max-length-b 10 --hypotheses out translator.safetensors p.mhs", ["out"], goes_on=True,
-             in_sample=False),
-    Scenario("eval-answers", "mh-eval -q --predictions out --best-answers best span.safetensors q.mhs", ["out", "best"], goes_on=True,
-             in_sample=False),
+    Scenario("eval-hypotheses", "mh-eval -q --beam 2 --max-length-b 10 --hypotheses out translator.safetensors p.mhs", ["out"],
+             writes_after_output=True, in_sample=False),
+    Scenario("eval-answers", "mh-eval -q --predictions out --best-answers best span.safetensors q.mhs", ["out", "best"],
+             writes_after_output=True, in_sample=False),
     Scenario("prune-scan", "mh-prune scan -q --blocks 4 model.safetensors t.mhs", stdout="out", in_sample=False),
-    Scenario("prune-rank", "mh-prune rank -q --by ablation --blocks 4 --plot out.svg model.safetensors t.mhs", ["out.svg"], goes_on=True,
-             needs="gnuplot", in_sample=False),
+    Scenario("prune-rank", "mh-prune rank -q --by ablation --blocks 4 --plot out.svg model.safetensors t.mhs", ["out.svg"],
+             writes_after_output=True, required_program="gnuplot", in_sample=False),
     Scenario("prune-curve", "mh-prune curve -q --by random --step 50% --blocks 4 --plot out.svg model.safetensors t.mhs", ["out.svg"],
-             goes_on=True, needs="gnuplot", in_sample=False),
+             writes_after_output=True, required_program="gnuplot", in_sample=False),
 ]
 
 
@@ -158,7 +158,7 @@ def make_text(count):
     return "\n".join(lines) + "\n"
 
 
-def call(command, folder, environment, stdout=subprocess.PIPE, timeout=TIMEOUT, **options):
+def call(command, folder, environment, stdout=subprocess.PIPE, timeout=TIMEOUT_SECONDS, **options):
     """Runs a command with the tools of `environment`; returns the finished process. Kills the command after `timeout` seconds and raises
     TimeoutExpired."""
     return subprocess.run(command.split(), cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE,
@@ -176,7 +176,7 @@ def write_gpt2_vocabulary(folder):
     (folder / "merges.txt").write_text("#version: 0.2\n\u0120 w\n")
 
 
-def prepare(folder, environment, scenarios):
+def make_inputs(folder, environment, scenarios):
     """Makes the inputs of the scenarios in `folder`."""
     text = make_text(400)
     lines = text.splitlines()
@@ -209,7 +209,7 @@ def read_output(path):
     return path.read_bytes() if path.exists() else None
 
 
-def remove(path):
+def remove_path(path):
     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
@@ -226,8 +226,8 @@ class Workplace:
             sys.exit(f"{scenario.command}: {process.stderr}")
         self.outputs = [name for name in (*scenario.outputs, scenario.new_folder, scenario.stdout) if name]
         self.expected = {name: read_output(folder / name) for name in self.outputs}
-        if scenario.run:
-            (folder / scenario.run).rename(folder / "whole")
+        if scenario.run_folder:
+            (folder / scenario.run_folder).rename(folder / "whole")
         self.inputs = {path.name for path in folder.iterdir()} - set(self.outputs)
 
     def call(self, environment, **options):
@@ -239,15 +239,15 @@ class Workplace:
         """Removes the files of the last run and restores the old outputs."""
         for path in self.folder.iterdir():
             if path.name not in self.inputs:
-                remove(path)
+                remove_path(path)
         for name in self.scenario.outputs:
             (self.folder / name).write_bytes(OLD_CONTENT)
 
     def names_input(self, message):
         """Returns whether an error message names an input of the command."""
-        return any(self.scenario.reads(name) and re.search(rf"[\s/]{re.escape(name)}([:/]|$)", message) for name in self.inputs)
+        return any(self.scenario.reads_input(name) and re.search(rf"[\s/]{re.escape(name)}([:/]|$)", message) for name in self.inputs)
 
-    def problems(self, status, was_killed=False):
+    def find_problems(self, status, was_killed=False):
         """Returns a text for each problem after a run with exit status `status`: an output that is neither the old nor the new file, a new
         output after an error, a temporary file, or a training run that does not resume to the weights of the undisturbed run."""
         problems = []
@@ -259,19 +259,19 @@ class Workplace:
                     problems.append(f"standard output: expected {'a part of ' * may_be_old}the complete output; found {len(data)} other bytes")
                 continue
             old = OLD_CONTENT if name in self.scenario.outputs else None
-            may_be_new = was_killed or status == 0 or self.scenario.goes_on
+            may_be_new = was_killed or status == 0 or self.scenario.writes_after_output
             if not (may_be_old and data == old or may_be_new and data == expected):
                 found = "none" if data is None else f"{len(data)} other {'files' if isinstance(data, dict) else 'bytes'}"
                 problems.append(f"{name}: expected the {' or the '.join(['old'] * may_be_old + ['new'] * may_be_new)} output; found {found}")
         if not was_killed:
             problems += [f"the temporary file {path.name} is left" for path in self.folder.rglob("*.part*")]
-        if self.scenario.run:
+        if self.scenario.run_folder:
             problems += self.resume()
         if was_killed and self.scenario.new_folder:
-            problems += self.create_again()
+            problems += self.rerun_into_new_folder()
         return problems
 
-    def create_again(self):
+    def rerun_into_new_folder(self):
         """Runs the command beside the temporary folder of a killed run. Returns an error text if it fails or its folder differs."""
         folder = self.folder / self.scenario.new_folder
         if folder.exists():
@@ -283,14 +283,14 @@ class Workplace:
 
     def resume(self):
         """Resumes the training run without faults. Returns an error text if resuming fails or the run differs from the undisturbed run."""
-        run = self.folder / self.scenario.run
-        command = self.scenario.resume if (run / "config.toml").exists() else self.scenario.command
+        run = self.folder / self.scenario.run_folder
+        command = self.scenario.resume_command if (run / "config.toml").exists() else self.scenario.command
         if command == self.scenario.command and run.exists():
             shutil.rmtree(run)
         process = call(command, self.folder, self.environment)
         if process.returncode != 0:
             return [f"{command}: exit status {process.returncode}: {process.stderr}"]
-        comparison = call(f"{sys.executable} {SAME_RUN} whole {self.scenario.run}", self.folder, self.environment)
+        comparison = call(f"{sys.executable} {SAME_RUN} whole {self.scenario.run_folder}", self.folder, self.environment)
         return [] if comparison.returncode == 0 else [f"the resumed run differs: {comparison.stderr.strip().splitlines()[-1]}"]
 
 
@@ -304,24 +304,24 @@ def parser_of(description):
     return parser
 
 
-def survey_all(args, survey):
-    """Calls survey(workplace, args) for each chosen command, as many at a time as there are cores, and prints the reports and the
+def test_commands(args, test_command):
+    """Calls test_command(workplace, args) for each chosen command, as many at a time as there are cores, and prints the reports and the
     last line. Without --only and --full, only commands of the sample run. Without mh-train in the folder of the tools only mh-prep
     is tested. Returns the exit status."""
     has_models = (args.tools / "mh-train").exists()
     environment = dict(os.environ, PATH=f"{args.tools.resolve()}:{os.environ['PATH']}", LC_ALL="C.UTF-8", OMP_NUM_THREADS="1")
     chosen = [s for s in SCENARIOS if (s.name in args.only if args.only else s.in_sample or args.full) and (has_models or s.tool == "mh-prep")]
-    missing = [s for s in chosen if s.needs and shutil.which(s.needs) is None]
+    missing = [s for s in chosen if s.required_program and shutil.which(s.required_program) is None]
     for scenario in missing:
-        print(f"skipped: {scenario.name} ({scenario.needs} is not installed)", flush=True)
+        print(f"skipped: {scenario.name} ({scenario.required_program} is not installed)", flush=True)
         chosen.remove(scenario)
     num_failed = 0
     with tempfile.TemporaryDirectory() as name, concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         folder = pathlib.Path(name)
         inputs = folder / "inputs"
         inputs.mkdir()
-        prepare(inputs, environment, chosen)
-        reports = pool.map(lambda s: survey(Workplace(s, inputs, folder / s.name, environment), args), chosen)
+        make_inputs(inputs, environment, chosen)
+        reports = pool.map(lambda s: test_command(Workplace(s, inputs, folder / s.name, environment), args), chosen)
         for line, problems in reports:
             print(line, flush=True)
             for problem in problems:

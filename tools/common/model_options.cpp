@@ -24,7 +24,7 @@ ModelOptionSet add_model_options(CLI::App& app, ModelArguments& args, const std:
                  sets_keys ? "precision of matrix products: fp32 or bf16; sets " + key_prefix + "precision"
                            : "precision of matrix products: fp32 or bf16 [fp32]",
                  "TYPE", {"fp32", "bf16"});
-  options.attention = add_choice("--attention", args.attention,
+  options.attention = add_choice("--attention", args.attention_path,
                                  "attention implementation: composed (separate operations), fused (one kernel), or "
                                  "auto, which is fused where possible" +
                                      (sets_keys ? "; sets " + key_prefix + "attention_path" : std::string(" [auto]")),

@@ -11,10 +11,10 @@ class Option;
 
 namespace mh {
 
-// The values of --device, --precision, --attention and --threads. `precision` and `attention` are empty by default in
-// tools whose --precision and --attention set configuration keys (mh-train, mh-finetune).
+// The values of --device, --precision, --attention and --threads. `precision` and `attention_path` are empty by default
+// in tools whose --precision and --attention set configuration keys (mh-train, mh-finetune).
 struct ModelArguments {
-  std::string device = "auto", precision, attention;
+  std::string device = "auto", precision, attention_path;
   int threads = 0;
 };
 

@@ -17,19 +17,20 @@ class Trainer;
 namespace mh::train_setup {
 
 struct Arguments : ModelArguments {
-  std::vector<std::string> configs, assignments, train_only;
-  std::string train, valid, out, from, format = "table";
+  std::vector<std::string> config_paths, assignments, trainable_names;
+  std::string train_path, valid_path, out_folder, checkpoint_path, format = "table";
   bool resume = false, dry_run = false;
   // Whether a run that starts from a checkpoint inherits the checkpoint's training procedure (train/finetune.h).
   bool inherits_training = false;
-  std::string from_option;  // name of the option for the checkpoint, such as "--from"
-  int64_t seed = -1;        // random seed; -1: not set on the command line
-  int64_t num_seeds = 0;    // mh-finetune: number of runs; 0: a single run in the folder --out itself
+  std::string checkpoint_option;  // name of the option for the checkpoint, such as "--from"
+  int64_t seed = -1;              // random seed; -1: not set on the command line
+  int64_t num_seeds = 0;          // mh-finetune: number of runs; 0: a single run in the folder --out itself
 };
 
-// Adds the options that mh-train and mh-finetune have in common. `from_option`: name of the option for the checkpoint,
-// such as "--from"; `from_help`: its help text. Must be called after args.inherits_training is set.
-void add_options(CLI::App& app, Arguments& args, const std::string& from_option, const std::string& from_help);
+// Adds the options that mh-train and mh-finetune have in common. `checkpoint_option`: name of the option for the
+// checkpoint, such as "--from"; `checkpoint_help`: its help text. Must be called after args.inherits_training is set.
+void add_options(CLI::App& app, Arguments& args, const std::string& checkpoint_option,
+                 const std::string& checkpoint_help);
 
 // Opens the checkpoint that the run starts from; returns null if the run starts from scratch or is resumed.
 std::unique_ptr<io::Checkpoint> initial_checkpoint(const Arguments& args);
@@ -37,10 +38,10 @@ std::unique_ptr<io::Checkpoint> initial_checkpoint(const Arguments& args);
 // then from configuration files, then from options of the command line; later values override earlier ones. A
 // fine-tuning run without train.length gets one epoch. Throws Error(usage) if a model of this configuration cannot load
 // the parameters of the checkpoint. `checkpoint`: result of initial_checkpoint().
-Config configuration(const Arguments& args, const io::Checkpoint* checkpoint);
+Config run_configuration(const Arguments& args, const io::Checkpoint* checkpoint);
 
 // Creates the trainer that the arguments describe.
-std::unique_ptr<train::Trainer> prepare(const Arguments& args);
+std::unique_ptr<train::Trainer> make_trainer(const Arguments& args);
 // Runs the training; with --dry-run, calls dry_run() instead.
 void run(const Arguments& args, Tool& tool);
 // Prints a summary of the model and the run without training. Needs data only if neither the configuration nor a
@@ -48,6 +49,6 @@ void run(const Arguments& args, Tool& tool);
 void dry_run(const Arguments& args);
 
 // Writes `text` to standard output.
-void print(const std::string& text);
+void print_text(const std::string& text);
 
 }  // namespace mh::train_setup

@@ -20,7 +20,7 @@ namespace mh::convert {
 namespace {
 
 // Throws Error(usage) for invalid arguments. Called before any file is opened.
-void check(const Arguments& args) {
+void check_arguments(const Arguments& args) {
   if (!args.average && !args.fold)
     refuse_usage("mh-convert", "--average, --fold or a Hugging Face folder",
                  args.files.empty() ? "none" : "only " + join(args.files, ", "), "mh-convert --help shows all options");
@@ -68,7 +68,7 @@ void add_origin(io::Metadata& metadata, const std::string& file, const nlohmann:
 }
 
 void convert_checkpoints(const Arguments& args) {
-  check(args);
+  check_arguments(args);
   nn::prepare_cpu(args.threads);
   std::vector<std::unique_ptr<io::Checkpoint>> owned_checkpoints;
   std::vector<const io::Checkpoint*> checkpoints;
@@ -76,7 +76,7 @@ void convert_checkpoints(const Arguments& args) {
     checkpoints.push_back(owned_checkpoints.emplace_back(std::make_unique<io::Checkpoint>(path)).get());
   const io::Checkpoint& first_checkpoint = *checkpoints.front();
   model::LoadedModel model =
-      args.average ? analysis::average(checkpoints) : model::load_model(first_checkpoint, at::kCPU);
+      args.average ? analysis::average_checkpoints(checkpoints) : model::load_model(first_checkpoint, at::kCPU);
   io::Metadata metadata = first_checkpoint.metadata();
   metadata.erase(io::kTrainingKey);
   if (args.average) {
@@ -89,10 +89,10 @@ void convert_checkpoints(const Arguments& args) {
     train::RunConfig run_config = train::RunConfig::parse(model.toml, model.name + ": configuration");
     run_config.model = folded_model.config;
     metadata[io::kConfigKey] = run_config.toml();
-    add_origin(metadata, model.name, {{"fold", folded_model.layers}});
+    add_origin(metadata, model.name, {{"fold", folded_model.layer_names}});
     const int64_t old_num_parameters = model.model->parameters().num_trainable_elements();
     model.model = std::move(folded_model.model);
-    log_info(str("folded the combiners of ", folded_model.layers.size(), " layers; parameters ",
+    log_info(str("folded the combiners of ", folded_model.layer_names.size(), " layers; parameters ",
                  with_commas(old_num_parameters), " -> ",
                  with_commas(model.model->parameters().num_trainable_elements())));
   }

@@ -21,10 +21,10 @@ using nlohmann::ordered_json;
 namespace {
 
 struct BleuJob {
-  std::string hypotheses, format;       // path of the file of hypotheses; format of the table
-  std::vector<std::string> references;  // paths of the files of references
-  bool prints_sentences = false;        // whether the table has a row for each sentence instead of one for the corpus
-  bool computes_chrf = false;           // whether chrF is computed in addition to BLEU
+  std::string hypotheses_path, format;       // path of the file of hypotheses; format of the table
+  std::vector<std::string> reference_paths;  // paths of the files of references
+  bool prints_sentences = false;  // whether the table has a row for each sentence instead of one for the corpus
+  bool computes_chrf = false;     // whether chrF is computed in addition to BLEU
   metrics::BleuOptions bleu_options;
   metrics::ChrfOptions chrf_options;  // `lowercase` is copied from BLEU's options
   void describe(Fields& f);
@@ -33,7 +33,7 @@ struct BleuJob {
 ordered_json row_of(const BleuJob& job, metrics::BleuScope scope, const metrics::BleuStatistics& statistics,
                     const metrics::ChrfStatistics& chrf) {
   const metrics::BleuScore score = bleu_score(statistics, job.bleu_options, scope);
-  const size_t num_references = job.references.size();
+  const size_t num_references = job.reference_paths.size();
   ordered_json precisions = score.precisions;
   if (job.format != "json") {
     std::vector<std::string> texts;
@@ -69,12 +69,13 @@ void score_text(BleuJob job) {
   if (job.chrf_options.max_word_order > 0 && !job.computes_chrf)
     throw Error(Exit::usage, Problem{"--chrf-words", "--chrf with this option", "no --chrf",
                                      "add --chrf, or leave --chrf-words out"});
-  if (std::count(job.references.begin(), job.references.end(), "-") + (job.hypotheses == "-" ? 1 : 0) > 1)
+  if (std::count(job.reference_paths.begin(), job.reference_paths.end(), "-") + (job.hypotheses_path == "-" ? 1 : 0) >
+      1)
     throw Error(Exit::usage, Problem{"mh-eval bleu", "standard input (-) for at most one file", "- more than once",
                                      "write the other inputs to files"});
-  const text::Lines hypotheses(job.hypotheses);
+  const text::Lines hypotheses(job.hypotheses_path);
   std::deque<text::Lines> references;
-  for (const std::string& path : job.references)
+  for (const std::string& path : job.reference_paths)
     text::require_line_count(hypotheses.name, hypotheses.lines.size(), references.emplace_back(path));
   Table table(Table::format_named(job.format));
   metrics::Bleu bleu(job.bleu_options);
@@ -104,10 +105,10 @@ void score_text(BleuJob job) {
 void add_bleu(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared_options, Jobs& jobs) {
   const auto job = std::make_shared<BleuJob>();
   CLI::App* sub = app.add_subcommand("bleu", "compute BLEU and chrF of plain text, one sentence per line");
-  sub->add_option("hypotheses", job->hypotheses, "translations to score; - is standard input")
+  sub->add_option("hypotheses", job->hypotheses_path, "translations to score; - is standard input")
       ->required()
       ->type_name("HYP");
-  sub->add_option("references", job->references, "reference translations")->required()->type_name("REF...");
+  sub->add_option("references", job->reference_paths, "reference translations")->required()->type_name("REF...");
   exclude(*sub, shared_options.scoring_options);
   exclude(*sub, shared_options.model_options);  // the subcommand runs no model
   add_job(jobs, sub, job, [=] {

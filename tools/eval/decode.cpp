@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "common/option_columns.h"
-#include "common/text_source.h"
+#include "common/shard_source.h"
 #include "data/pairs.h"
 #include "score.h"
 
@@ -28,10 +28,10 @@ void DecodeJob::describe(Fields& f) { options.describe(f); }
 void DecodeJob::prepare() {
   if (!has_options) return;
   options.check();
-  if (hypotheses == "-")
+  if (hypotheses_path == "-")
     throw Error(Exit::usage,
                 Problem{"--hypotheses", "a file, since the scores go to standard output", "-", "name a file"});
-  if (!references.empty()) reference_lines = std::make_shared<text::Lines>(references);
+  if (!references_path.empty()) reference_lines = std::make_shared<text::Lines>(references_path);
 }
 
 void DecodeJob::check(const task::Dataset& dataset, const std::string& shard) const {
@@ -40,8 +40,8 @@ void DecodeJob::check(const task::Dataset& dataset, const std::string& shard) co
   if (reference_lines != nullptr) text::require_line_count(shard, static_cast<size_t>(pairs.size()), *reference_lines);
 }
 
-ordered_json decode(const DecodeJob& job, model::LoadedModel& model, const task::Dataset& dataset,
-                    const std::string& shard, const std::string& file) {
+ordered_json decode_and_score(const DecodeJob& job, model::LoadedModel& model, const task::Dataset& dataset,
+                              const std::string& shard, const std::string& file) {
   const data::Pairs& pairs = pairs_of(dataset, shard);
   const auto start_time = std::chrono::steady_clock::now();
   task::Translator translator(*model.model, model.tokenizers, job.options.translation);

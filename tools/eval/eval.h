@@ -7,7 +7,7 @@
 
 #include "common/job.h"
 #include "common/model_options.h"
-#include "common/text_source.h"
+#include "common/shard_source.h"
 #include "model/load.h"
 
 namespace mh::eval {
@@ -15,7 +15,7 @@ namespace mh::eval {
 // The options of mh-eval without a subcommand. Subcommands accept these options as well, except those that they
 // exclude.
 struct Arguments : ModelArguments {
-  Arguments() { precision = "fp32", attention = "auto"; }
+  Arguments() { precision = "fp32", attention_path = "auto"; }
   std::vector<std::string> assignments;
   std::string format = "table";
 };
@@ -40,7 +40,7 @@ void add_bleu(CLI::App& app, const std::shared_ptr<Arguments>& args, const Share
 void exclude(CLI::App& subcommand, const std::vector<CLI::Option*>& options);
 
 // Loads the checkpoint `path` with the device, attention path, precision and --set of the arguments.
-model::LoadedModel load(const Arguments& args, const std::string& path);
+model::LoadedModel load_checkpoint(const Arguments& args, const std::string& path);
 
 // Returns whether two paths, which need not exist, refer to the same file; false if one is empty.
 bool is_same_file(const std::string& a, const std::string& b);

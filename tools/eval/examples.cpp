@@ -21,45 +21,47 @@ std::unique_ptr<ByteSink> open_optional_sink(const std::string& path) {
   return path.empty() ? nullptr : open_sink(path);
 }
 
-void check(const ScoreJob& job, const ShardSource& source, const task::Dataset& dataset) {
+void check_shard(const ScoreJob& job, const ShardSource& source, const task::Dataset& dataset) {
   const ExamplesJob& examples = job.examples;
   const auto refuse = [](const char* option, const std::string& expected, const std::string& found) {
     throw Error(Exit::usage, Problem{option, expected, found, str("leave ", option, " out")});
   };
-  if (!job.per_token.empty()) refuse("--per-token", "a text or pairs, whose tokens are scored", source.name());
+  if (!job.per_token_path.empty()) refuse("--per-token", "a text or pairs, whose tokens are scored", source.name());
   const std::vector<std::string> files = dataset.output_files();
   const auto has_file = [&](const char* name) { return std::ranges::find(files, name) != files.end(); };
-  if (!examples.predictions.empty() && !has_file(task::kPredictions))
+  if (!examples.predictions_path.empty() && !has_file(task::kPredictions))
     refuse("--predictions", "a shard of classes, numbers or answers",
            str("a shard of ", source.task().prediction_noun()));
-  if (!examples.best_answers.empty() && !has_file(task::kBestAnswers))
+  if (!examples.best_answers_path.empty() && !has_file(task::kBestAnswers))
     refuse("--best-answers", "a shard of questions", source.name());
 }
 
 }  // namespace
 
 void ExamplesJob::check(const std::vector<std::string>& files) const {
-  for (const auto& [option, path] : {std::pair("--predictions", predictions), {"--best-answers", best_answers}}) {
+  for (const auto& [option, path] :
+       {std::pair("--predictions", predictions_path), {"--best-answers", best_answers_path}}) {
     if (path.empty()) continue;
     if (files.size() > 2)
       throw Error(Exit::usage, Problem{option, "one model", str(files.size() - 1), "evaluate one model at a time"});
     refuse_output_onto_input(path, files);
   }
-  if (is_same_file(predictions, best_answers))
-    throw Error(Exit::usage, Problem{"--best-answers", "a file other than the file of --predictions", best_answers,
+  if (is_same_file(predictions_path, best_answers_path))
+    throw Error(Exit::usage, Problem{"--best-answers", "a file other than the file of --predictions", best_answers_path,
                                      "name another file"});
 }
 
 ordered_json score_examples(const ScoreJob& job, const ShardSource& source, model::LoadedModel& model,
                             const task::Dataset& dataset) {
   const ExamplesJob& examples = job.examples;
-  check(job, source, dataset);
+  check_shard(job, source, dataset);
   task::EvaluationOptions evaluation;
-  evaluation.scoring = scoring_for(model, job.scoring, dataset);  // throws for options that apply only to text
+  evaluation.scoring =
+      resolved_scoring_options(model, job.scoring_options, dataset);  // throws for options that apply only to text
   evaluation.progress = progress_bar("score", "rows");
   // The sinks are opened before the long computation, so that errors appear early.
-  const auto predictions = open_optional_sink(examples.predictions),
-             best_answers = open_optional_sink(examples.best_answers);
+  const auto predictions = open_optional_sink(examples.predictions_path),
+             best_answers = open_optional_sink(examples.best_answers_path);
   const task::Evaluation evaluation_result = dataset.evaluate(*model.model, evaluation);
   evaluation.progress = {};
   const auto write = [&](ByteSink* sink, const char* name) {

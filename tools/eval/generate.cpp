@@ -53,7 +53,7 @@ std::vector<int32_t> encode_prompt(const text::Tokenizer& tokenizer, std::string
 
 void write_text(const GenerateJob& job) {
   const search::GenerationOptions& options = job.options;
-  model::LoadedModel model = load(*job.args, job.model);
+  model::LoadedModel model = load_checkpoint(*job.args, job.model);
   if (model.model->has_encoder())
     throw Error(Exit::usage,
                 Problem{model.name, "a language model", "a translation model", "use mh-eval translate for this model"});

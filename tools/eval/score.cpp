@@ -20,7 +20,7 @@ void exclude(CLI::App& subcommand, const std::vector<CLI::Option*>& options) {
   for (CLI::Option* option : options) subcommand.excludes(option);
 }
 
-model::LoadedModel load(const Arguments& args, const std::string& path) {
+model::LoadedModel load_checkpoint(const Arguments& args, const std::string& path) {
   return load_with_options(args, io::Checkpoint(path), args.assignments);
 }
 
@@ -39,7 +39,7 @@ std::string file_of(const ScoreJob& job, const std::string& path, size_t index) 
 }
 
 // Throws Error for invalid arguments. Called before the first model is scored.
-void check(const ScoreJob& job) {
+void check_arguments(const ScoreJob& job) {
   const DecodeJob& decoding = job.decoding;
   if (job.files.size() < 2)
     throw Error(Exit::usage, Problem{"mh-eval", "one or more models, then the data",
@@ -48,19 +48,20 @@ void check(const ScoreJob& job) {
   if (std::count(job.files.begin(), job.files.end(), "-") > 1)
     throw Error(Exit::usage, Problem{"mh-eval", "standard input (-) for at most one file", "- more than once",
                                      "write the other inputs to files"});
-  if (job.per_token == "-")
+  if (job.per_token_path == "-")
     throw Error(Exit::usage,
                 Problem{"--per-token", "a file, since the scores go to standard output", "-", "name a file"});
   refuse_misspelling(*job.tool, job.files[0]);
   std::vector<std::string> inputs = job.files;
-  if (!decoding.references.empty()) inputs.push_back(decoding.references);
+  if (!decoding.references_path.empty()) inputs.push_back(decoding.references_path);
   refuse_output_onto_input("-", inputs);
   for (size_t i = 0; i + 1 < job.files.size(); ++i) {
-    for (const std::string& output : {job.per_token, decoding.hypotheses})
+    for (const std::string& output : {job.per_token_path, decoding.hypotheses_path})
       if (!output.empty()) refuse_output_onto_input(file_of(job, output, i), inputs);
-    if (!job.per_token.empty() && is_same_file(file_of(job, job.per_token, i), file_of(job, decoding.hypotheses, i)))
-      throw Error(Exit::usage, Problem{"--hypotheses", "a file other than the file of --per-token", decoding.hypotheses,
-                                       "name another file"});
+    if (!job.per_token_path.empty() &&
+        is_same_file(file_of(job, job.per_token_path, i), file_of(job, decoding.hypotheses_path, i)))
+      throw Error(Exit::usage, Problem{"--hypotheses", "a file other than the file of --per-token",
+                                       decoding.hypotheses_path, "name another file"});
     if (job.files[i] != "-") io::Checkpoint header(job.files[i]);
   }
 }
@@ -69,9 +70,9 @@ void check(const ScoreJob& job) {
 // --hypotheses.
 ordered_json score_tokens(const ScoreJob& job, const ShardSource& source, model::LoadedModel& model,
                           const task::Dataset& dataset, size_t index) {
-  const data::ScoringOptions options = scoring_for(model, job.scoring, dataset);
+  const data::ScoringOptions options = resolved_scoring_options(model, job.scoring_options, dataset);
   std::unique_ptr<ByteSink> token_table =
-      job.per_token.empty() ? nullptr : open_sink(file_of(job, job.per_token, index));
+      job.per_token_path.empty() ? nullptr : open_sink(file_of(job, job.per_token_path, index));
   if (token_table != nullptr) token_table->write("index\ttoken\tpiece\tlog_probability\n");
   task::ScoreCallbacks callbacks;
   callbacks.progress = progress_bar("score", "rows");
@@ -97,27 +98,29 @@ ordered_json score_tokens(const ScoreJob& job, const ShardSource& source, model:
               {"set", join(job.args->assignments, " ")},
               {"protocol", data::protocol_of(options)}});
   if (job.decoding.has_options)
-    row.update(decode(job.decoding, model, dataset, source.name(), file_of(job, job.decoding.hypotheses, index)));
+    row.update(decode_and_score(job.decoding, model, dataset, source.name(),
+                                file_of(job, job.decoding.hypotheses_path, index)));
   return row;
 }
 
 void score(ScoreJob& job) {
-  check(job);
+  check_arguments(job);
   job.examples.check(job.files);
   job.decoding.prepare();
   const ShardSource source(job.files.back());
   for (size_t i = 0; i + 1 < job.files.size(); ++i)
     if (job.files[i] != "-") source.require_readable_by(io::Checkpoint(job.files[i]));
   const bool scores_tokens = source.task().traits().perplexity;
-  for (const auto& [option, file] :
-       {std::pair("--predictions", job.examples.predictions), std::pair("--best-answers", job.examples.best_answers)})
+  for (const auto& [option, file] : {std::pair("--predictions", job.examples.predictions_path),
+                                     std::pair("--best-answers", job.examples.best_answers_path)})
     if (scores_tokens && !file.empty())
       throw Error(Exit::usage,
                   Problem{option, "a shard of examples or questions",
                           str(source.name(), ", of the kind ", source.header().kind), "leave the option out"});
-  Table table(Table::format_named(job.args->format), !job.per_token.empty() || !job.decoding.hypotheses.empty());
+  Table table(Table::format_named(job.args->format),
+              !job.per_token_path.empty() || !job.decoding.hypotheses_path.empty());
   for (size_t i = 0; i + 1 < job.files.size(); ++i) {
-    model::LoadedModel model = load(*job.args, job.files[i]);
+    model::LoadedModel model = load_checkpoint(*job.args, job.files[i]);
     const auto dataset = source.dataset_for(model);
     job.decoding.check(*dataset, source.name());  // throws for options of translation if the shard has no pairs
     const ordered_json row =
@@ -140,31 +143,31 @@ Job add_score(CLI::App& app, const std::shared_ptr<Arguments>& args, SharedOptio
           ->type_name("MODEL... DATA"));
   shared_options.format = add_format(app, args->format);
   shared_options.scoring_options.push_back(add_file(
-      "--per-token", job->per_token, "output file of a table with the log-probability of each token, in nats"));
+      "--per-token", job->per_token_path, "output file of a table with the log-probability of each token, in nats"));
   shared_options.model_options.push_back(add_set_option(app, args->assignments));
   shared_options.scoring_options.push_back(
-      add_file("--predictions", job->examples.predictions,
+      add_file("--predictions", job->examples.predictions_path,
                "output file of predicted classes, numbers or answers, in the format of the GLUE server or the SQuAD "
                "script; - writes the predictions to standard output instead of the scores"));
   shared_options.scoring_options.push_back(
-      add_file("--best-answers", job->examples.best_answers,
+      add_file("--best-answers", job->examples.best_answers_path,
                "output file of the best answers to each question with their scores, for a shard of questions"));
   for (CLI::Option* option : add_model_options(app, *args).all()) shared_options.model_options.push_back(option);
   const auto fields = std::make_shared<CommandLineFields>(app), decoding = std::make_shared<CommandLineFields>(app);
-  fields->declare(job->scoring);
+  fields->declare(job->scoring_options);
   // Each of these options makes mh-eval translate the shard.
   std::vector<CLI::Option*> decode_options{
       add_file(
-          "--hypotheses", job->decoding.hypotheses,
+          "--hypotheses", job->decoding.hypotheses_path,
           "output file of the translations of the source sentences, for a shard of pairs; adds BLEU to the scores"),
-      add_file("--references", job->decoding.references,
+      add_file("--references", job->decoding.references_path,
                "file of reference translations for BLEU, for a shard of pairs [the decoded targets of the shard]")};
   decoding->declare(job->decoding);
   decode_options.insert(decode_options.end(), decoding->options().begin(), decoding->options().end());
   for (const auto& options : {fields->options(), decode_options})
     shared_options.scoring_options.insert(shared_options.scoring_options.end(), options.begin(), options.end());
   return {&app, [job, fields, decoding, decode_options] {
-            fields->store_values(job->scoring);
+            fields->store_values(job->scoring_options);
             decoding->store_values(job->decoding);
             for (const CLI::Option* option : decode_options)
               job->decoding.has_options = job->decoding.has_options || option->count() > 0;

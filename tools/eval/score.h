@@ -15,10 +15,10 @@ namespace mh::eval {
 
 // The translation of a shard of pairs, and the references for BLEU.
 struct DecodeJob {
-  bool has_options = false;            // whether an option of translation is on the command line
-  std::string hypotheses, references;  // paths of files; no references: BLEU against the shard's targets
+  bool has_options = false;                      // whether an option of translation is on the command line
+  std::string hypotheses_path, references_path;  // paths of files; no references: BLEU against the shard's targets
   task::DecodingOptions options;
-  std::shared_ptr<const text::Lines> reference_lines;  // contents of the file `references`
+  std::shared_ptr<const text::Lines> reference_lines;  // contents of the file `references_path`
   void describe(Fields& f);
   // If has_options is set, checks the options and reads the file of references. Called before a model is loaded, so
   // that errors appear early.
@@ -30,20 +30,20 @@ struct DecodeJob {
 
 // The output files of predictions for a shard of examples or questions.
 struct ExamplesJob {
-  std::string predictions, best_answers;  // paths of the files of --predictions and --best-answers
+  std::string predictions_path, best_answers_path;  // paths of the files of --predictions and --best-answers
   // If an output file is set, throws Error(usage) for several models, and for an output file that is also an input or
   // the other output file. `files`: models, then the shard.
   void check(const std::vector<std::string>& files) const;
   // Returns whether standard output receives the scores; otherwise it receives predictions or best answers.
-  bool prints_scores() const { return predictions != "-" && best_answers != "-"; }
+  bool prints_scores() const { return predictions_path != "-" && best_answers_path != "-"; }
 };
 
 struct ScoreJob {
   const CLI::App* tool = nullptr;
   std::shared_ptr<Arguments> args;
   std::vector<std::string> files;  // paths of the models, then of the shard
-  std::string per_token;           // path of the file of --per-token
-  data::ScoringOptions scoring;
+  std::string per_token_path;      // path of the file of --per-token
+  data::ScoringOptions scoring_options;
   DecodeJob decoding;
   ExamplesJob examples;
 };
@@ -54,7 +54,7 @@ nlohmann::ordered_json score_examples(const ScoreJob& job, const ShardSource& so
 
 // Translates the pairs of the dataset, writes the hypotheses to `file` unless `file` is empty, and returns the table
 // columns of BLEU and of the search options.
-nlohmann::ordered_json decode(const DecodeJob& job, model::LoadedModel& model, const task::Dataset& dataset,
-                              const std::string& shard, const std::string& file);
+nlohmann::ordered_json decode_and_score(const DecodeJob& job, model::LoadedModel& model, const task::Dataset& dataset,
+                                        const std::string& shard, const std::string& file);
 
 }  // namespace mh::eval

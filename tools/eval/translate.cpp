@@ -98,7 +98,7 @@ void translate_lines(const Arguments& args, const TranslateJob& job) {
   std::unique_ptr<text::Lines> prefixes;
   if (!job.prefix_file.empty()) prefixes = std::make_unique<text::Lines>(job.prefix_file);
   text::TextBatches text(job.files, text::LineEnds::refuse_crlf, {});
-  model::LoadedModel model = load(args, job.model);
+  model::LoadedModel model = load_checkpoint(args, job.model);
   if (!model.model->has_encoder())
     throw Error(Exit::usage,
                 Problem{model.name, "a translation model", "a language model", "use mh-eval generate for this model"});

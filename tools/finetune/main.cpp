@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
   args.inherits_training = true;
   CLI::App& app = tool.app();
   train_setup::add_options(app, args, "--init", "checkpoint to start from");
-  add_list(app, "--train-only", args.train_only,
+  add_list(app, "--train-only", args.trainable_names,
            str("parameters to train: patterns of parameter names, such as decoder.layers.0.*, or the words ",
                train::trainable_words_text(), "; all other parameters are frozen; sets train.trainable [all]"),
            "WHICH,...");
@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
       ->type_name("N")
       ->check(whole_number(1, 1 << 20));
   tool.run_and_exit(argc, argv, [&] {
-    if (args.from.empty() && !args.resume)
+    if (args.checkpoint_path.empty() && !args.resume)
       throw Error(Exit::usage, Problem{"--init", "a checkpoint to start from, or --resume", "neither",
                                        "mh-train trains from scratch"});
     if (args.num_seeds > 0 && !args.dry_run) train_setup::run_seeds(args, tool);

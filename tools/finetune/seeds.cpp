@@ -31,35 +31,35 @@ void check_files(const Arguments& args) {
     refuse_usage("--seeds", str(option, " with a file, since each run reads the ", content),
                  (path == "-" ? "" : "the pipe ") + input_name(path), str("write the ", content, " to a file first"));
   };
-  check(args.from, "--init", "checkpoint");
-  for (const std::string& path : args.configs) check(path, "--config", "configuration");
+  check(args.checkpoint_path, "--init", "checkpoint");
+  for (const std::string& path : args.config_paths) check(path, "--config", "configuration");
 }
 
 }  // namespace
 
 void run_seeds(const Arguments& args, Tool& tool) {
-  if (args.out.empty())
+  if (args.out_folder.empty())
     throw Error(Exit::usage,
                 Problem{"--out", "the folder of the runs", "none", "mh-finetune --help shows all options"});
   if (args.num_seeds > 1) check_files(args);
-  const train::Seeds seeds{args.out, args.seed >= 0 ? args.seed : 1, args.num_seeds, args.resume};
-  train::check_seeds(seeds);
-  const auto prepare_run = [&](int64_t seed, const std::string& folder) {
+  const train::SeedRuns runs{args.out_folder, args.seed >= 0 ? args.seed : 1, args.num_seeds, args.resume};
+  train::check_seed_folders(runs);
+  const auto make_run_trainer = [&](int64_t seed, const std::string& folder) {
     Arguments run_arguments = args;
     run_arguments.seed = seed;
-    run_arguments.out = folder;
-    return prepare(run_arguments);
+    run_arguments.out_folder = folder;
+    return make_trainer(run_arguments);
   };
   Table table(Table::format_named(args.format), true);  // the run folders are the other outputs
   std::vector<train::SeedResult> results;
-  const int status = train::run_seeds(seeds, prepare_run, [&](const train::SeedResult& result) {
+  const int status = train::run_seeds(runs, make_run_trainer, [&](const train::SeedResult& result) {
     results.push_back(result);
     table.print_row(row_of(str(result.seed), result.update, result.scores));
   });
   if (status != 0) return tool.set_status(status);
   if (results.empty()) return;
   table.print_row(row_of("mean", NAN, train::mean_of(results)));
-  table.print_row(row_of("deviation", NAN, train::deviation_of(results)));
+  table.print_row(row_of("deviation", NAN, train::standard_deviation_of(results)));
 }
 
 }  // namespace mh::train_setup

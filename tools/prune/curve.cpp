@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/table.h"
-#include "common/metric.h"
+#include "common/metric_option.h"
 #include "prune.h"
 #include "session.h"
 
@@ -19,19 +19,19 @@ namespace {
 struct CurveArguments : MeasureArguments {
   std::string step = "10%", rank_data;
   bool rerank = false;
-  Metric metric;
+  MetricOption metric;
 };
 
 // Adds the table columns of the loss at one point of a curve.
-void add_loss(ordered_json& row, const Metric& metric, const analysis::CurveLoss& loss) {
-  row.update({{"heads_gone", loss.heads},
-              {"nll", loss.nll},
-              {"perplexity", loss.perplexity},
-              {"difference", loss.difference},
-              {"relative", loss.percent_difference}});
+void add_comparison(ordered_json& row, const MetricOption& metric, const analysis::CurveComparison& comparison) {
+  row.update({{"heads_gone", comparison.num_masked_heads},
+              {"nll", comparison.nll},
+              {"perplexity", comparison.perplexity},
+              {"difference", comparison.perplexity_difference},
+              {"relative", comparison.perplexity_percent_difference}});
   if (metric.is_perplexity()) return;
-  row[metric.name()] = loss.value;
-  row[metric.name() + "_difference"] = loss.value_difference;
+  row[metric.name()] = comparison.metric_value;
+  row[metric.name() + "_difference"] = comparison.metric_difference;
   row.update(metric.protocol());
 }
 
@@ -42,40 +42,42 @@ void draw_curves(CurveArguments& args) {
   if (!args.rank_data.empty() && args.rank_data == "-" && std::count(args.files.begin(), args.files.end(), "-") > 0)
     throw Error(Exit::usage, Problem{"--rank-data", "standard input (-) for at most one file", "- more than once",
                                      "write the other inputs to files"});
-  PruneSession session(args, [&](LoadedTarget& target) {
-    args.metric.check(target.model, *target.dataset, args.files.back(), args.scoring);
+  PruneSession session(args, [&](AnalysedModel& analysed_model) {
+    args.metric.check(analysed_model.model, *analysed_model.dataset, args.files.back(), args.scoring_options);
   });
   if (!args.rank_data.empty()) {
     refuse_output_onto_input("-", {args.rank_data});
     if (!args.plot.empty()) refuse_output_onto_input(args.plot, {args.rank_data});
   }
   const auto rank_source = args.rank_data.empty() ? nullptr : std::make_unique<ShardSource>(args.rank_data);
-  const auto rank_dataset = [&](const LoadedTarget& target) {
-    return rank_source == nullptr ? target.dataset : rank_source->labelled_dataset_for(target.model);
+  const auto rank_dataset = [&](const AnalysedModel& analysed_model) {
+    return rank_source == nullptr ? analysed_model.dataset : rank_source->labelled_dataset_for(analysed_model.model);
   };
   for (size_t i = 0; rank_source != nullptr && i < session.num_models(); ++i) rank_dataset(session.load(i));
   Table table(Table::format_named(args.format), session.plot() != nullptr);
   Chart chart{"", "ablated heads, %", args.metric.title(), {}};
   for (size_t i = 0; i < session.num_models(); ++i) {
-    LoadedTarget& target = session.load(i);
-    const auto dataset = rank_dataset(target);
-    const auto rank_scoring = scoring_for(target.model, args.scoring, *dataset);
+    AnalysedModel& analysed_model = session.load(i);
+    const auto dataset = rank_dataset(analysed_model);
+    const auto rank_scoring = resolved_scoring_options(analysed_model.model, args.scoring_options, *dataset);
     for (const std::string& measure : args.measures) {
-      const analysis::AnalysisInput loss_input = target.analysis_input("curve");
+      const analysis::AnalysisInput loss_input = analysed_model.analysis_input("curve");
       const analysis::AnalysisInput rank_input{
-          *target.model.model,           dataset->corpus(), rank_scoring, target.side,
-          progress_bar(measure, "rows"), target.kinds};
-      Curve curve{str(session.num_models() > 1 ? target.model.name + ", " : "", measure), {}, {}};
+          *analysed_model.model.model,   dataset->corpus(),   rank_scoring, analysed_model.side,
+          progress_bar(measure, "rows"), analysed_model.kinds};
+      Curve curve{str(session.num_models() > 1 ? analysed_model.model.name + ", " : "", measure), {}, {}};
       std::function<double()> metric;
       if (!args.metric.is_perplexity())
-        metric = [&] { return args.metric.compute(target.model, *target.dataset, progress_bar(measure, "rows")); };
-      analysis::CurveMeter meter(loss_input, metric);
+        metric = [&] {
+          return args.metric.compute(analysed_model.model, *analysed_model.dataset, progress_bar(measure, "rows"));
+        };
+      analysis::CurveComparer comparer(loss_input, metric);
       for (const auto& point : analysis::pruning_curve(loss_input, rank_input, measure, options)) {
-        const analysis::CurveLoss loss = meter.loss(point);
+        const analysis::CurveComparison comparison = comparer.compare(point);
         curve.x.push_back(100 * point.fraction);
-        curve.y.push_back(loss.value);
+        curve.y.push_back(comparison.metric_value);
         if (args.plot == "-") continue;
-        ordered_json row{{"model", target.model.name},
+        ordered_json row{{"model", analysed_model.model.name},
                          {"measure", measure},
                          {"side", args.side},
                          {"order", args.per_layer ? "per-layer" : "global"},
@@ -83,9 +85,9 @@ void draw_curves(CurveArguments& args) {
                          {"reranked", args.rerank},
                          {"rank_data", rank_source != nullptr ? rank_source->name() : session.shard_name()},
                          {"fraction", point.fraction}};
-        add_loss(row, args.metric, loss);
+        add_comparison(row, args.metric, comparison);
         row["tokens"] = point.score.tokens;
-        table.print_row(append_protocol(std::move(row), args, target.scoring));
+        table.print_row(append_protocol(std::move(row), args, analysed_model.scoring_options));
       }
       chart.curves.push_back(std::move(curve));
     }

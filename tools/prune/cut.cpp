@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "common/text_source.h"
+#include "common/shard_source.h"
 #include "nn/ops.h"
 #include "prune.h"
 #include "session.h"
@@ -22,16 +22,16 @@ using attention::HeadSide;
 namespace {
 
 struct Arguments : ModelArguments {
-  Arguments() { precision = "fp32", attention = "auto"; }
+  Arguments() { precision = "fp32", attention_path = "auto"; }
   std::string model, measure, data, fraction, side = "whole", output;
   std::vector<std::string> heads, kinds;
   int64_t count = 0;
   bool per_layer = false;
-  data::ScoringOptions scoring;
+  data::ScoringOptions scoring_options;
 };
 
 // Throws Error(usage) for invalid arguments. Called before any file is read.
-void check(const Arguments& args) {
+void check_arguments(const Arguments& args) {
   if (args.heads.empty() == args.measure.empty())
     refuse_usage("mh-prune cut", "either --heads or --by", args.heads.empty() ? "neither" : "both",
                  args.heads.empty() ? "for example --by taylor --data valid.mhs --fraction 30%" : "leave one out");
@@ -53,12 +53,12 @@ void check(const Arguments& args) {
 }
 
 // The heads to prune, and how their importance was measured.
-struct Choice {
+struct HeadChoice {
   analysis::HeadSet heads;
   std::string measurement;  // measurement_text(); "" for heads from --heads
 };
 
-Choice select_heads(const Arguments& args, const model::LoadedModel& model, const ShardSource* shard) {
+HeadChoice select_heads(const Arguments& args, const model::LoadedModel& model, const ShardSource* shard) {
   const analysis::Kinds kinds = analysis::kinds_named(args.kinds, model.model->parameters(), "--kind");
   if (!args.heads.empty()) {
     std::vector<AttentionKind> all_kinds;
@@ -70,14 +70,15 @@ Choice select_heads(const Arguments& args, const model::LoadedModel& model, cons
       args.fraction.empty() ? analysis::PruneAmount{args.count, 0}
                             : analysis::PruneAmount{0, analysis::parse_fraction(args.fraction, "--fraction")};
   const std::string where = args.fraction.empty() ? "--count" : "--fraction";
-  const analysis::Side side = analysis::side_named(args.side);
+  const analysis::SideSelection side = analysis::side_named(args.side);
   analysis::check_prune_amount(*model.model, side, kinds, amount, args.per_layer, where);
   analysis::check_importance(args.measure, "--by", *model.model, side, kinds);
   const auto dataset = shard->labelled_dataset_for(model);
-  const data::ScoringOptions scoring = scoring_for(model, args.scoring, *dataset);
+  const data::ScoringOptions scoring_options = resolved_scoring_options(model, args.scoring_options, *dataset);
   const auto scores = analysis::importance_of(
-      args.measure, {*model.model, dataset->corpus(), scoring, side, progress_bar("measure", "rows"), kinds});
-  return {analysis::least_important(scores, amount, args.per_layer, where), measurement_text(args.measure, scoring)};
+      args.measure, {*model.model, dataset->corpus(), scoring_options, side, progress_bar("measure", "rows"), kinds});
+  return {analysis::least_important_heads(scores, amount, args.per_layer, where),
+          measurement_text(args.measure, scoring_options)};
 }
 
 // Returns the numbers of heads on `side` in the layers of a kind as text, such as "8 8 6".
@@ -88,8 +89,8 @@ std::string head_counts_text(model::LanguageModel& model, AttentionKind kind, He
   return join(counts, " ");
 }
 
-void report(const Arguments& args, const Choice& choice, model::LanguageModel& original_model,
-            model::LanguageModel& pruned_model, uint64_t file_bytes) {
+void log_pruning(const Arguments& args, const HeadChoice& choice, model::LanguageModel& original_model,
+                 model::LanguageModel& pruned_model, uint64_t file_bytes) {
   std::vector<std::string> names;
   for (const auto& [kind, heads] : choice.heads)
     for (const analysis::Head& head : heads) names.push_back(str(name_of(kind), ":", head.layer, ":", head.head));
@@ -110,13 +111,13 @@ void report(const Arguments& args, const Choice& choice, model::LanguageModel& o
 }
 
 void prune_checkpoint(const Arguments& args) {
-  check(args);
+  check_arguments(args);
   const io::Checkpoint checkpoint(args.model);
   const auto shard = args.data.empty() ? nullptr : std::make_unique<ShardSource>(args.data);
   const model::LoadedModel model = load_with_options(args, checkpoint);
   train::RunConfig run_config = train::RunConfig::parse(model.toml, model.name);
   auto sink = open_sink(args.output);  // opened before the ranking, so that errors appear early
-  const Choice choice = select_heads(args, model, shard.get());
+  const HeadChoice choice = select_heads(args, model, shard.get());
   const analysis::KeptHeadsByLayer remaining_heads = analysis::heads_after_pruning(
       *model.model, choice.heads, analysis::side_named(args.side), args.heads.empty() ? "--by" : "--heads");
   const analysis::PrunedModel pruned_model = analysis::prune_heads(model.config, *model.model, remaining_heads);
@@ -125,7 +126,7 @@ void prune_checkpoint(const Arguments& args) {
   metadata[io::kConfigKey] = run_config.toml();
   metadata.erase(io::kTrainingKey);
   model::write_parameters(*sink, pruned_model.model->parameters(), std::move(metadata));
-  report(args, choice, *model.model, *pruned_model.model, sink->bytes_written());
+  log_pruning(args, choice, *model.model, *pruned_model.model, sink->bytes_written());
 }
 
 }  // namespace
@@ -141,9 +142,9 @@ void add_cut(CLI::App& app, Jobs& jobs) {
            "heads to prune, as LAYER:HEAD or KIND:LAYER:HEAD, counted from 0, such as 0:1,0:3,5:7 or decoder.self:0:1",
            "LAYER:HEAD,...");
   const std::string measures = "measure of importance by which the least important heads are pruned: " +
-                               join(analysis::importances().names(), ", ");
-  auto* by_option =
-      add_option("--by", args->measure, measures.c_str(), "MEASURE")->check(one_of(analysis::importances().names()));
+                               join(analysis::importance_measures().names(), ", ");
+  auto* by_option = add_option("--by", args->measure, measures.c_str(), "MEASURE")
+                        ->check(one_of(analysis::importance_measures().names()));
   add_option("--data", args->data, "shard on which importance is measured; - is standard input", "SHARD")
       ->needs(by_option);
   add_option("--fraction", args->fraction,
@@ -163,14 +164,15 @@ void add_cut(CLI::App& app, Jobs& jobs) {
   const ModelOptionSet model_options = add_model_options(*sub, *args);
   model_options.precision->needs(by_option);
   model_options.attention->needs(by_option);
-  auto scoring = std::make_shared<CommandLineFields>(*sub), sample = std::make_shared<CommandLineFields>(*sub);
-  scoring->declare(args->scoring);
-  sample->declare(args->scoring.sample);
-  for (const CommandLineFields* fields : {scoring.get(), sample.get()})
+  auto scoring_fields = std::make_shared<CommandLineFields>(*sub),
+       sample_fields = std::make_shared<CommandLineFields>(*sub);
+  scoring_fields->declare(args->scoring_options);
+  sample_fields->declare(args->scoring_options.sample);
+  for (const CommandLineFields* fields : {scoring_fields.get(), sample_fields.get()})
     for (CLI::Option* option : fields->options()) option->needs(by_option);
-  jobs.push_back({sub, [args, scoring, sample] {
-                    scoring->store_values(args->scoring);
-                    sample->store_values(args->scoring.sample);
+  jobs.push_back({sub, [args, scoring_fields, sample_fields] {
+                    scoring_fields->store_values(args->scoring_options);
+                    sample_fields->store_values(args->scoring_options.sample);
                     nn::prepare_cpu(args->threads);
                     prune_checkpoint(*args);
                   }});

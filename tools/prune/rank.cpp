@@ -16,18 +16,18 @@ void rank(const MeasureArguments& args) {
   PruneSession session(args);
   Table table(Table::format_named(args.format), session.plot() != nullptr);
   for (size_t i = 0; i < session.num_models(); ++i) {
-    LoadedTarget& target = session.load(i);
+    AnalysedModel& analysed_model = session.load(i);
     for (const std::string& measure : args.measures) {
-      auto scores = analysis::importance_of(measure, target.analysis_input(measure));
+      auto scores = analysis::importance_of(measure, analysed_model.analysis_input(measure));
       for (auto& [kind, layers] : scores) {
         if (args.normalise) analysis::normalise_by_layer(layers);
         if (session.plot() != nullptr)
           session.plot()->add(
-              HeatMap{str(target.model.name, ", ", name_of(kind), ", ", measure), "head", "layer", layers});
+              HeatMap{str(analysed_model.model.name, ", ", name_of(kind), ", ", measure), "head", "layer", layers});
       }
       if (args.plot == "-") continue;
       for (const analysis::RankedHead& r : analysis::rank_heads(scores, args.per_layer))
-        table.print_row(append_protocol({{"model", target.model.name},
+        table.print_row(append_protocol({{"model", analysed_model.model.name},
                                          {"kind", name_of(r.kind)},
                                          {"layer", r.head.layer},
                                          {"head", r.head.head},
@@ -37,7 +37,7 @@ void rank(const MeasureArguments& args) {
                                          {"rank", r.rank},
                                          {"order", args.per_layer ? "per-layer" : "global"},
                                          {"normalised", args.normalise}},
-                                        args, target.scoring));
+                                        args, analysed_model.scoring_options));
     }
   }
   if (session.plot() != nullptr) session.plot()->draw();

@@ -7,7 +7,7 @@
 #include "analysis/importance.h"
 #include "base/error.h"
 #include "base/table.h"
-#include "common/metric.h"
+#include "common/metric_option.h"
 #include "prune.h"
 #include "session.h"
 
@@ -24,40 +24,41 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 struct ScanArguments : MeasureArguments {
   std::vector<std::string> heads;
   bool layers = false, all_but_one = false, summary = false;
-  Metric metric;
+  MetricOption metric;
 };
 
 // Returns the heads that --heads names; without --heads all heads of the kinds of --kind.
-HeadSet select_heads(const ScanArguments& args, LoadedTarget& target) {
-  model::LanguageModel& model = *target.model.model;
-  const HeadSet available_heads = analysis::all_heads(model, target.side, target.kinds);
+HeadSet select_heads(const ScanArguments& args, AnalysedModel& analysed_model) {
+  model::LanguageModel& model = *analysed_model.model.model;
+  const HeadSet available_heads = analysis::all_heads(model, analysed_model.side, analysed_model.kinds);
   if (args.heads.empty()) return available_heads;
   std::vector<AttentionKind> kinds;
   for (const auto& [kind, heads] : available_heads) kinds.push_back(kind);
   const HeadSet named_heads = analysis::parse_heads(args.heads, kinds, "--heads");
-  analysis::check_heads(model, target.side, named_heads, "--heads");
+  analysis::check_heads(model, analysed_model.side, named_heads, "--heads");
   return named_heads;
 }
 
-analysis::Scan run_scan(const ScanArguments& args, LoadedTarget& target) {
-  analysis::Metric metric;
+analysis::Scan run_scan(const ScanArguments& args, AnalysedModel& analysed_model) {
+  analysis::MetricFunction metric;
   if (!args.metric.is_perplexity())
     metric = [&](const std::function<void(int64_t, int64_t)>& progress) {
-      return args.metric.compute(target.model, *target.dataset, progress);
+      return args.metric.compute(analysed_model.model, *analysed_model.dataset, progress);
     };
-  auto cases = analysis::scan_cases(*target.model.model, target.side, target.kinds,
-                                    {select_heads(args, target), args.layers, args.all_but_one});
-  return analysis::scan_heads(target.analysis_input("scan"), std::move(cases), metric);
+  auto cases = analysis::scan_cases(*analysed_model.model.model, analysed_model.side, analysed_model.kinds,
+                                    {select_heads(args, analysed_model), args.layers, args.all_but_one});
+  return analysis::scan_heads(analysed_model.analysis_input("scan"), std::move(cases), metric);
 }
 
 // Prints a table row for the full model, then a table row for each ablated model.
-void print_cases(const ScanArguments& args, Table& table, const LoadedTarget& target, const analysis::Scan& scan) {
+void print_cases(const ScanArguments& args, Table& table, const AnalysedModel& analysed_model,
+                 const analysis::Scan& scan) {
   // A layer or head of -1 means none, which the table shows as NaN, so that the columns stay numeric.
   auto number_or_nan = [&](int64_t x) { return x < 0 ? ordered_json(kNaN) : ordered_json(x); };
   // `score_index`: 0 for the full model, i + 1 for scan.cases[i].
   auto print = [&](ordered_json row, size_t score_index, double deviation) {
     const task::Score& score = scan.scores[score_index];
-    const double value = scan.values[score_index], full_value = scan.total();
+    const double value = scan.values[score_index], full_value = scan.full_value();
     if (args.metric.is_perplexity()) row["nll"] = analysis::nll_per_token(score);
     row.update({{args.metric.name(), value},
                 {"difference", value - full_value},
@@ -65,11 +66,11 @@ void print_cases(const ScanArguments& args, Table& table, const LoadedTarget& ta
                 {"layer_deviation", deviation}});
     if (args.metric.is_perplexity()) row["tokens"] = score.tokens;
     row.update(args.metric.protocol());
-    table.print_row(append_protocol(std::move(row), args, target.scoring));
+    table.print_row(append_protocol(std::move(row), args, analysed_model.scoring_options));
   };
   auto location_columns = [&](const std::string& kind, int64_t layer, int64_t head, const char* mode) {
-    return ordered_json{{"model", target.model.name},  {"kind", kind},      {"layer", number_or_nan(layer)},
-                        {"head", number_or_nan(head)}, {"side", args.side}, {"mode", mode}};
+    return ordered_json{{"model", analysed_model.model.name}, {"kind", kind},      {"layer", number_or_nan(layer)},
+                        {"head", number_or_nan(head)},        {"side", args.side}, {"mode", mode}};
   };
   print(location_columns("", -1, -1, "full"), 0, kNaN);
   for (size_t case_index = 0; case_index < scan.cases.size(); ++case_index) {
@@ -85,10 +86,10 @@ struct LayerAblation {
   std::string model;
   double full_value = 0;               // metric of the full model
   std::vector<double> ablated_values;  // metric of each ablated model
-  data::ScoringOptions scoring;
+  data::ScoringOptions scoring_options;
   int64_t tokens = 0;  // number of scored tokens
 };
-using LayerAblations = std::map<analysis::ScanLayer, std::vector<LayerAblation>>;
+using LayerAblations = std::map<analysis::ScanLayerKey, std::vector<LayerAblation>>;
 
 // Prints one row per layer, ablation mode and model; the rows of the models of one layer and mode are adjacent. The
 // column "change" is the percent change of the deviation relative to the first model; NaN for the first model itself,
@@ -97,7 +98,8 @@ void print_summary(const ScanArguments& args, Table& table, const LayerAblations
   for (const auto& [scan_layer, models] : ablations)
     for (const LayerAblation& ablation : models) {
       const auto& [kind, layer, mode] = scan_layer;
-      const analysis::LayerLoss loss = analysis::layer_loss(ablation.full_value, ablation.ablated_values);
+      const analysis::LayerComparison comparison =
+          analysis::compare_layer(ablation.full_value, ablation.ablated_values);
       const LayerAblation& first_ablation = models.front();
       ordered_json row{
           {"kind", name_of(kind)},
@@ -107,15 +109,16 @@ void print_summary(const ScanArguments& args, Table& table, const LayerAblations
           {"mode", name_of(mode)},
           {"heads", ablation.ablated_values.size()},
           {args.metric.name(), ablation.full_value},
-          {"difference", loss.difference},
-          {"relative", loss.percent_difference},
-          {"deviation", loss.deviation},
-          {"change", ablation.model_index == 0 || first_ablation.model_index > 0
-                         ? kNaN
-                         : 100 * (loss.deviation / analysis::sample_deviation(first_ablation.ablated_values) - 1)}};
+          {"difference", comparison.difference},
+          {"relative", comparison.percent_difference},
+          {"deviation", comparison.deviation},
+          {"change",
+           ablation.model_index == 0 || first_ablation.model_index > 0
+               ? kNaN
+               : 100 * (comparison.deviation / analysis::sample_deviation(first_ablation.ablated_values) - 1)}};
       if (args.metric.is_perplexity()) row["tokens"] = ablation.tokens;
       row.update(args.metric.protocol());
-      table.print_row(append_protocol(std::move(row), args, ablation.scoring));
+      table.print_row(append_protocol(std::move(row), args, ablation.scoring_options));
     }
 }
 
@@ -123,19 +126,19 @@ void scan(const ScanArguments& args) {
   if (args.summary && args.layers)
     throw Error(Exit::usage, Problem{"--summary", "no --layers, since the summary is computed over heads", "--layers",
                                      "leave --summary or --layers out"});
-  PruneSession session(args, [&](LoadedTarget& target) {
-    select_heads(args, target);
-    args.metric.check(target.model, *target.dataset, args.files.back(), args.scoring);
+  PruneSession session(args, [&](AnalysedModel& analysed_model) {
+    select_heads(args, analysed_model);
+    args.metric.check(analysed_model.model, *analysed_model.dataset, args.files.back(), args.scoring_options);
   });
   Table table(Table::format_named(args.format));
   LayerAblations ablations;
   for (size_t i = 0; i < session.num_models(); ++i) {
-    LoadedTarget& target = session.load(i);
-    const analysis::Scan scan = run_scan(args, target);
-    if (!args.summary) print_cases(args, table, target, scan);
+    AnalysedModel& analysed_model = session.load(i);
+    const analysis::Scan scan = run_scan(args, analysed_model);
+    if (!args.summary) print_cases(args, table, analysed_model, scan);
     for (const auto& [scan_layer, ablated_values] : scan.values_by_layer)
-      ablations[scan_layer].push_back(
-          {i, target.model.name, scan.total(), ablated_values, target.scoring, scan.scores[0].tokens});
+      ablations[scan_layer].push_back({i, analysed_model.model.name, scan.full_value(), ablated_values,
+                                       analysed_model.scoring_options, scan.scores[0].tokens});
   }
   if (args.summary) print_summary(args, table, ablations);
 }

@@ -41,7 +41,7 @@ void add_common_options(CLI::App& app, MeasureArguments& args) {
 }
 
 void add_measure_options(CLI::App& app, MeasureArguments& args) {
-  const auto names = analysis::importances().names();
+  const auto names = analysis::importance_measures().names();
   add_list(app, "--by", args.measures, "measures of importance: " + join(names, ", "), "MEASURE,...")
       ->required()
       ->check(one_of(names));
@@ -53,11 +53,11 @@ void add_measure_options(CLI::App& app, MeasureArguments& args) {
       ->type_name("FILE");
 }
 
-analysis::AnalysisInput LoadedTarget::analysis_input(const std::string& label) {
-  return {*model.model, dataset->corpus(), scoring, side, progress_bar(label, "rows"), kinds};
+analysis::AnalysisInput AnalysedModel::analysis_input(const std::string& label) {
+  return {*model.model, dataset->corpus(), scoring_options, side, progress_bar(label, "rows"), kinds};
 }
 
-PruneSession::PruneSession(const MeasureArguments& args, const std::function<void(LoadedTarget&)>& check)
+PruneSession::PruneSession(const MeasureArguments& args, const std::function<void(AnalysedModel&)>& check)
     : args_(args) {
   if (args.files.size() < 2)
     throw Error(Exit::usage, Problem{"mh-prune", "one or more models, then the data",
@@ -74,39 +74,42 @@ PruneSession::PruneSession(const MeasureArguments& args, const std::function<voi
   nn::prepare_cpu(args.threads);
   for (size_t i = 0; i + 1 < args.files.size(); ++i)
     checkpoints_.push_back(std::make_unique<io::Checkpoint>(args.files[i]));
-  data_ = std::make_unique<ShardSource>(args.files.back());
+  shard_ = std::make_unique<ShardSource>(args.files.back());
   for (size_t i = 0; i < num_models(); ++i) {
-    LoadedTarget& target = load(i);
-    analysis::all_heads(*target.model.model, target.side, target.kinds);  // throws without separate heads on this side
+    AnalysedModel& analysed_model = load(i);
+    analysis::all_heads(*analysed_model.model.model, analysed_model.side,
+                        analysed_model.kinds);  // throws without separate heads on this side
     for (const std::string& measure : args.measures)
-      analysis::check_importance(measure, "--by", *target.model.model, target.side, target.kinds);
-    if (check) check(target);
+      analysis::check_importance(measure, "--by", *analysed_model.model.model, analysed_model.side,
+                                 analysed_model.kinds);
+    if (check) check(analysed_model);
   }
 }
 
-LoadedTarget& PruneSession::load(size_t index) {
-  if (target_ != nullptr && index_ == index) return *target_;
-  target_.reset();
+AnalysedModel& PruneSession::load(size_t index) {
+  if (analysed_model_ != nullptr && model_index_ == index) return *analysed_model_;
+  analysed_model_.reset();
   model::LoadedModel model = load_with_options(args_, *checkpoints_[index], args_.assignments);
-  auto dataset = data_->labelled_dataset_for(model);
-  const auto scoring = scoring_for(model, args_.scoring, *dataset);
+  auto dataset = shard_->labelled_dataset_for(model);
+  const auto scoring_options = resolved_scoring_options(model, args_.scoring_options, *dataset);
   const auto kinds = analysis::kinds_named(args_.kinds, model.model->parameters(), "--kind");
-  target_ = std::make_unique<LoadedTarget>(
-      LoadedTarget{std::move(model), std::move(dataset), scoring, analysis::side_named(args_.side), kinds});
-  index_ = index;
-  return *target_;
+  analysed_model_ = std::make_unique<AnalysedModel>(
+      AnalysedModel{std::move(model), std::move(dataset), scoring_options, analysis::side_named(args_.side), kinds});
+  model_index_ = index;
+  return *analysed_model_;
 }
 
-ordered_json append_protocol(ordered_json row, const MeasureArguments& args, const data::ScoringOptions& scoring) {
-  row.update({{"block", scoring.block},
-              {"context", scoring.context},
-              {"memory", scoring.memory},
-              {"streams", scoring.streams},
-              {"blocks", scoring.sample.blocks},
-              {"seed", scoring.sample.seed},
+ordered_json append_protocol(ordered_json row, const MeasureArguments& args,
+                             const data::ScoringOptions& scoring_options) {
+  row.update({{"block", scoring_options.block},
+              {"context", scoring_options.context},
+              {"memory", scoring_options.memory},
+              {"streams", scoring_options.streams},
+              {"blocks", scoring_options.sample.blocks},
+              {"seed", scoring_options.sample.seed},
               {"precision", args.precision},
               {"set", join(args.assignments, " ")},
-              {"protocol", data::protocol_of(scoring)}});
+              {"protocol", data::protocol_of(scoring_options)}});
   return row;
 }
 

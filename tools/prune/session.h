@@ -11,7 +11,7 @@
 #include "base/command_line.h"
 #include "base/json_types.h"
 #include "base/plot.h"
-#include "common/text_source.h"
+#include "common/shard_source.h"
 
 namespace CLI {
 class App;
@@ -21,15 +21,15 @@ namespace mh::prune {
 
 // The options of scan, rank and curve; scan has no --by, --normalise, --per-layer and --plot.
 struct MeasureArguments : ModelArguments {
-  MeasureArguments() { precision = "fp32", attention = "auto"; }
+  MeasureArguments() { precision = "fp32", attention_path = "auto"; }
   std::vector<std::string> files, assignments, measures, kinds;
   std::string format = "table", side = "whole", plot;
   bool normalise = false, per_layer = false;
-  data::ScoringOptions scoring;
+  data::ScoringOptions scoring_options;
   std::unique_ptr<CommandLineFields> fields;
   void describe(Fields& f) {
-    scoring.describe(f);
-    scoring.sample.describe(f);
+    scoring_options.describe(f);
+    scoring_options.sample.describe(f);
   }
 };
 
@@ -41,11 +41,11 @@ void add_common_options(CLI::App& app, MeasureArguments& args);
 void add_measure_options(CLI::App& app, MeasureArguments& args);
 
 // A loaded model, with the dataset and the options of its analysis.
-struct LoadedTarget {
+struct AnalysedModel {
   model::LoadedModel model;
   std::shared_ptr<const task::Dataset> dataset;
-  data::ScoringOptions scoring;
-  analysis::Side side;
+  data::ScoringOptions scoring_options;
+  analysis::SideSelection side;
   analysis::Kinds kinds;  // kinds of attention to analyse; empty: all
   // Returns the input of an analysis, with a progress bar called `label`. The result refers to this object, which must
   // outlive the result.
@@ -57,24 +57,24 @@ struct LoadedTarget {
 class PruneSession {
  public:
   // `check`: additional checks of a loaded model, which must not run the model; called for each model.
-  explicit PruneSession(const MeasureArguments& args, const std::function<void(LoadedTarget&)>& check = {});
+  explicit PruneSession(const MeasureArguments& args, const std::function<void(AnalysedModel&)>& check = {});
   size_t num_models() const { return checkpoints_.size(); }
-  const std::string& shard_name() const { return data_->name(); }
+  const std::string& shard_name() const { return shard_->name(); }
   Plot* plot() { return plot_.get(); }  // the plot of --plot; null without --plot
   // Returns model `index`, which is loaded if necessary; the reference is valid until the next call with another index.
-  LoadedTarget& load(size_t index);
+  AnalysedModel& load(size_t index);
 
  private:
   const MeasureArguments& args_;
   std::unique_ptr<Plot> plot_;
   std::vector<std::unique_ptr<io::Checkpoint>> checkpoints_;
-  std::unique_ptr<ShardSource> data_;
-  std::unique_ptr<LoadedTarget> target_;
-  size_t index_ = 0;  // index of the model in target_
+  std::unique_ptr<ShardSource> shard_;
+  std::unique_ptr<AnalysedModel> analysed_model_;
+  size_t model_index_ = 0;  // index of the model in analysed_model_
 };
 
 // Returns the row with the columns of the scoring protocol appended.
 nlohmann::ordered_json append_protocol(nlohmann::ordered_json row, const MeasureArguments& args,
-                                       const data::ScoringOptions& scoring);
+                                       const data::ScoringOptions& scoring_options);
 
 }  // namespace mh::prune

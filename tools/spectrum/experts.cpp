@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "base/json_types.h"
 #include "base/table.h"
-#include "common/metric.h"
+#include "common/metric_option.h"
 #include "nn/ops.h"
 #include "spectrum.h"
 
@@ -18,7 +18,7 @@ struct ExpertsJob {
   std::shared_ptr<Arguments> args;
   std::string model, data, show = "gates";
   int64_t max_tokens = 10, min_count = 5, num_random = 5;
-  Metric metric;
+  MetricOption metric;
 };
 
 using PrintRow = std::function<void(ordered_json row)>;
@@ -34,7 +34,7 @@ void show_scores(const ExpertsJob& job, model::LoadedModel& model, const task::D
     };
   for (const auto& s : analysis::evaluate_experts(input, job.num_random, evaluate)) {
     ordered_json row{{"model", model.name},
-                     {"gates", s.gates},
+                     {"gates", s.gate_mode},
                      {job.metric.name(), s.score},
                      {"deviation", s.deviation},
                      {"runs", s.num_evaluations}};
@@ -51,8 +51,8 @@ void show_tokens(const analysis::ExpertReport& report, const model::LoadedModel&
     print_row({{"model", model.name},
                {"side", report.has_source_tokens ? "source" : "target"},
                {"expert", t.expert},
-               {"token", t.token},
-               {"piece", text::escape_piece(tokenizer.piece(t.token))},
+               {"token", t.token_id},
+               {"piece", text::escape_piece(tokenizer.piece(t.token_id))},
                {"count", t.count},
                {"pmi", t.pmi}});
 }
@@ -62,16 +62,16 @@ void show_tokens(const analysis::ExpertReport& report, const model::LoadedModel&
 void show_gates(const analysis::ExpertReport& report, const model::LoadedModel& model, const PrintRow& print_row) {
   const auto means = analysis::mean_entropies(report.layers);
   for (const auto& layer : report.layers)
-    for (size_t e = 0; e < layer.counts.size(); ++e)
+    for (size_t e = 0; e < layer.unit_counts.size(); ++e)
       print_row({{"model", model.name},
                  {"kind", name_of(layer.kind)},
                  {"layer", layer.layer},
-                 {"unit", layer.by_position ? "position" : "row"},
-                 {"units", layer.units},
-                 {"entropy", layer.entropy / static_cast<double>(layer.units)},
+                 {"unit", layer.is_per_position ? "position" : "row"},
+                 {"units", layer.num_units},
+                 {"entropy", layer.entropy_sum / static_cast<double>(layer.num_units)},
                  {"entropy_of_kind", means.at(layer.kind)},
                  {"expert", e},
-                 {"percent", 100 * static_cast<double>(layer.counts[e]) / static_cast<double>(layer.units)}});
+                 {"percent", 100 * static_cast<double>(layer.unit_counts[e]) / static_cast<double>(layer.num_units)}});
 }
 
 void show_experts(const ExpertsJob& job) {
@@ -90,16 +90,17 @@ void show_experts(const ExpertsJob& job) {
   const analysis::Kinds kinds = analysis::kinds_named(args.kinds, model.model->parameters(), "--kind");
   const auto dataset = shard.dataset_for(model);
   analysis::require_experts(*model.model, kinds);
-  analysis::AnalysisInput input{*model.model, dataset->corpus(), scoring_for(model, args.scoring, *dataset)};
+  analysis::AnalysisInput input{*model.model, dataset->corpus(),
+                                resolved_scoring_options(model, args.scoring_options, *dataset)};
   input.kinds = kinds;
   input.progress = progress_bar(job.show, "rows");
   Table table(Table::format_named(args.format));
   const PrintRow print_row = [&](ordered_json row) {
-    add_settings(row, args, input.scoring);
+    add_settings(row, args, input.scoring_options);
     table.print_row(row);
   };
   if (job.show == "scores") {
-    job.metric.check(model, *dataset, shard.name(), args.scoring);
+    job.metric.check(model, *dataset, shard.name(), args.scoring_options);
     return show_scores(job, model, *dataset, input, print_row);
   }
   const auto report = analysis::report_experts(input, job.max_tokens, job.min_count);

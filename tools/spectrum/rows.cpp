@@ -31,14 +31,15 @@ std::string kind_suffix(const std::string& kind, size_t num_kinds) {
 // Returns the smaller dimension of the matrices as an integer; if the dimension varies from matrix to matrix, returns
 // its mean.
 ordered_json mean_size_of(const analysis::SpectrumMeans& spectra) {
-  return spectra.varying_size() ? ordered_json(spectra.size()) : ordered_json(std::llround(spectra.size()));
+  return spectra.has_varying_size() ? ordered_json(spectra.mean_size())
+                                    : ordered_json(std::llround(spectra.mean_size()));
 }
 
 // Returns the x value of point `index` of a curve c_k: the number k = index + 1 of singular values, or, if the matrices
 // differ in size, the fraction k / n at this point of the grid.
 std::string index_text(const analysis::SpectrumMeans& spectra, size_t index) {
-  return spectra.varying_size() ? shortest_decimal(static_cast<double>(index + 1) / analysis::kGridPoints)
-                                : str(index + 1);
+  return spectra.has_varying_size() ? shortest_decimal(static_cast<double>(index + 1) / analysis::kGridPoints)
+                                    : str(index + 1);
 }
 
 void add_statistics(ordered_json& row, const SpectrumStatistics& statistics) {
@@ -48,8 +49,8 @@ void add_statistics(ordered_json& row, const SpectrumStatistics& statistics) {
   row["stable_rank"] = statistics.stable_rank;
   row["entropy"] = statistics.entropy;
   row["entropy_share"] = statistics.entropy_share;
-  for (size_t i = 0; i < statistics.curve_values.size(); ++i)
-    row[i == 0 ? "c_first" : str("c_", 10 * i)] = statistics.curve_values[i];
+  for (size_t i = 0; i < statistics.sampled_curve.size(); ++i)
+    row[i == 0 ? "c_first" : str("c_", 10 * i)] = statistics.sampled_curve[i];
 }
 
 // Returns a chart of named curves. `has_mean`: whether the chart also has the mean of the curves;
@@ -75,32 +76,32 @@ Chart chart_of(const std::string& title, const std::vector<std::pair<std::string
 
 SpectraWriter::SpectraWriter(OutputOptions options)
     : options_(std::move(options)),
-      table_(Table::format_named(options_.format), !options_.curves.empty() || !options_.plot.empty()) {
-  if (!options_.plot.empty()) plot_.emplace(options_.plot);
+      table_(Table::format_named(options_.format), !options_.curves_path.empty() || !options_.plot_path.empty()) {
+  if (!options_.plot_path.empty()) plot_.emplace(options_.plot_path);
 }
 
 void SpectraWriter::open_curves() {
-  if (options_.curves.empty()) return;
-  curves_ = open_sink(options_.curves);
-  curves_->write("model\tof\tname\thead\tk\tmean\tp10\tp50\tp90\n");
+  if (options_.curves_path.empty()) return;
+  curves_sink_ = open_sink(options_.curves_path);
+  curves_sink_->write("model\tof\tname\thead\tk\tmean\tp10\tp50\tp90\n");
 }
 
-void SpectraWriter::write(const std::string& name, const std::string& title, const Entries& entries,
+void SpectraWriter::write(const std::string& name, const std::string& title, const SpectraEntries& entries,
                           const ordered_json& settings) {
   std::map<std::string, std::vector<SpectrumStatistics>> layers;  // by kind of attention
   for (const auto& entry : entries) {
     const auto head_statistics = statistics_of(*entry);
-    layers[entry->kind].push_back(mean_of(head_statistics));
-    if (curves_ != nullptr) write_curves(name, *entry, head_statistics);
-    if (options_.summary) continue;
+    layers[entry->attention_kind].push_back(mean_of(head_statistics));
+    if (curves_sink_ != nullptr) write_curves(name, *entry, head_statistics);
+    if (options_.is_summary) continue;
     for (size_t head = 0; head < head_statistics.size(); ++head) {
       ordered_json row{{"model", name},
                        {"of", entry->matrix_kind},
                        {"name", entry->name},
-                       {"kind", entry->kind},
+                       {"kind", entry->attention_kind},
                        {"layer", number_or_nan(entry->layer)},
-                       {"head", number_or_nan(entry->by_head ? static_cast<int64_t>(head) : -1)},
-                       {"matrices", entry->spectra.blocks()},
+                       {"head", number_or_nan(entry->has_matrix_per_head ? static_cast<int64_t>(head) : -1)},
+                       {"matrices", entry->spectra.num_blocks()},
                        {"n", mean_size_of(entry->spectra)}};
       add_statistics(row, head_statistics[head]);
       row.update(settings);
@@ -108,8 +109,9 @@ void SpectraWriter::write(const std::string& name, const std::string& title, con
     }
   }
   for (const auto& [kind, layer_statistics] : layers) {
-    if (!options_.summary) break;
-    ordered_json row{{"model", name}, {"of", options_.matrices}, {"kind", kind}, {"layers", layer_statistics.size()}};
+    if (!options_.is_summary) break;
+    ordered_json row{
+        {"model", name}, {"of", options_.source_name}, {"kind", kind}, {"layers", layer_statistics.size()}};
     add_statistics(row, mean_of(layer_statistics));
     row.update(settings);
     write_row(row);
@@ -118,17 +120,17 @@ void SpectraWriter::write(const std::string& name, const std::string& title, con
 }
 
 void SpectraWriter::close() {
-  if (curves_ != nullptr) curves_->close();
+  if (curves_sink_ != nullptr) curves_sink_->close();
   if (!plot_) return;
   for (const auto& [kind, curves] : summaries_)
-    plot_->add(chart_of(str(options_.matrices, kind_suffix(kind, summaries_.size()), ", mean over layers"), curves,
+    plot_->add(chart_of(str(options_.source_name, kind_suffix(kind, summaries_.size()), ", mean over layers"), curves,
                         false, options_.uses_relative_index));
   plot_->draw();
 }
 
 // Writes a table row. With --plot -, the plot in the terminal replaces the table, and no row is written.
 void SpectraWriter::write_row(const ordered_json& row) {
-  if (options_.plot != "-") table_.print_row(row);
+  if (options_.plot_path != "-") table_.print_row(row);
 }
 
 void SpectraWriter::write_curves(const std::string& name, const SpectraEntry& entry,
@@ -136,26 +138,26 @@ void SpectraWriter::write_curves(const std::string& name, const SpectraEntry& en
   const analysis::CurvePercentiles percentiles = percentiles_of(entry);
   for (size_t h = 0; h < head_statistics.size(); ++h) {
     const std::vector<double>&p10 = percentiles.p10[h], &p50 = percentiles.p50[h], &p90 = percentiles.p90[h];
-    const std::string head = entry.by_head ? str(h) : "nan";
+    const std::string head = entry.has_matrix_per_head ? str(h) : "nan";
     for (size_t k = 0; k < p10.size(); ++k)
-      curves_->write(str(table_field(name), '\t', entry.matrix_kind, '\t', entry.name, '\t', head, '\t',
-                         index_text(entry.spectra, k), '\t', shortest_decimal(head_statistics[h].curve[k]), '\t',
-                         shortest_decimal(p10[k]), '\t', shortest_decimal(p50[k]), '\t', shortest_decimal(p90[k]),
-                         '\n'));
+      curves_sink_->write(str(table_field(name), '\t', entry.matrix_kind, '\t', entry.name, '\t', head, '\t',
+                              index_text(entry.spectra, k), '\t', shortest_decimal(head_statistics[h].curve[k]), '\t',
+                              shortest_decimal(p10[k]), '\t', shortest_decimal(p50[k]), '\t', shortest_decimal(p90[k]),
+                              '\n'));
   }
 }
 
-void SpectraWriter::draw(const std::string& title, const Entries& entries) {
-  std::map<std::string, Curves> layers;  // by kind of attention
+void SpectraWriter::draw(const std::string& title, const SpectraEntries& entries) {
+  std::map<std::string, NamedCurves> layers;  // by kind of attention
   for (const auto& entry : entries) {
     if (entry->mean_matrix.defined())
       plot_->add(HeatMap{str(title, ": ", entry->name), "head (second axis)", "head (first axis)",
                          analysis::rows_of(entry->mean_matrix)});
-    layers[entry->kind].emplace_back(entry->layer >= 0 ? str("layer ", entry->layer) : entry->name,
-                                     mean_of(statistics_of(*entry)));
+    layers[entry->attention_kind].emplace_back(entry->layer >= 0 ? str("layer ", entry->layer) : entry->name,
+                                               mean_of(statistics_of(*entry)));
   }
   for (const auto& [kind, curves] : layers) {
-    plot_->add(chart_of(str(title, ": ", options_.matrices, kind_suffix(kind, layers.size())), curves, true,
+    plot_->add(chart_of(str(title, ": ", options_.source_name, kind_suffix(kind, layers.size())), curves, true,
                         options_.uses_relative_index));
     std::vector<SpectrumStatistics> statistics;
     for (const auto& [layer, layer_statistics] : curves) statistics.push_back(layer_statistics);

@@ -44,8 +44,8 @@ std::string explained_matrices_text(bool reads_text) {
 struct SpectraJob {
   std::shared_ptr<Arguments> args;
   std::vector<std::string> files;
-  std::string matrices = "attention", curves, plot, dump;
-  bool summary = false;
+  std::string source_name = "attention", curves_path, plot_path, dump_path;
+  bool is_summary = false;
 };
 
 // Throws Error(usage) for invalid file arguments. Called before any file is opened.
@@ -57,15 +57,15 @@ void check_files(const SpectraJob& job, const std::vector<std::string>& models, 
                                                       matrices_text(false), ", which need no data")
                                                 : "usage: mh-spectrum --of MATRICES MODEL..."});
   if (!reads_text && models.size() > 1 && std::filesystem::path(models.back()).extension() == ".mhs")
-    throw Error(Exit::usage, Problem{str("--of ", job.matrices), "models only, since these matrices need no data",
+    throw Error(Exit::usage, Problem{str("--of ", job.source_name), "models only, since these matrices need no data",
                                      models.back(), "leave the data out"});
   if (std::count(job.files.begin(), job.files.end(), "-") > 1)
     throw Error(Exit::usage, Problem{"mh-spectrum", "standard input (-) for at most one file", "- more than once",
                                      "write the other inputs to files"});
   refuse_output_onto_input("-", job.files);
   std::set<std::string> outputs;
-  for (const auto& [option, file] :
-       {std::pair{"--curves", job.curves}, std::pair{"--plot", job.plot}, std::pair{"--dump", job.dump}}) {
+  for (const auto& [option, file] : {std::pair{"--curves", job.curves_path}, std::pair{"--plot", job.plot_path},
+                                     std::pair{"--dump", job.dump_path}}) {
     if (file.empty() || (file == "-" && std::string(option) == "--plot")) continue;
     if (file == "-")
       throw Error(Exit::usage, Problem{option, "a file, since the table goes to standard output", "-", "name a file"});
@@ -73,12 +73,12 @@ void check_files(const SpectraJob& job, const std::vector<std::string>& models, 
       throw Error(Exit::usage, Problem{option, "a file that no other option writes", file, "name another file"});
     refuse_output_onto_input(file, job.files);
   }
-  const int64_t num_blocks = job.args->scoring.sample.blocks;
-  if (!job.dump.empty() && (job.matrices != "attention" || models.size() != 1 || num_blocks == 0))
+  const int64_t num_blocks = job.args->scoring_options.sample.blocks;
+  if (!job.dump_path.empty() && (job.source_name != "attention" || models.size() != 1 || num_blocks == 0))
     throw Error(Exit::usage, Problem{"--dump", "one model, --of attention and --blocks above 0",
                                      models.size() != 1 ? str(models.size(), " models")
                                      : num_blocks == 0  ? std::string("--blocks 0")
-                                                        : "--of " + job.matrices,
+                                                        : "--of " + job.source_name,
                                      "change the command, or leave --dump out"});
 }
 
@@ -90,7 +90,7 @@ class SpectraInputs {
     std::string shard_path;
     if (reads_text && models_.size() > 1) shard_path = models_.back(), models_.pop_back();
     check_files(job, models_, reads_text);
-    const std::string where = "--of " + job.matrices;
+    const std::string where = "--of " + job.source_name;
     if (!argument.empty() && !job.args->kinds.empty())
       throw Error(Exit::usage, Problem{"--kind", "matrices of several layers", where + ", which names a single matrix",
                                        "leave --kind out"});
@@ -102,7 +102,7 @@ class SpectraInputs {
     if (!reads_text) return;
     shard_.emplace(shard_path);
     for (const auto& checkpoint : checkpoints_) shard_->require_readable_by(*checkpoint);
-    if (shard_->holds_pairs() && !job.dump.empty())
+    if (shard_->holds_pairs() && !job.dump_path.empty())
       throw Error(Exit::usage,
                   Problem{"--dump", "a text, whose attention matrices have equal sizes",
                           str(shard_path, ", which contains pairs of different lengths"), "leave --dump out"});
@@ -137,7 +137,7 @@ struct PreparedSource {
 };
 
 void refuse_no_matrices(const SpectraJob& job, const std::string& model, bool reads_text) {
-  throw Error(Exit::usage, Problem{str("--of ", job.matrices),
+  throw Error(Exit::usage, Problem{str("--of ", job.source_name),
                                    reads_text ? "attention layers with heads, and a text with a full block"
                                               : "attention layers with heads",
                                    str("none in ", model),
@@ -147,30 +147,30 @@ void refuse_no_matrices(const SpectraJob& job, const std::string& model, bool re
 
 // Creates and starts the source of matrices for a model; a source that reads parameters has read all matrices
 // afterwards. Throws Error(usage) if the model has no matrices for the source, or the text has no block of full length.
-PreparedSource prepare(const SpectraJob& job, const SpectraInputs& inputs, const model::LoadedModel& model) {
-  auto [source, argument] = analysis::source_named(job.matrices, "--of");
+PreparedSource prepare_source(const SpectraJob& job, const SpectraInputs& inputs, const model::LoadedModel& model) {
+  auto [source, argument] = analysis::source_named(job.source_name, "--of");
   const bool reads_text = source->reads_text();
   data::ScoringOptions scoring_options;
   int64_t num_targets = 0;
   bool is_text_too_short = false;
   if (reads_text) {
     const auto dataset = inputs.dataset_for(model);
-    scoring_options = scoring_for(model, job.args->scoring, *dataset);
+    scoring_options = resolved_scoring_options(model, job.args->scoring_options, *dataset);
     num_targets = dataset->corpus().num_targets();
     is_text_too_short = !scoring_options.has_independent_rows && num_targets < scoring_options.block;
   }
   const analysis::Kinds kinds = analysis::kinds_named(job.args->kinds, model.model->parameters(), "--kind");
-  source->start(*model.model, {argument, !job.curves.empty(), scoring_options.block,
+  source->start(*model.model, {argument, !job.curves_path.empty(), scoring_options.block,
                                scoring_options.has_independent_rows, kinds, model.name});
   const auto layers = model.model->attention_layers();
   const bool has_no_heads = std::all_of(layers.begin(), layers.end(), [&](const attention::AttentionLayer* l) {
     return l->layer_spec().heads == 0 || !analysis::contains(kinds, l->layer_spec().kind);
   });
   if (has_no_heads && reads_text)
-    throw Error(Exit::usage, Problem{str("--of ", job.matrices), "attention layers with heads",
+    throw Error(Exit::usage, Problem{str("--of ", job.source_name), "attention layers with heads",
                                      str("none in ", model.name), "use a model that has attention layers with heads"});
   if (is_text_too_short)
-    throw Error(Exit::usage, Problem{str("--of ", job.matrices),
+    throw Error(Exit::usage, Problem{str("--of ", job.source_name),
                                      str("a text with at least ", scoring_options.block,
                                          " tokens to predict, the length of a block for ", model.name),
                                      str(num_targets, " tokens"), "use a longer text, or a lower --block"});
@@ -183,30 +183,31 @@ void observe_text(const SpectraJob& job, const SpectraInputs& inputs, const mode
                   const PreparedSource& prepared) {
   const data::ScoringOptions& scoring_options = prepared.scoring_options;
   const auto dataset = inputs.dataset_for(model);
-  const analysis::AnalysisInput input{*model.model, dataset->corpus(), scoring_options, analysis::Side::whole,
+  const analysis::AnalysisInput input{*model.model, dataset->corpus(), scoring_options, analysis::SideSelection::whole,
                                       progress_bar("spectra", "rows")};
-  if (job.dump.empty()) return analysis::observe(input, *prepared.source);
+  if (job.dump_path.empty()) return analysis::run_with_observer(input, *prepared.source);
   analysis::AttentionDump dump(*model.model, scoring_options.sample.blocks, scoring_options.block,
                                scoring_options.block + scoring_options.memory);
-  auto sink = open_sink(job.dump);
+  auto sink = open_sink(job.dump_path);
   analysis::Observers observers({prepared.source.get(), &dump});
-  analysis::observe(input, observers);
+  analysis::run_with_observer(input, observers);
   dump.write(*sink, {{"multihead.model", model.name},
                      {"multihead.blocks", str(scoring_options.sample.blocks)},
                      {"multihead.seed", str(scoring_options.sample.seed)}});
   sink->close();
 }
 
-void show(const SpectraJob& job) {
-  const auto [source, argument] = analysis::source_named(job.matrices, "--of");
+void report_spectra(const SpectraJob& job) {
+  const auto [source, argument] = analysis::source_named(job.source_name, "--of");
   const bool reads_text = source->reads_text();
   SpectraInputs inputs(job, argument, reads_text);
   const std::vector<std::string>& models = inputs.models();
-  const bool uses_relative_index = inputs.holds_pairs() && job.matrices != "mixing";
-  SpectraWriter writer(
-      {job.matrices, job.args->format, job.curves, job.plot, job.summary, uses_relative_index, models.size()});
+  const bool uses_relative_index = inputs.holds_pairs() && job.source_name != "mixing";
+  SpectraWriter writer({job.source_name, job.args->format, job.curves_path, job.plot_path, job.is_summary,
+                        uses_relative_index, models.size()});
   std::vector<PreparedSource> prepared_sources;
-  for (size_t i = 0; i < models.size(); ++i) prepared_sources.push_back(prepare(job, inputs, inputs.load_model(i)));
+  for (size_t i = 0; i < models.size(); ++i)
+    prepared_sources.push_back(prepare_source(job, inputs, inputs.load_model(i)));
   writer.open_curves();
   const auto titles = short_names(models);
   for (size_t i = 0; i < models.size(); ++i) {
@@ -225,18 +226,18 @@ void show(const SpectraJob& job) {
 
 // Throws Error(usage) for options of scoring if --of names matrices that are read from parameters.
 void check_scoring(const SpectraJob& job, const CommandLineFields& fields) {
-  if (analysis::source_named(job.matrices, "--of").source->reads_text()) return;
+  if (analysis::source_named(job.source_name, "--of").source->reads_text()) return;
   for (const CLI::Option* option : fields.options())
     if (option->count() > 0)
       throw Error(Exit::usage, Problem{option->get_name(), str("--of ", matrices_text(true), ", which read data"),
-                                       "--of " + job.matrices, str("leave ", option->get_name(), " out")});
+                                       "--of " + job.source_name, str("leave ", option->get_name(), " out")});
 }
 
 }  // namespace
 
 std::unique_ptr<CommandLineFields> Arguments::declare(CLI::App& app) {
   auto declared_fields = std::make_unique<CommandLineFields>(app);
-  scoring.describe(*declared_fields), declared_fields->declare(scoring.sample);
+  scoring_options.describe(*declared_fields), declared_fields->declare(scoring_options.sample);
   return declared_fields;
 }
 
@@ -244,10 +245,10 @@ void Arguments::store_values(CommandLineFields* subcommand_fields) {
   size_t num_blocks_options = 0;
   for (CommandLineFields* command_line_fields : {fields.get(), subcommand_fields}) {
     if (command_line_fields == nullptr) continue;
-    command_line_fields->store_values(scoring), command_line_fields->store_values(scoring.sample);
+    command_line_fields->store_values(scoring_options), command_line_fields->store_values(scoring_options.sample);
     num_blocks_options += command_line_fields->option("blocks")->count();
   }
-  scoring.sample.allows_fewer_blocks = num_blocks_options == 0;
+  scoring_options.sample.allows_fewer_blocks = num_blocks_options == 0;
 }
 
 void add_settings(ordered_json& row, const Arguments& args, const data::ScoringOptions& scoring_options) {
@@ -263,23 +264,24 @@ Job add_spectra(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vect
                      str("checkpoints, then a shard, unless --of is ", matrices_text(false),
                          "; one of these files may be - for standard input")),
       "MODEL... [DATA]");
-  add(app.add_option("--of", job->matrices,
+  add(app.add_option("--of", job->source_name,
                      str("matrices to analyse; computed from the data: ", explained_matrices_text(true),
                          "; read from the checkpoint, without data: ", explained_matrices_text(false), " [attention]")),
       "MATRICES");
   add_list(app, "--kind", args->kinds, "kinds of attention to analyse, such as decoder.cross [all]", "KIND,...");
   add_format(app, args->format);
-  spectra_options.push_back(app.add_flag("--summary", job->summary,
+  spectra_options.push_back(app.add_flag("--summary", job->is_summary,
                                          "print a row for each model and kind of attention, with means over layers"));
   add(app.add_option(
-          "--curves", job->curves,
+          "--curves", job->curves_path,
           "output file of a table with the mean and percentiles of c_k over blocks or sentences, for every k"),
       "FILE");
-  add(app.add_option("--plot", job->plot,
+  add(app.add_option("--plot", job->plot_path,
                      "output file of a plot (.svg, .png or .pdf) with the curve of each layer, or with heat maps of "
                      "matrices across heads; - draws the plot in the terminal instead of printing the table"),
       "FILE");
-  add(app.add_option("--dump", job->dump, "output file (.safetensors) of the attention matrices of the sampled blocks"),
+  add(app.add_option("--dump", job->dump_path,
+                     "output file (.safetensors) of the attention matrices of the sampled blocks"),
       "FILE");
   add_set_option(app, args->assignments);
   add_model_options(app, *args);
@@ -288,7 +290,7 @@ Job add_spectra(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vect
             args->store_values(nullptr);
             check_scoring(*job, *args->fields);
             nn::prepare_cpu(args->threads);
-            ignore_broken_pipe([&] { show(*job); });
+            ignore_broken_pipe([&] { report_spectra(*job); });
           }};
 }
 

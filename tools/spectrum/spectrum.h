@@ -9,24 +9,24 @@
 #include "base/command_line.h"
 #include "common/job.h"
 #include "common/model_options.h"
-#include "common/text_source.h"
+#include "common/shard_source.h"
 
 namespace mh::spectrum {
 
 // The options of mh-spectrum without a subcommand. The subcommand experts accepts these options as well, except those
 // that it excludes.
 struct Arguments : ModelArguments {
-  Arguments() { precision = "fp32", attention = "auto", scoring.sample.blocks = 64; }
+  Arguments() { precision = "fp32", attention_path = "auto", scoring_options.sample.blocks = 64; }
   std::vector<std::string> assignments, kinds;
   std::string format = "table";
-  data::ScoringOptions scoring;
-  std::unique_ptr<CommandLineFields> fields;  // the command-line options of `scoring`
+  data::ScoringOptions scoring_options;
+  std::unique_ptr<CommandLineFields> fields;  // the command-line options of `scoring_options`
 
-  // Adds the options of `scoring` and scoring.sample to `app`, the tool or its subcommand.
+  // Adds the options of `scoring_options` and scoring_options.sample to `app`, the tool or its subcommand.
   std::unique_ptr<CommandLineFields> declare(CLI::App& app);
-  // Fills `scoring` from the options of the tool, then from `subcommand_fields`, the options of the subcommand, which
-  // may be null. The default number of blocks is only an upper limit; an explicit --blocks larger than the corpus is an
-  // error.
+  // Fills `scoring_options` from the options of the tool, then from `subcommand_fields`, the options of the subcommand,
+  // which may be null. The default number of blocks is only an upper limit; an explicit --blocks larger than the corpus
+  // is an error.
   void store_values(CommandLineFields* subcommand_fields);
 };
 

@@ -19,11 +19,11 @@ int main(int argc, char** argv) {
        "  mh-swap run1/last.safetensors --mode random --with output,stages,optimizer -o moved.safetensors\n"
        "  mh-swap report run1/best.safetensors swapped.safetensors valid.mhs --blocks 64"});
   const auto args = std::make_shared<swap::Arguments>();
-  std::vector<CLI::Option*> exchange_options;
-  const Job exchange = swap::add_exchange(tool.app(), args, exchange_options);
+  std::vector<CLI::Option*> swap_only_options;
+  const Job swap_job = swap::add_swap(tool.app(), args, swap_only_options);
   Jobs jobs;
-  swap::add_report(tool.app(), args, exchange_options, jobs);
+  swap::add_report(tool.app(), args, swap_only_options, jobs);
   tool.run_and_exit(argc, argv, [&] {
-    if (!run_selected(jobs)) exchange.run();
+    if (!run_selected(jobs)) swap_job.run();
   });
 }

@@ -8,7 +8,7 @@
 #include "base/json_types.h"
 #include "base/table.h"
 #include "base/text.h"
-#include "common/text_source.h"
+#include "common/shard_source.h"
 #include "nn/ops.h"
 #include "swap.h"
 
@@ -59,23 +59,25 @@ void print_layers(Table& table, const ordered_json& settings, const std::string&
       for (auto [position, member] : {std::pair{"before", &Discrepancy::Layer::before_combiner},
                                       {"after", &Discrepancy::Layer::after_combiner}}) {
         const auto& sums = layers[layer].*member;
-        if (sums.heads == 0) continue;                 // all heads of the layer were pruned
+        if (sums.num_heads == 0) continue;             // all heads of the layer were pruned
         const auto& baseline_layers = baseline[kind];  // empty if all heads of this kind are pruned in the first model
         const auto baseline_sums =
             layer < baseline_layers.size() ? baseline_layers[layer].*member : Discrepancy::Sums{};
-        auto mean = [&](double sum_over_pairs) { return sums.heads > 1 ? sum_over_pairs / sums.pairs() : kNaN; };
+        auto mean = [&](double sum_over_pairs) {
+          return sums.num_heads > 1 ? sum_over_pairs / sums.num_pairs() : kNaN;
+        };
         ordered_json row{{"model", model},
                          {"kind", name_of(kind)},
                          {"layer", layer},
                          {"mixing", position},
-                         {"heads", sums.heads},
+                         {"heads", sums.num_heads},
                          {"cosine", sums.cosine},
                          {"cosine_mean", mean(sums.cosine)},
                          {"cosine_change", percent_change(sums.cosine, baseline_sums.cosine)},
                          {"euclidean", sums.euclidean},
                          {"euclidean_mean", mean(sums.euclidean)},
                          {"euclidean_change", percent_change(sums.euclidean, baseline_sums.euclidean)},
-                         {"sequences", discrepancy.sequences()}};
+                         {"sequences", discrepancy.num_sequences()}};
         row.update(settings);
         table.print_row(row);
       }
@@ -89,7 +91,7 @@ void report(const ReportJob& job) {
     checkpoints.push_back(std::make_unique<io::Checkpoint>(job.files[i]));
   const ShardSource shard(job.files.back());
   const std::string first_layer_counts = layer_counts(*checkpoints[0]);
-  std::vector<data::ScoringOptions> scoring_options;
+  std::vector<data::ScoringOptions> scoring_options_by_model;
   for (const auto& checkpoint : checkpoints) {
     shard.require_readable_by(*checkpoint);
     if (const std::string model_layer_counts = layer_counts(*checkpoint); model_layer_counts != first_layer_counts)
@@ -97,19 +99,21 @@ void report(const ReportJob& job) {
                   Problem{checkpoint->name(), str("as many layers as the first model: ", first_layer_counts),
                           model_layer_counts, "compare models with equal numbers of layers"});
     const model::LoadedModel model = load_with_options(args, *checkpoint);
-    scoring_options.push_back(scoring_for(model, args.scoring, *shard.dataset_for(model)));
+    scoring_options_by_model.push_back(
+        resolved_scoring_options(model, args.scoring_options, *shard.dataset_for(model)));
   }
   Table table(Table::format_named(args.format));
   std::map<AttentionKind, std::vector<Discrepancy::Layer>> baseline;
   for (size_t i = 0; i < checkpoints.size(); ++i) {
     const model::LoadedModel model = load_with_options(args, *checkpoints[i]);
     const auto dataset = shard.dataset_for(model);
-    const data::ScoringOptions& scoring = scoring_options[i];
+    const data::ScoringOptions& scoring_options = scoring_options_by_model[i];
     Discrepancy discrepancy;
-    analysis::observe({*model.model, dataset->corpus(), scoring, analysis::Side::whole, progress_bar("report", "rows")},
-                      discrepancy);
+    analysis::run_with_observer({*model.model, dataset->corpus(), scoring_options, analysis::SideSelection::whole,
+                                 progress_bar("report", "rows")},
+                                discrepancy);
     if (baseline.empty()) baseline = discrepancy.layers();
-    print_layers(table, settings_of(scoring, args.precision), model.name, discrepancy, baseline);
+    print_layers(table, settings_of(scoring_options, args.precision), model.name, discrepancy, baseline);
   }
 }
 
@@ -121,7 +125,7 @@ void add_report(CLI::App& app, const std::shared_ptr<Arguments>& args,
   job->args = args;
   CLI::App* sub = app.add_subcommand("report", "print the head discrepancy of each layer of the models");
   const auto fields = std::make_shared<ScoringFields>(*sub);
-  fields->declare(args->scoring);
+  fields->declare(args->scoring_options);
   add_model_options(*sub, *args);
   add_format(*sub, args->format);
   sub->add_option("files", job->files, "checkpoints, then a shard; one of these files may be - for standard input")
@@ -129,8 +133,8 @@ void add_report(CLI::App& app, const std::shared_ptr<Arguments>& args,
   for (CLI::Option* option : excluded_options) sub->excludes(option);
   jobs.push_back({sub, [job, fields] {
                     Arguments& tool_args = *job->args;
-                    tool_args.fields->store_values(tool_args.scoring);
-                    fields->store_values(tool_args.scoring);
+                    tool_args.fields->store_values(tool_args.scoring_options);
+                    fields->store_values(tool_args.scoring_options);
                     nn::prepare_cpu(tool_args.threads);
                     ignore_broken_pipe([&] { report(*job); });
                   }});

@@ -14,26 +14,28 @@ namespace mh::swap {
 
 // The command-line options of data::ScoringOptions, and of its sample.
 struct ScoringFields {
-  explicit ScoringFields(CLI::App& app) : scoring(app), sample(app) {}
-  CommandLineFields scoring, sample;
-  void declare(data::ScoringOptions& options) { scoring.declare(options), sample.declare(options.sample); }
+  explicit ScoringFields(CLI::App& app) : scoring_fields(app), sample_fields(app) {}
+  CommandLineFields scoring_fields, sample_fields;
+  void declare(data::ScoringOptions& options) {
+    scoring_fields.declare(options), sample_fields.declare(options.sample);
+  }
   void store_values(data::ScoringOptions& options) {
-    scoring.store_values(options), sample.store_values(options.sample);
+    scoring_fields.store_values(options), sample_fields.store_values(options.sample);
   }
 };
 
 // The options of mh-swap without a subcommand. The subcommand report accepts these options as well, except those that
 // it excludes.
 struct Arguments : ModelArguments {
-  Arguments() { precision = "fp32", attention = "auto"; }
+  Arguments() { precision = "fp32", attention_path = "auto"; }
   std::string format = "table";
-  data::ScoringOptions scoring;
-  std::unique_ptr<ScoringFields> fields;  // the command-line options of `scoring`
+  data::ScoringOptions scoring_options;
+  std::unique_ptr<ScoringFields> fields;  // the command-line options of `scoring_options`
 };
 
 // Adds the job without a subcommand: writes the model with heads swapped or, with --dry-run, prints the pairs.
-// `exchange_options` receives the options that the subcommand must exclude.
-Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vector<CLI::Option*>& exchange_options);
+// `swap_only_options` receives the options that the subcommand must exclude.
+Job add_swap(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vector<CLI::Option*>& swap_only_options);
 // Adds the subcommand that reports the head discrepancy of models, layer by layer.
 void add_report(CLI::App& app, const std::shared_ptr<Arguments>& args,
                 const std::vector<CLI::Option*>& excluded_options, Jobs& jobs);

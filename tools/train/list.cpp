@@ -198,8 +198,9 @@ const std::vector<NamedTable>& tables() {
       {"trainable", "Words of train.trainable and of --train-only of mh-finetune(1).",
        [] { return meaning_table_of("word", train::trainable_words()); }},
       {"measures", "Measures of importance of mh-prune(1) and mh-swap(1).",
-       [] { return table_of("measure", analysis::importances()); }},
-      {"selections", "Values of --mode of mh-swap(1).", [] { return meaning_table_of("mode", analysis::kSelections); }},
+       [] { return table_of("measure", analysis::importance_measures()); }},
+      {"selections", "Values of --mode of mh-swap(1).",
+       [] { return meaning_table_of("mode", analysis::kPairSelections); }},
       {"matrices", "Values of --of of mh-spectrum(1).", matrix_rows},
       {"scores", "Scores of mh-eval(1) for each kind of records, with what they are computed from.", score_rows},
       {"glue", "Tasks of mh-prep glue, with the columns of their files.", glue_rows},
@@ -230,7 +231,7 @@ const std::vector<std::string>& list_names() {
 
 void print_list(const std::string& name) {
   for (const NamedTable& table : tables())
-    if (name == table.name) print(table.text());
+    if (name == table.name) print_text(table.text());
 }
 
 }  // namespace mh::train_setup

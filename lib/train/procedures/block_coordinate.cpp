@@ -11,7 +11,7 @@
 
 #include "attention/methods/mae/mae_gate.h"
 #include "attention/methods/mae/sample_experts.h"
-#include "train/groups.h"
+#include "train/parameter_groups.h"
 #include "train/procedure.h"
 
 namespace mh::train {
@@ -23,10 +23,11 @@ bool is_not_gate(const nn::Parameter& p) { return !is_gate(p); }
 class BlockCoordinate : public Procedure {
  public:
   void describe(Fields& f) override {
-    f.field("every", every_,
+    f.field("every", gate_epoch_interval_,
             "number of epochs from one epoch that trains the gates to the next; 1: every epoch trains the gates",
             at_least(1));
-    f.field("first", first_, "first epoch in which the gates are trained; epochs are counted from 0", at_least(0));
+    f.field("first", first_gate_epoch_, "first epoch in which the gates are trained; epochs are counted from 0",
+            at_least(0));
   }
   bool is_inherited_by_finetuning() const override { return true; }
   void start(model::LanguageModel& model) override {
@@ -38,14 +39,15 @@ class BlockCoordinate : public Procedure {
     TrainingPass gate_pass, expert_pass;
     gate_pass.trains_parameter = is_gate, expert_pass.trains_parameter = is_not_gate;
     expert_pass.requests.add(std::make_shared<attention::SampleExperts>());
-    const bool has_gate_pass = progress.epoch >= first_ && (progress.epoch - first_) % every_ == 0;
+    const bool has_gate_pass =
+        progress.epoch >= first_gate_epoch_ && (progress.epoch - first_gate_epoch_) % gate_epoch_interval_ == 0;
     return has_gate_pass ? std::vector<TrainingPass>{gate_pass, expert_pass} : std::vector<TrainingPass>{expert_pass};
   }
 
-  std::vector<int64_t> first_epochs() const override { return {0, first_}; }
+  std::vector<int64_t> first_epochs_of_passes() const override { return {0, first_gate_epoch_}; }
 
  private:
-  int64_t every_ = 5, first_ = 0;
+  int64_t gate_epoch_interval_ = 5, first_gate_epoch_ = 0;
 };
 
 const Registration<BlockCoordinate> block_coordinate_entry(procedures(), "block-coordinate",

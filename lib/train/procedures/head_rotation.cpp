@@ -26,8 +26,8 @@ namespace mh::train {
 namespace {
 
 using analysis::HeadPair;
+using analysis::PairSelection;
 using analysis::RotationSchedule;
-using analysis::Selection;
 
 constexpr const char* kSection = "train.procedures.head-rotation";
 
@@ -42,12 +42,13 @@ class HeadRotation : public Procedure {
         "selection of swapped heads; manual: the pairs in train.procedures.head-rotation.pairs; hard: by importance "
         "over all layers; soft: by importance in two opposite layers, such as the first and the last; random: "
         "random heads");
-    f.field("start", schedule_.start,
+    f.field("start", schedule_.start_epoch,
             "epoch before which heads are swapped for the first time; epochs are counted from 1", at_least(1));
-    f.field("frequency", schedule_.frequency, "number of epochs after which swapped heads are swapped back",
+    f.field("frequency", schedule_.num_swapped_epochs, "number of epochs after which swapped heads are swapped back",
             at_least(1));
-    f.field("rest", schedule_.rest, "number of epochs without swapped heads before the next swap", at_least(1));
-    f.field("end", schedule_.end,
+    f.field("rest", schedule_.num_rest_epochs, "number of epochs without swapped heads before the next swap",
+            at_least(1));
+    f.field("end", schedule_.end_epoch,
             "latest epoch before which heads are swapped; heads that are swapped in this epoch are swapped back before "
             "the next epoch; epochs are counted from 1",
             at_least(1));
@@ -60,33 +61,34 @@ class HeadRotation : public Procedure {
             "mode soft: number of pairs of layers that swap heads; the first pair is the first and last layer, the "
             "second pair the second and second to last layer, and so on; 0: all pairs",
             at_least(0));
-    f.field("kind", kinds_,
+    f.field("kind", kind_names_,
             "kinds of attention in which heads are swapped, such as decoder.self; empty: all kinds in the model");
     f.field("measure", measure_name_,
             "importance measure of heads in modes hard and soft; training supports only " +
                 join(analysis::observer_measure_names(), ", ") + ", and mh-swap supports all measures",
-            analysis::importances().names());
+            analysis::importance_measures().names());
     f.choice("soft", soft_variant_, {{SoftVariant::paper, "paper"}, {SoftVariant::released, "released"}},
              "variant of mode soft: paper (least important heads of each of two layers) or released (4 least important "
              "heads of one layer, and the heads with the same numbers in the other layer)");
-    f.field("pairs", pairs_,
+    f.field("pairs", pair_texts_,
             "mode manual: pairs of heads to swap, such as decoder.self:1.0-5.3 for head 0 of layer 1 and head 3 of "
             "layer 5; layers and heads are counted from 0");
-    f.field("epochs", epochs_,
+    f.field("epochs", manual_epochs_,
             "mode manual: epochs in ascending order, counted from 1; the head pairs of "
             "train.procedures.head-rotation.pairs are swapped before the 1st, 3rd, … listed epoch, and swapped back "
             "before the 2nd, 4th, … listed epoch",
             at_least(1));
-    f.field("swap_output", options_.output, "move a swapped head's columns of the output projection with the head");
-    f.field("swap_stages", options_.stages,
+    f.field("swap_output", swap_options_.moves_output,
+            "move a swapped head's columns of the output projection with the head");
+    f.field("swap_stages", swap_options_.moves_stages,
             "move a swapped head's parameters in attention stages, such as its gate, with the head");
     f.field("swap_optimizer_state", swap_optimizer_state_,
             "move the optimiser's moments of a swapped head's parameters with the head");
   }
 
-  void plan(const Plan& plan) override {
-    seed_ = plan.seed;
-    update_rule_of_ = plan.update_rule_of;
+  void set_run_properties(const RunProperties& properties) override {
+    seed_ = properties.seed;
+    update_rule_of_ = properties.update_rule_of;
     if (!uses_importance()) return;
     if (make_measure() == nullptr)
       throw Error(
@@ -95,14 +97,14 @@ class HeadRotation : public Procedure {
                   "a measure that a validation can compute: " + join(analysis::observer_measure_names(), ", "),
                   measure_name_, "use another measure, or swap heads with mh-swap, which supports all measures"});
     const std::string purpose = str("head-rotation with mode = \"", mode_ == Mode::hard ? "hard" : "soft", "\"");
-    if (!plan.validates)
+    if (!properties.has_validation_set)
       refuse_usage("--valid", "a shard to rank heads on, for " + purpose, "no --valid",
                    "pass --valid, or set mode = \"random\"");
-    if (!plan.validates_epochs)
+    if (!properties.validates_each_epoch)
       refuse_usage("train.validation.every", "a validation at the end of each epoch, for " + purpose,
                    "epochs that end without a validation", "set train.validation.every = \"1e\"");
-    if (schedule_.start < 2)
-      refuse_usage(key("start"), "at least 2, since no validation precedes epoch 1", str(schedule_.start),
+    if (schedule_.start_epoch < 2)
+      refuse_usage(key("start"), "at least 2, since no validation precedes epoch 1", str(schedule_.start_epoch),
                    "raise train.procedures.head-rotation.start");
   }
 
@@ -111,15 +113,16 @@ class HeadRotation : public Procedure {
     nn::ParameterList& parameters = model.parameters();
     check_moments(parameters);
     if (mode_ == Mode::manual) {
-      for (const std::string& text : pairs_) manual_pairs_.push_back(analysis::parse_pair(text, key("pairs")));
-      analysis::check_swap(parameters, manual_pairs_, options_, key("pairs"));
+      for (const std::string& text : pair_texts_) manual_pairs_.push_back(analysis::parse_pair(text, key("pairs")));
+      analysis::check_swap(parameters, manual_pairs_, swap_options_, key("pairs"));
       return;
     }
-    num_heads_ = analysis::head_counts_for_pairing(parameters, selection(), k_, t_max_, kinds_, options_, key);
+    num_heads_ =
+        analysis::head_counts_for_pairing(parameters, selection(), k_, t_max_, kind_names_, swap_options_, key);
     analysis::Kinds swapped_kinds;
     for (const auto& [kind, num_heads] : num_heads_) swapped_kinds.insert(kind);
     if (uses_importance())
-      analysis::check_importance(measure_name_, key("measure"), model, analysis::Side::whole, swapped_kinds);
+      analysis::check_importance(measure_name_, key("measure"), model, analysis::SideSelection::whole, swapped_kinds);
   }
 
   bool observes() const override { return uses_importance(); }
@@ -156,13 +159,13 @@ class HeadRotation : public Procedure {
       next_pairs_.clear();
     }
     const analysis::ExtraTensors moments = [&](const nn::Parameter& p) {
-      std::vector<at::Tensor> state_tensors;
+      std::vector<at::Tensor> parameter_moments;
       const std::string prefix = model::kOptimizerPrefix + p.name() + ".";
-      for (const auto& [name, tensor] : objects.optimizer.state())
-        if (name.rfind(prefix, 0) == 0) state_tensors.push_back(tensor);
-      return state_tensors;
+      for (const auto& [name, tensor] : objects.optimizer.moments())
+        if (name.rfind(prefix, 0) == 0) parameter_moments.push_back(tensor);
+      return parameter_moments;
     };
-    analysis::swap_heads(objects.model.parameters(), swapped_pairs_, options_, kSection,
+    analysis::swap_heads(objects.model.parameters(), swapped_pairs_, swap_options_, kSection,
                          swap_optimizer_state_ ? moments : analysis::ExtraTensors{});
     const auto texts = analysis::to_strings(swapped_pairs_);
     if (is_undo) swapped_pairs_.clear();
@@ -202,15 +205,17 @@ class HeadRotation : public Procedure {
  private:
   static std::string key(const char* name) { return str(kSection, ".", name); }
   bool uses_importance() const { return mode_ == Mode::hard || mode_ == Mode::soft; }
-  Selection selection() const {
-    return mode_ == Mode::hard                      ? Selection::hard
-           : mode_ == Mode::random                  ? Selection::random
-           : soft_variant_ == SoftVariant::released ? Selection::released
-                                                    : Selection::soft;
+  PairSelection selection() const {
+    return mode_ == Mode::hard                      ? PairSelection::hard
+           : mode_ == Mode::random                  ? PairSelection::random
+           : soft_variant_ == SoftVariant::released ? PairSelection::released
+                                                    : PairSelection::soft;
   }
 
-  std::unique_ptr<analysis::Measure> make_measure() const {
-    return analysis::importances().make(measure_name_, key("measure"))->make_observer(analysis::Side::whole);
+  std::unique_ptr<analysis::MeasureObserver> make_measure() const {
+    return analysis::importance_measures()
+        .make(measure_name_, key("measure"))
+        ->make_observer(analysis::SideSelection::whole);
   }
 
   // Throws Error(usage) for options that contradict the mode or each other, and for missing options of mode manual.
@@ -219,30 +224,32 @@ class HeadRotation : public Procedure {
       throw Error(Exit::usage, Problem{key(name), expected, found, next});
     };
     if (mode_ != Mode::manual) {
-      if (!pairs_.empty())
-        refuse("pairs", "mode = \"manual\", or no pairs", str(pairs_.size(), pairs_.size() == 1 ? " pair" : " pairs"),
+      if (!pair_texts_.empty())
+        refuse("pairs", "mode = \"manual\", or no pairs",
+               str(pair_texts_.size(), pair_texts_.size() == 1 ? " pair" : " pairs"),
                "set mode = \"manual\", or leave pairs out");
-      if (!epochs_.empty())
-        refuse("epochs", "mode = \"manual\", or no epochs", str(epochs_.size(), " epochs"),
+      if (!manual_epochs_.empty())
+        refuse("epochs", "mode = \"manual\", or no epochs", str(manual_epochs_.size(), " epochs"),
                "set mode = \"manual\", or leave epochs out");
-      if (schedule_.end < schedule_.start)
-        refuse("end", str("at least start, ", schedule_.start), str(schedule_.end), "raise end, or lower start");
+      if (schedule_.end_epoch < schedule_.start_epoch)
+        refuse("end", str("at least start, ", schedule_.start_epoch), str(schedule_.end_epoch),
+               "raise end, or lower start");
       if (soft_variant_ != SoftVariant::paper && mode_ != Mode::soft)
         refuse("soft", "mode = \"soft\"", "another mode", "leave soft out");
       return;
     }
     if (t_max_ > 0) refuse("t_max", "0, or mode = \"soft\"", str(t_max_), "leave t_max out");
-    if (pairs_.empty())
+    if (pair_texts_.empty())
       refuse("pairs", "pairs of heads, for mode = \"manual\"", "no pairs", "for example [\"decoder.self:1.0-5.3\"]");
-    if (epochs_.empty())
+    if (manual_epochs_.empty())
       refuse("epochs", "epochs before which the pairs are swapped, for mode = \"manual\"", "no epochs",
              "for example [2, 4], to swap the pairs before epoch 2 and back before epoch 4");
-    if (!kinds_.empty())
-      refuse("kind", "an empty list with mode = \"manual\", whose pairs contain the kind", join(kinds_, ", "),
+    if (!kind_names_.empty())
+      refuse("kind", "an empty list with mode = \"manual\", whose pairs contain the kind", join(kind_names_, ", "),
              "leave kind out");
-    for (size_t i = 1; i < epochs_.size(); ++i)
-      if (epochs_[i] <= epochs_[i - 1])
-        refuse("epochs", "each epoch once, in ascending order", str(epochs_[i - 1], ", ", epochs_[i]),
+    for (size_t i = 1; i < manual_epochs_.size(); ++i)
+      if (manual_epochs_[i] <= manual_epochs_[i - 1])
+        refuse("epochs", "each epoch once, in ascending order", str(manual_epochs_[i - 1], ", ", manual_epochs_[i]),
                "for example [2, 4]");
   }
 
@@ -268,7 +275,8 @@ class HeadRotation : public Procedure {
   RotationSchedule::Action next_action(const TrainProgress& progress) const {
     const int64_t epoch = progress.epoch + 1;
     if (mode_ != Mode::manual) return schedule_.action_before(epoch, swap_epoch_, !swapped_pairs_.empty());
-    if (std::find(epochs_.begin(), epochs_.end(), epoch) == epochs_.end()) return RotationSchedule::Action::none;
+    if (std::find(manual_epochs_.begin(), manual_epochs_.end(), epoch) == manual_epochs_.end())
+      return RotationSchedule::Action::none;
     return swapped_pairs_.empty() ? RotationSchedule::Action::swap : RotationSchedule::Action::undo;
   }
 
@@ -285,19 +293,19 @@ class HeadRotation : public Procedure {
   Mode mode_ = Mode::soft;
   RotationSchedule schedule_;
   int64_t k_ = 3, t_max_ = 0;
-  std::vector<std::string> kinds_, pairs_;
+  std::vector<std::string> kind_names_, pair_texts_;
   std::string measure_name_ = "avg-l2";
   SoftVariant soft_variant_ = SoftVariant::paper;
-  std::vector<int64_t> epochs_;
-  analysis::SwapOptions options_;
+  std::vector<int64_t> manual_epochs_;
+  analysis::SwapOptions swap_options_;
   bool swap_optimizer_state_ = false;
 
   uint64_t seed_ = 0;
   std::function<std::string(const std::string&)> update_rule_of_;
   // By kind of attention: number of heads of each layer.
   std::map<attention::AttentionKind, std::vector<int64_t>> num_heads_;
-  std::vector<HeadPair> manual_pairs_;          // pairs of mode manual
-  std::unique_ptr<analysis::Measure> measure_;  // measure that observes the present validation; null: none
+  std::vector<HeadPair> manual_pairs_;                  // pairs of mode manual
+  std::unique_ptr<analysis::MeasureObserver> measure_;  // measure that observes the present validation; null: none
   // The members below are the state that a resume restores.
   // Last epoch that has begun, and last epoch before which heads were swapped; counted from 1; 0: none.
   int64_t last_begun_epoch_ = 0, swap_epoch_ = 0;

@@ -43,32 +43,33 @@ class SkipRetain : public Procedure {
               {SkipSchedule::not_ends, "not-ends"}},
              "layers that an update may skip; linear: layer i of n, counted from 0, with probability 0.5 i / n, except "
              "the last layer, which is never skipped");
-    f.field("rate", rate_, "probability that an update skips a layer; without effect for schedule = linear",
+    f.field("rate", skip_rate_, "probability that an update skips a layer; without effect for schedule = linear",
             between(0, 0.999));
-    f.field("until", until_,
+    f.field("until", max_phase_length_,
             "latest end of the phase in which layers are skipped; after this phase, training continues with all layers "
             "from the best weights; 0u: layers are skipped throughout training");
   }
 
-  void plan(const Plan& plan) override {
-    seed_ = plan.seed;
-    phase_end_ = plan.updates(until_);
-    run_end_ = plan.end;
-    if (until_.count == 0) return;
-    if (plan.moves_weights)
+  void set_run_properties(const RunProperties& properties) override {
+    seed_ = properties.seed;
+    phase_end_ = properties.to_updates(max_phase_length_);
+    run_end_ = properties.num_updates;
+    if (max_phase_length_.count == 0) return;
+    if (properties.moves_weights)
       throw Error(Exit::usage,
                   Problem{"train.procedures.skip-retain.until",
                           "0u with a procedure that swaps heads, since the best weights do not record the swaps",
-                          to_string(until_), "remove one of the two procedures, or set until = \"0u\""});
-    if (!plan.has_best && (plan.next_validation == 0 || plan.next_validation > phase_end_))
+                          to_string(max_phase_length_), "remove one of the two procedures, or set until = \"0u\""});
+    if (!properties.has_best_weights &&
+        (properties.next_validation_update == 0 || properties.next_validation_update > phase_end_))
       throw Error(Exit::usage,
                   Problem{"train.procedures.skip-retain.until",
                           "a validation, which determines the best weights, before the end of layer skipping",
-                          plan.validates ? str("no validation up to update ", phase_end_) : "no --valid",
-                          plan.validates ? "lower train.validation.every" : "pass --valid"});
-    if (phase_end_ >= plan.end)
+                          properties.has_validation_set ? str("no validation up to update ", phase_end_) : "no --valid",
+                          properties.has_validation_set ? "lower train.validation.every" : "pass --valid"});
+    if (phase_end_ >= properties.num_updates)
       log_warning(str("skip-retain: layers are skipped until update ", phase_end_, ", but the run ends at update ",
-                      plan.end,
+                      properties.num_updates,
                       ", before training with all layers; lower train.procedures.skip-retain.until, or raise "
                       "train.length"));
   }
@@ -83,11 +84,11 @@ class SkipRetain : public Procedure {
 
   // Draws for each layer whether the update skips it. All rows of the batch skip the same layers.
   void modify_pass(TrainingPass& pass, const TrainProgress& progress) const override {
-    if (until_.count > 0 && (has_stalled_ || progress.update >= phase_end_)) return;
+    if (max_phase_length_.count > 0 && (has_stalled_ || progress.update >= phase_end_)) return;
     const RandomStream stream(seed_, "skip");
     std::vector<bool> is_skipped(static_cast<size_t>(num_layers_));
     for (int64_t layer = 0; layer < num_layers_; ++layer) {
-      const double p = skip_probability(schedule_, rate_, layer, num_layers_);
+      const double p = skip_probability(schedule_, skip_rate_, layer, num_layers_);
       is_skipped[static_cast<size_t>(layer)] =
           p > 0 && stream.uniform(static_cast<uint32_t>(progress.update), static_cast<uint32_t>(layer), 0) < p;
     }
@@ -97,7 +98,7 @@ class SkipRetain : public Procedure {
   // Returns true at the end of phase 1 (skip_retain.h): at update phase_end_, or earlier if train.validation.patience
   // is exhausted. During phase 1 an exhausted patience thus ends the phase, not the run.
   bool returns_to_best(const TrainProgress& progress, bool is_stalled) override {
-    if (until_.count == 0 || has_stalled_ || progress.update > phase_end_) return false;
+    if (max_phase_length_.count == 0 || has_stalled_ || progress.update > phase_end_) return false;
     if (progress.update == phase_end_) return true;
     has_stalled_ = is_stalled && progress.update < run_end_;
     return has_stalled_;
@@ -115,8 +116,8 @@ class SkipRetain : public Procedure {
 
  private:
   SkipSchedule schedule_ = SkipSchedule::linear;
-  double rate_ = 0.1;
-  Length until_{0, Length::Unit::updates};
+  double skip_rate_ = 0.1;
+  Length max_phase_length_{0, Length::Unit::updates};
   uint64_t seed_ = 0;
   int64_t phase_end_ = 0, run_end_ = 0, num_layers_ = 0;
   bool has_stalled_ = false;  // whether the patience ended phase 1 before update phase_end_; part of the saved state

@@ -25,7 +25,7 @@ class Disagreement : public ObservedTerm {
     if (property_ != "positions" || !is_training_pass()) return;
     // Σ_ij P_i ⊙ P_j = (Σ_i P_i)²
     const auto h = static_cast<double>(p.size(1));
-    add(mean_of_positions(layer_spec.kind, p.sum(1).square().sum(-1)) / (h * h));
+    add(mean_over_queries(layer_spec.kind, p.sum(1).square().sum(-1)) / (h * h));
   }
   at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& z) override {
     if (side != attention::HeadSide::value || property_ != "outputs" || !is_training_pass()) return z;
@@ -34,7 +34,8 @@ class Disagreement : public ObservedTerm {
     flat_outputs = flat_outputs / flat_outputs.norm(2, -1, true).clamp_min(1e-12);
     // Σ_ij cos_ij = |Σ_i z_i/|z_i||²
     const auto h = static_cast<double>(z.size(1));
-    add(mean_of_rows(1 + flat_outputs.sum(1).square().sum(-1) / (h * h), query_lengths(layer_spec.kind, z, z.size(2))));
+    add(mean_over_nonempty_rows(1 + flat_outputs.sum(1).square().sum(-1) / (h * h),
+                                query_lengths(layer_spec.kind, z, z.size(2))));
     return z;
   }
 

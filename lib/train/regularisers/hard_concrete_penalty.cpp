@@ -6,7 +6,7 @@
 // log a: gate parameter of a head; temperature t and stretch interval (l, r): options of the layer's combiner.
 #include "analysis/heads.h"
 #include "attention/methods/hard_concrete/hard_concrete.h"
-#include "train/groups.h"
+#include "train/parameter_groups.h"
 #include "train/regulariser.h"
 
 namespace mh::train {

@@ -7,7 +7,7 @@
 // If each position selects k heads and all heads are selected equally often, the value is k. The gradient passes
 // through p_e only.
 #include "attention/methods/mixture_of_heads/routing.h"
-#include "train/groups.h"
+#include "train/parameter_groups.h"
 #include "train/regulariser.h"
 
 namespace mh::train {
@@ -24,8 +24,8 @@ class HeadBalance : public ObservedTerm, public attention::Subscriber<attention:
   void receive(const attention::LayerSpec& layer_spec, attention::RoutingObservation& observation) override {
     if (!is_training_pass()) return;
     const auto r = static_cast<double>(observation.probabilities.size(-1));
-    add((mean_of_positions(layer_spec.kind, observation.probabilities) *
-         mean_of_positions(layer_spec.kind, observation.mask.detach()))
+    add((mean_over_queries(layer_spec.kind, observation.probabilities) *
+         mean_over_queries(layer_spec.kind, observation.mask.detach()))
             .mean() *
         (r * r));
   }

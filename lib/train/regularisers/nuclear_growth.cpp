@@ -12,7 +12,7 @@
 #include "analysis/heads.h"
 #include "attention/methods/alphas/alphas.h"
 #include "base/error.h"
-#include "train/groups.h"
+#include "train/parameter_groups.h"
 #include "train/regulariser.h"
 
 namespace mh::train {

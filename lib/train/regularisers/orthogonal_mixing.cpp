@@ -6,7 +6,7 @@
 //   positions   the mixing matrix at each position, with the term averaged over positions; equal to `parameters` for
 //               mixers whose matrix does not depend on the position
 #include "attention/head_mix.h"
-#include "train/groups.h"
+#include "train/parameter_groups.h"
 #include "train/regulariser.h"
 
 namespace mh::train {
@@ -33,7 +33,7 @@ class OrthogonalMixing : public ObservedTerm, public attention::Subscriber<atten
   void receive(const attention::LayerSpec& layer_spec, attention::MixingObservation& observation) override {
     const at::Tensor& m = observation.matrix;
     if (is_training_pass())
-      add(m.dim() == 2 ? squared_distance(m) : mean_of_positions(layer_spec.kind, squared_distance(m)));
+      add(m.dim() == 2 ? squared_distance(m) : mean_over_queries(layer_spec.kind, squared_distance(m)));
   }
   at::Tensor loss(const TrainProgress& progress) override {
     if (matrix_source_ == "parameters")

@@ -36,8 +36,8 @@ class SubspaceOverlap : public ObservedTerm {
                                      : layer_spec.kind == attention::AttentionKind::decoder_cross
                                          ? key_lengths(layer_spec.kind, p, p.size(3))
                                          : lengths + static_cast<double>(p.size(3) - p.size(2));
-    add(mean_of_rows((all_pairs - same_head_pairs) / (num_positions.clamp_min(1) * static_cast<double>(h * (h - 1))),
-                     lengths));
+    add(mean_over_nonempty_rows(
+        (all_pairs - same_head_pairs) / (num_positions.clamp_min(1) * static_cast<double>(h * (h - 1))), lengths));
   }
 
  private:

@@ -68,7 +68,7 @@ def best_spans(start, end, first, count=20, longest=30):
     return [(scores[i], starts[i // len(ends)], ends[i % len(ends)]) for i in numpy.argsort(-scores)[:count]]
 
 
-def answer(args):
+def measure_answers(args):
     names, rows = [], []
     with open(args.rows, encoding="ascii") as lines:
         for line in lines:
@@ -105,7 +105,7 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(1)
-    {"train": train, "answer": answer}[args.action](args)
+    {"train": train, "answer": measure_answers}[args.action](args)
 
 
 if __name__ == "__main__":

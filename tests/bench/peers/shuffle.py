@@ -21,12 +21,12 @@ def stream_key(seed, name):
     return philox([h & MASK, h >> 32, seed & MASK, seed >> 32], [0x6D756C74, 0x69686561])[:2]
 
 
-def shuffled(count, seed, stream, epoch):
+def shuffled_order(count, seed, stream, epoch):
     """Returns a permutation of 0 … count - 1 for an epoch: Fisher-Yates with a named random stream and Lemire's bounded integers."""
     key = stream_key(seed, stream)
     words = itertools.chain.from_iterable(philox([b & MASK, b >> 32, 0, epoch], key) for b in itertools.count())
 
-    def below(bound):
+    def uniform_below(bound):
         threshold = (2**64 - bound) % bound
         while True:
             low = next(words)
@@ -36,6 +36,6 @@ def shuffled(count, seed, stream, epoch):
 
     order = list(range(count))
     for i in range(count, 1, -1):
-        j = below(i)
+        j = uniform_below(i)
         order[i - 1], order[j] = order[j], order[i - 1]
     return order

@@ -4,7 +4,7 @@
     peers/spectrum.py make FILE COUNT N                  writes causal attention matrices (fp32) of random queries and keys
     peers/spectrum.py numpy|torch FILE COUNT N THREADS   prints the time per matrix (ms)
     peers/spectrum.py check FILE COUNT N VALUES          prints the largest difference of the cumulative curve c_k between VALUES
-                                                         and numpy in fp64, and the bound on it (tolerance.spectrum_curve)
+                                                         and numpy in fp64, and the bound on it (tolerance.spectrum_curve_bound)
 """
 import os
 import pathlib
@@ -36,7 +36,7 @@ def main():
         project_values = numpy.fromfile(sys.argv[5], numpy.float64).reshape(count, n)
         exact_values = numpy.linalg.svd(x.astype(numpy.float64), compute_uv=False)
         differences = abs(curves(project_values) - curves(exact_values)).max(-1)
-        bounds = [tolerance.spectrum_curve(values.tolist(), n, n) for values in exact_values]
+        bounds = [tolerance.spectrum_curve_bound(values.tolist(), n, n) for values in exact_values]
         worst = (differences / bounds).argmax()
         print(differences[worst], bounds[worst])
         return

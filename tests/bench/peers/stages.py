@@ -23,7 +23,7 @@ from peers import decoder  # noqa: E402
 
 
 @dataclasses.dataclass
-class Size:
+class ModelSize:
     """Sizes of the model and of its batches, equal for the project and the peer."""
     layers: int = 4
     d: int = 512
@@ -33,7 +33,7 @@ class Size:
     batch_tokens: int = 2048
 
 
-def join(z):
+def concatenate_heads(z):
     """Concatenates the heads: (B, h, T, dv) -> (B, T, h dv)."""
     return z.transpose(1, 2).flatten(2)
 
@@ -64,7 +64,7 @@ class ComposedAttention(decoder.Layer):
 
     def attend(self, x):
         q, k, v = self.project(x)
-        return join(self.mix(self.normalise(self.logits(q, k)), q) @ v)
+        return concatenate_heads(self.mix(self.normalise(self.logits(q, k)), q) @ v)
 
 
 def mix_heads(x, m):
@@ -102,7 +102,7 @@ class ConstantMixing(ComposedAttention):
         return mix_heads(p, self.mixer__matrix)
 
 
-class Mean(ComposedAttention):
+class CausalMean(ComposedAttention):
     """All heads attend with the mean of their probabilities, so one product serves the values of all heads."""
 
     def attend(self, x):
@@ -176,7 +176,7 @@ class SynthesizerDense(WithoutKeys):
     def attend(self, x):
         q, v = self.project(x)
         logits = F.linear(q.relu(), self.synthesizer__weight.t(), self.synthesizer__bias)
-        return join(logits.masked_fill_(self.future_mask, -math.inf).softmax(-1) @ v)
+        return concatenate_heads(logits.masked_fill_(self.future_mask, -math.inf).softmax(-1) @ v)
 
 
 class SynthesizerRandom(WithoutKeys):
@@ -200,7 +200,7 @@ class CrossHead(decoder.Layer):
         if self.training:
             order = torch.randperm(self.h, device=x.device)
             k, v = k[:, order], v[:, order]
-        return join(F.scaled_dot_product_attention(q, k, v, is_causal=True))
+        return concatenate_heads(F.scaled_dot_product_attention(q, k, v, is_causal=True))
 
 
 class WeightedHeads(decoder.Layer):
@@ -314,7 +314,8 @@ class Differential(decoder.Layer):
         q, k, v = self.project(x)
         learned_lambda = (self.mixer__lambda_query1 @ self.mixer__lambda_key1).exp() - (self.mixer__lambda_query2 @ self.mixer__lambda_key2).exp()
         halves = [F.scaled_dot_product_attention(q, k, v[:, i::2].repeat_interleave(2, 1), is_causal=True) for i in (0, 1)]
-        return join(self.norm(torch.cat([z[:, ::2] - (learned_lambda + self.lambda_init) * z[:, 1::2] for z in halves], -1)))  # (B, h / 2, T, 2 dv)
+        differences = torch.cat([z[:, ::2] - (learned_lambda + self.lambda_init) * z[:, 1::2] for z in halves], -1)  # (B, h / 2, T, 2 dv)
+        return concatenate_heads(self.norm(differences))
 
 
 class PairNorm(Differential):
@@ -406,7 +407,7 @@ STAGES = {
     "mixhead-b": Stage(MixheadB, "mixer = 'mixhead-b'"),
     "random-normal": Stage(ConstantMixing, "mixer = 'random-normal'"),
     "random-uniform": Stage(ConstantMixing, "mixer = 'random-uniform'"),
-    "mean": Stage(Mean, "mixer = 'mean'"),
+    "mean": Stage(CausalMean, "mixer = 'mean'"),
     "talking-heads-pre": talking_heads_stage(True, False),
     "talking-heads-post": talking_heads_stage(False, True),
     "talking-heads": talking_heads_stage(True, True),
@@ -435,11 +436,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     decoder.add_measure_options(parser)
     parser.add_argument("--stage", choices=STAGES, required=True)
-    for field in dataclasses.fields(Size):
+    for field in dataclasses.fields(ModelSize):
         if field.name not in ("n", "batch_tokens"):
             parser.add_argument(f"--{field.name}", type=int, default=field.default)
     args = parser.parse_args()
-    size = Size(args.layers, args.d, args.h, args.f, args.length, args.batch_tokens)
+    size = ModelSize(args.layers, args.d, args.h, args.f, args.length, args.batch_tokens)
     decoder.measure(args, lambda: STAGES[args.stage].model(args.rows, size))
 
 

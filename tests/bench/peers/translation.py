@@ -137,14 +137,14 @@ class Batches:
         self.batches.append(rows)
 
     def sort(self, epoch):
-        order = shuffle.shuffled(len(self.pairs), self.seed, "pairs", epoch)
+        order = shuffle.shuffled_order(len(self.pairs), self.seed, "pairs", epoch)
         self.order = sorted(order, key=lambda i: (len(self.pairs[i][1]), len(self.pairs[i][0])))
 
     def rows(self, update):
         epoch, index = divmod(update, len(self.batches))
         if epoch != self.epoch:
             self.sort(epoch)
-            self.batch_order, self.epoch = shuffle.shuffled(len(self.batches), self.seed, "batches", epoch), epoch
+            self.batch_order, self.epoch = shuffle.shuffled_order(len(self.batches), self.seed, "batches", epoch), epoch
         return [self.pairs[self.order[i]] for i in self.batches[self.batch_order[index]]]
 
     def __call__(self, update):

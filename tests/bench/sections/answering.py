@@ -3,7 +3,7 @@ import json
 import subprocess
 
 import bert
-from measure import Comparison, TableRow, peer, print_progress, project, run
+from measure import Comparison, TableRow, print_progress, run, side_of_peer, side_of_project
 
 
 def measure(bench):
@@ -18,20 +18,22 @@ def measure(bench):
     run(["zstd", "-qd", vocabulary, "-o", pieces])
     run([bench.tools / "mh-prep", "-q", "squad", "--wordpiece", pieces, "-o", shard, text])
     windows.write_bytes(subprocess.run([bench.tests / "squad-print", "windows", shard, "384", "128", "64"], check=True, capture_output=True).stdout)
-    checkpoint = bench.checkpoint("spans", shard, f"[model]\nbert.head = 'span'\n{bert.TOML}batch.block = 384\nbatch.rows = 2\n")
+    checkpoint = bench.make_checkpoint("spans", shard, f"[model]\nbert.head = 'span'\n{bert.TOML}batch.block = 384\nbatch.rows = 2\n")
     project_name = "answering questions of SQuAD's dev set"
     evaluation = [bench.tools / "mh-eval", "-q", checkpoint, shard, "--threads", bench.threads, "--device", bench.device]
 
     def peer_side(attention):
-        def answer():
+        def measure_answers():
             result = bert.run_peer(bench, "answer", windows, attention=attention)
             return {"s": result["seconds"], "questions": result["questions"]}
 
-        return peer(attention, answer)
+        return side_of_peer(attention, measure_answers)
 
     def rows(results):
         for attention in ("sdpa", "eager"):
             yield TableRow(f"answering {results[attention]['questions'][-1]} questions of SQuAD's dev set, against {attention}", "s",
                       results[project_name]["s"], results[attention]["s"], 1.5, lower_is_better=True)
 
-    yield Comparison("SQuAD", [project(project_name, lambda: {"s": run(evaluation, stdout=subprocess.DEVNULL)[0]}), peer_side("sdpa"), peer_side("eager")], rows)
+    yield Comparison("SQuAD", [
+        side_of_project(project_name, lambda: {"s": run(evaluation, stdout=subprocess.DEVNULL)[0]}),
+        peer_side("sdpa"), peer_side("eager")], rows)

@@ -1,7 +1,7 @@
 """Attention kernels, forward and backward, causal, head size 64; with --device cuda on a GPU, head sizes 64 and 128."""
 import itertools
 
-from measure import Comparison, LineProgram, TableRow, allocator_settings, output, peer, peer_program, project
+from measure import Comparison, LineProgram, TableRow, allocator_settings, output_of, peer_program, side_of_peer, side_of_project
 
 
 def measure(bench):
@@ -11,14 +11,15 @@ def measure(bench):
 def cpu_comparisons(bench):
     """Yields the comparisons on the CPU: 8 heads, batch size 2, or batch size 8 in incremental decoding."""
     def run_program(command, kind, n, dtype, batch, environment=None):
-        time, memory = output([*command, kind, batch, 8, n, 64, dtype, bench.threads], environment).split()
+        time, memory = output_of([*command, kind, batch, 8, n, 64, dtype, bench.threads], environment).split()
         return {"ms": float(time), "MB": float(memory)}
 
     def project_side(kind, n, dtype="fp32", batch=2):
-        return project(f"attention, {kind}, n {n}, {dtype}", lambda: run_program([bench.tests / "attention-bench"], kind, n, dtype, batch))
+        return side_of_project(f"attention, {kind}, n {n}, {dtype}",
+                               lambda: run_program([bench.tests / "attention-bench"], kind, n, dtype, batch))
 
     def peer_side(kind, n, dtype="fp32", batch=2):
-        return peer(f"peer {kind}", lambda: run_program(peer_program("attention"), kind, n, dtype, batch, allocator_settings))
+        return side_of_peer(f"peer {kind}", lambda: run_program(peer_program("attention"), kind, n, dtype, batch, allocator_settings))
 
     def compare(description, side, baseline, bar, label=None, memory_bar=None):
         def rows(results):
@@ -79,8 +80,8 @@ def gpu_comparisons(bench):
     def name_of(kind, n, heads, size):
         return f"attention on a GPU, {kind}, n {n}, {heads} heads of {size}, bf16"
 
-    def ask(lines, kind, n, heads, size):
-        time, memory = lines.ask(*gpu_arguments(kind, n, heads, size))
+    def query(lines, kind, n, heads, size):
+        time, memory = lines.query(*gpu_arguments(kind, n, heads, size))
         return {"ms": max(time, 0), "MB": max(memory, 0.1)}
 
     with LineProgram(bench.tests / "attention-bench", "-") as project_lines, LineProgram(*peer_program("attention"), "-") as peer_lines:
@@ -89,8 +90,8 @@ def gpu_comparisons(bench):
 
             def side(kind, is_project):
                 if is_project:
-                    return project(name_of(kind, n, heads, size), lambda: ask(project_lines, kind, n, heads, size))
-                return peer(f"peer {kind}", lambda: ask(peer_lines, kind, n, heads, size))
+                    return side_of_project(name_of(kind, n, heads, size), lambda: query(project_lines, kind, n, heads, size))
+                return side_of_peer(f"peer {kind}", lambda: query(peer_lines, kind, n, heads, size))
 
             def rows(results):
                 for kind, peer_kind, bar, metric, comment in GPU_ROWS:

@@ -2,7 +2,7 @@
 import statistics
 import subprocess
 
-from measure import Comparison, TableRow, Unavailable, allocator_settings, output, peer, peer_program, project
+from measure import Comparison, TableRow, UnavailableError, allocator_settings, output_of, peer_program, side_of_peer, side_of_project
 
 
 def measure(bench):
@@ -17,10 +17,12 @@ def measure(bench):
         bars.append(("ctranslate2", "bf16", 0.5))
 
     def speed(command, environment):
-        return {"tokens/s": statistics.median(float(line) for line in output(command, {"OMP_NUM_THREADS": threads, **environment}).splitlines())}
+        lines = output_of(command, {"OMP_NUM_THREADS": threads, **environment}).splitlines()
+        return {"tokens/s": statistics.median(float(line) for line in lines)}
 
     def project_side(precision):
-        return project(f"{description}, {precision}", lambda: speed([bench.tests / "beam-bench", "3", threads, precision, *device_arguments], {}))
+        return side_of_project(f"{description}, {precision}",
+                               lambda: speed([bench.tests / "beam-bench", "3", threads, precision, *device_arguments], {}))
 
     def peer_side(name, precision):
         command = [*peer_program("beam"), name, "--precision", precision, "--device", bench.device, "--rounds", "3", "--threads", threads]
@@ -29,9 +31,9 @@ def measure(bench):
             try:
                 return speed(command, allocator_settings)
             except subprocess.CalledProcessError as error:
-                raise Unavailable(f"exit status {error.returncode}: {error.stderr.strip().splitlines()[-1:]}") from error
+                raise UnavailableError(f"exit status {error.returncode}: {error.stderr.strip().splitlines()[-1:]}") from error
 
-        return peer(f"{name}, {precision}", measure_peer)
+        return side_of_peer(f"{name}, {precision}", measure_peer)
 
     def rows(results):
         for name, precision, bar in bars:

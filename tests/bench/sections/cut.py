@@ -1,5 +1,5 @@
 """Attention layers of a model with half of its heads pruned, against the same layers with all heads."""
-from measure import Comparison, TableRow, output, project
+from measure import Comparison, TableRow, output_of, side_of_project
 
 
 def measure(bench):
@@ -7,10 +7,10 @@ def measure(bench):
         name = f"attention with half of the heads pruned, {path}, mixer {mixer}"
 
         def times():
-            all_heads, pruned = output([bench.tests / "cut-bench", path, mixer], {"OMP_NUM_THREADS": str(bench.threads)}).split()
+            all_heads, pruned = output_of([bench.tests / "cut-bench", path, mixer], {"OMP_NUM_THREADS": str(bench.threads)}).split()
             return {"ms": float(pruned), "all heads ms": float(all_heads)}
 
         def rows(results):
             yield TableRow(name, "ms", results[name]["ms"], results[name]["all heads ms"], 1.7, lower_is_better=True)
 
-        yield Comparison(f"pruned heads, {path}, mixer {mixer}", [project(name, times)], rows)
+        yield Comparison(f"pruned heads, {path}, mixer {mixer}", [side_of_project(name, times)], rows)

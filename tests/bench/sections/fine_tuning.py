@@ -3,7 +3,7 @@ import random
 import subprocess
 
 import bert
-from measure import Comparison, TableRow, peer, project, run
+from measure import Comparison, TableRow, run, side_of_peer, side_of_project
 
 
 def measure(bench):
@@ -33,10 +33,10 @@ def fine_tuning(bench, pieces, lengths, length_of, batchings, peers, warm=3, upd
         return f"fine-tuning, rows {lengths}, updates {rows}"
 
     def project_side(rows, keys):
-        return project(name_of(rows), lambda: {"rows/s": updates * batch / bench.train(shard, toml + keys, warm, updates)[0]})
+        return side_of_project(name_of(rows), lambda: {"rows/s": updates * batch / bench.train(shard, toml + keys, warm, updates)[0]})
 
     def peer_side(attention, pad):
-        return peer(f"{attention}, {pad}", lambda: {"rows/s": bert.run_peer(
+        return side_of_peer(f"{attention}, {pad}", lambda: {"rows/s": bert.run_peer(
             bench, "train", rows_file, attention=attention, pad=pad, batch=batch, warm=warm, updates=updates)["rows_per_second"]})
 
     def rows_of(results):

@@ -1,5 +1,5 @@
 """Training with Mixhead A, 16 layers of width 1024, on a GPU with CUDA graphs; needs --device cuda and PyTorch."""
-from measure import Comparison, TableRow, peer, print_progress, project
+from measure import Comparison, TableRow, print_progress, side_of_peer, side_of_project
 
 
 def measure(bench):
@@ -7,7 +7,7 @@ def measure(bench):
         print_progress("skipping gpu_training, which needs --device cuda")
         return
     from peers import stages  # needs PyTorch
-    size, warm, updates, entries = stages.Size(layers=16, d=1024, h=16, f=4096, n=512, batch_tokens=16384), 5, 20, 8000
+    size, warm, updates, entries = stages.ModelSize(layers=16, d=1024, h=16, f=4096, n=512, batch_tokens=16384), 5, 20, 8000
     toml = stages.STAGES["mixhead-a"].toml(size) + "precision = 'bf16'\ncuda_graph = true\n"
     options = dict(stage="mixhead-a", rows=entries, length=size.n, batch_tokens=size.batch_tokens, layers=size.layers, d=size.d,
                    h=size.h, f=size.f, precision="bf16", warm=warm, updates=updates)
@@ -17,5 +17,5 @@ def measure(bench):
             yield TableRow(f"{project_name}, against {against}", "tokens/s", results[project_name]["tokens/s"], results[against]["tokens/s"], bar)
 
         yield Comparison(f"training on a GPU, against {against}", [
-            project(project_name, lambda: bench.throughput(bench.shard(entries), toml, size.batch_tokens, warm, updates)),
-            peer(against, lambda: bench.train_peer("stages", compiled=compiled, **options))], rows)
+            side_of_project(project_name, lambda: bench.throughput(bench.make_shard(entries), toml, size.batch_tokens, warm, updates)),
+            side_of_peer(against, lambda: bench.train_peer("stages", compiled=compiled, **options))], rows)

@@ -2,11 +2,12 @@
 import subprocess
 import sys
 
-from measure import Check, Comparison, PeakMemory, TableRow, all_or_none, one_core, output, peer, peer_program, print_progress, project, run
+from measure import (Check, Comparison, PeakMemory, TableRow, output_of, peer_program, pin_to_one_core, print_progress, property_row, run,
+                     side_of_peer, side_of_project)
 
 
 def measure(bench):
-    text, model, vocabulary = bench.text(), bench.folder / "bpe.model", bench.folder / "words"
+    text, model, vocabulary = bench.make_text(), bench.folder / "bpe.model", bench.folder / "words"
     megabytes = text.stat().st_size / 1e6
     run([bench.tools / "mh-prep", "-q", "vocab", "--type", "bpe", "--size", "8000", "-o", model, text])
     run([bench.tools / "mh-prep", "-q", "vocab", "--type", "word", "-o", vocabulary, text])
@@ -18,7 +19,8 @@ def measure(bench):
 
 def speed_of_prep(bench, megabytes, vocabulary, shard, text):
     """Runs mh-prep lm on one core and returns its speed. `megabytes`: size of the text."""
-    return {"MB/s": megabytes / run(one_core([bench.tools / "mh-prep", "-q", "lm", "--threads", "1", "--vocab", vocabulary, "-o", shard, text]))[0]}
+    return {"MB/s": megabytes / run(pin_to_one_core([bench.tools / "mh-prep", "-q", "lm", "--threads", "1", "--vocab", vocabulary,
+                                                    "-o", shard, text]))[0]}
 
 
 def same_ids(bench, shard, ids):
@@ -39,13 +41,13 @@ def pieces_and_words(bench, text, megabytes, model, vocabulary):
 
     def rows(results):
         yield TableRow(bpe, "MB/s", results[bpe]["MB/s"], results["spm_encode"]["MB/s"], 8)
-        yield all_or_none("mh-prep, BPE of 8000, ids of all lines equal to spm_encode", same_ids(bench, encoded_shard, ids))
+        yield property_row("mh-prep, BPE of 8000, ids of all lines equal to spm_encode", same_ids(bench, encoded_shard, ids))
         yield TableRow(f"{words}, against the bound 80 MB/s", "MB/s", results[words]["MB/s"], 80.0, 1)
 
     return Comparison("mh-prep", [
-        project(bpe, lambda: speed_of_prep(bench, megabytes, model, encoded_shard, text)),
-        peer("spm_encode", lambda: {"MB/s": megabytes / run(one_core(spm_encode), stderr=subprocess.DEVNULL)[0]}),
-        project(words, lambda: speed_of_prep(bench, 10 * megabytes, vocabulary, bench.folder / "words.mhs", long_text))], rows)
+        side_of_project(bpe, lambda: speed_of_prep(bench, megabytes, model, encoded_shard, text)),
+        side_of_peer("spm_encode", lambda: {"MB/s": megabytes / run(pin_to_one_core(spm_encode), stderr=subprocess.DEVNULL)[0]}),
+        side_of_project(words, lambda: speed_of_prep(bench, 10 * megabytes, vocabulary, bench.folder / "words.mhs", long_text))], rows)
 
 
 def subwords(bench, text, megabytes):
@@ -56,8 +58,8 @@ def subwords(bench, text, megabytes):
     project_name = "mh-prep, subword-nmt of 10000 merges, one core"
     apply_bpe = [sys.executable, "-m", "subword_nmt.apply_bpe", "-c", codes, "-i", text, "-o", bench.folder / "pieces"]
     return Comparison("mh-prep and subword-nmt", [
-        project(project_name, lambda: speed_of_prep(bench, megabytes, vocabulary, bench.folder / "subword.mhs", text)),
-        peer("subword-nmt", lambda: {"MB/s": megabytes / run(one_core(apply_bpe))[0]})],
+        side_of_project(project_name, lambda: speed_of_prep(bench, megabytes, vocabulary, bench.folder / "subword.mhs", text)),
+        side_of_peer("subword-nmt", lambda: {"MB/s": megabytes / run(pin_to_one_core(apply_bpe))[0]})],
         lambda results: [TableRow(project_name, "MB/s", results[project_name]["MB/s"], results["subword-nmt"]["MB/s"], 8)])
 
 
@@ -77,16 +79,17 @@ def wordpieces(bench, text, megabytes):
 
     def rows(results):
         yield TableRow(f"{project_name}, against tokenizers", "MB/s", results[project_name]["MB/s"], results["tokenizers"]["MB/s"], 6)
-        yield all_or_none("mh-prep, WordPiece, ids of all lines equal to tokenizers", same_ids(bench, encoded_shard, ids))
+        yield property_row("mh-prep, WordPiece, ids of all lines equal to tokenizers", same_ids(bench, encoded_shard, ids))
 
     return Comparison("mh-prep and tokenizers", [
-        project(project_name, lambda: speed_of_prep(bench, megabytes, vocabulary, encoded_shard, text)),
-        peer("tokenizers", lambda: {"MB/s": megabytes / float(output(one_core([*peer_program("wordpiece"), pieces, text, ids])))})], rows)
+        side_of_project(project_name, lambda: speed_of_prep(bench, megabytes, vocabulary, encoded_shard, text)),
+        side_of_peer("tokenizers", lambda: {"MB/s": megabytes / float(
+            output_of(pin_to_one_core([*peer_program("wordpiece"), pieces, text, ids])))})], rows)
 
 
 def memory_rows(bench, vocabulary):
     """Yields the rows of the peak memory of mh-prep for a small and a large text."""
-    text, peaks = bench.text().read_bytes(), []
+    text, peaks = bench.make_text().read_bytes(), []
     for megabytes in (10, 1000 if bench.full else 200):
         print_progress(f"mh-prep, {megabytes} MB")
         command = [str(bench.tools / "mh-prep"), "-q", "lm", "--vocab", str(vocabulary), "-o", str(bench.folder / "big.mhs"), "-"]

@@ -1,7 +1,7 @@
 """Ablation scan of all heads in batched forward passes, against a separate evaluation for each head."""
 import sys
 
-from measure import RepeatingProgram, TableRow, here, output
+from measure import RepeatingProgram, TableRow, here, output_of
 
 sys.path.insert(0, str(here.parent / "cli"))
 import tolerance
@@ -15,19 +15,20 @@ def measure(bench):
              "score = 'relative'\n", "batch.order = 'streams'\nbatch.block = 128\n")):
         toml = f"[model]\n{model}layers = {layers}\nwidth = 256\nffn = 1024\n[attention]\nheads = 8\n{attention}[train]\n{train}"
         block, blocks = (128, 2) if model else (256, 8)
-        checkpoint = bench.checkpoint(description.replace(" ", "-").replace(",", ""), bench.shard(entries), toml)
+        checkpoint = bench.make_checkpoint(description.replace(" ", "-").replace(",", ""), bench.make_shard(entries), toml)
         label, differences = f"scan, {description}", []
         max_keys = block + 640 if model else block
 
         def scans(rounds):
-            *lines, largest_difference = output([bench.tests / "scan-bench", checkpoint, bench.shard(entries), blocks, rounds, bench.threads,
-                                    block]).splitlines()
+            *lines, largest_difference = output_of([bench.tests / "scan-bench", checkpoint, bench.make_shard(entries), blocks, rounds,
+                                                       bench.threads, block]).splitlines()
             differences.append(float(largest_difference))
             return [{"s": float(line.split()[0]), "one by one s": float(line.split()[1])} for line in lines]
 
         def rows(results):
             yield TableRow(f"scan of {8 * layers} heads, {description}", "s", results[label]["s"], results[label]["one by one s"], 1.8, lower_is_better=True)
-            bound = tolerance.mean_nll({"tokens": blocks * block, "nll": 1}, checkpoint, max_keys)  # relative to the loss, as the differences
+            # The bound is relative to the loss, as the differences.
+            bound = tolerance.mean_nll_bound({"tokens": blocks * block, "nll": 1}, checkpoint, max_keys)
             yield TableRow("scan, losses within rounding errors of separate evaluations", "largest", [max(differences)], bound, 1, lower_is_better=True)
 
         yield RepeatingProgram(label, scans, rows)

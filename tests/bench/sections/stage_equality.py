@@ -2,7 +2,7 @@
 import subprocess
 import sys
 
-from measure import Check, all_or_none, here, print_progress
+from measure import Check, here, print_progress, property_row
 
 
 def measure(bench):
@@ -11,6 +11,6 @@ def measure(bench):
         process = subprocess.run([sys.executable, "-B", here / "stage_equality.py", "--tools", bench.tools, "--threads", str(bench.threads),
                                   "--require-peers"], check=False, capture_output=True, text=True)
         print_progress((process.stdout + process.stderr).strip())
-        yield all_or_none("log-probabilities of every stage within rounding errors of PyTorch's", process.returncode == 0)
+        yield property_row("log-probabilities of every stage within rounding errors of PyTorch's", process.returncode == 0)
 
     yield Check(log_probabilities)

@@ -1,5 +1,5 @@
 """Training speed and peak memory of a language model."""
-from measure import Comparison, TableRow, peer, project
+from measure import Comparison, TableRow, side_of_peer, side_of_project
 
 
 def measure(bench):
@@ -9,11 +9,12 @@ def measure(bench):
             options = dict(rows=entries, precision=precision)
             description = f"vocabulary {entries}, {precision}"
             project_name = f"training, {description}"
-            sides = [project(project_name, lambda: bench.train_language_model(entries, precision, updates=updates)),
-                     peer("PyTorch", lambda: bench.train_peer("decoder", **options, warm=3, updates=updates))]
+            sides = [side_of_project(project_name, lambda: bench.train_language_model(entries, precision, updates=updates)),
+                     side_of_peer("PyTorch", lambda: bench.train_peer("decoder", **options, warm=3, updates=updates))]
             compare_memory = entries == 33278 and bench.device == "cpu"
             if compare_memory:
-                sides.append(peer("PyTorch's memory", lambda: bench.train_peer("decoder", is_tuned=False, **options, warm=1, updates=1)))
+                sides.append(side_of_peer("PyTorch's memory",
+                                          lambda: bench.train_peer("decoder", is_tuned=False, **options, warm=1, updates=1)))
 
             def rows(results):
                 yield TableRow(project_name, "tokens/s", results[project_name]["tokens/s"], results["PyTorch"]["tokens/s"], bar)

@@ -3,13 +3,13 @@ import subprocess
 import sys
 
 import corpora
-from measure import Check, Comparison, TableRow, all_or_none, here, peer, print_progress, project
+from measure import Check, Comparison, TableRow, here, print_progress, property_row, side_of_peer, side_of_project
 
 
 def measure(bench):
     entries, warm, updates, batch_tokens = 8000, 5, 60, 2048
     pairs = corpora.Folder(bench.tools, bench.new_folder())
-    pairs.pairs(entries - 4, 8000)
+    pairs.make_pair_shard(entries - 4, 8000)
     for dropout in (0.2, 0.0):
         toml = ("[model]\nbackbone = 'encoder-decoder'\nlayers = 3\nwidth = 256\nffn = 1024\nencoder-decoder.shared_embedding = true\n" +
                 "".join(f"dropout_{place} = {dropout}\n" for place in ("embedding", "attention", "ffn")) +
@@ -22,8 +22,8 @@ def measure(bench):
             yield TableRow(project_name, "target tokens/s", speeds, results["PyTorch"]["tokens/s"], 1.2)
 
         yield Comparison(f"translation training, dropout {dropout:g}", [
-            project(project_name, lambda: {"s": bench.train(pairs.path / "pairs.mhs", toml, warm, updates)[0]}),
-            peer("PyTorch", lambda: bench.train_peer("translation", pairs=pairs.path / "pairs", rows=entries, dropout=dropout,
+            side_of_project(project_name, lambda: {"s": bench.train(pairs.path / "pairs.mhs", toml, warm, updates)[0]}),
+            side_of_peer("PyTorch", lambda: bench.train_peer("translation", pairs=pairs.path / "pairs", rows=entries, dropout=dropout,
                                                      batch_tokens=batch_tokens, warm=warm, updates=updates))], rows)
 
     def losses():
@@ -31,6 +31,6 @@ def measure(bench):
         process = subprocess.run([sys.executable, here / "translation_equality.py", "--tools", bench.tools, "--full",
                                "--threads", str(bench.threads)], check=False, capture_output=True, text=True)
         print_progress((process.stdout + process.stderr).strip().splitlines()[-1])
-        yield all_or_none("translation training, gradients and losses within the error of PyTorch in fp32", process.returncode == 0)
+        yield property_row("translation training, gradients and losses within the error of PyTorch in fp32", process.returncode == 0)
 
     yield Check(losses)

@@ -17,47 +17,47 @@ train long train.batch.block=64
 train mixed attention.mixer=mixhead-a
 a=run/last.safetensors long=long/last.safetensors mixed=mixed/last.safetensors
 mkdir no
-# refused STATUS MESSAGE COMMAND...: COMMAND fails with MESSAGE, prints no result and writes no file to the folder `no`.
-refused() {
+# expect_refused STATUS MESSAGE COMMAND...: COMMAND fails with MESSAGE, prints no result and writes no file to the folder `no`.
+expect_refused() {
   expect "$1" "${@:3}"
-  said "$2"
+  expect_stderr "$2"
   [ ! -s out ] || fail "expected no output; found some: ${*:3}"
   [ -z "$(ls no)" ] || fail "expected no file in the folder 'no'; found some: ${*:3}"
 }
 
 # The options must fit every model; an error about the second model comes before the first result.
-refused 2 "at most 22, the number of full blocks of 64 tokens in the text" mh-prune scan --blocks 30 $a $long t.mhs
-refused 2 "at most 22" mh-prune rank --by random --blocks 30 $a $long t.mhs
-refused 2 "at most 22" mh-spectrum --blocks 30 $a $long t.mhs --curves no/c
-refused 2 "at most 22" mh-swap report --blocks 30 $a $long t.mhs
-refused 2 "a model with head mixing" mh-spectrum --blocks 4 --of before-mixing $mixed $a t.mhs
-refused 2 "a model with head mixing" mh-spectrum --blocks 4 --of mixing $mixed $a t.mhs
-refused 2 "matrices across heads" mh-spectrum --of alphas $mixed $a
+expect_refused 2 "at most 22, the number of full blocks of 64 tokens in the text" mh-prune scan --blocks 30 $a $long t.mhs
+expect_refused 2 "at most 22" mh-prune rank --by random --blocks 30 $a $long t.mhs
+expect_refused 2 "at most 22" mh-spectrum --blocks 30 $a $long t.mhs --curves no/c
+expect_refused 2 "at most 22" mh-swap report --blocks 30 $a $long t.mhs
+expect_refused 2 "a model with head mixing" mh-spectrum --blocks 4 --of before-mixing $mixed $a t.mhs
+expect_refused 2 "a model with head mixing" mh-spectrum --blocks 4 --of mixing $mixed $a t.mhs
+expect_refused 2 "matrices across heads" mh-spectrum --of alphas $mixed $a
 train fewer attention.combiner=alphas attention.output_heads=2
-refused 2 "equal numbers of output heads and value heads" mh-spectrum --of output-value fewer/last.safetensors
+expect_refused 2 "equal numbers of output heads and value heads" mh-spectrum --of output-value fewer/last.safetensors
 head -n 3 text > few
 mh-prep lm --vocab v few -o few.mhs 2>/dev/null
-refused 2 "the length of a block" mh-spectrum --blocks 0 $a $long few.mhs
+expect_refused 2 "the length of a block" mh-spectrum --blocks 0 $a $long few.mhs
 # A context of the length of a block leaves no token to score.
 for tool in "mh-prune scan" "mh-prune rank --by random" "mh-spectrum" "mh-swap report"; do
-  refused 2 "less than --block, 16 tokens" $tool --blocks 4 --context 16 $a t.mhs
+  expect_refused 2 "less than --block, 16 tokens" $tool --blocks 4 --context 16 $a t.mhs
 done
 # Standard input is read once; --format is for tables.
-refused 2 "for at most one file" mh-prune cut - --by random --data - --fraction 50% -o no/x
-refused 2 "for at most one file" mh-prune curve --by random --rank-data - - t.mhs
-refused 2 "for at most one file" mh-spectrum - -
-refused 2 "for at most one file" mh-spectrum experts - -
-refused 2 "for at most one file" mh-swap report - -
-refused 2 "--dry-run or report" mh-swap $a --pairs 0.0-0.1 --format json -o no/x
+expect_refused 2 "for at most one file" mh-prune cut - --by random --data - --fraction 50% -o no/x
+expect_refused 2 "for at most one file" mh-prune curve --by random --rank-data - - t.mhs
+expect_refused 2 "for at most one file" mh-spectrum - -
+expect_refused 2 "for at most one file" mh-spectrum experts - -
+expect_refused 2 "for at most one file" mh-swap report - -
+expect_refused 2 "--dry-run or report" mh-swap $a --pairs 0.0-0.1 --format json -o no/x
 # A pruned model whose layers have no heads.
 expect 0 mh-prune cut $a --by random --data t.mhs --blocks 5 --seed 3 --fraction 100% -o none.safetensors
-said "by random in blocks of 16 tokens, 5 of them; seed 3"
-said "decoder.self:1:3"
-refused 2 "attention layers with heads" mh-spectrum --of output-value none.safetensors
-refused 2 "attention layers with heads" mh-spectrum --blocks 4 $a none.safetensors t.mhs
+expect_stderr "by random in blocks of 16 tokens, 5 of them; seed 3"
+expect_stderr "decoder.self:1:3"
+expect_refused 2 "attention layers with heads" mh-spectrum --of output-value none.safetensors
+expect_refused 2 "attention layers with heads" mh-spectrum --blocks 4 $a none.safetensors t.mhs
 expect 0 mh-prune scan --summary --format json none.safetensors $a $long t.mhs
 [ "$(grep -c '"change":null' out)" -eq 4 ] || fail "expected no change for layers that the first model lacks"
-refused 2 "expected a whole number from 1 to" mh-swap $a --mode random --k 0 --dry-run
+expect_refused 2 "expected a whole number from 1 to" mh-swap $a --mode random --k 0 --dry-run
 
 # Diverged models: the perplexity of `wild` is inf, and the heads of `lost` cannot be ranked.
 train wild train.lr=1e4 train.length=1u
@@ -68,24 +68,24 @@ expect 0 mh-prune scan $wild t.mhs
 train lost train.lr=1e30 train.length=1u
 lost=lost/last.safetensors
 for measure in ablation taylor avg-l2; do
-  refused 1 "a finite importance" mh-prune rank --by $measure $lost t.mhs
-  refused 1 "a finite importance" mh-prune cut $lost --by $measure --data t.mhs --fraction 50% -o no/x
-  refused 1 "a finite importance" mh-swap $lost --mode hard --by $measure --data t.mhs -o no/x
+  expect_refused 1 "a finite importance" mh-prune rank --by $measure $lost t.mhs
+  expect_refused 1 "a finite importance" mh-prune cut $lost --by $measure --data t.mhs --fraction 50% -o no/x
+  expect_refused 1 "a finite importance" mh-swap $lost --mode hard --by $measure --data t.mhs -o no/x
 done
 # Output paths are checked before any computation; with this model the computation would fail with another error.
-refused 1 "missing/x" mh-prune cut $lost --by ablation --data t.mhs --fraction 50% -o missing/x
-refused 1 "missing/x" mh-swap $lost --mode hard --by ablation --data t.mhs -o missing/x
+expect_refused 1 "missing/x" mh-prune cut $lost --by ablation --data t.mhs --fraction 50% -o missing/x
+expect_refused 1 "missing/x" mh-swap $lost --mode hard --by ablation --data t.mhs -o missing/x
 mkdir bin
 printf '#!/bin/sh\nexit 1\n' > bin/gnuplot
 chmod +x bin/gnuplot
 PATH=$PWD/bin:$PATH
-refused 1 "missing/x.svg" mh-prune rank --by random --plot missing/x.svg $a t.mhs
-refused 1 "missing/x.svg" mh-prune curve --by random --plot missing/x.svg $a t.mhs
-refused 1 "missing/x.svg" mh-spectrum --blocks 4 --plot missing/x.svg $a t.mhs
+expect_refused 1 "missing/x.svg" mh-prune rank --by random --plot missing/x.svg $a t.mhs
+expect_refused 1 "missing/x.svg" mh-prune curve --by random --plot missing/x.svg $a t.mhs
+expect_refused 1 "missing/x.svg" mh-spectrum --blocks 4 --plot missing/x.svg $a t.mhs
 mkdir folder.svg
-refused 2 "a folder" mh-prune rank --by random --plot folder.svg $a t.mhs
+expect_refused 2 "a folder" mh-prune rank --by random --plot folder.svg $a t.mhs
 cp t.mhs r.svg
-refused 2 "an output that is not an input" mh-prune curve --by random --rank-data r.svg --plot r.svg $a t.mhs
+expect_refused 2 "an output that is not an input" mh-prune curve --by random --rank-data r.svg --plot r.svg $a t.mhs
 
 # Spaces in model names are replaced in tables, so that columns stay separable; JSON keeps them.
 cp $a "a model.safetensors"
@@ -96,4 +96,4 @@ for tool in "mh-prune scan" "mh-prune rank --by random" "mh-spectrum --blocks 4"
   [ "$(awk '{print NF}' out | sort -u | wc -l)" -eq 1 ] || fail "expected equally many fields in all lines: $tool on standard input"
 done
 expect 0 mh-prune scan --format json "a model.safetensors" t.mhs
-printed '"model":"a model.safetensors"'
+expect_stdout '"model":"a model.safetensors"'

@@ -5,7 +5,7 @@ mh-prep vocab text > v 2>/dev/null
 record 2 mh-prep lm --vocab v text -o v
 expect 0 mh-prep lm --vocab v text -o t.mhs
 cp t.mhs before
-expect 2 bash -c 'mh-prep cat t.mhs >> t.mhs';     said "itself"
+expect 2 bash -c 'mh-prep cat t.mhs >> t.mhs';     expect_stderr "itself"
 expect 2 bash -c 'mh-prep info t.mhs >> t.mhs'
 cmp before t.mhs
 record 3 mh-prep vocab --type byte missing
@@ -18,8 +18,8 @@ record 2 mh-prep vocab --type byte --size 10 text
 mh-prep vocab --type byte text > byte.v
 record 2 mh-prep lm --vocab byte.v --crlf normalise text
 golden_record refused-1
-expect 2 mh-prep lm --vocab $'no\nsuch\xff' text;            said "UTF-8"
-expect 3 mh-prep lm --vocab $'no\nsuch' text;                  said "a file to read"
+expect 2 mh-prep lm --vocab $'no\nsuch\xff' text;            expect_stderr "UTF-8"
+expect 3 mh-prep lm --vocab $'no\nsuch' text;                  expect_stderr "a file to read"
 expect 1 bash -c 'mh-prep --help >/dev/full'
 # mh-prep receives SIGTERM while it waits for input.
 mkfifo slow
@@ -39,12 +39,12 @@ mkdir elsewhere
 printf old > elsewhere/target
 chmod 640 elsewhere/target
 ln -s elsewhere/target link.mhs
-linked() { [ "$(readlink link.mhs)" = elsewhere/target ] && [ "$(ls elsewhere)" = target ] || fail "expected a link to its target; found $(ls -l link.mhs elsewhere)"; }
+expect_link() { [ "$(readlink link.mhs)" = elsewhere/target ] && [ "$(ls elsewhere)" = target ] || fail "expected a link to its target; found $(ls -l link.mhs elsewhere)"; }
 expect 3 mh-prep lm --vocab v missing -o link.mhs
-linked
+expect_link
 [ "$(cat elsewhere/target)" = old ] || fail "expected the old target after an error; found another"
 expect 0 mh-prep lm --vocab v text -o link.mhs
-linked
+expect_link
 cmp elsewhere/target before
 [ "$(stat -c %a elsewhere/target)" = 640 ] || fail "expected the permissions 640 of the old target; found $(stat -c %a elsewhere/target)"
 ln -s elsewhere/new dangling.mhs
@@ -62,8 +62,8 @@ cmp before pp.0
 expect 2 bash -c "mh-eval $m t.mhs >> t.mhs"
 record 2 mh-eval --per-token - $m t.mhs
 golden_record refused-2
-expect 1 mh-eval --per-token >(true) $m t.mhs;     said "a closed pipe"
-expect 2 mh-eval --format json generate $m;        said "--format"
+expect 1 mh-eval --per-token >(true) $m t.mhs;     expect_stderr "a closed pipe"
+expect 2 mh-eval --format json generate $m;        expect_stderr "--format"
 expect 2 mh-eval t.mhs generate $m
 cp $m $'n\xff.safetensors'
 expect 0 mh-eval --format json $'n\xff.safetensors' t.mhs

@@ -38,7 +38,7 @@ validation.every = "100u"
 log_every = "10u"
 T
 expect 0 mh-train --config c.toml --train t.mhs --valid v.mhs --out bert --threads 1
-said "word_accuracy"; said "next_accuracy"
+expect_stderr "word_accuracy"; expect_stderr "next_accuracy"
 # The word accuracy rises during training. A run resumed halfway ends with the same weights.
 python3 - <<'P'
 import json
@@ -70,7 +70,8 @@ mh-eval -q --format json short/last.safetensors v.mhs | sed 's/short//' > b
 expect 2 mh-train $go --out no --set train.batch.long_block=65
 expect 2 mh-train --config c.toml --train t.mhs --out no --set train.batch.long_block=48
 
-expect 2 mh-train --config c.toml --train t.mhs --out no --set mlm.long_predictions=9; said "0, unless train.batch.long_block is set"
+expect 2 mh-train --config c.toml --train t.mhs --out no --set mlm.long_predictions=9
+expect_stderr "0, unless train.batch.long_block is set"
 # Documents of three pieces in blocks of 3 tokens, which leave room for one piece.
 printf 't0w1 t0w2 t0w3\n\nt1w1 t1w2 t1w3\n' | mh-prep mlm -q --vocab v - > three.mhs
 expect 0 mh-train --config c.toml --train three.mhs --out three --threads 1 --set model.bert.next_sentence=false --set train.batch.block=3 --set train.length=30u
@@ -80,7 +81,7 @@ awk 'BEGIN { srand(5); print "label\ttext"; for (i = 0; i < 120; i++) { t = int(
 mh-prep examples -q --vocab $m --text text --label label --labels c0,c1,c2 train.tsv > classes.mhs
 go="--init $m --set train.batch.block=32 --set train.batch.rows=16 --set train.lr=1e-3 --threads 1"
 expect 0 mh-finetune --train classes.mhs --valid classes.mhs $go --out ft --seeds 3 --set train.length=6e --set train.validation.metric=accuracy
-said "head.classes.weight"; said "left out"; said "head.words.transform.weight"
+expect_stderr "head.classes.weight"; expect_stderr "left out"; expect_stderr "head.words.transform.weight"
 [ "$(wc -l < out)" -eq 6 ] || fail "$(cat out)"
 with_tolerance - <<'P'
 import csv, statistics, tolerance
@@ -88,12 +89,12 @@ rows = list(csv.DictReader(open("out"), delimiter="\t"))
 assert [row["seed"] for row in rows] == ["1", "2", "3", "mean", "deviation"], rows
 scores = [float(row["accuracy"]) for row in rows[:3]]
 assert min(scores) > 0.9, scores
-assert abs(float(rows[3]["accuracy"]) - statistics.mean(scores)) <= tolerance.mean(scores)
-assert abs(float(rows[4]["accuracy"]) - statistics.stdev(scores)) <= tolerance.deviation(scores)
+assert abs(float(rows[3]["accuracy"]) - statistics.mean(scores)) <= tolerance.mean_bound(scores)
+assert abs(float(rows[4]["accuracy"]) - statistics.stdev(scores)) <= tolerance.deviation_bound(scores)
 losses = {row["loss"] for row in rows[:3]}
 assert len(losses) == 3, "seeds that do the same"
 P
-expect 0 mh-eval --format json ft/seed2/best.safetensors classes.mhs; printed '"accuracy":'; printed '"rows":120'
+expect 0 mh-eval --format json ft/seed2/best.safetensors classes.mhs; expect_stdout '"accuracy":'; expect_stdout '"rows":120'
 cut -f 2 train.tsv > unlabelled.tsv
 mh-prep examples -q --vocab $m --text text --label label --labels c0,c1,c2 train.tsv > test.mhs
 expect 0 mh-eval ft/seed2/best.safetensors test.mhs --predictions -
@@ -105,7 +106,7 @@ grep -q 'labels = \["c0", "c1", "c2"\]' ft/seed1/config.toml || fail "labels: $(
 # A shard with the classes in another order is refused, a shard without labels yields no score, and seeds are given by
 # one option only.
 mh-prep examples -q --vocab $m --text text --label label --labels c2,c1,c0 train.tsv > other.mhs
-expect 3 mh-eval ft/seed2/best.safetensors other.mhs; said "in the model's order, c0, c1, c2"; said "found c2, c1, c0"
+expect 3 mh-eval ft/seed2/best.safetensors other.mhs; expect_stderr "in the model's order, c0, c1, c2"; expect_stderr "found c2, c1, c0"
 expect 0 mh-eval ft/seed2/best.safetensors other.mhs --set 'model.bert.labels=[]'
 expect 3 mh-finetune --train classes.mhs --valid other.mhs $go --out no; [ ! -d no ] || fail "a folder is left"
 cut -f 2 train.tsv > texts.tsv
@@ -117,11 +118,11 @@ expect 2 mh-train --config c.toml --train classes.mhs --out no --set model.bert.
 expect 2 mh-eval ft/seed2/best.safetensors classes.mhs --best-answers x
 expect 2 mh-eval ft/seed2/best.safetensors classes.mhs --per-token x
 expect 2 mh-eval ft/seed2/best.safetensors - < <(cat classes.mhs)
-expect 0 mh-eval --format json ft/seed2/best.safetensors bare.mhs; printed '"loss":null'; printed '"scored":0'
+expect 0 mh-eval --format json ft/seed2/best.safetensors bare.mhs; expect_stdout '"loss":null'; expect_stdout '"scored":0'
 expect 2 mh-finetune --train classes.mhs $go --out no --seeds 2 --set train.seed=7
-expect 2 mh-finetune --train classes.mhs $go --out ft --seed 3 --seeds 2; said "ft/seed3, which exists"; [ ! -d ft/seed4 ] || fail "a seed ran although another was refused"
+expect 2 mh-finetune --train classes.mhs $go --out ft --seed 3 --seeds 2; expect_stderr "ft/seed3, which exists"; [ ! -d ft/seed4 ] || fail "a seed ran although another was refused"
 expect 3 mh-eval ft classes.mhs
-expect 2 mh-finetune --resume --out ft --seeds 4; said "no folder ft/seed4"; said "--seed 4"
+expect 2 mh-finetune --resume --out ft --seeds 4; expect_stderr "no folder ft/seed4"; expect_stderr "--seed 4"
 expect 0 mh-finetune -q --resume --out ft --seeds 3 --threads 1; [ "$(wc -l < out)" -eq 6 ] || fail "$(cat out)"
 expect 2 mh-finetune --train classes.mhs --init - --seeds 2 --out no < $m
 # Each run reads the configuration again, so the configuration must be a file unless there is only one run.
@@ -133,7 +134,7 @@ for labels in c0,c1,c2 c2,c1,c0; do
   mh-prep examples -q --vocab named.safetensors --text text --label label --labels $labels train.tsv > $labels.mhs
 done
 expect 0 mh-eval named.safetensors c0,c1,c2.mhs
-expect 3 mh-eval named.safetensors c2,c1,c0.mhs; said "in the model's order, c0, c1, c2"
+expect 3 mh-eval named.safetensors c2,c1,c0.mhs; expect_stderr "in the model's order, c0, c1, c2"
 # Scores that are NaN are refused.
 cp -r named spoilt
 python3 - <<'P'
@@ -152,19 +153,19 @@ expect 1 mh-eval nan.safetensors c0,c1,c2.mhs --predictions nan.tsv; [ ! -e nan.
 
 # Methods that leave the function of the model unchanged at the start are reported as such; others cause a warning.
 expect 0 mh-finetune --train classes.mhs $go --out mixed --set train.length=1u --set attention.mixer=mixhead-b
-said "do not change the hidden states yet"
+expect_stderr "do not change the hidden states yet"
 expect 0 mh-finetune --train classes.mhs $go --out halved --set train.length=1u --set attention.mixer=mixhead-b --set train.precision=bf16
-said "do not change the hidden states yet"
+expect_stderr "do not change the hidden states yet"
 expect 0 mh-finetune --train classes.mhs $go --out crossed --set train.length=1u --set attention.pairing=cross-head
 expect 0 mh-finetune --train classes.mhs $go --out drawn --set train.length=1u --set attention.mixer=random-normal
-said "the model computes another function than"
+expect_stderr "the model computes another function than"
 
 # Regression.
 awk 'BEGIN { srand(6); print "score\ttext"; for (i = 0; i < 80; i++) { t = int(rand() * 4); print t ".5\tt" t "w" int(rand() * 9) " t" t "w" int(rand() * 9) } }' > numbers.tsv
 mh-prep examples -q --vocab $m --text text --label score --number 0,5 numbers.tsv > numbers.mhs
 expect 3 mh-eval ft/seed2/best.safetensors numbers.mhs
 expect 0 mh-finetune -q --train numbers.mhs --valid numbers.mhs $go --out n --set train.length=8e --set train.validation.metric=spearman
-expect 0 mh-eval --format json n/best.safetensors numbers.mhs; printed '"pearson":'
+expect 0 mh-eval --format json n/best.safetensors numbers.mhs; expect_stdout '"pearson":'
 python3 -c 'import json; assert json.load(open("out"))["spearman"] > 0.8' || fail "$(cat out)"
 
 # Question answering: the answer is the word after the word of the question.
@@ -183,8 +184,8 @@ P
 mh-prep squad -q --vocab $m qa.json > qa.mhs
 expect 0 mh-finetune -q --train qa.mhs --valid qa.mhs $go --out qa --set train.batch.block=64 --set squad.question=20 --set train.length=4e --set train.validation.metric=f1
 expect 0 mh-eval --format json qa/best.safetensors qa.mhs --predictions answers.json --best-answers best.json
-printed '"exact":'; printed '"f1":'; printed '"question":20'; printed '"longest_answer":30'
-expect 0 mh-eval --format json qa/best.safetensors qa.mhs --set squad.longest=1 --set squad.best=3; printed '"longest_answer":1'; printed '"best":3'
+expect_stdout '"exact":'; expect_stdout '"f1":'; expect_stdout '"question":20'; expect_stdout '"longest_answer":30'
+expect 0 mh-eval --format json qa/best.safetensors qa.mhs --set squad.longest=1 --set squad.best=3; expect_stdout '"longest_answer":1'; expect_stdout '"best":3'
 expect 2 mh-eval ft/seed1/best.safetensors classes.mhs --set squad.longest=1
 expect 2 mh-eval qa/best.safetensors qa.mhs --predictions x.json --best-answers ./x.json
 expect 0 mh-swap report qa/best.safetensors qa/best.safetensors qa.mhs
@@ -202,10 +203,11 @@ for model in "$m v.mhs" "ft/seed1/best.safetensors classes.mhs" "qa/best.safeten
   expect 0 mh-spectrum --blocks 4 --summary $model
 done
 # mh-prune --metric reports the same task scores as mh-eval gives for the same models.
-score() { mh-eval -q --format json "$1" "$2" | python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$3"; }
+print_score() { mh-eval -q --format json "$1" "$2" | python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$3"; }
 mh-prune cut -q ft/seed1/best.safetensors --heads 0:1 -o without.safetensors
 expect 0 mh-prune scan --metric accuracy --format json ft/seed1/best.safetensors classes.mhs; mv out scan
-with_tolerance - "$(score ft/seed1/best.safetensors classes.mhs accuracy)" "$(score without.safetensors classes.mhs accuracy)" <<'P'
+with_tolerance - "$(print_score ft/seed1/best.safetensors classes.mhs accuracy)" \
+  "$(print_score without.safetensors classes.mhs accuracy)" <<'P'
 import json, statistics, sys, tolerance
 rows = [json.loads(line) for line in open("scan")]
 full, without = map(float, sys.argv[1:])
@@ -213,10 +215,10 @@ assert len(rows) == 9 and rows[0]["accuracy"] == full and "nll" not in rows[0], 
 first = [row for row in rows if row["layer"] == 0]
 assert first[1]["accuracy"] == without and first[1]["difference"] == without - full, (first[1], without)
 scores = [row["accuracy"] for row in first]
-assert abs(first[0]["layer_deviation"] - statistics.stdev(scores)) <= tolerance.deviation(scores)
+assert abs(first[0]["layer_deviation"] - statistics.stdev(scores)) <= tolerance.deviation_bound(scores)
 assert len({row["accuracy"] for row in rows}) > 1, rows
 P
-expect 0 mh-prune scan --metric accuracy --summary ft/seed1/best.safetensors classes.mhs; printed "accuracy"
+expect 0 mh-prune scan --metric accuracy --summary ft/seed1/best.safetensors classes.mhs; expect_stdout "accuracy"
 expect 0 mh-prune curve --by random --step 50% --metric f1 --format json qa/best.safetensors qa.mhs; mv out curve
 mh-eval -q --format json qa/best.safetensors qa.mhs > of_all
 python3 - <<'P'
@@ -230,36 +232,36 @@ expect 2 mh-prune scan --metric bleu ft/seed1/best.safetensors classes.mhs
 # The default number of blocks is limited to the rows of the shard; an explicit --blocks above it is refused.
 head -n 11 train.tsv > few.tsv
 mh-prep examples -q --vocab $m --text text --label label --labels c0,c1,c2 few.tsv > few.mhs
-expect 0 mh-spectrum --summary --format json ft/seed1/best.safetensors few.mhs; printed '"blocks":10'
-expect 2 mh-spectrum --blocks 64 ft/seed1/best.safetensors few.mhs; said "at most 10, the number of sentence pairs or examples"
+expect 0 mh-spectrum --summary --format json ft/seed1/best.safetensors few.mhs; expect_stdout '"blocks":10'
+expect 2 mh-spectrum --blocks 64 ft/seed1/best.safetensors few.mhs; expect_stderr "at most 10, the number of sentence pairs or examples"
 expect 0 mh-prune cut ft/seed1/best.safetensors --by taylor --data classes.mhs --fraction 30% -o cut.safetensors
-expect 0 mh-eval --format json cut.safetensors classes.mhs; printed '"accuracy":'
+expect 0 mh-eval --format json cut.safetensors classes.mhs; expect_stdout '"accuracy":'
 expect 0 mh-swap $m --mode soft --k 1 --data v.mhs -o swapped.safetensors
-expect 0 mh-eval --format json swapped.safetensors v.mhs; printed '"word_accuracy":'
+expect 0 mh-eval --format json swapped.safetensors v.mhs; expect_stdout '"word_accuracy":'
 expect 2 mh-eval generate $m --prompt t0w1 --length 3
 
 # Contradictory options are refused, and no folder is left.
-# refused STATUS MESSAGE ARGUMENT…: mh-finetune must exit with STATUS and MESSAGE and leave no folder.
-refused() { expect "$1" mh-finetune "${@:3}" --out no; said "$2"; [ ! -d no ] || fail "a folder is left"; }
-refused 2 "word_accuracy, next_accuracy" --train t.mhs --valid v.mhs $go --set train.validation.metric=f1
-refused 2 "updates or epochs" --train classes.mhs $go --set train.length=100t
-refused 2 "encoder.layers.0.ffn.up.weight" --train classes.mhs $go --set model.ffn=32
-refused 3 "documents" --train classes.mhs $go --set "model.bert.head='words'" --set model.bert.classes=0 --set 'model.bert.labels=[]'
-refused 2 "one name for each of the 2 classes" --train classes.mhs $go --set model.bert.classes=2
-refused 2 "model.bert.classes" --train classes.mhs $go --set model.bert.classes=0 --set 'model.bert.labels=[]'
-expect 2 mh-train --config c.toml --train t.mhs --out no --set model.bert.segments=1; said "at least 2, since a row of t.mhs has 2 segments"; [ ! -d no ] || fail "a folder is left"
-refused 2 "as many heads as in the checkpoint, 4 in layer 0; found 2" --train classes.mhs $go --set attention.heads=2
+# expect_refused STATUS MESSAGE ARGUMENT…: mh-finetune must exit with STATUS and MESSAGE and leave no folder.
+expect_refused() { expect "$1" mh-finetune "${@:3}" --out no; expect_stderr "$2"; [ ! -d no ] || fail "a folder is left"; }
+expect_refused 2 "word_accuracy, next_accuracy" --train t.mhs --valid v.mhs $go --set train.validation.metric=f1
+expect_refused 2 "updates or epochs" --train classes.mhs $go --set train.length=100t
+expect_refused 2 "encoder.layers.0.ffn.up.weight" --train classes.mhs $go --set model.ffn=32
+expect_refused 3 "documents" --train classes.mhs $go --set "model.bert.head='words'" --set model.bert.classes=0 --set 'model.bert.labels=[]'
+expect_refused 2 "one name for each of the 2 classes" --train classes.mhs $go --set model.bert.classes=2
+expect_refused 2 "model.bert.classes" --train classes.mhs $go --set model.bert.classes=0 --set 'model.bert.labels=[]'
+expect 2 mh-train --config c.toml --train t.mhs --out no --set model.bert.segments=1; expect_stderr "at least 2, since a row of t.mhs has 2 segments"; [ ! -d no ] || fail "a folder is left"
+expect_refused 2 "as many heads as in the checkpoint, 4 in layer 0; found 2" --train classes.mhs $go --set attention.heads=2
 expect 0 mh-finetune --train classes.mhs $go --out gated --set train.length=1u --set attention.combiner=gates --train-only gates
-said "keep their random initial values: "; said "to train the output head, add head"
+expect_stderr "keep their random initial values: "; expect_stderr "to train the output head, add head"
 expect 0 mh-finetune --train classes.mhs $go --out headed --set train.length=1u --set attention.combiner=gates --train-only gates,head
 ! grep -q "keep their random initial values" err || fail "a warning about a head that is trained"
 ! grep -q perplexity headed/log.jsonl || fail "the log has the perplexity of a classifier"
-refused 2 "at least 5" --train t.mhs $go --set train.batch.block=4
-refused 3 "2 classes" --train classes.mhs $go --set model.bert.classes=2 --set 'model.bert.labels=[]'
-refused 2 "mlm.mask_share" --train classes.mhs $go --set mlm.mask_share=0.2
-refused 2 "train.batch.block" --train classes.mhs $go --set train.batch.block=65
+expect_refused 2 "at least 5" --train t.mhs $go --set train.batch.block=4
+expect_refused 3 "2 classes" --train classes.mhs $go --set model.bert.classes=2 --set 'model.bert.labels=[]'
+expect_refused 2 "mlm.mask_share" --train classes.mhs $go --set mlm.mask_share=0.2
+expect_refused 2 "train.batch.block" --train classes.mhs $go --set train.batch.block=65
 mh-prep vocab -q corpus > words; mh-prep lm -q --vocab words corpus > lm.mhs
-refused 3 "mh-prep" --train lm.mhs $go
+expect_refused 3 "mh-prep" --train lm.mhs $go
 expect 3 mh-eval ft/seed1/best.safetensors t.mhs
 expect 2 mh-eval ft/seed1/best.safetensors classes.mhs --context 3
 expect 2 mh-eval ft/seed1/best.safetensors classes.mhs --beam 3

@@ -2,15 +2,15 @@
 # from this list.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_shards
-# run OUT SETTING...: trains a small language model with the settings in the folder OUT.
-run() {
+# train OUT SETTING...: trains a small language model with the settings in the folder OUT.
+train() {
   local out=$1 settings=(model.layers=2 model.width=16 model.ffn=16 attention.heads=4 train.batch.block=16 train.batch.tokens=64 train.length=2u)
   shift
   settings+=("$@")
   expect 0 mh-train -q --train t.mhs --valid t.mhs --out "$out" "${settings[@]/#/--set=}"
 }
-run mixed attention.mixer=mixhead-b attention.combiner=mae train.procedures.block-coordinate.every=1
-run memory model.backbone=transformer-xl model.positions=none attention.score=relative model.transformer-xl.memory=16 train.batch.order=streams \
+train mixed attention.mixer=mixhead-b attention.combiner=mae train.procedures.block-coordinate.every=1
+train memory model.backbone=transformer-xl model.positions=none attention.score=relative model.transformer-xl.memory=16 train.batch.order=streams \
   model.input_cutoffs='[8]' model.output_cutoffs='[8]' model.tied=false train.checkpoint.retain=2 train.checkpoint.retain_by=best
 # The pre-trained model has task heads for masked words and the next sentence, the classifier has a task head for
 # classes; both models have a pooler.
@@ -19,15 +19,15 @@ mh-prep vocab -q --type wordpiece --size 40 corpus > pieces
 mh-prep mlm -q --vocab pieces corpus > pretrain.mhs
 printf 'text\tlabel\nt0w1 t0w2\tyes\nt1w1\tno\n' > rows.tsv
 mh-prep examples -q --text text --label label --labels yes,no --vocab pieces rows.tsv > classes.mhs
-# bert OUT SHARD SETTING...: trains a small encoder on SHARD with the settings in the folder OUT.
-bert() {
+# train_bert OUT SHARD SETTING...: trains a small encoder on SHARD with the settings in the folder OUT.
+train_bert() {
   local out=$1 shard=$2 settings=(model.backbone=bert model.norm=post model.positions=learned model.max_positions=64 model.bert.segments=2
     model.bert.embedding_norm=true model.layers=1 model.width=16 model.ffn=16 attention.heads=4 train.batch.block=16 train.batch.rows=2 train.length=1u)
   shift 2
   settings+=("$@")
   expect 0 mh-train -q --train "$shard" --valid "$shard" --out "$out" "${settings[@]/#/--set=}"
 }
-bert words pretrain.mhs model.bert.next_sentence=true
-bert classes classes.mhs model.bert.head=classes model.bert.classes=2
+train_bert words pretrain.mhs model.bert.next_sentence=true
+train_bert classes classes.mhs model.bert.head=classes model.bert.classes=2
 expect 0 python3 "$ROOT/tests/cli/checkpoint_page.py" "$(dirname "$(command -v mh-train)")" mixed/last.safetensors memory/last.safetensors \
   words/last.safetensors classes/last.safetensors

@@ -17,7 +17,7 @@ cp -r "$ROOT/configs" configs
 sed -i 's/"1000u"/"4u"/; s/"250u"/"2u"/; s/"100u"/"1u"/; s/^width = 128/width = 16/; s/^ffn = 512/ffn = 16/; s/^layers = 4/layers = 1/' configs/small/wikitext2.toml
 compare() { expect "$1" configs/small/compare --seeds 2 --threads 1 --out runs "${@:2}"; }
 compare 0 plain mixhead-a+sigsoftmax
-said "run 4 of 4, 0 more to do"
+expect_stderr "run 4 of 4, 0 more to do"
 [ "$(cut -f 1,4 out | tail -n +2 | tr '\t\n' '  ')" = "plain 2 mixhead-a+sigsoftmax 2 " ] || fail "$(cat out)"
 cut -f 1-9 out > first
 # The runs use copies of the tools, which the table identifies.
@@ -32,7 +32,7 @@ cut -f 1-9 out | cmp - first
 rm runs/wikitext2/plain/seed2/result.json
 rm -f runs/wikitext2/mixhead-a+sigsoftmax/seed1/{result.json,last.safetensors}
 compare 0 plain mixhead-a+sigsoftmax
-said "run 3 of 4, 0 more to do"
+expect_stderr "run 3 of 4, 0 more to do"
 cut -f 1-9 out | cmp - first
 # The table distinguishes runs with tools of another build.
 mkdir -p other/bin; cp "$(command -v mh-prep)" "$(command -v mh-train)" other/bin
@@ -45,8 +45,8 @@ cut -f 11 out | grep -qF "$version $tools_copy" || fail "$(cut -f 11 out)"
 cut -f 11 out | grep -q "^$version [0-9a-f]*, $version [0-9a-f]*$" || fail "$(cut -f 11 out)"
 echo "# changed" >> configs/methods/mixhead-a.toml
 compare 0 plain
-compare 1 mixhead-a+sigsoftmax; said "found another configuration"
-compare 1 nonsense; said "expected a method; found nonsense"
+compare 1 mixhead-a+sigsoftmax; expect_stderr "found another configuration"
+compare 1 nonsense; expect_stderr "expected a method; found nonsense"
 compare 2 plain --seeds 0
 # Translation, with generated text in place of the corpus: the table reports BLEU.
 data=runs/data-multi30k
@@ -57,13 +57,13 @@ for split in train valid test; do mh-prep translation -q --vocab joint "$data/$s
 sed -i 's/"8e"/"6u"/; s/"300u"/"2u"/; s/"1e"/"3u"/; s/^width = 256/width = 16/; s/^ffn = 1024/ffn = 16/; s/^layers = 3/layers = 1/' \
   configs/recipes/multi30k-small.toml
 compare 0 --corpus multi30k plain alphas
-said "run 4 of 4, 0 more to do"
+expect_stderr "run 4 of 4, 0 more to do"
 [ "$(cut -f 1,2,4,5 out | tail -n +2 | tr '\t\n' '  ')" = "plain multi30k 2 bleu alphas multi30k 2 bleu " ] || fail "$(cat out)"
 expect 0 mh-eval --format json runs/multi30k/plain/seed1/best.safetensors "$data/test.mhs" --beam 5 --references "$data/test.en"
 python3 -c "
 import json
 assert json.load(open('out'))['bleu'] == json.load(open('runs/multi30k/plain/seed1/result.json'))['test']"
-compare 1 --corpus multi30k nonsense; said "methods: "; said "rotation-soft"
+compare 1 --corpus multi30k nonsense; expect_stderr "methods: "; expect_stderr "rotation-soft"
 # GLUE: compare fine-tunes the model of --init, refuses the runs of another model, and needs no test set.
 cat > bert.toml <<'T'
 include = "configs/recipes/base/bert.toml"
@@ -86,21 +86,21 @@ mkdir glue glue/CoLA
 awk 'NF { print "x\t" NR % 2 "\t\t" $0 }' text > glue/CoLA/dev.tsv
 head -n 9 glue/CoLA/dev.tsv > glue/CoLA/train.tsv
 expect 0 "$ROOT/data_scripts/glue" runs/data-cola cola bert/last.safetensors "$PWD/glue" 5
-said "5 examples of cola, 5 labelled"
+expect_stderr "5 examples of cola, 5 labelled"
 sed -i 's/block = 128/block = 32/' configs/recipes/base/bert-fine-tuning.toml
 compare 0 --corpus cola --init bert/last.safetensors plain mixhead-b+mixing-rate
-said "run 4 of 4, 0 more to do"
+expect_stderr "run 4 of 4, 0 more to do"
 [ "$(cut -f 1,2,4,5,8,9 out | tail -n +2 | tr '\t\n' '  ')" = "plain cola 2 matthews - - mixhead-b+mixing-rate cola 2 matthews - - " ] || fail "$(cat out)"
 tail -n 1 out | grep -q "mh-finetune --init bert/last.safetensors .*configs/methods/mixhead-b.toml --config configs/small/glue/mixing-rate.toml" || fail "$(cat out)"
 expect 0 mh-eval --format json runs/cola/plain/seed2/best.safetensors runs/data-cola/valid.mhs
 python3 -c "
 import json
 assert json.load(open('out'))['matthews'] == json.load(open('runs/cola/plain/seed2/result.json'))['valid']"
-compare 2 --corpus cola plain; said "--init: expected a model with --corpus cola; found none"
-compare 2 --init bert/last.safetensors plain; said "--init: expected none"
-compare 2 --corpus cola --init bert/best.safetensors plain; said "found no file bert/best.safetensors"
+compare 2 --corpus cola plain; expect_stderr "--init: expected a model with --corpus cola; found none"
+compare 2 --init bert/last.safetensors plain; expect_stderr "--init: expected none"
+compare 2 --corpus cola --init bert/best.safetensors plain; expect_stderr "found no file bert/best.safetensors"
 mh-train -q --config bert.toml --train mlm.mhs --out other-bert --threads 1 --seed 2
-compare 1 --corpus cola --init other-bert/last.safetensors plain; said "found another configuration"
+compare 1 --corpus cola --init other-bert/last.safetensors plain; expect_stderr "found another configuration"
 # Pre-training, compared by the accuracy on masked words.
 sed -i 's/"3000u"/"4u"/; s/"500u"/"2u"/; s/"300u"/"1u"/; s/^width = 128/width = 16/; s/^ffn = 512/ffn = 16/; s/^layers = 4/layers = 1/' \
   configs/recipes/bert-small.toml

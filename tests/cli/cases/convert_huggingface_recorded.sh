@@ -2,7 +2,7 @@
 # outputs of transformers, so PyTorch is not needed. mh-convert and mh-prep must read the same vocabulary, and converting
 # back must write every setting.
 [ -n "$(command -v mh-convert || true)" ] || skip "mh-convert is not built"
-recorded() { python3 -B "$ROOT/tests/cli/huggingface_recorded.py" "$@"; }
+huggingface_recorded() { python3 -B "$ROOT/tests/cli/huggingface_recorded.py" "$@"; }
 programs=$(dirname "$(command -v mh-convert)")/../tests
 python3 - "$ROOT/tests/cli" > text <<'P'
 import sys
@@ -14,17 +14,17 @@ all=(gpt2-4 gpt2-5 bert-4 bert-5)
 for folder in "${all[@]}"; do
   cp -r "$ROOT/tests/cli/recorded/$folder" .
   type=byte-bpe; [ "${folder%-*}" = gpt2 ] || type=wordpiece
-  recorded weights $folder
-  expect 0 mh-convert $folder -o $folder.safetensors; said "entries of the vocabulary"
+  huggingface_recorded weights $folder
+  expect 0 mh-convert $folder -o $folder.safetensors; expect_stderr "entries of the vocabulary"
   entries=$(sed -n 's/.* \([0-9]*\) entries of the vocabulary.*/\1/p' err)
-  expect 0 mh-prep vocab --type $type --from $folder -o $folder.v; said "$entries entries"
+  expect 0 mh-prep vocab --type $type --from $folder -o $folder.v; expect_stderr "$entries entries"
   "$programs/model-print" $folder.safetensors < $folder/rows > printed
   "$programs/token-ids" $folder.v < text > ids
-  recorded compare $folder printed ids
+  huggingface_recorded compare $folder printed ids
   mh-prep -q lm --vocab $folder.v text -o $folder.mhs
   if [ $type = byte-bpe ]; then expect 0 mh-eval $folder.safetensors $folder.mhs; fi  # the commands of README.md
   expect 0 mh-convert --to huggingface $folder.safetensors $folder.back
-  recorded config $folder $folder.back
+  huggingface_recorded config $folder $folder.back
   expect 0 mh-convert $folder.back -o again
   "$programs/model-print" again < $folder/rows | cmp - printed
   expect 0 mh-prep vocab --type $type --from $folder.back -o again.v
@@ -35,17 +35,17 @@ done
 expect 0 mh-prep mlm --wordpiece bert-4 text -o a.mhs
 expect 0 mh-prep mlm --vocab bert-4.v text -o b.mhs
 diff <(mh-prep cat --ids a.mhs) <(mh-prep cat --ids b.mhs)
-expect 2 mh-prep mlm --wordpiece bert-4 --cased text -o x; said "states the normalisation"
-expect 2 mh-prep vocab --type wordpiece --from bert-4 --strip-accents no -o x; said "states the normalisation"
-expect 2 mh-prep vocab --type byte-bpe --from gpt2-4 -o gpt2-4/vocab.json; said "an output that is not an input"
-expect 2 mh-convert gpt2-4 -o gpt2-4/config.json; said "an output that is not an input"
+expect 2 mh-prep mlm --wordpiece bert-4 --cased text -o x; expect_stderr "states the normalisation"
+expect 2 mh-prep vocab --type wordpiece --from bert-4 --strip-accents no -o x; expect_stderr "states the normalisation"
+expect 2 mh-prep vocab --type byte-bpe --from gpt2-4 -o gpt2-4/vocab.json; expect_stderr "an output that is not an input"
+expect 2 mh-convert gpt2-4 -o gpt2-4/config.json; expect_stderr "an output that is not an input"
 
 # An added token is read from each file that can declare it.
-# copy FOLDER: makes the folder `bad`, a copy of FOLDER.
-copy() { rm -rf bad; cp -r "$1" bad; }
-# declared_in FILE: makes the folder `bad`, a copy of gpt2-4 in which only FILE declares added tokens.
-declared_in() {
-  copy gpt2-4
+# copy_to_bad FOLDER: makes the folder `bad`, a copy of FOLDER.
+copy_to_bad() { rm -rf bad; cp -r "$1" bad; }
+# declare_in FILE: makes the folder `bad`, a copy of gpt2-4 in which only FILE declares added tokens.
+declare_in() {
+  copy_to_bad gpt2-4
   python3 - "$1" <<'P'
 import json, os, sys
 tokens = {"added_tokens.json", "tokenizer_config.json", "tokenizer.json"} - {sys.argv[1]}
@@ -61,20 +61,20 @@ if sys.argv[1] == "tokenizer.json":  # merges in the format of older versions
 P
 }
 for file in added_tokens.json tokenizer_config.json tokenizer.json; do
-  declared_in $file
-  expect 0 mh-convert bad -o one.safetensors; said "277 entries"
-  expect 0 mh-prep vocab --type byte-bpe --from bad -o one.v; said "277 entries"
+  declare_in $file
+  expect 0 mh-convert bad -o one.safetensors; expect_stderr "277 entries"
+  expect 0 mh-prep vocab --type byte-bpe --from bad -o one.v; expect_stderr "277 entries"
   mh-prep -q lm --vocab one.v text | mh-eval -q one.safetensors -
 done
 [ $file = tokenizer.json ] || fail "the loop did not reach tokenizer.json"
-declared_in added_tokens.json
-expect 0 mh-convert bad -o one.safetensors; said "not special (2): '<pad>', '<sep>'"
+declare_in added_tokens.json
+expect 0 mh-convert bad -o one.safetensors; expect_stderr "not special (2): '<pad>', '<sep>'"
 
 # Tied tensors are accepted under either name, with and without the model prefix; if both are present they must be
 # equal, or the error names both.
 while read -r folder changes; do
-  copy $folder
-  recorded weights bad $changes
+  copy_to_bad $folder
+  huggingface_recorded weights bad $changes
   expect 0 mh-convert bad -o tied
   "$programs/model-print" tied < $folder/rows | cmp - <("$programs/model-print" $folder.safetensors < $folder/rows)
 done <<'T'
@@ -87,9 +87,9 @@ bert-5 bert.embeddings.word_embeddings.weight=cls.predictions.decoder.weight cls
 bert-4 +cls.predictions.bias=cls.predictions.decoder.bias +bert.embeddings.word_embeddings.weight=cls.predictions.decoder.weight
 T
 while read -r folder one other changes; do
-  copy $folder
-  recorded weights bad $changes
-  expect 3 mh-convert bad -o x; said "$one"; said "$other"
+  copy_to_bad $folder
+  huggingface_recorded weights bad $changes
+  expect 3 mh-convert bad -o x; expect_stderr "$one"; expect_stderr "$other"
 done <<'T'
 gpt2-4 lm_head.weight transformer.wte.weight +transformer.wte.weight=lm_head.weight ~lm_head.weight
 gpt2-5 lm_head.weight wte.weight +transformer.wte.weight=lm_head.weight -transformer. ~lm_head.weight
@@ -103,7 +103,7 @@ T
 # An unsupported setting of tokenizer.json is refused with an error that names it. Files that contradict each other are
 # refused too.
 while IFS='|' read -r folder change words; do
-  copy $folder
+  copy_to_bad $folder
   python3 - "$change" <<'P'
 import json, sys
 whole = json.load(open("bad/tokenizer.json"))
@@ -112,8 +112,8 @@ exec(sys.argv[1])
 json.dump(whole, open("bad/tokenizer.json", "w"))
 P
   type=byte-bpe; [ "${folder%-*}" = gpt2 ] || type=wordpiece
-  expect 3 mh-convert bad -o x; said "$words"
-  expect 3 mh-prep vocab --type $type --from bad -o x; said "$words"
+  expect 3 mh-convert bad -o x; expect_stderr "$words"
+  expect 3 mh-prep vocab --type $type --from bad -o x; expect_stderr "$words"
   [ ! -e x ] || fail "expected no output file after an error; found one"
 done <<'T'
 gpt2-5|whole["added_tokens"] = {}|added_tokens: expected a list; found {}
@@ -154,19 +154,19 @@ bert-5|model["type"] = "BPE"|expected WordPiece; found BPE
 bert-4|model["vocab"]["w9"] = 32|vocab.txt: expected
 T
 for bad in '[]' '{' '' '{"model": 3}'; do
-  copy gpt2-5; printf '%s' "$bad" > bad/tokenizer.json
-  expect 3 mh-convert bad -o x; said "bad/tokenizer.json"
+  copy_to_bad gpt2-5; printf '%s' "$bad" > bad/tokenizer.json
+  expect 3 mh-convert bad -o x; expect_stderr "bad/tokenizer.json"
 done
 # Settings and vocabularies that contradict the tensors.
 while IFS='|' read -r folder file change words; do
-  copy $folder
+  copy_to_bad $folder
   python3 - "$file" "$change" <<'P'
 import json, sys
 values = json.load(open("bad/" + sys.argv[1]))
 values.update(json.loads(sys.argv[2]))
 json.dump(values, open("bad/" + sys.argv[1], "w"))
 P
-  expect 3 mh-convert bad -o x; said "$words"
+  expect 3 mh-convert bad -o x; expect_stderr "$words"
 done <<'T'
 gpt2-4|config.json|{"n_head": 0}|n_head: expected a whole number from 1 to
 gpt2-4|config.json|{"n_head": 3}|config.json, converted to TOML
@@ -175,10 +175,10 @@ bert-4|config.json|{"architectures": ["BertForSequenceClassification"], "id2labe
 bert-4|tokenizer_config.json|{"cls_token": "[SEP]"}|cls_token: expected [CLS]; found [SEP]
 gpt2-4|added_tokens.json|{"<new>": 277}|belongs to another model
 T
-copy bert-4; echo more >> bad/vocab.txt
-expect 3 mh-convert bad -o x; said "found the additional piece 'more'"
+copy_to_bad bert-4; echo more >> bad/vocab.txt
+expect 3 mh-convert bad -o x; expect_stderr "found the additional piece 'more'"
 # The vocabulary has the settings of the normaliser, here lower case with accents.
-copy bert-5
+copy_to_bad bert-5
 python3 - <<'P'
 import json
 whole = json.load(open("bad/tokenizer.json"))
@@ -193,7 +193,7 @@ grep -q '^lowercase yes' accents.v && grep -q '^strip_accents no' accents.v || f
 needs_peers
 lacking=
 for path in ${MH_CHECK_PYTHONPATH:-} ${MH_NEWEST_PYTHONPATH:-}; do
-  PYTHONPATH=$path recorded peer "${all[@]}" 2>peer.err || { cat peer.err; fail "$path"; }
+  PYTHONPATH=$path huggingface_recorded peer "${all[@]}" 2>peer.err || { cat peer.err; fail "$path"; }
 done
 [ -n "${MH_CHECK_PYTHONPATH:-}" ] || lacking="transformers 4.57.1"
 [ -n "${MH_NEWEST_PYTHONPATH:-}" ] || lacking="${lacking:+$lacking and }transformers 5.24.0"

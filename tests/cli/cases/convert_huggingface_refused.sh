@@ -1,44 +1,48 @@
 # mh-convert refuses unsupported and damaged Hugging Face folders, and does not convert pruned models to Hugging Face. A
 # converted model works in every tool.
 [ -n "$(command -v mh-convert || true)" ] || skip "mh-convert is not built"
-# refused STATUS MESSAGE ARGUMENT…: mh-convert must exit with STATUS and MESSAGE and leave no file.
-refused() { expect "$1" mh-convert "${@:3}" -o x; said "$2"; [ ! -e x ] || fail "expected no output file after an error; found one"; }
+# expect_refused STATUS MESSAGE ARGUMENT…: mh-convert must exit with STATUS and MESSAGE and leave no file.
+expect_refused() {
+  expect "$1" mh-convert "${@:3}" -o x
+  expect_stderr "$2"
+  [ ! -e x ] || fail "expected no output file after an error; found one"
+}
 
 # Errors that can be tested without transformers.
 mkdir empty none llama
-refused 3 "config.json" empty
+expect_refused 3 "config.json" empty
 echo '{"model_type": "llama"}' > llama/config.json
-refused 3 '"bert" or "gpt2"' llama
+expect_refused 3 '"bert" or "gpt2"' llama
 echo '{"model_type": 3}' > llama/config.json
-refused 3 "text" llama
+expect_refused 3 "text" llama
 echo 'GPT' > llama/config.json
-refused 3 "a JSON object" llama
+expect_refused 3 "a JSON object" llama
 echo '{"model_type": "gpt2"}' > none/config.json
-refused 3 "neither" none
+expect_refused 3 "neither" none
 printf '{"model_type": "gpt2"}\0{"n_head": 3}' > llama/config.json
-refused 3 "without NUL bytes" llama
+expect_refused 3 "without NUL bytes" llama
 echo '{"model_type": "gpt2", "n_head": 4, "n_head": 2}' > llama/config.json
-refused 3 "'n_head' twice" llama
-refused 2 "--average" --average empty
-refused 2 "one Hugging Face folder" empty none
-refused 2 "one Hugging Face folder" --padded-vocabulary empty none
-refused 2 "--padded-vocabulary: expected a Hugging Face folder" --padded-vocabulary --fold empty.safetensors
-refused 2 "--seed: expected a Hugging Face folder" --seed 3 --average empty.safetensors
+expect_refused 3 "'n_head' twice" llama
+expect_refused 2 "--average" --average empty
+expect_refused 2 "one Hugging Face folder" empty none
+expect_refused 2 "one Hugging Face folder" --padded-vocabulary empty none
+expect_refused 2 "--padded-vocabulary: expected a Hugging Face folder" --padded-vocabulary --fold empty.safetensors
+expect_refused 2 "--seed: expected a Hugging Face folder" --seed 3 --average empty.safetensors
 # Refuses an output that is a file of the input folder, and JSON that is nested too deeply.
 echo '{"model_type": "bert"}' > none/config.json
-expect 2 mh-convert none -o none/config.json; said "an output that is not an input"
+expect 2 mh-convert none -o none/config.json; expect_stderr "an output that is not an input"
 [ "$(cat none/config.json)" = '{"model_type": "bert"}' ] || fail "the folder is changed"
 python3 -c 'print("{\"model_type\": \"bert\", \"x\": " + "[" * 1000000 + "]" * 1000000 + "}")' > llama/config.json
-refused 3 "1000001 nested levels" llama
-expect 2 mh-convert --to onnx empty x; said "huggingface"
-expect 2 mh-convert --to huggingface empty; said "a checkpoint and a new folder"
+expect_refused 3 "1000001 nested levels" llama
+expect 2 mh-convert --to onnx empty x; expect_stderr "huggingface"
+expect 2 mh-convert --to huggingface empty; expect_stderr "a checkpoint and a new folder"
 make_shards
 mh-train -q --train t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
   --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
-expect 3 mh-convert --to huggingface run/last.safetensors x; said "model.positions"; [ ! -e x ] || fail "expected no output folder after an error; found one"
-expect 2 mh-convert --to huggingface run/last.safetensors empty; said "a new folder"
-expect 2 mh-convert --to huggingface run/last.safetensors x -o y; said "--output"
-expect 2 mh-convert --to huggingface --fold run/last.safetensors x; said "--fold"
+expect 3 mh-convert --to huggingface run/last.safetensors x; expect_stderr "model.positions"; [ ! -e x ] || fail "expected no output folder after an error; found one"
+expect 2 mh-convert --to huggingface run/last.safetensors empty; expect_stderr "a new folder"
+expect 2 mh-convert --to huggingface run/last.safetensors x -o y; expect_stderr "--output"
+expect 2 mh-convert --to huggingface --fold run/last.safetensors x; expect_stderr "--fold"
 
 # Models that transformers cannot represent.
 # train NAME KEY=VALUE…: trains the model NAME/last.safetensors in the form of GPT-2, with these settings.
@@ -49,22 +53,22 @@ train() {
     --set model.activation=gelu-tanh --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
     --set attention.bias=true --set model.init=bert --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u "${settings[@]}"
 }
-# not_written NAME MESSAGE: the model NAME cannot be converted to Hugging Face.
-not_written() { expect 3 mh-convert --to huggingface "$1/last.safetensors" x; said "$2"; [ ! -e x ] || fail "expected no output folder after an error; found one"; }
+# expect_not_written NAME MESSAGE: the model NAME cannot be converted to Hugging Face.
+expect_not_written() { expect 3 mh-convert --to huggingface "$1/last.safetensors" x; expect_stderr "$2"; [ ! -e x ] || fail "expected no output folder after an error; found one"; }
 train words
-not_written words "the type byte-bpe"
+expect_not_written words "the type byte-bpe"
 train sizes attention.head_size=4
-not_written sizes "in transformers (16, 16)"
+expect_not_written sizes "in transformers (16, 16)"
 train recurrent model.backbone=transformer-xl model.positions=none
-not_written recurrent "model.backbone"
+expect_not_written recurrent "model.backbone"
 train bands 'model.input_cutoffs=[8]' 'model.output_cutoffs=[8]' model.cutoff_factor=2
-not_written bands "the parameter decoder.embedding.weight"
+expect_not_written bands "the parameter decoder.embedding.weight"
 mh-prep -q vocab --type wordpiece --size 80 text > pieces.v
 sed '/^$/d' text > sentences
 mh-prep -q mlm --vocab pieces.v sentences -o m.mhs
 mh-train -q --train m.mhs --out masked --set model.backbone=bert --set model.layers=1 --set model.width=16 --set model.ffn=16 \
   --set attention.heads=2 --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
-not_written masked "a model that transformers supports"
+expect_not_written masked "a model that transformers supports"
 # A BERT checkpoint whose vocabulary is replaced by one of words.
 cp -r "$ROOT/tests/cli/recorded/bert-4" recorded
 python3 -B "$ROOT/tests/cli/huggingface_recorded.py" weights recorded
@@ -81,12 +85,12 @@ with open("words.v", "rb") as file:
 metadata["multihead.vocabulary"] = sys.argv[2]
 checkpoint_header.write("replaced.safetensors", tensors, metadata, data)
 P
-expect 3 mh-convert --to huggingface replaced.safetensors x; said "the type wordpiece"
+expect 3 mh-convert --to huggingface replaced.safetensors x; expect_stderr "the type wordpiece"
 
 needs_peers
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import torch, transformers' 2>/dev/null || skip "Python lacks transformers and torch"
-peer() { PYTHONPATH=$MH_CHECK_PYTHONPATH python3 -B "$ROOT/tests/cli/huggingface_parity.py" "$@"; }
-peer make gpt2 gpt2-bin gpt2-other gpt2-padded gpt2-shards bert
+transformers_parity() { PYTHONPATH=$MH_CHECK_PYTHONPATH python3 -B "$ROOT/tests/cli/huggingface_parity.py" "$@"; }
+transformers_parity make gpt2 gpt2-bin gpt2-other gpt2-padded gpt2-shards bert
 mh-convert -q gpt2 -o gpt2.safetensors
 
 # NaN in a weight is reported when the model is read, and sampling from its logits is refused.
@@ -98,10 +102,11 @@ length = struct.unpack("<Q", data[:8])[0]
 at = 8 + length + json.loads(data[8:8 + length])["transformer.h.0.ln_1.weight"]["data_offsets"][0]
 open("spoilt/model.safetensors", "wb").write(data[:at] + struct.pack("<f", float("nan")) + data[at + 4:])
 P
-expect 0 mh-convert spoilt -o nan.safetensors; said "contain NaN or infinite values, the first of them decoder.layers.0.self.norm.weight"
-expect 1 mh-eval generate nan.safetensors --length 3; said "finite logits"
-expect 1 mh-eval generate nan.safetensors --length 3 --temperature 0; said "finite logits"
-expect 0 mh-convert --average nan.safetensors gpt2.safetensors -o mean.safetensors; said "nan.safetensors: 1 of"
+expect 0 mh-convert spoilt -o nan.safetensors
+expect_stderr "contain NaN or infinite values, the first of them decoder.layers.0.self.norm.weight"
+expect 1 mh-eval generate nan.safetensors --length 3; expect_stderr "finite logits"
+expect 1 mh-eval generate nan.safetensors --length 3 --temperature 0; expect_stderr "finite logits"
+expect 0 mh-convert --average nan.safetensors gpt2.safetensors -o mean.safetensors; expect_stderr "nan.safetensors: 1 of"
 
 # A converted model can be scored, trained and pruned; a pruned model cannot be converted back to transformers.
 mh-prep -q vocab --type byte-bpe --from gpt2 -o bpe.v
@@ -109,19 +114,19 @@ python3 -c 'for i in range(60): print("w1 w2 w3"[:i % 9], "caf\u00e9")' | mh-pre
 expect 0 mh-eval gpt2.safetensors bpe.mhs
 expect 0 mh-train -q --from gpt2.safetensors --train bpe.mhs --out on --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=2u
 mh-convert -q --to huggingface on/last.safetensors on.back
-expect 1 mh-convert --to huggingface gpt2.safetensors no/folder; said "create the folder first"
+expect 1 mh-convert --to huggingface gpt2.safetensors no/folder; expect_stderr "create the folder first"
 mh-prune -q cut gpt2.safetensors --heads 0:1 -o cut
-expect 3 mh-convert --to huggingface cut x; said "attention.decoder.self.0.heads"
+expect 3 mh-convert --to huggingface cut x; expect_stderr "attention.decoder.self.0.heads"
 mh-train -q --train bpe.mhs --out mixed --set attention.mixer=talking-heads --set model.positions=learned --set model.max_positions=24 \
   --set model.scale_embedding=false --set model.activation=gelu-tanh --set model.layers=1 --set model.width=16 --set model.ffn=16 \
   --set attention.heads=2 --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
-expect 3 mh-convert --to huggingface mixed/last.safetensors x; said "attention.mixer"; said "talking-heads"
+expect 3 mh-convert --to huggingface mixed/last.safetensors x; expect_stderr "attention.mixer"; expect_stderr "talking-heads"
 
 # Damaged or inconsistent folders.
-# copy FOLDER: makes the folder `bad`, a copy of FOLDER.
-copy() { rm -rf bad; cp -r "$1" bad; }
-# setting FOLDER JSON: makes `bad`, a copy of FOLDER with the keys of the object JSON set in config.json.
-setting() { copy "$1"; python3 - "$2" <<'P'
+# copy_to_bad FOLDER: makes the folder `bad`, a copy of FOLDER.
+copy_to_bad() { rm -rf bad; cp -r "$1" bad; }
+# change_settings FOLDER JSON: makes `bad`, a copy of FOLDER with the keys of the object JSON set in config.json.
+change_settings() { copy_to_bad "$1"; python3 - "$2" <<'P'
 import json, sys
 config = json.load(open("bad/config.json"))
 config.update(json.loads(sys.argv[1]))
@@ -129,8 +134,8 @@ json.dump(config, open("bad/config.json", "w"))
 P
 }
 while IFS='|' read -r folder change words; do
-  setting "$folder" "$change"
-  refused 3 "$words" bad
+  change_settings "$folder" "$change"
+  expect_refused 3 "$words" bad
 done <<'T'
 gpt2|{"scale_attn_by_inverse_layer_idx": true}|scale_attn_by_inverse_layer_idx
 gpt2|{"scale_attn_weights": false}|scale_attn_weights
@@ -156,10 +161,10 @@ bert|{"num_hidden_layers": 300000000}|num_hidden_layers: expected a whole number
 bert|{"pruned_heads": {"0": [1]}}|pruned_heads
 gpt2|{"n_head": 0}|a whole number from 1 to
 T
-setting gpt2 '{"attn_soft_cap": 30, "eos_token_id": 7}'
-expect 0 mh-convert bad -o y; said "attn_soft_cap"; said "eos_token_id is 7; using 0 from the tokenizer files"
-# tensors CODE: runs the Python CODE, which changes `tensors`, the tensors of bad/model.safetensors by name.
-tensors() { PYTHONPATH=$MH_CHECK_PYTHONPATH python3 - "$1" <<'P'
+change_settings gpt2 '{"attn_soft_cap": 30, "eos_token_id": 7}'
+expect 0 mh-convert bad -o y; expect_stderr "attn_soft_cap"; expect_stderr "eos_token_id is 7; using 0 from the tokenizer files"
+# change_tensors CODE: runs the Python CODE, which changes `tensors`, the tensors of bad/model.safetensors by name.
+change_tensors() { PYTHONPATH=$MH_CHECK_PYTHONPATH python3 - "$1" <<'P'
 import sys
 from safetensors.numpy import load_file, save_file
 tensors = load_file("bad/model.safetensors")
@@ -167,27 +172,27 @@ exec(sys.argv[1])
 save_file(tensors, "bad/model.safetensors", {"format": "pt"})
 P
 }
-copy gpt2; tensors 'tensors["transformer.h.0.ln_3.weight"] = tensors["transformer.h.0.ln_1.weight"]'
-refused 3 "unknown tensor transformer.h.0.ln_3.weight" bad; said "did you mean 'h.0.ln_"
-copy gpt2; tensors 'del tensors["transformer.h.1.mlp.c_fc.bias"]'
-refused 3 "the tensor h.1.mlp.c_fc.bias" bad
-copy gpt2; tensors 'tensors["wpe.weight"] = tensors["transformer.wpe.weight"]'
-refused 3 "unique tensor names" bad
-copy bert; tensors 'del tensors["cls.predictions.transform.dense.weight"]'
-refused 3 "cls.predictions.transform.dense.weight" bad
-copy gpt2; rm bad/tokenizer.json bad/merges.txt
-refused 3 "tokenizer.json, or vocab.json and merges.txt; found no merges.txt" bad
-copy bert; echo more >> bad/vocab.txt
-refused 3 "found the additional piece 'more'" bad
-copy bert; rm bad/tokenizer.json; echo more >> bad/vocab.txt
-refused 3 "another model" bad
-refused 3 "--padded-vocabulary" gpt2-padded
-copy gpt2; echo '{"<pad>": 400}' > bad/added_tokens.json
-refused 3 "<pad>" bad
-copy gpt2-bin; head -c 9000 gpt2-bin/pytorch_model.bin > bad/pytorch_model.bin
-refused 3 "truncated" bad
-copy gpt2-shards; rm bad/model-00002-of-00004.safetensors
-refused 3 "model-00002-of-00004.safetensors" bad
+copy_to_bad gpt2; change_tensors 'tensors["transformer.h.0.ln_3.weight"] = tensors["transformer.h.0.ln_1.weight"]'
+expect_refused 3 "unknown tensor transformer.h.0.ln_3.weight" bad; expect_stderr "did you mean 'h.0.ln_"
+copy_to_bad gpt2; change_tensors 'del tensors["transformer.h.1.mlp.c_fc.bias"]'
+expect_refused 3 "the tensor h.1.mlp.c_fc.bias" bad
+copy_to_bad gpt2; change_tensors 'tensors["wpe.weight"] = tensors["transformer.wpe.weight"]'
+expect_refused 3 "unique tensor names" bad
+copy_to_bad bert; change_tensors 'del tensors["cls.predictions.transform.dense.weight"]'
+expect_refused 3 "cls.predictions.transform.dense.weight" bad
+copy_to_bad gpt2; rm bad/tokenizer.json bad/merges.txt
+expect_refused 3 "tokenizer.json, or vocab.json and merges.txt; found no merges.txt" bad
+copy_to_bad bert; echo more >> bad/vocab.txt
+expect_refused 3 "found the additional piece 'more'" bad
+copy_to_bad bert; rm bad/tokenizer.json; echo more >> bad/vocab.txt
+expect_refused 3 "another model" bad
+expect_refused 3 "--padded-vocabulary" gpt2-padded
+copy_to_bad gpt2; echo '{"<pad>": 400}' > bad/added_tokens.json
+expect_refused 3 "<pad>" bad
+copy_to_bad gpt2-bin; head -c 9000 gpt2-bin/pytorch_model.bin > bad/pytorch_model.bin
+expect_refused 3 "truncated" bad
+copy_to_bad gpt2-shards; rm bad/model-00002-of-00004.safetensors
+expect_refused 3 "model-00002-of-00004.safetensors" bad
 PYTHONPATH=$MH_CHECK_PYTHONPATH python3 - <<'P'
 import os, torch
 class Evil:
@@ -198,8 +203,8 @@ torch.save(state | {"x": Evil()}, "evil-bin/pytorch_model.bin")
 torch.save(state, "old-bin/pytorch_model.bin", _use_new_zipfile_serialization=False)
 P
 for kind in evil old; do
-  copy gpt2-bin; cp $kind-bin/pytorch_model.bin bad
-  refused 3 "safe_serialization=True" bad
-  if [ $kind = evil ]; then said "posix.system"; else said "1.6"; fi
+  copy_to_bad gpt2-bin; cp $kind-bin/pytorch_model.bin bad
+  expect_refused 3 "safe_serialization=True" bad
+  if [ $kind = evil ]; then expect_stderr "posix.system"; else expect_stderr "1.6"; fi
 done
 [ ! -e evil ] || fail "a program in a pickle file was executed"

@@ -4,26 +4,28 @@ scripts=$ROOT/data_scripts
 mkdir copy mirror
 printf 'a line\nanother\n' > copy/input.txt
 sum=$(sha256sum copy/input.txt | cut -d' ' -f1)
-fetch() { expect "$1" env "${@:6}" bash -euo pipefail -c 'source "$1"; shift; corpus_file "$@"' tiny "$scripts/corpus.sh" "$2" "$3" "$4" "$5"; }
+expect_fetch() { expect "$1" env "${@:6}" bash -euo pipefail -c 'source "$1"; shift; corpus_file "$@"' tiny "$scripts/corpus.sh" "$2" "$3" "$4" "$5"; }
 url=file://$PWD/copy/input.txt
-fetch 0 got "$sum" none.zst "$url" MH_DATA=
+expect_fetch 0 got "$sum" none.zst "$url" MH_DATA=
 cmp got copy/input.txt
-fetch 1 other "${sum//[0-8]/9}" none.zst "$url" MH_DATA=; said "tiny: other: expected sha256"; said "found $sum in $url"
-fetch 1 other "$sum" none.zst "$url.gone" MH_DATA=; said "expected the file in the mirror MH_DATA or from $url.gone"
+expect_fetch 1 other "${sum//[0-8]/9}" none.zst "$url" MH_DATA=; expect_stderr "tiny: other: expected sha256"
+expect_stderr "found $sum in $url"
+expect_fetch 1 other "$sum" none.zst "$url.gone" MH_DATA=; expect_stderr "expected the file in the mirror MH_DATA or from $url.gone"
 zstd -q copy/input.txt -o mirror/input.zst
-fetch 0 mirrored "$sum" input.zst "$url.gone" MH_DATA="$PWD/mirror"
+expect_fetch 0 mirrored "$sum" input.zst "$url.gone" MH_DATA="$PWD/mirror"
 cmp mirrored copy/input.txt
 printf 'no zstd\n' > mirror/broken.zst
-fetch 1 other "$sum" broken.zst "$url" MH_DATA="$PWD/mirror"; said "expected a zstd file"
+expect_fetch 1 other "$sum" broken.zst "$url" MH_DATA="$PWD/mirror"; expect_stderr "expected a zstd file"
 rm -f got; echo before > got
-fetch 1 got "${sum//[0-8]/9}" none.zst "$url" MH_DATA=
+expect_fetch 1 got "${sum//[0-8]/9}" none.zst "$url" MH_DATA=
 [ "$(cat got)" = before ] || fail "a file with the wrong checksum replaced another"
-only got mirrored copy/input.txt mirror/input.zst mirror/broken.zst
+expect_files got mirrored copy/input.txt mirror/input.zst mirror/broken.zst
 # The scripts refuse a file with another SHA-256 and leave no file.
 cp copy/input.txt copy/train.txt
-expect 1 env MH_DATA= "$scripts/tinyshakespeare" tiny "$url"; said "tinyshakespeare: input.txt: expected sha256 86c4"; said "found $sum"
-expect 1 env MH_DATA= "$scripts/wikitext-2" wiki "file://$PWD/copy"; said "wikitext-2: train.txt: expected sha256 9e9f"
-expect 1 env MH_DATA= "$scripts/wikitext-2" wiki "file://$PWD/none"; said "could read neither"
+expect 1 env MH_DATA= "$scripts/tinyshakespeare" tiny "$url"; expect_stderr "tinyshakespeare: input.txt: expected sha256 86c4"
+expect_stderr "found $sum"
+expect 1 env MH_DATA= "$scripts/wikitext-2" wiki "file://$PWD/copy"; expect_stderr "wikitext-2: train.txt: expected sha256 9e9f"
+expect 1 env MH_DATA= "$scripts/wikitext-2" wiki "file://$PWD/none"; expect_stderr "could read neither"
 [ -z "$(find tiny wiki -type f)" ] || fail "expected no files after an error; found $(find tiny wiki -type f)"
 # With a mirror of Tiny Shakespeare: each line is in exactly one of the three files.
 data=${MH_DATA:-$ROOT/../shared/data}
@@ -40,7 +42,8 @@ if [ -f "$data/wikitext-2/train.txt.zst" ]; then
 fi
 # Multi30k: writes pairs and shards; refuses a file with another SHA-256, compressed like the public file.
 gzip -c copy/input.txt > copy/train.de.gz
-expect 1 env MH_DATA= "$scripts/multi30k" multi "file://$PWD/copy"; said "multi30k: train.de: expected sha256 2c2b"; said "found $sum"
+expect 1 env MH_DATA= "$scripts/multi30k" multi "file://$PWD/copy"; expect_stderr "multi30k: train.de: expected sha256 2c2b"
+expect_stderr "found $sum"
 [ -z "$(find multi -type f)" ] || fail "expected no files after an error; found $(find multi -type f)"
 if [ -f "$data/multi30k/train.de.zst" ]; then
   make_text 50 > words
@@ -58,14 +61,14 @@ printf 'sentence\tlabel\none\t1\ntwo\t0\none two\t1\n' > own/SST-2/train.tsv
 printf 'sentence\tlabel\none\t1' > own/SST-2/dev.tsv
 expect 0 "$scripts/glue" sst2 sst2 pieces own 2
 expect 0 mh-prep cat sst2/train.mhs; printf 'one\t\t1\ntwo\t\t0\n' | cmp - out
-expect 0 mh-prep cat sst2/valid.mhs; printed "one		1"
-expect 1 "$scripts/glue" sst2 mrpc pieces own; said "expected the GLUE file own/MRPC/train.tsv; found none"
-expect 1 "$scripts/glue" sst2 sst pieces own; said "found sst; tasks: cola"
-expect 1 "$scripts/glue" sst2 sst2 pieces own 0; said "expected ROWS, a positive number of rows; found 0"
-expect 1 env MH_DATA="$PWD/mirror" "$scripts/glue" qqp qqp pieces; said "pass the folder of GLUE"
-expect 1 env MH_DATA="$PWD/mirror" "$scripts/glue" none mrpc pieces; said "expected the file in the mirror MH_DATA"
+expect 0 mh-prep cat sst2/valid.mhs; expect_stdout "one		1"
+expect 1 "$scripts/glue" sst2 mrpc pieces own; expect_stderr "expected the GLUE file own/MRPC/train.tsv; found none"
+expect 1 "$scripts/glue" sst2 sst pieces own; expect_stderr "found sst; tasks: cola"
+expect 1 "$scripts/glue" sst2 sst2 pieces own 0; expect_stderr "expected ROWS, a positive number of rows; found 0"
+expect 1 env MH_DATA="$PWD/mirror" "$scripts/glue" qqp qqp pieces; expect_stderr "pass the folder of GLUE"
+expect 1 env MH_DATA="$PWD/mirror" "$scripts/glue" none mrpc pieces; expect_stderr "expected the file in the mirror MH_DATA"
 if [ -d "$data/glue" ]; then
   for task in cola mrpc rte sst2 stsb; do
-    expect 0 env MH_DATA="$data" "$scripts/glue" "$task" "$task" pieces "" 30; said "30 examples of $task, 30 labelled"
+    expect 0 env MH_DATA="$data" "$scripts/glue" "$task" "$task" pieces "" 30; expect_stderr "30 examples of $task, 30 labelled"
   done
 fi

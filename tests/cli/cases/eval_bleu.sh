@@ -3,7 +3,7 @@
 printf 'the cat sat on the mat\nThe end .\n' > hyp
 printf 'the cat is on the mat\nthe end.\n' > ref
 golden --rounded json 0 mh-eval bleu hyp ref --format json
-printed '"length_ratio":1.0,'
+expect_stdout '"length_ratio":1.0,'
 mv out first
 mh-eval bleu - ref --format json < hyp | cmp - first
 mh-eval --format json bleu hyp - < ref | cmp - first
@@ -12,12 +12,12 @@ golden --rounded sentence 0 mh-eval bleu --sentence --tokenize none hyp ref
 printf 'a well-known cat\n' > whole
 printf 'a well-fed cat\n' > other
 golden --rounded compound-split 0 mh-eval bleu --tokenize none --smooth none --compound-split --format json whole other
-printed '"precisions":[80.0,50.0,33.333'
+expect_stdout '"precisions":[80.0,50.0,33.333'
 golden --rounded whole-words 0 mh-eval bleu --tokenize intl --smooth add-k --format json whole other
 golden --rounded sentence-json 0 mh-eval bleu --sentence --chrf --tokenize char --smooth floor --format json whole other
 printf 'the end .' > unended
 printf 'the end .\n' | mh-eval bleu unended - > out
-printed "100"
+expect_stdout "100"
 
 # Errors.
 head -1 ref > short
@@ -34,7 +34,7 @@ record 3 mh-eval bleu crlf hyp
 record 3 mh-eval bleu hyp missing
 record 3 mh-eval bleu . hyp
 record 2 mh-eval bleu - - < hyp
-expect 2 mh-eval bleu hyp; said "references"
+expect 2 mh-eval bleu hyp; expect_stderr "references"
 record 2 mh-eval bleu hyp ref --tokenize 13b
 record 2 mh-eval bleu hyp ref --smooth-value 0.5
 record 2 mh-eval bleu hyp ref --smooth floor --smooth-value -1
@@ -44,7 +44,7 @@ record 2 mh-eval bleu hyp ref --chrf --chrf-words 3
 golden_record refused
 for option in "--block 3" "--device cpu" "--threads 2" "--set model.layers=1" "--per-token t"; do
   # shellcheck disable=SC2086
-  expect 2 mh-eval $option bleu hyp ref; said "${option%% *}"
+  expect 2 mh-eval $option bleu hyp ref; expect_stderr "${option%% *}"
 done
 
 needs_peers

@@ -12,7 +12,7 @@ grep -q '"valid_bleu"' mt/log.jsonl || fail "expected valid_bleu in log.jsonl; f
 m=mt/best.safetensors
 
 expect 0 mh-eval $m p.mhs --beam 3 --hypotheses hyp --format json
-printed '"beam":3,"length_penalty":1.0,"max_length_a":0.0,"max_length_b":200,"min_length":1,"no_unknown":false'; printed '"perplexity"'; printed '"length_ratio"'
+expect_stdout '"beam":3,"length_penalty":1.0,"max_length_a":0.0,"max_length_b":200,"min_length":1,"no_unknown":false'; expect_stdout '"perplexity"'; expect_stdout '"length_ratio"'
 [ "$(wc -l < hyp)" -eq "$(wc -l < t)" ] || fail "expected a hypothesis for each line; found $(wc -l < hyp)"
 mv out first
 expect 0 mh-eval $m p.mhs --beam 3 --references t --tokenize none --smooth none --format json
@@ -41,7 +41,7 @@ cut -f3 out | awk 'NR % 3 == 1' > best
 expect 0 mh-eval translate $m three --beam 4; cmp out best
 expect 0 mh-eval translate $m three --beam 4 --scores; [ "$(cut -f3 out)" = "$(cat best)" ] || fail "expected the best hypotheses in column 3; found $(cut -f3 out)"
 expect 0 mh-eval translate $m three --samples 2 --seed 4 --top-k 9; cut -f1,3 out > samples
-said "2 samples at temperature 1 of the 9 likeliest, length penalty 1, hypotheses of 1 to 0·x + 200 tokens (x: source length)"
+expect_stderr "2 samples at temperature 1 of the 9 likeliest, length penalty 1, hypotheses of 1 to 0·x + 200 tokens (x: source length)"
 expect 0 mh-eval translate $m three --samples 2 --seed 4 --top-k 9 --batch-tokens 1; cut -f1,3 out | cmp - samples
 printf 'v3 v5\n\nv1\n' > begin
 expect 0 mh-eval translate $m three --prefix-file begin
@@ -53,56 +53,56 @@ expect 0 mh-eval translate $m gap; [ "$(wc -l < out)" -eq 3 ] || fail "expected 
 expect 0 mh-eval translate $m gap --samples 2
 [ "$(cut -f1 out | tr '\n' ' ')" = "1 1 2 2 3 3 " ] || fail "expected two samples of each line; found $(cut -f1 out)"
 printf 'v3 never\n\nseen\n' > new
-expect 0 mh-eval translate $m three --prefix-file new; said "2 tokens of the prefixes are unknown"
+expect 0 mh-eval translate $m three --prefix-file new; expect_stderr "2 tokens of the prefixes are unknown"
 expect 0 mh-eval translate $m three --no-unknown; ! grep -q '<unk>' out || fail "expected no unknown word; found one"
 printf 'w1 never seen\n' > new
-expect 0 mh-eval translate $m new; said "2 tokens of the input are unknown"
+expect 0 mh-eval translate $m new; expect_stderr "2 tokens of the input are unknown"
 
 printf 'w1\r\n' > cr
 expect 3 mh-eval translate $m cr
 
 # Errors come before anything is written.
-refused() { expect "$1" mh-eval "${@:3}"; said "$2"; [ ! -s out ] || fail "expected no output before the error; found $(cat out)"; [ ! -e none ] || fail "expected no file after an error; found one"; }
+expect_refused() { expect "$1" mh-eval "${@:3}"; expect_stderr "$2"; [ ! -s out ] || fail "expected no output before the error; found $(cat out)"; [ ! -e none ] || fail "expected no file after an error; found one"; }
 { printf 'w1 %.0s' $(seq 10000); printf '\nw2\n'; } > long
-refused 3 "long:1" translate $m long
-expect 0 mh-eval translate $m long --truncate --max-source 30 --beam 2; said "1 source sentences were truncated"; [ "$(wc -l < out)" -eq 2 ] || fail "expected 2 lines; found $(wc -l < out)"
-refused 2 "the size of the vocabulary" translate $m s --beam 60000
-refused 2 "the size of the vocabulary" $m p.mhs --beam 60000 --hypotheses none
-refused 2 "at most the value of --beam, 5" translate $m s --nbest 6
-refused 2 "--samples with these options" translate $m s --temperature 0.5
-refused 2 "1 with --samples" translate $m s --samples 2 --nbest 2
-refused 2 "no --samples with this option" translate $m s --samples 2 --beam 7
-refused 2 "from -10 to 10" translate $m s --length-penalty 11
+expect_refused 3 "long:1" translate $m long
+expect 0 mh-eval translate $m long --truncate --max-source 30 --beam 2; expect_stderr "1 source sentences were truncated"; [ "$(wc -l < out)" -eq 2 ] || fail "expected 2 lines; found $(wc -l < out)"
+expect_refused 2 "the size of the vocabulary" translate $m s --beam 60000
+expect_refused 2 "the size of the vocabulary" $m p.mhs --beam 60000 --hypotheses none
+expect_refused 2 "at most the value of --beam, 5" translate $m s --nbest 6
+expect_refused 2 "--samples with these options" translate $m s --temperature 0.5
+expect_refused 2 "1 with --samples" translate $m s --samples 2 --nbest 2
+expect_refused 2 "no --samples with this option" translate $m s --samples 2 --beam 7
+expect_refused 2 "from -10 to 10" translate $m s --length-penalty 11
 printf 'v3\nv1\n\n' > begin2
-refused 3 "gap:2: expected a sentence, since the prefix file has a prefix for this line" translate $m gap --prefix-file begin2
+expect_refused 3 "gap:2: expected a sentence, since the prefix file has a prefix for this line" translate $m gap --prefix-file begin2
 printf '\nv1 <eos> v2\n\n' > begin2
-refused 3 "begin2:2: expected text without the end-of-line token; found '<eos>'" translate $m three --prefix-file begin2
+expect_refused 3 "begin2:2: expected text without the end-of-line token; found '<eos>'" translate $m three --prefix-file begin2
 printf 'w1\nw1 <eos>\n' > ended
-refused 3 "ended:2: expected text without the end-of-line token" translate $m ended
-refused 2 "a file other than the file of --per-token" $m p.mhs --per-token none --hypotheses ./none
-refused 2 "standard input (-) for at most one file" translate - -
-refused 2 "from 1 to" translate $m s --beam 0
-refused 3 "missing" translate $m missing
-refused 3 "CR LF" translate $m <(printf 'w1\r\nw2\r\n')
-refused 3 "UTF-8" translate $m <(printf 'w1\n\xff\xfe\n')
+expect_refused 3 "ended:2: expected text without the end-of-line token" translate $m ended
+expect_refused 2 "a file other than the file of --per-token" $m p.mhs --per-token none --hypotheses ./none
+expect_refused 2 "standard input (-) for at most one file" translate - -
+expect_refused 2 "from 1 to" translate $m s --beam 0
+expect_refused 3 "missing" translate $m missing
+expect_refused 3 "CR LF" translate $m <(printf 'w1\r\nw2\r\n')
+expect_refused 3 "UTF-8" translate $m <(printf 'w1\n\xff\xfe\n')
 head -2 begin > short
-refused 3 "short" translate $m three --prefix-file short
+expect_refused 3 "short" translate $m three --prefix-file short
 printf 'v1 %.0s' $(seq 300) > much
 head -1 s > one
-refused 2 "the prefix of sentence 1" translate $m one --prefix-file much
+expect_refused 2 "the prefix of sentence 1" translate $m one --prefix-file much
 head -20 t > few
-refused 3 "lines, as many as in" $m p.mhs --beam 2 --references few --hypotheses none
-refused 3 "missing" $m p.mhs --references missing
-refused 2 "a file, since the scores go to standard output" $m p.mhs --hypotheses -
-refused 2 "an output that is not an input" $m p.mhs --hypotheses p.mhs
+expect_refused 3 "lines, as many as in" $m p.mhs --beam 2 --references few --hypotheses none
+expect_refused 3 "missing" $m p.mhs --references missing
+expect_refused 2 "a file, since the scores go to standard output" $m p.mhs --hypotheses -
+expect_refused 2 "an output that is not an input" $m p.mhs --hypotheses p.mhs
 mh-prep lm -q --vocab tv t -o t.mhs
 mh-train -q --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \
   --set train.batch.tokens=64 --set train.length=2u --train t.mhs --out lm
-refused 2 "mh-eval generate" translate lm/last.safetensors s
-refused 2 "mh-eval translate" generate $m --prompt w1
-refused 2 "a shard of pairs to translate" lm/last.safetensors t.mhs --beam 2
-refused 3 "a shard of the kind" lm/last.safetensors p.mhs --beam 2
-refused 3 "a shard of the kind" $m lm/last.safetensors p.mhs  # before the first model is scored
+expect_refused 2 "mh-eval generate" translate lm/last.safetensors s
+expect_refused 2 "mh-eval translate" generate $m --prompt w1
+expect_refused 2 "a shard of pairs to translate" lm/last.safetensors t.mhs --beam 2
+expect_refused 3 "a shard of the kind" lm/last.safetensors p.mhs --beam 2
+expect_refused 3 "a shard of the kind" $m lm/last.safetensors p.mhs  # before the first model is scored
 # A shard with valid checksums whose target ids exceed the vocabulary: its header is that of another shard.
 mh-prep vocab --size 9 t > few.vocab 2>/dev/null
 mh-prep translation -q --source-vocab sv --target-vocab few.vocab s t -o few.mhs
@@ -116,17 +116,17 @@ bytes_ = bytearray(few[:size[0]] + all_[size[1]:])
 struct.pack_into("<I", bytes_, len(bytes_) - 8 * frames - 9, size[0])
 open("evil.mhs", "wb").write(bytes_)
 P
-refused 3 "evil.mhs: record 1, field target: expected token ids below 9" fewrun/last.safetensors evil.mhs
-expect 3 mh-train --config c.toml --train evil.mhs --out no; said "expected token ids below 9"
-expect 3 mh-train --config c.toml --train few.mhs --valid evil.mhs --out no; said "expected token ids below 9"
+expect_refused 3 "evil.mhs: record 1, field target: expected token ids below 9" fewrun/last.safetensors evil.mhs
+expect 3 mh-train --config c.toml --train evil.mhs --out no; expect_stderr "expected token ids below 9"
+expect 3 mh-train --config c.toml --train few.mhs --valid evil.mhs --out no; expect_stderr "expected token ids below 9"
 # A validation sentence longer than the model's positions is refused before the run begins.
 { printf 'w1 %.0s' $(seq 30); echo; } > longer
 mh-prep translation -q --source-vocab sv --target-vocab tv longer longer -o longer.mhs
-expect 2 mh-train --config c.toml --train p.mhs --valid longer.mhs --out no --set model.positions=learned --set model.max_positions=20; said "at most model.max_positions, 20 tokens"
+expect 2 mh-train --config c.toml --train p.mhs --valid longer.mhs --out no --set model.positions=learned --set model.max_positions=20; expect_stderr "at most model.max_positions, 20 tokens"
 expect 2 mh-train --config c.toml --train p.mhs --out no --set train.validation.metric=bleu
 expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.validation.metric=bleu --set train.validation.decode.beam=9999
 expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.validation.metric=blue
-expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.validation.decode.beam=2; said "train.validation.decode.beam: 5 -> 2"
+expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set train.validation.decode.beam=2; expect_stderr "train.validation.decode.beam: 5 -> 2"
 expect 2 mh-train --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \
   --set train.batch.tokens=64 --set train.length=2u --train t.mhs --valid t.mhs --out no --set train.validation.metric=bleu
 expect 2 mh-train --resume --out mt --set train.validation.metric=loss

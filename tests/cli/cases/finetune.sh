@@ -24,13 +24,14 @@ a, b = map(read, sys.argv[1:])
 assert a.keys() == b.keys()
 print("\n".join(sorted({name.split("self.")[-1] for name in a if a[name] != b[name]})))
 P
-changed() { python3 changed.py $m "$1/last.safetensors" > names; }
+list_changed() { python3 changed.py $m "$1/last.safetensors" > names; }
 
 # Trains only the gates: the run inherits the parameter group of the gates and block-coordinate training, whose passes
 # that train no gate are omitted.
 expect 0 mh-finetune --init $m --train-only gates $go --valid new.mhs --out gates
-said "[train.groups.gates]"; said "[train.procedures.block-coordinate]"; said "are left out"; said "parameters are trained"
-changed gates
+expect_stderr "[train.groups.gates]"; expect_stderr "[train.procedures.block-coordinate]"; expect_stderr "are left out"
+expect_stderr "parameters are trained"
+list_changed gates
 [ "$(cut -d. -f1 names | sort -u)" = gate ] || fail "changed tensors: $(cat names)"
 [ "$(wc -l < names)" -eq 8 ] || fail "changed tensors: $(cat names)"
 grep -q 'trainable = \["gates"\]' gates/config.toml || fail "train.trainable is not in config.toml"
@@ -42,15 +43,15 @@ assert lines[0]["started"].startswith("mh-finetune "), lines[0]["started"]
 assert lines[0]["from"] == "first/last.safetensors"
 P
 expect 0 mh-finetune -q --init $m --train-only gates,output $go --out plus
-changed plus
+list_changed plus
 [ "$(grep -v '^gate\.' names | tr '\n' ' ')" = "output.bias output.weight " ] || fail "changed tensors: $(cat names)"
 expect 0 mh-finetune --init $m $go --out all --set train.groups.gates.lr=0.5
 ! grep -qF "are left out" err || fail "expected no message about omitted passes"
-changed all
+list_changed all
 [ "$(wc -l < names)" -gt 20 ] || fail "changed tensors: $(cat names)"
 grep -q 'lr = 0.5' all/config.toml || fail "--set does not override an inherited setting"
 expect 0 mh-finetune -q --init $m --train-only 'decoder.norm.*,*.0.ffn.up.bias' $go --out names_
-changed names_
+list_changed names_
 [ "$(tr '\n' ' ' < names)" = "decoder.layers.0.ffn.up.bias decoder.norm.bias decoder.norm.weight " ] || fail "changed tensors: $(cat names)"
 
 expect 2 mh-finetune --init $m --train new.mhs --seeds 2
@@ -79,21 +80,25 @@ P
 expect 0 mh-train -q --from $m $go --out model --set 'train.trainable=["gates"]'
 ! grep -q "train.groups.gates" model/config.toml || fail "a parameter group was inherited"
 
-# refused STATUS MESSAGE ARGUMENT…: mh-finetune must exit with STATUS and MESSAGE and leave no folder.
-refused() { expect "$1" mh-finetune "${@:3}"; said "$2"; [ ! -d run ] || fail "expected no output folder after an error; found one"; }
-refused 2 "--init" $go --out run
-refused 2 "--resume" --init $m --resume --out run
-refused 2 "the folder of the run" --init $m $go
-expect 0 mh-finetune --init $m --train new.mhs --out once $small --threads 1; said "train.length is not set; using 1e"
+# expect_refused STATUS MESSAGE ARGUMENT…: mh-finetune must exit with STATUS and MESSAGE and leave no folder.
+expect_refused() {
+  expect "$1" mh-finetune "${@:3}"
+  expect_stderr "$2"
+  [ ! -d run ] || fail "expected no output folder after an error; found one"
+}
+expect_refused 2 "--init" $go --out run
+expect_refused 2 "--resume" --init $m --resume --out run
+expect_refused 2 "the folder of the run" --init $m $go
+expect 0 mh-finetune --init $m --train new.mhs --out once $small --threads 1; expect_stderr "train.length is not set; using 1e"
 grep -q '^length = "1e"$' once/config.toml || fail "$(cat once/config.toml)"
-refused 2 "did you mean 'gates'?" --init $m --train-only gate $go --out run
-refused 2 "'mixing', which matches no trainable parameter of this model" --init $m --train-only gates,mixing $go --out run
-refused 2 "'*.qurey.*', which matches no trainable parameter of this model" --init $m --train-only '*.qurey.*' $go --out run
-refused 2 "which matches no trainable parameter of this model" --init $m --train-only '*.norm.variance' $go --out run
-refused 2 "--init first/last.safetensors" --init $m $go --out run --set model.layers=3
-refused 3 "the vocabulary" --init $m --train other.mhs --out run $small --set train.length=2u
-refused 3 "missing" --init missing $go --out run
-refused 3 "a checkpoint" --init text $go --out run
+expect_refused 2 "did you mean 'gates'?" --init $m --train-only gate $go --out run
+expect_refused 2 "'mixing', which matches no trainable parameter of this model" --init $m --train-only gates,mixing $go --out run
+expect_refused 2 "'*.qurey.*', which matches no trainable parameter of this model" --init $m --train-only '*.qurey.*' $go --out run
+expect_refused 2 "which matches no trainable parameter of this model" --init $m --train-only '*.norm.variance' $go --out run
+expect_refused 2 "--init first/last.safetensors" --init $m $go --out run --set model.layers=3
+expect_refused 3 "the vocabulary" --init $m --train other.mhs --out run $small --set train.length=2u
+expect_refused 3 "missing" --init missing $go --out run
+expect_refused 3 "a checkpoint" --init text $go --out run
 record 2 mh-finetune --dry-run --init $m --train-only gate
 golden_record refused
 expect 3 mh-finetune --dry-run --init $m --train other.mhs

@@ -6,7 +6,7 @@ untouched --check > reason 2>&1 || skip "$(cat reason)"
 marker=$PWD/marker
 
 # Writes the hostile files to a folder. The names of the libraries include those that the tools link or load by name.
-hostile() {
+write_hostile_files() {
   python3 - "$1" "$marker" <<'P'
 import os, pathlib, pickle, sys, zipfile
 folder, marker = pathlib.Path(sys.argv[1]), sys.argv[2]
@@ -43,34 +43,39 @@ for name, key in (("config.json", "AutoModelForCausalLM"), ("tokenizer_config.js
 P
 make_text 40 > text
 mkdir cwd
-for folder in cwd model run; do hostile $folder; done
+for folder in cwd model run; do write_hostile_files $folder; done
 cd cwd || exit 1
 evil=()
 for folder in . ../model ../run; do
   for name in ../cwd/* ../cwd/.gnuplot; do evil+=("$folder/${name#../cwd/}"); done
 done
-# harmless STATUS COMMAND…: runs COMMAND in the folder of hostile files, and fails if it opens one of them.
-harmless() { local status=$1; shift; expect "$status" untouched "${evil[@]}" -- "$@"; [ ! -e "$marker" ] || fail "ran code of a file: $*"; }
-harmless 0 mh-convert -q ../model -o ../c.safetensors
-said "auto_map"
-harmless 0 mh-prep -q vocab --type byte-bpe --from ../model -o ../v
-harmless 0 mh-prep -q lm --vocab ../v ../text -o ../t.mhs
-harmless 0 mh-prep -q cat ../t.mhs
-harmless 0 mh-eval -q ../c.safetensors ../t.mhs
-harmless 0 mh-eval -q generate ../c.safetensors --length 3
-harmless 0 mh-convert -q --to huggingface ../c.safetensors ../back
-harmless 0 mh-spectrum -q ../c.safetensors --of output-value
-harmless 0 mh-prune -q cut ../c.safetensors --heads 0:1 -o ../cut.safetensors
-harmless 0 mh-train -q --threads 1 --from ../c.safetensors --train ../t.mhs --out ../run --set train.batch.block=8 --set train.batch.tokens=32 \
+# expect_harmless STATUS COMMAND…: runs COMMAND in the folder of hostile files, and fails if it opens one of them.
+expect_harmless() {
+  local status=$1
+  shift
+  expect "$status" untouched "${evil[@]}" -- "$@"
+  [ ! -e "$marker" ] || fail "ran code of a file: $*"
+}
+expect_harmless 0 mh-convert -q ../model -o ../c.safetensors
+expect_stderr "auto_map"
+expect_harmless 0 mh-prep -q vocab --type byte-bpe --from ../model -o ../v
+expect_harmless 0 mh-prep -q lm --vocab ../v ../text -o ../t.mhs
+expect_harmless 0 mh-prep -q cat ../t.mhs
+expect_harmless 0 mh-eval -q ../c.safetensors ../t.mhs
+expect_harmless 0 mh-eval -q generate ../c.safetensors --length 3
+expect_harmless 0 mh-convert -q --to huggingface ../c.safetensors ../back
+expect_harmless 0 mh-spectrum -q ../c.safetensors --of output-value
+expect_harmless 0 mh-prune -q cut ../c.safetensors --heads 0:1 -o ../cut.safetensors
+expect_harmless 0 mh-train -q --threads 1 --from ../c.safetensors --train ../t.mhs --out ../run --set train.batch.block=8 --set train.batch.tokens=32 \
   --set train.length=1u
-harmless 0 mh-train -q --threads 1 --resume --out ../run --set train.length=2u
-! command -v gnuplot >/dev/null || harmless 0 mh-spectrum -q ../c.safetensors --of output-value --plot ../x.svg
+expect_harmless 0 mh-train -q --threads 1 --resume --out ../run --set train.length=2u
+! command -v gnuplot >/dev/null || expect_harmless 0 mh-spectrum -q ../c.safetensors --of output-value --plot ../x.svg
 # A path of a plot that gnuplot takes for a command.
-! command -v gnuplot >/dev/null || harmless 0 mh-spectrum -q ../c.safetensors --of output-value --plot '|touch marker;.svg'
+! command -v gnuplot >/dev/null || expect_harmless 0 mh-spectrum -q ../c.safetensors --of output-value --plot '|touch marker;.svg'
 [ ! -e marker ] || fail "the path of a plot was executed"
 # Pickles in the place of the weights or of a checkpoint.
 rm ../model/model.safetensors; cp evil.pt ../model/pytorch_model.bin
-expect 3 mh-convert ../model -o ../x; said "system"
+expect 3 mh-convert ../model -o ../x; expect_stderr "system"
 cp evil.pickle ../model/pytorch_model.bin
 expect 3 mh-convert ../model -o ../x
 for file in evil.pt modeling_evil.py; do

@@ -58,13 +58,13 @@ P
 mkfifo pipe
 for path in /dev/zero pipe -; do
   echo "include = '$path'" > c.toml
-  expect 3 timeout 20 mh-train --config c.toml --train t.mhs --out try; said "a regular file"
+  expect 3 timeout 20 mh-train --config c.toml --train t.mhs --out try; expect_stderr "a regular file"
   for key in train valid; do
     { echo '[data]'; [ $key = train ] || echo 'train = "t.mhs"'; echo "$key = '$path'"; } > c.toml
-    expect 3 timeout 20 mh-train --config c.toml --out try $small --set train.length=1u; said "a regular file"
+    expect 3 timeout 20 mh-train --config c.toml --out try $small --set train.length=1u; expect_stderr "a regular file"
     rm -rf named; cp -r run named
     sed -i "/^$key = /d; s|^\\[data\\]|&\\n$key = '$path'|" named/config.toml
-    expect 3 timeout 20 mh-train --resume --out named; said "a regular file"
+    expect 3 timeout 20 mh-train --resume --out named; expect_stderr "a regular file"
   done
 done
 [ ! -e try ] || fail "expected no run folder after an error; found one"
@@ -98,7 +98,7 @@ expect 0 untouched $out -- mh-prune -q cut $h --heads 0:1 -o cut.safetensors
 expect 0 untouched $out -- mh-spectrum -q $h --of output-value
 expect 0 untouched $out -- mh-swap -q $h --pairs decoder.self:0.0-0.1 -o swapped.safetensors
 expect 0 untouched $out -- mh-train -q --threads 1 --from $h --train t.mhs --out from $small --set train.length=1u
-expect 3 untouched $out -- mh-eval -q named.safetensors t.mhs; said "../../outside/x"
+expect 3 untouched $out -- mh-eval -q named.safetensors t.mhs; expect_stderr "../../outside/x"
 cp -r run resumed; cp $h resumed/last.safetensors
 resume="mh-train -q --threads 1 --resume --set train.length=3u --set data.train=$out/t.mhs"
 status=0; untouched --readable $out -- $resume --out resumed 2>err || status=$?
@@ -106,26 +106,26 @@ status=0; untouched --readable $out -- $resume --out resumed 2>err || status=$?
 expect 0 untouched --readable $out -- $resume --out run
 
 # A link in a run folder, through which the run would change a file elsewhere.
-refused() { expect 3 "$@"; said "a symbolic link"; }
+expect_link_refused() { expect 3 "$@"; expect_stderr "a symbolic link"; }
 for name in lock config.toml log.jsonl last.safetensors best.safetensors diverged.safetensors checkpoints; do
   rm -rf linked; cp -r run linked; rm -rf linked/$name; ln -s "$base/outside/$name" linked/$name
-  refused untouched --readable $out -- mh-train --resume --out linked
+  expect_link_refused untouched --readable $out -- mh-train --resume --out linked
 done
 for name in lock log.jsonl; do
   rm -rf linked; mkdir linked; ln -s "$base/outside/new" linked/$name
-  refused untouched --readable $out -- mh-train --train t.mhs --out linked $small --set train.length=1u
+  expect_link_refused untouched --readable $out -- mh-train --train t.mhs --out linked $small --set train.length=1u
 done
 rm -rf linked; cp -r run linked; rm linked/checkpoints/*; ln -s "$base/outside/x" linked/checkpoints/update-000000003.safetensors
-expect 3 untouched --readable $out -- $resume --out linked; said "update-000000003"
+expect 3 untouched --readable $out -- $resume --out linked; expect_stderr "update-000000003"
 mkdir seeds; ln -s "$base/outside" seeds/seed1
-expect 3 untouched $out -- mh-finetune --resume --seeds 1 --out seeds; said "a symbolic link"
+expect 3 untouched $out -- mh-finetune --resume --seeds 1 --out seeds; expect_stderr "a symbolic link"
 [ ! -e $out/new ] || fail "a run created a file through a link"
 
 # Names of files in a Hugging Face folder.
 cp -r "$ROOT/tests/cli/recorded/gpt2-4" whole
 python3 -B "$ROOT/tests/cli/huggingface_recorded.py" weights whole
-folder() { rm -rf f; cp -r whole f; }
-folder
+copy_run() { rm -rf f; cp -r whole f; }
+copy_run
 cp f/model.safetensors $out
 mv f/model.safetensors f/part.safetensors
 for name in ../../../outside/model.safetensors "$base/outside/model.safetensors" .. "" 'part.safetensors\u0000'; do
@@ -140,7 +140,7 @@ P
   [ ! -e x ] || fail "expected no output for the file name '$name'; found one"
 done
 # Links inside the folder are read, as in the cache of huggingface_hub.
-folder; mv f/model.safetensors f/part; ln -s part f/model.safetensors
+copy_run; mv f/model.safetensors f/part; ln -s part f/model.safetensors
 expect 0 untouched $out -- mh-convert -q f -o x
 python3 - "$base/outside" <<'P'
 import json, sys
@@ -155,11 +155,11 @@ expect 0 untouched $out -- mh-prep -q vocab --type byte-bpe --from f -o x.v
 expect 0 untouched $out -- mh-convert -q --to huggingface x back
 # A device or a pipe in the place of a file is refused instead of read without end.
 for name in config.json tokenizer_config.json tokenizer.json; do
-  folder; ln -sf /dev/zero f/$name
-  expect 3 timeout 20 mh-convert f -o x; said "f/$name: expected a regular file"
+  copy_run; ln -sf /dev/zero f/$name
+  expect 3 timeout 20 mh-convert f -o x; expect_stderr "f/$name: expected a regular file"
   [ $name = config.json ] || continue
   rm f/$name; mkfifo f/$name
-  expect 3 timeout 20 mh-convert f -o x; said "f/$name: expected a regular file"
+  expect 3 timeout 20 mh-convert f -o x; expect_stderr "f/$name: expected a regular file"
 done
-folder; rm f/model.safetensors; ln -s /dev/zero f/model.safetensors.index.json
-expect 3 timeout 20 mh-convert f -o x; said "a regular file"
+copy_run; rm f/model.safetensors; ln -s /dev/zero f/model.safetensors.index.json
+expect 3 timeout 20 mh-convert f -o x; expect_stderr "a regular file"

@@ -24,9 +24,9 @@ assert all(r["bleu_difference"] == r["bleu"] - expected[0] for r in rows)
 assert rows[0]["beam"] == 2 and rows[0]["max_length_b"] == 20 and "tok:none" in rows[0]["signature"]
 P
 expect 0 mh-prune curve --by taylor --step 25% $m p.mhs; ! grep -q bleu out || fail "expected no BLEU columns without --metric bleu"
-experts() { expect "$1" mh-spectrum experts --show scores --random 2 --blocks 0 --format json "${@:2}"; }
-experts 0 $mae p.mhs --metric bleu "${how[@]}"; mv out scores
-experts 0 $mae p.mhs --metric bleu "${how[@]}"; cmp out scores
+expect_experts() { expect "$1" mh-spectrum experts --show scores --random 2 --blocks 0 --format json "${@:2}"; }
+expect_experts 0 $mae p.mhs --metric bleu "${how[@]}"; mv out scores
+expect_experts 0 $mae p.mhs --metric bleu "${how[@]}"; cmp out scores
 python3 - "$(bleu_of $mae)" <<'P'
 import json, sys
 rows = {r["gates"]: r for r in map(json.loads, open("scores"))}

@@ -10,7 +10,7 @@ printf 'a\0b\n' > nul
 record 3 mh-prep vocab nul -o x
 printf 'one\r\ntwo\r\n' > crlf
 record 3 mh-prep lm --vocab v crlf -o x.mhs
-expect 0 mh-prep lm --vocab v --crlf normalise crlf; said "2 lines ended in CR LF"
+expect 0 mh-prep lm --vocab v --crlf normalise crlf; expect_stderr "2 lines ended in CR LF"
 record 3 mh-prep lm --vocab v missing -o x.mhs
 record 3 mh-prep lm --vocab v . -o x.mhs
 record 3 mh-prep lm --vocab empty text -o x.mhs
@@ -22,8 +22,8 @@ record 2 mh-prep vocab --type bpe text
 expect 2 mh-prep
 expect 1 mh-prep lm --vocab v text -o /dev/full
 record 1 mh-prep vocab text -o none/x
-expect 0 mh-prep --help;                            printed "Examples"
-expect 0 mh-prep --version;                         printed "mh-prep "
+expect 0 mh-prep --help;                            expect_stdout "Examples"
+expect 0 mh-prep --version;                         expect_stdout "mh-prep "
 sed 's/two/tvo/' v > v2
 record 3 mh-prep lm --vocab v2 text -o x.mhs
 head -c 40 v > v3
@@ -37,6 +37,6 @@ mh-prep lm --vocab v text >/dev/full 2>err || status=$?
 for arguments in "lm --vocab v -" "lm --vocab - text" "mlm --wordpiece - text" "squad --wordpiece - text" "translation --vocab v - text" \
   "vocab --type wordpiece --from -" "vocab --type subword-nmt --codes - text" "codes -" "info -" "cat -"; do
   expect 3 mh-prep $arguments < empty
-  said "standard input"
+  expect_stderr "standard input"
 done
-only text v empty bad8 nul crlf v2 v3
+expect_files text v empty bad8 nul crlf v2 v3

@@ -11,27 +11,27 @@ os.mkdir("f")
 json.dump({p: i for i, p in enumerate(pieces)}, open("f/vocab.json", "w"))
 open("f/merges.txt", "w").write("#version: 0.2\n\u0120 a\n\u0120a b\n")
 P
-expect 0 mh-prep vocab --type byte-bpe --from f -o v; said "259 entries"
+expect 0 mh-prep vocab --type byte-bpe --from f -o v; expect_stderr "259 entries"
 head -4 v | tail -1 | grep -q "^merges 2" || fail "expected the two merges of f/merges.txt in the vocabulary"
 printf 'ab ab  ab\n\303\251 a\tb\n\n' > text
-expect 0 mh-prep lm --vocab v text -o s; said "tokens"
+expect 0 mh-prep lm --vocab v text -o s; expect_stderr "tokens"
 "$(dirname "$(command -v mh-prep)")/../tests/token-ids" v < text > ids
 printf '97 98 258 32 258 \n195 169 257 9 98 \n\n' | diff - ids || fail "mh-prep lm wrote wrong token ids"
 mh-prep cat s | cmp - text
-# refused STATUS MESSAGE ARGUMENT…: mh-prep vocab --type byte-bpe must exit with STATUS and MESSAGE and leave no file.
-refused() { expect "$1" mh-prep vocab --type byte-bpe "${@:3}" -o x; said "$2"; [ ! -e x ] || fail "expected no output file after an error; found one"; }
-refused 2 "--from, the folder" text
-refused 2 "both" --from f text
-refused 2 "--size" --from f --size 300
-refused 2 "--cased" --from f --cased
-refused 3 "vocab.json" --from missing
+# expect_refused STATUS MESSAGE ARGUMENT…: mh-prep vocab --type byte-bpe must exit with STATUS and MESSAGE and leave no file.
+expect_refused() { expect "$1" mh-prep vocab --type byte-bpe "${@:3}" -o x; expect_stderr "$2"; [ ! -e x ] || fail "expected no output file after an error; found one"; }
+expect_refused 2 "--from, the folder" text
+expect_refused 2 "both" --from f text
+expect_refused 2 "--size" --from f --size 300
+expect_refused 2 "--cased" --from f --cased
+expect_refused 3 "vocab.json" --from missing
 mkdir g; cp f/vocab.json g
-refused 3 "merges.txt" --from g
+expect_refused 3 "merges.txt" --from g
 printf '#version: 0.2\na b\n' > g/merges.txt
-refused 3 "'ab' of merge 1" --from g
+expect_refused 3 "'ab' of merge 1" --from g
 printf 'ab\n' > g/merges.txt
-refused 3 "merges.txt:1" --from g
-expect 2 mh-prep vocab --type wordpiece --from f/vocab.json --merges 3 -o x; said "--merges"
+expect_refused 3 "merges.txt:1" --from g
+expect 2 mh-prep vocab --type wordpiece --from f/vocab.json --merges 3 -o x; expect_stderr "--merges"
 
 needs_peers
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import tokenizers' 2>/dev/null || { echo "without Python's tokenizers"; exit 0; }

@@ -12,9 +12,9 @@ eine kleine katze sah die andere katze
 hunde sitzen nicht auf matten !
 die matte ist rot , die katze nicht
 T
-# shard NAME COMMAND…: makes the shard NAME.mhs with COMMAND and compares the messages of COMMAND and the content of the
+# record_shard NAME COMMAND…: makes the shard NAME.mhs with COMMAND and compares the messages of COMMAND and the content of the
 # shard with NAME.record.
-shard() {
+record_shard() {
   local file=$1.mhs
   record 0 "${@:2}" -o "$file"
   record 0 mh-prep info "$file"
@@ -38,38 +38,38 @@ golden --stderr vocab-wordpiece-from 0 mh-prep vocab --type wordpiece --from voc
 golden --stderr vocab-wordpiece-cased 0 mh-prep vocab --type wordpiece --cased --from vocab.txt
 # Language-model shards.
 for type in word char byte joint wordpiece; do
-  shard "lm-$type" mh-prep lm --vocab $type.vocab en
+  record_shard "lm-$type" mh-prep lm --vocab $type.vocab en
 done
-shard lm-unknown mh-prep lm --vocab word.vocab de
+record_shard lm-unknown mh-prep lm --vocab word.vocab de
 record 0 mh-prep info lm-word.mhs lm-unknown.mhs
 record 0 mh-prep cat lm-word.mhs lm-unknown.mhs
 golden_record lm-two-shards
 printf 'the cat\r\nthe mat\r\n' > crlf
-shard lm-crlf mh-prep lm --vocab word.vocab --crlf normalise crlf
+record_shard lm-crlf mh-prep lm --vocab word.vocab --crlf normalise crlf
 # Translation.
-shard translation mh-prep translation --vocab joint.vocab de en
+record_shard translation mh-prep translation --vocab joint.vocab de en
 mh-prep vocab -q de > de.vocab
-shard translation-two mh-prep translation --source-vocab de.vocab --target-vocab word.vocab de en
+record_shard translation-two mh-prep translation --source-vocab de.vocab --target-vocab word.vocab de en
 printf 'the cat\n\na\nthe cat sat on the mat\n' > s
 printf 'the mat\nthe\nthe cat sat on the mat\nthe cat sat on\n' > t
-shard translation-dropped mh-prep translation --vocab word.vocab --empty drop --max-length 5 --max-ratio 2 s t
+record_shard translation-dropped mh-prep translation --vocab word.vocab --empty drop --max-length 5 --max-ratio 2 s t
 # Examples from GLUE and other files, questions, documents.
 printf 'Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\tOne two.\tthree\n0\t9\t9\ttwo\tfour\n' > mrpc.tsv
-shard glue-mrpc mh-prep glue --task mrpc --wordpiece vocab.txt mrpc.tsv
+record_shard glue-mrpc mh-prep glue --task mrpc --wordpiece vocab.txt mrpc.tsv
 printf 'gj04\t1\t\tOne two.\ngj04\t0\t*\tTwo one.\n' > cola.tsv
-shard glue-cola mh-prep glue --task cola --wordpiece vocab.txt cola.tsv
+record_shard glue-cola mh-prep glue --task cola --wordpiece vocab.txt cola.tsv
 printf 'index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n0\tg\tf\ty\t1\ts\ts\tone\ttwo\t3.800\n' > stsb.tsv
-shard glue-stsb mh-prep glue --task stsb --wordpiece vocab.txt stsb.tsv
+record_shard glue-stsb mh-prep glue --task stsb --wordpiece vocab.txt stsb.tsv
 printf 'stars\treview\n4.5\tone two\n1\ttwo\n' > reviews.tsv
-shard examples mh-prep examples --text review --label stars --number 1,5 --name reviews --wordpiece vocab.txt reviews.tsv
+record_shard examples mh-prep examples --text review --label stars --number 1,5 --name reviews --wordpiece vocab.txt reviews.tsv
 cat > squad.json <<'J'
 {"version": "2.0", "data": [{"title": "T", "paragraphs": [{"context": "The team won three.", "qas": [
   {"id": "q1", "question": "Who won?", "is_impossible": false, "answers": [{"text": "The team", "answer_start": 0}, {"text": "team", "answer_start": 4}]},
   {"id": "q2", "question": "Who?", "is_impossible": true, "answers": []}]}]}]}
 J
-shard squad mh-prep squad --wordpiece vocab.txt --unanswerable keep squad.json
+record_shard squad mh-prep squad --wordpiece vocab.txt --unanswerable keep squad.json
 printf 'one two.\n\nthree.\n\n\nTwos!\nthree three\n' > documents
-shard mlm mh-prep mlm --wordpiece vocab.txt documents
+record_shard mlm mh-prep mlm --wordpiece vocab.txt documents
 # Errors.
 : > empty
 printf 'good\nb\xffd\n' > bad8

@@ -5,6 +5,6 @@ mh-prep vocab small > v 2>/dev/null
 ( [ -n "${ASAN_OPTIONS:-}" ] || ulimit -v 700000
   head -c 100000000 < <(yes 'one two three' || true) | tr '\n' ' ' | mh-prep lm --vocab v --threads 1 - > long.mhs ) 2>err || fail "mh-prep lm failed on a line of 100 MB"
 expect 0 mh-prep info long.mhs
-printed "records	1"
+expect_stdout "records	1"
 head -c 20000000 /dev/zero | tr '\0' x > word
 expect 3 mh-prep lm --vocab v word

@@ -4,14 +4,15 @@ printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' one two three '##s' . A >
 printf 'one two.\n\nthree.\n\n\n \t\nTwos A!\n\x01\nthree three\n' > first
 printf '\ntwo' > second
 expect 0 mh-prep mlm --wordpiece vocab.txt first second -o x.mhs
-said "4 documents, 5 sentences, 12 tokens, 2 unknown"; said "1 lines without a token"
+expect_stderr "4 documents, 5 sentences, 12 tokens, 2 unknown"; expect_stderr "1 lines without a token"
 expect 0 mh-prep cat x.mhs
 printf 'one two .\n\nthree .\n\ntwos [UNK] [UNK]\nthree three\n\ntwo\n' > expected
 cmp out expected
 mh-prep cat --ids - < x.mhs > ids
 printf '5 6 9\n\n7 9\n\n6 8 1 1\n7 7\n\n6\n\n' | cmp - ids
 expect 0 mh-prep info --format json x.mhs
-printed '"kind":"documents"'; printed '"documents":4,"sentences":5'; printed '"tokens":12'; printed '"wordpiece":"vocab.txt"'
+expect_stdout '"kind":"documents"'; expect_stdout '"documents":4,"sentences":5'; expect_stdout '"tokens":12'
+expect_stdout '"wordpiece":"vocab.txt"'
 # A single document, cased text, a vocabulary of this project, and options that exclude each other.
 record 0 mh-prep mlm --wordpiece vocab.txt --cased second -o one.mhs
 mh-prep vocab -q --type wordpiece --cased --from vocab.txt > v

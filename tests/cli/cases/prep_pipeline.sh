@@ -7,8 +7,8 @@ mh-prep lm --vocab my.vocab --threads 1 text.txt > c.mhs
 cmp <(zstd -dc a.mhs 2>/dev/null || true) <(zstd -dc b.mhs 2>/dev/null || true)
 tokens=$(awk '{n += NF + 1} END {print n}' text.txt)
 expect 0 mh-prep info a.mhs
-printed "tokens	$tokens"
-printed "kind	language-model"
+expect_stdout "tokens	$tokens"
+expect_stdout "kind	language-model"
 cat a.mhs | mh-prep info --format json - > info.json
 grep -q "\"tokens\":$tokens," info.json || fail "expected $tokens tokens in the JSON of mh-prep info"
 mh-prep cat c.mhs > back.txt

@@ -8,16 +8,16 @@ cat > a.json <<'JSON'
   "context": "The team of Cafés won."}], "title": "T"}]}
 JSON
 expect 0 mh-prep squad --wordpiece vocab.txt a.json -o x.mhs
-said "2 questions on 1 paragraphs, 5 + 7 tokens, 0 + 0 unknown"
+expect_stderr "2 questions on 1 paragraphs, 5 + 7 tokens, 0 + 0 unknown"
 mh-prep squad -q --threads 3 --wordpiece vocab.txt - < a.json > y.mhs
 [ "$(zstd -dcq x.mhs | sha256sum)" = "$(zstd -dcq y.mhs | sha256sum)" ] || fail "expected the same shard from a pipe with 3 threads"
 expect 0 mh-prep cat x.mhs
 printf 'q1\twho won ?\tthe team of cafes won .\nq2\twho ?\tthe team of cafes won .\n' | cmp - out
 expect 0 mh-prep cat --ids x.mhs
-printed "5 6 7	8 9 10 11 12 6 13	0 4 9 12 17 19 22	3 8 11 17 18 22 23	84 104 101"
+expect_stdout "5 6 7	8 9 10 11 12 6 13	0 4 9 12 17 19 22	3 8 11 17 18 22 23	84 104 101"
 expect 0 mh-prep info --format json x.mhs
-printed '"kind":"questions"'; printed '"paragraphs":1,"answers":3,"missing_answers":0,"impossible":0'
-printed '"unanswerable":false'; printed '"wordpiece":"vocab.txt"'
+expect_stdout '"kind":"questions"'; expect_stdout '"paragraphs":1,"answers":3,"missing_answers":0,"impossible":0'
+expect_stdout '"unanswerable":false'; expect_stdout '"wordpiece":"vocab.txt"'
 # vocab.txt converted to a vocabulary of this project gives the same shard.
 mh-prep vocab -q --type wordpiece --from vocab.txt > v
 mh-prep squad -q --vocab v a.json | zstd -dcq | cmp - <(zstd -dcq x.mhs)
@@ -34,11 +34,11 @@ mh-prep info two.mhs | grep -q '"unanswerable":true' || fail "the shard does not
 # Errors name file and byte, and leave no partial file.
 record 3 mh-prep squad --vocab v a.json a.json -o z.mhs
 head -c 300 a.json > cut.json
-expect 3 mh-prep squad --vocab v cut.json -o z.mhs;       said "cut.json:5: byte 300 of the file"
+expect 3 mh-prep squad --vocab v cut.json -o z.mhs;       expect_stderr "cut.json:5: byte 300 of the file"
 sed 's/"answer_start": 12/"answer_start": 99/' a.json > far.json
 record 3 mh-prep squad --vocab v far.json -o z.mhs
 printf 'who won\n' > text
-expect 3 mh-prep squad --vocab v text -o z.mhs;           said "byte 0"
+expect 3 mh-prep squad --vocab v text -o z.mhs;           expect_stderr "byte 0"
 expect 3 mh-prep squad --vocab v x.mhs -o z.mhs
 printf '{"data": []}' > none.json
 record 3 mh-prep squad --vocab v none.json -o z.mhs
@@ -49,7 +49,7 @@ record 2 mh-prep squad --vocab v --unanswerable drop a.json
 record 2 mh-prep squad --vocab v --missing-share 2 a.json
 python3 -c 'import json; json.dump({"data": [{"paragraphs": [{"context": "team", "qas": [
   {"id": "q" * (1 << 20), "question": "who", "answers": [{"text": "team", "answer_start": 0}]}]}]}]}, open("wide.json", "w"))'
-expect 3 mh-prep squad --vocab v wide.json -o z.mhs; said "an id and answers of at most 1048576 bytes"
+expect 3 mh-prep squad --vocab v wide.json -o z.mhs; expect_stderr "an id and answers of at most 1048576 bytes"
 # Damaged JSON that common parsers accept: bytes after a NUL, duplicate keys.
 { cat a.json; printf '\0{"more": 1}'; } > nul.json
 record 3 mh-prep squad --vocab v nul.json -o z.mhs

@@ -8,8 +8,8 @@ for part in dev train-part; do
   zstd -dcq "$squad/squad-1.1/$part.json.zst" > "$part.json"
   expect 0 mh-prep squad --wordpiece vocab.txt "$part.json" -o "$part.mhs"
   case $part in
-    dev) said "10,570 questions on 2,067 paragraphs, 132,823 + 329,916 tokens" ;;
-    *) said "11,877 questions on 2,430 paragraphs, 149,009 + 324,652 tokens" ;;
+    dev) expect_stderr "10,570 questions on 2,067 paragraphs, 132,823 + 329,916 tokens" ;;
+    *) expect_stderr "11,877 questions on 2,430 paragraphs, 149,009 + 324,652 tokens" ;;
   esac
   # Predicting the gold answers scores below 100 because some answers end inside a piece or have more than 30 tokens.
   "$programs/squad-print" truth "$part.mhs" > truth.json 2>/dev/null

@@ -4,39 +4,39 @@ sed 's/w/v/g; s/$/ und/' en > de
 mh-prep vocab de en > joint.vocab
 mh-prep vocab de > de.vocab
 mh-prep vocab en > en.vocab
-expect 0 mh-prep translation --vocab joint.vocab de en -o joint.mhs;  said "300 pairs"; said "0 + 0 unknown"
+expect 0 mh-prep translation --vocab joint.vocab de en -o joint.mhs;  expect_stderr "300 pairs"; expect_stderr "0 + 0 unknown"
 mh-prep cat joint.mhs | cmp - <(paste de en)
 [ "$(mh-prep cat --ids joint.mhs | awk -F'\t' 'NF == 2 && $1 ~ / 0$/ && $2 ~ / 0$/' | wc -l)" -eq 300 ] || fail "expected 300 pairs of ids, each ending in the end-of-line token 0"
 expect 0 mh-prep info joint.mhs
-printed "kind	translation"; printed "records	300"; printed "dropped	{}"
+expect_stdout "kind	translation"; expect_stdout "records	300"; expect_stdout "dropped	{}"
 ! grep -q source_vocabulary out || fail "expected one vocabulary in the header of a shard with a joint vocabulary"
 # The shard does not depend on pipes, on the number of threads, or on whether one option or two options name the joint
 # vocabulary.
-commas() { wc -w < "$1" | sed -E "s/([0-9])([0-9]{3})$/\1,\2/"; }  # commas FILE: number of words, formatted as in messages
-sum() { mh-prep info --format json "$1" | sed 's/"file":"[^"]*",//; s/"provenance".*//'; }
+count_words() { wc -w < "$1" | sed -E "s/([0-9])([0-9]{3})$/\1,\2/"; }  # count_words FILE: number of words, formatted as in messages
+print_info() { mh-prep info --format json "$1" | sed 's/"file":"[^"]*",//; s/"provenance".*//'; }
 paste de en | mh-prep translation --vocab joint.vocab --threads 3 - | cat > piped.mhs
 mh-prep translation --source-vocab joint.vocab --target-vocab joint.vocab --threads 1 de - < en > twice.mhs
-for other in piped twice; do [ "$(sum joint.mhs)" = "$(sum $other.mhs)" ] || fail "$other.mhs differs from joint.mhs"; done
+for other in piped twice; do [ "$(print_info joint.mhs)" = "$(print_info $other.mhs)" ] || fail "$other.mhs differs from joint.mhs"; done
 mh-prep cat - < piped.mhs | cmp - <(paste de en)
 expect 0 mh-prep translation --source-vocab de.vocab --target-vocab en.vocab de en -o two.mhs
 expect 0 mh-prep info two.mhs
-printed "source_vocabulary	$(($(wc -l < de.vocab) - 5))"
-printed "vocabulary	$(($(wc -l < en.vocab) - 5))"
-printed "source_tokens	$(($(wc -w < de) + 300))"
-printed "target_tokens	$(($(wc -w < en) + 300))"
+expect_stdout "source_vocabulary	$(($(wc -l < de.vocab) - 5))"
+expect_stdout "vocabulary	$(($(wc -l < en.vocab) - 5))"
+expect_stdout "source_tokens	$(($(wc -w < de) + 300))"
+expect_stdout "target_tokens	$(($(wc -w < en) + 300))"
 mh-prep cat two.mhs | cmp - <(paste de en)
 expect 0 mh-prep translation --source-vocab en.vocab --target-vocab de.vocab de en -o wrong.mhs
-said " $(commas de) + $(commas en) unknown"
+expect_stderr " $(count_words de) + $(count_words en) unknown"
 # Filters: dropped pairs are counted, reported, and recorded in the shard.
 printf 'a b c d\na b\na\n\na b c\n' > s
 printf 'x\nx y\nx\nx\nx y z x y z\n' > t
 mh-prep vocab s t > st.vocab
 record 3 mh-prep translation --vocab st.vocab s t -o x.mhs
 expect 0 mh-prep translation --vocab st.vocab --empty drop --min-length 2 --max-length 5 s t -o few.mhs
-said "pairs dropped: 1 empty, 1 long, 2 short"; said "1 pairs"
+expect_stderr "pairs dropped: 1 empty, 1 long, 2 short"; expect_stderr "1 pairs"
 [ "$(mh-prep cat few.mhs)" = "a b	x y" ] || fail "expected the pair a b, x y only"
-expect 0 mh-prep info few.mhs; printed 'dropped	{"empty":1,"long":1,"short":2}'; printed '"max_length":5'
-expect 0 mh-prep translation --vocab st.vocab --empty drop --max-ratio 2 s t -o few.mhs; said "1 empty, 1 ratio"
+expect 0 mh-prep info few.mhs; expect_stdout 'dropped	{"empty":1,"long":1,"short":2}'; expect_stdout '"max_length":5'
+expect 0 mh-prep translation --vocab st.vocab --empty drop --max-ratio 2 s t -o few.mhs; expect_stderr "1 empty, 1 ratio"
 record 3 mh-prep translation --vocab st.vocab --empty drop --min-length 9 s t -o x.mhs
 record 2 mh-prep translation --vocab st.vocab --min-length 9 --max-length 8 s t
 record 2 mh-prep translation --vocab st.vocab --max-ratio 0.5 s t
@@ -59,7 +59,7 @@ record 3 mh-prep translation --vocab st.vocab s -o x.mhs
 printf 'a\tx\na\tx\ty\n' | record 3 mh-prep translation --vocab st.vocab - -o x.mhs
 printf 'a\tx\r\n' > crlf
 record 3 mh-prep translation --vocab st.vocab crlf -o x.mhs
-expect 0 mh-prep translation --vocab st.vocab --crlf normalise crlf -o few.mhs; said "1 lines ended in CR LF"
+expect 0 mh-prep translation --vocab st.vocab --crlf normalise crlf -o few.mhs; expect_stderr "1 lines ended in CR LF"
 [ "$(mh-prep cat few.mhs)" = "a	x" ] || fail "the CR is not dropped"
 printf 'a\tx\na\t\xff\n' > bad8
 record 3 mh-prep translation --vocab st.vocab bad8 -o x.mhs

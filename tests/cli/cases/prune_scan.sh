@@ -23,16 +23,17 @@ with_tolerance - <<'P'
 import json, math, statistics, tolerance
 full = json.load(open("full.json"))
 rows = [json.loads(line) for line in open("scan.json")]
-nll_bound = tolerance.mean_nll(full, "run/last.safetensors", 16)
+nll_bound = tolerance.mean_nll_bound(full, "run/last.safetensors", 16)
 assert rows[0]["mode"] == "full" and rows[0]["layer"] is None is rows[0]["head"] and rows[0]["difference"] == 0
 assert abs(rows[0]["nll"] - full["nll"]) <= nll_bound and rows[0]["tokens"] == full["tokens"] and rows[0]["block"] == 16
 modes = [row["mode"] for row in rows]
 assert [modes.count(m) for m in ("head", "all-but-one", "layer")] == [8, 8, 2], modes
 for row in rows:
-    bound = tolerance.chain(4, row["perplexity"], tolerance.FP64)  # an error of 2 roundings of exp, or 3 differences
+    bound = tolerance.chain_bound(4, row["perplexity"], tolerance.FP64)  # an error of 2 roundings of exp, or 3 differences
     assert abs(row["perplexity"] - math.exp(row["nll"])) <= bound
     assert abs(row["difference"] - row["perplexity"] + rows[0]["perplexity"]) <= bound
-    assert abs(row["relative"] - 100 * row["difference"] / rows[0]["perplexity"]) <= tolerance.chain(4, 100 * row["perplexity"] / rows[0]["perplexity"], tolerance.FP64)
+    assert abs(row["relative"] - 100 * row["difference"] / rows[0]["perplexity"]) \
+        <= tolerance.chain_bound(4, 100 * row["perplexity"] / rows[0]["perplexity"], tolerance.FP64)
 lines = [json.loads(line) for line in open("summary.json")]
 assert [(line["layer"], line["model"].split("/")[0]) for line in lines] == [(0, "run"), (0, "mixed"), (1, "run"), (1, "mixed")]
 for line in lines[::2]:
@@ -45,7 +46,7 @@ for line in lines[::2]:
     assert abs(line["difference"] - statistics.mean(heads) + rows[0]["perplexity"]) <= bound
 for first, second in zip(lines[::2], lines[1::2]):
     ratio = second["deviation"] / first["deviation"]
-    assert abs(second["change"] - 100 * (ratio - 1)) <= tolerance.chain(4, 100 * max(1, ratio), tolerance.FP64)
+    assert abs(second["change"] - 100 * (ratio - 1)) <= tolerance.chain_bound(4, 100 * max(1, ratio), tolerance.FP64)
 assert len(open("score.json").readlines()) == 9
 P
 expect 0 mh-prune scan --heads 0:1,decoder.self:1:3 $a t.mhs
@@ -67,7 +68,7 @@ scan = {(r["layer"], r["head"]): r["nll"] for r in map(json.loads, open("scan.js
 ablation, by_chance = rows[:8], rows[8:]
 assert [row["rank"] for row in ablation] == list(range(1, 9)) == [row["rank"] for row in by_chance]
 assert [row["score"] for row in ablation] == sorted(row["score"] for row in ablation)
-bound = 2 * tolerance.mean_nll(json.load(open("full.json")), "run/last.safetensors", 16)  # a difference of two losses
+bound = 2 * tolerance.mean_nll_bound(json.load(open("full.json")), "run/last.safetensors", 16)  # a difference of two losses
 for row in ablation:
     assert abs(row["score"] - scan[row["layer"], row["head"]] + scan[None, None]) <= bound
 assert sorted((row["layer"], row["head"]) for row in by_chance) == [(i, j) for i in range(2) for j in range(4)]
@@ -83,57 +84,57 @@ full = json.load(open("full.json"))
 for name in ("curve.json", "out"):
     rows = [json.loads(line) for line in open(name)]
     assert [row["heads_gone"] for row in rows] == [0, 2, 4, 6, 8] and [row["fraction"] for row in rows] == [0, .25, .5, .75, 1]
-    assert abs(rows[0]["nll"] - full["nll"]) <= tolerance.mean_nll(full, "run/last.safetensors", 16) and rows[-1]["difference"] != 0
+    assert abs(rows[0]["nll"] - full["nll"]) <= tolerance.mean_nll_bound(full, "run/last.safetensors", 16) and rows[-1]["difference"] != 0
 P
 # A missing number is printed as nan, so that the column stays numeric.
 awk -F '\t' 'NR == 2 && ($3 != "nan" || $4 != "nan") {exit 1}' plain || fail "expected nan in the row of the full model"
 rm -f ./*.json piped plain
 # Errors are reported before any computation, and no file remains.
-refused() {
+expect_refused() {
   expect "$@"
   [ ! -s out ] || fail "expected no output before the error"
 }
-refused 2 mh-prune scan --heads 0:4 $a t.mhs
-said "a head from 0 to 3"
-refused 2 mh-prune scan --heads 2:0 $a t.mhs
-said "a layer from 0 to 1"
-refused 2 mh-prune scan --heads 0.1 $a t.mhs
-refused 2 mh-prune scan --heads encoder.self:0:1 $a t.mhs
-refused 2 mh-prune scan --side score $b $a t.mhs
-said "--side"
-refused 2 mh-prune scan --summary --layers $a t.mhs
-refused 2 mh-prune scan $a
-refused 2 mh-prune scan - -
-refused 2 mh-prune scan --blocks 100000 $a t.mhs
-refused 3 mh-prune scan $b $a other.mhs
-refused 3 mh-prune rank --by ablation $a none.mhs
-refused 3 mh-prune rank --by ablation text t.mhs
-refused 2 mh-prune rank --by ablatoin $a t.mhs
-refused 2 mh-prune rank $a t.mhs
-refused 2 mh-prune rank --by ablation --plot heads.jpg $a t.mhs
-said ".svg"
-refused 2 mh-prune curve --by ablation --step 10 $a t.mhs
-refused 2 mh-prune curve --by ablation --step 0% $a t.mhs
-refused 2 mh-prune curve --by ablation --plot $a $a t.mhs
-refused 3 mh-prune curve --by ablation --rank-data other.mhs $a t.mhs
+expect_refused 2 mh-prune scan --heads 0:4 $a t.mhs
+expect_stderr "a head from 0 to 3"
+expect_refused 2 mh-prune scan --heads 2:0 $a t.mhs
+expect_stderr "a layer from 0 to 1"
+expect_refused 2 mh-prune scan --heads 0.1 $a t.mhs
+expect_refused 2 mh-prune scan --heads encoder.self:0:1 $a t.mhs
+expect_refused 2 mh-prune scan --side score $b $a t.mhs
+expect_stderr "--side"
+expect_refused 2 mh-prune scan --summary --layers $a t.mhs
+expect_refused 2 mh-prune scan $a
+expect_refused 2 mh-prune scan - -
+expect_refused 2 mh-prune scan --blocks 100000 $a t.mhs
+expect_refused 3 mh-prune scan $b $a other.mhs
+expect_refused 3 mh-prune rank --by ablation $a none.mhs
+expect_refused 3 mh-prune rank --by ablation text t.mhs
+expect_refused 2 mh-prune rank --by ablatoin $a t.mhs
+expect_refused 2 mh-prune rank $a t.mhs
+expect_refused 2 mh-prune rank --by ablation --plot heads.jpg $a t.mhs
+expect_stderr ".svg"
+expect_refused 2 mh-prune curve --by ablation --step 10 $a t.mhs
+expect_refused 2 mh-prune curve --by ablation --step 0% $a t.mhs
+expect_refused 2 mh-prune curve --by ablation --plot $a $a t.mhs
+expect_refused 3 mh-prune curve --by ablation --rank-data other.mhs $a t.mhs
 mkdir empty
 ln -s "$(command -v mh-prune)" empty/
-PATH=$PWD/empty refused 1 mh-prune rank --by random --plot heads.svg $a t.mhs
-said "gnuplot"
+PATH=$PWD/empty expect_refused 1 mh-prune rank --by random --plot heads.svg $a t.mhs
+expect_stderr "gnuplot"
 rm -r empty
-only c.toml text other v v2 t.mhs other.mhs run/config.toml run/last.safetensors run/log.jsonl run/lock mixed/config.toml \
+expect_files c.toml text other v v2 t.mhs other.mhs run/config.toml run/last.safetensors run/log.jsonl run/lock mixed/config.toml \
   mixed/last.safetensors mixed/log.jsonl mixed/lock
 # A signal, or a gnuplot that fails, leaves no file of a new plot and an old plot unchanged.
 mkdir bin
 printf old > old.svg
-# gnuplot_of COMMANDS: makes a gnuplot of shell commands. drawn_by_it COMMAND…: runs COMMAND with this gnuplot.
-gnuplot_of() { printf '#!/bin/sh\n%s\n' "$1" > bin/gnuplot; chmod +x bin/gnuplot; }
-drawn_by_it() { PATH=$PWD/bin:$PATH "$@"; }
-unchanged() { [ "$(cat old.svg)" = old ] && [ "$(echo ./*.svg*)" = ./old.svg ] || fail "$1: expected only the old plot; found $(ls ./*.svg*)"; }
-# terminated FILE COMMAND…: runs COMMAND and sends SIGTERM to it as soon as FILE, a pattern, exists.
-terminated() {
+# write_gnuplot COMMANDS: makes a gnuplot of shell commands. with_gnuplot COMMAND…: runs COMMAND with this gnuplot.
+write_gnuplot() { printf '#!/bin/sh\n%s\n' "$1" > bin/gnuplot; chmod +x bin/gnuplot; }
+with_gnuplot() { PATH=$PWD/bin:$PATH "$@"; }
+expect_plot_unchanged() { [ "$(cat old.svg)" = old ] && [ "$(echo ./*.svg*)" = ./old.svg ] || fail "$1: expected only the old plot; found $(ls ./*.svg*)"; }
+# expect_terminated FILE COMMAND…: runs COMMAND and sends SIGTERM to it as soon as FILE, a pattern, exists.
+expect_terminated() {
   local status=0 pid
-  env PATH="$PWD/bin:$PATH" "${@:2}" > rows 2>/dev/null &  # not drawn_by_it, since $! must be the tool
+  env PATH="$PWD/bin:$PATH" "${@:2}" > rows 2>/dev/null &  # not with_gnuplot, since $! must be the tool
   pid=$!
   for _ in $(seq 400); do ! compgen -G "$1" >/dev/null || break; sleep 0.05; done
   compgen -G "$1" >/dev/null || fail "expected the file $1 while the tool runs; found none"
@@ -141,20 +142,20 @@ terminated() {
   wait "$pid" || status=$?
   [ "$status" -eq 143 ] || fail "expected exit status 143 after SIGTERM; found $status"
 }
-gnuplot_of 'exit 0'
-terminated 'curve.svg.part??????' mh-prune curve --by ablation --rerank --step 0.1% --plot curve.svg $a t.mhs
-unchanged "SIGTERM during the computation"
-gnuplot_of 'echo "<svg"; echo $$ > pid; mv pid started; exec sleep 100'
+write_gnuplot 'exit 0'
+expect_terminated 'curve.svg.part??????' mh-prune curve --by ablation --rerank --step 0.1% --plot curve.svg $a t.mhs
+expect_plot_unchanged "SIGTERM during the computation"
+write_gnuplot 'echo "<svg"; echo $$ > pid; mv pid started; exec sleep 100'
 for plot in old.svg new.svg; do
-  terminated started mh-prune rank -q --by random --plot $plot $a t.mhs
+  expect_terminated started mh-prune rank -q --by random --plot $plot $a t.mhs
   kill "$(cat started)"; rm started
-  unchanged "SIGTERM while gnuplot draws $plot"
+  expect_plot_unchanged "SIGTERM while gnuplot draws $plot"
 done
 for commands in 'exit 3' 'echo "<svg"; exit 3' 'echo "<svg"; kill -9 $$' 'exit 0'; do
-  gnuplot_of "$commands"
+  write_gnuplot "$commands"
   for plot in old.svg new.svg; do
-    drawn_by_it expect 1 mh-prune rank -q --by random --plot $plot $a t.mhs
-    unchanged "a gnuplot of '$commands'"
+    with_gnuplot expect 1 mh-prune rank -q --by random --plot $plot $a t.mhs
+    expect_plot_unchanged "a gnuplot of '$commands'"
   done
 done
 rm -r bin old.svg
@@ -168,13 +169,13 @@ expect 0 mh-prune curve --by ablation,random --plot curve.svg $a $b t.mhs
 grep -q "mixed/last.safetensors, random" curve.svg || fail "the plot lacks the legend"
 expect 0 mh-prune curve --by random --plot - $a t.mhs
 ! grep -q heads_gone out || fail "a table was printed with the plot"
-printed "ablated heads"
+expect_stdout "ablated heads"
 # The error on a misspelt measure names the nearest measure.
 record 2 mh-prune rank --by taylro $a t.mhs
 # The error on a missing --by names the help text; the error on a measure that is undefined for the model suggests
 # another measure.
 expect 2 mh-prune rank $a t.mhs
-said "mh-prune rank --help"
+expect_stderr "mh-prune rank --help"
 record 2 mh-prune rank --by gate $a t.mhs
 record 3 mh-prune scan $a $b
 golden_record refused

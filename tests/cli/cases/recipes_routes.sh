@@ -2,42 +2,42 @@
 page=$ROOT/configs/recipes/README.md
 [ -f "$page" ] || skip "no recipes here"
 scripts=$ROOT/data_scripts
-# commands SECTION FIRST LAST: prints the commands of a section of the page, from the first match of FIRST to the first
-# match of LAST. command_of SECTION PATTERN: prints the commands of a section that match PATTERN.
-commands() { sed -n "/^## $1\$/,/^## /p" "$page" | sed -n 's/^    //p' | sed -n "/$2/,/$3/p"; }
-command_of() { sed -n "/^## $1\$/,/^## /p" "$page" | sed -n 's/^    //p' | grep -- "$2"; }
-pieces_of() { mh-prep lm -q --vocab "$1" "$2" | mh-prep cat --ids - | awk '{ NF--; print }'; }
+# print_commands SECTION FIRST LAST: prints the commands of a section of the page, from the first match of FIRST to the first
+# match of LAST. print_command SECTION PATTERN: prints the commands of a section that match PATTERN.
+print_commands() { sed -n "/^## $1\$/,/^## /p" "$page" | sed -n 's/^    //p' | sed -n "/$2/,/$3/p"; }
+print_command() { sed -n "/^## $1\$/,/^## /p" "$page" | sed -n 's/^    //p' | grep -- "$2"; }
+print_pieces() { mh-prep lm -q --vocab "$1" "$2" | mh-prep cat --ids - | awk '{ NF--; print }'; }
 
 # clean-pairs: one pair for each reason to drop a pair, and three pairs that stay.
 { printf 'one|x two\302\240three\302\240  four\tfive\n'; echo; seq -s ' ' 6; echo a b c; echo a b; printf 'x%.0s' {1..1001}; echo; echo last line; } > s
 { echo un deux trois quatre; echo vide; seq -s ' ' 6; echo a b c d; echo a b c d; echo y; echo " derniere  ligne "; } > t
 expect 0 "$scripts/clean-pairs" 1.5 1 5 s t s.clean t.clean
-said "3 of 7 pairs kept"; said "1 dropped for an empty source or target"; said "1 dropped for more than 5 words"
-said "1 dropped for a ratio above 1.5"; said "1 dropped for a word of more than 1000 characters"
+expect_stderr "3 of 7 pairs kept"; expect_stderr "1 dropped for an empty source or target"; expect_stderr "1 dropped for more than 5 words"
+expect_stderr "1 dropped for a ratio above 1.5"; expect_stderr "1 dropped for a word of more than 1000 characters"
 printf 'one|x two three four five\na b c\nlast line\n' | cmp - s.clean  # the first pair contains |, so every | stays
 printf 'un deux trois quatre\na b c d\nderniere ligne\n' | cmp - t.clean  # the ratios 5 / 4 and 4 / 3 are at most 1.5
 expect 0 "$scripts/clean-pairs" 2 2 9 <(printf 'a b\nc|d e\n|\nf\n') <(printf 'a b\nc d e f\ng h\ni j\n') s.clean t.clean
 printf 'a b\ncd e\n' | cmp - s.clean  # 4 / 2 is not above 2
-said "1 dropped for an empty source or target"; said "1 dropped for fewer than 2 words"
+expect_stderr "1 dropped for an empty source or target"; expect_stderr "1 dropped for fewer than 2 words"
 rm s.clean t.clean
 printf '\357\273\277a b\n' > marked; printf 'a b\n' > plain
-expect 0 "$scripts/clean-pairs" 2 1 9 marked plain s.clean t.clean; said "marked: the byte order mark at the start is dropped"
+expect 0 "$scripts/clean-pairs" 2 1 9 marked plain s.clean t.clean; expect_stderr "marked: the byte order mark at the start is dropped"
 cmp s.clean t.clean
-expect 2 "$scripts/clean-pairs" 2 5 2 marked plain s.clean t.clean; said "expected MIN at most MAX"
+expect 2 "$scripts/clean-pairs" 2 5 2 marked plain s.clean t.clean; expect_stderr "expected MIN at most MAX"
 rm marked plain s.clean t.clean
-expect 3 "$scripts/clean-pairs" 2 1 9 s <(head -n 3 t) s.clean t.clean; said "s: expected 3 lines, as in /dev/fd/"
-expect 3 "$scripts/clean-pairs" 2 1 9 <(printf 'a\nb\303\nc\n') <(printf 'a\nb\nc\n') s.clean t.clean; said ":2: expected UTF-8; found byte 0xc3 at byte 2"
-expect 3 "$scripts/clean-pairs" 2 1 9 none t s.clean t.clean; said "none: expected a readable file"
-expect 2 "$scripts/clean-pairs" 2 1 9 s t s t.clean; said "four different files"
-expect 2 "$scripts/clean-pairs" 2 one 9 s t s.clean t.clean; said "expected numbers"
-expect 2 "$scripts/clean-pairs" 2 1; said "usage"
-only s t
+expect 3 "$scripts/clean-pairs" 2 1 9 s <(head -n 3 t) s.clean t.clean; expect_stderr "s: expected 3 lines, as in /dev/fd/"
+expect 3 "$scripts/clean-pairs" 2 1 9 <(printf 'a\nb\303\nc\n') <(printf 'a\nb\nc\n') s.clean t.clean; expect_stderr ":2: expected UTF-8; found byte 0xc3 at byte 2"
+expect 3 "$scripts/clean-pairs" 2 1 9 none t s.clean t.clean; expect_stderr "none: expected a readable file"
+expect 2 "$scripts/clean-pairs" 2 1 9 s t s t.clean; expect_stderr "four different files"
+expect 2 "$scripts/clean-pairs" 2 one 9 s t s.clean t.clean; expect_stderr "expected numbers"
+expect 2 "$scripts/clean-pairs" 2 1; expect_stderr "usage"
+expect_files s t
 
 # IWSLT14: 100 cased pairs, some of which are filtered; every 23rd remaining pair goes to the dev set.
 mkdir iwslt; cd iwslt || exit
 make_text 100 | sed 's/^ *//; s/ *$//; s/w1/An \&apos;s/g; s/w/Lower/g' > tokens.en
 awk '{ gsub("Lower", "Niedriger"); print NR % 9 ? $0 : $0 " x y z x y z x y z" }' tokens.en > tokens.de
-commands Translation 'clean-pairs' 'mh-prep translation' | sed "s|data_scripts|$scripts|; s/10000/30/" > route
+print_commands Translation 'clean-pairs' 'mh-prep translation' | sed "s|data_scripts|$scripts|; s/10000/30/" > route
 grep -q 'for s in train valid test' route || fail "the page has no route for IWSLT14"
 cp tokens.de test.de; cp tokens.en test.en
 bash -euo pipefail route 2> log || fail "the commands for IWSLT14 failed: $(cat log)"
@@ -54,7 +54,7 @@ bash -euo pipefail long-route 2> log || fail "the commands for long sentences fa
 ! grep -q '@@' long || fail "the joined text contains pieces"
 [ "$(cut -f 1 long | tr ' ' '\n' | sort)" = "$(tr ' ' '\n' < train.de | sort)" ] || fail "words are lost"
 cut -f 1 long > long.de
-[ "$(wc -l < long)" -lt "$(wc -l < train.de)" ] && pieces_of de long.de | awk 'NF > 60 { exit 1 }' || fail "expected fewer and longer sentences, of at most 60 pieces"
+[ "$(wc -l < long)" -lt "$(wc -l < train.de)" ] && print_pieces de long.de | awk 'NF > 60 { exit 1 }' || fail "expected fewer and longer sentences, of at most 60 pieces"
 cd ..
 
 # WMT14: an archive of segmented text. Undoing the segmentation and segmenting again gives the same pieces.
@@ -66,25 +66,25 @@ for s in train newstest2013 newstest2014; do
 done
 mh-prep vocab -q --type subword-nmt --merges 30 train.tok.en train.tok.de > all
 mh-prep codes all > bpe.32000
-# as_cut VOCABULARY FILE: prints the pieces of FILE in the format of subword-nmt.
-as_cut() {
-  pieces_of "$1" "$2" | awk '
+# print_segmented VOCABULARY FILE: prints the pieces of FILE in the format of subword-nmt.
+print_segmented() {
+  print_pieces "$1" "$2" | awk '
     NR == FNR { if ($0 ~ /^$/ && !body) { body = 1; next } if (body) piece[n++] = $1; next }
     { line = ""; for (i = 1; i <= NF; i++) line = line (i > 1 ? " " : "") piece[$i]; print line }' "$1" -
 }
-for l in en de; do as_cut all train.tok.$l > train.tok.clean.bpe.32000.$l; done
+for l in en de; do print_segmented all train.tok.$l > train.tok.clean.bpe.32000.$l; done
 grep -q '@@ ' train.tok.clean.bpe.32000.en || fail "expected at least one segmented word in the archive"
 for type in word "subword-nmt --merges 9"; do
-  expect 0 mh-prep vocab --type $type train.tok.clean.bpe.32000.en; said "end in @@ like pieces of subword-nmt"
+  expect 0 mh-prep vocab --type $type train.tok.clean.bpe.32000.en; expect_stderr "end in @@ like pieces of subword-nmt"
   expect 0 mh-prep vocab --type $type train.tok.en; ! grep -q '@@' err || fail "words are reported as pieces"
 done
 entries=$(sed -n 's/^entries //p' all)
-commands Translation '^for l in en de' 'newstest2014.tok.de > test.mhs' | sed "s/--size 32766/--size $entries/" > route
+print_commands Translation '^for l in en de' 'newstest2014.tok.de > test.mhs' | sed "s/--size 32766/--size $entries/" > route
 grep -q -- '--size' route || fail "the page has no route for WMT14"
 bash -euo pipefail route 2> log || fail "the commands for WMT14 failed: $(cat log)"
 for l in en de; do
   cmp train.$l train.tok.$l
-  as_cut joint.vocab train.$l | cmp - train.tok.clean.bpe.32000.$l
+  print_segmented joint.vocab train.$l | cmp - train.tok.clean.bpe.32000.$l
 done
 mh-prep info train.mhs | grep -qx "records	300" || fail "pairs are lost"
 # A word vocabulary of the segmented text would have the same entries in the same order, but BLEU would be computed on
@@ -97,10 +97,10 @@ mh-prep cat train.mhs | cmp - <(paste train.tok.en train.tok.de)
 expect 0 mh-prep vocab --type subword-nmt --codes bpe.32000 --size $((entries - 5)) train.en train.de -o small
 grep -qx "entries $((entries - 5))" small || fail "expected the number of entries that --size names"
 sed 1d bpe.32000 > old
-expect 3 mh-prep vocab --type subword-nmt --codes old train.en -o none; said "#version: 0.2"
+expect 3 mh-prep vocab --type subword-nmt --codes old train.en -o none; expect_stderr "#version: 0.2"
 # BLEU is computed on words, both for a translated text and for the hypotheses of a model.
 cp newstest2014.tok.de out.de
-command_of Translation 'mh-eval bleu out.de' | sed 's/mh-eval bleu/& --format json/' > score
+print_command Translation 'mh-eval bleu out.de' | sed 's/mh-eval bleu/& --format json/' > score
 bash -euo pipefail score > bleu
 words=$(sed 's/\([^ ]\)-\([^ ]\)/\1 - \2/g' newstest2014.tok.de | wc -w)
 grep -q "\"reference_tokens\":$words," bleu || fail "expected $words words of reference; found $(cat bleu)"
@@ -108,7 +108,7 @@ grep -q "\"reference_tokens\":$words," bleu || fail "expected $words words of re
 expect 0 mh-train -q --train train.mhs --valid valid.mhs --out run --threads 1 --set model.backbone=encoder-decoder --set model.layers=1 --set model.width=16 \
   --set model.ffn=16 --set attention.heads=2 --set train.batch.block=512 --set train.batch.tokens=4096 --set train.lr=0.01 --set train.length=30u \
   --set train.validation.metric=bleu --set train.validation.decode.tokenize=none --set train.validation.decode.smooth=none
-command_of Translation 'mh-eval run.avg.safetensors' | sed 's|run/avg|run/last|; s/mh-eval/& --format json --tokenize none --smooth none --compound-split/' > scored
+print_command Translation 'mh-eval run.avg.safetensors' | sed 's|run/avg|run/last|; s/mh-eval/& --format json --tokenize none --smooth none --compound-split/' > scored
 grep -q -- '--length-penalty 0.6' scored || fail "the page scores WMT14 without its length penalty"
 bash -euo pipefail scored > scores 2> log || fail "$(cat log)"
 ! grep -q '@@' out.de || fail "expected hypotheses of words; found pieces: $(grep '@@' out.de | head -1)"
@@ -123,7 +123,7 @@ cd ..
 mkdir bytes; cd bytes || exit
 for i in $(seq 20); do printf 'line %02d\303\251\n' "$i"; done > enwik8
 [ "$(wc -c < enwik8)" -eq 200 ] || fail "$(wc -c < enwik8) bytes"
-commands enwik8 '^head' 'whole' | sed 's/90000000/178/; s/10000000/22/; s/5000000/11/g' > route
+print_commands enwik8 '^head' 'whole' | sed 's/90000000/178/; s/10000000/22/; s/5000000/11/g' > route
 bash -euo pipefail route 2> log || fail "the commands for enwik8 failed: $(cat log)"
 mh-prep info train.mhs | grep -qx 'vocabulary	256' || fail "the vocabulary differs from that of skip-cross-head/table1"
 for s in train valid test; do

@@ -3,8 +3,8 @@ make_shards
 # Two writers of an output: it is the old file, then always one of the whole new ones, and one of these in the end.
 mh-prep lm --vocab v text -o a.mhs 2>/dev/null
 mh-prep lm --vocab v2 text -o b.mhs 2>/dev/null
-# one_of FILE…: fails unless the output equals one of the FILEs.
-one_of() {
+# expect_one_of FILE…: fails unless the output equals one of the FILEs.
+expect_one_of() {
   local name
   cp shared.mhs seen.mhs
   for name in "$@"; do ! cmp -s seen.mhs "$name" || return 0; done
@@ -14,9 +14,9 @@ for _ in 1 2 3 4 5; do
   printf old > old.mhs; cp old.mhs shared.mhs
   mh-prep lm -q --vocab v text -o shared.mhs & first=$!
   mh-prep lm -q --vocab v2 text -o shared.mhs & second=$!
-  while [ -n "$(jobs -r)" ]; do one_of old.mhs a.mhs b.mhs; done
+  while [ -n "$(jobs -r)" ]; do expect_one_of old.mhs a.mhs b.mhs; done
   wait "$first"; wait "$second"
-  one_of a.mhs b.mhs  # the loop may have read nothing after the last rename
+  expect_one_of a.mhs b.mhs  # the loop may have read nothing after the last rename
 done
 [ -z "$(find . -name 'shared.mhs.part*')" ] || fail "a temporary file is left"
 # ./run waits while another clone downloads into the cache, then uses what that clone has downloaded.
@@ -41,7 +41,7 @@ mh-train -q --train t.mhs --valid t.mhs --out run --set model.layers=1 --set mod
 pid=$!
 for _ in $(seq 200); do [ -s run/lock ] && break; sleep 0.05; done
 expect 1 mh-train -q --train t.mhs --out run --set train.length=1u
-said "process $pid on $(hostname)"
+expect_stderr "process $pid on $(hostname)"
 kill -9 "$pid"; wait "$pid" 2>/dev/null || true
 # The lock of a killed run does not block the next one.
 rm -rf run/*.safetensors run/checkpoints

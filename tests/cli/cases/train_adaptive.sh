@@ -50,21 +50,21 @@ table = "decoder.embedding.bands.%d.weight"
 assert steps[table % 0] == 24 and 0 < steps[table % 2] < 24, steps
 P
   expect 0 mh-eval whole-$backbone/last.safetensors t.mhs
-  printed "perplexity"
+  expect_stdout "perplexity"
   expect 0 mh-eval generate whole-$backbone/last.safetensors --prompt "w1 w2" --length 12 --seed 3
 done
 expect 0 mh-train --config decoder.toml --train t.mhs --out bf16 --set train.precision=bf16
-try() { expect 2 mh-train --config decoder.toml --train t.mhs --out run "${@:2}"; said "$1"; [ ! -d run ] || fail "expected no output folder after an error; found one"; }
-try "model.input_cutoffs: expected ascending" --set 'model.input_cutoffs=[48, 8]'
-try "model.output_cutoffs: expected cutoffs below 61, the size of the vocabulary" --set 'model.output_cutoffs=[8, 4800]'
-try "model.tied: expected equal model.input_cutoffs" --set 'model.output_cutoffs=[8]'
-try "model.tied_projections: expected equal model.input_cutoffs" --set 'model.output_cutoffs=[8]' --set model.tied=false
-try "model.tied_projections: expected an adaptive softmax" --set model.cutoff_factor=1
-try "model.cutoff_factor: expected a factor that leaves the last band" --set model.cutoff_factor=16
-try "model.project_head: expected an adaptive softmax" --set model.cutoff_factor=1 --set model.tied_projections=false \
+expect_refused() { expect 2 mh-train --config decoder.toml --train t.mhs --out run "${@:2}"; expect_stderr "$1"; [ ! -d run ] || fail "expected no output folder after an error; found one"; }
+expect_refused "model.input_cutoffs: expected ascending" --set 'model.input_cutoffs=[48, 8]'
+expect_refused "model.output_cutoffs: expected cutoffs below 61, the size of the vocabulary" --set 'model.output_cutoffs=[8, 4800]'
+expect_refused "model.tied: expected equal model.input_cutoffs" --set 'model.output_cutoffs=[8]'
+expect_refused "model.tied_projections: expected equal model.input_cutoffs" --set 'model.output_cutoffs=[8]' --set model.tied=false
+expect_refused "model.tied_projections: expected an adaptive softmax" --set model.cutoff_factor=1
+expect_refused "model.cutoff_factor: expected a factor that leaves the last band" --set model.cutoff_factor=16
+expect_refused "model.project_head: expected an adaptive softmax" --set model.cutoff_factor=1 --set model.tied_projections=false \
   --set model.project_head=true
-try "model.dropout_tail: expected an adaptive softmax" --set 'model.output_cutoffs=[]' --set model.tied=false \
+expect_refused "model.dropout_tail: expected an adaptive softmax" --set 'model.output_cutoffs=[]' --set model.tied=false \
   --set model.tied_projections=false
-try "train.label_smoothing: expected 0" --set train.label_smoothing=0.1
-try "model.transformer-xl.memory: expected model.backbone='transformer-xl'" --set model.transformer-xl.memory=4 --set train.batch.order=streams
-try "model.transformer-xl.same_length: expected model.backbone='transformer-xl'" --set model.transformer-xl.same_length=true
+expect_refused "train.label_smoothing: expected 0" --set train.label_smoothing=0.1
+expect_refused "model.transformer-xl.memory: expected model.backbone='transformer-xl'" --set model.transformer-xl.memory=4 --set train.batch.order=streams
+expect_refused "model.transformer-xl.same_length: expected model.backbone='transformer-xl'" --set model.transformer-xl.same_length=true

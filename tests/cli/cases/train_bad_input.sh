@@ -2,39 +2,39 @@
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_shards
 printf '[model]\nlayers = 1\nwidth = 16\nffn = 16\n[attention]\nheads = 2\n[train]\nbatch.block = 16\nbatch.tokens = 64\nlength = "4u"\n' > c.toml
-try() { record "$1" mh-train --config c.toml --train t.mhs --out run "${@:2}"; [ ! -d run ] || fail "expected no output folder after an error; found one"; }
-try 2 --set train.lrr=1
-try 2 --set model.layers=two
-try 2 --set model.layers=0
-try 2 --set model.width=4611686018427387904
-try 2 --set train.lr=inf
-try 2 --set attention.heads=3
-try 2 --set train.length=300
-try 2 --set train.batch.tokens=8
-try 2 --set train.validation.min_improvement=0.2
-try 2 --set attention.mixer=nnoe
-try 2 --set train.lr=fast
-try 2 --set model.final_norm=1
-try 2 --set model.norm=3
-try 2 --set train.optimizer.betas=0.9
+record_refused() { record "$1" mh-train --config c.toml --train t.mhs --out run "${@:2}"; [ ! -d run ] || fail "expected no output folder after an error; found one"; }
+record_refused 2 --set train.lrr=1
+record_refused 2 --set model.layers=two
+record_refused 2 --set model.layers=0
+record_refused 2 --set model.width=4611686018427387904
+record_refused 2 --set train.lr=inf
+record_refused 2 --set attention.heads=3
+record_refused 2 --set train.length=300
+record_refused 2 --set train.batch.tokens=8
+record_refused 2 --set train.validation.min_improvement=0.2
+record_refused 2 --set attention.mixer=nnoe
+record_refused 2 --set train.lr=fast
+record_refused 2 --set model.final_norm=1
+record_refused 2 --set model.norm=3
+record_refused 2 --set train.optimizer.betas=0.9
 expect 2 mh-train --config c.toml --train t.mhs --out run --set $'train.lr=1\nb = 2'
 expect 2 mh-train --config c.toml --train t.mhs --out run --set $'model.norm=\xff'
 expect 2 mh-train --config c.toml --train $'\xff.mhs' --out run
 printf 'include = 3\n' > include.toml
-try 2 --config include.toml
-try 3 --set data.train=missing.mhs
+record_refused 2 --config include.toml
+record_refused 3 --set data.train=missing.mhs
 expect 3 mh-train --config c.toml --train t.mhs --out run --set data.train=text
 expect 3 mh-train --config c.toml --train t.mhs --out run --valid other.mhs
-try 3 --config missing.toml
+record_refused 3 --config missing.toml
 # Numbers on the command line are decimal; none is read as octal or hexadecimal, or truncated to 64 bits.
-for n in 010 0x10 1e3 +7 -1 9223372036854775808; do try 2 --seed "$n"; done
-try 2 --threads 010
+for n in 010 0x10 1e3 +7 -1 9223372036854775808; do record_refused 2 --seed "$n"; done
+record_refused 2 --threads 010
 [ -e /dev/nvidiactl ] || expect 4 mh-train --config c.toml --train t.mhs --out run --device cuda
 record 2 mh-train --config c.toml --train t.mhs
 record 2 mh-train --out run --cnofig c.toml
 printf '[model\n' > bad.toml
 [ ! -d run ] || fail "expected no output folder after an error; found one"
-expect 2 mh-train --config bad.toml --train t.mhs --out run; said "bad.toml:1"
+expect 2 mh-train --config bad.toml --train t.mhs --out run; expect_stderr "bad.toml:1"
 expect 0 mh-train --config c.toml --train t.mhs --out run
 record 2 mh-train --resume --out run --set model.layers=2
 expect 2 mh-train --resume --out run --train other.mhs
@@ -52,7 +52,7 @@ import checkpoint_header
 tensors, metadata, data = checkpoint_header.read("run/last.safetensors")
 checkpoint_header.write("changed.safetensors", tensors, {**metadata, sys.argv[2]: sys.argv[3]}, data)
 P
-  expect 3 mh-eval changed.safetensors t.mhs; said "$words"
+  expect 3 mh-eval changed.safetensors t.mhs; expect_stderr "$words"
 done <<'T'
 multihead.format|2|expected a checkpoint of format 1; found format 2
 multihead.tokenizer|!|multihead.tokenizer: expected base64
@@ -67,23 +67,23 @@ golden_record refused
 expect 1 mh-train --config c.toml --train t.mhs --out nan --set train.lr=1e30 --set train.length=20u
 [ -f nan/last.safetensors ] || fail "expected nan/last.safetensors, the last state with a finite loss; found none"
 expect 2 mh-train --dry-run --config - <<< 'train.lenght = "1u"'
-said "standard input:1"
+expect_stderr "standard input:1"
 expect 2 mh-train --dry-run --config c.toml
 # Keys that contradict each other, need a validation shard or need another model.
-refused() { expect 2 mh-train --config c.toml --train t.mhs --out no "$@"; [ ! -d no ] || fail "expected no output folder after an error; found one"; }
-refused --set train.batch.micro_tokens=8
-refused --set train.batch.micro_tokens=32 --set train.batch.long_block=64 --set train.batch.long_from=2u
-refused --set 'train.optimizer.betas=[0.9]'
-refused --set 'train.optimizer.betas=[0.9, 1]'
-refused --set train.schedule.rule=cyclic-cosine
-refused --set "train.groups.g.match=['*']" --set train.groups.g.lr=1 --set train.groups.g.lr_factor=2
-refused --set train.validation.patience=2
-refused --set train.checkpoint.retain_by=best --set train.checkpoint.retain=2
-refused --set train.batch.rows=4
-refused --set train.batch.bucket_updates=4
-refused --set train.batch.long_block=32 --set train.batch.long_from=2u
-refused --valid t.mhs --set train.validation.metric=accuracy
-refused --device cpu --set train.cuda_graph=true
+expect_refused() { expect 2 mh-train --config c.toml --train t.mhs --out no "$@"; [ ! -d no ] || fail "expected no output folder after an error; found one"; }
+expect_refused --set train.batch.micro_tokens=8
+expect_refused --set train.batch.micro_tokens=32 --set train.batch.long_block=64 --set train.batch.long_from=2u
+expect_refused --set 'train.optimizer.betas=[0.9]'
+expect_refused --set 'train.optimizer.betas=[0.9, 1]'
+expect_refused --set train.schedule.rule=cyclic-cosine
+expect_refused --set "train.groups.g.match=['*']" --set train.groups.g.lr=1 --set train.groups.g.lr_factor=2
+expect_refused --set train.validation.patience=2
+expect_refused --set train.checkpoint.retain_by=best --set train.checkpoint.retain=2
+expect_refused --set train.batch.rows=4
+expect_refused --set train.batch.bucket_updates=4
+expect_refused --set train.batch.long_block=32 --set train.batch.long_from=2u
+expect_refused --valid t.mhs --set train.validation.metric=accuracy
+expect_refused --device cpu --set train.cuda_graph=true
 # Paths of the shard and of the output folder.
 expect 2 mh-train --config c.toml --out no
 mkdir $'folder\xff'

@@ -10,9 +10,9 @@ printf '[model]\nbackbone = "encoder-decoder"\nlayers = 1\nwidth = 32\nffn = 32\
 printf '[train]\nbatch.block = 16\nbatch.tokens = 300\nlr = 0.005\nlength = "8u"\nvalidation.every = "2u"\nvalidation.metric = "bleu"\n' >> c.toml
 printf 'checkpoint.retain = 2\ncheckpoint.retain_by = "best"\n[train.validation.decode]\nbeam = 10\nmin_length = 60\nmax_length_a = 0\nmax_length_b = 80\n' >> c.toml
 start=(mh-train -q --threads 1 --config c.toml --train p.mhs --valid p.mhs --out)
-killed_run 0.6 valid_bleu "${start[@]}"
-# in_validation FOLDER: succeeds if the training state of FOLDER was saved during a validation.
-in_validation() { python3 -c "
+check_killed_run 0.6 valid_bleu "${start[@]}"
+# was_in_validation FOLDER: succeeds if the training state of FOLDER was saved during a validation.
+was_in_validation() { python3 -c "
 import json, struct, sys
 b = open('$1/last.safetensors', 'rb').read(); n = struct.unpack('<Q', b[:8])[0]
 sys.exit(json.loads(json.loads(b[8:8 + n])['__metadata__']['multihead.training'])['settled'])"; }
@@ -27,7 +27,7 @@ for signal in TERM INT USR1 TERM HUP; do
   [ "$status" -ne 0 ] || break
   [ "$status" -gt 128 ] || fail "expected an exit status above 128 after SIG$signal; found $status"
   stops=$((stops + 1))
-  ! in_validation stopped || among=$((among + 1))
+  ! was_in_validation stopped || among=$((among + 1))
   [ -z "$(find stopped -name '*.part*')" ] || fail "expected no partial file; found one"
   mh-train -q --threads 1 --resume --out stopped 2>/dev/null &
   pid=$!

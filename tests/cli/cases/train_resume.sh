@@ -34,10 +34,10 @@ frequency = 2
 rest = 1
 swap_optimizer_state = true
 T
-killed_run 0.6 head-rotation mh-train --threads 1 --config c.toml --train t.mhs --valid t.mhs -q --out
+check_killed_run 0.6 head-rotation mh-train --threads 1 --config c.toml --train t.mhs --valid t.mhs -q --out
 [ "$(ls killed/checkpoints | wc -l)" -eq 2 ] || fail "expected two retained checkpoints, as checkpoint.retain = 2 sets"
 expect 0 mh-train --threads 1 --resume --out whole
-said "the run is finished"
+expect_stderr "the run is finished"
 expect 0 mh-train --threads 1 --resume --out whole --set train.length=410u
-said "changed: train.length"
+expect_stderr "changed: train.length"
 [ -z "$(find killed -name '*.part*')" ] || fail "expected no partial file; found one"

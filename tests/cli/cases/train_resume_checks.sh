@@ -14,7 +14,7 @@ for edit in 's/^heads = 2/heads = 4/' 's/^seed = 1/seed = 9/' 's/^tokens = 64/to
   expect 2 mh-train --resume --out run --set train.length=9u
   cp config run/config.toml
 done
-expect 2 mh-train --resume --out run --set train.length=3u; said "at least 6u"
+expect 2 mh-train --resume --out run --set train.length=3u; expect_stderr "at least 6u"
 expect 3 mh-train --config c.toml --train - --out new < t.mhs
 expect 2 mh-train --resume --out run --valid o.mhs
 cp run/last.safetensors good
@@ -26,26 +26,26 @@ expect 3 mh-train --resume --out run
 cp good run/last.safetensors
 # Resumes from another working folder, and with another attention path, which is reported.
 mkdir elsewhere
-( cd elsewhere && expect 0 mh-train --resume --out ../run --set train.length=8u --attention composed && said "changed: train.attention_path" && said "composed, as requested" )
+( cd elsewhere && expect 0 mh-train --resume --out ../run --set train.length=8u --attention composed && expect_stderr "changed: train.attention_path" && expect_stderr "composed, as requested" )
 # A run that cannot start leaves no folder.
 expect 2 mh-train --config c.toml --train t.mhs --out new --set model.positions=learned --set model.max_positions=8
-expect 2 mh-train --config c.toml --train t.mhs --out new --attention fused --set attention.dropout=0.1 --set attention.head_size=8; said "dropout of the probabilities with head_size 8"
-expect 0 mh-train --config c.toml --train t.mhs --out brief --set train.length=2u --set train.schedule.warmup=5u; said "within its warm-up of 5"; rm -r brief
-expect 2 mh-train --config c.toml --train t.mhs --out new --set train.length=9000000000000000000e; said "fewer than 2^63 updates"
+expect 2 mh-train --config c.toml --train t.mhs --out new --attention fused --set attention.dropout=0.1 --set attention.head_size=8; expect_stderr "dropout of the probabilities with head_size 8"
+expect 0 mh-train --config c.toml --train t.mhs --out brief --set train.length=2u --set train.schedule.warmup=5u; expect_stderr "within its warm-up of 5"; rm -r brief
+expect 2 mh-train --config c.toml --train t.mhs --out new --set train.length=9000000000000000000e; expect_stderr "fewer than 2^63 updates"
 expect 2 mh-train --resume --dry-run
 expect 3 mh-train --config c.toml --train <(cat t.mhs) --out new
-expect 2 mh-train --config c.toml --train $'t\xff.mhs' --out new; said "UTF-8"
+expect 2 mh-train --config c.toml --train $'t\xff.mhs' --out new; expect_stderr "UTF-8"
 [ ! -d new ] || fail "expected no output folder after an error; found one"
 # A first update with learning rate 0 is reported once, and so is a state of an earlier version, in which update n used
 # the learning rate at n completed updates instead of n - 1.
 decay='--set train.schedule.rule=linear --set train.schedule.warmup=2u --set train.schedule.warmup_lr=0 --set train.schedule.length=9u'
-expect 0 mh-train --config c.toml --train t.mhs --out decays $decay; said "the first update has learning rate 0"
+expect 0 mh-train --config c.toml --train t.mhs --out decays $decay; expect_stderr "the first update has learning rate 0"
 cp decays/last.safetensors new.safetensors
 sed -i 's/schedule_rule/schedule_old_/' decays/last.safetensors
 expect 3 mh-train --resume --out decays --set train.length=7u  # the error states the checksum of the edited header
 mapfile -t sums < <(grep -oE '[0-9a-f]{16}' err)
 sed -i "s/${sums[0]}/${sums[1]}/" decays/last.safetensors
-expect 0 mh-train --resume --out decays --set train.length=7u; said "from update 7 on, update n uses the learning rate at n - 1 completed updates"
+expect 0 mh-train --resume --out decays --set train.length=7u; expect_stderr "from update 7 on, update n uses the learning rate at n - 1 completed updates"
 expect 0 mh-train --resume --out decays --set train.length=8u
 if grep -q "uses the learning rate" err || grep -q "has learning rate 0" err; then fail "the warning is repeated"; fi
 # A diverged run keeps its last good state and resumes from it.

@@ -36,8 +36,8 @@ pid=$!
 for _ in $(seq 100); do [ "$(cat turns/log.jsonl 2>/dev/null | wc -l)" -lt 5 ] || break; sleep 0.1; done
 kill -TERM "$pid"
 wait "$pid" || true
-turned() { grep -c '"head-rotation"' turns/log.jsonl; }
-before=$(turned)
+count_rotations() { grep -c '"head-rotation"' turns/log.jsonl; }
+before=$(count_rotations)
 last=$(tail -1 turns/log.jsonl | sed 's/.*"update":\([0-9]*\).*/\1/')
 expect 0 mh-train --resume --out turns --threads 1 --set train.length="${last}u"
-[ "$(turned)" -eq "$before" ] || fail "expected $before exchanges in the log after resuming; found $(turned)"
+[ "$(count_rotations)" -eq "$before" ] || fail "expected $before exchanges in the log after resuming; found $(count_rotations)"

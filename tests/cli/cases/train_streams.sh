@@ -32,7 +32,7 @@ log_every = "4u"
 rate = 0.3
 until = "150u"
 T2
-killed_run 0.9 returned_to mh-train --threads 1 --config c.toml --train t.mhs --valid v.mhs -q --out
+check_killed_run 0.9 returned_to mh-train --threads 1 --config c.toml --train t.mhs --valid v.mhs -q --out
 python3 - <<'P'
 import json, struct
 data = open("whole/last.safetensors", "rb").read()
@@ -45,7 +45,7 @@ P
 # no parameter.
 m=whole/best.safetensors
 expect 0 mh-eval --format json $m v.mhs
-printed '"memory":24,"streams":10'; printed '"protocol":"streams"'; printed '"unknown":'
+expect_stdout '"memory":24,"streams":10'; expect_stdout '"protocol":"streams"'; expect_stdout '"unknown":'
 mv out first
 tokens=$(awk '{n += NF + 1} END {print n}' text2)
 grep -q "\"tokens\":$tokens," first || fail "expected $tokens tokens; found $(cat first)"
@@ -53,7 +53,7 @@ expect 0 mh-eval --format json --batch 3 --per-token pt.tsv $m v.mhs
 with_tolerance - <<'P'
 import json, math, tolerance
 a, b = json.load(open("first")), json.load(open("out"))
-bound = tolerance.mean_nll(a, "whole/best.safetensors", 16 + 24)  # a block and the memory
+bound = tolerance.mean_nll_bound(a, "whole/best.safetensors", 16 + 24)  # a block and the memory
 assert abs(a["nll"] - b["nll"]) <= bound
 rows = [l.rstrip("\n").split("\t") for l in open("pt.tsv")][1:]
 assert [int(r[0]) for r in rows] == list(range(a["tokens"]))
@@ -66,28 +66,28 @@ expect 0 mh-eval --format json --block 8 --memory 32 $m v.mhs
 with_tolerance - <<'P'
 import json, tolerance
 score = json.load(open("out"))
-assert abs(score["nll"] - float(open("best").read())) <= tolerance.mean_nll(score, "whole/best.safetensors", 8 + 32)
+assert abs(score["nll"] - float(open("best").read())) <= tolerance.mean_nll_bound(score, "whole/best.safetensors", 8 + 32)
 P
 expect 0 mh-eval --format json --memory 100 --streams 3 --set model.transformer-xl.same_length=true --set attention.relative.clamp=50 $m v.mhs
-printed '"set":"model.transformer-xl.same_length=true attention.relative.clamp=50"'; printed '"streams":3'
-expect 0 mh-eval --context 8 $m v.mhs;           printed "context-window"
-expect 0 mh-eval --memory 0 $m v.mhs;            printed "independent-blocks"
-expect 2 mh-eval --memory 9 --context 8 $m v.mhs; said "0 with --memory above 0"
+expect_stdout '"set":"model.transformer-xl.same_length=true attention.relative.clamp=50"'; expect_stdout '"streams":3'
+expect 0 mh-eval --context 8 $m v.mhs;           expect_stdout "context-window"
+expect 0 mh-eval --memory 0 $m v.mhs;            expect_stdout "independent-blocks"
+expect 2 mh-eval --memory 9 --context 8 $m v.mhs; expect_stderr "0 with --memory above 0"
 expect 2 mh-eval --memory 0 --streams 4 $m v.mhs
 expect 2 mh-eval --set model.layers=4 $m v.mhs
 expect 2 mh-eval --set train.lr=4 $m v.mhs
 expect 2 mh-eval --set model.mem=4 $m v.mhs
 mh-train -q --train t.mhs --out plain --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
   --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=1u
-expect 2 mh-eval --memory 9 plain/last.safetensors v.mhs; said "0 for a model without a memory"
+expect 2 mh-eval --memory 9 plain/last.safetensors v.mhs; expect_stderr "0 for a model without a memory"
 # Errors of training.
-try() { expect 2 mh-train --config c.toml --train t.mhs --out new "${@:2}"; said "$1"; [ ! -d new ] || fail "expected no output folder after an error; found one"; }
-try "train.batch.order" --valid v.mhs --set train.batch.order=blocks
-try "streams, the number of tokens in the text" --valid v.mhs --set train.batch.tokens=1000000
-try "train.validation.block" --valid v.mhs --set train.validation.block=100
-try "train.validation.memory" --valid v.mhs --set model.transformer-xl.memory=0 --set train.validation.memory=4
-try "no --valid"
-try "no validation up to update" --valid v.mhs --set train.validation.every=200u
-try "skip layers" --valid v.mhs --set model.backbone=decoder --set model.transformer-xl.memory=0 --set model.output_bias=false --set attention.score=dot-product
+expect_refused() { expect 2 mh-train --config c.toml --train t.mhs --out new "${@:2}"; expect_stderr "$1"; [ ! -d new ] || fail "expected no output folder after an error; found one"; }
+expect_refused "train.batch.order" --valid v.mhs --set train.batch.order=blocks
+expect_refused "streams, the number of tokens in the text" --valid v.mhs --set train.batch.tokens=1000000
+expect_refused "train.validation.block" --valid v.mhs --set train.validation.block=100
+expect_refused "train.validation.memory" --valid v.mhs --set model.transformer-xl.memory=0 --set train.validation.memory=4
+expect_refused "no --valid"
+expect_refused "no validation up to update" --valid v.mhs --set train.validation.every=200u
+expect_refused "skip layers" --valid v.mhs --set model.backbone=decoder --set model.transformer-xl.memory=0 --set model.output_bias=false --set attention.score=dot-product
 expect 2 mh-train --resume --out whole --set train.length=310u --set train.validation.block=4
 expect 2 mh-train --resume --out whole --set train.length=310u --set train.batch.order=blocks --set model.transformer-xl.memory=0

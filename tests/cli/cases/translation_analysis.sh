@@ -51,7 +51,7 @@ def rows(name): return [json.loads(line) for line in open(name)]
 layers = {"encoder.self": 3, "decoder.self": 2, "decoder.cross": 2}
 heads = {(kind, layer, head) for kind in layers for layer in range(layers[kind]) for head in range(4)}
 full, scan = rows("full.json")[0], rows("scan.json")
-bound = tolerance.mean_nll(full, "run/last.safetensors", 25)  # a target has at most 24 words
+bound = tolerance.mean_nll_bound(full, "run/last.safetensors", 25)  # a target has at most 24 words
 assert scan[0]["kind"] == "" and abs(scan[0]["nll"] - full["nll"]) <= bound and scan[0]["tokens"] == full["tokens"]
 assert {row["protocol"] for row in scan} == {"sentences"}
 assert {(r["kind"], r["layer"], r["head"]) for r in scan[1:]} == heads and len(scan) == 29
@@ -67,17 +67,17 @@ assert [r["heads_gone"] for r in rows("curve.json")] == [0, 10, 20]
 P
 # A pruned model has the loss of the complete model with the head ablated, and can be analysed like any model.
 expect 0 mh-prune cut $m --heads encoder.self:0:1,decoder.cross:1:0,decoder.cross:1:1,decoder.cross:1:2,decoder.cross:1:3 -o cut.safetensors
-said "encoder.self: heads 4 4 4 -> 3 4 4"
-said "decoder.cross: heads 4 4 -> 4 0"
+expect_stderr "encoder.self: heads 4 4 4 -> 3 4 4"
+expect_stderr "decoder.cross: heads 4 4 -> 4 0"
 expect 0 mh-prune cut $m --by confidence --kind decoder.cross --count 1 --data p.mhs -o one.safetensors
-said "decoder.cross: heads"
+expect_stderr "decoder.cross: heads"
 expect 0 mh-eval --format json one.safetensors p.mhs
 with_tolerance - <<'P'
 import json, tolerance
 score = json.load(open("out"))
 rank = [r for r in map(json.loads, open("rank.json")) if r["measure"] == "confidence" and r["kind"] == "decoder.cross"][0]
 ablated_rows = [r for r in map(json.loads, open("scan.json")) if all(r[k] == rank[k] for k in ("kind", "layer", "head"))]
-assert abs(ablated_rows[0]["nll"] - score["nll"]) <= tolerance.mean_nll(score, "run/last.safetensors", 25), (ablated_rows, score)
+assert abs(ablated_rows[0]["nll"] - score["nll"]) <= tolerance.mean_nll_bound(score, "run/last.safetensors", 25), (ablated_rows, score)
 P
 expect 0 mh-prune scan --heads decoder.cross:0:1 cut.safetensors p.mhs
 expect 0 mh-spectrum cut.safetensors p.mhs --blocks 5 --kind decoder.cross
@@ -103,7 +103,7 @@ assert [r["kind"] for r in hard] == ["encoder.self"] * 2 + ["decoder.self"] * 2 
 assert all(r["pair"].startswith(r["kind"] + ":") and r["score"] >= r["other_score"] for r in hard)
 rows = [json.loads(line) for line in open("out")]
 assert len(rows) == 2 * 7 * 2 and {r["kind"] for r in rows} == {"encoder.self", "decoder.self", "decoder.cross"}
-bound = tolerance.chain(tolerance.pass_roundings("run/last.safetensors", 25), 100)  # of the rounding errors, in percent
+bound = tolerance.chain_bound(tolerance.pass_roundings("run/last.safetensors", 25), 100)  # of the rounding errors, in percent
 changed = {(r["kind"], r["layer"]) for r in rows[14:] if abs(r["euclidean_change"]) > bound}
 assert ("encoder.self", 0) in changed and ("decoder.cross", 0) in changed
 P
@@ -117,7 +117,7 @@ with_tolerance - <<'P'
 import csv, json, tolerance
 rows = list(csv.DictReader(open("spectrum.tsv"), delimiter="\t"))
 assert len(rows) == 28 and all(row["matrices"] == "20" for row in rows)
-curve_bound, rank_bound = tolerance.spectrum_means(25, 20)
+curve_bound, rank_bound = tolerance.spectrum_mean_bounds(25, 20)
 for row in rows:
     # A sum with the term σ_1² is not below it, even with rounding, so a stable rank is at least 1.
     assert 1 <= float(row["stable_rank"]) <= float(row["effective_rank"]) + rank_bound <= float(row["n"]) + 2 * rank_bound
@@ -132,11 +132,12 @@ assert sorted((r["kind"], r["layers"]) for r in summary[:3]) == [("decoder.cross
 assert len(summary) == 6
 cross_areas = [float(r["area"]) for r in rows if r["kind"] == "decoder.cross"]
 # The mean over 2 layers of the mean over 4 heads has 2 + 4 quotients and as many sums.
-assert abs(sum(cross_areas) / 8 - [r for r in summary if r["kind"] == "decoder.cross"][0]["area"]) <= tolerance.chain(12, 1, tolerance.FP64)
+assert abs(sum(cross_areas) / 8 - [r for r in summary if r["kind"] == "decoder.cross"][0]["area"]) \
+    <= tolerance.chain_bound(12, 1, tolerance.FP64)
 P
 for matrices in before-mixing mixing logits; do
   expect 0 mh-spectrum $mixed p.mhs --blocks 5 --of $matrices
-  printed "decoder.cross"
+  expect_stdout "decoder.cross"
 done
 expect 0 mh-spectrum $m --of output-value --kind encoder.self
 [ "$(wc -l < out)" -eq 13 ] || fail "expected a header and one line per head of the encoder"
@@ -145,7 +146,7 @@ cp out experts.json
 expect 0 mh-spectrum experts $mixed p.mhs --blocks 0 --show tokens --least 1 --format json
 cp out tokens.json
 expect 0 mh-spectrum experts $mixed p.mhs --blocks 0 --show scores --kind encoder.self --random 2
-printed "specialised"
+expect_stdout "specialised"
 with_tolerance - <<'P'
 import json, tolerance
 rows = [json.loads(line) for line in open("experts.json")]
@@ -154,56 +155,56 @@ for kind, unit in (("encoder.self", "row"), ("decoder.self", "position"), ("deco
     kind_rows = [r for r in rows if r["kind"] == kind]
     assert {r["unit"] for r in kind_rows} == {unit}
     entropies = [r["entropy"] for r in kind_rows[::4]]
-    assert all(abs(r["entropy_of_kind"] - sum(entropies) / len(entropies)) <= tolerance.mean(entropies) for r in kind_rows)
+    assert all(abs(r["entropy_of_kind"] - sum(entropies) / len(entropies)) <= tolerance.mean_bound(entropies) for r in kind_rows)
 tokens = [json.loads(line) for line in open("tokens.json")]
 assert tokens and all(r["side"] == "source" and r["piece"].startswith(("w", "<unk>")) for r in tokens), tokens[:3]
 P
 
 # Errors; no result is printed before them.
-# refused STATUS COMMAND…: the command must exit with STATUS and print no result.
-refused() {
+# expect_refused STATUS COMMAND…: the command must exit with STATUS and print no result.
+expect_refused() {
   expect "$@"
   [ ! -s out ] || fail "expected no output before the error"
 }
 for tool in "mh-prune scan" "mh-prune rank --by taylor" mh-spectrum "mh-swap report"; do
-  refused 3 $tool $m t.mhs
-  said "mh-prep translation"
-  refused 3 $tool $lm p.mhs
-  said "mh-prep lm"
-  refused 3 $tool $m other.mhs
-  said "the target vocabulary"
+  expect_refused 3 $tool $m t.mhs
+  expect_stderr "mh-prep translation"
+  expect_refused 3 $tool $lm p.mhs
+  expect_stderr "mh-prep lm"
+  expect_refused 3 $tool $m other.mhs
+  expect_stderr "the target vocabulary"
   for option in "--block 8" "--context 4" "--memory 4" "--streams 2"; do
-    refused 2 $tool $option $m p.mhs
-    said "only a text supports this option"
+    expect_refused 2 $tool $option $m p.mhs
+    expect_stderr "only a text supports this option"
   done
 done
-refused 3 mh-prune cut $m --by taylor --count 1 --data t.mhs -o x
-refused 3 mh-swap $m --mode hard --data t.mhs -o x
-refused 3 mh-prune curve --by taylor --rank-data t.mhs $m p.mhs
-refused 3 mh-spectrum experts $mixed t.mhs
-said "mh-prep translation"
-refused 2 mh-prune scan --blocks 1000 $m p.mhs
-said "the number of sentence pairs or examples"
-refused 2 mh-prune scan --heads 0:1 $m p.mhs
-said "a model with several kinds of attention"
-refused 2 mh-prune scan --heads encoder.self:2:4 $m p.mhs
-refused 2 mh-prune scan --kind encoder.cross $m p.mhs
-refused 2 mh-prune scan --kind encoder.self --heads decoder.self:0:1 $m p.mhs
-refused 2 mh-prune rank --by taylor --kind encoder.self $lm t.mhs
-said "kinds of attention that the model has: decoder.self"
-refused 2 mh-spectrum --kind decoder.crss $m p.mhs
-said "did you mean"
-refused 2 mh-spectrum $m --of weight:encoder.layers.0.self.query.weight --kind encoder.self
-said "which names a single matrix"
-refused 2 mh-spectrum $m p.mhs --blocks 5 --dump x
-said "a text, whose attention matrices have equal sizes"
-refused 2 mh-spectrum experts $m p.mhs
-refused 2 mh-swap $m --pairs encoder.self:0.0-decoder.self:1.0 -o x
-refused 2 mh-swap $m --pairs encoder.self:0.0-3.0 -o x
-refused 2 mh-swap $m --mode hard --k 5 --data p.mhs -o x
-said "at most 4 pairs of heads in decoder.self"
-refused 2 mh-train -q --config c.toml --train p.mhs --out x --set train.procedures.skip-retain.until=0u
-said "a model that can skip layers"
+expect_refused 3 mh-prune cut $m --by taylor --count 1 --data t.mhs -o x
+expect_refused 3 mh-swap $m --mode hard --data t.mhs -o x
+expect_refused 3 mh-prune curve --by taylor --rank-data t.mhs $m p.mhs
+expect_refused 3 mh-spectrum experts $mixed t.mhs
+expect_stderr "mh-prep translation"
+expect_refused 2 mh-prune scan --blocks 1000 $m p.mhs
+expect_stderr "the number of sentence pairs or examples"
+expect_refused 2 mh-prune scan --heads 0:1 $m p.mhs
+expect_stderr "a model with several kinds of attention"
+expect_refused 2 mh-prune scan --heads encoder.self:2:4 $m p.mhs
+expect_refused 2 mh-prune scan --kind encoder.cross $m p.mhs
+expect_refused 2 mh-prune scan --kind encoder.self --heads decoder.self:0:1 $m p.mhs
+expect_refused 2 mh-prune rank --by taylor --kind encoder.self $lm t.mhs
+expect_stderr "kinds of attention that the model has: decoder.self"
+expect_refused 2 mh-spectrum --kind decoder.crss $m p.mhs
+expect_stderr "did you mean"
+expect_refused 2 mh-spectrum $m --of weight:encoder.layers.0.self.query.weight --kind encoder.self
+expect_stderr "which names a single matrix"
+expect_refused 2 mh-spectrum $m p.mhs --blocks 5 --dump x
+expect_stderr "a text, whose attention matrices have equal sizes"
+expect_refused 2 mh-spectrum experts $m p.mhs
+expect_refused 2 mh-swap $m --pairs encoder.self:0.0-decoder.self:1.0 -o x
+expect_refused 2 mh-swap $m --pairs encoder.self:0.0-3.0 -o x
+expect_refused 2 mh-swap $m --mode hard --k 5 --data p.mhs -o x
+expect_stderr "at most 4 pairs of heads in decoder.self"
+expect_refused 2 mh-train -q --config c.toml --train p.mhs --out x --set train.procedures.skip-retain.until=0u
+expect_stderr "a model that can skip layers"
 [ ! -e x ] || fail "expected no output file after an error; found one"
 needs_peers
 command -v gnuplot >/dev/null || skip "gnuplot is not installed"

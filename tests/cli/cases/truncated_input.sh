@@ -8,9 +8,9 @@ mh-train -q --train t.mhs --out run --set model.layers=1 --set model.width=16 --
   --set train.batch.tokens=64 --set train.length=1u
 m=run/last.safetensors
 mkfifo input
-# truncated WHOLE REST COMMAND…: runs COMMAND, which maps the file `short`, a copy of WHOLE, and then reads standard input.
+# expect_truncated_refused WHOLE REST COMMAND…: runs COMMAND, which maps the file `short`, a copy of WHOLE, and then reads standard input.
 # The test truncates `short` once the tool has mapped it, and passes the file REST as standard input only afterwards.
-truncated() {
+expect_truncated_refused() {
   local pid status=0
   cp "$1" short
   "${@:3}" < input > out 2> err &
@@ -23,10 +23,10 @@ truncated() {
   exec 8>&-
   wait "$pid" || status=$?
   [ "$status" -eq 3 ] || fail "expected exit status 3; found $status: ${*:3}"
-  said "short: expected a file that keeps its size while the tool reads it; found a file that another program has shortened; restore the file"
+  expect_stderr "short: expected a file that keeps its size while the tool reads it; found a file that another program has shortened; restore the file"
   [ "$(wc -l < err)" -eq 1 ] || fail "expected one line on stderr: ${*:3}"
   [ ! -e none ] && [ "$(echo ./none.part*)" = './none.part*' ] || fail "expected no output: ${*:3}"
 }
-truncated t.mhs $m mh-eval -q --per-token none - short
-truncated $m t.mhs mh-prune scan -q short -
-truncated $m t.mhs mh-spectrum -q --curves none short -
+expect_truncated_refused t.mhs $m mh-eval -q --per-token none - short
+expect_truncated_refused $m t.mhs mh-prune scan -q short -
+expect_truncated_refused $m t.mhs mh-spectrum -q --curves none short -

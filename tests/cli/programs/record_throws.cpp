@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kFrames = 6;  // return addresses per record: 2 in this library, the throw and 3 callers
 
-void record() {
+void record_throw() {
   static std::mutex mutex;
   static std::set<std::array<void*, kFrames>> recorded;
   const char* file = std::getenv("MH_THROWS");
@@ -49,7 +49,7 @@ void record() {
 }  // namespace
 
 extern "C" [[noreturn]] void __cxa_throw(void* object, std::type_info* type, void (*destroy)(void*)) {
-  record();
+  record_throw();
   using Throw = void (*)(void*, std::type_info*, void (*)(void*));
   reinterpret_cast<Throw>(dlsym(RTLD_NEXT, "__cxa_throw"))(object, type, destroy);
   std::abort();  // not reached

@@ -23,8 +23,8 @@ using attention::AttentionKind;
 
 namespace {
 
-std::unique_ptr<model::LanguageModel> build(const std::string& model, const std::string& attention,
-                                            int64_t layers = 3) {
+std::unique_ptr<model::LanguageModel> build_model(const std::string& model, const std::string& attention,
+                                                  int64_t layers = 3) {
   Config config;
   config.load_text(
       str("[model]\nlayers = ", layers, "\nwidth = 12\nffn = 16\n", model, "\n[attention]\nheads = 3\n", attention),
@@ -38,7 +38,7 @@ std::unique_ptr<model::LanguageModel> build(const std::string& model, const std:
   return language_model;
 }
 
-std::vector<int32_t> some_text(int n) {
+std::vector<int32_t> make_text(int n) {
   std::vector<int32_t> text;
   for (int i = 0; i < n; ++i) text.push_back((i * i * 7 + i / 3) % 11);
   return text;
@@ -59,15 +59,15 @@ std::vector<task::Score> reference_scores(const AnalysisInput& input, const std:
         return factors;
       };
       attention::HeadScales scales;
-      const auto selects = [&](Side side, HeadSide head_side) {
-        return layer->has_separate_heads(head_side) && (input.side == Side::whole || input.side == side);
+      const auto selects = [&](SideSelection side, HeadSide head_side) {
+        return layer->has_separate_heads(head_side) && (input.side == SideSelection::whole || input.side == side);
       };
-      if (selects(Side::score, HeadSide::score)) scales.score = scale(HeadSide::score);
-      if (selects(Side::value, HeadSide::value)) scales.value = scale(HeadSide::value);
-      if (selects(Side::output, HeadSide::output)) scales.output = scale(HeadSide::output);
+      if (selects(SideSelection::score, HeadSide::score)) scales.score = scale(HeadSide::score);
+      if (selects(SideSelection::value, HeadSide::value)) scales.value = scale(HeadSide::value);
+      if (selects(SideSelection::output, HeadSide::output)) scales.output = scale(HeadSide::output);
       set_head_scales(*layer, scales);
     }
-    scores.push_back(task::score(input.model, input.corpus, input.scoring));
+    scores.push_back(task::score(input.model, input.corpus, input.scoring_options));
   }
   for (attention::AttentionLayer* layer : input.model.attention_layers()) set_head_scales(*layer, {});
   return scores;
@@ -76,7 +76,7 @@ std::vector<task::Score> reference_scores(const AnalysisInput& input, const std:
 // Returns sets of decoder self-attention heads to ablate: each single head; for each head, all other heads of the same
 // layer; heads of several layers, with one such set twice; the first three heads of layer 1; all heads of the model.
 // The set at index 4 is empty.
-std::vector<HeadSet> ablation_sets(model::LanguageModel& model, Side side) {
+std::vector<HeadSet> ablation_sets(model::LanguageModel& model, SideSelection side) {
   const AttentionKind kind = AttentionKind::decoder_self;
   const auto all = all_heads(model, side).at(kind);
   std::vector<HeadSet> sets;
@@ -98,7 +98,8 @@ std::vector<HeadSet> ablation_sets(model::LanguageModel& model, Side side) {
 
 // Returns the bound on the relative difference of two scores of the same ablated model in different batches.
 double score_bound(const AnalysisInput& input) {
-  return rounding::pass_bound(input.model, input.scoring.block + input.scoring.context + input.model.memory_length());
+  return rounding::pass_bound(
+      input.model, input.scoring_options.block + input.scoring_options.context + input.model.memory_length());
 }
 
 // Returns a matcher for the nll of `score`, computed again for the same ablated model in different batches.
@@ -139,7 +140,7 @@ void check_against_reference(const AnalysisInput& input) {
 
 TEST_CASE("scoring many ablated models in one pass over the text gives the scores of separate evaluations",
           "[ablation]") {
-  const auto text = some_text(41);
+  const auto text = make_text(41);
   for (const std::string attention :
        {"", "mixer = 'mixhead-a'\n", "mixer = 'mixhead-b'\n", "mixer = 'mixhead-a'\nmixhead-a.on = 'logits'\n",
         "mixer = 'talking-heads'\n", "combiner = 'alphas'\n", "mixer = 'mixhead-b'\ncombiner = 'alphas'\n",
@@ -147,31 +148,33 @@ TEST_CASE("scoring many ablated models in one pass over the text gives the score
     for (const std::string backbone :
          {"", "backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 9\n"}) {
       INFO(backbone << attention);
-      auto model = build(backbone, attention + (backbone.empty() ? "" : "score = 'relative'\n"));
-      data::ScoringOptions scoring;
-      scoring.block = 6, scoring.streams = backbone.empty() ? 0 : 3;
-      scoring.batch = 2;
+      auto model = build_model(backbone, attention + (backbone.empty() ? "" : "score = 'relative'\n"));
+      data::ScoringOptions scoring_options;
+      scoring_options.block = 6, scoring_options.streams = backbone.empty() ? 0 : 3;
+      scoring_options.batch = 2;
       const data::Text corpus = corpora::text_of(text, 0);
-      check_against_reference({*model, corpus, scoring, Side::whole});
-      check_against_reference({*model, corpus, scoring, Side::value});
-      for (Side side : {Side::score, Side::output})
-        if (model->attention_layers()[0]->has_separate_heads(side == Side::score ? attention::HeadSide::score
-                                                                                 : attention::HeadSide::output))
-          check_against_reference({*model, corpus, scoring, side});
-        else CHECK(status_of([&] { score_ablations({*model, corpus, scoring, side}, {{}}); }) == 2);
+      check_against_reference({*model, corpus, scoring_options, SideSelection::whole});
+      check_against_reference({*model, corpus, scoring_options, SideSelection::value});
+      for (SideSelection side : {SideSelection::score, SideSelection::output})
+        if (model->attention_layers()[0]->has_separate_heads(
+                side == SideSelection::score ? attention::HeadSide::score : attention::HeadSide::output))
+          check_against_reference({*model, corpus, scoring_options, side});
+        else CHECK(status_of([&] { score_ablations({*model, corpus, scoring_options, side}, {{}}); }) == 2);
     }
 }
 
 TEST_CASE("ablating only score, value or output heads in layers with unequal head counts equals separate evaluations",
           "[ablation]") {
-  const auto text = some_text(77);
-  const auto unequal_model = build("", "mixer = 'mixhead-a'\nvalue_heads = 4\ncombiner = 'alphas'\noutput_heads = 5\n");
+  const auto text = make_text(77);
+  const auto unequal_model =
+      build_model("", "mixer = 'mixhead-a'\nvalue_heads = 4\ncombiner = 'alphas'\noutput_heads = 5\n");
   const data::Text corpus = corpora::text_of(text, 0);
   AnalysisInput input{*unequal_model, corpus, {}};
-  input.scoring.block = 8, input.scoring.batch = 3;
-  input.scoring = corpus.resolve(input.scoring, *unequal_model);
+  input.scoring_options.block = 8, input.scoring_options.batch = 3;
+  input.scoring_options = corpus.resolve(input.scoring_options, *unequal_model);
   CHECK(status_of([&] { all_heads(*unequal_model, input.side); }) == 2);
-  for (const auto& [side, num_heads] : {std::pair{Side::score, 3}, {Side::value, 4}, {Side::output, 5}}) {
+  for (const auto& [side, num_heads] :
+       {std::pair{SideSelection::score, 3}, {SideSelection::value, 4}, {SideSelection::output, 5}}) {
     input.side = side;
     CHECK(all_heads(*unequal_model, side).at(AttentionKind::decoder_self).size() == static_cast<size_t>(3 * num_heads));
     check_against_reference(input);
@@ -180,49 +183,50 @@ TEST_CASE("ablating only score, value or output heads in layers with unequal hea
 
 TEST_CASE("scoring ablated models on sampled blocks of text with context or memory equals separate evaluations",
           "[ablation]") {
-  const auto text = some_text(90);
+  const auto text = make_text(90);
   const data::Text corpus = corpora::text_of(text, 0);
-  auto model = build("", "");
-  data::ScoringOptions scoring;
-  scoring.block = 7, scoring.context = 3, scoring.sample.blocks = 5, scoring.sample.seed = 3;
-  check_against_reference({*model, corpus, corpus.resolve(scoring, *model)});
-  auto transformer_xl =
-      build("backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 9\n", "score = 'relative'\n");
-  scoring.context = 0;
-  check_against_reference({*transformer_xl, corpus, corpus.resolve(scoring, *transformer_xl)});
+  auto model = build_model("", "");
+  data::ScoringOptions scoring_options;
+  scoring_options.block = 7, scoring_options.context = 3, scoring_options.sample.blocks = 5,
+  scoring_options.sample.seed = 3;
+  check_against_reference({*model, corpus, corpus.resolve(scoring_options, *model)});
+  auto transformer_xl = build_model("backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 9\n",
+                                    "score = 'relative'\n");
+  scoring_options.context = 0;
+  check_against_reference({*transformer_xl, corpus, corpus.resolve(scoring_options, *transformer_xl)});
 }
 
 TEST_CASE("ablating a head that the model does not have is a usage error that states the valid range of heads",
           "[ablation]") {
-  auto model = build("", "");
-  const auto text = some_text(20);
+  auto model = build_model("", "");
+  const auto text = make_text(20);
   const data::Text corpus = corpora::text_of(text, 0);
-  data::ScoringOptions scoring;
-  scoring.block = 5;
-  const AnalysisInput input{*model, corpus, corpus.resolve(scoring, *model)};
+  data::ScoringOptions scoring_options;
+  scoring_options.block = 5;
+  const AnalysisInput input{*model, corpus, corpus.resolve(scoring_options, *model)};
   for (const HeadSet& heads :
        {HeadSet{{AttentionKind::decoder_self, {{3, 0}}}}, HeadSet{{AttentionKind::decoder_self, {{1, 3}}}},
         HeadSet{{AttentionKind::decoder_self, {{0, -1}}}}, HeadSet{{AttentionKind::encoder_self, {{0, 0}}}}}) {
     CHECK(status_of([&] { score_ablations(input, {heads}); }) == 2);
-    CHECK(status_of([&] { HeadMaskGuard(*model, Side::whole, heads); }) == 2);
+    CHECK(status_of([&] { HeadMaskGuard(*model, SideSelection::whole, heads); }) == 2);
   }
-  CHECK_THROWS_WITH(check_heads(*model, Side::whole, {{AttentionKind::decoder_self, {{1, 3}}}}, "--heads"),
+  CHECK_THROWS_WITH(check_heads(*model, SideSelection::whole, {{AttentionKind::decoder_self, {{1, 3}}}}, "--heads"),
                     Catch::Contains("a head from 0 to 2"));
 }
 
 TEST_CASE("score_ablations() ablates heads in addition to those of a HeadMaskGuard, whose destructor unmasks its heads",
           "[ablation]") {
-  auto model = build("", "");
-  const auto text = some_text(40);
+  auto model = build_model("", "");
+  const auto text = make_text(40);
   const data::Text corpus = corpora::text_of(text, 0);
-  data::ScoringOptions scoring;
-  scoring.block = 8;
-  const AnalysisInput input{*model, corpus, corpus.resolve(scoring, *model)};
+  data::ScoringOptions scoring_options;
+  scoring_options.block = 8;
+  const AnalysisInput input{*model, corpus, corpus.resolve(scoring_options, *model)};
   const auto heads = [](std::set<Head> set) { return HeadSet{{AttentionKind::decoder_self, set}}; };
   const auto expected =
       reference_scores(input, {heads({{0, 1}}), heads({{0, 1}, {0, 2}}), heads({{0, 1}, {2, 0}}), {}});
   {
-    const HeadMaskGuard mask_guard(*model, Side::whole, heads({{0, 1}}));
+    const HeadMaskGuard mask_guard(*model, SideSelection::whole, heads({{0, 1}}));
     const auto actual = score_ablations(input, {{}, heads({{0, 2}}), heads({{2, 0}})});
     for (size_t i = 0; i < 3; ++i) CHECK(actual[i].nll == near_score(input, expected[i]));
   }
@@ -243,12 +247,12 @@ TEST_CASE("sample_deviation() reproduces the standard deviations of the Skip Cro
 
 TEST_CASE("the measure ablation is the increase of the loss without the head, and random depends only on the seed",
           "[ablation]") {
-  auto model = build("", "mixer = 'mixhead-a'\n");
-  const auto text = some_text(40);
+  auto model = build_model("", "mixer = 'mixhead-a'\n");
+  const auto text = make_text(40);
   const data::Text corpus = corpora::text_of(text, 0);
-  data::ScoringOptions scoring;
-  scoring.block = 8;
-  AnalysisInput input{*model, corpus, corpus.resolve(scoring, *model)};
+  data::ScoringOptions scoring_options;
+  scoring_options.block = 8;
+  AnalysisInput input{*model, corpus, corpus.resolve(scoring_options, *model)};
   std::vector<HeadSet> sets{{}};
   for (int64_t layer = 0; layer < 3; ++layer)
     for (int64_t head = 0; head < 3; ++head) sets.push_back({{AttentionKind::decoder_self, {{layer, head}}}});
@@ -259,19 +263,19 @@ TEST_CASE("the measure ablation is the increase of the loss without the head, an
                                                    score_bound(input) * (expected[i + 1].nll + expected[0].nll) / 40));
   const auto first = importance_of("random", input);
   CHECK((first == importance_of("random", input)));
-  input.scoring.sample.seed = 2;
+  input.scoring_options.sample.seed = 2;
   CHECK((first != importance_of("random", input)));
 }
 
 TEST_CASE("an ablation scan by head, by all heads but one and by layer equals separate evaluations", "[ablation]") {
-  auto model = build("", "mixer = 'mixhead-a'\n");
-  const auto text = some_text(40);
+  auto model = build_model("", "mixer = 'mixhead-a'\n");
+  const auto text = make_text(40);
   const data::Text corpus = corpora::text_of(text, 0);
-  data::ScoringOptions scoring;
-  scoring.block = 8;
-  const AnalysisInput input{*model, corpus, corpus.resolve(scoring, *model)};
+  data::ScoringOptions scoring_options;
+  scoring_options.block = 8;
+  const AnalysisInput input{*model, corpus, corpus.resolve(scoring_options, *model)};
   const HeadSet heads{{AttentionKind::decoder_self, {{0, 1}, {2, 0}, {2, 2}}}};
-  const auto cases = scan_cases(*model, Side::whole, {}, {heads, true, true});
+  const auto cases = scan_cases(*model, SideSelection::whole, {}, {heads, true, true});
   const auto layer = [](int64_t l) { return HeadSet{{AttentionKind::decoder_self, {{l, 0}, {l, 1}, {l, 2}}}}; };
   const std::vector<HeadSet> expected_masks{layer(0),
                                             {{AttentionKind::decoder_self, {{0, 1}}}},
@@ -293,7 +297,7 @@ TEST_CASE("an ablation scan by head, by all heads but one and by layer equals se
   input_with_progress.progress = [&](int64_t done, int64_t total) { last_done = done, last_total = total; };
   const Scan metric_scan = scan_heads(input_with_progress, cases, [&](const auto& progress) {
     progress(5, 5);
-    return nll_per_token(task::score(*model, corpus, input.scoring));
+    return nll_per_token(task::score(*model, corpus, input.scoring_options));
   });
   CHECK(last_done == 5 * 9);
   CHECK(last_total == 5 * 9);
@@ -303,15 +307,15 @@ TEST_CASE("an ablation scan by head, by all heads but one and by layer equals se
     const double loss = nll_per_token(expected[k + 1]);
     CHECK(metric_scan.value(k) == rounding::within(loss, score_bound(input) * loss));
   }
-  CHECK(scan.total() == near_perplexity(input, expected[0]));
+  CHECK(scan.full_value() == near_perplexity(input, expected[0]));
   // Perplexities of the two cases that mask a single head of layer 2.
   const std::vector<double> values{scan.value(4), scan.value(6)};
   CHECK(scan.layer_deviation(4) == sample_deviation(values));
-  const LayerLoss loss = layer_loss(scan.total(), values);
-  CHECK(loss.difference ==
-        rounding::within((values[0] + values[1]) / 2 - scan.total(), rounding::fp64_bound(3, scan.total())));
-  CHECK(loss.percent_difference == rounding::fp64(100 * loss.difference / scan.total(), 2));
-  CHECK(loss.deviation == sample_deviation(values));
+  const LayerComparison comparison = compare_layer(scan.full_value(), values);
+  CHECK(comparison.difference ==
+        rounding::within((values[0] + values[1]) / 2 - scan.full_value(), rounding::fp64_bound(3, scan.full_value())));
+  CHECK(comparison.percent_difference == rounding::fp64(100 * comparison.difference / scan.full_value(), 2));
+  CHECK(comparison.deviation == sample_deviation(values));
 }
 
 TEST_CASE("rank_heads() sorts heads by ascending score, then by layer and head", "[ablation]") {
@@ -334,12 +338,12 @@ TEST_CASE("rank_heads() sorts heads by ascending score, then by layer and head",
 
 TEST_CASE("a pruning curve masks the least important heads first, whether or not the ranking is repeated at each step",
           "[ablation]") {
-  auto model = build("", "", 4);
-  const auto text = some_text(50);
+  auto model = build_model("", "", 4);
+  const auto text = make_text(50);
   const data::Text corpus = corpora::text_of(text, 0);
-  data::ScoringOptions scoring;
-  scoring.block = 10;
-  const AnalysisInput input{*model, corpus, corpus.resolve(scoring, *model)};
+  data::ScoringOptions scoring_options;
+  scoring_options.block = 10;
+  const AnalysisInput input{*model, corpus, corpus.resolve(scoring_options, *model)};
   const auto order = rank_heads(importance_of("ablation", input), false);
   for (const bool rerank : {false, true})
     for (const bool per_layer : {false, true}) {
@@ -365,15 +369,15 @@ TEST_CASE("a pruning curve masks the least important heads first, whether or not
       }
       // Differences from the full model in perplexity, and in a metric that returns the number of its calls so far.
       double num_calls = 0;
-      CurveMeter meter(input, [&] { return ++num_calls; });
+      CurveComparer comparer(input, [&] { return ++num_calls; });
       for (size_t i = 0; i < 5; ++i) {
-        const CurveLoss loss = meter.loss(points[i]);
-        if (!per_layer) CHECK(loss.heads == counts[i]);
+        const CurveComparison comparison = comparer.compare(points[i]);
+        if (!per_layer) CHECK(comparison.num_masked_heads == counts[i]);
         const double perplexity = std::exp(nll_per_token(expected[i])), full = std::exp(nll_per_token(expected[0])),
                      bound = score_bound(input) *
                              (perplexity * nll_per_token(expected[i]) + full * nll_per_token(expected[0]));
-        CHECK(loss.difference == rounding::within(perplexity - full, bound));
-        CHECK(loss.value_difference == static_cast<double>(i));
+        CHECK(comparison.perplexity_difference == rounding::within(perplexity - full, bound));
+        CHECK(comparison.metric_difference == static_cast<double>(i));
       }
       if (per_layer) continue;
       // The first step masks the 4 least important heads of the full model, with and without reranking.
@@ -381,7 +385,7 @@ TEST_CASE("a pruning curve masks the least important heads first, whether or not
       for (size_t i = 0; i < 4; ++i) CHECK(first.count(order[i].head) == 1);
       // The second step masks the 3 least important of the remaining heads; with reranking, importance is measured
       // while the heads of the first step are masked.
-      const HeadMaskGuard mask_guard(*model, Side::whole, rerank ? sets[1] : HeadSet{});
+      const HeadMaskGuard mask_guard(*model, SideSelection::whole, rerank ? sets[1] : HeadSet{});
       int64_t remaining = 3;
       for (const auto& r : rank_heads(importance_of("ablation", input), false))
         if (first.count(r.head) == 0 && remaining-- > 0) CHECK(sets[2][AttentionKind::decoder_self].count(r.head) == 1);

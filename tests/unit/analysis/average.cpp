@@ -15,11 +15,11 @@ constexpr const char* kGated = "[attention]\ncombiner = 'mae'\n[attention.mae]\n
 
 std::string train_length(int updates) { return str("[train]\nlength = '", updates, "u'\n"); }
 
-// Returns the message of the error of status Exit::input that analysis::average() throws for these checkpoints; ""
-// without an error.
+// Returns the message of the error of status Exit::input that analysis::average_checkpoints() throws for these
+// checkpoints; "" without an error.
 std::string average_error(const std::vector<const io::Checkpoint*>& files) {
   try {
-    analysis::average(files);
+    analysis::average_checkpoints(files);
   } catch (const Error& error) {
     CHECK(error.exit() == Exit::input);
     return error.what();
@@ -60,7 +60,7 @@ TEST_CASE("averaged parameters and batch norm statistics equal plain loops in fp
     files.push_back(std::make_unique<io::Checkpoint>(folder.file(name) + "/last.safetensors"));
     checkpoints.push_back(files.back().get());
   }
-  const model::LoadedModel mean = analysis::average(checkpoints);
+  const model::LoadedModel mean = analysis::average_checkpoints(checkpoints);
   int num_statistics = 0;
   for (const auto& p : mean.model->parameters().all()) {
     INFO(p.name());
@@ -85,7 +85,7 @@ TEST_CASE("averaged parameters and batch norm statistics equal plain loops in fp
   CHECK(num_statistics == 4);  // running mean and variance of the batch norm in the gates of 2 layers
   CHECK(mean.tokenizers.target->size() == 6);
   // The average of a single checkpoint has the parameters of that checkpoint.
-  const model::LoadedModel average_of_one = analysis::average({checkpoints[1]}),
+  const model::LoadedModel average_of_one = analysis::average_checkpoints({checkpoints[1]}),
                            second = model::load_model(*checkpoints[1], at::kCPU);
   for (const auto& p : average_of_one.model->parameters().all())
     CHECK(at::equal(p.master(), second.model->parameters().find(p.name())->master()));

@@ -24,7 +24,7 @@ using numbers::normal;
 
 namespace {
 
-std::unique_ptr<model::LanguageModel> build(const std::string& attention) {
+std::unique_ptr<model::LanguageModel> build_model(const std::string& attention) {
   Config config;
   config.load_text("[model]\nlayers = 2\nwidth = 8\nffn = 16\n[attention]\nheads = 4\n" + attention, "test");
   auto model = model::build_language_model(model::ModelConfig::read(config), 7, at::kCPU);
@@ -36,7 +36,7 @@ std::unique_ptr<model::LanguageModel> build(const std::string& attention) {
   return model;
 }
 
-const std::vector<int32_t>& some_text() {
+const std::vector<int32_t>& make_text() {
   static const std::vector<int32_t> text = [] {
     std::vector<int32_t> t;
     for (int i = 0; i < 62; ++i) t.push_back(i * i * i % 7);
@@ -46,9 +46,9 @@ const std::vector<int32_t>& some_text() {
 }
 
 AnalysisInput make_analysis_input(model::LanguageModel& model, const data::Corpus& text, int64_t batch = 0) {
-  data::ScoringOptions scoring;
-  scoring.block = 6, scoring.batch = batch;
-  return {model, text, scoring};
+  data::ScoringOptions scoring_options;
+  scoring_options.block = 6, scoring_options.batch = batch;
+  return {model, text, scoring_options};
 }
 
 // Records the gates of each layer, one tensor per batch.
@@ -124,8 +124,8 @@ double pmi_bound(double pmi) { return rounding::fp64_bound(4, std::max(1.0, std:
 
 TEST_CASE("the expert report equals plain loops over the gates", "[experts]") {
   c10::NoGradGuard no_gradient;
-  auto model = build(kMae);
-  const data::Text text = corpora::text_of(some_text(), 0);
+  auto model = build_model(kMae);
+  const data::Text text = corpora::text_of(make_text(), 0);
   const AnalysisInput analysis_input = make_analysis_input(*model, text, 3);
   const ExpertReport report = report_experts(analysis_input, 3, 2);
   GateRecorder recorder;
@@ -137,7 +137,7 @@ TEST_CASE("the expert report equals plain loops over the gates", "[experts]") {
       for (int64_t t = 0; t < pass.rows[b].length; ++t)
         inputs.push_back(pass.batch.input.tokens[static_cast<int64_t>(b)][t].item<int32_t>());
   };
-  data::for_each_batch(*model, text, analysis_input.scoring, visitor);
+  data::for_each_batch(*model, text, analysis_input.scoring_options, visitor);
   REQUIRE(report.layers.size() == 2);
   std::vector<int64_t> first_layer_experts;  // for each position, the expert with the largest gate in layer 0
   for (size_t layer = 0; layer < 2; ++layer) {
@@ -156,13 +156,13 @@ TEST_CASE("the expert report equals plain loops over the gates", "[experts]") {
           ++counts[best];
           if (layer == 0) first_layer_experts.push_back(static_cast<int64_t>(best));
         }
-    CHECK(report.layers[layer].by_position);
-    CHECK(report.layers[layer].units == 62);
-    CHECK(report.layers[layer].counts == counts);
+    CHECK(report.layers[layer].is_per_position);
+    CHECK(report.layers[layer].num_units == 62);
+    CHECK(report.layers[layer].unit_counts == counts);
     // Roundings in fp32: 4 additions, exponential and division of the softmax, by which the sum of the gates differs
     // from 1 (the report divides by this sum, the loop above does not), and the logarithm and product of each term. The
     // entropy of a unit is at most ln 4.
-    CHECK(report.layers[layer].entropy ==
+    CHECK(report.layers[layer].entropy_sum ==
           rounding::within(entropy, tolerance::chain_error_bound(4 + 2 + 2, tolerance::kFp32, 62 * std::log(4))));
   }
   REQUIRE(inputs.size() == 62);
@@ -175,10 +175,11 @@ TEST_CASE("the expert report equals plain loops over the gates", "[experts]") {
   REQUIRE(!report.tokens.empty());
   std::map<int64_t, std::vector<ExpertToken>> reported;
   for (const auto& t : report.tokens) {
-    const double pmi = std::log(joint[{t.expert, t.token}] * 62 / (expert_counts[t.expert] * token_counts[t.token]));
+    const double pmi =
+        std::log(joint[{t.expert, t.token_id}] * 62 / (expert_counts[t.expert] * token_counts[t.token_id]));
     CHECK(t.pmi == rounding::within(pmi, pmi_bound(pmi)));
     CHECK(t.count >= 2);
-    CHECK(static_cast<double>(t.count) == joint[{t.expert, t.token}]);
+    CHECK(static_cast<double>(t.count) == joint[{t.expert, t.token_id}]);
     auto& reported_tokens = reported[t.expert];
     if (!reported_tokens.empty()) CHECK(reported_tokens.back().pmi >= t.pmi);
     reported_tokens.push_back(t);
@@ -190,27 +191,27 @@ TEST_CASE("the expert report equals plain loops over the gates", "[experts]") {
     const double pmi = std::log(count * 62 / (expert_counts[key.first] * token_counts[key.second]));
     CHECK((pmi <= reported_tokens.back().pmi + pmi_bound(pmi) ||
            std::any_of(reported_tokens.begin(), reported_tokens.end(),
-                       [&](const ExpertToken& t) { return t.token == key.second; })));
+                       [&](const ExpertToken& t) { return t.token_id == key.second; })));
   }
 }
 
 TEST_CASE("uniform gates have entropy ln E, and scores with random experts are independent of the batch size",
           "[experts]") {
-  auto model = build("combiner = 'mae'\n[attention.mae]\ngate = 'uniform'\n");
-  const data::Text text = corpora::text_of(some_text(), 0);
+  auto model = build_model("combiner = 'mae'\n[attention.mae]\ngate = 'uniform'\n");
+  const data::Text text = corpora::text_of(make_text(), 0);
   const ExpertReport report = report_experts(make_analysis_input(*model, text), 3, 1);
   REQUIRE(report.layers.size() == 2);
-  CHECK(!report.layers[0].by_position);
-  CHECK(report.layers[0].units == 11);  // 62 tokens: 10 blocks of 6 tokens and one of 2
+  CHECK(!report.layers[0].is_per_position);
+  CHECK(report.layers[0].num_units == 11);  // 62 tokens: 10 blocks of 6 tokens and one of 2
   // Gates of 1/4 are exact; only the logarithm and its product with the gate are rounded to fp32.
-  CHECK(report.layers[0].entropy / 11 ==
+  CHECK(report.layers[0].entropy_sum / 11 ==
         rounding::within(std::log(4), tolerance::chain_error_bound(2, tolerance::kFp32, std::log(4))));
-  CHECK(report.layers[0].counts == std::vector<int64_t>({11, 0, 0, 0}));
+  CHECK(report.layers[0].unit_counts == std::vector<int64_t>({11, 0, 0, 0}));
   const auto batch_1_scores = evaluate_experts(make_analysis_input(*model, text, 1), 3),
              batch_4_scores = evaluate_experts(make_analysis_input(*model, text, 4), 3);
   REQUIRE(batch_1_scores.size() == 3);
-  CHECK(batch_1_scores[0].gates == "own");
-  const double nll = task::score(*model, text, make_analysis_input(*model, text).scoring).nll;
+  CHECK(batch_1_scores[0].gate_mode == "own");
+  const double nll = task::score(*model, text, make_analysis_input(*model, text).scoring_options).nll;
   CHECK(batch_1_scores[0].score ==
         rounding::within(std::exp(nll / 62), rounding::perplexity_bound(*model, 6, nll, 62)));
   // Bound on the rounding error of each perplexity, for a perplexity that none exceeds: no random score is more than 2
@@ -231,9 +232,9 @@ TEST_CASE("uniform gates have entropy ln E, and scores with random experts are i
 TEST_CASE("require_experts() refuses a model without gates over experts", "[experts]") {
   for (const char* attention : {"", "combiner = 'gates'\n", "combiner = 'alphas'\n", "combiner = 'head-weights'\n"}) {
     INFO(attention);
-    auto model = build(attention);
+    auto model = build_model(attention);
     CHECK(status_of([&] { require_experts(*model); }) == 2);
   }
-  auto model = build(kMae);
+  auto model = build_model(kMae);
   CHECK(status_of([&] { require_experts(*model); }) == 0);
 }

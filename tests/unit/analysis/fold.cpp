@@ -44,7 +44,7 @@ TEST_CASE("folding a matrix into the output projection equals plain loops in fp6
     const int64_t value_heads = draw(1, 5), output_heads = draw(1, 5), d = draw(1, 6), dv = draw(1, 4);
     const auto seed = static_cast<uint64_t>(draw(1, 1000000));
     const at::Tensor m = normal({value_heads, output_heads}, seed), w = normal({d, output_heads * dv}, seed + 1);
-    const at::Tensor actual = analysis::fold(m, w);
+    const at::Tensor actual = analysis::fold_matrix(m, w);
     RC_ASSERT((actual.sizes() == at::IntArrayRef{d, value_heads * dv}));
     const auto a = m.accessor<float, 2>(), b = w.accessor<float, 2>(), c = actual.accessor<float, 2>();
     for (int64_t row = 0; row < d; ++row)
@@ -55,7 +55,7 @@ TEST_CASE("folding a matrix into the output projection equals plain loops in fp6
             const double term = static_cast<double>(a[j][i]) * static_cast<double>(b[row][i * dv + k]);
             sum += term, magnitude += std::abs(term);
           }
-          // The bound: both sums are in fp64, and the sum of fold() is rounded to fp32.
+          // The bound: both sums are in fp64, and the sum of fold_matrix() is rounded to fp32.
           RC_ASSERT(std::abs(static_cast<double>(c[row][j * dv + k]) - sum) <=
                     tolerance::kFp32 * std::abs(sum) + rounding::fp64_bound(output_heads, magnitude));
         }
@@ -78,8 +78,8 @@ TEST_CASE("a folded model has the outputs of the full model for every foldable c
         INFO(backbone << " " << combiner << " " << mixer);
         const Model full(backbone, str("mixer = '", mixer, "'\n", combiner));
         const auto folded = fold_model(full.config, *full.model);
-        CHECK(folded.layers.size() == 3);
-        CHECK(folded.layers[2] == "decoder.layers.2.self");
+        CHECK(folded.layer_names.size() == 3);
+        CHECK(folded.layer_names[2] == "decoder.layers.2.self");
         for (const auto& p : folded.model->parameters().all()) CHECK(p.name().find("combiner") == std::string::npos);
         check_close(hidden_states(*folded.model), hidden_states(*full.model));
         // The folded configuration has no sections for single layers, and a model built from it has as many parameter
@@ -106,27 +106,28 @@ TEST_CASE("folding keeps the outputs of layers with unequal head counts, pruned 
 
   for (const char* combiner : {"alphas", "gates"}) {
     const Model full("transformer-xl", str("mixer = 'mixhead-b'\ncombiner = '", combiner, "'\n"));
-    const auto side = std::string(combiner) == "alphas" ? analysis::Side::output : analysis::Side::whole;
+    const auto side =
+        std::string(combiner) == "alphas" ? analysis::SideSelection::output : analysis::SideSelection::whole;
     const analysis::HeadSet pruned_heads{{analysis::AttentionKind::decoder_self, {{0, 1}, {0, 3}, {2, 0}}}};
     const auto pruned = analysis::prune_heads(full.config, *full.model,
                                               analysis::heads_after_pruning(*full.model, pruned_heads, side, "test"));
     const auto folded_pruned = fold_model(pruned.config, *pruned.model);
-    CHECK(folded_pruned.layers.size() == 3);
+    CHECK(folded_pruned.layer_names.size() == 3);
     check_close(hidden_states(*folded_pruned.model), hidden_states(*pruned.model));
   }
   {
     const Model full("decoder", "combiner = 'alphas'\n");
     const analysis::HeadSet pruned_heads{{analysis::AttentionKind::decoder_self, {{1, 0}, {1, 1}, {1, 2}, {1, 3}}}};
-    const auto pruned =
-        analysis::prune_heads(full.config, *full.model,
-                              analysis::heads_after_pruning(*full.model, pruned_heads, analysis::Side::output, "test"));
+    const auto pruned = analysis::prune_heads(
+        full.config, *full.model,
+        analysis::heads_after_pruning(*full.model, pruned_heads, analysis::SideSelection::output, "test"));
     const auto folded_pruned = fold_model(pruned.config, *pruned.model);
-    CHECK(folded_pruned.layers == std::vector<std::string>{"decoder.layers.0.self", "decoder.layers.2.self"});
+    CHECK(folded_pruned.layer_names == std::vector<std::string>{"decoder.layers.0.self", "decoder.layers.2.self"});
     check_close(hidden_states(*folded_pruned.model), hidden_states(*pruned.model));
   }
   const Model two_combiners("decoder", "combiner = 'mixture-of-heads'\ndecoder.self.1.combiner = 'alphas'\n");
   folded = fold_model(two_combiners.config, *two_combiners.model);
-  CHECK(folded.layers == std::vector<std::string>{"decoder.layers.1.self"});
+  CHECK(folded.layer_names == std::vector<std::string>{"decoder.layers.1.self"});
   check_close(hidden_states(*folded.model), hidden_states(*two_combiners.model));
   check_refused(folded.config, *folded.model, "concatenate, mixture-of-heads");
 }

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "analysis/discrepancy.h"
-#include "analysis/head_products.h"
+#include "analysis/gradient_products.h"
 #include "analysis/rotation.h"
 #include "attention/gated_combiner.h"
 #include "attention/head_scales.h"
@@ -27,9 +27,10 @@ using numbers::normal;
 
 namespace {
 
-constexpr Side kSides[] = {Side::whole, Side::score, Side::value, Side::output};
+constexpr SideSelection kSides[] = {SideSelection::whole, SideSelection::score, SideSelection::value,
+                                    SideSelection::output};
 
-std::unique_ptr<model::LanguageModel> build(const std::string& attention, const std::string& model_lines = "") {
+std::unique_ptr<model::LanguageModel> build_model(const std::string& attention, const std::string& model_lines = "") {
   Config config;
   config.load_text("[model]\nlayers = 2\nwidth = 12\nffn = 16\nactivation = 'gelu'\n" + model_lines +
                        "[attention]\nheads = 3\n" + attention,
@@ -45,7 +46,7 @@ std::unique_ptr<model::LanguageModel> build(const std::string& attention, const 
 
 const std::string kTransformerXl = "backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 6\n";
 
-std::vector<int32_t> some_text(int n) {
+std::vector<int32_t> make_text(int n) {
   std::vector<int32_t> text;
   for (int i = 0; i < n; ++i) text.push_back(i * i * i % 7);
   return text;
@@ -54,23 +55,25 @@ std::vector<int32_t> some_text(int n) {
 // A model, and the text on which the importance of its heads is measured. The last block of the text is padded.
 struct MeasuredModel {
   std::unique_ptr<model::LanguageModel> model;
-  std::vector<int32_t> tokens = some_text(61);
+  std::vector<int32_t> tokens = make_text(61);
   data::Text text = corpora::text_of(tokens, 0);
-  data::ScoringOptions scoring;
+  data::ScoringOptions scoring_options;
   explicit MeasuredModel(const std::string& attention, const std::string& model_lines = "")
-      : model(build(attention, model_lines)) {
-    scoring.block = 8;
-    if (!model_lines.empty()) scoring.streams = 3;
-    scoring.batch = 1;
-    scoring = text.resolve(scoring, *model);
+      : model(build_model(attention, model_lines)) {
+    scoring_options.block = 8;
+    if (!model_lines.empty()) scoring_options.streams = 3;
+    scoring_options.batch = 1;
+    scoring_options = text.resolve(scoring_options, *model);
   }
-  AnalysisInput analysis_input(Side side, int64_t batch = 2) const {
-    AnalysisInput input{*model, text, scoring, side};
-    input.scoring.batch = batch;
+  AnalysisInput analysis_input(SideSelection side, int64_t batch = 2) const {
+    AnalysisInput input{*model, text, scoring_options, side};
+    input.scoring_options.batch = batch;
     return input;
   }
   attention::AttentionLayer& layer(size_t i) { return *model->attention_layers()[i]; }
-  int64_t max_keys() const { return scoring.block + model->memory_length(); }  // largest number of keys of a query
+  int64_t max_keys() const {
+    return scoring_options.block + model->memory_length();
+  }  // largest number of keys of a query
   // Returns the bound on the difference of two forward passes in batches of different shapes, relative to the largest
   // result.
   double pass_bound() const { return rounding::pass_bound(*model, max_keys()); }
@@ -133,11 +136,11 @@ ObservedTensors observe_passes(MeasuredModel& measured_model) {
     }
     for (auto& tensors : recorder.current) tensors = {};
   };
-  data::for_each_batch(*measured_model.model, measured_model.text, measured_model.scoring, visitor);
+  data::for_each_batch(*measured_model.model, measured_model.text, measured_model.scoring_options, visitor);
   return recording;
 }
 
-double entry(const at::Tensor& t, int64_t i, int64_t j, int64_t k) {
+double element(const at::Tensor& t, int64_t i, int64_t j, int64_t k) {
   return t.const_data_ptr<double>()[(i * t.size(1) + j) * t.size(2) + k];
 }
 
@@ -145,8 +148,8 @@ using HeadValues = std::vector<double>;
 
 // Returns, for each of the 3 heads, the mean Frobenius distance to the other two heads, averaged over forward passes.
 // `tensor_of` returns the tensor (h, Tq, …) of a pass that holds the heads to compare.
-HeadValues distances(const std::vector<ObservedTensors::ForwardPass>& passes,
-                     const std::function<at::Tensor(const ObservedTensors::ForwardPass&)>& tensor_of) {
+HeadValues head_distances(const std::vector<ObservedTensors::ForwardPass>& passes,
+                          const std::function<at::Tensor(const ObservedTensors::ForwardPass&)>& tensor_of) {
   HeadValues scores(3, 0.0);
   double count = 0;
   for (const auto& pass : passes) {
@@ -156,7 +159,7 @@ HeadValues distances(const std::vector<ObservedTensors::ForwardPass>& passes,
       for (int64_t j = 0; j < 3; ++j) {
         double squares = 0;
         for (int64_t t = 0; t < pass.length; ++t)
-          for (int64_t s = 0; s < x.size(2); ++s) squares += std::pow(entry(x, i, t, s) - entry(x, j, t, s), 2);
+          for (int64_t s = 0; s < x.size(2); ++s) squares += std::pow(element(x, i, t, s) - element(x, j, t, s), 2);
         scores[static_cast<size_t>(i)] += std::sqrt(squares) / 2;
       }
     ++count;
@@ -183,23 +186,23 @@ HeadValues mean_over_positions(
 // Returns the inner product of x[i][t] and d[i][t], with head i and position t.
 double inner_product(const at::Tensor& x, const at::Tensor& d, int64_t i, int64_t t) {
   double sum = 0;
-  for (int64_t s = 0; s < x.size(2); ++s) sum += entry(x, i, t, s) * entry(d, i, t, s);
+  for (int64_t s = 0; s < x.size(2); ++s) sum += element(x, i, t, s) * element(d, i, t, s);
   return sum;
 }
 
 // Returns the scores of a layer's heads, computed by plain loops over its forward passes.
-HeadValues reference_scores(const std::string& measure, Side side,
+HeadValues reference_scores(const std::string& measure, SideSelection side,
                             const std::vector<ObservedTensors::ForwardPass>& passes,
                             const attention::AttentionLayer& layer) {
-  auto p_of = [&](const ObservedTensors::ForwardPass& pass) { return side == Side::score ? pass.x : pass.p; };
-  auto z_of = [&](const ObservedTensors::ForwardPass& pass) { return side == Side::output ? pass.c : pass.z; };
-  if (measure == "avg-l2") return distances(passes, p_of);
-  if (measure == "avg-l2-outputs") return distances(passes, z_of);
+  auto p_of = [&](const ObservedTensors::ForwardPass& pass) { return side == SideSelection::score ? pass.x : pass.p; };
+  auto z_of = [&](const ObservedTensors::ForwardPass& pass) { return side == SideSelection::output ? pass.c : pass.z; };
+  if (measure == "avg-l2") return head_distances(passes, p_of);
+  if (measure == "avg-l2-outputs") return head_distances(passes, z_of);
   if (measure == "confidence")
     return mean_over_positions(passes, [&](const ObservedTensors::ForwardPass& pass, int64_t i, int64_t t) {
       const at::Tensor p = p_of(pass);
       double largest = -1e9;
-      for (int64_t s = 0; s < p.size(2); ++s) largest = std::max(largest, entry(p, i, t, s));
+      for (int64_t s = 0; s < p.size(2); ++s) largest = std::max(largest, element(p, i, t, s));
       return largest;
     });
   if (measure == "received")
@@ -207,26 +210,26 @@ HeadValues reference_scores(const std::string& measure, Side side,
       const at::Tensor p = p_of(pass);
       const int64_t memory = p.size(2) - p.size(1);
       double largest = -1e9;
-      for (int64_t t = 0; t < pass.length; ++t) largest = std::max(largest, entry(p, i, t, memory + s));
+      for (int64_t t = 0; t < pass.length; ++t) largest = std::max(largest, element(p, i, t, memory + s));
       return largest;
     });
   if (measure == "entropy")
     return mean_over_positions(passes, [&](const ObservedTensors::ForwardPass& pass, int64_t i, int64_t t) {
       const at::Tensor p = p_of(pass);
       double row_sum = 0, sum = 0;
-      for (int64_t s = 0; s < p.size(2); ++s) row_sum += std::abs(entry(p, i, t, s));
+      for (int64_t s = 0; s < p.size(2); ++s) row_sum += std::abs(element(p, i, t, s));
       for (int64_t s = 0; s < p.size(2); ++s)
-        if (const double q = std::abs(entry(p, i, t, s)) / row_sum; q > 0) sum += q * std::log(q);
+        if (const double q = std::abs(element(p, i, t, s)) / row_sum; q > 0) sum += q * std::log(q);
       return sum;
     });
   if (measure == "taylor")
     return mean_over_positions(passes, [&](const ObservedTensors::ForwardPass& pass, int64_t i, int64_t t) {
       double sum = 0;
-      const bool whole = side == Side::whole;
-      if (side == Side::value || whole) sum += inner_product(pass.z, pass.dz, i, t);
-      if (side == Side::score || (whole && layer.has_separate_heads(HeadSide::score)))
+      const bool whole = side == SideSelection::whole;
+      if (side == SideSelection::value || whole) sum += inner_product(pass.z, pass.dz, i, t);
+      if (side == SideSelection::score || (whole && layer.has_separate_heads(HeadSide::score)))
         sum += inner_product(pass.x, pass.dx, i, t);
-      if (side == Side::output || (whole && layer.has_separate_heads(HeadSide::output)))
+      if (side == SideSelection::output || (whole && layer.has_separate_heads(HeadSide::output)))
         sum += inner_product(pass.c, pass.dc, i, t);
       return std::abs(sum);
     });
@@ -252,15 +255,18 @@ const std::vector<StageCase>& stage_cases() {
 
 // Returns whether the measure is defined for the whole, score, value or output heads (`side`) of a layer with these
 // stages.
-bool is_defined(const std::string& measure, Side side, const StageCase& s) {
-  if (side == Side::score && !s.has_mixer) return false;
-  if (side == Side::output && !s.has_alphas) return false;
+bool is_defined(const std::string& measure, SideSelection side, const StageCase& s) {
+  if (side == SideSelection::score && !s.has_mixer) return false;
+  if (side == SideSelection::output && !s.has_alphas) return false;
   static const std::set<std::string> attention_measures{"avg-l2", "confidence", "received", "entropy"};
-  if (attention_measures.count(measure) > 0) return side != Side::output && !(side == Side::score && s.mixes_logits);
-  if (measure == "avg-l2-outputs") return side != Side::score;
-  if (measure == "gate") return s.has_gates && (side == Side::whole || side == Side::value);
+  if (attention_measures.count(measure) > 0)
+    return side != SideSelection::output && !(side == SideSelection::score && s.mixes_logits);
+  if (measure == "avg-l2-outputs") return side != SideSelection::score;
+  if (measure == "gate") return s.has_gates && (side == SideSelection::whole || side == SideSelection::value);
   if (measure == "alpha")
-    return side == Side::output ? s.has_alphas : side == Side::score ? s.has_mixer : s.has_mixer || s.has_alphas;
+    return side == SideSelection::output  ? s.has_alphas
+           : side == SideSelection::score ? s.has_mixer
+                                          : s.has_mixer || s.has_alphas;
   return true;
 }
 
@@ -280,7 +286,7 @@ TEST_CASE("importance from attention weights, head outputs and gradients equals 
       MeasuredModel measured_model(stages.attention, model_lines);
       const ObservedTensors recording = observe_passes(measured_model);
       for (const char* measure : {"avg-l2", "avg-l2-outputs", "confidence", "received", "entropy", "taylor"})
-        for (Side side : kSides) {
+        for (SideSelection side : kSides) {
           if (!is_defined(measure, side, stages)) continue;
           INFO(stages.attention << model_lines << measure << " " << analysis::name_of(side));
           const auto scores = decoder_self_scores(importance_of(measure, measured_model.analysis_input(side)));
@@ -301,8 +307,8 @@ TEST_CASE("check_importance() refuses exactly the measures that are undefined fo
           "[importance]") {
   for (const StageCase& stages : stage_cases()) {
     MeasuredModel measured_model(stages.attention);
-    for (const std::string& measure : importances().names())
-      for (Side side : kSides) {
+    for (const std::string& measure : importance_measures().names())
+      for (SideSelection side : kSides) {
         if (measure == "ablation") continue;
         INFO(stages.attention << measure << " " << analysis::name_of(side));
         const int status = status_of([&] { check_importance(measure, "--by", *measured_model.model, side); });
@@ -311,7 +317,7 @@ TEST_CASE("check_importance() refuses exactly the measures that are undefined fo
       }
   }
   MeasuredModel measured_model("");
-  CHECK(status_of([&] { importance_of("tailor", measured_model.analysis_input(Side::whole)); }) == 2);
+  CHECK(status_of([&] { importance_of("tailor", measured_model.analysis_input(SideSelection::whole)); }) == 2);
 }
 
 TEST_CASE("in cross-attention, the measure received is the mean over unmasked keys of the largest weight of each key",
@@ -324,7 +330,7 @@ TEST_CASE("in cross-attention, the measure received is the mean over unmasked ke
                              0.9, 0.1, 0.0, 0.0, 0.0, 1.0, 0.5, 0.5, 0.0, 0.0, 0.0, 1.0},
                             at::kFloat)
                      .view({2, 2, 2, 3});
-  const auto measure = importances().make("received", "")->make_observer(Side::whole);
+  const auto measure = importance_measures().make("received", "")->make_observer(SideSelection::whole);
   measure->begin(at::tensor({2, 1}, at::kLong));
   measure->probabilities(spec, p);
   const auto scores = measure->mean_scores().at(AttentionKind::decoder_cross)[0];
@@ -343,7 +349,7 @@ TEST_CASE("the measure gate is the mean absolute weight of a head in the combine
     INFO(attention);
     MeasuredModel measured_model(attention);
     const ObservedTensors recording = observe_passes(measured_model);
-    const auto scores = decoder_self_scores(importance_of("gate", measured_model.analysis_input(Side::whole)));
+    const auto scores = decoder_self_scores(importance_of("gate", measured_model.analysis_input(SideSelection::whole)));
     for (size_t layer = 0; layer < 2; ++layer) {
       CHECK(is_near(scores[layer],
                     mean_over_positions(recording.layers[layer],
@@ -371,8 +377,10 @@ TEST_CASE("the measure taylor is independent of the batch size and does not chan
   MeasuredModel measured_model("mixer = 'mixhead-a'\n");
   auto& parameters = measured_model.model->parameters();
   parameters.all()[1].set_trained(false);
-  const auto batch_1 = decoder_self_scores(importance_of("taylor", measured_model.analysis_input(Side::whole, 1)));
-  const auto batch_100 = decoder_self_scores(importance_of("taylor", measured_model.analysis_input(Side::whole, 100)));
+  const auto batch_1 =
+      decoder_self_scores(importance_of("taylor", measured_model.analysis_input(SideSelection::whole, 1)));
+  const auto batch_100 =
+      decoder_self_scores(importance_of("taylor", measured_model.analysis_input(SideSelection::whole, 100)));
   for (size_t layer = 0; layer < 2; ++layer)
     CHECK(is_near(batch_1[layer], batch_100[layer], measured_model.importance_bound()));
   for (const auto& p : parameters.all()) {
@@ -381,14 +389,15 @@ TEST_CASE("the measure taylor is independent of the batch size and does not chan
   }
 }
 
-TEST_CASE("the sum of HeadProducts over positions is the derivative of the loss with respect to the scale of a head",
-          "[importance]") {
+TEST_CASE(
+    "the sum of GradientProducts over positions is the derivative of the loss with respect to the scale of a head",
+    "[importance]") {
   for (const StageCase& stages : stage_cases()) {
     MeasuredModel measured_model(stages.attention);
-    for (Side side : kSides) {
+    for (SideSelection side : kSides) {
       if (!is_defined("taylor", side, stages)) continue;
       INFO(stages.attention << analysis::name_of(side));
-      HeadProducts products(*measured_model.model, side);
+      GradientProducts products(*measured_model.model, side);
       std::vector<at::Tensor> sums(2);
       data::BatchVisitor visitor;
       visitor.observer = &products;
@@ -400,12 +409,13 @@ TEST_CASE("the sum of HeadProducts over positions is the derivative of the loss 
           sum = sum.defined() ? sum + batch_sum : batch_sum;
         }
       };
-      data::for_each_batch(*measured_model.model, measured_model.text, measured_model.scoring, visitor);
+      data::for_each_batch(*measured_model.model, measured_model.text, measured_model.scoring_options, visitor);
       // The loss is computed in fp32. The error of one token's loss is at most chain_error_bound(), and the errors of
       // different tokens are independent.
       const int64_t operations = rounding::num_pass_roundings(*measured_model.model, measured_model.max_keys());
       const auto tokens = static_cast<double>(measured_model.tokens.size());
-      const double sum_nll = task::score(*measured_model.model, measured_model.text, measured_model.scoring).nll,
+      const double sum_nll =
+                       task::score(*measured_model.model, measured_model.text, measured_model.scoring_options).nll,
                    noise =
                        std::sqrt(tokens) * tolerance::chain_error_bound(operations, tolerance::kFp32, sum_nll / tokens);
       double largest = 0, largest_bound = 0;
@@ -419,7 +429,8 @@ TEST_CASE("the sum of HeadProducts over positions is the derivative of the loss 
             for (HeadSide s : sides)
               (s == HeadSide::score ? scales.score : s == HeadSide::value ? scales.value : scales.output) = scale;
             set_head_scales(measured_model.layer(layer), scales);
-            const double nll = task::score(*measured_model.model, measured_model.text, measured_model.scoring).nll;
+            const double nll =
+                task::score(*measured_model.model, measured_model.text, measured_model.scoring_options).nll;
             set_head_scales(measured_model.layer(layer), {});
             return nll;
           };
@@ -470,7 +481,7 @@ TEST_CASE("the measures weight-norm and alpha are norms of the parameters of a h
     return std::pow(parameter(name)[i][i].item<double>(), 2);
   };
   const std::string m = "mixer.matrix", a = "combiner.alpha";
-  std::map<std::string, std::map<Side, HeadValues>> expected;
+  std::map<std::string, std::map<SideSelection, HeadValues>> expected;
   for (int64_t i = 0; i < 3; ++i) {
     const double queries_keys = row_squares("query.weight", i) + row_squares("query.bias", i) +
                                 row_squares("key.weight", i) + row_squares("key.bias", i),
@@ -478,14 +489,15 @@ TEST_CASE("the measures weight-norm and alpha are norms of the parameters of a h
                  outputs = column_squares("output.weight", i);
     const double matrices = row_squares(m, i) + column_squares(m, i) - diagonal_square(m, i) + row_squares(a, i) +
                             column_squares(a, i) - diagonal_square(a, i);
-    expected["weight-norm"][Side::score].push_back(std::sqrt(queries_keys + row_squares(m, i)));
-    expected["weight-norm"][Side::value].push_back(std::sqrt(values + column_squares(m, i) + column_squares(a, i)));
-    expected["weight-norm"][Side::output].push_back(std::sqrt(outputs + row_squares(a, i)));
-    expected["weight-norm"][Side::whole].push_back(std::sqrt(queries_keys + values + outputs + matrices));
-    expected["alpha"][Side::score].push_back(std::sqrt(row_squares(m, i)));
-    expected["alpha"][Side::value].push_back(std::sqrt(column_squares(m, i) + column_squares(a, i)));
-    expected["alpha"][Side::output].push_back(std::sqrt(row_squares(a, i)));
-    expected["alpha"][Side::whole].push_back(std::sqrt(matrices));
+    expected["weight-norm"][SideSelection::score].push_back(std::sqrt(queries_keys + row_squares(m, i)));
+    expected["weight-norm"][SideSelection::value].push_back(
+        std::sqrt(values + column_squares(m, i) + column_squares(a, i)));
+    expected["weight-norm"][SideSelection::output].push_back(std::sqrt(outputs + row_squares(a, i)));
+    expected["weight-norm"][SideSelection::whole].push_back(std::sqrt(queries_keys + values + outputs + matrices));
+    expected["alpha"][SideSelection::score].push_back(std::sqrt(row_squares(m, i)));
+    expected["alpha"][SideSelection::value].push_back(std::sqrt(column_squares(m, i) + column_squares(a, i)));
+    expected["alpha"][SideSelection::output].push_back(std::sqrt(row_squares(a, i)));
+    expected["alpha"][SideSelection::whole].push_back(std::sqrt(matrices));
   }
   for (const auto& [measure, by_side] : expected)
     for (const auto& [side, scores] : by_side) {
@@ -512,7 +524,7 @@ TEST_CASE("head discrepancy before and after the combiner equals plain loops", "
     visitor.observer = &discrepancy;
     visitor.visit = [](const data::ForwardedBatch&) {};
     data::for_each_batch(*measured_model.model, measured_model.text,
-                         measured_model.analysis_input(Side::whole, 3).scoring, visitor);
+                         measured_model.analysis_input(SideSelection::whole, 3).scoring_options, visitor);
     const auto layers = discrepancy.layers().at(AttentionKind::decoder_self);
     REQUIRE(layers.size() == 2);
     for (size_t layer = 0; layer < 2; ++layer)
@@ -535,9 +547,9 @@ TEST_CASE("head discrepancy before and after the combiner equals plain loops", "
           ++count;
         }
         const auto& actual = layers[layer].*point;
-        CHECK(discrepancy.sequences() == static_cast<int64_t>(count));
-        CHECK(actual.heads == 3);
-        CHECK(actual.pairs() == 6);
+        CHECK(discrepancy.num_sequences() == static_cast<int64_t>(count));
+        CHECK(actual.num_heads == 3);
+        CHECK(actual.num_pairs() == 6);
         // The sum over 6 ordered pairs of heads has 6 times the absolute error of a cosine up to 1.
         CHECK(actual.cosine == rounding::within(cosine / count, measured_model.pass_bound() * 6));
         CHECK(actual.euclidean == rounding::within(euclidean / count, measured_model.pass_bound() * euclidean / count));
@@ -570,19 +582,21 @@ TEST_CASE("a layer without heads has no scores, and whole heads are refused in a
   const MeasuredModel layer_without_heads("mixer = 'none'\n[attention.decoder.self.0]\nheads = 0\n");
   for (const std::string name : {"taylor", "avg-l2", "entropy", "weight-norm"}) {
     const LayerScores scores =
-        importance_of(name, layer_without_heads.analysis_input(Side::whole)).at(AttentionKind::decoder_self);
+        importance_of(name, layer_without_heads.analysis_input(SideSelection::whole)).at(AttentionKind::decoder_self);
     CHECK(scores[0].empty());
     CHECK(scores[1].size() == 3);
   }
-  const auto head_counts = head_counts_for_pairing(layer_without_heads.model->parameters(), Selection::random, 1, 0, {},
-                                                   {}, [](const char* key) { return std::string(key); });
+  const auto head_counts = head_counts_for_pairing(layer_without_heads.model->parameters(), PairSelection::random, 1, 0,
+                                                   {}, {}, [](const char* key) { return std::string(key); });
   CHECK((head_counts.at(AttentionKind::decoder_self) == std::vector<int64_t>{0, 3}));
   const MeasuredModel unequal_model("mixer = 'mixhead-a'\nvalue_heads = 2\n");
   for (const std::string name : {"taylor", "weight-norm"}) {
-    CHECK(status_of([&] { importance_of(name, unequal_model.analysis_input(Side::whole)); }) == 2);
-    CHECK(importance_of(name, unequal_model.analysis_input(Side::score)).at(AttentionKind::decoder_self)[0].size() ==
-          3);
-    CHECK(importance_of(name, unequal_model.analysis_input(Side::value)).at(AttentionKind::decoder_self)[0].size() ==
-          2);
+    CHECK(status_of([&] { importance_of(name, unequal_model.analysis_input(SideSelection::whole)); }) == 2);
+    CHECK(importance_of(name, unequal_model.analysis_input(SideSelection::score))
+              .at(AttentionKind::decoder_self)[0]
+              .size() == 3);
+    CHECK(importance_of(name, unequal_model.analysis_input(SideSelection::value))
+              .at(AttentionKind::decoder_self)[0]
+              .size() == 2);
   }
 }

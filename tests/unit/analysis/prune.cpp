@@ -21,7 +21,7 @@ using namespace mh;
 using namespace mh::attention;
 using namespace mh::nn;
 using analysis::KeptHeadsByLayer;
-using analysis::Side;
+using analysis::SideSelection;
 using layers::normal;
 using segment_fixtures::check_close;
 using segment_fixtures::close;
@@ -322,22 +322,22 @@ TEST_CASE("a pruned model has the outputs of the full model with the same heads 
   struct Case {
     const char* backbone;
     const char* attention;
-    Side side;
+    SideSelection side;
   };
   const Folder folder;
   const auto tokenizer =
       text::make_word_tokenizer({{"<eos>", 1}, {"<unk>", 0}, {"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}});
   for (const Case& c : std::initializer_list<Case>{
-           {"decoder", "", Side::whole},
-           {"decoder", "mixer = 'mixhead-a'\ncombiner = 'alphas'\n", Side::score},
-           {"decoder", "mixer = 'mixhead-b'\ncombiner = 'alphas'\n", Side::output},
-           {"decoder", "mixer = 'talking-heads'\ncombiner = 'mae'\n", Side::value},
-           {"decoder", "combiner = 'mixture-of-heads'\n", Side::whole},
-           {"decoder", "combiner = 'head-weights'\nhead-weights.weights = [1, -0.5, 2, 0.25]\n", Side::whole},
-           {"transformer-xl", "", Side::whole},
-           {"transformer-xl", "mixer = 'mixhead-b'\ncombiner = 'mae'\n", Side::value},
-           {"transformer-xl", "mixer = 'mixhead-a'\ncombiner = 'gates'\n", Side::score},
-           {"transformer-xl", "relative.shared_biases = false\ncombiner = 'alphas'\n", Side::output}}) {
+           {"decoder", "", SideSelection::whole},
+           {"decoder", "mixer = 'mixhead-a'\ncombiner = 'alphas'\n", SideSelection::score},
+           {"decoder", "mixer = 'mixhead-b'\ncombiner = 'alphas'\n", SideSelection::output},
+           {"decoder", "mixer = 'talking-heads'\ncombiner = 'mae'\n", SideSelection::value},
+           {"decoder", "combiner = 'mixture-of-heads'\n", SideSelection::whole},
+           {"decoder", "combiner = 'head-weights'\nhead-weights.weights = [1, -0.5, 2, 0.25]\n", SideSelection::whole},
+           {"transformer-xl", "", SideSelection::whole},
+           {"transformer-xl", "mixer = 'mixhead-b'\ncombiner = 'mae'\n", SideSelection::value},
+           {"transformer-xl", "mixer = 'mixhead-a'\ncombiner = 'gates'\n", SideSelection::score},
+           {"transformer-xl", "relative.shared_biases = false\ncombiner = 'alphas'\n", SideSelection::output}}) {
     INFO(c.backbone << " " << c.attention << " " << static_cast<int>(c.side));
     Model full(c.backbone, c.attention);
     const KeptHeadsByLayer kept_heads =
@@ -363,10 +363,10 @@ TEST_CASE("a pruned model has the outputs of the full model with the same heads 
 
     // The second pruning removes all remaining heads of layer 0 if the first pruning removed value heads of the layer.
     // If the first pruning removed only score or output heads, layer 0 keeps some heads.
-    const KeptHeadsByLayer heads_kept_after_second =
-        analysis::heads_after_pruning(*reloaded.model, self_heads({{0, 0}, {0, 1}, {1, 2}}),
-                                      c.side == Side::whole ? Side::whole : Side::value, "test");
-    const bool loses_all_heads = c.side == Side::whole || c.side == Side::value;
+    const KeptHeadsByLayer heads_kept_after_second = analysis::heads_after_pruning(
+        *reloaded.model, self_heads({{0, 0}, {0, 1}, {1, 2}}),
+        c.side == SideSelection::whole ? SideSelection::whole : SideSelection::value, "test");
+    const bool loses_all_heads = c.side == SideSelection::whole || c.side == SideSelection::value;
     const auto twice_pruned = analysis::prune_heads(reloaded.config, *reloaded.model, heads_kept_after_second);
     CHECK((twice_pruned.model->attention_layers()[0]->layer_spec().heads == 0) == loses_all_heads);
     check_close(hidden_states(*twice_pruned.model), masked_hidden_states(*reloaded.model, heads_kept_after_second));
@@ -380,7 +380,7 @@ TEST_CASE("a model without heads still runs, and pruning or swapping its heads i
     for (int64_t layer : {0, 1, 2})
       for (int64_t head = 0; head < 4; ++head) all.insert({layer, head});
     const KeptHeadsByLayer kept_heads =
-        analysis::heads_after_pruning(*full.model, {{AttentionKind::decoder_self, all}}, Side::whole, "test");
+        analysis::heads_after_pruning(*full.model, {{AttentionKind::decoder_self, all}}, SideSelection::whole, "test");
     const auto pruned = analysis::prune_heads(full.config, *full.model, kept_heads);
     check_close(hidden_states(*pruned.model), masked_hidden_states(*full.model, kept_heads));
     for (AttentionLayer* layer : pruned.model->attention_layers()) {
@@ -392,10 +392,11 @@ TEST_CASE("a model without heads still runs, and pruning or swapping its heads i
     // A layer without heads still repeats the batch rows for each ablated model (attention::Variants).
     set_head_scales(*pruned.model->attention_layers()[1], {{}, at::ones({3, 0}), {}, {3}});
     CHECK(pruned.model->hidden(segments()[0], {}).size(0) == 6);
-    CHECK(contains(refusal([&] {
-                     analysis::heads_after_pruning(*pruned.model, self_heads({{0, 0}}), Side::whole, "--heads");
-                   }),
-                   "a layer without heads"));
+    CHECK(
+        contains(refusal([&] {
+                   analysis::heads_after_pruning(*pruned.model, self_heads({{0, 0}}), SideSelection::whole, "--heads");
+                 }),
+                 "a layer without heads"));
     CHECK(contains(refusal([&] {
                      analysis::check_swap(pruned.model->parameters(), {{AttentionKind::decoder_self, {0, 0}, {1, 0}}},
                                           {}, "--pairs");
@@ -412,7 +413,7 @@ TEST_CASE("swapping two heads of a pruned layer, together with their stage param
     Model full("decoder", attention);
     const auto pruned = analysis::prune_heads(
         full.config, *full.model,
-        analysis::heads_after_pruning(*full.model, self_heads({{0, 1}, {1, 0}}), Side::whole, "test"));
+        analysis::heads_after_pruning(*full.model, self_heads({{0, 1}, {1, 0}}), SideSelection::whole, "test"));
     const auto expected = hidden_states(*pruned.model);
     analysis::swap_heads(pruned.model->parameters(), {{AttentionKind::decoder_self, {0, 1}, {0, 2}}}, {true, true},
                          "test");
@@ -423,7 +424,8 @@ TEST_CASE("swapping two heads of a pruned layer, together with their stage param
 TEST_CASE("swapping heads is refused in a layer whose score and value head counts differ", "[prune]") {
   Model full("decoder", "mixer = 'mixhead-a'\n");
   const auto pruned = analysis::prune_heads(
-      full.config, *full.model, analysis::heads_after_pruning(*full.model, self_heads({{0, 1}}), Side::score, "test"));
+      full.config, *full.model,
+      analysis::heads_after_pruning(*full.model, self_heads({{0, 1}}), SideSelection::score, "test"));
   CHECK(contains(refusal([&] {
                    analysis::check_swap(pruned.model->parameters(), {{AttentionKind::decoder_self, {0, 0}, {1, 0}}}, {},
                                         "--pairs");
@@ -433,45 +435,47 @@ TEST_CASE("swapping heads is refused in a layer whose score and value head count
 
 TEST_CASE("pruning refuses missing heads, score or output heads that are not separate, and half of a head pair",
           "[prune]") {
-  auto prune_error = [](const char* attention, std::initializer_list<analysis::Head> pruned_heads, Side side) {
+  auto prune_error = [](const char* attention, std::initializer_list<analysis::Head> pruned_heads, SideSelection side) {
     return refusal([&] {
       Model full("decoder", attention);
       analysis::prune_heads(full.config, *full.model,
                             analysis::heads_after_pruning(*full.model, self_heads(pruned_heads), side, "--heads"));
     });
   };
-  CHECK(prune_error("", {{0, 1}}, Side::whole).empty());
-  CHECK(contains(prune_error("", {{3, 1}}, Side::whole), "a layer from 0 to 2; found 3"));
-  CHECK(contains(prune_error("", {{0, 4}}, Side::whole), "a head from 0 to 3; found 4"));
-  CHECK(contains(prune_error("", {}, Side::whole), "heads to prune; found none"));
-  CHECK(contains(prune_error("", {{0, 1}}, Side::score), "no mixer that changes the number of heads"));
-  CHECK(contains(prune_error("", {{0, 1}}, Side::output), "no combiner that mixes heads"));
-  CHECK(contains(prune_error("mixer = 'differential'\n", {{0, 1}}, Side::whole), "one of heads 0 and 1"));
-  CHECK(contains(prune_error("mixer = 'differential'\n", {{0, 0}, {0, 1}}, Side::score),
+  CHECK(prune_error("", {{0, 1}}, SideSelection::whole).empty());
+  CHECK(contains(prune_error("", {{3, 1}}, SideSelection::whole), "a layer from 0 to 2; found 3"));
+  CHECK(contains(prune_error("", {{0, 4}}, SideSelection::whole), "a head from 0 to 3; found 4"));
+  CHECK(contains(prune_error("", {}, SideSelection::whole), "heads to prune; found none"));
+  CHECK(contains(prune_error("", {{0, 1}}, SideSelection::score), "no mixer that changes the number of heads"));
+  CHECK(contains(prune_error("", {{0, 1}}, SideSelection::output), "no combiner that mixes heads"));
+  CHECK(contains(prune_error("mixer = 'differential'\n", {{0, 1}}, SideSelection::whole), "one of heads 0 and 1"));
+  CHECK(contains(prune_error("mixer = 'differential'\n", {{0, 0}, {0, 1}}, SideSelection::score),
                  "no mixer that changes the number of heads"));
-  CHECK(prune_error("mixer = 'differential'\n", {{0, 0}, {0, 1}}, Side::value).empty());
-  CHECK(contains(prune_error("combiner = 'pair-norm'\n", {{1, 0}, {1, 3}}, Side::whole), "one of heads 0 and 1"));
-  CHECK(prune_error("mixer = 'mixhead-a'\ncombiner = 'pair-norm'\n", {{1, 0}}, Side::score).empty());
-  CHECK(contains(prune_error("mixer = 'mixhead-a'\nmixhead-a.scope = 'released'\n", {{0, 1}}, Side::score),
+  CHECK(prune_error("mixer = 'differential'\n", {{0, 0}, {0, 1}}, SideSelection::value).empty());
+  CHECK(contains(prune_error("combiner = 'pair-norm'\n", {{1, 0}, {1, 3}}, SideSelection::whole),
+                 "one of heads 0 and 1"));
+  CHECK(prune_error("mixer = 'mixhead-a'\ncombiner = 'pair-norm'\n", {{1, 0}}, SideSelection::score).empty());
+  CHECK(contains(prune_error("mixer = 'mixhead-a'\nmixhead-a.scope = 'released'\n", {{0, 1}}, SideSelection::score),
                  "no mixer that changes"));
-  CHECK(contains(prune_error("mixer = 'mixhead-a'\npairing = 'cross-head'\n", {{0, 1}}, Side::score),
+  CHECK(contains(prune_error("mixer = 'mixhead-a'\npairing = 'cross-head'\n", {{0, 1}}, SideSelection::score),
                  "the same heads for keys"));
-  CHECK(contains(
-      prune_error("mixer = 'mixhead-a'\nmixhead-a.on = 'logits'\n", {{0, 0}, {0, 1}, {0, 2}, {0, 3}}, Side::score),
-      "attention without logits is uniform"));
-  CHECK(prune_error("mixer = 'mixhead-a'\n", {{0, 0}, {0, 1}, {0, 2}, {0, 3}}, Side::score).empty());
+  CHECK(contains(prune_error("mixer = 'mixhead-a'\nmixhead-a.on = 'logits'\n", {{0, 0}, {0, 1}, {0, 2}, {0, 3}},
+                             SideSelection::score),
+                 "attention without logits is uniform"));
+  CHECK(prune_error("mixer = 'mixhead-a'\n", {{0, 0}, {0, 1}, {0, 2}, {0, 3}}, SideSelection::score).empty());
   Model full("decoder", "mixer = 'mixhead-a'\n");
   const auto pruned = analysis::prune_heads(
-      full.config, *full.model, analysis::heads_after_pruning(*full.model, self_heads({{0, 1}}), Side::score, "test"));
+      full.config, *full.model,
+      analysis::heads_after_pruning(*full.model, self_heads({{0, 1}}), SideSelection::score, "test"));
   CHECK(contains(refusal([&] {
-                   analysis::heads_after_pruning(*pruned.model, self_heads({{0, 1}}), Side::whole, "--heads");
+                   analysis::heads_after_pruning(*pruned.model, self_heads({{0, 1}}), SideSelection::whole, "--heads");
                  }),
                  "3 score heads, 4 value heads and 4 output heads"));
-  CHECK(contains(
-      refusal([&] {
-        analysis::heads_after_pruning(*full.model, {{AttentionKind::decoder_cross, {{0, 1}}}}, Side::whole, "--heads");
-      }),
-      "a kind of attention that the model has: decoder.self; found decoder.cross"));
+  CHECK(contains(refusal([&] {
+                   analysis::heads_after_pruning(*full.model, {{AttentionKind::decoder_cross, {{0, 1}}}},
+                                                 SideSelection::whole, "--heads");
+                 }),
+                 "a kind of attention that the model has: decoder.self; found decoder.cross"));
 }
 
 TEST_CASE("a layer refuses head counts that its stages do not support", "[prune]") {
@@ -505,13 +509,13 @@ TEST_CASE("a layer refuses head counts that its stages do not support", "[prune]
   CHECK(contains(refusal([&] { layer(x, x, mask); }), "an additive mask that all heads share"));
 }
 
-TEST_CASE("least_important() selects the heads with the lowest scores in the model or in each layer", "[prune]") {
+TEST_CASE("least_important_heads() selects the heads with the lowest scores in the model or in each layer", "[prune]") {
   using analysis::Head;
   using Set = std::set<Head>;
   const AttentionKind kind = AttentionKind::decoder_self;
   const std::map<AttentionKind, analysis::LayerScores> scores = {{kind, {{3, 1, 2}, {}, {1, 1, 5, 9}}}};
   auto least_heads = [&](const analysis::PruneAmount& amount, bool per_layer = false) {
-    return analysis::least_important(scores, amount, per_layer, "--count").at(kind);
+    return analysis::least_important_heads(scores, amount, per_layer, "--count").at(kind);
   };
   CHECK((least_heads({1, 0}) == Set{{0, 1}}));
   CHECK((least_heads({3, 0}) == Set{{0, 1}, {2, 0}, {2, 1}}));

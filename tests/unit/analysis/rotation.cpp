@@ -47,7 +47,7 @@ struct LayerStack {
     uint64_t seed = 1;
     for (auto& p : parameters.all()) p.master().add_(layers::normal(p.master().sizes().vec(), seed++), 0.3);
   }
-  at::Tensor run(AttentionKind kind, int64_t layer, const at::Tensor& x) {
+  at::Tensor run_layer(AttentionKind kind, int64_t layer, const at::Tensor& x) {
     c10::NoGradGuard no_gradient;
     attention::Mask mask;
     mask.causal = true;
@@ -63,7 +63,7 @@ struct LayerStack {
     for (const auto& p : parameters.all()) all[p.name()] = p.master().detach().clone();
     return all;
   }
-  std::set<std::string> changed_since(const std::map<std::string, at::Tensor>& before) const {
+  std::set<std::string> changed_parameters(const std::map<std::string, at::Tensor>& before) const {
     std::set<std::string> names;
     for (const auto& p : parameters.all())
       if (!at::equal(p.master(), before.at(p.name()))) names.insert(p.name());
@@ -71,8 +71,8 @@ struct LayerStack {
   }
 };
 
-HeadPair pair(int64_t layer, int64_t head, int64_t other_layer, int64_t other_head,
-              AttentionKind kind = AttentionKind::decoder_self) {
+HeadPair head_pair(int64_t layer, int64_t head, int64_t other_layer, int64_t other_head,
+                   AttentionKind kind = AttentionKind::decoder_self) {
   return {kind, {layer, head}, {other_layer, other_head}};
 }
 
@@ -94,7 +94,7 @@ const std::vector<std::string>& stages() {
 }  // namespace
 
 TEST_CASE("parse_pair() inverts to_string() and refuses malformed pairs of heads", "[rotation]") {
-  CHECK(to_string(pair(1, 0, 5, 3)) == "decoder.self:1.0-5.3");
+  CHECK(to_string(head_pair(1, 0, 5, 3)) == "decoder.self:1.0-5.3");
   for (const char* text : {"decoder.self:1.0-5.3", "encoder.self:0.11-12.0", "decoder.cross:1.7-5.7"})
     CHECK(to_string(parse_pair(text, "pairs")) == text);
   for (const char* text : {"", "decoder.self", "decoder.slef:1.0-5.3", "decoder.self:1-5", "decoder.self:1.0-5.-3",
@@ -108,12 +108,13 @@ TEST_CASE("swapping heads exchanges their rows of the q, k and v projections and
       "heads = 4\nmixer = 'mixhead-b'\ncombiner = 'alphas'\n",
       {{AttentionKind::encoder_self, 2}, {AttentionKind::decoder_self, 3}, {AttentionKind::decoder_cross, 3}});
   const auto before = stack.copy_parameters();
-  swap_heads(stack.parameters, {pair(0, 1, 2, 3)}, {}, "test");
+  swap_heads(stack.parameters, {head_pair(0, 1, 2, 3)}, {}, "test");
   std::set<std::string> expected;
   for (const char* layer : {"decoder.layers.0.self.", "decoder.layers.2.self."})
     for (const char* projection : {"query", "key", "value"})
       for (const char* parameter : {".weight", ".bias"}) expected.insert(std::string(layer) + projection + parameter);
-  CHECK(stack.changed_since(before) == expected);  // unchanged: other kinds and layers, W^O and parameters of stages
+  CHECK(stack.changed_parameters(before) ==
+        expected);  // unchanged: other kinds and layers, W^O and parameters of stages
   const int64_t size = LayerStack::kWidth / 4;
   for (const char* parameter : {"query.weight", "key.weight", "value.weight", "query.bias", "key.bias", "value.bias"}) {
     const std::string from = std::string("decoder.layers.0.self.") + parameter,
@@ -133,7 +134,7 @@ TEST_CASE("a swap moves entry (i, j) of a head mixing matrix only if heads i and
   LayerStack stack("heads = 4\nmixer = 'mixhead-a'\n");
   const auto before = stack.copy_parameters();
   // Heads 1 and 2 of layer 0 move to layer 2; heads 0 and 3 of layer 0 stay in layer 0.
-  swap_heads(stack.parameters, {pair(0, 1, 2, 3), pair(2, 0, 0, 2)}, {false, true}, "test");
+  swap_heads(stack.parameters, {head_pair(0, 1, 2, 3), head_pair(2, 0, 0, 2)}, {false, true}, "test");
   const auto after = stack.copy_parameters();
   const std::string m = "decoder.layers.0.self.mixer.matrix", n = "decoder.layers.2.self.mixer.matrix";
   const std::map<int64_t, int64_t> from_n{{1, 3}, {2, 0}}, from_m{{3, 1}, {0, 2}};
@@ -160,9 +161,9 @@ TEST_CASE("swapping the same heads twice restores all parameters bit for bit", "
           const int64_t k = 1 + static_cast<int64_t>(random.uniform_below(6));
           const auto pairs = pair_random(AttentionKind::decoder_self, {4, 4, 4}, k, random);
           swap_heads(stack.parameters, pairs, options, "test");
-          RC_ASSERT(!stack.changed_since(before).empty());
+          RC_ASSERT(!stack.changed_parameters(before).empty());
           swap_heads(stack.parameters, pairs, options, "test");
-          RC_ASSERT(stack.changed_since(before).empty());
+          RC_ASSERT(stack.changed_parameters(before).empty());
         }));
       }
   }
@@ -174,14 +175,14 @@ TEST_CASE("swapping heads within a layer keeps its outputs if columns of W^O and
     INFO(toml);
     LayerStack stack("heads = 4\n" + toml);
     const at::Tensor x = layers::normal({2, 5, LayerStack::kWidth}, 9),
-                     y = stack.run(AttentionKind::decoder_self, 1, x);
-    const std::vector<HeadPair> pairs{pair(1, 0, 1, 2)};
+                     y = stack.run_layer(AttentionKind::decoder_self, 1, x);
+    const std::vector<HeadPair> pairs{head_pair(1, 0, 1, 2)};
     swap_heads(stack.parameters, pairs, {true, true}, "test");
     const double bound = stack.output_bound(5) * numbers::max_abs(y);
-    CHECK((stack.run(AttentionKind::decoder_self, 1, x) - y).abs().max().item<double>() <= bound);
+    CHECK((stack.run_layer(AttentionKind::decoder_self, 1, x) - y).abs().max().item<double>() <= bound);
     swap_heads(stack.parameters, pairs, {true, true}, "test");
     swap_heads(stack.parameters, pairs, {false, true}, "test");
-    CHECK((stack.run(AttentionKind::decoder_self, 1, x) - y).abs().max().item<double>() > bound);
+    CHECK((stack.run_layer(AttentionKind::decoder_self, 1, x) - y).abs().max().item<double>() > bound);
   }
 }
 
@@ -193,10 +194,10 @@ TEST_CASE("swapping all heads of two layers, together with W^O and its bias, exc
     INFO(toml);
     LayerStack stack("heads = 4\n" + toml);
     const at::Tensor x = layers::normal({2, 5, LayerStack::kWidth}, 9);
-    const at::Tensor outputs_0 = stack.run(AttentionKind::decoder_self, 0, x),
-                     outputs_2 = stack.run(AttentionKind::decoder_self, 2, x);
+    const at::Tensor outputs_0 = stack.run_layer(AttentionKind::decoder_self, 0, x),
+                     outputs_2 = stack.run_layer(AttentionKind::decoder_self, 2, x);
     std::vector<HeadPair> pairs;
-    for (int64_t head = 0; head < 4; ++head) pairs.push_back(pair(0, head, 2, head));
+    for (int64_t head = 0; head < 4; ++head) pairs.push_back(head_pair(0, head, 2, head));
     swap_heads(stack.parameters, pairs, {true, true}, "test");
     {
       c10::NoGradGuard no_gradient;
@@ -204,8 +205,8 @@ TEST_CASE("swapping all heads of two layers, together with W^O and its bias, exc
                  b = stack.parameters.find("decoder.layers.2.self.output.bias")->master(), old_a = a.clone();
       a.copy_(b), b.copy_(old_a);
     }
-    CHECK(at::equal(stack.run(AttentionKind::decoder_self, 0, x), outputs_2));
-    CHECK(at::equal(stack.run(AttentionKind::decoder_self, 2, x), outputs_0));
+    CHECK(at::equal(stack.run_layer(AttentionKind::decoder_self, 0, x), outputs_2));
+    CHECK(at::equal(stack.run_layer(AttentionKind::decoder_self, 2, x), outputs_0));
   }
 }
 
@@ -214,9 +215,9 @@ TEST_CASE("swap_heads() swaps the extra tensors of a parameter, such as moments,
   LayerStack stack("heads = 4\n");
   std::map<std::string, at::Tensor> extra_tensors;
   for (auto& p : stack.parameters.all()) extra_tensors[p.name()] = p.master().detach().clone();
-  swap_heads(stack.parameters, {pair(0, 1, 2, 3)}, {}, "test",
+  swap_heads(stack.parameters, {head_pair(0, 1, 2, 3)}, {}, "test",
              [&](const nn::Parameter& p) { return std::vector<at::Tensor>{extra_tensors.at(p.name())}; });
-  CHECK(stack.changed_since(extra_tensors).empty());
+  CHECK(stack.changed_parameters(extra_tensors).empty());
 }
 
 TEST_CASE("a swap of missing or repeated heads, or between layers of different shapes, is refused and changes nothing",
@@ -225,13 +226,15 @@ TEST_CASE("a swap of missing or repeated heads, or between layers of different s
   auto check_refused = [&](const HeadPair& p, const SwapOptions& options = {}) {
     const auto before = stack.copy_parameters();
     CHECK(status_of([&] { swap_heads(stack.parameters, {p}, options, "test"); }) == 2);
-    CHECK(stack.changed_since(before).empty());
+    CHECK(stack.changed_parameters(before).empty());
   };
-  check_refused(pair(0, 4, 1, 0));
-  check_refused(pair(0, 0, 3, 0));
-  check_refused(pair(0, 0, 0, 0));
-  check_refused(pair(0, 0, 1, 0, AttentionKind::decoder_cross));
-  CHECK(status_of([&] { swap_heads(stack.parameters, {pair(0, 0, 1, 0), pair(1, 0, 2, 0)}, {}, "test"); }) == 2);
+  check_refused(head_pair(0, 4, 1, 0));
+  check_refused(head_pair(0, 0, 3, 0));
+  check_refused(head_pair(0, 0, 0, 0));
+  check_refused(head_pair(0, 0, 1, 0, AttentionKind::decoder_cross));
+  CHECK(status_of([&] {
+          swap_heads(stack.parameters, {head_pair(0, 0, 1, 0), head_pair(1, 0, 2, 0)}, {}, "test");
+        }) == 2);
 
   // Swaps head 0 of two layers, the second of which has the additional options `second_layer`.
   auto swap_with = [&](const std::string& second_layer, const SwapOptions& options) {
@@ -247,7 +250,7 @@ TEST_CASE("a swap of missing or repeated heads, or between layers of different s
                                                       attention::AttentionLayer::Inits{init, init, init}));
     }
     list.initialise(1);
-    swap_heads(list, {pair(0, 0, 1, 0)}, options, "test");
+    swap_heads(list, {head_pair(0, 0, 1, 0)}, options, "test");
   };
   CHECK(status_of([&] { swap_with("head_size = 5\n", {}); }) == 2);
   CHECK(status_of([&] { swap_with("bias = false\n", {}); }) == 2);
@@ -292,13 +295,13 @@ TEST_CASE("hard, soft and released selection give the pairs of a worked example"
   CHECK(to_strings(pair_soft(kind, five_layers, 1, 2)) ==
         std::vector<std::string>{"decoder.self:0.0-4.0", "decoder.self:1.1-3.1"});
   CHECK(to_strings(pair_soft(kind, five_layers, 1, 0)) == to_strings(pair_soft(kind, five_layers, 1, 2)));
-  CHECK(largest_k(Selection::hard, {4, 4, 3}) == 5);
-  CHECK(largest_k(Selection::random, {4, 4, 3}) == 5);
-  CHECK(largest_k(Selection::soft, {4, 4, 3}) == 1);
-  CHECK(largest_k(Selection::soft, {4}) == 0);
-  CHECK(largest_k(Selection::released, {4, 4, 4}) == 1);
-  CHECK(largest_k(Selection::released, {3, 3}) == 0);
-  CHECK(largest_k(Selection::hard, {}) == 0);
+  CHECK(largest_k(PairSelection::hard, {4, 4, 3}) == 5);
+  CHECK(largest_k(PairSelection::random, {4, 4, 3}) == 5);
+  CHECK(largest_k(PairSelection::soft, {4, 4, 3}) == 1);
+  CHECK(largest_k(PairSelection::soft, {4}) == 0);
+  CHECK(largest_k(PairSelection::released, {4, 4, 4}) == 1);
+  CHECK(largest_k(PairSelection::released, {3, 3}) == 0);
+  CHECK(largest_k(PairSelection::hard, {}) == 0);
 }
 
 TEST_CASE("every selection returns disjoint pairs, and hard and soft select heads by rank", "[rotation]") {
@@ -320,7 +323,7 @@ TEST_CASE("every selection returns disjoint pairs, and hard and soft select head
       for (const HeadPair& p : pairs) used.insert(p.a), used.insert(p.b);
       RC_ASSERT(used.size() == 2 * pairs.size());
     };
-    const int64_t num_pairs = largest_k(Selection::hard, head_counts);
+    const int64_t num_pairs = largest_k(PairSelection::hard, head_counts);
     const auto hard_pairs = pair_hard(AttentionKind::decoder_self, scores, num_pairs);
     check_disjoint(hard_pairs);
     RC_ASSERT(static_cast<int64_t>(hard_pairs.size()) == num_pairs);
@@ -328,7 +331,7 @@ TEST_CASE("every selection returns disjoint pairs, and hard and soft select head
       RC_ASSERT(score(hard_pairs[i].a) == sorted_scores[sorted_scores.size() - 1 - i]);
       RC_ASSERT(score(hard_pairs[i].b) == sorted_scores[i]);
     }
-    const int64_t soft_k = largest_k(Selection::soft, head_counts);
+    const int64_t soft_k = largest_k(PairSelection::soft, head_counts);
     const auto soft_pairs = pair_soft(AttentionKind::decoder_self, scores, soft_k, 0);
     const auto num_layer_pairs = static_cast<int64_t>(scores.size()) / 2;
     const int64_t t_max = num_layer_pairs > 0
@@ -345,7 +348,7 @@ TEST_CASE("every selection returns disjoint pairs, and hard and soft select head
         RC_ASSERT(std::count_if(layer.begin(), layer.end(), [&](double s) { return s < score(head); }) < soft_k);
       }
     }
-    const int64_t released_k = largest_k(Selection::released, head_counts);
+    const int64_t released_k = largest_k(PairSelection::released, head_counts);
     check_disjoint(pair_released(AttentionKind::decoder_self, scores, released_k));
     check_disjoint(pair_random(AttentionKind::decoder_self, head_counts, num_pairs, random));
   }));
@@ -370,9 +373,9 @@ TEST_CASE("the measures avg-l2, avg-l2-outputs and confidence equal plain loops 
     std::map<std::string, std::vector<double>> expected;
     for (const char* name : {"avg-l2", "avg-l2-outputs", "confidence"}) expected[name].resize(static_cast<size_t>(h));
     double num_rows = 0, num_queries = 0;  // numbers of non-empty rows and of their queries, without padding
-    std::map<std::string, std::unique_ptr<Measure>> measures;
+    std::map<std::string, std::unique_ptr<MeasureObserver>> measures;
     for (const auto& [name, means] : expected)
-      measures[name] = importances().make(name, "")->make_observer(Side::whole);
+      measures[name] = importance_measures().make(name, "")->make_observer(SideSelection::whole);
     for (int64_t pass = 0; pass < num_passes; ++pass) {
       const int64_t batch = draw(1, 3);
       const at::Tensor p =
@@ -429,7 +432,7 @@ namespace {
 
 constexpr int kEpochUpdates = 7;  // ⌈400 / 64⌉ updates per epoch of a text of 400 tokens, with batch.tokens = 64
 
-std::string rotation(const std::string& options) { return "[train.procedures.head-rotation]\n" + options; }
+std::string rotation_toml(const std::string& options) { return "[train.procedures.head-rotation]\n" + options; }
 
 std::string train_length(int updates, const std::string& lr = "0.0", const std::string& validate_every = "1e") {
   return str("[model]\nlayers = 3\n[train]\nlength = '", updates, "u'\nlr = ", lr,
@@ -447,7 +450,7 @@ std::vector<std::string> logged_actions(const Folder& folder, const std::string&
   return lines;
 }
 
-std::vector<std::string> without_pairs(std::vector<std::string> lines) {
+std::vector<std::string> remove_pairs(std::vector<std::string> lines) {
   for (std::string& line : lines) line = line.substr(0, line.find(" ["));
   return lines;
 }
@@ -459,7 +462,7 @@ TEST_CASE("manual head rotation swaps heads before the first listed epoch and sw
   Folder folder;
   write_text(folder.file("t.mhs"), repeating_tokens(400));
   const std::string method =
-      rotation("mode = 'manual'\npairs = ['decoder.self:0.1-2.3', 'decoder.self:1.0-2.0']\nepochs = [2, 4]\n");
+      rotation_toml("mode = 'manual'\npairs = ['decoder.self:0.1-2.3', 'decoder.self:1.0-2.0']\nepochs = [2, 4]\n");
   auto start = train_in_folder(folder, "start", train_length(1));
   // At learning rate 0 only swaps change parameters. A swap before epoch e + 1 is not yet in the checkpoint after epoch
   // e.
@@ -470,7 +473,8 @@ TEST_CASE("manual head rotation swaps heads before the first listed epoch and sw
     INFO(updates);
     auto run = train_in_folder(folder, str("run", updates), method + train_length(updates));
     auto expected = train_in_folder(folder, str("start", updates), train_length(1));
-    if (is_swapped) swap_heads(expected.model->parameters(), {pair(0, 1, 2, 3), pair(1, 0, 2, 0)}, {}, "test");
+    if (is_swapped)
+      swap_heads(expected.model->parameters(), {head_pair(0, 1, 2, 3), head_pair(1, 0, 2, 0)}, {}, "test");
     for (auto& p : expected.model->parameters().all()) {
       INFO(p.name());
       CHECK(at::equal(p.master(), find(run, p.name())));
@@ -487,7 +491,7 @@ TEST_CASE("head rotation swaps optimizer moments along with the heads only if sw
           "[rotation]") {
   Folder folder;
   write_text(folder.file("t.mhs"), repeating_tokens(400));
-  const std::string method = rotation("mode = 'manual'\npairs = ['decoder.self:0.1-2.3']\nepochs = [2]\n");
+  const std::string method = rotation_toml("mode = 'manual'\npairs = ['decoder.self:0.1-2.3']\nepochs = [2]\n");
   auto moments = [&](const std::string& name, const std::string& extra) {
     train_in_folder(folder, name, extra);
     io::Checkpoint checkpoint(folder.file(name) + "/last.safetensors");
@@ -528,8 +532,8 @@ TEST_CASE("head rotation in training swaps heads and swaps them back before the 
   for (const char* mode : {"mode = 'soft'\n", "mode = 'random'\n", "mode = 'hard'\nmeasure = 'confidence'\n"}) {
     INFO(mode);
     const std::string name = str("run", std::hash<std::string>()(mode));
-    train_in_folder(folder, name, rotation(mode + schedule) + train_length(5 * kEpochUpdates + 1, "0.01"));
-    CHECK(without_pairs(logged_actions(folder, name)) == expected);
+    train_in_folder(folder, name, rotation_toml(mode + schedule) + train_length(5 * kEpochUpdates + 1, "0.01"));
+    CHECK(remove_pairs(logged_actions(folder, name)) == expected);
     // Each undo swaps back the pairs of the preceding swap.
     const auto lines = logged_actions(folder, name);
     for (size_t i = 0; i + 1 < lines.size(); i += 2)
@@ -540,8 +544,9 @@ TEST_CASE("head rotation in training swaps heads and swaps them back before the 
 TEST_CASE("hard head rotation pairs heads by their importance in the preceding validation", "[rotation]") {
   Folder folder;
   write_text(folder.file("t.mhs"), repeating_tokens(403));  // the last block is padded
-  auto run = train_in_folder(folder, "run", rotation("mode = 'hard'\nk = 4\n") + train_length(kEpochUpdates, "0.01"));
-  auto measure = importances().make("avg-l2", "")->make_observer(Side::whole);
+  auto run =
+      train_in_folder(folder, "run", rotation_toml("mode = 'hard'\nk = 4\n") + train_length(kEpochUpdates, "0.01"));
+  auto measure = importance_measures().make("avg-l2", "")->make_observer(SideSelection::whole);
   {
     c10::NoGradGuard no_gradient;
     io::ShardFile shard(folder.file("t.mhs"));
@@ -564,10 +569,10 @@ TEST_CASE("in soft head rotation, t_max limits the number of layer pairs", "[rot
   Folder folder;
   write_text(folder.file("t.mhs"), repeating_tokens(400));
   auto layer_pairs = [&](const std::string& name, const std::string& t_max) {
-    train_in_folder(
-        folder, name,
-        rotation("mode = 'soft'\nk = 1\n" + t_max) + str("[model]\nlayers = 5\n[train]\nlength = '", kEpochUpdates + 1,
-                                                         "u'\nlr = 0.0\nschedule.length = '40u'\n"));
+    train_in_folder(folder, name,
+                    rotation_toml("mode = 'soft'\nk = 1\n" + t_max) + str("[model]\nlayers = 5\n[train]\nlength = '",
+                                                                          kEpochUpdates + 1,
+                                                                          "u'\nlr = 0.0\nschedule.length = '40u'\n"));
     const auto swapped = runs::read_log(folder.file(name), "head-rotation").at(0).at("head-rotation").at("swapped");
     std::vector<std::string> layers;
     for (const auto& text : swapped) {
@@ -593,7 +598,7 @@ TEST_CASE("resume at any point of a head rotation schedule gives bit-identical w
       {"soft", {3, kEpochUpdates, kEpochUpdates + 2, 2 * kEpochUpdates, 2 * kEpochUpdates + 3, 3 * kEpochUpdates}},
       {"random", {kEpochUpdates, kEpochUpdates + 2}}};
   for (const auto& [mode, updates] : stops) {
-    const std::string method = rotation(str("mode = '", mode, "'\n") + schedule);
+    const std::string method = rotation_toml(str("mode = '", mode, "'\n") + schedule);
     auto uninterrupted = train_in_folder(folder, str("whole-", mode), method + train_length(end, "0.01"));
     for (int stop : updates) {
       INFO(mode << " " << stop);
@@ -616,7 +621,7 @@ TEST_CASE("head rotation refuses invalid options and combinations of options bef
                            const std::string& validate_every = "1e") {
     INFO(options << extra << validate_every);
     CHECK(status_of([&] {
-            train_in_folder(folder, "refused", rotation(options) + train_length(3, "0.0", validate_every) + extra);
+            train_in_folder(folder, "refused", rotation_toml(options) + train_length(3, "0.0", validate_every) + extra);
           }) == 2);
   };
   check_refused("mode = 'soft'\nk = 3\n");
@@ -647,7 +652,7 @@ TEST_CASE("head rotation refuses invalid options and combinations of options bef
   check_refused("mode = 'random'\nk = 2\n", "[attention.decoder.self.1]\nhead_size = 3\n");
   check_refused("mode = 'random'\nk = 2\nswap_optimizer_state = true\n",
                 "[train.groups.low]\nmatch = ['decoder.layers.0.*']\nrule = 'sgd'\n");
-  CHECK_NOTHROW(train_in_folder(folder, "random",
-                                rotation("mode = 'random'\nstart = 1\n") + train_length(3) + "[data]\nvalid = ''\n"));
-  CHECK(without_pairs(logged_actions(folder, "random")) == std::vector<std::string>{"swapped 1"});
+  CHECK_NOTHROW(train_in_folder(
+      folder, "random", rotation_toml("mode = 'random'\nstart = 1\n") + train_length(3) + "[data]\nvalid = ''\n"));
+  CHECK(remove_pairs(logged_actions(folder, "random")) == std::vector<std::string>{"swapped 1"});
 }

@@ -91,7 +91,7 @@ at::Tensor causal_attention(int64_t count, int64_t n, double scale, uint64_t see
   return at::softmax(logits.masked_fill(at::ones({n, n}, at::kBool).triu(1), -INFINITY), -1);
 }
 
-std::unique_ptr<model::LanguageModel> build(const std::string& attention, const std::string& lines = "") {
+std::unique_ptr<model::LanguageModel> build_model(const std::string& attention, const std::string& lines = "") {
   Config config;
   config.load_text("[model]\nlayers = 2\nwidth = 12\nffn = 16\n" + lines + "[attention]\nheads = 3\n" + attention,
                    "test");
@@ -103,7 +103,7 @@ std::unique_ptr<model::LanguageModel> build(const std::string& attention, const 
   return model;
 }
 
-const std::vector<int32_t>& some_text() {
+const std::vector<int32_t>& make_text() {
   static const std::vector<int32_t> text = [] {
     std::vector<int32_t> t;
     for (int i = 0; i < 45; ++i) t.push_back(i * i * i % 7);
@@ -112,20 +112,20 @@ const std::vector<int32_t>& some_text() {
   return text;
 }
 
-data::ScoringOptions blocks_of(int64_t block, int64_t sample = 0) {
+data::ScoringOptions options_of_blocks(int64_t block, int64_t sample = 0) {
   data::ScoringOptions options;
   options.block = block, options.sample.blocks = sample;
   return options;
 }
 
-// Returns the source `name` after it has collected the spectra of the model, on some_text() if the source reads text.
+// Returns the source `name` after it has collected the spectra of the model, on make_text() if the source reads text.
 std::unique_ptr<SpectrumSource> collect_spectra(model::LanguageModel& model, const std::string& name, int64_t block = 6,
                                                 int64_t sample = 0) {
   auto [source, argument] = source_named(name, "--of");
   source->start(model, {argument, true, block});
   if (!source->reads_text()) return std::move(source);
-  const data::Text text = corpora::text_of(some_text(), 0);
-  observe({model, text, blocks_of(block, sample)}, *source);
+  const data::Text text = corpora::text_of(make_text(), 0);
+  run_with_observer({model, text, options_of_blocks(block, sample)}, *source);
   return std::move(source);
 }
 
@@ -152,16 +152,16 @@ struct MatrixRecorder : attention::Observer, attention::Subscriber<attention::Mi
 MatrixRecorder record_matrices(model::LanguageModel& model, bool records_logits, int64_t block = 6) {
   MatrixRecorder recorder;
   recorder.records_logits = records_logits;
-  const data::Text text = corpora::text_of(some_text(), 0);
-  observe({model, text, blocks_of(block)}, recorder);
+  const data::Text text = corpora::text_of(make_text(), 0);
+  run_with_observer({model, text, options_of_blocks(block)}, recorder);
   return recorder;
 }
 
 // Checks that the mean measures of rank of `entry` equal the means of naive_ranks() over `matrices` (blocks, h, m, n).
 // `pass_bound`: bound on relative differences of the entries of the analysed matrices from `matrices`.
 void check_mean_ranks(const SpectraEntry& entry, const at::Tensor& matrices, double pass_bound = 0) {
-  const Ranks means = entry.spectra.means();
-  REQUIRE(entry.spectra.blocks() == matrices.size(0));
+  const RankMeasures means = entry.spectra.means();
+  REQUIRE(entry.spectra.num_blocks() == matrices.size(0));
   for (int64_t h = 0; h < matrices.size(1); ++h) {
     NaiveRanks mean;
     mean.curve.resize(static_cast<size_t>(means.curve.size(1)));
@@ -241,7 +241,7 @@ TEST_CASE("spectrum curves of matrices with 300 columns agree with LAPACK", "[sp
     const Vector computed = doubles(actual), values = doubles(expected),
                  errors = spectra::value_errors(values, x.size(0), x.size(1));
     for (size_t k = 0; k < values.size(); ++k) CHECK(computed[k] == within(values[k], errors[k]));
-    const Ranks a = ranks_of(actual), b = ranks_of(expected);
+    const RankMeasures a = rank_measures_of(actual), b = rank_measures_of(expected);
     const spectra::RankErrors bounds = spectra::rank_errors(values, errors);
     CHECK(numbers::error(a.curve, b.curve) <= bounds.curve);
     CHECK(a.effective_rank.item<double>() == within(b.effective_rank.item<double>(), bounds.effective_rank));
@@ -250,7 +250,7 @@ TEST_CASE("spectrum curves of matrices with 300 columns agree with LAPACK", "[sp
   const at::Tensor uniform = at::full({n, n}, 1.0F / static_cast<float>(n));
   Vector rank_1(static_cast<size_t>(n));
   rank_1[0] = 1;
-  CHECK((ranks_of(singular_values(uniform)).curve - 1).abs().max().item<double>() <=
+  CHECK((rank_measures_of(singular_values(uniform)).curve - 1).abs().max().item<double>() <=
         spectra::rank_errors(rank_1, spectra::value_errors(rank_1, n, n)).curve);
 }
 
@@ -258,7 +258,8 @@ TEST_CASE("ranks and entropies of uniform, identity and uniform causal attention
           "[spectrum]") {
   const int64_t n = 24;
   const at::Tensor uniform = at::full({1, 1, n, n}, 1.0 / n, at::kDouble), identity = at::eye(n).view({1, 1, n, n});
-  const Ranks uniform_ranks = ranks_of(singular_values(uniform)), identity_ranks = ranks_of(singular_values(identity));
+  const RankMeasures uniform_ranks = rank_measures_of(singular_values(uniform)),
+                     identity_ranks = rank_measures_of(singular_values(identity));
   Vector rank_1(static_cast<size_t>(n)), all_ones(static_cast<size_t>(n), 1);  // singular values
   rank_1[0] = 1;
   const auto errors_of = [&](const Vector& values) {
@@ -271,7 +272,7 @@ TEST_CASE("ranks and entropies of uniform, identity and uniform causal attention
   CHECK(identity_ranks.effective_rank.item<double>() == within(n, identity_errors.effective_rank));
   CHECK(identity_ranks.stable_rank.item<double>() == within(n, identity_errors.stable_rank));
   CHECK(identity_ranks.area.item<double>() == within((n + 1.0) / (2.0 * n), identity_errors.curve));
-  CHECK(std::isnan(ranks_of(singular_values(at::zeros({3, 3}))).effective_rank.item<double>()));
+  CHECK(std::isnan(rank_measures_of(singular_values(at::zeros({3, 3}))).effective_rank.item<double>()));
   EntropyMeans uniform_entropy, identity_entropy, causal_entropy;
   uniform_entropy.add(uniform), identity_entropy.add(identity);
   // Roundings: sums in fp64 over n keys and over n queries.
@@ -324,7 +325,7 @@ TEST_CASE("percentiles of spectrum curves over blocks are exact for few blocks a
   const at::Tensor values = std::get<0>(normal({11, 2, 5}, 3).to(at::kDouble).abs().sort(-1, true));
   SpectrumMeans means(true);
   means.add(values.narrow(0, 0, 4)), means.add(values.narrow(0, 4, 0)), means.add(values.narrow(0, 4, 7));
-  CHECK(means.blocks() == 11);
+  CHECK(means.num_blocks() == 11);
   for (int64_t h = 0; h < 2; ++h)
     for (int64_t k = 0; k < 5; ++k) {
       Vector curves;
@@ -336,11 +337,11 @@ TEST_CASE("percentiles of spectrum curves over blocks are exact for few blocks a
       std::sort(curves.begin(), curves.end());
       // Roundings in fp64: two sums over 5 singular values, and the mean over 11 blocks.
       CHECK(means.means().curve[h][k].item<double>() == rounding::fp64(mean, 2 * 5 + 11));
-      // The bound is one rounding: percentile() reads curves that are stored in fp32.
+      // The bound is one rounding: curve_quantile() reads curves that are stored in fp32.
       const double bound = tolerance::chain_error_bound(1, tolerance::kFp32, 1);
-      CHECK(means.percentile(0.5)[h][k].item<double>() == within(curves[5], bound));
-      CHECK(means.percentile(0.1)[h][k].item<double>() == within(curves[1], bound));
-      CHECK(means.percentile(0.25)[h][k].item<double>() == within((curves[2] + curves[3]) / 2, bound));
+      CHECK(means.curve_quantile(0.5)[h][k].item<double>() == within(curves[5], bound));
+      CHECK(means.curve_quantile(0.1)[h][k].item<double>() == within(curves[1], bound));
+      CHECK(means.curve_quantile(0.25)[h][k].item<double>() == within((curves[2] + curves[3]) / 2, bound));
     }
   // 4000 blocks, more than kSampleSize, with the first points of their curves evenly spaced from 0.5 to 1: percentiles
   // are estimated from a sample.
@@ -349,11 +350,11 @@ TEST_CASE("percentiles of spectrum curves over blocks are exact for few blocks a
     const at::Tensor first = 0.5 + at::arange(i * 100, i * 100 + 100, at::kDouble) / 8000;
     sampled.add(at::stack({first, 1 - first}, -1).unsqueeze(1));
   }
-  CHECK(sampled.blocks() == 4000);
+  CHECK(sampled.num_blocks() == 4000);
   // A quantile q of kSampleSize values of density 2 has the standard deviation √(q (1 - q) / kSampleSize) / 2; the
   // bound is 4 standard deviations.
   for (double q : {0.1, 0.5})
-    CHECK(sampled.percentile(q)[0][0].item<double>() ==
+    CHECK(sampled.curve_quantile(q)[0][0].item<double>() ==
           within(0.5 + q / 2, 4 * std::sqrt(q * (1 - q) / static_cast<double>(SpectrumMeans::kSampleSize)) / 2));
   CHECK(sampled.means().curve[0][0].item<double>() == rounding::fp64(0.5 + 3999. / 16000, 4000));
 }
@@ -373,7 +374,7 @@ TEST_CASE("spectra of attention, logits and mixing matrices equal those of the o
   c10::NoGradGuard no_gradient;
   for (const char* attention : {"", "mixer = 'mixhead-b'\n", "mixer = 'talking-heads'\n", "score = 'relative'\n"}) {
     INFO(attention);
-    auto model = build(attention);
+    auto model = build_model(attention);
     const bool mixes_logits = std::string(attention).find("talking") != std::string::npos;
     // The recorder also observes logits; a pass that computes all logits may add products in a different
     // order than a pass that computes the visible ones.
@@ -385,7 +386,7 @@ TEST_CASE("spectra of attention, logits and mixing matrices equal those of the o
     REQUIRE(attention_source->entries().size() == 2);
     const SpectraEntry& entry = *attention_source->entries()[1];
     CHECK(entry.name == "decoder.layers.1.self");
-    CHECK(entry.kind == "decoder.self");
+    CHECK(entry.attention_kind == "decoder.self");
     CHECK(entry.layer == 1);
     check_mean_ranks(entry, full_blocks(recorder.p), bound);
     EntropyMeans entropy;
@@ -415,13 +416,13 @@ TEST_CASE("spectra of attention, logits and mixing matrices equal those of the o
 
 TEST_CASE("spectra of a sample of blocks contain only the sampled blocks, also with a Transformer-XL memory",
           "[spectrum]") {
-  auto model =
-      build("score = 'relative'\n", "backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 6\n");
+  auto model = build_model("score = 'relative'\n",
+                           "backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 6\n");
   const auto sampled = collect_spectra(*model, "attention", 6, 3);
   REQUIRE(sampled->entries().size() == 2);
-  CHECK(sampled->entries()[0]->spectra.blocks() == 3);
+  CHECK(sampled->entries()[0]->spectra.num_blocks() == 3);
   CHECK(sampled->entries()[0]->spectra.means().curve.sizes() == at::IntArrayRef({3, 6}));
-  CHECK(collect_spectra(*model, "logits", 6, 3)->entries()[0]->spectra.blocks() == 3);
+  CHECK(collect_spectra(*model, "logits", 6, 3)->entries()[0]->spectra.num_blocks() == 3);
 }
 
 TEST_CASE("observed logits include masked query-key pairs, and observing logits does not change the output",
@@ -466,7 +467,7 @@ TEST_CASE("observed logits include masked query-key pairs, and observing logits 
 
 TEST_CASE("spectra of parameters equal the spectra of their matrices, and unknown names of sources are refused",
           "[spectrum]") {
-  auto model = build("mixer = 'mixhead-a'\ncombiner = 'alphas'\n");
+  auto model = build_model("mixer = 'mixhead-a'\ncombiner = 'alphas'\n");
   const auto parameter = [&](const std::string& name) { return model->parameters().find(name)->master().detach(); };
   const auto alphas = collect_spectra(*model, "alphas");
   REQUIRE(alphas->entries().size() == 4);
@@ -474,7 +475,7 @@ TEST_CASE("spectra of parameters equal the spectra of their matrices, and unknow
   const auto product = collect_spectra(*model, "output-value");
   const at::Tensor v = parameter("decoder.layers.1.self.value.weight").view({3, 4, 12});
   const at::Tensor o = parameter("decoder.layers.1.self.output.weight").view({12, 3, 4});
-  const Ranks means = product->entries()[1]->spectra.means();
+  const RankMeasures means = product->entries()[1]->spectra.means();
   for (int64_t h = 0; h < 3; ++h) {
     // Head i maps a vector x of the residual stream to W^O_i W^V_i x.
     Vector values = naive_singular_values(o.select(1, h).to(at::kDouble).mm(v[h].to(at::kDouble)));
@@ -496,15 +497,15 @@ TEST_CASE("spectra of parameters equal the spectra of their matrices, and unknow
 }
 
 TEST_CASE("an attention dump holds the attention matrices of the sampled blocks in order", "[spectrum]") {
-  auto model = build("mixer = 'mixhead-a'\n");
+  auto model = build_model("mixer = 'mixhead-a'\n");
   Folder folder;
   AttentionDump dump(*model, 7, 6, 6);
   MatrixRecorder recorder;
   Observers observers({&recorder, &dump});
-  const data::Text text = corpora::text_of(some_text(), 0);
-  data::ScoringOptions scoring = blocks_of(6, 7);
-  scoring.batch = 2;
-  observe({*model, text, scoring}, observers);
+  const data::Text text = corpora::text_of(make_text(), 0);
+  data::ScoringOptions scoring_options = options_of_blocks(6, 7);
+  scoring_options.batch = 2;
+  run_with_observer({*model, text, scoring_options}, observers);
   auto sink = open_sink(folder.file("p.safetensors"));
   dump.write(*sink, {{"multihead.model", "x"}});
   sink->close();

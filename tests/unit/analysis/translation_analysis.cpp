@@ -45,25 +45,26 @@ struct AnalysedModel {
         sentences(translation::random_sentence_pairs(count)),
         corpus(translation::corpus_of(sentences)) {}
   // `tokens`: limit on the tokens of a batch, which has at least one pair.
-  AnalysisInput analysis_input(int64_t tokens = 1 << 12, Side side = Side::whole, const Kinds& kinds = {}) const {
+  AnalysisInput analysis_input(int64_t tokens = 1 << 12, SideSelection side = SideSelection::whole,
+                               const Kinds& kinds = {}) const {
     AnalysisInput input{*model, corpus, {}, side, {}, kinds};
-    input.scoring = corpus.resolve(input.scoring, *model);
-    input.scoring.batch = std::max<int64_t>(1, tokens / input.scoring.block);
+    input.scoring_options = corpus.resolve(input.scoring_options, *model);
+    input.scoring_options.batch = std::max<int64_t>(1, tokens / input.scoring_options.block);
     return input;
   }
   int64_t num_pairs() const { return static_cast<int64_t>(sentences.size()); }
   // Returns the bound on the difference of two forward passes in batches of different shapes, relative to the largest
   // result. No sentence is longer than a block.
-  double pass_bound() const { return rounding::pass_bound(*model, analysis_input().scoring.block); }
+  double pass_bound() const { return rounding::pass_bound(*model, analysis_input().scoring_options.block); }
   // Returns the bound on the difference of two importance scores, relative to the larger of 1 and the largest score:
   // the error of two passes with gradients. The measures themselves are computed in fp64.
-  double importance_bound() const { return rounding::gradient_bound(*model, analysis_input().scoring.block); }
+  double importance_bound() const { return rounding::gradient_bound(*model, analysis_input().scoring_options.block); }
 };
 
 // Draws each head of each attention layer with probability 1/4.
 HeadSet draw_heads(model::LanguageModel& model) {
   HeadSet drawn_heads;
-  for (const auto& [kind, heads] : all_heads(model, Side::whole))
+  for (const auto& [kind, heads] : all_heads(model, SideSelection::whole))
     for (const Head& head : heads)
       if (*rc::gen::inRange(0, 4) == 0) drawn_heads[kind].insert(head);
   return drawn_heads;
@@ -194,7 +195,7 @@ TEST_CASE("scoring many ablated translation models in one pass gives the scores 
         score_ablations(analysed_model.analysis_input(*rc::gen::elementOf(std::vector<int64_t>{1, 25, 4096})), sets,
                         *rc::gen::elementOf(std::vector<int64_t>{1, 40, 1 << 14}));
     for (size_t i = 0; i < sets.size(); ++i) {
-      const HeadMaskGuard mask_guard(*analysed_model.model, Side::whole, sets[i]);
+      const HeadMaskGuard mask_guard(*analysed_model.model, SideSelection::whole, sets[i]);
       const task::Score expected = score_by_pair(analysed_model);
       RC_ASSERT(actual[i].tokens == expected.tokens);
       RC_ASSERT(std::abs(actual[i].nll - expected.nll) <= analysed_model.pass_bound() * expected.nll);
@@ -204,7 +205,7 @@ TEST_CASE("scoring many ablated translation models in one pass gives the scores 
   CHECK(num_checks >= stages.size());
   // For each kind of attention, ablating all heads of the kind changes the loss.
   const AnalysedModel analysed_model("");
-  const auto all = all_heads(*analysed_model.model, Side::whole);
+  const auto all = all_heads(*analysed_model.model, SideSelection::whole);
   const auto scores = score_ablations(analysed_model.analysis_input(),
                                       {{},
                                        {{AttentionKind::encoder_self, all.at(AttentionKind::encoder_self)}},
@@ -236,8 +237,9 @@ TEST_CASE("importance is independent of the batch size and of which other kinds 
   for (const char* stage : {"mixer = 'mixhead-a'\ncombiner = 'alphas'\n",
                             "combiner = 'mae'\n[attention.encoder.self.mae]\nmean = 'full'\n"}) {
     const AnalysedModel analysed_model(stage);
-    for (const std::string& measure : importances().names()) {
-      if (status_of([&] { check_importance(measure, "--by", *analysed_model.model, Side::whole); }) != 0) continue;
+    for (const std::string& measure : importance_measures().names()) {
+      if (status_of([&] { check_importance(measure, "--by", *analysed_model.model, SideSelection::whole); }) != 0)
+        continue;
       INFO(stage << measure);
       const auto scores_by_pair = importance_of(measure, analysed_model.analysis_input(1)),
                  batched_scores = importance_of(measure, analysed_model.analysis_input());
@@ -248,8 +250,8 @@ TEST_CASE("importance is independent of the batch size and of which other kinds 
         for (const auto& layer : batched_scores.at(kind)) distinct_scores.insert(layer.begin(), layer.end());
       }
       CHECK(distinct_scores.size() == 28);
-      auto cross =
-          importance_of(measure, analysed_model.analysis_input(4096, Side::whole, {AttentionKind::decoder_cross}));
+      auto cross = importance_of(
+          measure, analysed_model.analysis_input(4096, SideSelection::whole, {AttentionKind::decoder_cross}));
       REQUIRE(cross.size() == 1);
       if (measure != "random")
         check_near(cross, {{AttentionKind::decoder_cross, batched_scores.at(AttentionKind::decoder_cross)}},
@@ -258,12 +260,14 @@ TEST_CASE("importance is independent of the batch size and of which other kinds 
   }
   // Only encoder.self, which has a mixer, has separate score heads.
   const AnalysedModel analysed_model("[attention.encoder.self]\nmixer = 'mixhead-a'\n");
-  CHECK(status_of([&] { importance_of("confidence", analysed_model.analysis_input(4096, Side::score)); }) == 2);
-  const auto scores =
-      importance_of("confidence", analysed_model.analysis_input(4096, Side::score, {AttentionKind::encoder_self}));
+  CHECK(status_of([&] { importance_of("confidence", analysed_model.analysis_input(4096, SideSelection::score)); }) ==
+        2);
+  const auto scores = importance_of(
+      "confidence", analysed_model.analysis_input(4096, SideSelection::score, {AttentionKind::encoder_self}));
   REQUIRE(scores.size() == 1);
   CHECK(scores.at(AttentionKind::encoder_self).size() == 3);
-  CHECK(importance_of("ablation", analysed_model.analysis_input(4096, Side::score, {AttentionKind::encoder_self}))
+  CHECK(importance_of("ablation",
+                      analysed_model.analysis_input(4096, SideSelection::score, {AttentionKind::encoder_self}))
             .size() == 1);
 }
 
@@ -276,7 +280,7 @@ TEST_CASE("the measure confidence excludes end-of-sentence positions of sentence
   const auto score = [&](AttentionKind kind, const attention::Lengths& lengths) {
     attention::LayerSpec spec;
     spec.kind = kind;
-    const auto measure = importances().make("confidence", "")->make_observer(Side::whole);
+    const auto measure = importance_measures().make("confidence", "")->make_observer(SideSelection::whole);
     measure->begin(lengths);
     measure->probabilities(spec, p);
     return measure->mean_scores().at(kind)[0];
@@ -312,7 +316,7 @@ TEST_CASE("a pruned translation model has the outputs of the full model with the
     }
     const PrunedModel pruned =
         prune_heads(analysed_model.config, *analysed_model.model,
-                    heads_after_pruning(*analysed_model.model, pruned_heads, Side::whole, "--heads"));
+                    heads_after_pruning(*analysed_model.model, pruned_heads, SideSelection::whole, "--heads"));
     for (const auto* layer : pruned.model->attention_layers()) {
       const auto& s = layer->layer_spec();
       const int64_t num_pruned = s.layer == kNumLayers.at(s.kind) - 1 ? 4
@@ -327,8 +331,8 @@ TEST_CASE("a pruned translation model has the outputs of the full model with the
     {
       c10::NoGradGuard no_gradient;
       const int64_t operations =
-          rounding::num_pass_roundings(*analysed_model.model, analysed_model.analysis_input().scoring.block);
-      const HeadMaskGuard mask_guard(*analysed_model.model, Side::whole, pruned_heads);
+          rounding::num_pass_roundings(*analysed_model.model, analysed_model.analysis_input().scoring_options.block);
+      const HeadMaskGuard mask_guard(*analysed_model.model, SideSelection::whole, pruned_heads);
       const at::Tensor expected = analysed_model.model->logits(analysed_model.model->hidden(batch.input, {})),
                        actual = pruned.model->logits(pruned.model->hidden(batch.input, {}));
       for (size_t b = 0; b < rows.size(); ++b)
@@ -414,18 +418,18 @@ TEST_CASE("swapping heads changes only attention of their kind, and swapping twi
   // head_counts_for_pairing() returns the head counts of the layers of the selected kinds of attention, or of all
   // kinds.
   const auto key = [](const char* name) { return std::string(name); };
-  const auto all = head_counts_for_pairing(parameters, Selection::soft, 2, 0, {}, {}, key);
+  const auto all = head_counts_for_pairing(parameters, PairSelection::soft, 2, 0, {}, {}, key);
   CHECK(all.at(AttentionKind::encoder_self) == std::vector<int64_t>{4, 4, 4});
   CHECK(all.at(AttentionKind::decoder_cross) == std::vector<int64_t>{4, 4});
-  CHECK(head_counts_for_pairing(parameters, Selection::hard, 4, 0, {"decoder.cross"}, {}, key).size() == 1);
-  CHECK(status_of([&] { head_counts_for_pairing(parameters, Selection::hard, 5, 0, {}, {}, key); }) == 2);
+  CHECK(head_counts_for_pairing(parameters, PairSelection::hard, 4, 0, {"decoder.cross"}, {}, key).size() == 1);
+  CHECK(status_of([&] { head_counts_for_pairing(parameters, PairSelection::hard, 5, 0, {}, {}, key); }) == 2);
 }
 
 TEST_CASE("a pruning curve ranks the heads of all kinds of attention together, or only of the selected kinds",
           "[translation]") {
   const AnalysedModel analysed_model("");
   for (const Kinds& kinds : {Kinds{}, Kinds{AttentionKind::decoder_cross}}) {
-    const AnalysisInput input = analysed_model.analysis_input(4096, Side::whole, kinds);
+    const AnalysisInput input = analysed_model.analysis_input(4096, SideSelection::whole, kinds);
     const auto points = pruning_curve(input, input, "confidence", {0.25, false, false, false});
     REQUIRE(points.size() == 5);
     const auto order = rank_heads(importance_of("confidence", input), false);
@@ -437,7 +441,7 @@ TEST_CASE("a pruning curve ranks the heads of all kinds of attention together, o
       HeadSet actual = points[i].masked_heads;
       for (auto it = actual.begin(); it != actual.end();) it = it->second.empty() ? actual.erase(it) : std::next(it);
       CHECK((actual == expected));
-      const HeadMaskGuard mask_guard(*analysed_model.model, Side::whole, expected);
+      const HeadMaskGuard mask_guard(*analysed_model.model, SideSelection::whole, expected);
       const double nll = score_by_pair(analysed_model).nll;
       CHECK(points[i].score.nll == rounding::within(nll, analysed_model.pass_bound() * nll));
     }
@@ -448,8 +452,8 @@ TEST_CASE("head discrepancy of sentences ignores padding", "[translation]") {
   c10::NoGradGuard no_gradient;
   const AnalysedModel analysed_model("combiner = 'alphas'\n");
   Discrepancy discrepancy;
-  observe(analysed_model.analysis_input(), discrepancy);
-  CHECK(discrepancy.sequences() == analysed_model.num_pairs());
+  run_with_observer(analysed_model.analysis_input(), discrepancy);
+  CHECK(discrepancy.num_sequences() == analysed_model.num_pairs());
   c10::AutoGradMode gradients(true);
   const auto observed = observe_pairs(analysed_model);
   for (const auto& [layer, by_pair] : observed) {
@@ -474,11 +478,11 @@ TEST_CASE("head discrepancy of sentences ignores padding", "[translation]") {
 
 namespace {
 
-// Reference measures of rank (analysis::Ranks), as means over the matrices of all pairs; `curve` is resampled to 100
-// points. `errors` bounds the errors of singular_values() and the effect of relative differences `pass_bound` of the
-// entries of the matrices.
+// Reference measures of rank (analysis::RankMeasures), as means over the matrices of all pairs; `curve` is resampled to
+// 100 points. `errors` bounds the errors of singular_values() and the effect of relative differences `pass_bound` of
+// the entries of the matrices.
 struct ReferenceRanks {
-  double first = 0, area = 0, effective_rank = 0, rank_share = 0, stable_rank = 0, size = 0;
+  double first_fraction = 0, area = 0, effective_rank = 0, rank_share = 0, stable_rank = 0, size = 0;
   spectra::RankErrors errors;
   std::vector<double> curve = std::vector<double>(100);
 };
@@ -500,7 +504,7 @@ ReferenceRanks reference_ranks(const std::vector<at::Tensor>& matrices, double p
       m.area += c.back() / n / count;
       if (v > 0) entropy -= v / sum * std::log(v / sum);
     }
-    m.first += c[1] / count, m.size += n / count;
+    m.first_fraction += c[1] / count, m.size += n / count;
     m.effective_rank += std::exp(entropy) / count, m.rank_share += std::exp(entropy) / n / count;
     m.stable_rank += squares / (values[0] * values[0]) / count;
     for (size_t j = 1; j <= 100; ++j) {
@@ -514,15 +518,15 @@ ReferenceRanks reference_ranks(const std::vector<at::Tensor>& matrices, double p
 
 // Checks that the mean measures of rank of `entry` equal reference_ranks() over `matrices`, one (h, m, n) per pair.
 void check_spectra(const SpectraEntry& entry, const std::vector<at::Tensor>& matrices, double pass_bound) {
-  const Ranks actual = entry.spectra.means();
-  REQUIRE(entry.spectra.blocks() == static_cast<int64_t>(matrices.size()));
-  CHECK(entry.spectra.varying_size());
+  const RankMeasures actual = entry.spectra.means();
+  REQUIRE(entry.spectra.num_blocks() == static_cast<int64_t>(matrices.size()));
+  CHECK(entry.spectra.has_varying_size());
   for (int64_t h = 0; h < matrices[0].size(0); ++h) {
     std::vector<at::Tensor> head_matrices;
     for (const at::Tensor& x : matrices) head_matrices.push_back(x[h]);
     const ReferenceRanks m = reference_ranks(head_matrices, pass_bound);
-    CHECK(entry.spectra.size() == rounding::fp64(m.size, 2 * entry.spectra.blocks()));
-    CHECK(actual.first[h].item<double>() == rounding::within(m.first, m.errors.curve));
+    CHECK(entry.spectra.mean_size() == rounding::fp64(m.size, 2 * entry.spectra.num_blocks()));
+    CHECK(actual.first_fraction[h].item<double>() == rounding::within(m.first_fraction, m.errors.curve));
     CHECK(actual.area[h].item<double>() == rounding::within(m.area, m.errors.curve));
     CHECK(actual.effective_rank[h].item<double>() == rounding::within(m.effective_rank, m.errors.effective_rank));
     CHECK(actual.rank_share[h].item<double>() == rounding::within(m.rank_share, m.errors.rank_share));
@@ -537,8 +541,8 @@ std::unique_ptr<SpectrumSource> collect_spectra(const AnalysedModel& analysed_mo
                                                 int64_t tokens, const Kinds& kinds = {}) {
   auto [source, argument] = source_named(name, "--of");
   const AnalysisInput s = analysed_model.analysis_input(tokens);
-  source->start(*analysed_model.model, {argument, true, s.scoring.block, true, kinds});
-  if (source->reads_text()) observe(s, *source);
+  source->start(*analysed_model.model, {argument, true, s.scoring_options.block, true, kinds});
+  if (source->reads_text()) run_with_observer(s, *source);
   return std::move(source);
 }
 
@@ -555,10 +559,10 @@ TEST_CASE("spectra and entropies of sentences equal those of their attention mat
     std::set<std::string> kinds;
     for (const auto& entry : source->entries()) {
       INFO(entry->name);
-      kinds.insert(entry->kind);
+      kinds.insert(entry->attention_kind);
       std::vector<at::Tensor> matrices;
       std::vector<double> entropy(4), normalised_entropy(4), queries(4), multi_key_queries(4);
-      for (const ObservedTensors& s : observed.at({kind_named(entry->kind, ""), entry->layer})) {
+      for (const ObservedTensors& s : observed.at({kind_named(entry->attention_kind, ""), entry->layer})) {
         matrices.push_back(s.p);
         for (int64_t h = 0; h < 4; ++h)
           for (int64_t t = 0; t < s.p.size(1); ++t) {
@@ -575,13 +579,13 @@ TEST_CASE("spectra and entropies of sentences equal those of their attention mat
       // Relative errors ε of the probabilities change Σ p ln p by at most ε Σ p |ln p + 1| ≤ ε (1 + ln n). For the
       // entropy divided by ln n ≥ ln 2 the factor is (1 + ln n) / ln n ≤ (1 + ln 2) / ln 2, which is less than 1 +
       // ln 5.
-      const auto keys = static_cast<double>(analysed_model.analysis_input().scoring.block);
+      const auto keys = static_cast<double>(analysed_model.analysis_input().scoring_options.block);
       const double bound = analysed_model.pass_bound() * (1 + std::log(std::max(5.0, keys)));
       CHECK(numbers::max_relative_difference(numbers::doubles(entry->entropy.entropy()), entropy) <= bound);
       CHECK(numbers::max_relative_difference(numbers::doubles(entry->entropy.normalised_entropy()),
                                              normalised_entropy) <= bound);
       // Percentile curves do not decrease, and the 10th percentile is at most the 90th.
-      const at::Tensor low = entry->spectra.percentile(0.1), high = entry->spectra.percentile(0.9);
+      const at::Tensor low = entry->spectra.curve_quantile(0.1), high = entry->spectra.curve_quantile(0.9);
       CHECK((low <= high).all().item<bool>());
       CHECK((low.diff(1, -1) >= 0).all().item<bool>());
     }
@@ -636,8 +640,8 @@ TEST_CASE("spectra of logits and mixing matrices equal plain loops, and can be r
       check_spectra(*entry, recorder.before_mixing[entry->name], bound);
     for (const auto& entry : mixing->entries()) {
       const at::Tensor matrices = at::cat(recorder.mixing_matrices[entry->name]).to(at::kDouble);  // (positions, h, h)
-      CHECK(entry->spectra.blocks() == matrices.size(0));
-      CHECK(!entry->spectra.varying_size());
+      CHECK(entry->spectra.num_blocks() == matrices.size(0));
+      CHECK(!entry->spectra.has_varying_size());
       CHECK(numbers::error(entry->mean_matrix, matrices.mean(0)) <= bound * numbers::max_abs(matrices));
       const at::Tensor values = at::linalg_svdvals(matrices);  // (positions, h)
       spectra::RankErrors errors;
@@ -647,13 +651,13 @@ TEST_CASE("spectra of logits and mixing matrices equal plain loops, and can be r
         spectra::add_perturbation(value_errors, position_values, bound);
         errors.add(spectra::rank_errors(position_values, value_errors), 1 / static_cast<double>(matrices.size(0)));
       }
-      CHECK(numbers::error(entry->spectra.means().curve[0], ranks_of(values).curve.mean(0)) <= errors.curve);
+      CHECK(numbers::error(entry->spectra.means().curve[0], rank_measures_of(values).curve.mean(0)) <= errors.curve);
     }
   }
   for (const char* name : {"attention", "logits", "before-mixing", "mixing", "output-value"}) {
     const auto cross = collect_spectra(analysed_model, name, 4096, {AttentionKind::decoder_cross});
     CHECK(cross->entries().size() == 2);
-    for (const auto& entry : cross->entries()) CHECK(entry->kind == "decoder.cross");
+    for (const auto& entry : cross->entries()) CHECK(entry->attention_kind == "decoder.cross");
   }
   CHECK(collect_spectra(analysed_model, "alphas", 1)->entries().size() == 14);
   CHECK(collect_spectra(analysed_model, "alphas", 1, {AttentionKind::encoder_self})->entries().size() == 6);
@@ -684,15 +688,15 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
     for (const LayerGates& layer : report.layers) {
       const at::Tensor g = at::cat(recorder.gates.at(prefix_of(layer.kind, layer.layer)));
       INFO(name_of(layer.kind) << " " << layer.layer);
-      CHECK(layer.by_position == (layer.kind != AttentionKind::encoder_self));
-      CHECK(layer.units == g.size(0));
+      CHECK(layer.is_per_position == (layer.kind != AttentionKind::encoder_self));
+      CHECK(layer.num_units == g.size(0));
       // Relative errors ε of the gates, which differ by the rounding of a pass, change Σ g ln g over the 4 experts of a
       // unit by at most ε Σ g |ln g + 1| ≤ ε (1 + ln 4).
       const double entropy = -at::xlogy(g.to(at::kDouble), g.to(at::kDouble)).sum().item<double>();
-      CHECK(layer.entropy == rounding::within(entropy, analysed_model.pass_bound() * static_cast<double>(g.size(0)) *
-                                                           (1 + std::log(4))));
+      CHECK(layer.entropy_sum == rounding::within(entropy, analysed_model.pass_bound() *
+                                                               static_cast<double>(g.size(0)) * (1 + std::log(4))));
       for (int64_t e = 0; e < 4; ++e)
-        CHECK(layer.counts[static_cast<size_t>(e)] == (g.argmax(-1) == e).sum().item<int64_t>());
+        CHECK(layer.unit_counts[static_cast<size_t>(e)] == (g.argmax(-1) == e).sum().item<int64_t>());
     }
     std::map<std::pair<int64_t, int32_t>, double> joint;
     std::map<int64_t, double> expert_counts;
@@ -706,23 +710,23 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
     CHECK(expert_counts.size() > 1);
     REQUIRE(!report.tokens.empty());
     for (const ExpertToken& t : report.tokens) {
-      CHECK(t.token != 0);
-      CHECK(static_cast<double>(t.count) == joint.at({t.expert, t.token}));
+      CHECK(t.token_id != 0);
+      CHECK(static_cast<double>(t.count) == joint.at({t.expert, t.token_id}));
       // The logarithm of a quotient of products of counts: 4 roundings.
-      const double pmi = std::log(joint.at({t.expert, t.token}) * num_tokens /
-                                  (expert_counts.at(t.expert) * token_counts.at(t.token)));
+      const double pmi = std::log(joint.at({t.expert, t.token_id}) * num_tokens /
+                                  (expert_counts.at(t.expert) * token_counts.at(t.token_id)));
       CHECK(t.pmi == rounding::within(pmi, rounding::fp64_bound(4, std::max(1.0, std::abs(pmi)))));
     }
   }
   // If only decoder layers are analysed, the report counts the input tokens of the decoder by position, without the
   // end-of-sentence symbol at the start.
   const ExpertReport cross =
-      report_experts(analysed_model.analysis_input(4096, Side::whole, {AttentionKind::decoder_cross}), 100, 1);
+      report_experts(analysed_model.analysis_input(4096, SideSelection::whole, {AttentionKind::decoder_cross}), 100, 1);
   REQUIRE(cross.layers.size() == 2);
   CHECK_FALSE(cross.has_source_tokens);
   int64_t num_reported = 0, num_words = 0;
   for (const ExpertToken& t : cross.tokens) {
-    CHECK(t.token != 0);
+    CHECK(t.token_id != 0);
     num_reported += t.count;
   }
   for (const auto& pair : analysed_model.sentences) num_words += static_cast<int64_t>(pair.second.size());
@@ -736,7 +740,7 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
   for (size_t i = 0; i < 3; ++i)
     CHECK(pair_scores[i].score == rounding::within(batched_scores[i].score, bound(batched_scores[i].score)));
   const auto decoder_self_scores =
-      evaluate_experts(analysed_model.analysis_input(4096, Side::whole, {AttentionKind::decoder_self}), 1);
+      evaluate_experts(analysed_model.analysis_input(4096, SideSelection::whole, {AttentionKind::decoder_self}), 1);
   CHECK(decoder_self_scores[0].score == rounding::within(pair_scores[0].score, bound(pair_scores[0].score)));
   CHECK(std::abs(decoder_self_scores[1].score - pair_scores[1].score) >
         bound(decoder_self_scores[1].score) + bound(pair_scores[1].score));

@@ -17,7 +17,7 @@
 #include "model/memories.h"
 #include "model/skip_layers.h"
 #include "task/token_score.h"
-#include "train/plan.h"
+#include "train/run_properties.h"
 
 using namespace mh;
 using namespace mh::train;
@@ -524,21 +524,21 @@ TEST_CASE("Skip-Retain: a run may resume with validation disabled, in phase 1 an
   }
 }
 
-TEST_CASE("the plan of a resumed run states the update of the next validation", "[streams]") {
+TEST_CASE("the properties of a resumed run contain the update of the next validation", "[streams]") {
   Folder folder;
   const auto run = config_of(folder, "[train]\nlength = '10u'\nvalidation.every = '4u'\n");
   const auto batches = corpora::make_batches(data::Text(400, 0, {}), run.train);
   auto next_validation_after = [&](int64_t update, bool is_validated) {
     TrainState state;
     state.update = update, state.is_complete = is_validated;
-    return plan_of(run, *batches, true, state).next_validation;
+    return run_properties_of(run, *batches, true, state).next_validation_update;
   };
   CHECK(next_validation_after(0, true) == 4);
   CHECK(next_validation_after(3, true) == 4);
   CHECK(next_validation_after(4, true) == 8);
   CHECK(next_validation_after(4, false) == 4);  // the validation at update 4 was interrupted by a signal
   CHECK(next_validation_after(8, true) == 10);
-  CHECK_FALSE(plan_of(run, *batches, true).has_best);
+  CHECK_FALSE(run_properties_of(run, *batches, true).has_best_weights);
 }
 
 TEST_CASE("invalid options of streams, memories and Skip-Retain are refused before the run folder is created",

@@ -369,7 +369,7 @@ TEST_CASE("bands without tokens in a batch have no gradient and are not updated 
   EmbeddingAndOutput model(model_options, 30);
   train::TrainOptions options;
   options.optimizer.rule = "adamw";
-  train::Groups groups;
+  train::ParameterGroups groups;
   train::Optimizer optimizer(model.parameters, options, groups);
   // The first batch has tokens of all bands, so that no moment is zero; the second batch has tokens of the first and
   // the last band only.

@@ -18,8 +18,8 @@
 #include "nn/device_graph.h"
 #include "search/beam_search.h"
 #include "train/graphed_forward_backward.h"
-#include "train/groups.h"
 #include "train/optimizer.h"
+#include "train/parameter_groups.h"
 
 using namespace mh;
 using namespace mh::model;
@@ -70,7 +70,7 @@ std::vector<Result> run_two_updates(const std::string& toml, at::Device device) 
   const auto model = build(toml, device);
   const bool is_encoder_only = toml.find("'bert'") != toml.npos;
   train::TrainOptions options;
-  train::Optimizer optimizer(model->parameters(), options, train::Groups());
+  train::Optimizer optimizer(model->parameters(), options, train::ParameterGroups());
   const Input input = every_model::input(*model, is_encoder_only);
   std::vector<Result> results;
   const auto add = [&](const std::string& name, const at::Tensor& t) {

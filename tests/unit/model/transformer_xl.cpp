@@ -62,10 +62,10 @@ class SkipDraws {
     Config config;
     config.load_text("[p]\n" + options, "test");
     config.read("p", *procedure_);
-    train::Plan plan;
-    plan.seed = 3;
-    plan.updates = [](const Length& length) { return length.count; };
-    procedure_->plan(plan);
+    train::RunProperties properties;
+    properties.seed = 3;
+    properties.to_updates = [](const Length& length) { return length.count; };
+    procedure_->set_run_properties(properties);
     procedure_->start(model);
   }
   // Returns a context that points into this object and is valid until the next call.

@@ -144,7 +144,7 @@ TEST_CASE("optimiser steps on a GPU agree with the CPU", "[device]") {
       list->set_bf16(true);
     }
     for (const auto& p : cpu_parameters.all()) num_elements += p.master().numel();
-    const train::Groups groups;
+    const train::ParameterGroups groups;
     train::Optimizer cpu_optimizer(cpu_parameters, o, groups), gpu_optimizer(gpu_parameters, o, groups);
     for (int n = 1; n <= 5; ++n) {
       for (auto& p : cpu_parameters.all()) {

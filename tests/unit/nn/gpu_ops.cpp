@@ -171,7 +171,7 @@ TEST_CASE("optimiser steps by GPU kernels agree with the CPU within rounding", "
       train::TrainOptions options;
       options.optimizer.rule = rule, options.optimizer.weight_decay = 0.1, options.optimizer.momentum = 0.9;
       options.optimizer.decay_norms_and_biases = decays_all;
-      const train::Groups groups;
+      const train::ParameterGroups groups;
       const auto [cpu, gpu] = run_on_cpu_and_gpu([&] {
         nn::ParameterList list(at::kCPU);
         for (int i = 0; i < 45; ++i)
@@ -192,7 +192,7 @@ TEST_CASE("optimiser steps by GPU kernels agree with the CPU within rounding", "
           results.push_back(p.master().detach().clone());
           CHECK(p.value().detach().equal(p.master().detach().to(p.value().scalar_type())));
         }
-        for (const auto& entry : optimizer.state()) results.push_back(entry.second);
+        for (const auto& entry : optimizer.moments()) results.push_back(entry.second);
         return results;
       });
       // The kernels round a few operations in each update, on numbers that are at most as large as the largest element

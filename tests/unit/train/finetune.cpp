@@ -15,7 +15,7 @@ using namespace runs;
 
 namespace {
 
-using Names = std::set<std::string>;
+using ParameterNames = std::set<std::string>;
 
 std::string train_length(int updates) { return str("[train]\nlength = '", updates, "u'\n"); }
 
@@ -34,16 +34,16 @@ model::LoadedModel train_warm_started(const Folder& folder, const io::Checkpoint
 }
 
 // Returns the names of the parameters that differ between the two models.
-Names changed_parameters(model::LoadedModel& model_before, model::LoadedModel& model_after) {
-  Names names;
+ParameterNames changed_parameters(model::LoadedModel& model_before, model::LoadedModel& model_after) {
+  ParameterNames names;
   for (const auto& p : model_before.model->parameters().all())
     if (!at::equal(p.master(), find(model_after, p.name()))) names.insert(p.name());
   return names;
 }
 
 // Returns the full names, in both layers, of the self-attention `parameters`, such as "query.weight".
-Names in_both_layers(const std::vector<std::string>& parameters) {
-  Names names;
+ParameterNames names_in_both_layers(const std::vector<std::string>& parameters) {
+  ParameterNames names;
   for (const std::string layer : {"0", "1"})
     for (const std::string& parameter : parameters) names.insert("decoder.layers." + layer + ".self." + parameter);
   return names;
@@ -62,26 +62,26 @@ bool contains(const std::string& text, const std::string& substring) {
 TEST_CASE("only parameters selected by train.trainable change, and resume gives bit-identical weights", "[finetune]") {
   struct Case {
     std::string method, trainable;
-    Names expected;
+    ParameterNames expected;
   };
-  Names gates_and_output = in_both_layers(kGate);
-  for (const std::string& name : in_both_layers({"output.weight", "output.bias"})) gates_and_output.insert(name);
-  const Names queries = in_both_layers({"query.weight", "query.bias"});
-  Names all_output = in_both_layers({"output.weight", "output.bias"});
+  ParameterNames gates_and_output = names_in_both_layers(kGate);
+  for (const std::string& name : names_in_both_layers({"output.weight", "output.bias"})) gates_and_output.insert(name);
+  const ParameterNames queries = names_in_both_layers({"query.weight", "query.bias"});
+  ParameterNames all_output = names_in_both_layers({"output.weight", "output.bias"});
   const std::string alphas = "[attention]\ncombiner = 'alphas'\n", mixing = "[attention]\nmixer = 'mixhead-b'\n";
   const std::vector<Case> cases{
-      {kExperts, "['gates']", in_both_layers(kGate)},
+      {kExperts, "['gates']", names_in_both_layers(kGate)},
       {kExperts, "['gates', 'output']", gates_and_output},
       {kExperts, "['output']", all_output},
-      {kExperts, "['stages']", in_both_layers(kGate)},
-      {alphas, "['mixing']", in_both_layers({"combiner.alpha"})},
-      {mixing, "['mixing']", in_both_layers({"mixer.matrix", "mixer.query.weight"})},
+      {kExperts, "['stages']", names_in_both_layers(kGate)},
+      {alphas, "['mixing']", names_in_both_layers({"combiner.alpha"})},
+      {mixing, "['mixing']", names_in_both_layers({"mixer.matrix", "mixer.query.weight"})},
       {mixing, "['projections']",
-       in_both_layers({"query.weight", "query.bias", "key.weight", "value.weight", "value.bias"})},
-      {"[attention]\ncombiner = 'hard-concrete'\n", "['gates']", in_both_layers({"combiner.log_a"})},
+       names_in_both_layers({"query.weight", "query.bias", "key.weight", "value.weight", "value.bias"})},
+      {"[attention]\ncombiner = 'hard-concrete'\n", "['gates']", names_in_both_layers({"combiner.log_a"})},
       {"", "['*.query.*']", queries},
       {"", "['decoder.norm.weight', 'output']", [&] {
-         Names names = all_output;
+         ParameterNames names = all_output;
          names.insert("decoder.norm.weight");
          return names;
        }()}};
@@ -96,9 +96,9 @@ TEST_CASE("only parameters selected by train.trainable change, and resume gives 
       return c.method + train_length(updates) + "schedule.length = '16u'\ntrainable = " + c.trainable + "\n";
     };
     auto uninterrupted = train_warm_started(folder, checkpoint, "whole", options(16));
-    Names names = changed_parameters(first, uninterrupted);
+    ParameterNames names = changed_parameters(first, uninterrupted);
     // Key biases have no gradient except for rounding, since a key bias shifts all logits of a query equally.
-    for (const std::string& bias : in_both_layers({"key.bias"})) names.erase(bias);
+    for (const std::string& bias : names_in_both_layers({"key.bias"})) names.erase(bias);
     CHECK(names == c.expected);
     train_warm_started(folder, checkpoint, "halves", options(9));
     auto resumed = train_in_folder(folder, "halves", options(16), true);
@@ -127,7 +127,7 @@ TEST_CASE("trainable = gates trains gates in every epoch, by the SGD of their gr
   // If all parameters train, epoch 1 (counted from 0) does not train the gates; if only gates are trainable, every
   // epoch trains them.
   auto one_epoch = train_warm_started(folder, checkpoint, "epoch", kExperts + train_length(7) + gates);
-  CHECK(changed_parameters(one_epoch, coordinate_descent_run) == in_both_layers(kGate));
+  CHECK(changed_parameters(one_epoch, coordinate_descent_run) == names_in_both_layers(kGate));
   // Gates keep the learning rate 1 of their parameter group for any value of train.lr.
   auto low_rate = train_warm_started(folder, checkpoint, "slow", kExperts + train_length(12) + gates + "lr = 1e-9\n");
   CHECK(changed_parameters(coordinate_descent_run, low_rate).empty());
@@ -141,7 +141,7 @@ TEST_CASE("batch norm statistics of frozen gates do not change", "[finetune]") {
   const io::Checkpoint checkpoint(folder.file("first") + "/last.safetensors");
   auto fine_tuned =
       train_warm_started(folder, checkpoint, "tuned", joint + train_length(3) + "trainable = ['output']\n");
-  CHECK(changed_parameters(first, fine_tuned) == in_both_layers({"output.weight", "output.bias"}));
+  CHECK(changed_parameters(first, fine_tuned) == names_in_both_layers({"output.weight", "output.bias"}));
 }
 
 TEST_CASE("TrainableFilter selects parameters by role or name pattern, and refuses patterns without a match",
@@ -151,22 +151,23 @@ TEST_CASE("TrainableFilter selects parameters by role or name pattern, and refus
     const auto run = config_of(folder, attention);
     const auto model = model::build_language_model(run.model, 6, at::kMeta);
     const TrainableFilter filter({trainable}, model->parameters());
-    Names names;
+    ParameterNames names;
     for (const auto& p : model->parameters().all())
       if (p.traits().trainable && filter(p)) names.insert(p.name());
     return names;
   };
   CHECK(names_of("[attention]\ncombiner = 'mixture-of-heads'\n", "gates") ==
-        in_both_layers({"combiner.router.weight", "combiner.balance.weight"}));
+        names_in_both_layers({"combiner.router.weight", "combiner.balance.weight"}));
   CHECK(names_of("[attention]\ncombiner = 'gates'\nmixer = 'talking-heads'\n", "stages") ==
-        in_both_layers({"combiner.gate.bias", "mixer.logits", "mixer.matrix"}));
+        names_in_both_layers({"combiner.gate.bias", "mixer.logits", "mixer.matrix"}));
   // All layers share the biases of relative positions.
   CHECK(names_of("[attention]\nscore = 'relative'\n", "stages") ==
-        Names{"decoder.layers.0.self.relative.weight", "decoder.layers.1.self.relative.weight",
-              "decoder.relative.content_bias", "decoder.relative.position_bias"});
-  CHECK(names_of("", "output") == in_both_layers({"output.weight", "output.bias"}));
-  CHECK(names_of("", "attention") == in_both_layers({"query.weight", "query.bias", "key.weight", "key.bias",
-                                                     "value.weight", "value.bias", "output.weight", "output.bias"}));
+        ParameterNames{"decoder.layers.0.self.relative.weight", "decoder.layers.1.self.relative.weight",
+                       "decoder.relative.content_bias", "decoder.relative.position_bias"});
+  CHECK(names_of("", "output") == names_in_both_layers({"output.weight", "output.bias"}));
+  CHECK(names_of("", "attention") ==
+        names_in_both_layers({"query.weight", "query.bias", "key.weight", "key.bias", "value.weight", "value.bias",
+                              "output.weight", "output.bias"}));
   const auto filter_error = [&](const std::string& attention, const std::string& trainable) {
     return refusal([&] { names_of(attention, trainable); });
   };

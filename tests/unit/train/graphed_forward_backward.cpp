@@ -17,13 +17,13 @@ using namespace models;
 
 namespace {
 
-struct Counts {
+struct GraphCounts {
   int captures = 0, launches = 0;
 };
 
 class ReplayingGraph : public DeviceGraph {
  public:
-  explicit ReplayingGraph(Counts& counts) : counts_(counts) {}
+  explicit ReplayingGraph(GraphCounts& counts) : counts_(counts) {}
   std::vector<at::Tensor> capture(const Work& work) override {
     ++counts_.captures;
     work_ = work;
@@ -45,7 +45,7 @@ class ReplayingGraph : public DeviceGraph {
   std::function<std::vector<at::Tensor>()> gradients;
 
  private:
-  Counts& counts_;
+  GraphCounts& counts_;
   Work work_;
   std::vector<at::Tensor> results_, gradients_;
 };
@@ -73,7 +73,7 @@ TEST_CASE(
       return loss;
     };
   };
-  Counts counts;
+  GraphCounts counts;
   mh::train::GraphedForwardBackward graphed_forward_backward(*graphed_model, forward_backward_of(*graphed_model), [&] {
     auto graph = std::make_unique<ReplayingGraph>(counts);
     graph->gradients = [&graphed_model] {

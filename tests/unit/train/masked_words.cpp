@@ -17,7 +17,7 @@ namespace {
 
 constexpr int32_t kFirstWord = 5, kVocabularySize = 25;
 
-std::unique_ptr<text::WordPieceTokenizer> vocabulary() {
+std::unique_ptr<text::WordPieceTokenizer> make_tokenizer() {
   std::vector<text::Piece> pieces{{"[PAD]", 0}, {"[UNK]", 0}, {"[CLS]", 0}, {"[SEP]", 0}, {"[MASK]", 0}};
   for (int32_t i = kFirstWord; i < kVocabularySize; ++i) pieces.push_back({str("w", i), 0});
   return text::make_wordpiece_tokenizer(std::move(pieces), {}, "test");
@@ -26,7 +26,7 @@ std::unique_ptr<text::WordPieceTokenizer> vocabulary() {
 using Documents = std::vector<std::vector<size_t>>;  // number of words, by document and sentence
 
 void write_shard(const std::string& path, const Documents& documents) {
-  const auto tokenizer = vocabulary();
+  const auto tokenizer = make_tokenizer();
   io::ShardHeader h = text::header_of(*tokenizer);
   h.set_kind(io::kDocumentsKind);
   auto sink = open_sink(path);
@@ -43,7 +43,7 @@ void write_shard(const std::string& path, const Documents& documents) {
   sink->close();
 }
 
-RunConfig config(const std::string& path, const std::string& extra_toml) {
+RunConfig run_config(const std::string& path, const std::string& extra_toml) {
   Config config;
   config.load_text(str("[model]\nbackbone = 'bert'\npositions = 'learned'\nmax_positions = 64\nbert.segments = 2\n"
                        "bert.embedding_norm = true\nlayers = 1\nwidth = 8\nffn = 8\n[attention]\nheads = 2\n[train]\n"
@@ -55,7 +55,7 @@ RunConfig config(const std::string& path, const std::string& extra_toml) {
 }
 
 // Returns the maximum number of predicted words over the rows of an update.
-int64_t max_predicted(Batches& batches, int64_t update) {
+int64_t max_predicted_words_of(Batches& batches, int64_t update) {
   int64_t max_predictions = 0;
   for (const auto& micro_batch : batches.micro_batches(update)) {
     const data::Batch batch = batches.load(update, micro_batch);
@@ -82,8 +82,8 @@ TEST_CASE("training on short documents runs without errors for all row lengths f
       write_shard(path, documents);
       INFO("block " << block << ", next_sentence " << next_sentence);
       runs::run(
-          config(path, str("[model]\nbert.next_sentence = ", next_sentence ? "true" : "false",
-                           "\n[train]\nbatch.block = ", block, "\nbatch.tokens = 64\n[mlm]\nshort_share = 1.0\n")),
+          run_config(path, str("[model]\nbert.next_sentence = ", next_sentence ? "true" : "false",
+                               "\n[train]\nbatch.block = ", block, "\nbatch.tokens = 64\n[mlm]\nshort_share = 1.0\n")),
           out);
     }
 }
@@ -94,16 +94,17 @@ TEST_CASE("long_predictions limits the predicted words of long rows; its default
   const std::string path = folder.file("t.mhs");
   write_shard(path,
               Documents(40, std::vector<size_t>(20, 20)));  // 40 documents of 400 words, so that all rows are full
-  const auto tokenizer = vocabulary();
+  const auto tokenizer = make_tokenizer();
   const auto max_predicted_words = [&](const std::string& extra_toml, int64_t update) {
-    const RunConfig run = config(path,
-                                 "[train]\nbatch.block = 16\nbatch.tokens = 64\nbatch.long_block = 64\nbatch.long_from "
-                                 "= '2u'\n[mlm]\nshort_share "
-                                 "= 0.0\nmask_share = 0.5\n" +
-                                     extra_toml);
+    const RunConfig run =
+        run_config(path,
+                   "[train]\nbatch.block = 16\nbatch.tokens = 64\nbatch.long_block = 64\nbatch.long_from "
+                   "= '2u'\n[mlm]\nshort_share "
+                   "= 0.0\nmask_share = 0.5\n" +
+                       extra_toml);
     const io::ShardFile shard(path);
     const auto batches = batches_of(run, shard, text::tokenizers_of(shard.header(), path));
-    return max_predicted(*batches, update);
+    return max_predicted_words_of(*batches, update);
   };
   const std::string at_most_4 = "max_predictions = 4\n";
   CHECK(max_predicted_words(at_most_4, 1) == 4);
@@ -114,7 +115,7 @@ TEST_CASE("long_predictions limits the predicted words of long rows; its default
   CHECK(max_predicted_words("max_predictions = 1000\n", 1) == 8);   // no effective limit: mask_share (0.5) of 16 tokens
   CHECK(max_predicted_words("max_predictions = 1000\n", 2) == 32);  // no effective limit: mask_share of 64 tokens
   CHECK(status_of([&] {
-          RunConfig run = config(path, "[mlm]\nlong_predictions = 7\n");
+          RunConfig run = run_config(path, "[mlm]\nlong_predictions = 7\n");
           run.check_without_data();
         }) == 2);
 }
@@ -138,5 +139,6 @@ TEST_CASE("the default limit of predicted words grows from 20 in rows of 128 to 
   run.model.model.backbone = "bert";
   run.train.batch.block = 128, run.train.batch.long_block = 512;
   CHECK(text::PretrainingOptions().max_predictions == 20);
-  CHECK(run.long_predictions() == 80);  // at least 0.15 * 512 = 76.8, so that mask_share (0.15) limits predictions
+  CHECK(run.max_long_row_predictions() ==
+        80);  // at least 0.15 * 512 = 76.8, so that mask_share (0.15) limits predictions
 }

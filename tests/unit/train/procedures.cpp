@@ -1,5 +1,6 @@
-// Parameter groups and procedures, and bit-identical resume of runs with each of the methods() below. In block
-// coordinate descent, a G pass trains the gates of the mixture of experts and an F pass trains all other parameters.
+// Parameter groups and procedures, and bit-identical resume of runs with each of the methods of toml_by_method() below.
+// In block coordinate descent, a G pass trains the gates of the mixture of experts and an F pass trains all other
+// parameters.
 #include <catch2/catch.hpp>
 #include <filesystem>
 
@@ -17,7 +18,7 @@ using namespace runs;
 namespace {
 
 // Returns the configurations of the training methods that the resume test covers, by name.
-const std::map<std::string, std::string>& methods() {
+const std::map<std::string, std::string>& toml_by_method() {
   static const std::map<std::string, std::string> configurations{
       {"groups",
        "[train.groups.norms]\nmatch = ['*.norm.*']\nrule = 'sgd'\nlr = 0.5\n"
@@ -44,7 +45,7 @@ const std::map<std::string, std::string>& methods() {
   return configurations;
 }
 
-std::string with_length(const std::string& extra_toml, int updates) {
+std::string add_length(const std::string& extra_toml, int updates) {
   return extra_toml + "[train]\nlength = '" + std::to_string(updates) + "u'\nschedule.length = '16u'\n";
 }
 
@@ -53,11 +54,11 @@ std::string with_length(const std::string& extra_toml, int updates) {
 TEST_CASE("resume of a run with any training method gives bit-identical weights", "[procedures]") {
   Folder folder;
   write_text(folder.file("t.mhs"), repeating_tokens(400));
-  for (const auto& [name, extra_toml] : methods()) {
+  for (const auto& [name, extra_toml] : toml_by_method()) {
     INFO(name);
-    auto uninterrupted = train_in_folder(folder, name, with_length(extra_toml, 16));
-    train_in_folder(folder, name + "-halves", with_length(extra_toml, 9));
-    auto resumed = train_in_folder(folder, name + "-halves", with_length(extra_toml, 16), true);
+    auto uninterrupted = train_in_folder(folder, name, add_length(extra_toml, 16));
+    train_in_folder(folder, name + "-halves", add_length(extra_toml, 9));
+    auto resumed = train_in_folder(folder, name + "-halves", add_length(extra_toml, 16), true);
     for (auto& p : uninterrupted.model->parameters().all()) {
       INFO(p.name());
       CHECK(at::equal(p.master(), find(resumed, p.name())));
@@ -113,10 +114,10 @@ TEST_CASE("block coordinate descent trains gates only in epochs with G passes, a
           "[procedures]") {
   Folder folder;
   write_text(folder.file("t.mhs"), repeating_tokens(400));  // 7 updates per epoch
-  const std::string& extra_toml = methods().at("experts");
+  const std::string& extra_toml = toml_by_method().at("experts");
   auto start = train_in_folder(folder, "start", extra_toml + "[train]\nlength = '1u'\nlr = 0.0\n");
-  auto first = train_in_folder(folder, "first", with_length(extra_toml, 7)),
-       second = train_in_folder(folder, "second", with_length(extra_toml, 14));
+  auto first = train_in_folder(folder, "first", add_length(extra_toml, 7)),
+       second = train_in_folder(folder, "second", add_length(extra_toml, 14));
   for (auto& p : start.model->parameters().all()) {
     if (!matches_pattern("*.gate.*", p.name())) {
       CHECK_FALSE(at::equal(find(first, p.name()), find(second, p.name())));

@@ -37,7 +37,7 @@ double term_after_backward(Regulariser& term, const std::vector<at::Tensor>& lay
 // layers, and of a few products, together at most 64 roundings. In a difference, such as the sum over all pairs of
 // heads minus the sum over equal heads, the subtrahend is less than half of the minuend, so that the minuend is at most
 // twice the term.
-Approx term_in_fp32(double expected) {
+Approx near_term(double expected) {
   return rounding::within(expected, tolerance::chain_error_bound(64, tolerance::kFp32, 2 * expected));
 }
 
@@ -50,7 +50,7 @@ double inner_product(const at::Tensor& a, const at::Tensor& b) {
 }
 
 // Returns the regulariser `name` with weight 0.5 and these options.
-auto make(const std::string& name, const std::string& options) {
+auto make_regulariser(const std::string& name, const std::string& options) {
   auto term = regularisers().make(name, "");
   Config config;
   config.load_text("[r]\nweight = 0.5\n" + options, "test");
@@ -78,13 +78,14 @@ TEST_CASE("disagreement and subspace-overlap equal plain loops over pairs of hea
           row_overlap += inner_product(r, r) / static_cast<double>(batch * heads * (heads - 1) * n);
           column_overlap += inner_product(c, c) / static_cast<double>(batch * heads * (heads - 1) * n);
         }
-  CHECK(term_after_backward(*make("disagreement", "of = 'outputs'"), layers, true) == term_in_fp32(0.5 * cosines));
-  CHECK(term_after_backward(*make("disagreement", "of = 'positions'"), layers, false) ==
-        term_in_fp32(0.5 * position_overlap));
-  CHECK(term_after_backward(*make("subspace-overlap", "of = 'rows'"), layers, false) ==
-        term_in_fp32(0.5 * row_overlap));
-  CHECK(term_after_backward(*make("subspace-overlap", "of = 'columns'"), layers, false) ==
-        term_in_fp32(0.5 * column_overlap));
+  CHECK(term_after_backward(*make_regulariser("disagreement", "of = 'outputs'"), layers, true) ==
+        near_term(0.5 * cosines));
+  CHECK(term_after_backward(*make_regulariser("disagreement", "of = 'positions'"), layers, false) ==
+        near_term(0.5 * position_overlap));
+  CHECK(term_after_backward(*make_regulariser("subspace-overlap", "of = 'rows'"), layers, false) ==
+        near_term(0.5 * row_overlap));
+  CHECK(term_after_backward(*make_regulariser("subspace-overlap", "of = 'columns'"), layers, false) ==
+        near_term(0.5 * column_overlap));
 }
 
 namespace {
@@ -97,7 +98,9 @@ double naive_overlaps(const std::vector<at::Tensor>& layers, double row_weight, 
     const at::Tensor p = layer.detach().to(at::kDouble).contiguous();
     const int64_t batch = p.size(0), heads = p.size(1), n = p.size(2), keys = p.size(3);
     const auto* x = p.const_data_ptr<double>();
-    const auto at = [&](int64_t b, int64_t h, int64_t t, int64_t s) { return x[((b * heads + h) * n + t) * keys + s]; };
+    const auto element = [&](int64_t b, int64_t h, int64_t t, int64_t s) {
+      return x[((b * heads + h) * n + t) * keys + s];
+    };
     const double num_pairs = static_cast<double>(heads * (heads - 1)) / 2;
     for (int64_t b = 0; b < batch; ++b)
       for (int64_t i = 0; i < heads; ++i)
@@ -106,13 +109,13 @@ double naive_overlaps(const std::vector<at::Tensor>& layers, double row_weight, 
           for (int64_t t = 0; t < n; ++t)
             for (int64_t u = 0; u < n; ++u) {
               double dot = 0;
-              for (int64_t s = 0; s < keys; ++s) dot += at(b, i, t, s) * at(b, j, u, s);
+              for (int64_t s = 0; s < keys; ++s) dot += element(b, i, t, s) * element(b, j, u, s);
               row_overlap += dot * dot;
             }
           for (int64_t s = 0; s < keys; ++s)
             for (int64_t v = 0; v < keys; ++v) {
               double dot = 0;
-              for (int64_t t = 0; t < n; ++t) dot += at(b, i, t, s) * at(b, j, t, v);
+              for (int64_t t = 0; t < n; ++t) dot += element(b, i, t, s) * element(b, j, t, v);
               column_overlap += dot * dot;
             }
           sum += (row_weight * row_overlap / static_cast<double>(n) +
@@ -144,7 +147,7 @@ TEST_CASE("two subspace-overlap sections add R_d and R_c to the loss, and the gr
     layers.push_back(at::softmax(numbers::normal({2, 3, 4, 5}, seed), -1).detach().requires_grad_());
   for (const at::Tensor& p : layers) terms.observer()->probabilities({}, p);
   const at::Tensor value = terms.loss({});
-  CHECK(value.item<double>() == term_in_fp32(naive_overlaps(layers, 0.5, 2.0)));
+  CHECK(value.item<double>() == near_term(naive_overlaps(layers, 0.5, 2.0)));
   value.backward();
   for (size_t layer = 0; layer < layers.size(); ++layer) {
     // The gradient in fp32 has the roundings of the forward and of the backward pass.
@@ -367,7 +370,7 @@ TEST_CASE("the nuclear norm has its defining properties, and the gradient of nuc
 TEST_CASE("frozen alphas stay exactly the identity matrix, and their Adam moments stay 0", "[regularisers]") {
   Folder folder;
   runs::write_text(folder.file("t.mhs"), runs::repeating_tokens(400));
-  auto method = [](const std::string& start) {
+  auto method_toml = [](const std::string& start) {
     return "[attention]\ncombiner = 'alphas'\n[train]\nlength = '8u'\n[train.regularisers.nuclear-growth]\n"
            "weight = 0.05\nstart = " +
            start + "\n";
@@ -378,8 +381,8 @@ TEST_CASE("frozen alphas stay exactly the identity matrix, and their Adam moment
     model::load_tensor(checkpoint, "optimizer.decoder.layers.0.self.combiner.alpha.first", first);
     return first.abs().max().item<double>();
   };
-  auto frozen_run = runs::train_in_folder(folder, "frozen", method("1.0")),
-       unfrozen_run = runs::train_in_folder(folder, "thawed", method("0.5"));
+  auto frozen_run = runs::train_in_folder(folder, "frozen", method_toml("1.0")),
+       unfrozen_run = runs::train_in_folder(folder, "thawed", method_toml("0.5"));
   CHECK(at::equal(runs::find(frozen_run, "decoder.layers.0.self.combiner.alpha"), at::eye(4)));
   CHECK(largest_moment("frozen") == 0);
   CHECK_FALSE(at::equal(runs::find(unfrozen_run, "decoder.layers.0.self.combiner.alpha"), at::eye(4)));
@@ -418,7 +421,7 @@ TEST_CASE("hard-concrete-penalty uses the temperature and stretch of each layer 
             rounding::within(0.5 * s * (1 - s), tolerance::chain_error_bound(8, tolerance::kFp32, 0.5 * s)));
     }
   }
-  CHECK(value.item<double>() == term_in_fp32(0.5 * sum));
+  CHECK(value.item<double>() == near_term(0.5 * sum));
   nn::ParameterList empty(at::kCPU);
   CHECK(status_of([&] { regularisers().make("hard-concrete-penalty", "")->start(empty, attention); }) == 2);
 }
@@ -462,7 +465,7 @@ TEST_CASE("regularisers ignore padding in value and gradient", "[regularisers]")
        }}};
   for (const Case& c : cases) {
     INFO(c.name << ' ' << c.options);
-    auto term = make(c.name, c.options);
+    auto term = make_regulariser(c.name, c.options);
     auto value_of = [&](const at::Tensor& x, const at::Tensor& lengths) {
       attention::Observer& observer = *term->observer();
       observer.begin(lengths);
@@ -561,7 +564,7 @@ TEST_CASE("head-balance is the sum over layers and heads of h f p, with selectio
     }
   }
   const at::Tensor value = term->loss({});
-  CHECK(value.item<double>() == term_in_fp32(0.5 * expected));
+  CHECK(value.item<double>() == near_term(0.5 * expected));
   value.backward();
   for (const at::Tensor& p : layers) CHECK(p.grad().abs().max().item<double>() > 0);
   // Each of 4 heads is selected at half of the positions.

@@ -59,7 +59,7 @@ ResumeRule change_rule_of(const std::string& key) {
                                                                                   : ResumeRule::fixed;
 }
 
-RunConfig read(const std::string& toml) {
+RunConfig read_run(const std::string& toml) {
   Config config;
   config.load_text(toml, "test");
   return RunConfig::read(config);
@@ -111,11 +111,11 @@ std::vector<std::string> candidate_values(const FieldDescription& field, const s
 std::optional<RunConfig> change_field(std::vector<std::string> lines, size_t index, const FieldDescription& field) {
   const size_t equals = lines[index].find(" = ");
   const std::string value = lines[index].substr(equals + 3), assignment = lines[index].substr(0, equals + 3);
-  const std::string original = read(join(lines, "\n")).toml();
+  const std::string original = read_run(join(lines, "\n")).toml();
   for (const std::string& candidate : candidate_values(field, value)) {
     lines[index] = assignment + candidate;
     try {
-      RunConfig run = read(join(lines, "\n"));
+      RunConfig run = read_run(join(lines, "\n"));
       if (run.toml() != original) return run;
     } catch (const Error&) {  // the candidate is invalid in this run
     }
@@ -148,7 +148,7 @@ TEST_CASE("resume accepts changes of exactly the listed options, and its error o
     for (const std::string& keys : all_run_tomls()) {
       const std::string data_section =
           is_validated ? "[data]\nvalid_checksum = 'a'\n[train]\nvalidation.metric = 'bleu'\n" : "";
-      const std::string stored_toml = read(data_section + keys).toml();
+      const std::string stored_toml = read_run(data_section + keys).toml();
       const std::vector<std::string> lines = split(stored_toml, '\n');
       std::string section;
       for (size_t i = 0; i < lines.size(); ++i) {
@@ -177,7 +177,7 @@ TEST_CASE("resume accepts changes of exactly the listed options, and its error o
 
 TEST_CASE("a schedule without a length depends on train.length through decay, warm-up ratio and regularisers",
           "[resume]") {
-  const auto depends = [](const std::string& train) { return depends_on_length(read("[train]\n" + train)); };
+  const auto depends = [](const std::string& train) { return depends_on_length(read_run("[train]\n" + train)); };
   for (const char* rule : {"constant", "inverse-sqrt", "cosine", "linear", "cyclic-cosine"}) {
     INFO(rule);
     const std::string schedule = str("schedule.rule = '", rule, "'\nschedule.period = '4u'\n");

@@ -16,7 +16,7 @@ namespace {
 // counts more than once.
 constexpr int64_t kCosineOperations = 8 + 4;
 
-TrainOptions options_of(const std::string& schedule, double lr, double warmup_lr = 0, double min_lr = 0) {
+TrainOptions train_options(const std::string& schedule, double lr, double warmup_lr = 0, double min_lr = 0) {
   TrainOptions options;
   options.schedule.rule = schedule, options.lr = lr, options.schedule.warmup_lr = warmup_lr,
   options.schedule.min_lr = min_lr;
@@ -37,16 +37,16 @@ void check_rates(const TrainOptions& options, const ScheduleLengths& lengths, co
 // transformers 4.57: get_linear_schedule_with_warmup and get_cosine_schedule_with_warmup, 10 training steps, of which 0
 // or 4 are warm-up.
 TEST_CASE("linear and cosine decay after warm-up equal the schedules of transformers") {
-  check_rates(options_of("linear", 1), {0, 10, 0}, {1, .9, .8, .7, .6, .5, .4, .3, .2, .1});
-  check_rates(options_of("linear", 1), {4, 10, 0}, {0, .25, .5, .75, 1, 5 / 6., 4 / 6., .5, 2 / 6., 1 / 6.});
+  check_rates(train_options("linear", 1), {0, 10, 0}, {1, .9, .8, .7, .6, .5, .4, .3, .2, .1});
+  check_rates(train_options("linear", 1), {4, 10, 0}, {0, .25, .5, .75, 1, 5 / 6., 4 / 6., .5, 2 / 6., 1 / 6.});
   const double high = (1 + std::sqrt(.75)) / 2;
-  check_rates(options_of("cosine", 1), {4, 10, 0}, {0, .25, .5, .75, 1, high, .75, .5, .25, 1 - high});
+  check_rates(train_options("cosine", 1), {4, 10, 0}, {0, .25, .5, .75, 1, high, .75, .5, .25, 1 - high});
 }
 
 // google-research/bert, optimization.py: polynomial_decay of the global step to 0, replaced by lr · step / W during the
 // W warm-up steps.
 TEST_CASE("linear decay from the first update equals the schedule of BERT") {
-  TrainOptions options = options_of("linear", 1);
+  TrainOptions options = train_options("linear", 1);
   options.schedule.decay_from = "start";
   check_rates(options, {4, 10, 0}, {0, .25, .5, .75, .6, .5, .4, .3, .2, .1});
   check_rates(options, {0, 2, 0}, {1, .5});
@@ -58,7 +58,7 @@ TEST_CASE("linear decay from the first update equals the schedule of BERT") {
 
 // BERT: int(538 · 0.1); transformers: ceil(538 · 0.1). BERT's fine-tuning on STS-B has 538 updates.
 TEST_CASE("warmup_ratio is rounded down as in BERT for decay from the start, else up as in transformers") {
-  TrainOptions options = options_of("linear", 1);
+  TrainOptions options = train_options("linear", 1);
   options.schedule.warmup_ratio = 0.1;
   CHECK(warmup_from_ratio(options, 538) == 54);
   CHECK(warmup_from_ratio(options, 540) == 54);
@@ -71,7 +71,7 @@ TEST_CASE("warmup_ratio is rounded down as in BERT for decay from the start, els
 // Transformer-XL's training loop with PyTorch's CosineAnnealingLR, for 10 updates. The loop sets the rate after each
 // update and counts updates from 0.
 TEST_CASE("cosine decay from the first update equals the schedule of Transformer-XL") {
-  TrainOptions options = options_of("cosine", 1);
+  TrainOptions options = train_options("cosine", 1);
   options.schedule.decay_from = "start";
   check_rates(options, {4, 10, 0},
               {1, .25, .5, .75, .6545084972, .5, .3454915028, .2061073739, .0954915028, .0244717419});
@@ -84,9 +84,9 @@ TEST_CASE("cosine decay from the first update equals the schedule of Transformer
 
 // Transformer-XL's training loop with half cosines as long as the warm-up, 4 updates.
 TEST_CASE("cyclic-cosine equals the schedule of Skip Cross-Head Transformer-XL") {
-  check_rates(options_of("cyclic-cosine", 1), {4, 0, 4},
+  check_rates(train_options("cyclic-cosine", 1), {4, 0, 4},
               {1, .25, .5, .75, 0, .1464466094, .5, .8535533906, 1, .8535533906, .5, .1464466094, 0});
-  const TrainOptions options = options_of("cyclic-cosine", 2.5e-4);
+  const TrainOptions options = train_options("cyclic-cosine", 2.5e-4);
   for (auto [completed, rate] :
        {std::pair{8000, 1.25e-4}, {16000, 0.0}, {24000, 1.25e-4}, {32000, 2.5e-4}, {48000, 0.0}, {64000, 2.5e-4}})
     CHECK(learning_rate(options, {16000, 0, 16000}, completed) ==
@@ -96,13 +96,13 @@ TEST_CASE("cyclic-cosine equals the schedule of Skip Cross-Head Transformer-XL")
 // fairseq computes the rate of an update from the number of completed updates, so that the first update has the rate at
 // the start of the warm-up.
 TEST_CASE("inverse-sqrt and cosine with periods equal the schedules of fairseq") {
-  TrainOptions options = options_of("inverse-sqrt", 5e-4, 1e-7);
+  TrainOptions options = train_options("inverse-sqrt", 5e-4, 1e-7);
   for (auto [completed, rate] :
        {std::pair{0, 1e-7}, {1, 2.24975e-7}, {2000, 2.5005e-4}, {4000, 5e-4}, {16000, 2.5e-4}, {50000, 1.41421e-4}})
     CHECK(learning_rate(options, {4000, 0, 0}, completed) == rounding::printed(rate, 6));
   CHECK(learning_rate(options, {0, 0, 0}, 0) == 5e-4);  // no reference: fairseq requires a warm-up
   // Baevski & Auli: 1e-7 to 1 over 16000 updates, then cycles of 270000 · 2^i, rates multiplied by .75^i.
-  options = options_of("cosine", 1, 1e-7, 1e-4);
+  options = train_options("cosine", 1, 1e-7, 1e-4);
   options.schedule.period_growth = 2, options.schedule.period_shrink = 0.75;
   const ScheduleLengths lengths{16000, 286000, 270000};
   for (auto [completed, rate] : {std::pair{0, 1e-7},
@@ -117,11 +117,11 @@ TEST_CASE("inverse-sqrt and cosine with periods equal the schedules of fairseq")
 
 TEST_CASE("decay_from = start is refused for schedules without a decay to the end of training") {
   for (const char* schedule : {"constant", "inverse-sqrt", "cyclic-cosine"}) {
-    TrainOptions options = options_of(schedule, 1);
+    TrainOptions options = train_options(schedule, 1);
     options.schedule.decay_from = "start";
     CHECK(refusal([&] { options.check(); }).find("train.schedule.decay_from") != std::string::npos);
   }
-  TrainOptions options = options_of("cosine", 1);
+  TrainOptions options = train_options("cosine", 1);
   options.schedule.decay_from = "start", options.schedule.period = {5, Length::Unit::updates};
   CHECK(refusal([&] { options.check(); }).find("train.schedule.period=5u") != std::string::npos);
 }

@@ -36,7 +36,7 @@ void check_optimizer(TrainOptions options,
   at::Tensor& w = list.all().front().master();
   std::vector<std::array<double, 3>> state(4);
   for (int i = 0; i < 4; ++i) state[static_cast<size_t>(i)] = {static_cast<double>(w.detach()[i].item<float>()), 0, 0};
-  const Groups groups;
+  const ParameterGroups groups;
   Optimizer optimizer(list, options, groups);
   double previous_lr = 0.01;
   for (int update = 1; update <= 20; ++update) {
@@ -360,7 +360,7 @@ TEST_CASE("a run refuses symbolic links among its files and changes no file thro
       std::filesystem::remove_all(run);
     }
   std::filesystem::create_directory_symlink(folder.path / "others", folder.path / "seed1");
-  CHECK(status_of([&] { check_seeds({folder.path.string(), 1, 1, true}); }) == 3);
+  CHECK(status_of([&] { check_seed_folders({folder.path.string(), 1, 1, true}); }) == 3);
   CHECK(read_text_file(folder.file("other")) == "other");
   CHECK(std::filesystem::is_empty(folder.path / "others"));
   CHECK_FALSE(std::filesystem::exists(folder.path / "missing"));

@@ -23,12 +23,12 @@ using analysis::HeadPair;
 namespace {
 
 // A folder with a shard of sentence pairs, and training runs on this shard.
-struct Dataset {
+struct PairTraining {
   Folder folder;
   pairs::SentencePairs sentences = translation::random_sentence_pairs(90);
-  Dataset() { pairs::write(folder.file("t.mhs"), sentences, 10, 7); }
+  PairTraining() { pairs::write(folder.file("t.mhs"), sentences, 10, 7); }
 
-  RunConfig config(const std::string& extra_toml) const {
+  RunConfig run_config(const std::string& extra_toml) const {
     Config config;
     config.load_text(
         str("[model]\nbackbone = 'encoder-decoder'\nlayers = 2\nencoder-decoder.encoder_layers = 3\nwidth = 16\nffn = "
@@ -39,8 +39,8 @@ struct Dataset {
     config.load_text(extra_toml, "extra");
     return RunConfig::read(config);
   }
-  model::LoadedModel run(const std::string& name, const std::string& extra_toml) const {
-    return runs::run(config(extra_toml), folder.file(name));
+  model::LoadedModel train(const std::string& name, const std::string& extra_toml) const {
+    return runs::run(run_config(extra_toml), folder.file(name));
   }
   // Returns the actions of head rotation in the log of a run, each with its pairs: "swapped EPOCH" or "undone EPOCH".
   std::vector<std::pair<std::string, std::vector<std::string>>> logged_actions(const std::string& name) const {
@@ -55,7 +55,7 @@ struct Dataset {
   }
 };
 
-std::string rotation(const std::string& options) { return "[train.procedures.head-rotation]\n" + options; }
+std::string rotation_toml(const std::string& options) { return "[train.procedures.head-rotation]\n" + options; }
 std::string train_length(const std::string& length, const std::string& lr = "0.01") {
   return str("[train]\nlength = '", length, "'\nlr = ", lr, "\n");
 }
@@ -71,15 +71,15 @@ void check_equal(model::LoadedModel& a, model::LoadedModel& b) {
 
 TEST_CASE("head rotation of translation models swaps heads of every kind of attention in the listed epochs, and back",
           "[translation]") {
-  const Dataset data;
+  const PairTraining data;
   const std::vector<std::string> pair_names{"encoder.self:0.1-2.3", "decoder.self:0.0-1.2", "decoder.cross:1.0-0.3"};
   const std::string method =
-      rotation(str("mode = 'manual'\npairs = ['", join(pair_names, "', '"), "']\nepochs = [2, 4]\n"));
-  auto start = data.run("start", train_length("1u", "0.0"));
+      rotation_toml(str("mode = 'manual'\npairs = ['", join(pair_names, "', '"), "']\nepochs = [2, 4]\n"));
+  auto start = data.train("start", train_length("1u", "0.0"));
   for (auto [epochs, is_swapped] : {std::pair{1, false}, {2, true}, {3, true}, {4, false}}) {
     INFO(epochs);
-    auto run = data.run(str("run", epochs), method + train_length(str(epochs, "e"), "0.0"));
-    auto expected = data.run(str("start", epochs), train_length("1u", "0.0"));
+    auto run = data.train(str("run", epochs), method + train_length(str(epochs, "e"), "0.0"));
+    auto expected = data.train(str("start", epochs), train_length("1u", "0.0"));
     std::vector<HeadPair> pairs;
     for (const std::string& text : pair_names) pairs.push_back(analysis::parse_pair(text, "test"));
     if (is_swapped) analysis::swap_heads(expected.model->parameters(), pairs, {}, "test");
@@ -93,21 +93,21 @@ TEST_CASE("head rotation of translation models swaps heads of every kind of atte
 }
 
 TEST_CASE("head rotation ranks the heads of each kind of attention separately and ignores padding", "[translation]") {
-  const Dataset data;
+  const PairTraining data;
   const data::Pairs corpus = translation::corpus_of(data.sentences);
   struct Case {
     std::string options;
-    analysis::Selection selection;
+    analysis::PairSelection selection;
     int64_t k;
     std::string measure;
     std::vector<std::string> kinds;
   };
   const std::vector<Case> cases{
-      {"mode = 'hard'\nk = 4\n", analysis::Selection::hard, 4, "avg-l2", {}},
-      {"mode = 'soft'\nk = 2\nmeasure = 'confidence'\n", analysis::Selection::soft, 2, "confidence", {}},
-      {"mode = 'soft'\nsoft = 'released'\nk = 1\n", analysis::Selection::released, 1, "avg-l2", {}},
+      {"mode = 'hard'\nk = 4\n", analysis::PairSelection::hard, 4, "avg-l2", {}},
+      {"mode = 'soft'\nk = 2\nmeasure = 'confidence'\n", analysis::PairSelection::soft, 2, "confidence", {}},
+      {"mode = 'soft'\nsoft = 'released'\nk = 1\n", analysis::PairSelection::released, 1, "avg-l2", {}},
       {"mode = 'hard'\nk = 2\nmeasure = 'received'\nkind = ['decoder.cross', 'encoder.self']\n",
-       analysis::Selection::hard,
+       analysis::PairSelection::hard,
        2,
        "received",
        {"encoder.self", "decoder.cross"}}};
@@ -115,8 +115,9 @@ TEST_CASE("head rotation ranks the heads of each kind of attention separately an
   for (const Case& c : cases) {
     INFO(c.options);
     const std::string name = str("run", number++);
-    auto run = data.run(name, rotation(c.options) + train_length("1e"));
-    const auto measure = analysis::importances().make(c.measure, "")->make_observer(analysis::Side::whole);
+    auto run = data.train(name, rotation_toml(c.options) + train_length("1e"));
+    const auto measure =
+        analysis::importance_measures().make(c.measure, "")->make_observer(analysis::SideSelection::whole);
     {
       const c10::NoGradGuard no_gradient;
       for (int64_t pair = 0; pair < static_cast<int64_t>(data.sentences.size()); ++pair) {
@@ -137,8 +138,8 @@ TEST_CASE("head rotation ranks the heads of each kind of attention separately an
     CHECK(procedure.at("planned").get<std::vector<std::string>>() == expected);
   }
   // Random selection draws k pairs of each kind of attention, with no head in two pairs, and swaps the same pairs back.
-  data.run("random",
-           rotation("mode = 'random'\nk = 3\nstart = 1\nfrequency = 1\nrest = 1\nend = 3\n") + train_length("4e"));
+  data.train("random", rotation_toml("mode = 'random'\nk = 3\nstart = 1\nfrequency = 1\nrest = 1\nend = 3\n") +
+                           train_length("4e"));
   const auto actions = data.logged_actions("random");
   REQUIRE(actions.size() == 4);
   std::map<std::string, int> pairs_by_kind;
@@ -154,18 +155,18 @@ TEST_CASE("head rotation ranks the heads of each kind of attention separately an
   CHECK(actions[2].first == "swapped 3");
   CHECK(actions[2].second != actions[0].second);
   // k = 5 exceeds the 4 pairs that decoder.self and decoder.cross allow, but not the 6 pairs that encoder.self allows.
-  CHECK(status_of([&] { data.run("no", rotation("mode = 'hard'\nk = 5\n") + train_length("1u")); }) == 2);
+  CHECK(status_of([&] { data.train("no", rotation_toml("mode = 'hard'\nk = 5\n") + train_length("1u")); }) == 2);
   CHECK(status_of([&] {
-          data.run("no", rotation("mode = 'hard'\nk = 5\nkind = ['encoder.self']\n") + train_length("1u"));
+          data.train("no", rotation_toml("mode = 'hard'\nk = 5\nkind = ['encoder.self']\n") + train_length("1u"));
         }) == 0);
 }
 
 TEST_CASE("nuclear growth refuses a ratio for a kind of attention without alphas", "[translation]") {
-  const Dataset data;
+  const PairTraining data;
   const std::string growth =
       "[attention.decoder.self]\ncombiner = 'alphas'\n[train.regularisers.nuclear-growth]\nweight = 0.5\n";
   const auto growth_error = [&](const std::string& extra_toml) {
-    RunConfig config = data.config(growth + extra_toml);
+    RunConfig config = data.run_config(growth + extra_toml);
     auto model = translation::build_model(config.model);
     return refusal([&] { config.regularisers.start(model->parameters(), config.model.attention); });
   };
@@ -178,14 +179,14 @@ TEST_CASE("nuclear growth refuses a ratio for a kind of attention without alphas
 
 TEST_CASE("nuclear growth freezes alphas until its start, then grows their nuclear norm by the ratio of each kind",
           "[translation]") {
-  const Dataset data;
+  const PairTraining data;
   const std::string growth =
       "[attention]\ncombiner = 'alphas'\n[train.regularisers.nuclear-growth]\nweight = 0.5\nstart = 0.5\n"
       "[train.regularisers.nuclear-growth.decoder.cross]\nratio = 2.0\n"
       "[train.regularisers.nuclear-growth.decoder.self]\nratio = 0.0\n";
   // The gradient of the term with respect to the alphas α = U S Vᵀ of an attention layer is -γ r U Vᵀ, with weight γ
   // and ratio r.
-  RunConfig config = data.config(growth);
+  RunConfig config = data.run_config(growth);
   auto model = translation::build_model(config.model);
   config.regularisers.start(model->parameters(), config.model.attention);
   CHECK_FALSE(config.regularisers.loss({4, 0, 10}).defined());
@@ -217,8 +218,8 @@ TEST_CASE("nuclear growth freezes alphas until its start, then grows their nucle
   CHECK(value.item<double>() == rounding::within(expected, tolerance::chain_error_bound(1, tolerance::kFp32, expected) +
                                                                rounding::fp64_bound(10 * 8, norm_sum)));
   CHECK(num_layers == 7);
-  auto until_start = data.run("half", growth + train_length("2e") + "schedule.length = '4e'\n"),
-       full_length = data.run("whole", growth + train_length("4e"));
+  auto until_start = data.train("half", growth + train_length("2e") + "schedule.length = '4e'\n"),
+       full_length = data.train("whole", growth + train_length("4e"));
   for (const auto& p : until_start.model->parameters().all()) {
     if (!matches_pattern("*.combiner.alpha", p.name())) continue;
     INFO(p.name());
@@ -232,15 +233,16 @@ TEST_CASE("nuclear growth freezes alphas until its start, then grows their nucle
 
 TEST_CASE("block coordinate descent trains all gates in every second epoch and all other parameters in every epoch",
           "[translation]") {
-  const Dataset data;
+  const PairTraining data;
   const std::string model =
       "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n[attention.encoder.self.mae]\nmean = 'full'\n";
   const std::string method = model +
                              "[train.groups.gates]\nmatch = ['*.gate.*']\nrule = 'sgd'\nlr = 1.0\n"
                              "[train.procedures.block-coordinate]\nevery = 2\n";
-  auto start = data.run("start", model + train_length("1u", "0.0")),
-       first = data.run("first", method + train_length("1e")), second = data.run("second", method + train_length("2e")),
-       third = data.run("third", method + train_length("3e"));
+  auto start = data.train("start", model + train_length("1u", "0.0")),
+       first = data.train("first", method + train_length("1e")),
+       second = data.train("second", method + train_length("2e")),
+       third = data.train("third", method + train_length("3e"));
   std::set<std::string> kinds;
   for (const auto& p : start.model->parameters().all()) {
     INFO(p.name());
@@ -384,9 +386,9 @@ TEST_CASE("losses and gradients are independent of the order of the rows and of 
 }
 
 TEST_CASE("skip-retain is refused for translation models", "[translation]") {
-  const Dataset data;
+  const PairTraining data;
   const std::string message =
-      refusal([&] { data.run("skip", train_length("4e") + "[train.procedures.skip-retain]\nuntil = '2e'\n"); });
+      refusal([&] { data.train("skip", train_length("4e") + "[train.procedures.skip-retain]\nuntil = '2e'\n"); });
   INFO(message);
   CHECK(message.find("a model that can skip layers") != std::string::npos);
 }

@@ -39,14 +39,14 @@ TEST_CASE("folding alphas into the output projection leaves the output unchanged
     Layer l(sizes + "combiner = 'alphas'", d, seed), plain_layer(sizes, d, seed);
     l.set("combiner.alpha", normal({h, h}, seed));
     plain_layer.copy_parameters_from(l);
-    plain_layer.set("output.weight", analysis::fold(l["combiner.alpha"].t(), l["output.weight"]));
+    plain_layer.set("output.weight", analysis::fold_matrix(l["combiner.alpha"].t(), l["output.weight"]));
     const at::Tensor x = normal({2, 4, d}, seed + 1);
     const Mask mask = layers::causal_mask();
     RC_ASSERT(rounding_of(l, x, x, mask).agree(l(x, x, mask), plain_layer(x, x, mask)));
   }));
   // The equation of the publication for the transposed folded weight: (αᵀ ⊗ I) Wᵀ.
   const at::Tensor alpha = normal({3, 3}, 1), w = normal({5, 6}, 2);
-  CHECK(rounding::agree(analysis::fold(alpha.t(), w),
+  CHECK(rounding::agree(analysis::fold_matrix(alpha.t(), w),
                         at::matmul(at::kron(alpha.t().contiguous(), at::eye(2)), w.t()).t(), 3 * 2));
 }
 

@@ -1,5 +1,5 @@
 // Chooses pairs of heads, reads optimiser moments and rewrites a checkpoint.
-#include "analysis/exchange.h"
+#include "analysis/swap_checkpoint.h"
 
 #include <algorithm>
 #include <functional>
@@ -11,10 +11,10 @@
 
 namespace mh::analysis {
 
-Selection selection_named(const std::string& name) {
-  for (const SelectionName& candidate : kSelections)
+PairSelection pair_selection_named(const std::string& name) {
+  for (const PairSelectionName& candidate : kPairSelections)
     if (name == candidate.name) return candidate.selection;
-  return Selection::random;
+  return PairSelection::random;
 }
 
 std::vector<HeadPair> choose_pairs(const PairOptions& options,

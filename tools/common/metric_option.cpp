@@ -1,5 +1,5 @@
 // Declares and checks --metric with its options, and computes the metric.
-#include "common/metric.h"
+#include "common/metric_option.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -8,13 +8,13 @@
 #include "base/json_types.h"
 #include "base/text.h"
 #include "common/option_columns.h"
-#include "common/text_source.h"
+#include "common/shard_source.h"
 
 namespace mh {
 
-void Metric::describe(Fields& f) { decoding_.describe(f); }
+void MetricOption::describe(Fields& f) { decoding_.describe(f); }
 
-void Metric::add_to(CLI::App& app) {
+void MetricOption::add_to(CLI::App& app) {
   std::vector<std::string> names{"perplexity"}, example_scores;
   for (const task::ScoreSpec& score : task::all_scores()) {
     names.push_back(score.name);
@@ -30,10 +30,10 @@ void Metric::add_to(CLI::App& app) {
   fields_->declare(*this);
 }
 
-void Metric::store_values() {
+void MetricOption::store_values() {
   fields_->store_values(*this);
   decoding_.check();
-  if (score().needs_decoding) return;
+  if (score_spec().needs_decoding) return;
   const std::string decoded_scores = join_alternatives(task::decoded_score_names());
   for (const CLI::Option* option : fields_->options())
     if (option->count() > 0)
@@ -42,16 +42,16 @@ void Metric::store_values() {
                                        str("leave ", option->get_name(), " out, or pass --metric ", decoded_scores)});
 }
 
-task::EvaluationOptions Metric::options() const {
+task::EvaluationOptions MetricOption::evaluation_options() const {
   task::EvaluationOptions options;
   options.decoding = decoding_;
   return options;
 }
 
-void Metric::check(model::LoadedModel& model, const task::Dataset& dataset, const std::string& shard,
-                   const data::ScoringOptions& scoring) const {
+void MetricOption::check(model::LoadedModel& model, const task::Dataset& dataset, const std::string& shard,
+                         const data::ScoringOptions& scoring_options) const {
   if (is_perplexity()) return;
-  const bool needs_decoding = score().needs_decoding;
+  const bool needs_decoding = score_spec().needs_decoding;
   const auto scores = dataset.score_names();
   const bool has_task_scores = !task::task_of(model.config.model)->traits().perplexity;
   if (std::find(scores.begin(), scores.end(), name_) == scores.end())
@@ -60,24 +60,25 @@ void Metric::check(model::LoadedModel& model, const task::Dataset& dataset, cons
                         needs_decoding ? "a shard of pairs to translate" : "a shard that is scored with " + name_,
                         str(shard, ", which is scored with ", has_task_scores ? join(scores, ", ") : "perplexity"),
                         has_task_scores ? "use --metric " + join(scores, " or ") : "use --metric perplexity"});
-  if (scoring.sample.blocks > 0)
+  if (scoring_options.sample.blocks > 0)
     throw Error(Exit::usage, Problem{"--blocks",
                                      str("0, since ", title(),
                                          needs_decoding ? " is computed on all pairs" : " is computed on all rows"),
-                                     str(scoring.sample.blocks), "pass --blocks 0"});
-  dataset.check_score(*model.model, name_, options());
+                                     str(scoring_options.sample.blocks), "pass --blocks 0"});
+  dataset.check_score(*model.model, name_, evaluation_options());
 }
 
-double Metric::compute(model::LoadedModel& model, const task::Dataset& dataset,
-                       const std::function<void(int64_t, int64_t)>& progress, attention::Observer* observer) const {
-  task::EvaluationOptions evaluation = options();
+double MetricOption::compute(model::LoadedModel& model, const task::Dataset& dataset,
+                             const std::function<void(int64_t, int64_t)>& progress,
+                             attention::Observer* observer) const {
+  task::EvaluationOptions evaluation = evaluation_options();
   evaluation.observer = observer;
   evaluation.progress = progress;
   return dataset.score(*model.model, name_, evaluation);
 }
 
-nlohmann::ordered_json Metric::protocol() const {
-  if (!score().needs_decoding) return nlohmann::ordered_json::object();
+nlohmann::ordered_json MetricOption::protocol() const {
+  if (!score_spec().needs_decoding) return nlohmann::ordered_json::object();
   nlohmann::ordered_json columns = {{"signature", decoding_.signature()}};
   columns.update(option_columns(decoding_.translation.search));
   return columns;

@@ -1,16 +1,15 @@
 // mh-swap MODEL: writes the checkpoint with heads swapped; everything else is unchanged byte for byte.
-#include "analysis/exchange.h"
-
 #include <algorithm>
 #include <limits>
 
 #include "analysis/importance.h"
+#include "analysis/swap_checkpoint.h"
 #include "base/error.h"
 #include "base/json_types.h"
 #include "base/log.h"
 #include "base/table.h"
 #include "base/text.h"
-#include "common/text_source.h"
+#include "common/shard_source.h"
 #include "nn/ops.h"
 #include "swap.h"
 
@@ -20,10 +19,10 @@ namespace {
 
 using analysis::AttentionKind;
 using analysis::HeadPair;
-using analysis::Selection;
+using analysis::PairSelection;
 using nlohmann::ordered_json;
 
-struct ExchangeJob {
+struct SwapJob {
   const CLI::App* tool = nullptr;
   std::shared_ptr<Arguments> args;
   std::string model, mode, measure = "avg-l2", data, output;
@@ -37,7 +36,7 @@ bool contains(const std::vector<std::string>& words, const char* word) {
 }
 
 // Throws Error(usage) for invalid arguments. Called before any file is opened.
-void check(const ExchangeJob& job) {
+void check_arguments(const SwapJob& job) {
   if (job.model.empty()) refuse_usage("mh-swap", "a model", "none", "mh-swap --help shows all options");
   refuse_misspelling(*job.tool, job.model);
   if (job.pairs.empty() && job.mode.empty())
@@ -47,13 +46,13 @@ void check(const ExchangeJob& job) {
     refuse_usage("--output", "a file for the new checkpoint", "none", "use -o FILE, or -o - for standard output");
   if (!job.dry_run && job.args->format != "table")
     refuse_usage("--format", "--dry-run or report, which print tables", "neither", "leave --format out");
-  const bool uses_importance = !job.mode.empty() && analysis::uses_importance(analysis::selection_named(job.mode));
+  const bool uses_importance = !job.mode.empty() && analysis::uses_importance(analysis::pair_selection_named(job.mode));
   if (uses_importance && job.data.empty())
     refuse_usage("--data", str("a shard to rank heads on, for --mode ", job.mode), "none",
                  "pass --data, or use --mode random, which needs no data");
   if (!uses_importance && !job.data.empty() && !job.dry_run) {
     std::vector<std::string> ranking_modes;
-    for (const analysis::SelectionName& selection : analysis::kSelections)
+    for (const analysis::PairSelectionName& selection : analysis::kPairSelections)
       if (analysis::uses_importance(selection.selection)) ranking_modes.emplace_back(selection.name);
     refuse_usage("--data", str("--mode ", join_alternatives(ranking_modes), ", which rank heads, or --dry-run"),
                  job.mode.empty() ? "--pairs" : "--mode " + job.mode, "leave --data out");
@@ -66,28 +65,29 @@ void check(const ExchangeJob& job) {
 }
 
 // The pairs to swap, and the importance scores of heads.
-struct Choice {
+struct PairChoice {
   std::vector<HeadPair> pairs;
   std::map<AttentionKind, analysis::LayerScores> scores;  // empty without --data
-  data::ScoringOptions scoring;
+  data::ScoringOptions scoring_options;
 };
 
 // Measures the importance of the heads of all kinds of attention in choice.pairs and `head_counts` (number of heads of
 // each layer), and stores the scores in `choice`.
-void rank(const ExchangeJob& job, const model::LoadedModel& model, const ShardSource& shard,
-          const std::map<AttentionKind, std::vector<int64_t>>& head_counts, Choice& choice) {
+void score_heads(const SwapJob& job, const model::LoadedModel& model, const ShardSource& shard,
+                 const std::map<AttentionKind, std::vector<int64_t>>& head_counts, PairChoice& choice) {
   const auto dataset = shard.labelled_dataset_for(model);
   analysis::Kinds kinds;  // kinds of the swapped heads
   for (const auto& [kind, layers] : head_counts) kinds.insert(kind);
   for (const HeadPair& pair : choice.pairs) kinds.insert(pair.kind);
-  analysis::check_importance(job.measure, "--by", *model.model, analysis::Side::whole, kinds);
-  choice.scoring = scoring_for(model, job.args->scoring, *dataset);
-  choice.scores = analysis::importance_of(job.measure, {*model.model, dataset->corpus(), choice.scoring,
-                                                        analysis::Side::whole, progress_bar("rank", "rows"), kinds});
+  analysis::check_importance(job.measure, "--by", *model.model, analysis::SideSelection::whole, kinds);
+  choice.scoring_options = resolved_scoring_options(model, job.args->scoring_options, *dataset);
+  choice.scores =
+      analysis::importance_of(job.measure, {*model.model, dataset->corpus(), choice.scoring_options,
+                                            analysis::SideSelection::whole, progress_bar("rank", "rows"), kinds});
 }
 
 // Prints a table row for each pair that would be swapped without --dry-run.
-void print(const ExchangeJob& job, const std::string& model, const Choice& choice) {
+void print_pairs(const SwapJob& job, const std::string& model, const PairChoice& choice) {
   Table table(Table::format_named(job.args->format));
   // Without --data, the columns of scoring options are NaN. The seed is NaN if neither --data nor --mode random uses
   // it.
@@ -104,7 +104,7 @@ void print(const ExchangeJob& job, const std::string& model, const Choice& choic
                      {"measure", has_scores ? job.measure : ""},
                      {"score", score(pair.kind, pair.a)},
                      {"other_score", score(pair.kind, pair.b)}};
-    row.update(settings_of(choice.scoring, job.args->precision));
+    row.update(settings_of(choice.scoring_options, job.args->precision));
     for (const char* data_option : {"block", "context", "memory", "blocks"})
       if (!has_scores) row[data_option] = kNaN;
     if (!is_sampled) row["seed"] = kNaN;
@@ -112,8 +112,8 @@ void print(const ExchangeJob& job, const std::string& model, const Choice& choic
   }
 }
 
-void exchange(const ExchangeJob& job) {
-  check(job);
+void run_swap(const SwapJob& job) {
+  check_arguments(job);
   const io::Checkpoint checkpoint(job.model);
   const auto shard = job.data.empty() ? nullptr : std::make_unique<ShardSource>(job.data);
   const model::LoadedModel model = load_with_options(*job.args, checkpoint);
@@ -123,10 +123,10 @@ void exchange(const ExchangeJob& job) {
   const auto moments = contains(job.swapped_parameters, "optimizer")
                            ? std::make_unique<analysis::OptimizerMoments>(checkpoint, parameters, "--with optimizer")
                            : nullptr;
-  Choice choice;
-  choice.scoring = job.args->scoring;
+  PairChoice choice;
+  choice.scoring_options = job.args->scoring_options;
   std::map<AttentionKind, std::vector<int64_t>> head_counts;  // of each layer from which --mode chooses
-  const Selection selection = analysis::selection_named(job.mode);
+  const PairSelection selection = analysis::pair_selection_named(job.mode);
   if (job.mode.empty()) {
     for (const std::string& text : job.pairs) choice.pairs.push_back(analysis::parse_pair(text, "--pairs"));
     analysis::check_swap(parameters, choice.pairs, options, "--pairs");
@@ -138,27 +138,27 @@ void exchange(const ExchangeJob& job) {
                                                     });
   }
   const auto sink = job.dry_run ? nullptr : open_sink(job.output);  // opened early, so that errors precede the ranking
-  if (shard != nullptr) rank(job, model, *shard, head_counts, choice);
-  const auto seed = static_cast<uint64_t>(job.args->scoring.sample.seed);
+  if (shard != nullptr) score_heads(job, model, *shard, head_counts, choice);
+  const auto seed = static_cast<uint64_t>(job.args->scoring_options.sample.seed);
   const auto mode_pairs = analysis::choose_pairs({selection, job.k, job.t_max, seed}, head_counts, choice.scores);
   choice.pairs.insert(choice.pairs.end(), mode_pairs.begin(), mode_pairs.end());
-  if (job.dry_run) return print(job, model.name, choice);
+  if (job.dry_run) return print_pairs(job, model.name, choice);
   const analysis::ExtraTensors optimizer_moments = [&](const nn::Parameter& p) { return moments->moments_of(p); };
   analysis::swap_heads(parameters, choice.pairs, options, "mh-swap",
                        moments != nullptr ? optimizer_moments : analysis::ExtraTensors{});
   analysis::rewrite_checkpoint(*sink, checkpoint, parameters,
                                moments != nullptr ? moments->all() : std::map<std::string, at::Tensor>{});
-  const std::string choice_text = shard != nullptr       ? measurement_text(job.measure, choice.scoring)
-                                  : job.mode == "random" ? str("; seed ", choice.scoring.sample.seed)
+  const std::string choice_text = shard != nullptr       ? measurement_text(job.measure, choice.scoring_options)
+                                  : job.mode == "random" ? str("; seed ", choice.scoring_options.sample.seed)
                                                          : "";
   log_info(str("swapped heads: ", join(analysis::to_strings(choice.pairs), " "), choice_text));
 }
 
 // Throws Error(usage) for scoring options without --data, and for --seed with neither --data nor --mode random.
-void check_scoring(const ExchangeJob& job, const ScoringFields& fields) {
+void check_scoring(const SwapJob& job, const ScoringFields& fields) {
   if (!job.data.empty()) return;
-  CLI::Option *blocks = fields.sample.option("blocks"), *seed = fields.sample.option("seed");
-  std::vector<CLI::Option*> data_options = fields.scoring.options();
+  CLI::Option *blocks = fields.sample_fields.option("blocks"), *seed = fields.sample_fields.option("seed");
+  std::vector<CLI::Option*> data_options = fields.scoring_fields.options();
   data_options.push_back(blocks);
   for (const CLI::Option* option : data_options)
     if (option->count() > 0)
@@ -171,13 +171,13 @@ void check_scoring(const ExchangeJob& job, const ScoringFields& fields) {
 
 }  // namespace
 
-Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vector<CLI::Option*>& exchange_options) {
-  const auto job = std::make_shared<ExchangeJob>();
+Job add_swap(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vector<CLI::Option*>& swap_only_options) {
+  const auto job = std::make_shared<SwapJob>();
   job->tool = &app;
   job->args = args;
   const auto add = [&](CLI::Option* option, const char* type) {
     if (type != nullptr) option->type_name(type);
-    exchange_options.push_back(option);
+    swap_only_options.push_back(option);
     return option;
   };
   add(app.add_option("model", job->model, "checkpoint; - is standard input"), "MODEL");
@@ -187,7 +187,7 @@ Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vec
                              "PAIRS"),
                     nullptr);
   std::vector<std::string> selections, summaries;
-  for (const analysis::SelectionName& selection : analysis::kSelections) {
+  for (const analysis::PairSelectionName& selection : analysis::kPairSelections) {
     selections.emplace_back(selection.name);
     summaries.push_back(str(selection.name, " (", selection.summary, ")"));
   }
@@ -208,7 +208,7 @@ Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vec
       ->needs(mode);
   auto* data_option =
       add(app.add_option("--data", job->data, "shard on which heads are ranked; - is standard input"), "FILE");
-  const std::vector<std::string> measures = analysis::importances().names();
+  const std::vector<std::string> measures = analysis::importance_measures().names();
   add(app.add_option("--by", job->measure,
                      "measure of importance that ranks the heads: " + join(measures, ", ") + " [avg-l2]"),
       "MEASURE")
@@ -233,16 +233,16 @@ Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vec
   add_format(app, args->format, "of tables");
   add_model_options(app, *args);
   args->fields = std::make_unique<ScoringFields>(app);
-  args->fields->declare(args->scoring);
-  args->fields->sample.option("seed")->description(
+  args->fields->declare(args->scoring_options);
+  args->fields->sample_fields.option("seed")->description(
       "seed of the random sample of blocks or sentence pairs, and of the pairs that --mode random chooses [1]");
   return {&app, [job] {
             Arguments& tool_args = *job->args;
-            tool_args.fields->store_values(tool_args.scoring);
+            tool_args.fields->store_values(tool_args.scoring_options);
             nn::prepare_cpu(tool_args.threads);
             check_scoring(*job, *tool_args.fields);
-            if (!job->dry_run) return exchange(*job);
-            ignore_broken_pipe([&] { exchange(*job); });
+            if (!job->dry_run) return run_swap(*job);
+            ignore_broken_pipe([&] { run_swap(*job); });
           }};
 }
 

@@ -10,13 +10,13 @@
 
 namespace mh::analysis {
 
-struct Words {
-  int64_t first = 0, count = 0;  // the words are positions [first, first + count)
+struct WordRange {
+  int64_t begin = 0, count = 0;  // the words are positions [begin, begin + count)
 };
 
 // Returns the positions of the words in batch row `row` of the encoder's or the decoder's input, which is padded to
 // `num_positions`.
-inline Words words_of(const attention::Lengths& lengths, bool in_encoder, int64_t row, int64_t num_positions) {
+inline WordRange word_range_of(const attention::Lengths& lengths, bool in_encoder, int64_t row, int64_t num_positions) {
   const at::Tensor& row_lengths = in_encoder ? lengths.encoder : lengths.decoder;
   const int64_t length =
       row_lengths.defined() ? std::min(num_positions, row_lengths[row].item<int64_t>()) : num_positions;

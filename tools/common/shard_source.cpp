@@ -1,5 +1,5 @@
 // Opens shards, checks them against models, and loads models.
-#include "common/text_source.h"
+#include "common/shard_source.h"
 
 #include "base/error.h"
 #include "base/json_types.h"
@@ -93,22 +93,23 @@ model::LoadedModel load_with_options(const ModelArguments& args, const io::Check
     for (const std::string& assignment : task_settings) config.set(assignment);
     model.toml = train::RunConfig::read(config).toml();
   }
-  const attention::Path attention = attention::parse_path(args.attention);
-  model.model->set_path(attention);
-  if (attention == attention::Path::fused) model.model->require_fused(false);
+  const attention::Path attention_path = attention::parse_path(args.attention_path);
+  model.model->set_path(attention_path);
+  if (attention_path == attention::Path::fused) model.model->require_fused(false);
   for (const std::string& line : model.model->describe_paths(false)) log_detail("attention: " + line);
   if (args.precision == "bf16") model.model->parameters().set_bf16(true);
   return model;
 }
 
-data::ScoringOptions scoring_for(const model::LoadedModel& model, const data::ScoringOptions& scoring,
-                                 const task::Dataset& dataset) {
+data::ScoringOptions resolved_scoring_options(const model::LoadedModel& model,
+                                              const data::ScoringOptions& scoring_options,
+                                              const task::Dataset& dataset) {
   if (!task::task_of(model.config.model)->traits().has_text_order)
-    return dataset.corpus().resolve(scoring, *model.model);
+    return dataset.corpus().resolve(scoring_options, *model.model);
   Config config = run_config_of(model);
   train::TrainOptions training;
   config.read("train", training);
-  data::ScoringOptions options = scoring;
+  data::ScoringOptions options = scoring_options;
   if (options.block == 0) options.block = training.batch.block;
   if (options.block > training.batch.block)
     log_warning(str(model.name, ": blocks of ", options.block, " tokens are longer than the training blocks of ",
@@ -116,15 +117,18 @@ data::ScoringOptions scoring_for(const model::LoadedModel& model, const data::Sc
   return dataset.corpus().resolve(options, *model.model);
 }
 
-nlohmann::ordered_json settings_of(const data::ScoringOptions& scoring, const std::string& precision) {
-  return {{"block", scoring.block},          {"context", scoring.context},  {"memory", scoring.memory},
-          {"blocks", scoring.sample.blocks}, {"seed", scoring.sample.seed}, {"precision", precision}};
+nlohmann::ordered_json settings_of(const data::ScoringOptions& scoring_options, const std::string& precision) {
+  return {{"block", scoring_options.block},      {"context", scoring_options.context},
+          {"memory", scoring_options.memory},    {"blocks", scoring_options.sample.blocks},
+          {"seed", scoring_options.sample.seed}, {"precision", precision}};
 }
 
-std::string measurement_text(const std::string& measure, const data::ScoringOptions& scoring) {
+std::string measurement_text(const std::string& measure, const data::ScoringOptions& scoring_options) {
   return str(" by ", measure,
-             scoring.has_independent_rows ? " on whole records, " : str(" in blocks of ", scoring.block, " tokens, "),
-             scoring.sample.blocks == 0 ? "all" : str(scoring.sample.blocks), " of them; seed ", scoring.sample.seed);
+             scoring_options.has_independent_rows ? " on whole records, "
+                                                  : str(" in blocks of ", scoring_options.block, " tokens, "),
+             scoring_options.sample.blocks == 0 ? "all" : str(scoring_options.sample.blocks), " of them; seed ",
+             scoring_options.sample.seed);
 }
 
 std::function<void(int64_t, int64_t)> progress_bar(const std::string& label, const std::string& unit) {

@@ -1,4 +1,4 @@
-#include "train/groups.h"
+#include "train/parameter_groups.h"
 
 #include <fnmatch.h>
 
@@ -24,14 +24,14 @@ std::vector<nn::Parameter*> find_parameters(nn::ParameterList& parameters, const
 
 namespace {
 
-bool group_matches(const GroupOptions& group, const std::string& parameter) {
+bool group_matches(const ParameterGroupOptions& group, const std::string& parameter) {
   return std::any_of(group.match.begin(), group.match.end(),
                      [&](const std::string& pattern) { return matches_pattern(pattern, parameter); });
 }
 
 }  // namespace
 
-void Groups::read(Config& config) {
+void ParameterGroups::read(Config& config) {
   for (const std::string& key : config.keys_below("train.groups")) groups_[key.substr(0, key.find('.'))] = {};
   for (auto& [name, group] : groups_) {
     config.read("train.groups." + name, group);
@@ -55,20 +55,20 @@ void Groups::read(Config& config) {
   }
 }
 
-void Groups::describe(Fields& f) {
+void ParameterGroups::describe(Fields& f) {
   for (auto& [name, group] : groups_) f.section("train.groups." + name, group);
 }
 
-std::string Groups::toml() const {
+std::string ParameterGroups::toml() const {
   TomlWriter writer;
-  Groups copy = *this;
+  ParameterGroups copy = *this;
   copy.describe(writer);
   return writer.text();
 }
 
-void Groups::adapt_to_finetuning(const nn::ParameterList& parameters) {
+void ParameterGroups::adapt_to_finetuning(const nn::ParameterList& parameters) {
   for (auto it = groups_.begin(); it != groups_.end();) {
-    GroupOptions& group = it->second;
+    ParameterGroupOptions& group = it->second;
     group.freeze_until.count = 0;
     std::erase_if(group.match, [&](const std::string& pattern) {
       return std::none_of(parameters.all().begin(), parameters.all().end(),
@@ -78,13 +78,14 @@ void Groups::adapt_to_finetuning(const nn::ParameterList& parameters) {
   }
 }
 
-const GroupOptions* Groups::group_of(const std::string& parameter) const {
+const ParameterGroupOptions* ParameterGroups::group_of(const std::string& parameter) const {
   for (const auto& [name, group] : groups_)
     if (group_matches(group, parameter)) return &group;
   return nullptr;
 }
 
-std::string Groups::describe_earlier_groups(const nn::ParameterList& parameters, const GroupOptions& group) const {
+std::string ParameterGroups::describe_earlier_groups(const nn::ParameterList& parameters,
+                                                     const ParameterGroupOptions& group) const {
   std::set<std::string> earlier_groups;
   for (const nn::Parameter& p : parameters.all()) {
     if (!p.traits().trainable) continue;
@@ -95,7 +96,7 @@ std::string Groups::describe_earlier_groups(const nn::ParameterList& parameters,
   return "all matching parameters in earlier groups: " + join({earlier_groups.begin(), earlier_groups.end()}, ", ");
 }
 
-void Groups::check(const nn::ParameterList& parameters, const std::string& train_rule) const {
+void ParameterGroups::check(const nn::ParameterList& parameters, const std::string& train_rule) const {
   std::vector<std::string> parameter_names;
   for (const nn::Parameter& p : parameters.all()) parameter_names.push_back(p.name());
   for (const auto& [name, group] : groups_)
@@ -108,7 +109,8 @@ void Groups::check(const nn::ParameterList& parameters, const std::string& train
                                        did_you_mean(pattern, parameter_names,
                                                     "mh-train --list tensors lists the names of parameters")});
     }
-  std::map<const GroupOptions*, int64_t> num_parameters;  // number of trainable parameters by group; null: no group
+  std::map<const ParameterGroupOptions*, int64_t>
+      num_parameters;  // number of trainable parameters by group; null: no group
   for (const nn::Parameter& p : parameters.all())
     if (p.traits().trainable) ++num_parameters[group_of(p.name())];
   for (const auto& [name, group] : groups_) {

@@ -14,10 +14,10 @@ struct SpectrumStatistics {
   double effective_rank = 0;
   double rank_share = 0;  // effective_rank / n
   double stable_rank = 0;
-  double entropy = 0;                // nats; attention matrices only
-  double entropy_share = 0;          // mean of H / ln(number of visible keys)
-  std::vector<double> curve_values;  // c_k at k = 1, and at 10%, 20%, …, 90% of the curve
-  std::vector<double> curve;         // c_k; empty for a mean of curves of different lengths
+  double entropy = 0;                 // nats; attention matrices only
+  double entropy_share = 0;           // mean of H / ln(number of visible keys)
+  std::vector<double> sampled_curve;  // c_k at k = 1, and at 10%, 20%, …, 90% of the curve
+  std::vector<double> curve;          // c_k; empty for a mean of curves of different lengths
 };
 
 // Returns the numbers of each head; a single element if `entry` has one matrix for all heads.

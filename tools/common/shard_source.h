@@ -54,15 +54,16 @@ model::LoadedModel load_with_options(const ModelArguments& args, const io::Check
 
 // Returns the resolved scoring options for a model. For a text, a block length of 0 becomes the block length of the
 // model's training; warns if blocks are longer than in training.
-data::ScoringOptions scoring_for(const model::LoadedModel& model, const data::ScoringOptions& scoring,
-                                 const task::Dataset& dataset);
+data::ScoringOptions resolved_scoring_options(const model::LoadedModel& model,
+                                              const data::ScoringOptions& scoring_options,
+                                              const task::Dataset& dataset);
 
 // Returns the options that affect results as table columns: block, context, memory, blocks, seed, precision.
-nlohmann::ordered_json settings_of(const data::ScoringOptions& scoring, const std::string& precision);
+nlohmann::ordered_json settings_of(const data::ScoringOptions& scoring_options, const std::string& precision);
 
 // Returns the end of a message that says how heads were chosen, such as " by taylor in blocks of 32 tokens, all of
 // them; seed 1".
-std::string measurement_text(const std::string& measure, const data::ScoringOptions& scoring);
+std::string measurement_text(const std::string& measure, const data::ScoringOptions& scoring_options);
 
 // Returns a progress callback; its first call creates the progress bar.
 std::function<void(int64_t completed, int64_t total)> progress_bar(const std::string& label, const std::string& unit);

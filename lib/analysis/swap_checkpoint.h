@@ -14,13 +14,13 @@
 
 namespace mh::analysis {
 
-// Returns the selection of this name in kSelections; random for any other name.
-Selection selection_named(const std::string& name);
+// Returns the selection of this name in kPairSelections; random for any other name.
+PairSelection pair_selection_named(const std::string& name);
 
 // The rule that chooses the pairs of heads. rotation.h defines `k` and `t_max`, which head_counts_for_pairing() must
 // have checked.
 struct PairOptions {
-  Selection selection = Selection::random;
+  PairSelection selection = PairSelection::random;
   int64_t k = 3;
   int64_t t_max = 0;
   uint64_t seed = 1;  // seed of random pairs; each kind of attention has its own random stream

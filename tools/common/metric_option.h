@@ -18,21 +18,21 @@ class App;
 
 namespace mh {
 
-class Metric {
+class MetricOption {
  public:
   // Adds --metric and the options of decoding.
   void add_to(CLI::App& app);
   // Reads the values of the options after parsing. Throws Error(usage) if options of decoding contradict each other or
   // are used with a metric that needs no decoding.
   void store_values();
-  const std::string& name() const { return name_; }    // name of the metric and of its table column
-  std::string title() const { return score().label; }  // title of the metric's axis in plots
+  const std::string& name() const { return name_; }         // name of the metric and of its table column
+  std::string title() const { return score_spec().label; }  // title of the metric's axis in plots
   bool is_perplexity() const { return name_ == "perplexity"; }
   // Throws Error(usage) if the metric is not defined for the dataset (a score of decoded text needs pairs), if
-  // `scoring` selects a sample of the data, or if the model cannot decode. `scoring`: scoring options from the command
-  // line. Does nothing for perplexity.
+  // `scoring_options` selects a sample of the data, or if the model cannot decode. `scoring_options`: scoring options
+  // from the command line. Does nothing for perplexity.
   void check(model::LoadedModel& model, const task::Dataset& dataset, const std::string& shard,
-             const data::ScoringOptions& scoring) const;
+             const data::ScoringOptions& scoring_options) const;
   // Returns the metric of the model on all pairs or rows of the dataset. Must not be called for perplexity. `observer`
   // observes each forward pass and may be null; `progress` is called with numbers of sentences or rows and may be
   // empty.
@@ -46,8 +46,8 @@ class Metric {
   void describe(Fields& f);
 
  private:
-  task::EvaluationOptions options() const;
-  task::ScoreSpec score() const { return task::score_spec(name_); }
+  task::EvaluationOptions evaluation_options() const;
+  task::ScoreSpec score_spec() const { return task::score_spec(name_); }
 
   std::string name_ = "perplexity";
   task::DecodingOptions decoding_;

@@ -2,17 +2,17 @@
 // with respect to ξ if x_i[t] is scaled by 1 + ξ.
 //
 // x is the tensor of a head side: the input of the mixer (product over keys), the head outputs before the combiner, or
-// the input of the output projection (products over dv). For Side::whole the products of all head sides of the layer
-// are summed.
+// the input of the output projection (products over dv). For SideSelection::whole the products of all head sides of the
+// layer are summed.
 #pragma once
 
 #include "analysis/importance.h"
 
 namespace mh::analysis {
 
-class HeadProducts : public attention::Observer {
+class GradientProducts : public attention::Observer {
  public:
-  HeadProducts(model::LanguageModel& model, Side side);
+  GradientProducts(model::LanguageModel& model, SideSelection side);
 
   at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) override;
 

@@ -19,7 +19,7 @@
 namespace mh::train {
 
 // Options of a parameter group: [train.groups.NAME].
-struct GroupOptions {
+struct ParameterGroupOptions {
   std::vector<std::string> match;
   bool frozen = false;
   Length freeze_until{0, Length::Unit::updates};
@@ -50,7 +50,7 @@ struct GroupOptions {
   }
 };
 
-class Groups {
+class ParameterGroups {
  public:
   // Reads every section [train.groups.NAME]. Throws Error(usage) for a group without a pattern, for keys that
   // exclude each other, and for decay_norms_and_biases = false without rule = "adamw" in the same group.
@@ -64,7 +64,7 @@ class Groups {
 
   // Returns the group of a parameter: among groups with a matching pattern, the first in alphabetical order of group
   // names; null if no pattern matches.
-  const GroupOptions* group_of(const std::string& parameter) const;
+  const ParameterGroupOptions* group_of(const std::string& parameter) const;
   // Throws Error(usage) if a pattern matches no parameter of the model, if a group contains no trainable parameter, or
   // if a group sets momentum for a rule without momentum. `train_rule`: train.optimizer.rule.
   void check(const nn::ParameterList& parameters, const std::string& train_rule) const;
@@ -72,8 +72,8 @@ class Groups {
  private:
   // Returns the text of an error about a `group` without trainable parameters: the names of the earlier groups that
   // contain the trainable parameters matching the patterns of `group`, or that no matching parameter is trainable.
-  std::string describe_earlier_groups(const nn::ParameterList& parameters, const GroupOptions& group) const;
-  std::map<std::string, GroupOptions> groups_;
+  std::string describe_earlier_groups(const nn::ParameterList& parameters, const ParameterGroupOptions& group) const;
+  std::map<std::string, ParameterGroupOptions> groups_;
 };
 
 // Returns whether `name` matches a pattern, in which * matches any characters, ? one character, and [ab] a or b, as in

@@ -1,5 +1,5 @@
 // Computes the reported numbers of heads and layers from the statistics of their spectra.
-#include "analysis/spectrum_figures.h"
+#include "analysis/spectrum_statistics.h"
 
 #include <algorithm>
 #include <limits>
@@ -21,10 +21,10 @@ std::vector<double> to_vector(const at::Tensor& x) {  // x: fp64 on the CPU
 }  // namespace
 
 std::vector<SpectrumStatistics> statistics_of(const SpectraEntry& entry) {
-  const Ranks means = entry.spectra.means();
+  const RankMeasures means = entry.spectra.means();
   const auto area = to_vector(means.area), effective_rank = to_vector(means.effective_rank),
              rank_share = to_vector(means.rank_share), stable_rank = to_vector(means.stable_rank),
-             first = to_vector(means.first);
+             first = to_vector(means.first_fraction);
   const auto entropy = entry.has_entropy ? to_vector(entry.entropy.entropy()) : std::vector<double>(area.size(), kNaN);
   const auto normalised_entropy = entry.has_entropy ? to_vector(entry.entropy.normalised_entropy()) : entropy;
   std::vector<SpectrumStatistics> head_statistics;
@@ -33,7 +33,7 @@ std::vector<SpectrumStatistics> statistics_of(const SpectraEntry& entry) {
         area[head],    effective_rank[head],     rank_share[head], stable_rank[head],
         entropy[head], normalised_entropy[head], {first[head]},    to_vector(means.curve[static_cast<int64_t>(head)])};
     for (size_t tenth = 1; tenth < 10; ++tenth)
-      s.curve_values.push_back(s.curve[ceil_div(tenth * s.curve.size(), 10) - 1]);
+      s.sampled_curve.push_back(s.curve[ceil_div(tenth * s.curve.size(), 10) - 1]);
     head_statistics.push_back(s);
   }
   return head_statistics;
@@ -41,7 +41,7 @@ std::vector<SpectrumStatistics> statistics_of(const SpectraEntry& entry) {
 
 SpectrumStatistics mean_of(const std::vector<SpectrumStatistics>& statistics) {
   SpectrumStatistics mean;
-  mean.curve_values.resize(10);
+  mean.sampled_curve.resize(10);
   const bool equal_lengths = std::all_of(statistics.begin(), statistics.end(), [&](const SpectrumStatistics& s) {
     return s.curve.size() == statistics[0].curve.size();
   });
@@ -50,15 +50,15 @@ SpectrumStatistics mean_of(const std::vector<SpectrumStatistics>& statistics) {
   for (const SpectrumStatistics& s : statistics) {
     add(mean.area, s.area), add(mean.effective_rank, s.effective_rank), add(mean.rank_share, s.rank_share);
     add(mean.stable_rank, s.stable_rank), add(mean.entropy, s.entropy), add(mean.entropy_share, s.entropy_share);
-    for (size_t i = 0; i < mean.curve_values.size(); ++i) add(mean.curve_values[i], s.curve_values[i]);
+    for (size_t i = 0; i < mean.sampled_curve.size(); ++i) add(mean.sampled_curve[i], s.sampled_curve[i]);
     for (size_t i = 0; i < mean.curve.size(); ++i) add(mean.curve[i], s.curve[i]);
   }
   return mean;
 }
 
 CurvePercentiles percentiles_of(const SpectraEntry& entry) {
-  return {rows_of(entry.spectra.percentile(0.1)), rows_of(entry.spectra.percentile(0.5)),
-          rows_of(entry.spectra.percentile(0.9))};
+  return {rows_of(entry.spectra.curve_quantile(0.1)), rows_of(entry.spectra.curve_quantile(0.5)),
+          rows_of(entry.spectra.curve_quantile(0.9))};
 }
 
 std::vector<std::vector<double>> rows_of(const at::Tensor& x) {
