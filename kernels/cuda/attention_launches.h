@@ -204,7 +204,7 @@ struct HeadMixingKeyGradient : HeadMixingArguments<T, HeadMixingPlan> {
 };
 
 // The bodies of the kernels of head_mixing/row_mix_forward.h and row_mix_backward.h, which serve 16-bit types and few
-// heads. Traits: an instance of RowMix.
+// heads. Traits: an instance of RowMixTraits.
 template <class Traits, class T>
 struct RowMixForward : HeadMixingArguments<T, RowMixPlan> {
   using Sizes = RowMixForwardTiles<Traits>;
@@ -571,9 +571,9 @@ struct AttentionLaunches {
                     Body{{params, plan, order, KernelTensors<T>(tensors)}, arguments...});
   }
 
-  // Calls visit(row_mix), where row_mix is the RowMix that serves the call, and returns true, if the row-mix kernels
-  // apply: a 16-bit type, no relative positions, at most 8 heads of size up to 128 or 16 heads of size up to 64, and
-  // tiles that fit in `limit` bytes of shared memory. Otherwise returns false.
+  // Calls visit(row_mix), where row_mix is the RowMixTraits that serves the call, and returns true, if the row-mix
+  // kernels apply: a 16-bit type, no relative positions, at most 8 heads of size up to 128 or 16 heads of size up to
+  // 64, and tiles that fit in `limit` bytes of shared memory. Otherwise returns false.
   template <class Visit>
   static bool dispatch_row_mix(const AttentionParams& params, int limit, const Visit& visit) {
     const auto try_row_mix = [&](auto row_mix) {
@@ -589,10 +589,10 @@ struct AttentionLaunches {
     if constexpr (sizeof(T) == 2 && kSize <= 128) {
       const int heads = std::max(params.heads, params.value_heads);
       if (params.has_relative_positions()) return false;
-      if (heads <= 4) return try_row_mix(RowMix<T, kSize, 4, 1>{});
-      if (heads <= 8) return try_row_mix(RowMix<T, kSize, 8, 1>{});
+      if (heads <= 4) return try_row_mix(RowMixTraits<T, kSize, 4, 1>{});
+      if (heads <= 8) return try_row_mix(RowMixTraits<T, kSize, 8, 1>{});
       if constexpr (kSize <= 64) {
-        if (heads <= 16) return try_row_mix(RowMix<T, kSize, 8, 2>{});
+        if (heads <= 16) return try_row_mix(RowMixTraits<T, kSize, 8, 2>{});
       }
     }
     return false;

@@ -25,7 +25,7 @@ constexpr int floor_to_row_tiles(int n, int limit) { return n / 16 * 16 < limit 
 // The sizes of the row-mix kernels. A block has kWarps warps, and each warp kWarpHeads heads: together at most 8 heads,
 // or at most 16 if kWarpHeads is 2.
 template <class T, int kSize_, int kWarps_, int kWarpHeads_>
-struct RowMix {
+struct RowMixTraits {
   static constexpr int kSize = kSize_, kWarps = kWarps_, kWarpHeads = kWarpHeads_, kStride = kSize + kPad;
   static constexpr int kHeads = kWarps * kWarpHeads;            // maximum number of heads
   static constexpr int kMatrixHeads = kHeads <= 8 ? 8 : 16;     // rows of a mixing matrix on the tensor cores
@@ -391,7 +391,7 @@ struct RowMixPlan {
 };
 
 // The tile sizes of a kernel with resident queries, which streams keys and values: kQueries queries of a block, and
-// kKeys keys of a streamed tile. Traits: an instance of RowMix.
+// kKeys keys of a streamed tile. Traits: an instance of RowMixTraits.
 template <class Traits, int kQueries_, int kKeys_>
 struct RowMixQueryTiles {
   static constexpr int kQueries = kQueries_, kKeys = kKeys_;

@@ -84,7 +84,7 @@ MH_DEVICE void to_logit_gradients(const Thread& thread, const Tile& tile, int he
   tile.template put<T>(thread, head, row_tile, slopes);
 }
 
-// The tile sizes and the plan of row_mix_sums(). Traits: an instance of RowMix.
+// The tile sizes and the plan of row_mix_sums(). Traits: an instance of RowMixTraits.
 template <class Traits>
 struct RowMixSumsTiles
     : RowMixQueryTiles<Traits, floor_to_row_tiles(2048 / (Traits::kWarpHeads * Traits::kSize), 32), Traits::kKeys> {
@@ -268,7 +268,7 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& params,
   }
 }
 
-// The tile sizes and the plan of row_mix_query_gradient(). Traits: an instance of RowMix.
+// The tile sizes and the plan of row_mix_query_gradient(). Traits: an instance of RowMixTraits.
 template <class Traits>
 struct RowMixQueryGradientTiles : RowMixQueryTiles<Traits, Traits::kQueries, 16> {
   static constexpr RowMixPlan plan(const AttentionParams& params, int limit) {
@@ -371,7 +371,7 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
   }
 }
 
-// The tile sizes and the plan of row_mix_key_gradient(). Traits: an instance of RowMix.
+// The tile sizes and the plan of row_mix_key_gradient(). Traits: an instance of RowMixTraits.
 template <class Traits>
 struct RowMixKeyGradientTiles {
   static constexpr int kKeys = floor_to_row_tiles(2048 / (Traits::kWarpHeads * Traits::kSize), 32);  // keys of a block

@@ -25,7 +25,7 @@
 
 namespace mh::kernels {
 
-// The tile sizes and the plan of row_mix_forward(). Traits: an instance of RowMix.
+// The tile sizes and the plan of row_mix_forward(). Traits: an instance of RowMixTraits.
 template <class Traits>
 struct RowMixForwardTiles : RowMixQueryTiles<Traits, Traits::kQueries, Traits::kKeys> {
   static constexpr RowMixPlan plan(const AttentionParams& params, int limit) {
