@@ -93,7 +93,7 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& par
   const int queries = static_cast<int>(params.queries);
   const WarpPosition warp(thread, plan);
   const int first = block_position.tile * warp.num_block_rows;
-  const WarpQueries warp_queries(params, params.matrix, b, first + 16 * warp.row_tile, warp.g);
+  const LaneQueries lane_queries(params, params.matrix, b, first + 16 * warp.row_tile, warp.g);
   const int first_head = thread.block_z() % plan.head_blocks * plan.warps_per_row_tile * kWarpHeads,
             warp_head = first_head + warp.row_tile_warp * kWarpHeads,
             next_first_head = first_head + plan.warps_per_row_tile * kWarpHeads;
@@ -135,7 +135,7 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& par
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
     const int key = tile.first;
     each_head_group(thread, pipeline, plan.heads_per_stage, chunk, load, [&](HeadGroup<T> group) {
-      exchange_gradients<kSize, Traits::kPrefetch>(thread, params, {b, warp_queries.row, key + 2 * warp.t},
+      exchange_gradients<kSize, Traits::kPrefetch>(thread, params, {b, lane_queries.row, key + 2 * warp.t},
                                                    row_tile_gradient_operands, group, exchange);
     });
     Accumulator p[kWarpHeads][2];
@@ -145,13 +145,13 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& par
         const int j = warp_head + o;
         multiply_queries<kSize, kRelative, Traits::kPrefetch>(thread, p[o], row_tile_score_operands, group, j,
                                                               window_products);
-        to_probabilities(thread, params, warp_queries, tile, tensors.lse + (b * params.heads + j) * params.queries,
+        to_probabilities(thread, params, lane_queries, tile, tensors.lse + (b * params.heads + j) * params.queries,
                          p[o]);
         MH_FOR (e, 4) head_sums[o][e / 2] += p[o][0].x[e] + p[o][1].x[e];
       }
     });
     if (params.has_dropout() && params.dropout_before_mixing)
-      drop_tiles(params, {b, warp_queries.row, key + 2 * warp.t}, heads, p);
+      drop_tiles(params, {b, lane_queries.row, key + 2 * warp.t}, heads, p);
     // The gradients of all heads are complete: the second each_head_group() began with a barrier.
     MH_FOR (i, kChunkHeads) {
       if (i >= num_chunk_heads) break;
@@ -164,13 +164,13 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& par
   thread.template wait_group<0>();
   MH_FOR (o, kWarpHeads)
     MH_FOR (r, 2) {
-      const bool valid = warp_head + o < params.heads && warp_queries.row + 8 * r < queries && warp.t == 0;
+      const bool valid = warp_head + o < params.heads && lane_queries.row + 8 * r < queries && warp.t == 0;
       const float sum = row_sum(thread, head_sums[o][r]);
       if (valid && chunk_head == 0)
-        tensors.prob_sums[(b * params.heads + warp_head + o) * params.queries + warp_queries.row + 8 * r] = sum;
+        tensors.prob_sums[(b * params.heads + warp_head + o) * params.queries + lane_queries.row + 8 * r] = sum;
       float* to =
           tensors.g +
-          ((b * params.queries + warp_queries.clamped_rows[r]) * params.heads + warp_head + o) * params.value_heads +
+          ((b * params.queries + lane_queries.clamped_queries[r]) * params.heads + warp_head + o) * params.value_heads +
           chunk_head;
       MH_FOR (i, kChunkHeads) {
         const float pair = row_sum(thread, pair_sums[o][i][r]);
@@ -262,7 +262,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   const int queries = static_cast<int>(params.queries);
   const WarpPosition warp(thread, plan);
   const int first = block_position.tile * warp.num_block_rows;
-  const WarpQueries warp_queries(params, params.matrix_transposed, b, first + 16 * warp.row_tile, warp.g);
+  const LaneQueries lane_queries(params, params.matrix_transposed, b, first + 16 * warp.row_tile, warp.g);
   const int head_block = Traits::kColumnBlocks > 1 ? thread.block_z() % plan.head_blocks : thread.block_z();
   const int column = Traits::kColumnBlocks > 1 ? thread.block_z() / plan.head_blocks * kColumns : 0;
   const int first_head = head_block * plan.warps_per_row_tile * kWarpHeads,
@@ -304,15 +304,15 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
     const int key = tile.first;
     each_head_group(thread, pipeline, plan.heads_per_stage, {0, params.value_heads}, load, [&](HeadGroup<T> group) {
-      exchange_gradients<kSize, Traits::kPrefetch>(thread, params, {b, warp_queries.row, key + 2 * warp.t},
+      exchange_gradients<kSize, Traits::kPrefetch>(thread, params, {b, lane_queries.row, key + 2 * warp.t},
                                                    row_tile_gradient_operands, group, exchange);
     });
     Accumulator dp[kWarpHeads][2];
     const auto mix = [&] {
       if (weights.can_mix) weights.mix(thread, dp, exchange);
-      else mix_rows(thread, dp, exchange, warp_queries.matrix, {params.value_heads, params.heads}, heads);
+      else mix_rows(thread, dp, exchange, lane_queries.matrix, {params.value_heads, params.heads}, heads);
       if (params.has_dropout() && params.dropout_before_mixing)
-        drop_tiles(params, {b, warp_queries.row, key + 2 * warp.t}, heads, dp);
+        drop_tiles(params, {b, lane_queries.row, key + 2 * warp.t}, heads, dp);
     };
     each_head_group(thread, pipeline, plan.heads_per_stage, heads.range(), load, mix, [&](HeadGroup<T> group) {
       MH_FOR (o, kWarpHeads) {
@@ -325,10 +325,11 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
         MH_FOR (r, 2)
           thread.read(
               stats[r],
-              &tensors.query_stats[(b * params.heads + warp_head + o) * params.queries + warp_queries.clamped_rows[r]]
+              &tensors
+                   .query_stats[(b * params.heads + warp_head + o) * params.queries + lane_queries.clamped_queries[r]]
                    .lse2);
         const float lse2[2] = {stats[0][0], stats[1][0]};
-        to_probabilities<true>(thread, params, warp_queries, tile, lse2, p, slopes);
+        to_probabilities<true>(thread, params, lane_queries, tile, lse2, p, slopes);
         MH_FOR (n, 2)
           MH_FOR (e, 4) slopes[n].x[e] *= stats[e / 2][1] * (dp[o][n].x[e] * weights.scale(o) - stats[e / 2][2]);
         multiply_add<kColumns, kStride>(thread, sums[o], slopes,

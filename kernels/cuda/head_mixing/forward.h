@@ -102,7 +102,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   const int queries = static_cast<int>(params.queries);
   const WarpPosition warp(thread, plan);
   const int first = block_position.tile * warp.num_block_rows;
-  const WarpQueries warp_queries(params, params.matrix, b, first + 16 * warp.row_tile, warp.g);
+  const LaneQueries lane_queries(params, params.matrix, b, first + 16 * warp.row_tile, warp.g);
   const int first_head =
                 (kSplitKv ? thread.block_z() >> splits.bits : thread.block_z()) * plan.warps_per_row_tile * kWarpHeads,
             warp_head = first_head + warp.row_tile_warp * kWarpHeads,
@@ -146,18 +146,18 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
         Accumulator p[2];
         multiply_queries<kSize, kRelative, Traits::kPrefetch>(thread, p, row_tile_score_operands, group, j,
                                                               window_products);
-        to_probabilities(thread, params, warp_queries, tile, tensors.lse + (b * params.heads + j) * params.queries, p);
+        to_probabilities(thread, params, lane_queries, tile, tensors.lse + (b * params.heads + j) * params.queries, p);
         if (params.has_dropout() && params.dropout_before_mixing)
-          drop(params, b, j, warp_queries.row, key + 2 * warp.t, p);
+          drop(params, b, j, lane_queries.row, key + 2 * warp.t, p);
         exchange.put(thread, j, p);
       }
     });
     Accumulator mix_out[kWarpHeads][2];
     const auto mix = [&] {
       if (weights.can_mix) weights.mix(thread, mix_out, exchange);
-      else mix_rows(thread, mix_out, exchange, warp_queries.matrix, {params.heads, params.value_heads}, heads);
+      else mix_rows(thread, mix_out, exchange, lane_queries.matrix, {params.heads, params.value_heads}, heads);
       if (params.has_dropout() && !params.dropout_before_mixing)
-        drop_tiles(params, {b, warp_queries.row, key + 2 * warp.t}, heads, mix_out);
+        drop_tiles(params, {b, lane_queries.row, key + 2 * warp.t}, heads, mix_out);
     };
     each_head_group(thread, pipeline, plan.heads_per_stage, heads.range(), load, mix, [&](HeadGroup<T> group) {
       MH_FOR (o, kWarpHeads) {
@@ -174,7 +174,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
     thread.template wait_group<0>();
     MH_FOR (i, kWarpHeads) {
       if (warp_head + i >= params.value_heads) break;
-      splits.store(thread, params, {b, warp_head + i, warp_queries.row, thread.block_z() & (splits.count - 1)}, queries,
+      splits.store(thread, params, {b, warp_head + i, lane_queries.row, thread.block_z() & (splits.count - 1)}, queries,
                    sums[i], {scales[i], scales[i]});
     }
     return;

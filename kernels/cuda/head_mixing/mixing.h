@@ -102,15 +102,15 @@ struct HeadBlock {
 };
 
 // A lane's two queries, in kernels with resident queries.
-struct WarpQueries {
+struct LaneQueries {
   int first, row;          // first query of the row tile; first query of the lane, whose second query is row + 8
-  int clamped_rows[2];     // the lane's two queries, clamped to the last query of the batch row
+  int clamped_queries[2];  // the lane's two queries, clamped to the last query of the batch row
   const float* matrix[2];  // mixing matrices of the two queries, out of `matrices`
-  MH_DEVICE WarpQueries(const AttentionParams& params, const float* matrices, int64_t b, int first_query, int g)
+  MH_DEVICE LaneQueries(const AttentionParams& params, const float* matrices, int64_t b, int first_query, int g)
       : first(first_query), row(first_query + g) {
     MH_FOR (r, 2) {
-      clamped_rows[r] = row + 8 * r < params.queries ? row + 8 * r : static_cast<int>(params.queries) - 1;
-      matrix[r] = matrices + b * params.matrix_batch_stride + clamped_rows[r] * params.matrix_query_stride;
+      clamped_queries[r] = row + 8 * r < params.queries ? row + 8 * r : static_cast<int>(params.queries) - 1;
+      matrix[r] = matrices + b * params.matrix_batch_stride + clamped_queries[r] * params.matrix_query_stride;
     }
   }
 };
@@ -137,7 +137,7 @@ MH_DEVICE bool has_vectors(const float* matrix, int heads) {
 // also slopes = probability * derivative of the logit with respect to the product. lse2: log-sum-exp in base 2 of a
 // lane's two queries.
 template <bool kSlopes, class Thread>
-MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& params, const WarpQueries& q,
+MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& params, const LaneQueries& q,
                                 StreamedTile tile, const float (&lse2)[2], Accumulator (&p)[2],
                                 [[maybe_unused]] Accumulator (&slopes)[2]) {
   apply_mask<false>(thread, params, tile.end, q.first, tile.first, p);
@@ -154,9 +154,9 @@ MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& par
 // Replaces p (16, 16), the products of 16 queries and the 16 keys of a tile, by probabilities. head_lse (queries):
 // log-sum-exp of the query head, nats.
 template <class Thread>
-MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& params, const WarpQueries& q,
+MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& params, const LaneQueries& q,
                                 StreamedTile tile, const float* head_lse, Accumulator (&p)[2]) {
-  const float lse2[2] = {head_lse[q.clamped_rows[0]] * kLog2E, head_lse[q.clamped_rows[1]] * kLog2E};
+  const float lse2[2] = {head_lse[q.clamped_queries[0]] * kLog2E, head_lse[q.clamped_queries[1]] * kLog2E};
   to_probabilities<false>(thread, params, q, tile, lse2, p, p);
 }
 
