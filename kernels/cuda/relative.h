@@ -90,7 +90,7 @@ struct SlidingWindow {
     return slide_row < 0 ? slide_row + kRows : slide_row < kRows ? slide_row : slide_row - kRows;
   }
   // Returns the address of 16 rows from slide_row on, which is a multiple of 16.
-  MH_DEVICE const T* rows_16(int slide_row) const { return rows + wrap(slide_row) * kStride; }
+  MH_DEVICE const T* rows_at(int slide_row) const { return rows + wrap(slide_row) * kStride; }
   // Loads kCount rows of a matrix from row `first` on into the ring buffer from slide_row on; zeros for rows outside
   // the matrix. Asynchronous like load_rows(). Called by all threads of a block.
   template <int kCount, class Thread>
@@ -120,7 +120,7 @@ MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* 
   Accumulator sums[kColumns / 8];
   const T* row_blocks[kColumns / 16];
   [[maybe_unused]] constexpr int kPrefetch = sizeof(T) == 4 && kMaxPrefetch > 1 ? 1 : kMaxPrefetch;
-  MH_FOR (n, kColumns / 16) row_blocks[n] = slide.rows_16(Slide::wrap(slide_row) + n * 16);
+  MH_FOR (n, kColumns / 16) row_blocks[n] = slide.rows_at(Slide::wrap(slide_row) + n * 16);
   MH_UNROLL_PREFETCH
   for (int c = 0; c < kSize; c += 16) {
     FragmentA<T> left;
@@ -166,11 +166,11 @@ MH_DEVICE void multiply_add_sliding(const Thread& thread, Accumulator (&sums)[kC
       }
     FragmentA<T> left;
     round_to(thread, left, distance_pairs[0], distance_pairs[1]);
-    const T* rows_16 = slide.rows_16(Slide::wrap(slide_row) + m * 16) + column;
+    const T* rows_at = slide.rows_at(Slide::wrap(slide_row) + m * 16) + column;
     MH_UNROLL
     for (int n = 0; n < kColumnFragments; n += 2) {
       FragmentB<T> right[2];
-      load(thread, right, rows_16 + n * 8, Slide::kStride);
+      load(thread, right, rows_at + n * 8, Slide::kStride);
       multiply(thread, sums[n], left, right[0]);
       multiply(thread, sums[n + 1], left, right[1]);
     }

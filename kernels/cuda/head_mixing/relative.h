@@ -17,7 +17,7 @@ struct Window {
   static constexpr int kStride = kSize + kPad;
   const T* rows;
   static MH_DEVICE int wrap(int row) { return row; }
-  MH_DEVICE const T* rows_16(int row) const { return rows + row * kStride; }
+  MH_DEVICE const T* rows_at(int row) const { return rows + row * kStride; }
 };
 
 // The meaning of the rows and of the columns of two accumulators, together (16, 16).
