@@ -224,7 +224,7 @@ struct LoadSchedule {
   MH_DEVICE LoadSchedule(const Operands (&x)[kNumOperands], RowRange resident_rows, const TileOf& tiles)
       : resident(resident_rows), tile_of(tiles) {
     MH_FOR (n, kNumOperands) operands[n] = x[n];
-    next_operands();
+    advance_operands();
   }
 
   // Starts to copy the next group of heads to a stage; after the last group it only commits an empty cp.async group.
@@ -237,7 +237,7 @@ struct LoadSchedule {
       x.load_streamed(thread, params, plan, stage, group, tile);
       if (plan.resident_tiles == 0) x.load_resident_to_stage(thread, params, plan, stage, group, resident);
       head += plan.heads_per_stage;
-      if (head >= x.heads.end) next_operands();
+      if (head >= x.heads.end) advance_operands();
     }
     thread.commit_group();
   }
@@ -248,7 +248,7 @@ struct LoadSchedule {
     MH_FOR (n, kNumOperands - 1) x.select(operands[n + 1], n + 1 == operand_index);
     return x;
   }
-  MH_DEVICE void next_operands() {
+  MH_DEVICE void advance_operands() {
     int end;
     do {
       if (++operand_index == kNumOperands) operand_index = 0, ++tile_index;
