@@ -104,17 +104,16 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& par
   const IndexRange visible = visible_keys(params, b, first, warp.num_block_rows);
 
   // Resident rows: q (with kRelative q + u and q + v), then dout.
-  auto* const resident_memory = static_cast<T*>(memory);
-  T* const dout_rows = resident_memory + (kRelative ? 2 : 1) * params.heads * warp.num_block_rows * kStride;
-  const HeadMixingMemory<T> block_memory(plan, resident_memory, kStride);
+  auto* const resident_smem = static_cast<T*>(memory);
+  T* const dout_rows = resident_smem + (kRelative ? 2 : 1) * params.heads * warp.num_block_rows * kStride;
+  const HeadMixingMemory<T> block_memory(plan, resident_smem, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
   const FragmentExchange<T> exchange(
       block_memory.template fragments<T>(warp.row_tile * FragmentExchange<T>::count(Traits::chunk_size(params))));
   [[maybe_unused]] float* const window_products =
       block_memory.products(thread, plan.row_tiles * FragmentExchange<T>::count(Traits::chunk_size(params)));
   using Operands = QueryOperands<T, kSize, kRelative>;
-  const Operands score_operands =
-      logit_operands<T, kSize, kRelative>(params, tensors, b, heads.range(), resident_memory);
+  const Operands score_operands = logit_operands<T, kSize, kRelative>(params, tensors, b, heads.range(), resident_smem);
   const HeadRange chunk{chunk_head, chunk_head + num_chunk_heads};
   const Operands gradient_operands{
       {v, b, params.value_head_of}, {dout, b, nullptr}, chunk, params.value_size, dout_rows};
@@ -125,7 +124,7 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& par
   LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, score_operands}, resident, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
   if (plan.resident_tiles > 0) {
-    score_operands.load_all_resident(thread, params, plan, resident_memory, resident);
+    score_operands.load_all_resident(thread, params, plan, resident_smem, resident);
     gradient_operands.load_all_resident(thread, params, plan, dout_rows, resident);
   }
   pipeline.fill(thread, load);
@@ -272,9 +271,9 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   const IndexRange visible = visible_keys(params, b, first, warp.num_block_rows);
 
   // Resident rows: dout, then q (with kRelative q + u and q + v).
-  auto* const resident_memory = static_cast<T*>(memory);
-  T* const query_rows = resident_memory + params.value_heads * warp.num_block_rows * kStride;
-  const HeadMixingMemory<T> block_memory(plan, resident_memory, kStride);
+  auto* const resident_smem = static_cast<T*>(memory);
+  T* const query_rows = resident_smem + params.value_heads * warp.num_block_rows * kStride;
+  const HeadMixingMemory<T> block_memory(plan, resident_smem, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
   const FragmentExchange<T> exchange(
       block_memory.template fragments<T>(warp.row_tile * FragmentExchange<T>::count(params.value_heads)));
@@ -283,7 +282,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
       block_memory.products(thread, plan.row_tiles * FragmentExchange<T>::count(params.value_heads));
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands gradient_operands{
-      {v, b, params.value_head_of}, {dout, b, nullptr}, {0, params.value_heads}, params.value_size, resident_memory};
+      {v, b, params.value_head_of}, {dout, b, nullptr}, {0, params.value_heads}, params.value_size, resident_smem};
   const Operands score_operands = logit_operands<T, kSize, kRelative>(params, tensors, b, heads.range(), query_rows);
   const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp},
       row_tile_gradient_operands{gradient_operands, plan, warp};
@@ -292,7 +291,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, score_operands}, resident, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
   if (plan.resident_tiles > 0) {
-    gradient_operands.load_all_resident(thread, params, plan, resident_memory, resident);
+    gradient_operands.load_all_resident(thread, params, plan, resident_smem, resident);
     score_operands.load_all_resident(thread, params, plan, query_rows, resident);
   }
   pipeline.fill(thread, load);
@@ -344,8 +343,8 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
     const float factor[2] = {1, 1};
     const auto store_of = [&](int head, const Accumulator(&head_sums)[kColumns / 8], const StridedTensor<T>& to) {
       store_rows<kColumns, kStride>(
-          thread, resident_memory + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride, head_sums,
-          factor, {row_of(to, b, head, 0) + column, to.row_stride, queries, params.key_size - column, params.aligned},
+          thread, resident_smem + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride, head_sums, factor,
+          {row_of(to, b, head, 0) + column, to.row_stride, queries, params.key_size - column, params.aligned},
           first + 16 * warp.row_tile);
     };
     MH_FOR (o, kWarpHeads) {

@@ -114,8 +114,8 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
                kSplitKv ? thread.block_z() & (splits.count - 1) : 0, kSplitKv ? splits.count : 1);
 
   // Resident rows: q (with kRelative q + u and q + v); at the end, rows of the output.
-  auto* const resident_memory = static_cast<T*>(memory);
-  const HeadMixingMemory<T> block_memory(plan, resident_memory, kStride);
+  auto* const resident_smem = static_cast<T*>(memory);
+  const HeadMixingMemory<T> block_memory(plan, resident_smem, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
   const FragmentExchange<Probability> exchange(
       block_memory.template fragments<Probability>(warp.row_tile * FragmentExchange<T>::count(params.heads)));
@@ -124,14 +124,14 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
       block_memory.products(thread, plan.row_tiles * FragmentExchange<T>::count(params.heads));
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands score_operands =
-      logit_operands<T, kSize, kRelative>(params, tensors, b, {0, params.heads}, resident_memory);
+      logit_operands<T, kSize, kRelative>(params, tensors, b, {0, params.heads}, resident_smem);
   const Operands value_operands{{v, b, params.value_head_of}, {}, heads.range(), params.value_size, nullptr};
   const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp};
   const RowRange resident{first, queries};
   const auto tiles = tiles_of_keys<kRelative>(params, visible, first + warp.num_block_rows - 1);
   LoadSchedule<Operands, 2, decltype(tiles)> schedule({score_operands, value_operands}, resident, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
-  if (plan.resident_tiles > 0) score_operands.load_all_resident(thread, params, plan, resident_memory, resident);
+  if (plan.resident_tiles > 0) score_operands.load_all_resident(thread, params, plan, resident_smem, resident);
   pipeline.fill(thread, load);
   const SharedMatrix<Probability, kWarpHeads> weights(thread, plan, memory, params.shared_matrix(params.matrix, b),
                                                       {params.heads, params.value_heads}, heads);
@@ -183,7 +183,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
     MH_FOR (i, kWarpHeads) {
       if (warp_head + i >= params.value_heads) break;
       store_rows<kSize, kStride>(
-          thread, resident_memory + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride, sums[i],
+          thread, resident_smem + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride, sums[i],
           {scales[i], scales[i]}, matrix_of_head(out, b, warp_head + i, queries, params.value_size, params.aligned),
           first + 16 * warp.row_tile);
     }

@@ -115,9 +115,9 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       value_heads{first_head, warp_head, next_first_head < params.value_heads ? next_first_head : params.value_heads};
   const int num_unpadded_keys = num_unpadded_keys_of(params, b, static_cast<int>(params.keys));
 
-  auto* const resident_memory = static_cast<T*>(memory);  // resident rows: k, then v; or r
-  T* const value_rows = resident_memory + params.heads * warp.num_block_rows * kStride;
-  const HeadMixingMemory<T> block_memory(plan, resident_memory, kStride);
+  auto* const resident_smem = static_cast<T*>(memory);  // resident rows: k, then v; or r
+  T* const value_rows = resident_smem + params.heads * warp.num_block_rows * kStride;
+  const HeadMixingMemory<T> block_memory(plan, resident_smem, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
   const int fragments = warp.row_tile * Traits::exchanged_fragments(params);
   const FragmentExchange<Probability> probability_exchange(block_memory.template fragments<Probability>(fragments));
@@ -131,7 +131,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       block_memory.products(thread, plan.row_tiles * Traits::exchanged_fragments(params));
   using Operands = GemmOperands<T, kSize, kRelative ? 2 : 1, 1, kRelative>;
   Operands score_operands{
-      {q, b, nullptr}, {k, b, params.key_head_of}, {0, params.heads}, params.key_size, resident_memory};
+      {q, b, nullptr}, {k, b, params.key_head_of}, {0, params.heads}, params.key_size, resident_smem};
   Operands gradient_operands{
       {dout, b, nullptr}, {v, b, params.value_head_of}, {0, params.value_heads}, params.value_size, value_rows};
   if constexpr (kRelative) {
@@ -186,7 +186,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     thread.commit_group();
   };
   if (plan.resident_tiles > 0) {
-    score_operands.load_all_resident(thread, params, plan, resident_memory, resident);
+    score_operands.load_all_resident(thread, params, plan, resident_smem, resident);
     gradient_operands.load_all_resident(thread, params, plan, value_rows, resident);
   }
   pipeline.fill(thread, load);
@@ -365,7 +365,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       MH_FOR (o, kWarpHeads) scales[o] = probability_matrix.scale(o);
     }
     store_in_rounds(thread, plan, warp, [&](int store_index) {
-      T* const staging = resident_memory + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride;
+      T* const staging = resident_smem + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride;
       MH_FOR (o, kWarpHeads) {
         if constexpr (kComputeDk) {
           if (warp_head + o < params.heads)

@@ -108,8 +108,8 @@ struct GemmOperands {
   };
   Operand streamed, resident;
   HeadRange heads;
-  int size;                  // elements of a row
-  const T* resident_memory;  // (kResident, heads.count(), rows of the block, kStride), if plan.resident_tiles > 0
+  int size;                // elements of a row
+  const T* resident_smem;  // (kResident, heads.count(), rows of the block, kStride), if plan.resident_tiles > 0
   std::conditional_t<kStreamed == 2, Operand, NoOperand> streamed_2{};
   std::conditional_t<kResident == 2, Operand, NoOperand> resident_2{};
   std::conditional_t<kWindow, Operand, NoOperand> window{};
@@ -122,7 +122,7 @@ struct GemmOperands {
     window.select(x.window, condition);
     heads.first = condition ? x.heads.first : heads.first, heads.end = condition ? x.heads.end : heads.end;
     size = condition ? x.size : size;
-    resident_memory = condition ? x.resident_memory : resident_memory;
+    resident_smem = condition ? x.resident_smem : resident_smem;
   }
 
   // Return addresses in shared memory for a head of a group: streamed_rows() of the streamed rows (16, kStride),
@@ -134,7 +134,7 @@ struct GemmOperands {
   MH_DEVICE const T* resident_rows(const HeadMixingPlan& plan, HeadGroup<T> group, int head, int n = 0) const {
     const int head_elements = 16 * plan.row_tiles * kStride;
     return plan.resident_tiles > 0
-               ? resident_memory + (n * heads.count() + head - heads.first) * head_elements
+               ? resident_smem + (n * heads.count() + head - heads.first) * head_elements
                : group.stage + resident_offset(plan) + (n * plan.heads_per_stage + head - group.first) * head_elements;
   }
   MH_DEVICE const T* window_of(const HeadMixingPlan& plan, HeadGroup<T> group, int head) const {

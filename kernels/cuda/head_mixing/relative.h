@@ -124,9 +124,9 @@ using QueryOperands = GemmOperands<T, kSize, 1, kRelative ? 2 : 1, kRelative>;
 template <class T, int kSize, bool kRelative>
 MH_DEVICE QueryOperands<T, kSize, kRelative> logit_operands(const AttentionParams& params,
                                                             const KernelTensors<T>& tensors, int64_t b, HeadRange heads,
-                                                            const T* resident_memory) {
+                                                            const T* resident_smem) {
   QueryOperands<T, kSize, kRelative> operands{
-      {tensors.k, b, params.key_head_of}, {tensors.q, b, nullptr}, heads, params.key_size, resident_memory};
+      {tensors.k, b, params.key_head_of}, {tensors.q, b, nullptr}, heads, params.key_size, resident_smem};
   if constexpr (kRelative)
     operands.resident_2 = {tensors.q_v, b, nullptr}, operands.window = {distance_rows<T>(params), b, nullptr};
   return operands;
