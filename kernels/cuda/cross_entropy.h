@@ -45,7 +45,7 @@ struct CrossEntropyRows {
       sum *= thread.exp2((running_max - new_max) * kLog2e);
       running_max = new_max;
       MH_FOR (k, 4) sum += thread.exp2((x[k] - running_max) * kLog2e);
-      MH_FOR (k, 4) logit_sum += in_row(i + k, n) ? x[k] : 0.0f;
+      MH_FOR (k, 4) logit_sum += is_in_row(i + k, n) ? x[k] : 0.0f;
     });
     WarpResults& warp_results = *static_cast<WarpResults*>(memory);
     const float row_max = block_max(thread, running_max, warp_results);

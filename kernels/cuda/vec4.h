@@ -17,12 +17,12 @@ struct alignas(4 * sizeof(T)) Vec4 {
 // vector. A row that starts at element e of aligned memory is accessed from column -(e % 4) on, so that its inner
 // vectors are aligned.
 template <class T>
-MH_DEVICE bool is_vector(const T* row, int64_t i, int64_t n) {
+MH_DEVICE bool can_access_vec4(const T* row, int64_t i, int64_t n) {
   return i >= 0 && i + 4 <= n && reinterpret_cast<uintptr_t>(row + i) % sizeof(Vec4<T>) == 0;
 }
 
 // Returns whether column i is within a row of n elements.
-MH_DEVICE bool in_row(int64_t i, int64_t n) { return i >= 0 && i < n; }
+MH_DEVICE bool is_in_row(int64_t i, int64_t n) { return i >= 0 && i < n; }
 
 // Returns x rounded to T.
 template <class Thread, class T>
@@ -48,22 +48,22 @@ MH_DEVICE void put_vec4(const Thread& thread, float* to, const float (&x)[4]) {
 // Loads columns i … i + 3 of a row of n elements; columns outside the row become `padding`.
 template <class Thread, class T>
 MH_DEVICE void load_vec4(const Thread& thread, const T* row, int64_t i, int64_t n, float (&to)[4], float padding = 0) {
-  if (is_vector(row, i, n)) {
+  if (can_access_vec4(row, i, n)) {
     const Vec4<T> vector = *reinterpret_cast<const Vec4<T>*>(row + i);
     MH_FOR (k, 4) to[k] = to_float(thread, vector.x[k]);
   } else {
-    MH_FOR (k, 4) to[k] = in_row(i + k, n) ? to_float(thread, row[i + k]) : padding;
+    MH_FOR (k, 4) to[k] = is_in_row(i + k, n) ? to_float(thread, row[i + k]) : padding;
   }
 }
 
 // Stores columns i … i + 3 of a row of n elements, rounded to T; columns outside the row are not stored.
 template <class Thread, class T>
 MH_DEVICE void store_vec4(const Thread& thread, T* row, int64_t i, int64_t n, const float (&from)[4]) {
-  if (is_vector(row, i, n)) {
+  if (can_access_vec4(row, i, n)) {
     put_vec4(thread, row + i, from);
   } else {
     MH_FOR (k, 4)
-      if (in_row(i + k, n)) row[i + k] = from_float(thread, from[k], T{});
+      if (is_in_row(i + k, n)) row[i + k] = from_float(thread, from[k], T{});
   }
 }
 

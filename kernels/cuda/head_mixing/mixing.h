@@ -116,7 +116,7 @@ struct LaneQueries {
 };
 
 // Loads the elements of a matrix row for the kWarpHeads heads of a warp, of which the first `count` exist; the others
-// become zero. count >= 1. use_vector: loads one vector, which requires has_vectors().
+// become zero. count >= 1. use_vector: loads one vector, which requires has_aligned_vectors().
 template <int kWarpHeads, class Thread>
 MH_DEVICE void load_weights(const Thread& thread, float (&to)[kWarpHeads], const float* from, int count,
                             bool use_vector) {
@@ -129,7 +129,7 @@ MH_DEVICE void load_weights(const Thread& thread, float (&to)[kWarpHeads], const
 // Returns whether the matrix is aligned to vectors of kWarpHeads elements, and its rows of `heads` elements have whole
 // vectors.
 template <int kWarpHeads>
-MH_DEVICE bool has_vectors(const float* matrix, int heads) {
+MH_DEVICE bool has_aligned_vectors(const float* matrix, int heads) {
   return heads % kWarpHeads == 0 && reinterpret_cast<uintptr_t>(matrix) % (4 * kWarpHeads) == 0;
 }
 
@@ -190,7 +190,7 @@ MH_DEVICE void mix_rows(const Thread& thread, Accumulator (&mix_out)[kWarpHeads]
                         const FragmentExchange<X>& exchange, const float* const (&matrix)[2], MixShape shape,
                         const HeadBlock& block) {
   if (block.warp_head >= block.end) return;
-  const bool use_vector = has_vectors<kWarpHeads>(matrix[0], shape.out_heads);
+  const bool use_vector = has_aligned_vectors<kWarpHeads>(matrix[0], shape.out_heads);
   MH_ROLLED
   for (int h = 0; h < shape.in_heads; ++h) {
     float weights[2][kWarpHeads];
@@ -214,7 +214,7 @@ MH_DEVICE void mix_columns(const Thread& thread, Accumulator (&mix_out)[kWarpHea
                            const HeadBlock& block) {
   if (block.warp_head >= block.end) return;
   const float* const matrix[2][2] = {{matrix_of(0, 0), matrix_of(0, 1)}, {matrix_of(1, 0), matrix_of(1, 1)}};
-  const bool use_vector = has_vectors<kWarpHeads>(matrix[0][0], shape.out_heads);
+  const bool use_vector = has_aligned_vectors<kWarpHeads>(matrix[0][0], shape.out_heads);
   MH_ROLLED
   for (int h = 0; h < shape.in_heads; ++h) {
     float weights[2][2][kWarpHeads];
