@@ -70,7 +70,7 @@ MH_DEVICE void multiply_add(const Thread& thread, Accumulator (&sums)[kSize / 8]
   MH_UNROLL
   for (int c = 0; c < kInnerFragments; c += 2) {
     FragmentA<T> operand;
-    round_to(thread, operand, left[c], left[c + 1]);
+    round_to_fragment_a(thread, operand, left[c], left[c + 1]);
     MH_UNROLL
     for (int n = 0; n < kSize / 8; n += 2) {
       FragmentB<T> right[2];

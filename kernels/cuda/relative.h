@@ -165,7 +165,7 @@ MH_DEVICE void multiply_add_sliding(const Thread& thread, Accumulator (&sums)[kC
         distance_pairs[half].x[i] = key >= 0 && key < kKeys ? scratch[row * kProductRowStride + distance] : 0;
       }
     FragmentA<T> left;
-    round_to(thread, left, distance_pairs[0], distance_pairs[1]);
+    round_to_fragment_a(thread, left, distance_pairs[0], distance_pairs[1]);
     const T* rows_at = slide.rows_at(Slide::wrap(slide_row) + m * 16) + column;
     MH_UNROLL
     for (int n = 0; n < kColumnFragments; n += 2) {

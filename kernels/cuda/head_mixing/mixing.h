@@ -59,7 +59,7 @@ struct FragmentExchange<float> {
   template <class Thread>
   MH_DEVICE void put(const Thread& thread, int head, const Accumulator (&sums)[2]) const {
     FragmentA<float> x;
-    round_to(thread, x, sums[0], sums[1]);
+    round_to_fragment_a(thread, x, sums[0], sums[1]);
     memory[head * 32 + thread.lane()] = x;
   }
   template <class Thread>

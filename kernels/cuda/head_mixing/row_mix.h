@@ -273,7 +273,7 @@ MH_DEVICE void accumulate(const Thread& thread, Accumulator (&sums)[Tile::kRowTi
         Accumulator values[2];
         widen(thread, values, left);
         dropout(row_tile, 16 * c, values);
-        round_to(thread, left, values[0], values[1]);
+        round_to_fragment_a(thread, left, values[0], values[1]);
       }
       MH_FOR (n, kSize / 8) multiply(thread, sums[row_tile][n], left, right[n]);
     }

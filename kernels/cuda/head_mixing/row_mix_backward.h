@@ -399,7 +399,7 @@ MH_DEVICE void accumulate_transposed(const Thread& thread, Accumulator (&sums)[T
       tile.template get<T>(thread, head, 0, 16 * c, values);
       dropout(0, 16 * c, values);
       FragmentA<T> left;
-      round_to(thread, left, values[0], values[1]);
+      round_to_fragment_a(thread, left, values[0], values[1]);
       thread.warp_barrier();
       T* const to = tile.template at<T>(head, 0, 16 * c + thread.lane() % 4 * 2) + thread.lane() / 4 * Tile::kStride;
       MH_FOR (i, 4) *reinterpret_cast<uint32_t*>(to + i % 2 * 8 * Tile::kStride + i / 2 * 8) = left.x[i];
