@@ -88,12 +88,12 @@ MH_DEVICE void load_rows(const Thread& thread, const ThreadGroup& group, T* to, 
     const int64_t step_offset = offset_of_row(step, matrix.row_stride);
     MH_UNROLL_4
     for (; row < count; row += step, from += step_offset)
-      thread.copy_16(to + offset_of(row) + column, from,
-                     static_cast<unsigned>(first + row) < static_cast<unsigned>(row_end) ? 16 : 0);
+      thread.copy_16_bytes(to + offset_of(row) + column, from,
+                           static_cast<unsigned>(first + row) < static_cast<unsigned>(row_end) ? 16 : 0);
   } else if (matrix.aligned) {
     each_vector<T, kSize>(group, count, [&](int r, int c) {
-      thread.copy_16(to + offset_of(r) + c, matrix.data + offset_of_row(first + r, matrix.row_stride) + c,
-                     in_range(first + r) && c < matrix.columns ? 16 : 0);
+      thread.copy_16_bytes(to + offset_of(r) + c, matrix.data + offset_of_row(first + r, matrix.row_stride) + c,
+                           in_range(first + r) && c < matrix.columns ? 16 : 0);
     });
   } else {
     each_vector<T, kSize>(group, count, [&](int r, int c) {

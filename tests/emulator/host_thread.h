@@ -337,7 +337,7 @@ class Thread {
     std::memcpy(to, from, sizeof to);
   }
 
-  void copy_16(void* to, const void* from, int bytes) const {
+  void copy_16_bytes(void* to, const void* from, int bytes) const {
     if (reinterpret_cast<uintptr_t>(to) % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0 || bytes < 0 ||
         bytes > 16)
       gpu_.fail(

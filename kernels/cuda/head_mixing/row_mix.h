@@ -317,7 +317,7 @@ struct HeadRows {
         T* const destination = head_rows + row * kStride + column;
         if (row >= kRows) continue;
         MH_FOR (i, kRows / kStep) {
-          thread.copy_16(destination + i * kStep * kStride, from, bytes);
+          thread.copy_16_bytes(destination + i * kStep * kStride, from, bytes);
           from += offset_of_row(kStep, row_stride);
         }
       } else {
