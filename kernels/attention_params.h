@@ -54,12 +54,12 @@ struct AttentionParams {
   // in the same way (no decode kernel).
   bool gradient = true;
 
-  // Dropout of probabilities; threshold 0: none. Element dropout_first + (h * queries + i) * dropout_row_stride + j of
+  // Dropout of probabilities; threshold 0: none. Element dropout_offset + (h * queries + i) * dropout_row_stride + j of
   // the random stream decides whether the probability of query i and key j in head h of a batch row is dropped;
-  // dropout_row_stride >= keys. On a CPU, dropout_first is the first element of the current batch row (without head
+  // dropout_row_stride >= keys. On a CPU, dropout_offset is the first element of the current batch row (without head
   // mixing: of the current head, and h is 0); on a GPU, of batch row 0, and the other batch rows follow it.
   Dropout dropout = {};
-  uint64_t dropout_first = 0;
+  uint64_t dropout_offset = 0;
   int64_t dropout_row_stride = 0;
   int dropout_heads = 0;               // on a GPU: number of heads of a batch row in the random stream
   bool dropout_before_mixing = false;  // whether dropout precedes head mixing; otherwise it follows head mixing

@@ -131,7 +131,7 @@ MH_INLINE void position_term_backward(const AttentionParams& params, const Query
 MH_INLINE void dropout_mask_of_query(const AttentionParams& params, const QueryBlock& block, int64_t i,
                                      int64_t num_keys, float* dropout_mask) {
   const auto offset = static_cast<uint64_t>((block.first + i) * params.dropout_row_stride + block.key_begin);
-  dropout_mask_range(params.dropout, params.dropout_first + offset, num_keys, dropout_mask);
+  dropout_mask_range(params.dropout, params.dropout_offset + offset, num_keys, dropout_mask);
 }
 
 // Multiplies x (count) elementwise by `dropout_mask` (count); dropped elements become 0 even if they are not finite.

@@ -117,7 +117,7 @@ MH_DEVICE void dispatch_normaliser(const AttentionParams& params, const Work& wo
 // Returns the index in the random stream of the element that decides whether dropout drops the probability of a query
 // and a key in head `head` of batch row b.
 MH_DEVICE uint64_t dropout_element(const AttentionParams& params, int64_t b, int64_t head, int query, int key) {
-  return params.dropout_first +
+  return params.dropout_offset +
          static_cast<uint64_t>(
              ((b * params.dropout_heads + head) * params.queries + query) * params.dropout_row_stride + key);
 }

@@ -21,7 +21,7 @@ struct SumNormRow {
   float epsilon;
   bool has_dropout;
   Dropout dropout;
-  uint64_t dropout_first;
+  uint64_t dropout_offset;
   explicit SumNormRow(const SumNorm& params)
       : size(params.size),
         weight(params.weight),
@@ -29,10 +29,10 @@ struct SumNormRow {
         epsilon(params.epsilon),
         has_dropout(params.dropout != nullptr),
         dropout(has_dropout ? *params.dropout : Dropout{}),
-        dropout_first(params.dropout_first) {}
+        dropout_offset(params.dropout_offset) {}
   // Applies dropout, if there is any, to x, the elements i … i + 3 of row r.
   MH_DEVICE void drop(int64_t r, int64_t i, float (&x)[4]) const {
-    if (has_dropout) drop_vec4(dropout, dropout_first + static_cast<uint64_t>(r * size + i), x);
+    if (has_dropout) drop_vec4(dropout, dropout_offset + static_cast<uint64_t>(r * size + i), x);
   }
 };
 

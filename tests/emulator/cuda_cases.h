@@ -176,13 +176,13 @@ struct Case {
       p.head_scales = scales.data();
     }
     if (pick(0, 2) == 0) {
-      p.dropout = dropout, p.dropout_first = static_cast<uint64_t>(pick(0, 1000)), p.dropout_row_stride = p.keys;
+      p.dropout = dropout, p.dropout_offset = static_cast<uint64_t>(pick(0, 1000)), p.dropout_row_stride = p.keys;
       c.dropout_before_mixing = heads != value_heads || pick(0, 1) == 1;
       const int64_t num_dropout_heads = c.dropout_before_mixing ? heads : value_heads;
       c.dropout_factor = [this, num_dropout_heads](int64_t b, int64_t h, int64_t t, int64_t s) {
         const AttentionParams& case_params = oracle_case.params;
         const uint64_t element =
-            case_params.dropout_first +
+            case_params.dropout_offset +
             static_cast<uint64_t>(
                 ((b * num_dropout_heads + h) * case_params.queries + t) * case_params.dropout_row_stride + s);
         return mh::kernels::dropout_keeps(dropout, mh::kernels::philox(dropout, element / 4).word[element % 4])

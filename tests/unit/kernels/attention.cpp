@@ -318,7 +318,7 @@ TEST_CASE("CPU head mixing stays within its buffers and writes every element of 
     const Dropout dropout{{1, 2}, 3, 4, 1 << 22, 4.0F / 3};
     if (pick(0, 1) == 1) {
       params.dropout = dropout, params.dropout_before_mixing = pick(0, 1) == 1,
-      params.dropout_first = static_cast<uint64_t>(pick(0, 1000));
+      params.dropout_offset = static_cast<uint64_t>(pick(0, 1000));
       params.dropout_row_stride = params.max_keys;
     }
     const int64_t num_parts = pick(1, 4);
