@@ -61,7 +61,7 @@ struct AttentionParams {
   Dropout dropout = {};
   uint64_t dropout_offset = 0;
   int64_t dropout_row_stride = 0;
-  int dropout_heads = 0;               // on a GPU: number of heads of a batch row in the random stream
+  int num_dropout_heads = 0;           // on a GPU: number of heads of a batch row in the random stream
   bool dropout_before_mixing = false;  // whether dropout precedes head mixing; otherwise it follows head mixing
 
   // Number of query heads, and of value heads: heads of the probabilities after mixing, and of the output.

@@ -119,7 +119,7 @@ MH_DEVICE void dispatch_normaliser(const AttentionParams& params, const Work& wo
 MH_DEVICE uint64_t dropout_element(const AttentionParams& params, int64_t b, int64_t head, int query, int key) {
   return params.dropout_offset +
          static_cast<uint64_t>(
-             ((b * params.dropout_heads + head) * params.queries + query) * params.dropout_row_stride + key);
+             ((b * params.num_dropout_heads + head) * params.queries + query) * params.dropout_row_stride + key);
 }
 
 // Returns a word with one bit for each element of a lane's accumulators: bit 4 n + e for sums[n].x[e]. draw(c) returns

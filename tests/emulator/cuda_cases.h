@@ -191,7 +191,7 @@ struct Case {
       };
     }
     params = p;
-    params.value_heads = params.dropout_heads = static_cast<int>(value_heads),
+    params.value_heads = params.num_dropout_heads = static_cast<int>(value_heads),
     params.key_size = static_cast<int>(c.key_size), params.value_size = static_cast<int>(c.value_size);
     params.key_lengths = c.key_lengths.empty() ? nullptr : c.key_lengths.data();
     params.head_scales_stride = has_scales_per_row ? value_heads : 0;

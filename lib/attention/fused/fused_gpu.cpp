@@ -65,7 +65,7 @@ struct DeviceParams {
     }
     if (spec.relative.u.defined()) set_relative(spec.relative, device);
     if (x.matrix.defined()) set_matrix(x.matrix);
-    params.dropout_heads = params.dropout_before_mixing ? params.heads : params.value_heads;
+    params.num_dropout_heads = params.dropout_before_mixing ? params.heads : params.value_heads;
   }
   DeviceParams(const DeviceParams&) = delete;
   DeviceParams& operator=(const DeviceParams&) = delete;
