@@ -21,7 +21,7 @@ struct Dropout {
 // Dropout of a tensor whose elements are a range of a random stream.
 struct DropoutRange {
   Dropout params;
-  uint64_t first;  // index in the random stream of the first element of the tensor
+  uint64_t stream_offset;  // index in the random stream of the first element of the tensor
 };
 
 }  // namespace mh::kernels

@@ -8,10 +8,10 @@
 namespace mh::kernels {
 
 template <Level L, class T>
-void DropoutLoops<L, T>::apply(const Dropout& params, uint64_t first, const T* x, T* y, int64_t count) {
+void DropoutLoops<L, T>::apply(const Dropout& params, uint64_t stream_offset, const T* x, T* y, int64_t count) {
   float dropout_mask[kDropoutGroup];
   for (int64_t offset = 0; offset < count;) {
-    uint64_t position = first + static_cast<uint64_t>(offset);
+    uint64_t position = stream_offset + static_cast<uint64_t>(offset);
     int64_t group_offset = static_cast<int64_t>(position % kDropoutGroup);
     int64_t n = std::min<int64_t>(kDropoutGroup - group_offset, count - offset);
     dropout_mask_group(params, (position - static_cast<uint64_t>(group_offset)) / 4, dropout_mask);

@@ -24,14 +24,14 @@ inline Dropout make_dropout(const uint32_t key[2], uint32_t update, uint32_t sit
 // dropout(), compiled for one instruction set (cpu/simd.h).
 template <Level, class T>
 struct DropoutLoops {
-  static void apply(const Dropout& params, uint64_t first, const T* x, T* y, int64_t count);
+  static void apply(const Dropout& params, uint64_t stream_offset, const T* x, T* y, int64_t count);
 };
 
-// Computes y[i] = x[i] * params.scale or, if element first + i of the random stream is dropped, 0, for i < count. x
-// and y may be the same memory. T: float, or uint16_t for bf16.
+// Computes y[i] = x[i] * params.scale or, if element stream_offset + i of the random stream is dropped, 0, for i <
+// count. x and y may be the same memory. T: float, or uint16_t for bf16.
 template <class T>
-void dropout(const Dropout& params, uint64_t first, const T* x, T* y, int64_t count) {
-  dispatch_level([&](auto simd_level) { DropoutLoops<simd_level, T>::apply(params, first, x, y, count); });
+void dropout(const Dropout& params, uint64_t stream_offset, const T* x, T* y, int64_t count) {
+  dispatch_level([&](auto simd_level) { DropoutLoops<simd_level, T>::apply(params, stream_offset, x, y, count); });
 }
 
 }  // namespace mh::kernels

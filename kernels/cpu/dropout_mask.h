@@ -67,13 +67,13 @@ MH_INLINE float apply_dropout_mask(float dropout_mask, float x) {
   return dropout_mask == 0.0F ? 0.0F : x * dropout_mask;
 }
 
-// Computes dropout_mask[i] of element first + i of the stream, for i < count. Writes whole groups of
+// Computes dropout_mask[i] of element stream_offset + i of the stream, for i < count. Writes whole groups of
 // kDropoutGroup elements, so it may overwrite up to kDropoutGroup - 1 floats before dropout_mask[0] and after
 // dropout_mask[count - 1].
-MH_INLINE void dropout_mask_range(const Dropout& params, uint64_t first, int64_t count, float* dropout_mask) {
-  const auto group_offset = static_cast<int64_t>(first % kDropoutGroup);
+MH_INLINE void dropout_mask_range(const Dropout& params, uint64_t stream_offset, int64_t count, float* dropout_mask) {
+  const auto group_offset = static_cast<int64_t>(stream_offset % kDropoutGroup);
   for (int64_t i = -group_offset; i < count; i += kDropoutGroup)
-    dropout_mask_group(params, (first + static_cast<uint64_t>(i)) / 4, dropout_mask + i);
+    dropout_mask_group(params, (stream_offset + static_cast<uint64_t>(i)) / 4, dropout_mask + i);
 }
 
 }  // namespace mh::kernels

@@ -36,7 +36,7 @@ struct SumNormCall {
       : dropout(dropout_range) {
     params.size = size, params.epsilon = static_cast<float>(epsilon);
     if (weight.defined()) params.weight = weight.const_data_ptr<float>(), params.bias = bias.const_data_ptr<float>();
-    if (dropout) params.dropout = &dropout->params, params.dropout_offset = dropout->first;
+    if (dropout) params.dropout = &dropout->params, params.dropout_offset = dropout->stream_offset;
   }
   SumNormCall(const SumNormCall&) = delete;
   SumNormCall& operator=(const SumNormCall&) = delete;

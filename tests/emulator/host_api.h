@@ -14,10 +14,11 @@ namespace host {
 inline mh::kernels::CudaApi emulated_api() {
   using namespace mh::kernels;
   CudaApi api{};
-  api.dropout = [](Dtype type, const Dropout& params, uint64_t first, const void* x, void* y, int64_t count, void*) {
+  api.dropout = [](Dtype type, const Dropout& params, uint64_t stream_offset, const void* x, void* y, int64_t count,
+                   void*) {
     return dispatch_dtype(type, [&](auto number) {
       EmulatedGpu gpu;
-      return dropout<decltype(number)>(Launcher{gpu}, params, first, x, y, count);
+      return dropout<decltype(number)>(Launcher{gpu}, params, stream_offset, x, y, count);
     });
   };
   api.cross_entropy = [](Dtype type, const CrossEntropy& params, int64_t rows, void* logits, const int64_t* targets,

@@ -21,7 +21,8 @@ kernels::AttentionParams AttentionSpec::params(const at::Tensor& q, const at::Te
   params.normaliser = normaliser;
   params.gradient = with_gradient;
   if (dropout) {
-    params.dropout = dropout->params, params.dropout_offset = dropout->first, params.dropout_row_stride = params.keys;
+    params.dropout = dropout->params, params.dropout_offset = dropout->stream_offset,
+    params.dropout_row_stride = params.keys;
     params.dropout_before_mixing = dropout_before_mixing;
   }
   if (!kv_head_of.empty()) params.key_head_of = params.value_head_of = kv_head_of.data();

@@ -51,7 +51,8 @@ kernels::AttentionParams head_params(kernels::AttentionParams params, const Atte
   if (const at::Tensor& s = spec.head_scales; s.defined())
     params.head_scales = s.const_data_ptr<float>() + (s.dim() == 2 ? b * s.size(1) : 0);
   if (spec.dropout)
-    params.dropout_offset = spec.dropout->first + static_cast<uint64_t>(i * params.queries * params.dropout_row_stride);
+    params.dropout_offset =
+        spec.dropout->stream_offset + static_cast<uint64_t>(i * params.queries * params.dropout_row_stride);
   if (spec.key_lengths.defined())
     params.keys = std::clamp<int64_t>(spec.key_lengths.const_data_ptr<int64_t>()[b], 0, params.keys);
   return params;
