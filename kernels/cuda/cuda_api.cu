@@ -8,9 +8,9 @@ const char* cuda_dropout(Dtype, const Dropout&, uint64_t, const void*, void*, in
 const char* cuda_cross_entropy(Dtype, const CrossEntropy&, int64_t, void*, const int64_t*, CrossEntropyRow*, void*);
 const char* cuda_sum_norm(Dtype, const SumNorm&, const SumNormTensors&, void*);
 const char* cuda_sum_norm_backward(Dtype, const SumNorm&, const SumNormTensors&, void*);
-const char* cuda_adam(const Update<AdamPlan>*, int64_t, void*);
-const char* cuda_sgd(const Update<MomentumPlan>*, int64_t, void*);
-const char* cuda_nag(const Update<NagPlan>*, int64_t, void*);
+const char* cuda_adam(const Update<AdamParams>*, int64_t, void*);
+const char* cuda_sgd(const Update<MomentumParams>*, int64_t, void*);
+const char* cuda_nag(const Update<NagParams>*, int64_t, void*);
 const char* cuda_sum_of_squares(const FloatSpan*, int64_t, double*, void*);
 const AttentionKernels* cuda_attention(Dtype, int);
 const char* cuda_missing(Dtype, int);

@@ -35,9 +35,9 @@ struct CudaApi {
   const char* (*sum_norm)(Dtype y, const SumNorm& params, const SumNormTensors& tensors, void* stream);
   const char* (*sum_norm_backward)(Dtype y, const SumNorm& params, const SumNormTensors& tensors, void* stream);
   // Update `count` parameter tensors (optimizer_rules.h). `updates` is an array in host memory.
-  const char* (*adam)(const Update<AdamPlan>* updates, int64_t count, void* stream);
-  const char* (*sgd)(const Update<MomentumPlan>* updates, int64_t count, void* stream);
-  const char* (*nag)(const Update<NagPlan>* updates, int64_t count, void* stream);
+  const char* (*adam)(const Update<AdamParams>* updates, int64_t count, void* stream);
+  const char* (*sgd)(const Update<MomentumParams>* updates, int64_t count, void* stream);
+  const char* (*nag)(const Update<NagParams>* updates, int64_t count, void* stream);
   // Computes partial sums of squares: one for each chunk of kUpdateChunk elements of each of `count` tensors, in the
   // order of the tensors. `spans` is an array in host memory, and `sums`, with one element for each chunk, an array
   // in GPU memory.

@@ -11,9 +11,9 @@ namespace mh::kernels {
 constexpr int64_t kUpdateChunk = 8192;
 
 // The update of one parameter tensor of `count` elements.
-template <class Plan>
+template <class Params>
 struct Update {
-  Plan plan;
+  Params params;
   int64_t count;
   float* p;               // parameters
   const float* g;         // gradients

@@ -44,55 +44,55 @@ MH_DEVICE void each_vec4_of_chunk(const Thread& thread, int64_t chunk, int64_t c
 
 // The update of one element: rule(parameter, gradient, first moment or momentum buffer, second moment). Without
 // kHasSecondMoment the second moment is unused.
-template <class Plan>
+template <class Params>
 struct UpdateRule;
 template <>
-struct UpdateRule<AdamPlan> {
+struct UpdateRule<AdamParams> {
   static constexpr bool kHasSecondMoment = true;
-  AdamPlan plan;
+  AdamParams params;
   float step_size, bias_correction2_sqrt;
-  MH_DEVICE explicit UpdateRule(const AdamPlan& a)
-      : plan(a), step_size(a.lr / a.bias_correction1), bias_correction2_sqrt(std::sqrt(a.bias_correction2)) {}
+  MH_DEVICE explicit UpdateRule(const AdamParams& a)
+      : params(a), step_size(a.lr / a.bias_correction1), bias_correction2_sqrt(std::sqrt(a.bias_correction2)) {}
   MH_DEVICE void operator()(float& p, float g, float& m, float& v) const {
-    adam_element(plan, step_size, bias_correction2_sqrt, p, g, m, v);
+    adam_element(params, step_size, bias_correction2_sqrt, p, g, m, v);
   }
 };
 template <>
-struct UpdateRule<MomentumPlan> {
+struct UpdateRule<MomentumParams> {
   static constexpr bool kHasSecondMoment = false;
-  MomentumPlan plan;
-  MH_DEVICE explicit UpdateRule(const MomentumPlan& a) : plan(a) {}
-  MH_DEVICE void operator()(float& p, float g, float& buffer, float&) const { sgd_element(plan, p, g, buffer); }
+  MomentumParams params;
+  MH_DEVICE explicit UpdateRule(const MomentumParams& a) : params(a) {}
+  MH_DEVICE void operator()(float& p, float g, float& buffer, float&) const { sgd_element(params, p, g, buffer); }
 };
 template <>
-struct UpdateRule<NagPlan> {
+struct UpdateRule<NagParams> {
   static constexpr bool kHasSecondMoment = false;
-  NagPlan plan;
-  MH_DEVICE explicit UpdateRule(const NagPlan& a) : plan(a) {}
-  MH_DEVICE void operator()(float& p, float g, float& buffer, float&) const { nag_element(plan, p, g, buffer); }
+  NagParams params;
+  MH_DEVICE explicit UpdateRule(const NagParams& a) : params(a) {}
+  MH_DEVICE void operator()(float& p, float g, float& buffer, float&) const { nag_element(params, p, g, buffer); }
 };
 
 // The kernel body of update(). Grid: (chunks of all tensors).
-template <class Plan>
+template <class Params>
 struct Updates {
   static constexpr int kThreads = 256;
-  Batch<Update<Plan>> batch;
+  Batch<Update<Params>> batch;
 
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void*) const {
     const int t = batch.tensor_of(thread.block_x());
-    const Update<Plan>& u = batch.items[t];
-    const UpdateRule<Plan> rule(u.plan);
+    const Update<Params>& u = batch.items[t];
+    const UpdateRule<Params> rule(u.params);
     each_vec4_of_chunk(thread, thread.block_x() - batch.first_chunk[t], u.count, [&](int64_t i) {
       float p[4], g[4], first[4], second[4] = {0, 0, 0, 0};
       load_vec4(thread, u.p, i, u.count, p);
       load_vec4(thread, u.g, i, u.count, g);
       load_vec4(thread, u.first, i, u.count, first);
-      if (UpdateRule<Plan>::kHasSecondMoment) load_vec4(thread, u.second, i, u.count, second);
+      if (UpdateRule<Params>::kHasSecondMoment) load_vec4(thread, u.second, i, u.count, second);
       MH_FOR (k, 4) rule(p[k], g[k], first[k], second[k]);
       store_vec4(thread, u.p, i, u.count, p);
       store_vec4(thread, u.first, i, u.count, first);
-      if (UpdateRule<Plan>::kHasSecondMoment) store_vec4(thread, u.second, i, u.count, second);
+      if (UpdateRule<Params>::kHasSecondMoment) store_vec4(thread, u.second, i, u.count, second);
       if (u.copy != nullptr) store_vec4(thread, reinterpret_cast<Bf16*>(u.copy), i, u.count, p);
     });
   }
@@ -140,10 +140,10 @@ const char* launch_batches(const Item* items, int64_t count, const Launch& launc
 }
 
 // Launches the kernels of CudaApi::adam, sgd and nag. Returns null, or a description of the problem.
-template <class Launcher, class Plan>
-const char* update(const Launcher& launcher, const Update<Plan>* updates, int64_t count) {
-  return launch_batches(updates, count, [&](const Batch<Update<Plan>>& batch) {
-    return launcher(Grid{batch.first_chunk[batch.count]}, Updates<Plan>::kThreads, 0, Updates<Plan>{batch});
+template <class Launcher, class Params>
+const char* update(const Launcher& launcher, const Update<Params>* updates, int64_t count) {
+  return launch_batches(updates, count, [&](const Batch<Update<Params>>& batch) {
+    return launcher(Grid{batch.first_chunk[batch.count]}, Updates<Params>::kThreads, 0, Updates<Params>{batch});
   });
 }
 

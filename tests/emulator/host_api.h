@@ -40,15 +40,15 @@ inline mh::kernels::CudaApi emulated_api() {
       return sum_norm_backward<decltype(number)>(Launcher{gpu}, params, x);
     });
   };
-  api.adam = [](const Update<AdamPlan>* updates, int64_t count, void*) {
+  api.adam = [](const Update<AdamParams>* updates, int64_t count, void*) {
     EmulatedGpu gpu;
     return update(Launcher{gpu}, updates, count);
   };
-  api.sgd = [](const Update<MomentumPlan>* updates, int64_t count, void*) {
+  api.sgd = [](const Update<MomentumParams>* updates, int64_t count, void*) {
     EmulatedGpu gpu;
     return update(Launcher{gpu}, updates, count);
   };
-  api.nag = [](const Update<NagPlan>* updates, int64_t count, void*) {
+  api.nag = [](const Update<NagParams>* updates, int64_t count, void*) {
     EmulatedGpu gpu;
     return update(Launcher{gpu}, updates, count);
   };
