@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "dropout_plan.h"
+#include "dropout_params.h"
 #include "normaliser.h"
 
 namespace mh::kernels {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cpu/simd.h"
-#include "cross_entropy_plan.h"
+#include "cross_entropy_params.h"
 
 namespace mh::kernels {
 

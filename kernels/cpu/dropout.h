@@ -1,4 +1,4 @@
-// Dropout of a range of a tensor on a CPU, with the random stream of dropout_plan.h.
+// Dropout of a range of a tensor on a CPU, with the random stream of dropout_params.h.
 //
 // Tiling: a call computes groups of 64 elements of the random stream. A group takes the four random words of each of 16
 // Philox counters: each lane of a vector computes one counter, and four vectors hold the state of all. A mask of 256
@@ -10,7 +10,7 @@
 #include <cmath>
 
 #include "cpu/simd.h"
-#include "dropout_plan.h"
+#include "dropout_params.h"
 
 namespace mh::kernels {
 

@@ -1,9 +1,9 @@
-// Dropout masks for many consecutive elements of a random stream at a time (dropout_plan.h). A mask holds for each
+// Dropout masks for many consecutive elements of a random stream at a time (dropout_params.h). A mask holds for each
 // element the factor scale = 1 / (1 - p), or 0 if the element is dropped.
 #pragma once
 
 #include "cpu/vector.h"
-#include "dropout_plan.h"
+#include "dropout_params.h"
 
 namespace mh::kernels {
 

@@ -1,4 +1,4 @@
-// Dropout, residual sum and layer norm (sum_norm_plan.h), and their gradients, on a CPU, for a range of rows.
+// Dropout, residual sum and layer norm (sum_norm_params.h), and their gradients, on a CPU, for a range of rows.
 //
 // Tiling: a call computes rows one after another, in vectors of 16 elements, with one or two vectors of partial sums in
 // registers. The forward pass reads a row three times: for the sum and the mean, for the variance, and to normalise;
@@ -9,7 +9,7 @@
 #pragma once
 
 #include "cpu/simd.h"
-#include "sum_norm_plan.h"
+#include "sum_norm_params.h"
 
 namespace mh::kernels {
 

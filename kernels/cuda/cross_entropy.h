@@ -7,7 +7,7 @@
 
 #include <cfloat>
 
-#include "cross_entropy_plan.h"
+#include "cross_entropy_params.h"
 #include "cuda/grid.h"
 #include "cuda/vec4.h"
 

@@ -8,11 +8,11 @@
 
 #include <cstdint>
 
-#include "cross_entropy_plan.h"
+#include "cross_entropy_params.h"
 #include "cuda/attention.h"
 #include "cuda/optimizer.h"
 #include "cuda/sum_norm.h"
-#include "dropout_plan.h"
+#include "dropout_params.h"
 
 namespace mh::kernels {
 
@@ -30,7 +30,7 @@ struct CudaApi {
   const char* (*cross_entropy)(Dtype type, const CrossEntropy& params, int64_t rows, void* logits,
                                const int64_t* targets, CrossEntropyRow* losses, void* stream);
   // sum_norm() computes all rows of the residual sum s = x + dropout(y) and of its layer norm, and sum_norm_backward()
-  // their gradients (sum_norm_plan.h). `params` and params.dropout are in host memory, and all other pointers in GPU
+  // their gradients (sum_norm_params.h). `params` and params.dropout are in host memory, and all other pointers in GPU
   // memory. tensors.y and tensors.dy have the type `y`.
   const char* (*sum_norm)(Dtype y, const SumNorm& params, const SumNormTensors& tensors, void* stream);
   const char* (*sum_norm_backward)(Dtype y, const SumNorm& params, const SumNormTensors& tensors, void* stream);

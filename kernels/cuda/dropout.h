@@ -1,4 +1,4 @@
-// Dropout on a GPU, with the random stream of dropout_plan.h.
+// Dropout on a GPU, with the random stream of dropout_params.h.
 //
 // Tiling: a thread of a block of 256 threads computes vectors of four consecutive elements, 4 * (threads of the grid)
 // apart. It computes the four random words of a Philox counter for a vector, or the words of two counters if the vector

@@ -1,8 +1,8 @@
-// The random words that decide which elements dropout drops (dropout_plan.h).
+// The random words that decide which elements dropout drops (dropout_params.h).
 #pragma once
 
 #include "cuda/fragment.h"
-#include "dropout_plan.h"
+#include "dropout_params.h"
 
 namespace mh::kernels {
 

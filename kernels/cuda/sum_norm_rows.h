@@ -1,4 +1,4 @@
-// Residual sum, dropout and layer norm (sum_norm_plan.h), and their gradients, on a GPU. Tiling: except for the
+// Residual sum, dropout and layer norm (sum_norm_params.h), and their gradients, on a GPU. Tiling: except for the
 // gradients of weight and bias, one block computes one row; the forward pass holds the sums of the row in shared
 // memory. Y: type of y and dy.
 //

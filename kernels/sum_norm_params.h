@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "dropout_plan.h"
+#include "dropout_params.h"
 
 namespace mh::kernels {
 
