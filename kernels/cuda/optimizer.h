@@ -15,10 +15,11 @@ template <class Params>
 struct Update {
   Params params;
   int64_t count;
-  float* p;               // parameters
-  const float* g;         // gradients
-  float *first, *second;  // first moments (or the momentum buffer); second moments of Adam, otherwise null
-  uint16_t* copy;         // bf16 copy of the updated parameters, overwritten; null: none
+  float* p;              // parameters
+  const float* g;        // gradients
+  float* first_moment;   // first moments, or the momentum buffer
+  float* second_moment;  // second moments of Adam, otherwise null
+  uint16_t* bf16_copy;   // bf16 copy of the updated parameters, overwritten; null: none
 };
 
 // A tensor whose sum of squares is computed: `count` elements at x.

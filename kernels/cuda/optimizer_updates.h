@@ -84,16 +84,16 @@ struct Updates {
     const Update<Params>& u = batch.items[t];
     const UpdateRule<Params> rule(u.params);
     each_vec4_of_chunk(thread, thread.block_x() - batch.first_chunk[t], u.count, [&](int64_t i) {
-      float p[4], g[4], first[4], second[4] = {0, 0, 0, 0};
+      float p[4], g[4], first_moment[4], second_moment[4] = {0, 0, 0, 0};
       load_vec4(thread, u.p, i, u.count, p);
       load_vec4(thread, u.g, i, u.count, g);
-      load_vec4(thread, u.first, i, u.count, first);
-      if (UpdateRule<Params>::kHasSecondMoment) load_vec4(thread, u.second, i, u.count, second);
-      MH_FOR (k, 4) rule(p[k], g[k], first[k], second[k]);
+      load_vec4(thread, u.first_moment, i, u.count, first_moment);
+      if (UpdateRule<Params>::kHasSecondMoment) load_vec4(thread, u.second_moment, i, u.count, second_moment);
+      MH_FOR (k, 4) rule(p[k], g[k], first_moment[k], second_moment[k]);
       store_vec4(thread, u.p, i, u.count, p);
-      store_vec4(thread, u.first, i, u.count, first);
-      if (UpdateRule<Params>::kHasSecondMoment) store_vec4(thread, u.second, i, u.count, second);
-      if (u.copy != nullptr) store_vec4(thread, reinterpret_cast<Bf16*>(u.copy), i, u.count, p);
+      store_vec4(thread, u.first_moment, i, u.count, first_moment);
+      if (UpdateRule<Params>::kHasSecondMoment) store_vec4(thread, u.second_moment, i, u.count, second_moment);
+      if (u.bf16_copy != nullptr) store_vec4(thread, reinterpret_cast<Bf16*>(u.bf16_copy), i, u.count, p);
     });
   }
 };

@@ -55,13 +55,13 @@ using kernels::NagParams;
 using kernels::Update;
 
 void update_range(int64_t begin, int64_t end, const Update<AdamParams>& u) {
-  kernels::adam(u.params, begin, end, u.p, u.g, u.first, u.second);
+  kernels::adam(u.params, begin, end, u.p, u.g, u.first_moment, u.second_moment);
 }
 void update_range(int64_t begin, int64_t end, const Update<MomentumParams>& u) {
-  kernels::sgd(u.params, begin, end, u.p, u.g, u.first);
+  kernels::sgd(u.params, begin, end, u.p, u.g, u.first_moment);
 }
 void update_range(int64_t begin, int64_t end, const Update<NagParams>& u) {
-  kernels::nag(u.params, begin, end, u.p, u.g, u.first);
+  kernels::nag(u.params, begin, end, u.p, u.g, u.first_moment);
 }
 
 }  // namespace
