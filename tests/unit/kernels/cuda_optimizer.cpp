@@ -50,28 +50,29 @@ struct Element {
   double p, g, first_moment, second_moment;
 };
 Element step_element(const AdamParams& params, const Element& x) {
-  const double g = params.scale * x.g, m = params.beta1 * x.first_moment + (1.0 - params.beta1) * g,
+  const double g = params.gradient_scale * x.g, m = params.beta1 * x.first_moment + (1.0 - params.beta1) * g,
                v = params.beta2 * x.second_moment + (1.0 - params.beta2) * g * g;
-  return {x.p - params.decay * x.p -
+  return {x.p - params.lr_weight_decay * x.p -
               params.lr / params.bias_correction1 * m /
                   (std::sqrt(v) / std::sqrt(params.bias_correction2) + params.epsilon),
           x.g, m, v};
 }
 Element step_element(const MomentumParams& params, const Element& x) {
-  const double buffer = params.momentum * x.first_moment + params.scale * x.g + params.decay * x.p;
+  const double buffer = params.momentum * x.first_moment + params.gradient_scale * x.g + params.weight_decay * x.p;
   return {x.p - params.lr * buffer, x.g, buffer, x.second_moment};
 }
 Element step_element(const NagParams& params, const Element& x) {
-  const double step = static_cast<double>(params.lr) * params.scale * x.g, m = params.momentum, c = params.lr_ratio;
-  return {x.p * (1.0 - params.decay) + m * m * c * x.first_moment - (1 + m) * step, x.g, m * c * x.first_moment - step,
-          x.second_moment};
+  const double step = static_cast<double>(params.lr) * params.gradient_scale * x.g, m = params.momentum,
+               c = params.lr_ratio;
+  return {x.p * (1.0 - params.lr_weight_decay) + m * m * c * x.first_moment - (1 + m) * step, x.g,
+          m * c * x.first_moment - step, x.second_moment};
 }
 
 // Returns, for each value of an element after the step, the sum of the absolute values of its terms; 0 for the
 // gradient, which is not updated. Valid for params with positive coefficients.
 Element magnitudes(const AdamParams& params, const Element& x) {
   const Element sums = step_element(params, {0, std::abs(x.g), std::abs(x.first_moment), x.second_moment});
-  return {std::abs(x.p) * (1.0 + params.decay) - sums.p, 0, sums.first_moment, sums.second_moment};
+  return {std::abs(x.p) * (1.0 + params.lr_weight_decay) - sums.p, 0, sums.first_moment, sums.second_moment};
 }
 Element magnitudes(const MomentumParams& params, const Element& x) {
   const double buffer = step_element(params, {std::abs(x.p), std::abs(x.g), std::abs(x.first_moment), 0}).first_moment;
@@ -79,7 +80,7 @@ Element magnitudes(const MomentumParams& params, const Element& x) {
 }
 Element magnitudes(const NagParams& params, const Element& x) {
   const Element sums = step_element(params, {0, -std::abs(x.g), std::abs(x.first_moment), 0});
-  return {std::abs(x.p) * (1.0 + params.decay) + sums.p, 0, sums.first_moment, x.second_moment};
+  return {std::abs(x.p) * (1.0 + params.lr_weight_decay) + sums.p, 0, sums.first_moment, x.second_moment};
 }
 
 // Checks a value after a step of the optimiser, which computes each value with at most 20 roundings.
