@@ -1,5 +1,5 @@
-// Optimiser updates and sums of squares over up to Batch::kMaxTensors tensors in each launch. The descriptions of the
-// tensors are kernel arguments, so nothing is copied to GPU memory before a launch.
+// Optimiser updates and sums of squares over up to TensorBatch::kMaxTensors tensors in each launch. The descriptions of
+// the tensors are kernel arguments, so nothing is copied to GPU memory before a launch.
 //
 // Tiling: a block of 256 threads computes a chunk of 8192 elements of one tensor (kUpdateChunk), and a thread at most 8
 // vectors of four elements of the chunk: a matrix (1024, 1024) takes 128 blocks. An update holds one vector of
@@ -17,7 +17,7 @@ namespace mh::kernels {
 
 // The tensors of one launch; their number is limited by the 4 KiB of kernel arguments.
 template <class Item>
-struct Batch {
+struct TensorBatch {
   static constexpr int kMaxTensors = 40;
   Item items[kMaxTensors];
   int first_chunk[kMaxTensors + 1] = {0};  // index of the first chunk of each tensor; then the number of all chunks
@@ -74,9 +74,9 @@ struct UpdateRule<NagParams> {
 
 // The kernel body of update(). Grid: (chunks of all tensors).
 template <class Params>
-struct Updates {
+struct UpdateTensors {
   static constexpr int kThreads = 256;
-  Batch<Update<Params>> batch;
+  TensorBatch<Update<Params>> batch;
 
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void*) const {
@@ -100,9 +100,9 @@ struct Updates {
 
 // The kernel body of sum_of_squares(): computes the sum of squares of each chunk, in fp64. Grid: (chunks of all
 // tensors).
-struct Squares {
+struct SumOfSquares {
   static constexpr int kThreads = 256;
-  Batch<FloatSpan> batch;
+  TensorBatch<FloatSpan> batch;
   double* sums;
 
   template <class Thread>
@@ -125,16 +125,16 @@ struct Squares {
   }
 };
 
-// Calls launch(batch) for batches of at most Batch::kMaxTensors tensors, until launch() returns a problem, and returns
-// this problem or null. Skips empty tensors.
+// Calls launch(batch) for batches of at most TensorBatch::kMaxTensors tensors, until launch() returns a problem, and
+// returns this problem or null. Skips empty tensors.
 template <class Item, class Launch>
 const char* launch_batches(const Item* items, int64_t count, const Launch& launch) {
-  Batch<Item> batch;
+  TensorBatch<Item> batch;
   for (int64_t i = 0; i < count; ++i) {
     if (items[i].count > 0) batch.add(items[i]);
-    if (batch.count < Batch<Item>::kMaxTensors && (i + 1 < count || batch.count == 0)) continue;
+    if (batch.count < TensorBatch<Item>::kMaxTensors && (i + 1 < count || batch.count == 0)) continue;
     if (const char* problem = launch(batch)) return problem;
-    batch = Batch<Item>();
+    batch = TensorBatch<Item>();
   }
   return nullptr;
 }
@@ -142,8 +142,9 @@ const char* launch_batches(const Item* items, int64_t count, const Launch& launc
 // Launches the kernels of CudaApi::adam, sgd and nag. Returns null, or a description of the problem.
 template <class Launcher, class Params>
 const char* update(const Launcher& launcher, const Update<Params>* updates, int64_t count) {
-  return launch_batches(updates, count, [&](const Batch<Update<Params>>& batch) {
-    return launcher(Grid{batch.first_chunk[batch.count]}, Updates<Params>::kThreads, 0, Updates<Params>{batch});
+  return launch_batches(updates, count, [&](const TensorBatch<Update<Params>>& batch) {
+    return launcher(Grid{batch.first_chunk[batch.count]}, UpdateTensors<Params>::kThreads, 0,
+                    UpdateTensors<Params>{batch});
   });
 }
 
@@ -151,10 +152,10 @@ const char* update(const Launcher& launcher, const Update<Params>* updates, int6
 // tensors.
 template <class Launcher>
 const char* sum_of_squares(const Launcher& launcher, const FloatSpan* spans, int64_t count, double* sums) {
-  return launch_batches(spans, count, [&](const Batch<FloatSpan>& batch) {
+  return launch_batches(spans, count, [&](const TensorBatch<FloatSpan>& batch) {
     const int blocks = batch.first_chunk[batch.count];
-    const char* problem =
-        launcher(Grid{blocks}, Squares::kThreads, Squares::kThreads * sizeof(double), Squares{batch, sums});
+    const char* problem = launcher(Grid{blocks}, SumOfSquares::kThreads, SumOfSquares::kThreads * sizeof(double),
+                                   SumOfSquares{batch, sums});
     sums += blocks;
     return problem;
   });
