@@ -21,7 +21,7 @@ MH_INLINE int64_t distances_scratch(const AttentionParams& params, int64_t span)
 
 // Returns the number of floats of the dropout mask of one query, with the padding that dropout_mask_range() writes.
 MH_INLINE int64_t dropout_mask_scratch(const AttentionParams& params, int64_t span) {
-  return params.has_dropout() ? span + 2 * kDropoutGroup : 0;
+  return params.has_dropout() ? span + 2 * kDropoutGroupSize : 0;
 }
 
 // Returns the number of keys of a span: the largest multiple of 64, which bf16 products require, with which `tiles`

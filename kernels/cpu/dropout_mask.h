@@ -7,7 +7,8 @@
 
 namespace mh::kernels {
 
-constexpr int kDropoutGroup = 4 * lanes;  // elements of a group: the four random words of each of 16 Philox counters
+constexpr int kDropoutGroupSize =
+    4 * lanes;  // elements of a group: the four random words of each of 16 Philox counters
 
 using Longs = uint64_t __attribute__((vector_size(64)));
 
@@ -24,8 +25,8 @@ MH_INLINE void multiply(uint64_t factor, const Words& x, Words& low, Words& high
   std::memcpy(&high, &result, sizeof high);
 }
 
-// Computes `dropout_mask` (kDropoutGroup) of the elements from element 4 * block of the stream on, the elements of 16
-// Philox counters, of which `block` is the first.
+// Computes `dropout_mask` (kDropoutGroupSize) of the elements from element 4 * block of the stream on, the elements of
+// 16 Philox counters, of which `block` is the first.
 MH_INLINE void dropout_mask_group(const Dropout& params, uint64_t block, float* dropout_mask) {
   Words c0, c1, c2 = params.site - Words{}, c3 = params.update - Words{};
   for (int i = 0; i < lanes; ++i) {
@@ -68,11 +69,11 @@ MH_INLINE float apply_dropout_mask(float dropout_mask, float x) {
 }
 
 // Computes dropout_mask[i] of element stream_offset + i of the stream, for i < count. Writes whole groups of
-// kDropoutGroup elements, so it may overwrite up to kDropoutGroup - 1 floats before dropout_mask[0] and after
+// kDropoutGroupSize elements, so it may overwrite up to kDropoutGroupSize - 1 floats before dropout_mask[0] and after
 // dropout_mask[count - 1].
 MH_INLINE void dropout_mask_range(const Dropout& params, uint64_t stream_offset, int64_t count, float* dropout_mask) {
-  const auto group_offset = static_cast<int64_t>(stream_offset % kDropoutGroup);
-  for (int64_t i = -group_offset; i < count; i += kDropoutGroup)
+  const auto group_offset = static_cast<int64_t>(stream_offset % kDropoutGroupSize);
+  for (int64_t i = -group_offset; i < count; i += kDropoutGroupSize)
     dropout_mask_group(params, (stream_offset + static_cast<uint64_t>(i)) / 4, dropout_mask + i);
 }
 

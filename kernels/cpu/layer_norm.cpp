@@ -20,7 +20,7 @@ MH_INLINE T* row_at(T* x, int64_t offset) {
 // Returns the dropout mask (size), scale or 0, of row r; null without dropout. scratch: sum_norm_scratch() floats.
 MH_INLINE const float* dropout_mask_row(const SumNorm& params, int64_t r, float* scratch) {
   if (params.dropout == nullptr) return nullptr;
-  float* dropout_mask = scratch + kDropoutGroup;
+  float* dropout_mask = scratch + kDropoutGroupSize;
   dropout_mask_range(*params.dropout, params.dropout_offset + static_cast<uint64_t>(r * params.size), params.size,
                      dropout_mask);
   return dropout_mask;

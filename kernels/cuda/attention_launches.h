@@ -115,7 +115,7 @@ struct DistanceGradient {
 };
 
 constexpr int kHeadMixingThreads = 32 * kHeadMixingWarps;  // maximum number of threads of a block
-constexpr int kMinSplit = 64;  // minimum number of keys of a split with head mixing; shorter splits are slower
+constexpr int kMinSplitKeys = 64;  // minimum number of keys of a split with head mixing; shorter splits are slower
 
 // Returns the tensors as kernels with head mixing expect them: with relative positions q is replaced by q_u, which is
 // q + u.
@@ -345,7 +345,7 @@ struct AttentionLaunches {
     dispatch_row_mix(params, limit, [&](auto row_mix) { queries = decltype(row_mix)::kQueries, blocks = 1; });
     const int64_t num_visible = params.window > 0 ? std::min(params.keys, params.window + queries - 1) : params.keys;
     const int best_splits = best_num_splits(num_tiles_of(params.queries, queries) * batch * blocks,
-                                            num_tiles_of(num_visible, kMinSplit), launcher.multiprocessors());
+                                            num_tiles_of(num_visible, kMinSplitKeys), launcher.multiprocessors());
     int splits = 1;
     while (2 * splits <= best_splits) splits *= 2;
     return splits;

@@ -38,8 +38,8 @@ struct CudaApi {
   const char* (*adam)(const Update<AdamParams>* updates, int64_t count, void* stream);
   const char* (*sgd)(const Update<MomentumParams>* updates, int64_t count, void* stream);
   const char* (*nag)(const Update<NagParams>* updates, int64_t count, void* stream);
-  // Computes partial sums of squares: one for each chunk of kUpdateChunk elements of each of `count` tensors, in the
-  // order of the tensors. `spans` is an array in host memory, and `sums`, with one element for each chunk, an array
+  // Computes partial sums of squares: one for each chunk of kUpdateChunkSize elements of each of `count` tensors, in
+  // the order of the tensors. `spans` is an array in host memory, and `sums`, with one element for each chunk, an array
   // in GPU memory.
   const char* (*sum_of_squares)(const FloatSpan* spans, int64_t count, double* sums, void* stream);
   // attention() returns the attention kernels of a type for the smallest compiled head size of at least head_size; null

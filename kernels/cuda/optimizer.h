@@ -8,7 +8,7 @@ namespace mh::kernels {
 
 // Number of elements of a chunk, the part of one tensor that a block processes; the last chunk of a tensor may have
 // fewer elements.
-constexpr int64_t kUpdateChunk = 8192;
+constexpr int64_t kUpdateChunkSize = 8192;
 
 // The update of one parameter tensor of `count` elements.
 template <class Params>

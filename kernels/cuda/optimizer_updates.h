@@ -1,8 +1,8 @@
 // Optimiser updates and sums of squares over up to TensorBatch::kMaxTensors tensors in each launch. The descriptions of
 // the tensors are kernel arguments, so nothing is copied to GPU memory before a launch.
 //
-// Tiling: a block of 256 threads computes a chunk of 8192 elements of one tensor (kUpdateChunk), and a thread at most 8
-// vectors of four elements of the chunk: a matrix (1024, 1024) takes 128 blocks. An update holds one vector of
+// Tiling: a block of 256 threads computes a chunk of 8192 elements of one tensor (kUpdateChunkSize), and a thread at
+// most 8 vectors of four elements of the chunk: a matrix (1024, 1024) takes 128 blocks. An update holds one vector of
 // parameters, gradients and moments in registers, at most 16 fp32 numbers, and takes no shared memory. A sum of squares
 // holds one fp64 sum in each thread, and takes 2 KiB of shared memory to add the sums of the threads in fixed order.
 // The kernel arguments of Adam take 3368 bytes.
@@ -24,7 +24,7 @@ struct TensorBatch {
   int count = 0;
   void add(const Item& item) {
     items[count++] = item;
-    first_chunk[count] = first_chunk[count - 1] + static_cast<int>(ceil_div(item.count, kUpdateChunk));
+    first_chunk[count] = first_chunk[count - 1] + static_cast<int>(ceil_div(item.count, kUpdateChunkSize));
   }
   // Returns the index of the tensor that chunk `chunk` belongs to.
   MH_DEVICE int tensor_of(int chunk) const {
@@ -38,7 +38,8 @@ struct TensorBatch {
 // count: elements of the tensor, past which the last vector may extend.
 template <class Thread, class F>
 MH_DEVICE void each_vec4_of_chunk(const Thread& thread, int64_t chunk, int64_t count, const F& f) {
-  const int64_t first = chunk * kUpdateChunk, end = first + kUpdateChunk < count ? first + kUpdateChunk : count;
+  const int64_t first = chunk * kUpdateChunkSize,
+                end = first + kUpdateChunkSize < count ? first + kUpdateChunkSize : count;
   for (int64_t i = first + 4 * thread.index(); i < end; i += 4 * thread.threads()) f(i);
 }
 

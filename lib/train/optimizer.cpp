@@ -41,7 +41,7 @@ double sum_of_squares(const nn::Gpu& gpu, const std::vector<at::Tensor>& tensors
   int64_t num_chunks = 0;
   for (const at::Tensor& x : tensors) {
     spans.push_back({x.numel(), x.const_data_ptr<float>()});
-    num_chunks += ceil_div(x.numel(), kernels::kUpdateChunk);
+    num_chunks += ceil_div(x.numel(), kernels::kUpdateChunkSize);
   }
   const at::Tensor sums = at::empty({num_chunks}, tensors[0].options().dtype(at::kDouble));
   nn::check_cuda(gpu.kernels->sum_of_squares(spans.data(), static_cast<int64_t>(spans.size()),

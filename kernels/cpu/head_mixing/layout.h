@@ -57,7 +57,7 @@ struct Layout {
   MH_INLINE int64_t chunk_stride() const { return max_heads * chunk; }
   MH_INLINE int64_t padded_keys() const { return num_chunks * chunk; }
   // Returns the head stride of a dropout mask of one query, with the padding that dropout_mask_range() writes.
-  MH_INLINE int64_t dropout_mask_stride() const { return span + 2 * kDropoutGroup; }
+  MH_INLINE int64_t dropout_mask_stride() const { return span + 2 * kDropoutGroupSize; }
 };
 
 // Returns the layout of a tile of one query and all keys.

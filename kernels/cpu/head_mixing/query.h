@@ -70,14 +70,14 @@ bool is_head_masked(const Layout& layout, const float* x, int64_t visible_end) {
 
 // Computes `dropout_mask` (heads, layout.dropout_mask_stride()), 1 / (1 - p) or 0, of one query for the first
 // q.visible_end keys of a span: of the query heads with dropout before mixing, otherwise of the value heads. The mask
-// of a head begins kDropoutGroup elements after the start of its row.
+// of a head begins kDropoutGroupSize elements after the start of its row.
 void dropout_mask_of_query(const AttentionParams& params, const Layout& layout, const Query& q, float* dropout_mask) {
   const int64_t heads = params.dropout_before_mixing ? params.heads : params.value_heads;
   for (int64_t h = 0; h < heads; ++h)
     dropout_mask_range(params.dropout,
                        params.dropout_offset + static_cast<uint64_t>(h * (params.queries * params.dropout_row_stride) +
                                                                      q.t * params.dropout_row_stride + q.begin),
-                       q.visible_end, dropout_mask + h * layout.dropout_mask_stride() + kDropoutGroup);
+                       q.visible_end, dropout_mask + h * layout.dropout_mask_stride() + kDropoutGroupSize);
 }
 
 // Computes y (heads, chunk) = x (heads, chunk) times the dropout mask of chunk c, for the first `count` keys. The keys
@@ -87,7 +87,7 @@ void apply_dropout(const Layout& layout, int64_t heads, int64_t c, int64_t count
   for (int64_t h = 0; h < heads; ++h)
     for (int64_t s = 0; s < count; s += lanes) {
       Floats factors, v;
-      load(dropout_mask + h * layout.dropout_mask_stride() + kDropoutGroup + c * chunk + s, factors);
+      load(dropout_mask + h * layout.dropout_mask_stride() + kDropoutGroupSize + c * chunk + s, factors);
       load(x + h * chunk + s, v);
       replace_tail(count - s, 0, factors);
       store(apply_dropout_mask(factors, v), y + h * chunk + s);

@@ -23,9 +23,9 @@ std::vector<float> random_values(int64_t count) {
   return values;
 }
 
-// Returns a random number of elements of a tensor: sometimes up to two chunks (kUpdateChunk), usually at most 50, so
-// that cases of up to 100 tensors run fast; one launch processes at most 40 tensors.
-int64_t random_count() { return pick(0, 30) == 0 ? pick(kUpdateChunk - 5, 2 * kUpdateChunk) : pick(0, 50); }
+// Returns a random number of elements of a tensor: sometimes up to two chunks (kUpdateChunkSize), usually at most 50,
+// so that cases of up to 100 tensors run fast; one launch processes at most 40 tensors.
+int64_t random_count() { return pick(0, 30) == 0 ? pick(kUpdateChunkSize - 5, 2 * kUpdateChunkSize) : pick(0, 50); }
 
 struct Tensor {
   std::vector<float> p, g, first_moment, second_moment;
@@ -138,9 +138,9 @@ TEST_CASE("emulated GPU sums of squares equal sums in double precision", "[cuda]
     for (int64_t i = pick(0, 100); i > 0; --i) tensors.push_back(random_values(random_count()));
     for (const auto& t : tensors) {
       spans.push_back({static_cast<int64_t>(t.size()), t.data()});
-      for (size_t first = 0; first < t.size(); first += kUpdateChunk) {
+      for (size_t first = 0; first < t.size(); first += kUpdateChunkSize) {
         double sum = 0;
-        for (size_t k = first; k < std::min(t.size(), first + kUpdateChunk); ++k)
+        for (size_t k = first; k < std::min(t.size(), first + kUpdateChunkSize); ++k)
           sum += static_cast<double>(t[k]) * static_cast<double>(t[k]);
         expected.push_back(sum);
       }
@@ -150,7 +150,7 @@ TEST_CASE("emulated GPU sums of squares equal sums in double precision", "[cuda]
     RC_ASSERT(sum_of_squares(host::Launcher{device}, spans.data(), static_cast<int64_t>(spans.size()), sums.data()) ==
               nullptr);
     // Bound on the relative difference of two sums of the same squares in double precision.
-    const double bound = 2.0 * static_cast<double>(kUpdateChunk) * 0x1p-53;
+    const double bound = 2.0 * static_cast<double>(kUpdateChunkSize) * 0x1p-53;
     for (size_t i = 0; i < sums.size(); ++i) RC_ASSERT(std::abs(sums[i] - expected[i]) <= bound * expected[i]);
   }));
 }
