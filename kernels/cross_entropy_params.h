@@ -10,7 +10,7 @@ struct CrossEntropy {
   float smoothing;     // label smoothing e: loss = (1 - e) * nll(target) + e / vocabulary * Σ_i nll(i)
   bool gradient;       // whether d loss / d logits replaces the logits
 };
-struct CrossEntropyRow {
+struct CrossEntropyLoss {
   double nll;       // -log p(target), nats
   double smoothed;  // loss with label smoothing, nats
 };

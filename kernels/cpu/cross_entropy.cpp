@@ -16,7 +16,7 @@ namespace {
 // it is x.
 template <bool has_smoothing, class T>
 MH_INLINE void compute_row(const CrossEntropy& params, T* x, int64_t target, float* exponential_row,
-                           CrossEntropyRow& result) {
+                           CrossEntropyLoss& result) {
   const int64_t n = params.vocabulary, tail_begin = n - n % lanes;
   float target_logit = to_float(x[target]);
 
@@ -88,7 +88,7 @@ MH_INLINE void compute_row(const CrossEntropy& params, T* x, int64_t target, flo
 
 template <Level L, class T>
 void CrossEntropyLoops<L, T>::row(const CrossEntropy& params, T* logits, int64_t target, float* exponentials,
-                                  CrossEntropyRow& result) {
+                                  CrossEntropyLoss& result) {
   if (params.smoothing == 0) compute_row<false>(params, logits, target, exponentials, result);
   else compute_row<true>(params, logits, target, exponentials, result);
 }

@@ -20,14 +20,14 @@ namespace mh::kernels {
 // is a gradient; in fp32 the address of the logits, which the gradient overwrites anyway.
 template <Level, class T>
 struct CrossEntropyLoops {
-  static void row(const CrossEntropy& params, T* logits, int64_t target, float* exponentials, CrossEntropyRow& result);
+  static void row(const CrossEntropy& params, T* logits, int64_t target, float* exponentials, CrossEntropyLoss& result);
 };
 
 // Returns the loss of one row of logits (vocabulary). If params.gradient, replaces the logits by the gradient of the
 // smoothed loss. target: index in [0, vocabulary). T: float, or uint16_t for bf16.
 template <class T>
-CrossEntropyRow cross_entropy_row(const CrossEntropy& params, T* logits, int64_t target) {
-  CrossEntropyRow result{};
+CrossEntropyLoss cross_entropy_row(const CrossEntropy& params, T* logits, int64_t target) {
+  CrossEntropyLoss result{};
   float* exponentials = nullptr;
   if constexpr (std::is_same_v<T, float>) {
     exponentials = logits;

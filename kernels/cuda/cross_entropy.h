@@ -18,9 +18,9 @@ template <class T>
 struct CrossEntropyRows {
   static constexpr int kThreads = kRowThreads;
   CrossEntropy params;
-  T* logits;                // (rows, vocabulary), aligned to 4 elements; replaced by the gradient if params.gradient
-  const int64_t* targets;   // (rows); negative: the row is not scored, its loss and gradient are zero
-  CrossEntropyRow* losses;  // (rows), written
+  T* logits;                 // (rows, vocabulary), aligned to 4 elements; replaced by the gradient if params.gradient
+  const int64_t* targets;    // (rows); negative: the row is not scored, its loss and gradient are zero
+  CrossEntropyLoss* losses;  // (rows), written
 
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
@@ -77,7 +77,7 @@ struct CrossEntropyRows {
 // Launches the kernel. Returns null, or a description of the problem.
 template <class T, class Launcher>
 const char* cross_entropy(const Launcher& launcher, const CrossEntropy& params, int64_t rows, void* logits,
-                          const int64_t* targets, CrossEntropyRow* losses) {
+                          const int64_t* targets, CrossEntropyLoss* losses) {
   return launcher(Grid{static_cast<int>(rows)}, threads_for_row(params.vocabulary), sizeof(WarpResults),
                   CrossEntropyRows<T>{params, static_cast<T*>(logits), targets, losses});
 }

@@ -28,7 +28,7 @@ struct CudaApi {
   // logits by the gradient (kernels/cpu/cross_entropy.h). Logits are aligned to 16 bytes. A target is below
   // params.vocabulary, or negative: then the loss and the gradient of the row are zero.
   const char* (*cross_entropy)(Dtype type, const CrossEntropy& params, int64_t rows, void* logits,
-                               const int64_t* targets, CrossEntropyRow* losses, void* stream);
+                               const int64_t* targets, CrossEntropyLoss* losses, void* stream);
   // sum_norm() computes all rows of the residual sum s = x + dropout(y) and of its layer norm, and sum_norm_backward()
   // their gradients (sum_norm_params.h). `params` and params.dropout are in host memory, and all other pointers in GPU
   // memory. tensors.y and tensors.dy have the type `y`.

@@ -22,7 +22,7 @@ inline mh::kernels::CudaApi emulated_api() {
     });
   };
   api.cross_entropy = [](Dtype type, const CrossEntropy& params, int64_t rows, void* logits, const int64_t* targets,
-                         CrossEntropyRow* losses, void*) {
+                         CrossEntropyLoss* losses, void*) {
     return dispatch_dtype(type, [&](auto number) {
       EmulatedGpu gpu;
       return cross_entropy<decltype(number)>(Launcher{gpu}, params, rows, logits, targets, losses);

@@ -66,7 +66,7 @@ void check_cross_entropy() {
   const std::vector<T> initial_logits = logits;
   std::vector<int64_t> targets;
   for (int64_t r = 0; r < num_rows; ++r) targets.push_back(pick(0, 3) == 0 ? -1 - pick(0, 100) : pick(0, n - 1));
-  std::vector<CrossEntropyRow> losses(static_cast<size_t>(num_rows), {NAN, NAN});
+  std::vector<CrossEntropyLoss> losses(static_cast<size_t>(num_rows), {NAN, NAN});
   host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 9)));
   RC_ASSERT(cross_entropy<T>(host::Launcher{device}, params, num_rows, logits.data(), targets.data(), losses.data()) ==
             nullptr);
@@ -75,7 +75,7 @@ void check_cross_entropy() {
   for (int64_t r = 0; r < num_rows; ++r) {
     const T *x = initial_logits.data() + r * n, *result = logits.data() + r * n;
     const int64_t target = targets[static_cast<size_t>(r)];
-    const CrossEntropyRow& loss = losses[static_cast<size_t>(r)];
+    const CrossEntropyLoss& loss = losses[static_cast<size_t>(r)];
     double max_logit = -INFINITY, sum = 0, logit_sum = 0, logit_magnitude = 0, spread = 0;
     for (int64_t i = 0; i < n; ++i) max_logit = std::max(max_logit, static_cast<double>(to_double(x[i])));
     for (int64_t i = 0; i < n; ++i) {
