@@ -5,14 +5,14 @@
 
 namespace mh::kernels {
 
-struct CrossEntropy {
-  int64_t vocabulary;  // number of logits of a row
-  float smoothing;     // label smoothing e: loss = (1 - e) * nll(target) + e / vocabulary * Σ_i nll(i)
-  bool gradient;       // whether d loss / d logits replaces the logits
+struct CrossEntropyParams {
+  int64_t vocabulary_size;  // number of logits of a row
+  float label_smoothing;    // label smoothing e: loss = (1 - e) * nll(target) + e / vocabulary_size * Σ_i nll(i)
+  bool needs_gradient;      // whether d loss / d logits replaces the logits
 };
 struct CrossEntropyLoss {
-  double nll;       // -log p(target), nats
-  double smoothed;  // loss with label smoothing, nats
+  double nll;            // -log p(target), nats
+  double smoothed_loss;  // loss with label smoothing, nats
 };
 
 }  // namespace mh::kernels

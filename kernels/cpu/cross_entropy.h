@@ -20,20 +20,21 @@ namespace mh::kernels {
 // is a gradient; in fp32 the address of the logits, which the gradient overwrites anyway.
 template <Level, class T>
 struct CrossEntropyLoops {
-  static void row(const CrossEntropy& params, T* logits, int64_t target, float* exponentials, CrossEntropyLoss& result);
+  static void row(const CrossEntropyParams& params, T* logits, int64_t target, float* exponentials,
+                  CrossEntropyLoss& result);
 };
 
-// Returns the loss of one row of logits (vocabulary). If params.gradient, replaces the logits by the gradient of the
-// smoothed loss. target: index in [0, vocabulary). T: float, or uint16_t for bf16.
+// Returns the loss of one row of logits (vocabulary). If params.needs_gradient, replaces the logits by the gradient of
+// the smoothed loss. target: index in [0, vocabulary). T: float, or uint16_t for bf16.
 template <class T>
-CrossEntropyLoss cross_entropy_row(const CrossEntropy& params, T* logits, int64_t target) {
+CrossEntropyLoss cross_entropy_row(const CrossEntropyParams& params, T* logits, int64_t target) {
   CrossEntropyLoss result{};
   float* exponentials = nullptr;
   if constexpr (std::is_same_v<T, float>) {
     exponentials = logits;
   } else {
     thread_local std::vector<float> scratch;
-    if (params.gradient) scratch.resize(static_cast<size_t>(params.vocabulary));
+    if (params.needs_gradient) scratch.resize(static_cast<size_t>(params.vocabulary_size));
     exponentials = scratch.data();
   }
   dispatch_level(

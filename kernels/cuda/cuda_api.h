@@ -24,10 +24,10 @@ struct CudaApi {
   // count (kernels/cpu/dropout.h).
   const char* (*dropout)(Dtype type, const Dropout& params, uint64_t stream_offset, const void* x, void* y,
                          int64_t count, void* stream);
-  // Computes losses (rows) of logits (rows, vocabulary) and targets (rows), and, if params.gradient, replaces the
+  // Computes losses (rows) of logits (rows, vocabulary) and targets (rows), and, if params.needs_gradient, replaces the
   // logits by the gradient (kernels/cpu/cross_entropy.h). Logits are aligned to 16 bytes. A target is below
-  // params.vocabulary, or negative: then the loss and the gradient of the row are zero.
-  const char* (*cross_entropy)(Dtype type, const CrossEntropy& params, int64_t rows, void* logits,
+  // params.vocabulary_size, or negative: then the loss and the gradient of the row are zero.
+  const char* (*cross_entropy)(Dtype type, const CrossEntropyParams& params, int64_t rows, void* logits,
                                const int64_t* targets, CrossEntropyLoss* losses, void* stream);
   // sum_norm() computes all rows of the residual sum s = x + dropout(y) and of its layer norm, and sum_norm_backward()
   // their gradients (sum_norm_params.h). `params` and params.dropout are in host memory, and all other pointers in GPU

@@ -60,10 +60,10 @@ bool has_cpu_kernel(const at::Tensor& logits) {
 // set, replaces the logits by their gradient.
 void compute_cpu_losses(at::Tensor& logits, const int64_t* targets, double smoothing, bool needs_gradient,
                         kernels::CrossEntropyLoss* losses) {
-  kernels::CrossEntropy params{logits.size(1), static_cast<float>(smoothing), needs_gradient};
+  kernels::CrossEntropyParams params{logits.size(1), static_cast<float>(smoothing), needs_gradient};
   const bool is_bf16 = logits.scalar_type() == at::kBFloat16;
   char* logit_data = static_cast<char*>(logits.data_ptr());
-  int64_t row_bytes = params.vocabulary * static_cast<int64_t>(logits.element_size());
+  int64_t row_bytes = params.vocabulary_size * static_cast<int64_t>(logits.element_size());
   at::parallel_for(0, logits.size(0), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       char* row = logit_data + i * row_bytes;

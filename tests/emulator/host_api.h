@@ -21,8 +21,8 @@ inline mh::kernels::CudaApi emulated_api() {
       return dropout<decltype(number)>(Launcher{gpu}, params, stream_offset, x, y, count);
     });
   };
-  api.cross_entropy = [](Dtype type, const CrossEntropy& params, int64_t rows, void* logits, const int64_t* targets,
-                         CrossEntropyLoss* losses, void*) {
+  api.cross_entropy = [](Dtype type, const CrossEntropyParams& params, int64_t rows, void* logits,
+                         const int64_t* targets, CrossEntropyLoss* losses, void*) {
     return dispatch_dtype(type, [&](auto number) {
       EmulatedGpu gpu;
       return cross_entropy<decltype(number)>(Launcher{gpu}, params, rows, logits, targets, losses);

@@ -60,7 +60,7 @@ void expect_near(double actual, double expected, double bound, const char* name)
 template <class T>
 void check_cross_entropy() {
   const int64_t num_rows = pick(1, 3), n = random_width(3000);
-  const CrossEntropy params{n, pick(0, 1) == 0 ? 0.0F : 0.1F, pick(0, 2) > 0};
+  const CrossEntropyParams params{n, pick(0, 1) == 0 ? 0.0F : 0.1F, pick(0, 2) > 0};
   std::vector<T> logits = random_values<T>(num_rows * n, static_cast<double>(pick(1, 8)));
   if (n > 1 && pick(0, 3) == 0) logits[static_cast<size_t>(pick(0, num_rows * n - 1))] = from_double<T>(-INFINITY);
   const std::vector<T> initial_logits = logits;
@@ -71,7 +71,7 @@ void check_cross_entropy() {
   RC_ASSERT(cross_entropy<T>(host::Launcher{device}, params, num_rows, logits.data(), targets.data(), losses.data()) ==
             nullptr);
 
-  const double smoothing = static_cast<double>(params.smoothing), count = static_cast<double>(n);
+  const double smoothing = static_cast<double>(params.label_smoothing), count = static_cast<double>(n);
   for (int64_t r = 0; r < num_rows; ++r) {
     const T *x = initial_logits.data() + r * n, *result = logits.data() + r * n;
     const int64_t target = targets[static_cast<size_t>(r)];
@@ -91,7 +91,7 @@ void check_cross_entropy() {
       const double expected = target < 0 ? 0 : p - smoothing / count - (i == target ? 1 - smoothing : 0);
       const double term_magnitude = p + smoothing / count + (i == target ? 1 - smoothing : 0);
       const double p_error = p == 0 ? 0 : p * (lse_error + kUnit * (std::abs(to_double(x[i]) - lse) + 4));
-      if (params.gradient)
+      if (params.needs_gradient)
         expect_near(actual, expected, rounding_at<T>(expected) + p_error + 3 * kUnit * term_magnitude, "gradient");
       else RC_ASSERT(to_double(result[i]) == to_double(x[i]));
     }
@@ -106,8 +106,8 @@ void check_cross_entropy() {
                                    (num_additions(n) + 3) * smoothing * logit_magnitude / count);
     if (std::isfinite(nll)) expect_near(loss.nll, nll, nll_error, "nll");
     else RC_ASSERT(loss.nll == nll);
-    if (std::isfinite(smoothed)) expect_near(loss.smoothed, smoothed, smoothed_error, "smoothed");
-    else RC_ASSERT(loss.smoothed == smoothed);
+    if (std::isfinite(smoothed)) expect_near(loss.smoothed_loss, smoothed, smoothed_error, "smoothed");
+    else RC_ASSERT(loss.smoothed_loss == smoothed);
   }
 }
 
