@@ -58,7 +58,7 @@ struct AttentionParams {
   // the random stream decides whether the probability of query i and key j in head h of a batch row is dropped;
   // dropout_row_stride >= keys. On a CPU, dropout_offset is the first element of the current batch row (without head
   // mixing: of the current head, and h is 0); on a GPU, of batch row 0, and the other batch rows follow it.
-  Dropout dropout = {};
+  DropoutParams dropout = {};
   uint64_t dropout_offset = 0;
   int64_t dropout_row_stride = 0;
   int num_dropout_heads = 0;           // on a GPU: number of heads of a batch row in the random stream

@@ -13,7 +13,7 @@ struct SumNorm {
   const float *weight = nullptr, *bias = nullptr;  // (size)
   float epsilon = 0;
   // Dropout of y; null: none. Element i of row r is element dropout_offset + r * size + i of the random stream.
-  const Dropout* dropout = nullptr;
+  const DropoutParams* dropout = nullptr;
   uint64_t dropout_offset = 0;
 };
 

@@ -8,7 +8,7 @@
 namespace mh::kernels {
 
 template <Level L, class T>
-void DropoutLoops<L, T>::apply(const Dropout& params, uint64_t stream_offset, const T* x, T* y, int64_t count) {
+void DropoutLoops<L, T>::apply(const DropoutParams& params, uint64_t stream_offset, const T* x, T* y, int64_t count) {
   float dropout_mask[kDropoutGroupSize];
   for (int64_t offset = 0; offset < count;) {
     uint64_t position = stream_offset + static_cast<uint64_t>(offset);

@@ -16,7 +16,7 @@ namespace mh::kernels {
 
 // Returns the parameters of dropout with drop probability p at one site of the model in one update of the training.
 // key: of the random stream.
-inline Dropout make_dropout(const uint32_t key[2], uint32_t update, uint32_t site, double p) {
+inline DropoutParams make_dropout(const uint32_t key[2], uint32_t update, uint32_t site, double p) {
   return {
       {key[0], key[1]}, update, site, static_cast<uint32_t>(std::ceil(p * 0x1p24)), static_cast<float>(1 / (1 - p))};
 }
@@ -24,13 +24,13 @@ inline Dropout make_dropout(const uint32_t key[2], uint32_t update, uint32_t sit
 // dropout(), compiled for one instruction set (cpu/simd.h).
 template <Level, class T>
 struct DropoutLoops {
-  static void apply(const Dropout& params, uint64_t stream_offset, const T* x, T* y, int64_t count);
+  static void apply(const DropoutParams& params, uint64_t stream_offset, const T* x, T* y, int64_t count);
 };
 
 // Computes y[i] = x[i] * params.scale or, if element stream_offset + i of the random stream is dropped, 0, for i <
 // count. x and y may be the same memory. T: float, or uint16_t for bf16.
 template <class T>
-void dropout(const Dropout& params, uint64_t stream_offset, const T* x, T* y, int64_t count) {
+void dropout(const DropoutParams& params, uint64_t stream_offset, const T* x, T* y, int64_t count) {
   dispatch_level([&](auto simd_level) { DropoutLoops<simd_level, T>::apply(params, stream_offset, x, y, count); });
 }
 

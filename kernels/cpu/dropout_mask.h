@@ -27,7 +27,7 @@ MH_INLINE void multiply(uint64_t factor, const Words& x, Words& low, Words& high
 
 // Computes `dropout_mask` (kDropoutGroupSize) of the elements from element 4 * block of the stream on, the elements of
 // 16 Philox counters, of which `block` is the first.
-MH_INLINE void dropout_mask_group(const Dropout& params, uint64_t block, float* dropout_mask) {
+MH_INLINE void dropout_mask_group(const DropoutParams& params, uint64_t block, float* dropout_mask) {
   Words c0, c1, c2 = params.site - Words{}, c3 = params.update - Words{};
   for (int i = 0; i < lanes; ++i) {
     uint64_t b = block + static_cast<uint64_t>(i);
@@ -71,7 +71,8 @@ MH_INLINE float apply_dropout_mask(float dropout_mask, float x) {
 // Computes dropout_mask[i] of element stream_offset + i of the stream, for i < count. Writes whole groups of
 // kDropoutGroupSize elements, so it may overwrite up to kDropoutGroupSize - 1 floats before dropout_mask[0] and after
 // dropout_mask[count - 1].
-MH_INLINE void dropout_mask_range(const Dropout& params, uint64_t stream_offset, int64_t count, float* dropout_mask) {
+MH_INLINE void dropout_mask_range(const DropoutParams& params, uint64_t stream_offset, int64_t count,
+                                  float* dropout_mask) {
   const auto group_offset = static_cast<int64_t>(stream_offset % kDropoutGroupSize);
   for (int64_t i = -group_offset; i < count; i += kDropoutGroupSize)
     dropout_mask_group(params, (stream_offset + static_cast<uint64_t>(i)) / 4, dropout_mask + i);

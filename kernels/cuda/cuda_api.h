@@ -22,7 +22,7 @@ enum class Dtype : uint8_t { fp32, bf16, fp16 };
 struct CudaApi {
   // Computes y[i] = x[i] * params.scale or, if element stream_offset + i of the random stream is dropped, 0, for i <
   // count (kernels/cpu/dropout.h).
-  const char* (*dropout)(Dtype type, const Dropout& params, uint64_t stream_offset, const void* x, void* y,
+  const char* (*dropout)(Dtype type, const DropoutParams& params, uint64_t stream_offset, const void* x, void* y,
                          int64_t count, void* stream);
   // Computes losses (rows) of logits (rows, vocabulary) and targets (rows), and, if params.needs_gradient, replaces the
   // logits by the gradient (kernels/cpu/cross_entropy.h). Logits are aligned to 16 bytes. A target is below

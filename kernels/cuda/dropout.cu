@@ -4,7 +4,7 @@
 
 namespace mh::kernels {
 
-const char* cuda_dropout(Dtype type, const Dropout& params, uint64_t stream_offset, const void* x, void* y,
+const char* cuda_dropout(Dtype type, const DropoutParams& params, uint64_t stream_offset, const void* x, void* y,
                          int64_t count, void* stream) {
   return dispatch_dtype(type, [&](auto number) {
     return dropout<decltype(number)>(Launcher{stream}, params, stream_offset, x, y, count);

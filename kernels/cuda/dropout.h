@@ -16,7 +16,7 @@ namespace mh::kernels {
 
 // Applies dropout to x, whose elements have the indices position … position + 3 in the random stream. Their random
 // words belong to one Philox counter, or to two.
-MH_DEVICE void drop_vec4(const Dropout& params, uint64_t position, float (&x)[4]) {
+MH_DEVICE void drop_vec4(const DropoutParams& params, uint64_t position, float (&x)[4]) {
   const PhiloxWords words = philox(params, position / 4);
   const auto word_offset = static_cast<unsigned>(position % 4);
   if (word_offset == 0) {
@@ -35,7 +35,7 @@ MH_DEVICE void drop_vec4(const Dropout& params, uint64_t position, float (&x)[4]
 template <class T>
 struct DropoutElements {
   static constexpr int kThreads = 256;
-  Dropout params;
+  DropoutParams params;
   uint64_t stream_offset;
   const T* x;
   T* y;
@@ -56,8 +56,8 @@ struct DropoutElements {
 
 // Launches the kernel of CudaApi::dropout. Returns null, or a description of the problem.
 template <class T, class Launcher>
-const char* dropout(const Launcher& launcher, const Dropout& params, uint64_t stream_offset, const void* x, void* y,
-                    int64_t count) {
+const char* dropout(const Launcher& launcher, const DropoutParams& params, uint64_t stream_offset, const void* x,
+                    void* y, int64_t count) {
   using Body = DropoutElements<T>;
   const int64_t blocks = ceil_div(count, 4 * Body::kThreads);
   return launcher(Grid{static_cast<int>(blocks < 65535 ? blocks : 65535)}, Body::kThreads, 0,

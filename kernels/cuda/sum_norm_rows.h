@@ -20,7 +20,7 @@ struct SumNormRow {
   const float *weight, *bias;
   float epsilon;
   bool has_dropout;
-  Dropout dropout;
+  DropoutParams dropout;
   uint64_t dropout_offset;
   explicit SumNormRow(const SumNorm& params)
       : size(params.size),
@@ -28,7 +28,7 @@ struct SumNormRow {
         bias(params.bias),
         epsilon(params.epsilon),
         has_dropout(params.dropout != nullptr),
-        dropout(has_dropout ? *params.dropout : Dropout{}),
+        dropout(has_dropout ? *params.dropout : DropoutParams{}),
         dropout_offset(params.dropout_offset) {}
   // Applies dropout, if there is any, to x, the elements i … i + 3 of row r.
   MH_DEVICE void drop(int64_t r, int64_t i, float (&x)[4]) const {

@@ -17,7 +17,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 // Writes x with dropout to y. `stream_offset`: index, in the random stream, of the number for the first element of x.
-void run_dropout_kernel(const kernels::Dropout& params, uint64_t stream_offset, const at::Tensor& x, at::Tensor& y) {
+void run_dropout_kernel(const kernels::DropoutParams& params, uint64_t stream_offset, const at::Tensor& x,
+                        at::Tensor& y) {
   if (const Gpu gpu = gpu_of(x.device())) {
     check_cuda(gpu.kernels->dropout(*dtype_of(x.scalar_type()), params, stream_offset, x.const_data_ptr(), y.data_ptr(),
                                     x.numel(), gpu.stream));
@@ -39,7 +40,7 @@ void run_dropout_kernel(const kernels::Dropout& params, uint64_t stream_offset, 
   });
 }
 
-at::Tensor apply_dropout(const kernels::Dropout& params, uint64_t stream_offset, const at::Tensor& input) {
+at::Tensor apply_dropout(const kernels::DropoutParams& params, uint64_t stream_offset, const at::Tensor& input) {
   at::Tensor x = input.contiguous();
   const at::ScalarType type = x.scalar_type();
   if (type == at::kFloat || type == at::kBFloat16 || (type == at::kHalf && gpu_of(x.device()))) {
@@ -54,7 +55,7 @@ at::Tensor apply_dropout(const kernels::Dropout& params, uint64_t stream_offset,
 }
 
 struct Dropout : torch::autograd::Function<Dropout> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const kernels::Dropout& params,
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const kernels::DropoutParams& params,
                             uint64_t stream_offset) {
     // The backward pass recomputes the random numbers, which is cheaper than storing and reading a mask.
     context->saved_data["params"] = std::string(reinterpret_cast<const char*>(&params), sizeof params);
@@ -63,7 +64,7 @@ struct Dropout : torch::autograd::Function<Dropout> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    kernels::Dropout params;
+    kernels::DropoutParams params;
     std::memcpy(&params, context->saved_data["params"].toStringRef().data(), sizeof params);
     auto stream_offset = static_cast<uint64_t>(context->saved_data["first"].toInt());
     return {apply_dropout(params, stream_offset, gradients[0]), {}, {}};
@@ -75,7 +76,7 @@ struct Dropout : torch::autograd::Function<Dropout> {
 kernels::DropoutRange dropout_range_of(int64_t row_size, double p, const nn::ForwardContext& forward_context,
                                        std::string_view stream, uint32_t site) {
   const auto key = RandomStream(forward_context.seed, stream).key();
-  kernels::Dropout params = kernels::make_dropout(key.data(), forward_context.update, site, p);
+  kernels::DropoutParams params = kernels::make_dropout(key.data(), forward_context.update, site, p);
   params.update_ptr = forward_context.update_ptr;
   return {params, static_cast<uint64_t>(forward_context.row_offset * row_size)};
 }

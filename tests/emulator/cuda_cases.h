@@ -136,7 +136,7 @@ enum class CaseKind { any, windows, lengths };
 struct Case {
   reference::OracleCase oracle_case;
   AttentionParams params;
-  mh::kernels::Dropout dropout{{17, 4}, 3, 5, 1 << 22, 4.0F / 3};
+  mh::kernels::DropoutParams dropout{{17, 4}, 3, 5, 1 << 22, 4.0F / 3};
   std::vector<int64_t> key_head_of, value_head_of;
   std::vector<float> scales;
 

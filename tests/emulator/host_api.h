@@ -14,8 +14,8 @@ namespace host {
 inline mh::kernels::CudaApi emulated_api() {
   using namespace mh::kernels;
   CudaApi api{};
-  api.dropout = [](Dtype type, const Dropout& params, uint64_t stream_offset, const void* x, void* y, int64_t count,
-                   void*) {
+  api.dropout = [](Dtype type, const DropoutParams& params, uint64_t stream_offset, const void* x, void* y,
+                   int64_t count, void*) {
     return dispatch_dtype(type, [&](auto number) {
       EmulatedGpu gpu;
       return dropout<decltype(number)>(Launcher{gpu}, params, stream_offset, x, y, count);

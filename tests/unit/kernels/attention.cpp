@@ -315,7 +315,7 @@ TEST_CASE("CPU head mixing stays within its buffers and writes every element of 
     params.value_size = pick_int(1, 40);
     params.scale = 0.3F, params.matrix_query_stride = pick(0, 1) * params.heads * params.value_heads,
     params.gradient = pick(0, 1) == 1;
-    const Dropout dropout{{1, 2}, 3, 4, 1 << 22, 4.0F / 3};
+    const DropoutParams dropout{{1, 2}, 3, 4, 1 << 22, 4.0F / 3};
     if (pick(0, 1) == 1) {
       params.dropout = dropout, params.dropout_before_mixing = pick(0, 1) == 1,
       params.dropout_offset = static_cast<uint64_t>(pick(0, 1000));
@@ -344,7 +344,7 @@ TEST_CASE("CPU attention without mixing stays within its buffers and writes ever
     const int64_t max_keys = params.causal ? params.queries + pick(0, 200) : pick(1, 300);
     params.keys = params.causal ? max_keys : pick(0, max_keys);
     params.key_size = 16 * pick_int(1, 4), params.scale = 0.3F;
-    const Dropout dropout{{1, 2}, 3, 4, 1 << 22, 4.0F / 3};
+    const DropoutParams dropout{{1, 2}, 3, 4, 1 << 22, 4.0F / 3};
     if (pick(0, 1) == 1) params.dropout = dropout, params.dropout_row_stride = max_keys;
     params.l2_bytes = int64_t{1} << pick(10, 20);  // smaller than the probabilities: several spans
     draw_options(params);

@@ -113,7 +113,7 @@ void check_cross_entropy() {
 
 // Returns the dropout factors of `count` elements from index `first` of the stream: 0 or 1 / (1 - p); 1 if `params` is
 // null.
-Doubles dropout_factors(const Dropout* params, uint64_t first, int64_t count) {
+Doubles dropout_factors(const DropoutParams* params, uint64_t first, int64_t count) {
   std::vector<float> ones(static_cast<size_t>(count), 1), factors = ones;
   if (params != nullptr) dropout(*params, first, ones.data(), factors.data(), count);
   return {factors.begin(), factors.end()};
@@ -127,7 +127,7 @@ void check_sum_norm() {
   const int64_t num_rows = pick(1, 5), size = random_width(1300), chunk_rows = pick(1, 3),
                 num_elements = num_rows * size;
   const uint32_t key[2] = {1, 2};
-  const Dropout dropout_params = make_dropout(key, 3, 4, 0.3);
+  const DropoutParams dropout_params = make_dropout(key, 3, 4, 0.3);
   const auto x = random_values<float>(num_elements), weight = random_values<float>(size),
              bias = random_values<float>(size);
   const auto y = random_values<Y>(num_elements);
@@ -244,7 +244,7 @@ template <class T>
 void check_dropout() {
   const int64_t count = pick(0, 5000), offset = pick(0, 3);
   const uint32_t key[2] = {5, 6};
-  const Dropout params = make_dropout(key, 7, 8, 0.4);
+  const DropoutParams params = make_dropout(key, 7, 8, 0.4);
   const auto first = static_cast<uint64_t>(pick(0, 1 << 20));
   const auto x = random_values<T>(count + offset);
   std::vector<T> y(static_cast<size_t>(count), from_double<T>(NAN));
