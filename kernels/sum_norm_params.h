@@ -8,7 +8,7 @@
 
 namespace mh::kernels {
 
-struct SumNorm {
+struct SumNormParams {
   int64_t size = 0;                                // number of elements of a row
   const float *weight = nullptr, *bias = nullptr;  // (size)
   float epsilon = 0;

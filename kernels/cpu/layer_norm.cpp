@@ -18,7 +18,7 @@ MH_INLINE T* row_at(T* x, int64_t offset) {
 }
 
 // Returns the dropout mask (size), scale or 0, of row r; null without dropout. scratch: sum_norm_scratch() floats.
-MH_INLINE const float* dropout_mask_row(const SumNorm& params, int64_t r, float* scratch) {
+MH_INLINE const float* dropout_mask_row(const SumNormParams& params, int64_t r, float* scratch) {
   if (params.dropout == nullptr) return nullptr;
   float* dropout_mask = scratch + kDropoutGroupSize;
   dropout_mask_range(*params.dropout, params.dropout_offset + static_cast<uint64_t>(r * params.size), params.size,
@@ -29,8 +29,8 @@ MH_INLINE const float* dropout_mask_row(const SumNorm& params, int64_t r, float*
 }  // namespace
 
 template <Level L, class Y>
-void SumNormLoops<L, Y>::forward(const SumNorm& params, const SumNormTensors& tensors, int64_t first, int64_t rows,
-                                 float* scratch) {
+void SumNormLoops<L, Y>::forward(const SumNormParams& params, const SumNormTensors& tensors, int64_t first,
+                                 int64_t rows, float* scratch) {
   const int64_t size = params.size;
   const float* x = tensors.x + first * size;
   const Y* y = static_cast<const Y*>(tensors.y) + first * size;
@@ -80,8 +80,8 @@ void SumNormLoops<L, Y>::forward(const SumNorm& params, const SumNormTensors& te
 // With s' = (s - mean) * rstd and g = weight * dn, the gradient of the layer norm with respect to the sum s is
 // rstd * (g - mean(g) - s' * mean(g s')); means are over the elements of a row.
 template <Level L, class Y>
-void SumNormLoops<L, Y>::backward(const SumNorm& params, const SumNormTensors& tensors, int64_t first, int64_t rows,
-                                  float* scratch) {
+void SumNormLoops<L, Y>::backward(const SumNormParams& params, const SumNormTensors& tensors, int64_t first,
+                                  int64_t rows, float* scratch) {
   const int64_t size = params.size;
   const float *dn = row_at(tensors.dnorm, first * size), *ds = row_at(tensors.dsum, first * size);
   const float *s = row_at(tensors.sum, first * size), *mean = row_at(tensors.mean, first),

@@ -17,19 +17,19 @@ namespace mh::kernels {
 // uint16_t for bf16.
 template <Level, class Y>
 struct SumNormLoops {
-  static void forward(const SumNorm& params, const SumNormTensors& tensors, int64_t first, int64_t rows,
+  static void forward(const SumNormParams& params, const SumNormTensors& tensors, int64_t first, int64_t rows,
                       float* scratch);
-  static void backward(const SumNorm& params, const SumNormTensors& tensors, int64_t first, int64_t rows,
+  static void backward(const SumNormParams& params, const SumNormTensors& tensors, int64_t first, int64_t rows,
                        float* scratch);
 };
 
 // Returns the number of floats of scratch memory that one call needs: the dropout mask of a row, and padding.
-inline int64_t sum_norm_scratch(const SumNorm& params) { return params.size + 2 * 64; }  // 64: kDropoutGroupSize
+inline int64_t sum_norm_scratch(const SumNormParams& params) { return params.size + 2 * 64; }  // 64: kDropoutGroupSize
 
 // Computes rows first … first + rows - 1 of tensors.sum, tensors.norm, tensors.mean and tensors.rstd, without the
 // tensors that are null; tensors.sum or tensors.norm must not be null.
 template <class Y>
-void sum_norm(const SumNorm& params, const SumNormTensors& tensors, int64_t first, int64_t rows, float* scratch) {
+void sum_norm(const SumNormParams& params, const SumNormTensors& tensors, int64_t first, int64_t rows, float* scratch) {
   dispatch_level([&](auto simd_level) { SumNormLoops<simd_level, Y>::forward(params, tensors, first, rows, scratch); });
 }
 
@@ -38,7 +38,7 @@ void sum_norm(const SumNorm& params, const SumNormTensors& tensors, int64_t firs
 // equals dx and may be the same memory as tensors.dx. The rows must be in one chunk of tensors.chunk_rows rows, whose
 // row of tensors.dweight and tensors.dbias is updated.
 template <class Y>
-void sum_norm_backward(const SumNorm& params, const SumNormTensors& tensors, int64_t first, int64_t rows,
+void sum_norm_backward(const SumNormParams& params, const SumNormTensors& tensors, int64_t first, int64_t rows,
                        float* scratch) {
   dispatch_level(
       [&](auto simd_level) { SumNormLoops<simd_level, Y>::backward(params, tensors, first, rows, scratch); });

@@ -7,8 +7,8 @@ namespace mh::kernels {
 const char* cuda_dropout(Dtype, const DropoutParams&, uint64_t, const void*, void*, int64_t, void*);
 const char* cuda_cross_entropy(Dtype, const CrossEntropyParams&, int64_t, void*, const int64_t*, CrossEntropyLoss*,
                                void*);
-const char* cuda_sum_norm(Dtype, const SumNorm&, const SumNormTensors&, void*);
-const char* cuda_sum_norm_backward(Dtype, const SumNorm&, const SumNormTensors&, void*);
+const char* cuda_sum_norm(Dtype, const SumNormParams&, const SumNormTensors&, void*);
+const char* cuda_sum_norm_backward(Dtype, const SumNormParams&, const SumNormTensors&, void*);
 const char* cuda_adam(const Update<AdamParams>*, int64_t, void*);
 const char* cuda_sgd(const Update<MomentumParams>*, int64_t, void*);
 const char* cuda_nag(const Update<NagParams>*, int64_t, void*);

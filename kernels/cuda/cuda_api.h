@@ -32,8 +32,8 @@ struct CudaApi {
   // sum_norm() computes all rows of the residual sum s = x + dropout(y) and of its layer norm, and sum_norm_backward()
   // their gradients (sum_norm_params.h). `params` and params.dropout are in host memory, and all other pointers in GPU
   // memory. tensors.y and tensors.dy have the type `y`.
-  const char* (*sum_norm)(Dtype y, const SumNorm& params, const SumNormTensors& tensors, void* stream);
-  const char* (*sum_norm_backward)(Dtype y, const SumNorm& params, const SumNormTensors& tensors, void* stream);
+  const char* (*sum_norm)(Dtype y, const SumNormParams& params, const SumNormTensors& tensors, void* stream);
+  const char* (*sum_norm_backward)(Dtype y, const SumNormParams& params, const SumNormTensors& tensors, void* stream);
   // Update `count` parameter tensors (optimizer_rules.h). `updates` is an array in host memory.
   const char* (*adam)(const Update<AdamParams>* updates, int64_t count, void* stream);
   const char* (*sgd)(const Update<MomentumParams>* updates, int64_t count, void* stream);

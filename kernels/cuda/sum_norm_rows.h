@@ -14,15 +14,15 @@
 
 namespace mh::kernels {
 
-// SumNorm without pointers to host memory, as a kernel argument: holds the dropout parameters by value.
-struct SumNormRow {
+// SumNormParams without pointers to host memory, as a kernel argument: holds the dropout parameters by value.
+struct SumNormArguments {
   int64_t size;
   const float *weight, *bias;
   float epsilon;
   bool has_dropout;
   DropoutParams dropout;
   uint64_t dropout_offset;
-  explicit SumNormRow(const SumNorm& params)
+  explicit SumNormArguments(const SumNormParams& params)
       : size(params.size),
         weight(params.weight),
         bias(params.bias),
@@ -40,7 +40,7 @@ struct SumNormRow {
 template <class Y>
 struct SumNormRows {
   static constexpr int kThreads = kRowThreads;
-  SumNormRow params;
+  SumNormArguments params;
   SumNormTensors tensors;
 
   // Returns the bytes of shared memory for rows of `size` elements: the results of the warps, then the sums of the row.
@@ -91,7 +91,7 @@ struct SumNormRows {
 template <class Y>
 struct SumNormGradient {
   static constexpr int kThreads = kRowThreads;
-  SumNormRow params;
+  SumNormArguments params;
   SumNormTensors tensors;
 
   template <class Thread>
@@ -159,18 +159,18 @@ struct SumNormWeightGradient {
 
 // Launch the kernels of CudaApi::sum_norm and sum_norm_backward. Return null, or a description of the problem.
 template <class Y, class Launcher>
-const char* sum_norm(const Launcher& launcher, const SumNorm& params, const SumNormTensors& tensors) {
+const char* sum_norm(const Launcher& launcher, const SumNormParams& params, const SumNormTensors& tensors) {
   using Body = SumNormRows<Y>;
   return launcher(Grid{static_cast<int>(tensors.rows)}, threads_for_row(params.size), Body::bytes(params.size),
-                  Body{SumNormRow(params), tensors});
+                  Body{SumNormArguments(params), tensors});
 }
 
 template <class Y, class Launcher>
-const char* sum_norm_backward(const Launcher& launcher, const SumNorm& params, const SumNormTensors& tensors) {
+const char* sum_norm_backward(const Launcher& launcher, const SumNormParams& params, const SumNormTensors& tensors) {
   using RowGradient = SumNormGradient<Y>;
   using WeightGradient = SumNormWeightGradient;
   const char* problem = launcher(Grid{static_cast<int>(tensors.rows)}, threads_for_row(params.size),
-                                 sizeof(WarpResults), RowGradient{SumNormRow(params), tensors});
+                                 sizeof(WarpResults), RowGradient{SumNormArguments(params), tensors});
   if (problem != nullptr || tensors.dnorm == nullptr) return problem;
   return launcher(Grid{static_cast<int>(ceil_div(tensors.rows, tensors.chunk_rows)),
                        static_cast<int>(ceil_div(params.size, WeightGradient::kThreads))},

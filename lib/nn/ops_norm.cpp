@@ -29,7 +29,7 @@ constexpr int64_t kRowsPerItem = 64;
 
 // The parameters of a call of the fused kernels. `params` points into `dropout`, so the object cannot be copied.
 struct SumNormCall {
-  kernels::SumNorm params;
+  kernels::SumNormParams params;
   std::optional<kernels::DropoutRange> dropout;
   SumNormCall(int64_t size, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
               const std::optional<kernels::DropoutRange>& dropout_range)

@@ -28,13 +28,13 @@ inline mh::kernels::CudaApi emulated_api() {
       return cross_entropy<decltype(number)>(Launcher{gpu}, params, rows, logits, targets, losses);
     });
   };
-  api.sum_norm = [](Dtype y, const SumNorm& params, const SumNormTensors& x, void*) {
+  api.sum_norm = [](Dtype y, const SumNormParams& params, const SumNormTensors& x, void*) {
     return dispatch_dtype(y, [&](auto number) {
       EmulatedGpu gpu;
       return sum_norm<decltype(number)>(Launcher{gpu}, params, x);
     });
   };
-  api.sum_norm_backward = [](Dtype y, const SumNorm& params, const SumNormTensors& x, void*) {
+  api.sum_norm_backward = [](Dtype y, const SumNormParams& params, const SumNormTensors& x, void*) {
     return dispatch_dtype(y, [&](auto number) {
       EmulatedGpu gpu;
       return sum_norm_backward<decltype(number)>(Launcher{gpu}, params, x);

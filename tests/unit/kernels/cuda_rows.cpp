@@ -131,7 +131,7 @@ void check_sum_norm() {
   const auto x = random_values<float>(num_elements), weight = random_values<float>(size),
              bias = random_values<float>(size);
   const auto y = random_values<Y>(num_elements);
-  SumNorm params{size, weight.data(), bias.data(), 1e-3F, nullptr, 0};
+  SumNormParams params{size, weight.data(), bias.data(), 1e-3F, nullptr, 0};
   if (pick(0, 1) == 1) params.dropout = &dropout_params, params.dropout_offset = static_cast<uint64_t>(pick(0, 9));
   const Doubles factors = dropout_factors(params.dropout, params.dropout_offset, num_elements);
   const bool has_norm = pick(0, 3) > 0, has_sum = !has_norm || pick(0, 1) == 1;
