@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ceil_div.h"
-#include "cpu/layer_norm.h"
+#include "cpu/sum_norm.h"
 #include "cuda/cuda_api.h"
 #include "nn/device.h"
 #include "nn/ops.h"

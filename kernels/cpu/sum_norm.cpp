@@ -1,6 +1,6 @@
 // Computes residual sum, dropout and layer norm of rows and their gradients, and instantiates SumNormLoops for one
 // instruction set and both types.
-#include "cpu/layer_norm.h"
+#include "cpu/sum_norm.h"
 
 #include <cmath>
 
