@@ -22,8 +22,7 @@ namespace mh::kernels {
 // of the probabilities and the scale of the head. One warp computes one query. Grid: (queries / 4 rounded up, batch *
 // heads) blocks of 128 threads.
 template <class T, class Thread>
-MH_DEVICE void attention_row_sums(const Thread& thread, const AttentionParams& params,
-                                  const KernelTensors<T>& tensors) {
+MH_DEVICE void attention_delta(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors) {
   const int64_t b = thread.block_y() / params.value_heads, head = thread.block_y() % params.value_heads;
   const int row = thread.block_x() * 4 + thread.warp();
   if (row >= params.queries) return;

@@ -66,13 +66,13 @@ struct CombineSplits {
 };
 
 template <class T>
-struct RowSums {
+struct AttentionDelta {
   static constexpr int kThreads = 128;
   AttentionParams params;
   KernelTensors<T> tensors;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void*) const {
-    attention_row_sums<T>(thread, params, tensors);
+    attention_delta<T>(thread, params, tensors);
   }
 };
 
@@ -161,23 +161,24 @@ struct CombineHeadMixingSplits {
 };
 
 template <class T, int kSize, bool kRelative>
-struct HeadMixingSums : HeadMixingArguments<T, HeadMixingPlan> {
-  using Traits = HeadMixingSumsTiles<T, kSize, kRelative>;
+struct HeadMixingMatrixGradient : HeadMixingArguments<T, HeadMixingPlan> {
+  using Traits = HeadMixingMatrixGradientTiles<T, kSize, kRelative>;
   static constexpr int kThreads = kHeadMixingThreads;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    head_mixing_sums<T, kSize, kRelative>(thread, this->params, this->plan, this->order, this->tensors, memory);
+    head_mixing_matrix_gradient<T, kSize, kRelative>(thread, this->params, this->plan, this->order, this->tensors,
+                                                     memory);
   }
 };
 
-struct HeadMixingRowSums {
+struct HeadMixingQueryStats {
   static constexpr int kThreads = 128;
   AttentionParams params;
   AttentionTensors tensors;
   WeightRounding rounding;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void*) const {
-    head_mixing_row_sums(thread, params, tensors, rounding);
+    head_mixing_query_stats(thread, params, tensors, rounding);
   }
 };
 
@@ -217,12 +218,12 @@ struct RowMixForward : HeadMixingArguments<T, RowMixPlan> {
 };
 
 template <class Traits, class T>
-struct RowMixSums : HeadMixingArguments<T, RowMixPlan> {
-  using Sizes = RowMixSumsTiles<Traits>;
+struct RowMixMatrixGradient : HeadMixingArguments<T, RowMixPlan> {
+  using Sizes = RowMixMatrixGradientTiles<Traits>;
   static constexpr int kThreads = 32 * Traits::kWarps;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    row_mix_sums<Traits>(thread, this->params, this->plan, this->order, this->tensors, memory);
+    row_mix_matrix_gradient<Traits>(thread, this->params, this->plan, this->order, this->tensors, memory);
   }
 };
 
@@ -317,7 +318,7 @@ struct AttentionLaunches {
   static const char* backward(const Launcher& launcher, const AttentionParams& params,
                               const AttentionTensors& tensors) {
     if (const char* problem = params.has_relative_positions() ? relative_constraint(launcher) : nullptr) return problem;
-    const RowSums<T> row_sums{params, KernelTensors<T>(tensors)};
+    const AttentionDelta<T> row_sums{params, KernelTensors<T>(tensors)};
     if (const char* problem = launcher(Grid{num_tiles_of(params.queries, 4), batch_heads(params, tensors)},
                                        row_sums.kThreads, 0, row_sums))
       return problem;
@@ -357,7 +358,7 @@ struct AttentionLaunches {
     auto num_gradients = static_cast<int>(params.queries);
     if (params.matrix_query_stride != 0) return num_gradients;
     dispatch_row_mix(params, launcher.max_shared_memory(), [&](auto row_mix) {
-      num_gradients = num_tiles_of(params.queries, RowMixSumsTiles<decltype(row_mix)>::kQueries);
+      num_gradients = num_tiles_of(params.queries, RowMixMatrixGradientTiles<decltype(row_mix)>::kQueries);
     });
     return num_gradients;
   }
@@ -403,7 +404,7 @@ struct AttentionLaunches {
     return launcher(Grid{num_tiles_of(params.queries, 4), batch_heads(params, tensors)}, combine.kThreads, 0, combine);
   }
 
-  // Launches the kernels of the backward pass that follow attention_row_sums().
+  // Launches the kernels of the backward pass that follow attention_delta().
   template <bool kRelative, class Launcher>
   static const char* launch_gradients(const Launcher& launcher, const AttentionParams& params,
                                       const AttentionTensors& tensors) {
@@ -460,7 +461,7 @@ struct AttentionLaunches {
     bool is_supported =
         sizeof(typename Forward<T, kSize, false, kRelative>::Traits::Shared) <= static_cast<size_t>(limit) &&
         HeadMixingForwardTiles<T, kSize, kRelative>::plan(params, limit).num_stages > 0 &&
-        HeadMixingSumsTiles<T, kSize, kRelative>::plan(params, limit).num_stages > 0 &&
+        HeadMixingMatrixGradientTiles<T, kSize, kRelative>::plan(params, limit).num_stages > 0 &&
         HeadMixingQueryGradientTiles<T, kSize, kRelative>::plan(params, limit).num_stages > 0 &&
         HeadMixingKeyGradientTiles<T, kSize, !kSeparatePasses, true, kResident>::plan(params, limit).num_stages > 0 &&
         HeadMixingKeyGradientTiles<T, kSize, true, !kSeparatePasses, kResident>::plan(params, limit).num_stages > 0;
@@ -508,11 +509,11 @@ struct AttentionLaunches {
         }))
       return row_mix_problem;
     const auto num_query_tiles_of = [&](int rows) { return num_tiles_of(params.queries, rows); };
-    using Sums = HeadMixingSums<T, kSize, kRelative>;
+    using Sums = HeadMixingMatrixGradient<T, kSize, kRelative>;
     if (const char* problem = launch_head_mixing<Sums>(launcher, params, kernel_tensors, num_query_tiles_of,
                                                        Sums::Traits::num_chunks(params)))
       return problem;
-    const HeadMixingRowSums row_sums{params, kernel_tensors, WeightRounding::for_params<T>(params)};
+    const HeadMixingQueryStats row_sums{params, kernel_tensors, WeightRounding::for_params<T>(params)};
     if (const char* problem = launcher(
             Grid{num_tiles_of(kernel_tensors.batch * params.heads * params.queries + kStatsPadding, row_sums.kThreads)},
             row_sums.kThreads, 0, row_sums))
@@ -579,7 +580,7 @@ struct AttentionLaunches {
     const auto try_row_mix = [&](auto row_mix) {
       using Traits = decltype(row_mix);
       if (RowMixForwardTiles<Traits>::plan(params, limit).num_stages == 0 ||
-          RowMixSumsTiles<Traits>::plan(params, limit).num_stages == 0 ||
+          RowMixMatrixGradientTiles<Traits>::plan(params, limit).num_stages == 0 ||
           RowMixQueryGradientTiles<Traits>::plan(params, limit).num_stages == 0 ||
           RowMixKeyGradientTiles<Traits>::plan(params, limit).num_stages == 0)
         return false;
@@ -601,7 +602,7 @@ struct AttentionLaunches {
   template <class Traits, class Launcher>
   static const char* row_mix_backward(const Launcher& launcher, const AttentionParams& params,
                                       const AttentionTensors& tensors) {
-    using Sums = RowMixSums<Traits, T>;
+    using Sums = RowMixMatrixGradient<Traits, T>;
     using Queries = RowMixQueryGradient<Traits, T>;
     using Keys = RowMixKeyGradient<Traits, T>;
     if (const char* problem =

@@ -30,7 +30,7 @@ class DamagedFile(Exception):
 
 
 def short_name(name):
-    """Returns a demangled function name without namespaces, return type and arguments, such as run<RowSums<Bf16>>."""
+    """Returns a demangled function name without namespaces, return type and arguments, such as run<AttentionDelta<Bf16>>."""
     name = re.sub(r"\(anonymous namespace\)::|\bmh::(kernels::)?", "", name).replace("> >", ">>")
     name = re.sub(r"\([\w: ]+\)(?=-?\d)", "", name)  # <(int)64>
     depth, start = 0, 0

@@ -4,14 +4,14 @@
 //   dP_j = Σ_i m[j, i] dP̄_i,  D_j = Σ_i m[j, i] G[j, i] (`delta`)
 //   dS_j = P_j (dP_j - D_j), the gradient of the logits
 //
-// Three kernels, each of which recomputes the probabilities P from the log-sum-exp: head_mixing_sums() computes G;
-// head_mixing_query_gradient() computes dQ and loops over the keys; head_mixing_key_gradient() (key_gradient.h)
-// computes dK and dV and loops over the queries. Between the first two, head_mixing_row_sums() divides G by the sums of
-// the probabilities, and computes D. No kernel accumulates in global memory.
+// Three kernels, each of which recomputes the probabilities P from the log-sum-exp: head_mixing_matrix_gradient()
+// computes G; head_mixing_query_gradient() computes dQ and loops over the keys; head_mixing_key_gradient()
+// (key_gradient.h) computes dK and dV and loops over the queries. Between the first two, head_mixing_query_stats()
+// divides G by the sums of the probabilities, and computes D. No kernel accumulates in global memory.
 //
 // The log-sum-exp has a rounding error of 2^-24 of the largest logit. Therefore the recomputed probabilities are
-// divided by their sum, which head_mixing_sums() computes; without that, the gradients of a query's logits would not
-// sum to zero if the logits are large.
+// divided by their sum, which head_mixing_matrix_gradient() computes; without that, the gradients of a query's logits
+// would not sum to zero if the logits are large.
 //
 // Tiling: a block of at most 8 warps computes one or more row tiles of 16 queries of a batch row, and loops over tiles
 // of 16 keys. The warps of a row tile compute dP̄ (16, 16) of the value heads in turn, and exchange it as fragments;
@@ -20,16 +20,17 @@
 // fragment for each value head; with relative positions, q + v, windows of r and products with them. __launch_bounds__
 // allows 255 registers.
 //
-// - head_mixing_sums(): a block computes a chunk of at most 8 value heads, or 4 in fp32, and has dO and fragments of
+// - head_mixing_matrix_gradient(): a block computes a chunk of at most 8 value heads, or 4 in fp32, and has dO and
+// fragments of
 //   the chunk only. A warp has 4 query heads, or 2 in fp32, and a lane 2 * kWarpHeads * (kChunkHeads + 1) fp32 sums:
 //   72, or 20 in fp32.
-// - head_mixing_row_sums(): a block of 128 threads; a thread computes one query of one query head. No shared memory.
+// - head_mixing_query_stats(): a block of 128 threads; a thread computes one query of one query head. No shared memory.
 // - head_mixing_query_gradient(): a warp has 1 to 4 query heads, and a lane kWarpHeads * kColumns / 2 accumulators of
 //   dQ, and as many for q + v with relative positions: 128 for heads of 64 in 16 bits. In 16 bits shared memory also
 //   holds the transpose of a mixing matrix that all queries share.
 //
-// For 16 heads of 64 in bf16 on an A100, whose blocks have up to 163 KiB, a block of head_mixing_sums() and of
-// head_mixing_query_gradient() has one row tile of 4 warps, 2 stages, and 130 KiB and 153 KiB; 512 queries take 64
+// For 16 heads of 64 in bf16 on an A100, whose blocks have up to 163 KiB, a block of head_mixing_matrix_gradient() and
+// of head_mixing_query_gradient() has one row tile of 4 warps, 2 stages, and 130 KiB and 153 KiB; 512 queries take 64
 // blocks, as there are two chunks, and 32 blocks for each batch row.
 #pragma once
 
@@ -55,9 +56,9 @@ MH_DEVICE void exchange_gradients(const Thread& thread, const AttentionParams& p
   }
 }
 
-// The tile sizes and the plan of head_mixing_sums().
+// The tile sizes and the plan of head_mixing_matrix_gradient().
 template <class T, int kSize, bool kRelative = false>
-struct HeadMixingSumsTiles {
+struct HeadMixingMatrixGradientTiles {
   static constexpr int kStride = kSize + kPad, kWarpHeads = sizeof(T) == 4 ? 2 : 4;
   static constexpr int kPrefetch = kRelative ? 2 : kHeadMixingPrefetch<T, kSize>;
   static constexpr int kChunkHeads = sizeof(T) == 4 ? 4 : 8;  // value heads of a chunk, whose sums are in registers
@@ -83,9 +84,10 @@ struct HeadMixingSumsTiles {
 // of the probabilities that are recomputed from tensors.lse. kRelative: tensors.q is q + u, and tensors.q_v is q + v.
 // Grid: (order.num_blocks(), 1, plan.head_blocks * chunks of value heads).
 template <class T, int kSize, bool kRelative, class Thread>
-MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
-                                const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
-  using Traits = HeadMixingSumsTiles<T, kSize, kRelative>;
+MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const AttentionParams& params,
+                                           const HeadMixingPlan& plan, const BlockOrder& order,
+                                           const KernelTensors<T>& tensors, void* memory) {
+  using Traits = HeadMixingMatrixGradientTiles<T, kSize, kRelative>;
   const StridedTensor<const T>&v = tensors.v, &dout = tensors.dout;
   constexpr int kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads, kChunkHeads = Traits::kChunkHeads;
   const BlockOrder::Position block_position = order.position(thread, true);
@@ -200,8 +202,8 @@ struct WeightRounding {
 // Divides tensors.g by tensors.prob_sums, and computes tensors.query_stats, with delta = Σ_i m[j, i] G[j, i], and its
 // padding of zeros. One thread computes one entry of query_stats; blocks of any size, as many as needed.
 template <class Thread>
-MH_DEVICE void head_mixing_row_sums(const Thread& thread, const AttentionParams& params,
-                                    const AttentionTensors& tensors, WeightRounding rounding) {
+MH_DEVICE void head_mixing_query_stats(const Thread& thread, const AttentionParams& params,
+                                       const AttentionTensors& tensors, WeightRounding rounding) {
   const int64_t i = static_cast<int64_t>(thread.block_x()) * thread.threads() + thread.index(),
                 num_stats = tensors.batch * params.heads * params.queries;
   if (i >= num_stats + kStatsPadding) return;

@@ -1,8 +1,8 @@
 // Backward pass of attention with head mixing by row mix (head_mixing/row_mix.h). The equations are in
 // head_mixing/backward.h. Three kernels, each of which recomputes the probabilities from the log-sum-exp:
-// row_mix_sums() computes the gradient of the mixing matrix and the statistics of each query; row_mix_query_gradient()
-// computes dQ; row_mix_key_gradient() computes dK and dV. Delta is summed from the same rounded dP from which the other
-// two kernels subtract delta, so that the gradients of a query's logits sum to zero.
+// row_mix_matrix_gradient() computes the gradient of the mixing matrix and the statistics of each query;
+// row_mix_query_gradient() computes dQ; row_mix_key_gradient() computes dK and dV. Delta is summed from the same
+// rounded dP from which the other two kernels subtract delta, so that the gradients of a query's logits sum to zero.
 //
 // Tiling: a block of kWarps warps (4 or 8) computes rows, which are queries or keys, of all heads of a batch row; each
 // warp has kWarpHeads heads (1 or 2). With kStride = kSize + 8 and max_heads = max(heads, value_heads), a block takes
@@ -12,7 +12,8 @@
 // bytes of shared memory: resident rows, 1 to 4 pipeline stages and tiles. A tile has tile_heads * (queries * (keys +
 // 8) + 8) elements, with tile_heads as in row_mix_forward.h. __launch_bounds__ allows 255 registers.
 //
-// - row_mix_sums(): 16 or 32 queries, with tiles of kKeys keys (16 or 32). Resident are Q and dO; a stage has K or V,
+// - row_mix_matrix_gradient(): 16 or 32 queries, with tiles of kKeys keys (16 or 32). Resident are Q and dO; a stage
+// has K or V,
 //   max_heads * kKeys * kStride elements; the two tiles have P and dP̄. A lane has kWarpProducts * kMatrixHeads / 2
 //   accumulators of G.
 // - row_mix_query_gradient(): kQueries queries (32 or 64), with tiles of 16 keys. Resident are Q and dO; a stage has V
@@ -84,12 +85,12 @@ MH_DEVICE void to_logit_gradients(const Thread& thread, const Tile& tile, int he
   tile.template put<T>(thread, head, row_tile, slopes);
 }
 
-// The tile sizes and the plan of row_mix_sums(). Traits: an instance of RowMixTraits.
+// The tile sizes and the plan of row_mix_matrix_gradient(). Traits: an instance of RowMixTraits.
 template <class Traits>
-struct RowMixSumsTiles
+struct RowMixMatrixGradientTiles
     : RowMixQueryTiles<Traits, floor_to_row_tiles(2048 / (Traits::kWarpHeads * Traits::kSize), 32), Traits::kKeys> {
   static constexpr RowMixPlan plan(const AttentionParams& params, int limit) {
-    return RowMixSumsTiles::plan_of(params, params.heads + params.value_heads, 2, limit);
+    return RowMixMatrixGradientTiles::plan_of(params, params.heads + params.value_heads, 2, limit);
   }
 };
 
@@ -125,9 +126,9 @@ MH_DEVICE void sum_pairs(const Thread& thread, Accumulator (&pairs)[kMatrixHeads
 // Computes tensors.query_stats and tensors.g: the gradient of the matrix of each query, or, if the queries share a
 // matrix, the sum over each tile of queries. Grid: (order.num_blocks()).
 template <class Traits, class T, class Thread>
-MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& params, const RowMixPlan& plan,
-                            const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
-  using Sizes = RowMixSumsTiles<Traits>;
+MH_DEVICE void row_mix_matrix_gradient(const Thread& thread, const AttentionParams& params, const RowMixPlan& plan,
+                                       const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
+  using Sizes = RowMixMatrixGradientTiles<Traits>;
   using Tile = typename Sizes::Tile;
   constexpr int kSize = Traits::kSize, kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads,
                 kRowTiles = Tile::kRowTiles, kQueries = Sizes::kQueries, kKeys = Sizes::kKeys;

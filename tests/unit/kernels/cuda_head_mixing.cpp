@@ -21,7 +21,7 @@ std::vector<HeadMixingPlan> plans_of(const AttentionParams& params, int limit) {
   constexpr ResidentRows kResident = kRelative ? ResidentRows::keys_of_range : ResidentRows::keys;
   std::vector<HeadMixingPlan> all_plans{
       HeadMixingForwardTiles<T, kSize, kRelative>::plan(params, limit),
-      HeadMixingSumsTiles<T, kSize, kRelative>::plan(params, limit),
+      HeadMixingMatrixGradientTiles<T, kSize, kRelative>::plan(params, limit),
       HeadMixingQueryGradientTiles<T, kSize, kRelative>::plan(params, limit),
       HeadMixingKeyGradientTiles<T, kSize, !kSeparatePasses, true, kResident>::plan(params, limit),
       HeadMixingKeyGradientTiles<T, kSize, true, !kSeparatePasses, kResident>::plan(params, limit)};
