@@ -269,7 +269,7 @@ BlockOrder block_order(const Launcher& launcher, const AttentionParams& params, 
 // documents.
 template <class T, int kSize>
 struct AttentionLaunches {
-  static int num_scale_tiles(const AttentionParams& params) {
+  static int num_query_tiles(const AttentionParams& params) {
     return num_tiles_of(params.queries, params.has_relative_positions()
                                             ? 16 * kRelativeWarps<T, kSize>
                                             : QueryGradient<T, kSize, false>::Traits::kQueries);
@@ -354,7 +354,7 @@ struct AttentionLaunches {
   // Returns the number of queries, or, if the queries share a matrix and the row-mix kernels apply, the number of query
   // tiles.
   template <class Launcher>
-  static int head_mixing_num_gradients(const Launcher& launcher, const AttentionParams& params) {
+  static int head_mixing_num_matrix_gradients(const Launcher& launcher, const AttentionParams& params) {
     auto num_gradients = static_cast<int>(params.queries);
     if (params.matrix_query_stride != 0) return num_gradients;
     dispatch_row_mix(params, launcher.max_shared_memory(), [&](auto row_mix) {
@@ -424,7 +424,7 @@ struct AttentionLaunches {
   static const char* query_gradient(const Launcher& launcher, const AttentionParams& params,
                                     const AttentionTensors& tensors) {
     using Body = QueryGradient<T, kSize, kRelative>;
-    return launcher(Grid{num_scale_tiles(params), batch_heads(params, tensors), kSize / Body::Traits::kColumns},
+    return launcher(Grid{num_query_tiles(params), batch_heads(params, tensors), kSize / Body::Traits::kColumns},
                     Body::kThreads, sizeof(typename Body::Traits::Shared), Body{params, KernelTensors<T>(tensors)});
   }
 

@@ -149,7 +149,7 @@ struct AttentionGpuBackend {
     const DeviceParams device_params(x, true, {&q, &x.k, &x.v, &out, &dout, &d.q, &d.k, &d.v});
     tensors.out = untyped_tensor(out), tensors.dout = untyped_tensor(dout),
     tensors.delta = delta.mutable_data_ptr<float>();
-    const int64_t num_tiles = gpu.kernels->num_scale_tiles(device_params.params);
+    const int64_t num_tiles = gpu.kernels->num_query_tiles(device_params.params);
     if (scales.defined()) {
       d.head_scales = at::empty({q.size(0), q.size(1), num_tiles}, lse.options());
       tensors.dscale = d.head_scales.mutable_data_ptr<float>();
@@ -220,9 +220,9 @@ struct HeadMixingGpuBackend {
     tensors.prob_sums = prob_sums.mutable_data_ptr<float>();
     tensors.query_stats = static_cast<kernels::QueryStats*>(stats.mutable_data_ptr());
     static_assert(sizeof(kernels::QueryStats) == 4 * sizeof(float));
-    const at::Tensor matrix_gradients =
-        at::empty({q.size(0), gpu.kernels->head_mixing_num_gradients(device_params.params), m.size(-2), m.size(-1)},
-                  prob_sums.options());
+    const at::Tensor matrix_gradients = at::empty(
+        {q.size(0), gpu.kernels->head_mixing_num_matrix_gradients(device_params.params), m.size(-2), m.size(-1)},
+        prob_sums.options());
     tensors.g = matrix_gradients.mutable_data_ptr<float>();
     if (relative.u.defined()) {
       d.r = at::empty({q.size(0), relative.r.size(0), relative.r.size(1), relative.r.size(2)}, prob_sums.options());

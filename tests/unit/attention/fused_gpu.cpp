@@ -33,7 +33,7 @@ attention::GpuKernels emulated_kernels() {
         host::EmulatedGpu device;
         return Launches::relative_constraint(host::Launcher{device});
       },
-      Launches::num_scale_tiles,
+      Launches::num_query_tiles,
       [](const AttentionParams& a, int64_t batch) {
         host::EmulatedGpu device;
         return Launches::num_splits(host::Launcher{device}, a, batch);
@@ -56,7 +56,7 @@ attention::GpuKernels emulated_kernels() {
       },
       [](const AttentionParams& a) {
         host::EmulatedGpu device;
-        return Launches::head_mixing_num_gradients(host::Launcher{device}, a);
+        return Launches::head_mixing_num_matrix_gradients(host::Launcher{device}, a);
       },
       [](const AttentionParams& a, const AttentionTensors& x) {
         host::EmulatedGpu device;

@@ -25,7 +25,7 @@ void check_case(int64_t max_length, bool has_relative_positions) {
   host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 5)));
   const host::Launcher launcher{device};
   using Launches = AttentionLaunches<T, kSize>;
-  std::vector<float> dscale(static_cast<size_t>(c.batch * c.heads * Launches::num_scale_tiles(params)), NAN);
+  std::vector<float> dscale(static_cast<size_t>(c.batch * c.heads * Launches::num_query_tiles(params)), NAN);
   std::vector<float> du(has_relative_positions ? dscale.size() * static_cast<size_t>(c.key_size) : 0, NAN),
       dv_bias = du, dr(static_cast<size_t>(c.batch) * r.data.size(), NAN);
   AttentionTensors tensors = x.pointers();
@@ -57,7 +57,7 @@ void check_case(int64_t max_length, bool has_relative_positions) {
   expect_close("dv", x.dv.to_doubles(), exact.dv, composed.dv, exact.dv_size);
   Doubles dscale_sums(static_cast<size_t>(c.batch * c.heads));
   for (size_t i = 0; i < dscale.size(); ++i)
-    dscale_sums[i / static_cast<size_t>(Launches::num_scale_tiles(params))] += dscale[i];
+    dscale_sums[i / static_cast<size_t>(Launches::num_query_tiles(params))] += dscale[i];
   expect_close("dscale", dscale_sums, exact.dscale, composed.dscale, exact.dscale_size);
   if (!has_relative_positions) return;
   // Returns the sums of `terms` (batch, heads, tiles, size) over the batch and the tiles, (heads, size).

@@ -147,7 +147,7 @@ void check_case(int64_t max_heads, int64_t max_length, bool has_relative_positio
   const int64_t max_kib = kind == CaseKind::lengths ? min_kib : pick(0, 2) > 0 ? 2 * min_kib : 227;
   const LimitedLauncher launcher{{device, 227 << 10},
                                  (uses_all_memory ? 227 : static_cast<int>(pick(min_kib, max_kib))) << 10};
-  const int64_t num_gradients = Launches::head_mixing_num_gradients(launcher, params);
+  const int64_t num_gradients = Launches::head_mixing_num_matrix_gradients(launcher, params);
   dm = nan_buffer(c.batch * num_gradients * matrix_size);
   AttentionTensors tensors;
   tensors.batch = c.batch, tensors.q = q.untyped_view(), tensors.k = k.untyped_view(), tensors.v = v.untyped_view(),
