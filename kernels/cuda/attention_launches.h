@@ -318,9 +318,9 @@ struct AttentionLaunches {
   static const char* backward(const Launcher& launcher, const AttentionParams& params,
                               const AttentionTensors& tensors) {
     if (const char* problem = params.has_relative_positions() ? relative_constraint(launcher) : nullptr) return problem;
-    const AttentionDelta<T> row_sums{params, KernelTensors<T>(tensors)};
-    if (const char* problem = launcher(Grid{num_tiles_of(params.queries, 4), batch_heads(params, tensors)},
-                                       row_sums.kThreads, 0, row_sums))
+    const AttentionDelta<T> delta{params, KernelTensors<T>(tensors)};
+    if (const char* problem =
+            launcher(Grid{num_tiles_of(params.queries, 4), batch_heads(params, tensors)}, delta.kThreads, 0, delta))
       return problem;
     return params.has_relative_positions() ? launch_gradients<true>(launcher, params, tensors)
                                            : launch_gradients<false>(launcher, params, tensors);
@@ -509,24 +509,25 @@ struct AttentionLaunches {
         }))
       return row_mix_problem;
     const auto num_query_tiles_of = [&](int rows) { return num_tiles_of(params.queries, rows); };
-    using Sums = HeadMixingMatrixGradient<T, kSize, kRelative>;
-    if (const char* problem = launch_head_mixing<Sums>(launcher, params, kernel_tensors, num_query_tiles_of,
-                                                       Sums::Traits::num_chunks(params)))
+    using MatrixGradientBody = HeadMixingMatrixGradient<T, kSize, kRelative>;
+    if (const char* problem = launch_head_mixing<MatrixGradientBody>(
+            launcher, params, kernel_tensors, num_query_tiles_of, MatrixGradientBody::Traits::num_chunks(params)))
       return problem;
-    const HeadMixingQueryStats row_sums{params, kernel_tensors, WeightRounding::for_params<T>(params)};
-    if (const char* problem = launcher(
-            Grid{num_tiles_of(kernel_tensors.batch * params.heads * params.queries + kStatsPadding, row_sums.kThreads)},
-            row_sums.kThreads, 0, row_sums))
+    const HeadMixingQueryStats query_stats{params, kernel_tensors, WeightRounding::for_params<T>(params)};
+    if (const char* problem =
+            launcher(Grid{num_tiles_of(kernel_tensors.batch * params.heads * params.queries + kStatsPadding,
+                                       query_stats.kThreads)},
+                     query_stats.kThreads, 0, query_stats))
       return problem;
-    using Queries = HeadMixingQueryGradient<T, kSize, kRelative>;
-    if (const char* problem = launch_head_mixing<Queries>(launcher, params, kernel_tensors, num_query_tiles_of,
-                                                          Queries::Traits::kColumnBlocks))
+    using QueryGradientBody = HeadMixingQueryGradient<T, kSize, kRelative>;
+    if (const char* problem = launch_head_mixing<QueryGradientBody>(
+            launcher, params, kernel_tensors, num_query_tiles_of, QueryGradientBody::Traits::kColumnBlocks))
       return problem;
     if constexpr (kRelative) {
-      using Distances = HeadMixingKeyGradient<T, kSize, true, false, ResidentRows::distances>;
+      using DistanceGradientBody = HeadMixingKeyGradient<T, kSize, true, false, ResidentRows::distances>;
       const auto num_distance_tiles_of = [&](int rows) { return num_tiles_of(params.relative.distances, rows); };
-      if (const char* problem = launch_head_mixing<Distances>(launcher, params, kernel_tensors, num_distance_tiles_of,
-                                                              Distances::Traits::kColumnBlocks))
+      if (const char* problem = launch_head_mixing<DistanceGradientBody>(
+              launcher, params, kernel_tensors, num_distance_tiles_of, DistanceGradientBody::Traits::kColumnBlocks))
         return problem;
     }
     if constexpr (kSeparatePasses) {
@@ -602,16 +603,17 @@ struct AttentionLaunches {
   template <class Traits, class Launcher>
   static const char* row_mix_backward(const Launcher& launcher, const AttentionParams& params,
                                       const AttentionTensors& tensors) {
-    using Sums = RowMixMatrixGradient<Traits, T>;
-    using Queries = RowMixQueryGradient<Traits, T>;
-    using Keys = RowMixKeyGradient<Traits, T>;
-    if (const char* problem =
-            launch_row_mix<Sums>(launcher, params, tensors, num_tiles_of(params.queries, Sums::Sizes::kQueries), 1))
+    using MatrixGradientBody = RowMixMatrixGradient<Traits, T>;
+    using QueryGradientBody = RowMixQueryGradient<Traits, T>;
+    using KeyGradientBody = RowMixKeyGradient<Traits, T>;
+    if (const char* problem = launch_row_mix<MatrixGradientBody>(
+            launcher, params, tensors, num_tiles_of(params.queries, MatrixGradientBody::Sizes::kQueries), 1))
       return problem;
-    if (const char* problem = launch_row_mix<Queries>(launcher, params, tensors,
-                                                      num_tiles_of(params.queries, Queries::Sizes::kQueries), 1))
+    if (const char* problem = launch_row_mix<QueryGradientBody>(
+            launcher, params, tensors, num_tiles_of(params.queries, QueryGradientBody::Sizes::kQueries), 1))
       return problem;
-    return launch_row_mix<Keys>(launcher, params, tensors, num_tiles_of(params.keys, Keys::Sizes::kKeys), 1);
+    return launch_row_mix<KeyGradientBody>(launcher, params, tensors,
+                                           num_tiles_of(params.keys, KeyGradientBody::Sizes::kKeys), 1);
   }
 };
 
