@@ -50,7 +50,7 @@ struct AttentionTensors {
   QueryStats* query_stats = nullptr;
   // Gradient of the mixing matrix (batch, head_mixing_num_matrix_gradients(), heads, value_heads): one for each query,
   // or, for a shared matrix, partial gradients that the caller sums.
-  float* g = nullptr;
+  float* dm = nullptr;
   // Gradients of head_scales (batch, heads, num_query_tiles()), without mixing; the caller sums them over the tiles.
   // Null: not computed.
   float* dscale = nullptr;
@@ -116,7 +116,7 @@ struct AttentionKernels {
   const char* (*head_mixing_constraint)(int heads, int value_heads, bool has_relative_positions);
   // Returns the number of splits of the keys that is fastest in a forward pass with mixing on the current GPU.
   int (*head_mixing_num_splits)(const AttentionParams& params, int64_t batch);
-  // Returns the number of matrix gradients that head_mixing_backward() writes to AttentionTensors::g for a batch row.
+  // Returns the number of matrix gradients that head_mixing_backward() writes to AttentionTensors::dm for a batch row.
   int (*head_mixing_num_matrix_gradients)(const AttentionParams& params);
   const char* (*head_mixing_forward)(const AttentionParams& params, const AttentionTensors& tensors);
   const char* (*head_mixing_backward)(const AttentionParams& params, const AttentionTensors& tensors);

@@ -80,7 +80,7 @@ struct HeadMixingMatrixGradientTiles {
   }
 };
 
-// Computes tensors.g, which is G before the division by the sums of the probabilities, and tensors.prob_sums, the sums
+// Computes tensors.dm, which is G before the division by the sums of the probabilities, and tensors.prob_sums, the sums
 // of the probabilities that are recomputed from tensors.lse. kRelative: tensors.q is q + u, and tensors.q_v is q + v.
 // Grid: (order.num_blocks(), 1, plan.head_blocks * chunks of value heads).
 template <class T, int kSize, bool kRelative, class Thread>
@@ -170,7 +170,7 @@ MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const Attention
       if (valid && chunk_head == 0)
         tensors.prob_sums[(b * params.heads + warp_head + o) * params.queries + lane_queries.row + 8 * r] = sum;
       float* to =
-          tensors.g +
+          tensors.dm +
           ((b * params.queries + lane_queries.clamped_queries[r]) * params.heads + warp_head + o) * params.value_heads +
           chunk_head;
       MH_FOR (i, kChunkHeads) {
@@ -199,7 +199,7 @@ struct WeightRounding {
   }
 };
 
-// Divides tensors.g by tensors.prob_sums, and computes tensors.query_stats, with delta = Σ_i m[j, i] G[j, i], and its
+// Divides tensors.dm by tensors.prob_sums, and computes tensors.query_stats, with delta = Σ_i m[j, i] G[j, i], and its
 // padding of zeros. One thread computes one entry of query_stats; blocks of any size, as many as needed.
 template <class Thread>
 MH_DEVICE void head_mixing_query_stats(const Thread& thread, const AttentionParams& params,
@@ -211,7 +211,7 @@ MH_DEVICE void head_mixing_query_stats(const Thread& thread, const AttentionPara
   if (i < num_stats) {
     const int64_t t = i % params.queries, j = i / params.queries % params.heads, b = i / params.queries / params.heads;
     stats.lse2 = tensors.lse[i] * kLog2E, stats.inv_sum = tensors.prob_sums[i] > 0 ? 1 / tensors.prob_sums[i] : 0;
-    float* pair_sums = tensors.g + ((b * params.queries + t) * params.heads + j) * params.value_heads;
+    float* pair_sums = tensors.dm + ((b * params.queries + t) * params.heads + j) * params.value_heads;
     const float* m =
         params.matrix + b * params.matrix_batch_stride + t * params.matrix_query_stride + j * params.value_heads;
     if (rounding.to_fp16) rounding.scale = floor_pow2(m, 1, params.value_heads);

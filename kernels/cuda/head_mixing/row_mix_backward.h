@@ -123,7 +123,7 @@ MH_DEVICE void sum_pairs(const Thread& thread, Accumulator (&pairs)[kMatrixHeads
   }
 }
 
-// Computes tensors.query_stats and tensors.g: the gradient of the matrix of each query, or, if the queries share a
+// Computes tensors.query_stats and tensors.dm: the gradient of the matrix of each query, or, if the queries share a
 // matrix, the sum over each tile of queries. Grid: (order.num_blocks()).
 template <class Traits, class T, class Thread>
 MH_DEVICE void row_mix_matrix_gradient(const Thread& thread, const AttentionParams& params, const RowMixPlan& plan,
@@ -245,7 +245,7 @@ MH_DEVICE void row_mix_matrix_gradient(const Thread& thread, const AttentionPara
         if (j >= params.heads || i >= params.value_heads) continue;
         pairs[u][c].x[e] *= inv_sums[j * kQueries + query];
         if (params.matrix_query_stride != 0 && first + query < queries)
-          tensors.g[((b * queries + first + query) * params.heads + j) * params.value_heads + i] = pairs[u][c].x[e];
+          tensors.dm[((b * queries + first + query) * params.heads + j) * params.value_heads + i] = pairs[u][c].x[e];
       }
   if (params.matrix_query_stride != 0) return;
   // For a shared matrix, sums the gradients over the queries of the block: first over the queries of each warp, then
@@ -265,7 +265,7 @@ MH_DEVICE void row_mix_matrix_gradient(const Thread& thread, const AttentionPara
   for (int n = thread.index(); n < num_elements; n += thread.threads()) {
     float total = 0;
     for (int warp = 0; warp < Traits::kWarps; ++warp) total += warp_sums[warp * num_elements + n];
-    tensors.g[(b * order.tiles + block.tile) * num_elements + n] = total;
+    tensors.dm[(b * order.tiles + block.tile) * num_elements + n] = total;
   }
 }
 

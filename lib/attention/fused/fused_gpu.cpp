@@ -223,7 +223,7 @@ struct HeadMixingGpuBackend {
     const at::Tensor matrix_gradients = at::empty(
         {q.size(0), gpu.kernels->head_mixing_num_matrix_gradients(device_params.params), m.size(-2), m.size(-1)},
         prob_sums.options());
-    tensors.g = matrix_gradients.mutable_data_ptr<float>();
+    tensors.dm = matrix_gradients.mutable_data_ptr<float>();
     if (relative.u.defined()) {
       d.r = at::empty({q.size(0), relative.r.size(0), relative.r.size(1), relative.r.size(2)}, prob_sums.options());
       tensors.dq_v = untyped_tensor(dq_v), tensors.dr = d.r.mutable_data_ptr<float>();

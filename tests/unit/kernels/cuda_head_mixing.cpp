@@ -156,7 +156,7 @@ void check_case(int64_t max_heads, int64_t max_length, bool has_relative_positio
   tensors.has_one_reader_per_kv_head = false;
   std::vector<QueryStats> query_stats(lse.size() + kStatsPadding, QueryStats{NAN, NAN, NAN, NAN});
   tensors.query_stats = query_stats.data();
-  tensors.lse = lse.data(), tensors.prob_sums = prob_sums.data(), tensors.g = dm.data();
+  tensors.lse = lse.data(), tensors.prob_sums = prob_sums.data(), tensors.dm = dm.data();
   if (has_relative_positions) {
     tensors.q_u = q_u.untyped_view(), tensors.q_v = q_v.untyped_view();
     tensors.dq_v = dq_v.untyped_view(), tensors.dr = dr.data();
