@@ -283,18 +283,18 @@ MH_DEVICE void accumulate(const Thread& thread, Accumulator (&sums)[Tile::kRowTi
 // Loads tiles of kRows positions of all heads of one batch row of a tensor into shared memory (heads, kRows, kStride).
 // Each warp copies its own heads.
 template <class Traits, class T, int kRows>
-struct HeadRows {
+struct HeadRowLoader {
   static constexpr int kSize = Traits::kSize, kStride = Traits::kStride, kVectorSize = 16 / static_cast<int>(sizeof(T)),
                        kRowVectors = kSize / kVectorSize;
-  static constexpr bool kWholeRows = 32 % kRowVectors == 0;  // whether the lanes of a warp cover whole rows
-  const T* data[Traits::kWarpHeads];                         // addresses of the warp's heads; null: no such head
+  static constexpr bool kLanesCoverWholeRows = 32 % kRowVectors == 0;  // whether the lanes of a warp cover whole rows
+  const T* data[Traits::kWarpHeads];  // addresses of the warp's heads; null: no such head
   int64_t row_stride;
   int heads, size;  // number of heads; elements of a row
   bool aligned;     // AttentionParams::aligned
   // head_of: head h of the tile is head head_of[h] of the tensor; null: head h.
   template <class Thread>
-  MH_DEVICE HeadRows(const Thread& thread, const AttentionParams& params, const StridedTensor<const T>& tensor,
-                     int64_t b, const int64_t* head_of, int num_heads, int row_size)
+  MH_DEVICE HeadRowLoader(const Thread& thread, const AttentionParams& params, const StridedTensor<const T>& tensor,
+                          int64_t b, const int64_t* head_of, int num_heads, int row_size)
       : row_stride(tensor.row_stride), heads(num_heads), size(row_size), aligned(params.aligned) {
     MH_FOR (o, Traits::kWarpHeads) {
       const int head = thread.warp() * Traits::kWarpHeads + o;
@@ -309,7 +309,7 @@ struct HeadRows {
       const int head = thread.warp() * Traits::kWarpHeads + o;
       if (head >= heads) break;
       T* const head_rows = to + head * kRows * kStride;
-      if (kWholeRows && aligned && first + kRows <= end) {
+      if (kLanesCoverWholeRows && aligned && first + kRows <= end) {
         constexpr int kStep = 32 / kRowVectors < kRows ? 32 / kRowVectors : kRows;
         const int column = thread.lane() % kRowVectors * kVectorSize, row = thread.lane() / kRowVectors;
         const int bytes = column < size ? 16 : 0;
@@ -331,37 +331,39 @@ struct HeadRows {
 // The rows of the queries, of the output gradients, of the keys of each query head, and of the values of each value
 // head.
 template <class Traits, class T, int kRows>
-struct QueryRows : HeadRows<Traits, T, kRows> {
+struct QueryLoader : HeadRowLoader<Traits, T, kRows> {
   template <class Thread>
-  MH_DEVICE QueryRows(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
-      : HeadRows<Traits, T, kRows>(thread, params, tensors.q, b, nullptr, params.heads, params.key_size) {}
+  MH_DEVICE QueryLoader(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
+      : HeadRowLoader<Traits, T, kRows>(thread, params, tensors.q, b, nullptr, params.heads, params.key_size) {}
 };
 template <class Traits, class T, int kRows>
-struct DoutRows : HeadRows<Traits, T, kRows> {
+struct DoutLoader : HeadRowLoader<Traits, T, kRows> {
   template <class Thread>
-  MH_DEVICE DoutRows(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
-      : HeadRows<Traits, T, kRows>(thread, params, tensors.dout, b, nullptr, params.value_heads, params.value_size) {}
+  MH_DEVICE DoutLoader(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
+      : HeadRowLoader<Traits, T, kRows>(thread, params, tensors.dout, b, nullptr, params.value_heads,
+                                        params.value_size) {}
 };
 template <class Traits, class T, int kRows>
-struct KeyRows : HeadRows<Traits, T, kRows> {
+struct KeyLoader : HeadRowLoader<Traits, T, kRows> {
   template <class Thread>
-  MH_DEVICE KeyRows(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
-      : HeadRows<Traits, T, kRows>(thread, params, tensors.k, b, params.key_head_of, params.heads, params.key_size) {}
+  MH_DEVICE KeyLoader(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
+      : HeadRowLoader<Traits, T, kRows>(thread, params, tensors.k, b, params.key_head_of, params.heads,
+                                        params.key_size) {}
 };
 template <class Traits, class T, int kRows>
-struct ValueRows : HeadRows<Traits, T, kRows> {
+struct ValueLoader : HeadRowLoader<Traits, T, kRows> {
   template <class Thread>
-  MH_DEVICE ValueRows(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
-      : HeadRows<Traits, T, kRows>(thread, params, tensors.v, b, params.value_head_of, params.value_heads,
-                                   params.value_size) {}
+  MH_DEVICE ValueLoader(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
+      : HeadRowLoader<Traits, T, kRows>(thread, params, tensors.v, b, params.value_head_of, params.value_heads,
+                                        params.value_size) {}
 };
 
 // Streams tiles of two tensors through a pipeline: for each tile of kKeys positions of a range first the rows of one
 // tensor, then the rows of the other, each in a stage.
 template <class Traits, class T, int kKeys>
 struct AlternatingLoads {
-  const HeadRows<Traits, T, kKeys>& first_rows;
-  const HeadRows<Traits, T, kKeys>& second_rows;
+  const HeadRowLoader<Traits, T, kKeys>& first_rows;
+  const HeadRowLoader<Traits, T, kKeys>& second_rows;
   IndexRange range;
   int step = 0;  // index of the next load: even loads are of first_rows, odd loads of second_rows at the same positions
 

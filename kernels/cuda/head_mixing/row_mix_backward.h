@@ -144,12 +144,12 @@ MH_DEVICE void row_mix_matrix_gradient(const Thread& thread, const AttentionPara
                            Sizes::stage_elements(params)};
   const Tile probabilities = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end(), 0),
              gradients = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end(), 1);
-  const KeyRows<Traits, T, kKeys> keys(thread, params, tensors, b);
-  const ValueRows<Traits, T, kKeys> values(thread, params, tensors, b);
+  const KeyLoader<Traits, T, kKeys> keys(thread, params, tensors, b);
+  const ValueLoader<Traits, T, kKeys> values(thread, params, tensors, b);
   AlternatingLoads<Traits, T, kKeys> loads{keys, values, visible};
   const auto load = [&](T* stage) { loads.load(thread, stage); };
-  QueryRows<Traits, T, kQueries>(thread, params, tensors, b).load(thread, query_rows, first, queries);
-  DoutRows<Traits, T, kQueries>(thread, params, tensors, b).load(thread, dout_rows, first, queries);
+  QueryLoader<Traits, T, kQueries>(thread, params, tensors, b).load(thread, query_rows, first, queries);
+  DoutLoader<Traits, T, kQueries>(thread, params, tensors, b).load(thread, dout_rows, first, queries);
   pipeline.fill(thread, load);
 
   float lse2[kWarpHeads][kRowTiles][2], sum[kWarpHeads][kRowTiles][2] = {}, delta[kWarpHeads][kRowTiles][2] = {};
@@ -296,12 +296,12 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
   SmemPipeline<T> pipeline{dout_rows + params.value_heads * Traits::kQueries * kStride, plan.num_stages,
                            Sizes::stage_elements(params)};
   const Tile tile = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end());
-  const KeyRows<Traits, T, kKeys> keys(thread, params, tensors, b);
-  const ValueRows<Traits, T, kKeys> values(thread, params, tensors, b);
+  const KeyLoader<Traits, T, kKeys> keys(thread, params, tensors, b);
+  const ValueLoader<Traits, T, kKeys> values(thread, params, tensors, b);
   AlternatingLoads<Traits, T, kKeys> loads{values, keys, visible};
   const auto load = [&](T* stage) { loads.load(thread, stage); };
-  QueryRows<Traits, T, Traits::kQueries>(thread, params, tensors, b).load(thread, query_rows, first, queries);
-  DoutRows<Traits, T, Traits::kQueries>(thread, params, tensors, b).load(thread, dout_rows, first, queries);
+  QueryLoader<Traits, T, Traits::kQueries>(thread, params, tensors, b).load(thread, query_rows, first, queries);
+  DoutLoader<Traits, T, Traits::kQueries>(thread, params, tensors, b).load(thread, dout_rows, first, queries);
   pipeline.fill(thread, load);
 
   RowStats stats[kWarpHeads][kRowTiles];
@@ -444,8 +444,8 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
                            Sizes::stage_elements(params)};
   const Tile probabilities = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end(), 0),
              gradients = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end(), 1);
-  const QueryRows<Traits, T, 16> streamed_queries(thread, params, tensors, b);
-  const DoutRows<Traits, T, 16> streamed_dout(thread, params, tensors, b);
+  const QueryLoader<Traits, T, 16> streamed_queries(thread, params, tensors, b);
+  const DoutLoader<Traits, T, 16> streamed_dout(thread, params, tensors, b);
   int next_query = query_range.first;
   const auto load = [&](T* to) {
     if (next_query < query_range.end) {
@@ -455,8 +455,8 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
     next_query += 16;
     thread.commit_group();
   };
-  KeyRows<Traits, T, kKeys>(thread, params, tensors, b).load(thread, key_rows, first, keys);
-  ValueRows<Traits, T, kKeys>(thread, params, tensors, b).load(thread, value_rows, first, keys);
+  KeyLoader<Traits, T, kKeys>(thread, params, tensors, b).load(thread, key_rows, first, keys);
+  ValueLoader<Traits, T, kKeys>(thread, params, tensors, b).load(thread, value_rows, first, keys);
   pipeline.fill(thread, load);
 
   MixMatrix<Probability, Traits::kMatrixHeads> probability_matrices[Sizes::kWarpProducts];
