@@ -60,19 +60,20 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
   Accumulator sums[kSize / 8];
   for (int range_index = 0; range_index < params.relative.num_key_ranges; ++range_index) {
     const IndexRange range_keys = intersect({0, num_unpadded_keys}, params.relative.key_ranges[range_index]);
-    // Row first + ρ of r is the distance from query t to key t + lead + ρ.
-    const int lead = first - distance_row(params, params.relative.key_ranges[range_index], 0, 0),
-              max_lead = lead + Traits::kDistances - 1;
-    if (params.causal && (lead > offset || (params.window > 0 && max_lead <= offset - params.window))) continue;
-    const int query_begin = range_keys.first - max_lead > 0 ? range_keys.first - max_lead : 0;
-    const int end = range_keys.end - lead < queries ? range_keys.end - lead : queries;
+    // Row first + ρ of r is the distance from query t to key t + key_shift + ρ.
+    const int key_shift = first - distance_row(params, params.relative.key_ranges[range_index], 0, 0),
+              max_key_shift = key_shift + Traits::kDistances - 1;
+    if (params.causal && (key_shift > offset || (params.window > 0 && max_key_shift <= offset - params.window)))
+      continue;
+    const int query_begin = range_keys.first - max_key_shift > 0 ? range_keys.first - max_key_shift : 0;
+    const int end = range_keys.end - key_shift < queries ? range_keys.end - key_shift : queries;
     if (range_keys.first >= range_keys.end || query_begin >= end) continue;
     const auto load = [&](int i, int stage, int slide_row, bool is_first) {
       load_tile<Traits::kQueries, kSize, Traits::kStride>(
           thread, shared.q[stage], {query_data, q.row_stride, end, params.key_size, params.aligned}, i);
       load_tile<Traits::kQueries, kSize, Traits::kStride>(
           thread, shared.dout[stage], {dout_data, dout.row_stride, end, params.value_size, params.aligned}, i);
-      const int key = i + lead;
+      const int key = i + key_shift;
       const auto load_keys = [&](typename Traits::Keys& to, GlobalMatrix<const T> matrix) {
         if (is_first) {
           to.template load<Traits::kWindowRows>(thread, 0, matrix, key);
@@ -104,12 +105,12 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
         }
       };
       multiply_keys(p, shared.q[stage], shared.k);
-      apply_distance_mask(thread, params, range_keys, end, i, lead + 16 * thread.warp(), p);
+      apply_distance_mask(thread, params, range_keys, end, i, key_shift + 16 * thread.warp(), p);
       multiply_keys(ds, shared.dout[stage], shared.v);
       uint32_t dropout_keep_bits = 0;
       if (params.has_dropout())
         dropout_keep_bits =
-            dropout_keep_bits_transposed<Traits::kQueries / 8, true>(params, b, head, i + 2 * t, lead + warp_row);
+            dropout_keep_bits_transposed<Traits::kQueries / 8, true>(params, b, head, i + 2 * t, key_shift + warp_row);
       dispatch_normaliser(params, [&](const auto& normaliser) {
         MH_FOR (n, Traits::kQueries / 8)
           MH_FOR (e, 2) {

@@ -46,20 +46,20 @@ MH_DEVICE IndexRange tile_of_key_ranges(const AttentionParams& params, int first
 
 // Sets the products of masked pairs to -inf. products (16, 8 kColumnFragments): rows are 16 consecutive distances,
 // columns are the queries from query i on, of which those from query `end` on are masked. Row 0 in the column of
-// query t belongs to key t + lead. unpadded_keys: the keys of the key range that are not padding. Called by all lanes
-// of a warp.
+// query t belongs to key t + key_shift. unpadded_keys: the keys of the key range that are not padding. Called by all
+// lanes of a warp.
 template <int kColumnFragments, class Thread>
 MH_DEVICE void apply_distance_mask(const Thread& thread, const AttentionParams& params, const IndexRange& unpadded_keys,
-                                   int end, int i, int lead, Accumulator (&products)[kColumnFragments]) {
+                                   int end, int i, int key_shift, Accumulator (&products)[kColumnFragments]) {
   const int offset = static_cast<int>(params.keys - params.queries), query_end = i + 8 * kColumnFragments;
-  if (query_end <= end && i + lead >= unpadded_keys.first && query_end + lead + 15 <= unpadded_keys.end &&
+  if (query_end <= end && i + key_shift >= unpadded_keys.first && query_end + key_shift + 15 <= unpadded_keys.end &&
       (!params.causal ||
-       (lead + 15 <= offset && (params.window == 0 || lead > offset - static_cast<int>(params.window)))))
+       (key_shift + 15 <= offset && (params.window == 0 || key_shift > offset - static_cast<int>(params.window)))))
     return;
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   MH_FOR (n, kColumnFragments)
     MH_FOR (e, 4) {
-      const int query = i + n * 8 + 2 * t + e % 2, key = query + lead + g + e / 2 * 8;
+      const int query = i + n * 8 + 2 * t + e % 2, key = query + key_shift + g + e / 2 * 8;
       if (query >= end || key < unpadded_keys.first || !is_visible(params, unpadded_keys.end, query, key))
         products[n].x[e] = -INFINITY;
     }

@@ -96,14 +96,14 @@ struct QueryTilesOfDistances {
     for (int i = 0; i < params.relative.num_key_ranges; ++i) {
       const KeyRange& key_range = params.relative.key_ranges[i];
       const IndexRange keys = intersect({0, num_unpadded_keys}, key_range);
-      const int lead = first - distance_row(params, key_range, 0, 0), max_lead = lead + rows - 1;
+      const int key_shift = first - distance_row(params, key_range, 0, 0), max_key_shift = key_shift + rows - 1;
       if (keys.first >= keys.end ||
-          (params.causal && (lead > offset || (params.window > 0 && max_lead <= offset - params.window))))
+          (params.causal && (key_shift > offset || (params.window > 0 && max_key_shift <= offset - params.window))))
         continue;
-      const int begin = keys.first - max_lead > 0 ? keys.first - max_lead : 0;
-      const int end = keys.end - lead < queries ? keys.end - lead : queries;
+      const int begin = keys.first - max_key_shift > 0 ? keys.first - max_key_shift : 0;
+      const int end = keys.end - key_shift < queries ? keys.end - key_shift : queries;
       const int tiles = end > begin ? ceil_div(end - begin, 16) : 0, tile_first = begin + 16 * n;
-      if (n < tiles) return {tile_first, end, tile_first + lead, keys.end, keys.first};
+      if (n < tiles) return {tile_first, end, tile_first + key_shift, keys.end, keys.first};
       n -= tiles;
     }
     return {};
