@@ -116,11 +116,11 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
   const int warp_offset = thread.warp() * 16 * Traits::kStride;
   each_key_tile<Traits, T, kSize, kRelative, true>(
       thread, params, tensors, {b, head, first, visible}, shared,
-      [&](int s, int end, int stage, [[maybe_unused]] int slide_row) {
+      [&](int s, int end, int stage, [[maybe_unused]] int ring_row) {
         thread.barrier();
         Accumulator p[Traits::kKeys / 8], dp[Traits::kKeys / 8];
         multiply_transposed<kSize, Traits::kStride>(thread, p, shared.q + warp_offset, shared.k[stage]);
-        if constexpr (kRelative) shared.add_position_term(thread, p, slide_row);
+        if constexpr (kRelative) shared.add_position_term(thread, p, ring_row);
         apply_mask<false>(thread, params, end, first + thread.warp() * 16, s, p);
         multiply_transposed<kSize, Traits::kStride>(thread, dp, shared.dout + warp_offset, shared.v[stage]);
         if (params.has_dropout()) drop(params, b, head, row, s + 2 * t, dp);
@@ -135,7 +135,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
             }
         });
         multiply_add<Traits::kColumns, Traits::kStride>(thread, sums, p, shared.k[stage] + column);
-        if constexpr (kRelative) shared.multiply_add(thread, distance_sums, p, slide_row, column);
+        if constexpr (kRelative) shared.multiply_add(thread, distance_sums, p, ring_row, column);
       });
   thread.template wait_group<0>();
   thread.barrier();
@@ -206,7 +206,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   const IndexRange query_range = attending_queries(params, b, first, Traits::kKeys, keys);
   const int num_unpadded_keys = num_unpadded_keys_of(params, b, keys);
   const T *queries = row_of(q, b, head, 0), *dout_data = row_of(dout, b, head, 0);
-  const auto load_queries = [&](int i, int stage, [[maybe_unused]] int slide_row, [[maybe_unused]] bool is_first) {
+  const auto load_queries = [&](int i, int stage, [[maybe_unused]] int ring_row, [[maybe_unused]] bool is_first) {
     load_tile<Traits::kQueries, kSize, Traits::kStride>(
         thread, shared.q[stage], {queries, q.row_stride, query_range.end, params.key_size, params.aligned}, i);
     load_tile<Traits::kQueries, kSize, Traits::kStride>(
@@ -214,7 +214,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
         i);
     if constexpr (kRelative) {
       if (is_first) shared.begin(thread, params, head, params.relative.key_ranges[range_index], first, i);
-      else shared.advance(thread, params, head, params.relative.key_ranges[range_index], first, i, slide_row);
+      else shared.advance(thread, params, head, params.relative.key_ranges[range_index], first, i, ring_row);
     }
   };
   // Padding keys are not read; their contents are arbitrary.
@@ -228,12 +228,12 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   Accumulator dk_sums[kComputeDk ? kSize / 8 : 2], dv_sums[kComputeDv ? kSize / 8 : 2];
   const int warp_offset = thread.warp() * 16 * Traits::kStride;
   const int64_t first_stats = thread.block_y() * params.queries;  // index of lse and delta of query 0
-  const auto visit = [&](int i, int stage, [[maybe_unused]] int slide_row) {
+  const auto visit = [&](int i, int stage, [[maybe_unused]] int ring_row) {
     if constexpr (kRelative) add_biases<Traits::kQueries, kSize>(thread, params, head, shared.q[stage], shared.q_v);
     thread.barrier();
     Accumulator p[Traits::kQueries / 8], ds[kComputeDk ? Traits::kQueries / 8 : 2];  // transposed (keys, queries)
     multiply_transposed<kSize, Traits::kStride>(thread, p, shared.k + warp_offset, shared.q[stage]);
-    if constexpr (kRelative) shared.add_position_term(thread, p, slide_row);
+    if constexpr (kRelative) shared.add_position_term(thread, p, ring_row);
     apply_mask<true>(thread, params, num_unpadded_keys, i, first + thread.warp() * 16, p);
     if constexpr (kComputeDk)
       multiply_transposed<kSize, Traits::kStride>(thread, ds, shared.v + warp_offset, shared.dout[stage]);
@@ -269,7 +269,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   };
   each_tile<Traits::kStages, Traits::kQueries>(
       thread, query_range.first, query_range.end, load_queries,
-      [&](int slide_row) { return shared.next_slide_row(slide_row); }, visit);
+      [&](int ring_row) { return shared.next_ring_row(ring_row); }, visit);
   thread.template wait_group<0>();
   thread.barrier();
   const float factor[2] = {1, 1};

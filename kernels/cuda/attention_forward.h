@@ -103,8 +103,8 @@ struct QueryTile {
 };
 
 // Streams the tiles of Traits::kKeys keys that a query tile sees, and of their values if kLoadValues, through shared.k
-// and shared.v, and calls visit(s, end, stage, slide_row) for each tile: s is its first key, `end` the end of the
-// visible keys, and stage and slide_row are as in each_tile(). Called by all threads of a block. With relative
+// and shared.v, and calls visit(s, end, stage, ring_row) for each tile: s is its first key, `end` the end of the
+// visible keys, and stage and ring_row are as in each_tile(). Called by all threads of a block. With relative
 // positions a tile is within one key range, and `end` is the end of the visible keys of the key range.
 template <class Traits, class T, int kSize, bool kRelative, bool kLoadValues, class Thread, class Shared, class Visit>
 MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors,
@@ -120,7 +120,7 @@ MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& params
       range = intersect(tile.visible, params.relative.key_ranges[range_index]);
       if (range.first >= range.end) continue;
     }
-    const auto load = [&](int s, int stage, [[maybe_unused]] int slide_row, [[maybe_unused]] bool is_first) {
+    const auto load = [&](int s, int stage, [[maybe_unused]] int ring_row, [[maybe_unused]] bool is_first) {
       load_tile<Traits::kKeys, kSize, Traits::kStride>(
           thread, shared.k[stage], {keys, k.row_stride, range.end, params.key_size, params.aligned}, s);
       if constexpr (kLoadValues)
@@ -128,12 +128,12 @@ MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& params
             thread, shared.v[stage], {values, v.row_stride, range.end, params.value_size, params.aligned}, s);
       if constexpr (kRelative) {
         if (is_first) shared.begin(thread, params, head, params.relative.key_ranges[range_index], first, s);
-        else shared.advance(thread, params, head, params.relative.key_ranges[range_index], first, s, slide_row);
+        else shared.advance(thread, params, head, params.relative.key_ranges[range_index], first, s, ring_row);
       }
     };
     each_tile<Traits::kStages, Traits::kKeys>(
-        thread, range.first, range.end, load, [](int slide_row) { return Shared::next_slide_row(slide_row); },
-        [&](int s, int stage, int slide_row) { visit(s, range.end, stage, slide_row); });
+        thread, range.first, range.end, load, [](int ring_row) { return Shared::next_ring_row(ring_row); },
+        [&](int s, int stage, int ring_row) { visit(s, range.end, stage, ring_row); });
   }
 }
 
@@ -187,11 +187,11 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
   T* const warp_q = shared.q + thread.warp() * 16 * Traits::kStride;
   each_key_tile<Traits, T, kSize, kRelative, kOutputs>(
       thread, params, tensors, {b, head, first, visible}, shared,
-      [&](int s, int end, int stage, [[maybe_unused]] int slide_row) {
+      [&](int s, int end, int stage, [[maybe_unused]] int ring_row) {
         thread.barrier();
         Accumulator p[Traits::kKeys / 8];
         multiply_transposed<kSize, Traits::kStride>(thread, p, warp_q, shared.k[stage]);
-        if constexpr (kRelative) shared.add_position_term(thread, p, slide_row);
+        if constexpr (kRelative) shared.add_position_term(thread, p, ring_row);
         apply_mask<false>(thread, params, end, first + thread.warp() * 16, s, p);
         // For softmax the scale of the logits is applied in the exponents; as it is positive, the same key has the
         // maximum.

@@ -68,7 +68,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
     const int query_begin = range_keys.first - max_key_shift > 0 ? range_keys.first - max_key_shift : 0;
     const int end = range_keys.end - key_shift < queries ? range_keys.end - key_shift : queries;
     if (range_keys.first >= range_keys.end || query_begin >= end) continue;
-    const auto load = [&](int i, int stage, int slide_row, bool is_first) {
+    const auto load = [&](int i, int stage, int ring_row, bool is_first) {
       load_tile<Traits::kQueries, kSize, Traits::kStride>(
           thread, shared.q[stage], {query_data, q.row_stride, end, params.key_size, params.aligned}, i);
       load_tile<Traits::kQueries, kSize, Traits::kStride>(
@@ -78,13 +78,13 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
         if (is_first) {
           to.template load<Traits::kWindowRows>(thread, 0, matrix, key);
         } else {  // only the rows that the previous tile did not load
-          to.template load<Traits::kQueries>(thread, slide_row + Traits::kDistances, matrix, key + Traits::kDistances);
+          to.template load<Traits::kQueries>(thread, ring_row + Traits::kDistances, matrix, key + Traits::kDistances);
         }
       };
       load_keys(shared.k, {key_data, k.row_stride, range_keys.end, params.key_size, params.aligned});
       load_keys(shared.v, {value_data, v.row_stride, range_keys.end, params.value_size, params.aligned});
     };
-    const auto visit = [&](int i, int stage, int slide_row) {
+    const auto visit = [&](int i, int stage, int ring_row) {
       add_biases<Traits::kQueries, kSize>(thread, params, head, shared.q[stage], shared.q_v);
       thread.barrier();
       Accumulator p[Traits::kQueries / 8], ds[Traits::kQueries / 8];  // (distances, queries)
@@ -96,7 +96,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
                                      const typename Traits::Keys& right) {
         MH_FOR (m, Traits::kQueries / 16) {
           multiply_sliding<kSize, 32>(thread, window_products, left + m * 16 * Traits::kStride, right,
-                                      slide_row + 16 * m + 16 * thread.warp());
+                                      ring_row + 16 * m + 16 * thread.warp());
           MH_FOR (n, 2)
             MH_FOR (x, 4) {
               const int query = n * 8 + 2 * t + x % 2;
@@ -131,7 +131,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
       multiply_add<kSize, Traits::kStride>(thread, sums, ds, shared.q_v);
     };
     each_tile<Traits::kStages, Traits::kQueries>(
-        thread, query_begin, end, load, [](int slide_row) { return Traits::Keys::wrap(slide_row + Traits::kQueries); },
+        thread, query_begin, end, load, [](int ring_row) { return Traits::Keys::wrap(ring_row + Traits::kQueries); },
         visit);
   }
   float* const dr_head = tensors.dr + thread.block_y() * int64_t{params.relative.distances} * params.key_size;

@@ -113,30 +113,30 @@ MH_DEVICE void load_tile(const Thread& thread, T* to, GlobalMatrix<const T> matr
 }
 
 // Streams tiles of kStep rows of the range first … end - 1 through kStages (1 or 2) pipeline stages. Called by all
-// threads of a block. For each tile, whose first row is s, it calls load(s, stage, slide_row, is_first), which starts
-// asynchronous copies into stage `stage`, and then visit(s, stage, slide_row). With two stages the copies of a tile run
+// threads of a block. For each tile, whose first row is s, it calls load(s, stage, ring_row, is_first), which starts
+// asynchronous copies into stage `stage`, and then visit(s, stage, ring_row). With two stages the copies of a tile run
 // while the previous tile is visited. visit() must begin with a barrier, since the copies are complete for the current
-// thread only. is_first: whether the tile is the first one. slide_row, the position in a sliding window
-// (cuda/relative.h), is 0 for the first tile, and next_slide_row(slide_row) for the following tile. If the range is
+// thread only. is_first: whether the tile is the first one. ring_row, the position in a sliding window
+// (cuda/relative.h), is 0 for the first tile, and next_ring_row(ring_row) for the following tile. If the range is
 // empty, load() is called once and visit() is not called.
-template <int kStages, int kStep, class Thread, class Load, class NextSlideRow, class Visit>
-MH_DEVICE void each_tile(const Thread& thread, int first, int end, const Load& load, const NextSlideRow& next_slide_row,
+template <int kStages, int kStep, class Thread, class Load, class NextRingRow, class Visit>
+MH_DEVICE void each_tile(const Thread& thread, int first, int end, const Load& load, const NextRingRow& next_ring_row,
                          const Visit& visit) {
   load(first, 0, 0, true);
   thread.commit_group();
-  int stage = 0, slide_row = 0;
+  int stage = 0, ring_row = 0;
   for (int s = first; s < end; s += kStep) {
     const int next_stage = kStages == 2 ? stage ^ 1 : 0;
     const auto load_next = [&] {
-      if (s + kStep < end) load(s + kStep, next_stage, next_slide_row(slide_row), false);
+      if (s + kStep < end) load(s + kStep, next_stage, next_ring_row(ring_row), false);
       thread.commit_group();
     };
     if constexpr (kStages == 2) load_next();
     thread.template wait_group<kStages - 1>();
-    visit(s, stage, slide_row);
+    visit(s, stage, ring_row);
     thread.barrier();
     if constexpr (kStages == 1) load_next();
-    stage = next_stage, slide_row = next_slide_row(slide_row);
+    stage = next_stage, ring_row = next_ring_row(ring_row);
   }
 }
 
