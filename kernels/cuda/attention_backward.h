@@ -213,8 +213,8 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
         thread, shared.dout[stage], {dout_data, dout.row_stride, query_range.end, params.value_size, params.aligned},
         i);
     if constexpr (kRelative) {
-      if (is_first) shared.begin(thread, params, head, params.relative.key_ranges[range_index], first, i);
-      else shared.advance(thread, params, head, params.relative.key_ranges[range_index], first, i, ring_row);
+      if (is_first) shared.load_first_window(thread, params, head, params.relative.key_ranges[range_index], first, i);
+      else shared.advance_window(thread, params, head, params.relative.key_ranges[range_index], first, i, ring_row);
     }
   };
   // Padding keys are not read; their contents are arbitrary.

@@ -127,8 +127,8 @@ MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& params
         load_tile<Traits::kKeys, kSize, Traits::kStride>(
             thread, shared.v[stage], {values, v.row_stride, range.end, params.value_size, params.aligned}, s);
       if constexpr (kRelative) {
-        if (is_first) shared.begin(thread, params, head, params.relative.key_ranges[range_index], first, s);
-        else shared.advance(thread, params, head, params.relative.key_ranges[range_index], first, s, ring_row);
+        if (is_first) shared.load_first_window(thread, params, head, params.relative.key_ranges[range_index], first, s);
+        else shared.advance_window(thread, params, head, params.relative.key_ranges[range_index], first, s, ring_row);
       }
     };
     each_tile<Traits::kStages, Traits::kKeys>(

@@ -207,18 +207,18 @@ struct QueryDistances {
   alignas(16) Window rows;                                      // rows of r
   alignas(16) float products[kWarps * 16 * kProductRowStride];  // of each warp: products of q + v with rows of r
 
-  // Load the rows of r for the queries from query `first` on and the tile of keys from key `key` on: begin() loads all
-  // of them, for the first tile of a key range, at ring_row 0; advance() loads those that the previous tile of keys
-  // did not need.
+  // Load the rows of r for the queries from query `first` on and the tile of keys from key `key` on:
+  // load_first_window() loads all of them, for the first tile of a key range, at ring_row 0; advance_window() loads
+  // those that the previous tile of keys did not need.
   template <class Thread>
-  MH_DEVICE void begin(const Thread& thread, const AttentionParams& params, int64_t head, const KeyRange& key_range,
-                       int first, int key) {
+  MH_DEVICE void load_first_window(const Thread& thread, const AttentionParams& params, int64_t head,
+                                   const KeyRange& key_range, int first, int key) {
     rows.template load_distances<kWindowRows>(thread, 0, params, head,
                                               distance_row(params, key_range, first + kQueries - 1, key));
   }
   template <class Thread>
-  MH_DEVICE void advance(const Thread& thread, const AttentionParams& params, int64_t head, const KeyRange& key_range,
-                         int first, int key, int ring_row) {
+  MH_DEVICE void advance_window(const Thread& thread, const AttentionParams& params, int64_t head,
+                                const KeyRange& key_range, int first, int key, int ring_row) {
     rows.template load_distances<kKeys>(thread, ring_row + kWindowRows - kKeys, params, head,
                                         distance_row(params, key_range, first - 1, key));
   }
@@ -268,18 +268,18 @@ struct KeyDistances {
   alignas(16) Window rows;                                      // rows of r
   alignas(16) float products[kWarps * 16 * kProductRowStride];  // of each warp: products of q + v with rows of r
 
-  // Load the rows of r for the keys from key `first` on and the tile of queries from query `query` on: begin() loads
-  // all of them, for the first tile, at ring_row 0; advance() loads those that the previous tile of queries did not
-  // need.
+  // Load the rows of r for the keys from key `first` on and the tile of queries from query `query` on:
+  // load_first_window() loads all of them, for the first tile, at ring_row 0; advance_window() loads those that the
+  // previous tile of queries did not need.
   template <class Thread>
-  MH_DEVICE void begin(const Thread& thread, const AttentionParams& params, int64_t head, const KeyRange& key_range,
-                       int first, int query) {
+  MH_DEVICE void load_first_window(const Thread& thread, const AttentionParams& params, int64_t head,
+                                   const KeyRange& key_range, int first, int query) {
     rows.template load_distances<kWindowRows>(thread, 0, params, head,
                                               distance_row(params, key_range, query + kQueries - 1, first));
   }
   template <class Thread>
-  MH_DEVICE void advance(const Thread& thread, const AttentionParams& params, int64_t head, const KeyRange& key_range,
-                         int first, int query, int ring_row) {
+  MH_DEVICE void advance_window(const Thread& thread, const AttentionParams& params, int64_t head,
+                                const KeyRange& key_range, int first, int query, int ring_row) {
     rows.template load_distances<kQueries>(thread, ring_row, params, head,
                                            distance_row(params, key_range, query + kQueries - 1, first));
   }
