@@ -123,7 +123,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
         if constexpr (kRelative) shared.add_position_term(thread, p, ring_row);
         apply_mask<false>(thread, params, end, first + thread.warp() * 16, s, p);
         multiply_transposed<kSize, Traits::kStride>(thread, dp, shared.dout + warp_offset, shared.v[stage]);
-        if (params.has_dropout()) drop(params, b, head, row, s + 2 * t, dp);
+        if (params.has_dropout()) apply_dropout(params, b, head, row, s + 2 * t, dp);
         dispatch_normaliser(params, [&](const auto& normaliser) {
           MH_FOR (n, Traits::kKeys / 8)
             MH_FOR (i, 4) {

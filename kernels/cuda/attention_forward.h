@@ -222,7 +222,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
           }
         }
         if constexpr (kOutputs) {
-          if (params.has_dropout()) drop(params, b, head, row, s + 2 * t, p);
+          if (params.has_dropout()) apply_dropout(params, b, head, row, s + 2 * t, p);
           multiply_add<kSize, Traits::kStride>(thread, o, p, shared.v[stage]);
         }
       });

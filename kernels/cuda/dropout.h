@@ -16,7 +16,7 @@ namespace mh::kernels {
 
 // Applies dropout to x, whose elements have the indices position … position + 3 in the random stream. Their random
 // words belong to one Philox counter, or to two.
-MH_DEVICE void drop_vec4(const DropoutParams& params, uint64_t position, float (&x)[4]) {
+MH_DEVICE void apply_dropout_vec4(const DropoutParams& params, uint64_t position, float (&x)[4]) {
   const PhiloxWords words = philox(params, position / 4);
   const auto word_offset = static_cast<unsigned>(position % 4);
   if (word_offset == 0) {
@@ -48,7 +48,7 @@ struct DropoutElements {
          i += stride) {
       float values[4];
       load_vec4(thread, x, i, count, values);
-      drop_vec4(params, stream_offset + static_cast<uint64_t>(i), values);
+      apply_dropout_vec4(params, stream_offset + static_cast<uint64_t>(i), values);
       store_vec4(thread, y, i, count, values);
     }
   }

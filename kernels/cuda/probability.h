@@ -146,8 +146,8 @@ MH_DEVICE void apply_dropout_keep_bits(uint32_t bits, float scale, Accumulator (
 // queries i and i + 8 and whose first column is key s: dropped elements become zero, the others are multiplied by
 // 1 / (1 - p).
 template <int kColumnFragments>
-MH_DEVICE void drop(const AttentionParams& params, int64_t b, int64_t head, int i, int s,
-                    Accumulator (&sums)[kColumnFragments]) {
+MH_DEVICE void apply_dropout(const AttentionParams& params, int64_t b, int64_t head, int i, int s,
+                             Accumulator (&sums)[kColumnFragments]) {
   const uint32_t dropout_keep_bits = accumulator_bits<kColumnFragments, 2>([&](int c) {
     const uint64_t element = dropout_element(params, b, head, i + c / 2 % 2 * 8, s + c / 4 * 8);
     const auto word = static_cast<unsigned>(element % 4);

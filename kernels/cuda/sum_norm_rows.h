@@ -31,8 +31,8 @@ struct SumNormArguments {
         dropout(has_dropout ? *params.dropout : DropoutParams{}),
         dropout_offset(params.dropout_offset) {}
   // Applies dropout, if there is any, to x, the elements i … i + 3 of row r.
-  MH_DEVICE void drop(int64_t r, int64_t i, float (&x)[4]) const {
-    if (has_dropout) drop_vec4(dropout, dropout_offset + static_cast<uint64_t>(r * size + i), x);
+  MH_DEVICE void apply_dropout(int64_t r, int64_t i, float (&x)[4]) const {
+    if (has_dropout) apply_dropout_vec4(dropout, dropout_offset + static_cast<uint64_t>(r * size + i), x);
   }
 };
 
@@ -59,7 +59,7 @@ struct SumNormRows {
       float a[4], b[4];
       load_vec4(thread, tensors.x + row_offset, i, size, a);
       load_vec4(thread, static_cast<const Y*>(tensors.y) + row_offset, i, size, b);
-      params.drop(r, i, b);
+      params.apply_dropout(r, i, b);
       MH_FOR (k, 4) a[k] += b[k], total += a[k];
       if (tensors.sum != nullptr) store_vec4(thread, tensors.sum + row_offset, i, size, a);
       store_vec4(thread, sums, i, size, a);
@@ -128,7 +128,7 @@ struct SumNormGradient {
       }
       store_vec4(thread, tensors.dx + row_offset, i, size, d);
       if (tensors.dy == nullptr) return;
-      params.drop(r, i, d);
+      params.apply_dropout(r, i, d);
       store_vec4(thread, static_cast<Y*>(tensors.dy) + row_offset, i, size, d);
     });
   }

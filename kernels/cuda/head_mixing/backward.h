@@ -51,7 +51,7 @@ MH_DEVICE void exchange_gradients(const Thread& thread, const AttentionParams& p
     multiply_transposed<kSize, Operands::kStride, kPrefetch>(thread, x, operands.resident_rows(group, i),
                                                              operands.streamed_rows(group, i));
     if (params.has_dropout() && !params.dropout_before_mixing)
-      drop(params, position.b, i, position.query, position.key, x);
+      apply_dropout(params, position.b, i, position.query, position.key, x);
     exchange.put(thread, i - operands.operands.heads.first, x);
   }
 }
@@ -152,7 +152,7 @@ MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const Attention
       }
     });
     if (params.has_dropout() && params.dropout_before_mixing)
-      drop_tiles(params, {b, lane_queries.row, key + 2 * warp.t}, heads, p);
+      apply_dropout_to_tiles(params, {b, lane_queries.row, key + 2 * warp.t}, heads, p);
     // The gradients of all heads are complete: the second each_head_group() began with a barrier.
     MH_FOR (i, kChunkHeads) {
       if (i >= num_chunk_heads) break;
@@ -313,7 +313,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
       if (weights.can_mix) weights.mix(thread, dp, exchange);
       else mix_rows(thread, dp, exchange, lane_queries.matrix, {params.value_heads, params.heads}, heads);
       if (params.has_dropout() && params.dropout_before_mixing)
-        drop_tiles(params, {b, lane_queries.row, key + 2 * warp.t}, heads, dp);
+        apply_dropout_to_tiles(params, {b, lane_queries.row, key + 2 * warp.t}, heads, dp);
     };
     each_head_group(thread, pipeline, plan.heads_per_stage, heads.range(), load, mix, [&](HeadGroup<T> group) {
       MH_FOR (o, kWarpHeads) {

@@ -217,7 +217,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     // Returns the first key of the row tile; for distances, the offset from a query to its key at the first distance of
     // the row tile.
     const auto first_key = [&] { return 16 * warp.row_tile + (kDistances ? tile.window_row - tile.first : first); };
-    const auto drop = [&](int head, Accumulator(&x)[2]) {
+    const auto apply_dropout = [&](int head, Accumulator(&x)[2]) {
       apply_dropout_keep_bits(dropout_keep_bits_transposed<2, kDistances>(params, b, head, query, first_key() + warp.g),
                               params.dropout.scale, x);
     };
@@ -275,7 +275,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
         for (int i = group.first + warp.row_tile_warp; i < group.end; i += plan.warps_per_row_tile) {
           Accumulator x[2];
           gradients_of(i, group, x);
-          if (params.has_dropout() && !params.dropout_before_mixing) drop(i, x);
+          if (params.has_dropout() && !params.dropout_before_mixing) apply_dropout(i, x);
           gradient_exchange.put(thread, i, x);
         }
       });
@@ -285,7 +285,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
         for (int j = group.first + warp.row_tile_warp; j < group.end; j += plan.warps_per_row_tile) {
           Accumulator p[2];
           probabilities_of(j, group, p, no_op);
-          if (params.has_dropout() && params.dropout_before_mixing) drop(j, p);
+          if (params.has_dropout() && params.dropout_before_mixing) apply_dropout(j, p);
           probability_exchange.put(thread, j, p);
         }
       });
@@ -299,7 +299,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
                       {params.heads, params.value_heads}, value_heads);
         if (params.has_dropout() && !params.dropout_before_mixing) {
           MH_FOR (o, kWarpHeads)
-            if (warp_head + o < value_heads.end) drop(warp_head + o, mix_out[o]);
+            if (warp_head + o < value_heads.end) apply_dropout(warp_head + o, mix_out[o]);
         }
       };
       each_group(value_heads.range(), gradient_offset, mix, [&](HeadGroup<T> group) {
@@ -319,7 +319,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
                       {params.value_heads, params.heads}, query_heads);
         if (params.has_dropout() && params.dropout_before_mixing) {
           MH_FOR (o, kWarpHeads)
-            if (warp_head + o < query_heads.end) drop(warp_head + o, dp[o]);
+            if (warp_head + o < query_heads.end) apply_dropout(warp_head + o, dp[o]);
         }
       };
       each_group(query_heads.range(), 0, mix, [&](HeadGroup<T> group) {

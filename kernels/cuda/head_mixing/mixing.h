@@ -170,11 +170,11 @@ struct LanePosition {
 // reads a part of the tile: the dropout masks of these products would be equal, so the compiler would keep the masks of
 // all heads in registers, and spill.
 template <int kWarpHeads>
-MH_DEVICE void drop_tiles(const AttentionParams& params, LanePosition position, const HeadBlock& heads,
-                          Accumulator (&x)[kWarpHeads][2]) {
+MH_DEVICE void apply_dropout_to_tiles(const AttentionParams& params, LanePosition position, const HeadBlock& heads,
+                                      Accumulator (&x)[kWarpHeads][2]) {
   MH_FOR (o, kWarpHeads)
     if (heads.warp_head + o < heads.end)
-      drop(params, position.b, heads.warp_head + o, position.query, position.key, x[o]);
+      apply_dropout(params, position.b, heads.warp_head + o, position.query, position.key, x[o]);
 }
 
 // The shape of a matrix that mixes in_heads heads to out_heads heads: the query heads and the value heads, or, for the

@@ -179,7 +179,7 @@ MH_DEVICE void row_mix_matrix_gradient(const Thread& thread, const AttentionPara
                 p[o][row_tile][n] = products[n];
               }
               if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
-                drop(params, b, j, query + g, key + 2 * t, products);
+                apply_dropout(params, b, j, query + g, key + 2 * t, products);
               probabilities.template put<T>(thread, j, row_tile, products);
             });
       }
@@ -192,7 +192,7 @@ MH_DEVICE void row_mix_matrix_gradient(const Thread& thread, const AttentionPara
             thread, dout_rows + i * kQueries * kStride, pipeline.current() + i * kKeys * kStride,
             [&](int row_tile, Accumulator(&dp)[Sizes::kKeys / 8]) {
               if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
-                drop(params, b, i, first + 16 * row_tile + g, key + 2 * t, dp);
+                apply_dropout(params, b, i, first + 16 * row_tile + g, key + 2 * t, dp);
               gradients.template put<T>(thread, i, row_tile, dp);
             });
       }
@@ -211,7 +211,7 @@ MH_DEVICE void row_mix_matrix_gradient(const Thread& thread, const AttentionPara
             Accumulator dp[2];
             gradients.template get<T>(thread, j, row_tile, 16 * c, dp);
             if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
-              drop(params, b, j, first + 16 * row_tile + g, key + 16 * c + 2 * t, dp);
+              apply_dropout(params, b, j, first + 16 * row_tile + g, key + 16 * c + 2 * t, dp);
             MH_FOR (n, 2)
               MH_FOR (e, 4) delta[o][row_tile][e / 2] += p[o][row_tile][2 * c + n].x[e] * dp[n].x[e];
           }
@@ -329,7 +329,7 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
                 thread, dout_rows + i * Traits::kQueries * kStride, pipeline.current() + i * kKeys * kStride,
                 [&](int row_tile, Accumulator(&dp)[Sizes::kKeys / 8]) {
                   if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
-                    drop(params, b, i, first + 16 * row_tile + g, key + 2 * t, dp);
+                    apply_dropout(params, b, i, first + 16 * row_tile + g, key + 2 * t, dp);
                   tile.template put<T>(thread, i, row_tile, dp);
                 });
           }
@@ -342,7 +342,7 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
             if (j >= params.heads) break;
             const T* const key_rows = pipeline.current() + j * kKeys * kStride;
             const auto dropout = [&](int row_tile, int column, Accumulator(&dp)[2]) {
-              drop(params, b, j, first + 16 * row_tile + g, key + column + 2 * t, dp);
+              apply_dropout(params, b, j, first + 16 * row_tile + g, key + column + 2 * t, dp);
             };
             multiply_row_tiles<kSize, kRowTiles, kKeys>(
                 thread, query_rows + j * Traits::kQueries * kStride, key_rows,
@@ -496,12 +496,12 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
         if (head < params.heads) {
           to_slopes<kFastPath>(thread, params, {query, first, num_unpadded_keys}, stats[o], p, slopes[o]);
           if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
-            drop(params, b, head, query + g, first + 2 * t, p);
+            apply_dropout(params, b, head, query + g, first + 2 * t, p);
           probabilities.template put<Probability>(thread, head, 0, p);
         }
         if (head < params.value_heads) {
           if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
-            drop(params, b, head, query + g, first + 2 * t, dp);
+            apply_dropout(params, b, head, query + g, first + 2 * t, dp);
           gradients.template put<T>(thread, head, 0, dp);
         }
       }
@@ -514,7 +514,7 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
       MH_FOR (o, kWarpHeads) {
         const int head = warp_head + o;
         const auto dropout = [&](int, int column, Accumulator(&values)[2]) {
-          drop(params, b, head, query + g, first + column + 2 * t, values);
+          apply_dropout(params, b, head, query + g, first + column + 2 * t, values);
         };
         if (head < params.value_heads) {
           if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)

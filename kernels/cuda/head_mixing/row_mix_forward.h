@@ -133,7 +133,7 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
                   const int query = first + 16 * row_tile;
                   to_probabilities<kFastPath>(thread, params, {query, key, visible.end}, lse2[o][row_tile], p);
                   if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
-                    drop(params, b, j, query + g, key + 2 * t, p);
+                    apply_dropout(params, b, j, query + g, key + 2 * t, p);
                   tile.template put<Probability>(thread, j, row_tile, p);
                 });
           }
@@ -146,7 +146,7 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
             if (i >= params.value_heads) break;
             const T* const value_rows = pipeline.current() + i * Traits::kKeys * kStride;
             const auto dropout = [&](int row_tile, int column, Accumulator(&p)[2]) {
-              drop(params, b, i, first + 16 * row_tile + g, key + column + 2 * t, p);
+              apply_dropout(params, b, i, first + 16 * row_tile + g, key + column + 2 * t, p);
             };
             if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
               accumulate<kSize, T, true>(thread, sums[o], tile, i, value_rows, dropout);
