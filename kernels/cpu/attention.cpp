@@ -135,7 +135,7 @@ MH_INLINE void dropout_mask_of_query(const AttentionParams& params, const QueryB
 }
 
 // Multiplies x (count) elementwise by `dropout_mask` (count); dropped elements become 0 even if they are not finite.
-MH_INLINE void drop(const float* dropout_mask, int64_t count, float* x) {
+MH_INLINE void apply_dropout_to_row(const float* dropout_mask, int64_t count, float* x) {
   int64_t j = 0;
   for (; j + lanes <= count; j += lanes) {
     Floats v, factors;
@@ -241,7 +241,7 @@ MH_INLINE void forward_tiled(const AttentionParams& params, const HeadTensors<T>
         online_softmax(visible, block.num_keys(), d, x, running_max[i], running_sum[i], out_sums + i * d);
         if (!params.has_dropout() || visible.is_empty()) continue;
         dropout_mask_of_query(params, block, i, visible.end, dropout_mask);
-        drop(dropout_mask, visible.end, x);
+        apply_dropout_to_row(dropout_mask, visible.end, x);
       }
       products.accumulate_out(block, s, out_sums);
     }
@@ -311,12 +311,13 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
           std::fill_n(p_row, width, 0.0F), std::fill_n(ds_row, width, 0.0F);
           continue;
         }
-        const bool has_slope = params.normaliser == Normaliser::sigsoftmax;
-        if (has_slope) sigsoftmax_logits(p_row, width, slopes);
+        const bool is_sigsoftmax = params.normaliser == Normaliser::sigsoftmax;
+        if (is_sigsoftmax) sigsoftmax_logits(p_row, width, slopes);
         exponentials(p_row, visible.end, width, lse[first + i]);
         fill_masked(visible.first, 0, p_row);
         if (params.has_dropout())
-          dropout_mask_of_query(params, block, i, visible.end, dropout_mask), drop(dropout_mask, visible.end, ds_row);
+          dropout_mask_of_query(params, block, i, visible.end, dropout_mask),
+              apply_dropout_to_row(dropout_mask, visible.end, ds_row);
         const float delta = deltas[first + i];
         Floats dscale_lanes{};
         for (int64_t j = 0; j < width; j += lanes) {
@@ -325,14 +326,14 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
           load(ds_row + j, g);
           if (tensors.dscale != nullptr) dscale_lanes += a * g;
           g = a * (g * head_scale - delta);
-          if (has_slope) {
+          if (is_sigsoftmax) {
             load(slopes + j, a);
             g = g * a;
           }
           store(g, ds_row + j);
         }
         head_dscale += sum_of(dscale_lanes);
-        if (params.has_dropout()) drop(dropout_mask, visible.end, p_row);
+        if (params.has_dropout()) apply_dropout_to_row(dropout_mask, visible.end, p_row);
       }
       std::fill_n(dq_sums, kBlockQueries * d, 0.0F);
       products.accumulate_dq(block, ds, dq_sums);
