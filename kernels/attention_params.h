@@ -28,11 +28,11 @@ struct RelativeParams {
   static constexpr int kPaddingRows = 80;
   // Content bias u and position bias v, (heads, key_size); null: no relative positions.
   const float *u = nullptr, *v = nullptr;
-  const void* rows = nullptr;               // r: (heads, distances, key_size); each row is contiguous
-  int64_t head_stride = 0, row_stride = 0;  // strides of r, elements
-  const KeyRange* key_ranges = nullptr;     // ranges that cover all keys, in increasing order
-  int distances = 0, num_key_ranges = 0;    // rows of a head of r, on a CPU with kPaddingRows; number of key ranges
-  const float* transposed = nullptr;        // on a CPU: r transposed for each head, (heads, key_size, distances)
+  const void* r = nullptr;                    // (heads, num_distances, key_size); each row is contiguous
+  int64_t head_stride = 0, row_stride = 0;    // strides of r, elements
+  const KeyRange* key_ranges = nullptr;       // ranges that cover all keys, in increasing order
+  int num_distances = 0, num_key_ranges = 0;  // rows of a head of r, on a CPU with kPaddingRows; number of key ranges
+  const float* r_transposed = nullptr;        // on a CPU: r transposed for each head, (heads, key_size, distances)
 };
 
 // Parameters of one call. Pointers refer to memory of the device that runs the kernel.

@@ -66,10 +66,10 @@ struct RelativePositions {
         q_v(scratch + kBlockQueries * product_stride) {
     if (!params.has_relative_positions()) return;
     const RelativeParams& relative = params.relative;
-    size = params.key_size, num_distances = relative.distances;
+    size = params.key_size, num_distances = relative.num_distances;
     u = relative.u + params.head * size, v = relative.v + params.head * size;
-    r = static_cast<const float*>(relative.rows) + params.head * num_distances * size,
-    r_transposed = relative.transposed + params.head * num_distances * size;
+    r = static_cast<const float*>(relative.r) + params.head * num_distances * size,
+    r_transposed = relative.r_transposed + params.head * num_distances * size;
   }
 };
 

@@ -433,7 +433,7 @@ struct AttentionLaunches {
                                        const AttentionTensors& tensors) {
     using Body = DistanceGradient<T, kSize>;
     return launcher(
-        Grid{num_tiles_of(params.relative.distances, Body::Traits::kDistances), batch_heads(params, tensors)},
+        Grid{num_tiles_of(params.relative.num_distances, Body::Traits::kDistances), batch_heads(params, tensors)},
         Body::kThreads, sizeof(typename Body::Traits::Shared), Body{params, KernelTensors<T>(tensors)});
   }
 
@@ -525,7 +525,7 @@ struct AttentionLaunches {
       return problem;
     if constexpr (kRelative) {
       using DistanceGradientBody = HeadMixingKeyGradient<T, kSize, true, false, ResidentRows::distances>;
-      const auto num_distance_tiles_of = [&](int rows) { return num_tiles_of(params.relative.distances, rows); };
+      const auto num_distance_tiles_of = [&](int rows) { return num_tiles_of(params.relative.num_distances, rows); };
       if (const char* problem = launch_head_mixing<DistanceGradientBody>(
               launcher, params, kernel_tensors, num_distance_tiles_of, DistanceGradientBody::Traits::kColumnBlocks))
         return problem;

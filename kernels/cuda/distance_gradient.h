@@ -134,11 +134,11 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
         thread, query_begin, end, load, [](int ring_row) { return Traits::Keys::wrap(ring_row + Traits::kQueries); },
         visit);
   }
-  float* const dr_head = tensors.dr + thread.block_y() * int64_t{params.relative.distances} * params.key_size;
+  float* const dr_head = tensors.dr + thread.block_y() * int64_t{params.relative.num_distances} * params.key_size;
   MH_FOR (n, kSize / 8)
     MH_FOR (x, 4) {
       const int row = first + warp_row + x / 2 * 8, column = n * 8 + 2 * t + x % 2;
-      if (row < params.relative.distances && column < params.key_size)
+      if (row < params.relative.num_distances && column < params.key_size)
         dr_head[int64_t{row} * params.key_size + column] = sums[n].x[x];
     }
   thread.template wait_group<0>();

@@ -218,11 +218,11 @@ struct Case {
     c.u.assign(u.begin(), u.end()), c.v_bias.assign(v_bias.begin(), v_bias.end()), c.r = r.to_doubles();
     params.relative = {.u = u.data(),
                        .v = v_bias.data(),
-                       .rows = r.data.data(),
+                       .r = r.data.data(),
                        .head_stride = r.const_view().head_stride,
                        .row_stride = r.const_view().row_stride,
                        .key_ranges = c.key_ranges.data(),
-                       .distances = static_cast<int>(c.num_distances),
+                       .num_distances = static_cast<int>(c.num_distances),
                        .num_key_ranges = static_cast<int>(c.key_ranges.size())};
   }
   std::vector<float> u, v_bias;

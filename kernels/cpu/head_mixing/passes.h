@@ -190,7 +190,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   if (params.has_relative_positions()) {
     std::fill_n(tensors.du, params.heads * layout.dk, 0.0F),
         std::fill_n(tensors.dv_bias, params.heads * layout.dk, 0.0F);
-    std::fill_n(tensors.dr, params.heads * params.relative.distances * layout.dk, 0.0F);
+    std::fill_n(tensors.dr, params.heads * params.relative.num_distances * layout.dk, 0.0F);
   }
   std::fill_n(dk, key_floats(params), 0.0F);
   std::fill_n(dv, value_floats(params), 0.0F);

@@ -226,7 +226,7 @@ void add_position_term(const AttentionParams& params, const Layout& layout, cons
       product<Tile, false>(
           visible.padded_queries, pad_to_lanes(range.num_rows), layout.dk,
           {scratch.q_v + j * layout.rows * layout.dk, layout.dk, 1},
-          {relative.transposed + j * layout.dk * relative.distances + range.first_row, relative.distances},
+          {relative.r_transposed + j * layout.dk * relative.num_distances + range.first_row, relative.num_distances},
           {scratch.distance_products, product_stride});
       for (int64_t i = 0; i < visible.num_queries; ++i) {
         const float* from = scratch.distance_products + i * product_stride + visible.num_queries - 1 - i;
@@ -266,11 +266,11 @@ void position_term_backward(const AttentionParams& params, const Layout& layout,
                     static_cast<size_t>(n) * sizeof(float));
       }
     }
-    const int64_t r_offset = j * relative.distances * layout.dk + range.first_row * layout.dk,
+    const int64_t r_offset = j * relative.num_distances * layout.dk + range.first_row * layout.dk,
                   q_v_offset = j * layout.rows * layout.dk;
     product<Tile, true>(
         visible.padded_queries, layout.dk, range.num_rows, {scratch.distance_products, product_stride, 1},
-        {static_cast<const float*>(relative.rows) + r_offset, layout.dk}, {to.dq_v + q_v_offset, layout.dk});
+        {static_cast<const float*>(relative.r) + r_offset, layout.dk}, {to.dq_v + q_v_offset, layout.dk});
     product<Tile, true>(round_up(range.num_rows, 8), layout.dk, visible.padded_queries,
                         {scratch.distance_products, 1, product_stride}, {scratch.q_v + q_v_offset, layout.dk},
                         {to.dr + r_offset, layout.dk});

@@ -99,7 +99,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   const WarpPosition warp(thread, plan);
   // The resident rows of the block are rows first … rows_end - 1 of k and v, or of r.
   int first = block_position.tile * warp.num_block_rows,
-      rows_end = static_cast<int>(kDistances ? params.relative.distances : params.keys), range_index = 0;
+      rows_end = static_cast<int>(kDistances ? params.relative.num_distances : params.keys), range_index = 0;
   if constexpr (kResident == ResidentRows::keys_of_range) {
     const IndexRange tile = tile_of_key_ranges(params, first, warp.num_block_rows, range_index);
     if (range_index == params.relative.num_key_ranges) return;

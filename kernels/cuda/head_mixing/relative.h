@@ -56,7 +56,7 @@ struct VisibleKeyTiles {
                 tile_first = range.first + 16 * n;
       if (n < tiles)
         return {tile_first, range.end, distance_row(params, key_range, last_query, tile_first),
-                params.relative.distances};
+                params.relative.num_distances};
       n -= tiles;
     }
     return {};
@@ -81,7 +81,7 @@ struct QueryTilesOfKeyRange {
     const int tile_first = query_range.first + 16 * n;
     return {tile_first, query_range.end,
             distance_row(params, params.relative.key_ranges[range_index], tile_first + 15, first),
-            params.relative.distances};
+            params.relative.num_distances};
   }
 };
 
@@ -113,7 +113,7 @@ struct QueryTilesOfDistances {
 // Returns r as a tensor (1, heads, distances, key_size), with batch stride 0.
 template <class T>
 MH_DEVICE StridedTensor<const T> distance_rows(const AttentionParams& params) {
-  return {static_cast<const T*>(params.relative.rows), 0, params.relative.head_stride, params.relative.row_stride};
+  return {static_cast<const T*>(params.relative.r), 0, params.relative.head_stride, params.relative.row_stride};
 }
 
 // The operands of kernels with resident queries and streamed keys.

@@ -76,13 +76,13 @@ PackedRelative::PackedRelative(const RelativePositions& relative) {
   key_ranges_ = relative.key_ranges;
   params_ = {.u = u_.const_data_ptr<float>(),
              .v = v_.const_data_ptr<float>(),
-             .rows = r_.const_data_ptr(),
+             .r = r_.const_data_ptr(),
              .head_stride = r_.stride(0),
              .row_stride = r_.stride(1),
              .key_ranges = key_ranges_.data(),
-             .distances = static_cast<int>(r_.size(1)),
+             .num_distances = static_cast<int>(r_.size(1)),
              .num_key_ranges = static_cast<int>(key_ranges_.size()),
-             .transposed = r_transposed_.const_data_ptr<float>()};
+             .r_transposed = r_transposed_.const_data_ptr<float>()};
 }
 
 }  // namespace mh::attention

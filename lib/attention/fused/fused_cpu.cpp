@@ -92,7 +92,7 @@ void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool ha
   const at::Tensor& q = x.q;
   const PackedRelative relative(x.spec.relative);
   const kernels::AttentionParams shared_params = batch_params(x, true, relative);
-  const int64_t size = q.size(3), batch_heads = q.size(0) * q.size(1), distances = shared_params.relative.distances;
+  const int64_t size = q.size(3), batch_heads = q.size(0) * q.size(1), distances = shared_params.relative.num_distances;
   float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
   if (shared_params.has_relative_positions()) {
     d.u = at::empty({batch_heads, size}, at::kFloat), d.v_bias = at::empty({batch_heads, size}, at::kFloat);

@@ -82,11 +82,11 @@ struct DeviceParams {
     key_ranges_ = key_ranges_to_device(relative.key_ranges, device);
     params.relative = {.u = u_.const_data_ptr<float>(),
                        .v = v_bias_.const_data_ptr<float>(),
-                       .rows = relative.r.const_data_ptr(),
+                       .r = relative.r.const_data_ptr(),
                        .head_stride = relative.r.stride(0),
                        .row_stride = relative.r.stride(1),
                        .key_ranges = static_cast<const kernels::KeyRange*>(key_ranges_.const_data_ptr()),
-                       .distances = static_cast<int>(relative.r.size(1)),
+                       .num_distances = static_cast<int>(relative.r.size(1)),
                        .num_key_ranges = static_cast<int>(relative.key_ranges.size())};
     const int64_t element_bytes = relative.r.element_size();
     params.aligned = params.aligned && reinterpret_cast<uintptr_t>(relative.r.const_data_ptr()) % 16 == 0 &&

@@ -187,7 +187,7 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const He
   const int64_t lse_stride = saved.result.lse.stride(0);
   auto* dm = d.matrix.mutable_data_ptr<float>();
   // padded_size and distances are 0 without relative positions.
-  const int64_t padded_size = shared_params.relative.row_stride, distances = shared_params.relative.distances;
+  const int64_t padded_size = shared_params.relative.row_stride, distances = shared_params.relative.num_distances;
   if (padded_size > 0) {
     d.u = at::empty({x.q.size(0) * num_parts, h, padded_size}, at::kFloat), d.v_bias = at::empty_like(d.u);
     d.r = at::empty({x.q.size(0) * num_parts, h, distances, padded_size}, at::kFloat);

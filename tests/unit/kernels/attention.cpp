@@ -87,13 +87,13 @@ struct RelativePositions {
     du = dv_bias = nan_buffer(heads * size), dr = nan_buffer(heads * num_rows * size);
     relative = {.u = u.data(),
                 .v = v_bias.data(),
-                .rows = r.data(),
+                .r = r.data(),
                 .head_stride = num_rows * size,
                 .row_stride = size,
                 .key_ranges = key_ranges.data(),
-                .distances = static_cast<int>(num_rows),
+                .num_distances = static_cast<int>(num_rows),
                 .num_key_ranges = static_cast<int>(key_ranges.size()),
-                .transposed = transposed_r.data()};
+                .r_transposed = transposed_r.data()};
   }
   bool all_finite() const {
     const auto is_finite = [](float x) { return std::isfinite(x); };
