@@ -24,7 +24,7 @@ MH_INLINE DistanceRange distance_range(const KeyRange& key_range, int64_t querie
                                        int64_t key_begin, int64_t key_end) {
   const int64_t skipped_keys = std::max<int64_t>(0, key_begin - key_range.first);
   const int64_t num_keys = std::min(key_end - key_range.first, key_range.count) - skipped_keys;
-  return {key_range.first + skipped_keys, num_keys, key_range.row + queries - first - m + skipped_keys,
+  return {key_range.first + skipped_keys, num_keys, key_range.first_row + queries - first - m + skipped_keys,
           num_keys + m - 1};
 }
 

@@ -21,7 +21,7 @@ MH_DEVICE IndexRange intersect(const IndexRange& visible, const KeyRange& key_ra
 // Returns the index of the row of r for the distance from a query to a key of a key range. The index may be out of the
 // range of r for masked pairs, and for queries or keys of a tile that do not exist.
 MH_DEVICE int distance_row(const AttentionParams& params, const KeyRange& key_range, int query, int key) {
-  return static_cast<int>(key_range.row + params.queries - 1 - query + key - key_range.first);
+  return static_cast<int>(key_range.first_row + params.queries - 1 - query + key - key_range.first);
 }
 
 // Returns r of a head as a matrix (distances, key_size).

@@ -100,7 +100,7 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
       // Returns the offset in r of head j at the distance of query t and key s.
       const auto r_offset = [&](int64_t j, int64_t s) {
         const mh::kernels::KeyRange& key_range = *range_of_key[static_cast<size_t>(s)];
-        return (j * c.num_distances + key_range.row + queries - 1 - t + s - key_range.first) * key_size;
+        return (j * c.num_distances + key_range.first_row + queries - 1 - t + s - key_range.first) * key_size;
       };
       const auto query = [&](int64_t j, int64_t e, const Doubles& bias) {
         const double x = at(q, ((b * c.heads + j) * queries + t) * key_size + e);
