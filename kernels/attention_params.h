@@ -52,7 +52,7 @@ struct AttentionParams {
   int64_t head_scales_stride = 0;  // batch stride of head_scales on a GPU; 0: the batch rows share the factors
   // Whether a backward pass follows. The backward pass recomputes the logits, so the forward pass must then round them
   // in the same way (no decode kernel).
-  bool gradient = true;
+  bool has_backward = true;
 
   // Dropout of probabilities; threshold 0: none. Element dropout_offset + (h * queries + i) * dropout_row_stride + j of
   // the random stream decides whether the probability of query i and key j in head h of a batch row is dropped;

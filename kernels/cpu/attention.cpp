@@ -148,7 +148,7 @@ MH_INLINE void apply_dropout_to_row(const float* dropout_mask, int64_t count, fl
 
 // Returns whether decode_forward() serves a call with these parameters.
 bool is_decode(const AttentionParams& params) {
-  return params.queries <= kMaxDecodeQueries && !params.gradient && !params.has_dropout() &&
+  return params.queries <= kMaxDecodeQueries && !params.has_backward && !params.has_dropout() &&
          !params.has_relative_positions() && params.normaliser == Normaliser::softmax;
 }
 

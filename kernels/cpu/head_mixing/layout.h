@@ -65,7 +65,7 @@ MH_INLINE Layout decode_layout(const AttentionParams& params) { return {params, 
 
 // Returns whether the decode path (head_mixing/decode.h) serves a call with these parameters.
 MH_INLINE bool is_decode(const AttentionParams& params) {
-  return params.queries <= kMaxDecodeQueries && !params.gradient && !params.has_dropout() &&
+  return params.queries <= kMaxDecodeQueries && !params.has_backward && !params.has_dropout() &&
          !params.has_relative_positions();
 }
 

@@ -19,7 +19,7 @@ kernels::AttentionParams AttentionSpec::params(const at::Tensor& q, const at::Te
   params.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(q.size(3))));
   params.causal = causal, params.window = window;
   params.normaliser = normaliser;
-  params.gradient = with_gradient;
+  params.has_backward = with_gradient;
   if (dropout) {
     params.dropout = dropout->params, params.dropout_offset = dropout->stream_offset,
     params.dropout_row_stride = params.keys;

@@ -150,7 +150,7 @@ void check_plain(AttentionParams params, RelativePositions* positions, std::mt19
   HeadTensors<T> x{const_view(q), const_view(k), const_view(v), view(out), lse.data(),
                    const_view(q), view(dq),      view(dk),      view(dv)};
   for (const bool gradient : {false, true}) {
-    params.gradient = gradient;
+    params.has_backward = gradient;
     std::vector<float> scratch = nan_buffer(attention_forward_scratch(params));
     attention_forward(params, x, scratch.data());
     RC_ASSERT(out.all_finite());
@@ -213,7 +213,7 @@ void check_head_mixing(AttentionParams params, int64_t num_parts, RelativePositi
     });
     RC_ASSERT(decoding_out.equals(out));
   }
-  params.gradient = true;
+  params.has_backward = true;
   std::vector<float> packed = nan_buffer(head_mixing_pack_floats(params, true));
   x.packed = packed.data();
   in_threads(num_packs,
@@ -314,7 +314,7 @@ TEST_CASE("CPU head mixing stays within its buffers and writes every element of 
     params.heads = pick_int(1, 9), params.value_heads = pick_int(1, 9), params.key_size = pick_int(1, 40),
     params.value_size = pick_int(1, 40);
     params.scale = 0.3F, params.matrix_query_stride = pick(0, 1) * params.heads * params.value_heads,
-    params.gradient = pick(0, 1) == 1;
+    params.has_backward = pick(0, 1) == 1;
     const DropoutParams dropout{{1, 2}, 3, 4, 1 << 22, 4.0F / 3};
     if (pick(0, 1) == 1) {
       params.dropout = dropout, params.dropout_before_mixing = pick(0, 1) == 1,
@@ -502,7 +502,7 @@ TEST_CASE("CPU head mixing of a single key multiplies the values by the column s
   AttentionParams params{};
   params.queries = params.keys = params.max_keys = 1, params.heads = params.value_heads = 2,
   params.key_size = params.value_size = 1;
-  params.scale = 1, params.gradient = false;
+  params.scale = 1, params.has_backward = false;
   std::vector<float> scratch = nan_buffer(head_mixing_forward_scratch(params));
   params.matrix = m;
   head_mixing_forward<float>(params, {}, {{q, 1, 1}, {k, 1, 1}, {v, 1, 1}, nullptr, {out, 1, 1}, lse}, scratch.data());
