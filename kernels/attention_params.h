@@ -87,7 +87,7 @@ struct AttentionParams {
   int64_t l2_bytes = 0;  // size of the L2 cache of a core (cpu/level.h)
   // Products of bf16 matrices, not used in a call with relative positions or in decoding; null: products in fp32.
   // Always null for fp32 tensors. Without head mixing it requires AVX-512.
-  const Bf16Gemm* bf16 = nullptr;
+  const Bf16Gemm* bf16_gemm = nullptr;
 
   constexpr bool has_relative_positions() const { return relative.u != nullptr; }
   constexpr bool has_dropout() const { return dropout.threshold != 0; }

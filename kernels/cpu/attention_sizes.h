@@ -7,10 +7,10 @@
 
 namespace mh::kernels {
 
-// Returns whether products are computed in bf16 by params.bf16. Relative positions use fp32 products, since their
+// Returns whether products are computed in bf16 by params.bf16_gemm. Relative positions use fp32 products, since their
 // biases are added in fp32.
 MH_INLINE bool uses_bf16_gemm(const AttentionParams& params) {
-  return params.bf16 != nullptr && !params.has_relative_positions();
+  return params.bf16_gemm != nullptr && !params.has_relative_positions();
 }
 
 // Returns the number of floats of scratch memory for the relative positions of one block of queries.

@@ -195,7 +195,7 @@ class Bf16Products {
 
   MH_INLINE Bf16Products(const AttentionParams& params, bool backward, int64_t row_stride, Matrix<const uint16_t> k,
                          Matrix<const uint16_t> v, ScratchAllocator& allocator)
-      : gemm_(*params.bf16),
+      : gemm_(*params.bf16_gemm),
         d_(params.key_size),
         padded_keys_(padded_num_keys(params)),
         row_stride_(row_stride),

@@ -34,7 +34,7 @@ TileRows out_rows(const AttentionParams& params) { return {params.value_heads, p
 void multiply_rows(const AttentionParams& params, const Layout& layout, const TileRows& tile_rows,
                    const VisibleKeys& visible, const float* packed_rows, const float* transposed, float* tile) {
   if (uses_bf16_gemm(params))
-    multiply_rows_bf16(*params.bf16, layout, tile_rows, visible, packed_rows, transposed, tile);
+    multiply_rows_bf16(*params.bf16_gemm, layout, tile_rows, visible, packed_rows, transposed, tile);
   else multiply_rows_fp32(layout, tile_rows, visible, packed_rows, transposed, tile);
 }
 
@@ -57,7 +57,7 @@ struct HeadTile {
 void add_tile_product(const AttentionParams& params, const Layout& layout, const VisibleKeys& visible,
                       int64_t padded_size, const HeadTile& tile, const float* right, float* sums) {
   if (!uses_bf16_gemm(params)) return product_over_keys(layout, visible, padded_size, tile.elements, right, sums);
-  gemm_tile(*params.bf16, layout, visible, tile.elements, tile.bf16_tile)
+  gemm_tile(*params.bf16_gemm, layout, visible, tile.elements, tile.bf16_tile)
       .add_product(reinterpret_cast<const uint16_t*>(right), layout.padded_keys(), padded_size, sums);
 }
 // Computes sums (keys, padded_size) += tileᵀ (keys, layout.rows) · packed_rows (layout.rows, padded_size) for one
@@ -66,7 +66,7 @@ void add_transposed_tile_product(const AttentionParams& params, const Layout& la
                                  int64_t padded_size, const HeadTile& tile, const float* packed_rows, float* sums) {
   if (!uses_bf16_gemm(params))
     return product_over_queries(layout, visible, padded_size, tile.elements, packed_rows, sums);
-  gemm_tile(*params.bf16, layout, visible, tile.elements, tile.bf16_tile)
+  gemm_tile(*params.bf16_gemm, layout, visible, tile.elements, tile.bf16_tile)
       .add_transposed_product(reinterpret_cast<const uint16_t*>(packed_rows) + layout.rows * padded_size, padded_size,
                               sums);
 }

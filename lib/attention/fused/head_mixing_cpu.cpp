@@ -42,7 +42,7 @@ class HeadMixingParams {
     shared_params_.matrix = matrix_.const_data_ptr<float>();
     shared_params_.matrix_query_stride = matrix_.dim() == 4 ? matrix_.stride(1) : 0;
     shared_params_.relative = relative_.params();
-    shared_params_.bf16 = bf16_gemm(x.q.scalar_type());
+    shared_params_.bf16_gemm = bf16_gemm(x.q.scalar_type());
     shared_params_.l2_bytes = kernels::l2_cache_bytes();
   }
   HeadMixingParams(const HeadMixingParams&) = delete;
@@ -153,7 +153,7 @@ void forward_rows(const Operands& x, const HeadMixingParams& mixing_params, Forw
     pack_rows<T>(x, mixing_params, false, first, rows, *packed);
     at::parallel_for(0, rows * num_parts, 1, [&](int64_t begin, int64_t end) {
       const Scratch scratch(kernels::head_mixing_forward_scratch(mixing_params.shared_params()));
-      const Bf16GemmScope gemm_scope(mixing_params.shared_params().bf16);
+      const Bf16GemmScope gemm_scope(mixing_params.shared_params().bf16_gemm);
       for (int64_t i = begin; i < end; ++i) {
         const int64_t b = first + i / num_parts;
         const kernels::BatchRowTensors<T> row{.q = row_of<const T>(x.q, b),
@@ -198,7 +198,7 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const He
     pack_rows<T>(x, mixing_params, true, first, rows, *packed);
     at::parallel_for(0, rows * num_parts, 1, [&](int64_t begin, int64_t end) {
       const Scratch scratch(kernels::head_mixing_backward_scratch(shared_params));
-      const Bf16GemmScope gemm_scope(shared_params.bf16);
+      const Bf16GemmScope gemm_scope(shared_params.bf16_gemm);
       for (int64_t i = begin; i < end; ++i) {
         const int64_t b = first + i / num_parts, part_index = i % num_parts, n = b * num_parts + part_index;
         const bool has_matrix_per_query = shared_params.matrix_query_stride != 0;

@@ -331,7 +331,7 @@ TEST_CASE("CPU head mixing stays within its buffers and writes every element of 
     std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
     check_head_mixing<float>(params, num_parts, positions ? &*positions : nullptr, random);
     const Bf16Gemm gemm{naive_bf16_product};
-    if (pick(0, 1) == 1) params.bf16 = &gemm;
+    if (pick(0, 1) == 1) params.bf16_gemm = &gemm;
     check_head_mixing<uint16_t>(params, num_parts, positions ? &*positions : nullptr, random);
   }));
 }
@@ -354,7 +354,7 @@ TEST_CASE("CPU attention without mixing stays within its buffers and writes ever
     std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
     check_plain<float>(params, positions ? &*positions : nullptr, random);
     const Bf16Gemm gemm{naive_bf16_product};
-    if (level() >= Level::avx512 && pick(0, 1) == 1) params.bf16 = &gemm;
+    if (level() >= Level::avx512 && pick(0, 1) == 1) params.bf16_gemm = &gemm;
     check_plain<uint16_t>(params, positions ? &*positions : nullptr, random);
   }));
 }
