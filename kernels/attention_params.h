@@ -71,7 +71,7 @@ struct AttentionParams {
   // On a GPU: number of keys without padding, (batch); null: `keys` for all. With head mixing, the values (v) of
   // padding keys must be finite: the gradients of padding keys, which are 0, would otherwise be NaN.
   const int64_t* key_lengths = nullptr;
-  bool aligned = false;  // on a GPU: whether all rows begin and end at multiples of 16 bytes
+  bool has_aligned_rows = false;  // on a GPU: whether all rows begin and end at multiples of 16 bytes
 
   // Head mixing, P̄_i = Σ_j m[j, i] P_j. The matrix m (heads, value_heads) of query t of batch row b begins at element
   // b * matrix_batch_stride + t * matrix_query_stride, and so does its transpose, which the backward pass of a GPU

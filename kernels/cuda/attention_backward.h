@@ -95,9 +95,9 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
             row = first + thread.warp() * 16 + g;
   const IndexRange visible = visible_keys(params, b, first, Traits::kQueries);
   load_tile<Traits::kQueries, kSize, Traits::kStride>(
-      thread, shared.q, matrix_of_head(q, b, head, queries, params.key_size, params.aligned), first);
+      thread, shared.q, matrix_of_head(q, b, head, queries, params.key_size, params.has_aligned_rows), first);
   load_tile<Traits::kQueries, kSize, Traits::kStride>(
-      thread, shared.dout, matrix_of_head(dout, b, head, queries, params.value_size, params.aligned), first);
+      thread, shared.dout, matrix_of_head(dout, b, head, queries, params.value_size, params.has_aligned_rows), first);
   if constexpr (kRelative) {
     thread.commit_group();
     thread.template wait_group<0>();
@@ -150,7 +150,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
   const float factor[2] = {1, 1};
   store_rows<Traits::kColumns, Traits::kStride>(
       thread, shared.q + warp_offset, sums, factor,
-      {row_of(dq, b, head, 0) + column, dq.row_stride, queries, params.key_size - column, params.aligned},
+      {row_of(dq, b, head, 0) + column, dq.row_stride, queries, params.key_size - column, params.has_aligned_rows},
       first + thread.warp() * 16);
   if (tensors.dscale == nullptr || column > 0) return;
   MH_UNROLL
@@ -208,10 +208,10 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   const T *queries = row_of(q, b, head, 0), *dout_data = row_of(dout, b, head, 0);
   const auto load_queries = [&](int i, int stage, [[maybe_unused]] int ring_row, [[maybe_unused]] bool is_first) {
     load_tile<Traits::kQueries, kSize, Traits::kStride>(
-        thread, shared.q[stage], {queries, q.row_stride, query_range.end, params.key_size, params.aligned}, i);
+        thread, shared.q[stage], {queries, q.row_stride, query_range.end, params.key_size, params.has_aligned_rows}, i);
     load_tile<Traits::kQueries, kSize, Traits::kStride>(
-        thread, shared.dout[stage], {dout_data, dout.row_stride, query_range.end, params.value_size, params.aligned},
-        i);
+        thread, shared.dout[stage],
+        {dout_data, dout.row_stride, query_range.end, params.value_size, params.has_aligned_rows}, i);
     if constexpr (kRelative) {
       if (is_first) shared.load_first_window(thread, params, head, params.relative.key_ranges[range_index], first, i);
       else shared.advance_window(thread, params, head, params.relative.key_ranges[range_index], first, i, ring_row);
@@ -220,9 +220,9 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   // Padding keys are not read; their contents are arbitrary.
   const int key_limit = num_unpadded_keys < keys ? num_unpadded_keys : keys;
   load_tile<Traits::kKeys, kSize, Traits::kStride>(
-      thread, shared.k, matrix_of_head(k, b, key_head, key_limit, params.key_size, params.aligned), first);
+      thread, shared.k, matrix_of_head(k, b, key_head, key_limit, params.key_size, params.has_aligned_rows), first);
   load_tile<Traits::kKeys, kSize, Traits::kStride>(
-      thread, shared.v, matrix_of_head(v, b, value_head, key_limit, params.value_size, params.aligned), first);
+      thread, shared.v, matrix_of_head(v, b, value_head, key_limit, params.value_size, params.has_aligned_rows), first);
 
   const float head_scale = params.head_scales != nullptr ? params.head_scales[b * params.head_scales_stride + head] : 1;
   Accumulator dk_sums[kComputeDk ? kSize / 8 : 2], dv_sums[kComputeDv ? kSize / 8 : 2];
@@ -277,12 +277,12 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   if constexpr (kComputeDk)
     store_rows<kSize, Traits::kStride>(thread, shared.k + warp_offset, dk_sums, factor,
                                        matrix_of_head(dk, b, tensors.has_one_reader_per_kv_head ? key_head : head, keys,
-                                                      params.key_size, params.aligned),
+                                                      params.key_size, params.has_aligned_rows),
                                        warp_first);
   if constexpr (kComputeDv)
     store_rows<kSize, Traits::kStride>(thread, shared.v + warp_offset, dv_sums, factor,
                                        matrix_of_head(dv, b, tensors.has_one_reader_per_kv_head ? value_head : head,
-                                                      keys, params.value_size, params.aligned),
+                                                      keys, params.value_size, params.has_aligned_rows),
                                        warp_first);
 }
 

@@ -122,10 +122,10 @@ MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& params
     }
     const auto load = [&](int s, int stage, [[maybe_unused]] int ring_row, [[maybe_unused]] bool is_first) {
       load_tile<Traits::kKeys, kSize, Traits::kStride>(
-          thread, shared.k[stage], {keys, k.row_stride, range.end, params.key_size, params.aligned}, s);
+          thread, shared.k[stage], {keys, k.row_stride, range.end, params.key_size, params.has_aligned_rows}, s);
       if constexpr (kLoadValues)
         load_tile<Traits::kKeys, kSize, Traits::kStride>(
-            thread, shared.v[stage], {values, v.row_stride, range.end, params.value_size, params.aligned}, s);
+            thread, shared.v[stage], {values, v.row_stride, range.end, params.value_size, params.has_aligned_rows}, s);
       if constexpr (kRelative) {
         if (is_first) shared.load_first_window(thread, params, head, params.relative.key_ranges[range_index], first, s);
         else shared.advance_window(thread, params, head, params.relative.key_ranges[range_index], first, s, ring_row);
@@ -175,7 +175,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
   const IndexRange visible =
       split_of(visible_keys(params, b, first, Traits::kQueries), Traits::kKeys, thread.block_z(), tensors.num_splits);
   load_tile<Traits::kQueries, kSize, Traits::kStride>(
-      thread, shared.q, matrix_of_head(q, b, head, queries, params.key_size, params.aligned), first);
+      thread, shared.q, matrix_of_head(q, b, head, queries, params.key_size, params.has_aligned_rows), first);
   if constexpr (kRelative) {
     thread.commit_group();
     thread.template wait_group<0>();
@@ -250,9 +250,9 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
       tensors.lse[thread.block_y() * params.queries + row + 8 * r] = lse_of(thread, running_max[r], running_sum[r]);
   }
   if constexpr (kOutputs)
-    store_rows<kSize, Traits::kStride>(thread, warp_q, o, factor,
-                                       matrix_of_head(out, b, head, queries, params.value_size, params.aligned),
-                                       first + thread.warp() * 16);
+    store_rows<kSize, Traits::kStride>(
+        thread, warp_q, o, factor, matrix_of_head(out, b, head, queries, params.value_size, params.has_aligned_rows),
+        first + thread.warp() * 16);
 }
 
 // Combines the splits of attention_forward() into tensors.out and tensors.lse, in fixed order.

@@ -70,9 +70,9 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
     if (range_keys.first >= range_keys.end || query_begin >= end) continue;
     const auto load = [&](int i, int stage, int ring_row, bool is_first) {
       load_tile<Traits::kQueries, kSize, Traits::kStride>(
-          thread, shared.q[stage], {query_data, q.row_stride, end, params.key_size, params.aligned}, i);
+          thread, shared.q[stage], {query_data, q.row_stride, end, params.key_size, params.has_aligned_rows}, i);
       load_tile<Traits::kQueries, kSize, Traits::kStride>(
-          thread, shared.dout[stage], {dout_data, dout.row_stride, end, params.value_size, params.aligned}, i);
+          thread, shared.dout[stage], {dout_data, dout.row_stride, end, params.value_size, params.has_aligned_rows}, i);
       const int key = i + key_shift;
       const auto load_keys = [&](typename Traits::Keys& to, GlobalMatrix<const T> matrix) {
         if (is_first) {
@@ -81,8 +81,8 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
           to.template load<Traits::kQueries>(thread, ring_row + Traits::kDistances, matrix, key + Traits::kDistances);
         }
       };
-      load_keys(shared.k, {key_data, k.row_stride, range_keys.end, params.key_size, params.aligned});
-      load_keys(shared.v, {value_data, v.row_stride, range_keys.end, params.value_size, params.aligned});
+      load_keys(shared.k, {key_data, k.row_stride, range_keys.end, params.key_size, params.has_aligned_rows});
+      load_keys(shared.v, {value_data, v.row_stride, range_keys.end, params.value_size, params.has_aligned_rows});
     };
     const auto visit = [&](int i, int stage, int ring_row) {
       add_biases<Traits::kQueries, kSize>(thread, params, head, shared.q[stage], shared.q_v);

@@ -28,7 +28,7 @@ MH_DEVICE int distance_row(const AttentionParams& params, const KeyRange& key_ra
 template <class T>
 MH_DEVICE GlobalMatrix<const T> distances_of_head(const AttentionParams& params, int64_t head) {
   return {static_cast<const T*>(params.relative.r) + head * params.relative.head_stride, params.relative.row_stride,
-          params.relative.num_distances, params.key_size, params.aligned};
+          params.relative.num_distances, params.key_size, params.has_aligned_rows};
 }
 
 // Divides each key range into tiles of `size` keys, counted over all key ranges, and returns tile first / size as the

@@ -12,22 +12,22 @@ MH_DEVICE T* row_of(const StridedTensor<T>& tensor, int64_t b, int64_t head, int
   return tensor.data + b * tensor.batch_stride + head * tensor.head_stride + position * tensor.row_stride;
 }
 
-// A matrix (rows, columns) in global memory, with row r at data + r * row_stride. aligned: rows begin and end at
-// multiples of 16 bytes.
+// A matrix (rows, columns) in global memory, with row r at data + r * row_stride. has_aligned_rows: rows begin and end
+// at multiples of 16 bytes.
 template <class T>
 struct GlobalMatrix {
   T* data;
   int64_t row_stride;  // in elements
   int rows, columns;
-  bool aligned;
+  bool has_aligned_rows;
 };
 
-// Returns the first `rows` rows of a tensor in head `head` of batch row b, whose rows have `columns` elements. aligned:
-// AttentionParams::aligned.
+// Returns the first `rows` rows of a tensor in head `head` of batch row b, whose rows have `columns` elements.
+// has_aligned_rows: AttentionParams::has_aligned_rows.
 template <class T>
 MH_DEVICE GlobalMatrix<T> matrix_of_head(const StridedTensor<T>& tensor, int64_t b, int64_t head, int rows, int columns,
-                                         bool aligned) {
-  return {row_of(tensor, b, head, 0), tensor.row_stride, rows, columns, aligned};
+                                         bool has_aligned_rows) {
+  return {row_of(tensor, b, head, 0), tensor.row_stride, rows, columns, has_aligned_rows};
 }
 
 template <class Thread, class T>
@@ -80,7 +80,7 @@ MH_DEVICE void load_rows(const Thread& thread, const ThreadGroup& group, T* to, 
                          int count, const OffsetOf& offset_of) {
   constexpr int kVectorSize = 16 / static_cast<int>(sizeof(T)), kRowVectors = kSize / kVectorSize;
   const auto in_range = [&](int row) { return static_cast<unsigned>(row) < static_cast<unsigned>(matrix.rows); };
-  if (matrix.aligned && 32 % kRowVectors == 0) {
+  if (matrix.has_aligned_rows && 32 % kRowVectors == 0) {
     const int column = group.index % kRowVectors * kVectorSize, step = group.threads / kRowVectors;
     int row = group.index / kRowVectors;
     const int row_end = column < matrix.columns ? matrix.rows : 0;
@@ -90,7 +90,7 @@ MH_DEVICE void load_rows(const Thread& thread, const ThreadGroup& group, T* to, 
     for (; row < count; row += step, from += step_offset)
       thread.copy_16_bytes(to + offset_of(row) + column, from,
                            static_cast<unsigned>(first + row) < static_cast<unsigned>(row_end) ? 16 : 0);
-  } else if (matrix.aligned) {
+  } else if (matrix.has_aligned_rows) {
     each_vector<T, kSize>(group, count, [&](int r, int c) {
       thread.copy_16_bytes(to + offset_of(r) + c, matrix.data + offset_of_row(first + r, matrix.row_stride) + c,
                            in_range(first + r) && c < matrix.columns ? 16 : 0);
@@ -182,7 +182,7 @@ MH_DEVICE void store_rows(const Thread& thread, T* staging, const Accumulator (&
     if (first + r >= matrix.rows || c >= matrix.columns) continue;
     const T* from = staging + r * kStride + c;
     T* to = matrix.data + offset_of_row(first + r, matrix.row_stride) + c;
-    if (matrix.aligned && c + kVectorSize <= matrix.columns) {
+    if (matrix.has_aligned_rows && c + kVectorSize <= matrix.columns) {
       *reinterpret_cast<Vector*>(to) = *reinterpret_cast<const Vector*>(from);
     } else {
       for (int e = 0; e < kVectorSize && c + e < matrix.columns; ++e) to[e] = from[e];

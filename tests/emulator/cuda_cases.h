@@ -195,7 +195,7 @@ struct Case {
     params.key_size = static_cast<int>(c.key_size), params.value_size = static_cast<int>(c.value_size);
     params.key_lengths = c.key_lengths.empty() ? nullptr : c.key_lengths.data();
     params.head_scales_stride = has_scales_per_row ? value_heads : 0;
-    params.aligned = c.key_size % 8 == 0 && c.value_size % 8 == 0;
+    params.has_aligned_rows = c.key_size % 8 == 0 && c.value_size % 8 == 0;
   }
   // Adds relative positions: random key ranges, the biases u and v, and r with some rows that no pair of query and
   // key uses. Replaces `r`, which must outlive the case, since params points to its elements.

@@ -346,7 +346,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
     const auto store_of = [&](int head, const Accumulator(&head_sums)[kColumns / 8], const StridedTensor<T>& to) {
       store_rows<kColumns, kStride>(
           thread, resident_smem + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride, head_sums, factor,
-          {row_of(to, b, head, 0) + column, to.row_stride, queries, params.key_size - column, params.aligned},
+          {row_of(to, b, head, 0) + column, to.row_stride, queries, params.key_size - column, params.has_aligned_rows},
           first + 16 * warp.row_tile);
     };
     MH_FOR (o, kWarpHeads) {

@@ -184,7 +184,8 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
       if (warp_head + i >= params.value_heads) break;
       store_rows<kSize, kStride>(
           thread, resident_smem + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride, sums[i],
-          {scales[i], scales[i]}, matrix_of_head(out, b, warp_head + i, queries, params.value_size, params.aligned),
+          {scales[i], scales[i]},
+          matrix_of_head(out, b, warp_head + i, queries, params.value_size, params.has_aligned_rows),
           first + 16 * warp.row_tile);
     }
   });

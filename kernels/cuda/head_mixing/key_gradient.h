@@ -373,7 +373,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
                 thread, staging, dk_sums[o], {1, 1},
                 matrix_of_head(dk, b,
                                tensors.has_one_reader_per_kv_head ? params.key_head(warp_head + o) : warp_head + o,
-                               rows_end, params.key_size, params.aligned),
+                               rows_end, params.key_size, params.has_aligned_rows),
                 first + 16 * warp.row_tile);
         }
         if constexpr (kComputeDv) {
@@ -382,7 +382,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
                 thread, staging, dv_sums[o], {scales[o], scales[o]},
                 matrix_of_head(dv, b,
                                tensors.has_one_reader_per_kv_head ? params.value_head(warp_head + o) : warp_head + o,
-                               rows_end, params.value_size, params.aligned),
+                               rows_end, params.value_size, params.has_aligned_rows),
                 first + 16 * warp.row_tile);
         }
       }

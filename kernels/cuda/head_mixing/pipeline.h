@@ -198,7 +198,7 @@ struct GemmOperands {
       const int h = group.first + (row_tiles == 1 ? i : i / row_tiles), row = row_tiles == 1 ? 0 : i % row_tiles * 16;
       const T* const data = x.data + x.head_stride * (x.head_of != nullptr ? x.head_of[h] : h);
       load_rows<kSize>(thread, warp_of(thread), to + i * 16 * kStride,
-                       {data, x.row_stride, rows.end, size, params.aligned}, rows.first + row, 16,
+                       {data, x.row_stride, rows.end, size, params.has_aligned_rows}, rows.first + row, 16,
                        [](int r) { return r * kStride; });
     }
   }

@@ -289,13 +289,13 @@ struct HeadRowLoader {
   static constexpr bool kLanesCoverWholeRows = 32 % kRowVectors == 0;  // whether the lanes of a warp cover whole rows
   const T* data[Traits::kWarpHeads];  // addresses of the warp's heads; null: no such head
   int64_t row_stride;
-  int heads, size;  // number of heads; elements of a row
-  bool aligned;     // AttentionParams::aligned
+  int heads, size;        // number of heads; elements of a row
+  bool has_aligned_rows;  // AttentionParams::has_aligned_rows
   // head_of: head h of the tile is head head_of[h] of the tensor; null: head h.
   template <class Thread>
   MH_DEVICE HeadRowLoader(const Thread& thread, const AttentionParams& params, const StridedTensor<const T>& tensor,
                           int64_t b, const int64_t* head_of, int num_heads, int row_size)
-      : row_stride(tensor.row_stride), heads(num_heads), size(row_size), aligned(params.aligned) {
+      : row_stride(tensor.row_stride), heads(num_heads), size(row_size), has_aligned_rows(params.has_aligned_rows) {
     MH_FOR (o, Traits::kWarpHeads) {
       const int head = thread.warp() * Traits::kWarpHeads + o;
       data[o] = head < heads ? row_of(tensor, b, head_of != nullptr ? head_of[head] : head, 0) : nullptr;
@@ -309,7 +309,7 @@ struct HeadRowLoader {
       const int head = thread.warp() * Traits::kWarpHeads + o;
       if (head >= heads) break;
       T* const head_rows = to + head * kRows * kStride;
-      if (kLanesCoverWholeRows && aligned && first + kRows <= end) {
+      if (kLanesCoverWholeRows && has_aligned_rows && first + kRows <= end) {
         constexpr int kStep = 32 / kRowVectors < kRows ? 32 / kRowVectors : kRows;
         const int column = thread.lane() % kRowVectors * kVectorSize, row = thread.lane() / kRowVectors;
         const int bytes = column < size ? 16 : 0;
@@ -321,8 +321,8 @@ struct HeadRowLoader {
           from += offset_of_row(kStep, row_stride);
         }
       } else {
-        load_rows<kSize>(thread, warp_of(thread), head_rows, {data[o], row_stride, end, size, aligned}, first, kRows,
-                         [](int r) { return r * kStride; });
+        load_rows<kSize>(thread, warp_of(thread), head_rows, {data[o], row_stride, end, size, has_aligned_rows}, first,
+                         kRows, [](int r) { return r * kStride; });
       }
     }
   }

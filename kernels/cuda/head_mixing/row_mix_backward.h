@@ -367,7 +367,7 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
     if (j >= params.heads) break;
     MH_FOR (row_tile, kRowTiles)
       store_rows<kSize, kStride>(thread, query_rows + thread.warp() * 16 * kStride, sums[o][row_tile], {1, 1},
-                                 matrix_of_head(tensors.dq, b, j, queries, params.key_size, params.aligned),
+                                 matrix_of_head(tensors.dq, b, j, queries, params.key_size, params.has_aligned_rows),
                                  first + 16 * row_tile);
   }
 }
@@ -546,13 +546,13 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
         store_rows<kSize, kStride>(
             thread, staging, dk_sums[o][row_tile], {1, 1},
             matrix_of_head(tensors.dk, b, tensors.has_one_reader_per_kv_head ? params.key_head(head) : head, keys,
-                           params.key_size, params.aligned),
+                           params.key_size, params.has_aligned_rows),
             first + 16 * row_tile);
       if (head < params.value_heads)
         store_rows<kSize, kStride>(
             thread, staging, dv_sums[o][row_tile], {1, 1},
             matrix_of_head(tensors.dv, b, tensors.has_one_reader_per_kv_head ? params.value_head(head) : head, keys,
-                           params.value_size, params.aligned),
+                           params.value_size, params.has_aligned_rows),
             first + 16 * row_tile);
     }
   }

@@ -169,9 +169,9 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
       if (splits.count > 1) {
         splits.store(thread, params, {b, i, query + g, thread.block_z()}, queries, sums[o][row_tile], factor);
       } else {
-        store_rows<kSize, kStride>(thread, query_rows + thread.warp() * 16 * kStride, sums[o][row_tile], factor,
-                                   matrix_of_head(tensors.out, b, i, queries, params.value_size, params.aligned),
-                                   query);
+        store_rows<kSize, kStride>(
+            thread, query_rows + thread.warp() * 16 * kStride, sums[o][row_tile], factor,
+            matrix_of_head(tensors.out, b, i, queries, params.value_size, params.has_aligned_rows), query);
       }
     }
   }

@@ -57,8 +57,8 @@ struct DeviceParams {
       params.key_head_of = params.value_head_of = kv_head_of_.const_data_ptr<int64_t>();
     }
     if (spec.key_lengths.defined()) params.key_lengths = spec.key_lengths.const_data_ptr<int64_t>();
-    params.aligned = std::all_of(kernel_tensors.begin(), kernel_tensors.end(),
-                                 [](const at::Tensor* t) { return has_aligned_rows(*t); });
+    params.has_aligned_rows = std::all_of(kernel_tensors.begin(), kernel_tensors.end(),
+                                          [](const at::Tensor* t) { return has_aligned_rows(*t); });
     if (const at::Tensor& s = spec.head_scales; s.defined()) {
       params.head_scales = s.const_data_ptr<float>();
       params.head_scales_stride = s.dim() == 2 ? s.size(1) : 0;
@@ -89,8 +89,9 @@ struct DeviceParams {
                        .num_distances = static_cast<int>(relative.r.size(1)),
                        .num_key_ranges = static_cast<int>(relative.key_ranges.size())};
     const int64_t element_bytes = relative.r.element_size();
-    params.aligned = params.aligned && reinterpret_cast<uintptr_t>(relative.r.const_data_ptr()) % 16 == 0 &&
-                     relative.r.stride(0) * element_bytes % 16 == 0 && relative.r.stride(1) * element_bytes % 16 == 0;
+    params.has_aligned_rows =
+        params.has_aligned_rows && reinterpret_cast<uintptr_t>(relative.r.const_data_ptr()) % 16 == 0 &&
+        relative.r.stride(0) * element_bytes % 16 == 0 && relative.r.stride(1) * element_bytes % 16 == 0;
   }
   void set_matrix(const at::Tensor& m) {
     params.value_heads = static_cast<int>(m.size(-1));

@@ -132,7 +132,7 @@ void check_case(int64_t max_heads, int64_t max_length, bool has_relative_positio
       v(c.batch, c.v_heads, params.keys, c.value_size, is_position_major),
       dout(c.batch, c.value_heads, params.queries, c.value_size, is_position_major);
   for (auto* t : {&q, &k, &v, &dout}) t->fill(random, 1);
-  params.aligned = c.key_size % 8 == 0 && c.value_size % 8 == 0;
+  params.has_aligned_rows = c.key_size % 8 == 0 && c.value_size % 8 == 0;
   Tensor<T> q_u = q, q_v = q;
   if (has_relative_positions) q_u = add_bias(q, test_case.u), q_v = add_bias(q, test_case.v_bias);
   Tensor<T> out = dout, dq = q, dq_v = q, dk(c.batch, c.heads, params.keys, c.key_size, is_position_major),
