@@ -1,8 +1,9 @@
 // Attention of one query to the key/value cache, which is read in place. The query is the new position of one
 // hypothesis and head.
 //
-// Hypotheses of a beam search that continue the same prefix share its keys and values. A table names the cache row of
-// each position, so hypotheses with a common prefix read the same memory, and nothing is copied when they diverge.
+// Hypotheses of a beam search that continue the same prefix share its keys and values. CachedQuery::cache_row_of names
+// the cache row of each position, so hypotheses with a common prefix read the same memory, and nothing is copied when
+// they diverge.
 //
 // Tiling: a call computes one query of one head: first the logits of all positions, each with a vector of 16 partial
 // sums, then the output, up to 64 columns at a time in 4 vectors of accumulators. The scratch memory has the scaled
@@ -17,11 +18,11 @@
 namespace mh::kernels {
 
 // The cached keys or values of one head: position t of cache row r, a vector (size), is at
-// data + r * row_stride + t * stride. T is float or uint16_t (bf16).
+// data + r * row_stride + t * position_stride. T is float or uint16_t (bf16).
 template <class T>
 struct CachedRows {
   const T* data;
-  int64_t row_stride, stride;
+  int64_t row_stride, position_stride;
 };
 
 // The inputs of attention of one query. `size`, of keys and of values, is a multiple of 16.
@@ -31,7 +32,7 @@ struct CachedQuery {
   float scale;
   int64_t size;
   CachedRows<T> keys, values;
-  const int32_t* table;  // (length): cache row of each position
+  const int32_t* cache_row_of;  // (length): cache row of each position
   int64_t length;
 };
 

@@ -35,16 +35,17 @@
 namespace mh::kernels {
 
 // A tensor (heads, length, size) of one batch row: the vector of head h at position t starts at
-// data + h * head_stride + t * row_stride. T is float or uint16_t (bf16). With a table (length), which only the decode
-// path supports, data is a key/value cache with batch stride batch_stride, and position t is in cache row table[t].
+// data + h * head_stride + t * row_stride. T is float or uint16_t (bf16). With cache_row_of (length), which only the
+// decode path supports, data is a key/value cache with batch stride batch_stride, and position t is in cache row
+// cache_row_of[t].
 template <class T>
 struct Heads {
   T* data;
   int64_t head_stride, row_stride;
-  const int32_t* table = nullptr;
+  const int32_t* cache_row_of = nullptr;
   int64_t batch_stride = 0;
   T* at(int64_t h, int64_t t) const {
-    return data + h * head_stride + t * row_stride + (table != nullptr ? table[t] * batch_stride : 0);
+    return data + h * head_stride + t * row_stride + (cache_row_of != nullptr ? cache_row_of[t] * batch_stride : 0);
   }
 };
 

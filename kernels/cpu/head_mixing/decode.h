@@ -26,10 +26,10 @@ struct VisibleRows {
   const Heads<const T>& heads;
   int64_t h, num_visible;
   MH_INLINE const T* at(int64_t t) const { return heads.at(h, t); }
-  // Prefetches columns first … first + size - 1 of position t + kPrefetchDistance of a key/value cache (Heads::table),
-  // whose rows are too far apart for the hardware prefetcher.
+  // Prefetches columns first … first + size - 1 of position t + kPrefetchDistance of a key/value cache
+  // (Heads::cache_row_of), whose rows are too far apart for the hardware prefetcher.
   MH_INLINE void prefetch(int64_t t, int64_t first, int64_t size) const {
-    if (heads.table != nullptr && t + kPrefetchDistance < num_visible)
+    if (heads.cache_row_of != nullptr && t + kPrefetchDistance < num_visible)
       prefetch_row(at(t + kPrefetchDistance) + first, size);
   }
 };

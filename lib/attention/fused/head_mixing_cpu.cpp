@@ -309,7 +309,7 @@ at::Tensor head_mixing_decode_cpu(const at::Tensor& q, const at::Tensor& k, cons
     const auto cached_rows = [&](const at::Tensor& cached) {
       return [&](int64_t b) {
         kernels::Heads<const T> heads = row_of<const T>(cached, 0);
-        heads.table = cache_view.row_table.const_data_ptr<int32_t>() + b * cache_view.row_table.stride(0),
+        heads.cache_row_of = cache_view.row_table.const_data_ptr<int32_t>() + b * cache_view.row_table.stride(0),
         heads.batch_stride = cached.stride(0);
         return heads;
       };
