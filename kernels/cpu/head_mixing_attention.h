@@ -39,7 +39,7 @@ namespace mh::kernels {
 // decode path supports, data is a key/value cache with batch stride batch_stride, and position t is in cache row
 // cache_row_of[t].
 template <class T>
-struct Heads {
+struct HeadsView {
   T* data;
   int64_t head_stride, row_stride;
   const int32_t* cache_row_of = nullptr;
@@ -52,12 +52,12 @@ struct Heads {
 // The tensors of one batch row for head_mixing_forward() and head_mixing_backward().
 template <class T>
 struct BatchRowTensors {
-  Heads<const T> q, k, v;    // k and v are read by the decode path only; the other passes read `packed`
-  const float* packed;       // keys and values of all heads, written by head_mixing_pack()
-  Heads<T> out;              // (value_heads, queries, value_size), written by the forward pass
-  float* lse;                // (heads, queries): log-sum-exp, nats; +inf for a fully masked row
-  Heads<const T> dout = {};  // gradient of out; read by the backward pass, which writes the members below
-  Heads<T> dq = {};
+  HeadsView<const T> q, k, v;    // k and v are read by the decode path only; the other passes read `packed`
+  const float* packed;           // keys and values of all heads, written by head_mixing_pack()
+  HeadsView<T> out;              // (value_heads, queries, value_size), written by the forward pass
+  float* lse;                    // (heads, queries): log-sum-exp, nats; +inf for a fully masked row
+  HeadsView<const T> dout = {};  // gradient of out; read by the backward pass, which writes the members below
+  HeadsView<T> dq = {};
   // Gradients in fp32 from the query tiles of one QueryPart; overwritten, not accumulated. dk: (heads, keys,
   // key_size) and dv: (value_heads, keys, value_size), where sizes are padded to 16 and keys to 128
   // (head_mixing_key_floats, head_mixing_value_floats). dm: with a matrix for each query (queries, heads,
@@ -75,18 +75,18 @@ struct QueryPart {
 // The functions below, compiled for one instruction set (cpu/simd.h).
 template <Level, class T>
 struct HeadMixingLoops {
-  static void pack(const AttentionParams& params, bool backward, int64_t head, Heads<const T> k, Heads<const T> v,
-                   float* packed);
+  static void pack(const AttentionParams& params, bool backward, int64_t head, HeadsView<const T> k,
+                   HeadsView<const T> v, float* packed);
   static void forward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& tensors,
                       float* scratch);
   static void backward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& tensors,
                        float* scratch);
   static void sum_parts(const float* from, int64_t num_parts, int64_t part_stride, int64_t length, int64_t size,
-                        Heads<T> to);
-  static void decode_logits(const AttentionParams& params, int64_t head, Heads<const T> q, Heads<const T> k,
+                        HeadsView<T> to);
+  static void decode_logits(const AttentionParams& params, int64_t head, HeadsView<const T> q, HeadsView<const T> k,
                             float* shared_scratch);
   static void decode_mix(const AttentionParams& params, float* lse, float* shared_scratch);
-  static void decode_values(const AttentionParams& params, int64_t head, Heads<const T> v, Heads<T> out,
+  static void decode_values(const AttentionParams& params, int64_t head, HeadsView<const T> v, HeadsView<T> out,
                             float* shared_scratch);
 };
 
@@ -101,8 +101,8 @@ int64_t head_mixing_pack_floats(const AttentionParams& params, bool backward);
 // head - params.heads. Must be called for all params.heads + params.value_heads heads before the forward or backward
 // pass.
 template <class T>
-void head_mixing_pack(const AttentionParams& params, bool backward, int64_t head, Heads<const T> k, Heads<const T> v,
-                      float* packed) {
+void head_mixing_pack(const AttentionParams& params, bool backward, int64_t head, HeadsView<const T> k,
+                      HeadsView<const T> v, float* packed) {
   dispatch_level([&](auto simd_level) { HeadMixingLoops<simd_level, T>::pack(params, backward, head, k, v, packed); });
 }
 
@@ -130,7 +130,7 @@ void head_mixing_backward(const AttentionParams& params, const QueryPart& part, 
 // of `to` (length, size). from: `num_parts` matrices (length, size padded to 16), `part_stride` floats apart.
 template <class T>
 void head_mixing_sum_parts(const float* from, int64_t num_parts, int64_t part_stride, int64_t length, int64_t size,
-                           Heads<T> to) {
+                           HeadsView<T> to) {
   dispatch_level([&](auto simd_level) {
     HeadMixingLoops<simd_level, T>::sum_parts(from, num_parts, part_stride, length, size, to);
   });
@@ -145,7 +145,7 @@ void head_mixing_sum_parts(const float* from, int64_t num_parts, int64_t part_st
 bool is_head_mixing_decode(const AttentionParams& params);
 int64_t head_mixing_decode_scratch(const AttentionParams& params);
 template <class T>
-void head_mixing_decode_logits(const AttentionParams& params, int64_t head, Heads<const T> q, Heads<const T> k,
+void head_mixing_decode_logits(const AttentionParams& params, int64_t head, HeadsView<const T> q, HeadsView<const T> k,
                                float* shared_scratch) {
   dispatch_level(
       [&](auto simd_level) { HeadMixingLoops<simd_level, T>::decode_logits(params, head, q, k, shared_scratch); });
@@ -154,7 +154,7 @@ inline void head_mixing_decode_mix(const AttentionParams& params, float* lse, fl
   dispatch_level([&](auto simd_level) { HeadMixingLoops<simd_level, float>::decode_mix(params, lse, shared_scratch); });
 }
 template <class T>
-void head_mixing_decode_values(const AttentionParams& params, int64_t head, Heads<const T> v, Heads<T> out,
+void head_mixing_decode_values(const AttentionParams& params, int64_t head, HeadsView<const T> v, HeadsView<T> out,
                                float* shared_scratch) {
   dispatch_level(
       [&](auto simd_level) { HeadMixingLoops<simd_level, T>::decode_values(params, head, v, out, shared_scratch); });

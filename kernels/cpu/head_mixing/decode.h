@@ -23,11 +23,11 @@ namespace {
 // window hides the first ones.
 template <class T>
 struct VisibleRows {
-  const Heads<const T>& heads;
+  const HeadsView<const T>& heads;
   int64_t h, num_visible;
   MH_INLINE const T* at(int64_t t) const { return heads.at(h, t); }
   // Prefetches columns first … first + size - 1 of position t + kPrefetchDistance of a key/value cache
-  // (Heads::cache_row_of), whose rows are too far apart for the hardware prefetcher.
+  // (HeadsView::cache_row_of), whose rows are too far apart for the hardware prefetcher.
   MH_INLINE void prefetch(int64_t t, int64_t first, int64_t size) const {
     if (heads.cache_row_of != nullptr && t + kPrefetchDistance < num_visible)
       prefetch_row(at(t + kPrefetchDistance) + first, size);
@@ -100,8 +100,8 @@ void decode_products(const Layout& layout, const T* q, float scale, int64_t size
 
 // Computes the logits of query head j for all queries.
 template <Level L, class T>
-void HeadMixingLoops<L, T>::decode_logits(const AttentionParams& params, int64_t j, Heads<const T> q, Heads<const T> k,
-                                          float* shared_scratch) {
+void HeadMixingLoops<L, T>::decode_logits(const AttentionParams& params, int64_t j, HeadsView<const T> q,
+                                          HeadsView<const T> k, float* shared_scratch) {
   const DecodeScratch scratch(params, shared_scratch);
   for (int64_t t = 0; t < params.queries; ++t)
     for (int64_t first = 0; first < params.key_size; first += 4 * lanes) {
@@ -130,8 +130,8 @@ void HeadMixingLoops<L, T>::decode_mix(const AttentionParams& params, float* lse
 
 // Computes value head i for all queries.
 template <Level L, class T>
-void HeadMixingLoops<L, T>::decode_values(const AttentionParams& params, int64_t i, Heads<const T> v, Heads<T> out,
-                                          float* shared_scratch) {
+void HeadMixingLoops<L, T>::decode_values(const AttentionParams& params, int64_t i, HeadsView<const T> v,
+                                          HeadsView<T> out, float* shared_scratch) {
   const DecodeScratch scratch(params, shared_scratch);
   for (int64_t t = 0; t < params.queries; ++t) {
     const float* x = scratch.elements_of(t) + i * chunk;

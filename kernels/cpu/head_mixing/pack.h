@@ -58,7 +58,7 @@ struct PackedOperands {
 // bf16 products (cpu/bf16_operands.h). The operand of a head takes half of the floats that PackedOperands reserves for
 // it.
 void pack_bf16(const AttentionParams& params, const Layout& layout, bool backward, int64_t head,
-               Heads<const uint16_t> k, Heads<const uint16_t> v, const PackedOperands<float>& packed) {
+               HeadsView<const uint16_t> k, HeadsView<const uint16_t> v, const PackedOperands<float>& packed) {
   const auto head_operand = [&](float* operands, int64_t i, int64_t padded_size) {
     return reinterpret_cast<uint16_t*>(operands + i * layout.padded_keys() * padded_size);
   };
@@ -83,8 +83,8 @@ void pack_bf16(const AttentionParams& params, const Layout& layout, bool backwar
 }  // namespace
 
 template <Level L, class T>
-void HeadMixingLoops<L, T>::pack(const AttentionParams& params, bool backward, int64_t head, Heads<const T> k,
-                                 Heads<const T> v, float* packed) {
+void HeadMixingLoops<L, T>::pack(const AttentionParams& params, bool backward, int64_t head, HeadsView<const T> k,
+                                 HeadsView<const T> v, float* packed) {
   if (is_decode(params)) return;
   const Layout layout(params, {});
   const PackedOperands<float> packed_operands(params, backward, packed);

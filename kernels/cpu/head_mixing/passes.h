@@ -18,7 +18,7 @@ MH_INLINE int64_t tile_of(const QueryPart& part, int64_t round) {
 // size), scaled by tile_rows.factor; or in bf16, not scaled, as pack_bf16_rows() does. with_right_operands: for
 // bf16, packs right operands also.
 template <class T>
-void pack_tile(const AttentionParams& params, const Layout& layout, const TileRows& tile_rows, Heads<const T> from,
+void pack_tile(const AttentionParams& params, const Layout& layout, const TileRows& tile_rows, HeadsView<const T> from,
                const Queries& queries, bool with_right_operands, float* packed_rows) {
   if (uses_bf16_gemm(params)) return pack_bf16_rows(layout, tile_rows, from, queries, with_right_operands, packed_rows);
   for (int64_t j = 0; j < tile_rows.heads; ++j)
@@ -75,7 +75,7 @@ void add_transposed_tile_product(const AttentionParams& params, const Layout& la
 // queries of a tile.
 template <class T>
 void store_rows(const Layout& layout, const TileRows& tile_rows, const Queries& queries, const float* sums,
-                Heads<T> to) {
+                HeadsView<T> to) {
   for (int64_t h = 0; h < tile_rows.heads; ++h)
     for (int64_t r = 0; r < queries.count; ++r)
       for (int64_t s = 0; s < tile_rows.size; s += lanes) {
@@ -275,7 +275,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
 
 template <Level L, class T>
 void HeadMixingLoops<L, T>::sum_parts(const float* from, int64_t num_parts, int64_t part_stride, int64_t length,
-                                      int64_t size, Heads<T> to) {
+                                      int64_t size, HeadsView<T> to) {
   const int64_t padded_size = pad_to_lanes(size);
   for (int64_t r = 0; r < length; ++r)
     for (int64_t s = 0; s < size; s += lanes) {

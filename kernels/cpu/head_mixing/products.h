@@ -164,7 +164,7 @@ MH_INLINE auto gemm_tile(const Bf16Gemm& gemm, const Layout& layout, const Visib
 // each head, and, if `with_right_operands`, a right operand of the same rows in the second half. Does nothing for fp32
 // tensors.
 template <class T>
-void pack_bf16_rows(const Layout& layout, const TileRows& tile_rows, Heads<const T> from, const Queries& queries,
+void pack_bf16_rows(const Layout& layout, const TileRows& tile_rows, HeadsView<const T> from, const Queries& queries,
                     bool with_right_operands, float* to) {
   if constexpr (std::is_same_v<T, uint16_t>)
     for (int64_t j = 0; j < tile_rows.heads; ++j) {

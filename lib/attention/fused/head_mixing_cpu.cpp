@@ -24,7 +24,7 @@ constexpr int64_t kMinWorkItems = 8;
 
 // Returns batch row b of a tensor (B, h, T, d).
 template <class T>
-kernels::Heads<T> row_of(const at::Tensor& x, int64_t b) {
+kernels::HeadsView<T> row_of(const at::Tensor& x, int64_t b) {
   return {static_cast<T*>(const_cast<void*>(x.const_data_ptr())) + b * x.stride(0), x.stride(1), x.stride(2)};
 }
 
@@ -224,11 +224,11 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const He
         const int64_t row = i / (h + hv), head = i % (h + hv), b = first + row;
         const kernels::AttentionParams params = mixing_params.row_params(b);
         const float* row_gradients = part_gradients->data() + row * num_parts * part_floats;
-        const auto sum_parts = [&](const float* partial_sums, int64_t head_size, const kernels::Heads<T>& destination,
-                                   int64_t destination_head) {
-          kernels::head_mixing_sum_parts(
-              partial_sums, num_parts, part_floats, params.keys, head_size,
-              kernels::Heads<T>{destination.at(destination_head, 0), destination.head_stride, destination.row_stride});
+        const auto sum_parts = [&](const float* partial_sums, int64_t head_size,
+                                   const kernels::HeadsView<T>& destination, int64_t destination_head) {
+          kernels::head_mixing_sum_parts(partial_sums, num_parts, part_floats, params.keys, head_size,
+                                         kernels::HeadsView<T>{destination.at(destination_head, 0),
+                                                               destination.head_stride, destination.row_stride});
         };
         if (head < h) {
           sum_parts(row_gradients + head * (kernels::head_mixing_key_floats(params) / h), params.key_size,
@@ -308,7 +308,7 @@ at::Tensor head_mixing_decode_cpu(const at::Tensor& q, const at::Tensor& k, cons
   const auto run_decode = [&]<class T>(T) {
     const auto cached_rows = [&](const at::Tensor& cached) {
       return [&](int64_t b) {
-        kernels::Heads<const T> heads = row_of<const T>(cached, 0);
+        kernels::HeadsView<const T> heads = row_of<const T>(cached, 0);
         heads.cache_row_of = cache_view.row_table.const_data_ptr<int32_t>() + b * cache_view.row_table.stride(0),
         heads.batch_stride = cached.stride(0);
         return heads;

@@ -46,8 +46,8 @@ struct Tensor {
       if constexpr (std::is_same_v<T, float>) x = static_cast<float>(integer(random));
       else x = static_cast<uint16_t>(0x3F80 | (random() & 0x8000));  // 1 or -1
   }
-  Heads<const T> const_view() const { return {data.data(), length * size, size}; }
-  Heads<T> view() { return {data.data(), length * size, size}; }
+  HeadsView<const T> const_view() const { return {data.data(), length * size, size}; }
+  HeadsView<T> view() { return {data.data(), length * size, size}; }
   bool equals(const Tensor& other) const { return data == other.data; }
   bool all_finite() const {
     for (const T& x : data)
@@ -239,7 +239,7 @@ void check_head_mixing(AttentionParams params, int64_t num_parts, RelativePositi
     head_mixing_backward(params, {part, num_parts}, part_tensors, scratch.data());
   });
   const auto sum_gradients = [&](const float* from, int64_t size, Tensor<T>& to, int64_t i) {
-    head_mixing_sum_parts(from, num_parts, part_floats, params.keys, size, Heads<T>{to.view().at(i, 0), 0, size});
+    head_mixing_sum_parts(from, num_parts, part_floats, params.keys, size, HeadsView<T>{to.view().at(i, 0), 0, size});
   };
   in_threads(params.heads, [&](int64_t i) {
     sum_gradients(partial_gradients.data() + i * (key_floats / params.heads), params.key_size, dk, i);
