@@ -52,8 +52,8 @@ struct HeadsView {
 // The tensors of one batch row for head_mixing_forward() and head_mixing_backward().
 template <class T>
 struct BatchRowTensors {
-  HeadsView<const T> q, k, v;    // k and v are read by the decode path only; the other passes read `packed`
-  const float* packed;           // keys and values of all heads, written by head_mixing_pack()
+  HeadsView<const T> q, k, v;    // k and v are read by the decode path only; the other passes read `packed_kv`
+  const float* packed_kv;        // keys and values of all heads, written by head_mixing_pack()
   HeadsView<T> out;              // (value_heads, queries, value_size), written by the forward pass
   float* lse;                    // (heads, queries): log-sum-exp, nats; +inf for a fully masked row
   HeadsView<const T> dout = {};  // gradient of out; read by the backward pass, which writes the members below
@@ -76,7 +76,7 @@ struct QueryPart {
 template <Level, class T>
 struct HeadMixingLoops {
   static void pack(const AttentionParams& params, bool backward, int64_t head, HeadsView<const T> k,
-                   HeadsView<const T> v, float* packed);
+                   HeadsView<const T> v, float* packed_kv);
   static void forward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& tensors,
                       float* scratch);
   static void backward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& tensors,
@@ -102,8 +102,9 @@ int64_t head_mixing_pack_floats(const AttentionParams& params, bool backward);
 // pass.
 template <class T>
 void head_mixing_pack(const AttentionParams& params, bool backward, int64_t head, HeadsView<const T> k,
-                      HeadsView<const T> v, float* packed) {
-  dispatch_level([&](auto simd_level) { HeadMixingLoops<simd_level, T>::pack(params, backward, head, k, v, packed); });
+                      HeadsView<const T> v, float* packed_kv) {
+  dispatch_level(
+      [&](auto simd_level) { HeadMixingLoops<simd_level, T>::pack(params, backward, head, k, v, packed_kv); });
 }
 
 // Return the number of floats of scratch memory that one call needs. The scratch must be aligned to 64 bytes.

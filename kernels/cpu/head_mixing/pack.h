@@ -50,28 +50,30 @@ struct PackedOperands {
   // transposed_k: (in, chunks, key_size, chunk). keys: (in, keys, dk), in the backward pass only. values: (out, keys,
   // dv) in the forward pass, transposed (out, chunks, value_size, chunk) in the backward pass.
   Float *transposed_k, *keys, *values;
-  MH_INLINE PackedOperands(const AttentionParams& params, bool backward, Float* packed)
-      : transposed_k(packed), keys(packed + (backward ? key_floats(params) : 0)), values(keys + key_floats(params)) {}
+  MH_INLINE PackedOperands(const AttentionParams& params, bool backward, Float* packed_kv)
+      : transposed_k(packed_kv),
+        keys(packed_kv + (backward ? key_floats(params) : 0)),
+        values(keys + key_floats(params)) {}
 };
 
 // Packs the keys or values of head `head` of params.heads + params.value_heads (head_mixing_pack) as right operands of
 // bf16 products (cpu/bf16_operands.h). The operand of a head takes half of the floats that PackedOperands reserves for
 // it.
 void pack_bf16(const AttentionParams& params, const Layout& layout, bool backward, int64_t head,
-               HeadsView<const uint16_t> k, HeadsView<const uint16_t> v, const PackedOperands<float>& packed) {
+               HeadsView<const uint16_t> k, HeadsView<const uint16_t> v, const PackedOperands<float>& packed_operands) {
   const auto head_operand = [&](float* operands, int64_t i, int64_t padded_size) {
     return reinterpret_cast<uint16_t*>(operands + i * layout.padded_keys() * padded_size);
   };
   if (head < params.heads) {
     transpose_rows(k.at(params.key_head(head), 0), k.row_stride, params.keys, layout.padded_keys(), params.key_size,
-                   head_operand(packed.transposed_k, head, layout.dk));
+                   head_operand(packed_operands.transposed_k, head, layout.dk));
     if (backward)
       interleave_rows(k.at(params.key_head(head), 0), k.row_stride, params.keys, layout.padded_keys(), params.key_size,
-                      head_operand(packed.keys, head, layout.dk));
+                      head_operand(packed_operands.keys, head, layout.dk));
     return;
   }
   head -= params.heads;
-  uint16_t* to = head_operand(packed.values, head, layout.dv);
+  uint16_t* to = head_operand(packed_operands.values, head, layout.dv);
   if (backward)
     transpose_rows(v.at(params.value_head(head), 0), v.row_stride, params.keys, layout.padded_keys(), params.value_size,
                    to);
@@ -84,10 +86,10 @@ void pack_bf16(const AttentionParams& params, const Layout& layout, bool backwar
 
 template <Level L, class T>
 void HeadMixingLoops<L, T>::pack(const AttentionParams& params, bool backward, int64_t head, HeadsView<const T> k,
-                                 HeadsView<const T> v, float* packed) {
+                                 HeadsView<const T> v, float* packed_kv) {
   if (is_decode(params)) return;
   const Layout layout(params, {});
-  const PackedOperands<float> packed_operands(params, backward, packed);
+  const PackedOperands<float> packed_operands(params, backward, packed_kv);
   if constexpr (std::is_same_v<T, uint16_t>)
     if (uses_bf16_gemm(params)) return pack_bf16(params, layout, backward, head, k, v, packed_operands);
   if (head < params.heads) {

@@ -100,7 +100,7 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
     return;
   }
   const Layout layout(params, tile_size(params));
-  const PackedOperands<const float> operands(params, false, tensors.packed);
+  const PackedOperands<const float> operands(params, false, tensors.packed_kv);
   float* tile = scratch;
   float* packed_q = tile + layout.tile_floats();                        // packed queries (in, rows, dk)
   float* out_sums = packed_q + params.heads * layout.rows * layout.dk;  // sums of the outputs (out, rows, dv)
@@ -164,7 +164,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   const Layout layout(params, tile_size(params));
   const int64_t num_head_pairs = params.heads * params.value_heads,
                 query_floats = params.heads * layout.rows * layout.dk;
-  const PackedOperands<const float> operands(params, true, tensors.packed);
+  const PackedOperands<const float> operands(params, true, tensors.packed_kv);
   float* p = scratch;                            // tile: logits, then (mixed) probabilities
   float* dp = p + layout.tile_floats();          // tile: dP̄, then gradients of the logits
   float* packed_q = dp + layout.tile_floats();   // packed queries (in, rows, dk)

@@ -89,7 +89,7 @@ void for_each_group(int64_t rows, int64_t num_parts, const Visit& visit) {
 // Packs the keys and values of the batch rows [first, first + rows) for the forward or the backward kernel.
 template <class T>
 void pack_rows(const Operands& x, const HeadMixingParams& mixing_params, bool for_backward, int64_t first, int64_t rows,
-               const Scratch& packed) {
+               const Scratch& packed_kv) {
   const kernels::AttentionParams& shared_params = mixing_params.shared_params();
   const int64_t num_packed = shared_params.heads + shared_params.value_heads,
                 packed_floats = kernels::head_mixing_pack_floats(shared_params, for_backward);
@@ -97,7 +97,7 @@ void pack_rows(const Operands& x, const HeadMixingParams& mixing_params, bool fo
     for (int64_t i = begin; i < end; ++i) {
       const int64_t b = first + i / num_packed;
       kernels::head_mixing_pack<T>(mixing_params.row_params(b), for_backward, i % num_packed, row_of<const T>(x.k, b),
-                                   row_of<const T>(x.v, b), packed.data() + i / num_packed * packed_floats);
+                                   row_of<const T>(x.v, b), packed_kv.data() + i / num_packed * packed_floats);
     }
   });
 }
@@ -147,10 +147,10 @@ void forward_rows(const Operands& x, const HeadMixingParams& mixing_params, Forw
         x.q, [&](int64_t b) { return row_of<const T>(x.k, b); }, [&](int64_t b) { return row_of<const T>(x.v, b); },
         mixing_params, result);
   float* lse = result.lse.mutable_data_ptr<float>();
-  std::optional<Scratch> packed;
+  std::optional<Scratch> packed_kv;
   for_each_group(x.q.size(0), num_parts, [&](int64_t first, int64_t rows) {
-    if (!packed) packed.emplace(rows * packed_floats);
-    pack_rows<T>(x, mixing_params, false, first, rows, *packed);
+    if (!packed_kv) packed_kv.emplace(rows * packed_floats);
+    pack_rows<T>(x, mixing_params, false, first, rows, *packed_kv);
     at::parallel_for(0, rows * num_parts, 1, [&](int64_t begin, int64_t end) {
       const Scratch scratch(kernels::head_mixing_forward_scratch(mixing_params.shared_params()));
       const Bf16GemmScope gemm_scope(mixing_params.shared_params().bf16_gemm);
@@ -159,7 +159,7 @@ void forward_rows(const Operands& x, const HeadMixingParams& mixing_params, Forw
         const kernels::BatchRowTensors<T> row{.q = row_of<const T>(x.q, b),
                                               .k = row_of<const T>(x.k, b),
                                               .v = row_of<const T>(x.v, b),
-                                              .packed = packed->data() + i / num_parts * packed_floats,
+                                              .packed_kv = packed_kv->data() + i / num_parts * packed_floats,
                                               .out = row_of<T>(result.out, b),
                                               .lse = lse + b * result.lse.stride(0)};
         kernels::head_mixing_forward(mixing_params.row_params(b), {i % num_parts, num_parts}, row, scratch.data());
@@ -192,10 +192,10 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const He
     d.u = at::empty({x.q.size(0) * num_parts, h, padded_size}, at::kFloat), d.v_bias = at::empty_like(d.u);
     d.r = at::empty({x.q.size(0) * num_parts, h, distances, padded_size}, at::kFloat);
   }
-  std::optional<Scratch> packed, part_gradients;  // part_gradients: dk and dv of each part
+  std::optional<Scratch> packed_kv, part_gradients;  // part_gradients: dk and dv of each part
   for_each_group(x.q.size(0), num_parts, [&](int64_t first, int64_t rows) {
-    if (!packed) packed.emplace(rows * packed_floats), part_gradients.emplace(rows * num_parts * part_floats);
-    pack_rows<T>(x, mixing_params, true, first, rows, *packed);
+    if (!packed_kv) packed_kv.emplace(rows * packed_floats), part_gradients.emplace(rows * num_parts * part_floats);
+    pack_rows<T>(x, mixing_params, true, first, rows, *packed_kv);
     at::parallel_for(0, rows * num_parts, 1, [&](int64_t begin, int64_t end) {
       const Scratch scratch(kernels::head_mixing_backward_scratch(shared_params));
       const Bf16GemmScope gemm_scope(shared_params.bf16_gemm);
@@ -205,7 +205,7 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const He
         kernels::BatchRowTensors<T> row{.q = row_of<const T>(x.q, b),
                                         .k = {},
                                         .v = {},
-                                        .packed = packed->data() + i / num_parts * packed_floats,
+                                        .packed_kv = packed_kv->data() + i / num_parts * packed_floats,
                                         .out = {},
                                         .lse = lse + b * lse_stride,
                                         .dout = row_of<const T>(dout, b),

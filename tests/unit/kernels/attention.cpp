@@ -190,10 +190,10 @@ void check_head_mixing(AttentionParams params, int64_t num_parts, RelativePositi
   BatchRowTensors<T> x{q.const_view(), k.const_view(), v.const_view(),    nullptr,
                        out.view(),     lse.data(),     dout.const_view(), dq.view()};
   {
-    std::vector<float> packed = nan_buffer(head_mixing_pack_floats(params, false));
-    x.packed = packed.data();
+    std::vector<float> packed_kv = nan_buffer(head_mixing_pack_floats(params, false));
+    x.packed_kv = packed_kv.data();
     in_threads(num_packs, [&](int64_t i) {
-      head_mixing_pack<T>(params, false, i, k.const_view(), v.const_view(), packed.data());
+      head_mixing_pack<T>(params, false, i, k.const_view(), v.const_view(), packed_kv.data());
     });
     in_threads(num_parts, [&](int64_t part) {
       std::vector<float> scratch = nan_buffer(head_mixing_forward_scratch(params));
@@ -214,10 +214,11 @@ void check_head_mixing(AttentionParams params, int64_t num_parts, RelativePositi
     RC_ASSERT(decoding_out.equals(out));
   }
   params.has_backward = true;
-  std::vector<float> packed = nan_buffer(head_mixing_pack_floats(params, true));
-  x.packed = packed.data();
-  in_threads(num_packs,
-             [&](int64_t i) { head_mixing_pack<T>(params, true, i, k.const_view(), v.const_view(), packed.data()); });
+  std::vector<float> packed_kv = nan_buffer(head_mixing_pack_floats(params, true));
+  x.packed_kv = packed_kv.data();
+  in_threads(num_packs, [&](int64_t i) {
+    head_mixing_pack<T>(params, true, i, k.const_view(), v.const_view(), packed_kv.data());
+  });
   const int64_t key_floats = head_mixing_key_floats(params),
                 part_floats = key_floats + head_mixing_value_floats(params);
   std::vector<float> partial_gradients = nan_buffer(num_parts * part_floats);
@@ -279,7 +280,7 @@ struct HeadResults {
                        const Tensor<float>& dout) {
     const float m = 1;
     params.matrix = &m;
-    std::vector<float> packed = nan_buffer(head_mixing_pack_floats(params, true)),
+    std::vector<float> packed_kv = nan_buffer(head_mixing_pack_floats(params, true)),
                        forward_packed = nan_buffer(head_mixing_pack_floats(params, false)),
                        partial_gradients =
                            nan_buffer(head_mixing_key_floats(params) + head_mixing_value_floats(params)),
@@ -287,12 +288,12 @@ struct HeadResults {
                            std::max(head_mixing_forward_scratch(params), head_mixing_backward_scratch(params)));
     for (int64_t i = 0; i < 2; ++i) {
       head_mixing_pack<float>(params, false, i, k.const_view(), v.const_view(), forward_packed.data());
-      head_mixing_pack<float>(params, true, i, k.const_view(), v.const_view(), packed.data());
+      head_mixing_pack<float>(params, true, i, k.const_view(), v.const_view(), packed_kv.data());
     }
     BatchRowTensors<float> x{q.const_view(), k.const_view(), v.const_view(),    forward_packed.data(),
                              out.view(),     lse.data(),     dout.const_view(), dq.view()};
     head_mixing_forward(params, {}, x, scratch.data());
-    x.packed = packed.data(), x.dk = partial_gradients.data(),
+    x.packed_kv = packed_kv.data(), x.dk = partial_gradients.data(),
     x.dv = partial_gradients.data() + head_mixing_key_floats(params), x.dm = &dm;
     head_mixing_backward(params, {}, x, scratch.data());
     head_mixing_sum_parts<float>(x.dk, 1, 0, params.keys, params.key_size, dk.view());
