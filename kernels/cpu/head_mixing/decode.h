@@ -58,13 +58,13 @@ void weighted_value_sum(const Layout& layout, const float* x, const VisibleRows<
 // scratch for mixing one query.
 struct DecodeScratch {
   Layout layout;
-  float *elements, *mix_out, *matrix;  // (queries, layout.query_stride()); (max_heads, chunk); (in, out)
+  float *elements, *mix_out, *matrix;  // (queries, layout.query_stride()); (max_heads, kChunkKeys); (in, out)
   float *max_logits, *sums;            // (in): maximum logit and sum of exponentials of each query head, for one query
   MH_INLINE DecodeScratch(const AttentionParams& params, float* shared_scratch)
       : layout(decode_layout(params)),
         elements(shared_scratch),
         mix_out(elements + params.queries * layout.query_stride()),
-        matrix(mix_out + layout.max_heads * chunk),
+        matrix(mix_out + layout.max_heads * kChunkKeys),
         max_logits(matrix + pad_to_lanes(params.heads * params.value_heads)),
         sums(max_logits + params.heads) {}
   MH_INLINE float* elements_of(int64_t t) const { return elements + t * layout.query_stride(); }
@@ -110,7 +110,8 @@ void HeadMixingLoops<L, T>::decode_logits(const AttentionParams& params, int64_t
                             : size > lanes   ? decode_products<2, T>
                                              : decode_products<1, T>;
       products(scratch.layout, q.at(j, t) + first, params.scale, size,
-               VisibleRows<T>{k, params.key_head(j), params.visible_end(t)}, first, scratch.elements_of(t) + j * chunk);
+               VisibleRows<T>{k, params.key_head(j), params.visible_end(t)}, first,
+               scratch.elements_of(t) + j * kChunkKeys);
     }
 }
 
@@ -134,7 +135,7 @@ void HeadMixingLoops<L, T>::decode_values(const AttentionParams& params, int64_t
                                           HeadsView<T> out, float* shared_scratch) {
   const DecodeScratch scratch(params, shared_scratch);
   for (int64_t t = 0; t < params.queries; ++t) {
-    const float* x = scratch.elements_of(t) + i * chunk;
+    const float* x = scratch.elements_of(t) + i * kChunkKeys;
     const VisibleRows<T> values{v, params.value_head(i), params.visible_end(t)};
     int64_t c = 0;
     for (; c + 4 * lanes <= params.value_size; c += 4 * lanes)

@@ -105,8 +105,8 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
   float* packed_q = tile + layout.tile_floats();                        // packed queries (in, rows, dk)
   float* out_sums = packed_q + params.heads * layout.rows * layout.dk;  // sums of the outputs (out, rows, dv)
   float* mix_out =
-      out_sums + params.value_heads * layout.rows * layout.dv;  // scratch of mix_query() (max_heads, chunk)
-  float* matrix = mix_out + layout.max_heads * chunk;           // mixing matrix of one query (in, out)
+      out_sums + params.value_heads * layout.rows * layout.dv;  // scratch of mix_query() (max_heads, kChunkKeys)
+  float* matrix = mix_out + layout.max_heads * kChunkKeys;      // mixing matrix of one query (in, out)
   float* max_logits = matrix + pad_to_lanes(params.heads * params.value_heads);  // (rows, in): maximum logits
   float* sums = max_logits + layout.rows * params.heads;                         // (rows, in): sums of exponentials
   float* unused_sums = sums + layout.rows * params.heads;  // (in): sums of exponentiate_query() that are not used
@@ -147,7 +147,7 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
         mix_query(params, layout, query, matrix, x, dropout_mask, mix_out);
       }
       for (int64_t i = 0; i < params.value_heads; ++i)
-        add_tile_product(params, layout, visible, layout.dv, {tile + i * chunk, bf16_tile},
+        add_tile_product(params, layout, visible, layout.dv, {tile + i * kChunkKeys, bf16_tile},
                          operands.values + i * layout.padded_keys() * layout.dv,
                          out_sums + i * layout.rows * layout.dv);
     }
@@ -171,12 +171,13 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   float* packed_dout = packed_q + query_floats;  // packed output gradients (out, rows, dv)
   float* dq_sums =
       packed_dout + params.value_heads * layout.rows * layout.dv;  // (in, rows, dk): query gradients from the keys
-  float* dq_v = dq_sums + query_floats;                       // (in, rows, dk): query gradients from the position term
-  float* lane_sums = dq_v + query_floats;                     // (in, out, 16): partial sums of G
-  float* g = lane_sums + num_head_pairs * lanes;              // (rows, in, out): G
-  float* dropped_probs = g + layout.rows * num_head_pairs;    // (max_heads, chunk): probabilities after dropout
-  float* mix_out = dropped_probs + layout.max_heads * chunk;  // (max_heads, chunk): mixed probabilities or gradients
-  float* prob_sums = mix_out + layout.max_heads * chunk;      // (rows, in): sums of probabilities
+  float* dq_v = dq_sums + query_floats;                     // (in, rows, dk): query gradients from the position term
+  float* lane_sums = dq_v + query_floats;                   // (in, out, 16): partial sums of G
+  float* g = lane_sums + num_head_pairs * lanes;            // (rows, in, out): G
+  float* dropped_probs = g + layout.rows * num_head_pairs;  // (max_heads, kChunkKeys): probabilities after dropout
+  float* mix_out =
+      dropped_probs + layout.max_heads * kChunkKeys;  // (max_heads, kChunkKeys): mixed probabilities or gradients
+  float* prob_sums = mix_out + layout.max_heads * kChunkKeys;     // (rows, in): sums of probabilities
   float* scaled_matrix = prob_sums + layout.rows * params.heads;  // (in, out): matrix divided by the sums
   float* unused_sums =
       scaled_matrix + pad_to_lanes(num_head_pairs);  // (in): sums of exponentiate_query() that are not used
@@ -224,16 +225,16 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
         if (compute_g) divide_by_sums(params, query_g, query_prob_sums, query_g);
         mix_query_backward(params, layout, query, query_elements, mixing, query_prob_sums, query_g);
         if (params.normaliser == Normaliser::sigsoftmax)
-          for (int64_t c = 0; c * chunk < query.width; ++c)
-            multiply_chunk(params.heads, std::min(chunk, query.width - c * chunk), slopes + c * layout.chunk_stride(),
-                           dp_row + c * layout.chunk_stride());
+          for (int64_t c = 0; c * kChunkKeys < query.width; ++c)
+            multiply_chunk(params.heads, std::min(kChunkKeys, query.width - c * kChunkKeys),
+                           slopes + c * layout.chunk_stride(), dp_row + c * layout.chunk_stride());
       }
       if (!compute_ds) return;
       for (int64_t i = count; i < visible.padded_queries; ++i)  // the padding rows of the tile have no gradient
         for (float* tile : {p, dp}) std::fill_n(tile + i * layout.query_stride(), layout.query_stride(), 0.0F);
       for (int64_t j = 0; j < params.heads; ++j) {
         const int64_t key_offset = j * layout.padded_keys() * layout.dk, query_offset = j * layout.rows * layout.dk;
-        const HeadTile dlogits{dp + j * chunk, bf16_tile};
+        const HeadTile dlogits{dp + j * kChunkKeys, bf16_tile};
         add_tile_product(params, layout, visible, layout.dk, dlogits, operands.keys + key_offset,
                          dq_sums + query_offset);
         if (params.has_relative_positions())
@@ -242,7 +243,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
                                     dk + key_offset);
       }
       for (int64_t i = 0; i < params.value_heads; ++i)
-        add_transposed_tile_product(params, layout, visible, layout.dv, {p + i * chunk, bf16_tile},
+        add_transposed_tile_product(params, layout, visible, layout.dv, {p + i * kChunkKeys, bf16_tile},
                                     packed_dout + i * layout.rows * layout.dv,
                                     dv + i * layout.padded_keys() * layout.dv);
     };

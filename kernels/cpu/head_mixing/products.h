@@ -27,7 +27,7 @@ struct Queries {
 struct VisibleKeys {
   int64_t first_query;      // first query of the tile, counted from the first query of the batch row
   int64_t num_queries;      // queries of the tile, at most layout.rows
-  int64_t begin;            // first key of the span, a multiple of `chunk`
+  int64_t begin;            // first key of the span, a multiple of kChunkKeys
   int64_t padded_queries;   // num_queries rounded up to a multiple of 8
   int64_t first_query_end;  // end of the keys that the first query sees; may be outside the span
   int64_t width;            // end of the keys that the last query sees, clamped to the span
@@ -52,10 +52,12 @@ struct VisibleKeys {
 // Returns the offset of a key of the span in the elements of one head of one query of a tile. The elements are
 // contiguous up to the end of the chunk.
 MH_INLINE int64_t key_offset(const Layout& layout, int64_t key) {
-  return key / chunk * layout.chunk_stride() + key % chunk;
+  return key / kChunkKeys * layout.chunk_stride() + key % kChunkKeys;
 }
 // Returns the number of keys from `key` on, before `end`, whose elements are contiguous.
-MH_INLINE int64_t contiguous_keys(int64_t key, int64_t end) { return std::min(end, (key / chunk + 1) * chunk) - key; }
+MH_INLINE int64_t contiguous_keys(int64_t key, int64_t end) {
+  return std::min(end, (key / kChunkKeys + 1) * kChunkKeys) - key;
+}
 
 // The sizes of the packed rows of a tile, which are queries or output gradients: number of heads, elements of a row,
 // and the factor by which the rows or their products are scaled.
@@ -65,23 +67,24 @@ struct TileRows {
 };
 
 // Computes the products of packed_rows (heads, layout.rows, padded size) with the visible columns of `transposed`
-// (heads, chunks, size, chunk), which has the packed keys or values, into a tile, in fp32.
+// (heads, chunks, size, kChunkKeys), which has the packed keys or values, into a tile, in fp32.
 void multiply_rows_fp32(const Layout& layout, const TileRows& tile_rows, const VisibleKeys& visible,
                         const float* packed_rows, const float* transposed, float* tile) {
   const int64_t size = tile_rows.size, padded_size = pad_to_lanes(size);
   for (int64_t j = 0; j < tile_rows.heads; ++j)
-    for (int64_t c = 0; c * chunk < visible.width; ++c) {
+    for (int64_t c = 0; c * kChunkKeys < visible.width; ++c) {
       const float *a = packed_rows + j * layout.rows * padded_size,
-                  *b = transposed + ((j * layout.num_chunks + c) * chunk + visible.begin) * size;
-      float* to = tile + c * layout.chunk_stride() + j * chunk;
-      if (visible.all_visible((c + 1) * chunk)) {
-        product<Tile, false>(visible.padded_queries, pad_to_lanes(std::min(chunk, visible.width - c * chunk)), size,
-                             {a, padded_size, 1}, {b, chunk}, {to, layout.query_stride()});
+                  *b = transposed + ((j * layout.num_chunks + c) * kChunkKeys + visible.begin) * size;
+      float* to = tile + c * layout.chunk_stride() + j * kChunkKeys;
+      if (visible.all_visible((c + 1) * kChunkKeys)) {
+        product<Tile, false>(visible.padded_queries, pad_to_lanes(std::min(kChunkKeys, visible.width - c * kChunkKeys)),
+                             size, {a, padded_size, 1}, {b, kChunkKeys}, {to, layout.query_stride()});
         continue;
       }
       for (int64_t y = 0; y < visible.padded_queries; y += 8)
-        product<Tile, false>(8, pad_to_lanes(std::clamp<int64_t>(visible.num_logits(y) - c * chunk, 0, chunk)), size,
-                             {a + y * padded_size, padded_size, 1}, {b, chunk},
+        product<Tile, false>(8,
+                             pad_to_lanes(std::clamp<int64_t>(visible.num_logits(y) - c * kChunkKeys, 0, kChunkKeys)),
+                             size, {a + y * padded_size, padded_size, 1}, {b, kChunkKeys},
                              {to + y * layout.query_stride(), layout.query_stride()});
     }
 }
@@ -92,15 +95,16 @@ void product_over_keys(const Layout& layout, const VisibleKeys& visible, int64_t
   const auto add = [&](int64_t c, int64_t y, int64_t queries, int64_t count) {
     product<Tile, true>(queries, padded_size, count,
                         {tile + c * layout.chunk_stride() + y * layout.query_stride(), layout.query_stride(), 1},
-                        {values + (visible.begin + c * chunk) * padded_size, padded_size},
+                        {values + (visible.begin + c * kChunkKeys) * padded_size, padded_size},
                         {sums + y * padded_size, padded_size});
   };
-  for (int64_t c = 0; c * chunk < visible.width; ++c) {
-    if (visible.all_visible((c + 1) * chunk))
-      add(c, 0, visible.padded_queries, std::min(chunk, visible.width - c * chunk));
+  for (int64_t c = 0; c * kChunkKeys < visible.width; ++c) {
+    if (visible.all_visible((c + 1) * kChunkKeys))
+      add(c, 0, visible.padded_queries, std::min(kChunkKeys, visible.width - c * kChunkKeys));
     else
       for (int64_t y = 0; y < visible.padded_queries; y += 8)
-        if (visible.num_logits(y) > c * chunk) add(c, y, 8, std::min(visible.num_logits(y) - c * chunk, chunk));
+        if (visible.num_logits(y) > c * kChunkKeys)
+          add(c, y, 8, std::min(visible.num_logits(y) - c * kChunkKeys, kChunkKeys));
   }
 }
 
@@ -108,18 +112,19 @@ void product_over_keys(const Layout& layout, const VisibleKeys& visible, int64_t
 // fp32.
 void product_over_queries(const Layout& layout, const VisibleKeys& visible, int64_t padded_size, const float* tile,
                           const float* packed_rows, float* sums) {
-  for (int64_t c = 0; c * chunk < visible.width; ++c) {
-    const int64_t count = pad_to_lanes(std::min(chunk, visible.width - c * chunk));
+  for (int64_t c = 0; c * kChunkKeys < visible.width; ++c) {
+    const int64_t count = pad_to_lanes(std::min(kChunkKeys, visible.width - c * kChunkKeys));
     const float* a = tile + c * layout.chunk_stride();
-    float* to = sums + (visible.begin + c * chunk) * padded_size;
-    if (visible.all_visible((c + 1) * chunk)) {
+    float* to = sums + (visible.begin + c * kChunkKeys) * padded_size;
+    if (visible.all_visible((c + 1) * kChunkKeys)) {
       product<Tile, true>(count, padded_size, visible.padded_queries, {a, 1, layout.query_stride()},
                           {packed_rows, padded_size}, {to, padded_size});
       continue;
     }
     int64_t group_begin = 0;  // first query of the first group of 8 with elements for key x of the chunk
     for (int64_t x = 0; x < count; x += 8) {
-      while (group_begin < visible.padded_queries && pad_to_lanes(visible.num_logits(group_begin)) <= c * chunk + x)
+      while (group_begin < visible.padded_queries &&
+             pad_to_lanes(visible.num_logits(group_begin)) <= c * kChunkKeys + x)
         group_begin += 8;
       product<Tile, true>(8, padded_size, visible.padded_queries - group_begin,
                           {a + x + group_begin * layout.query_stride(), 1, layout.query_stride()},
@@ -136,7 +141,7 @@ void multiply_rows_bf16(const Bf16Gemm& gemm, const Layout& layout, const TileRo
   const int64_t padded_size = pad_to_lanes(tile_rows.size);
   for (int64_t j = 0; j < tile_rows.heads; ++j)
     for (int64_t s = 0; s < visible.width; s += kGemmColumns) {
-      float* to = tile + j * chunk + key_offset(layout, s);
+      float* to = tile + j * kChunkKeys + key_offset(layout, s);
       const auto* left = reinterpret_cast<const uint16_t*>(packed_rows + j * layout.rows * padded_size);
       const auto* right = reinterpret_cast<const uint16_t*>(transposed + j * layout.padded_keys() * padded_size) +
                           (visible.begin + s) * padded_size;
@@ -233,7 +238,8 @@ void add_position_term(const AttentionParams& params, const Layout& layout, cons
         const int64_t end = std::min(range.first_key + range.num_keys, visible.num_logits(i));
         for (int64_t s = range.first_key, n = 0; s < end; s += n) {
           n = contiguous_keys(s, end);
-          add_to(from + s - range.first_key, n, tile + i * layout.query_stride() + j * chunk + key_offset(layout, s));
+          add_to(from + s - range.first_key, n,
+                 tile + i * layout.query_stride() + j * kChunkKeys + key_offset(layout, s));
         }
       }
     }
@@ -262,7 +268,7 @@ void position_term_backward(const AttentionParams& params, const Layout& layout,
       for (int64_t s = range.first_key, n = 0; s < end; s += n) {
         n = contiguous_keys(s, end);
         std::memcpy(row_products + s - range.first_key,
-                    tile + i * layout.query_stride() + j * chunk + key_offset(layout, s),
+                    tile + i * layout.query_stride() + j * kChunkKeys + key_offset(layout, s),
                     static_cast<size_t>(n) * sizeof(float));
       }
     }

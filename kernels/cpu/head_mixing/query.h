@@ -37,34 +37,35 @@ void fill_masked_before(const Layout& layout, int64_t first, float value, float*
 
 // Applies sigsoftmax_logits() to the `width` logits x of one head of one query.
 void sigsoftmax_head(const Layout& layout, int64_t width, float* x, float* slopes) {
-  for (int64_t c = 0; c * chunk < width; ++c)
-    sigsoftmax_logits(x + c * layout.chunk_stride(), pad_to_lanes(std::min(chunk, width - c * chunk)),
+  for (int64_t c = 0; c * kChunkKeys < width; ++c)
+    sigsoftmax_logits(x + c * layout.chunk_stride(), pad_to_lanes(std::min(kChunkKeys, width - c * kChunkKeys)),
                       slopes != nullptr ? slopes + c * layout.chunk_stride() : nullptr);
 }
 
 // Returns the maximum of the first `visible_end` logits of one head of one query; -inf if there are none.
 float head_maximum(const Layout& layout, const float* x, int64_t visible_end) {
   float maximum = -INFINITY;
-  for (int64_t c = 0; c * chunk < visible_end; ++c)
-    maximum = std::max(maximum, maximum_of(x + c * layout.chunk_stride(), std::min(chunk, visible_end - c * chunk)));
+  for (int64_t c = 0; c * kChunkKeys < visible_end; ++c)
+    maximum = std::max(maximum,
+                       maximum_of(x + c * layout.chunk_stride(), std::min(kChunkKeys, visible_end - c * kChunkKeys)));
   return maximum;
 }
 // Replaces the first `visible_end` of `width` logits of one head of one query by exp(x - maximum), and the others, of
 // masked keys, by 0. Returns the sum of the exponentials.
 float head_exponentials(const Layout& layout, float* x, int64_t visible_end, int64_t width, float maximum) {
   float sum = 0;
-  for (int64_t c = 0; c * chunk < width; ++c) {
-    const int64_t visible_count = std::clamp<int64_t>(visible_end - c * chunk, 0, chunk);
-    sum += exponentials(x + c * layout.chunk_stride(), visible_count, pad_to_lanes(std::min(chunk, width - c * chunk)),
-                        maximum);
+  for (int64_t c = 0; c * kChunkKeys < width; ++c) {
+    const int64_t visible_count = std::clamp<int64_t>(visible_end - c * kChunkKeys, 0, kChunkKeys);
+    sum += exponentials(x + c * layout.chunk_stride(), visible_count,
+                        pad_to_lanes(std::min(kChunkKeys, width - c * kChunkKeys)), maximum);
   }
   return sum;
 }
 
 // Returns whether the first `visible_end` logits of one head of one query are all -inf.
 bool is_head_masked(const Layout& layout, const float* x, int64_t visible_end) {
-  for (int64_t c = 0; c * chunk < visible_end; ++c)
-    if (!all_masked(x + c * layout.chunk_stride(), std::min(chunk, visible_end - c * chunk))) return false;
+  for (int64_t c = 0; c * kChunkKeys < visible_end; ++c)
+    if (!all_masked(x + c * layout.chunk_stride(), std::min(kChunkKeys, visible_end - c * kChunkKeys))) return false;
   return true;
 }
 
@@ -80,17 +81,17 @@ void dropout_mask_of_query(const AttentionParams& params, const Layout& layout, 
                        q.visible_end, dropout_mask + h * layout.dropout_mask_stride() + kDropoutGroupSize);
 }
 
-// Computes y (heads, chunk) = x (heads, chunk) times the dropout mask of chunk c, for the first `count` keys. The keys
-// from `count` to the next multiple of 16, which are masked, become 0.
+// Computes y (heads, kChunkKeys) = x (heads, kChunkKeys) times the dropout mask of chunk c, for the first `count` keys.
+// The keys from `count` to the next multiple of 16, which are masked, become 0.
 void apply_dropout(const Layout& layout, int64_t heads, int64_t c, int64_t count, const float* dropout_mask,
                    const float* x, float* y) {
   for (int64_t h = 0; h < heads; ++h)
     for (int64_t s = 0; s < count; s += lanes) {
       Floats factors, v;
-      load(dropout_mask + h * layout.dropout_mask_stride() + kDropoutGroupSize + c * chunk + s, factors);
-      load(x + h * chunk + s, v);
+      load(dropout_mask + h * layout.dropout_mask_stride() + kDropoutGroupSize + c * kChunkKeys + s, factors);
+      load(x + h * kChunkKeys + s, v);
       replace_tail(count - s, 0, factors);
-      store(apply_dropout_mask(factors, v), y + h * chunk + s);
+      store(apply_dropout_mask(factors, v), y + h * kChunkKeys + s);
     }
 }
 
@@ -98,20 +99,20 @@ MH_INLINE void copy_chunk(int64_t heads, int64_t count, const float* from, float
   for (int64_t h = 0; h < heads; ++h)
     for (int64_t s = 0; s < count; s += lanes) {
       Floats v;
-      load(from + h * chunk + s, v);
-      store(v, to + h * chunk + s);
+      load(from + h * kChunkKeys + s, v);
+      store(v, to + h * kChunkKeys + s);
     }
 }
 
-// Computes y (heads, chunk) *= x (heads, chunk) elementwise, for the first `count` keys.
+// Computes y (heads, kChunkKeys) *= x (heads, kChunkKeys) elementwise, for the first `count` keys.
 void multiply_chunk(int64_t heads, int64_t count, const float* x, float* y) {
   for (int64_t h = 0; h < heads; ++h)
     for (int64_t s = 0; s < count; s += lanes) {
       Floats a, b;
-      load(x + h * chunk + s, a);
-      load(y + h * chunk + s, b);
+      load(x + h * kChunkKeys + s, a);
+      load(y + h * kChunkKeys + s, b);
       b = b * a;
-      store(b, y + h * chunk + s);
+      store(b, y + h * kChunkKeys + s);
     }
 }
 
@@ -121,7 +122,7 @@ void multiply_chunk(int64_t heads, int64_t count, const float* x, float* y) {
 void online_softmax_query(const AttentionParams& params, const Layout& layout, const Query& q, float* x,
                           float* max_logits, float* sums) {
   for (int64_t j = 0; j < params.heads; ++j) {
-    float* head_elements = x + j * chunk;
+    float* head_elements = x + j * kChunkKeys;
     if (params.normaliser == Normaliser::sigsoftmax) sigsoftmax_head(layout, q.width, head_elements, nullptr);
     const int64_t visible_end = q.visible_end > q.visible_begin ? q.visible_end : 0;
     if (visible_end > 0) fill_masked_before(layout, q.visible_begin, -INFINITY, head_elements);
@@ -151,9 +152,9 @@ void exponentiate_query(const AttentionParams& params, const Layout& layout, con
                         float* x, float* slopes, float* sums) {
   const bool is_sigsoftmax = params.normaliser == Normaliser::sigsoftmax;
   for (int64_t j = 0; j < params.heads; ++j) {
-    float* head_elements = x + j * chunk;
+    float* head_elements = x + j * kChunkKeys;
     if (is_sigsoftmax)
-      sigsoftmax_head(layout, q.width, head_elements, slopes != nullptr ? slopes + j * chunk : nullptr);
+      sigsoftmax_head(layout, q.width, head_elements, slopes != nullptr ? slopes + j * kChunkKeys : nullptr);
     const float offset = offsets.data[j * offsets.stride];
     const int64_t visible_begin = std::min(q.visible_begin, q.width);
     fill_masked_before(layout, visible_begin, -INFINITY, head_elements);
@@ -178,9 +179,9 @@ void mix_query(const AttentionParams& params, const Layout& layout, const Query&
                float* dropout_mask, float* mix_out) {
   const bool has_dropout = params.has_dropout();
   if (has_dropout) dropout_mask_of_query(params, layout, q, dropout_mask);
-  for (int64_t c = 0; c * chunk < q.width; ++c) {
-    const int64_t chunk_width = std::min(chunk, q.width - c * chunk),
-                  count = std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk_width);
+  for (int64_t c = 0; c * kChunkKeys < q.width; ++c) {
+    const int64_t chunk_width = std::min(kChunkKeys, q.width - c * kChunkKeys),
+                  count = std::clamp<int64_t>(q.visible_end - c * kChunkKeys, 0, chunk_width);
     float* x_chunk = x + c * layout.chunk_stride();
     if (has_dropout && params.dropout_before_mixing)
       apply_dropout(layout, params.heads, c, count, dropout_mask, x_chunk, x_chunk);
@@ -195,10 +196,10 @@ void mix_query(const AttentionParams& params, const Layout& layout, const Query&
 // by the gradients before dropout.
 void dropout_query_backward(const AttentionParams& params, const Layout& layout, const Query& q,
                             const float* dropout_mask, float* dp) {
-  for (int64_t c = 0; c * chunk < q.width; ++c) {
+  for (int64_t c = 0; c * kChunkKeys < q.width; ++c) {
     float* dy = dp + c * layout.chunk_stride();
-    apply_dropout(layout, params.value_heads, c, std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk), dropout_mask,
-                  dy, dy);
+    apply_dropout(layout, params.value_heads, c, std::clamp<int64_t>(q.visible_end - c * kChunkKeys, 0, kChunkKeys),
+                  dropout_mask, dy, dy);
   }
 }
 
@@ -208,8 +209,8 @@ struct QueryElements {
   float *p, *dp;
   const float* dropout_mask;
 };
-// Scratch of the backward pass of one query: lane_sums (in, out, 16), dropped_probs (max_heads, chunk), scaled_matrix
-// (in, out), mix_out (max_heads, chunk).
+// Scratch of the backward pass of one query: lane_sums (in, out, 16), dropped_probs (max_heads, kChunkKeys),
+// scaled_matrix (in, out), mix_out (max_heads, kChunkKeys).
 struct MixScratch {
   float *lane_sums, *dropped_probs, *scaled_matrix, *mix_out;
 };
@@ -221,9 +222,9 @@ void accumulate_g(const AttentionParams& params, const Layout& layout, const Que
   const int64_t num_head_pairs = params.heads * params.value_heads;
   const bool has_dropout = params.has_dropout() && params.dropout_before_mixing;
   std::fill_n(scratch.lane_sums, num_head_pairs * lanes, 0.0F);
-  for (int64_t c = 0; c * chunk < q.width; ++c) {
-    const int64_t chunk_width = std::min(chunk, q.width - c * chunk),
-                  count = std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk_width);
+  for (int64_t c = 0; c * kChunkKeys < q.width; ++c) {
+    const int64_t chunk_width = std::min(kChunkKeys, q.width - c * kChunkKeys),
+                  count = std::clamp<int64_t>(q.visible_end - c * kChunkKeys, 0, chunk_width);
     const float* x = elements.p + c * layout.chunk_stride();
     if (has_dropout) {
       copy_chunk(params.heads, chunk_width, x, scratch.dropped_probs);
@@ -252,9 +253,9 @@ void mix_query_backward(const AttentionParams& params, const Layout& layout, con
   divide_by_sums(params, matrix, sums, scaled_matrix);
   const bool dropout_before_mixing = params.has_dropout() && params.dropout_before_mixing;
   const bool dropout_after_mixing = params.has_dropout() && !params.dropout_before_mixing;
-  for (int64_t c = 0; c * chunk < q.width; ++c) {
-    const int64_t chunk_width = std::min(chunk, q.width - c * chunk),
-                  count = std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk_width);
+  for (int64_t c = 0; c * kChunkKeys < q.width; ++c) {
+    const int64_t chunk_width = std::min(kChunkKeys, q.width - c * kChunkKeys),
+                  count = std::clamp<int64_t>(q.visible_end - c * kChunkKeys, 0, chunk_width);
     float *x = elements.p + c * layout.chunk_stride(), *dy = elements.dp + c * layout.chunk_stride();
     // mix_out: dP_j, the gradients of the probabilities.
     mix_chunk(value_heads, heads, {matrix, value_heads, 1}, dy, chunk_width, mix_out);
@@ -265,10 +266,10 @@ void mix_query_backward(const AttentionParams& params, const Layout& layout, con
       for (int64_t i = 0; i < value_heads; ++i) delta += matrix[j * value_heads + i] * g[j * value_heads + i];
       for (int64_t s = 0; s < chunk_width; s += lanes) {
         Floats a, b;
-        load(x + j * chunk + s, a);
-        load(mix_out + j * chunk + s, b);
+        load(x + j * kChunkKeys + s, a);
+        load(mix_out + j * kChunkKeys + s, b);
         b = factor * a * (b - delta);
-        store(b, dy + j * chunk + s);
+        store(b, dy + j * kChunkKeys + s);
       }
     }
     if (dropout_before_mixing) apply_dropout(layout, heads, c, count, dropout_mask, x, x);
