@@ -223,7 +223,7 @@ MH_INLINE void forward_tiled(const AttentionParams& params, const HeadTensors<T>
   Products products(params, false, row_stride, k, v, allocator);
   float* s = allocator.allocate(kBlockQueries * row_stride);
   float* out_sums = allocator.allocate(kBlockQueries * d);
-  const RelativePositions relative(params, span, allocator.allocate(distances_scratch(params, span)));
+  const RelativePositions relative(params, span, allocator.allocate(distances_scratch_floats(params, span)));
   float* dropout_mask = allocator.next + kDropoutGroupSize;
   for (int64_t first = 0; first < params.queries; first += kBlockQueries) {
     float running_max[kBlockQueries], running_sum[kBlockQueries];
@@ -273,7 +273,7 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
   float* slopes = allocator.allocate(row_stride);  // derivative of sigsoftmax_logits() for one query
   // (queries): delta = Σ P dP over all keys, where dP includes dropout and the scale of the head.
   float* deltas = allocator.allocate(pad_to_lanes(params.queries));
-  const RelativePositions relative(params, span, allocator.allocate(distances_scratch(params, span)));
+  const RelativePositions relative(params, span, allocator.allocate(distances_scratch_floats(params, span)));
   float* dropout_mask = allocator.next + kDropoutGroupSize;
   if (params.has_relative_positions()) {
     for (float* gradient : {tensors.du, tensors.dv_bias}) std::fill_n(gradient, d, 0.0F);

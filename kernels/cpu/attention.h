@@ -60,8 +60,8 @@ struct AttentionLoops {
 };
 
 // Return the number of floats of scratch memory that one call needs. The scratch must be aligned to 64 bytes.
-int64_t attention_forward_scratch(const AttentionParams& params);
-int64_t attention_backward_scratch(const AttentionParams& params);
+int64_t attention_forward_scratch_floats(const AttentionParams& params);
+int64_t attention_backward_scratch_floats(const AttentionParams& params);
 
 // Compute the forward and the backward pass of the head params.head. The size of keys and of values is params.key_size,
 // a multiple of 16; params.value_size is not read.

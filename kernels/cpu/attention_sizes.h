@@ -14,13 +14,13 @@ MH_INLINE bool uses_bf16_gemm(const AttentionParams& params) {
 }
 
 // Returns the number of floats of scratch memory for the relative positions of one block of queries.
-MH_INLINE int64_t distances_scratch(const AttentionParams& params, int64_t span) {
+MH_INLINE int64_t distances_scratch_floats(const AttentionParams& params, int64_t span) {
   return params.has_relative_positions() ? kBlockQueries * (distance_row_stride(span, kBlockQueries) + params.key_size)
                                          : 0;
 }
 
 // Returns the number of floats of the dropout mask of one query, with the padding that dropout_mask_range() writes.
-MH_INLINE int64_t dropout_mask_scratch(const AttentionParams& params, int64_t span) {
+MH_INLINE int64_t dropout_mask_scratch_floats(const AttentionParams& params, int64_t span) {
   return params.has_dropout() ? span + 2 * kDropoutGroupSize : 0;
 }
 

@@ -46,7 +46,9 @@ struct HeadMixLoops {
 };
 
 // Returns the number of floats of scratch memory that mix_heads() or mix_heads_backward() needs.
-inline int64_t head_mix_scratch(int64_t in_heads, int64_t out_heads) { return (in_heads + out_heads) * kMixWidth; }
+inline int64_t head_mix_scratch_floats(int64_t in_heads, int64_t out_heads) {
+  return (in_heads + out_heads) * kMixWidth;
+}
 
 // Computes y = mᵀ x across heads, with m (in_heads, out_heads). y may be x if x_stride equals y_stride.
 template <class T>

@@ -108,8 +108,8 @@ void head_mixing_pack(const AttentionParams& params, bool backward, int64_t head
 }
 
 // Return the number of floats of scratch memory that one call needs. The scratch must be aligned to 64 bytes.
-int64_t head_mixing_forward_scratch(const AttentionParams& params);
-int64_t head_mixing_backward_scratch(const AttentionParams& params);
+int64_t head_mixing_forward_scratch_floats(const AttentionParams& params);
+int64_t head_mixing_backward_scratch_floats(const AttentionParams& params);
 // Return the number of floats of BatchRowTensors::dk and BatchRowTensors::dv.
 int64_t head_mixing_key_floats(const AttentionParams& params);
 int64_t head_mixing_value_floats(const AttentionParams& params);
@@ -140,11 +140,11 @@ void head_mixing_sum_parts(const float* from, int64_t num_parts, int64_t part_st
 // Returns whether the decode path serves a call with these parameters: at most kMaxDecodeQueries queries
 // (cpu/attention.h), without gradient, dropout and relative positions. The decode path reads keys and values in place.
 // head_mixing_forward() with part 0 computes all heads of a batch row. Alternatively several threads share a batch row
-// in three steps, with a barrier after each step and one scratch memory of head_mixing_decode_scratch() floats:
+// in three steps, with a barrier after each step and one scratch memory of head_mixing_decode_scratch_floats() floats:
 // head_mixing_decode_logits() for each query head; head_mixing_decode_mix() once, which writes lse (heads, queries);
 // head_mixing_decode_values() for each value head.
 bool is_head_mixing_decode(const AttentionParams& params);
-int64_t head_mixing_decode_scratch(const AttentionParams& params);
+int64_t head_mixing_decode_scratch_floats(const AttentionParams& params);
 template <class T>
 void head_mixing_decode_logits(const AttentionParams& params, int64_t head, HeadsView<const T> q, HeadsView<const T> k,
                                float* shared_scratch) {

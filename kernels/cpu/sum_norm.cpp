@@ -17,7 +17,8 @@ MH_INLINE T* row_at(T* x, int64_t offset) {
   return x != nullptr ? x + offset : nullptr;
 }
 
-// Returns the dropout mask (size), scale or 0, of row r; null without dropout. scratch: sum_norm_scratch() floats.
+// Returns the dropout mask (size), scale or 0, of row r; null without dropout. scratch: sum_norm_scratch_floats()
+// floats.
 MH_INLINE const float* dropout_mask_row(const SumNormParams& params, int64_t r, float* scratch) {
   if (params.dropout == nullptr) return nullptr;
   float* dropout_mask = scratch + kDropoutGroupSize;

@@ -24,7 +24,9 @@ struct SumNormLoops {
 };
 
 // Returns the number of floats of scratch memory that one call needs: the dropout mask of a row, and padding.
-inline int64_t sum_norm_scratch(const SumNormParams& params) { return params.size + 2 * 64; }  // 64: kDropoutGroupSize
+inline int64_t sum_norm_scratch_floats(const SumNormParams& params) {
+  return params.size + 2 * 64;
+}  // 64: kDropoutGroupSize
 
 // Computes rows first … first + rows - 1 of tensors.sum, tensors.norm, tensors.mean and tensors.rstd, without the
 // tensors that are null; tensors.sum or tensors.norm must not be null.

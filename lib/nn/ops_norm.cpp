@@ -47,7 +47,7 @@ struct SumNormCall {
 template <class F>
 void for_each_work_item(const SumNormCall& call, int64_t num_rows, const F& f) {
   at::parallel_for(0, ceil_div(num_rows, kRowsPerItem), 1, [&](int64_t begin, int64_t end) {
-    std::vector<float> scratch(static_cast<size_t>(kernels::sum_norm_scratch(call.params)));
+    std::vector<float> scratch(static_cast<size_t>(kernels::sum_norm_scratch_floats(call.params)));
     for (int64_t i = begin; i < end; ++i)
       f(i * kRowsPerItem, std::min(kRowsPerItem, num_rows - i * kRowsPerItem), scratch.data());
   });

@@ -9,8 +9,9 @@
 // - decode_values() computes one value head. It sums up to 64 columns of the output at a time, in 4 vectors of
 //   accumulators, over all keys.
 //
-// Keys and values are not copied. The scratch memory of all steps (head_mixing_decode_scratch) has mainly the logits of
-// all heads: for one query, 16 heads and 512 keys 41 KiB, while keys and values of size 64 in bf16 take 1 MiB each.
+// Keys and values are not copied. The scratch memory of all steps (head_mixing_decode_scratch_floats) has mainly the
+// logits of all heads: for one query, 16 heads and 512 keys 41 KiB, while keys and values of size 64 in bf16 take 1 MiB
+// each.
 #pragma once
 
 #include "cpu/head_mixing/query.h"

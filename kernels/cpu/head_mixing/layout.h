@@ -74,19 +74,19 @@ MH_INLINE bool is_decode(const AttentionParams& params) {
 }
 
 // Returns the number of floats of the dropout mask of one query, for all heads.
-MH_INLINE int64_t dropout_mask_scratch(const AttentionParams& params, const Layout& layout) {
+MH_INLINE int64_t dropout_mask_scratch_floats(const AttentionParams& params, const Layout& layout) {
   return params.has_dropout() ? layout.max_heads * layout.dropout_mask_stride() : 0;
 }
 // Returns the number of floats of DistanceScratch::distance_products.
-MH_INLINE int64_t distance_products_scratch(const AttentionParams& params, const Layout& layout) {
+MH_INLINE int64_t distance_products_scratch_floats(const AttentionParams& params, const Layout& layout) {
   return params.has_relative_positions() ? layout.rows * distance_row_stride(layout.span, layout.rows) : 0;
 }
 // Returns the number of floats of the scratch that bf16 products and relative positions share, since they exclude each
 // other: GemmTile::bf16_tile, or both arrays of DistanceScratch.
-MH_INLINE int64_t operand_scratch(const AttentionParams& params, const Layout& layout) {
+MH_INLINE int64_t operand_scratch_floats(const AttentionParams& params, const Layout& layout) {
   if (uses_bf16_gemm(params)) return layout.rows * kGemmColumns / 2;
   return params.has_relative_positions()
-             ? params.heads * layout.rows * layout.dk + distance_products_scratch(params, layout)
+             ? params.heads * layout.rows * layout.dk + distance_products_scratch_floats(params, layout)
              : 0;
 }
 

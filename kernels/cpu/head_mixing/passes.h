@@ -111,7 +111,7 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
   float* sums = max_logits + layout.rows * params.heads;                         // (rows, in): sums of exponentials
   float* unused_sums = sums + layout.rows * params.heads;  // (in): sums of exponentiate_query() that are not used
   float* dropout_mask = unused_sums + pad_to_lanes(params.heads);
-  float* q_v = dropout_mask + dropout_mask_scratch(params, layout);
+  float* q_v = dropout_mask + dropout_mask_scratch_floats(params, layout);
   const DistanceScratch distances{q_v, q_v + params.heads * layout.rows * layout.dk};
   auto* bf16_tile = reinterpret_cast<uint16_t*>(q_v);  // bf16 products exclude relative positions
   const bool single_span = layout.span >= params.keys;
@@ -183,7 +183,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
       scaled_matrix + pad_to_lanes(num_head_pairs);  // (in): sums of exponentiate_query() that are not used
   float* dropout_mask = unused_sums + pad_to_lanes(params.heads);
   // Derivative of sigsoftmax_logits() for one query, in the layout of one query of a tile.
-  float* slopes = dropout_mask + dropout_mask_scratch(params, layout);
+  float* slopes = dropout_mask + dropout_mask_scratch_floats(params, layout);
   float* q_v = slopes + layout.query_stride();
   const DistanceScratch distances{q_v, q_v + query_floats};
   auto* bf16_tile = reinterpret_cast<uint16_t*>(q_v);  // bf16 products exclude relative positions

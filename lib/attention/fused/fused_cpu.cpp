@@ -74,7 +74,7 @@ template <class T>
 void forward_heads(const Operands& x, bool with_gradient, const ForwardResult& result) {
   const PackedRelative relative(x.spec.relative);
   const kernels::AttentionParams shared_params = batch_params(x, with_gradient, relative);
-  for_each_head(x.q, shared_params.bf16_gemm, kernels::attention_forward_scratch(shared_params),
+  for_each_head(x.q, shared_params.bf16_gemm, kernels::attention_forward_scratch_floats(shared_params),
                 [&](int64_t i, int64_t b, int64_t h, float* scratch) {
                   kernels::attention_forward(head_params(shared_params, x.spec, i, b, h),
                                              tensors_of<T>(x, result, shared_params, b, h), scratch);
@@ -101,7 +101,7 @@ void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool ha
     dr = d.r.mutable_data_ptr<float>();
   }
   if (x.spec.head_scales.defined()) d.head_scales = at::empty({q.size(0), q.size(1)}, at::kFloat);
-  for_each_head(q, shared_params.bf16_gemm, kernels::attention_backward_scratch(shared_params),
+  for_each_head(q, shared_params.bf16_gemm, kernels::attention_backward_scratch_floats(shared_params),
                 [&](int64_t i, int64_t b, int64_t h, float* scratch) {
                   kernels::HeadTensors<T> tensors = tensors_of<T>(x, saved.result, shared_params, b, h);
                   tensors.dout = head_of<const T>(dout, b, h);

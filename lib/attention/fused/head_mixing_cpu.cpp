@@ -118,7 +118,8 @@ void decode_rows(const at::Tensor& q, const Keys& keys, const Values& values, co
       kernels::head_mixing_decode_values<T>(params, i, values(b), row_of<T>(result.out, b), scratch.data());
     });
   };
-  const int64_t scratch_floats = kernels::head_mixing_decode_scratch(mixing_params.shared_params()), rows = q.size(0);
+  const int64_t scratch_floats = kernels::head_mixing_decode_scratch_floats(mixing_params.shared_params()),
+                rows = q.size(0);
   if (rows >= at::get_num_threads()) {
     at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
       const Scratch scratch(scratch_floats);
@@ -152,7 +153,7 @@ void forward_rows(const Operands& x, const HeadMixingParams& mixing_params, Forw
     if (!packed_kv) packed_kv.emplace(rows * packed_floats);
     pack_rows<T>(x, mixing_params, false, first, rows, *packed_kv);
     at::parallel_for(0, rows * num_parts, 1, [&](int64_t begin, int64_t end) {
-      const Scratch scratch(kernels::head_mixing_forward_scratch(mixing_params.shared_params()));
+      const Scratch scratch(kernels::head_mixing_forward_scratch_floats(mixing_params.shared_params()));
       const Bf16GemmScope gemm_scope(mixing_params.shared_params().bf16_gemm);
       for (int64_t i = begin; i < end; ++i) {
         const int64_t b = first + i / num_parts;
@@ -197,7 +198,7 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const He
     if (!packed_kv) packed_kv.emplace(rows * packed_floats), part_gradients.emplace(rows * num_parts * part_floats);
     pack_rows<T>(x, mixing_params, true, first, rows, *packed_kv);
     at::parallel_for(0, rows * num_parts, 1, [&](int64_t begin, int64_t end) {
-      const Scratch scratch(kernels::head_mixing_backward_scratch(shared_params));
+      const Scratch scratch(kernels::head_mixing_backward_scratch_floats(shared_params));
       const Bf16GemmScope gemm_scope(shared_params.bf16_gemm);
       for (int64_t i = begin; i < end; ++i) {
         const int64_t b = first + i / num_parts, part_index = i % num_parts, n = b * num_parts + part_index;

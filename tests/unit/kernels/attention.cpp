@@ -151,7 +151,7 @@ void check_plain(AttentionParams params, RelativePositions* positions, std::mt19
                    const_view(q), view(dq),      view(dk),      view(dv)};
   for (const bool gradient : {false, true}) {
     params.has_backward = gradient;
-    std::vector<float> scratch = nan_buffer(attention_forward_scratch(params));
+    std::vector<float> scratch = nan_buffer(attention_forward_scratch_floats(params));
     attention_forward(params, x, scratch.data());
     RC_ASSERT(out.all_finite());
   }
@@ -159,7 +159,7 @@ void check_plain(AttentionParams params, RelativePositions* positions, std::mt19
   x.dscale = &dscale;
   if (positions != nullptr)
     x.du = positions->du.data(), x.dv_bias = positions->dv_bias.data(), x.dr = positions->dr.data();
-  std::vector<float> scratch = nan_buffer(attention_backward_scratch(params));
+  std::vector<float> scratch = nan_buffer(attention_backward_scratch_floats(params));
   attention_backward(params, x, scratch.data());
   RC_ASSERT(dq.all_finite() && dk.all_finite() && dv.all_finite() && std::isfinite(dscale));
   RC_ASSERT((positions == nullptr || positions->all_finite()));
@@ -196,14 +196,14 @@ void check_head_mixing(AttentionParams params, int64_t num_parts, RelativePositi
       head_mixing_pack<T>(params, false, i, k.const_view(), v.const_view(), packed_kv.data());
     });
     in_threads(num_parts, [&](int64_t part) {
-      std::vector<float> scratch = nan_buffer(head_mixing_forward_scratch(params));
+      std::vector<float> scratch = nan_buffer(head_mixing_forward_scratch_floats(params));
       head_mixing_forward(params, {part, num_parts}, x, scratch.data());
     });
   }
   RC_ASSERT(out.all_finite());
   if (is_head_mixing_decode(params)) {
     Tensor<T> decoding_out = dout;
-    std::vector<float> scratch = nan_buffer(head_mixing_decode_scratch(params));
+    std::vector<float> scratch = nan_buffer(head_mixing_decode_scratch_floats(params));
     in_threads(params.heads, [&](int64_t j) {
       head_mixing_decode_logits<T>(params, j, q.const_view(), k.const_view(), scratch.data());
     });
@@ -228,7 +228,7 @@ void check_head_mixing(AttentionParams params, int64_t num_parts, RelativePositi
   std::vector<RelativePositions> part_positions(positions != nullptr ? static_cast<size_t>(num_parts) : 0,
                                                 positions != nullptr ? *positions : RelativePositions{});
   in_threads(num_parts, [&](int64_t part) {
-    std::vector<float> scratch = nan_buffer(head_mixing_backward_scratch(params));
+    std::vector<float> scratch = nan_buffer(head_mixing_backward_scratch_floats(params));
     BatchRowTensors<T> part_tensors = x;
     part_tensors.dk = partial_gradients.data() + part * part_floats, part_tensors.dv = part_tensors.dk + key_floats;
     part_tensors.dm = dm.data() + (has_matrix_per_query ? 0 : part * matrix_size);
@@ -269,7 +269,7 @@ struct HeadResults {
   void run_plain(const AttentionParams& params, const Tensor<float>& q, const Tensor<float>& k, const Tensor<float>& v,
                  const Tensor<float>& dout) {
     std::vector<float> scratch =
-        nan_buffer(std::max(attention_forward_scratch(params), attention_backward_scratch(params)));
+        nan_buffer(std::max(attention_forward_scratch_floats(params), attention_backward_scratch_floats(params)));
     HeadTensors<float> x{const_view(q),    const_view(k), const_view(v), view(out), lse.data(),
                          const_view(dout), view(dq),      view(dk),      view(dv)};
     x.dscale = &dscale;
@@ -284,8 +284,8 @@ struct HeadResults {
                        forward_packed = nan_buffer(head_mixing_pack_floats(params, false)),
                        partial_gradients =
                            nan_buffer(head_mixing_key_floats(params) + head_mixing_value_floats(params)),
-                       scratch = nan_buffer(
-                           std::max(head_mixing_forward_scratch(params), head_mixing_backward_scratch(params)));
+                       scratch = nan_buffer(std::max(head_mixing_forward_scratch_floats(params),
+                                                     head_mixing_backward_scratch_floats(params)));
     for (int64_t i = 0; i < 2; ++i) {
       head_mixing_pack<float>(params, false, i, k.const_view(), v.const_view(), forward_packed.data());
       head_mixing_pack<float>(params, true, i, k.const_view(), v.const_view(), packed_kv.data());
@@ -504,7 +504,7 @@ TEST_CASE("CPU head mixing of a single key multiplies the values by the column s
   params.queries = params.keys = params.max_keys = 1, params.heads = params.value_heads = 2,
   params.key_size = params.value_size = 1;
   params.scale = 1, params.has_backward = false;
-  std::vector<float> scratch = nan_buffer(head_mixing_forward_scratch(params));
+  std::vector<float> scratch = nan_buffer(head_mixing_forward_scratch_floats(params));
   params.matrix = m;
   head_mixing_forward<float>(params, {}, {{q, 1, 1}, {k, 1, 1}, {v, 1, 1}, nullptr, {out, 1, 1}, lse}, scratch.data());
   CHECK(out[0] == 7.5F);
