@@ -14,14 +14,14 @@ int64_t head_mixing_pack_floats(const AttentionParams& params, bool backward) {
 
 int64_t head_mixing_forward_scratch_floats(const AttentionParams& params) {
   if (is_decode(params)) return head_mixing_decode_scratch_floats(params);
-  const Layout layout(params, tile_size(params));
+  const TileLayout layout(params, tile_size(params));
   return layout.tile_floats() + params.heads * layout.rows * layout.dk + params.value_heads * layout.rows * layout.dv +
          layout.max_heads * kChunkKeys + pad_to_lanes(params.heads * params.value_heads) +
          2 * layout.rows * params.heads + pad_to_lanes(params.heads) + dropout_mask_scratch_floats(params, layout) +
          operand_scratch_floats(params, layout);
 }
 int64_t head_mixing_backward_scratch_floats(const AttentionParams& params) {
-  const Layout layout(params, tile_size(params));
+  const TileLayout layout(params, tile_size(params));
   return 2 * layout.tile_floats() + 3 * params.heads * layout.rows * layout.dk +
          params.value_heads * layout.rows * layout.dv + params.heads * params.value_heads * lanes +
          layout.rows * params.heads * params.value_heads + 2 * layout.max_heads * kChunkKeys +
@@ -31,7 +31,7 @@ int64_t head_mixing_backward_scratch_floats(const AttentionParams& params) {
 
 bool is_head_mixing_decode(const AttentionParams& params) { return is_decode(params); }
 int64_t head_mixing_decode_scratch_floats(const AttentionParams& params) {
-  const Layout layout = decode_layout(params);
+  const TileLayout layout = decode_layout(params);
   return params.queries * layout.query_stride() + layout.max_heads * kChunkKeys +
          pad_to_lanes(params.heads * params.value_heads) + 2 * params.heads;
 }

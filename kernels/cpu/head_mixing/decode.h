@@ -38,7 +38,7 @@ struct VisibleRows {
 // Computes columns first … first + 16 * vectors - 1 of out (size) = Σ_s x[s] v_s, over the positions s of v. x: mixed
 // probabilities of one head, 0 at positions that a window hides.
 template <int vectors, class T>
-void weighted_value_sum(const Layout& layout, const float* x, const VisibleRows<T>& v, int64_t first, int64_t size,
+void weighted_value_sum(const TileLayout& layout, const float* x, const VisibleRows<T>& v, int64_t first, int64_t size,
                         T* out) {
   Floats sum[vectors];
   for (int i = 0; i < vectors; ++i) sum[i] = Floats{};
@@ -58,7 +58,7 @@ void weighted_value_sum(const Layout& layout, const float* x, const VisibleRows<
 // The scratch memory that the three steps of the decode path share: the logits or probabilities of every query, and
 // scratch for mixing one query.
 struct DecodeScratch {
-  Layout layout;
+  TileLayout layout;
   float *elements, *mix_out, *matrix;  // (queries, layout.query_stride()); (max_heads, kChunkKeys); (in, out)
   float *max_logits, *sums;            // (in): maximum logit and sum of exponentials of each query head, for one query
   MH_INLINE DecodeScratch(const AttentionParams& params, float* shared_scratch)
@@ -74,7 +74,7 @@ struct DecodeScratch {
 // Computes the products of one query and the keys for columns first … first + size - 1, which take `vectors` vectors:
 // stores them in the logits x if `first` is 0, and otherwise adds them. q: address of column `first` of the query.
 template <int vectors, class T>
-void decode_products(const Layout& layout, const T* q, float scale, int64_t size, const VisibleRows<T>& k,
+void decode_products(const TileLayout& layout, const T* q, float scale, int64_t size, const VisibleRows<T>& k,
                      int64_t first, float* x) {
   Floats q_lanes[vectors];
   for (int i = 0; i < vectors; ++i) {

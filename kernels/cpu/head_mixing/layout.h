@@ -39,12 +39,12 @@ MH_INLINE TileSize tile_size(const AttentionParams& params) {
 
 // The layout of a tile of logits or probabilities: (queries, chunks, heads, keys of a chunk). A chunk of keys of all
 // heads, which is mixed at a time, is contiguous.
-struct Layout {
+struct TileLayout {
   int64_t max_heads;   // the larger of params.heads and params.value_heads
   int64_t num_chunks;  // chunks of all keys, not only of a tile
   int64_t rows, span;  // queries and keys of a tile (TileSize)
   int64_t dk, dv;      // sizes of keys and values, padded to multiples of 16
-  MH_INLINE Layout(const AttentionParams& params, const TileSize& size)
+  MH_INLINE TileLayout(const AttentionParams& params, const TileSize& size)
       : max_heads(std::max(params.heads, params.value_heads)),
         num_chunks(ceil_div(params.keys, kChunkKeys)),
         rows(size.rows),
@@ -63,7 +63,7 @@ struct Layout {
 };
 
 // Returns the layout of a tile of one query and all keys.
-MH_INLINE Layout decode_layout(const AttentionParams& params) {
+MH_INLINE TileLayout decode_layout(const AttentionParams& params) {
   return {params, {1, round_up(params.keys, kChunkKeys)}};
 }
 
@@ -74,16 +74,16 @@ MH_INLINE bool is_decode(const AttentionParams& params) {
 }
 
 // Returns the number of floats of the dropout mask of one query, for all heads.
-MH_INLINE int64_t dropout_mask_scratch_floats(const AttentionParams& params, const Layout& layout) {
+MH_INLINE int64_t dropout_mask_scratch_floats(const AttentionParams& params, const TileLayout& layout) {
   return params.has_dropout() ? layout.max_heads * layout.dropout_mask_stride() : 0;
 }
 // Returns the number of floats of DistanceScratch::distance_products.
-MH_INLINE int64_t distance_products_scratch_floats(const AttentionParams& params, const Layout& layout) {
+MH_INLINE int64_t distance_products_scratch_floats(const AttentionParams& params, const TileLayout& layout) {
   return params.has_relative_positions() ? layout.rows * distance_row_stride(layout.span, layout.rows) : 0;
 }
 // Returns the number of floats of the scratch that bf16 products and relative positions share, since they exclude each
 // other: GemmTile::bf16_tile, or both arrays of DistanceScratch.
-MH_INLINE int64_t operand_scratch_floats(const AttentionParams& params, const Layout& layout) {
+MH_INLINE int64_t operand_scratch_floats(const AttentionParams& params, const TileLayout& layout) {
   if (uses_bf16_gemm(params)) return layout.rows * kGemmColumns / 2;
   return params.has_relative_positions()
              ? params.heads * layout.rows * layout.dk + distance_products_scratch_floats(params, layout)

@@ -59,7 +59,7 @@ struct PackedOperands {
 // Packs the keys or values of head `head` of params.heads + params.value_heads (head_mixing_pack) as right operands of
 // bf16 products (cpu/bf16_operands.h). The operand of a head takes half of the floats that PackedOperands reserves for
 // it.
-void pack_bf16(const AttentionParams& params, const Layout& layout, bool backward, int64_t head,
+void pack_bf16(const AttentionParams& params, const TileLayout& layout, bool backward, int64_t head,
                HeadsView<const uint16_t> k, HeadsView<const uint16_t> v, const PackedOperands<float>& packed_operands) {
   const auto head_operand = [&](float* operands, int64_t i, int64_t padded_size) {
     return reinterpret_cast<uint16_t*>(operands + i * layout.padded_keys() * padded_size);
@@ -88,7 +88,7 @@ template <Level L, class T>
 void HeadMixingLoops<L, T>::pack(const AttentionParams& params, bool backward, int64_t head, HeadsView<const T> k,
                                  HeadsView<const T> v, float* packed_kv) {
   if (is_decode(params)) return;
-  const Layout layout(params, {});
+  const TileLayout layout(params, {});
   const PackedOperands<float> packed_operands(params, backward, packed_kv);
   if constexpr (std::is_same_v<T, uint16_t>)
     if (uses_bf16_gemm(params)) return pack_bf16(params, layout, backward, head, k, v, packed_operands);

@@ -18,8 +18,8 @@ MH_INLINE int64_t tile_of(const QueryPart& part, int64_t round) {
 // size), scaled by tile_rows.factor; or in bf16, not scaled, as pack_bf16_rows() does. with_right_operands: for
 // bf16, packs right operands also.
 template <class T>
-void pack_tile(const AttentionParams& params, const Layout& layout, const TileRows& tile_rows, HeadsView<const T> from,
-               const Queries& queries, bool with_right_operands, float* packed_rows) {
+void pack_tile(const AttentionParams& params, const TileLayout& layout, const TileRows& tile_rows,
+               HeadsView<const T> from, const Queries& queries, bool with_right_operands, float* packed_rows) {
   if (uses_bf16_gemm(params)) return pack_bf16_rows(layout, tile_rows, from, queries, with_right_operands, packed_rows);
   for (int64_t j = 0; j < tile_rows.heads; ++j)
     pack_rows_fp32(from.at(j, queries.first), from.row_stride, queries.count, tile_rows.size, tile_rows.factor,
@@ -31,7 +31,7 @@ TileRows out_rows(const AttentionParams& params) { return {params.value_heads, p
 
 // Computes `tile`: the scaled products of a tile's packed queries with the visible keys, or the products of its packed
 // output gradients with the visible values.
-void multiply_rows(const AttentionParams& params, const Layout& layout, const TileRows& tile_rows,
+void multiply_rows(const AttentionParams& params, const TileLayout& layout, const TileRows& tile_rows,
                    const VisibleKeys& visible, const float* packed_rows, const float* transposed, float* tile) {
   if (uses_bf16_gemm(params))
     multiply_rows_bf16(*params.bf16_gemm, layout, tile_rows, visible, packed_rows, transposed, tile);
@@ -39,7 +39,7 @@ void multiply_rows(const AttentionParams& params, const Layout& layout, const Ti
 }
 
 // Computes the logits of a tile from its packed queries `packed_rows`, including relative positions.
-void compute_logits(const AttentionParams& params, const Layout& layout, const VisibleKeys& visible,
+void compute_logits(const AttentionParams& params, const TileLayout& layout, const VisibleKeys& visible,
                     const float* packed_rows, const float* transposed_k, const DistanceScratch& distances,
                     float* tile) {
   multiply_rows(params, layout, query_rows(params), visible, packed_rows, transposed_k, tile);
@@ -54,7 +54,7 @@ struct HeadTile {
 
 // Computes sums (rows, padded_size) += tile (rows, keys) · right (keys, padded_size) for one head; right: packed fp32
 // or bf16.
-void add_tile_product(const AttentionParams& params, const Layout& layout, const VisibleKeys& visible,
+void add_tile_product(const AttentionParams& params, const TileLayout& layout, const VisibleKeys& visible,
                       int64_t padded_size, const HeadTile& tile, const float* right, float* sums) {
   if (!uses_bf16_gemm(params)) return product_over_keys(layout, visible, padded_size, tile.elements, right, sums);
   gemm_tile(*params.bf16_gemm, layout, visible, tile.elements, tile.bf16_tile)
@@ -62,7 +62,7 @@ void add_tile_product(const AttentionParams& params, const Layout& layout, const
 }
 // Computes sums (keys, padded_size) += tileᵀ (keys, layout.rows) · packed_rows (layout.rows, padded_size) for one
 // head. packed_rows: written by pack_tile() with right operands.
-void add_transposed_tile_product(const AttentionParams& params, const Layout& layout, const VisibleKeys& visible,
+void add_transposed_tile_product(const AttentionParams& params, const TileLayout& layout, const VisibleKeys& visible,
                                  int64_t padded_size, const HeadTile& tile, const float* packed_rows, float* sums) {
   if (!uses_bf16_gemm(params))
     return product_over_queries(layout, visible, padded_size, tile.elements, packed_rows, sums);
@@ -74,7 +74,7 @@ void add_transposed_tile_product(const AttentionParams& params, const Layout& la
 // Computes `to` (heads, count, size) = tile_rows.factor * sums (heads, layout.rows, padded size), for the `count`
 // queries of a tile.
 template <class T>
-void store_rows(const Layout& layout, const TileRows& tile_rows, const Queries& queries, const float* sums,
+void store_rows(const TileLayout& layout, const TileRows& tile_rows, const Queries& queries, const float* sums,
                 HeadsView<T> to) {
   for (int64_t h = 0; h < tile_rows.heads; ++h)
     for (int64_t r = 0; r < queries.count; ++r)
@@ -99,7 +99,7 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
     for (int64_t i = 0; i < params.value_heads; ++i) decode_values(params, i, tensors.v, tensors.out, scratch);
     return;
   }
-  const Layout layout(params, tile_size(params));
+  const TileLayout layout(params, tile_size(params));
   const PackedOperands<const float> operands(params, false, tensors.packed_kv);
   float* tile = scratch;
   float* packed_q = tile + layout.tile_floats();                        // packed queries (in, rows, dk)
@@ -161,7 +161,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   float *dk = tensors.dk, *dv = tensors.dv, *dm = tensors.dm;
   const float* const lse = tensors.lse;
   const bool per_query_matrix = params.matrix_query_stride != 0;
-  const Layout layout(params, tile_size(params));
+  const TileLayout layout(params, tile_size(params));
   const int64_t num_head_pairs = params.heads * params.value_heads,
                 query_floats = params.heads * layout.rows * layout.dk;
   const PackedOperands<const float> operands(params, true, tensors.packed_kv);

@@ -32,7 +32,7 @@ struct VisibleKeys {
   int64_t first_query_end;  // end of the keys that the first query sees; may be outside the span
   int64_t width;            // end of the keys that the last query sees, clamped to the span
   bool causal;
-  MH_INLINE VisibleKeys(const AttentionParams& params, const Layout& layout, const Queries& tile, int64_t key)
+  MH_INLINE VisibleKeys(const AttentionParams& params, const TileLayout& layout, const Queries& tile, int64_t key)
       : first_query(tile.first),
         num_queries(tile.count),
         begin(key),
@@ -51,7 +51,7 @@ struct VisibleKeys {
 
 // Returns the offset of a key of the span in the elements of one head of one query of a tile. The elements are
 // contiguous up to the end of the chunk.
-MH_INLINE int64_t key_offset(const Layout& layout, int64_t key) {
+MH_INLINE int64_t key_offset(const TileLayout& layout, int64_t key) {
   return key / kChunkKeys * layout.chunk_stride() + key % kChunkKeys;
 }
 // Returns the number of keys from `key` on, before `end`, whose elements are contiguous.
@@ -68,7 +68,7 @@ struct TileRows {
 
 // Computes the products of packed_rows (heads, layout.rows, padded size) with the visible columns of `transposed`
 // (heads, chunks, size, kChunkKeys), which has the packed keys or values, into a tile, in fp32.
-void multiply_rows_fp32(const Layout& layout, const TileRows& tile_rows, const VisibleKeys& visible,
+void multiply_rows_fp32(const TileLayout& layout, const TileRows& tile_rows, const VisibleKeys& visible,
                         const float* packed_rows, const float* transposed, float* tile) {
   const int64_t size = tile_rows.size, padded_size = pad_to_lanes(size);
   for (int64_t j = 0; j < tile_rows.heads; ++j)
@@ -90,7 +90,7 @@ void multiply_rows_fp32(const Layout& layout, const TileRows& tile_rows, const V
 }
 
 // Computes sums (queries, padded_size) += tile (queries, keys) · values (keys, padded_size) for one head, in fp32.
-void product_over_keys(const Layout& layout, const VisibleKeys& visible, int64_t padded_size, const float* tile,
+void product_over_keys(const TileLayout& layout, const VisibleKeys& visible, int64_t padded_size, const float* tile,
                        const float* values, float* sums) {
   const auto add = [&](int64_t c, int64_t y, int64_t queries, int64_t count) {
     product<Tile, true>(queries, padded_size, count,
@@ -110,7 +110,7 @@ void product_over_keys(const Layout& layout, const VisibleKeys& visible, int64_t
 
 // Computes sums (keys, padded_size) += tileᵀ (keys, queries) · packed_rows (queries, padded_size) for one head, in
 // fp32.
-void product_over_queries(const Layout& layout, const VisibleKeys& visible, int64_t padded_size, const float* tile,
+void product_over_queries(const TileLayout& layout, const VisibleKeys& visible, int64_t padded_size, const float* tile,
                           const float* packed_rows, float* sums) {
   for (int64_t c = 0; c * kChunkKeys < visible.width; ++c) {
     const int64_t count = pad_to_lanes(std::min(kChunkKeys, visible.width - c * kChunkKeys));
@@ -136,7 +136,7 @@ void product_over_queries(const Layout& layout, const VisibleKeys& visible, int6
 // Computes the products of packed_rows with the visible columns of `transposed`, times tile_rows.factor, into a tile,
 // as multiply_rows_fp32() but with bf16 operands, whose rows are not scaled. Each head of packed_rows and of
 // `transposed` takes as much memory as with fp32 elements, and its bf16 operand is in the first half.
-void multiply_rows_bf16(const Bf16Gemm& gemm, const Layout& layout, const TileRows& tile_rows,
+void multiply_rows_bf16(const Bf16Gemm& gemm, const TileLayout& layout, const TileRows& tile_rows,
                         const VisibleKeys& visible, const float* packed_rows, const float* transposed, float* tile) {
   const int64_t padded_size = pad_to_lanes(tile_rows.size);
   for (int64_t j = 0; j < tile_rows.heads; ++j)
@@ -152,7 +152,7 @@ void multiply_rows_bf16(const Bf16Gemm& gemm, const Layout& layout, const TileRo
     }
 }
 // Returns one head of a tile as an operand of bf16 products. Query i has elements for pad_to_lanes(num_logits(i)) keys.
-MH_INLINE auto gemm_tile(const Bf16Gemm& gemm, const Layout& layout, const VisibleKeys& visible, const float* tile,
+MH_INLINE auto gemm_tile(const Bf16Gemm& gemm, const TileLayout& layout, const VisibleKeys& visible, const float* tile,
                          uint16_t* bf16_tile) {
   return GemmTile{
       gemm,
@@ -169,8 +169,8 @@ MH_INLINE auto gemm_tile(const Bf16Gemm& gemm, const Layout& layout, const Visib
 // each head, and, if `with_right_operands`, a right operand of the same rows in the second half. Does nothing for fp32
 // tensors.
 template <class T>
-void pack_bf16_rows(const Layout& layout, const TileRows& tile_rows, HeadsView<const T> from, const Queries& queries,
-                    bool with_right_operands, float* to) {
+void pack_bf16_rows(const TileLayout& layout, const TileRows& tile_rows, HeadsView<const T> from,
+                    const Queries& queries, bool with_right_operands, float* to) {
   if constexpr (std::is_same_v<T, uint16_t>)
     for (int64_t j = 0; j < tile_rows.heads; ++j) {
       const int64_t padded_size = pad_to_lanes(tile_rows.size);
@@ -184,7 +184,7 @@ void pack_bf16_rows(const Layout& layout, const TileRows& tile_rows, HeadsView<c
 
 // Replaces the scaled queries packed_q (in, layout.rows, dk) by scale * (q + u), and writes scale * (q + v) to `q_v`
 // (in, layout.rows, dk), for the first `count` queries.
-void add_relative_biases(const AttentionParams& params, const Layout& layout, int64_t count, float* packed_q,
+void add_relative_biases(const AttentionParams& params, const TileLayout& layout, int64_t count, float* packed_q,
                          float* q_v) {
   const RelativeParams& relative = params.relative;
   std::fill_n(q_v, params.heads * layout.rows * layout.dk, 0.0F);
@@ -220,7 +220,7 @@ struct DistanceScratch {
 };
 
 // Adds the position term scale * (q + v) · r[distance] to a tile of logits.
-void add_position_term(const AttentionParams& params, const Layout& layout, const VisibleKeys& visible,
+void add_position_term(const AttentionParams& params, const TileLayout& layout, const VisibleKeys& visible,
                        const DistanceScratch& scratch, float* tile) {
   const RelativeParams& relative = params.relative;
   const int64_t product_stride = distance_row_stride(layout.span, layout.rows);
@@ -253,8 +253,8 @@ struct DistanceGradients {
 
 // Adds the gradients of the position term scale * (q + v) · r[distance] of head j to `to`. tile: gradients of the
 // logits.
-void position_term_backward(const AttentionParams& params, const Layout& layout, const VisibleKeys& visible, int64_t j,
-                            const DistanceScratch& scratch, const float* tile, const DistanceGradients& to) {
+void position_term_backward(const AttentionParams& params, const TileLayout& layout, const VisibleKeys& visible,
+                            int64_t j, const DistanceScratch& scratch, const float* tile, const DistanceGradients& to) {
   const RelativeParams& relative = params.relative;
   const int64_t product_stride = distance_row_stride(layout.span, layout.rows);
   for (int64_t range_index = 0; range_index < relative.num_key_ranges; ++range_index) {

@@ -28,7 +28,7 @@ struct Query {
 };
 
 // Sets the elements of one head of one query to `value` for the keys before `first`, which are masked.
-void fill_masked_before(const Layout& layout, int64_t first, float value, float* x) {
+void fill_masked_before(const TileLayout& layout, int64_t first, float value, float* x) {
   for (int64_t s = 0, n = 0; s < first; s += n) {
     n = contiguous_keys(s, first);
     std::fill_n(x + key_offset(layout, s), n, value);
@@ -36,14 +36,14 @@ void fill_masked_before(const Layout& layout, int64_t first, float value, float*
 }
 
 // Applies sigsoftmax_logits() to the `width` logits x of one head of one query.
-void sigsoftmax_head(const Layout& layout, int64_t width, float* x, float* slopes) {
+void sigsoftmax_head(const TileLayout& layout, int64_t width, float* x, float* slopes) {
   for (int64_t c = 0; c * kChunkKeys < width; ++c)
     sigsoftmax_logits(x + c * layout.chunk_stride(), pad_to_lanes(std::min(kChunkKeys, width - c * kChunkKeys)),
                       slopes != nullptr ? slopes + c * layout.chunk_stride() : nullptr);
 }
 
 // Returns the maximum of the first `visible_end` logits of one head of one query; -inf if there are none.
-float head_maximum(const Layout& layout, const float* x, int64_t visible_end) {
+float head_maximum(const TileLayout& layout, const float* x, int64_t visible_end) {
   float maximum = -INFINITY;
   for (int64_t c = 0; c * kChunkKeys < visible_end; ++c)
     maximum = std::max(maximum,
@@ -52,7 +52,7 @@ float head_maximum(const Layout& layout, const float* x, int64_t visible_end) {
 }
 // Replaces the first `visible_end` of `width` logits of one head of one query by exp(x - maximum), and the others, of
 // masked keys, by 0. Returns the sum of the exponentials.
-float head_exponentials(const Layout& layout, float* x, int64_t visible_end, int64_t width, float maximum) {
+float head_exponentials(const TileLayout& layout, float* x, int64_t visible_end, int64_t width, float maximum) {
   float sum = 0;
   for (int64_t c = 0; c * kChunkKeys < width; ++c) {
     const int64_t visible_count = std::clamp<int64_t>(visible_end - c * kChunkKeys, 0, kChunkKeys);
@@ -63,7 +63,7 @@ float head_exponentials(const Layout& layout, float* x, int64_t visible_end, int
 }
 
 // Returns whether the first `visible_end` logits of one head of one query are all -inf.
-bool is_head_masked(const Layout& layout, const float* x, int64_t visible_end) {
+bool is_head_masked(const TileLayout& layout, const float* x, int64_t visible_end) {
   for (int64_t c = 0; c * kChunkKeys < visible_end; ++c)
     if (!all_masked(x + c * layout.chunk_stride(), std::min(kChunkKeys, visible_end - c * kChunkKeys))) return false;
   return true;
@@ -72,7 +72,8 @@ bool is_head_masked(const Layout& layout, const float* x, int64_t visible_end) {
 // Computes `dropout_mask` (heads, layout.dropout_mask_stride()), 1 / (1 - p) or 0, of one query for the first
 // q.visible_end keys of a span: of the query heads with dropout before mixing, otherwise of the value heads. The mask
 // of a head begins kDropoutGroupSize elements after the start of its row.
-void dropout_mask_of_query(const AttentionParams& params, const Layout& layout, const Query& q, float* dropout_mask) {
+void dropout_mask_of_query(const AttentionParams& params, const TileLayout& layout, const Query& q,
+                           float* dropout_mask) {
   const int64_t heads = params.dropout_before_mixing ? params.heads : params.value_heads;
   for (int64_t h = 0; h < heads; ++h)
     dropout_mask_range(params.dropout,
@@ -83,7 +84,7 @@ void dropout_mask_of_query(const AttentionParams& params, const Layout& layout, 
 
 // Computes y (heads, kChunkKeys) = x (heads, kChunkKeys) times the dropout mask of chunk c, for the first `count` keys.
 // The keys from `count` to the next multiple of 16, which are masked, become 0.
-void apply_dropout(const Layout& layout, int64_t heads, int64_t c, int64_t count, const float* dropout_mask,
+void apply_dropout(const TileLayout& layout, int64_t heads, int64_t c, int64_t count, const float* dropout_mask,
                    const float* x, float* y) {
   for (int64_t h = 0; h < heads; ++h)
     for (int64_t s = 0; s < count; s += lanes) {
@@ -119,7 +120,7 @@ void multiply_chunk(int64_t heads, int64_t count, const float* x, float* y) {
 // Applies one step of the online softmax (Milakov and Gimelshein 2018) to a query: replaces its logits x in a span by
 // exp(x - max_logits[j]) for each query head j, and the logits of masked keys by 0, and updates max_logits (in), the
 // running maxima, and sums (in), the running sums of exponentials.
-void online_softmax_query(const AttentionParams& params, const Layout& layout, const Query& q, float* x,
+void online_softmax_query(const AttentionParams& params, const TileLayout& layout, const Query& q, float* x,
                           float* max_logits, float* sums) {
   for (int64_t j = 0; j < params.heads; ++j) {
     float* head_elements = x + j * kChunkKeys;
@@ -148,7 +149,7 @@ struct LogitOffsets {
 // head j by exp(x - offset), or by 0 if the key is masked or the offset of head j is infinite (a fully masked row), and
 // adds the sum of each head to `sums` (in). offsets: maxima, or log-sum-exps. If slopes is not null, it receives the
 // derivative of sigsoftmax_logits().
-void exponentiate_query(const AttentionParams& params, const Layout& layout, const Query& q, LogitOffsets offsets,
+void exponentiate_query(const AttentionParams& params, const TileLayout& layout, const Query& q, LogitOffsets offsets,
                         float* x, float* slopes, float* sums) {
   const bool is_sigsoftmax = params.normaliser == Normaliser::sigsoftmax;
   for (int64_t j = 0; j < params.heads; ++j) {
@@ -175,7 +176,7 @@ void divide_by_sums(const AttentionParams& params, const float* source, const fl
 
 // Replaces the exponentials x of a query (in heads) by mixed probabilities after dropout (out heads). matrix (in, out):
 // the mixing matrix, with rows divided by the sums of the exponentials. dropout_mask, mix_out: scratch.
-void mix_query(const AttentionParams& params, const Layout& layout, const Query& q, const float* matrix, float* x,
+void mix_query(const AttentionParams& params, const TileLayout& layout, const Query& q, const float* matrix, float* x,
                float* dropout_mask, float* mix_out) {
   const bool has_dropout = params.has_dropout();
   if (has_dropout) dropout_mask_of_query(params, layout, q, dropout_mask);
@@ -194,7 +195,7 @@ void mix_query(const AttentionParams& params, const Layout& layout, const Query&
 
 // Applies dropout after mixing to gradients: replaces dp, the gradients of a query's mixed probabilities after dropout,
 // by the gradients before dropout.
-void dropout_query_backward(const AttentionParams& params, const Layout& layout, const Query& q,
+void dropout_query_backward(const AttentionParams& params, const TileLayout& layout, const Query& q,
                             const float* dropout_mask, float* dp) {
   for (int64_t c = 0; c * kChunkKeys < q.width; ++c) {
     float* dy = dp + c * layout.chunk_stride();
@@ -217,8 +218,8 @@ struct MixScratch {
 
 // Computes g (in, out) += Σ_s P_j dP̄_i, the sum over the keys s of a span, for one query. P_j includes dropout before
 // mixing, and is not divided by its sum.
-void accumulate_g(const AttentionParams& params, const Layout& layout, const Query& q, const QueryElements& elements,
-                  const MixScratch& scratch, float* g) {
+void accumulate_g(const AttentionParams& params, const TileLayout& layout, const Query& q,
+                  const QueryElements& elements, const MixScratch& scratch, float* g) {
   const int64_t num_head_pairs = params.heads * params.value_heads;
   const bool has_dropout = params.has_dropout() && params.dropout_before_mixing;
   std::fill_n(scratch.lane_sums, num_head_pairs * lanes, 0.0F);
@@ -244,7 +245,7 @@ void accumulate_g(const AttentionParams& params, const Layout& layout, const Que
 // Replaces elements.p by the mixed probabilities after dropout (out heads), and elements.dp by the gradients of the
 // logits (in heads), for one query and a span. sums (in): sums of p over all keys; g (in, out): G over all keys,
 // divided by the sums.
-void mix_query_backward(const AttentionParams& params, const Layout& layout, const Query& q,
+void mix_query_backward(const AttentionParams& params, const TileLayout& layout, const Query& q,
                         const QueryElements& elements, const MixScratch& scratch, const float* sums, const float* g) {
   const int64_t heads = params.heads, value_heads = params.value_heads;
   const float* const matrix = params.matrix + q.t * params.matrix_query_stride;
