@@ -10,39 +10,39 @@ namespace {
 
 // Returns the index of the query tile that a part computes in round `round`; may be past the last tile. The order of
 // the parts alternates from round to round, which balances their work: under a causal mask later tiles have more keys.
-MH_INLINE int64_t tile_of(const QueryPart& part, int64_t round) {
+MH_INLINE int64_t query_tile_index(const QueryPart& part, int64_t round) {
   return round * part.count + (round % 2 == 0 ? part.index : part.count - 1 - part.index);
 }
 
 // Packs the rows of a tile of queries, of all heads of `from`, as left operands: in fp32 (heads, layout.rows, padded
-// size), scaled by tile_rows.factor; or in bf16, not scaled, as pack_bf16_rows() does. with_right_operands: for
+// size), scaled by row_spec.factor; or in bf16, not scaled, as pack_bf16_rows() does. with_right_operands: for
 // bf16, packs right operands also.
 template <class T>
-void pack_tile(const AttentionParams& params, const TileLayout& layout, const TileRows& tile_rows,
-               HeadsView<const T> from, const Queries& queries, bool with_right_operands, float* packed_rows) {
-  if (uses_bf16_gemm(params)) return pack_bf16_rows(layout, tile_rows, from, queries, with_right_operands, packed_rows);
-  for (int64_t j = 0; j < tile_rows.heads; ++j)
-    pack_rows_fp32(from.at(j, queries.first), from.row_stride, queries.count, tile_rows.size, tile_rows.factor,
-                   layout.rows, packed_rows + j * layout.rows * pad_to_lanes(tile_rows.size));
+void pack_tile(const AttentionParams& params, const TileLayout& layout, const PackedRowSpec& row_spec,
+               HeadsView<const T> from, const QueryRange& queries, bool with_right_operands, float* packed_rows) {
+  if (uses_bf16_gemm(params)) return pack_bf16_rows(layout, row_spec, from, queries, with_right_operands, packed_rows);
+  for (int64_t j = 0; j < row_spec.heads; ++j)
+    pack_rows_fp32(from.at(j, queries.first), from.row_stride, queries.count, row_spec.size, row_spec.factor,
+                   layout.rows, packed_rows + j * layout.rows * pad_to_lanes(row_spec.size));
 }
 
-TileRows query_rows(const AttentionParams& params) { return {params.heads, params.key_size, params.scale}; }
-TileRows out_rows(const AttentionParams& params) { return {params.value_heads, params.value_size, 1}; }
+PackedRowSpec query_row_spec(const AttentionParams& params) { return {params.heads, params.key_size, params.scale}; }
+PackedRowSpec out_row_spec(const AttentionParams& params) { return {params.value_heads, params.value_size, 1}; }
 
 // Computes `tile`: the scaled products of a tile's packed queries with the visible keys, or the products of its packed
 // output gradients with the visible values.
-void multiply_rows(const AttentionParams& params, const TileLayout& layout, const TileRows& tile_rows,
+void multiply_rows(const AttentionParams& params, const TileLayout& layout, const PackedRowSpec& row_spec,
                    const VisibleKeys& visible, const float* packed_rows, const float* transposed, float* tile) {
   if (uses_bf16_gemm(params))
-    multiply_rows_bf16(*params.bf16_gemm, layout, tile_rows, visible, packed_rows, transposed, tile);
-  else multiply_rows_fp32(layout, tile_rows, visible, packed_rows, transposed, tile);
+    multiply_rows_bf16(*params.bf16_gemm, layout, row_spec, visible, packed_rows, transposed, tile);
+  else multiply_rows_fp32(layout, row_spec, visible, packed_rows, transposed, tile);
 }
 
 // Computes the logits of a tile from its packed queries `packed_rows`, including relative positions.
 void compute_logits(const AttentionParams& params, const TileLayout& layout, const VisibleKeys& visible,
                     const float* packed_rows, const float* transposed_k, const DistanceScratch& distances,
                     float* tile) {
-  multiply_rows(params, layout, query_rows(params), visible, packed_rows, transposed_k, tile);
+  multiply_rows(params, layout, query_row_spec(params), visible, packed_rows, transposed_k, tile);
   if (params.has_relative_positions()) add_position_term(params, layout, visible, distances, tile);
 }
 
@@ -71,18 +71,18 @@ void add_transposed_tile_product(const AttentionParams& params, const TileLayout
                               sums);
 }
 
-// Computes `to` (heads, count, size) = tile_rows.factor * sums (heads, layout.rows, padded size), for the `count`
+// Computes `to` (heads, count, size) = row_spec.factor * sums (heads, layout.rows, padded size), for the `count`
 // queries of a tile.
 template <class T>
-void store_rows(const TileLayout& layout, const TileRows& tile_rows, const Queries& queries, const float* sums,
+void store_rows(const TileLayout& layout, const PackedRowSpec& row_spec, const QueryRange& queries, const float* sums,
                 HeadsView<T> to) {
-  for (int64_t h = 0; h < tile_rows.heads; ++h)
+  for (int64_t h = 0; h < row_spec.heads; ++h)
     for (int64_t r = 0; r < queries.count; ++r)
-      for (int64_t s = 0; s < tile_rows.size; s += lanes) {
+      for (int64_t s = 0; s < row_spec.size; s += lanes) {
         Floats sum;
-        load(sums + (h * layout.rows + r) * pad_to_lanes(tile_rows.size) + s, sum);
-        sum = sum * tile_rows.factor;
-        store_partial(sum, tile_rows.size - s, to.at(h, queries.first + r) + s);
+        load(sums + (h * layout.rows + r) * pad_to_lanes(row_spec.size) + s, sum);
+        sum = sum * row_spec.factor;
+        store_partial(sum, row_spec.size - s, to.at(h, queries.first + r) + s);
       }
 }
 
@@ -116,10 +116,11 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
   auto* bf16_tile = reinterpret_cast<uint16_t*>(q_v);  // bf16 products exclude relative positions
   const bool single_span = layout.span >= params.keys;
   for (int64_t round = 0; round * part.count * layout.rows < params.queries; ++round) {
-    const int64_t first = tile_of(part, round) * layout.rows, count = std::min(layout.rows, params.queries - first);
+    const int64_t first = query_tile_index(part, round) * layout.rows,
+                  count = std::min(layout.rows, params.queries - first);
     if (count <= 0) continue;
-    const Queries queries{first, count};
-    pack_tile(params, layout, query_rows(params), tensors.q, queries, false, packed_q);
+    const QueryRange queries{first, count};
+    pack_tile(params, layout, query_row_spec(params), tensors.q, queries, false, packed_q);
     if (params.has_relative_positions()) add_relative_biases(params, layout, count, packed_q, q_v);
     std::fill_n(max_logits, layout.rows * params.heads, -INFINITY), std::fill_n(sums, layout.rows * params.heads, 0.0F);
     std::fill_n(out_sums, params.value_heads * layout.rows * layout.dv, 0.0F);
@@ -151,7 +152,7 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
                          operands.values + i * layout.padded_keys() * layout.dv,
                          out_sums + i * layout.rows * layout.dv);
     }
-    store_rows(layout, out_rows(params), queries, out_sums, tensors.out);
+    store_rows(layout, out_row_spec(params), queries, out_sums, tensors.out);
   }
 }
 
@@ -197,11 +198,12 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   std::fill_n(dv, value_floats(params), 0.0F);
   if (!per_query_matrix) std::fill_n(dm, num_head_pairs, 0.0F);
   for (int64_t round = 0; round * part.count * layout.rows < params.queries; ++round) {
-    const int64_t first = tile_of(part, round) * layout.rows, count = std::min(layout.rows, params.queries - first);
+    const int64_t first = query_tile_index(part, round) * layout.rows,
+                  count = std::min(layout.rows, params.queries - first);
     if (count <= 0) continue;
-    const Queries queries{first, count};
-    pack_tile(params, layout, query_rows(params), tensors.q, queries, true, packed_q);
-    pack_tile(params, layout, out_rows(params), tensors.dout, queries, true, packed_dout);
+    const QueryRange queries{first, count};
+    pack_tile(params, layout, query_row_spec(params), tensors.q, queries, true, packed_q);
+    pack_tile(params, layout, out_row_spec(params), tensors.dout, queries, true, packed_dout);
     if (params.has_relative_positions()) add_relative_biases(params, layout, count, packed_q, q_v);
     std::fill_n(dq_sums, 2 * query_floats, 0.0F);
     std::fill_n(g, layout.rows * num_head_pairs, 0.0F);
@@ -209,7 +211,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
     const auto process_span = [&](int64_t key, bool compute_g, bool compute_ds) {
       const VisibleKeys visible(params, layout, queries, key);
       compute_logits(params, layout, visible, packed_q, operands.transposed_k, distances, p);
-      multiply_rows(params, layout, out_rows(params), visible, packed_dout, operands.values, dp);
+      multiply_rows(params, layout, out_row_spec(params), visible, packed_dout, operands.values, dp);
       for (int64_t i = 0; i < count; ++i) {
         const Query query(params, first + i, key, visible.num_logits(i));
         float *p_row = p + i * layout.query_stride(), *dp_row = dp + i * layout.query_stride();
@@ -268,7 +270,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
       }
       add_to(dq_v, query_floats, dq_sums);
     }
-    store_rows(layout, query_rows(params), queries, dq_sums, tensors.dq);
+    store_rows(layout, query_row_spec(params), queries, dq_sums, tensors.dq);
   }
   // bf16 queries are not scaled, since scaling would round them; the gradient of keys is scaled instead.
   if (uses_bf16_gemm(params)) scale_rows(params.scale, params.heads * layout.padded_keys(), layout.dk, dk, layout.dk);

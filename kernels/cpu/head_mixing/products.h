@@ -17,7 +17,7 @@ namespace {
 using Tile = std::conditional_t<kLevel == Level::avx512, Tile8x2, Tile4x1>;
 
 // The queries of a tile: the queries first … first + count - 1 of the batch row.
-struct Queries {
+struct QueryRange {
   int64_t first, count;
 };
 
@@ -32,7 +32,7 @@ struct VisibleKeys {
   int64_t first_query_end;  // end of the keys that the first query sees; may be outside the span
   int64_t width;            // end of the keys that the last query sees, clamped to the span
   bool causal;
-  MH_INLINE VisibleKeys(const AttentionParams& params, const TileLayout& layout, const Queries& tile, int64_t key)
+  MH_INLINE VisibleKeys(const AttentionParams& params, const TileLayout& layout, const QueryRange& tile, int64_t key)
       : first_query(tile.first),
         num_queries(tile.count),
         begin(key),
@@ -61,17 +61,17 @@ MH_INLINE int64_t contiguous_keys(int64_t key, int64_t end) {
 
 // The sizes of the packed rows of a tile, which are queries or output gradients: number of heads, elements of a row,
 // and the factor by which the rows or their products are scaled.
-struct TileRows {
+struct PackedRowSpec {
   int64_t heads, size;
   float factor;
 };
 
 // Computes the products of packed_rows (heads, layout.rows, padded size) with the visible columns of `transposed`
 // (heads, chunks, size, kChunkKeys), which has the packed keys or values, into a tile, in fp32.
-void multiply_rows_fp32(const TileLayout& layout, const TileRows& tile_rows, const VisibleKeys& visible,
+void multiply_rows_fp32(const TileLayout& layout, const PackedRowSpec& row_spec, const VisibleKeys& visible,
                         const float* packed_rows, const float* transposed, float* tile) {
-  const int64_t size = tile_rows.size, padded_size = pad_to_lanes(size);
-  for (int64_t j = 0; j < tile_rows.heads; ++j)
+  const int64_t size = row_spec.size, padded_size = pad_to_lanes(size);
+  for (int64_t j = 0; j < row_spec.heads; ++j)
     for (int64_t c = 0; c * kChunkKeys < visible.width; ++c) {
       const float *a = packed_rows + j * layout.rows * padded_size,
                   *b = transposed + ((j * layout.num_chunks + c) * kChunkKeys + visible.begin) * size;
@@ -133,13 +133,13 @@ void product_over_queries(const TileLayout& layout, const VisibleKeys& visible, 
   }
 }
 
-// Computes the products of packed_rows with the visible columns of `transposed`, times tile_rows.factor, into a tile,
+// Computes the products of packed_rows with the visible columns of `transposed`, times row_spec.factor, into a tile,
 // as multiply_rows_fp32() but with bf16 operands, whose rows are not scaled. Each head of packed_rows and of
 // `transposed` takes as much memory as with fp32 elements, and its bf16 operand is in the first half.
-void multiply_rows_bf16(const Bf16Gemm& gemm, const TileLayout& layout, const TileRows& tile_rows,
+void multiply_rows_bf16(const Bf16Gemm& gemm, const TileLayout& layout, const PackedRowSpec& row_spec,
                         const VisibleKeys& visible, const float* packed_rows, const float* transposed, float* tile) {
-  const int64_t padded_size = pad_to_lanes(tile_rows.size);
-  for (int64_t j = 0; j < tile_rows.heads; ++j)
+  const int64_t padded_size = pad_to_lanes(row_spec.size);
+  for (int64_t j = 0; j < row_spec.heads; ++j)
     for (int64_t s = 0; s < visible.width; s += kGemmColumns) {
       float* to = tile + j * kChunkKeys + key_offset(layout, s);
       const auto* left = reinterpret_cast<const uint16_t*>(packed_rows + j * layout.rows * padded_size);
@@ -147,8 +147,8 @@ void multiply_rows_bf16(const Bf16Gemm& gemm, const TileLayout& layout, const Ti
                           (visible.begin + s) * padded_size;
       gemm_product<false>(gemm, layout.rows, kGemmColumns, padded_size, {left, padded_size}, {right, padded_size},
                           {to, layout.query_stride()});
-      if (tile_rows.factor != 1)
-        scale_rows(tile_rows.factor, visible.padded_queries, kGemmColumns, to, layout.query_stride());
+      if (row_spec.factor != 1)
+        scale_rows(row_spec.factor, visible.padded_queries, kGemmColumns, to, layout.query_stride());
     }
 }
 // Returns one head of a tile as an operand of bf16 products. Query i has elements for pad_to_lanes(num_logits(i)) keys.
@@ -169,13 +169,13 @@ MH_INLINE auto gemm_tile(const Bf16Gemm& gemm, const TileLayout& layout, const V
 // each head, and, if `with_right_operands`, a right operand of the same rows in the second half. Does nothing for fp32
 // tensors.
 template <class T>
-void pack_bf16_rows(const TileLayout& layout, const TileRows& tile_rows, HeadsView<const T> from,
-                    const Queries& queries, bool with_right_operands, float* to) {
+void pack_bf16_rows(const TileLayout& layout, const PackedRowSpec& row_spec, HeadsView<const T> from,
+                    const QueryRange& queries, bool with_right_operands, float* to) {
   if constexpr (std::is_same_v<T, uint16_t>)
-    for (int64_t j = 0; j < tile_rows.heads; ++j) {
-      const int64_t padded_size = pad_to_lanes(tile_rows.size);
+    for (int64_t j = 0; j < row_spec.heads; ++j) {
+      const int64_t padded_size = pad_to_lanes(row_spec.size);
       auto* head_rows = reinterpret_cast<uint16_t*>(to + j * layout.rows * padded_size);
-      copy_rows(from.at(j, queries.first), from.row_stride, queries.count, layout.rows, tile_rows.size, head_rows);
+      copy_rows(from.at(j, queries.first), from.row_stride, queries.count, layout.rows, row_spec.size, head_rows);
       if (with_right_operands)
         interleave_rows(head_rows, padded_size, layout.rows, layout.rows, padded_size,
                         head_rows + layout.rows * padded_size);
