@@ -92,7 +92,7 @@ struct HeadMixingLoops {
 
 // Returns the number of queries of a tile (not of the decode path). It depends only on the tensor sizes and the cache
 // size, not on the number of threads, since it determines the order of summation.
-int64_t head_mixing_rows(const AttentionParams& params);
+int64_t head_mixing_tile_rows(const AttentionParams& params);
 
 // Returns the number of floats of the packed keys and values of a batch row, which all query tiles of a forward or
 // backward pass share; 0 for the decode path.

@@ -3,7 +3,7 @@
 
 namespace mh::kernels {
 
-int64_t head_mixing_rows(const AttentionParams& params) { return tile_size(params).rows; }
+int64_t head_mixing_tile_rows(const AttentionParams& params) { return tile_size(params).rows; }
 
 int64_t head_mixing_key_floats(const AttentionParams& params) { return key_floats(params); }
 int64_t head_mixing_value_floats(const AttentionParams& params) { return value_floats(params); }

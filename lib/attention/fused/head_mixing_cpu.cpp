@@ -65,7 +65,7 @@ class HeadMixingParams {
 
   // Returns the number of parts into which the queries of a batch row are divided.
   int64_t num_parts() const {
-    const int64_t queries_per_tile = kernels::head_mixing_rows(shared_params_);
+    const int64_t queries_per_tile = kernels::head_mixing_tile_rows(shared_params_);
     return std::clamp<int64_t>(ceil_div(kMinWorkItems, batch_size_), 1,
                                ceil_div(shared_params_.queries, queries_per_tile));
   }

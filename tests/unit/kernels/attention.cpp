@@ -466,7 +466,7 @@ TEST_CASE("CPU head mixing over several spans of keys differs from a single span
     HeadResults one_span(queries, keys, size), several_spans(queries, keys, size);
     params.l2_bytes = 4 << 20, one_span.run_head_mixing(params, q, k, v, dout);
     params.l2_bytes = 128 << 10, several_spans.run_head_mixing(params, q, k, v, dout);
-    CHECK(head_mixing_rows(params) == 64);
+    CHECK(head_mixing_tile_rows(params) == 64);
     CHECK(one_span.out.data != several_spans.out.data);
     reference::OracleCase c;
     c.params = params, c.key_size = c.value_size = size;
