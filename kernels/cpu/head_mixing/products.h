@@ -25,28 +25,28 @@ struct QueryRange {
 // counted from the first key of the span. Under a causal mask logits are computed for groups of 8 queries, each up to
 // the last key that the last query of the group sees.
 struct VisibleKeys {
-  int64_t first_query;      // first query of the tile, counted from the first query of the batch row
-  int64_t num_queries;      // queries of the tile, at most layout.rows
-  int64_t begin;            // first key of the span, a multiple of kChunkKeys
-  int64_t padded_queries;   // num_queries rounded up to a multiple of 8
-  int64_t first_query_end;  // end of the keys that the first query sees; may be outside the span
-  int64_t width;            // end of the keys that the last query sees, clamped to the span
+  int64_t first_query;          // first query of the tile, counted from the first query of the batch row
+  int64_t num_queries;          // queries of the tile, at most layout.rows
+  int64_t key_begin;            // first key of the span, a multiple of kChunkKeys
+  int64_t padded_queries;       // num_queries rounded up to a multiple of 8
+  int64_t first_query_key_end;  // end of the keys that the first query sees; may be outside the span
+  int64_t width;                // end of the keys that the last query sees, clamped to the span
   bool causal;
   MH_INLINE VisibleKeys(const AttentionParams& params, const TileLayout& layout, const QueryRange& tile, int64_t key)
       : first_query(tile.first),
         num_queries(tile.count),
-        begin(key),
+        key_begin(key),
         padded_queries(round_up(num_queries, 8)),
-        first_query_end(params.visible_end(first_query) - key),
+        first_query_key_end(params.visible_end(first_query) - key),
         width(std::clamp<int64_t>(params.visible_end(first_query + num_queries - 1) - key, 0, layout.span)),
         causal(params.causal) {}
   // Returns the number of keys with logits for query i of the tile.
   MH_INLINE int64_t num_logits(int64_t i) const {
-    return causal ? std::clamp<int64_t>(first_query_end + (i | 7), 0, width) : width;
+    return causal ? std::clamp<int64_t>(first_query_key_end + (i | 7), 0, width) : width;
   }
   // Returns whether every group of 8 queries has logits for the first `keys` keys of the span, not counting keys that
   // no query sees.
-  MH_INLINE bool all_visible(int64_t keys) const { return !causal || first_query_end + 7 >= std::min(keys, width); }
+  MH_INLINE bool all_visible(int64_t keys) const { return !causal || first_query_key_end + 7 >= std::min(keys, width); }
 };
 
 // Returns the offset of a key of the span in the elements of one head of one query of a tile. The elements are
@@ -74,7 +74,7 @@ void multiply_rows_fp32(const TileLayout& layout, const PackedRowSpec& row_spec,
   for (int64_t j = 0; j < row_spec.heads; ++j)
     for (int64_t c = 0; c * kChunkKeys < visible.width; ++c) {
       const float *a = packed_rows + j * layout.rows * padded_size,
-                  *b = transposed + ((j * layout.num_chunks + c) * kChunkKeys + visible.begin) * size;
+                  *b = transposed + ((j * layout.num_chunks + c) * kChunkKeys + visible.key_begin) * size;
       float* to = tile + c * layout.chunk_stride() + j * kChunkKeys;
       if (visible.all_visible((c + 1) * kChunkKeys)) {
         product<Tile, false>(visible.padded_queries, pad_to_lanes(std::min(kChunkKeys, visible.width - c * kChunkKeys)),
@@ -95,7 +95,7 @@ void product_over_keys(const TileLayout& layout, const VisibleKeys& visible, int
   const auto add = [&](int64_t c, int64_t y, int64_t queries, int64_t count) {
     product<Tile, true>(queries, padded_size, count,
                         {tile + c * layout.chunk_stride() + y * layout.query_stride(), layout.query_stride(), 1},
-                        {values + (visible.begin + c * kChunkKeys) * padded_size, padded_size},
+                        {values + (visible.key_begin + c * kChunkKeys) * padded_size, padded_size},
                         {sums + y * padded_size, padded_size});
   };
   for (int64_t c = 0; c * kChunkKeys < visible.width; ++c) {
@@ -115,7 +115,7 @@ void product_over_queries(const TileLayout& layout, const VisibleKeys& visible, 
   for (int64_t c = 0; c * kChunkKeys < visible.width; ++c) {
     const int64_t count = pad_to_lanes(std::min(kChunkKeys, visible.width - c * kChunkKeys));
     const float* a = tile + c * layout.chunk_stride();
-    float* to = sums + (visible.begin + c * kChunkKeys) * padded_size;
+    float* to = sums + (visible.key_begin + c * kChunkKeys) * padded_size;
     if (visible.all_visible((c + 1) * kChunkKeys)) {
       product<Tile, true>(count, padded_size, visible.padded_queries, {a, 1, layout.query_stride()},
                           {packed_rows, padded_size}, {to, padded_size});
@@ -144,7 +144,7 @@ void multiply_rows_bf16(const Bf16Gemm& gemm, const TileLayout& layout, const Pa
       float* to = tile + j * kChunkKeys + key_offset(layout, s);
       const auto* left = reinterpret_cast<const uint16_t*>(packed_rows + j * layout.rows * padded_size);
       const auto* right = reinterpret_cast<const uint16_t*>(transposed + j * layout.padded_keys() * padded_size) +
-                          (visible.begin + s) * padded_size;
+                          (visible.key_begin + s) * padded_size;
       gemm_product<false>(gemm, layout.rows, kGemmColumns, padded_size, {left, padded_size}, {right, padded_size},
                           {to, layout.query_stride()});
       if (row_spec.factor != 1)
@@ -154,15 +154,16 @@ void multiply_rows_bf16(const Bf16Gemm& gemm, const TileLayout& layout, const Pa
 // Returns one head of a tile as an operand of bf16 products. Query i has elements for pad_to_lanes(num_logits(i)) keys.
 MH_INLINE auto gemm_tile(const Bf16Gemm& gemm, const TileLayout& layout, const VisibleKeys& visible, const float* tile,
                          uint16_t* bf16_tile) {
-  return GemmTile{
-      gemm,
-      layout.rows,
-      visible.begin,
-      visible.begin + visible.width,
-      layout.query_stride(),
-      [&, tile](int64_t s) { return tile + key_offset(layout, s - visible.begin); },
-      [&](int64_t i) { return i < visible.padded_queries ? visible.begin + pad_to_lanes(visible.num_logits(i)) : 0; },
-      bf16_tile};
+  return GemmTile{gemm,
+                  layout.rows,
+                  visible.key_begin,
+                  visible.key_begin + visible.width,
+                  layout.query_stride(),
+                  [&, tile](int64_t s) { return tile + key_offset(layout, s - visible.key_begin); },
+                  [&](int64_t i) {
+                    return i < visible.padded_queries ? visible.key_begin + pad_to_lanes(visible.num_logits(i)) : 0;
+                  },
+                  bf16_tile};
 }
 
 // Packs the bf16 rows of a tile into `to` (heads, layout.rows, padded size) floats: a left operand in the first half of
@@ -207,8 +208,8 @@ void add_relative_biases(const AttentionParams& params, const TileLayout& layout
 MH_INLINE DistanceRange distance_range(const AttentionParams& params, const VisibleKeys& visible,
                                        const KeyRange& key_range) {
   DistanceRange range = distance_range(key_range, params.queries, visible.first_query, visible.num_queries,
-                                       visible.begin, visible.begin + visible.width);
-  range.first_key -= visible.begin;
+                                       visible.key_begin, visible.key_begin + visible.width);
+  range.first_key -= visible.key_begin;
   return range;
 }
 
@@ -264,7 +265,7 @@ void position_term_backward(const AttentionParams& params, const TileLayout& lay
     for (int64_t i = 0; i < visible.num_queries; ++i) {
       float* row_products = scratch.distance_products + i * product_stride + visible.num_queries - 1 - i;
       const int64_t end = std::min({range.first_key + range.num_keys,
-                                    params.visible_end(visible.first_query + i) - visible.begin, visible.width});
+                                    params.visible_end(visible.first_query + i) - visible.key_begin, visible.width});
       for (int64_t s = range.first_key, n = 0; s < end; s += n) {
         n = contiguous_keys(s, end);
         std::memcpy(row_products + s - range.first_key,

@@ -14,14 +14,14 @@ namespace {
 
 // One query and a span of keys.
 struct Query {
-  int64_t t, begin;  // index of the query; first key of the span
+  int64_t t, key_begin;  // index of the query; first key of the span
   // Range of keys that the query sees, [visible_begin, visible_end), counted from the first key of the span; may be
   // empty.
   int64_t visible_begin, visible_end;
   int64_t width;  // number of keys of the span with logits in the tile
   MH_INLINE Query(const AttentionParams& params, int64_t query, int64_t key, int64_t num_keys)
       : t(query),
-        begin(key),
+        key_begin(key),
         visible_begin(std::max<int64_t>(0, params.visible_begin(query) - key)),
         visible_end(std::clamp<int64_t>(params.visible_end(query) - key, 0, num_keys)),
         width(num_keys) {}
@@ -78,7 +78,7 @@ void dropout_mask_of_query(const AttentionParams& params, const TileLayout& layo
   for (int64_t h = 0; h < heads; ++h)
     dropout_mask_range(params.dropout,
                        params.dropout_offset + static_cast<uint64_t>(h * (params.queries * params.dropout_row_stride) +
-                                                                     q.t * params.dropout_row_stride + q.begin),
+                                                                     q.t * params.dropout_row_stride + q.key_begin),
                        q.visible_end, dropout_mask + h * layout.dropout_mask_stride() + kDropoutGroupSize);
 }
 
