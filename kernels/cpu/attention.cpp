@@ -208,7 +208,7 @@ MH_INLINE void online_softmax(const VisibleRange& visible, int64_t width, int64_
     running_sum *= factor;
     scale_rows(factor, 1, d, values, d);
   }
-  running_sum += exponentials(x, visible.end, width, running_max);
+  running_sum += exponentiate_row(x, visible.end, width, running_max);
   fill_masked(visible.first, 0, x);
 }
 
@@ -313,7 +313,7 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
         }
         const bool is_sigsoftmax = params.normaliser == Normaliser::sigsoftmax;
         if (is_sigsoftmax) sigsoftmax_logits(p_row, width, slopes);
-        exponentials(p_row, visible.end, width, lse[first + i]);
+        exponentiate_row(p_row, visible.end, width, lse[first + i]);
         fill_masked(visible.first, 0, p_row);
         if (params.has_dropout())
           dropout_mask_of_query(params, block, i, visible.end, dropout_mask),

@@ -23,7 +23,7 @@ MH_INLINE void replace_tail(int64_t count, float padding, Floats& v) {
 
 // Replaces the first `num_visible` logits of s (width) by exp(s - maximum), and the others, of masked keys, by 0.
 // Returns the sum of the exponentials.
-MH_INLINE float exponentials(float* s, int64_t num_visible, int64_t width, float maximum) {
+MH_INLINE float exponentiate_row(float* s, int64_t num_visible, int64_t width, float maximum) {
   Floats sum{};
   int64_t i = 0;
   for (; i < pad_to_lanes(num_visible); i += lanes) {
@@ -120,7 +120,7 @@ MH_INLINE float attend_query(const float* q, int64_t keys, int64_t d, const Keys
   }
   const float max_logit = maximum_of(s, keys);
   const bool fully_masked = max_logit == -INFINITY && all_masked(s, keys);
-  const float exp_sum = exponentials(s, fully_masked ? 0 : keys, pad_to_lanes(keys), max_logit),
+  const float exp_sum = exponentiate_row(s, fully_masked ? 0 : keys, pad_to_lanes(keys), max_logit),
               out_scale = fully_masked ? 0 : factor / exp_sum;
   int64_t c = 0;
   for (; c + 4 * lanes <= d; c += 4 * lanes) weighted_sum<4>(s, keys, value, c, out_scale, out);

@@ -114,7 +114,7 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
   float* q_v = dropout_mask + dropout_mask_scratch_floats(params, layout);
   const DistanceScratch distances{q_v, q_v + params.heads * layout.rows * layout.dk};
   auto* bf16_tile = reinterpret_cast<uint16_t*>(q_v);  // bf16 products exclude relative positions
-  const bool single_span = layout.span >= params.keys;
+  const bool has_single_span = layout.span >= params.keys;
   for (int64_t round = 0; round * part.count * layout.rows < params.queries; ++round) {
     const int64_t first = query_tile_index(part, round) * layout.rows,
                   count = std::min(layout.rows, params.queries - first);
@@ -138,11 +138,11 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
         lse[j * params.queries + first + i] = lse_of(max_logits[i * params.heads + j], sums[i * params.heads + j]);
     for (int64_t key = key_begin; key < key_end; key += layout.span) {
       const VisibleKeys visible(params, layout, queries, key);
-      if (!single_span) compute_logits(params, layout, visible, packed_q, operands.transposed_k, distances, tile);
+      if (!has_single_span) compute_logits(params, layout, visible, packed_q, operands.transposed_k, distances, tile);
       for (int64_t i = 0; i < count; ++i) {
         const Query query(params, first + i, key, visible.num_logits(i));
         float* x = tile + i * layout.query_stride();
-        if (!single_span)
+        if (!has_single_span)
           exponentiate_query(params, layout, query, {max_logits + i * params.heads, 1}, x, nullptr, unused_sums);
         divide_by_sums(params, params.matrix + query.t * params.matrix_query_stride, sums + i * params.heads, matrix);
         mix_query(params, layout, query, matrix, x, dropout_mask, mix_out);
@@ -249,13 +249,13 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
                                     packed_dout + i * layout.rows * layout.dv,
                                     dv + i * layout.padded_keys() * layout.dv);
     };
-    const bool single_span = layout.span >= params.keys;
+    const bool has_single_span = layout.span >= params.keys;
     const int64_t key_begin = params.visible_begin(first) / layout.span * layout.span,
                   key_end = params.visible_end(first + count - 1);
-    for (int64_t key = key_begin; !single_span && key < key_end; key += layout.span) process_span(key, true, false);
-    for (int64_t i = 0; !single_span && i < count; ++i)
+    for (int64_t key = key_begin; !has_single_span && key < key_end; key += layout.span) process_span(key, true, false);
+    for (int64_t i = 0; !has_single_span && i < count; ++i)
       divide_by_sums(params, g + i * num_head_pairs, prob_sums + i * params.heads, g + i * num_head_pairs);
-    for (int64_t key = key_begin; key < key_end; key += layout.span) process_span(key, single_span, true);
+    for (int64_t key = key_begin; key < key_end; key += layout.span) process_span(key, has_single_span, true);
     for (int64_t i = 0; i < count; ++i) {
       if (per_query_matrix)
         std::memcpy(dm + (first + i) * num_head_pairs, g + i * num_head_pairs,

@@ -52,12 +52,12 @@ float head_maximum(const TileLayout& layout, const float* x, int64_t visible_end
 }
 // Replaces the first `visible_end` of `width` logits of one head of one query by exp(x - maximum), and the others, of
 // masked keys, by 0. Returns the sum of the exponentials.
-float head_exponentials(const TileLayout& layout, float* x, int64_t visible_end, int64_t width, float maximum) {
+float exponentiate_head(const TileLayout& layout, float* x, int64_t visible_end, int64_t width, float maximum) {
   float sum = 0;
   for (int64_t c = 0; c * kChunkKeys < width; ++c) {
     const int64_t visible_count = std::clamp<int64_t>(visible_end - c * kChunkKeys, 0, kChunkKeys);
-    sum += exponentials(x + c * layout.chunk_stride(), visible_count,
-                        pad_to_lanes(std::min(kChunkKeys, width - c * kChunkKeys)), maximum);
+    sum += exponentiate_row(x + c * layout.chunk_stride(), visible_count,
+                            pad_to_lanes(std::min(kChunkKeys, width - c * kChunkKeys)), maximum);
   }
   return sum;
 }
@@ -134,7 +134,7 @@ void online_softmax_query(const AttentionParams& params, const TileLayout& layou
       continue;
     }
     if (sums[j] != 0) sums[j] *= std::exp(previous_max - max_logits[j]);
-    sums[j] += head_exponentials(layout, head_elements, visible_end, q.width, max_logits[j]);
+    sums[j] += exponentiate_head(layout, head_elements, visible_end, q.width, max_logits[j]);
     if (visible_end > 0) fill_masked_before(layout, q.visible_begin, 0, head_elements);
   }
 }
@@ -159,19 +159,19 @@ void exponentiate_query(const AttentionParams& params, const TileLayout& layout,
     const float offset = offsets.data[j * offsets.stride];
     const int64_t visible_begin = std::min(q.visible_begin, q.width);
     fill_masked_before(layout, visible_begin, -INFINITY, head_elements);
-    sums[j] += head_exponentials(layout, head_elements, std::isinf(offset) ? 0 : q.visible_end, q.width, offset);
+    sums[j] += exponentiate_head(layout, head_elements, std::isinf(offset) ? 0 : q.visible_end, q.width, offset);
     fill_masked_before(layout, visible_begin, 0, head_elements);
   }
 }
 
 // Returns 1 / sum; 0 for the sum 0 of a fully masked row.
-MH_INLINE float inverse(float sum) { return sum == 0 ? 0 : 1 / sum; }
+MH_INLINE float inverse_or_zero(float sum) { return sum == 0 ? 0 : 1 / sum; }
 
 // Computes matrix (in, out) = source (in, out), with row j divided by sums[j].
 void divide_by_sums(const AttentionParams& params, const float* source, const float* sums, float* matrix) {
   for (int64_t j = 0; j < params.heads; ++j)
     for (int64_t i = 0; i < params.value_heads; ++i)
-      matrix[j * params.value_heads + i] = source[j * params.value_heads + i] * inverse(sums[j]);
+      matrix[j * params.value_heads + i] = source[j * params.value_heads + i] * inverse_or_zero(sums[j]);
 }
 
 // Replaces the exponentials x of a query (in heads) by mixed probabilities after dropout (out heads). matrix (in, out):
@@ -263,7 +263,7 @@ void mix_query_backward(const AttentionParams& params, const TileLayout& layout,
     if (dropout_before_mixing) apply_dropout(layout, heads, c, count, dropout_mask, mix_out, mix_out);
     for (int64_t j = 0; j < heads; ++j) {
       float delta = 0;
-      const float factor = inverse(sums[j]);
+      const float factor = inverse_or_zero(sums[j]);
       for (int64_t i = 0; i < value_heads; ++i) delta += matrix[j * value_heads + i] * g[j * value_heads + i];
       for (int64_t s = 0; s < chunk_width; s += lanes) {
         Floats a, b;
