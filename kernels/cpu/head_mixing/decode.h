@@ -59,16 +59,16 @@ void weighted_value_sum(const TileLayout& layout, const float* x, const VisibleR
 // scratch for mixing one query.
 struct DecodeScratch {
   TileLayout layout;
-  float *elements, *mix_out, *matrix;  // (queries, layout.query_stride()); (max_heads, kChunkKeys); (in, out)
-  float *max_logits, *sums;            // (in): maximum logit and sum of exponentials of each query head, for one query
+  float *tiles, *mix_out, *matrix;  // (queries, layout.query_stride()); (max_heads, kChunkKeys); (in, out)
+  float *max_logits, *sums;         // (in): maximum logit and sum of exponentials of each query head, for one query
   MH_INLINE DecodeScratch(const AttentionParams& params, float* shared_scratch)
       : layout(decode_layout(params)),
-        elements(shared_scratch),
-        mix_out(elements + params.queries * layout.query_stride()),
+        tiles(shared_scratch),
+        mix_out(tiles + params.queries * layout.query_stride()),
         matrix(mix_out + layout.max_heads * kChunkKeys),
         max_logits(matrix + pad_to_lanes(params.heads * params.value_heads)),
         sums(max_logits + params.heads) {}
-  MH_INLINE float* elements_of(int64_t t) const { return elements + t * layout.query_stride(); }
+  MH_INLINE float* tile_of(int64_t t) const { return tiles + t * layout.query_stride(); }
 };
 
 // Computes the products of one query and the keys for columns first … first + size - 1, which take `vectors` vectors:
@@ -112,7 +112,7 @@ void HeadMixingLoops<L, T>::decode_logits(const AttentionParams& params, int64_t
                                              : decode_products<1, T>;
       products(scratch.layout, q.at(j, t) + first, params.scale, size,
                VisibleRows<T>{k, params.key_head(j), params.visible_end(t)}, first,
-               scratch.elements_of(t) + j * kChunkKeys);
+               scratch.tile_of(t) + j * kChunkKeys);
     }
 }
 
@@ -122,11 +122,11 @@ void HeadMixingLoops<L, T>::decode_mix(const AttentionParams& params, float* lse
   for (int64_t t = 0; t < params.queries; ++t) {
     const Query q(params, t, 0, params.visible_end(t));
     std::fill_n(scratch.max_logits, params.heads, -INFINITY), std::fill_n(scratch.sums, params.heads, 0.0F);
-    online_softmax_query(params, scratch.layout, q, scratch.elements_of(t), scratch.max_logits, scratch.sums);
+    online_softmax_query(params, scratch.layout, q, scratch.tile_of(t), scratch.max_logits, scratch.sums);
     for (int64_t j = 0; j < params.heads; ++j)
       lse[j * params.queries + t] = lse_of(scratch.max_logits[j], scratch.sums[j]);
     divide_by_sums(params, params.matrix + t * params.matrix_query_stride, scratch.sums, scratch.matrix);
-    mix_query(params, scratch.layout, q, scratch.matrix, scratch.elements_of(t), nullptr, scratch.mix_out);
+    mix_query(params, scratch.layout, q, scratch.matrix, scratch.tile_of(t), nullptr, scratch.mix_out);
   }
 }
 
@@ -136,7 +136,7 @@ void HeadMixingLoops<L, T>::decode_values(const AttentionParams& params, int64_t
                                           HeadsView<T> out, float* shared_scratch) {
   const DecodeScratch scratch(params, shared_scratch);
   for (int64_t t = 0; t < params.queries; ++t) {
-    const float* x = scratch.elements_of(t) + i * kChunkKeys;
+    const float* x = scratch.tile_of(t) + i * kChunkKeys;
     const VisibleRows<T> values{v, params.value_head(i), params.visible_end(t)};
     int64_t c = 0;
     for (; c + 4 * lanes <= params.value_size; c += 4 * lanes)
