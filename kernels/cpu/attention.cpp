@@ -93,9 +93,9 @@ MH_INLINE void add_position_term(const AttentionParams& params, const QueryBlock
   for (int64_t range_index = 0; range_index < params.relative.num_key_ranges; ++range_index) {
     const DistanceRange range = distance_range(params, block, range_index);
     if (range.num_keys <= 0) continue;
-    product<Tile, false>(block.padded_m, pad_to_lanes(range.num_rows), relative.size, {relative.q_v, relative.size, 1},
-                         {relative.r_transposed + range.first_row, relative.num_distances},
-                         {relative.distance_products, relative.product_stride});
+    matmul<Tile, false>(block.padded_m, pad_to_lanes(range.num_rows), relative.size, {relative.q_v, relative.size, 1},
+                        {relative.r_transposed + range.first_row, relative.num_distances},
+                        {relative.distance_products, relative.product_stride});
     for (int64_t i = 0; i < block.m; ++i)
       add_to(relative.distance_products + i * relative.product_stride + block.m - 1 - i, range.num_keys,
              s + i * row_stride + range.first_key - block.key_begin);
@@ -118,12 +118,12 @@ MH_INLINE void position_term_backward(const AttentionParams& params, const Query
       std::memcpy(relative.distance_products + i * relative.product_stride + block.m - 1 - i,
                   ds + i * row_stride + range.first_key - block.key_begin,
                   static_cast<size_t>(range.num_keys) * sizeof(float));
-    product<Tile, true>(block.padded_m, relative.size, range.num_rows,
-                        {relative.distance_products, relative.product_stride, 1},
-                        {relative.r + range.first_row * relative.size, relative.size}, {dqueries, relative.size});
-    product<Tile, true>(round_up(range.num_rows, 8), relative.size, block.padded_m,
-                        {relative.distance_products, 1, relative.product_stride}, {relative.q_v, relative.size},
-                        {dr + range.first_row * relative.size, relative.size});
+    matmul<Tile, true>(block.padded_m, relative.size, range.num_rows,
+                       {relative.distance_products, relative.product_stride, 1},
+                       {relative.r + range.first_row * relative.size, relative.size}, {dqueries, relative.size});
+    matmul<Tile, true>(round_up(range.num_rows, 8), relative.size, block.padded_m,
+                       {relative.distance_products, 1, relative.product_stride}, {relative.q_v, relative.size},
+                       {dr + range.first_row * relative.size, relative.size});
   }
 }
 

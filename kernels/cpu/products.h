@@ -15,10 +15,10 @@ struct Tile4x1 {
   static constexpr int rows = 4, vectors = 1;
 };
 
-// Computes one register tile of product(): c (rows, 16 * vectors) = a (rows, k) b (k, 16 * vectors), or c += a b if
+// Computes one register tile of matmul(): c (rows, 16 * vectors) = a (rows, k) b (k, 16 * vectors), or c += a b if
 // `add`.
 template <int rows, int vectors, bool add>
-MH_INLINE void tile_product(int64_t k, StridedMatrix a, Matrix<const float> b, Matrix<float> c) {
+MH_INLINE void matmul_tile(int64_t k, StridedMatrix a, Matrix<const float> b, Matrix<float> c) {
   Floats sum[rows][vectors];
   for (int i = 0; i < rows; ++i)
     for (int v = 0; v < vectors; ++v) {
@@ -39,16 +39,16 @@ MH_INLINE void tile_product(int64_t k, StridedMatrix a, Matrix<const float> b, M
 
 // Computes c (m, n) = a (m, k) b (k, n), or c += a b if `add`. m is a multiple of 8, and n of 16.
 template <class Tile, bool add>
-MH_INLINE void product(int64_t m, int64_t n, int64_t k, StridedMatrix a, Matrix<const float> b, Matrix<float> c) {
+MH_INLINE void matmul(int64_t m, int64_t n, int64_t k, StridedMatrix a, Matrix<const float> b, Matrix<float> c) {
   constexpr int rows = Tile::rows, vectors = Tile::vectors;
   const auto left = [&](int64_t y) { return StridedMatrix{a.data + y * a.row_stride, a.row_stride, a.column_stride}; };
   const auto right = [&](int64_t x) { return Matrix<const float>{b.data + x, b.stride}; };
   const auto result = [&](int64_t y, int64_t x) { return Matrix<float>{c.data + y * c.stride + x, c.stride}; };
   int64_t x = 0;
   for (; x + vectors * lanes <= n; x += vectors * lanes)
-    for (int64_t y = 0; y < m; y += rows) tile_product<rows, vectors, add>(k, left(y), right(x), result(y, x));
+    for (int64_t y = 0; y < m; y += rows) matmul_tile<rows, vectors, add>(k, left(y), right(x), result(y, x));
   for (; x < n; x += lanes)
-    for (int64_t y = 0; y < m; y += rows) tile_product<rows, 1, add>(k, left(y), right(x), result(y, x));
+    for (int64_t y = 0; y < m; y += rows) matmul_tile<rows, 1, add>(k, left(y), right(x), result(y, x));
 }
 
 }  // namespace mh::kernels
