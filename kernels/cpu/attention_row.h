@@ -63,20 +63,20 @@ MH_INLINE bool all_masked(const float* s, int64_t num_visible) {
 // probabilities recomputed from it are 0.
 MH_INLINE float lse_of(float max_logit, float sum) { return sum == 0 ? INFINITY : max_logit + std::log(sum); }
 
-// Computes columns first … first + 16 * vectors - 1 of out = factor * Σ_j s[j] value(j), over `keys` keys j.
-template <int vectors, class Value, class T>
+// Computes columns first … first + 16 * num_vectors - 1 of out = factor * Σ_j s[j] value(j), over `keys` keys j.
+template <int num_vectors, class Value, class T>
 MH_INLINE void weighted_sum(const float* s, int64_t keys, const Value& value, int64_t first, float factor, T* out) {
-  Floats sum[vectors];
-  for (int i = 0; i < vectors; ++i) sum[i] = Floats{};
+  Floats sum[num_vectors];
+  for (int i = 0; i < num_vectors; ++i) sum[i] = Floats{};
   for (int64_t j = 0; j < keys; ++j) {
     const T* from = value(j) + first;
-    for (int i = 0; i < vectors; ++i) {
+    for (int i = 0; i < num_vectors; ++i) {
       Floats b;
       load(from + i * lanes, b);
       sum[i] += s[j] * b;
     }
   }
-  for (int i = 0; i < vectors; ++i) {
+  for (int i = 0; i < num_vectors; ++i) {
     sum[i] = sum[i] * factor;
     store(sum[i], out + first + i * lanes);
   }

@@ -35,24 +35,24 @@ struct VisibleRows {
   }
 };
 
-// Computes columns first … first + 16 * vectors - 1 of out (size) = Σ_s x[s] v_s, over the positions s of v. x: mixed
-// probabilities of one head, 0 at positions that a window hides.
-template <int vectors, class T>
+// Computes columns first … first + 16 * num_vectors - 1 of out (size) = Σ_s x[s] v_s, over the positions s of v. x:
+// mixed probabilities of one head, 0 at positions that a window hides.
+template <int num_vectors, class T>
 void weighted_value_sum(const TileLayout& layout, const float* x, const VisibleRows<T>& v, int64_t first, int64_t size,
                         T* out) {
-  Floats sum[vectors];
-  for (int i = 0; i < vectors; ++i) sum[i] = Floats{};
+  Floats sum[num_vectors];
+  for (int i = 0; i < num_vectors; ++i) sum[i] = Floats{};
   for (int64_t s = 0; s < v.num_visible; ++s) {
     const float weight = x[key_offset(layout, s)];
     const T* value = v.at(s) + first;
-    v.prefetch(s, first, vectors * lanes);
-    for (int i = 0; i < vectors; ++i) {
+    v.prefetch(s, first, num_vectors * lanes);
+    for (int i = 0; i < num_vectors; ++i) {
       Floats b;
       load_partial(value + i * lanes, size - first - i * lanes, b);
       sum[i] += weight * b;
     }
   }
-  for (int i = 0; i < vectors; ++i) store_partial(sum[i], size - first - i * lanes, out + first + i * lanes);
+  for (int i = 0; i < num_vectors; ++i) store_partial(sum[i], size - first - i * lanes, out + first + i * lanes);
 }
 
 // The scratch memory that the three steps of the decode path share: the logits or probabilities of every query, and
@@ -71,22 +71,23 @@ struct DecodeScratch {
   MH_INLINE float* tile_of(int64_t t) const { return tiles + t * layout.query_stride(); }
 };
 
-// Computes the products of one query and the keys for columns first … first + size - 1, which take `vectors` vectors:
-// stores them in the logits x if `first` is 0, and otherwise adds them. q: address of column `first` of the query.
-template <int vectors, class T>
+// Computes the products of one query and the keys for columns first … first + size - 1, which take `num_vectors`
+// vectors: stores them in the logits x if `first` is 0, and otherwise adds them. q: address of column `first` of the
+// query.
+template <int num_vectors, class T>
 void decode_products(const TileLayout& layout, const T* q, float scale, int64_t size, const VisibleRows<T>& k,
                      int64_t first, float* x) {
-  Floats q_lanes[vectors];
-  for (int i = 0; i < vectors; ++i) {
+  Floats q_lanes[num_vectors];
+  for (int i = 0; i < num_vectors; ++i) {
     load_partial(q + i * lanes, size - i * lanes, q_lanes[i]);
     q_lanes[i] = q_lanes[i] * scale;
   }
-  const bool full_vectors = size == vectors * lanes;
+  const bool full_vectors = size == num_vectors * lanes;
   for (int64_t s = 0; s < k.num_visible; ++s) {
     const T* key = k.at(s) + first;
     k.prefetch(s, first, size);
     Floats sum{};
-    for (int i = 0; i < vectors; ++i) {
+    for (int i = 0; i < num_vectors; ++i) {
       Floats b;
       if (full_vectors) load(key + i * lanes, b);
       else load_partial(key + i * lanes, size - i * lanes, b);
