@@ -11,7 +11,7 @@ namespace mh::attention {
 
 namespace {
 
-void product(const kernels::Bf16Product& sizes, const uint16_t* a, const uint16_t* b, float* c) {
+void product(const kernels::Bf16GemmSizes& sizes, const uint16_t* a, const uint16_t* b, float* c) {
   at::native::cpublas::brgemm(sizes.m, sizes.n, sizes.k, sizes.lda, sizes.ldb, sizes.ldc, sizes.add,
                               reinterpret_cast<const at::BFloat16*>(a), reinterpret_cast<const at::BFloat16*>(b), c);
 }

@@ -126,7 +126,7 @@ float to_float(uint16_t x) { return std::bit_cast<float>(uint32_t{x} << 16); }
 
 // Computes c = a b, or c += a b if product.add, in naive loops, for bf16 matrices a and b. In b, each pair of rows is
 // stored interleaved: b[2i, j] is followed by b[2i + 1, j].
-void naive_bf16_product(const Bf16Product& product, const uint16_t* a, const uint16_t* b, float* c) {
+void naive_bf16_product(const Bf16GemmSizes& product, const uint16_t* a, const uint16_t* b, float* c) {
   for (int64_t i = 0; i < product.m; ++i)
     for (int64_t j = 0; j < product.n; ++j) {
       float sum = product.add ? c[i * product.ldc + j] : 0;
