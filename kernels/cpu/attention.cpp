@@ -339,8 +339,8 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
       products.accumulate_dq(block, ds, dq_sums);
       if (params.has_relative_positions()) {
         position_term_backward<Tile>(params, block, relative, row_stride, ds, tensors.dr, dq_v);
-        add_rows(dq_sums, block.m, d, params.scale, tensors.du);
-        add_rows(dq_v, block.m, d, params.scale, tensors.dv_bias);
+        add_row_sum(dq_sums, block.m, d, params.scale, tensors.du);
+        add_row_sum(dq_v, block.m, d, params.scale, tensors.dv_bias);
         add_to(dq_v, block.m * d, dq_sums);
       }
       add_to(dq_sums, block.m * d, dq + first * d);

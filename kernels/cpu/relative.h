@@ -46,7 +46,7 @@ MH_INLINE void add_to(const float* from, int64_t count, float* to) {
 }
 
 // Computes `to` (size) += factor * the sum of the m rows of `rows` (m, size).
-MH_INLINE void add_rows(const float* rows, int64_t m, int64_t size, float factor, float* to) {
+MH_INLINE void add_row_sum(const float* rows, int64_t m, int64_t size, float factor, float* to) {
   for (int64_t i = 0; i < size; i += lanes) {
     Floats sum{}, accumulated;
     for (int64_t r = 0; r < m; ++r) {

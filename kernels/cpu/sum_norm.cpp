@@ -13,7 +13,7 @@ namespace {
 
 // Returns x + offset, or null if x is null.
 template <class T>
-MH_INLINE T* row_at(T* x, int64_t offset) {
+MH_INLINE T* offset_or_null(T* x, int64_t offset) {
   return x != nullptr ? x + offset : nullptr;
 }
 
@@ -35,8 +35,8 @@ void SumNormLoops<L, Y>::forward(const SumNormParams& params, const SumNormTenso
   const int64_t size = params.size;
   const float* x = tensors.x + first * size;
   const Y* y = static_cast<const Y*>(tensors.y) + first * size;
-  float *s = row_at(tensors.sum, first * size), *n = row_at(tensors.norm, first * size);
-  float *mean = row_at(tensors.mean, first), *rstd = row_at(tensors.rstd, first);
+  float *s = offset_or_null(tensors.sum, first * size), *n = offset_or_null(tensors.norm, first * size);
+  float *mean = offset_or_null(tensors.mean, first), *rstd = offset_or_null(tensors.rstd, first);
   for (int64_t r = 0; r < rows; ++r, x += size, y += size) {
     const float* dropout_mask = dropout_mask_row(params, first + r, scratch);
     float* sum_row = s != nullptr ? s + r * size : n + r * size;
@@ -84,13 +84,13 @@ template <Level L, class Y>
 void SumNormLoops<L, Y>::backward(const SumNormParams& params, const SumNormTensors& tensors, int64_t first,
                                   int64_t rows, float* scratch) {
   const int64_t size = params.size;
-  const float *dn = row_at(tensors.dnorm, first * size), *ds = row_at(tensors.dsum, first * size);
-  const float *s = row_at(tensors.sum, first * size), *mean = row_at(tensors.mean, first),
-              *rstd = row_at(tensors.rstd, first);
+  const float *dn = offset_or_null(tensors.dnorm, first * size), *ds = offset_or_null(tensors.dsum, first * size);
+  const float *s = offset_or_null(tensors.sum, first * size), *mean = offset_or_null(tensors.mean, first),
+              *rstd = offset_or_null(tensors.rstd, first);
   float* dx = tensors.dx + first * size;
   Y* dy = static_cast<Y*>(tensors.dy) + first * size;
   const int64_t chunk_offset = tensors.chunk_rows > 0 ? first / tensors.chunk_rows * size : 0;
-  float *dweight = row_at(tensors.dweight, chunk_offset), *dbias = row_at(tensors.dbias, chunk_offset);
+  float *dweight = offset_or_null(tensors.dweight, chunk_offset), *dbias = offset_or_null(tensors.dbias, chunk_offset);
   for (int64_t r = 0; r < rows; ++r, dx += size, dy += size) {
     const float* dropout_mask = dropout_mask_row(params, first + r, scratch);
     float mean_g = 0, mean_gs = 0;  // mean(g), mean(g s')

@@ -265,8 +265,9 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
     }
     if (params.has_relative_positions()) {
       for (int64_t j = 0; j < params.heads; ++j) {
-        add_rows(dq_sums + j * layout.rows * layout.dk, count, layout.dk, params.scale, tensors.du + j * layout.dk);
-        add_rows(dq_v + j * layout.rows * layout.dk, count, layout.dk, params.scale, tensors.dv_bias + j * layout.dk);
+        add_row_sum(dq_sums + j * layout.rows * layout.dk, count, layout.dk, params.scale, tensors.du + j * layout.dk);
+        add_row_sum(dq_v + j * layout.rows * layout.dk, count, layout.dk, params.scale,
+                    tensors.dv_bias + j * layout.dk);
       }
       add_to(dq_v, query_floats, dq_sums);
     }
