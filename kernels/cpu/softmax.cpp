@@ -66,7 +66,7 @@ MH_INLINE void forward_row(const float* a, const bool* allowed, float* p, int64_
     Floats x;
     load_padded(a + s, n - s, -infinity, x);
     if (allowed != nullptr) mask_lanes(allowed + s, n - s, x);
-    if constexpr (kind == SoftmaxKind::sigmoid_weighted) x = x >= 0 ? x : x + x;
+    if constexpr (kind == SoftmaxKind::sigsoftmax) x = x >= 0 ? x : x + x;
     max_lanes = x > max_lanes ? x : max_lanes;
   }
   const float row_max = max_of(max_lanes);
@@ -76,7 +76,7 @@ MH_INLINE void forward_row(const float* a, const bool* allowed, float* p, int64_
       Floats x, e;
       load_padded(a + s, n - s, -infinity, x);
       if (allowed != nullptr) mask_lanes(allowed + s, n - s, x);
-      if constexpr (kind == SoftmaxKind::sigmoid_weighted) {
+      if constexpr (kind == SoftmaxKind::sigsoftmax) {
         Floats exponent;
         sigmoid_parts(x, exponent, e);
         x = exponent - row_max;
@@ -120,7 +120,7 @@ MH_INLINE void backward_row(const float* a, const float* p, const float* dp, flo
     load_padded(p + s, n - s, 0, x);
     load_padded(dp + s, n - s, 0, g);
     g = x * (g - inner_product);
-    if constexpr (kind == SoftmaxKind::sigmoid_weighted) {
+    if constexpr (kind == SoftmaxKind::sigsoftmax) {
       // d ln(exp(a) σ(a))/da = d(2a - softplus(a))/da = 1 + σ(-a)
       Floats l, e, exponent, ones;
       load_padded(a + s, n - s, 0, l);
@@ -138,14 +138,14 @@ MH_INLINE void backward_row(const float* a, const float* p, const float* dp, flo
 template <Level L>
 void SoftmaxLoops<L>::forward(SoftmaxKind kind, const float* a, const bool* allowed, float* p, int64_t n) {
   if (kind == SoftmaxKind::softmax) forward_row<SoftmaxKind::softmax>(a, allowed, p, n);
-  else forward_row<SoftmaxKind::sigmoid_weighted>(a, allowed, p, n);
+  else forward_row<SoftmaxKind::sigsoftmax>(a, allowed, p, n);
 }
 
 template <Level L>
 void SoftmaxLoops<L>::backward(SoftmaxKind kind, const float* a, const float* p, const float* dp, float* da,
                                int64_t n) {
   if (kind == SoftmaxKind::softmax) backward_row<SoftmaxKind::softmax>(nullptr, p, dp, da, n);
-  else backward_row<SoftmaxKind::sigmoid_weighted>(a, p, dp, da, n);
+  else backward_row<SoftmaxKind::sigsoftmax>(a, p, dp, da, n);
 }
 
 template struct SoftmaxLoops<kLevel>;
