@@ -22,14 +22,14 @@ enum class SoftmaxKind {
 // softmax_row() and softmax_row_backward(), compiled for one instruction set (cpu/simd.h).
 template <Level>
 struct SoftmaxLoops {
-  static void forward(SoftmaxKind kind, const float* a, const bool* allowed, float* p, int64_t n);
+  static void forward(SoftmaxKind kind, const float* a, const bool* is_allowed, float* p, int64_t n);
   static void backward(SoftmaxKind kind, const float* a, const float* p, const float* dp, float* da, int64_t n);
 };
 
-// Computes the probabilities p (n) of the logits a (n). p and a may be the same memory. allowed (n): whether an entry
-// is not masked; null: no entry is masked.
-inline void softmax_row(SoftmaxKind kind, const float* a, const bool* allowed, float* p, int64_t n) {
-  dispatch_level([&](auto simd_level) { SoftmaxLoops<simd_level>::forward(kind, a, allowed, p, n); });
+// Computes the probabilities p (n) of the logits a (n). p and a may be the same memory. is_allowed (n): whether an
+// entry is not masked; null: no entry is masked.
+inline void softmax_row(SoftmaxKind kind, const float* a, const bool* is_allowed, float* p, int64_t n) {
+  dispatch_level([&](auto simd_level) { SoftmaxLoops<simd_level>::forward(kind, a, is_allowed, p, n); });
 }
 
 // Computes da (n), the gradient of the logits, from the gradient dp (n) of the probabilities p (n). da and dp may be
