@@ -18,14 +18,14 @@ struct Sizes {
   int64_t batch, queries, keys, width, heads, key_size, value_size;
 };
 
-// allowed(b, t, s): query t of row b may attend to key s.
+// may_attend(b, t, s): query t of row b may attend to key s.
 using MayAttend = std::function<bool(int64_t, int64_t, int64_t)>;
 // Mask added to A[b, head, t, s]; empty: none.
 using AdditiveMask = std::function<double(int64_t, int64_t, int64_t, int64_t)>;
 
 // Returns y (B, Tq, d) for x (B, Tq, d) and m (B, Tk, d), row-major. Fully masked rows have Z = 0.
 inline Vector attention(const Sizes& sizes, const Vector& x, const Vector& m, const Weights& w,
-                        const MayAttend& allowed, const AdditiveMask& additive_mask = {}) {
+                        const MayAttend& may_attend, const AdditiveMask& additive_mask = {}) {
   auto project = [&](const Vector& in, int64_t length, const char* name, int64_t size) {
     const Vector& weight = w.at(std::string(name) + ".weight");
     auto bias = w.find(std::string(name) + ".bias");
@@ -51,7 +51,7 @@ inline Vector attention(const Sizes& sizes, const Vector& x, const Vector& m, co
         Vector exp_logits(static_cast<size_t>(sizes.keys));
         double sum = 0;
         for (int64_t s = 0; s < sizes.keys; ++s) {
-          if (!allowed(b, t, s)) continue;
+          if (!may_attend(b, t, s)) continue;
           double logit = 0;
           for (int64_t c = 0; c < sizes.key_size; ++c)
             logit += q[static_cast<size_t>(((b * sizes.queries + t) * sizes.heads + i) * sizes.key_size + c)] *
@@ -80,12 +80,12 @@ inline Vector attention(const Sizes& sizes, const Vector& x, const Vector& m, co
 
 // Returns the contribution of head `head` to attention() (B, Tq, d), without the output bias.
 inline Vector head_output(const Sizes& sizes, int64_t head, const Vector& x, const Vector& m, Weights w,
-                          const MayAttend& allowed) {
+                          const MayAttend& may_attend) {
   w.erase("output.bias");
   Vector& output = w.at("output.weight");  // (d, h dv)
   for (size_t i = 0; i < output.size(); ++i)
     if (static_cast<int64_t>(i) % (sizes.heads * sizes.value_size) / sizes.value_size != head) output[i] = 0;
-  return attention(sizes, x, m, w, allowed);
+  return attention(sizes, x, m, w, may_attend);
 }
 
 // Returns x W^T + b (B, T, out) for x (B, T, width), with the weight W (out, width) and the bias b, if any, of `name`.

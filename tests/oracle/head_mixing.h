@@ -22,7 +22,7 @@ struct HeadMixing {
   // query_weight (h, dk); empty: zero.
   Vector pre = {}, post = {}, query_weight = {}, alpha = {};
   // Returns y (B, Tq, d) for x (B, Tq, d) and m (B, Tk, d).
-  Vector operator()(const Vector& x, const Vector& m, const Weights& w, const MayAttend& allowed) const {
+  Vector operator()(const Vector& x, const Vector& m, const Weights& w, const MayAttend& may_attend) const {
     auto at = [](const Vector& v, int64_t i) { return v[static_cast<size_t>(i)]; };
     auto project = [&](const Vector& in, int64_t b, int64_t t, int64_t length, const char* name, int64_t out) {
       double sum = at(w.at(std::string(name) + ".bias"), out);
@@ -45,7 +45,7 @@ struct HeadMixing {
         for (int64_t k = 0; k < softmax_heads; ++k) {
           double total = 0;
           for (int64_t s = 0; s < keys; ++s) {
-            if (!allowed(b, t, s)) continue;
+            if (!may_attend(b, t, s)) continue;
             double logit = 0;
             for (int64_t j = 0; j < heads; ++j)
               logit += (pre.empty() ? (j == k ? 1.0 : 0.0) : at(pre, j * softmax_heads + k)) * at(logits, j * keys + s);
@@ -84,12 +84,12 @@ struct HeadMixing {
 // Sets the mixing parameters of `mixing` to those in `w`, by their names in a layer, and returns the output y (B, Tq,
 // d).
 inline Vector head_mixing(HeadMixing mixing, const Weights& w, const Vector& x, const Vector& m,
-                          const MayAttend& allowed) {
+                          const MayAttend& may_attend) {
   auto parameter = [&](const char* name) { return w.count(name) != 0 ? w.at(name) : Vector(); };
   mixing.pre = parameter("mixer.logits"), mixing.post = parameter("mixer.matrix"),
   mixing.query_weight = parameter("mixer.query.weight");
   mixing.alpha = parameter("combiner.alpha");
-  return mixing(x, m, w, allowed);
+  return mixing(x, m, w, may_attend);
 }
 
 }  // namespace reference
