@@ -111,7 +111,7 @@ inline constexpr double kUnitRoundoff = std::is_same_v<T, float>               ?
 // computation composed of matrix operations in type T (tolerance::composed_error_bound) and from the errors of logits.
 template <class T>
 struct ExpectClose {
-  double logit_size;  // largest Σ |term| over the terms of a logit
+  double logit_magnitude;  // largest Σ |term| over the terms of a logit
 
   // actual: result of the kernel; exact: result in double precision; composed: result in type T; magnitudes: Σ |term|
   // over the terms of each element of `exact`.
@@ -119,8 +119,8 @@ struct ExpectClose {
                   const Doubles& magnitudes) const {
     const double error = max_difference(actual, exact), size = max_magnitude(magnitudes),
                  bound = tolerance::composed_error_bound(max_difference(composed, exact), kUnitRoundoff<T>, size) +
-                         tolerance::logit_error_bound(logit_size, size) +
-                         (std::is_same_v<T, float> ? tolerance::split_logit_error_bound(logit_size, size) : 0);
+                         tolerance::logit_error_bound(logit_magnitude, size) +
+                         (std::is_same_v<T, float> ? tolerance::split_logit_error_bound(logit_magnitude, size) : 0);
     RC_LOG() << name << ": error " << error << ", bound " << bound << ", largest magnitude " << max_magnitude(exact)
              << "\n";
     RC_ASSERT(is_within(error, bound));

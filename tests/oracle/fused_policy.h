@@ -144,7 +144,7 @@ inline Tensors term_magnitudes(const Inputs& x, at::ScalarType input_type) {
 }
 
 // Returns the maximum over all logits of the sum of the absolute values of a logit's terms.
-inline double logit_size(const Inputs& x, at::ScalarType input_type) {
+inline double logit_magnitude(const Inputs& x, at::ScalarType input_type) {
   const c10::NoGradGuard no_gradient;
   Tensors magnitudes;
   for (const at::Tensor& t : leaves_of(x, input_type, at::kDouble, at::kCPU))

@@ -50,13 +50,13 @@ struct OracleResult {
   // value_size) have one head for each query head and each value head: the gradients of heads that read the same
   // key/value head are not summed.
   Doubles out, dq, dk, dv;
-  Doubles dm, dscale;       // (batch, queries, heads, value_heads); (batch, value_heads)
-  Doubles lse, lse_size;    // (batch, heads, queries), lse infinite for fully masked rows; lse_size = 1 + |lse|
-  Doubles du, dv_bias, dr;  // shaped like u, v_bias and r
+  Doubles dm, dscale;          // (batch, queries, heads, value_heads); (batch, value_heads)
+  Doubles lse, lse_magnitude;  // (batch, heads, queries), lse infinite for fully masked rows; lse_magnitude = 1 + |lse|
+  Doubles du, dv_bias, dr;     // shaped like u, v_bias and r
   // Σ |term| of each entry. The rounding error of an entry is proportional to its Σ |term|.
-  Doubles du_size, dv_bias_size, dr_size;
-  Doubles out_size, dq_size, dk_size, dv_size, dm_size, dscale_size;
-  double logit_size = 0;  // maximum of Σ |term| over all logits
+  Doubles du_magnitude, dv_bias_magnitude, dr_magnitude;
+  Doubles out_magnitude, dq_magnitude, dk_magnitude, dv_magnitude, dm_magnitude, dscale_magnitude;
+  double logit_magnitude = 0;  // maximum of Σ |term| over all logits
 };
 
 // Returns the results of a case for q (batch, heads, queries, key_size), k (batch, k_heads, keys, key_size), v
@@ -71,10 +71,11 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
   r.out = zeros(c.batch * c.value_heads * queries * value_size), r.dq = zeros(c.batch * c.heads * queries * key_size),
   r.dk = zeros(c.batch * c.heads * keys * key_size), r.dv = zeros(c.batch * c.value_heads * keys * value_size),
   r.dm = zeros(c.batch * queries * c.heads * c.value_heads), r.dscale = zeros(c.batch * c.value_heads);
-  r.out_size = r.out, r.dq_size = r.dq, r.dk_size = r.dk, r.dv_size = r.dv, r.dm_size = r.dm, r.dscale_size = r.dscale;
-  r.lse = r.lse_size = zeros(c.batch * c.heads * queries);
+  r.out_magnitude = r.out, r.dq_magnitude = r.dq, r.dk_magnitude = r.dk, r.dv_magnitude = r.dv, r.dm_magnitude = r.dm,
+  r.dscale_magnitude = r.dscale;
+  r.lse = r.lse_magnitude = zeros(c.batch * c.heads * queries);
   r.du = r.dv_bias = zeros(static_cast<int64_t>(c.u.size())), r.dr = zeros(static_cast<int64_t>(c.r.size()));
-  r.du_size = r.du, r.dv_bias_size = r.dv_bias, r.dr_size = r.dr;
+  r.du_magnitude = r.du, r.dv_bias_magnitude = r.dv_bias, r.dr_magnitude = r.dr;
   std::vector<const mh::kernels::KeyRange*> range_of_key(static_cast<size_t>(keys));
   for (const mh::kernels::KeyRange& key_range : c.key_ranges)
     for (int64_t s = key_range.first; s < key_range.first + key_range.count; ++s)
@@ -119,7 +120,7 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
           for (int64_t e = 0; e < key_size; ++e) add(x, query(j, e, c.u) * at(k, k_offset(j, s) + e));
           for (int64_t e = 0; e < key_size && !c.r.empty(); ++e)
             add(distance_logit, query(j, e, c.v_bias) * at(c.r, r_offset(j, s) + e));
-          r.logit_size = std::max(r.logit_size, size * std::abs(static_cast<double>(p.scale)));
+          r.logit_magnitude = std::max(r.logit_magnitude, size * std::abs(static_cast<double>(p.scale)));
           if (!c.r.empty()) x = c.round(x) + c.round(distance_logit);
           x = c.round(x * static_cast<double>(p.scale));
           slopes[static_cast<size_t>(s)] = 1;
@@ -133,7 +134,7 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
         for (int64_t s = first; s < end; ++s) sum += any_visible ? std::exp(at(a, s) - max_logit) : 0;
         const auto lse_index = static_cast<size_t>((b * c.heads + j) * queries + t);
         r.lse[lse_index] = any_visible ? max_logit + std::log(sum) : HUGE_VAL;
-        r.lse_size[lse_index] = 1 + std::abs(r.lse[lse_index]);
+        r.lse_magnitude[lse_index] = 1 + std::abs(r.lse[lse_index]);
         for (int64_t s = 0; s < keys; ++s)
           a[static_cast<size_t>(s)] = any_visible && s >= first && s < end ? std::exp(at(a, s) - max_logit) / sum : 0;
         probs.push_back(a), exponent_slopes.push_back(slopes);
@@ -155,10 +156,10 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
             sum += at(x, s) * at(v, v_offset(i, s) + e);
             size += at(x_size, s) * std::abs(at(v, v_offset(i, s) + e));
           }
-          r.out_size[static_cast<size_t>(out_offset + e)] = std::abs(scale) * size;
+          r.out_magnitude[static_cast<size_t>(out_offset + e)] = std::abs(scale) * size;
           r.out[static_cast<size_t>(out_offset + e)] = c.round(scale * c.round(sum));
           r.dscale[static_cast<size_t>(b * c.value_heads + i)] += c.round(sum) * at(dout, out_offset + e);
-          r.dscale_size[static_cast<size_t>(b * c.value_heads + i)] += size * std::abs(at(dout, out_offset + e));
+          r.dscale_magnitude[static_cast<size_t>(b * c.value_heads + i)] += size * std::abs(at(dout, out_offset + e));
         }
         for (int64_t s = first; s < end; ++s) {
           double sum = 0, size = 0;
@@ -166,7 +167,7 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
             const double d = c.round(scale * at(dout, out_offset + e));
             sum += d * at(v, v_offset(i, s) + e), size += std::abs(d * at(v, v_offset(i, s) + e));
             const auto dv_index = static_cast<size_t>(((b * c.value_heads + i) * keys + s) * value_size + e);
-            r.dv[dv_index] += at(x, s) * d, r.dv_size[dv_index] += at(x_size, s) * std::abs(d);
+            r.dv[dv_index] += at(x, s) * d, r.dv_magnitude[dv_index] += at(x_size, s) * std::abs(d);
           }
           dx[static_cast<size_t>(s)] = c.round(sum) * dropout(false, i, s);
           dx_size[static_cast<size_t>(s)] = size * dropout(false, i, s);
@@ -182,7 +183,7 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
             const double d = at(dmixed_probs[static_cast<size_t>(i)], s), factor = dropout(true, j, s);
             const double d_size = at(dmixed_size[static_cast<size_t>(i)], s);
             const auto dm_index = static_cast<size_t>(((b * queries + t) * c.heads + j) * c.value_heads + i);
-            r.dm[dm_index] += factor * at(p_j, s) * d, r.dm_size[dm_index] += factor * at(p_j, s) * d_size;
+            r.dm[dm_index] += factor * at(p_j, s) * d, r.dm_magnitude[dm_index] += factor * at(p_j, s) * d_size;
             dp[static_cast<size_t>(s)] += mix(j, i) * factor * d;
             dp_size[static_cast<size_t>(s)] += std::abs(mix(j, i)) * factor * d_size;
           }
@@ -205,14 +206,14 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
             const int64_t q_index = ((b * c.heads + j) * queries + t) * key_size + e,
                           k_index = ((b * c.heads + j) * keys + s) * key_size + e;
             const double key = at(k, k_offset(j, s) + e);
-            add(r.dq, r.dq_size, q_index, key);
-            add(r.dk, r.dk_size, k_index, query(j, e, c.u));
+            add(r.dq, r.dq_magnitude, q_index, key);
+            add(r.dk, r.dk_magnitude, k_index, query(j, e, c.u));
             if (c.r.empty()) continue;
             const int64_t r_index = r_offset(j, s) + e;
-            add(r.dq, r.dq_size, q_index, at(c.r, r_index));
-            add(r.du, r.du_size, j * key_size + e, key);
-            add(r.dv_bias, r.dv_bias_size, j * key_size + e, at(c.r, r_index));
-            add(r.dr, r.dr_size, r_index, query(j, e, c.v_bias));
+            add(r.dq, r.dq_magnitude, q_index, at(c.r, r_index));
+            add(r.du, r.du_magnitude, j * key_size + e, key);
+            add(r.dv_bias, r.dv_bias_magnitude, j * key_size + e, at(c.r, r_index));
+            add(r.dr, r.dr_magnitude, r_index, query(j, e, c.v_bias));
           }
         }
       }

@@ -129,7 +129,7 @@ void check_kernels(const Inputs& x, bool is_bf16) {
   for (const Tensors* actual : {&gpu_results, &cpu_results}) {
     const std::string excess_error =
         numbers::find_excess_error(*actual, composed_results, exact, type, magnitudes,
-                                   actual == &gpu_results && !is_bf16 ? logit_size(x, type) : 0);
+                                   actual == &gpu_results && !is_bf16 ? logit_magnitude(x, type) : 0);
     RC_LOG() << (actual == &gpu_results ? "GPU: " : "CPU: ") << excess_error << "\n";
     RC_ASSERT(excess_error.empty());
   }

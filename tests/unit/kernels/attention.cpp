@@ -475,13 +475,13 @@ TEST_CASE("CPU head mixing over several spans of keys differs from a single span
     const auto largest_of = [](const reference::Doubles& x) { return *std::max_element(x.begin(), x.end()); };
     const auto bound = [&](double one_span_error, double magnitude) {
       return tolerance::composed_error_bound(one_span_error, tolerance::kFp32, magnitude) +
-             tolerance::logit_error_bound(exact.logit_size, magnitude);
+             tolerance::logit_error_bound(exact.logit_magnitude, magnitude);
     };
     for (const auto& [baseline, result, expected, magnitudes] :
-         {std::tuple(&one_span.out, &several_spans.out, &exact.out, &exact.out_size),
-          {&one_span.dq, &several_spans.dq, &exact.dq, &exact.dq_size},
-          {&one_span.dk, &several_spans.dk, &exact.dk, &exact.dk_size},
-          {&one_span.dv, &several_spans.dv, &exact.dv, &exact.dv_size}}) {
+         {std::tuple(&one_span.out, &several_spans.out, &exact.out, &exact.out_magnitude),
+          {&one_span.dq, &several_spans.dq, &exact.dq, &exact.dq_magnitude},
+          {&one_span.dk, &several_spans.dk, &exact.dk, &exact.dk_magnitude},
+          {&one_span.dv, &several_spans.dv, &exact.dv, &exact.dv_magnitude}}) {
       const auto error = [&expected = expected](const Tensor<float>& x) {
         double max_error = 0;
         for (size_t i = 0; i < expected->size(); ++i)
@@ -491,7 +491,7 @@ TEST_CASE("CPU head mixing over several spans of keys differs from a single span
       CHECK(error(*result) <= bound(error(*baseline), largest_of(*magnitudes)));
     }
     const double dm = std::accumulate(exact.dm.begin(), exact.dm.end(), 0.0),
-                 dm_magnitude = std::accumulate(exact.dm_size.begin(), exact.dm_size.end(), 0.0);
+                 dm_magnitude = std::accumulate(exact.dm_magnitude.begin(), exact.dm_magnitude.end(), 0.0);
     CHECK(std::abs(several_spans.dm - dm) <= bound(std::abs(one_span.dm - dm), dm_magnitude));
   }
 }

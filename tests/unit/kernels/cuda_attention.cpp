@@ -49,16 +49,16 @@ void check_case(int64_t max_length, bool has_relative_positions) {
   c.round = round;
   const auto composed =
       reference::attention(c, x.q.to_doubles(), x.k.to_doubles(), x.v.to_doubles(), x.dout.to_doubles());
-  const ExpectClose<T> expect_close{exact.logit_size};
-  expect_close("out", x.out.to_doubles(), exact.out, composed.out, exact.out_size);
-  expect_close("lse", Doubles(x.lse.begin(), x.lse.end()), exact.lse, composed.lse, exact.lse_size);
-  expect_close("dq", x.dq.to_doubles(), exact.dq, composed.dq, exact.dq_size);
-  expect_close("dk", x.dk.to_doubles(), exact.dk, composed.dk, exact.dk_size);
-  expect_close("dv", x.dv.to_doubles(), exact.dv, composed.dv, exact.dv_size);
+  const ExpectClose<T> expect_close{exact.logit_magnitude};
+  expect_close("out", x.out.to_doubles(), exact.out, composed.out, exact.out_magnitude);
+  expect_close("lse", Doubles(x.lse.begin(), x.lse.end()), exact.lse, composed.lse, exact.lse_magnitude);
+  expect_close("dq", x.dq.to_doubles(), exact.dq, composed.dq, exact.dq_magnitude);
+  expect_close("dk", x.dk.to_doubles(), exact.dk, composed.dk, exact.dk_magnitude);
+  expect_close("dv", x.dv.to_doubles(), exact.dv, composed.dv, exact.dv_magnitude);
   Doubles dscale_sums(static_cast<size_t>(c.batch * c.heads));
   for (size_t i = 0; i < dscale.size(); ++i)
     dscale_sums[i / static_cast<size_t>(Launches::num_query_tiles(params))] += dscale[i];
-  expect_close("dscale", dscale_sums, exact.dscale, composed.dscale, exact.dscale_size);
+  expect_close("dscale", dscale_sums, exact.dscale, composed.dscale, exact.dscale_magnitude);
   if (!has_relative_positions) return;
   // Returns the sums of `terms` (batch, heads, tiles, size) over the batch and the tiles, (heads, size).
   const auto sum_tiles = [&](const std::vector<float>& terms, size_t size) {
@@ -68,11 +68,11 @@ void check_case(int64_t max_length, bool has_relative_positions) {
       sums[i / num_head_terms % static_cast<size_t>(c.heads) * size + i % size] += terms[i];
     return sums;
   };
-  expect_close("du", sum_tiles(du, static_cast<size_t>(c.key_size)), exact.du, composed.du, exact.du_size);
+  expect_close("du", sum_tiles(du, static_cast<size_t>(c.key_size)), exact.du, composed.du, exact.du_magnitude);
   expect_close("dv_bias", sum_tiles(dv_bias, static_cast<size_t>(c.key_size)), exact.dv_bias, composed.dv_bias,
-               exact.dv_bias_size);
+               exact.dv_bias_magnitude);
   expect_close("dr", sum_tiles(dr, static_cast<size_t>(c.num_distances * c.key_size)), exact.dr, composed.dr,
-               exact.dr_size);
+               exact.dr_magnitude);
 }
 
 }  // namespace

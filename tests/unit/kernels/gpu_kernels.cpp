@@ -173,7 +173,7 @@ void check_case(const Case& c, const Sizes& sizes, at::ScalarType type, at::Devi
     for (const size_t i : {size_t{0}, size_t{kV + 1}}) magnitudes[i] *= tolerance::kFp16ExchangeFactor;
   CHECK(numbers::find_excess_error(actual, results(x, type, type, gpu, composed_attention),
                                    results(x, type, at::kDouble, at::kCPU, composed_attention), type, magnitudes,
-                                   type == at::kFloat ? logit_size(x, type) : 0) == "");
+                                   type == at::kFloat ? logit_magnitude(x, type) : 0) == "");
 }
 
 // Returns why the kernels of this build cannot compute this type and these sizes on the current GPU; "" if they can.
