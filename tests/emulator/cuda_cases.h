@@ -117,10 +117,11 @@ struct ExpectClose {
   // over the terms of each element of `exact`.
   void operator()(const std::string& name, const Doubles& actual, const Doubles& exact, const Doubles& composed,
                   const Doubles& magnitudes) const {
-    const double error = max_difference(actual, exact), size = max_magnitude(magnitudes),
-                 bound = tolerance::composed_error_bound(max_difference(composed, exact), kUnitRoundoff<T>, size) +
-                         tolerance::logit_error_bound(logit_magnitude, size) +
-                         (std::is_same_v<T, float> ? tolerance::split_logit_error_bound(logit_magnitude, size) : 0);
+    const double error = max_difference(actual, exact), magnitude = max_magnitude(magnitudes),
+                 bound =
+                     tolerance::composed_error_bound(max_difference(composed, exact), kUnitRoundoff<T>, magnitude) +
+                     tolerance::logit_error_bound(logit_magnitude, magnitude) +
+                     (std::is_same_v<T, float> ? tolerance::split_logit_error_bound(logit_magnitude, magnitude) : 0);
     RC_LOG() << name << ": error " << error << ", bound " << bound << ", largest magnitude " << max_magnitude(exact)
              << "\n";
     RC_ASSERT(is_within(error, bound));

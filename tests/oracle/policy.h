@@ -110,17 +110,17 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
       // probs, exponent_slopes: for each head of the logits, the probability of each key and the derivative of its
       // exponent with respect to its logit. dmixed_probs: for each value head, the gradient of the mixed probability
       // of each key.
-      std::vector<Doubles> probs, exponent_slopes, dmixed_probs, dmixed_size;
+      std::vector<Doubles> probs, exponent_slopes, dmixed_probs, dmixed_magnitude;
       for (int64_t j = 0; j < c.heads; ++j) {
         Doubles a = zeros(keys), slopes = zeros(keys);
         double max_logit = -std::numeric_limits<double>::infinity(), sum = 0;
         for (int64_t s = first; s < end; ++s) {
-          double x = 0, distance_logit = 0, size = 0;
-          const auto add = [&](double& to, double term) { to += term, size += std::abs(term); };
+          double x = 0, distance_logit = 0, magnitude = 0;
+          const auto add = [&](double& to, double term) { to += term, magnitude += std::abs(term); };
           for (int64_t e = 0; e < key_size; ++e) add(x, query(j, e, c.u) * at(k, k_offset(j, s) + e));
           for (int64_t e = 0; e < key_size && !c.r.empty(); ++e)
             add(distance_logit, query(j, e, c.v_bias) * at(c.r, r_offset(j, s) + e));
-          r.logit_magnitude = std::max(r.logit_magnitude, size * std::abs(static_cast<double>(p.scale)));
+          r.logit_magnitude = std::max(r.logit_magnitude, magnitude * std::abs(static_cast<double>(p.scale)));
           if (!c.r.empty()) x = c.round(x) + c.round(distance_logit);
           x = c.round(x * static_cast<double>(p.scale));
           slopes[static_cast<size_t>(s)] = 1;
@@ -140,55 +140,57 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
         probs.push_back(a), exponent_slopes.push_back(slopes);
       }
       for (int64_t i = 0; i < c.value_heads; ++i) {
-        Doubles x = zeros(keys), x_size = x, dx = x, dx_size = x;
+        Doubles x = zeros(keys), x_magnitude = x, dx = x, dx_magnitude = x;
         const double scale = c.scales.empty() ? 1 : at(c.scales, b * c.value_heads + i);
         for (int64_t s = first; s < end; ++s) {
           for (int64_t j = 0; j < c.heads; ++j) {
             const double term = mix(j, i) * dropout(true, j, s) * at(probs[static_cast<size_t>(j)], s);
-            x[static_cast<size_t>(s)] += term, x_size[static_cast<size_t>(s)] += std::abs(term) * dropout(false, i, s);
+            x[static_cast<size_t>(s)] += term,
+                x_magnitude[static_cast<size_t>(s)] += std::abs(term) * dropout(false, i, s);
           }
           x[static_cast<size_t>(s)] = c.round(x[static_cast<size_t>(s)] * dropout(false, i, s));
         }
         const int64_t out_offset = ((b * c.value_heads + i) * queries + t) * value_size;
         for (int64_t e = 0; e < value_size; ++e) {
-          double sum = 0, size = 0;
+          double sum = 0, magnitude = 0;
           for (int64_t s = first; s < end; ++s) {
             sum += at(x, s) * at(v, v_offset(i, s) + e);
-            size += at(x_size, s) * std::abs(at(v, v_offset(i, s) + e));
+            magnitude += at(x_magnitude, s) * std::abs(at(v, v_offset(i, s) + e));
           }
-          r.out_magnitude[static_cast<size_t>(out_offset + e)] = std::abs(scale) * size;
+          r.out_magnitude[static_cast<size_t>(out_offset + e)] = std::abs(scale) * magnitude;
           r.out[static_cast<size_t>(out_offset + e)] = c.round(scale * c.round(sum));
           r.dscale[static_cast<size_t>(b * c.value_heads + i)] += c.round(sum) * at(dout, out_offset + e);
-          r.dscale_magnitude[static_cast<size_t>(b * c.value_heads + i)] += size * std::abs(at(dout, out_offset + e));
+          r.dscale_magnitude[static_cast<size_t>(b * c.value_heads + i)] +=
+              magnitude * std::abs(at(dout, out_offset + e));
         }
         for (int64_t s = first; s < end; ++s) {
-          double sum = 0, size = 0;
+          double sum = 0, magnitude = 0;
           for (int64_t e = 0; e < value_size; ++e) {
             const double d = c.round(scale * at(dout, out_offset + e));
-            sum += d * at(v, v_offset(i, s) + e), size += std::abs(d * at(v, v_offset(i, s) + e));
+            sum += d * at(v, v_offset(i, s) + e), magnitude += std::abs(d * at(v, v_offset(i, s) + e));
             const auto dv_index = static_cast<size_t>(((b * c.value_heads + i) * keys + s) * value_size + e);
-            r.dv[dv_index] += at(x, s) * d, r.dv_magnitude[dv_index] += at(x_size, s) * std::abs(d);
+            r.dv[dv_index] += at(x, s) * d, r.dv_magnitude[dv_index] += at(x_magnitude, s) * std::abs(d);
           }
           dx[static_cast<size_t>(s)] = c.round(sum) * dropout(false, i, s);
-          dx_size[static_cast<size_t>(s)] = size * dropout(false, i, s);
+          dx_magnitude[static_cast<size_t>(s)] = magnitude * dropout(false, i, s);
         }
-        dmixed_probs.push_back(dx), dmixed_size.push_back(dx_size);
+        dmixed_probs.push_back(dx), dmixed_magnitude.push_back(dx_magnitude);
       }
       for (int64_t j = 0; j < c.heads; ++j) {
         const Doubles& p_j = probs[static_cast<size_t>(j)];
-        Doubles dp = zeros(keys), dp_size = dp;
-        double delta = 0, delta_size = 0;
+        Doubles dp = zeros(keys), dp_magnitude = dp;
+        double delta = 0, delta_magnitude = 0;
         for (int64_t i = 0; i < c.value_heads; ++i)
           for (int64_t s = first; s < end; ++s) {
             const double d = at(dmixed_probs[static_cast<size_t>(i)], s), factor = dropout(true, j, s);
-            const double d_size = at(dmixed_size[static_cast<size_t>(i)], s);
+            const double d_magnitude = at(dmixed_magnitude[static_cast<size_t>(i)], s);
             const auto dm_index = static_cast<size_t>(((b * queries + t) * c.heads + j) * c.value_heads + i);
-            r.dm[dm_index] += factor * at(p_j, s) * d, r.dm_magnitude[dm_index] += factor * at(p_j, s) * d_size;
+            r.dm[dm_index] += factor * at(p_j, s) * d, r.dm_magnitude[dm_index] += factor * at(p_j, s) * d_magnitude;
             dp[static_cast<size_t>(s)] += mix(j, i) * factor * d;
-            dp_size[static_cast<size_t>(s)] += std::abs(mix(j, i)) * factor * d_size;
+            dp_magnitude[static_cast<size_t>(s)] += std::abs(mix(j, i)) * factor * d_magnitude;
           }
         for (int64_t s = first; s < end && !c.computes_delta_from_outputs; ++s) delta += at(p_j, s) * at(dp, s);
-        for (int64_t s = first; s < end; ++s) delta_size += at(p_j, s) * at(dp_size, s);
+        for (int64_t s = first; s < end; ++s) delta_magnitude += at(p_j, s) * at(dp_magnitude, s);
         for (int64_t e = 0; e < value_size && c.computes_delta_from_outputs; ++e) {
           const int64_t i = ((b * c.value_heads + j) * queries + t) * value_size + e;
           delta += at(r.out, i) * at(dout, i);
@@ -196,11 +198,11 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
         for (int64_t s = first; s < end; ++s) {
           const double ds = c.round(at(p_j, s) * (at(dp, s) - delta) * at(exponent_slopes[static_cast<size_t>(j)], s)) *
                             static_cast<double>(p.scale);
-          const double ds_size = at(p_j, s) * (at(dp_size, s) + delta_size) *
-                                 at(exponent_slopes[static_cast<size_t>(j)], s) *
-                                 std::abs(static_cast<double>(p.scale));
-          const auto add = [&](Doubles& to, Doubles& to_size, int64_t i, double x) {
-            to[static_cast<size_t>(i)] += ds * x, to_size[static_cast<size_t>(i)] += ds_size * std::abs(x);
+          const double ds_magnitude = at(p_j, s) * (at(dp_magnitude, s) + delta_magnitude) *
+                                      at(exponent_slopes[static_cast<size_t>(j)], s) *
+                                      std::abs(static_cast<double>(p.scale));
+          const auto add = [&](Doubles& to, Doubles& to_magnitude, int64_t i, double x) {
+            to[static_cast<size_t>(i)] += ds * x, to_magnitude[static_cast<size_t>(i)] += ds_magnitude * std::abs(x);
           };
           for (int64_t e = 0; e < key_size; ++e) {
             const int64_t q_index = ((b * c.heads + j) * queries + t) * key_size + e,
