@@ -16,10 +16,10 @@
 #include "fixtures/errors.h"
 #include "fixtures/reduced_cases.h"
 #include "nn/ops.h"
-#include "oracle/fused_policy.h"
+#include "oracle/spec_attention.h"
 
 using namespace mh;
-using namespace reference::policy;
+using namespace reference::spec;
 
 namespace {
 

@@ -1,8 +1,6 @@
 // Every option of AttentionSpec in the CPU kernels, with head mixing and without, against tensor operations in double
 // precision: relative positions with gaps between keys, windows, Sigsoftmax, dropout, shared key/value heads and head
 // scales, in any combination.
-#include "oracle/fused_policy.h"
-
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
@@ -20,11 +18,12 @@
 #include "fixtures/layers.h"
 #include "fixtures/numbers.h"
 #include "nn/ops.h"
+#include "oracle/spec_attention.h"
 
 using namespace mh;
 using attention::AttentionSpec;
 using numbers::find_excess_error;
-using namespace reference::policy;
+using namespace reference::spec;
 
 namespace {
 

@@ -21,11 +21,11 @@
 #include "fixtures/skip.h"
 #include "fixtures/status.h"
 #include "nn/ops.h"
-#include "oracle/fused_policy.h"
+#include "oracle/spec_attention.h"
 
 using namespace mh;
 using numbers::find_excess_error;
-using namespace reference::policy;
+using namespace reference::spec;
 
 namespace {
 

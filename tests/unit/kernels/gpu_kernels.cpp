@@ -20,10 +20,10 @@
 #include "fixtures/skip.h"
 #include "nn/device.h"
 #include "nn/ops.h"
-#include "oracle/fused_policy.h"
+#include "oracle/spec_attention.h"
 
 using namespace mh;
-using namespace reference::policy;
+using namespace reference::spec;
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include "attention/fused/attention_spec.h"
 #include "fixtures/aten.h"
 
-namespace reference::policy {
+namespace reference::spec {
 
 namespace kernels = mh::kernels;
 using mh::attention::AttentionSpec;
@@ -152,4 +152,4 @@ inline double logit_magnitude(const Inputs& x, at::ScalarType input_type) {
   return logits_of(x, magnitudes).max().item<double>();
 }
 
-}  // namespace reference::policy
+}  // namespace reference::spec
