@@ -14,7 +14,7 @@
 #include "cuda/attention.h"
 #include "cuda/philox.h"
 #include "emulator/host_thread.h"
-#include "oracle/policy.h"
+#include "oracle/kernel_attention.h"
 #include "oracle/tolerance.h"
 
 namespace cuda_cases {

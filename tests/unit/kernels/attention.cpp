@@ -23,7 +23,7 @@
 #include "ceil_div.h"
 #include "cpu/head_mixing_attention.h"
 #include "cpu/level.h"
-#include "oracle/policy.h"
+#include "oracle/kernel_attention.h"
 #include "oracle/tolerance.h"
 
 using namespace mh::kernels;
