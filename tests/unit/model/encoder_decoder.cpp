@@ -9,7 +9,7 @@
 #include "fixtures/gradients.h"
 #include "fixtures/status.h"
 #include "fixtures/translators.h"
-#include "oracle/blocks.h"
+#include "oracle/sublayers.h"
 
 using namespace mh;
 using namespace mh::model;
