@@ -115,8 +115,8 @@ inline Tensors leaves_of(const Inputs& x, at::ScalarType input_type, at::ScalarT
 // Runs attend(x, leaves) and its backward pass. Returns the output, then the gradients of the defined operands, on the
 // CPU.
 template <class Attend>
-Tensors results(const Inputs& x, at::ScalarType input_type, at::ScalarType type, at::Device device,
-                const Attend& attend) {
+Tensors run_with_gradients(const Inputs& x, at::ScalarType input_type, at::ScalarType type, at::Device device,
+                           const Attend& attend) {
   const Tensors leaves = leaves_of(x, input_type, type, device);
   const at::Tensor out = attend(x, leaves);
   out.backward(x.dout.to(input_type).to(device, type));

@@ -119,7 +119,7 @@ struct NaiveSublayers {
 };
 
 // Returns the first `length` tokens of row `row` of `tokens` (B, T).
-inline std::vector<int64_t> row_of(const at::Tensor& tokens, int64_t row, int64_t length) {
+inline std::vector<int64_t> tokens_of_row(const at::Tensor& tokens, int64_t row, int64_t length) {
   std::vector<int64_t> values;
   for (int64_t t = 0; t < length; ++t) values.push_back(tokens[row][t].item<int64_t>());
   return values;

@@ -244,7 +244,7 @@ TEST_CASE("the CPU attention kernel drops the same probabilities as nn::dropout"
       return attention::fused_cpu(t[kQ], t[kK], t[kV], inputs.spec);
     };
     const auto results_in = [&](at::ScalarType type, const auto& attend) {
-      return results(x, at::kFloat, type, at::kCPU, attend);
+      return run_with_gradients(x, at::kFloat, type, at::kCPU, attend);
     };
     const Tensors exact = results_in(at::kDouble, reference::spec::composed_attention),
                   composed_results = results_in(at::kFloat, reference::spec::composed_attention),

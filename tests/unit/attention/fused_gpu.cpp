@@ -118,11 +118,11 @@ void check_kernels(const Inputs& x, bool is_bf16) {
       return on_gpu ? attention::fused_gpu(gpu, t[kQ], t[kK], t[kV], p) : attention::fused_cpu(t[kQ], t[kK], t[kV], p);
     };
   };
-  const Tensors exact = results(x, type, at::kDouble, at::kCPU, composed_attention),
-                composed_results = results(x, type, type, at::kCPU, composed_attention),
+  const Tensors exact = run_with_gradients(x, type, at::kDouble, at::kCPU, composed_attention),
+                composed_results = run_with_gradients(x, type, type, at::kCPU, composed_attention),
                 magnitudes = term_magnitudes(x, type),
-                gpu_results = results(x, type, type, at::kCPU, attend_fused(true)),
-                cpu_results = results(x, type, type, at::kCPU, attend_fused(false));
+                gpu_results = run_with_gradients(x, type, type, at::kCPU, attend_fused(true)),
+                cpu_results = run_with_gradients(x, type, type, at::kCPU, attend_fused(false));
   RC_ASSERT(gpu_results.size() == cpu_results.size());
   for (size_t i = 0; i < gpu_results.size(); ++i)
     RC_ASSERT(gpu_results[i].scalar_type() == cpu_results[i].scalar_type());

@@ -129,10 +129,10 @@ TEST_CASE("fused attention and its gradients match the reference equations over 
         add_dropout(x);
         kernels::set_l2_cache_bytes(int64_t{1} << pick(10, 20));  // smaller than the probabilities: several spans
         for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-          const Tensors exact = results(x, type, at::kDouble, at::kCPU, composed_attention),
-                        composed_results = results(x, type, type, at::kCPU, composed_attention),
+          const Tensors exact = run_with_gradients(x, type, at::kDouble, at::kCPU, composed_attention),
+                        composed_results = run_with_gradients(x, type, type, at::kCPU, composed_attention),
                         magnitudes = term_magnitudes(x, type);
-          const std::string excess_error = find_excess_error(results(x, type, type, at::kCPU, attend_fused),
+          const std::string excess_error = find_excess_error(run_with_gradients(x, type, type, at::kCPU, attend_fused),
                                                              composed_results, exact, type, magnitudes);
           RC_LOG() << excess_error << "\n";
           RC_ASSERT(excess_error.empty());
@@ -155,9 +155,10 @@ TEST_CASE("fused Sigsoftmax is accurate and finite for extreme logits", "[attent
     const at::Tensor q = at::randn({1, 2, 40, 16}) * 1e4, k = at::randn_like(q), v = at::randn_like(q);
     Inputs x{{q, k, v, with_mixing ? at::eye(2) : at::Tensor(), {}, {}, {}, {}}, at::randn_like(q), {}, {}};
     x.spec.causal = true, x.spec.normaliser = kernels::Normaliser::sigsoftmax;
-    const Tensors fused = results(x, at::kFloat, at::kFloat, at::kCPU, attend_fused);
-    CHECK(find_excess_error({fused[0]}, {results(x, at::kFloat, at::kFloat, at::kCPU, composed_attention)[0]},
-                            {results(x, at::kFloat, at::kDouble, at::kCPU, composed_attention)[0]}, at::kFloat) == "");
+    const Tensors fused = run_with_gradients(x, at::kFloat, at::kFloat, at::kCPU, attend_fused);
+    CHECK(find_excess_error(
+              {fused[0]}, {run_with_gradients(x, at::kFloat, at::kFloat, at::kCPU, composed_attention)[0]},
+              {run_with_gradients(x, at::kFloat, at::kDouble, at::kCPU, composed_attention)[0]}, at::kFloat) == "");
     for (const at::Tensor& t : fused) CHECK(t.isfinite().all().item<bool>());
   }
 }
@@ -183,7 +184,7 @@ TEST_CASE("fused attention with relative positions is bit-identical for any numb
     std::vector<Tensors> results_by_threads;
     for (const int n : {1, 2, 5}) {
       at::set_num_threads(n);
-      results_by_threads.push_back(results(x, at::kFloat, at::kFloat, at::kCPU, attend_fused));
+      results_by_threads.push_back(run_with_gradients(x, at::kFloat, at::kFloat, at::kCPU, attend_fused));
     }
     at::set_num_threads(num_threads);
     for (size_t i = 0; i < results_by_threads[0].size(); ++i) {
