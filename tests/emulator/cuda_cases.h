@@ -173,7 +173,7 @@ struct Case {
       for (int64_t i = 0; i < (has_scales_per_row ? c.batch : 1) * value_heads; ++i)
         scales.push_back(0.5F * static_cast<float>(pick(-1, 4)));
       for (int64_t i = 0; i < c.batch * value_heads; ++i)
-        c.scales.push_back(scales[static_cast<size_t>(has_scales_per_row ? i : i % value_heads)]);
+        c.head_scales.push_back(scales[static_cast<size_t>(has_scales_per_row ? i : i % value_heads)]);
       p.head_scales = scales.data();
     }
     if (pick(0, 2) == 0) {

@@ -27,7 +27,7 @@ struct OracleCase {
   int64_t k_heads = 1, v_heads = 1;    // numbers of heads of k and of v
   int64_t key_size = 1, value_size = 1;
   std::vector<int64_t> key_lengths;    // (batch); empty: no key is padding
-  Doubles scales;                      // (batch, value_heads); empty: 1
+  Doubles head_scales;                 // (batch, value_heads); empty: 1
   Doubles matrix;                      // M (batch, queries, heads, value_heads); empty: the identity
   bool dropout_before_mixing = false;  // Z is the dropout mask; false: Z̄ is the dropout mask
   // Relative positions: u and v_bias (heads, key_size), r (heads, num_distances, key_size); all empty without
@@ -37,7 +37,7 @@ struct OracleCase {
   std::vector<mh::kernels::KeyRange> key_ranges;  // ranges that cover all keys
   // Rounds Q + u and Q + v to the type in which the fused and the composed path store them, so that this rounding does
   // not count as an error.
-  std::function<double(double)> round_sum = [](double x) { return x; };
+  std::function<double(double)> round_biased_query = [](double x) { return x; };
   // Dropout mask: (batch row, head, query, key) -> 0 or 1 / (1 - p); empty: no dropout.
   std::function<double(int64_t, int64_t, int64_t, int64_t)> dropout_factor;
   std::function<double(double)> round = [](double x) { return x; };  // rounds each element of a stored matrix
@@ -105,7 +105,7 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
       };
       const auto query = [&](int64_t j, int64_t e, const Doubles& bias) {
         const double x = at(q, ((b * c.heads + j) * queries + t) * key_size + e);
-        return bias.empty() ? x : c.round_sum(x + at(bias, j * key_size + e));
+        return bias.empty() ? x : c.round_biased_query(x + at(bias, j * key_size + e));
       };
       // probs, exponent_slopes: for each head of the logits, the probability of each key and the derivative of its
       // exponent with respect to its logit. dmixed_probs: for each value head, the gradient of the mixed probability
@@ -141,7 +141,7 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
       }
       for (int64_t i = 0; i < c.value_heads; ++i) {
         Doubles x = zeros(keys), x_magnitude = x, dx = x, dx_magnitude = x;
-        const double scale = c.scales.empty() ? 1 : at(c.scales, b * c.value_heads + i);
+        const double scale = c.head_scales.empty() ? 1 : at(c.head_scales, b * c.value_heads + i);
         for (int64_t s = first; s < end; ++s) {
           for (int64_t j = 0; j < c.heads; ++j) {
             const double term = mix(j, i) * dropout(true, j, s) * at(probs[static_cast<size_t>(j)], s);

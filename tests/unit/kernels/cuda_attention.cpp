@@ -43,7 +43,7 @@ void check_case(int64_t max_length, bool has_relative_positions) {
   RC_ASSERT(Launches::backward(launcher, params, tensors) == nullptr);
 
   const auto round = [](double value) { return to_double(from_double<T>(value)); };
-  c.round_sum = round;
+  c.round_biased_query = round;
   const auto exact = reference::attention(c, x.q.to_doubles(), x.k.to_doubles(), x.v.to_doubles(), x.dout.to_doubles());
   c.computes_delta_from_outputs = true;
   c.round = round;

@@ -100,7 +100,7 @@ void check_case(int64_t max_heads, int64_t max_length, bool has_relative_positio
   params.heads = static_cast<int>(c.heads), params.dropout_before_mixing = c.dropout_before_mixing;
   params.num_dropout_heads = static_cast<int>(c.dropout_before_mixing ? c.heads : c.value_heads);
   // The head mixing kernels have no head scales: callers multiply the scales into the matrix.
-  c.scales.clear(), c.params.head_scales = params.head_scales = nullptr;
+  c.head_scales.clear(), c.params.head_scales = params.head_scales = nullptr;
   std::normal_distribution<float> normal;
   const bool has_matrix_per_query = pick(0, 1) == 1, has_matrix_per_row = has_matrix_per_query || pick(0, 1) == 1;
   const int64_t matrix_size = c.heads * c.value_heads;
@@ -172,7 +172,7 @@ void check_case(int64_t max_heads, int64_t max_length, bool has_relative_positio
   RC_ASSERT(text_of(Launches::head_mixing_backward(launcher, params, tensors)) == "");
 
   const auto round = [](double x) { return to_double(from_double<T>(x)); };
-  c.round_sum = round;
+  c.round_biased_query = round;
   const auto exact = reference::attention(c, q.to_doubles(), k.to_doubles(), v.to_doubles(), dout.to_doubles());
   c.round = round;
   const auto composed = reference::attention(c, q.to_doubles(), k.to_doubles(), v.to_doubles(), dout.to_doubles());
