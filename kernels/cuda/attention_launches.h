@@ -342,7 +342,7 @@ struct AttentionLaunches {
     const int limit = launcher.max_shared_memory();
     const HeadMixingPlan plan = HeadMixingForwardTiles<T, kSize, false>::plan(params, limit);
     if (params.has_relative_positions() || plan.num_stages == 0) return 1;
-    int queries = 16 * plan.row_tiles, blocks = plan.head_blocks;
+    int queries = 16 * plan.num_row_tiles, blocks = plan.num_head_blocks;
     dispatch_row_mix(params, limit, [&](auto row_mix) { queries = decltype(row_mix)::kQueries, blocks = 1; });
     const int64_t num_visible = params.window > 0 ? std::min(params.keys, params.window + queries - 1) : params.keys;
     const int best_splits = best_num_splits(num_tiles_of(params.queries, queries) * batch * blocks,
@@ -557,8 +557,9 @@ struct AttentionLaunches {
                                         int z_blocks, const Arguments&... arguments) {
     const HeadMixingPlan plan = Body::Traits::plan(params, launcher.max_shared_memory());
     if (plan.num_stages == 0) return kTooLarge;
-    const BlockOrder order = block_order<T>(launcher, params, tensors.batch, num_tiles_of_rows(16 * plan.row_tiles));
-    return launcher(Grid{order.num_blocks(), 1, plan.head_blocks * z_blocks}, plan.threads(), plan.shared_bytes,
+    const BlockOrder order =
+        block_order<T>(launcher, params, tensors.batch, num_tiles_of_rows(16 * plan.num_row_tiles));
+    return launcher(Grid{order.num_blocks(), 1, plan.num_head_blocks * z_blocks}, plan.threads(), plan.shared_bytes,
                     Body{{params, plan, order, KernelTensors<T>(tensors)}, arguments...});
   }
   // Launches a row-mix kernel with the plan of its tile sizes. tiles: number of tiles of resident rows of a batch row.

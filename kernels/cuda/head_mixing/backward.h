@@ -16,7 +16,7 @@
 // Tiling: a block of at most 8 warps computes one or more row tiles of 16 queries of a batch row, and loops over tiles
 // of 16 keys. The warps of a row tile compute dP̄ (16, 16) of the value heads in turn, and exchange it as fragments;
 // then each warp computes its kWarpHeads query heads. Shared memory (head_mixing/plan.h): Q of all query heads and dO,
-// unless plan.resident_tiles is 0; the pipeline stages, each with V or K of all heads or of a group of heads; a
+// unless plan.num_resident_tiles is 0; the pipeline stages, each with V or K of all heads or of a group of heads; a
 // fragment for each value head; with relative positions, q + v, windows of r and products with them. __launch_bounds__
 // allows 255 registers.
 //
@@ -71,7 +71,7 @@ struct HeadMixingMatrixGradientTiles {
               tensors_per_head = kRelative ? 2 : 1;
     return head_mixing_plan<T>({.heads = params.heads,
                                 .warp_heads = kWarpHeads,
-                                .resident_tiles = tensors_per_head * params.heads + chunk_heads,
+                                .num_resident_tiles = tensors_per_head * params.heads + chunk_heads,
                                 .max_stage_heads = max_heads,
                                 .exchanged_fragments = FragmentExchange<T>::count(chunk_heads),
                                 .resident_tensors = tensors_per_head,
@@ -82,7 +82,7 @@ struct HeadMixingMatrixGradientTiles {
 
 // Computes tensors.dm, which is G before the division by the sums of the probabilities, and tensors.prob_sums, the sums
 // of the probabilities that are recomputed from tensors.lse. kRelative: tensors.q is q + u, and tensors.q_v is q + v.
-// Grid: (order.num_blocks(), 1, plan.head_blocks * chunks of value heads).
+// Grid: (order.num_blocks(), 1, plan.num_head_blocks * chunks of value heads).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const AttentionParams& params,
                                            const HeadMixingPlan& plan, const BlockOrder& order,
@@ -96,11 +96,11 @@ MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const Attention
   const WarpPosition warp(thread, plan);
   const int first = block_position.tile * warp.num_block_rows;
   const LaneQueries lane_queries(params, params.matrix, b, first + 16 * warp.row_tile, warp.g);
-  const int first_head = thread.block_z() % plan.head_blocks * plan.warps_per_row_tile * kWarpHeads,
+  const int first_head = thread.block_z() % plan.num_head_blocks * plan.warps_per_row_tile * kWarpHeads,
             warp_head = first_head + warp.row_tile_warp * kWarpHeads,
             next_first_head = first_head + plan.warps_per_row_tile * kWarpHeads;
   const HeadBlock heads{first_head, warp_head, next_first_head < params.heads ? next_first_head : params.heads};
-  const int chunk_head = thread.block_z() / plan.head_blocks * kChunkHeads,
+  const int chunk_head = thread.block_z() / plan.num_head_blocks * kChunkHeads,
             num_chunk_heads =
                 params.value_heads - chunk_head < kChunkHeads ? params.value_heads - chunk_head : kChunkHeads;
   const IndexRange visible = visible_keys(params, b, first, warp.num_block_rows);
@@ -113,7 +113,7 @@ MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const Attention
   const FragmentExchange<T> exchange(
       block_memory.template fragments<T>(warp.row_tile * FragmentExchange<T>::count(Traits::chunk_size(params))));
   [[maybe_unused]] float* const window_products =
-      block_memory.products(thread, plan.row_tiles * FragmentExchange<T>::count(Traits::chunk_size(params)));
+      block_memory.products(thread, plan.num_row_tiles * FragmentExchange<T>::count(Traits::chunk_size(params)));
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands score_operands = logit_operands<T, kSize, kRelative>(params, tensors, b, heads.range(), resident_smem);
   const HeadRange chunk{chunk_head, chunk_head + num_chunk_heads};
@@ -125,7 +125,7 @@ MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const Attention
   const auto tiles = tiles_of_keys<kRelative>(params, visible, first + warp.num_block_rows - 1);
   LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, score_operands}, resident, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
-  if (plan.resident_tiles > 0) {
+  if (plan.num_resident_tiles > 0) {
     score_operands.load_all_resident(thread, params, plan, resident_smem, resident);
     gradient_operands.load_all_resident(thread, params, plan, dout_rows, resident);
   }
@@ -238,10 +238,10 @@ struct HeadMixingQueryGradientTiles {
               tensors_per_head = kRelative ? 2 : 1;
     return head_mixing_plan<T>({.heads = params.heads,
                                 .warp_heads = kWarpHeads,
-                                .resident_tiles = tensors_per_head * params.heads + params.value_heads,
+                                .num_resident_tiles = tensors_per_head * params.heads + params.value_heads,
                                 .max_stage_heads = max_heads,
                                 .exchanged_fragments = FragmentExchange<T>::count(params.value_heads),
-                                .weight_rows = rows_of_weights(params.value_heads),
+                                .weight_rows = num_weight_rows(params.value_heads),
                                 .resident_tensors = tensors_per_head,
                                 .has_window = kRelative},
                                kStride, limit);
@@ -249,7 +249,7 @@ struct HeadMixingQueryGradientTiles {
 };
 
 // Computes tensors.dq, the gradient of tensors.q. kRelative: tensors.q is q + u, tensors.q_v is q + v, and
-// tensors.dq_v, the gradient of tensors.q_v, is computed also. Grid: (order.num_blocks(), 1, plan.head_blocks *
+// tensors.dq_v, the gradient of tensors.q_v, is computed also. Grid: (order.num_blocks(), 1, plan.num_head_blocks *
 // kColumnBlocks).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionParams& params,
@@ -264,8 +264,8 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   const WarpPosition warp(thread, plan);
   const int first = block_position.tile * warp.num_block_rows;
   const LaneQueries lane_queries(params, params.matrix_transposed, b, first + 16 * warp.row_tile, warp.g);
-  const int head_block = Traits::kColumnBlocks > 1 ? thread.block_z() % plan.head_blocks : thread.block_z();
-  const int column = Traits::kColumnBlocks > 1 ? thread.block_z() / plan.head_blocks * kColumns : 0;
+  const int head_block = Traits::kColumnBlocks > 1 ? thread.block_z() % plan.num_head_blocks : thread.block_z();
+  const int column = Traits::kColumnBlocks > 1 ? thread.block_z() / plan.num_head_blocks * kColumns : 0;
   const int first_head = head_block * plan.warps_per_row_tile * kWarpHeads,
             warp_head = first_head + warp.row_tile_warp * kWarpHeads,
             next_first_head = first_head + plan.warps_per_row_tile * kWarpHeads;
@@ -281,7 +281,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
       block_memory.template fragments<T>(warp.row_tile * FragmentExchange<T>::count(params.value_heads)));
   if (warp.row_tile_warp == 0) exchange.zero_padding(thread, params.value_heads);
   [[maybe_unused]] float* const window_products =
-      block_memory.products(thread, plan.row_tiles * FragmentExchange<T>::count(params.value_heads));
+      block_memory.products(thread, plan.num_row_tiles * FragmentExchange<T>::count(params.value_heads));
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands gradient_operands{
       {v, b, params.value_head_of}, {dout, b, nullptr}, {0, params.value_heads}, params.value_size, resident_smem};
@@ -292,7 +292,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   const auto tiles = tiles_of_keys<kRelative>(params, visible, first + warp.num_block_rows - 1);
   LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, score_operands}, resident, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
-  if (plan.resident_tiles > 0) {
+  if (plan.num_resident_tiles > 0) {
     gradient_operands.load_all_resident(thread, params, plan, resident_smem, resident);
     score_operands.load_all_resident(thread, params, plan, query_rows, resident);
   }

@@ -9,11 +9,11 @@
 // the products with V. If 8 warps have fewer heads than there are value heads, several blocks divide the value heads,
 // and each computes the probabilities of all query heads.
 //
-// Shared memory (head_mixing/plan.h): Q of all query heads, unless plan.resident_tiles is 0; the pipeline stages, each
-// with K or V of all heads or of a group of heads; a fragment for each query head; in 16 bits, a mixing matrix that all
-// queries share; with relative positions, q + v, windows of r and products with them. A lane has kWarpHeads * kSize / 2
-// accumulators of outputs, 128 for heads of 64 in 16 bits, and 8 * kWarpHeads of mixed probabilities; __launch_bounds__
-// allows 255 registers (cuda/resources.tsv lists them).
+// Shared memory (head_mixing/plan.h): Q of all query heads, unless plan.num_resident_tiles is 0; the pipeline stages,
+// each with K or V of all heads or of a group of heads; a fragment for each query head; in 16 bits, a mixing matrix
+// that all queries share; with relative positions, q + v, windows of r and products with them. A lane has kWarpHeads *
+// kSize / 2 accumulators of outputs, 128 for heads of 64 in 16 bits, and 8 * kWarpHeads of mixed probabilities;
+// __launch_bounds__ allows 255 registers (cuda/resources.tsv lists them).
 //
 // For 16 heads of 64 in bf16 on an A100, whose blocks have up to 163 KiB, a block has 8 warps, 2 row tiles of 4 warps,
 // 2 stages and 161 KiB, and 512 queries take 16 blocks for each batch row and split of the keys.
@@ -37,10 +37,10 @@ struct HeadMixingForwardTiles {
               tensors_per_head = kRelative ? 2 : 1;
     return head_mixing_plan<T>({.heads = params.value_heads,
                                 .warp_heads = kWarpHeads,
-                                .resident_tiles = tensors_per_head * params.heads,
+                                .num_resident_tiles = tensors_per_head * params.heads,
                                 .max_stage_heads = max_heads,
                                 .exchanged_fragments = FragmentExchange<T>::count(params.heads),
-                                .weight_rows = rows_of_weights(params.heads),
+                                .weight_rows = num_weight_rows(params.heads),
                                 .resident_tensors = tensors_per_head,
                                 .has_window = kRelative},
                                kStride, limit);
@@ -86,7 +86,7 @@ struct HeadMixingSplits {
 
 // Computes tensors.out. With several splits it writes only partial outputs, and combine_head_mixing_splits() computes
 // tensors.out. kRelative: tensors.q is q + u, tensors.q_v is q + v, and there must be one split, since the registers do
-// not suffice for more. Grid: (order.num_blocks(), 1, plan.head_blocks * splits.count).
+// not suffice for more. Grid: (order.num_blocks(), 1, plan.num_head_blocks * splits.count).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
                                    const BlockOrder& order, const KernelTensors<T>& tensors,
@@ -121,7 +121,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
       block_memory.template fragments<Probability>(warp.row_tile * FragmentExchange<T>::count(params.heads)));
   if (warp.row_tile_warp == 0) exchange.zero_padding(thread, params.heads);
   [[maybe_unused]] float* const window_products =
-      block_memory.products(thread, plan.row_tiles * FragmentExchange<T>::count(params.heads));
+      block_memory.products(thread, plan.num_row_tiles * FragmentExchange<T>::count(params.heads));
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands score_operands =
       logit_operands<T, kSize, kRelative>(params, tensors, b, {0, params.heads}, resident_smem);
@@ -131,7 +131,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   const auto tiles = tiles_of_keys<kRelative>(params, visible, first + warp.num_block_rows - 1);
   LoadSchedule<Operands, 2, decltype(tiles)> schedule({score_operands, value_operands}, resident, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
-  if (plan.resident_tiles > 0) score_operands.load_all_resident(thread, params, plan, resident_smem, resident);
+  if (plan.num_resident_tiles > 0) score_operands.load_all_resident(thread, params, plan, resident_smem, resident);
   pipeline.fill(thread, load);
   const SharedMatrix<Probability, kWarpHeads> weights(thread, plan, memory, params.shared_matrix(params.matrix, b),
                                                       {params.heads, params.value_heads}, heads);

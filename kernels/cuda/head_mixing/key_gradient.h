@@ -4,7 +4,7 @@
 //
 // The warps of a row tile, at most 8, compute dP̄ of the value heads and P of the query heads in turn, and exchange
 // both as fragments; then each warp mixes them, and adds to dK and dV of its kWarpHeads heads (1 or 2). Shared memory
-// (head_mixing/plan.h): K and V of all heads, or the rows of r of the query heads, unless plan.resident_tiles is 0;
+// (head_mixing/plan.h): K and V of all heads, or the rows of r of the query heads, unless plan.num_resident_tiles is 0;
 // the pipeline stages; the fragments; in 16 bits, a mixing matrix that all queries share, and its transpose; with
 // relative positions, windows and products with them. A lane has kWarpHeads * kSize / 2 accumulators of each of dK and
 // dV, together 128 for heads of 64 in 16 bits; __launch_bounds__ allows 255 registers.
@@ -44,11 +44,11 @@ struct HeadMixingKeyGradientTiles {
     const int max_heads = params.heads > params.value_heads ? params.heads : params.value_heads,
               total_heads = params.heads + params.value_heads;
     const int weight_rows =
-        (kComputeDv ? rows_of_weights(params.heads) : 0) + (kComputeDk ? rows_of_weights(params.value_heads) : 0);
+        (kComputeDv ? num_weight_rows(params.heads) : 0) + (kComputeDk ? num_weight_rows(params.value_heads) : 0);
     if (kResident == ResidentRows::keys)
       return head_mixing_plan<T>({.heads = max_heads,
                                   .warp_heads = kWarpHeads,
-                                  .resident_tiles = total_heads,
+                                  .num_resident_tiles = total_heads,
                                   .max_stage_heads = max_heads,
                                   .all_tensors_tiles = total_heads,
                                   .exchanged_fragments = exchanged_fragments(params),
@@ -57,7 +57,7 @@ struct HeadMixingKeyGradientTiles {
     const bool is_distances = kResident == ResidentRows::distances;
     return head_mixing_plan<T>({.heads = is_distances ? params.heads : max_heads,
                                 .warp_heads = kWarpHeads,
-                                .resident_tiles = is_distances ? params.heads : total_heads,
+                                .num_resident_tiles = is_distances ? params.heads : total_heads,
                                 .max_stage_heads = max_heads,
                                 .exchanged_fragments = exchanged_fragments(params),
                                 .weight_rows = weight_rows,
@@ -74,14 +74,14 @@ constexpr bool kSeparateKeyValuePasses = kSize * sizeof(T) >= 512 || kSize > 128
 // it reads; and dv, if kComputeDv: for each value head the gradient of the values that it reads. If
 // tensors.has_one_reader_per_kv_head, the gradients are written to heads params.key_head(j) of dk and
 // params.value_head(i) of dv, and otherwise to heads j and i. Padding keys get zeros. Grid: (order.num_blocks(), 1,
-// plan.head_blocks); a tile of `order` is 16 * plan.row_tiles keys.
+// plan.num_head_blocks); a tile of `order` is 16 * plan.num_row_tiles keys.
 //
 // ResidentRows::keys_of_range: as keys, with relative positions: tensors.q is q + u, tensors.q_v is q + v, and each key
 // range begins a new tile; surplus blocks do nothing.
 //
 // ResidentRows::distances, with kComputeDk only: computes dr (batch, heads, distances, key_size); zeros for rows of
-// r that no pair of query and key uses. Grid: (order.num_blocks(), 1, plan.head_blocks * kColumnBlocks); a tile of
-// `order` is 16 * plan.row_tiles rows of r.
+// r that no pair of query and key uses. Grid: (order.num_blocks(), 1, plan.num_head_blocks * kColumnBlocks); a tile of
+// `order` is 16 * plan.num_row_tiles rows of r.
 template <class T, int kSize, bool kComputeDk, bool kComputeDv, ResidentRows kResident, class Thread>
 MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
                                         const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
@@ -106,8 +106,9 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     first = tile.first, rows_end = tile.end;
   }
   const int row_tile_offset = warp.row_tile * 16 * kStride;
-  const int head_block = Traits::kColumnBlocks > 1 ? thread.block_z() % plan.head_blocks : thread.block_z();
-  [[maybe_unused]] const int column = Traits::kColumnBlocks > 1 ? thread.block_z() / plan.head_blocks * kColumns : 0;
+  const int head_block = Traits::kColumnBlocks > 1 ? thread.block_z() % plan.num_head_blocks : thread.block_z();
+  [[maybe_unused]] const int column =
+      Traits::kColumnBlocks > 1 ? thread.block_z() / plan.num_head_blocks * kColumns : 0;
   const int first_head = head_block * plan.warps_per_row_tile * kWarpHeads,
             warp_head = first_head + warp.row_tile_warp * kWarpHeads,
             next_first_head = first_head + plan.warps_per_row_tile * kWarpHeads;
@@ -128,7 +129,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     if (kComputeDk) gradient_exchange.zero_padding(thread, params.value_heads);
   }
   [[maybe_unused]] float* const window_products =
-      block_memory.products(thread, plan.row_tiles * Traits::exchanged_fragments(params));
+      block_memory.products(thread, plan.num_row_tiles * Traits::exchanged_fragments(params));
   using Operands = GemmOperands<T, kSize, kRelative ? 2 : 1, 1, kRelative>;
   Operands score_operands{
       {q, b, nullptr}, {k, b, params.key_head_of}, {0, params.heads}, params.key_size, resident_smem};
@@ -185,7 +186,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     }
     thread.commit_group();
   };
-  if (plan.resident_tiles > 0) {
+  if (plan.num_resident_tiles > 0) {
     score_operands.load_all_resident(thread, params, plan, resident_smem, resident);
     gradient_operands.load_all_resident(thread, params, plan, value_rows, resident);
   }
@@ -195,7 +196,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       {params.heads, params.value_heads}, value_heads);
   const SharedMatrix<T, kWarpHeads> gradient_matrix(
       thread, plan, memory, kComputeDk ? params.shared_matrix(params.matrix_transposed, b) : nullptr,
-      {params.value_heads, params.heads}, query_heads, kComputeDv ? rows_of_weights(params.heads) : 0);
+      {params.value_heads, params.heads}, query_heads, kComputeDv ? num_weight_rows(params.heads) : 0);
   // Whether dS is computed from the probabilities that the warps share for dV (FragmentExchange). Otherwise the kernel
   // recomputes them: with Sigsoftmax, whose derivative needs the logits; with dropout before mixing, which the shared
   // probabilities include; and in a launch without dV, which shares none.

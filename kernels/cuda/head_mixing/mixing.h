@@ -88,7 +88,7 @@ struct WarpPosition {
   MH_DEVICE WarpPosition(const Thread& thread, const HeadMixingPlan& plan)
       : row_tile(thread.warp() / plan.warps_per_row_tile),
         row_tile_warp(thread.warp() % plan.warps_per_row_tile),
-        num_block_rows(16 * plan.row_tiles),
+        num_block_rows(16 * plan.num_row_tiles),
         g(thread.lane() / 4),
         t(thread.lane() % 4) {}
 };
@@ -288,7 +288,7 @@ struct SharedMatrix {
     elements = matrix_memory + out_block.warp_head - out_block.first;
     if constexpr (sizeof(X) == 2) {
       if (!can_mix) return;
-      const int rows = rows_of_weights(heads) - 1;
+      const int rows = num_weight_rows(heads) - 1;
       MH_ROLLED
       for (int i = thread.index(); i < rows * out_heads; i += thread.threads()) {
         const int row = i / out_heads, column = i % out_heads;
@@ -325,7 +325,7 @@ struct SharedMatrix {
   // Returns the scale of the warp's out head o, with which the caller multiplies the result of mix().
   MH_DEVICE float scale(int o) const {
     if (!std::is_same_v<X, Fp16> || !can_mix) return 1;
-    return reinterpret_cast<const float*>(elements)[(rows_of_weights(heads) - 1) * out_heads + o];
+    return reinterpret_cast<const float*>(elements)[(num_weight_rows(heads) - 1) * out_heads + o];
   }
 
  private:

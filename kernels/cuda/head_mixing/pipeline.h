@@ -109,7 +109,7 @@ struct GemmOperands {
   Operand streamed, resident;
   HeadRange heads;
   int size;                // elements of a row
-  const T* resident_smem;  // (kResident, heads.count(), rows of the block, kStride), if plan.resident_tiles > 0
+  const T* resident_smem;  // (kResident, heads.count(), rows of the block, kStride), if plan.num_resident_tiles > 0
   std::conditional_t<kStreamed == 2, Operand, NoOperand> streamed_2{};
   std::conditional_t<kResident == 2, Operand, NoOperand> resident_2{};
   std::conditional_t<kWindow, Operand, NoOperand> window{};
@@ -132,14 +132,14 @@ struct GemmOperands {
     return group.stage + (n * plan.heads_per_stage + head - group.first) * 16 * kStride;
   }
   MH_DEVICE const T* resident_rows(const HeadMixingPlan& plan, HeadGroup<T> group, int head, int n = 0) const {
-    const int head_elements = 16 * plan.row_tiles * kStride;
-    return plan.resident_tiles > 0
+    const int head_elements = 16 * plan.num_row_tiles * kStride;
+    return plan.num_resident_tiles > 0
                ? resident_smem + (n * heads.count() + head - heads.first) * head_elements
                : group.stage + resident_offset(plan) + (n * plan.heads_per_stage + head - group.first) * head_elements;
   }
   MH_DEVICE const T* window_of(const HeadMixingPlan& plan, HeadGroup<T> group, int head) const {
     return group.stage +
-           (kStreamed * plan.heads_per_stage * 16 + (head - group.first) * (16 * plan.row_tiles + 16)) * kStride;
+           (kStreamed * plan.heads_per_stage * 16 + (head - group.first) * (16 * plan.num_row_tiles + 16)) * kStride;
   }
 
   // Loads the resident rows of all heads to `to`. Called by all threads of a block.
@@ -163,7 +163,7 @@ struct GemmOperands {
     if constexpr (kWindow)
       if (has_data(window))
         load_operand(thread, params, stage + kStreamed * plan.heads_per_stage * 16 * kStride, window, group,
-                     {tile.window_row, tile.window_end}, 16 * plan.row_tiles + 16);
+                     {tile.window_row, tile.window_end}, 16 * plan.num_row_tiles + 16);
   }
   // Loads the resident rows into a stage, after its streamed rows and window, for the heads of `group`.
   template <class Thread>
@@ -174,17 +174,17 @@ struct GemmOperands {
 
  private:
   static MH_DEVICE int resident_offset(const HeadMixingPlan& plan) {
-    return plan.heads_per_stage * (kStreamed + (kWindow ? 1 + plan.row_tiles : 0)) * 16 * kStride;
+    return plan.heads_per_stage * (kStreamed + (kWindow ? 1 + plan.num_row_tiles : 0)) * 16 * kStride;
   }
   // Loads the resident rows of the heads of `group` to `to` (kResident, group_heads, rows of the block, kStride).
   template <class Thread>
   MH_DEVICE void load_resident(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan, T* to,
                                int group_heads, HeadRange group, RowRange rows) const {
-    if (has_data(resident)) load_operand(thread, params, to, resident, group, rows, 16 * plan.row_tiles);
+    if (has_data(resident)) load_operand(thread, params, to, resident, group, rows, 16 * plan.num_row_tiles);
     if constexpr (kResident == 2)
       if (has_data(resident_2))
-        load_operand(thread, params, to + group_heads * 16 * plan.row_tiles * kStride, resident_2, group, rows,
-                     16 * plan.row_tiles);
+        load_operand(thread, params, to + group_heads * 16 * plan.num_row_tiles * kStride, resident_2, group, rows,
+                     16 * plan.num_row_tiles);
   }
   static MH_DEVICE bool has_data(const Operand& x) { return x.data != nullptr; }
   // Loads `count` rows of the heads of `group` to `to` (group.count(), count, kStride); `count` is a multiple of 16,
@@ -192,10 +192,11 @@ struct GemmOperands {
   template <class Thread>
   MH_DEVICE void load_operand(const Thread& thread, const AttentionParams& params, T* to, const Operand& x,
                               HeadRange group, RowRange rows, int count) const {
-    const int row_tiles = count / 16;
+    const int num_row_tiles = count / 16;
     MH_ROLLED
-    for (int i = thread.warp(); i < group.count() * row_tiles; i += thread.threads() / 32) {
-      const int h = group.first + (row_tiles == 1 ? i : i / row_tiles), row = row_tiles == 1 ? 0 : i % row_tiles * 16;
+    for (int i = thread.warp(); i < group.count() * num_row_tiles; i += thread.threads() / 32) {
+      const int h = group.first + (num_row_tiles == 1 ? i : i / num_row_tiles),
+                row = num_row_tiles == 1 ? 0 : i % num_row_tiles * 16;
       const T* const data = x.data + x.head_stride * (x.head_of != nullptr ? x.head_of[h] : h);
       load_rows<kSize>(thread, warp_of(thread), to + i * 16 * kStride,
                        {data, x.row_stride, rows.end, size, params.has_aligned_rows}, rows.first + row, 16,
@@ -235,7 +236,7 @@ struct LoadSchedule {
       const int count = x.heads.end - head < plan.heads_per_stage ? x.heads.end - head : plan.heads_per_stage;
       const HeadRange group{head, head + count};
       x.load_streamed(thread, params, plan, stage, group, tile);
-      if (plan.resident_tiles == 0) x.load_resident_to_stage(thread, params, plan, stage, group, resident);
+      if (plan.num_resident_tiles == 0) x.load_resident_to_stage(thread, params, plan, stage, group, resident);
       head += plan.heads_per_stage;
       if (head >= x.heads.end) advance_operands();
     }
@@ -284,8 +285,8 @@ template <class T>
 struct HeadMixingMemory {
   SmemPipeline<T> pipeline;
   MH_DEVICE HeadMixingMemory(const HeadMixingPlan& plan, T* memory, int stride)
-      : pipeline{memory + plan.resident_tiles * 16 * plan.row_tiles * stride, plan.num_stages,
-                 plan.stage_tiles * 16 * stride} {}
+      : pipeline{memory + plan.num_resident_tiles * 16 * plan.num_row_tiles * stride, plan.num_stages,
+                 plan.tiles_per_stage * 16 * stride} {}
   // Returns the address of the exchanged fragments from fragment `first` on.
   template <class X>
   MH_DEVICE FragmentA<X>* fragments(int first) const {

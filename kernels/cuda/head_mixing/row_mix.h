@@ -252,9 +252,9 @@ struct NoDropout {
   MH_DEVICE void operator()(int, int, Accumulator (&)[kColumnFragments]) const {}
 };
 
-// Computes sums (row_tiles, 16, kSize) += X · rows, where X (row_tiles, 16, kKeys) is head `head` of the tile, and rows
-// (kKeys, kSize) are in shared memory. If kDropout, applies dropout to X first: dropout(row_tile, column, values) is
-// called with columns column … column + 15 of a row tile. Called by all lanes of a warp.
+// Computes sums (num_row_tiles, 16, kSize) += X · rows, where X (num_row_tiles, 16, kKeys) is head `head` of the tile,
+// and rows (kKeys, kSize) are in shared memory. If kDropout, applies dropout to X first: dropout(row_tile, column,
+// values) is called with columns column … column + 15 of a row tile. Called by all lanes of a warp.
 template <int kSize, class T, bool kDropout, class Tile, class Thread, class DropoutFn>
 MH_DEVICE void accumulate(const Thread& thread, Accumulator (&sums)[Tile::kRowTiles][kSize / 8], const Tile& tile,
                           int head, const T* rows, const DropoutFn& dropout) {
