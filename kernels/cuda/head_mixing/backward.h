@@ -91,7 +91,7 @@ MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const Attention
   const StridedTensor<const T>&v = tensors.v, &dout = tensors.dout;
   constexpr int kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads, kChunkHeads = Traits::kChunkHeads;
   const BlockOrder::Position block_position = order.position(thread, true);
-  const int64_t b = block_position.row;
+  const int64_t b = block_position.batch_row;
   const int queries = static_cast<int>(params.queries);
   const WarpPosition warp(thread, plan);
   const int first = block_position.tile * warp.num_block_rows;
@@ -259,7 +259,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   const StridedTensor<const T>&v = tensors.v, &dout = tensors.dout;
   constexpr int kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads, kColumns = Traits::kColumns;
   const BlockOrder::Position block_position = order.position(thread, true);
-  const int64_t b = block_position.row;
+  const int64_t b = block_position.batch_row;
   const int queries = static_cast<int>(params.queries);
   const WarpPosition warp(thread, plan);
   const int first = block_position.tile * warp.num_block_rows;

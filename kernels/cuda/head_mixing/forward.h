@@ -98,7 +98,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   const StridedTensor<const T>& v = tensors.v;
   const StridedTensor<T>& out = tensors.out;
   const BlockOrder::Position block_position = order.position(thread, true);
-  const int64_t b = block_position.row;
+  const int64_t b = block_position.batch_row;
   const int queries = static_cast<int>(params.queries);
   const WarpPosition warp(thread, plan);
   const int first = block_position.tile * warp.num_block_rows;

@@ -95,7 +95,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   static_assert(!kDistances || (kComputeDk && !kComputeDv));
   constexpr int kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads, kColumns = Traits::kColumns;
   const BlockOrder::Position block_position = order.position(thread, false);
-  const int64_t b = block_position.row;
+  const int64_t b = block_position.batch_row;
   const WarpPosition warp(thread, plan);
   // The resident rows of the block are rows first … rows_end - 1 of k and v, or of r.
   int first = block_position.tile * warp.num_block_rows,

@@ -18,19 +18,19 @@ namespace mh::kernels {
 // row. Batch rows are computed in groups, whose keys and values fit in the L2 cache if the batch rows are short enough
 // (block_order()). Within a group the tiles with the most work are first, so that no long tile begins late.
 struct BlockOrder {
-  int tiles = 0, batch = 0, concurrent_rows = 1;  // tiles of a batch row; batch rows; batch rows of a group
+  int num_tiles = 0, batch = 0, group_batch_rows = 1;  // tiles of a batch row; batch rows; batch rows of a group
   struct Position {
-    int tile, row;
+    int tile, batch_row;
   };
-  constexpr int num_blocks() const { return tiles * batch; }
+  constexpr int num_blocks() const { return num_tiles * batch; }
   // Returns the indices of the tile and of the batch row of a block. reversed: the last tile is first, since it has the
   // most keys under a causal mask.
   template <class Thread>
   MH_DEVICE Position position(const Thread& thread, bool reversed) const {
-    const int group = thread.block_x() / (concurrent_rows * tiles), first = group * concurrent_rows,
-              index_in_group = thread.block_x() - first * tiles;
-    const int rows = batch - first < concurrent_rows ? batch - first : concurrent_rows, tile = index_in_group / rows;
-    return {reversed ? tiles - 1 - tile : tile, first + index_in_group % rows};
+    const int group = thread.block_x() / (group_batch_rows * num_tiles), first = group * group_batch_rows,
+              index_in_group = thread.block_x() - first * num_tiles;
+    const int rows = batch - first < group_batch_rows ? batch - first : group_batch_rows, tile = index_in_group / rows;
+    return {reversed ? num_tiles - 1 - tile : tile, first + index_in_group % rows};
   }
 };
 

@@ -133,7 +133,7 @@ MH_DEVICE void row_mix_matrix_gradient(const Thread& thread, const AttentionPara
   constexpr int kSize = Traits::kSize, kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads,
                 kRowTiles = Tile::kRowTiles, kQueries = Sizes::kQueries, kKeys = Sizes::kKeys;
   const BlockOrder::Position block = order.position(thread, true);
-  const int64_t b = block.row;
+  const int64_t b = block.batch_row;
   const int queries = static_cast<int>(params.queries), first = block.tile * kQueries, g = thread.lane() / 4,
             t = thread.lane() % 4, warp_head = thread.warp() * kWarpHeads;
   const IndexRange visible = visible_keys(params, b, first, kQueries);
@@ -265,7 +265,7 @@ MH_DEVICE void row_mix_matrix_gradient(const Thread& thread, const AttentionPara
   for (int n = thread.index(); n < num_elements; n += thread.threads()) {
     float total = 0;
     for (int warp = 0; warp < Traits::kWarps; ++warp) total += warp_sums[warp * num_elements + n];
-    tensors.dm[(b * order.tiles + block.tile) * num_elements + n] = total;
+    tensors.dm[(b * order.num_tiles + block.tile) * num_elements + n] = total;
   }
 }
 
@@ -286,7 +286,7 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
   constexpr int kSize = Traits::kSize, kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads,
                 kRowTiles = Tile::kRowTiles, kKeys = Sizes::kKeys;
   const BlockOrder::Position block = order.position(thread, true);
-  const int64_t b = block.row;
+  const int64_t b = block.batch_row;
   const int queries = static_cast<int>(params.queries), first = block.tile * Traits::kQueries, g = thread.lane() / 4,
             t = thread.lane() % 4, warp_head = thread.warp() * kWarpHeads;
   const IndexRange visible = visible_keys(params, b, first, Traits::kQueries);
@@ -432,7 +432,7 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
   using Probability = typename Traits::Probability;
   constexpr int kSize = Traits::kSize, kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads, kKeys = Sizes::kKeys;
   const BlockOrder::Position block = order.position(thread, false);
-  const int64_t b = block.row;
+  const int64_t b = block.batch_row;
   const int keys = static_cast<int>(params.keys), first = block.tile * kKeys, g = thread.lane() / 4,
             t = thread.lane() % 4, warp_head = thread.warp() * kWarpHeads, queries = static_cast<int>(params.queries);
   const int num_unpadded_keys = num_unpadded_keys_of(params, b, keys);

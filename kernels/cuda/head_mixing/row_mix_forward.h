@@ -92,7 +92,7 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
   constexpr int kSize = Traits::kSize, kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads,
                 kRowTiles = Tile::kRowTiles;
   const BlockOrder::Position block = order.position(thread, true);
-  const int64_t b = block.row;
+  const int64_t b = block.batch_row;
   const int queries = static_cast<int>(params.queries), first = block.tile * Traits::kQueries, g = thread.lane() / 4,
             t = thread.lane() % 4, warp_head = thread.warp() * kWarpHeads;
   const IndexRange visible =
