@@ -332,18 +332,19 @@ struct AttentionLaunches {
                                             bool has_relative_positions) {
     AttentionParams params;
     params.heads = heads, params.value_heads = value_heads;
-    const int limit = launcher.max_shared_memory();
-    return has_relative_positions ? head_mixing_constraint_of<true>(params, limit)
-                                  : head_mixing_constraint_of<false>(params, limit);
+    const int max_shared_bytes = launcher.max_shared_memory();
+    return has_relative_positions ? head_mixing_constraint_of<true>(params, max_shared_bytes)
+                                  : head_mixing_constraint_of<false>(params, max_shared_bytes);
   }
   // Returns a power of two; 1 with relative positions.
   template <class Launcher>
   static int head_mixing_num_splits(const Launcher& launcher, const AttentionParams& params, int64_t batch) {
-    const int limit = launcher.max_shared_memory();
-    const HeadMixingPlan plan = HeadMixingForwardTiles<T, kSize, false>::plan(params, limit);
+    const int max_shared_bytes = launcher.max_shared_memory();
+    const HeadMixingPlan plan = HeadMixingForwardTiles<T, kSize, false>::plan(params, max_shared_bytes);
     if (params.has_relative_positions() || plan.num_stages == 0) return 1;
     int queries = 16 * plan.num_row_tiles, blocks = plan.num_head_blocks;
-    dispatch_row_mix(params, limit, [&](auto row_mix) { queries = decltype(row_mix)::kQueries, blocks = 1; });
+    dispatch_row_mix(params, max_shared_bytes,
+                     [&](auto row_mix) { queries = decltype(row_mix)::kQueries, blocks = 1; });
     const int64_t num_visible = params.window > 0 ? std::min(params.keys, params.window + queries - 1) : params.keys;
     const int best_splits = best_num_splits(num_tiles_of(params.queries, queries) * batch * blocks,
                                             num_tiles_of(num_visible, kMinSplitKeys), launcher.multiprocessors());
@@ -453,30 +454,31 @@ struct AttentionLaunches {
     return num_tiles_of(params.keys, size) + extra_tiles;
   }
 
-  // Returns kTooLarge if a kernel with head mixing needs more than `limit` bytes of shared memory per block; otherwise
-  // null.
+  // Returns kTooLarge if a kernel with head mixing needs more than `max_shared_bytes` bytes of shared memory per block;
+  // otherwise null.
   template <bool kRelative>
-  static const char* head_mixing_constraint_of(const AttentionParams& params, int limit) {
+  static const char* head_mixing_constraint_of(const AttentionParams& params, int max_shared_bytes) {
     constexpr ResidentRows kResident = kRelative ? ResidentRows::keys_of_range : ResidentRows::keys;
     bool is_supported =
-        sizeof(typename Forward<T, kSize, false, kRelative>::Traits::Shared) <= static_cast<size_t>(limit) &&
-        HeadMixingForwardTiles<T, kSize, kRelative>::plan(params, limit).num_stages > 0 &&
-        HeadMixingMatrixGradientTiles<T, kSize, kRelative>::plan(params, limit).num_stages > 0 &&
-        HeadMixingQueryGradientTiles<T, kSize, kRelative>::plan(params, limit).num_stages > 0 &&
-        HeadMixingKeyGradientTiles<T, kSize, !kSeparatePasses, true, kResident>::plan(params, limit).num_stages > 0 &&
-        HeadMixingKeyGradientTiles<T, kSize, true, !kSeparatePasses, kResident>::plan(params, limit).num_stages > 0;
+        sizeof(typename Forward<T, kSize, false, kRelative>::Traits::Shared) <= static_cast<size_t>(max_shared_bytes) &&
+        HeadMixingForwardTiles<T, kSize, kRelative>::plan(params, max_shared_bytes).num_stages > 0 &&
+        HeadMixingMatrixGradientTiles<T, kSize, kRelative>::plan(params, max_shared_bytes).num_stages > 0 &&
+        HeadMixingQueryGradientTiles<T, kSize, kRelative>::plan(params, max_shared_bytes).num_stages > 0 &&
+        HeadMixingKeyGradientTiles<T, kSize, !kSeparatePasses, true, kResident>::plan(params, max_shared_bytes)
+                .num_stages > 0 &&
+        HeadMixingKeyGradientTiles<T, kSize, true, !kSeparatePasses, kResident>::plan(params, max_shared_bytes)
+                .num_stages > 0;
     if constexpr (kRelative)
-      is_supported =
-          is_supported &&
-          HeadMixingKeyGradientTiles<T, kSize, true, false, ResidentRows::distances>::plan(params, limit).num_stages >
-              0;
+      is_supported = is_supported && HeadMixingKeyGradientTiles<T, kSize, true, false, ResidentRows::distances>::plan(
+                                         params, max_shared_bytes)
+                                             .num_stages > 0;
     return is_supported ? nullptr : kTooLarge;
   }
 
   template <bool kRelative, class Launcher>
   static const char* head_mixing_forward_of(const Launcher& launcher, const AttentionParams& params,
                                             const AttentionTensors& tensors) {
-    const int limit = launcher.max_shared_memory();
+    const int max_shared_bytes = launcher.max_shared_memory();
     AttentionParams logit_params = params;
     logit_params.value_heads = params.heads, logit_params.head_scales = nullptr, logit_params.value_size = 0;
     if (const char* problem = launch_forward<false, kRelative>(launcher, logit_params, tensors)) return problem;
@@ -488,7 +490,7 @@ struct AttentionLaunches {
       problem = launch_row_mix<RowMixForward<Traits, T>>(
           launcher, params, tensors, num_tiles_of(params.queries, Traits::kQueries), tensors.num_splits, splits);
     };
-    if (!dispatch_row_mix(params, limit, forward_row_mix))
+    if (!dispatch_row_mix(params, max_shared_bytes, forward_row_mix))
       problem = launch_head_mixing<HeadMixingForward<T, kSize, kRelative>>(
           launcher, params, select_biased_queries(tensors),
           [&](int rows) { return num_tiles_of(params.queries, rows); }, tensors.num_splits, splits);
@@ -502,9 +504,9 @@ struct AttentionLaunches {
   static const char* head_mixing_backward_of(const Launcher& launcher, const AttentionParams& params,
                                              const AttentionTensors& tensors) {
     const AttentionTensors kernel_tensors = select_biased_queries(tensors);
-    const int limit = launcher.max_shared_memory();
+    const int max_shared_bytes = launcher.max_shared_memory();
     const char* row_mix_problem = nullptr;
-    if (dispatch_row_mix(params, limit, [&](auto row_mix) {
+    if (dispatch_row_mix(params, max_shared_bytes, [&](auto row_mix) {
           row_mix_problem = row_mix_backward<decltype(row_mix)>(launcher, params, kernel_tensors);
         }))
       return row_mix_problem;
@@ -576,15 +578,15 @@ struct AttentionLaunches {
 
   // Calls visit(row_mix), where row_mix is the RowMixTraits that serves the call, and returns true, if the row-mix
   // kernels apply: a 16-bit type, no relative positions, at most 8 heads of size up to 128 or 16 heads of size up to
-  // 64, and tiles that fit in `limit` bytes of shared memory. Otherwise returns false.
+  // 64, and tiles that fit in `max_shared_bytes` bytes of shared memory. Otherwise returns false.
   template <class Visit>
-  static bool dispatch_row_mix(const AttentionParams& params, int limit, const Visit& visit) {
+  static bool dispatch_row_mix(const AttentionParams& params, int max_shared_bytes, const Visit& visit) {
     const auto try_row_mix = [&](auto row_mix) {
       using Traits = decltype(row_mix);
-      if (RowMixForwardTiles<Traits>::plan(params, limit).num_stages == 0 ||
-          RowMixMatrixGradientTiles<Traits>::plan(params, limit).num_stages == 0 ||
-          RowMixQueryGradientTiles<Traits>::plan(params, limit).num_stages == 0 ||
-          RowMixKeyGradientTiles<Traits>::plan(params, limit).num_stages == 0)
+      if (RowMixForwardTiles<Traits>::plan(params, max_shared_bytes).num_stages == 0 ||
+          RowMixMatrixGradientTiles<Traits>::plan(params, max_shared_bytes).num_stages == 0 ||
+          RowMixQueryGradientTiles<Traits>::plan(params, max_shared_bytes).num_stages == 0 ||
+          RowMixKeyGradientTiles<Traits>::plan(params, max_shared_bytes).num_stages == 0)
         return false;
       visit(row_mix);
       return true;

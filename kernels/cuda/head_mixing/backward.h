@@ -66,7 +66,7 @@ struct HeadMixingMatrixGradientTiles {
     return params.value_heads < kChunkHeads ? params.value_heads : kChunkHeads;
   }
   static constexpr int num_chunks(const AttentionParams& params) { return ceil_div(params.value_heads, kChunkHeads); }
-  static constexpr HeadMixingPlan plan(const AttentionParams& params, int limit) {
+  static constexpr HeadMixingPlan plan(const AttentionParams& params, int max_shared_bytes) {
     const int chunk_heads = chunk_size(params), max_heads = params.heads > chunk_heads ? params.heads : chunk_heads,
               tensors_per_head = kRelative ? 2 : 1;
     return head_mixing_plan<T>({.heads = params.heads,
@@ -76,7 +76,7 @@ struct HeadMixingMatrixGradientTiles {
                                 .exchanged_fragments = FragmentExchange<T>::count(chunk_heads),
                                 .resident_tensors = tensors_per_head,
                                 .has_window = kRelative},
-                               kStride, limit);
+                               kStride, max_shared_bytes);
   }
 };
 
@@ -233,7 +233,7 @@ struct HeadMixingQueryGradientTiles {
                        kColumnBlocks = kSize / kColumns;
   static constexpr int kStride = kSize + kPad, kRegisterHeads = max_warp_heads<T>(kRelative ? 2 * kColumns : kColumns);
   static constexpr int kWarpHeads = kRelative && kRegisterHeads > 2 ? 2 : kRegisterHeads;
-  static constexpr HeadMixingPlan plan(const AttentionParams& params, int limit) {
+  static constexpr HeadMixingPlan plan(const AttentionParams& params, int max_shared_bytes) {
     const int max_heads = params.heads > params.value_heads ? params.heads : params.value_heads,
               tensors_per_head = kRelative ? 2 : 1;
     return head_mixing_plan<T>({.heads = params.heads,
@@ -244,7 +244,7 @@ struct HeadMixingQueryGradientTiles {
                                 .weight_rows = num_weight_rows(params.value_heads),
                                 .resident_tensors = tensors_per_head,
                                 .has_window = kRelative},
-                               kStride, limit);
+                               kStride, max_shared_bytes);
   }
 };
 

@@ -32,7 +32,7 @@ struct HeadMixingForwardTiles {
   static constexpr int kStride = kSize + kPad, kWarpHeads = max_warp_heads<T>(kSize);
   static constexpr int kPrefetch = kRelative ? 1 : kHeadMixingPrefetch<T, kSize>;
   using Probability = typename ExchangeType<T>::Probability;
-  static constexpr HeadMixingPlan plan(const AttentionParams& params, int limit) {
+  static constexpr HeadMixingPlan plan(const AttentionParams& params, int max_shared_bytes) {
     const int max_heads = params.heads > params.value_heads ? params.heads : params.value_heads,
               tensors_per_head = kRelative ? 2 : 1;
     return head_mixing_plan<T>({.heads = params.value_heads,
@@ -43,7 +43,7 @@ struct HeadMixingForwardTiles {
                                 .weight_rows = num_weight_rows(params.heads),
                                 .resident_tensors = tensors_per_head,
                                 .has_window = kRelative},
-                               kStride, limit);
+                               kStride, max_shared_bytes);
   }
 };
 

@@ -40,7 +40,7 @@ struct HeadMixingKeyGradientTiles {
     return (kComputeDk ? FragmentExchange<T>::count(params.value_heads) : 0) +
            (kComputeDv ? FragmentExchange<T>::count(params.heads) : 0);
   }
-  static constexpr HeadMixingPlan plan(const AttentionParams& params, int limit) {
+  static constexpr HeadMixingPlan plan(const AttentionParams& params, int max_shared_bytes) {
     const int max_heads = params.heads > params.value_heads ? params.heads : params.value_heads,
               total_heads = params.heads + params.value_heads;
     const int weight_rows =
@@ -53,7 +53,7 @@ struct HeadMixingKeyGradientTiles {
                                   .all_tensors_tiles = total_heads,
                                   .exchanged_fragments = exchanged_fragments(params),
                                   .weight_rows = weight_rows},
-                                 kStride, limit);
+                                 kStride, max_shared_bytes);
     const bool is_distances = kResident == ResidentRows::distances;
     return head_mixing_plan<T>({.heads = is_distances ? params.heads : max_heads,
                                 .warp_heads = kWarpHeads,
@@ -63,7 +63,7 @@ struct HeadMixingKeyGradientTiles {
                                 .weight_rows = weight_rows,
                                 .streamed_tensors = 2,
                                 .has_window = true},
-                               kStride, limit);
+                               kStride, max_shared_bytes);
   }
 };
 // Whether dK and dV are computed by two launches, since the accumulators of both do not fit in the registers of a warp.

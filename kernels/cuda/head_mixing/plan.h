@@ -79,10 +79,10 @@ constexpr int max_warp_heads(int columns) {
 // Returns the number of rows of a SharedMatrix of `heads` heads: rounded up to an even number, and one row of scales.
 constexpr int num_weight_rows(int heads) { return round_up(heads, 2) + 1; }
 
-// Returns the plan for a kernel with the given needs and at most `limit` bytes of shared memory; num_stages is 0 if no
-// plan fits. stride: row stride of tiles in shared memory, in elements.
+// Returns the plan for a kernel with the given needs and at most `max_shared_bytes` bytes of shared memory; num_stages
+// is 0 if no plan fits. stride: row stride of tiles in shared memory, in elements.
 template <class T>
-constexpr HeadMixingPlan head_mixing_plan(const HeadMixingNeeds& needs, int stride, int limit) {
+constexpr HeadMixingPlan head_mixing_plan(const HeadMixingNeeds& needs, int stride, int max_shared_bytes) {
   HeadMixingPlan plan;
   const int warps = ceil_div(needs.heads, needs.warp_heads);
   const int tile_bytes = 16 * stride * static_cast<int>(sizeof(T)), fragment_bytes = 32 * (sizeof(T) == 4 ? 32 : 16);
@@ -100,7 +100,7 @@ constexpr HeadMixingPlan head_mixing_plan(const HeadMixingNeeds& needs, int stri
     const int fixed_bytes = num_row_tiles * (num_resident_tiles * tile_bytes +
                                              needs.exchanged_fragments * fragment_bytes + product_bytes) +
                             plan.weight_bytes,
-              free_bytes = limit - fixed_bytes;
+              free_bytes = max_shared_bytes - fixed_bytes;
     plan.num_row_tiles = num_row_tiles, plan.num_resident_tiles = num_resident_tiles,
     plan.tiles_per_stage = tiles_per_stage;
     plan.num_stages = free_bytes < 0 || tiles_per_stage == 0 ? 0 : free_bytes / (tiles_per_stage * tile_bytes);

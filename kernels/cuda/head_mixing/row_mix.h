@@ -19,8 +19,8 @@
 
 namespace mh::kernels {
 
-// Returns n rounded down to a multiple of 16, but at most `limit`.
-constexpr int floor_to_row_tiles(int n, int limit) { return n / 16 * 16 < limit ? n / 16 * 16 : limit; }
+// Returns n rounded down to a multiple of 16, but at most `max_rows`.
+constexpr int floor_to_row_tiles(int n, int max_rows) { return n / 16 * 16 < max_rows ? n / 16 * 16 : max_rows; }
 
 // The sizes of the row-mix kernels. A block has kWarps warps, and each warp kWarpHeads heads: together at most 8 heads,
 // or at most 16 if kWarpHeads is 2.
@@ -383,8 +383,8 @@ struct AlternatingLoads {
 // gradients.
 struct RowMixPlan {
   int num_stages = 0, shared_bytes = 0;  // number of stages, 0: the kernel does not fit; bytes of shared memory
-  constexpr RowMixPlan(int resident_bytes, int stage_bytes, int tile_bytes, int limit) {
-    const int fixed_bytes = resident_bytes + tile_bytes, free_bytes = limit - fixed_bytes;
+  constexpr RowMixPlan(int resident_bytes, int stage_bytes, int tile_bytes, int max_shared_bytes) {
+    const int fixed_bytes = resident_bytes + tile_bytes, free_bytes = max_shared_bytes - fixed_bytes;
     num_stages = free_bytes < stage_bytes                ? 0
                  : free_bytes / stage_bytes < kMaxStages ? free_bytes / stage_bytes
                                                          : kMaxStages;
@@ -404,11 +404,12 @@ struct RowMixQueryTiles {
   static constexpr int stage_elements(const AttentionParams& params) {
     return (params.heads > params.value_heads ? params.heads : params.value_heads) * kKeys * Traits::kStride;
   }
-  // Returns the plan for resident rows of resident_heads heads, num_tiles tiles in shared memory, and at most `limit`
-  // bytes.
-  static constexpr RowMixPlan plan_of(const AttentionParams& params, int resident_heads, int num_tiles, int limit) {
+  // Returns the plan for resident rows of resident_heads heads, num_tiles tiles in shared memory, and at most
+  // `max_shared_bytes` bytes.
+  static constexpr RowMixPlan plan_of(const AttentionParams& params, int resident_heads, int num_tiles,
+                                      int max_shared_bytes) {
     return {resident_heads * kQueries * Traits::kStride * 2, stage_elements(params) * 2,
-            num_tiles * Tile::template bytes<Traits::kMatrixHeads>(params), limit};
+            num_tiles * Tile::template bytes<Traits::kMatrixHeads>(params), max_shared_bytes};
   }
 };
 

@@ -89,8 +89,8 @@ MH_DEVICE void to_logit_gradients(const Thread& thread, const Tile& tile, int he
 template <class Traits>
 struct RowMixMatrixGradientTiles
     : RowMixQueryTiles<Traits, floor_to_row_tiles(2048 / (Traits::kWarpHeads * Traits::kSize), 32), Traits::kKeys> {
-  static constexpr RowMixPlan plan(const AttentionParams& params, int limit) {
-    return RowMixMatrixGradientTiles::plan_of(params, params.heads + params.value_heads, 2, limit);
+  static constexpr RowMixPlan plan(const AttentionParams& params, int max_shared_bytes) {
+    return RowMixMatrixGradientTiles::plan_of(params, params.heads + params.value_heads, 2, max_shared_bytes);
   }
 };
 
@@ -272,8 +272,8 @@ MH_DEVICE void row_mix_matrix_gradient(const Thread& thread, const AttentionPara
 // The tile sizes and the plan of row_mix_query_gradient(). Traits: an instance of RowMixTraits.
 template <class Traits>
 struct RowMixQueryGradientTiles : RowMixQueryTiles<Traits, Traits::kQueries, 16> {
-  static constexpr RowMixPlan plan(const AttentionParams& params, int limit) {
-    return RowMixQueryGradientTiles::plan_of(params, params.heads + params.value_heads, 1, limit);
+  static constexpr RowMixPlan plan(const AttentionParams& params, int max_shared_bytes) {
+    return RowMixQueryGradientTiles::plan_of(params, params.heads + params.value_heads, 1, max_shared_bytes);
   }
 };
 
@@ -381,9 +381,9 @@ struct RowMixKeyGradientTiles {
   static constexpr int stage_elements(const AttentionParams& params) {
     return (params.heads + params.value_heads) * 16 * Traits::kStride;
   }
-  static constexpr RowMixPlan plan(const AttentionParams& params, int limit) {
+  static constexpr RowMixPlan plan(const AttentionParams& params, int max_shared_bytes) {
     return {(params.heads + params.value_heads) * kKeys * Traits::kStride * 2, stage_elements(params) * 2,
-            2 * Tile::template bytes<Traits::kMatrixHeads>(params), limit};
+            2 * Tile::template bytes<Traits::kMatrixHeads>(params), max_shared_bytes};
   }
 };
 

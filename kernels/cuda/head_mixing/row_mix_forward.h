@@ -28,8 +28,8 @@ namespace mh::kernels {
 // The tile sizes and the plan of row_mix_forward(). Traits: an instance of RowMixTraits.
 template <class Traits>
 struct RowMixForwardTiles : RowMixQueryTiles<Traits, Traits::kQueries, Traits::kKeys> {
-  static constexpr RowMixPlan plan(const AttentionParams& params, int limit) {
-    return RowMixForwardTiles::plan_of(params, params.heads, 1, limit);
+  static constexpr RowMixPlan plan(const AttentionParams& params, int max_shared_bytes) {
+    return RowMixForwardTiles::plan_of(params, params.heads, 1, max_shared_bytes);
   }
 };
 

@@ -13,26 +13,27 @@ namespace {
 // Returns the error text of a launch, or "" for null, which RapidCheck cannot print.
 std::string text_of(const char* problem) { return problem == nullptr ? "" : problem; }
 
-// Returns the plans of all kernels with a HeadMixingPlan for `limit` bytes of shared memory. The row-mix kernels have
-// plans of another type (RowMixPlan).
+// Returns the plans of all kernels with a HeadMixingPlan for `max_shared_bytes` bytes of shared memory. The row-mix
+// kernels have plans of another type (RowMixPlan).
 template <class T, int kSize, bool kRelative>
-std::vector<HeadMixingPlan> plans_of(const AttentionParams& params, int limit) {
+std::vector<HeadMixingPlan> plans_of(const AttentionParams& params, int max_shared_bytes) {
   constexpr bool kSeparatePasses = kSeparateKeyValuePasses<T, kSize>;
   constexpr ResidentRows kResident = kRelative ? ResidentRows::keys_of_range : ResidentRows::keys;
   std::vector<HeadMixingPlan> all_plans{
-      HeadMixingForwardTiles<T, kSize, kRelative>::plan(params, limit),
-      HeadMixingMatrixGradientTiles<T, kSize, kRelative>::plan(params, limit),
-      HeadMixingQueryGradientTiles<T, kSize, kRelative>::plan(params, limit),
-      HeadMixingKeyGradientTiles<T, kSize, !kSeparatePasses, true, kResident>::plan(params, limit),
-      HeadMixingKeyGradientTiles<T, kSize, true, !kSeparatePasses, kResident>::plan(params, limit)};
+      HeadMixingForwardTiles<T, kSize, kRelative>::plan(params, max_shared_bytes),
+      HeadMixingMatrixGradientTiles<T, kSize, kRelative>::plan(params, max_shared_bytes),
+      HeadMixingQueryGradientTiles<T, kSize, kRelative>::plan(params, max_shared_bytes),
+      HeadMixingKeyGradientTiles<T, kSize, !kSeparatePasses, true, kResident>::plan(params, max_shared_bytes),
+      HeadMixingKeyGradientTiles<T, kSize, true, !kSeparatePasses, kResident>::plan(params, max_shared_bytes)};
   if (kRelative)
     all_plans.push_back(
-        HeadMixingKeyGradientTiles<T, kSize, true, false, ResidentRows::distances>::plan(params, limit));
+        HeadMixingKeyGradientTiles<T, kSize, true, false, ResidentRows::distances>::plan(params, max_shared_bytes));
   return all_plans;
 }
 template <class T, int kSize>
-std::vector<HeadMixingPlan> plans(const AttentionParams& params, int limit, bool has_relative_positions) {
-  return has_relative_positions ? plans_of<T, kSize, true>(params, limit) : plans_of<T, kSize, false>(params, limit);
+std::vector<HeadMixingPlan> plans(const AttentionParams& params, int max_shared_bytes, bool has_relative_positions) {
+  return has_relative_positions ? plans_of<T, kSize, true>(params, max_shared_bytes)
+                                : plans_of<T, kSize, false>(params, max_shared_bytes);
 }
 
 // Plans tiles for `plan_limit` bytes of shared memory, usually fewer than a launch may use, so that small cases are
@@ -207,17 +208,17 @@ void check_case(int64_t max_heads, int64_t max_length, bool has_relative_positio
   expect_close("dv", dv.to_doubles(), exact.dv, composed.dv, add_exchange_rounding(exact.dv_magnitude));
 }
 
-// Returns, as text, the first head counts up to 32 without a valid plan for `limit` bytes of shared memory; "" if there
-// are none.
+// Returns, as text, the first head counts up to 32 without a valid plan for `max_shared_bytes` bytes of shared memory;
+// "" if there are none.
 template <class T, int kSize>
-std::string find_invalid_plan(int limit, bool has_relative_positions = false) {
+std::string find_invalid_plan(int max_shared_bytes, bool has_relative_positions = false) {
   for (int heads = 1; heads <= 32; ++heads)
     for (int value_heads = 1; value_heads <= 32; ++value_heads) {
       AttentionParams params;
       params.heads = heads, params.value_heads = value_heads;
-      for (const HeadMixingPlan& plan : plans<T, kSize>(params, limit, has_relative_positions))
+      for (const HeadMixingPlan& plan : plans<T, kSize>(params, max_shared_bytes, has_relative_positions))
         if (plan.num_stages < 1 || plan.heads_per_stage < 1 || plan.concurrent_stores < 1 ||
-            plan.shared_bytes > limit || plan.threads() > kHeadMixingThreads)
+            plan.shared_bytes > max_shared_bytes || plan.threads() > kHeadMixingThreads)
           return std::to_string(heads) + " and " + std::to_string(value_heads) + " heads of size " +
                  std::to_string(kSize);
     }
@@ -259,23 +260,23 @@ TEST_CASE("emulated GPU head mixing with relative positions over several key ran
 }
 
 TEST_CASE("head mixing of up to 32 heads of size up to 256 fits into the shared memory of every GPU", "[cuda]") {
-  for (const int limit : {99 << 10, 163 << 10, 227 << 10}) {
-    INFO(limit);
-    CHECK(find_invalid_plan<float, 16>(limit) == "");
-    CHECK(find_invalid_plan<float, 64>(limit) == "");
-    CHECK(find_invalid_plan<float, 128>(limit) == "");
-    CHECK(find_invalid_plan<float, 256>(limit) == "");
-    CHECK(find_invalid_plan<Bf16, 64>(limit) == "");
-    CHECK(find_invalid_plan<Bf16, 128>(limit) == "");
-    CHECK(find_invalid_plan<Fp16, 192>(limit) == "");
-    CHECK(find_invalid_plan<Fp16, 256>(limit) == "");
+  for (const int max_shared_bytes : {99 << 10, 163 << 10, 227 << 10}) {
+    INFO(max_shared_bytes);
+    CHECK(find_invalid_plan<float, 16>(max_shared_bytes) == "");
+    CHECK(find_invalid_plan<float, 64>(max_shared_bytes) == "");
+    CHECK(find_invalid_plan<float, 128>(max_shared_bytes) == "");
+    CHECK(find_invalid_plan<float, 256>(max_shared_bytes) == "");
+    CHECK(find_invalid_plan<Bf16, 64>(max_shared_bytes) == "");
+    CHECK(find_invalid_plan<Bf16, 128>(max_shared_bytes) == "");
+    CHECK(find_invalid_plan<Fp16, 192>(max_shared_bytes) == "");
+    CHECK(find_invalid_plan<Fp16, 256>(max_shared_bytes) == "");
   }
-  for (const int limit : {163 << 10, 227 << 10}) {  // A100 and H100
-    INFO(limit);
-    CHECK(find_invalid_plan<float, 64>(limit, true) == "");
-    CHECK(find_invalid_plan<float, 256>(limit, true) == "");
-    CHECK(find_invalid_plan<Bf16, 64>(limit, true) == "");
-    CHECK(find_invalid_plan<Fp16, 256>(limit, true) == "");
+  for (const int max_shared_bytes : {163 << 10, 227 << 10}) {  // A100 and H100
+    INFO(max_shared_bytes);
+    CHECK(find_invalid_plan<float, 64>(max_shared_bytes, true) == "");
+    CHECK(find_invalid_plan<float, 256>(max_shared_bytes, true) == "");
+    CHECK(find_invalid_plan<Bf16, 64>(max_shared_bytes, true) == "");
+    CHECK(find_invalid_plan<Fp16, 256>(max_shared_bytes, true) == "");
   }
   host::EmulatedGpu device;
   const host::Launcher ampere{device, 163 << 10};
