@@ -52,7 +52,7 @@ struct HeadMixingPlan {
 };
 
 // The shared memory requirements of a kernel. A tile is 16 rows of one tensor and head.
-struct HeadMixingNeeds {
+struct HeadMixingRequirements {
   int heads, warp_heads;        // heads that the warps of a row tile divide; maximum number of heads of a warp
   int num_resident_tiles;       // resident tiles of a row tile
   int max_stage_heads;          // heads of the operand that has the most heads
@@ -82,23 +82,25 @@ constexpr int num_weight_rows(int heads) { return round_up(heads, 2) + 1; }
 // Returns the plan for a kernel with the given needs and at most `max_shared_bytes` bytes of shared memory; num_stages
 // is 0 if no plan fits. stride: row stride of tiles in shared memory, in elements.
 template <class T>
-constexpr HeadMixingPlan head_mixing_plan(const HeadMixingNeeds& needs, int stride, int max_shared_bytes) {
+constexpr HeadMixingPlan head_mixing_plan(const HeadMixingRequirements& requirements, int stride,
+                                          int max_shared_bytes) {
   HeadMixingPlan plan;
-  const int warps = ceil_div(needs.heads, needs.warp_heads);
+  const int warps = ceil_div(requirements.heads, requirements.warp_heads);
   const int tile_bytes = 16 * stride * static_cast<int>(sizeof(T)), fragment_bytes = 32 * (sizeof(T) == 4 ? 32 : 16);
   plan.warps_per_row_tile = warps < kHeadMixingWarps ? warps : kHeadMixingWarps;
   plan.num_head_blocks = ceil_div(warps, plan.warps_per_row_tile);
   plan.weight_bytes =
-      sizeof(T) == 2 ? round_up(needs.weight_rows * plan.warps_per_row_tile * needs.warp_heads * 4, 16) : 0;
+      sizeof(T) == 2 ? round_up(requirements.weight_rows * plan.warps_per_row_tile * requirements.warp_heads * 4, 16)
+                     : 0;
   // Returns the number of streamed tiles of a head.
   const auto streamed_tiles = [&](int num_row_tiles) {
-    return needs.streamed_tensors + (needs.has_window ? 1 + num_row_tiles : 0);
+    return requirements.streamed_tensors + (requirements.has_window ? 1 + num_row_tiles : 0);
   };
   // Fills in the plan for stages of tiles_per_stage tiles; returns whether at least min_stages stages fit.
   const auto try_stages = [&](int num_row_tiles, int num_resident_tiles, int tiles_per_stage, int min_stages) {
-    const int product_bytes = needs.has_window ? plan.warps_per_row_tile * kWindowProductBytes : 0;
+    const int product_bytes = requirements.has_window ? plan.warps_per_row_tile * kWindowProductBytes : 0;
     const int fixed_bytes = num_row_tiles * (num_resident_tiles * tile_bytes +
-                                             needs.exchanged_fragments * fragment_bytes + product_bytes) +
+                                             requirements.exchanged_fragments * fragment_bytes + product_bytes) +
                             plan.weight_bytes,
               free_bytes = max_shared_bytes - fixed_bytes;
     plan.num_row_tiles = num_row_tiles, plan.num_resident_tiles = num_resident_tiles,
@@ -113,25 +115,27 @@ constexpr HeadMixingPlan head_mixing_plan(const HeadMixingNeeds& needs, int stri
   };
   // First choice: all heads in a stage, with as many row tiles as the number of warps allows, and with at least two
   // stages if there are several row tiles.
-  plan.heads_per_stage = needs.max_stage_heads, plan.stage_has_all_tensors = needs.all_tensors_tiles > 0;
+  plan.heads_per_stage = requirements.max_stage_heads, plan.stage_has_all_tensors = requirements.all_tensors_tiles > 0;
   for (int num_row_tiles = kHeadMixingWarps / plan.warps_per_row_tile; num_row_tiles > 0; num_row_tiles /= 2)
-    if (try_stages(num_row_tiles, needs.num_resident_tiles,
-                   plan.stage_has_all_tensors ? needs.all_tensors_tiles
-                                              : needs.max_stage_heads * streamed_tiles(num_row_tiles),
+    if (try_stages(num_row_tiles, requirements.num_resident_tiles,
+                   plan.stage_has_all_tensors ? requirements.all_tensors_tiles
+                                              : requirements.max_stage_heads * streamed_tiles(num_row_tiles),
                    num_row_tiles > 1 ? 2 : 1))
       return plan;
   // Second choice: groups of heads, preferably with a head for every warp, then with two stages or more, then with
   // resident rows that are loaded once, then with many heads.
   plan.stage_has_all_tensors = false;
   for (const int min_heads :
-       {plan.warps_per_row_tile < needs.max_stage_heads ? plan.warps_per_row_tile : needs.max_stage_heads, 1})
+       {plan.warps_per_row_tile < requirements.max_stage_heads ? plan.warps_per_row_tile : requirements.max_stage_heads,
+        1})
     for (const int min_stages : {2, 1})
-      for (const int num_resident_tiles : {needs.num_resident_tiles, 0})
-        for (plan.heads_per_stage = needs.max_stage_heads; plan.heads_per_stage >= min_heads; --plan.heads_per_stage)
-          if (try_stages(
-                  1, num_resident_tiles,
-                  plan.heads_per_stage * (streamed_tiles(1) + (num_resident_tiles > 0 ? 0 : needs.resident_tensors)),
-                  min_stages))
+      for (const int num_resident_tiles : {requirements.num_resident_tiles, 0})
+        for (plan.heads_per_stage = requirements.max_stage_heads; plan.heads_per_stage >= min_heads;
+             --plan.heads_per_stage)
+          if (try_stages(1, num_resident_tiles,
+                         plan.heads_per_stage *
+                             (streamed_tiles(1) + (num_resident_tiles > 0 ? 0 : requirements.resident_tensors)),
+                         min_stages))
             return plan;
   plan.num_stages = 0;
   return plan;
