@@ -136,7 +136,7 @@ MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const Attention
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
     const int key = tile.first;
     each_head_group(thread, pipeline, plan.heads_per_stage, chunk, load, [&](HeadGroup<T> group) {
-      exchange_gradients<kSize, Traits::kPrefetch>(thread, params, {b, lane_queries.row, key + 2 * warp.t},
+      exchange_gradients<kSize, Traits::kPrefetch>(thread, params, {b, lane_queries.query, key + 2 * warp.t},
                                                    row_tile_gradient_operands, group, exchange);
     });
     Accumulator p[kWarpHeads][2];
@@ -152,7 +152,7 @@ MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const Attention
       }
     });
     if (params.has_dropout() && params.dropout_before_mixing)
-      apply_dropout_to_tiles(params, {b, lane_queries.row, key + 2 * warp.t}, heads, p);
+      apply_dropout_to_tiles(params, {b, lane_queries.query, key + 2 * warp.t}, heads, p);
     // The gradients of all heads are complete: the second each_head_group() began with a barrier.
     MH_FOR (i, kChunkHeads) {
       if (i >= num_chunk_heads) break;
@@ -165,10 +165,10 @@ MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const Attention
   thread.template wait_group<0>();
   MH_FOR (o, kWarpHeads)
     MH_FOR (r, 2) {
-      const bool valid = warp_head + o < params.heads && lane_queries.row + 8 * r < queries && warp.t == 0;
+      const bool valid = warp_head + o < params.heads && lane_queries.query + 8 * r < queries && warp.t == 0;
       const float sum = row_sum(thread, head_sums[o][r]);
       if (valid && chunk_head == 0)
-        tensors.prob_sums[(b * params.heads + warp_head + o) * params.queries + lane_queries.row + 8 * r] = sum;
+        tensors.prob_sums[(b * params.heads + warp_head + o) * params.queries + lane_queries.query + 8 * r] = sum;
       float* to =
           tensors.dm +
           ((b * params.queries + lane_queries.clamped_queries[r]) * params.heads + warp_head + o) * params.value_heads +
@@ -305,7 +305,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
     const int key = tile.first;
     each_head_group(thread, pipeline, plan.heads_per_stage, {0, params.value_heads}, load, [&](HeadGroup<T> group) {
-      exchange_gradients<kSize, Traits::kPrefetch>(thread, params, {b, lane_queries.row, key + 2 * warp.t},
+      exchange_gradients<kSize, Traits::kPrefetch>(thread, params, {b, lane_queries.query, key + 2 * warp.t},
                                                    row_tile_gradient_operands, group, exchange);
     });
     Accumulator dp[kWarpHeads][2];
@@ -313,7 +313,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
       if (weights.can_mix) weights.mix(thread, dp, exchange);
       else mix_rows(thread, dp, exchange, lane_queries.matrix, {params.value_heads, params.heads}, heads);
       if (params.has_dropout() && params.dropout_before_mixing)
-        apply_dropout_to_tiles(params, {b, lane_queries.row, key + 2 * warp.t}, heads, dp);
+        apply_dropout_to_tiles(params, {b, lane_queries.query, key + 2 * warp.t}, heads, dp);
     };
     each_head_group(thread, pipeline, plan.heads_per_stage, heads.range(), load, mix, [&](HeadGroup<T> group) {
       MH_FOR (o, kWarpHeads) {

@@ -148,7 +148,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
                                                               window_products);
         to_probabilities(thread, params, lane_queries, tile, tensors.lse + (b * params.heads + j) * params.queries, p);
         if (params.has_dropout() && params.dropout_before_mixing)
-          apply_dropout(params, b, j, lane_queries.row, key + 2 * warp.t, p);
+          apply_dropout(params, b, j, lane_queries.query, key + 2 * warp.t, p);
         exchange.put(thread, j, p);
       }
     });
@@ -157,7 +157,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
       if (weights.can_mix) weights.mix(thread, mix_out, exchange);
       else mix_rows(thread, mix_out, exchange, lane_queries.matrix, {params.heads, params.value_heads}, heads);
       if (params.has_dropout() && !params.dropout_before_mixing)
-        apply_dropout_to_tiles(params, {b, lane_queries.row, key + 2 * warp.t}, heads, mix_out);
+        apply_dropout_to_tiles(params, {b, lane_queries.query, key + 2 * warp.t}, heads, mix_out);
     };
     each_head_group(thread, pipeline, plan.heads_per_stage, heads.range(), load, mix, [&](HeadGroup<T> group) {
       MH_FOR (o, kWarpHeads) {
@@ -174,8 +174,8 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
     thread.template wait_group<0>();
     MH_FOR (i, kWarpHeads) {
       if (warp_head + i >= params.value_heads) break;
-      splits.store(thread, params, {b, warp_head + i, lane_queries.row, thread.block_z() & (splits.count - 1)}, queries,
-                   sums[i], {scales[i], scales[i]});
+      splits.store(thread, params, {b, warp_head + i, lane_queries.query, thread.block_z() & (splits.count - 1)},
+                   queries, sums[i], {scales[i], scales[i]});
     }
     return;
   }

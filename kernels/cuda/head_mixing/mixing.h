@@ -103,13 +103,13 @@ struct HeadBlock {
 
 // A lane's two queries, in kernels with resident queries.
 struct LaneQueries {
-  int first, row;          // first query of the row tile; first query of the lane, whose second query is row + 8
+  int first, query;        // first query of the row tile; first query of the lane, whose second query is query + 8
   int clamped_queries[2];  // the lane's two queries, clamped to the last query of the batch row
   const float* matrix[2];  // mixing matrices of the two queries, out of `matrices`
   MH_DEVICE LaneQueries(const AttentionParams& params, const float* matrices, int64_t b, int first_query, int g)
-      : first(first_query), row(first_query + g) {
+      : first(first_query), query(first_query + g) {
     MH_FOR (r, 2) {
-      clamped_queries[r] = row + 8 * r < params.queries ? row + 8 * r : static_cast<int>(params.queries) - 1;
+      clamped_queries[r] = query + 8 * r < params.queries ? query + 8 * r : static_cast<int>(params.queries) - 1;
       matrix[r] = matrices + b * params.matrix_batch_stride + clamped_queries[r] * params.matrix_query_stride;
     }
   }
