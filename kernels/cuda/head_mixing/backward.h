@@ -73,7 +73,7 @@ struct HeadMixingMatrixGradientTiles {
                                 .warp_heads = kWarpHeads,
                                 .num_resident_tiles = tensors_per_head * params.heads + chunk_heads,
                                 .max_stage_heads = max_heads,
-                                .exchanged_fragments = FragmentExchange<T>::count(chunk_heads),
+                                .exchanged_fragments = FragmentExchange<T>::num_fragments(chunk_heads),
                                 .resident_tensors = tensors_per_head,
                                 .has_window = kRelative},
                                kStride, max_shared_bytes);
@@ -110,10 +110,10 @@ MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const Attention
   T* const dout_rows = resident_smem + (kRelative ? 2 : 1) * params.heads * warp.num_block_rows * kStride;
   const HeadMixingMemory<T> block_memory(plan, resident_smem, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
-  const FragmentExchange<T> exchange(
-      block_memory.template fragments<T>(warp.row_tile * FragmentExchange<T>::count(Traits::chunk_size(params))));
-  [[maybe_unused]] float* const window_products =
-      block_memory.products(thread, plan.num_row_tiles * FragmentExchange<T>::count(Traits::chunk_size(params)));
+  const FragmentExchange<T> exchange(block_memory.template fragments<T>(
+      warp.row_tile * FragmentExchange<T>::num_fragments(Traits::chunk_size(params))));
+  [[maybe_unused]] float* const window_products = block_memory.products(
+      thread, plan.num_row_tiles * FragmentExchange<T>::num_fragments(Traits::chunk_size(params)));
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands score_operands = logit_operands<T, kSize, kRelative>(params, tensors, b, heads.range(), resident_smem);
   const HeadRange chunk{chunk_head, chunk_head + num_chunk_heads};
@@ -240,7 +240,7 @@ struct HeadMixingQueryGradientTiles {
                                 .warp_heads = kWarpHeads,
                                 .num_resident_tiles = tensors_per_head * params.heads + params.value_heads,
                                 .max_stage_heads = max_heads,
-                                .exchanged_fragments = FragmentExchange<T>::count(params.value_heads),
+                                .exchanged_fragments = FragmentExchange<T>::num_fragments(params.value_heads),
                                 .weight_rows = num_weight_rows(params.value_heads),
                                 .resident_tensors = tensors_per_head,
                                 .has_window = kRelative},
@@ -278,10 +278,10 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   const HeadMixingMemory<T> block_memory(plan, resident_smem, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
   const FragmentExchange<T> exchange(
-      block_memory.template fragments<T>(warp.row_tile * FragmentExchange<T>::count(params.value_heads)));
+      block_memory.template fragments<T>(warp.row_tile * FragmentExchange<T>::num_fragments(params.value_heads)));
   if (warp.row_tile_warp == 0) exchange.zero_padding(thread, params.value_heads);
   [[maybe_unused]] float* const window_products =
-      block_memory.products(thread, plan.num_row_tiles * FragmentExchange<T>::count(params.value_heads));
+      block_memory.products(thread, plan.num_row_tiles * FragmentExchange<T>::num_fragments(params.value_heads));
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands gradient_operands{
       {v, b, params.value_head_of}, {dout, b, nullptr}, {0, params.value_heads}, params.value_size, resident_smem};

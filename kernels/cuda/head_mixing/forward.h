@@ -39,7 +39,7 @@ struct HeadMixingForwardTiles {
                                 .warp_heads = kWarpHeads,
                                 .num_resident_tiles = tensors_per_head * params.heads,
                                 .max_stage_heads = max_heads,
-                                .exchanged_fragments = FragmentExchange<T>::count(params.heads),
+                                .exchanged_fragments = FragmentExchange<T>::num_fragments(params.heads),
                                 .weight_rows = num_weight_rows(params.heads),
                                 .resident_tensors = tensors_per_head,
                                 .has_window = kRelative},
@@ -118,10 +118,10 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   const HeadMixingMemory<T> block_memory(plan, resident_smem, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
   const FragmentExchange<Probability> exchange(
-      block_memory.template fragments<Probability>(warp.row_tile * FragmentExchange<T>::count(params.heads)));
+      block_memory.template fragments<Probability>(warp.row_tile * FragmentExchange<T>::num_fragments(params.heads)));
   if (warp.row_tile_warp == 0) exchange.zero_padding(thread, params.heads);
   [[maybe_unused]] float* const window_products =
-      block_memory.products(thread, plan.num_row_tiles * FragmentExchange<T>::count(params.heads));
+      block_memory.products(thread, plan.num_row_tiles * FragmentExchange<T>::num_fragments(params.heads));
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands score_operands =
       logit_operands<T, kSize, kRelative>(params, tensors, b, {0, params.heads}, resident_smem);

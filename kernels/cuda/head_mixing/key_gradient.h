@@ -37,8 +37,8 @@ struct HeadMixingKeyGradientTiles {
   static constexpr int kPrefetch = kResident == ResidentRows::distances && sizeof(T) == 2 ? 2 : kKeysPrefetch;
   using Probability = typename ExchangeType<T>::Probability;
   static constexpr int exchanged_fragments(const AttentionParams& params) {
-    return (kComputeDk ? FragmentExchange<T>::count(params.value_heads) : 0) +
-           (kComputeDv ? FragmentExchange<T>::count(params.heads) : 0);
+    return (kComputeDk ? FragmentExchange<T>::num_fragments(params.value_heads) : 0) +
+           (kComputeDv ? FragmentExchange<T>::num_fragments(params.heads) : 0);
   }
   static constexpr HeadMixingPlan plan(const AttentionParams& params, int max_shared_bytes) {
     const int max_heads = params.heads > params.value_heads ? params.heads : params.value_heads,
@@ -122,8 +122,8 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   SmemPipeline<T> pipeline = block_memory.pipeline;
   const int fragments = warp.row_tile * Traits::exchanged_fragments(params);
   const FragmentExchange<Probability> probability_exchange(block_memory.template fragments<Probability>(fragments));
-  const FragmentExchange<T> gradient_exchange(
-      block_memory.template fragments<T>(fragments + (kComputeDv ? FragmentExchange<T>::count(params.heads) : 0)));
+  const FragmentExchange<T> gradient_exchange(block_memory.template fragments<T>(
+      fragments + (kComputeDv ? FragmentExchange<T>::num_fragments(params.heads) : 0)));
   if (warp.row_tile_warp == 0) {
     if (kComputeDv) probability_exchange.zero_padding(thread, params.heads);
     if (kComputeDk) gradient_exchange.zero_padding(thread, params.value_heads);

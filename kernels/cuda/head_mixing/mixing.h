@@ -18,7 +18,7 @@ namespace mh::kernels {
 template <class X>
 struct FragmentExchange {
   // Returns the number of fragments in memory for `heads` heads, which are stored in pairs: rounded up to even.
-  static constexpr int count(int heads) { return round_up(heads, 2); }
+  static constexpr int num_fragments(int heads) { return round_up(heads, 2); }
   struct alignas(8) Half {
     uint32_t x[2];
   };
@@ -51,7 +51,7 @@ struct FragmentExchange {
 };
 template <>
 struct FragmentExchange<float> {
-  static constexpr int count(int heads) { return heads; }
+  static constexpr int num_fragments(int heads) { return heads; }
   FragmentA<float>* memory;  // (heads, 32 lanes)
   MH_DEVICE explicit FragmentExchange(FragmentA<float>* fragments) : memory(fragments) {}
   template <class Thread>
@@ -266,9 +266,9 @@ struct SharedMatrix {
   // (heads rounded up to even, out_heads), each weight twice in a word; then scales (out_heads). The pointer is to the
   // column of the warp's first out head.
   const uint32_t* elements;
-  int heads, out_heads;  // number of heads that are mixed; number of out heads of the block
-  uint32_t identity;     // bits to keep of a lane's word of a right operand: the diagonal
-  bool can_mix;          // whether shared memory has the matrix; otherwise mix_rows() or mix_columns() must mix
+  int heads, out_heads;    // number of heads that are mixed; number of out heads of the block
+  uint32_t diagonal_bits;  // bits to keep of a lane's word of a right operand: the diagonal
+  bool can_mix;            // whether shared memory has the matrix; otherwise mix_rows() or mix_columns() must mix
 
   // Copies the columns of the block from `matrix` to shared memory; not in fp32, or if `matrix` is null: the queries
   // share no matrix. out_block: the out heads of the block. row_offset: number of rows of another SharedMatrix that
@@ -278,9 +278,9 @@ struct SharedMatrix {
                          MixShape shape, const HeadBlock& out_block, int row_offset = 0)
       : heads(shape.in_heads),
         out_heads(plan.warps_per_row_tile * kWarpHeads),
-        identity(thread.lane() / 4 / 2 != thread.lane() % 4 ? 0
-                 : thread.lane() / 4 % 2 == 0               ? 0xFFFFu
-                                                            : 0xFFFF0000u),
+        diagonal_bits(thread.lane() / 4 / 2 != thread.lane() % 4 ? 0
+                      : thread.lane() / 4 % 2 == 0               ? 0xFFFFu
+                                                                 : 0xFFFF0000u),
         can_mix(sizeof(X) == 2 && matrix != nullptr) {
     auto* const matrix_memory =
         reinterpret_cast<uint32_t*>(static_cast<char*>(memory) + plan.shared_bytes - plan.weight_bytes) +
@@ -316,7 +316,7 @@ struct SharedMatrix {
         const auto upper = *reinterpret_cast<const WarpElements*>(weights),
                    lower = *reinterpret_cast<const WarpElements*>(weights + out_heads);
         MH_FOR (o, kWarpHeads) {
-          const uint32_t right[2] = {upper.x[o] & identity, lower.x[o] & identity};
+          const uint32_t right[2] = {upper.x[o] & diagonal_bits, lower.x[o] & diagonal_bits};
           MH_FOR (n, 2) thread.multiply(mix_out[o][n].x, left[n].x, right, X{});
         }
       }
