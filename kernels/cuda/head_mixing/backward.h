@@ -112,7 +112,7 @@ MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const Attention
   SmemPipeline<T> pipeline = block_memory.pipeline;
   const FragmentExchange<T> exchange(block_memory.template fragments<T>(
       warp.row_tile * FragmentExchange<T>::num_fragments(Traits::chunk_size(params))));
-  [[maybe_unused]] float* const window_products = block_memory.products(
+  [[maybe_unused]] float* const window_products = block_memory.warp_products(
       thread, plan.num_row_tiles * FragmentExchange<T>::num_fragments(Traits::chunk_size(params)));
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands score_operands = logit_operands<T, kSize, kRelative>(params, tensors, b, heads.range(), resident_smem);
@@ -121,13 +121,13 @@ MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const Attention
       {v, b, params.value_head_of}, {dout, b, nullptr}, chunk, params.value_size, dout_rows};
   const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp},
       row_tile_gradient_operands{gradient_operands, plan, warp};
-  const RowRange resident{first, queries};
+  const RowRange resident_range{first, queries};
   const auto tiles = tiles_of_keys<kRelative>(params, visible, first + warp.num_block_rows - 1);
-  LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, score_operands}, resident, tiles);
+  LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, score_operands}, resident_range, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
   if (plan.num_resident_tiles > 0) {
-    score_operands.load_all_resident(thread, params, plan, resident_smem, resident);
-    gradient_operands.load_all_resident(thread, params, plan, dout_rows, resident);
+    score_operands.load_all_resident_rows(thread, params, plan, resident_smem, resident_range);
+    gradient_operands.load_all_resident_rows(thread, params, plan, dout_rows, resident_range);
   }
   pipeline.fill(thread, load);
 
@@ -281,20 +281,20 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
       block_memory.template fragments<T>(warp.row_tile * FragmentExchange<T>::num_fragments(params.value_heads)));
   if (warp.row_tile_warp == 0) exchange.zero_padding(thread, params.value_heads);
   [[maybe_unused]] float* const window_products =
-      block_memory.products(thread, plan.num_row_tiles * FragmentExchange<T>::num_fragments(params.value_heads));
+      block_memory.warp_products(thread, plan.num_row_tiles * FragmentExchange<T>::num_fragments(params.value_heads));
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands gradient_operands{
       {v, b, params.value_head_of}, {dout, b, nullptr}, {0, params.value_heads}, params.value_size, resident_smem};
   const Operands score_operands = logit_operands<T, kSize, kRelative>(params, tensors, b, heads.range(), query_rows);
   const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp},
       row_tile_gradient_operands{gradient_operands, plan, warp};
-  const RowRange resident{first, queries};
+  const RowRange resident_range{first, queries};
   const auto tiles = tiles_of_keys<kRelative>(params, visible, first + warp.num_block_rows - 1);
-  LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, score_operands}, resident, tiles);
+  LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, score_operands}, resident_range, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
   if (plan.num_resident_tiles > 0) {
-    gradient_operands.load_all_resident(thread, params, plan, resident_smem, resident);
-    score_operands.load_all_resident(thread, params, plan, query_rows, resident);
+    gradient_operands.load_all_resident_rows(thread, params, plan, resident_smem, resident_range);
+    score_operands.load_all_resident_rows(thread, params, plan, query_rows, resident_range);
   }
   pipeline.fill(thread, load);
   const SharedMatrix<T, kWarpHeads> weights(thread, plan, memory, params.shared_matrix(params.matrix_transposed, b),

@@ -121,17 +121,18 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
       block_memory.template fragments<Probability>(warp.row_tile * FragmentExchange<T>::num_fragments(params.heads)));
   if (warp.row_tile_warp == 0) exchange.zero_padding(thread, params.heads);
   [[maybe_unused]] float* const window_products =
-      block_memory.products(thread, plan.num_row_tiles * FragmentExchange<T>::num_fragments(params.heads));
+      block_memory.warp_products(thread, plan.num_row_tiles * FragmentExchange<T>::num_fragments(params.heads));
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands score_operands =
       logit_operands<T, kSize, kRelative>(params, tensors, b, {0, params.heads}, resident_smem);
   const Operands value_operands{{v, b, params.value_head_of}, {}, heads.range(), params.value_size, nullptr};
   const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp};
-  const RowRange resident{first, queries};
+  const RowRange resident_range{first, queries};
   const auto tiles = tiles_of_keys<kRelative>(params, visible, first + warp.num_block_rows - 1);
-  LoadSchedule<Operands, 2, decltype(tiles)> schedule({score_operands, value_operands}, resident, tiles);
+  LoadSchedule<Operands, 2, decltype(tiles)> schedule({score_operands, value_operands}, resident_range, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
-  if (plan.num_resident_tiles > 0) score_operands.load_all_resident(thread, params, plan, resident_smem, resident);
+  if (plan.num_resident_tiles > 0)
+    score_operands.load_all_resident_rows(thread, params, plan, resident_smem, resident_range);
   pipeline.fill(thread, load);
   const SharedMatrix<Probability, kWarpHeads> weights(thread, plan, memory, params.shared_matrix(params.matrix, b),
                                                       {params.heads, params.value_heads}, heads);

@@ -129,7 +129,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     if (kComputeDk) gradient_exchange.zero_padding(thread, params.value_heads);
   }
   [[maybe_unused]] float* const window_products =
-      block_memory.products(thread, plan.num_row_tiles * Traits::exchanged_fragments(params));
+      block_memory.warp_products(thread, plan.num_row_tiles * Traits::exchanged_fragments(params));
   using Operands = GemmOperands<T, kSize, kRelative ? 2 : 1, 1, kRelative>;
   Operands score_operands{
       {q, b, nullptr}, {k, b, params.key_head_of}, {0, params.heads}, params.key_size, resident_smem};
@@ -146,7 +146,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       score_operands.streamed_2 = {q_v, b, nullptr}, score_operands.window = {distances, b, nullptr};
     }
   }
-  const RowRange resident{first, rows_end};
+  const RowRange resident_range{first, rows_end};
   // The order of the products of a tile: first dP̄ of all value heads and P of all query heads, which the warps
   // exchange; then dV and dK of the heads of the block.
   const auto select_heads = [](Operands x, const HeadBlock& heads, bool with_resident) {
@@ -164,7 +164,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     }
   }();
   const auto schedule_of = [&](const auto&... operands) {
-    return LoadSchedule<Operands, sizeof...(operands), decltype(tiles)>({operands...}, resident, tiles);
+    return LoadSchedule<Operands, sizeof...(operands), decltype(tiles)>({operands...}, resident_range, tiles);
   };
   auto schedule = [&] {
     const Operands block_gradient_operands = select_heads(gradient_operands, value_heads, false),
@@ -179,16 +179,16 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   const auto load = [&](T* stage) {
     if (!stage_has_all_tensors) return schedule.load(thread, params, plan, stage);
     if (const StreamedTile tile = tiles(schedule.tile_index); tile.valid()) {
-      score_operands.load_streamed(thread, params, plan, stage, {0, params.heads}, tile);
-      gradient_operands.load_streamed(thread, params, plan, stage + params.heads * 16 * kStride,
-                                      {0, params.value_heads}, tile);
+      score_operands.load_streamed_rows(thread, params, plan, stage, {0, params.heads}, tile);
+      gradient_operands.load_streamed_rows(thread, params, plan, stage + params.heads * 16 * kStride,
+                                           {0, params.value_heads}, tile);
       ++schedule.tile_index;
     }
     thread.commit_group();
   };
   if (plan.num_resident_tiles > 0) {
-    score_operands.load_all_resident(thread, params, plan, resident_smem, resident);
-    gradient_operands.load_all_resident(thread, params, plan, value_rows, resident);
+    score_operands.load_all_resident_rows(thread, params, plan, resident_smem, resident_range);
+    gradient_operands.load_all_resident_rows(thread, params, plan, value_rows, resident_range);
   }
   pipeline.fill(thread, load);
   const SharedMatrix<Probability, kWarpHeads> probability_matrix(

@@ -144,15 +144,15 @@ struct GemmOperands {
 
   // Loads the resident rows of all heads to `to`. Called by all threads of a block.
   template <class Thread>
-  MH_DEVICE void load_all_resident(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
-                                   T* to, RowRange rows) const {
-    load_resident(thread, params, plan, to, heads.count(), heads, rows);
+  MH_DEVICE void load_all_resident_rows(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
+                                        T* to, RowRange rows) const {
+    load_resident_rows(thread, params, plan, to, heads.count(), heads, rows);
   }
   // Loads the streamed rows and the window of a tile into a stage, for the heads of `group`. Called by all threads of a
   // block.
   template <class Thread>
-  MH_DEVICE void load_streamed(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
-                               T* stage, HeadRange group, StreamedTile tile) const {
+  MH_DEVICE void load_streamed_rows(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
+                                    T* stage, HeadRange group, StreamedTile tile) const {
     // If there is only one streamed tensor, it always has data; the check would cost registers.
     if (kStreamed == 1 || has_data(streamed))
       load_operand(thread, params, stage, streamed, group, {tile.first, tile.end}, 16);
@@ -167,9 +167,10 @@ struct GemmOperands {
   }
   // Loads the resident rows into a stage, after its streamed rows and window, for the heads of `group`.
   template <class Thread>
-  MH_DEVICE void load_resident_to_stage(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
-                                        T* stage, HeadRange group, RowRange rows) const {
-    load_resident(thread, params, plan, stage + resident_offset(plan), plan.heads_per_stage, group, rows);
+  MH_DEVICE void load_resident_rows_to_stage(const Thread& thread, const AttentionParams& params,
+                                             const HeadMixingPlan& plan, T* stage, HeadRange group,
+                                             RowRange rows) const {
+    load_resident_rows(thread, params, plan, stage + resident_offset(plan), plan.heads_per_stage, group, rows);
   }
 
  private:
@@ -178,8 +179,8 @@ struct GemmOperands {
   }
   // Loads the resident rows of the heads of `group` to `to` (kResident, group_heads, rows of the block, kStride).
   template <class Thread>
-  MH_DEVICE void load_resident(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan, T* to,
-                               int group_heads, HeadRange group, RowRange rows) const {
+  MH_DEVICE void load_resident_rows(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
+                                    T* to, int group_heads, HeadRange group, RowRange rows) const {
     if (has_data(resident)) load_operand(thread, params, to, resident, group, rows, 16 * plan.num_row_tiles);
     if constexpr (kResident == 2)
       if (has_data(resident_2))
@@ -218,12 +219,12 @@ constexpr int kHeadMixingPrefetch = kIsWide<T, kSize>                           
 template <class Operands, int kNumOperands, class TileOf>
 struct LoadSchedule {
   Operands operands[kNumOperands];
-  RowRange resident;  // resident rows of the block
+  RowRange resident_range;  // resident rows of the block
   TileOf tile_of;
   // The next group of heads to load: the index of its tile, the index of its operands, and its first head.
   int tile_index = 0, operand_index = -1, head = 0;
   MH_DEVICE LoadSchedule(const Operands (&x)[kNumOperands], RowRange resident_rows, const TileOf& tiles)
-      : resident(resident_rows), tile_of(tiles) {
+      : resident_range(resident_rows), tile_of(tiles) {
     MH_FOR (n, kNumOperands) operands[n] = x[n];
     advance_operands();
   }
@@ -235,8 +236,9 @@ struct LoadSchedule {
       const Operands x = current();
       const int count = x.heads.end - head < plan.heads_per_stage ? x.heads.end - head : plan.heads_per_stage;
       const HeadRange group{head, head + count};
-      x.load_streamed(thread, params, plan, stage, group, tile);
-      if (plan.num_resident_tiles == 0) x.load_resident_to_stage(thread, params, plan, stage, group, resident);
+      x.load_streamed_rows(thread, params, plan, stage, group, tile);
+      if (plan.num_resident_tiles == 0)
+        x.load_resident_rows_to_stage(thread, params, plan, stage, group, resident_range);
       head += plan.heads_per_stage;
       if (head >= x.heads.end) advance_operands();
     }
@@ -296,7 +298,7 @@ struct HeadMixingMemory {
   // Returns the address of a warp's scratch for products with a window. num_fragments: number of exchanged fragments of
   // the block.
   template <class Thread>
-  MH_DEVICE float* products(const Thread& thread, int num_fragments) const {
+  MH_DEVICE float* warp_products(const Thread& thread, int num_fragments) const {
     return reinterpret_cast<float*>(fragments<T>(num_fragments)) + thread.warp() * kWindowProductBytes / 4;
   }
 };
