@@ -47,7 +47,7 @@ struct QueryGradientTiles {
   static constexpr int kThreads = 32 * kWarps, kQueries = 16 * kWarps, kStride = kSize + kPad;
   static constexpr int kNonRelativeKeys =
       AttentionTiles<T, kSize>::kKeys < 32 ? 16 : AttentionTiles<T, kSize>::kKeys / 2;
-  static constexpr int kKeys = kRelative ? kRelativeStep<T, kSize> : kNonRelativeKeys;
+  static constexpr int kKeys = kRelative ? kRelativeTileRows<T, kSize> : kNonRelativeKeys;
   static constexpr int kStages = kRelative ? kRelativeStages<T, kSize> : 2;
   // Columns of dQ that a block computes. With relative positions a warp has two accumulators for each column, which
   // must fit in its registers.
@@ -129,7 +129,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
             MH_FOR (i, 4) {
               float& x = p[n].x[i];
               const float product = x, grad = dp[n].x[i];
-              x = thread.exp2(normaliser.logarithm(thread, product) - lse2[i / 2]);
+              x = thread.exp2(normaliser.log2_numerator(thread, product) - lse2[i / 2]);
               dscale += x * grad;
               x = normaliser.multiply_slope(thread, x * (grad * head_scale - delta[i / 2]), x, product);
             }
@@ -170,7 +170,7 @@ struct KeyGradientTiles {
   static constexpr int kThreads = 32 * kWarps, kKeys = 16 * kWarps;
   static constexpr int kStride = kSize + kPad, kRowBytes = kSize * static_cast<int>(sizeof(T));
   static constexpr int kNonRelativeQueries = kRowBytes <= 128 ? 64 : kRowBytes <= 512 ? 32 : 16;
-  static constexpr int kQueries = kRelative ? kRelativeStep<T, kSize> : kNonRelativeQueries;
+  static constexpr int kQueries = kRelative ? kRelativeTileRows<T, kSize> : kNonRelativeQueries;
   static constexpr int kStages = kRelative ? kRelativeStages<T, kSize> : 2;
   // Whether dK and dV are computed by two launches, since the accumulators of both do not fit in the registers of a
   // warp.
@@ -248,7 +248,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
           MH_FOR (r, 2) {
             float& x = p[n].x[2 * r + e];
             const float product = x, scaled_dropout = scaled_dropout_of(4 * n + 2 * r + e);
-            x = thread.exp2(normaliser.logarithm(thread, product) - lse2);
+            x = thread.exp2(normaliser.log2_numerator(thread, product) - lse2);
             if constexpr (kComputeDk) {
               float& y = ds[n].x[2 * r + e];
               y = normaliser.multiply_slope(thread, x * (y * scaled_dropout - delta), x, product);

@@ -27,7 +27,7 @@ struct AttentionTiles {
   static constexpr int kWarps = kRelative && kRowBytes > 512 ? 2 : 4, kThreads = 32 * kWarps, kQueries = 16 * kWarps;
   static constexpr int kStride = kSize + kPad, kStages = kRelative ? kRelativeStages<T, kSize> : 2;
   static constexpr int kNonRelativeKeys = kRowBytes <= 256 ? 64 : kRowBytes <= 512 ? 32 : 16;
-  static constexpr int kKeys = kRelative ? kRelativeStep<T, kSize> : kNonRelativeKeys;
+  static constexpr int kKeys = kRelative ? kRelativeTileRows<T, kSize> : kNonRelativeKeys;
 
   struct alignas(16) Shared : std::conditional_t<kRelative, QueryDistances<T, kSize, kWarps, kKeys>, NoDistances> {
     T q[kQueries * kStride];
@@ -199,7 +199,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
         if (params.normaliser == Normaliser::sigsoftmax) {
           factor = 1;
           MH_FOR (n, Traits::kKeys / 8)
-            MH_FOR (i, 4) p[n].x[i] = SigsoftmaxExponent{params.scale}.logarithm(thread, p[n].x[i]);
+            MH_FOR (i, 4) p[n].x[i] = SigsoftmaxExponent{params.scale}.log2_numerator(thread, p[n].x[i]);
         }
         MH_FOR (r, 2) {
           float new_max = p[0].x[2 * r];

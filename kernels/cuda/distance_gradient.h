@@ -24,7 +24,7 @@ namespace mh::kernels {
 template <class T, int kSize>
 struct DistanceGradientTiles {
   static constexpr int kWarps = kRelativeWarps<T, kSize>, kThreads = 32 * kWarps, kDistances = 16 * kWarps;
-  static constexpr int kQueries = kRelativeStep<T, kSize>, kStride = kSize + kPad,
+  static constexpr int kQueries = kRelativeTileRows<T, kSize>, kStride = kSize + kPad,
                        kProductRowStride = kProductStride<32>;
   static constexpr int kWindowRows = kDistances + kQueries, kStages = kRelativeStages<T, kSize>;
   using Keys = SlidingWindow<T, kSize, kWindowRows, kQueries>;
@@ -119,7 +119,8 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
             const float lse2 = in_range ? tensors.lse[first_stats + query] * kLog2E : 0,
                         delta = in_range ? tensors.delta[first_stats + query] : 0;
             MH_FOR (r, 2) {
-              const float product = p[n].x[2 * r + e], x = thread.exp2(normaliser.logarithm(thread, product) - lse2);
+              const float product = p[n].x[2 * r + e],
+                          x = thread.exp2(normaliser.log2_numerator(thread, product) - lse2);
               float scaled_dropout = head_scale;
               if (params.has_dropout())
                 scaled_dropout *= dropout_factor(dropout_keep_bits, 4 * n + 2 * r + e, params.dropout.scale);

@@ -79,13 +79,13 @@ MH_DEVICE void apply_mask(const Thread& thread, const AttentionParams& params, i
 }
 
 // The normalisers. A probability is proportional to f(product): for softmax f = exp(a) with the logit
-// a = scale * product, and for Sigsoftmax f = exp(a) σ(a) = exp(2a - softplus(a)). logarithm() returns
+// a = scale * product, and for Sigsoftmax f = exp(a) σ(a) = exp(2a - softplus(a)). log2_numerator() returns
 // log2 f(product). multiply_slope() returns x * d ln f(product) / d product; for Sigsoftmax 0 if `probability`, the
 // probability of the product, is 0.
 struct SoftmaxExponent {
   float factor, scale;  // factor = scale * log2(e)
   template <class Thread>
-  MH_DEVICE float logarithm(const Thread&, float product) const {
+  MH_DEVICE float log2_numerator(const Thread&, float product) const {
     return product * factor;
   }
   template <class Thread>
@@ -96,7 +96,7 @@ struct SoftmaxExponent {
 struct SigsoftmaxExponent {
   float scale;
   template <class Thread>
-  MH_DEVICE float logarithm(const Thread& thread, float product) const {
+  MH_DEVICE float log2_numerator(const Thread& thread, float product) const {
     const float x = product * scale, magnitude = x < 0 ? -x : x;
     return ((x < 0 ? 2 * x : x) - thread.log1p(thread.exp2(-magnitude * kLog2E))) * kLog2E;
   }
@@ -116,7 +116,7 @@ MH_DEVICE void dispatch_normaliser(const AttentionParams& params, const Work& wo
 
 // Returns the index in the random stream of the element that decides whether dropout drops the probability of a query
 // and a key in head `head` of batch row b.
-MH_DEVICE uint64_t dropout_element(const AttentionParams& params, int64_t b, int64_t head, int query, int key) {
+MH_DEVICE uint64_t dropout_element_index(const AttentionParams& params, int64_t b, int64_t head, int query, int key) {
   return params.dropout_offset +
          static_cast<uint64_t>(
              ((b * params.num_dropout_heads + head) * params.queries + query) * params.dropout_row_stride + key);
@@ -149,7 +149,7 @@ template <int kColumnFragments>
 MH_DEVICE void apply_dropout(const AttentionParams& params, int64_t b, int64_t head, int i, int s,
                              Accumulator (&sums)[kColumnFragments]) {
   const uint32_t dropout_keep_bits = accumulator_bits<kColumnFragments, 2>([&](int c) {
-    const uint64_t element = dropout_element(params, b, head, i + c / 2 % 2 * 8, s + c / 4 * 8);
+    const uint64_t element = dropout_element_index(params, b, head, i + c / 2 % 2 * 8, s + c / 4 * 8);
     const auto word = static_cast<unsigned>(element % 4);
     PhiloxWords words = philox(params.dropout, element / 4);
     uint32_t bits = dropout_keeps(params.dropout, word_at(words, word));
@@ -166,7 +166,8 @@ template <int kColumnFragments, bool kByDistance = false>
 MH_DEVICE uint32_t dropout_keep_bits_transposed(const AttentionParams& params, int64_t b, int64_t head, int i, int s) {
   return accumulator_bits<kColumnFragments, 1>([&](int c) {
     const int query = i + c / 4 * 8 + c % 2;
-    const uint64_t element = dropout_element(params, b, head, query, s + c / 2 % 2 * 8 + (kByDistance ? query : 0));
+    const uint64_t element =
+        dropout_element_index(params, b, head, query, s + c / 2 % 2 * 8 + (kByDistance ? query : 0));
     return uint32_t{dropout_keeps(params.dropout,
                                   word_at(philox(params.dropout, element / 4), static_cast<unsigned>(element % 4)))};
   });

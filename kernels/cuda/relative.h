@@ -72,7 +72,7 @@ constexpr int kRelativeWarps = kSize * sizeof(T) <= 256   ? 4
                                : kSize * sizeof(T) <= 512 ? 2
                                                           : 1;
 template <class T, int kSize>
-constexpr int kRelativeStep = kSize * sizeof(T) <= 256 ? 32 : 16;
+constexpr int kRelativeTileRows = kSize * sizeof(T) <= 256 ? 32 : 16;
 template <class T, int kSize>
 constexpr int kRelativeStages = kSize * sizeof(T) <= 768 ? 2 : 1;
 

@@ -245,7 +245,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
             MH_FOR (r, 2) {
               float& x = p[c].x[2 * r + e];
               const float product = x;
-              x = thread.exp2(normaliser.logarithm(thread, product) - stats[0]) * stats[1];
+              x = thread.exp2(normaliser.log2_numerator(thread, product) - stats[0]) * stats[1];
               if constexpr (kSlopes) slopes[c].x[2 * r + e] = normaliser.multiply_slope(thread, x, x, product);
             }
           }

@@ -146,7 +146,7 @@ MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& par
       MH_FOR (i, 4) {
         float& x = p[n].x[i];
         const float product = x;
-        x = thread.exp2(normaliser.logarithm(thread, product) - lse2[i / 2]);
+        x = thread.exp2(normaliser.log2_numerator(thread, product) - lse2[i / 2]);
         if constexpr (kSlopes) slopes[n].x[i] = normaliser.multiply_slope(thread, x, x, product);
       }
   });

@@ -57,7 +57,8 @@ MH_DEVICE void to_slopes(const Thread& thread, const AttentionParams& params, Pr
     MH_FOR (n, kColumnFragments)
       MH_FOR (i, 4) {
         const float product = p[n].x[i];
-        const float x = thread.exp2(normaliser.logarithm(thread, product) - stats.lse2[i / 2]) * stats.inv_sum[i / 2];
+        const float x =
+            thread.exp2(normaliser.log2_numerator(thread, product) - stats.lse2[i / 2]) * stats.inv_sum[i / 2];
         p[n].x[i] = x, slopes[n].x[i] = normaliser.multiply_slope(thread, x, x, product);
       }
   };
@@ -159,64 +160,65 @@ MH_DEVICE void row_mix_matrix_gradient(const Thread& thread, const AttentionPara
   MH_FOR (u, Sizes::kWarpProducts)
     matrices[u].template read<false>(thread, params, matrices_of_product<Traits>(thread, params, b, first, queries, u));
 
-  const bool allows_fast = allows_fast_path(params);
+  const bool can_use_fast_path = allows_fast_path(params);
   MH_ROLLED
   for (int key = visible.first; key < visible.end; key += kKeys) {
-    dispatch_bool(allows_fast && all_visible(params, visible.end, first, kQueries, key, kKeys), [&](auto fast_path) {
-      constexpr bool kFastPath = decltype(fast_path)::value;
-      pipeline.acquire(thread, load);
-      Accumulator p[kWarpHeads][kRowTiles][kKeys / 8];
-      MH_FOR (o, kWarpHeads) {
-        const int j = warp_head + o;
-        if (j >= params.heads) break;
-        multiply_row_tiles<kSize, kRowTiles, kKeys>(
-            thread, query_rows + j * kQueries * kStride, pipeline.current() + j * kKeys * kStride,
-            [&](int row_tile, Accumulator(&products)[Sizes::kKeys / 8]) {
-              const int query = first + 16 * row_tile;
-              to_probabilities<kFastPath>(thread, params, {query, key, visible.end}, lse2[o][row_tile], products);
-              MH_FOR (n, kKeys / 8) {
-                MH_FOR (e, 4) sum[o][row_tile][e / 2] += products[n].x[e];
-                p[o][row_tile][n] = products[n];
-              }
-              if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
-                apply_dropout(params, b, j, query + g, key + 2 * t, products);
-              probabilities.template put<T>(thread, j, row_tile, products);
-            });
-      }
-      pipeline.release();
-      pipeline.acquire(thread, load);
-      MH_FOR (o, kWarpHeads) {
-        const int i = warp_head + o;
-        if (i >= params.value_heads) break;
-        multiply_row_tiles<kSize, kRowTiles, kKeys>(
-            thread, dout_rows + i * kQueries * kStride, pipeline.current() + i * kKeys * kStride,
-            [&](int row_tile, Accumulator(&dp)[Sizes::kKeys / 8]) {
-              if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
-                apply_dropout(params, b, i, first + 16 * row_tile + g, key + 2 * t, dp);
-              gradients.template put<T>(thread, i, row_tile, dp);
-            });
-      }
-      pipeline.release();
-      thread.barrier();
-      MH_FOR (u, Sizes::kWarpProducts)
-        sum_pairs<T, Traits::kMatrixHeads>(thread, pairs[u], probabilities, gradients,
-                                           Traits::query_of(thread.warp(), u), params.heads, params.value_heads);
-      mix_queries<Traits, T, T, true>(thread, gradients, params.value_heads, params.heads, matrices);
-      thread.barrier();
-      MH_FOR (o, kWarpHeads) {
-        const int j = warp_head + o;
-        if (j >= params.heads) break;
-        MH_FOR (row_tile, kRowTiles)
-          MH_FOR (c, kKeys / 16) {
-            Accumulator dp[2];
-            gradients.template get<T>(thread, j, row_tile, 16 * c, dp);
-            if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
-              apply_dropout(params, b, j, first + 16 * row_tile + g, key + 16 * c + 2 * t, dp);
-            MH_FOR (n, 2)
-              MH_FOR (e, 4) delta[o][row_tile][e / 2] += p[o][row_tile][2 * c + n].x[e] * dp[n].x[e];
+    dispatch_bool(
+        can_use_fast_path && all_visible(params, visible.end, first, kQueries, key, kKeys), [&](auto fast_path) {
+          constexpr bool kFastPath = decltype(fast_path)::value;
+          pipeline.acquire(thread, load);
+          Accumulator p[kWarpHeads][kRowTiles][kKeys / 8];
+          MH_FOR (o, kWarpHeads) {
+            const int j = warp_head + o;
+            if (j >= params.heads) break;
+            multiply_row_tiles<kSize, kRowTiles, kKeys>(
+                thread, query_rows + j * kQueries * kStride, pipeline.current() + j * kKeys * kStride,
+                [&](int row_tile, Accumulator(&products)[Sizes::kKeys / 8]) {
+                  const int query = first + 16 * row_tile;
+                  to_probabilities<kFastPath>(thread, params, {query, key, visible.end}, lse2[o][row_tile], products);
+                  MH_FOR (n, kKeys / 8) {
+                    MH_FOR (e, 4) sum[o][row_tile][e / 2] += products[n].x[e];
+                    p[o][row_tile][n] = products[n];
+                  }
+                  if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
+                    apply_dropout(params, b, j, query + g, key + 2 * t, products);
+                  probabilities.template put<T>(thread, j, row_tile, products);
+                });
           }
-      }
-    });
+          pipeline.release();
+          pipeline.acquire(thread, load);
+          MH_FOR (o, kWarpHeads) {
+            const int i = warp_head + o;
+            if (i >= params.value_heads) break;
+            multiply_row_tiles<kSize, kRowTiles, kKeys>(
+                thread, dout_rows + i * kQueries * kStride, pipeline.current() + i * kKeys * kStride,
+                [&](int row_tile, Accumulator(&dp)[Sizes::kKeys / 8]) {
+                  if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
+                    apply_dropout(params, b, i, first + 16 * row_tile + g, key + 2 * t, dp);
+                  gradients.template put<T>(thread, i, row_tile, dp);
+                });
+          }
+          pipeline.release();
+          thread.barrier();
+          MH_FOR (u, Sizes::kWarpProducts)
+            sum_pairs<T, Traits::kMatrixHeads>(thread, pairs[u], probabilities, gradients,
+                                               Traits::query_of(thread.warp(), u), params.heads, params.value_heads);
+          mix_queries<Traits, T, T, true>(thread, gradients, params.value_heads, params.heads, matrices);
+          thread.barrier();
+          MH_FOR (o, kWarpHeads) {
+            const int j = warp_head + o;
+            if (j >= params.heads) break;
+            MH_FOR (row_tile, kRowTiles)
+              MH_FOR (c, kKeys / 16) {
+                Accumulator dp[2];
+                gradients.template get<T>(thread, j, row_tile, 16 * c, dp);
+                if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
+                  apply_dropout(params, b, j, first + 16 * row_tile + g, key + 16 * c + 2 * t, dp);
+                MH_FOR (n, 2)
+                  MH_FOR (e, 4) delta[o][row_tile][e / 2] += p[o][row_tile][2 * c + n].x[e] * dp[n].x[e];
+              }
+          }
+        });
   }
   thread.template wait_group<0>();
   thread.barrier();
@@ -315,11 +317,12 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
     matrices[u].template read<false>(thread, params, matrices_of_product<Traits>(thread, params, b, first, queries, u));
 
   Accumulator sums[kWarpHeads][kRowTiles][kSize / 8];
-  const bool allows_fast = allows_fast_path(params);
+  const bool can_use_fast_path = allows_fast_path(params);
   MH_ROLLED
   for (int key = visible.first; key < visible.end; key += kKeys) {
     dispatch_bool(
-        allows_fast && all_visible(params, visible.end, first, Traits::kQueries, key, kKeys), [&](auto fast_path) {
+        can_use_fast_path && all_visible(params, visible.end, first, Traits::kQueries, key, kKeys),
+        [&](auto fast_path) {
           constexpr bool kFastPath = decltype(fast_path)::value;
           pipeline.acquire(thread, load);
           MH_FOR (o, kWarpHeads) {
@@ -471,70 +474,71 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
   read_tile_matrices(query_range.first);
 
   Accumulator dk_sums[kWarpHeads][kKeys / 16][kSize / 8], dv_sums[kWarpHeads][kKeys / 16][kSize / 8];
-  const bool allows_fast = allows_fast_path(params);
+  const bool can_use_fast_path = allows_fast_path(params);
   MH_ROLLED
   for (int query = query_range.first; query < query_range.end; query += 16) {
-    dispatch_bool(allows_fast && all_visible(params, num_unpadded_keys, query, 16, first, kKeys), [&](auto fast_path) {
-      constexpr bool kFastPath = decltype(fast_path)::value;
-      pipeline.acquire(thread, load);
-      const T *const query_rows = pipeline.current(), *const dout_rows = query_rows + params.heads * 16 * kStride;
-      RowStats stats[kWarpHeads];
-      Accumulator slopes[kWarpHeads][kKeys / 8];
-      // The products for P and for dP̄ are both issued before the exponentials of P, so that the tensor cores compute
-      // dP̄ meanwhile.
-      MH_FOR (o, kWarpHeads) {
-        const int head = warp_head + o;
-        Accumulator p[kKeys / 8], dp[kKeys / 8];
-        if (head < params.heads) {
-          stats[o].read(thread, tensors.query_stats + (b * params.heads + head) * queries, query + g, queries);
-          multiply_transposed<kSize, kStride, kSize / 16>(thread, p, query_rows + head * 16 * kStride,
-                                                          key_rows + head * kKeys * kStride);
-        }
-        if (head < params.value_heads)
-          multiply_transposed<kSize, kStride, kSize / 16>(thread, dp, dout_rows + head * 16 * kStride,
-                                                          value_rows + head * kKeys * kStride);
-        if (head < params.heads) {
-          to_slopes<kFastPath>(thread, params, {query, first, num_unpadded_keys}, stats[o], p, slopes[o]);
-          if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
-            apply_dropout(params, b, head, query + g, first + 2 * t, p);
-          probabilities.template put<Probability>(thread, head, 0, p);
-        }
-        if (head < params.value_heads) {
-          if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
-            apply_dropout(params, b, head, query + g, first + 2 * t, dp);
-          gradients.template put<T>(thread, head, 0, dp);
-        }
-      }
-      if (params.matrix_query_stride != 0) read_tile_matrices(query);
-      thread.barrier();
-      mix_queries<Traits, Probability, T, true>(thread, probabilities, params.heads, params.value_heads,
-                                                probability_matrices);
-      mix_queries<Traits, T, T, true>(thread, gradients, params.value_heads, params.heads, gradient_matrices);
-      thread.barrier();
-      MH_FOR (o, kWarpHeads) {
-        const int head = warp_head + o;
-        const auto dropout = [&](int, int column, Accumulator(&values)[2]) {
-          apply_dropout(params, b, head, query + g, first + column + 2 * t, values);
-        };
-        if (head < params.value_heads) {
-          if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
-            accumulate_transposed<kSize, T, true>(thread, dv_sums[o], probabilities, head,
-                                                  dout_rows + head * 16 * kStride, dropout);
-          else
-            accumulate_transposed<kSize, T, false>(thread, dv_sums[o], probabilities, head,
-                                                   dout_rows + head * 16 * kStride, dropout);
-        }
-        if (head < params.heads) {
-          if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
-            to_logit_gradients<T, true>(thread, gradients, head, 0, stats[o], slopes[o], dropout);
-          else to_logit_gradients<T, false>(thread, gradients, head, 0, stats[o], slopes[o], dropout);
-          thread.warp_barrier();
-          accumulate_transposed<kSize, T, false>(thread, dk_sums[o], gradients, head, query_rows + head * 16 * kStride,
-                                                 NoDropout{});
-        }
-      }
-      pipeline.release();
-    });
+    dispatch_bool(
+        can_use_fast_path && all_visible(params, num_unpadded_keys, query, 16, first, kKeys), [&](auto fast_path) {
+          constexpr bool kFastPath = decltype(fast_path)::value;
+          pipeline.acquire(thread, load);
+          const T *const query_rows = pipeline.current(), *const dout_rows = query_rows + params.heads * 16 * kStride;
+          RowStats stats[kWarpHeads];
+          Accumulator slopes[kWarpHeads][kKeys / 8];
+          // The products for P and for dP̄ are both issued before the exponentials of P, so that the tensor cores
+          // compute dP̄ meanwhile.
+          MH_FOR (o, kWarpHeads) {
+            const int head = warp_head + o;
+            Accumulator p[kKeys / 8], dp[kKeys / 8];
+            if (head < params.heads) {
+              stats[o].read(thread, tensors.query_stats + (b * params.heads + head) * queries, query + g, queries);
+              multiply_transposed<kSize, kStride, kSize / 16>(thread, p, query_rows + head * 16 * kStride,
+                                                              key_rows + head * kKeys * kStride);
+            }
+            if (head < params.value_heads)
+              multiply_transposed<kSize, kStride, kSize / 16>(thread, dp, dout_rows + head * 16 * kStride,
+                                                              value_rows + head * kKeys * kStride);
+            if (head < params.heads) {
+              to_slopes<kFastPath>(thread, params, {query, first, num_unpadded_keys}, stats[o], p, slopes[o]);
+              if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
+                apply_dropout(params, b, head, query + g, first + 2 * t, p);
+              probabilities.template put<Probability>(thread, head, 0, p);
+            }
+            if (head < params.value_heads) {
+              if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
+                apply_dropout(params, b, head, query + g, first + 2 * t, dp);
+              gradients.template put<T>(thread, head, 0, dp);
+            }
+          }
+          if (params.matrix_query_stride != 0) read_tile_matrices(query);
+          thread.barrier();
+          mix_queries<Traits, Probability, T, true>(thread, probabilities, params.heads, params.value_heads,
+                                                    probability_matrices);
+          mix_queries<Traits, T, T, true>(thread, gradients, params.value_heads, params.heads, gradient_matrices);
+          thread.barrier();
+          MH_FOR (o, kWarpHeads) {
+            const int head = warp_head + o;
+            const auto dropout = [&](int, int column, Accumulator(&values)[2]) {
+              apply_dropout(params, b, head, query + g, first + column + 2 * t, values);
+            };
+            if (head < params.value_heads) {
+              if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
+                accumulate_transposed<kSize, T, true>(thread, dv_sums[o], probabilities, head,
+                                                      dout_rows + head * 16 * kStride, dropout);
+              else
+                accumulate_transposed<kSize, T, false>(thread, dv_sums[o], probabilities, head,
+                                                       dout_rows + head * 16 * kStride, dropout);
+            }
+            if (head < params.heads) {
+              if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
+                to_logit_gradients<T, true>(thread, gradients, head, 0, stats[o], slopes[o], dropout);
+              else to_logit_gradients<T, false>(thread, gradients, head, 0, stats[o], slopes[o], dropout);
+              thread.warp_barrier();
+              accumulate_transposed<kSize, T, false>(thread, dk_sums[o], gradients, head,
+                                                     query_rows + head * 16 * kStride, NoDropout{});
+            }
+          }
+          pipeline.release();
+        });
   }
   thread.template wait_group<0>();
   thread.barrier();

@@ -52,7 +52,7 @@ MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& par
                                 const float (&lse2)[2], Accumulator (&p)[kColumnFragments]) {
   const auto exponentials = [&](const auto& normaliser) {
     MH_FOR (n, kColumnFragments)
-      MH_FOR (i, 4) p[n].x[i] = thread.exp2(normaliser.logarithm(thread, p[n].x[i]) - lse2[i / 2]);
+      MH_FOR (i, 4) p[n].x[i] = thread.exp2(normaliser.log2_numerator(thread, p[n].x[i]) - lse2[i / 2]);
   };
   if constexpr (kFastPath) {
     exponentials(SoftmaxExponent{params.scale * kLog2E, params.scale});
@@ -116,11 +116,11 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
     matrices[u].template read<true>(thread, params, matrices_of_product<Traits>(thread, params, b, first, queries, u));
 
   Accumulator sums[kWarpHeads][kRowTiles][kSize / 8];
-  const bool allows_fast = allows_fast_path(params);
+  const bool can_use_fast_path = allows_fast_path(params);
   MH_ROLLED
   for (int key = visible.first; key < visible.end; key += Traits::kKeys) {
     dispatch_bool(
-        allows_fast && all_visible(params, visible.end, first, Traits::kQueries, key, Traits::kKeys),
+        can_use_fast_path && all_visible(params, visible.end, first, Traits::kQueries, key, Traits::kKeys),
         [&](auto fast_path) {
           constexpr bool kFastPath = decltype(fast_path)::value;
           pipeline.acquire(thread, load);
