@@ -95,11 +95,11 @@ struct RowMixMatrixGradientTiles
   }
 };
 
-// Computes pairs (in heads, out heads) += P dP̄ᵀ, summed over the keys of a tile, for the queries of one product. If a
-// product takes two queries, rows 0 … 7 of the accumulator belong to the first query, and rows 8 … 15 to the second.
+// Computes pair_sums (in heads, out heads) += P dP̄ᵀ, summed over the keys of a tile, for the queries of one product. If
+// a product takes two queries, rows 0 … 7 of the accumulator belong to the first query, and rows 8 … 15 to the second.
 template <class T, int kMatrixHeads, class Tile, class Thread>
-MH_DEVICE void sum_pairs(const Thread& thread, Accumulator (&pairs)[kMatrixHeads / 8], const Tile& p, const Tile& dp,
-                         int query, int heads, int value_heads) {
+MH_DEVICE void accumulate_pair_sums(const Thread& thread, Accumulator (&pair_sums)[kMatrixHeads / 8], const Tile& p,
+                                    const Tile& dp, int query, int heads, int value_heads) {
   const int lane = thread.lane();
   const int p_head = lane % kMatrixHeads, p_query = kMatrixHeads == 8 ? query + lane / 8 % 2 : query;
   const int dp_head = kMatrixHeads == 8 ? lane % 8 : lane % 8 + lane / 16 * 8,
@@ -116,9 +116,9 @@ MH_DEVICE void sum_pairs(const Thread& thread, Accumulator (&pairs)[kMatrixHeads
       const uint32_t right[2] = {y[2 * c], y[2 * c + 1]};
       if constexpr (kMatrixHeads == 8) {
         const uint32_t left[4] = {c == 0 ? x[0] : 0, c == 0 ? 0 : x[1], c == 0 ? x[2] : 0, c == 0 ? 0 : x[3]};
-        thread.multiply(pairs[0].x, left, right, T{});
+        thread.multiply(pair_sums[0].x, left, right, T{});
       } else {
-        thread.multiply(pairs[c].x, x, right, T{});
+        thread.multiply(pair_sums[c].x, x, right, T{});
       }
     }
   }
@@ -156,7 +156,7 @@ MH_DEVICE void row_mix_matrix_gradient(const Thread& thread, const AttentionPara
   float lse2[kWarpHeads][kRowTiles][2], sum[kWarpHeads][kRowTiles][2] = {}, delta[kWarpHeads][kRowTiles][2] = {};
   read_lse(thread, params, tensors, b, first, queries, lse2);
   MixMatrix<T, Traits::kMatrixHeads> matrices[Sizes::kWarpProducts];
-  Accumulator pairs[Sizes::kWarpProducts][Traits::kMatrixHeads / 8];
+  Accumulator pair_sums[Sizes::kWarpProducts][Traits::kMatrixHeads / 8];
   MH_FOR (u, Sizes::kWarpProducts)
     matrices[u].template read<false>(thread, params, matrices_of_product<Traits>(thread, params, b, first, queries, u));
 
@@ -201,8 +201,9 @@ MH_DEVICE void row_mix_matrix_gradient(const Thread& thread, const AttentionPara
           pipeline.release();
           thread.barrier();
           MH_FOR (u, Sizes::kWarpProducts)
-            sum_pairs<T, Traits::kMatrixHeads>(thread, pairs[u], probabilities, gradients,
-                                               Traits::query_of(thread.warp(), u), params.heads, params.value_heads);
+            accumulate_pair_sums<T, Traits::kMatrixHeads>(thread, pair_sums[u], probabilities, gradients,
+                                                          Traits::query_of(thread.warp(), u), params.heads,
+                                                          params.value_heads);
           mix_queries<Traits, T, T, true>(thread, gradients, params.value_heads, params.heads, matrices);
           thread.barrier();
           MH_FOR (o, kWarpHeads) {
@@ -245,9 +246,10 @@ MH_DEVICE void row_mix_matrix_gradient(const Thread& thread, const AttentionPara
         const int query = Traits::query_of(thread.warp(), u) + (Traits::kMatrixHeads == 8 ? e / 2 : 0),
                   j = g + (Traits::kMatrixHeads == 16 ? e / 2 * 8 : 0), i = 8 * c + 2 * t + e % 2;
         if (j >= params.heads || i >= params.value_heads) continue;
-        pairs[u][c].x[e] *= inv_sums[j * kQueries + query];
+        pair_sums[u][c].x[e] *= inv_sums[j * kQueries + query];
         if (params.matrix_query_stride != 0 && first + query < queries)
-          tensors.dm[((b * queries + first + query) * params.heads + j) * params.value_heads + i] = pairs[u][c].x[e];
+          tensors.dm[((b * queries + first + query) * params.heads + j) * params.value_heads + i] =
+              pair_sums[u][c].x[e];
       }
   if (params.matrix_query_stride != 0) return;
   // For a shared matrix, sums the gradients over the queries of the block: first over the queries of each warp, then
@@ -258,7 +260,7 @@ MH_DEVICE void row_mix_matrix_gradient(const Thread& thread, const AttentionPara
     MH_FOR (e, 4) {
       float warp_sum = 0;
       MH_FOR (u, Sizes::kWarpProducts)
-        warp_sum += pairs[u][c].x[e] + (Traits::kMatrixHeads == 8 ? pairs[u][c].x[e ^ 2] : 0);
+        warp_sum += pair_sums[u][c].x[e] + (Traits::kMatrixHeads == 8 ? pair_sums[u][c].x[e ^ 2] : 0);
       const int j = g + (Traits::kMatrixHeads == 16 ? e / 2 * 8 : 0), i = 8 * c + 2 * t + e % 2;
       if ((Traits::kMatrixHeads == 16 || e < 2) && j < params.heads && i < params.value_heads)
         warp_sums[thread.warp() * num_elements + j * params.value_heads + i] = warp_sum;
