@@ -16,7 +16,8 @@
 
 namespace mh::kernels {
 
-// The element type of the tensors of a kernel. A build may lack the attention kernels of some types (missing()).
+// The element type of the tensors of a kernel. A build may lack the attention kernels of some types
+// (missing_kernels()).
 enum class Dtype : uint8_t { fp32, bf16, fp16 };
 
 struct CudaApi {
@@ -42,11 +43,11 @@ struct CudaApi {
   // the order of the tensors. `spans` is an array in host memory, and `sums`, with one element for each chunk, an array
   // in GPU memory.
   const char* (*sum_of_squares)(const FloatSpan* spans, int64_t count, double* sums, void* stream);
-  // attention() returns the attention kernels of a type for the smallest compiled head size of at least head_size; null
-  // if this build has none. missing() then returns a text that describes what the build lacks, valid until the next
-  // call of the thread, and otherwise null.
-  const AttentionKernels* (*attention)(Dtype dtype, int head_size);
-  const char* (*missing)(Dtype dtype, int head_size);
+  // attention_kernels() returns the attention kernels of a type for the smallest compiled head size of at least
+  // head_size; null if this build has none. missing_kernels() then returns a text that describes what the build lacks,
+  // valid until the next call of the thread, and otherwise null.
+  const AttentionKernels* (*attention_kernels)(Dtype dtype, int head_size);
+  const char* (*missing_kernels)(Dtype dtype, int head_size);
   // Returns null if the limits of the current GPU can be read; otherwise a description of the error. After an error,
   // the constraints of AttentionKernels are meaningless.
   const char* (*device_problem)();

@@ -1,5 +1,5 @@
-// A CudaApi whose kernels run in the emulator, on CPU memory. The members attention, missing and device_problem are
-// null.
+// A CudaApi whose kernels run in the emulator, on CPU memory. The members attention_kernels, missing_kernels and
+// device_problem are null.
 #pragma once
 
 #include "cuda/cross_entropy.h"

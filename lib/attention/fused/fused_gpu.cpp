@@ -265,12 +265,12 @@ std::string why_not_fused_on_gpu(at::ScalarType type, const LayerSpec& layer_spe
   if (!dtype) return std::string("no kernel for elements of type ") + c10::toString(type);
   nn::check_cuda(nn::cuda_kernels().device_problem());
   const int size = static_cast<int>(std::max(layer_spec.key_size, layer_spec.value_size));
-  const char* reason = nn::cuda_kernels().missing(*dtype, size);
+  const char* reason = nn::cuda_kernels().missing_kernels(*dtype, size);
   if (reason == nullptr && has_relative_positions && !has_mixing)
-    reason = nn::cuda_kernels().attention(*dtype, size)->relative_constraint();
+    reason = nn::cuda_kernels().attention_kernels(*dtype, size)->relative_constraint();
   if (reason == nullptr && has_mixing)
     reason = nn::cuda_kernels()
-                 .attention(*dtype, size)
+                 .attention_kernels(*dtype, size)
                  ->head_mixing_constraint(static_cast<int>(layer_spec.heads), static_cast<int>(layer_spec.value_heads),
                                           has_relative_positions);
   return reason != nullptr ? reason : "";
@@ -279,7 +279,7 @@ std::string why_not_fused_on_gpu(at::ScalarType type, const LayerSpec& layer_spe
 GpuKernels gpu_kernels(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   const auto dtype = nn::dtype_of(q.scalar_type());
   if (!q.is_cuda() || !dtype || k.scalar_type() != q.scalar_type() || v.scalar_type() != q.scalar_type()) return {};
-  return {nn::cuda_kernels().attention(*dtype, static_cast<int>(std::max(q.size(3), v.size(3)))),
+  return {nn::cuda_kernels().attention_kernels(*dtype, static_cast<int>(std::max(q.size(3), v.size(3)))),
           nn::current_stream(q.device())};
 }
 
