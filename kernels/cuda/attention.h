@@ -101,7 +101,7 @@ struct KernelTensors : AttentionTensors {
 // and head_mixing_backward() launch kernels asynchronously on AttentionTensors::stream and allocate no memory. These
 // four functions and the constraint functions return null, or a description of the problem.
 struct AttentionKernels {
-  int size;  // maximum head size of queries and keys, and of values
+  int max_head_size;  // maximum head size of queries and keys, and of values
   // Returns why attention without mixing does not support relative positions on the current GPU; null if it does.
   const char* (*relative_constraint)();
   // Returns the number of query tiles of the backward pass without mixing: the third size of dscale, du and dv_bias.

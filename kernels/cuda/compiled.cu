@@ -13,8 +13,8 @@ MH_COMPILED(MH_DECLARE)
 
 const AttentionKernels* cuda_attention_kernels(Dtype dtype, int size) {
   const AttentionKernels* best = nullptr;
-#define MH_COMPARE(name, compiled_size)                                                                 \
-  if (dtype == Dtype::name && size <= compiled_size && (best == nullptr || compiled_size < best->size)) \
+#define MH_COMPARE(name, compiled_size)                                                                          \
+  if (dtype == Dtype::name && size <= compiled_size && (best == nullptr || compiled_size < best->max_head_size)) \
     best = attention_##name##_##compiled_size();
   MH_COMPILED(MH_COMPARE)
 #undef MH_COMPARE
