@@ -4,7 +4,7 @@
 //
 //   const char* launcher(Grid{x, y, z}, threads, bytes of shared memory, body)  // null or a description of the problem
 //   int launcher.max_shared_memory()                                            // bytes per block
-//   int launcher.multiprocessors()
+//   int launcher.num_multiprocessors()
 //
 // A body is a function object that holds the arguments of a kernel; body(thread, shared memory) is the code of one
 // thread.
@@ -259,7 +259,7 @@ BlockOrder block_order(const Launcher& launcher, const AttentionParams& params, 
   const int64_t row_bytes =
       params.keys * (params.heads * params.key_size + params.value_heads * params.value_size) * int64_t{sizeof(T)};
   const int64_t rows_in_l2 = kL2Bytes / std::max<int64_t>(1, row_bytes),
-                min_rows = ceil_div(4 * int64_t{launcher.multiprocessors()}, std::max(1, tiles));
+                min_rows = ceil_div(4 * int64_t{launcher.num_multiprocessors()}, std::max(1, tiles));
   const int64_t concurrent_rows = std::max<int64_t>({1, rows_in_l2, min_rows}),
                 groups = ceil_div(batch, concurrent_rows);
   return {tiles, static_cast<int>(batch), static_cast<int>(ceil_div(batch, std::max<int64_t>(1, groups)))};
@@ -303,7 +303,7 @@ struct AttentionLaunches {
       constexpr int queries = decltype(tiles)::kQueries;
       const int64_t num_visible = params.window > 0 ? std::min(params.keys, params.window + queries - 1) : params.keys;
       return best_num_splits(num_tiles_of(params.queries, queries) * batch * params.value_heads,
-                             num_tiles_of(num_visible, decltype(tiles)::kKeys), launcher.multiprocessors());
+                             num_tiles_of(num_visible, decltype(tiles)::kKeys), launcher.num_multiprocessors());
     };
     return params.has_relative_positions() ? best_for_tiles(AttentionTiles<T, kSize, true>{})
                                            : best_for_tiles(AttentionTiles<T, kSize, false>{});
@@ -347,7 +347,7 @@ struct AttentionLaunches {
                      [&](auto row_mix) { queries = decltype(row_mix)::kQueries, blocks = 1; });
     const int64_t num_visible = params.window > 0 ? std::min(params.keys, params.window + queries - 1) : params.keys;
     const int best_splits = best_num_splits(num_tiles_of(params.queries, queries) * batch * blocks,
-                                            num_tiles_of(num_visible, kMinSplitKeys), launcher.multiprocessors());
+                                            num_tiles_of(num_visible, kMinSplitKeys), launcher.num_multiprocessors());
     int splits = 1;
     while (2 * splits <= best_splits) splits *= 2;
     return splits;

@@ -45,7 +45,7 @@ inline int max_shared_memory() {
   int bytes = 0;
   return read_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, bytes) == nullptr ? bytes : 0;
 }
-inline int multiprocessors() {
+inline int num_multiprocessors() {
   int count = 0;
   return read_attribute(cudaDevAttrMultiProcessorCount, count) == nullptr ? count : 0;
 }

@@ -21,7 +21,7 @@ struct Launcher {
     return nullptr;
   }
   int max_shared_memory() const { return max_shared_bytes; }
-  static int multiprocessors() { return 108; }  // as on an A100
+  static int num_multiprocessors() { return 108; }  // as on an A100
 };
 
 }  // namespace host
