@@ -23,18 +23,19 @@ enum class Dtype : uint8_t { fp32, bf16, fp16 };
 struct CudaApi {
   // Computes y[i] = x[i] * params.scale or, if element stream_offset + i of the random stream is dropped, 0, for i <
   // count (kernels/cpu/dropout.h).
-  const char* (*dropout)(Dtype type, const DropoutParams& params, uint64_t stream_offset, const void* x, void* y,
+  const char* (*dropout)(Dtype dtype, const DropoutParams& params, uint64_t stream_offset, const void* x, void* y,
                          int64_t count, void* stream);
   // Computes losses (rows) of logits (rows, vocabulary) and targets (rows), and, if params.needs_gradient, replaces the
   // logits by the gradient (kernels/cpu/cross_entropy.h). Logits are aligned to 16 bytes. A target is below
   // params.vocabulary_size, or negative: then the loss and the gradient of the row are zero.
-  const char* (*cross_entropy)(Dtype type, const CrossEntropyParams& params, int64_t rows, void* logits,
+  const char* (*cross_entropy)(Dtype dtype, const CrossEntropyParams& params, int64_t rows, void* logits,
                                const int64_t* targets, CrossEntropyLoss* losses, void* stream);
   // sum_norm() computes all rows of the residual sum s = x + dropout(y) and of its layer norm, and sum_norm_backward()
   // their gradients (sum_norm_params.h). `params` and params.dropout are in host memory, and all other pointers in GPU
-  // memory. tensors.y and tensors.dy have the type `y`.
-  const char* (*sum_norm)(Dtype y, const SumNormParams& params, const SumNormTensors& tensors, void* stream);
-  const char* (*sum_norm_backward)(Dtype y, const SumNormParams& params, const SumNormTensors& tensors, void* stream);
+  // memory. tensors.y and tensors.dy have the type `y_dtype`.
+  const char* (*sum_norm)(Dtype y_dtype, const SumNormParams& params, const SumNormTensors& tensors, void* stream);
+  const char* (*sum_norm_backward)(Dtype y_dtype, const SumNormParams& params, const SumNormTensors& tensors,
+                                   void* stream);
   // Update `count` parameter tensors (optimizer_rules.h). `updates` is an array in host memory.
   const char* (*adam)(const Update<AdamParams>* updates, int64_t count, void* stream);
   const char* (*sgd)(const Update<MomentumParams>* updates, int64_t count, void* stream);

@@ -4,11 +4,10 @@
 
 namespace mh::kernels {
 
-const char* cuda_dropout(Dtype type, const DropoutParams& params, uint64_t stream_offset, const void* x, void* y,
+const char* cuda_dropout(Dtype dtype, const DropoutParams& params, uint64_t stream_offset, const void* x, void* y,
                          int64_t count, void* stream) {
-  return dispatch_dtype(type, [&](auto number) {
-    return dropout<decltype(number)>(Launcher{stream}, params, stream_offset, x, y, count);
-  });
+  return dispatch_dtype(
+      dtype, [&](auto zero) { return dropout<decltype(zero)>(Launcher{stream}, params, stream_offset, x, y, count); });
 }
 
 }  // namespace mh::kernels

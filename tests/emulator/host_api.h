@@ -14,30 +14,30 @@ namespace host {
 inline mh::kernels::CudaApi emulated_api() {
   using namespace mh::kernels;
   CudaApi api{};
-  api.dropout = [](Dtype type, const DropoutParams& params, uint64_t stream_offset, const void* x, void* y,
+  api.dropout = [](Dtype dtype, const DropoutParams& params, uint64_t stream_offset, const void* x, void* y,
                    int64_t count, void*) {
-    return dispatch_dtype(type, [&](auto number) {
+    return dispatch_dtype(dtype, [&](auto zero) {
       EmulatedGpu gpu;
-      return dropout<decltype(number)>(Launcher{gpu}, params, stream_offset, x, y, count);
+      return dropout<decltype(zero)>(Launcher{gpu}, params, stream_offset, x, y, count);
     });
   };
-  api.cross_entropy = [](Dtype type, const CrossEntropyParams& params, int64_t rows, void* logits,
+  api.cross_entropy = [](Dtype dtype, const CrossEntropyParams& params, int64_t rows, void* logits,
                          const int64_t* targets, CrossEntropyLoss* losses, void*) {
-    return dispatch_dtype(type, [&](auto number) {
+    return dispatch_dtype(dtype, [&](auto zero) {
       EmulatedGpu gpu;
-      return cross_entropy<decltype(number)>(Launcher{gpu}, params, rows, logits, targets, losses);
+      return cross_entropy<decltype(zero)>(Launcher{gpu}, params, rows, logits, targets, losses);
     });
   };
-  api.sum_norm = [](Dtype y, const SumNormParams& params, const SumNormTensors& x, void*) {
-    return dispatch_dtype(y, [&](auto number) {
+  api.sum_norm = [](Dtype y_dtype, const SumNormParams& params, const SumNormTensors& x, void*) {
+    return dispatch_dtype(y_dtype, [&](auto zero) {
       EmulatedGpu gpu;
-      return sum_norm<decltype(number)>(Launcher{gpu}, params, x);
+      return sum_norm<decltype(zero)>(Launcher{gpu}, params, x);
     });
   };
-  api.sum_norm_backward = [](Dtype y, const SumNormParams& params, const SumNormTensors& x, void*) {
-    return dispatch_dtype(y, [&](auto number) {
+  api.sum_norm_backward = [](Dtype y_dtype, const SumNormParams& params, const SumNormTensors& x, void*) {
+    return dispatch_dtype(y_dtype, [&](auto zero) {
       EmulatedGpu gpu;
-      return sum_norm_backward<decltype(number)>(Launcher{gpu}, params, x);
+      return sum_norm_backward<decltype(zero)>(Launcher{gpu}, params, x);
     });
   };
   api.adam = [](const Update<AdamParams>* updates, int64_t count, void*) {
