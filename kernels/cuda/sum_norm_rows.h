@@ -44,7 +44,7 @@ struct SumNormRows {
   SumNormTensors tensors;
 
   // Returns the bytes of shared memory for rows of `size` elements: the results of the warps, then the sums of the row.
-  static size_t bytes(int64_t size) {
+  static size_t shared_bytes(int64_t size) {
     return sizeof(WarpResults) + static_cast<size_t>(size + 6) / 4 * sizeof(Vec4<float>);
   }
 
@@ -161,7 +161,7 @@ struct SumNormWeightGradient {
 template <class Y, class Launcher>
 const char* sum_norm(const Launcher& launcher, const SumNormParams& params, const SumNormTensors& tensors) {
   using Body = SumNormRows<Y>;
-  return launcher(Grid{static_cast<int>(tensors.rows)}, threads_for_row(params.size), Body::bytes(params.size),
+  return launcher(Grid{static_cast<int>(tensors.rows)}, threads_for_row(params.size), Body::shared_bytes(params.size),
                   Body{SumNormArguments(params), tensors});
 }
 

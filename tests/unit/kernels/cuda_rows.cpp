@@ -274,5 +274,5 @@ TEMPLATE_TEST_CASE("emulated GPU dropout drops the same elements as the CPU", "[
 }
 
 TEST_CASE("the widest row of a layer norm fits into the 48 KiB of shared memory that every GPU has", "[cuda]") {
-  CHECK(SumNormRows<float>::bytes(kMaxSumNormWidth) <= 48 << 10);
+  CHECK(SumNormRows<float>::shared_bytes(kMaxSumNormWidth) <= 48 << 10);
 }
