@@ -33,8 +33,8 @@ inline int best_num_splits(int64_t blocks, int tiles, int concurrent_blocks) {
   int best = 1;
   int64_t best_time = INT64_MAX;
   for (int splits = 1; splits <= tiles && splits <= concurrent_blocks; ++splits) {
-    const int64_t rounds = ceil_div(blocks * splits, concurrent_blocks), block_time = num_tiles_of(tiles, splits) + 1;
-    const int64_t time = rounds * block_time + (splits > 1 ? 2 : 0);
+    const int64_t waves = ceil_div(blocks * splits, concurrent_blocks), block_time = num_tiles_of(tiles, splits) + 1;
+    const int64_t time = waves * block_time + (splits > 1 ? 2 : 0);
     if (time < best_time) best = splits, best_time = time;
   }
   return best;

@@ -9,7 +9,7 @@
 // Shared memory holds the rows of r, the pipeline stages with q + u and dO of a tile, q + v of a tile, a window of
 // keys and one of values, and products of 2560 bytes per warp:
 //
-//   (kDistances + (2 * kStages + 1) * kQueries + 2 * Keys::kRows) * (kSize + 8) * sizeof(T) + 2560 * kWarps
+//   (kDistances + (2 * kStages + 1) * kQueries + 2 * KvWindow::kRows) * (kSize + 8) * sizeof(T) + 2560 * kWarps
 //
 // bytes. A lane has kSize / 2 accumulators of the gradient, and kQueries / 2 for each of P and the gradients of the
 // logits. For heads of 64 in bf16 a block has 4 warps, 64 rows of r, tiles of 32 queries, 2 stages and 77.5 KiB; a lane
@@ -27,11 +27,11 @@ struct DistanceGradientTiles {
   static constexpr int kQueries = kRelativeTileRows<T, kSize>, kStride = kSize + kPad,
                        kProductRowStride = kProductStride<32>;
   static constexpr int kWindowRows = kDistances + kQueries, kStages = kRelativeStages<T, kSize>;
-  using Keys = SlidingWindow<T, kSize, kWindowRows, kQueries>;
+  using KvWindow = SlidingWindow<T, kSize, kWindowRows, kQueries>;
   struct alignas(16) Shared {
     T r[kDistances * kStride];
     T q[kStages][kQueries * kStride], dout[kStages][kQueries * kStride], q_v[kQueries * kStride];
-    Keys k, v;
+    KvWindow k, v;
     float products[kWarps * 16 * kProductRowStride];
   };
 };
@@ -74,7 +74,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
       load_tile<Traits::kQueries, kSize, Traits::kStride>(
           thread, shared.dout[stage], {dout_data, dout.row_stride, end, params.value_size, params.has_aligned_rows}, i);
       const int key = i + key_shift;
-      const auto load_keys = [&](typename Traits::Keys& to, GlobalMatrix<const T> matrix) {
+      const auto load_keys = [&](typename Traits::KvWindow& to, GlobalMatrix<const T> matrix) {
         if (is_first) {
           to.template load<Traits::kWindowRows>(thread, 0, matrix, key);
         } else {  // only the rows that the previous tile did not load
@@ -93,7 +93,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
       // Computes `to` (distances, queries) += the products of `left`, q + u or dO of each query, with `right`, the key
       // or the value that the query and the distance determine.
       const auto multiply_keys = [&](Accumulator(&to)[Traits::kQueries / 8], const T* left,
-                                     const typename Traits::Keys& right) {
+                                     const typename Traits::KvWindow& right) {
         MH_FOR (m, Traits::kQueries / 16) {
           multiply_sliding<kSize, 32>(thread, window_products, left + m * 16 * Traits::kStride, right,
                                       ring_row + 16 * m + 16 * thread.warp());
@@ -132,8 +132,8 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
       multiply_add<kSize, Traits::kStride>(thread, sums, ds, shared.q_v);
     };
     each_tile<Traits::kStages, Traits::kQueries>(
-        thread, query_begin, end, load, [](int ring_row) { return Traits::Keys::wrap(ring_row + Traits::kQueries); },
-        visit);
+        thread, query_begin, end, load,
+        [](int ring_row) { return Traits::KvWindow::wrap(ring_row + Traits::kQueries); }, visit);
   }
   float* const dr_head = tensors.dr + thread.block_y() * int64_t{params.relative.num_distances} * params.key_size;
   MH_FOR (n, kSize / 8)

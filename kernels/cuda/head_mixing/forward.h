@@ -50,11 +50,11 @@ struct HeadMixingForwardTiles {
 // Split-KV: the number of splits of the keys, a power of two, and their partial outputs (batch, value_heads, queries,
 // num_splits, value_size), which combine_head_mixing_splits() sums.
 struct HeadMixingSplits {
-  int count, bits;  // count = 2^bits; a shift replaces a division, which would take too many registers
+  int count, log2_count;  // count = 2^log2_count; a shift replaces a division, which would take too many registers
   float* partial_out;
   explicit HeadMixingSplits(const AttentionTensors& tensors)
-      : count(tensors.num_splits), bits(0), partial_out(tensors.partial_out) {
-    while (1 << bits < count) ++bits;
+      : count(tensors.num_splits), log2_count(0), partial_out(tensors.partial_out) {
+    while (1 << log2_count < count) ++log2_count;
   }
   // The position of a partial output: batch row, value head, query and split.
   struct Position {
@@ -103,8 +103,8 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   const WarpPosition warp(thread, plan);
   const int first = block_position.tile * warp.num_block_rows;
   const LaneQueries lane_queries(params, params.matrix, b, first + 16 * warp.row_tile, warp.g);
-  const int first_head =
-                (kSplitKv ? thread.block_z() >> splits.bits : thread.block_z()) * plan.warps_per_row_tile * kWarpHeads,
+  const int first_head = (kSplitKv ? thread.block_z() >> splits.log2_count : thread.block_z()) *
+                         plan.warps_per_row_tile * kWarpHeads,
             warp_head = first_head + warp.row_tile_warp * kWarpHeads,
             next_first_head = first_head + plan.warps_per_row_tile * kWarpHeads;
   const HeadBlock heads{first_head, warp_head,
