@@ -20,8 +20,8 @@ namespace mh::kernels {
 // is a gradient; in fp32 the address of the logits, which the gradient overwrites anyway.
 template <Level, class T>
 struct CrossEntropyLoops {
-  static void row(const CrossEntropyParams& params, T* logits, int64_t target, float* exponentials,
-                  CrossEntropyLoss& result);
+  static void compute(const CrossEntropyParams& params, T* logits, int64_t target, float* exponentials,
+                      CrossEntropyLoss& result);
 };
 
 // Returns the loss of one row of logits (vocabulary). If params.needs_gradient, replaces the logits by the gradient of
@@ -37,8 +37,9 @@ CrossEntropyLoss cross_entropy_row(const CrossEntropyParams& params, T* logits, 
     if (params.needs_gradient) scratch.resize(static_cast<size_t>(params.vocabulary_size));
     exponentials = scratch.data();
   }
-  dispatch_level(
-      [&](auto simd_level) { CrossEntropyLoops<simd_level, T>::row(params, logits, target, exponentials, result); });
+  dispatch_level([&](auto simd_level) {
+    CrossEntropyLoops<simd_level, T>::compute(params, logits, target, exponentials, result);
+  });
   return result;
 }
 
