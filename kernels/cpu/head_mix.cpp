@@ -50,7 +50,7 @@ MH_INLINE void scatter(const float* from, int64_t heads, int64_t first, int64_t 
 }  // namespace
 
 template <Level L, class T>
-void HeadMixLoops<L, T>::forward(const HeadMix& params, const float* m, const T* x, T* y, float* scratch) {
+void HeadMixLoops<L, T>::forward(const HeadMixParams& params, const float* m, const T* x, T* y, float* scratch) {
   float *x_chunk = scratch, *y_chunk = scratch + params.in_heads * width;
   for (int64_t s = 0; s < params.count; s += width) {
     const int64_t n = std::min(width, params.count - s);
@@ -61,7 +61,8 @@ void HeadMixLoops<L, T>::forward(const HeadMix& params, const float* m, const T*
 }
 
 template <Level L, class T>
-void HeadMixLoops<L, T>::backward(const HeadMix& params, const float* m, const HeadMixGradients<T>& g, float* scratch) {
+void HeadMixLoops<L, T>::backward(const HeadMixParams& params, const float* m, const HeadMixGradients<T>& g,
+                                  float* scratch) {
   float *x_chunk = scratch, *dy_chunk = scratch + params.in_heads * width;
   for (int64_t s = 0; s < params.count; s += width) {
     const int64_t n = std::min(width, params.count - s);
