@@ -240,7 +240,7 @@ struct CaseTensors {
   CaseTensors(const Case& random_case, std::mt19937& random) : CaseTensors(random_case.oracle_case, pick(0, 1) == 1) {
     for (auto* t : {&q, &k, &v, &dout}) t->fill(random, 1);
   }
-  AttentionTensors pointers() {
+  AttentionTensors attention_tensors() {
     AttentionTensors x;
     x.batch = q.batch, x.q = q.untyped_view(), x.k = k.untyped_view(), x.v = v.untyped_view(),
     x.out = out.untyped_view(), x.dout = dout.untyped_view();

@@ -28,7 +28,7 @@ void check_case(int64_t max_length, bool has_relative_positions) {
   std::vector<float> dscale(static_cast<size_t>(c.batch * c.heads * Launches::num_query_tiles(params)), NAN);
   std::vector<float> du(has_relative_positions ? dscale.size() * static_cast<size_t>(c.key_size) : 0, NAN),
       dv_bias = du, dr(static_cast<size_t>(c.batch) * r.data.size(), NAN);
-  AttentionTensors tensors = x.pointers();
+  AttentionTensors tensors = x.attention_tensors();
   tensors.dscale = dscale.data(), tensors.du = du.data(), tensors.dv_bias = dv_bias.data(), tensors.dr = dr.data();
   RC_ASSERT(Launches::template forward_splits<false>(launcher, params, tensors) == nullptr);
   const std::vector<float> lse_without_out = std::exchange(x.lse, x.delta);
