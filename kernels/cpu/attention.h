@@ -67,11 +67,11 @@ int64_t attention_backward_scratch_floats(const AttentionParams& params);
 // a multiple of 16; params.value_size is not read.
 template <class T>
 void attention_forward(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch) {
-  dispatch_level([&](auto simd_level) { AttentionLoops<simd_level, T>::forward(params, tensors, scratch); });
+  dispatch_simd_level([&](auto simd_level) { AttentionLoops<simd_level, T>::forward(params, tensors, scratch); });
 }
 template <class T>
 void attention_backward(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch) {
-  dispatch_level([&](auto simd_level) { AttentionLoops<simd_level, T>::backward(params, tensors, scratch); });
+  dispatch_simd_level([&](auto simd_level) { AttentionLoops<simd_level, T>::backward(params, tensors, scratch); });
 }
 
 }  // namespace mh::kernels

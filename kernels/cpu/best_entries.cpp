@@ -35,13 +35,14 @@ int64_t best_entries(std::span<const float> logits, std::span<const int32_t> exc
   const float* x = logits.data();
   thread_local std::vector<float> maxima;
   maxima.resize(static_cast<size_t>(num_blocks) + 1);
-  dispatch_level([&](auto simd_level) { BestEntriesLoops<simd_level>::block_maxima(x, num_blocks, maxima.data()); });
+  dispatch_simd_level(
+      [&](auto simd_level) { BestEntriesLoops<simd_level>::block_maxima(x, num_blocks, maxima.data()); });
   float tail_max = -INFINITY;  // maximum of the entries past the last whole block
   for (int64_t i = tail_begin; i < n; ++i) tail_max = std::max(tail_max, x[i]);
   maxima[static_cast<size_t>(num_blocks)] = tail_max;
   const float maximum = *std::max_element(maxima.begin(), maxima.end());
 
-  double sum = dispatch_level(
+  double sum = dispatch_simd_level(
       [&](auto simd_level) { return BestEntriesLoops<simd_level>::exponential_sum(x, num_blocks, maximum); });
   for (int64_t i = tail_begin; i < n; ++i) sum += std::exp(static_cast<double>(x[i]) - maximum);
   *lse = std::log(sum) + maximum;

@@ -47,7 +47,7 @@ inline int64_t cached_attention_scratch_floats(int64_t length, int64_t size) { r
 // Computes out (size) = softmax(scale * q Kᵀ) V over positions 0 … query.length - 1.
 template <class T>
 void cached_attention(const CachedQuery<T>& query, T* out, float* scratch) {
-  dispatch_level([&](auto simd_level) { CachedAttentionLoops<simd_level, T>::attend(query, out, scratch); });
+  dispatch_simd_level([&](auto simd_level) { CachedAttentionLoops<simd_level, T>::attend(query, out, scratch); });
 }
 
 }  // namespace mh::kernels

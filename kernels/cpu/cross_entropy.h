@@ -37,7 +37,7 @@ CrossEntropyLoss cross_entropy_row(const CrossEntropyParams& params, T* logits, 
     if (params.needs_gradient) scratch.resize(static_cast<size_t>(params.vocabulary_size));
     exponentials = scratch.data();
   }
-  dispatch_level([&](auto simd_level) {
+  dispatch_simd_level([&](auto simd_level) {
     CrossEntropyLoops<simd_level, T>::compute(params, logits, target, exponentials, result);
   });
   return result;

@@ -31,7 +31,7 @@ struct DropoutLoops {
 // count. x and y may be the same memory. T: float, or uint16_t for bf16.
 template <class T>
 void dropout(const DropoutParams& params, uint64_t stream_offset, const T* x, T* y, int64_t count) {
-  dispatch_level([&](auto simd_level) { DropoutLoops<simd_level, T>::apply(params, stream_offset, x, y, count); });
+  dispatch_simd_level([&](auto simd_level) { DropoutLoops<simd_level, T>::apply(params, stream_offset, x, y, count); });
 }
 
 }  // namespace mh::kernels

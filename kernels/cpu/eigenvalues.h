@@ -38,7 +38,7 @@ struct EigenvalueLoops {
 // eigenvalue_rows(n) rows with row stride eigenvalue_stride(n), of which only the lower triangle is read; overwritten.
 // Returns false if the iteration does not converge, or an element is not finite.
 inline bool symmetric_eigenvalues(double* a, int64_t n, double* values, double* scratch) {
-  return dispatch_level(
+  return dispatch_simd_level(
       [&](auto simd_level) { return EigenvalueLoops<simd_level>::eigenvalues(a, n, values, scratch); });
 }
 

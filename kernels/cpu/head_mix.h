@@ -53,13 +53,13 @@ inline int64_t head_mix_scratch_floats(int64_t in_heads, int64_t out_heads) {
 // Computes y = mᵀ x across heads, with m (in_heads, out_heads). y may be x if x_stride equals y_stride.
 template <class T>
 void mix_heads(const HeadMixParams& params, const float* m, const T* x, T* y, float* scratch) {
-  dispatch_level([&](auto simd_level) { HeadMixLoops<simd_level, T>::forward(params, m, x, y, scratch); });
+  dispatch_simd_level([&](auto simd_level) { HeadMixLoops<simd_level, T>::forward(params, m, x, y, scratch); });
 }
 
 // Computes g.dx, and adds to g.dm, the gradients of mix_heads() with respect to x and m.
 template <class T>
 void mix_heads_backward(const HeadMixParams& params, const float* m, const HeadMixGradients<T>& g, float* scratch) {
-  dispatch_level([&](auto simd_level) { HeadMixLoops<simd_level, T>::backward(params, m, g, scratch); });
+  dispatch_simd_level([&](auto simd_level) { HeadMixLoops<simd_level, T>::backward(params, m, g, scratch); });
 }
 
 }  // namespace mh::kernels

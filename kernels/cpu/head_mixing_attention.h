@@ -103,7 +103,7 @@ int64_t head_mixing_pack_floats(const AttentionParams& params, bool backward);
 template <class T>
 void head_mixing_pack(const AttentionParams& params, bool backward, int64_t head, HeadsView<const T> k,
                       HeadsView<const T> v, float* packed_kv) {
-  dispatch_level(
+  dispatch_simd_level(
       [&](auto simd_level) { HeadMixingLoops<simd_level, T>::pack(params, backward, head, k, v, packed_kv); });
 }
 
@@ -119,12 +119,14 @@ int64_t head_mixing_value_floats(const AttentionParams& params);
 template <class T>
 void head_mixing_forward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& tensors,
                          float* scratch) {
-  dispatch_level([&](auto simd_level) { HeadMixingLoops<simd_level, T>::forward(params, part, tensors, scratch); });
+  dispatch_simd_level(
+      [&](auto simd_level) { HeadMixingLoops<simd_level, T>::forward(params, part, tensors, scratch); });
 }
 template <class T>
 void head_mixing_backward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& tensors,
                           float* scratch) {
-  dispatch_level([&](auto simd_level) { HeadMixingLoops<simd_level, T>::backward(params, part, tensors, scratch); });
+  dispatch_simd_level(
+      [&](auto simd_level) { HeadMixingLoops<simd_level, T>::backward(params, part, tensors, scratch); });
 }
 
 // Sums the gradients that the parts of a backward pass wrote for one head, and writes the sum, rounded to T, to head 0
@@ -132,7 +134,7 @@ void head_mixing_backward(const AttentionParams& params, const QueryPart& part, 
 template <class T>
 void head_mixing_sum_parts(const float* from, int64_t num_parts, int64_t part_stride, int64_t length, int64_t size,
                            HeadsView<T> to) {
-  dispatch_level([&](auto simd_level) {
+  dispatch_simd_level([&](auto simd_level) {
     HeadMixingLoops<simd_level, T>::sum_parts(from, num_parts, part_stride, length, size, to);
   });
 }
@@ -148,16 +150,17 @@ int64_t head_mixing_decode_scratch_floats(const AttentionParams& params);
 template <class T>
 void head_mixing_decode_logits(const AttentionParams& params, int64_t head, HeadsView<const T> q, HeadsView<const T> k,
                                float* shared_scratch) {
-  dispatch_level(
+  dispatch_simd_level(
       [&](auto simd_level) { HeadMixingLoops<simd_level, T>::decode_logits(params, head, q, k, shared_scratch); });
 }
 inline void head_mixing_decode_mix(const AttentionParams& params, float* lse, float* shared_scratch) {
-  dispatch_level([&](auto simd_level) { HeadMixingLoops<simd_level, float>::decode_mix(params, lse, shared_scratch); });
+  dispatch_simd_level(
+      [&](auto simd_level) { HeadMixingLoops<simd_level, float>::decode_mix(params, lse, shared_scratch); });
 }
 template <class T>
 void head_mixing_decode_values(const AttentionParams& params, int64_t head, HeadsView<const T> v, HeadsView<T> out,
                                float* shared_scratch) {
-  dispatch_level(
+  dispatch_simd_level(
       [&](auto simd_level) { HeadMixingLoops<simd_level, T>::decode_values(params, head, v, out, shared_scratch); });
 }
 

@@ -10,9 +10,9 @@ namespace mh::kernels {
 
 namespace {
 
-// Returns the level whose kernels run: best_level() until a call of set_level().
+// Returns the level whose kernels run: best_simd_level() until a call of set_simd_level().
 std::atomic<Level>& level_in_use() {
-  static std::atomic<Level> level = best_level();
+  static std::atomic<Level> level = best_simd_level();
   return level;
 }
 
@@ -44,7 +44,7 @@ bool has_avx512() { return __builtin_cpu_supports("x86-64-v4"); }
 
 }  // namespace
 
-Level best_level() {
+Level best_simd_level() {
   static const Level best = !has_avx2()                             ? Level::baseline
                             : !has_avx512()                         ? Level::avx2
                             : !__builtin_cpu_supports("avx512bf16") ? Level::avx512
@@ -52,7 +52,7 @@ Level best_level() {
   return best;
 }
 #else
-Level best_level() { return Level::baseline; }
+Level best_simd_level() { return Level::baseline; }
 #endif
 
 int64_t l2_cache_bytes() {
@@ -70,7 +70,7 @@ int64_t l2_cache_bytes() {
 }
 void set_l2_cache_bytes(int64_t bytes) { l2_override() = bytes; }
 
-Level level() { return level_in_use(); }
-void set_level(Level level) { level_in_use() = std::min(level, best_level()); }
+Level simd_level() { return level_in_use(); }
+void set_simd_level(Level level) { level_in_use() = std::min(level, best_simd_level()); }
 
 }  // namespace mh::kernels

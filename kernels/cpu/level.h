@@ -10,11 +10,11 @@ namespace mh::kernels {
 // only `baseline`, which is the compiler's default.
 enum class Level : uint8_t { baseline, avx2, avx512, avx512_bf16 };
 
-Level best_level();  // returns the highest level that the processor supports
-Level level();       // returns the level in use
+Level best_simd_level();  // returns the highest level that the processor supports
+Level simd_level();       // returns the level in use
 // Sets the level in use to `level`, or to the best level of the processor if that is lower. For tests. Results of two
 // levels may differ by rounding.
-void set_level(Level level);
+void set_simd_level(Level level);
 
 // Returns the size in bytes of the L2 cache of a core: kDefaultL2Bytes if the system does not report it, and at most
 // kMaxL2Bytes. The size determines the tiles of the kernels, so results for two sizes may differ by rounding.

@@ -29,14 +29,14 @@ struct SoftmaxLoops {
 // Computes the probabilities p (n) of the logits a (n). p and a may be the same memory. is_allowed (n): whether an
 // entry is not masked; null: no entry is masked.
 inline void softmax_row(SoftmaxKind kind, const float* a, const bool* is_allowed, float* p, int64_t n) {
-  dispatch_level([&](auto simd_level) { SoftmaxLoops<simd_level>::forward(kind, a, is_allowed, p, n); });
+  dispatch_simd_level([&](auto simd_level) { SoftmaxLoops<simd_level>::forward(kind, a, is_allowed, p, n); });
 }
 
 // Computes da (n), the gradient of the logits, from the gradient dp (n) of the probabilities p (n). da and dp may be
 // the same memory. a (n), the logits, is read for SoftmaxKind::sigsoftmax only.
 inline void softmax_row_backward(SoftmaxKind kind, const float* a, const float* p, const float* dp, float* da,
                                  int64_t n) {
-  dispatch_level([&](auto simd_level) { SoftmaxLoops<simd_level>::backward(kind, a, p, dp, da, n); });
+  dispatch_simd_level([&](auto simd_level) { SoftmaxLoops<simd_level>::backward(kind, a, p, dp, da, n); });
 }
 
 }  // namespace mh::kernels

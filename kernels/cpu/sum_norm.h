@@ -32,7 +32,8 @@ inline int64_t sum_norm_scratch_floats(const SumNormParams& params) {
 // tensors that are null; tensors.sum or tensors.norm must not be null.
 template <class Y>
 void sum_norm(const SumNormParams& params, const SumNormTensors& tensors, int64_t first, int64_t rows, float* scratch) {
-  dispatch_level([&](auto simd_level) { SumNormLoops<simd_level, Y>::forward(params, tensors, first, rows, scratch); });
+  dispatch_simd_level(
+      [&](auto simd_level) { SumNormLoops<simd_level, Y>::forward(params, tensors, first, rows, scratch); });
 }
 
 // Computes rows first … first + rows - 1 of tensors.dx and tensors.dy, and adds the gradients of weight and bias from
@@ -42,7 +43,7 @@ void sum_norm(const SumNormParams& params, const SumNormTensors& tensors, int64_
 template <class Y>
 void sum_norm_backward(const SumNormParams& params, const SumNormTensors& tensors, int64_t first, int64_t rows,
                        float* scratch) {
-  dispatch_level(
+  dispatch_simd_level(
       [&](auto simd_level) { SumNormLoops<simd_level, Y>::backward(params, tensors, first, rows, scratch); });
 }
 

@@ -110,7 +110,7 @@ void add_dropout(Inputs& x) {
 TEST_CASE("fused attention and its gradients match the reference equations over random options at each CPU level",
           "[attention][policy]") {
   struct RestoreLevel {
-    ~RestoreLevel() { kernels::set_level(kernels::best_level()), kernels::set_l2_cache_bytes(0); }
+    ~RestoreLevel() { kernels::set_simd_level(kernels::best_simd_level()), kernels::set_l2_cache_bytes(0); }
   } restore_level;
   using kernels::Level;
   for (const auto& [level, name] : {std::pair{Level::baseline, "baseline"},
@@ -118,11 +118,11 @@ TEST_CASE("fused attention and its gradients match the reference equations over 
                                     {Level::avx512, "AVX-512"},
                                     {Level::avx512_bf16, "AVX-512 with bf16"}})
     for (const bool with_mixing : {false, true}) {
-      if (level > kernels::best_level()) {
+      if (level > kernels::best_simd_level()) {
         if (with_mixing) WARN("skipped: this processor has no " << name);
         continue;
       }
-      kernels::set_level(level);
+      kernels::set_simd_level(level);
       INFO((with_mixing ? "with head mixing, " : "without head mixing, ") << name);
       CHECK(rc::check([&] {
         Inputs x = random_inputs(with_mixing);
