@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 
-loop_symbol = re.compile(r"mh::kernels::\w+Loops<\(mh::kernels::Level\)\d(, [\w ]+)?>::\w+\(")
+loop_symbol = re.compile(r"mh::kernels::\w+Loops<\(mh::kernels::SimdLevel\)\d(, [\w ]+)?>::\w+\(")
 
 nm, output, *archives = sys.argv[1:]
 count_lines, unexpected_symbols = [], []

@@ -353,26 +353,26 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
   if (tensors.dscale != nullptr) *tensors.dscale = static_cast<float>(head_dscale);
 }
 
-using Tile = std::conditional_t<kLevel == Level::avx512, Tile8x2, Tile4x1>;
+using Tile = std::conditional_t<kSimdLevel == SimdLevel::avx512, Tile8x2, Tile4x1>;
 
 }  // namespace
 
-template <Level L, class T>
+template <SimdLevel L, class T>
 void AttentionLoops<L, T>::forward(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch) {
   if (is_decode(params)) return decode_forward(params, tensors, scratch);
-  if constexpr (std::is_same_v<T, uint16_t> && L == Level::avx512)
+  if constexpr (std::is_same_v<T, uint16_t> && L == SimdLevel::avx512)
     if (uses_bf16_gemm(params)) return forward_tiled<Tile, Bf16Products>(params, tensors, scratch);
   forward_tiled<Tile, Fp32Products<Tile, T>>(params, tensors, scratch);
 }
 
-template <Level L, class T>
+template <SimdLevel L, class T>
 void AttentionLoops<L, T>::backward(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch) {
-  if constexpr (std::is_same_v<T, uint16_t> && L == Level::avx512)
+  if constexpr (std::is_same_v<T, uint16_t> && L == SimdLevel::avx512)
     if (uses_bf16_gemm(params)) return backward_tiled<Tile, Bf16Products>(params, tensors, scratch);
   backward_tiled<Tile, Fp32Products<Tile, T>>(params, tensors, scratch);
 }
 
-template struct AttentionLoops<kLevel, float>;
-template struct AttentionLoops<kLevel, uint16_t>;
+template struct AttentionLoops<kSimdLevel, float>;
+template struct AttentionLoops<kSimdLevel, uint16_t>;
 
 }  // namespace mh::kernels

@@ -53,7 +53,7 @@ struct HeadTensors {
 };
 
 // The forward and the backward pass, compiled for one instruction set (cpu/simd.h).
-template <Level, class T>
+template <SimdLevel, class T>
 struct AttentionLoops {
   static void forward(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch);
   static void backward(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch);

@@ -15,7 +15,7 @@ static_assert(block_size == 4 * lanes);
 
 }  // namespace
 
-template <Level L>
+template <SimdLevel L>
 void BestEntriesLoops<L>::block_maxima(const float* x, int64_t num_blocks, float* maxima) {
   for (int64_t b = 0; b < num_blocks; ++b) {
     Floats max_lanes;
@@ -29,7 +29,7 @@ void BestEntriesLoops<L>::block_maxima(const float* x, int64_t num_blocks, float
   }
 }
 
-template <Level L>
+template <SimdLevel L>
 double BestEntriesLoops<L>::exponential_sum(const float* x, int64_t num_blocks, float maximum) {
   double sum = 0;
   for (int64_t b = 0; b < num_blocks;) {
@@ -48,6 +48,6 @@ double BestEntriesLoops<L>::exponential_sum(const float* x, int64_t num_blocks, 
   return sum;
 }
 
-template struct BestEntriesLoops<kLevel>;
+template struct BestEntriesLoops<kSimdLevel>;
 
 }  // namespace mh::kernels

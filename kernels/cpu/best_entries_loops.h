@@ -7,8 +7,9 @@ namespace mh::kernels {
 
 constexpr int64_t kBlockEntries = 64;  // logits of a block, which the third pass reads if their maximum is large
 
-// The passes over the whole blocks of a row x (num_blocks, kBlockEntries), compiled for one instruction set (cpu/simd.h).
-template <Level>
+// The passes over the whole blocks of a row x (num_blocks, kBlockEntries), compiled for one instruction set
+// (cpu/simd.h).
+template <SimdLevel>
 struct BestEntriesLoops {
   // Computes maxima (num_blocks), the maximum of each block.
   static void block_maxima(const float* x, int64_t num_blocks, float* maxima);

@@ -19,7 +19,7 @@ struct CacheRowAddress {
 
 }  // namespace
 
-template <Level L, class T>
+template <SimdLevel L, class T>
 void CachedAttentionLoops<L, T>::attend(const CachedQuery<T>& query, T* out, float* scratch) {
   const int64_t size = query.size;
   float* scaled_q = scratch;   // scaled query (size)
@@ -36,7 +36,7 @@ void CachedAttentionLoops<L, T>::attend(const CachedQuery<T>& query, T* out, flo
                1, s, out);
 }
 
-template struct CachedAttentionLoops<kLevel, float>;
-template struct CachedAttentionLoops<kLevel, uint16_t>;
+template struct CachedAttentionLoops<kSimdLevel, float>;
+template struct CachedAttentionLoops<kSimdLevel, uint16_t>;
 
 }  // namespace mh::kernels

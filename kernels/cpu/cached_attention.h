@@ -37,7 +37,7 @@ struct CachedQuery {
 };
 
 // cached_attention(), compiled for one instruction set (cpu/simd.h).
-template <Level, class T>
+template <SimdLevel, class T>
 struct CachedAttentionLoops {
   static void attend(const CachedQuery<T>& query, T* out, float* scratch);
 };

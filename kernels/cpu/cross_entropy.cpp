@@ -86,14 +86,14 @@ MH_INLINE void compute_row(const CrossEntropyParams& params, T* x, int64_t targe
 
 }  // namespace
 
-template <Level L, class T>
+template <SimdLevel L, class T>
 void CrossEntropyLoops<L, T>::compute(const CrossEntropyParams& params, T* logits, int64_t target, float* exponentials,
                                       CrossEntropyLoss& result) {
   if (params.label_smoothing == 0) compute_row<false>(params, logits, target, exponentials, result);
   else compute_row<true>(params, logits, target, exponentials, result);
 }
 
-template struct CrossEntropyLoops<kLevel, float>;
-template struct CrossEntropyLoops<kLevel, uint16_t>;
+template struct CrossEntropyLoops<kSimdLevel, float>;
+template struct CrossEntropyLoops<kSimdLevel, uint16_t>;
 
 }  // namespace mh::kernels

@@ -18,7 +18,7 @@ namespace mh::kernels {
 
 // cross_entropy_row(), compiled for one instruction set (cpu/simd.h). exponentials: scratch (vocabulary), used if there
 // is a gradient; in fp32 the address of the logits, which the gradient overwrites anyway.
-template <Level, class T>
+template <SimdLevel, class T>
 struct CrossEntropyLoops {
   static void compute(const CrossEntropyParams& params, T* logits, int64_t target, float* exponentials,
                       CrossEntropyLoss& result);

@@ -7,7 +7,7 @@
 
 namespace mh::kernels {
 
-template <Level L, class T>
+template <SimdLevel L, class T>
 void DropoutLoops<L, T>::apply(const DropoutParams& params, uint64_t stream_offset, const T* x, T* y, int64_t count) {
   float dropout_mask[kDropoutGroupSize];
   for (int64_t offset = 0; offset < count;) {
@@ -30,7 +30,7 @@ void DropoutLoops<L, T>::apply(const DropoutParams& params, uint64_t stream_offs
   }
 }
 
-template struct DropoutLoops<kLevel, float>;
-template struct DropoutLoops<kLevel, uint16_t>;
+template struct DropoutLoops<kSimdLevel, float>;
+template struct DropoutLoops<kSimdLevel, uint16_t>;
 
 }  // namespace mh::kernels

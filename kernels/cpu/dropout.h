@@ -22,7 +22,7 @@ inline DropoutParams make_dropout(const uint32_t key[2], uint32_t update, uint32
 }
 
 // dropout(), compiled for one instruction set (cpu/simd.h).
-template <Level, class T>
+template <SimdLevel, class T>
 struct DropoutLoops {
   static void apply(const DropoutParams& params, uint64_t stream_offset, const T* x, T* y, int64_t count);
 };

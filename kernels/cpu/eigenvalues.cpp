@@ -157,7 +157,7 @@ bool tridiagonal_eigenvalues(double* d, double* e, int64_t n) {
 
 }  // namespace
 
-template <Level L>
+template <SimdLevel L>
 bool EigenvalueLoops<L>::eigenvalues(double* a, int64_t n, double* values, double* scratch) {
   if (n == 0) return true;
   const int64_t stride = eigenvalue_stride(n);
@@ -176,6 +176,6 @@ bool EigenvalueLoops<L>::eigenvalues(double* a, int64_t n, double* values, doubl
   return tridiagonal_eigenvalues(values, e, n);
 }
 
-template struct EigenvalueLoops<kLevel>;
+template struct EigenvalueLoops<kSimdLevel>;
 
 }  // namespace mh::kernels

@@ -29,7 +29,7 @@ inline int64_t eigenvalue_rows(int64_t n) { return round_up(n, 8); }
 inline int64_t eigenvalue_scratch_doubles(int64_t n) { return 5 * eigenvalue_stride(n); }
 
 // symmetric_eigenvalues(), compiled for one instruction set (cpu/simd.h).
-template <Level>
+template <SimdLevel>
 struct EigenvalueLoops {
   static bool eigenvalues(double* a, int64_t n, double* values, double* scratch);
 };

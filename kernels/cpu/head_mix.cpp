@@ -49,7 +49,7 @@ MH_INLINE void scatter(const float* from, int64_t heads, int64_t first, int64_t 
 
 }  // namespace
 
-template <Level L, class T>
+template <SimdLevel L, class T>
 void HeadMixLoops<L, T>::forward(const HeadMixParams& params, const float* m, const T* x, T* y, float* scratch) {
   float *x_chunk = scratch, *y_chunk = scratch + params.in_heads * width;
   for (int64_t s = 0; s < params.count; s += width) {
@@ -60,7 +60,7 @@ void HeadMixLoops<L, T>::forward(const HeadMixParams& params, const float* m, co
   }
 }
 
-template <Level L, class T>
+template <SimdLevel L, class T>
 void HeadMixLoops<L, T>::backward(const HeadMixParams& params, const float* m, const HeadMixGradients<T>& g,
                                   float* scratch) {
   float *x_chunk = scratch, *dy_chunk = scratch + params.in_heads * width;
@@ -78,7 +78,7 @@ void HeadMixLoops<L, T>::backward(const HeadMixParams& params, const float* m, c
   }
 }
 
-template struct HeadMixLoops<kLevel, float>;
-template struct HeadMixLoops<kLevel, uint16_t>;
+template struct HeadMixLoops<kSimdLevel, float>;
+template struct HeadMixLoops<kSimdLevel, uint16_t>;
 
 }  // namespace mh::kernels

@@ -39,7 +39,7 @@ struct HeadMixGradients {
 };
 
 // The maps and their gradients, compiled for one instruction set (cpu/simd.h). T: float, or uint16_t for bf16.
-template <Level, class T>
+template <SimdLevel, class T>
 struct HeadMixLoops {
   static void forward(const HeadMixParams& params, const float* m, const T* x, T* y, float* scratch);
   static void backward(const HeadMixParams& params, const float* m, const HeadMixGradients<T>& g, float* scratch);

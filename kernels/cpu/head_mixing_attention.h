@@ -73,7 +73,7 @@ struct QueryPart {
 };
 
 // The functions below, compiled for one instruction set (cpu/simd.h).
-template <Level, class T>
+template <SimdLevel, class T>
 struct HeadMixingLoops {
   static void pack(const AttentionParams& params, bool backward, int64_t head, HeadsView<const T> k,
                    HeadsView<const T> v, float* packed_kv);

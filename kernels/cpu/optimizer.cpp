@@ -5,7 +5,7 @@
 
 namespace mh::kernels {
 
-template <Level L>
+template <SimdLevel L>
 void OptimizerLoops<L>::adam(const AdamParams& params, int64_t begin, int64_t end, float* p, const float* g, float* m,
                              float* v) {
   const float step_size = params.lr / params.bias_correction1,
@@ -13,19 +13,19 @@ void OptimizerLoops<L>::adam(const AdamParams& params, int64_t begin, int64_t en
   for (int64_t i = begin; i < end; ++i) adam_element(params, step_size, bias_correction2_sqrt, p[i], g[i], m[i], v[i]);
 }
 
-template <Level L>
+template <SimdLevel L>
 void OptimizerLoops<L>::sgd(const MomentumParams& params, int64_t begin, int64_t end, float* p, const float* g,
                             float* buffer) {
   for (int64_t i = begin; i < end; ++i) sgd_element(params, p[i], g[i], buffer[i]);
 }
 
-template <Level L>
+template <SimdLevel L>
 void OptimizerLoops<L>::nag(const NagParams& params, int64_t begin, int64_t end, float* p, const float* g,
                             float* buffer) {
   for (int64_t i = begin; i < end; ++i) nag_element(params, p[i], g[i], buffer[i]);
 }
 
-template <Level L>
+template <SimdLevel L>
 double OptimizerLoops<L>::sum_of_squares(const float* x, int64_t begin, int64_t end) {
   constexpr int lanes = 16;
   double lane_sums[lanes] = {};
@@ -38,6 +38,6 @@ double OptimizerLoops<L>::sum_of_squares(const float* x, int64_t begin, int64_t 
   return sum;
 }
 
-template struct OptimizerLoops<kLevel>;
+template struct OptimizerLoops<kSimdLevel>;
 
 }  // namespace mh::kernels

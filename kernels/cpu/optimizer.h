@@ -12,7 +12,7 @@
 namespace mh::kernels {
 
 // The functions below, compiled for one instruction set (cpu/simd.h).
-template <Level>
+template <SimdLevel>
 struct OptimizerLoops {
   static void adam(const AdamParams& params, int64_t begin, int64_t end, float* p, const float* g, float* m, float* v);
   static void sgd(const MomentumParams& params, int64_t begin, int64_t end, float* p, const float* g, float* buffer);

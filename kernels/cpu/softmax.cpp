@@ -135,19 +135,19 @@ MH_INLINE void backward_row(const float* a, const float* p, const float* dp, flo
 
 }  // namespace
 
-template <Level L>
+template <SimdLevel L>
 void SoftmaxLoops<L>::forward(SoftmaxKind kind, const float* a, const bool* is_allowed, float* p, int64_t n) {
   if (kind == SoftmaxKind::softmax) forward_row<SoftmaxKind::softmax>(a, is_allowed, p, n);
   else forward_row<SoftmaxKind::sigsoftmax>(a, is_allowed, p, n);
 }
 
-template <Level L>
+template <SimdLevel L>
 void SoftmaxLoops<L>::backward(SoftmaxKind kind, const float* a, const float* p, const float* dp, float* da,
                                int64_t n) {
   if (kind == SoftmaxKind::softmax) backward_row<SoftmaxKind::softmax>(nullptr, p, dp, da, n);
   else backward_row<SoftmaxKind::sigsoftmax>(a, p, dp, da, n);
 }
 
-template struct SoftmaxLoops<kLevel>;
+template struct SoftmaxLoops<kSimdLevel>;
 
 }  // namespace mh::kernels

@@ -20,7 +20,7 @@ enum class SoftmaxKind {
 };
 
 // softmax_row() and softmax_row_backward(), compiled for one instruction set (cpu/simd.h).
-template <Level>
+template <SimdLevel>
 struct SoftmaxLoops {
   static void forward(SoftmaxKind kind, const float* a, const bool* is_allowed, float* p, int64_t n);
   static void backward(SoftmaxKind kind, const float* a, const float* p, const float* dp, float* da, int64_t n);

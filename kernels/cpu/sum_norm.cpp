@@ -29,7 +29,7 @@ MH_INLINE const float* dropout_mask_row(const SumNormParams& params, int64_t r, 
 
 }  // namespace
 
-template <Level L, class Y>
+template <SimdLevel L, class Y>
 void SumNormLoops<L, Y>::forward(const SumNormParams& params, const SumNormTensors& tensors, int64_t first,
                                  int64_t rows, float* scratch) {
   const int64_t size = params.size;
@@ -80,7 +80,7 @@ void SumNormLoops<L, Y>::forward(const SumNormParams& params, const SumNormTenso
 
 // With s' = (s - mean) * rstd and g = weight * dn, the gradient of the layer norm with respect to the sum s is
 // rstd * (g - mean(g) - s' * mean(g s')); means are over the elements of a row.
-template <Level L, class Y>
+template <SimdLevel L, class Y>
 void SumNormLoops<L, Y>::backward(const SumNormParams& params, const SumNormTensors& tensors, int64_t first,
                                   int64_t rows, float* scratch) {
   const int64_t size = params.size;
@@ -136,7 +136,7 @@ void SumNormLoops<L, Y>::backward(const SumNormParams& params, const SumNormTens
   }
 }
 
-template struct SumNormLoops<kLevel, float>;
-template struct SumNormLoops<kLevel, uint16_t>;
+template struct SumNormLoops<kSimdLevel, float>;
+template struct SumNormLoops<kSimdLevel, uint16_t>;
 
 }  // namespace mh::kernels

@@ -15,7 +15,7 @@ namespace mh::kernels {
 
 // sum_norm() and sum_norm_backward(), compiled for one instruction set (cpu/simd.h). Y: type of y and dy: float, or
 // uint16_t for bf16.
-template <Level, class Y>
+template <SimdLevel, class Y>
 struct SumNormLoops {
   static void forward(const SumNormParams& params, const SumNormTensors& tensors, int64_t first, int64_t rows,
                       float* scratch);

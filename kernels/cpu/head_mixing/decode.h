@@ -101,7 +101,7 @@ void decode_products(const TileLayout& layout, const T* q, float scale, int64_t 
 }  // namespace
 
 // Computes the logits of query head j for all queries.
-template <Level L, class T>
+template <SimdLevel L, class T>
 void HeadMixingLoops<L, T>::decode_logits(const AttentionParams& params, int64_t j, HeadsView<const T> q,
                                           HeadsView<const T> k, float* shared_scratch) {
   const DecodeScratch scratch(params, shared_scratch);
@@ -117,7 +117,7 @@ void HeadMixingLoops<L, T>::decode_logits(const AttentionParams& params, int64_t
     }
 }
 
-template <Level L, class T>
+template <SimdLevel L, class T>
 void HeadMixingLoops<L, T>::decode_mix(const AttentionParams& params, float* lse, float* shared_scratch) {
   const DecodeScratch scratch(params, shared_scratch);
   for (int64_t t = 0; t < params.queries; ++t) {
@@ -132,7 +132,7 @@ void HeadMixingLoops<L, T>::decode_mix(const AttentionParams& params, float* lse
 }
 
 // Computes value head i for all queries.
-template <Level L, class T>
+template <SimdLevel L, class T>
 void HeadMixingLoops<L, T>::decode_values(const AttentionParams& params, int64_t i, HeadsView<const T> v,
                                           HeadsView<T> out, float* shared_scratch) {
   const DecodeScratch scratch(params, shared_scratch);

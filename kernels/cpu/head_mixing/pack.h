@@ -84,7 +84,7 @@ void pack_bf16(const AttentionParams& params, const TileLayout& layout, bool bac
 
 }  // namespace
 
-template <Level L, class T>
+template <SimdLevel L, class T>
 void HeadMixingLoops<L, T>::pack(const AttentionParams& params, bool backward, int64_t head, HeadsView<const T> k,
                                  HeadsView<const T> v, float* packed_kv) {
   if (is_decode(params)) return;

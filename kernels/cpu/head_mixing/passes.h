@@ -88,7 +88,7 @@ void store_rows(const TileLayout& layout, const PackedRowSpec& row_spec, const Q
 
 }  // namespace
 
-template <Level L, class T>
+template <SimdLevel L, class T>
 void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPart& part,
                                     const BatchRowTensors<T>& tensors, float* scratch) {
   float* const lse = tensors.lse;
@@ -156,7 +156,7 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
   }
 }
 
-template <Level L, class T>
+template <SimdLevel L, class T>
 void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryPart& part,
                                      const BatchRowTensors<T>& tensors, float* scratch) {
   float *dk = tensors.dk, *dv = tensors.dv, *dm = tensors.dm;
@@ -277,7 +277,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   if (uses_bf16_gemm(params)) scale_rows(params.scale, params.heads * layout.padded_keys(), layout.dk, dk, layout.dk);
 }
 
-template <Level L, class T>
+template <SimdLevel L, class T>
 void HeadMixingLoops<L, T>::sum_parts(const float* from, int64_t num_parts, int64_t part_stride, int64_t length,
                                       int64_t size, HeadsView<T> to) {
   const int64_t padded_size = pad_to_lanes(size);

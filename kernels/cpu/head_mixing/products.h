@@ -14,7 +14,7 @@ namespace mh::kernels {
 
 namespace {
 
-using Tile = std::conditional_t<kLevel == Level::avx512, Tile8x2, Tile4x1>;
+using Tile = std::conditional_t<kSimdLevel == SimdLevel::avx512, Tile8x2, Tile4x1>;
 
 // The queries of a tile: the queries first … first + count - 1 of the batch row.
 struct QueryRange {

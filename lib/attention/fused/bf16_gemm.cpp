@@ -36,7 +36,7 @@ bool is_brgemm_available() {
 
 const kernels::Bf16Gemm* bf16_gemm(at::ScalarType type) {
   static const kernels::Bf16Gemm engine{product};
-  if (type != at::kBFloat16 || kernels::simd_level() < kernels::Level::avx512_bf16) return nullptr;
+  if (type != at::kBFloat16 || kernels::simd_level() < kernels::SimdLevel::avx512_bf16) return nullptr;
   static const bool is_available = is_brgemm_available();
   return is_available ? &engine : nullptr;
 }

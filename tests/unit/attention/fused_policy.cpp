@@ -112,11 +112,11 @@ TEST_CASE("fused attention and its gradients match the reference equations over 
   struct RestoreLevel {
     ~RestoreLevel() { kernels::set_simd_level(kernels::best_simd_level()), kernels::set_l2_cache_bytes(0); }
   } restore_level;
-  using kernels::Level;
-  for (const auto& [level, name] : {std::pair{Level::baseline, "baseline"},
-                                    {Level::avx2, "AVX2"},
-                                    {Level::avx512, "AVX-512"},
-                                    {Level::avx512_bf16, "AVX-512 with bf16"}})
+  using kernels::SimdLevel;
+  for (const auto& [level, name] : {std::pair{SimdLevel::baseline, "baseline"},
+                                    {SimdLevel::avx2, "AVX2"},
+                                    {SimdLevel::avx512, "AVX-512"},
+                                    {SimdLevel::avx512_bf16, "AVX-512 with bf16"}})
     for (const bool with_mixing : {false, true}) {
       if (level > kernels::best_simd_level()) {
         if (with_mixing) WARN("skipped: this processor has no " << name);

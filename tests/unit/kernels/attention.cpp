@@ -355,7 +355,7 @@ TEST_CASE("CPU attention without mixing stays within its buffers and writes ever
     std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
     check_plain<float>(params, positions ? &*positions : nullptr, random);
     const Bf16Gemm gemm{naive_bf16_product};
-    if (simd_level() >= Level::avx512 && pick(0, 1) == 1) params.bf16_gemm = &gemm;
+    if (simd_level() >= SimdLevel::avx512 && pick(0, 1) == 1) params.bf16_gemm = &gemm;
     check_plain<uint16_t>(params, positions ? &*positions : nullptr, random);
   }));
 }
