@@ -84,7 +84,7 @@ struct AttentionParams {
   // The following members are for CPUs only.
   int64_t head = 0;      // without head mixing: the current head, an index into u, v, r and head_scales
   int64_t max_keys = 0;  // head mixing: maximum of `keys` over the batch; determines the tiling together with l2_bytes
-  int64_t l2_bytes = 0;  // size of the L2 cache of a core (cpu/level.h)
+  int64_t l2_bytes = 0;  // size of the L2 cache of a core (cpu/simd_level.h)
   // Products of bf16 matrices, not used in a call with relative positions or in decoding; null: products in fp32.
   // Always null for fp32 tensors. Without head mixing it requires AVX-512.
   const Bf16Gemm* bf16_gemm = nullptr;

@@ -10,7 +10,7 @@
 
 #include <type_traits>
 
-#include "cpu/level.h"
+#include "cpu/simd_level.h"
 
 namespace mh::kernels {
 

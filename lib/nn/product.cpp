@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "ceil_div.h"
-#include "cpu/level.h"
+#include "cpu/simd_level.h"
 #include "nn/aten.h"
 #include "nn/parameter.h"
 

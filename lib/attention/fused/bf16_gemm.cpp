@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "cpu/level.h"
+#include "cpu/simd_level.h"
 
 namespace mh::attention {
 

@@ -12,7 +12,7 @@
 
 #include "attention/fused/fused_cpu.h"
 #include "attention/fused/head_mixing_cpu.h"
-#include "cpu/level.h"
+#include "cpu/simd_level.h"
 #include "fixtures/aten.h"
 #include "fixtures/errors.h"
 #include "fixtures/layers.h"

@@ -22,7 +22,7 @@
 
 #include "ceil_div.h"
 #include "cpu/head_mixing_attention.h"
-#include "cpu/level.h"
+#include "cpu/simd_level.h"
 #include "oracle/kernel_attention.h"
 #include "oracle/tolerance.h"
 

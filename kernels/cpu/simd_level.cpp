@@ -1,5 +1,5 @@
 // Detects the best level of vector instructions and the size of the L2 cache, and stores the values in use.
-#include "cpu/level.h"
+#include "cpu/simd_level.h"
 
 #include <unistd.h>
 
