@@ -75,8 +75,8 @@ struct AttentionParams {
 
   // Head mixing, P̄_i = Σ_j m[j, i] P_j. The matrix m (heads, value_heads) of query t of batch row b begins at element
   // b * matrix_batch_stride + t * matrix_query_stride, and so does its transpose, which the backward pass of a GPU
-  // reads. On a CPU, `matrix` is the address of the matrix of query 0 of the current batch row.
-  const float *matrix = nullptr, *matrix_transposed = nullptr;
+  // reads. On a CPU, `mixing_matrix` is the address of the matrix of query 0 of the current batch row.
+  const float *mixing_matrix = nullptr, *mixing_matrix_transposed = nullptr;
   int64_t matrix_batch_stride = 0, matrix_query_stride = 0;  // matrix_query_stride 0: all queries share a matrix
 
   RelativeParams relative = {};
@@ -98,7 +98,7 @@ struct AttentionParams {
   int64_t visible_end(int64_t i) const { return causal ? keys - queries + i + 1 : keys; }
   int64_t visible_begin(int64_t i) const { return window > 0 ? std::max<int64_t>(0, visible_end(i) - window) : 0; }
   // Returns the matrix of batch row b that all its queries share; null if each query has a matrix of its own.
-  // `matrices` is `matrix` or `matrix_transposed`.
+  // `matrices` is `mixing_matrix` or `mixing_matrix_transposed`.
   constexpr const float* shared_matrix(const float* matrices, int64_t b) const {
     return matrix_query_stride == 0 ? matrices + b * matrix_batch_stride : nullptr;
   }

@@ -114,8 +114,8 @@ int64_t head_mixing_backward_scratch_floats(const AttentionParams& params);
 int64_t head_mixing_key_floats(const AttentionParams& params);
 int64_t head_mixing_value_floats(const AttentionParams& params);
 
-// Compute the forward and the backward pass of the query tiles of one part. params.matrix is the shared matrix of the
-// batch row, or the matrix of its query 0.
+// Compute the forward and the backward pass of the query tiles of one part. params.mixing_matrix is the shared matrix
+// of the batch row, or the matrix of its query 0.
 template <class T>
 void head_mixing_forward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& tensors,
                          float* scratch) {

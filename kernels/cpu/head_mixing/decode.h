@@ -126,7 +126,7 @@ void HeadMixingLoops<L, T>::decode_mix(const AttentionParams& params, float* lse
     online_softmax_query(params, scratch.layout, q, scratch.tile_of(t), scratch.max_logits, scratch.sums);
     for (int64_t j = 0; j < params.heads; ++j)
       lse[j * params.queries + t] = lse_of(scratch.max_logits[j], scratch.sums[j]);
-    divide_by_sums(params, params.matrix + t * params.matrix_query_stride, scratch.sums, scratch.matrix);
+    divide_by_sums(params, params.mixing_matrix + t * params.matrix_query_stride, scratch.sums, scratch.matrix);
     mix_query(params, scratch.layout, q, scratch.matrix, scratch.tile_of(t), nullptr, scratch.mix_out);
   }
 }

@@ -144,7 +144,8 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
         float* x = tile + i * layout.query_stride();
         if (!has_single_span)
           exponentiate_query(params, layout, query, {max_logits + i * params.heads, 1}, x, nullptr, unused_sums);
-        divide_by_sums(params, params.matrix + query.t * params.matrix_query_stride, sums + i * params.heads, matrix);
+        divide_by_sums(params, params.mixing_matrix + query.t * params.matrix_query_stride, sums + i * params.heads,
+                       matrix);
         mix_query(params, layout, query, matrix, x, dropout_mask, mix_out);
       }
       for (int64_t i = 0; i < params.value_heads; ++i)

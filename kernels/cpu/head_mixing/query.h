@@ -248,7 +248,7 @@ void accumulate_g(const AttentionParams& params, const TileLayout& layout, const
 void mix_query_backward(const AttentionParams& params, const TileLayout& layout, const Query& q,
                         const QueryElements& elements, const MixScratch& scratch, const float* sums, const float* g) {
   const int64_t heads = params.heads, value_heads = params.value_heads;
-  const float* const matrix = params.matrix + q.t * params.matrix_query_stride;
+  const float* const matrix = params.mixing_matrix + q.t * params.matrix_query_stride;
   const float* const dropout_mask = elements.dropout_mask;
   float *const scaled_matrix = scratch.scaled_matrix, *const mix_out = scratch.mix_out;
   divide_by_sums(params, matrix, sums, scaled_matrix);

@@ -95,7 +95,7 @@ MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const Attention
   const int queries = static_cast<int>(params.queries);
   const WarpPosition warp(thread, plan);
   const int first = block_position.tile * warp.num_block_rows;
-  const LaneQueries lane_queries(params, params.matrix, b, first + 16 * warp.row_tile, warp.g);
+  const LaneQueries lane_queries(params, params.mixing_matrix, b, first + 16 * warp.row_tile, warp.g);
   const int first_head = thread.block_z() % plan.num_head_blocks * plan.warps_per_row_tile * kWarpHeads,
             warp_head = first_head + warp.row_tile_warp * kWarpHeads,
             next_first_head = first_head + plan.warps_per_row_tile * kWarpHeads;
@@ -213,7 +213,7 @@ MH_DEVICE void head_mixing_query_stats(const Thread& thread, const AttentionPara
     stats.lse2 = tensors.lse[i] * kLog2E, stats.inv_sum = tensors.prob_sums[i] > 0 ? 1 / tensors.prob_sums[i] : 0;
     float* pair_sums = tensors.dm + ((b * params.queries + t) * params.heads + j) * params.value_heads;
     const float* m =
-        params.matrix + b * params.matrix_batch_stride + t * params.matrix_query_stride + j * params.value_heads;
+        params.mixing_matrix + b * params.matrix_batch_stride + t * params.matrix_query_stride + j * params.value_heads;
     if (rounding.to_fp16) rounding.scale = floor_pow2(m, 1, params.value_heads);
     for (int64_t e = 0; e < params.value_heads; ++e) {
       pair_sums[e] *= stats.inv_sum;
@@ -263,7 +263,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   const int queries = static_cast<int>(params.queries);
   const WarpPosition warp(thread, plan);
   const int first = block_position.tile * warp.num_block_rows;
-  const LaneQueries lane_queries(params, params.matrix_transposed, b, first + 16 * warp.row_tile, warp.g);
+  const LaneQueries lane_queries(params, params.mixing_matrix_transposed, b, first + 16 * warp.row_tile, warp.g);
   const int head_block = Traits::kColumnBlocks > 1 ? thread.block_z() % plan.num_head_blocks : thread.block_z();
   const int column = Traits::kColumnBlocks > 1 ? thread.block_z() / plan.num_head_blocks * kColumns : 0;
   const int first_head = head_block * plan.warps_per_row_tile * kWarpHeads,
@@ -297,7 +297,8 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
     score_operands.load_all_resident_rows(thread, params, plan, query_rows, resident_range);
   }
   pipeline.fill(thread, load);
-  const SharedMatrix<T, kWarpHeads> weights(thread, plan, memory, params.shared_matrix(params.matrix_transposed, b),
+  const SharedMatrix<T, kWarpHeads> weights(thread, plan, memory,
+                                            params.shared_matrix(params.mixing_matrix_transposed, b),
                                             {params.value_heads, params.heads}, heads);
 
   Accumulator sums[kWarpHeads][kColumns / 8], distance_sums[kRelative ? kWarpHeads : 1][kRelative ? kColumns / 8 : 1];

@@ -102,7 +102,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   const int queries = static_cast<int>(params.queries);
   const WarpPosition warp(thread, plan);
   const int first = block_position.tile * warp.num_block_rows;
-  const LaneQueries lane_queries(params, params.matrix, b, first + 16 * warp.row_tile, warp.g);
+  const LaneQueries lane_queries(params, params.mixing_matrix, b, first + 16 * warp.row_tile, warp.g);
   const int first_head = (kSplitKv ? thread.block_z() >> splits.log2_count : thread.block_z()) *
                          plan.warps_per_row_tile * kWarpHeads,
             warp_head = first_head + warp.row_tile_warp * kWarpHeads,
@@ -134,8 +134,8 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   if (plan.num_resident_tiles > 0)
     score_operands.load_all_resident_rows(thread, params, plan, resident_smem, resident_range);
   pipeline.fill(thread, load);
-  const SharedMatrix<Probability, kWarpHeads> weights(thread, plan, memory, params.shared_matrix(params.matrix, b),
-                                                      {params.heads, params.value_heads}, heads);
+  const SharedMatrix<Probability, kWarpHeads> weights(
+      thread, plan, memory, params.shared_matrix(params.mixing_matrix, b), {params.heads, params.value_heads}, heads);
 
   Accumulator sums[kWarpHeads][kSize / 8];
   int tile_index = 0;

@@ -192,10 +192,10 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   }
   pipeline.fill(thread, load);
   const SharedMatrix<Probability, kWarpHeads> probability_matrix(
-      thread, plan, memory, kComputeDv ? params.shared_matrix(params.matrix, b) : nullptr,
+      thread, plan, memory, kComputeDv ? params.shared_matrix(params.mixing_matrix, b) : nullptr,
       {params.heads, params.value_heads}, value_heads);
   const SharedMatrix<T, kWarpHeads> gradient_matrix(
-      thread, plan, memory, kComputeDk ? params.shared_matrix(params.matrix_transposed, b) : nullptr,
+      thread, plan, memory, kComputeDk ? params.shared_matrix(params.mixing_matrix_transposed, b) : nullptr,
       {params.value_heads, params.heads}, query_heads, kComputeDv ? num_weight_rows(params.heads) : 0);
   // Whether dS is computed from the probabilities that the warps share for dV (FragmentExchange). Otherwise the kernel
   // recomputes them: with Sigsoftmax, whose derivative needs the logits; with dropout before mixing, which the shared
@@ -296,7 +296,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       const auto mix = [&] {
         if (probability_matrix.can_mix) probability_matrix.mix(thread, mix_out, probability_exchange);
         else
-          mix_columns(thread, mix_out, probability_exchange, matrix_of(params.matrix),
+          mix_columns(thread, mix_out, probability_exchange, matrix_of(params.mixing_matrix),
                       {params.heads, params.value_heads}, value_heads);
         if (params.has_dropout() && !params.dropout_before_mixing) {
           MH_FOR (o, kWarpHeads)
@@ -316,7 +316,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       const auto mix = [&] {
         if (gradient_matrix.can_mix) gradient_matrix.mix(thread, dp, gradient_exchange);
         else
-          mix_columns(thread, dp, gradient_exchange, matrix_of(params.matrix_transposed),
+          mix_columns(thread, dp, gradient_exchange, matrix_of(params.mixing_matrix_transposed),
                       {params.value_heads, params.heads}, query_heads);
         if (params.has_dropout() && params.dropout_before_mixing) {
           MH_FOR (o, kWarpHeads)

@@ -98,7 +98,7 @@ MH_DEVICE void load_transposed_a(const Thread& thread, FragmentA<T>& to, const T
 // Returns the mixing matrix of query `query` of batch row b; of the last query if this query does not exist. queries:
 // params.queries.
 MH_DEVICE const float* matrix_of_query(const AttentionParams& params, int64_t b, int query, int queries) {
-  return params.matrix + b * params.matrix_batch_stride +
+  return params.mixing_matrix + b * params.matrix_batch_stride +
          (query < queries ? query : queries - 1) * params.matrix_query_stride;
 }
 

@@ -73,7 +73,7 @@ struct DeviceParams {
   // Adds the transpose of the mixing matrix, which a backward pass reads.
   void add_transposed_matrix(const at::Tensor& m) {
     matrix_transposed_ = m.transpose(-2, -1).contiguous();
-    params.matrix_transposed = matrix_transposed_.const_data_ptr<float>();
+    params.mixing_matrix_transposed = matrix_transposed_.const_data_ptr<float>();
   }
 
  private:
@@ -95,7 +95,7 @@ struct DeviceParams {
   }
   void set_matrix(const at::Tensor& m) {
     params.value_heads = static_cast<int>(m.size(-1));
-    params.matrix = m.const_data_ptr<float>();
+    params.mixing_matrix = m.const_data_ptr<float>();
     const int64_t matrix_size = m.size(-2) * m.size(-1);
     params.matrix_query_stride = m.dim() == 4 ? matrix_size : 0;
     params.matrix_batch_stride = m.dim() == 4 ? params.queries * matrix_size : m.dim() == 3 ? matrix_size : 0;

@@ -39,7 +39,7 @@ class HeadMixingParams {
         batch_size_(x.q.size(0)),
         shared_params_(x.spec.params(x.q, x.k, x.v, with_gradient)) {
     shared_params_.max_keys = shared_params_.keys, shared_params_.value_heads = static_cast<int>(x.matrix.size(-1));
-    shared_params_.matrix = matrix_.const_data_ptr<float>();
+    shared_params_.mixing_matrix = matrix_.const_data_ptr<float>();
     shared_params_.matrix_query_stride = matrix_.dim() == 4 ? matrix_.stride(1) : 0;
     shared_params_.relative = relative_.params();
     shared_params_.bf16_gemm = bf16_gemm(x.q.scalar_type());
@@ -53,7 +53,7 @@ class HeadMixingParams {
   // keys.
   kernels::AttentionParams row_params(int64_t b) const {
     kernels::AttentionParams params = shared_params_;
-    params.matrix += b * matrix_stride_;
+    params.mixing_matrix += b * matrix_stride_;
     const int64_t num_dropout_heads = params.dropout_before_mixing ? params.heads : params.value_heads;
     if (spec_.dropout)
       params.dropout_offset = spec_.dropout->stream_offset +

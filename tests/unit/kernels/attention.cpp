@@ -185,7 +185,7 @@ void check_head_mixing(AttentionParams params, int64_t num_parts, RelativePositi
   const bool has_matrix_per_query = params.matrix_query_stride != 0;
   const int64_t num_packs = params.heads + params.value_heads, matrix_size = int64_t{params.heads} * params.value_heads;
   const std::vector<float> m(static_cast<size_t>((has_matrix_per_query ? params.queries : 1) * matrix_size), 0.5F);
-  params.matrix = m.data();
+  params.mixing_matrix = m.data();
   std::vector<float> lse = nan_buffer(params.heads * params.queries);
   BatchRowTensors<T> x{q.const_view(), k.const_view(), v.const_view(),    nullptr,
                        out.view(),     lse.data(),     dout.const_view(), dq.view()};
@@ -279,7 +279,7 @@ struct HeadResults {
   void run_head_mixing(AttentionParams params, const Tensor<float>& q, const Tensor<float>& k, const Tensor<float>& v,
                        const Tensor<float>& dout) {
     const float m = 1;
-    params.matrix = &m;
+    params.mixing_matrix = &m;
     std::vector<float> packed_kv = nan_buffer(head_mixing_pack_floats(params, true)),
                        forward_packed = nan_buffer(head_mixing_pack_floats(params, false)),
                        partial_gradients =
@@ -505,7 +505,7 @@ TEST_CASE("CPU head mixing of a single key multiplies the values by the column s
   params.key_size = params.value_size = 1;
   params.scale = 1, params.has_backward = false;
   std::vector<float> scratch = nan_buffer(head_mixing_forward_scratch_floats(params));
-  params.matrix = m;
+  params.mixing_matrix = m;
   head_mixing_forward<float>(params, {}, {{q, 1, 1}, {k, 1, 1}, {v, 1, 1}, nullptr, {out, 1, 1}, lse}, scratch.data());
   CHECK(out[0] == 7.5F);
   CHECK(out[1] == -200);

@@ -118,7 +118,7 @@ void check_case(int64_t max_heads, int64_t max_length, bool has_relative_positio
     transposed_matrix[i - static_cast<size_t>(entry) +
                       static_cast<size_t>(entry % c.value_heads * c.heads + entry / c.value_heads)] = matrix[i];
   }
-  params.matrix = matrix.data(), params.matrix_transposed = transposed_matrix.data(),
+  params.mixing_matrix = matrix.data(), params.mixing_matrix_transposed = transposed_matrix.data(),
   params.matrix_query_stride = has_matrix_per_query ? matrix_size : 0;
   params.matrix_batch_stride = has_matrix_per_query ? params.queries * matrix_size
                                : has_matrix_per_row ? matrix_size
