@@ -283,7 +283,7 @@ MH_DEVICE void combine_splits(const Thread& thread, const AttentionParams& param
     float sum = 0;
     for (int split = 0; split < tensors.num_splits; ++split)
       sum += partial_of(split)[c] * thread.exp2(partial_of(split)[size] - base);
-    put(thread, row_of(tensors.out, b, head, row) + c, sum * factor);
+    store_element(thread, row_of(tensors.out, b, head, row) + c, sum * factor);
   }
 }
 

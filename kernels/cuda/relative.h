@@ -135,8 +135,8 @@ MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* 
   thread.warp_barrier();  // until all lanes have read the previous products
   MH_FOR (n, kColumns / 8)
     MH_FOR (r, 2)
-      put_pair(thread, products + (g + 8 * r) * kProductStride<kColumns> + n * 8 + 2 * t, sums[n].x[2 * r],
-               sums[n].x[2 * r + 1]);
+      store_pair(thread, products + (g + 8 * r) * kProductStride<kColumns> + n * 8 + 2 * t, sums[n].x[2 * r],
+                 sums[n].x[2 * r + 1]);
   thread.warp_barrier();
 }
 
@@ -190,8 +190,8 @@ MH_DEVICE void add_biases(const Thread& thread, const AttentionParams& params, i
     for (int c = from; c < from + kVectorSize; c += 2) {
       const bool in_size[2] = {c < params.key_size, c + 1 < params.key_size};
       const float x = to_float(thread, q[offset + c]), y = to_float(thread, q[offset + c + 1]);
-      put_pair(thread, q + offset + c, x + (in_size[0] ? u[c] : 0), y + (in_size[1] ? u[c + 1] : 0));
-      put_pair(thread, q_v + offset + c, x + (in_size[0] ? v[c] : 0), y + (in_size[1] ? v[c + 1] : 0));
+      store_pair(thread, q + offset + c, x + (in_size[0] ? u[c] : 0), y + (in_size[1] ? u[c + 1] : 0));
+      store_pair(thread, q_v + offset + c, x + (in_size[0] ? v[c] : 0), y + (in_size[1] ? v[c + 1] : 0));
     }
   });
 }

@@ -142,21 +142,21 @@ MH_DEVICE void each_tile(const Thread& thread, int first, int end, const Load& l
 
 // Stores x, rounded to T.
 template <class Thread, class T>
-MH_DEVICE void put(const Thread& thread, T* to, float x) {
+MH_DEVICE void store_element(const Thread& thread, T* to, float x) {
   to->bits = static_cast<uint16_t>(thread.pack(x, 0, T{}));
 }
 template <class Thread>
-MH_DEVICE void put(const Thread&, float* to, float x) {
+MH_DEVICE void store_element(const Thread&, float* to, float x) {
   *to = x;
 }
 
 // Stores two adjacent elements, rounded to T.
 template <class Thread, class T>
-MH_DEVICE void put_pair(const Thread& thread, T* to, float left, float right) {
+MH_DEVICE void store_pair(const Thread& thread, T* to, float left, float right) {
   *reinterpret_cast<uint32_t*>(to) = thread.pack(left, right, T{});
 }
 template <class Thread>
-MH_DEVICE void put_pair(const Thread&, float* to, float left, float right) {
+MH_DEVICE void store_pair(const Thread&, float* to, float left, float right) {
   to[0] = left, to[1] = right;
 }
 
@@ -170,8 +170,8 @@ MH_DEVICE void store_rows(const Thread& thread, T* staging, const Accumulator (&
   thread.warp_barrier();
   MH_FOR (n, kSize / 8)
     MH_FOR (r, 2)
-      put_pair(thread, staging + (g + 8 * r) * kStride + n * 8 + 2 * t, sums[n].x[2 * r] * factor[r],
-               sums[n].x[2 * r + 1] * factor[r]);
+      store_pair(thread, staging + (g + 8 * r) * kStride + n * 8 + 2 * t, sums[n].x[2 * r] * factor[r],
+                 sums[n].x[2 * r + 1] * factor[r]);
   thread.warp_barrier();
   constexpr int kVectorSize = 16 / static_cast<int>(sizeof(T)), kRowVectors = kSize / kVectorSize;
   struct alignas(16) Vector {

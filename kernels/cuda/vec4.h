@@ -36,12 +36,12 @@ MH_DEVICE float from_float(const Thread&, float x, float) {
 
 // Stores four elements, rounded to T, as one vector.
 template <class Thread, class T>
-MH_DEVICE void put_vec4(const Thread& thread, T* to, const float (&x)[4]) {
+MH_DEVICE void store_whole_vec4(const Thread& thread, T* to, const float (&x)[4]) {
   const uint32_t words[2] = {thread.pack(x[0], x[1], T{}), thread.pack(x[2], x[3], T{})};
   thread.store(to, words);
 }
 template <class Thread>
-MH_DEVICE void put_vec4(const Thread& thread, float* to, const float (&x)[4]) {
+MH_DEVICE void store_whole_vec4(const Thread& thread, float* to, const float (&x)[4]) {
   thread.store(to, x);
 }
 
@@ -60,7 +60,7 @@ MH_DEVICE void load_vec4(const Thread& thread, const T* row, int64_t i, int64_t 
 template <class Thread, class T>
 MH_DEVICE void store_vec4(const Thread& thread, T* row, int64_t i, int64_t n, const float (&from)[4]) {
   if (can_access_vec4(row, i, n)) {
-    put_vec4(thread, row + i, from);
+    store_whole_vec4(thread, row + i, from);
   } else {
     MH_FOR (k, 4)
       if (is_in_row(i + k, n)) row[i + k] = from_float(thread, from[k], T{});

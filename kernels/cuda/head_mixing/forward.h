@@ -203,7 +203,7 @@ MH_DEVICE void combine_head_mixing_splits(const Thread& thread, const AttentionP
   for (int c = thread.lane(); c < params.value_size; c += 32) {
     float sum = 0;
     for (int split = 0; split < splits.count; ++split) sum += splits.partial_out_of(params, {b, head, row, split})[c];
-    put(thread, row_of(tensors.out, b, head, row) + c, sum);
+    store_element(thread, row_of(tensors.out, b, head, row) + c, sum);
   }
 }
 

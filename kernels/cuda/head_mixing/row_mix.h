@@ -77,7 +77,7 @@ struct MixTile {
   MH_DEVICE void put(const Thread& thread, int head, int row_tile, const Accumulator (&sums)[kKeys / 8]) const {
     X* const to = at<X>(head, row_tile, thread.lane() % 4 * 2) + thread.lane() / 4 * kStride;
     MH_FOR (n, kKeys / 8)
-      MH_FOR (r, 2) put_pair(thread, to + 8 * r * kStride + n * 8, sums[n].x[2 * r], sums[n].x[2 * r + 1]);
+      MH_FOR (r, 2) store_pair(thread, to + 8 * r * kStride + n * 8, sums[n].x[2 * r], sums[n].x[2 * r + 1]);
   }
   // Loads columns column … column + 15 of a row tile of a head into accumulators (16, 16).
   template <class X, class Thread>
