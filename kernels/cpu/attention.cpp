@@ -87,15 +87,16 @@ MH_INLINE void add_relative_biases(const AttentionParams& params, const QueryBlo
 }
 
 // Adds the position term scale * (q + v) · r[distance] to the logits s (block, row_stride).
-template <class Tile>
+template <class RegisterTile>
 MH_INLINE void add_position_term(const AttentionParams& params, const QueryBlock& block,
                                  const RelativePositions& relative, int64_t row_stride, float* s) {
   for (int64_t range_index = 0; range_index < params.relative.num_key_ranges; ++range_index) {
     const DistanceRange range = distance_range(params, block, range_index);
     if (range.num_keys <= 0) continue;
-    matmul<Tile, false>(block.padded_m, pad_to_lanes(range.num_rows), relative.size, {relative.q_v, relative.size, 1},
-                        {relative.r_transposed + range.first_row, relative.num_distances},
-                        {relative.distance_products, relative.product_stride});
+    matmul<RegisterTile, false>(block.padded_m, pad_to_lanes(range.num_rows), relative.size,
+                                {relative.q_v, relative.size, 1},
+                                {relative.r_transposed + range.first_row, relative.num_distances},
+                                {relative.distance_products, relative.product_stride});
     for (int64_t i = 0; i < block.m; ++i)
       add_to(relative.distance_products + i * relative.product_stride + block.m - 1 - i, range.num_keys,
              s + i * row_stride + range.first_key - block.key_begin);
@@ -105,7 +106,7 @@ MH_INLINE void add_position_term(const AttentionParams& params, const QueryBlock
 // Computes the gradients of the position term scale * (q + v) · r[distance] from the gradient ds (block, row_stride) of
 // the logits: adds to dr (distances, size), and overwrites dqueries (block, size), the gradient with respect to
 // relative.q_v.
-template <class Tile>
+template <class RegisterTile>
 MH_INLINE void position_term_backward(const AttentionParams& params, const QueryBlock& block,
                                       const RelativePositions& relative, int64_t row_stride, const float* ds, float* dr,
                                       float* dqueries) {
@@ -118,12 +119,12 @@ MH_INLINE void position_term_backward(const AttentionParams& params, const Query
       std::memcpy(relative.distance_products + i * relative.product_stride + block.m - 1 - i,
                   ds + i * row_stride + range.first_key - block.key_begin,
                   static_cast<size_t>(range.num_keys) * sizeof(float));
-    matmul<Tile, true>(block.padded_m, relative.size, range.num_rows,
-                       {relative.distance_products, relative.product_stride, 1},
-                       {relative.r + range.first_row * relative.size, relative.size}, {dqueries, relative.size});
-    matmul<Tile, true>(round_up(range.num_rows, 8), relative.size, block.padded_m,
-                       {relative.distance_products, 1, relative.product_stride}, {relative.q_v, relative.size},
-                       {dr + range.first_row * relative.size, relative.size});
+    matmul<RegisterTile, true>(
+        block.padded_m, relative.size, range.num_rows, {relative.distance_products, relative.product_stride, 1},
+        {relative.r + range.first_row * relative.size, relative.size}, {dqueries, relative.size});
+    matmul<RegisterTile, true>(round_up(range.num_rows, 8), relative.size, block.padded_m,
+                               {relative.distance_products, 1, relative.product_stride}, {relative.q_v, relative.size},
+                               {dr + range.first_row * relative.size, relative.size});
   }
 }
 
@@ -184,12 +185,12 @@ MH_INLINE void fill_masked(int64_t count, float value, float* x) {
 
 // Computes the logits s of a block of queries, with the term of relative positions added. The logits of query i begin
 // at s + i * row_stride.
-template <class Tile, class Products>
+template <class RegisterTile, class Products>
 MH_INLINE void compute_logits(const AttentionParams& params, const QueryBlock& block, const RelativePositions& relative,
                               Products& products, int64_t row_stride, float* s) {
   if (params.has_relative_positions()) add_relative_biases(params, block, relative, products.packed_queries());
   products.compute_logits(block, s);
-  if (params.has_relative_positions()) add_position_term<Tile>(params, block, relative, row_stride, s);
+  if (params.has_relative_positions()) add_position_term<RegisterTile>(params, block, relative, row_stride, s);
 }
 
 // Applies one step of the online softmax (Milakov and Gimelshein 2018) to a query: replaces its logits x (width) by
@@ -213,7 +214,7 @@ MH_INLINE void online_softmax(const VisibleRange& visible, int64_t width, int64_
 }
 
 // Computes the forward pass of one head, in blocks of kBlockQueries queries. Products: Fp32Products or Bf16Products.
-template <class Tile, class Products, class T>
+template <class RegisterTile, class Products, class T>
 MH_INLINE void forward_tiled(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch) {
   const Matrix<const T> q = tensors.q, k = tensors.k, v = tensors.v;
   const Matrix<T> out = tensors.out;
@@ -233,7 +234,7 @@ MH_INLINE void forward_tiled(const AttentionParams& params, const HeadTensors<T>
       const QueryBlock block = Products::query_block_at(params, first, {key, key + span});
       if (block.num_keys() <= 0) continue;
       products.pack_queries(block, q);
-      compute_logits<Tile>(params, block, relative, products, row_stride, s);
+      compute_logits<RegisterTile>(params, block, relative, products, row_stride, s);
       for (int64_t i = 0; i < block.m; ++i) {
         float* x = s + i * row_stride;
         if (params.normaliser == Normaliser::sigsoftmax) sigsoftmax_logits(x, block.num_keys(), nullptr);
@@ -254,7 +255,7 @@ MH_INLINE void forward_tiled(const AttentionParams& params, const HeadTensors<T>
 }
 
 // Computes the backward pass of one head. Products: Fp32Products or Bf16Products.
-template <class Tile, class Products, class T>
+template <class RegisterTile, class Products, class T>
 MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch) {
   const Matrix<const T> q = tensors.q, k = tensors.k, v = tensors.v, dout = tensors.dout;
   const Matrix<T> out = tensors.out;
@@ -301,7 +302,7 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
       if (width <= 0) continue;
       products.pack_queries(block, q);
       products.pack_dout(block, dout);
-      compute_logits<Tile>(params, block, relative, products, row_stride, p);
+      compute_logits<RegisterTile>(params, block, relative, products, row_stride, p);
       products.compute_dp(block, ds);
       for (int64_t i = 0; i < block.padded_m; ++i) {
         float *p_row = p + i * row_stride, *ds_row = ds + i * row_stride;
@@ -338,7 +339,7 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
       std::fill_n(dq_sums, kBlockQueries * d, 0.0F);
       products.accumulate_dq(block, ds, dq_sums);
       if (params.has_relative_positions()) {
-        position_term_backward<Tile>(params, block, relative, row_stride, ds, tensors.dr, dq_v);
+        position_term_backward<RegisterTile>(params, block, relative, row_stride, ds, tensors.dr, dq_v);
         add_row_sum(dq_sums, block.m, d, params.scale, tensors.du);
         add_row_sum(dq_v, block.m, d, params.scale, tensors.dv_bias);
         add_to(dq_v, block.m * d, dq_sums);
@@ -353,7 +354,7 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
   if (tensors.dscale != nullptr) *tensors.dscale = static_cast<float>(head_dscale);
 }
 
-using Tile = std::conditional_t<kSimdLevel == SimdLevel::avx512, Tile8x2, Tile4x1>;
+using RegisterTile = std::conditional_t<kSimdLevel == SimdLevel::avx512, Tile8x2, Tile4x1>;
 
 }  // namespace
 
@@ -361,15 +362,15 @@ template <SimdLevel L, class T>
 void AttentionLoops<L, T>::forward(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch) {
   if (is_decode(params)) return decode_forward(params, tensors, scratch);
   if constexpr (std::is_same_v<T, uint16_t> && L == SimdLevel::avx512)
-    if (uses_bf16_gemm(params)) return forward_tiled<Tile, Bf16Products>(params, tensors, scratch);
-  forward_tiled<Tile, Fp32Products<Tile, T>>(params, tensors, scratch);
+    if (uses_bf16_gemm(params)) return forward_tiled<RegisterTile, Bf16Products>(params, tensors, scratch);
+  forward_tiled<RegisterTile, Fp32Products<RegisterTile, T>>(params, tensors, scratch);
 }
 
 template <SimdLevel L, class T>
 void AttentionLoops<L, T>::backward(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch) {
   if constexpr (std::is_same_v<T, uint16_t> && L == SimdLevel::avx512)
-    if (uses_bf16_gemm(params)) return backward_tiled<Tile, Bf16Products>(params, tensors, scratch);
-  backward_tiled<Tile, Fp32Products<Tile, T>>(params, tensors, scratch);
+    if (uses_bf16_gemm(params)) return backward_tiled<RegisterTile, Bf16Products>(params, tensors, scratch);
+  backward_tiled<RegisterTile, Fp32Products<RegisterTile, T>>(params, tensors, scratch);
 }
 
 template struct AttentionLoops<kSimdLevel, float>;

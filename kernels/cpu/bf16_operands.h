@@ -16,7 +16,7 @@ constexpr int64_t kGemmColumns = 64;  // columns of a panel of a right operand
 // Loads the first `count` elements, or 16 if `count` is larger, into the lower halves of 32-bit words; the other words
 // become zero.
 MH_INLINE void load_words(const uint16_t* from, int64_t count, Words& to) {
-  Halves h{};
+  HalfWords h{};
   if (count >= lanes) std::memcpy(&h, from, sizeof h);
   else std::memcpy(&h, from, static_cast<size_t>(count) * sizeof(uint16_t));
   to = __builtin_convertvector(h, Words);
@@ -102,7 +102,7 @@ MH_INLINE void round_tile(const float* tile, int64_t row_stride, int64_t rows, c
     for (int64_t j = 0; j < kGemmColumns; j += lanes) {
       Words w;
       round_lanes(tile, row_stride, visible_end, i, j, w);
-      const Halves h = __builtin_convertvector(w, Halves);
+      const HalfWords h = __builtin_convertvector(w, HalfWords);
       std::memcpy(to + i * kGemmColumns + j, &h, sizeof h);
     }
 }

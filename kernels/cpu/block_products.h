@@ -62,8 +62,8 @@ struct ScratchAllocator {
   }
 };
 
-// Products in fp32. Tile: the register tile (cpu/products.h). T: type of the tensors.
-template <class Tile, class T>
+// Products in fp32. RegisterTile: the register tile (cpu/products.h). T: type of the tensors.
+template <class RegisterTile, class T>
 class Fp32Products {
  public:
   // Returns the number of keys, rounded up to what the products require.
@@ -111,8 +111,8 @@ class Fp32Products {
 
   // Computes the logits s (block, row_stride) = scale * Q Kᵀ.
   MH_INLINE void compute_logits(const QueryBlock& block, float* s) const {
-    matmul<Tile, false>(block.padded_m, block.num_keys(), d_, {packed_q_, d_, 1},
-                        {transposed_k_ + block.key_begin, padded_keys_}, {s, row_stride_});
+    matmul<RegisterTile, false>(block.padded_m, block.num_keys(), d_, {packed_q_, d_, 1},
+                                {transposed_k_ + block.key_begin, padded_keys_}, {s, row_stride_});
   }
   // Computes sums (block, size) += P V.
   MH_INLINE void accumulate_out(const QueryBlock& block, const float* p, float* sums) const {
@@ -120,8 +120,8 @@ class Fp32Products {
   }
   // Computes dp (block, row_stride) = dO Vᵀ.
   MH_INLINE void compute_dp(const QueryBlock& block, float* dp) const {
-    matmul<Tile, false>(block.padded_m, block.num_keys(), d_, {packed_dout_, d_, 1},
-                        {transposed_v_ + block.key_begin, padded_keys_}, {dp, row_stride_});
+    matmul<RegisterTile, false>(block.padded_m, block.num_keys(), d_, {packed_dout_, d_, 1},
+                                {transposed_v_ + block.key_begin, padded_keys_}, {dp, row_stride_});
   }
   // Computes sums (block, size) += dS K.
   MH_INLINE void accumulate_dq(const QueryBlock& block, const float* ds, float* sums) const {
@@ -147,13 +147,13 @@ class Fp32Products {
       }
   }
   MH_INLINE void add_product(const QueryBlock& block, const float* tile, float* sums) const {
-    matmul<Tile, true>(block.padded_m, d_, block.num_keys(), {tile, row_stride_, 1},
-                       {row_major_kv_ + block.key_begin * d_, d_}, {sums, d_});
+    matmul<RegisterTile, true>(block.padded_m, d_, block.num_keys(), {tile, row_stride_, 1},
+                               {row_major_kv_ + block.key_begin * d_, d_}, {sums, d_});
   }
   MH_INLINE void add_transposed_product(const QueryBlock& block, const float* tile, const float* rows,
                                         float* to) const {
-    matmul<Tile, true>(block.num_keys(), d_, block.padded_m, {tile, 1, row_stride_}, {rows, d_},
-                       {to + block.key_begin * d_, d_});
+    matmul<RegisterTile, true>(block.num_keys(), d_, block.padded_m, {tile, 1, row_stride_}, {rows, d_},
+                               {to + block.key_begin * d_, d_});
   }
 
   int64_t d_, padded_keys_, row_stride_;

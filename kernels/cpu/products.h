@@ -38,9 +38,9 @@ MH_INLINE void matmul_tile(int64_t k, StridedMatrix a, Matrix<const float> b, Ma
 }
 
 // Computes c (m, n) = a (m, k) b (k, n), or c += a b if `add`. m is a multiple of 8, and n of 16.
-template <class Tile, bool add>
+template <class RegisterTile, bool add>
 MH_INLINE void matmul(int64_t m, int64_t n, int64_t k, StridedMatrix a, Matrix<const float> b, Matrix<float> c) {
-  constexpr int rows = Tile::rows, num_vectors = Tile::num_vectors;
+  constexpr int rows = RegisterTile::rows, num_vectors = RegisterTile::num_vectors;
   const auto left = [&](int64_t y) { return StridedMatrix{a.data + y * a.row_stride, a.row_stride, a.column_stride}; };
   const auto right = [&](int64_t x) { return Matrix<const float>{b.data + x, b.stride}; };
   const auto result = [&](int64_t y, int64_t x) { return Matrix<float>{c.data + y * c.stride + x, c.stride}; };

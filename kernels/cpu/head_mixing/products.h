@@ -14,7 +14,7 @@ namespace mh::kernels {
 
 namespace {
 
-using Tile = std::conditional_t<kSimdLevel == SimdLevel::avx512, Tile8x2, Tile4x1>;
+using RegisterTile = std::conditional_t<kSimdLevel == SimdLevel::avx512, Tile8x2, Tile4x1>;
 
 // The queries of a tile: the queries first … first + count - 1 of the batch row.
 struct QueryRange {
@@ -77,14 +77,16 @@ void multiply_rows_fp32(const TileLayout& layout, const PackedRowSpec& row_spec,
                   *b = transposed + ((j * layout.num_chunks + c) * kChunkKeys + visible.key_begin) * size;
       float* to = tile + c * layout.chunk_stride() + j * kChunkKeys;
       if (visible.all_visible((c + 1) * kChunkKeys)) {
-        matmul<Tile, false>(visible.padded_queries, pad_to_lanes(std::min(kChunkKeys, visible.width - c * kChunkKeys)),
-                            size, {a, padded_size, 1}, {b, kChunkKeys}, {to, layout.query_stride()});
+        matmul<RegisterTile, false>(visible.padded_queries,
+                                    pad_to_lanes(std::min(kChunkKeys, visible.width - c * kChunkKeys)), size,
+                                    {a, padded_size, 1}, {b, kChunkKeys}, {to, layout.query_stride()});
         continue;
       }
       for (int64_t y = 0; y < visible.padded_queries; y += 8)
-        matmul<Tile, false>(8, pad_to_lanes(std::clamp<int64_t>(visible.num_logits(y) - c * kChunkKeys, 0, kChunkKeys)),
-                            size, {a + y * padded_size, padded_size, 1}, {b, kChunkKeys},
-                            {to + y * layout.query_stride(), layout.query_stride()});
+        matmul<RegisterTile, false>(
+            8, pad_to_lanes(std::clamp<int64_t>(visible.num_logits(y) - c * kChunkKeys, 0, kChunkKeys)), size,
+            {a + y * padded_size, padded_size, 1}, {b, kChunkKeys},
+            {to + y * layout.query_stride(), layout.query_stride()});
     }
 }
 
@@ -92,10 +94,10 @@ void multiply_rows_fp32(const TileLayout& layout, const PackedRowSpec& row_spec,
 void product_over_keys(const TileLayout& layout, const VisibleKeys& visible, int64_t padded_size, const float* tile,
                        const float* values, float* sums) {
   const auto add = [&](int64_t c, int64_t y, int64_t queries, int64_t count) {
-    matmul<Tile, true>(queries, padded_size, count,
-                       {tile + c * layout.chunk_stride() + y * layout.query_stride(), layout.query_stride(), 1},
-                       {values + (visible.key_begin + c * kChunkKeys) * padded_size, padded_size},
-                       {sums + y * padded_size, padded_size});
+    matmul<RegisterTile, true>(queries, padded_size, count,
+                               {tile + c * layout.chunk_stride() + y * layout.query_stride(), layout.query_stride(), 1},
+                               {values + (visible.key_begin + c * kChunkKeys) * padded_size, padded_size},
+                               {sums + y * padded_size, padded_size});
   };
   for (int64_t c = 0; c * kChunkKeys < visible.width; ++c) {
     if (visible.all_visible((c + 1) * kChunkKeys))
@@ -116,8 +118,8 @@ void product_over_queries(const TileLayout& layout, const VisibleKeys& visible, 
     const float* a = tile + c * layout.chunk_stride();
     float* to = sums + (visible.key_begin + c * kChunkKeys) * padded_size;
     if (visible.all_visible((c + 1) * kChunkKeys)) {
-      matmul<Tile, true>(count, padded_size, visible.padded_queries, {a, 1, layout.query_stride()},
-                         {packed_rows, padded_size}, {to, padded_size});
+      matmul<RegisterTile, true>(count, padded_size, visible.padded_queries, {a, 1, layout.query_stride()},
+                                 {packed_rows, padded_size}, {to, padded_size});
       continue;
     }
     int64_t group_begin = 0;  // first query of the first group of 8 with elements for key x of the chunk
@@ -125,9 +127,10 @@ void product_over_queries(const TileLayout& layout, const VisibleKeys& visible, 
       while (group_begin < visible.padded_queries &&
              pad_to_lanes(visible.num_logits(group_begin)) <= c * kChunkKeys + x)
         group_begin += 8;
-      matmul<Tile, true>(8, padded_size, visible.padded_queries - group_begin,
-                         {a + x + group_begin * layout.query_stride(), 1, layout.query_stride()},
-                         {packed_rows + group_begin * padded_size, padded_size}, {to + x * padded_size, padded_size});
+      matmul<RegisterTile, true>(8, padded_size, visible.padded_queries - group_begin,
+                                 {a + x + group_begin * layout.query_stride(), 1, layout.query_stride()},
+                                 {packed_rows + group_begin * padded_size, padded_size},
+                                 {to + x * padded_size, padded_size});
     }
   }
 }
@@ -228,7 +231,7 @@ void add_position_term(const AttentionParams& params, const TileLayout& layout, 
     for (int64_t range_index = 0; range_index < relative.num_key_ranges; ++range_index) {
       const DistanceRange range = distance_range(params, visible, relative.key_ranges[range_index]);
       if (range.num_keys <= 0) continue;
-      matmul<Tile, false>(
+      matmul<RegisterTile, false>(
           visible.padded_queries, pad_to_lanes(range.num_rows), layout.dk,
           {scratch.q_v + j * layout.rows * layout.dk, layout.dk, 1},
           {relative.r_transposed + j * layout.dk * relative.num_distances + range.first_row, relative.num_distances},
@@ -274,12 +277,12 @@ void position_term_backward(const AttentionParams& params, const TileLayout& lay
     }
     const int64_t r_offset = j * relative.num_distances * layout.dk + range.first_row * layout.dk,
                   q_v_offset = j * layout.rows * layout.dk;
-    matmul<Tile, true>(
+    matmul<RegisterTile, true>(
         visible.padded_queries, layout.dk, range.num_rows, {scratch.distance_products, product_stride, 1},
         {static_cast<const float*>(relative.r) + r_offset, layout.dk}, {to.dq_v + q_v_offset, layout.dk});
-    matmul<Tile, true>(round_up(range.num_rows, 8), layout.dk, visible.padded_queries,
-                       {scratch.distance_products, 1, product_stride}, {scratch.q_v + q_v_offset, layout.dk},
-                       {to.dr + r_offset, layout.dk});
+    matmul<RegisterTile, true>(round_up(range.num_rows, 8), layout.dk, visible.padded_queries,
+                               {scratch.distance_products, 1, product_stride}, {scratch.q_v + q_v_offset, layout.dk},
+                               {to.dr + r_offset, layout.dk});
   }
 }
 
