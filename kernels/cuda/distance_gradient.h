@@ -45,7 +45,8 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
   using Traits = DistanceGradientTiles<T, kSize>;
   const StridedTensor<const T>&q = tensors.q, &k = tensors.k, &v = tensors.v, &dout = tensors.dout;
   const int64_t b = thread.block_y() / params.value_heads, head = thread.block_y() % params.value_heads;
-  const int queries = static_cast<int>(params.queries), keys = static_cast<int>(params.keys), offset = keys - queries;
+  const int queries = static_cast<int>(params.queries), keys = static_cast<int>(params.keys),
+            causal_offset = keys - queries;
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   const int first = thread.block_x() * Traits::kDistances, warp_row = thread.warp() * 16 + g;
   const int num_unpadded_keys = num_unpadded_keys_of(params, b, keys);
@@ -63,7 +64,8 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
     // Row first + ρ of r is the distance from query t to key t + key_shift + ρ.
     const int key_shift = first - distance_row(params, params.relative.key_ranges[range_index], 0, 0),
               max_key_shift = key_shift + Traits::kDistances - 1;
-    if (params.causal && (key_shift > offset || (params.window > 0 && max_key_shift <= offset - params.window)))
+    if (params.causal &&
+        (key_shift > causal_offset || (params.window > 0 && max_key_shift <= causal_offset - params.window)))
       continue;
     const int query_begin = range_keys.first - max_key_shift > 0 ? range_keys.first - max_key_shift : 0;
     const int end = range_keys.end - key_shift < queries ? range_keys.end - key_shift : queries;

@@ -18,12 +18,12 @@ MH_DEVICE int num_unpadded_keys_of(const AttentionParams& params, int64_t b, int
 // Returns the range of keys that at least one of the queries first … first + count - 1 of batch row b sees.
 MH_DEVICE IndexRange visible_keys(const AttentionParams& params, int64_t b, int first, int count) {
   const int queries = static_cast<int>(params.queries), end = first + count < queries ? first + count : queries;
-  const int keys = static_cast<int>(params.keys), offset = keys - queries;
+  const int keys = static_cast<int>(params.keys), causal_offset = keys - queries;
   IndexRange visible{0, num_unpadded_keys_of(params, b, keys)};
   if (params.causal) {
-    if (offset + end < visible.end) visible.end = offset + end;
-    if (params.window > 0 && offset + first + 1 - params.window > 0)
-      visible.first = static_cast<int>(offset + first + 1 - params.window);
+    if (causal_offset + end < visible.end) visible.end = causal_offset + end;
+    if (params.window > 0 && causal_offset + first + 1 - params.window > 0)
+      visible.first = static_cast<int>(causal_offset + first + 1 - params.window);
   }
   return visible;
 }
@@ -32,12 +32,12 @@ MH_DEVICE IndexRange visible_keys(const AttentionParams& params, int64_t b, int 
 // batch row b; empty if all of these keys are padding. Keys from key keys_end on do not exist.
 MH_DEVICE IndexRange attending_queries(const AttentionParams& params, int64_t b, int first, int count, int keys_end) {
   const int end = first + count < keys_end ? first + count : keys_end;
-  const int queries = static_cast<int>(params.queries), offset = static_cast<int>(params.keys) - queries;
+  const int queries = static_cast<int>(params.queries), causal_offset = static_cast<int>(params.keys) - queries;
   IndexRange query_range{0, queries};
   if (params.key_lengths != nullptr && params.key_lengths[b] <= first) return {0, 0};
   if (params.causal) {
-    if (first > offset) query_range.first = first - offset;
-    if (const int64_t query_end = end - 1 - offset + params.window; params.window > 0 && query_end < queries)
+    if (first > causal_offset) query_range.first = first - causal_offset;
+    if (const int64_t query_end = end - 1 - causal_offset + params.window; params.window > 0 && query_end < queries)
       query_range.end = query_end > 0 ? static_cast<int>(query_end) : 0;
   }
   return query_range;
@@ -46,18 +46,19 @@ MH_DEVICE IndexRange attending_queries(const AttentionParams& params, int64_t b,
 // Returns whether query i exists and sees key s. Keys from key `num_unpadded_keys` on (padding, or keys of the next
 // split) are not seen.
 MH_DEVICE bool is_visible(const AttentionParams& params, int num_unpadded_keys, int i, int s) {
-  const int offset = static_cast<int>(params.keys - params.queries);
+  const int causal_offset = static_cast<int>(params.keys - params.queries);
   return i < params.queries && s < num_unpadded_keys &&
          (!params.causal ||
-          (s <= offset + i && (params.window == 0 || s > offset + i - static_cast<int>(params.window))));
+          (s <= causal_offset + i && (params.window == 0 || s > causal_offset + i - static_cast<int>(params.window))));
 }
 
 // Returns whether all of the `queries` queries from query i on see all of the `keys` keys from key s on.
 MH_DEVICE bool all_visible(const AttentionParams& params, int num_unpadded_keys, int i, int queries, int s, int keys) {
-  const int offset = static_cast<int>(params.keys - params.queries);
+  const int causal_offset = static_cast<int>(params.keys - params.queries);
   return i + queries <= params.queries && s + keys <= num_unpadded_keys &&
-         (!params.causal || (s + keys <= offset + i + 1 &&
-                             (params.window == 0 || s > offset + i + queries - 1 - static_cast<int>(params.window))));
+         (!params.causal ||
+          (s + keys <= causal_offset + i + 1 &&
+           (params.window == 0 || s > causal_offset + i + queries - 1 - static_cast<int>(params.window))));
 }
 
 // Sets the products of masked pairs to -inf, so that their probabilities are zero. products (16, 8 kColumnFragments):

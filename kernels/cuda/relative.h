@@ -51,10 +51,10 @@ MH_DEVICE IndexRange tile_of_key_ranges(const AttentionParams& params, int first
 template <int kColumnFragments, class Thread>
 MH_DEVICE void apply_distance_mask(const Thread& thread, const AttentionParams& params, const IndexRange& unpadded_keys,
                                    int end, int i, int key_shift, Accumulator (&products)[kColumnFragments]) {
-  const int offset = static_cast<int>(params.keys - params.queries), query_end = i + 8 * kColumnFragments;
+  const int causal_offset = static_cast<int>(params.keys - params.queries), query_end = i + 8 * kColumnFragments;
   if (query_end <= end && i + key_shift >= unpadded_keys.first && query_end + key_shift + 15 <= unpadded_keys.end &&
-      (!params.causal ||
-       (key_shift + 15 <= offset && (params.window == 0 || key_shift > offset - static_cast<int>(params.window)))))
+      (!params.causal || (key_shift + 15 <= causal_offset &&
+                          (params.window == 0 || key_shift > causal_offset - static_cast<int>(params.window)))))
     return;
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   MH_FOR (n, kColumnFragments)

@@ -92,13 +92,14 @@ struct QueryTilesOfDistances {
   const AttentionParams& params;
   int first, rows, num_unpadded_keys;
   MH_DEVICE StreamedTile operator()(int n) const {
-    const int queries = static_cast<int>(params.queries), offset = static_cast<int>(params.keys) - queries;
+    const int queries = static_cast<int>(params.queries), causal_offset = static_cast<int>(params.keys) - queries;
     for (int i = 0; i < params.relative.num_key_ranges; ++i) {
       const KeyRange& key_range = params.relative.key_ranges[i];
       const IndexRange keys = intersect({0, num_unpadded_keys}, key_range);
       const int key_shift = first - distance_row(params, key_range, 0, 0), max_key_shift = key_shift + rows - 1;
       if (keys.first >= keys.end ||
-          (params.causal && (key_shift > offset || (params.window > 0 && max_key_shift <= offset - params.window))))
+          (params.causal &&
+           (key_shift > causal_offset || (params.window > 0 && max_key_shift <= causal_offset - params.window))))
         continue;
       const int begin = keys.first - max_key_shift > 0 ? keys.first - max_key_shift : 0;
       const int end = keys.end - key_shift < queries ? keys.end - key_shift : queries;
