@@ -463,25 +463,26 @@ TEST_CASE("CPU head mixing over several spans of keys differs from a single span
     params.queries = queries, params.keys = params.max_keys = keys, params.heads = params.value_heads = 1,
     params.key_size = params.value_size = size, params.scale = 0.2F;
     params.causal = causal, params.window = causal ? 400 : 0;
-    HeadResults one_span(queries, keys, size), several_spans(queries, keys, size);
-    params.l2_bytes = 4 << 20, one_span.run_head_mixing(params, q, k, v, dout);
-    params.l2_bytes = 128 << 10, several_spans.run_head_mixing(params, q, k, v, dout);
+    HeadResults one_span_results(queries, keys, size), several_spans_results(queries, keys, size);
+    params.l2_bytes = 4 << 20, one_span_results.run_head_mixing(params, q, k, v, dout);
+    params.l2_bytes = 128 << 10, several_spans_results.run_head_mixing(params, q, k, v, dout);
     CHECK(head_mixing_tile_rows(params) == 64);
-    CHECK(one_span.out.data != several_spans.out.data);
+    CHECK(one_span_results.out.data != several_spans_results.out.data);
     reference::OracleCase c;
     c.params = params, c.key_size = c.value_size = size;
     const auto to_doubles = [](const Tensor<float>& t) { return reference::Doubles(t.data.begin(), t.data.end()); };
-    const auto exact = reference::attention(c, to_doubles(q), to_doubles(k), to_doubles(v), to_doubles(dout));
+    const auto exact_results = reference::attention(c, to_doubles(q), to_doubles(k), to_doubles(v), to_doubles(dout));
     const auto largest_of = [](const reference::Doubles& x) { return *std::max_element(x.begin(), x.end()); };
     const auto bound = [&](double one_span_error, double magnitude) {
       return tolerance::composed_error_bound(one_span_error, tolerance::kFp32, magnitude) +
-             tolerance::logit_error_bound(exact.logit_magnitude, magnitude);
+             tolerance::logit_error_bound(exact_results.logit_magnitude, magnitude);
     };
     for (const auto& [baseline, result, expected, magnitudes] :
-         {std::tuple(&one_span.out, &several_spans.out, &exact.out, &exact.out_magnitude),
-          {&one_span.dq, &several_spans.dq, &exact.dq, &exact.dq_magnitude},
-          {&one_span.dk, &several_spans.dk, &exact.dk, &exact.dk_magnitude},
-          {&one_span.dv, &several_spans.dv, &exact.dv, &exact.dv_magnitude}}) {
+         {std::tuple(&one_span_results.out, &several_spans_results.out, &exact_results.out,
+                     &exact_results.out_magnitude),
+          {&one_span_results.dq, &several_spans_results.dq, &exact_results.dq, &exact_results.dq_magnitude},
+          {&one_span_results.dk, &several_spans_results.dk, &exact_results.dk, &exact_results.dk_magnitude},
+          {&one_span_results.dv, &several_spans_results.dv, &exact_results.dv, &exact_results.dv_magnitude}}) {
       const auto error = [&expected = expected](const Tensor<float>& x) {
         double max_error = 0;
         for (size_t i = 0; i < expected->size(); ++i)
@@ -490,9 +491,10 @@ TEST_CASE("CPU head mixing over several spans of keys differs from a single span
       };
       CHECK(error(*result) <= bound(error(*baseline), largest_of(*magnitudes)));
     }
-    const double dm = std::accumulate(exact.dm.begin(), exact.dm.end(), 0.0),
-                 dm_magnitude = std::accumulate(exact.dm_magnitude.begin(), exact.dm_magnitude.end(), 0.0);
-    CHECK(std::abs(several_spans.dm - dm) <= bound(std::abs(one_span.dm - dm), dm_magnitude));
+    const double dm = std::accumulate(exact_results.dm.begin(), exact_results.dm.end(), 0.0),
+                 dm_magnitude =
+                     std::accumulate(exact_results.dm_magnitude.begin(), exact_results.dm_magnitude.end(), 0.0);
+    CHECK(std::abs(several_spans_results.dm - dm) <= bound(std::abs(one_span_results.dm - dm), dm_magnitude));
   }
 }
 

@@ -174,38 +174,43 @@ void check_case(int64_t max_heads, int64_t max_length, bool has_relative_positio
 
   const auto round = [](double x) { return to_double(from_double<T>(x)); };
   c.round_biased_query = round;
-  const auto exact = reference::attention(c, q.to_doubles(), k.to_doubles(), v.to_doubles(), dout.to_doubles());
+  const auto exact_results = reference::attention(c, q.to_doubles(), k.to_doubles(), v.to_doubles(), dout.to_doubles());
   c.round = round;
-  const auto composed = reference::attention(c, q.to_doubles(), k.to_doubles(), v.to_doubles(), dout.to_doubles());
-  const ExpectClose<T> expect_close{exact.logit_magnitude};
-  expect_close("lse", Doubles(lse.begin(), lse.end()), exact.lse, composed.lse, exact.lse_magnitude);
+  const auto composed_results =
+      reference::attention(c, q.to_doubles(), k.to_doubles(), v.to_doubles(), dout.to_doubles());
+  const ExpectClose<T> expect_close{exact_results.logit_magnitude};
+  expect_close("lse", Doubles(lse.begin(), lse.end()), exact_results.lse, composed_results.lse,
+               exact_results.lse_magnitude);
   // Returns the magnitudes, increased for fp16 to allow for the additional rounding of exchanged probabilities.
   const auto add_exchange_rounding = [](Doubles magnitudes) {
     for (double& x : magnitudes) x *= std::is_same_v<T, Fp16> ? tolerance::kFp16ExchangeFactor : 1;
     return magnitudes;
   };
-  expect_close("out", out.to_doubles(), exact.out, composed.out, add_exchange_rounding(exact.out_magnitude));
+  expect_close("out", out.to_doubles(), exact_results.out, composed_results.out,
+               add_exchange_rounding(exact_results.out_magnitude));
   // Returns the sums of partial gradients x (batch, count, heads, value_heads) over `count`, or x if every query has a
   // gradient of its own.
   const auto sum_of_matrices = [&](const Doubles& x, int64_t count) {
     return num_gradients == params.queries ? x : sum_per_batch_row(x, c.batch, count, matrix_size);
   };
   expect_close("dm", sum_of_matrices(Doubles(dm.begin(), dm.end()), num_gradients),
-               sum_of_matrices(exact.dm, params.queries), sum_of_matrices(composed.dm, params.queries),
-               sum_of_matrices(exact.dm_magnitude, params.queries));
+               sum_of_matrices(exact_results.dm, params.queries), sum_of_matrices(composed_results.dm, params.queries),
+               sum_of_matrices(exact_results.dm_magnitude, params.queries));
   Doubles dq_sum = dq.to_doubles();
   if (has_relative_positions) {
     const Doubles dq_v_values = dq_v.to_doubles();
-    expect_close("du", sum_per_head(dq_sum, c.batch, c.heads, c.key_size), exact.du, composed.du, exact.du_magnitude);
-    expect_close("dv_bias", sum_per_head(dq_v_values, c.batch, c.heads, c.key_size), exact.dv_bias, composed.dv_bias,
-                 exact.dv_bias_magnitude);
+    expect_close("du", sum_per_head(dq_sum, c.batch, c.heads, c.key_size), exact_results.du, composed_results.du,
+                 exact_results.du_magnitude);
+    expect_close("dv_bias", sum_per_head(dq_v_values, c.batch, c.heads, c.key_size), exact_results.dv_bias,
+                 composed_results.dv_bias, exact_results.dv_bias_magnitude);
     expect_close("dr", sum_per_head(Doubles(dr.begin(), dr.end()), c.batch, c.heads, c.num_distances * c.key_size),
-                 exact.dr, composed.dr, exact.dr_magnitude);
+                 exact_results.dr, composed_results.dr, exact_results.dr_magnitude);
     for (size_t i = 0; i < dq_sum.size(); ++i) dq_sum[i] += dq_v_values[i];
   }
-  expect_close("dq", dq_sum, exact.dq, composed.dq, exact.dq_magnitude);
-  expect_close("dk", dk.to_doubles(), exact.dk, composed.dk, exact.dk_magnitude);
-  expect_close("dv", dv.to_doubles(), exact.dv, composed.dv, add_exchange_rounding(exact.dv_magnitude));
+  expect_close("dq", dq_sum, exact_results.dq, composed_results.dq, exact_results.dq_magnitude);
+  expect_close("dk", dk.to_doubles(), exact_results.dk, composed_results.dk, exact_results.dk_magnitude);
+  expect_close("dv", dv.to_doubles(), exact_results.dv, composed_results.dv,
+               add_exchange_rounding(exact_results.dv_magnitude));
 }
 
 // Returns, as text, the first head counts up to 32 without a valid plan for `max_shared_bytes` bytes of shared memory;
@@ -279,8 +284,8 @@ TEST_CASE("head mixing of up to 32 heads of size up to 256 fits into the shared 
     CHECK(find_invalid_plan<Fp16, 256>(max_shared_bytes, true) == "");
   }
   host::EmulatedGpu device;
-  const host::Launcher ampere{device, 163 << 10};
-  CHECK(text_of(AttentionLaunches<float, 256>::head_mixing_constraint(ampere, 32, 32, false)) == "");
+  const host::Launcher ampere_launcher{device, 163 << 10};
+  CHECK(text_of(AttentionLaunches<float, 256>::head_mixing_constraint(ampere_launcher, 32, 32, false)) == "");
   CHECK(
       text_of(AttentionLaunches<float, 256>::head_mixing_constraint(host::Launcher{device, 48 << 10}, 32, 32, false)) ==
       "head counts or head sizes whose tiles exceed the shared memory of a block");
