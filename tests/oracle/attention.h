@@ -46,7 +46,7 @@ inline Vector attention(const Sizes& sizes, const Vector& x, const Vector& m, co
   Vector y(static_cast<size_t>(sizes.batch * sizes.queries * sizes.width));
   for (int64_t b = 0; b < sizes.batch; ++b)
     for (int64_t t = 0; t < sizes.queries; ++t) {
-      Vector concatenated(static_cast<size_t>(sizes.heads * sizes.value_size));
+      Vector concatenated_outputs(static_cast<size_t>(sizes.heads * sizes.value_size));
       for (int64_t i = 0; i < sizes.heads; ++i) {
         Vector exp_logits(static_cast<size_t>(sizes.keys));
         double sum = 0;
@@ -64,14 +64,14 @@ inline Vector attention(const Sizes& sizes, const Vector& x, const Vector& m, co
         if (sum == 0) continue;
         for (int64_t s = 0; s < sizes.keys; ++s)
           for (int64_t c = 0; c < sizes.value_size; ++c)
-            concatenated[static_cast<size_t>(i * sizes.value_size + c)] +=
+            concatenated_outputs[static_cast<size_t>(i * sizes.value_size + c)] +=
                 exp_logits[static_cast<size_t>(s)] / sum *
                 v[static_cast<size_t>(((b * sizes.keys + s) * sizes.heads + i) * sizes.value_size + c)];
       }
       for (int64_t o = 0; o < sizes.width; ++o) {
         double sum = bo == w.end() ? 0 : bo->second[static_cast<size_t>(o)];
-        for (size_t c = 0; c < concatenated.size(); ++c)
-          sum += concatenated[c] * wo[static_cast<size_t>(o) * concatenated.size() + c];
+        for (size_t c = 0; c < concatenated_outputs.size(); ++c)
+          sum += concatenated_outputs[c] * wo[static_cast<size_t>(o) * concatenated_outputs.size() + c];
         y[static_cast<size_t>((b * sizes.queries + t) * sizes.width + o)] = sum;
       }
     }
