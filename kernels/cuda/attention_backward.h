@@ -114,7 +114,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
   const int column = Traits::kColumns < kSize ? thread.block_z() * Traits::kColumns : 0;
   Accumulator sums[Traits::kColumns / 8], distance_sums[kRelative ? Traits::kColumns / 8 : 1];
   const int warp_offset = thread.warp() * 16 * Traits::kStride;
-  each_key_tile<Traits, T, kSize, kRelative, true>(
+  for_each_key_tile<Traits, T, kSize, kRelative, true>(
       thread, params, tensors, {b, head, first, visible}, shared,
       [&](int s, int end, int stage, [[maybe_unused]] int ring_row) {
         thread.barrier();
@@ -267,7 +267,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
     if constexpr (kComputeDv) multiply_add<kSize, Traits::kStride>(thread, dv_sums, p, shared.dout[stage]);
     if constexpr (kComputeDk) multiply_add<kSize, Traits::kStride>(thread, dk_sums, ds, shared.q[stage]);
   };
-  each_tile<Traits::kStages, Traits::kQueries>(
+  for_each_tile<Traits::kStages, Traits::kQueries>(
       thread, query_range.first, query_range.end, load_queries,
       [&](int ring_row) { return shared.next_ring_row(ring_row); }, visit);
   thread.template wait_group<0>();

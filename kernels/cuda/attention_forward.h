@@ -104,11 +104,11 @@ struct QueryTile {
 
 // Streams the tiles of Traits::kKeys keys that a query tile sees, and of their values if kLoadValues, through shared.k
 // and shared.v, and calls visit(s, end, stage, ring_row) for each tile: s is its first key, `end` the end of the
-// visible keys, and stage and ring_row are as in each_tile(). Called by all threads of a block. With relative
+// visible keys, and stage and ring_row are as in for_each_tile(). Called by all threads of a block. With relative
 // positions a tile is within one key range, and `end` is the end of the visible keys of the key range.
 template <class Traits, class T, int kSize, bool kRelative, bool kLoadValues, class Thread, class Shared, class Visit>
-MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors,
-                             const QueryTile& tile, Shared& shared, const Visit& visit) {
+MH_DEVICE void for_each_key_tile(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors,
+                                 const QueryTile& tile, Shared& shared, const Visit& visit) {
   const int64_t b = tile.b, head = tile.head;
   const int first = tile.first;
   const StridedTensor<const T>&k = tensors.k, &v = tensors.v;
@@ -131,7 +131,7 @@ MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& params
         else shared.advance_window(thread, params, head, params.relative.key_ranges[range_index], first, s, ring_row);
       }
     };
-    each_tile<Traits::kStages, Traits::kKeys>(
+    for_each_tile<Traits::kStages, Traits::kKeys>(
         thread, range.first, range.end, load, [](int ring_row) { return Shared::next_ring_row(ring_row); },
         [&](int s, int stage, int ring_row) { visit(s, range.end, stage, ring_row); });
   }
@@ -185,7 +185,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
   Accumulator o[kSize / 8];
   float running_max[2] = {-INFINITY, -INFINITY}, running_sum[2] = {0, 0};
   T* const warp_q = shared.q + thread.warp() * 16 * Traits::kStride;
-  each_key_tile<Traits, T, kSize, kRelative, kOutputs>(
+  for_each_key_tile<Traits, T, kSize, kRelative, kOutputs>(
       thread, params, tensors, {b, head, first, visible}, shared,
       [&](int s, int end, int stage, [[maybe_unused]] int ring_row) {
         thread.barrier();

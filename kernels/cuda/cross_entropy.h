@@ -30,7 +30,8 @@ struct CrossEntropyRows {
     T* row = logits + r * n;
     if (target < 0) {
       const float zeros[4] = {0, 0, 0, 0};
-      if (params.needs_gradient) each_vec4(thread, shift, n, [&](int64_t i) { store_vec4(thread, row, i, n, zeros); });
+      if (params.needs_gradient)
+        for_each_vec4(thread, shift, n, [&](int64_t i) { store_vec4(thread, row, i, n, zeros); });
       if (thread.index() == 0) losses[r] = {0, 0};
       return;
     }
@@ -38,7 +39,7 @@ struct CrossEntropyRows {
 
     // A finite initial maximum avoids inf - inf.
     float running_max = -FLT_MAX, sum = 0, logit_sum = 0;
-    each_vec4(thread, shift, n, [&](int64_t i) {
+    for_each_vec4(thread, shift, n, [&](int64_t i) {
       float x[4], new_max = running_max;
       load_vec4(thread, row, i, n, x, -INFINITY);
       MH_FOR (k, 4) new_max = new_max < x[k] ? x[k] : new_max;
@@ -62,7 +63,7 @@ struct CrossEntropyRows {
 
     thread.barrier();  // until all threads have read the logit of the target, which is overwritten below
     const float inv_sum = 1 / sum;
-    each_vec4(thread, shift, n, [&](int64_t i) {
+    for_each_vec4(thread, shift, n, [&](int64_t i) {
       float x[4];
       load_vec4(thread, row, i, n, x);
       MH_FOR (k, 4) {

@@ -133,7 +133,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
       });
       multiply_add<kSize, Traits::kStride>(thread, sums, ds, shared.q_v);
     };
-    each_tile<Traits::kStages, Traits::kQueries>(
+    for_each_tile<Traits::kStages, Traits::kQueries>(
         thread, query_begin, end, load,
         [](int ring_row) { return Traits::KvWindow::wrap(ring_row + Traits::kQueries); }, visit);
   }

@@ -37,7 +37,7 @@ struct TensorBatch {
 // Calls f(i) for each of this thread's vectors of four elements i … i + 3 in a chunk. chunk: index within the tensor;
 // count: elements of the tensor, past which the last vector may extend.
 template <class Thread, class F>
-MH_DEVICE void each_vec4_of_chunk(const Thread& thread, int64_t chunk, int64_t count, const F& f) {
+MH_DEVICE void for_each_vec4_of_chunk(const Thread& thread, int64_t chunk, int64_t count, const F& f) {
   const int64_t first = chunk * kUpdateChunkSize,
                 end = first + kUpdateChunkSize < count ? first + kUpdateChunkSize : count;
   for (int64_t i = first + 4 * thread.index(); i < end; i += 4 * thread.threads()) f(i);
@@ -84,7 +84,7 @@ struct UpdateTensors {
     const int t = batch.tensor_of(thread.block_x());
     const Update<Params>& u = batch.items[t];
     const UpdateRule<Params> rule(u.params);
-    each_vec4_of_chunk(thread, thread.block_x() - batch.first_chunk[t], u.count, [&](int64_t i) {
+    for_each_vec4_of_chunk(thread, thread.block_x() - batch.first_chunk[t], u.count, [&](int64_t i) {
       float p[4], g[4], first_moment[4], second_moment[4] = {0, 0, 0, 0};
       load_vec4(thread, u.p, i, u.count, p);
       load_vec4(thread, u.g, i, u.count, g);
@@ -111,7 +111,7 @@ struct SumOfSquares {
     const int t = batch.tensor_of(thread.block_x());
     const FloatSpan& tensor = batch.items[t];
     double sum = 0;
-    each_vec4_of_chunk(thread, thread.block_x() - batch.first_chunk[t], tensor.count, [&](int64_t i) {
+    for_each_vec4_of_chunk(thread, thread.block_x() - batch.first_chunk[t], tensor.count, [&](int64_t i) {
       float x[4];
       load_vec4(thread, tensor.x, i, tensor.count, x);
       MH_FOR (k, 4) sum += static_cast<double>(x[k]) * static_cast<double>(x[k]);

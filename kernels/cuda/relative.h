@@ -184,7 +184,7 @@ template <int kRows, int kSize, class Thread, class T>
 MH_DEVICE void add_biases(const Thread& thread, const AttentionParams& params, int64_t head, T* q, T* q_v) {
   constexpr int kVectorSize = 16 / static_cast<int>(sizeof(T));
   const float *u = params.relative.u + head * params.key_size, *v = params.relative.v + head * params.key_size;
-  each_vector<T, kSize>(block_of(thread), kRows, [&](int row, int from) {
+  for_each_vector<T, kSize>(block_of(thread), kRows, [&](int row, int from) {
     const int offset = row * (kSize + kPad);
     MH_UNROLL
     for (int c = from; c < from + kVectorSize; c += 2) {

@@ -55,7 +55,7 @@ struct SumNormRows {
     float* sums = reinterpret_cast<float*>(&warp_results + 1) + shift;  // (size): x + dropout(y) of the row
     const float inv_size = 1 / static_cast<float>(size);
     float total = 0;
-    each_vec4(thread, shift, size, [&](int64_t i) {
+    for_each_vec4(thread, shift, size, [&](int64_t i) {
       float a[4], b[4];
       load_vec4(thread, tensors.x + row_offset, i, size, a);
       load_vec4(thread, static_cast<const Y*>(tensors.y) + row_offset, i, size, b);
@@ -67,13 +67,13 @@ struct SumNormRows {
     if (tensors.norm == nullptr) return;
     const float mean = block_sum(thread, total, warp_results) * inv_size;
     float squares = 0;
-    each_vec4(thread, shift, size, [&](int64_t i) {
+    for_each_vec4(thread, shift, size, [&](int64_t i) {
       float a[4];
       load_vec4(thread, sums, i, size, a, mean);
       MH_FOR (k, 4) squares += (a[k] - mean) * (a[k] - mean);
     });
     const float rstd = 1 / std::sqrt(block_sum(thread, squares, warp_results) * inv_size + params.epsilon);
-    each_vec4(thread, shift, size, [&](int64_t i) {
+    for_each_vec4(thread, shift, size, [&](int64_t i) {
       float a[4], w[4], b[4];
       load_vec4(thread, sums, i, size, a);
       load_vec4(thread, params.weight, i, size, w);
@@ -110,7 +110,7 @@ struct SumNormGradient {
     };
     float g_mean = 0, gs_mean = 0;  // sums, then means, of g and of g s'
     if (has_norm) {
-      each_vec4(thread, shift, size, [&](int64_t i) {
+      for_each_vec4(thread, shift, size, [&](int64_t i) {
         float s[4], g[4];
         load(i, s, g);
         MH_FOR (k, 4) g_mean += g[k], gs_mean += g[k] * s[k];
@@ -118,7 +118,7 @@ struct SumNormGradient {
       g_mean = block_sum(thread, g_mean, warp_results) * inv_size;
       gs_mean = block_sum(thread, gs_mean, warp_results) * inv_size;
     }
-    each_vec4(thread, shift, size, [&](int64_t i) {
+    for_each_vec4(thread, shift, size, [&](int64_t i) {
       float d[4] = {0, 0, 0, 0};
       if (tensors.dsum != nullptr) load_vec4(thread, tensors.dsum + row_offset, i, size, d);
       if (has_norm) {

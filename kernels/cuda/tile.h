@@ -57,7 +57,7 @@ MH_DEVICE ThreadGroup warp_of(const Thread& thread) {
 // Calls visit(row, column) for each of this thread's 16-byte vectors in `rows` rows of kSize elements. Avoids a
 // division in the loop if 32 is a multiple of the number of vectors in a row.
 template <class T, int kSize, class Visit>
-MH_DEVICE void each_vector(const ThreadGroup& group, int rows, const Visit& visit) {
+MH_DEVICE void for_each_vector(const ThreadGroup& group, int rows, const Visit& visit) {
   constexpr int kVectorSize = 16 / static_cast<int>(sizeof(T)), kRowVectors = kSize / kVectorSize;
   if constexpr (32 % kRowVectors == 0) {
     const int column = group.index % kRowVectors * kVectorSize, step = group.threads / kRowVectors;
@@ -91,12 +91,12 @@ MH_DEVICE void load_rows(const Thread& thread, const ThreadGroup& group, T* to, 
       thread.copy_16_bytes(to + offset_of(row) + column, from,
                            static_cast<unsigned>(first + row) < static_cast<unsigned>(row_end) ? 16 : 0);
   } else if (matrix.has_aligned_rows) {
-    each_vector<T, kSize>(group, count, [&](int r, int c) {
+    for_each_vector<T, kSize>(group, count, [&](int r, int c) {
       thread.copy_16_bytes(to + offset_of(r) + c, matrix.data + offset_of_row(first + r, matrix.row_stride) + c,
                            in_range(first + r) && c < matrix.columns ? 16 : 0);
     });
   } else {
-    each_vector<T, kSize>(group, count, [&](int r, int c) {
+    for_each_vector<T, kSize>(group, count, [&](int r, int c) {
       const T* from = matrix.data + offset_of_row(first + r, matrix.row_stride) + c;
       const int num_valid = in_range(first + r) ? matrix.columns - c : 0;
       MH_ROLLED
@@ -120,8 +120,8 @@ MH_DEVICE void load_tile(const Thread& thread, T* to, GlobalMatrix<const T> matr
 // (cuda/relative.h), is 0 for the first tile, and next_ring_row(ring_row) for the following tile. If the range is
 // empty, load() is called once and visit() is not called.
 template <int kStages, int kStep, class Thread, class Load, class NextRingRow, class Visit>
-MH_DEVICE void each_tile(const Thread& thread, int first, int end, const Load& load, const NextRingRow& next_ring_row,
-                         const Visit& visit) {
+MH_DEVICE void for_each_tile(const Thread& thread, int first, int end, const Load& load,
+                             const NextRingRow& next_ring_row, const Visit& visit) {
   load(first, 0, 0, true);
   thread.commit_group();
   int stage = 0, ring_row = 0;

@@ -70,7 +70,7 @@ MH_DEVICE void store_vec4(const Thread& thread, T* row, int64_t i, int64_t n, co
 // Calls f(i) for each of this thread's vectors i … i + 3 in a row of n elements, which starts `shift` elements after an
 // aligned address.
 template <class Thread, class F>
-MH_DEVICE void each_vec4(const Thread& thread, int64_t shift, int64_t n, const F& f) {
+MH_DEVICE void for_each_vec4(const Thread& thread, int64_t shift, int64_t n, const F& f) {
   for (int64_t i = 4 * static_cast<int64_t>(thread.index()) - shift; i < n; i += 4 * thread.threads()) f(i);
 }
 

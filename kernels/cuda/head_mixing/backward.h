@@ -135,12 +135,12 @@ MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const Attention
   int tile_index = 0;
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
     const int key = tile.first;
-    each_head_group(thread, pipeline, plan.heads_per_stage, chunk, load, [&](HeadGroup<T> group) {
+    for_each_head_group(thread, pipeline, plan.heads_per_stage, chunk, load, [&](HeadGroup<T> group) {
       exchange_gradients<kSize, Traits::kPrefetch>(thread, params, {b, lane_queries.query, key + 2 * warp.t},
                                                    row_tile_gradient_operands, group, exchange);
     });
     Accumulator p[kWarpHeads][2];
-    each_head_group(thread, pipeline, plan.heads_per_stage, heads.range(), load, [&](HeadGroup<T> group) {
+    for_each_head_group(thread, pipeline, plan.heads_per_stage, heads.range(), load, [&](HeadGroup<T> group) {
       MH_FOR (o, kWarpHeads) {
         if (warp_head + o < group.first || warp_head + o >= group.end) continue;
         const int j = warp_head + o;
@@ -153,7 +153,7 @@ MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const Attention
     });
     if (params.has_dropout() && params.dropout_before_mixing)
       apply_dropout_to_tiles(params, {b, lane_queries.query, key + 2 * warp.t}, heads, p);
-    // The gradients of all heads are complete: the second each_head_group() began with a barrier.
+    // The gradients of all heads are complete: the second for_each_head_group() began with a barrier.
     MH_FOR (i, kChunkHeads) {
       if (i >= num_chunk_heads) break;
       Accumulator dp[2];
@@ -305,7 +305,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   int tile_index = 0;
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
     const int key = tile.first;
-    each_head_group(thread, pipeline, plan.heads_per_stage, {0, params.value_heads}, load, [&](HeadGroup<T> group) {
+    for_each_head_group(thread, pipeline, plan.heads_per_stage, {0, params.value_heads}, load, [&](HeadGroup<T> group) {
       exchange_gradients<kSize, Traits::kPrefetch>(thread, params, {b, lane_queries.query, key + 2 * warp.t},
                                                    row_tile_gradient_operands, group, exchange);
     });
@@ -316,7 +316,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
       if (params.has_dropout() && params.dropout_before_mixing)
         apply_dropout_to_tiles(params, {b, lane_queries.query, key + 2 * warp.t}, heads, dp);
     };
-    each_head_group(thread, pipeline, plan.heads_per_stage, heads.range(), load, mix, [&](HeadGroup<T> group) {
+    for_each_head_group(thread, pipeline, plan.heads_per_stage, heads.range(), load, mix, [&](HeadGroup<T> group) {
       MH_FOR (o, kWarpHeads) {
         if (warp_head + o < group.first || warp_head + o >= group.end) continue;
         const int j = warp_head + o;

@@ -141,7 +141,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   int tile_index = 0;
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
     const int key = tile.first;
-    each_head_group(thread, pipeline, plan.heads_per_stage, {0, params.heads}, load, [&](HeadGroup<T> group) {
+    for_each_head_group(thread, pipeline, plan.heads_per_stage, {0, params.heads}, load, [&](HeadGroup<T> group) {
       MH_ROLLED  // the products of two iterations do not fit in the registers
       for (int j = group.first + warp.row_tile_warp; j < group.end; j += plan.warps_per_row_tile) {
         Accumulator p[2];
@@ -160,7 +160,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
       if (params.has_dropout() && !params.dropout_before_mixing)
         apply_dropout_to_tiles(params, {b, lane_queries.query, key + 2 * warp.t}, heads, mix_out);
     };
-    each_head_group(thread, pipeline, plan.heads_per_stage, heads.range(), load, mix, [&](HeadGroup<T> group) {
+    for_each_head_group(thread, pipeline, plan.heads_per_stage, heads.range(), load, mix, [&](HeadGroup<T> group) {
       MH_FOR (o, kWarpHeads) {
         const int i = warp_head + o;
         if (i < group.first || i >= group.end) continue;

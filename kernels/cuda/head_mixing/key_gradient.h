@@ -262,16 +262,16 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
             gradient_operands.streamed_rows(plan, group, i));
     };
     if (stage_has_all_tensors) pipeline.acquire(thread, load);
-    const auto each_group = [&](HeadRange heads, int offset, const auto& on_first_group, const auto& work) {
+    const auto for_each_group = [&](HeadRange heads, int offset, const auto& on_first_group, const auto& work) {
       if (!stage_has_all_tensors)
-        return each_head_group(thread, pipeline, plan.heads_per_stage, heads, load, on_first_group, work);
+        return for_each_head_group(thread, pipeline, plan.heads_per_stage, heads, load, on_first_group, work);
       on_first_group();
       work(HeadGroup<T>{0, heads.end, pipeline.current() + offset});
     };
     const auto no_op = [] {};
     const int gradient_offset = params.heads * 16 * kStride;
     if constexpr (kComputeDk)
-      each_group({0, params.value_heads}, gradient_offset, no_op, [&](HeadGroup<T> group) {
+      for_each_group({0, params.value_heads}, gradient_offset, no_op, [&](HeadGroup<T> group) {
         MH_ROLLED  // the products of two iterations do not fit in the registers
         for (int i = group.first + warp.row_tile_warp; i < group.end; i += plan.warps_per_row_tile) {
           Accumulator x[2];
@@ -281,7 +281,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
         }
       });
     if constexpr (kComputeDv)
-      each_group({0, params.heads}, 0, no_op, [&](HeadGroup<T> group) {
+      for_each_group({0, params.heads}, 0, no_op, [&](HeadGroup<T> group) {
         MH_ROLLED
         for (int j = group.first + warp.row_tile_warp; j < group.end; j += plan.warps_per_row_tile) {
           Accumulator p[2];
@@ -290,7 +290,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
           probability_exchange.put(thread, j, p);
         }
       });
-    if (stage_has_all_tensors) thread.barrier();  // otherwise the next each_group() begins with a barrier
+    if (stage_has_all_tensors) thread.barrier();  // otherwise the next for_each_group() begins with a barrier
     if constexpr (kComputeDv) {
       Accumulator mix_out[kWarpHeads][2];
       const auto mix = [&] {
@@ -303,7 +303,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
             if (warp_head + o < value_heads.end) apply_dropout(warp_head + o, mix_out[o]);
         }
       };
-      each_group(value_heads.range(), gradient_offset, mix, [&](HeadGroup<T> group) {
+      for_each_group(value_heads.range(), gradient_offset, mix, [&](HeadGroup<T> group) {
         MH_FOR (o, kWarpHeads) {
           if (warp_head + o < group.first || warp_head + o >= group.end) continue;
           multiply_add<kSize, kStride>(thread, dv_sums[o], mix_out[o],
@@ -323,7 +323,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
             if (warp_head + o < query_heads.end) apply_dropout(warp_head + o, dp[o]);
         }
       };
-      each_group(query_heads.range(), 0, mix, [&](HeadGroup<T> group) {
+      for_each_group(query_heads.range(), 0, mix, [&](HeadGroup<T> group) {
         MH_FOR (o, kWarpHeads) {
           const int j = warp_head + o;
           if (j < group.first || j >= group.end) continue;

@@ -265,8 +265,8 @@ struct LoadSchedule {
 // barrier that precedes the first group; not at all without heads. load(stage memory) starts to fill a stage. Called by
 // all threads of a block.
 template <class T, class Thread, class Load, class OnFirstGroup, class Work>
-MH_DEVICE void each_head_group(const Thread& thread, SmemPipeline<T>& pipeline, int group_heads, HeadRange heads,
-                               const Load& load, const OnFirstGroup& on_first_group, const Work& work) {
+MH_DEVICE void for_each_head_group(const Thread& thread, SmemPipeline<T>& pipeline, int group_heads, HeadRange heads,
+                                   const Load& load, const OnFirstGroup& on_first_group, const Work& work) {
   for (int first = heads.first; first < heads.end; first += group_heads) {
     pipeline.acquire(thread, load);
     if (first == heads.first) on_first_group();
@@ -275,9 +275,9 @@ MH_DEVICE void each_head_group(const Thread& thread, SmemPipeline<T>& pipeline, 
   }
 }
 template <class T, class Thread, class Load, class Work>
-MH_DEVICE void each_head_group(const Thread& thread, SmemPipeline<T>& pipeline, int group_heads, HeadRange heads,
-                               const Load& load, const Work& work) {
-  each_head_group(
+MH_DEVICE void for_each_head_group(const Thread& thread, SmemPipeline<T>& pipeline, int group_heads, HeadRange heads,
+                                   const Load& load, const Work& work) {
+  for_each_head_group(
       thread, pipeline, group_heads, heads, load, [] {}, work);
 }
 
