@@ -12,10 +12,11 @@ namespace mh::kernels {
 
 struct Bf16Gemm;  // cpu/bf16_gemm.h
 
-// A range of consecutive keys, [first, first + count), whose distances to a query are consecutive rows of r
-// (RelativeParams): the distance between query t and key s is row number first_row + queries - 1 - t + s - first of r.
+// A range of consecutive keys, [first_key, first_key + num_keys), whose distances to a query are consecutive rows of r
+// (RelativeParams): the distance between query t and key s is row number first_row + queries - 1 - t + s - first_key of
+// r.
 struct KeyRange {
-  int64_t first, count, first_row;
+  int64_t first_key, num_keys, first_row;
 };
 
 // Relative positions of Transformer-XL (Dai et al. 2019, section 3.3): the logit of query t of head j and key s is

@@ -22,9 +22,9 @@ struct DistanceRange {
 // key_begin … key_end - 1.
 MH_INLINE DistanceRange distance_range(const KeyRange& key_range, int64_t queries, int64_t first, int64_t m,
                                        int64_t key_begin, int64_t key_end) {
-  const int64_t skipped_keys = std::max<int64_t>(0, key_begin - key_range.first);
-  const int64_t num_keys = std::min(key_end - key_range.first, key_range.count) - skipped_keys;
-  return {key_range.first + skipped_keys, num_keys, key_range.first_row + queries - first - m + skipped_keys,
+  const int64_t skipped_keys = std::max<int64_t>(0, key_begin - key_range.first_key);
+  const int64_t num_keys = std::min(key_end - key_range.first_key, key_range.num_keys) - skipped_keys;
+  return {key_range.first_key + skipped_keys, num_keys, key_range.first_row + queries - first - m + skipped_keys,
           num_keys + m - 1};
 }
 

@@ -14,14 +14,15 @@ namespace mh::kernels {
 
 // Returns the keys of a key range that are in the range `visible`.
 MH_DEVICE IndexRange intersect(const IndexRange& visible, const KeyRange& key_range) {
-  const int first = static_cast<int>(key_range.first), end = static_cast<int>(key_range.first + key_range.count);
+  const int first = static_cast<int>(key_range.first_key),
+            end = static_cast<int>(key_range.first_key + key_range.num_keys);
   return {first > visible.first ? first : visible.first, end < visible.end ? end : visible.end};
 }
 
 // Returns the index of the row of r for the distance from a query to a key of a key range. The index may be out of the
 // range of r for masked pairs, and for queries or keys of a tile that do not exist.
 MH_DEVICE int distance_row(const AttentionParams& params, const KeyRange& key_range, int query, int key) {
-  return static_cast<int>(key_range.first_row + params.queries - 1 - query + key - key_range.first);
+  return static_cast<int>(key_range.first_row + params.queries - 1 - query + key - key_range.first_key);
 }
 
 // Returns r of a head as a matrix (distances, key_size).
@@ -36,8 +37,8 @@ MH_DEVICE GlobalMatrix<const T> distances_of_head(const AttentionParams& params,
 // multiple of `size`. Past the last tile the range is empty and `range_index` is the number of key ranges.
 MH_DEVICE IndexRange tile_of_key_ranges(const AttentionParams& params, int first, int size, int& range_index) {
   for (range_index = 0; range_index < params.relative.num_key_ranges; ++range_index) {
-    const int begin = static_cast<int>(params.relative.key_ranges[range_index].first),
-              keys = static_cast<int>(params.relative.key_ranges[range_index].count);
+    const int begin = static_cast<int>(params.relative.key_ranges[range_index].first_key),
+              keys = static_cast<int>(params.relative.key_ranges[range_index].num_keys);
     if (first < keys) return {begin + first, begin + keys};
     first -= round_up(keys, size);
   }

@@ -78,7 +78,7 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
   r.du_magnitude = r.du, r.dv_bias_magnitude = r.dv_bias, r.dr_magnitude = r.dr;
   std::vector<const mh::kernels::KeyRange*> range_of_key(static_cast<size_t>(keys));
   for (const mh::kernels::KeyRange& key_range : c.key_ranges)
-    for (int64_t s = key_range.first; s < key_range.first + key_range.count; ++s)
+    for (int64_t s = key_range.first_key; s < key_range.first_key + key_range.num_keys; ++s)
       range_of_key[static_cast<size_t>(s)] = &key_range;
   for (int64_t b = 0; b < c.batch; ++b)
     for (int64_t t = 0; t < queries; ++t) {
@@ -101,7 +101,7 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
       // Returns the offset in r of head j at the distance of query t and key s.
       const auto r_offset = [&](int64_t j, int64_t s) {
         const mh::kernels::KeyRange& key_range = *range_of_key[static_cast<size_t>(s)];
-        return (j * c.num_distances + key_range.first_row + queries - 1 - t + s - key_range.first) * key_size;
+        return (j * c.num_distances + key_range.first_row + queries - 1 - t + s - key_range.first_key) * key_size;
       };
       const auto query = [&](int64_t j, int64_t e, const Doubles& bias) {
         const double x = at(q, ((b * c.heads + j) * queries + t) * key_size + e);
