@@ -24,7 +24,7 @@ MH_INLINE void store_scaled(const float* from, int64_t rows, int64_t size, float
       Floats v;
       load(from + r * size + i, v);
       v = v * factor;
-      store(v, to.data + r * to.stride + i);
+      store(v, to.data + r * to.row_stride + i);
     }
 }
 
@@ -33,7 +33,7 @@ template <class T>
 struct RowAddress {
   Matrix<const T> rows;
   int64_t first;
-  MH_INLINE const T* operator()(int64_t j) const { return rows.data + (first + j) * rows.stride; }
+  MH_INLINE const T* operator()(int64_t j) const { return rows.data + (first + j) * rows.row_stride; }
 };
 
 // Computes `to` = `from` + scale * bias, with `to` and `from` (rows, size) and bias (size), for queries that are scaled
@@ -162,10 +162,10 @@ MH_INLINE void decode_forward(const AttentionParams& params, const HeadTensors<T
   float* scaled_q = s + pad_to_lanes(params.keys);  // scaled query (d)
   for (int64_t i = 0; i < params.queries; ++i) {
     const int64_t first = params.visible_begin(i);
-    pack_fp32(Matrix<const T>{q.data + i * q.stride, q.stride}, 1, 1, d, params.scale, scaled_q);
+    pack_fp32(Matrix<const T>{q.data + i * q.row_stride, q.row_stride}, 1, 1, d, params.scale, scaled_q);
     tensors.lse[i] = attend_query(scaled_q, params.visible_end(i) - first, d,
                                   KeysAndValues{RowAddress<T>{k, first}, RowAddress<T>{v, first}},
-                                  params.head_scale(params.head), s, tensors.out.data + i * tensors.out.stride);
+                                  params.head_scale(params.head), s, tensors.out.data + i * tensors.out.row_stride);
   }
 }
 
@@ -249,7 +249,7 @@ MH_INLINE void forward_tiled(const AttentionParams& params, const HeadTensors<T>
     for (int64_t i = 0; i < std::min(kBlockQueries, params.queries - first); ++i) {
       lse[first + i] = lse_of(running_max[i], running_sum[i]);
       store_scaled(out_sums + i * d, 1, d, running_sum[i] == 0 ? 0 : params.head_scale(params.head) / running_sum[i],
-                   Matrix<T>{out.data + (first + i) * out.stride, out.stride});
+                   Matrix<T>{out.data + (first + i) * out.row_stride, out.row_stride});
     }
   }
 }
@@ -285,8 +285,8 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
     Floats sum{};  // rowsum(dO ∘ O), which equals delta
     for (int64_t j = 0; j < d; j += lanes) {
       Floats o, g;
-      load(out.data + i * out.stride + j, o);
-      load(dout.data + i * dout.stride + j, g);
+      load(out.data + i * out.row_stride + j, o);
+      load(dout.data + i * dout.row_stride + j, g);
       sum += o * g;
     }
     deltas[i] = sum_of(sum);

@@ -75,8 +75,8 @@ MH_INLINE void gemm_product(const Bf16Gemm& gemm, int64_t m, int64_t n, int64_t 
                             const RightOperand& b, Matrix<float> c) {
   for (int64_t x = 0; x < n; x += kGemmColumns) {
     const int64_t columns = std::min(kGemmColumns, n - x);
-    gemm.product({m, columns, k, a.stride, columns, c.stride, add}, a.data, b.data + x * b.rows + b.first * columns,
-                 c.data + x);
+    gemm.product({m, columns, k, a.row_stride, columns, c.row_stride, add}, a.data,
+                 b.data + x * b.rows + b.first * columns, c.data + x);
   }
 }
 

@@ -45,7 +45,7 @@ MH_INLINE void pack_fp32(Matrix<const T> from, int64_t rows, int64_t padded_rows
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t i = 0; i < size; i += lanes) {
       Floats v;
-      load(from.data + r * from.stride + i, v);
+      load(from.data + r * from.row_stride + i, v);
       v = v * factor;
       store(v, to + r * size + i);
     }
@@ -95,13 +95,13 @@ class Fp32Products {
 
   // Packs the queries of a block, scaled by params.scale.
   MH_INLINE void pack_queries(const QueryBlock& block, Matrix<const T> q) {
-    pack_fp32(Matrix<const T>{q.data + block.first * q.stride, q.stride}, block.m, block.padded_m, d_, scale_,
+    pack_fp32(Matrix<const T>{q.data + block.first * q.row_stride, q.row_stride}, block.m, block.padded_m, d_, scale_,
               packed_q_);
   }
   // Packs the output gradient dO of a block, which is not scaled.
   MH_INLINE void pack_dout(const QueryBlock& block, Matrix<const T> dout) {
-    pack_fp32(Matrix<const T>{dout.data + block.first * dout.stride, dout.stride}, block.m, block.padded_m, d_, 1.0F,
-              packed_dout_);
+    pack_fp32(Matrix<const T>{dout.data + block.first * dout.row_stride, dout.row_stride}, block.m, block.padded_m, d_,
+              1.0F, packed_dout_);
   }
   // Returns the scaled queries of the block (padded_m, size), to which the caller may add a bias.
   MH_INLINE float* packed_queries() { return packed_q_; }
@@ -203,12 +203,12 @@ class Bf16Products {
     const auto allocate = [&](int64_t count) { return reinterpret_cast<uint16_t*>(allocator.allocate(count / 2)); };
     transposed_k_ = allocate(padded_keys_ * d_), interleaved_kv_ = allocate(padded_keys_ * d_);
     packed_q_ = allocate(kBlockQueries * d_), bf16_tile_ = allocate(kKeysPerProduct * kBlockQueries);
-    transpose_rows(k.data, k.stride, params.keys, padded_keys_, d_, transposed_k_);
+    transpose_rows(k.data, k.row_stride, params.keys, padded_keys_, d_, transposed_k_);
     const Matrix<const uint16_t> kv = backward ? k : v;
-    interleave_rows(kv.data, kv.stride, params.keys, padded_keys_, d_, interleaved_kv_);
+    interleave_rows(kv.data, kv.row_stride, params.keys, padded_keys_, d_, interleaved_kv_);
     if (!backward) return;
     transposed_v_ = allocate(padded_keys_ * d_);
-    transpose_rows(v.data, v.stride, params.keys, padded_keys_, d_, transposed_v_);
+    transpose_rows(v.data, v.row_stride, params.keys, padded_keys_, d_, transposed_v_);
     interleaved_q_ = allocate(kBlockQueries * d_), packed_dout_ = allocate(kBlockQueries * d_),
     interleaved_dout_ = allocate(kBlockQueries * d_);
   }
@@ -246,7 +246,7 @@ class Bf16Products {
 
  private:
   MH_INLINE void pack_rows(const QueryBlock& block, Matrix<const uint16_t> from, uint16_t* to) const {
-    copy_rows(from.data + block.first * from.stride, from.stride, block.m, kBlockQueries, d_, to);
+    copy_rows(from.data + block.first * from.row_stride, from.row_stride, block.m, kBlockQueries, d_, to);
   }
   MH_INLINE void multiply_transposed(const QueryBlock& block, const uint16_t* rows, const uint16_t* transposed,
                                      float* tile) const {

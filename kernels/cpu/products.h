@@ -22,19 +22,19 @@ MH_INLINE void matmul_tile(int64_t k, StridedMatrix a, Matrix<const float> b, Ma
   Floats sum[rows][num_vectors];
   for (int i = 0; i < rows; ++i)
     for (int v = 0; v < num_vectors; ++v) {
-      if constexpr (add) load(c.data + i * c.stride + v * lanes, sum[i][v]);
+      if constexpr (add) load(c.data + i * c.row_stride + v * lanes, sum[i][v]);
       else sum[i][v] = Floats{};
     }
   for (int64_t j = 0; j < k; ++j) {
     Floats right[num_vectors];
-    for (int v = 0; v < num_vectors; ++v) load(b.data + j * b.stride + v * lanes, right[v]);
+    for (int v = 0; v < num_vectors; ++v) load(b.data + j * b.row_stride + v * lanes, right[v]);
     for (int i = 0; i < rows; ++i) {
       const float left = a.data[i * a.row_stride + j * a.column_stride];
       for (int v = 0; v < num_vectors; ++v) sum[i][v] += left * right[v];
     }
   }
   for (int i = 0; i < rows; ++i)
-    for (int v = 0; v < num_vectors; ++v) store(sum[i][v], c.data + i * c.stride + v * lanes);
+    for (int v = 0; v < num_vectors; ++v) store(sum[i][v], c.data + i * c.row_stride + v * lanes);
 }
 
 // Computes c (m, n) = a (m, k) b (k, n), or c += a b if `add`. m is a multiple of 8, and n of 16.
@@ -42,8 +42,8 @@ template <class RegisterTile, bool add>
 MH_INLINE void matmul(int64_t m, int64_t n, int64_t k, StridedMatrix a, Matrix<const float> b, Matrix<float> c) {
   constexpr int rows = RegisterTile::rows, num_vectors = RegisterTile::num_vectors;
   const auto left = [&](int64_t y) { return StridedMatrix{a.data + y * a.row_stride, a.row_stride, a.column_stride}; };
-  const auto right = [&](int64_t x) { return Matrix<const float>{b.data + x, b.stride}; };
-  const auto result = [&](int64_t y, int64_t x) { return Matrix<float>{c.data + y * c.stride + x, c.stride}; };
+  const auto right = [&](int64_t x) { return Matrix<const float>{b.data + x, b.row_stride}; };
+  const auto result = [&](int64_t y, int64_t x) { return Matrix<float>{c.data + y * c.row_stride + x, c.row_stride}; };
   int64_t x = 0;
   for (; x + num_vectors * lanes <= n; x += num_vectors * lanes)
     for (int64_t y = 0; y < m; y += rows) matmul_tile<rows, num_vectors, add>(k, left(y), right(x), result(y, x));

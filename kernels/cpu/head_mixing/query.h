@@ -139,10 +139,10 @@ void online_softmax_query(const AttentionParams& params, const TileLayout& layou
   }
 }
 
-// The offsets that exponentiate_query() subtracts from the logits of each query head: data[j * stride] for head j.
+// The offsets that exponentiate_query() subtracts from the logits of each query head: data[j * head_stride] for head j.
 struct LogitOffsets {
   const float* data;
-  int64_t stride;
+  int64_t head_stride;
 };
 
 // Applies sigsoftmax_logits() to the logits x of a query if the normaliser is Sigsoftmax, replaces each logit of query
@@ -156,7 +156,7 @@ void exponentiate_query(const AttentionParams& params, const TileLayout& layout,
     float* head_elements = x + j * kChunkKeys;
     if (is_sigsoftmax)
       sigsoftmax_head(layout, q.width, head_elements, slopes != nullptr ? slopes + j * kChunkKeys : nullptr);
-    const float offset = offsets.data[j * offsets.stride];
+    const float offset = offsets.data[j * offsets.head_stride];
     const int64_t visible_begin = std::min(q.visible_begin, q.width);
     fill_masked_before(layout, visible_begin, -INFINITY, head_elements);
     sums[j] += exponentiate_head(layout, head_elements, std::isinf(offset) ? 0 : q.visible_end, q.width, offset);
