@@ -5,17 +5,18 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "dropout_plan.h"
+#include "dropout_params.h"
 #include "normaliser.h"
 
 namespace mh::kernels {
 
 struct Bf16Gemm;  // cpu/bf16_gemm.h
 
-// A range of consecutive keys, [first, first + count), whose distances to a query are consecutive rows of r
-// (RelativeParams): the distance between query t and key s is row number row + queries - 1 - t + s - first of r.
+// A range of consecutive keys, [first_key, first_key + num_keys), whose distances to a query are consecutive rows of r
+// (RelativeParams): the distance between query t and key s is row number first_row + queries - 1 - t + s - first_key of
+// r.
 struct KeyRange {
-  int64_t first, count, row;
+  int64_t first_key, num_keys, first_row;
 };
 
 // Relative positions of Transformer-XL (Dai et al. 2019, section 3.3): the logit of query t of head j and key s is
@@ -28,11 +29,11 @@ struct RelativeParams {
   static constexpr int kPaddingRows = 80;
   // Content bias u and position bias v, (heads, key_size); null: no relative positions.
   const float *u = nullptr, *v = nullptr;
-  const void* rows = nullptr;               // r: (heads, distances, key_size); each row is contiguous
-  int64_t head_stride = 0, row_stride = 0;  // strides of r, elements
-  const KeyRange* key_ranges = nullptr;     // ranges that cover all keys, in increasing order
-  int distances = 0, num_key_ranges = 0;    // rows of a head of r, on a CPU with kPaddingRows; number of key ranges
-  const float* transposed = nullptr;        // on a CPU: r transposed for each head, (heads, key_size, distances)
+  const void* r = nullptr;                    // (heads, num_distances, key_size); each row is contiguous
+  int64_t head_stride = 0, row_stride = 0;    // strides of r, elements
+  const KeyRange* key_ranges = nullptr;       // ranges that cover all keys, in increasing order
+  int num_distances = 0, num_key_ranges = 0;  // rows of a head of r, on a CPU with kPaddingRows; number of key ranges
+  const float* r_transposed = nullptr;        // on a CPU: r transposed for each head, (heads, key_size, distances)
 };
 
 // Parameters of one call. Pointers refer to memory of the device that runs the kernel.
@@ -52,16 +53,16 @@ struct AttentionParams {
   int64_t head_scales_stride = 0;  // batch stride of head_scales on a GPU; 0: the batch rows share the factors
   // Whether a backward pass follows. The backward pass recomputes the logits, so the forward pass must then round them
   // in the same way (no decode kernel).
-  bool gradient = true;
+  bool has_backward = true;
 
-  // Dropout of probabilities; threshold 0: none. Element dropout_first + (h * queries + i) * dropout_row_stride + j of
+  // Dropout of probabilities; threshold 0: none. Element dropout_offset + (h * queries + i) * dropout_row_stride + j of
   // the random stream decides whether the probability of query i and key j in head h of a batch row is dropped;
-  // dropout_row_stride >= keys. On a CPU, dropout_first is the first element of the current batch row (without head
+  // dropout_row_stride >= keys. On a CPU, dropout_offset is the first element of the current batch row (without head
   // mixing: of the current head, and h is 0); on a GPU, of batch row 0, and the other batch rows follow it.
-  Dropout dropout = {};
-  uint64_t dropout_first = 0;
+  DropoutParams dropout = {};
+  uint64_t dropout_offset = 0;
   int64_t dropout_row_stride = 0;
-  int dropout_heads = 0;               // on a GPU: number of heads of a batch row in the random stream
+  int num_dropout_heads = 0;           // on a GPU: number of heads of a batch row in the random stream
   bool dropout_before_mixing = false;  // whether dropout precedes head mixing; otherwise it follows head mixing
 
   // Number of query heads, and of value heads: heads of the probabilities after mixing, and of the output.
@@ -71,12 +72,12 @@ struct AttentionParams {
   // On a GPU: number of keys without padding, (batch); null: `keys` for all. With head mixing, the values (v) of
   // padding keys must be finite: the gradients of padding keys, which are 0, would otherwise be NaN.
   const int64_t* key_lengths = nullptr;
-  bool aligned = false;  // on a GPU: whether all rows begin and end at multiples of 16 bytes
+  bool has_aligned_rows = false;  // on a GPU: whether all rows begin and end at multiples of 16 bytes
 
   // Head mixing, P̄_i = Σ_j m[j, i] P_j. The matrix m (heads, value_heads) of query t of batch row b begins at element
   // b * matrix_batch_stride + t * matrix_query_stride, and so does its transpose, which the backward pass of a GPU
-  // reads. On a CPU, `matrix` is the address of the matrix of query 0 of the current batch row.
-  const float *matrix = nullptr, *matrix_transposed = nullptr;
+  // reads. On a CPU, `mixing_matrix` is the address of the matrix of query 0 of the current batch row.
+  const float *mixing_matrix = nullptr, *mixing_matrix_transposed = nullptr;
   int64_t matrix_batch_stride = 0, matrix_query_stride = 0;  // matrix_query_stride 0: all queries share a matrix
 
   RelativeParams relative = {};
@@ -84,10 +85,10 @@ struct AttentionParams {
   // The following members are for CPUs only.
   int64_t head = 0;      // without head mixing: the current head, an index into u, v, r and head_scales
   int64_t max_keys = 0;  // head mixing: maximum of `keys` over the batch; determines the tiling together with l2_bytes
-  int64_t l2_bytes = 0;  // size of the L2 cache of a core (cpu/level.h)
+  int64_t l2_bytes = 0;  // size of the L2 cache of a core (cpu/simd_level.h)
   // Products of bf16 matrices, not used in a call with relative positions or in decoding; null: products in fp32.
   // Always null for fp32 tensors. Without head mixing it requires AVX-512.
-  const Bf16Gemm* bf16 = nullptr;
+  const Bf16Gemm* bf16_gemm = nullptr;
 
   constexpr bool has_relative_positions() const { return relative.u != nullptr; }
   constexpr bool has_dropout() const { return dropout.threshold != 0; }
@@ -98,7 +99,7 @@ struct AttentionParams {
   int64_t visible_end(int64_t i) const { return causal ? keys - queries + i + 1 : keys; }
   int64_t visible_begin(int64_t i) const { return window > 0 ? std::max<int64_t>(0, visible_end(i) - window) : 0; }
   // Returns the matrix of batch row b that all its queries share; null if each query has a matrix of its own.
-  // `matrices` is `matrix` or `matrix_transposed`.
+  // `matrices` is `mixing_matrix` or `mixing_matrix_transposed`.
   constexpr const float* shared_matrix(const float* matrices, int64_t b) const {
     return matrix_query_stride == 0 ? matrices + b * matrix_batch_stride : nullptr;
   }

@@ -11,19 +11,19 @@ import re
 import subprocess
 import sys
 
-loop_symbol = re.compile(r"mh::kernels::\w+Loops<\(mh::kernels::Level\)\d(, [\w ]+)?>::\w+\(")
+loop_symbol = re.compile(r"mh::kernels::\w+Loops<\(mh::kernels::SimdLevel\)\d(, [\w ]+)?>::\w+\(")
 
 nm, output, *archives = sys.argv[1:]
-counts, unexpected = [], []
+count_lines, unexpected_symbols = [], []
 for archive in archives:
     nm_output = subprocess.run([nm, "-C", "--defined-only", "--extern-only", archive], stdout=subprocess.PIPE, text=True, check=True).stdout
     names = [line.split(" ", 2)[2] for line in nm_output.splitlines() if re.match(r"[0-9a-f]+ [A-Za-z] ", line)]
-    unexpected += [f"{archive}: {name}" for name in names if not loop_symbol.match(name)]
-    counts.append(f"{archive} {len(names)}\n")
+    unexpected_symbols += [f"{archive}: {name}" for name in names if not loop_symbol.match(name)]
+    count_lines.append(f"{archive} {len(names)}\n")
     if not names:
-        unexpected.append(f"{archive}: expected loops; found no symbol")
+        unexpected_symbols.append(f"{archive}: expected loops; found no symbol")
 if unexpected:
-    sys.exit("\n".join(["expected only loops in the files of one SIMD level; found", *unexpected,
+    sys.exit("\n".join(["expected only loops in the files of one SIMD level; found", *unexpected_symbols,
                         "make the function a member of the loops, or MH_INLINE"]))
 with open(output, "w", encoding="utf-8") as file:
-    file.writelines(counts)
+    file.writelines(count_lines)

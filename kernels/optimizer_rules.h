@@ -8,47 +8,47 @@
 
 namespace mh::kernels {
 
-struct AdamPlan {
+struct AdamParams {
   float lr, beta1, beta2, epsilon;
   // 1 - beta1^t and 1 - beta2^t in update t = 1, 2, …; both 1 without bias correction
   float bias_correction1, bias_correction2;
-  float decay;  // lr * weight decay: p -= decay * p before the step
-  float scale;  // factor of g: 1 / number of targets of the update, times the factor of gradient clipping
+  float lr_weight_decay;  // lr * weight decay: p -= lr_weight_decay * p before the step
+  float gradient_scale;   // factor of g: 1 / number of targets of the update, times the factor of gradient clipping
 };
 
 // Applies Adam with decoupled weight decay (AdamW). step_size: lr / bias_correction1.
-MH_HOST_DEVICE void adam_element(const AdamPlan& plan, float step_size, float bias_correction2_sqrt, float& p, float g,
-                                 float& m, float& v) {
-  const float gradient = plan.scale * g;
-  m = plan.beta1 * m + (1 - plan.beta1) * gradient;
-  v = plan.beta2 * v + (1 - plan.beta2) * gradient * gradient;
-  p = p - plan.decay * p - step_size * m / (std::sqrt(v) / bias_correction2_sqrt + plan.epsilon);
+MH_HOST_DEVICE void adam_element(const AdamParams& params, float step_size, float bias_correction2_sqrt, float& p,
+                                 float g, float& m, float& v) {
+  const float gradient = params.gradient_scale * g;
+  m = params.beta1 * m + (1 - params.beta1) * gradient;
+  v = params.beta2 * v + (1 - params.beta2) * gradient * gradient;
+  p = p - params.lr_weight_decay * p - step_size * m / (std::sqrt(v) / bias_correction2_sqrt + params.epsilon);
 }
 
-struct MomentumPlan {
+struct MomentumParams {
   float lr, momentum;
-  float decay;  // weight decay, added to the gradient
-  float scale;  // factor of g: 1 / number of targets of the update, times the factor of gradient clipping
+  float weight_decay;    // added to the gradient
+  float gradient_scale;  // factor of g: 1 / number of targets of the update, times the factor of gradient clipping
 };
 
 // Applies SGD with momentum, as torch.optim.SGD with dampening 0.
-MH_HOST_DEVICE void sgd_element(const MomentumPlan& plan, float& p, float g, float& buffer) {
-  buffer = plan.momentum * buffer + plan.scale * g + plan.decay * p;
-  p -= plan.lr * buffer;
+MH_HOST_DEVICE void sgd_element(const MomentumParams& params, float& p, float g, float& buffer) {
+  buffer = params.momentum * buffer + params.gradient_scale * g + params.weight_decay * p;
+  p -= params.lr * buffer;
 }
 
-struct NagPlan {
+struct NagParams {
   float lr, momentum;
-  float lr_ratio;  // lr / lr of the previous update; 1 in the first update
-  float decay;     // lr * weight decay
-  float scale;     // factor of g: 1 / number of targets of the update, times the factor of gradient clipping
+  float lr_ratio;         // lr / lr of the previous update; 1 in the first update
+  float lr_weight_decay;  // lr * weight decay
+  float gradient_scale;   // factor of g: 1 / number of targets of the update, times the factor of gradient clipping
 };
 
 // Applies Nesterov's accelerated gradient with decoupled weight decay, as fairseq's optimiser nag.
-MH_HOST_DEVICE void nag_element(const NagPlan& plan, float& p, float g, float& buffer) {
-  const float m = plan.momentum, gradient = plan.scale * g;
-  p = p * (1 - plan.decay) + m * m * plan.lr_ratio * buffer - (1 + m) * plan.lr * gradient;
-  buffer = m * plan.lr_ratio * buffer - plan.lr * gradient;
+MH_HOST_DEVICE void nag_element(const NagParams& params, float& p, float g, float& buffer) {
+  const float m = params.momentum, gradient = params.gradient_scale * g;
+  p = p * (1 - params.lr_weight_decay) + m * m * params.lr_ratio * buffer - (1 + m) * params.lr * gradient;
+  buffer = m * params.lr_ratio * buffer - params.lr * gradient;
 }
 
 }  // namespace mh::kernels

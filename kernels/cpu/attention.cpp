@@ -24,7 +24,7 @@ MH_INLINE void store_scaled(const float* from, int64_t rows, int64_t size, float
       Floats v;
       load(from + r * size + i, v);
       v = v * factor;
-      store(v, to.data + r * to.stride + i);
+      store(v, to.data + r * to.row_stride + i);
     }
 }
 
@@ -33,7 +33,7 @@ template <class T>
 struct RowAddress {
   Matrix<const T> rows;
   int64_t first;
-  MH_INLINE const T* operator()(int64_t j) const { return rows.data + (first + j) * rows.stride; }
+  MH_INLINE const T* operator()(int64_t j) const { return rows.data + (first + j) * rows.row_stride; }
 };
 
 // Computes `to` = `from` + scale * bias, with `to` and `from` (rows, size) and bias (size), for queries that are scaled
@@ -66,10 +66,10 @@ struct RelativePositions {
         q_v(scratch + kBlockQueries * product_stride) {
     if (!params.has_relative_positions()) return;
     const RelativeParams& relative = params.relative;
-    size = params.key_size, num_distances = relative.distances;
+    size = params.key_size, num_distances = relative.num_distances;
     u = relative.u + params.head * size, v = relative.v + params.head * size;
-    r = static_cast<const float*>(relative.rows) + params.head * num_distances * size,
-    r_transposed = relative.transposed + params.head * num_distances * size;
+    r = static_cast<const float*>(relative.r) + params.head * num_distances * size,
+    r_transposed = relative.r_transposed + params.head * num_distances * size;
   }
 };
 
@@ -87,15 +87,16 @@ MH_INLINE void add_relative_biases(const AttentionParams& params, const QueryBlo
 }
 
 // Adds the position term scale * (q + v) · r[distance] to the logits s (block, row_stride).
-template <class Tile>
+template <class RegisterTile>
 MH_INLINE void add_position_term(const AttentionParams& params, const QueryBlock& block,
                                  const RelativePositions& relative, int64_t row_stride, float* s) {
   for (int64_t range_index = 0; range_index < params.relative.num_key_ranges; ++range_index) {
     const DistanceRange range = distance_range(params, block, range_index);
     if (range.num_keys <= 0) continue;
-    product<Tile, false>(block.padded_m, pad_to_lanes(range.num_rows), relative.size, {relative.q_v, relative.size, 1},
-                         {relative.r_transposed + range.first_row, relative.num_distances},
-                         {relative.distance_products, relative.product_stride});
+    matmul<RegisterTile, false>(block.padded_m, pad_to_lanes(range.num_rows), relative.size,
+                                {relative.q_v, relative.size, 1},
+                                {relative.r_transposed + range.first_row, relative.num_distances},
+                                {relative.distance_products, relative.product_stride});
     for (int64_t i = 0; i < block.m; ++i)
       add_to(relative.distance_products + i * relative.product_stride + block.m - 1 - i, range.num_keys,
              s + i * row_stride + range.first_key - block.key_begin);
@@ -105,7 +106,7 @@ MH_INLINE void add_position_term(const AttentionParams& params, const QueryBlock
 // Computes the gradients of the position term scale * (q + v) · r[distance] from the gradient ds (block, row_stride) of
 // the logits: adds to dr (distances, size), and overwrites dqueries (block, size), the gradient with respect to
 // relative.q_v.
-template <class Tile>
+template <class RegisterTile>
 MH_INLINE void position_term_backward(const AttentionParams& params, const QueryBlock& block,
                                       const RelativePositions& relative, int64_t row_stride, const float* ds, float* dr,
                                       float* dqueries) {
@@ -118,12 +119,12 @@ MH_INLINE void position_term_backward(const AttentionParams& params, const Query
       std::memcpy(relative.distance_products + i * relative.product_stride + block.m - 1 - i,
                   ds + i * row_stride + range.first_key - block.key_begin,
                   static_cast<size_t>(range.num_keys) * sizeof(float));
-    product<Tile, true>(block.padded_m, relative.size, range.num_rows,
-                        {relative.distance_products, relative.product_stride, 1},
-                        {relative.r + range.first_row * relative.size, relative.size}, {dqueries, relative.size});
-    product<Tile, true>(round_up(range.num_rows, 8), relative.size, block.padded_m,
-                        {relative.distance_products, 1, relative.product_stride}, {relative.q_v, relative.size},
-                        {dr + range.first_row * relative.size, relative.size});
+    matmul<RegisterTile, true>(
+        block.padded_m, relative.size, range.num_rows, {relative.distance_products, relative.product_stride, 1},
+        {relative.r + range.first_row * relative.size, relative.size}, {dqueries, relative.size});
+    matmul<RegisterTile, true>(round_up(range.num_rows, 8), relative.size, block.padded_m,
+                               {relative.distance_products, 1, relative.product_stride}, {relative.q_v, relative.size},
+                               {dr + range.first_row * relative.size, relative.size});
   }
 }
 
@@ -131,11 +132,11 @@ MH_INLINE void position_term_backward(const AttentionParams& params, const Query
 MH_INLINE void dropout_mask_of_query(const AttentionParams& params, const QueryBlock& block, int64_t i,
                                      int64_t num_keys, float* dropout_mask) {
   const auto offset = static_cast<uint64_t>((block.first + i) * params.dropout_row_stride + block.key_begin);
-  dropout_mask_range(params.dropout, params.dropout_first + offset, num_keys, dropout_mask);
+  dropout_mask_range(params.dropout, params.dropout_offset + offset, num_keys, dropout_mask);
 }
 
 // Multiplies x (count) elementwise by `dropout_mask` (count); dropped elements become 0 even if they are not finite.
-MH_INLINE void drop(const float* dropout_mask, int64_t count, float* x) {
+MH_INLINE void apply_dropout_to_row(const float* dropout_mask, int64_t count, float* x) {
   int64_t j = 0;
   for (; j + lanes <= count; j += lanes) {
     Floats v, factors;
@@ -148,7 +149,7 @@ MH_INLINE void drop(const float* dropout_mask, int64_t count, float* x) {
 
 // Returns whether decode_forward() serves a call with these parameters.
 bool is_decode(const AttentionParams& params) {
-  return params.queries <= kMaxDecodeQueries && !params.gradient && !params.has_dropout() &&
+  return params.queries <= kMaxDecodeQueries && !params.has_backward && !params.has_dropout() &&
          !params.has_relative_positions() && params.normaliser == Normaliser::softmax;
 }
 
@@ -161,10 +162,10 @@ MH_INLINE void decode_forward(const AttentionParams& params, const HeadTensors<T
   float* scaled_q = s + pad_to_lanes(params.keys);  // scaled query (d)
   for (int64_t i = 0; i < params.queries; ++i) {
     const int64_t first = params.visible_begin(i);
-    pack_fp32(Matrix<const T>{q.data + i * q.stride, q.stride}, 1, 1, d, params.scale, scaled_q);
+    pack_fp32(Matrix<const T>{q.data + i * q.row_stride, q.row_stride}, 1, 1, d, params.scale, scaled_q);
     tensors.lse[i] = attend_query(scaled_q, params.visible_end(i) - first, d,
                                   KeysAndValues{RowAddress<T>{k, first}, RowAddress<T>{v, first}},
-                                  params.head_scale(params.head), s, tensors.out.data + i * tensors.out.stride);
+                                  params.head_scale(params.head), s, tensors.out.data + i * tensors.out.row_stride);
   }
 }
 
@@ -184,12 +185,12 @@ MH_INLINE void fill_masked(int64_t count, float value, float* x) {
 
 // Computes the logits s of a block of queries, with the term of relative positions added. The logits of query i begin
 // at s + i * row_stride.
-template <class Tile, class Products>
+template <class RegisterTile, class Products>
 MH_INLINE void compute_logits(const AttentionParams& params, const QueryBlock& block, const RelativePositions& relative,
                               Products& products, int64_t row_stride, float* s) {
   if (params.has_relative_positions()) add_relative_biases(params, block, relative, products.packed_queries());
   products.compute_logits(block, s);
-  if (params.has_relative_positions()) add_position_term<Tile>(params, block, relative, row_stride, s);
+  if (params.has_relative_positions()) add_position_term<RegisterTile>(params, block, relative, row_stride, s);
 }
 
 // Applies one step of the online softmax (Milakov and Gimelshein 2018) to a query: replaces its logits x (width) by
@@ -208,12 +209,12 @@ MH_INLINE void online_softmax(const VisibleRange& visible, int64_t width, int64_
     running_sum *= factor;
     scale_rows(factor, 1, d, values, d);
   }
-  running_sum += exponentials(x, visible.end, width, running_max);
+  running_sum += exponentiate_row(x, visible.end, width, running_max);
   fill_masked(visible.first, 0, x);
 }
 
 // Computes the forward pass of one head, in blocks of kBlockQueries queries. Products: Fp32Products or Bf16Products.
-template <class Tile, class Products, class T>
+template <class RegisterTile, class Products, class T>
 MH_INLINE void forward_tiled(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch) {
   const Matrix<const T> q = tensors.q, k = tensors.k, v = tensors.v;
   const Matrix<T> out = tensors.out;
@@ -223,8 +224,8 @@ MH_INLINE void forward_tiled(const AttentionParams& params, const HeadTensors<T>
   Products products(params, false, row_stride, k, v, allocator);
   float* s = allocator.allocate(kBlockQueries * row_stride);
   float* out_sums = allocator.allocate(kBlockQueries * d);
-  const RelativePositions relative(params, span, allocator.allocate(distances_scratch(params, span)));
-  float* dropout_mask = allocator.next + kDropoutGroup;
+  const RelativePositions relative(params, span, allocator.allocate(distances_scratch_floats(params, span)));
+  float* dropout_mask = allocator.next + kDropoutGroupSize;
   for (int64_t first = 0; first < params.queries; first += kBlockQueries) {
     float running_max[kBlockQueries], running_sum[kBlockQueries];
     std::fill_n(running_max, kBlockQueries, -INFINITY), std::fill_n(running_sum, kBlockQueries, 0.0F),
@@ -233,7 +234,7 @@ MH_INLINE void forward_tiled(const AttentionParams& params, const HeadTensors<T>
       const QueryBlock block = Products::query_block_at(params, first, {key, key + span});
       if (block.num_keys() <= 0) continue;
       products.pack_queries(block, q);
-      compute_logits<Tile>(params, block, relative, products, row_stride, s);
+      compute_logits<RegisterTile>(params, block, relative, products, row_stride, s);
       for (int64_t i = 0; i < block.m; ++i) {
         float* x = s + i * row_stride;
         if (params.normaliser == Normaliser::sigsoftmax) sigsoftmax_logits(x, block.num_keys(), nullptr);
@@ -241,20 +242,20 @@ MH_INLINE void forward_tiled(const AttentionParams& params, const HeadTensors<T>
         online_softmax(visible, block.num_keys(), d, x, running_max[i], running_sum[i], out_sums + i * d);
         if (!params.has_dropout() || visible.is_empty()) continue;
         dropout_mask_of_query(params, block, i, visible.end, dropout_mask);
-        drop(dropout_mask, visible.end, x);
+        apply_dropout_to_row(dropout_mask, visible.end, x);
       }
       products.accumulate_out(block, s, out_sums);
     }
     for (int64_t i = 0; i < std::min(kBlockQueries, params.queries - first); ++i) {
       lse[first + i] = lse_of(running_max[i], running_sum[i]);
       store_scaled(out_sums + i * d, 1, d, running_sum[i] == 0 ? 0 : params.head_scale(params.head) / running_sum[i],
-                   Matrix<T>{out.data + (first + i) * out.stride, out.stride});
+                   Matrix<T>{out.data + (first + i) * out.row_stride, out.row_stride});
     }
   }
 }
 
 // Computes the backward pass of one head. Products: Fp32Products or Bf16Products.
-template <class Tile, class Products, class T>
+template <class RegisterTile, class Products, class T>
 MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch) {
   const Matrix<const T> q = tensors.q, k = tensors.k, v = tensors.v, dout = tensors.dout;
   const Matrix<T> out = tensors.out;
@@ -273,8 +274,8 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
   float* slopes = allocator.allocate(row_stride);  // derivative of sigsoftmax_logits() for one query
   // (queries): delta = Σ P dP over all keys, where dP includes dropout and the scale of the head.
   float* deltas = allocator.allocate(pad_to_lanes(params.queries));
-  const RelativePositions relative(params, span, allocator.allocate(distances_scratch(params, span)));
-  float* dropout_mask = allocator.next + kDropoutGroup;
+  const RelativePositions relative(params, span, allocator.allocate(distances_scratch_floats(params, span)));
+  float* dropout_mask = allocator.next + kDropoutGroupSize;
   if (params.has_relative_positions()) {
     for (float* gradient : {tensors.du, tensors.dv_bias}) std::fill_n(gradient, d, 0.0F);
     std::fill_n(tensors.dr, relative.num_distances * d, 0.0F);
@@ -284,8 +285,8 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
     Floats sum{};  // rowsum(dO ∘ O), which equals delta
     for (int64_t j = 0; j < d; j += lanes) {
       Floats o, g;
-      load(out.data + i * out.stride + j, o);
-      load(dout.data + i * dout.stride + j, g);
+      load(out.data + i * out.row_stride + j, o);
+      load(dout.data + i * dout.row_stride + j, g);
       sum += o * g;
     }
     deltas[i] = sum_of(sum);
@@ -301,7 +302,7 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
       if (width <= 0) continue;
       products.pack_queries(block, q);
       products.pack_dout(block, dout);
-      compute_logits<Tile>(params, block, relative, products, row_stride, p);
+      compute_logits<RegisterTile>(params, block, relative, products, row_stride, p);
       products.compute_dp(block, ds);
       for (int64_t i = 0; i < block.padded_m; ++i) {
         float *p_row = p + i * row_stride, *ds_row = ds + i * row_stride;
@@ -311,12 +312,13 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
           std::fill_n(p_row, width, 0.0F), std::fill_n(ds_row, width, 0.0F);
           continue;
         }
-        const bool has_slope = params.normaliser == Normaliser::sigsoftmax;
-        if (has_slope) sigsoftmax_logits(p_row, width, slopes);
-        exponentials(p_row, visible.end, width, lse[first + i]);
+        const bool is_sigsoftmax = params.normaliser == Normaliser::sigsoftmax;
+        if (is_sigsoftmax) sigsoftmax_logits(p_row, width, slopes);
+        exponentiate_row(p_row, visible.end, width, lse[first + i]);
         fill_masked(visible.first, 0, p_row);
         if (params.has_dropout())
-          dropout_mask_of_query(params, block, i, visible.end, dropout_mask), drop(dropout_mask, visible.end, ds_row);
+          dropout_mask_of_query(params, block, i, visible.end, dropout_mask),
+              apply_dropout_to_row(dropout_mask, visible.end, ds_row);
         const float delta = deltas[first + i];
         Floats dscale_lanes{};
         for (int64_t j = 0; j < width; j += lanes) {
@@ -325,21 +327,21 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
           load(ds_row + j, g);
           if (tensors.dscale != nullptr) dscale_lanes += a * g;
           g = a * (g * head_scale - delta);
-          if (has_slope) {
+          if (is_sigsoftmax) {
             load(slopes + j, a);
             g = g * a;
           }
           store(g, ds_row + j);
         }
         head_dscale += sum_of(dscale_lanes);
-        if (params.has_dropout()) drop(dropout_mask, visible.end, p_row);
+        if (params.has_dropout()) apply_dropout_to_row(dropout_mask, visible.end, p_row);
       }
       std::fill_n(dq_sums, kBlockQueries * d, 0.0F);
       products.accumulate_dq(block, ds, dq_sums);
       if (params.has_relative_positions()) {
-        position_term_backward<Tile>(params, block, relative, row_stride, ds, tensors.dr, dq_v);
-        add_rows(dq_sums, block.m, d, params.scale, tensors.du);
-        add_rows(dq_v, block.m, d, params.scale, tensors.dv_bias);
+        position_term_backward<RegisterTile>(params, block, relative, row_stride, ds, tensors.dr, dq_v);
+        add_row_sum(dq_sums, block.m, d, params.scale, tensors.du);
+        add_row_sum(dq_v, block.m, d, params.scale, tensors.dv_bias);
         add_to(dq_v, block.m * d, dq_sums);
       }
       add_to(dq_sums, block.m * d, dq + first * d);
@@ -352,26 +354,26 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
   if (tensors.dscale != nullptr) *tensors.dscale = static_cast<float>(head_dscale);
 }
 
-using Tile = std::conditional_t<kLevel == Level::avx512, Tile8x2, Tile4x1>;
+using RegisterTile = std::conditional_t<kSimdLevel == SimdLevel::avx512, Tile8x2, Tile4x1>;
 
 }  // namespace
 
-template <Level L, class T>
+template <SimdLevel L, class T>
 void AttentionLoops<L, T>::forward(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch) {
   if (is_decode(params)) return decode_forward(params, tensors, scratch);
-  if constexpr (std::is_same_v<T, uint16_t> && L == Level::avx512)
-    if (uses_bf16_gemm(params)) return forward_tiled<Tile, Bf16Products>(params, tensors, scratch);
-  forward_tiled<Tile, Fp32Products<Tile, T>>(params, tensors, scratch);
+  if constexpr (std::is_same_v<T, uint16_t> && L == SimdLevel::avx512)
+    if (uses_bf16_gemm(params)) return forward_tiled<RegisterTile, Bf16Products>(params, tensors, scratch);
+  forward_tiled<RegisterTile, Fp32Products<RegisterTile, T>>(params, tensors, scratch);
 }
 
-template <Level L, class T>
+template <SimdLevel L, class T>
 void AttentionLoops<L, T>::backward(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch) {
-  if constexpr (std::is_same_v<T, uint16_t> && L == Level::avx512)
-    if (uses_bf16_gemm(params)) return backward_tiled<Tile, Bf16Products>(params, tensors, scratch);
-  backward_tiled<Tile, Fp32Products<Tile, T>>(params, tensors, scratch);
+  if constexpr (std::is_same_v<T, uint16_t> && L == SimdLevel::avx512)
+    if (uses_bf16_gemm(params)) return backward_tiled<RegisterTile, Bf16Products>(params, tensors, scratch);
+  backward_tiled<RegisterTile, Fp32Products<RegisterTile, T>>(params, tensors, scratch);
 }
 
-template struct AttentionLoops<kLevel, float>;
-template struct AttentionLoops<kLevel, uint16_t>;
+template struct AttentionLoops<kSimdLevel, float>;
+template struct AttentionLoops<kSimdLevel, uint16_t>;
 
 }  // namespace mh::kernels

@@ -53,25 +53,25 @@ struct HeadTensors {
 };
 
 // The forward and the backward pass, compiled for one instruction set (cpu/simd.h).
-template <Level, class T>
+template <SimdLevel, class T>
 struct AttentionLoops {
   static void forward(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch);
   static void backward(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch);
 };
 
 // Return the number of floats of scratch memory that one call needs. The scratch must be aligned to 64 bytes.
-int64_t attention_forward_scratch(const AttentionParams& params);
-int64_t attention_backward_scratch(const AttentionParams& params);
+int64_t attention_forward_scratch_floats(const AttentionParams& params);
+int64_t attention_backward_scratch_floats(const AttentionParams& params);
 
 // Compute the forward and the backward pass of the head params.head. The size of keys and of values is params.key_size,
 // a multiple of 16; params.value_size is not read.
 template <class T>
 void attention_forward(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch) {
-  dispatch_level([&](auto simd_level) { AttentionLoops<simd_level, T>::forward(params, tensors, scratch); });
+  dispatch_simd_level([&](auto simd_level) { AttentionLoops<simd_level, T>::forward(params, tensors, scratch); });
 }
 template <class T>
 void attention_backward(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch) {
-  dispatch_level([&](auto simd_level) { AttentionLoops<simd_level, T>::backward(params, tensors, scratch); });
+  dispatch_simd_level([&](auto simd_level) { AttentionLoops<simd_level, T>::backward(params, tensors, scratch); });
 }
 
 }  // namespace mh::kernels

@@ -23,7 +23,7 @@ MH_INLINE void replace_tail(int64_t count, float padding, Floats& v) {
 
 // Replaces the first `num_visible` logits of s (width) by exp(s - maximum), and the others, of masked keys, by 0.
 // Returns the sum of the exponentials.
-MH_INLINE float exponentials(float* s, int64_t num_visible, int64_t width, float maximum) {
+MH_INLINE float exponentiate_row(float* s, int64_t num_visible, int64_t width, float maximum) {
   Floats sum{};
   int64_t i = 0;
   for (; i < pad_to_lanes(num_visible); i += lanes) {
@@ -63,20 +63,20 @@ MH_INLINE bool all_masked(const float* s, int64_t num_visible) {
 // probabilities recomputed from it are 0.
 MH_INLINE float lse_of(float max_logit, float sum) { return sum == 0 ? INFINITY : max_logit + std::log(sum); }
 
-// Computes columns first … first + 16 * vectors - 1 of out = factor * Σ_j s[j] value(j), over `keys` keys j.
-template <int vectors, class Value, class T>
+// Computes columns first … first + 16 * num_vectors - 1 of out = factor * Σ_j s[j] value(j), over `keys` keys j.
+template <int num_vectors, class Value, class T>
 MH_INLINE void weighted_sum(const float* s, int64_t keys, const Value& value, int64_t first, float factor, T* out) {
-  Floats sum[vectors];
-  for (int i = 0; i < vectors; ++i) sum[i] = Floats{};
+  Floats sum[num_vectors];
+  for (int i = 0; i < num_vectors; ++i) sum[i] = Floats{};
   for (int64_t j = 0; j < keys; ++j) {
     const T* from = value(j) + first;
-    for (int i = 0; i < vectors; ++i) {
+    for (int i = 0; i < num_vectors; ++i) {
       Floats b;
       load(from + i * lanes, b);
       sum[i] += s[j] * b;
     }
   }
-  for (int i = 0; i < vectors; ++i) {
+  for (int i = 0; i < num_vectors; ++i) {
     sum[i] = sum[i] * factor;
     store(sum[i], out + first + i * lanes);
   }
@@ -120,7 +120,7 @@ MH_INLINE float attend_query(const float* q, int64_t keys, int64_t d, const Keys
   }
   const float max_logit = maximum_of(s, keys);
   const bool fully_masked = max_logit == -INFINITY && all_masked(s, keys);
-  const float exp_sum = exponentials(s, fully_masked ? 0 : keys, pad_to_lanes(keys), max_logit),
+  const float exp_sum = exponentiate_row(s, fully_masked ? 0 : keys, pad_to_lanes(keys), max_logit),
               out_scale = fully_masked ? 0 : factor / exp_sum;
   int64_t c = 0;
   for (; c + 4 * lanes <= d; c += 4 * lanes) weighted_sum<4>(s, keys, value, c, out_scale, out);

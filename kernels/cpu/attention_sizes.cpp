@@ -10,23 +10,23 @@ using Fp32 = Fp32Products<Tile4x1, float>;  // scratch sizes are the same for al
 // Return the number of floats of scratch memory without the packed operands of Fp32Products or Bf16Products.
 int64_t forward_floats(const AttentionParams& params) {
   const int64_t span = forward_span(params);
-  return kBlockQueries * row_stride_of(span) + kBlockQueries * params.key_size + distances_scratch(params, span) +
-         dropout_mask_scratch(params, span);
+  return kBlockQueries * row_stride_of(span) + kBlockQueries * params.key_size +
+         distances_scratch_floats(params, span) + dropout_mask_scratch_floats(params, span);
 }
 int64_t backward_floats(const AttentionParams& params, int64_t padded_keys) {
   const int64_t span = backward_span(params), row_stride = row_stride_of(span);
   return (2 * padded_keys + params.queries) * params.key_size + 2 * kBlockQueries * row_stride +
          2 * kBlockQueries * params.key_size + row_stride + pad_to_lanes(params.queries) +
-         distances_scratch(params, span) + dropout_mask_scratch(params, span);
+         distances_scratch_floats(params, span) + dropout_mask_scratch_floats(params, span);
 }
 
 }  // namespace
 
-int64_t attention_forward_scratch(const AttentionParams& params) {
+int64_t attention_forward_scratch_floats(const AttentionParams& params) {
   return (uses_bf16_gemm(params) ? Bf16Products::scratch_floats(params, false) : Fp32::scratch_floats(params, false)) +
          forward_floats(params);
 }
-int64_t attention_backward_scratch(const AttentionParams& params) {
+int64_t attention_backward_scratch_floats(const AttentionParams& params) {
   return uses_bf16_gemm(params)
              ? Bf16Products::scratch_floats(params, true) +
                    backward_floats(params, Bf16Products::padded_num_keys(params))

@@ -7,21 +7,21 @@
 
 namespace mh::kernels {
 
-// Returns whether products are computed in bf16 by params.bf16. Relative positions use fp32 products, since their
+// Returns whether products are computed in bf16 by params.bf16_gemm. Relative positions use fp32 products, since their
 // biases are added in fp32.
 MH_INLINE bool uses_bf16_gemm(const AttentionParams& params) {
-  return params.bf16 != nullptr && !params.has_relative_positions();
+  return params.bf16_gemm != nullptr && !params.has_relative_positions();
 }
 
 // Returns the number of floats of scratch memory for the relative positions of one block of queries.
-MH_INLINE int64_t distances_scratch(const AttentionParams& params, int64_t span) {
+MH_INLINE int64_t distances_scratch_floats(const AttentionParams& params, int64_t span) {
   return params.has_relative_positions() ? kBlockQueries * (distance_row_stride(span, kBlockQueries) + params.key_size)
                                          : 0;
 }
 
 // Returns the number of floats of the dropout mask of one query, with the padding that dropout_mask_range() writes.
-MH_INLINE int64_t dropout_mask_scratch(const AttentionParams& params, int64_t span) {
-  return params.has_dropout() ? span + 2 * kDropoutGroup : 0;
+MH_INLINE int64_t dropout_mask_scratch_floats(const AttentionParams& params, int64_t span) {
+  return params.has_dropout() ? span + 2 * kDropoutGroupSize : 0;
 }
 
 // Returns the number of keys of a span: the largest multiple of 64, which bf16 products require, with which `tiles`

@@ -31,25 +31,26 @@ float best_block_bound(const std::vector<float>& maxima, size_t count) {
 
 int64_t best_entries(std::span<const float> logits, std::span<const int32_t> excluded_indices, std::span<Entry> best,
                      double* lse) {
-  const auto n = static_cast<int64_t>(logits.size()), blocks = n / block_size, tail_begin = blocks * block_size;
+  const auto n = static_cast<int64_t>(logits.size()), num_blocks = n / block_size, tail_begin = num_blocks * block_size;
   const float* x = logits.data();
   thread_local std::vector<float> maxima;
-  maxima.resize(static_cast<size_t>(blocks) + 1);
-  dispatch_level([&](auto simd_level) { BestEntriesLoops<simd_level>::block_maxima(x, blocks, maxima.data()); });
+  maxima.resize(static_cast<size_t>(num_blocks) + 1);
+  dispatch_simd_level(
+      [&](auto simd_level) { BestEntriesLoops<simd_level>::block_maxima(x, num_blocks, maxima.data()); });
   float tail_max = -INFINITY;  // maximum of the entries past the last whole block
   for (int64_t i = tail_begin; i < n; ++i) tail_max = std::max(tail_max, x[i]);
-  maxima[static_cast<size_t>(blocks)] = tail_max;
+  maxima[static_cast<size_t>(num_blocks)] = tail_max;
   const float maximum = *std::max_element(maxima.begin(), maxima.end());
 
-  double sum = dispatch_level(
-      [&](auto simd_level) { return BestEntriesLoops<simd_level>::exponential_sum(x, blocks, maximum); });
+  double sum = dispatch_simd_level(
+      [&](auto simd_level) { return BestEntriesLoops<simd_level>::exponential_sum(x, num_blocks, maximum); });
   for (int64_t i = tail_begin; i < n; ++i) sum += std::exp(static_cast<double>(x[i]) - maximum);
   *lse = std::log(sum) + maximum;
 
   size_t num_best = 0;
   // Lower bound, exclusive, of the candidates. NaN is unordered, so if a logit is NaN, the maxima give no bound.
   float lower_bound = std::isnan(*lse) ? -INFINITY : best_block_bound(maxima, best.size() + excluded_indices.size());
-  for (int64_t b = 0; b <= blocks && !best.empty(); ++b) {
+  for (int64_t b = 0; b <= num_blocks && !best.empty(); ++b) {
     if (!(maxima[static_cast<size_t>(b)] > lower_bound)) continue;
     for (int64_t i = b * block_size; i < std::min(n, (b + 1) * block_size); ++i) {
       if (!(x[i] > lower_bound)) continue;

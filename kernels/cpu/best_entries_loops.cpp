@@ -15,9 +15,9 @@ static_assert(block_size == 4 * lanes);
 
 }  // namespace
 
-template <Level L>
-void BestEntriesLoops<L>::block_maxima(const float* x, int64_t blocks, float* maxima) {
-  for (int64_t b = 0; b < blocks; ++b) {
+template <SimdLevel L>
+void BestEntriesLoops<L>::block_maxima(const float* x, int64_t num_blocks, float* maxima) {
+  for (int64_t b = 0; b < num_blocks; ++b) {
     Floats max_lanes;
     load(x + b * block_size, max_lanes);
     for (int64_t i = lanes; i < block_size; i += lanes) {
@@ -29,11 +29,11 @@ void BestEntriesLoops<L>::block_maxima(const float* x, int64_t blocks, float* ma
   }
 }
 
-template <Level L>
-double BestEntriesLoops<L>::exponential_sum(const float* x, int64_t blocks, float maximum) {
+template <SimdLevel L>
+double BestEntriesLoops<L>::exponential_sum(const float* x, int64_t num_blocks, float maximum) {
   double sum = 0;
-  for (int64_t b = 0; b < blocks;) {
-    const int64_t end = std::min(blocks, b + 16);
+  for (int64_t b = 0; b < num_blocks;) {
+    const int64_t end = std::min(num_blocks, b + 16);
     Floats block_sum{};
     for (; b < end; ++b)
       for (int64_t i = 0; i < block_size; i += lanes) {
@@ -48,6 +48,6 @@ double BestEntriesLoops<L>::exponential_sum(const float* x, int64_t blocks, floa
   return sum;
 }
 
-template struct BestEntriesLoops<kLevel>;
+template struct BestEntriesLoops<kSimdLevel>;
 
 }  // namespace mh::kernels

@@ -7,13 +7,14 @@ namespace mh::kernels {
 
 constexpr int64_t kBlockEntries = 64;  // logits of a block, which the third pass reads if their maximum is large
 
-// The passes over the whole blocks of a row x (blocks, kBlockEntries), compiled for one instruction set (cpu/simd.h).
-template <Level>
+// The passes over the whole blocks of a row x (num_blocks, kBlockEntries), compiled for one instruction set
+// (cpu/simd.h).
+template <SimdLevel>
 struct BestEntriesLoops {
-  // Computes maxima (blocks), the maximum of each block.
-  static void block_maxima(const float* x, int64_t blocks, float* maxima);
+  // Computes maxima (num_blocks), the maximum of each block.
+  static void block_maxima(const float* x, int64_t num_blocks, float* maxima);
   // Returns Σ exp(x - maximum), summed in fp32 over each 16 blocks and in fp64 over the row.
-  static double exponential_sum(const float* x, int64_t blocks, float maximum);
+  static double exponential_sum(const float* x, int64_t num_blocks, float maximum);
 };
 
 }  // namespace mh::kernels

@@ -9,14 +9,14 @@ namespace mh::kernels {
 // The sizes of a product c (m, n) = a (m, k) b (k, n), accumulated in fp32; `add`: c += a b. Row r of a is at
 // a + r * lda, and row r of c at c + r * ldc. The rows of b are interleaved in pairs: element (i, j) is at
 // b[i / 2 * 2 * ldb + 2 * j + i % 2]. k is even; n is a multiple of 16 and at most 64.
-struct Bf16Product {
+struct Bf16GemmSizes {
   int64_t m, n, k, lda, ldb, ldc;
   bool add;
 };
 
 // The function of the caller's library that computes a product of the given sizes; called by several threads at a time.
 struct Bf16Gemm {
-  void (*product)(const Bf16Product& sizes, const uint16_t* a, const uint16_t* b, float* c);
+  void (*product)(const Bf16GemmSizes& sizes, const uint16_t* a, const uint16_t* b, float* c);
 };
 
 }  // namespace mh::kernels

@@ -16,7 +16,7 @@ constexpr int64_t kGemmColumns = 64;  // columns of a panel of a right operand
 // Loads the first `count` elements, or 16 if `count` is larger, into the lower halves of 32-bit words; the other words
 // become zero.
 MH_INLINE void load_words(const uint16_t* from, int64_t count, Words& to) {
-  Halves h{};
+  HalfWords h{};
   if (count >= lanes) std::memcpy(&h, from, sizeof h);
   else std::memcpy(&h, from, static_cast<size_t>(count) * sizeof(uint16_t));
   to = __builtin_convertvector(h, Words);
@@ -75,8 +75,8 @@ MH_INLINE void gemm_product(const Bf16Gemm& gemm, int64_t m, int64_t n, int64_t 
                             const RightOperand& b, Matrix<float> c) {
   for (int64_t x = 0; x < n; x += kGemmColumns) {
     const int64_t columns = std::min(kGemmColumns, n - x);
-    gemm.product({m, columns, k, a.stride, columns, c.stride, add}, a.data, b.data + x * b.rows + b.first * columns,
-                 c.data + x);
+    gemm.product({m, columns, k, a.row_stride, columns, c.row_stride, add}, a.data,
+                 b.data + x * b.rows + b.first * columns, c.data + x);
   }
 }
 
@@ -102,7 +102,7 @@ MH_INLINE void round_tile(const float* tile, int64_t row_stride, int64_t rows, c
     for (int64_t j = 0; j < kGemmColumns; j += lanes) {
       Words w;
       round_lanes(tile, row_stride, visible_end, i, j, w);
-      const Halves h = __builtin_convertvector(w, Halves);
+      const HalfWords h = __builtin_convertvector(w, HalfWords);
       std::memcpy(to + i * kGemmColumns + j, &h, sizeof h);
     }
 }

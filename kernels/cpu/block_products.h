@@ -45,7 +45,7 @@ MH_INLINE void pack_fp32(Matrix<const T> from, int64_t rows, int64_t padded_rows
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t i = 0; i < size; i += lanes) {
       Floats v;
-      load(from.data + r * from.stride + i, v);
+      load(from.data + r * from.row_stride + i, v);
       v = v * factor;
       store(v, to + r * size + i);
     }
@@ -62,8 +62,8 @@ struct ScratchAllocator {
   }
 };
 
-// Products in fp32. Tile: the register tile (cpu/products.h). T: type of the tensors.
-template <class Tile, class T>
+// Products in fp32. RegisterTile: the register tile (cpu/products.h). T: type of the tensors.
+template <class RegisterTile, class T>
 class Fp32Products {
  public:
   // Returns the number of keys, rounded up to what the products require.
@@ -95,13 +95,13 @@ class Fp32Products {
 
   // Packs the queries of a block, scaled by params.scale.
   MH_INLINE void pack_queries(const QueryBlock& block, Matrix<const T> q) {
-    pack_fp32(Matrix<const T>{q.data + block.first * q.stride, q.stride}, block.m, block.padded_m, d_, scale_,
+    pack_fp32(Matrix<const T>{q.data + block.first * q.row_stride, q.row_stride}, block.m, block.padded_m, d_, scale_,
               packed_q_);
   }
   // Packs the output gradient dO of a block, which is not scaled.
   MH_INLINE void pack_dout(const QueryBlock& block, Matrix<const T> dout) {
-    pack_fp32(Matrix<const T>{dout.data + block.first * dout.stride, dout.stride}, block.m, block.padded_m, d_, 1.0F,
-              packed_dout_);
+    pack_fp32(Matrix<const T>{dout.data + block.first * dout.row_stride, dout.row_stride}, block.m, block.padded_m, d_,
+              1.0F, packed_dout_);
   }
   // Returns the scaled queries of the block (padded_m, size), to which the caller may add a bias.
   MH_INLINE float* packed_queries() { return packed_q_; }
@@ -111,8 +111,8 @@ class Fp32Products {
 
   // Computes the logits s (block, row_stride) = scale * Q Kᵀ.
   MH_INLINE void compute_logits(const QueryBlock& block, float* s) const {
-    product<Tile, false>(block.padded_m, block.num_keys(), d_, {packed_q_, d_, 1},
-                         {transposed_k_ + block.key_begin, padded_keys_}, {s, row_stride_});
+    matmul<RegisterTile, false>(block.padded_m, block.num_keys(), d_, {packed_q_, d_, 1},
+                                {transposed_k_ + block.key_begin, padded_keys_}, {s, row_stride_});
   }
   // Computes sums (block, size) += P V.
   MH_INLINE void accumulate_out(const QueryBlock& block, const float* p, float* sums) const {
@@ -120,8 +120,8 @@ class Fp32Products {
   }
   // Computes dp (block, row_stride) = dO Vᵀ.
   MH_INLINE void compute_dp(const QueryBlock& block, float* dp) const {
-    product<Tile, false>(block.padded_m, block.num_keys(), d_, {packed_dout_, d_, 1},
-                         {transposed_v_ + block.key_begin, padded_keys_}, {dp, row_stride_});
+    matmul<RegisterTile, false>(block.padded_m, block.num_keys(), d_, {packed_dout_, d_, 1},
+                                {transposed_v_ + block.key_begin, padded_keys_}, {dp, row_stride_});
   }
   // Computes sums (block, size) += dS K.
   MH_INLINE void accumulate_dq(const QueryBlock& block, const float* ds, float* sums) const {
@@ -147,13 +147,13 @@ class Fp32Products {
       }
   }
   MH_INLINE void add_product(const QueryBlock& block, const float* tile, float* sums) const {
-    product<Tile, true>(block.padded_m, d_, block.num_keys(), {tile, row_stride_, 1},
-                        {row_major_kv_ + block.key_begin * d_, d_}, {sums, d_});
+    matmul<RegisterTile, true>(block.padded_m, d_, block.num_keys(), {tile, row_stride_, 1},
+                               {row_major_kv_ + block.key_begin * d_, d_}, {sums, d_});
   }
   MH_INLINE void add_transposed_product(const QueryBlock& block, const float* tile, const float* rows,
                                         float* to) const {
-    product<Tile, true>(block.num_keys(), d_, block.padded_m, {tile, 1, row_stride_}, {rows, d_},
-                        {to + block.key_begin * d_, d_});
+    matmul<RegisterTile, true>(block.num_keys(), d_, block.padded_m, {tile, 1, row_stride_}, {rows, d_},
+                               {to + block.key_begin * d_, d_});
   }
 
   int64_t d_, padded_keys_, row_stride_;
@@ -195,7 +195,7 @@ class Bf16Products {
 
   MH_INLINE Bf16Products(const AttentionParams& params, bool backward, int64_t row_stride, Matrix<const uint16_t> k,
                          Matrix<const uint16_t> v, ScratchAllocator& allocator)
-      : gemm_(*params.bf16),
+      : gemm_(*params.bf16_gemm),
         d_(params.key_size),
         padded_keys_(padded_num_keys(params)),
         row_stride_(row_stride),
@@ -203,12 +203,12 @@ class Bf16Products {
     const auto allocate = [&](int64_t count) { return reinterpret_cast<uint16_t*>(allocator.allocate(count / 2)); };
     transposed_k_ = allocate(padded_keys_ * d_), interleaved_kv_ = allocate(padded_keys_ * d_);
     packed_q_ = allocate(kBlockQueries * d_), bf16_tile_ = allocate(kKeysPerProduct * kBlockQueries);
-    transpose_rows(k.data, k.stride, params.keys, padded_keys_, d_, transposed_k_);
+    transpose_rows(k.data, k.row_stride, params.keys, padded_keys_, d_, transposed_k_);
     const Matrix<const uint16_t> kv = backward ? k : v;
-    interleave_rows(kv.data, kv.stride, params.keys, padded_keys_, d_, interleaved_kv_);
+    interleave_rows(kv.data, kv.row_stride, params.keys, padded_keys_, d_, interleaved_kv_);
     if (!backward) return;
     transposed_v_ = allocate(padded_keys_ * d_);
-    transpose_rows(v.data, v.stride, params.keys, padded_keys_, d_, transposed_v_);
+    transpose_rows(v.data, v.row_stride, params.keys, padded_keys_, d_, transposed_v_);
     interleaved_q_ = allocate(kBlockQueries * d_), packed_dout_ = allocate(kBlockQueries * d_),
     interleaved_dout_ = allocate(kBlockQueries * d_);
   }
@@ -246,7 +246,7 @@ class Bf16Products {
 
  private:
   MH_INLINE void pack_rows(const QueryBlock& block, Matrix<const uint16_t> from, uint16_t* to) const {
-    copy_rows(from.data + block.first * from.stride, from.stride, block.m, kBlockQueries, d_, to);
+    copy_rows(from.data + block.first * from.row_stride, from.row_stride, block.m, kBlockQueries, d_, to);
   }
   MH_INLINE void multiply_transposed(const QueryBlock& block, const uint16_t* rows, const uint16_t* transposed,
                                      float* tile) const {

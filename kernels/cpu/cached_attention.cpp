@@ -7,17 +7,19 @@ namespace mh::kernels {
 
 namespace {
 
-// Function object that returns the address of position t, which is in cache row table[t].
+// Function object that returns the address of position t, which is in cache row cache_row_of[t].
 template <class T>
 struct CacheRowAddress {
   const CachedRows<T>& cache;
-  const int32_t* table;
-  MH_INLINE const T* operator()(int64_t t) const { return cache.data + table[t] * cache.row_stride + t * cache.stride; }
+  const int32_t* cache_row_of;
+  MH_INLINE const T* operator()(int64_t t) const {
+    return cache.data + cache_row_of[t] * cache.row_stride + t * cache.position_stride;
+  }
 };
 
 }  // namespace
 
-template <Level L, class T>
+template <SimdLevel L, class T>
 void CachedAttentionLoops<L, T>::attend(const CachedQuery<T>& query, T* out, float* scratch) {
   const int64_t size = query.size;
   float* scaled_q = scratch;   // scaled query (size)
@@ -28,13 +30,13 @@ void CachedAttentionLoops<L, T>::attend(const CachedQuery<T>& query, T* out, flo
     v = v * query.scale;
     store(v, scaled_q + i);
   }
-  attend_query(
-      scaled_q, query.length, size,
-      KeysAndValues{CacheRowAddress<T>{query.keys, query.table}, CacheRowAddress<T>{query.values, query.table}}, 1, s,
-      out);
+  attend_query(scaled_q, query.length, size,
+               KeysAndValues{CacheRowAddress<T>{query.keys, query.cache_row_of},
+                             CacheRowAddress<T>{query.values, query.cache_row_of}},
+               1, s, out);
 }
 
-template struct CachedAttentionLoops<kLevel, float>;
-template struct CachedAttentionLoops<kLevel, uint16_t>;
+template struct CachedAttentionLoops<kSimdLevel, float>;
+template struct CachedAttentionLoops<kSimdLevel, uint16_t>;
 
 }  // namespace mh::kernels

@@ -1,8 +1,9 @@
 // Attention of one query to the key/value cache, which is read in place. The query is the new position of one
 // hypothesis and head.
 //
-// Hypotheses of a beam search that continue the same prefix share its keys and values. A table names the cache row of
-// each position, so hypotheses with a common prefix read the same memory, and nothing is copied when they diverge.
+// Hypotheses of a beam search that continue the same prefix share its keys and values. CachedQuery::cache_row_of names
+// the cache row of each position, so hypotheses with a common prefix read the same memory, and nothing is copied when
+// they diverge.
 //
 // Tiling: a call computes one query of one head: first the logits of all positions, each with a vector of 16 partial
 // sums, then the output, up to 64 columns at a time in 4 vectors of accumulators. The scratch memory has the scaled
@@ -17,11 +18,11 @@
 namespace mh::kernels {
 
 // The cached keys or values of one head: position t of cache row r, a vector (size), is at
-// data + r * row_stride + t * stride. T is float or uint16_t (bf16).
+// data + r * row_stride + t * position_stride. T is float or uint16_t (bf16).
 template <class T>
 struct CachedRows {
   const T* data;
-  int64_t row_stride, stride;
+  int64_t row_stride, position_stride;
 };
 
 // The inputs of attention of one query. `size`, of keys and of values, is a multiple of 16.
@@ -31,22 +32,22 @@ struct CachedQuery {
   float scale;
   int64_t size;
   CachedRows<T> keys, values;
-  const int32_t* table;  // (length): cache row of each position
+  const int32_t* cache_row_of;  // (length): cache row of each position
   int64_t length;
 };
 
 // cached_attention(), compiled for one instruction set (cpu/simd.h).
-template <Level, class T>
+template <SimdLevel, class T>
 struct CachedAttentionLoops {
   static void attend(const CachedQuery<T>& query, T* out, float* scratch);
 };
 
 // Returns the number of floats of scratch memory that one call needs.
-inline int64_t cached_attention_scratch(int64_t length, int64_t size) { return size + round_up(length, 16); }
+inline int64_t cached_attention_scratch_floats(int64_t length, int64_t size) { return size + round_up(length, 16); }
 // Computes out (size) = softmax(scale * q Kᵀ) V over positions 0 … query.length - 1.
 template <class T>
 void cached_attention(const CachedQuery<T>& query, T* out, float* scratch) {
-  dispatch_level([&](auto simd_level) { CachedAttentionLoops<simd_level, T>::attend(query, out, scratch); });
+  dispatch_simd_level([&](auto simd_level) { CachedAttentionLoops<simd_level, T>::attend(query, out, scratch); });
 }
 
 }  // namespace mh::kernels

@@ -11,13 +11,13 @@ namespace mh::kernels {
 namespace {
 
 // Computes the loss of a row of logits x (vocabulary) in three passes, during which the row stays in the L2 cache: the
-// maximum, and if has_smoothing the sum of the logits; the exponentials; if params.gradient, the gradient, which
+// maximum, and if has_smoothing the sum of the logits; the exponentials; if params.needs_gradient, the gradient, which
 // replaces the logits. `exponential_row` (vocabulary) is scratch for the exponentials if there is a gradient; in fp32
 // it is x.
 template <bool has_smoothing, class T>
-MH_INLINE void compute_row(const CrossEntropy& params, T* x, int64_t target, float* exponential_row,
-                           CrossEntropyRow& result) {
-  const int64_t n = params.vocabulary, tail_begin = n - n % lanes;
+MH_INLINE void compute_row(const CrossEntropyParams& params, T* x, int64_t target, float* exponential_row,
+                           CrossEntropyLoss& result) {
+  const int64_t n = params.vocabulary_size, tail_begin = n - n % lanes;
   float target_logit = to_float(x[target]);
 
   Floats max_lanes, sums{};
@@ -51,7 +51,7 @@ MH_INLINE void compute_row(const CrossEntropy& params, T* x, int64_t target, flo
       v = v - maximum;
       exp_negative(v);
       sums += v;
-      if (params.gradient) store(v, exponential_row + i);
+      if (params.needs_gradient) store(v, exponential_row + i);
     }
     exp_sum += sum_of(sums);
   }
@@ -67,9 +67,9 @@ MH_INLINE void compute_row(const CrossEntropy& params, T* x, int64_t target, flo
 
   double lse = std::log(exp_sum) + maximum;
   result.nll = lse - target_logit;
-  double e = params.smoothing;
-  result.smoothed = e == 0 ? result.nll : (1 - e) * result.nll + e * (lse - logit_sum / static_cast<double>(n));
-  if (!params.gradient) return;
+  double e = params.label_smoothing;
+  result.smoothed_loss = e == 0 ? result.nll : (1 - e) * result.nll + e * (lse - logit_sum / static_cast<double>(n));
+  if (!params.needs_gradient) return;
 
   float inv_sum = static_cast<float>(1 / exp_sum), uniform_term = static_cast<float>(e / static_cast<double>(n));
   for (int64_t i = 0; i < tail_begin; i += lanes) {
@@ -86,14 +86,14 @@ MH_INLINE void compute_row(const CrossEntropy& params, T* x, int64_t target, flo
 
 }  // namespace
 
-template <Level L, class T>
-void CrossEntropyLoops<L, T>::row(const CrossEntropy& params, T* logits, int64_t target, float* exponentials,
-                                  CrossEntropyRow& result) {
-  if (params.smoothing == 0) compute_row<false>(params, logits, target, exponentials, result);
+template <SimdLevel L, class T>
+void CrossEntropyLoops<L, T>::compute(const CrossEntropyParams& params, T* logits, int64_t target, float* exponentials,
+                                      CrossEntropyLoss& result) {
+  if (params.label_smoothing == 0) compute_row<false>(params, logits, target, exponentials, result);
   else compute_row<true>(params, logits, target, exponentials, result);
 }
 
-template struct CrossEntropyLoops<kLevel, float>;
-template struct CrossEntropyLoops<kLevel, uint16_t>;
+template struct CrossEntropyLoops<kSimdLevel, float>;
+template struct CrossEntropyLoops<kSimdLevel, uint16_t>;
 
 }  // namespace mh::kernels

@@ -12,32 +12,34 @@
 #include <vector>
 
 #include "cpu/simd.h"
-#include "cross_entropy_plan.h"
+#include "cross_entropy_params.h"
 
 namespace mh::kernels {
 
 // cross_entropy_row(), compiled for one instruction set (cpu/simd.h). exponentials: scratch (vocabulary), used if there
 // is a gradient; in fp32 the address of the logits, which the gradient overwrites anyway.
-template <Level, class T>
+template <SimdLevel, class T>
 struct CrossEntropyLoops {
-  static void row(const CrossEntropy& params, T* logits, int64_t target, float* exponentials, CrossEntropyRow& result);
+  static void compute(const CrossEntropyParams& params, T* logits, int64_t target, float* exponentials,
+                      CrossEntropyLoss& result);
 };
 
-// Returns the loss of one row of logits (vocabulary). If params.gradient, replaces the logits by the gradient of the
-// smoothed loss. target: index in [0, vocabulary). T: float, or uint16_t for bf16.
+// Returns the loss of one row of logits (vocabulary). If params.needs_gradient, replaces the logits by the gradient of
+// the smoothed loss. target: index in [0, vocabulary). T: float, or uint16_t for bf16.
 template <class T>
-CrossEntropyRow cross_entropy_row(const CrossEntropy& params, T* logits, int64_t target) {
-  CrossEntropyRow result{};
+CrossEntropyLoss cross_entropy_row(const CrossEntropyParams& params, T* logits, int64_t target) {
+  CrossEntropyLoss result{};
   float* exponentials = nullptr;
   if constexpr (std::is_same_v<T, float>) {
     exponentials = logits;
   } else {
     thread_local std::vector<float> scratch;
-    if (params.gradient) scratch.resize(static_cast<size_t>(params.vocabulary));
+    if (params.needs_gradient) scratch.resize(static_cast<size_t>(params.vocabulary_size));
     exponentials = scratch.data();
   }
-  dispatch_level(
-      [&](auto simd_level) { CrossEntropyLoops<simd_level, T>::row(params, logits, target, exponentials, result); });
+  dispatch_simd_level([&](auto simd_level) {
+    CrossEntropyLoops<simd_level, T>::compute(params, logits, target, exponentials, result);
+  });
   return result;
 }
 

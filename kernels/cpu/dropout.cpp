@@ -7,16 +7,16 @@
 
 namespace mh::kernels {
 
-template <Level L, class T>
-void DropoutLoops<L, T>::apply(const Dropout& params, uint64_t first, const T* x, T* y, int64_t count) {
-  float dropout_mask[kDropoutGroup];
+template <SimdLevel L, class T>
+void DropoutLoops<L, T>::apply(const DropoutParams& params, uint64_t stream_offset, const T* x, T* y, int64_t count) {
+  float dropout_mask[kDropoutGroupSize];
   for (int64_t offset = 0; offset < count;) {
-    uint64_t position = first + static_cast<uint64_t>(offset);
-    int64_t group_offset = static_cast<int64_t>(position % kDropoutGroup);
-    int64_t n = std::min<int64_t>(kDropoutGroup - group_offset, count - offset);
+    uint64_t position = stream_offset + static_cast<uint64_t>(offset);
+    int64_t group_offset = static_cast<int64_t>(position % kDropoutGroupSize);
+    int64_t n = std::min<int64_t>(kDropoutGroupSize - group_offset, count - offset);
     dropout_mask_group(params, (position - static_cast<uint64_t>(group_offset)) / 4, dropout_mask);
-    if (n == kDropoutGroup) {
-      for (int i = 0; i < kDropoutGroup; i += lanes) {
+    if (n == kDropoutGroupSize) {
+      for (int i = 0; i < kDropoutGroupSize; i += lanes) {
         Floats v, factors;
         load(x + offset + i, v);
         load(dropout_mask + i, factors);
@@ -30,7 +30,7 @@ void DropoutLoops<L, T>::apply(const Dropout& params, uint64_t first, const T* x
   }
 }
 
-template struct DropoutLoops<kLevel, float>;
-template struct DropoutLoops<kLevel, uint16_t>;
+template struct DropoutLoops<kSimdLevel, float>;
+template struct DropoutLoops<kSimdLevel, uint16_t>;
 
 }  // namespace mh::kernels

@@ -1,13 +1,14 @@
-// Dropout masks for many consecutive elements of a random stream at a time (dropout_plan.h). A mask holds for each
+// Dropout masks for many consecutive elements of a random stream at a time (dropout_params.h). A mask holds for each
 // element the factor scale = 1 / (1 - p), or 0 if the element is dropped.
 #pragma once
 
 #include "cpu/vector.h"
-#include "dropout_plan.h"
+#include "dropout_params.h"
 
 namespace mh::kernels {
 
-constexpr int kDropoutGroup = 4 * lanes;  // elements of a group: the four random words of each of 16 Philox counters
+constexpr int kDropoutGroupSize =
+    4 * lanes;  // elements of a group: the four random words of each of 16 Philox counters
 
 using Longs = uint64_t __attribute__((vector_size(64)));
 
@@ -24,9 +25,9 @@ MH_INLINE void multiply(uint64_t factor, const Words& x, Words& low, Words& high
   std::memcpy(&high, &result, sizeof high);
 }
 
-// Computes `dropout_mask` (kDropoutGroup) of the elements from element 4 * block of the stream on, the elements of 16
-// Philox counters, of which `block` is the first.
-MH_INLINE void dropout_mask_group(const Dropout& params, uint64_t block, float* dropout_mask) {
+// Computes `dropout_mask` (kDropoutGroupSize) of the elements from element 4 * block of the stream on, the elements of
+// 16 Philox counters, of which `block` is the first.
+MH_INLINE void dropout_mask_group(const DropoutParams& params, uint64_t block, float* dropout_mask) {
   Words c0, c1, c2 = params.site - Words{}, c3 = params.update - Words{};
   for (int i = 0; i < lanes; ++i) {
     uint64_t b = block + static_cast<uint64_t>(i);
@@ -67,13 +68,14 @@ MH_INLINE float apply_dropout_mask(float dropout_mask, float x) {
   return dropout_mask == 0.0F ? 0.0F : x * dropout_mask;
 }
 
-// Computes dropout_mask[i] of element first + i of the stream, for i < count. Writes whole groups of
-// kDropoutGroup elements, so it may overwrite up to kDropoutGroup - 1 floats before dropout_mask[0] and after
+// Computes dropout_mask[i] of element stream_offset + i of the stream, for i < count. Writes whole groups of
+// kDropoutGroupSize elements, so it may overwrite up to kDropoutGroupSize - 1 floats before dropout_mask[0] and after
 // dropout_mask[count - 1].
-MH_INLINE void dropout_mask_range(const Dropout& params, uint64_t first, int64_t count, float* dropout_mask) {
-  const auto group_offset = static_cast<int64_t>(first % kDropoutGroup);
-  for (int64_t i = -group_offset; i < count; i += kDropoutGroup)
-    dropout_mask_group(params, (first + static_cast<uint64_t>(i)) / 4, dropout_mask + i);
+MH_INLINE void dropout_mask_range(const DropoutParams& params, uint64_t stream_offset, int64_t count,
+                                  float* dropout_mask) {
+  const auto group_offset = static_cast<int64_t>(stream_offset % kDropoutGroupSize);
+  for (int64_t i = -group_offset; i < count; i += kDropoutGroupSize)
+    dropout_mask_group(params, (stream_offset + static_cast<uint64_t>(i)) / 4, dropout_mask + i);
 }
 
 }  // namespace mh::kernels

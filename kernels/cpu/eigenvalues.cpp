@@ -13,7 +13,7 @@ namespace mh::kernels {
 namespace {
 
 using Doubles = double __attribute__((vector_size(64)));
-constexpr int64_t tile = 8;  // rows and columns of a tile, whose rows are vectors
+constexpr int64_t tile_size = 8;  // rows and columns of a tile, whose rows are vectors
 
 MH_INLINE void load(const double* from, Doubles& to) { std::memcpy(&to, from, sizeof to); }
 MH_INLINE void store(const Doubles& from, double* to) { std::memcpy(to, &from, sizeof from); }
@@ -24,18 +24,19 @@ MH_INLINE double sum_of(const Doubles& v) { return ((v[0] + v[4]) + (v[1] + v[5]
 // zero, so that the elements of A there, of finished rows or of the padding, do not count.
 void update_and_multiply(double* a, int64_t stride, int64_t rows, const double* u, const double* w, const double* x,
                          double* y) {
-  const int64_t tiles = ceil_div(rows, tile);
-  std::memset(y, 0, static_cast<size_t>(tiles * tile) * sizeof *y);
-  constexpr int64_t group = 4;  // rows updated at a time: as many as fit in the registers with their shared operands
-  for (int64_t first = 0; first < tiles * tile; first += group) {
-    const int64_t diagonal = first / tile * tile;
+  const int64_t tiles = ceil_div(rows, tile_size);
+  std::memset(y, 0, static_cast<size_t>(tiles * tile_size) * sizeof *y);
+  // Rows updated at a time: as many as fit in the registers with their shared operands.
+  constexpr int64_t group_size = 4;
+  for (int64_t first = 0; first < tiles * tile_size; first += group_size) {
+    const int64_t diagonal = first / tile_size * tile_size;
     double* row = a + first * stride;
-    Doubles sums[group];
+    Doubles sums[group_size];
     for (auto& s : sums) s = Doubles{};
     Doubles v, uc, wc, xc, yc;
-    for (int64_t c = 0; c < diagonal; c += tile) {
+    for (int64_t c = 0; c < diagonal; c += tile_size) {
       load(u + c, uc), load(w + c, wc), load(x + c, xc), load(y + c, yc);
-      for (int64_t r = 0; r < group; ++r) {
+      for (int64_t r = 0; r < group_size; ++r) {
         load(row + r * stride + c, v);
         v -= u[first + r] * wc;
         v -= w[first + r] * uc;
@@ -47,14 +48,14 @@ void update_and_multiply(double* a, int64_t stride, int64_t rows, const double* 
     }
     // A diagonal tile is stored with both triangles, so the transpose of its rows is not added to y.
     load(u + diagonal, uc), load(w + diagonal, wc), load(x + diagonal, xc);
-    for (int64_t r = 0; r < group; ++r) {
+    for (int64_t r = 0; r < group_size; ++r) {
       load(row + r * stride + diagonal, v);
       v -= u[first + r] * wc;
       v -= w[first + r] * uc;
       store(v, row + r * stride + diagonal);
       sums[r] += v * xc;
     }
-    for (int64_t r = 0; r < group; ++r) y[first + r] += sum_of(sums[r]);
+    for (int64_t r = 0; r < group_size; ++r) y[first + r] += sum_of(sums[r]);
   }
 }
 
@@ -63,15 +64,15 @@ void update_and_multiply(double* a, int64_t stride, int64_t rows, const double* 
 double householder_reflection(double* x, int64_t count, double& beta) {
   double max_magnitude = 0;
   for (int64_t i = 0; i < count; ++i) max_magnitude = std::max(max_magnitude, std::abs(x[i]));
-  double squares = 0;  // sum of the squares of all elements but the last, divided by max_magnitude²
-  for (int64_t i = 0; i + 1 < count; ++i) squares += (x[i] / max_magnitude) * (x[i] / max_magnitude);
+  double square_sum = 0;  // sum of the squares of all elements but the last, divided by max_magnitude²
+  for (int64_t i = 0; i + 1 < count; ++i) square_sum += (x[i] / max_magnitude) * (x[i] / max_magnitude);
   const double last_element = x[count - 1];
-  if (max_magnitude == 0 || squares == 0) {
+  if (max_magnitude == 0 || square_sum == 0) {
     beta = 0;
     return last_element;
   }
-  const double norm =
-                   max_magnitude * std::sqrt(squares + (last_element / max_magnitude) * (last_element / max_magnitude)),
+  const double norm = max_magnitude *
+                      std::sqrt(square_sum + (last_element / max_magnitude) * (last_element / max_magnitude)),
                e = last_element > 0 ? -norm : norm;
   // v is x with e subtracted from the last element, scaled so that the last element is 1. The sign of e avoids
   // cancellation, and the scale makes β simple.
@@ -140,12 +141,12 @@ bool tridiagonal_eigenvalues(double* d, double* e, int64_t n) {
       for (int64_t i = high - 1; i >= low; --i) {
         const double off_diagonal = e[i], r = p + off_diagonal, previous_gamma = gamma, previous_c = c;
         if (i + 1 < high) e[i + 1] = s * r;
-        const double inverse = r / p;  // 1 / c, divided in parallel with c to shorten the dependency chain
+        const double inverse_c = r / p;  // 1 / c, divided in parallel with c to shorten the dependency chain
         c = p / r, s = off_diagonal / r;
         const double diagonal_element = d[i];
         gamma = c * (diagonal_element - shift) - s * previous_gamma;
         d[i + 1] = previous_gamma + (diagonal_element - gamma);
-        p = inverse < 1e290 ? gamma * gamma * inverse : previous_c * off_diagonal;  // if c is 0, 1 / c overflows
+        p = inverse_c < 1e290 ? gamma * gamma * inverse_c : previous_c * off_diagonal;  // if c is 0, 1 / c overflows
       }
       e[low] = s * p;
       d[low] = shift + gamma;
@@ -156,13 +157,13 @@ bool tridiagonal_eigenvalues(double* d, double* e, int64_t n) {
 
 }  // namespace
 
-template <Level L>
+template <SimdLevel L>
 bool EigenvalueLoops<L>::eigenvalues(double* a, int64_t n, double* values, double* scratch) {
   if (n == 0) return true;
   const int64_t stride = eigenvalue_stride(n);
   // Copies the lower triangle of each diagonal tile to its upper triangle, and sets the padding to zero.
   for (int64_t i = 0; i < eigenvalue_rows(n); ++i)
-    for (int64_t c = i / tile * tile; c < i / tile * tile + tile; ++c) {
+    for (int64_t c = i / tile_size * tile_size; c < i / tile_size * tile_size + tile_size; ++c) {
       if (i >= n || c >= n) a[i * stride + c] = 0;
       else if (c > i) a[i * stride + c] = a[c * stride + i];
     }
@@ -175,6 +176,6 @@ bool EigenvalueLoops<L>::eigenvalues(double* a, int64_t n, double* values, doubl
   return tridiagonal_eigenvalues(values, e, n);
 }
 
-template struct EigenvalueLoops<kLevel>;
+template struct EigenvalueLoops<kSimdLevel>;
 
 }  // namespace mh::kernels

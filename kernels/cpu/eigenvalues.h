@@ -7,9 +7,9 @@
 // Tiling: a call computes one matrix. Each of n - 1 steps of the reduction reads and writes the lower triangle of the
 // remaining rows once. The inner loop has 4 rows and 8 columns, with 4 vectors of partial sums and 5 others, each of 8
 // fp64 numbers. The matrix takes 8 * eigenvalue_rows(n) * eigenvalue_stride(n) bytes, of which the steps use the lower
-// half, and the scratch memory 8 * eigenvalue_scratch(n) bytes: 2080 KiB and 20 KiB for n = 512, and 36 KiB and 2.8 KiB
-// for n = 64. The vectors of the scratch memory stay in the L1 cache, and the lower half of the matrix in the L2 cache
-// if it fits.
+// half, and the scratch memory 8 * eigenvalue_scratch_doubles(n) bytes: 2080 KiB and 20 KiB for n = 512, and 36 KiB
+// and 2.8 KiB for n = 64. The vectors of the scratch memory stay in the L1 cache, and the lower half of the matrix in
+// the L2 cache if it fits.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,10 @@ inline int64_t eigenvalue_stride(int64_t n) { return round_up(n, 8) + 8; }
 // Return the number of rows of the matrix argument, and the number of elements of the scratch memory, of
 // symmetric_eigenvalues().
 inline int64_t eigenvalue_rows(int64_t n) { return round_up(n, 8); }
-inline int64_t eigenvalue_scratch(int64_t n) { return 5 * eigenvalue_stride(n); }
+inline int64_t eigenvalue_scratch_doubles(int64_t n) { return 5 * eigenvalue_stride(n); }
 
 // symmetric_eigenvalues(), compiled for one instruction set (cpu/simd.h).
-template <Level>
+template <SimdLevel>
 struct EigenvalueLoops {
   static bool eigenvalues(double* a, int64_t n, double* values, double* scratch);
 };
@@ -38,7 +38,7 @@ struct EigenvalueLoops {
 // eigenvalue_rows(n) rows with row stride eigenvalue_stride(n), of which only the lower triangle is read; overwritten.
 // Returns false if the iteration does not converge, or an element is not finite.
 inline bool symmetric_eigenvalues(double* a, int64_t n, double* values, double* scratch) {
-  return dispatch_level(
+  return dispatch_simd_level(
       [&](auto simd_level) { return EigenvalueLoops<simd_level>::eigenvalues(a, n, values, scratch); });
 }
 

@@ -49,8 +49,8 @@ MH_INLINE void scatter(const float* from, int64_t heads, int64_t first, int64_t 
 
 }  // namespace
 
-template <Level L, class T>
-void HeadMixLoops<L, T>::forward(const HeadMix& params, const float* m, const T* x, T* y, float* scratch) {
+template <SimdLevel L, class T>
+void HeadMixLoops<L, T>::forward(const HeadMixParams& params, const float* m, const T* x, T* y, float* scratch) {
   float *x_chunk = scratch, *y_chunk = scratch + params.in_heads * width;
   for (int64_t s = 0; s < params.count; s += width) {
     const int64_t n = std::min(width, params.count - s);
@@ -60,8 +60,9 @@ void HeadMixLoops<L, T>::forward(const HeadMix& params, const float* m, const T*
   }
 }
 
-template <Level L, class T>
-void HeadMixLoops<L, T>::backward(const HeadMix& params, const float* m, const HeadMixGradients<T>& g, float* scratch) {
+template <SimdLevel L, class T>
+void HeadMixLoops<L, T>::backward(const HeadMixParams& params, const float* m, const HeadMixGradients<T>& g,
+                                  float* scratch) {
   float *x_chunk = scratch, *dy_chunk = scratch + params.in_heads * width;
   for (int64_t s = 0; s < params.count; s += width) {
     const int64_t n = std::min(width, params.count - s);
@@ -77,7 +78,7 @@ void HeadMixLoops<L, T>::backward(const HeadMix& params, const float* m, const H
   }
 }
 
-template struct HeadMixLoops<kLevel, float>;
-template struct HeadMixLoops<kLevel, uint16_t>;
+template struct HeadMixLoops<kSimdLevel, float>;
+template struct HeadMixLoops<kSimdLevel, uint16_t>;
 
 }  // namespace mh::kernels

@@ -21,7 +21,7 @@ constexpr int64_t kMixWidth = 128;
 
 // The sizes of a map at one position: head j of x, of `count` elements, starts at x + j * x_stride, and head i of y,
 // also of `count` elements, at y + i * y_stride.
-struct HeadMix {
+struct HeadMixParams {
   int64_t in_heads, out_heads;  // number of heads of x; number of heads of y
   int64_t x_stride, y_stride;
   int64_t count;
@@ -39,25 +39,27 @@ struct HeadMixGradients {
 };
 
 // The maps and their gradients, compiled for one instruction set (cpu/simd.h). T: float, or uint16_t for bf16.
-template <Level, class T>
+template <SimdLevel, class T>
 struct HeadMixLoops {
-  static void forward(const HeadMix& params, const float* m, const T* x, T* y, float* scratch);
-  static void backward(const HeadMix& params, const float* m, const HeadMixGradients<T>& g, float* scratch);
+  static void forward(const HeadMixParams& params, const float* m, const T* x, T* y, float* scratch);
+  static void backward(const HeadMixParams& params, const float* m, const HeadMixGradients<T>& g, float* scratch);
 };
 
 // Returns the number of floats of scratch memory that mix_heads() or mix_heads_backward() needs.
-inline int64_t head_mix_scratch(int64_t in_heads, int64_t out_heads) { return (in_heads + out_heads) * kMixWidth; }
+inline int64_t head_mix_scratch_floats(int64_t in_heads, int64_t out_heads) {
+  return (in_heads + out_heads) * kMixWidth;
+}
 
 // Computes y = mᵀ x across heads, with m (in_heads, out_heads). y may be x if x_stride equals y_stride.
 template <class T>
-void mix_heads(const HeadMix& params, const float* m, const T* x, T* y, float* scratch) {
-  dispatch_level([&](auto simd_level) { HeadMixLoops<simd_level, T>::forward(params, m, x, y, scratch); });
+void mix_heads(const HeadMixParams& params, const float* m, const T* x, T* y, float* scratch) {
+  dispatch_simd_level([&](auto simd_level) { HeadMixLoops<simd_level, T>::forward(params, m, x, y, scratch); });
 }
 
 // Computes g.dx, and adds to g.dm, the gradients of mix_heads() with respect to x and m.
 template <class T>
-void mix_heads_backward(const HeadMix& params, const float* m, const HeadMixGradients<T>& g, float* scratch) {
-  dispatch_level([&](auto simd_level) { HeadMixLoops<simd_level, T>::backward(params, m, g, scratch); });
+void mix_heads_backward(const HeadMixParams& params, const float* m, const HeadMixGradients<T>& g, float* scratch) {
+  dispatch_simd_level([&](auto simd_level) { HeadMixLoops<simd_level, T>::backward(params, m, g, scratch); });
 }
 
 }  // namespace mh::kernels

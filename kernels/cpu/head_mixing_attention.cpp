@@ -6,7 +6,7 @@
 
 namespace mh::kernels {
 
-template struct HeadMixingLoops<kLevel, float>;
-template struct HeadMixingLoops<kLevel, uint16_t>;
+template struct HeadMixingLoops<kSimdLevel, float>;
+template struct HeadMixingLoops<kSimdLevel, uint16_t>;
 
 }  // namespace mh::kernels

@@ -35,28 +35,29 @@
 namespace mh::kernels {
 
 // A tensor (heads, length, size) of one batch row: the vector of head h at position t starts at
-// data + h * head_stride + t * row_stride. T is float or uint16_t (bf16). With a table (length), which only the decode
-// path supports, data is a key/value cache with batch stride batch_stride, and position t is in cache row table[t].
+// data + h * head_stride + t * row_stride. T is float or uint16_t (bf16). With cache_row_of (length), which only the
+// decode path supports, data is a key/value cache with batch stride batch_stride, and position t is in cache row
+// cache_row_of[t].
 template <class T>
-struct Heads {
+struct HeadsView {
   T* data;
   int64_t head_stride, row_stride;
-  const int32_t* table = nullptr;
+  const int32_t* cache_row_of = nullptr;
   int64_t batch_stride = 0;
   T* at(int64_t h, int64_t t) const {
-    return data + h * head_stride + t * row_stride + (table != nullptr ? table[t] * batch_stride : 0);
+    return data + h * head_stride + t * row_stride + (cache_row_of != nullptr ? cache_row_of[t] * batch_stride : 0);
   }
 };
 
 // The tensors of one batch row for head_mixing_forward() and head_mixing_backward().
 template <class T>
 struct BatchRowTensors {
-  Heads<const T> q, k, v;    // k and v are read by the decode path only; the other passes read `packed`
-  const float* packed;       // keys and values of all heads, written by head_mixing_pack()
-  Heads<T> out;              // (value_heads, queries, value_size), written by the forward pass
-  float* lse;                // (heads, queries): log-sum-exp, nats; +inf for a fully masked row
-  Heads<const T> dout = {};  // gradient of out; read by the backward pass, which writes the members below
-  Heads<T> dq = {};
+  HeadsView<const T> q, k, v;    // k and v are read by the decode path only; the other passes read `packed_kv`
+  const float* packed_kv;        // keys and values of all heads, written by head_mixing_pack()
+  HeadsView<T> out;              // (value_heads, queries, value_size), written by the forward pass
+  float* lse;                    // (heads, queries): log-sum-exp, nats; +inf for a fully masked row
+  HeadsView<const T> dout = {};  // gradient of out; read by the backward pass, which writes the members below
+  HeadsView<T> dq = {};
   // Gradients in fp32 from the query tiles of one QueryPart; overwritten, not accumulated. dk: (heads, keys,
   // key_size) and dv: (value_heads, keys, value_size), where sizes are padded to 16 and keys to 128
   // (head_mixing_key_floats, head_mixing_value_floats). dm: with a matrix for each query (queries, heads,
@@ -72,26 +73,26 @@ struct QueryPart {
 };
 
 // The functions below, compiled for one instruction set (cpu/simd.h).
-template <Level, class T>
+template <SimdLevel, class T>
 struct HeadMixingLoops {
-  static void pack(const AttentionParams& params, bool backward, int64_t head, Heads<const T> k, Heads<const T> v,
-                   float* packed);
+  static void pack(const AttentionParams& params, bool backward, int64_t head, HeadsView<const T> k,
+                   HeadsView<const T> v, float* packed_kv);
   static void forward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& tensors,
                       float* scratch);
   static void backward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& tensors,
                        float* scratch);
   static void sum_parts(const float* from, int64_t num_parts, int64_t part_stride, int64_t length, int64_t size,
-                        Heads<T> to);
-  static void decode_logits(const AttentionParams& params, int64_t head, Heads<const T> q, Heads<const T> k,
+                        HeadsView<T> to);
+  static void decode_logits(const AttentionParams& params, int64_t head, HeadsView<const T> q, HeadsView<const T> k,
                             float* shared_scratch);
   static void decode_mix(const AttentionParams& params, float* lse, float* shared_scratch);
-  static void decode_values(const AttentionParams& params, int64_t head, Heads<const T> v, Heads<T> out,
+  static void decode_values(const AttentionParams& params, int64_t head, HeadsView<const T> v, HeadsView<T> out,
                             float* shared_scratch);
 };
 
 // Returns the number of queries of a tile (not of the decode path). It depends only on the tensor sizes and the cache
 // size, not on the number of threads, since it determines the order of summation.
-int64_t head_mixing_rows(const AttentionParams& params);
+int64_t head_mixing_tile_rows(const AttentionParams& params);
 
 // Returns the number of floats of the packed keys and values of a batch row, which all query tiles of a forward or
 // backward pass share; 0 for the decode path.
@@ -100,37 +101,40 @@ int64_t head_mixing_pack_floats(const AttentionParams& params, bool backward);
 // head - params.heads. Must be called for all params.heads + params.value_heads heads before the forward or backward
 // pass.
 template <class T>
-void head_mixing_pack(const AttentionParams& params, bool backward, int64_t head, Heads<const T> k, Heads<const T> v,
-                      float* packed) {
-  dispatch_level([&](auto simd_level) { HeadMixingLoops<simd_level, T>::pack(params, backward, head, k, v, packed); });
+void head_mixing_pack(const AttentionParams& params, bool backward, int64_t head, HeadsView<const T> k,
+                      HeadsView<const T> v, float* packed_kv) {
+  dispatch_simd_level(
+      [&](auto simd_level) { HeadMixingLoops<simd_level, T>::pack(params, backward, head, k, v, packed_kv); });
 }
 
 // Return the number of floats of scratch memory that one call needs. The scratch must be aligned to 64 bytes.
-int64_t head_mixing_forward_scratch(const AttentionParams& params);
-int64_t head_mixing_backward_scratch(const AttentionParams& params);
+int64_t head_mixing_forward_scratch_floats(const AttentionParams& params);
+int64_t head_mixing_backward_scratch_floats(const AttentionParams& params);
 // Return the number of floats of BatchRowTensors::dk and BatchRowTensors::dv.
 int64_t head_mixing_key_floats(const AttentionParams& params);
 int64_t head_mixing_value_floats(const AttentionParams& params);
 
-// Compute the forward and the backward pass of the query tiles of one part. params.matrix is the shared matrix of the
-// batch row, or the matrix of its query 0.
+// Compute the forward and the backward pass of the query tiles of one part. params.mixing_matrix is the shared matrix
+// of the batch row, or the matrix of its query 0.
 template <class T>
 void head_mixing_forward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& tensors,
                          float* scratch) {
-  dispatch_level([&](auto simd_level) { HeadMixingLoops<simd_level, T>::forward(params, part, tensors, scratch); });
+  dispatch_simd_level(
+      [&](auto simd_level) { HeadMixingLoops<simd_level, T>::forward(params, part, tensors, scratch); });
 }
 template <class T>
 void head_mixing_backward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& tensors,
                           float* scratch) {
-  dispatch_level([&](auto simd_level) { HeadMixingLoops<simd_level, T>::backward(params, part, tensors, scratch); });
+  dispatch_simd_level(
+      [&](auto simd_level) { HeadMixingLoops<simd_level, T>::backward(params, part, tensors, scratch); });
 }
 
 // Sums the gradients that the parts of a backward pass wrote for one head, and writes the sum, rounded to T, to head 0
 // of `to` (length, size). from: `num_parts` matrices (length, size padded to 16), `part_stride` floats apart.
 template <class T>
 void head_mixing_sum_parts(const float* from, int64_t num_parts, int64_t part_stride, int64_t length, int64_t size,
-                           Heads<T> to) {
-  dispatch_level([&](auto simd_level) {
+                           HeadsView<T> to) {
+  dispatch_simd_level([&](auto simd_level) {
     HeadMixingLoops<simd_level, T>::sum_parts(from, num_parts, part_stride, length, size, to);
   });
 }
@@ -138,24 +142,25 @@ void head_mixing_sum_parts(const float* from, int64_t num_parts, int64_t part_st
 // Returns whether the decode path serves a call with these parameters: at most kMaxDecodeQueries queries
 // (cpu/attention.h), without gradient, dropout and relative positions. The decode path reads keys and values in place.
 // head_mixing_forward() with part 0 computes all heads of a batch row. Alternatively several threads share a batch row
-// in three steps, with a barrier after each step and one scratch memory of head_mixing_decode_scratch() floats:
+// in three steps, with a barrier after each step and one scratch memory of head_mixing_decode_scratch_floats() floats:
 // head_mixing_decode_logits() for each query head; head_mixing_decode_mix() once, which writes lse (heads, queries);
 // head_mixing_decode_values() for each value head.
 bool is_head_mixing_decode(const AttentionParams& params);
-int64_t head_mixing_decode_scratch(const AttentionParams& params);
+int64_t head_mixing_decode_scratch_floats(const AttentionParams& params);
 template <class T>
-void head_mixing_decode_logits(const AttentionParams& params, int64_t head, Heads<const T> q, Heads<const T> k,
+void head_mixing_decode_logits(const AttentionParams& params, int64_t head, HeadsView<const T> q, HeadsView<const T> k,
                                float* shared_scratch) {
-  dispatch_level(
+  dispatch_simd_level(
       [&](auto simd_level) { HeadMixingLoops<simd_level, T>::decode_logits(params, head, q, k, shared_scratch); });
 }
 inline void head_mixing_decode_mix(const AttentionParams& params, float* lse, float* shared_scratch) {
-  dispatch_level([&](auto simd_level) { HeadMixingLoops<simd_level, float>::decode_mix(params, lse, shared_scratch); });
+  dispatch_simd_level(
+      [&](auto simd_level) { HeadMixingLoops<simd_level, float>::decode_mix(params, lse, shared_scratch); });
 }
 template <class T>
-void head_mixing_decode_values(const AttentionParams& params, int64_t head, Heads<const T> v, Heads<T> out,
+void head_mixing_decode_values(const AttentionParams& params, int64_t head, HeadsView<const T> v, HeadsView<T> out,
                                float* shared_scratch) {
-  dispatch_level(
+  dispatch_simd_level(
       [&](auto simd_level) { HeadMixingLoops<simd_level, T>::decode_values(params, head, v, out, shared_scratch); });
 }
 

@@ -5,11 +5,11 @@
 
 namespace mh::kernels {
 
-// A row-major matrix: row r is contiguous and starts at data + r * stride.
+// A row-major matrix: row r is contiguous and starts at data + r * row_stride.
 template <class T>
 struct Matrix {
   T* data;
-  int64_t stride;
+  int64_t row_stride;
 };
 
 // A matrix or a transposed matrix: element (i, j) is at data[i * row_stride + j * column_stride].

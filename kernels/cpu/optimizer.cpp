@@ -5,25 +5,27 @@
 
 namespace mh::kernels {
 
-template <Level L>
-void OptimizerLoops<L>::adam(const AdamPlan& plan, int64_t begin, int64_t end, float* p, const float* g, float* m,
+template <SimdLevel L>
+void OptimizerLoops<L>::adam(const AdamParams& params, int64_t begin, int64_t end, float* p, const float* g, float* m,
                              float* v) {
-  const float step_size = plan.lr / plan.bias_correction1, bias_correction2_sqrt = std::sqrt(plan.bias_correction2);
-  for (int64_t i = begin; i < end; ++i) adam_element(plan, step_size, bias_correction2_sqrt, p[i], g[i], m[i], v[i]);
+  const float step_size = params.lr / params.bias_correction1,
+              bias_correction2_sqrt = std::sqrt(params.bias_correction2);
+  for (int64_t i = begin; i < end; ++i) adam_element(params, step_size, bias_correction2_sqrt, p[i], g[i], m[i], v[i]);
 }
 
-template <Level L>
-void OptimizerLoops<L>::sgd(const MomentumPlan& plan, int64_t begin, int64_t end, float* p, const float* g,
+template <SimdLevel L>
+void OptimizerLoops<L>::sgd(const MomentumParams& params, int64_t begin, int64_t end, float* p, const float* g,
                             float* buffer) {
-  for (int64_t i = begin; i < end; ++i) sgd_element(plan, p[i], g[i], buffer[i]);
+  for (int64_t i = begin; i < end; ++i) sgd_element(params, p[i], g[i], buffer[i]);
 }
 
-template <Level L>
-void OptimizerLoops<L>::nag(const NagPlan& plan, int64_t begin, int64_t end, float* p, const float* g, float* buffer) {
-  for (int64_t i = begin; i < end; ++i) nag_element(plan, p[i], g[i], buffer[i]);
+template <SimdLevel L>
+void OptimizerLoops<L>::nag(const NagParams& params, int64_t begin, int64_t end, float* p, const float* g,
+                            float* buffer) {
+  for (int64_t i = begin; i < end; ++i) nag_element(params, p[i], g[i], buffer[i]);
 }
 
-template <Level L>
+template <SimdLevel L>
 double OptimizerLoops<L>::sum_of_squares(const float* x, int64_t begin, int64_t end) {
   constexpr int lanes = 16;
   double lane_sums[lanes] = {};
@@ -36,6 +38,6 @@ double OptimizerLoops<L>::sum_of_squares(const float* x, int64_t begin, int64_t 
   return sum;
 }
 
-template struct OptimizerLoops<kLevel>;
+template struct OptimizerLoops<kSimdLevel>;
 
 }  // namespace mh::kernels

@@ -12,28 +12,29 @@
 namespace mh::kernels {
 
 // The functions below, compiled for one instruction set (cpu/simd.h).
-template <Level>
+template <SimdLevel>
 struct OptimizerLoops {
-  static void adam(const AdamPlan& plan, int64_t begin, int64_t end, float* p, const float* g, float* m, float* v);
-  static void sgd(const MomentumPlan& plan, int64_t begin, int64_t end, float* p, const float* g, float* buffer);
-  static void nag(const NagPlan& plan, int64_t begin, int64_t end, float* p, const float* g, float* buffer);
+  static void adam(const AdamParams& params, int64_t begin, int64_t end, float* p, const float* g, float* m, float* v);
+  static void sgd(const MomentumParams& params, int64_t begin, int64_t end, float* p, const float* g, float* buffer);
+  static void nag(const NagParams& params, int64_t begin, int64_t end, float* p, const float* g, float* buffer);
   static double sum_of_squares(const float* x, int64_t begin, int64_t end);
 };
 
 // Update the parameters p, and the moments m and v or the momentum `buffer`, from the gradients g.
-inline void adam(const AdamPlan& plan, int64_t begin, int64_t end, float* p, const float* g, float* m, float* v) {
-  dispatch_level([&](auto simd_level) { OptimizerLoops<simd_level>::adam(plan, begin, end, p, g, m, v); });
+inline void adam(const AdamParams& params, int64_t begin, int64_t end, float* p, const float* g, float* m, float* v) {
+  dispatch_simd_level([&](auto simd_level) { OptimizerLoops<simd_level>::adam(params, begin, end, p, g, m, v); });
 }
-inline void sgd(const MomentumPlan& plan, int64_t begin, int64_t end, float* p, const float* g, float* buffer) {
-  dispatch_level([&](auto simd_level) { OptimizerLoops<simd_level>::sgd(plan, begin, end, p, g, buffer); });
+inline void sgd(const MomentumParams& params, int64_t begin, int64_t end, float* p, const float* g, float* buffer) {
+  dispatch_simd_level([&](auto simd_level) { OptimizerLoops<simd_level>::sgd(params, begin, end, p, g, buffer); });
 }
-inline void nag(const NagPlan& plan, int64_t begin, int64_t end, float* p, const float* g, float* buffer) {
-  dispatch_level([&](auto simd_level) { OptimizerLoops<simd_level>::nag(plan, begin, end, p, g, buffer); });
+inline void nag(const NagParams& params, int64_t begin, int64_t end, float* p, const float* g, float* buffer) {
+  dispatch_simd_level([&](auto simd_level) { OptimizerLoops<simd_level>::nag(params, begin, end, p, g, buffer); });
 }
 
 // Returns the sum of the squares of x[begin … end - 1], in fp64.
 inline double sum_of_squares(const float* x, int64_t begin, int64_t end) {
-  return dispatch_level([&](auto simd_level) { return OptimizerLoops<simd_level>::sum_of_squares(x, begin, end); });
+  return dispatch_simd_level(
+      [&](auto simd_level) { return OptimizerLoops<simd_level>::sum_of_squares(x, begin, end); });
 }
 
 }  // namespace mh::kernels

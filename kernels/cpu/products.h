@@ -6,49 +6,49 @@
 
 namespace mh::kernels {
 
-// The register tile of a product: accumulators (rows, 16 * vectors). Tile8x2 takes half of the registers of AVX-512,
-// and Tile4x1 half of the registers of AVX2.
+// The register tile of a product: accumulators (rows, 16 * num_vectors). Tile8x2 takes half of the registers of
+// AVX-512, and Tile4x1 half of the registers of AVX2.
 struct Tile8x2 {
-  static constexpr int rows = 8, vectors = 2;
+  static constexpr int rows = 8, num_vectors = 2;
 };
 struct Tile4x1 {
-  static constexpr int rows = 4, vectors = 1;
+  static constexpr int rows = 4, num_vectors = 1;
 };
 
-// Computes one register tile of product(): c (rows, 16 * vectors) = a (rows, k) b (k, 16 * vectors), or c += a b if
-// `add`.
-template <int rows, int vectors, bool add>
-MH_INLINE void tile_product(int64_t k, StridedMatrix a, Matrix<const float> b, Matrix<float> c) {
-  Floats sum[rows][vectors];
+// Computes one register tile of matmul(): c (rows, 16 * num_vectors) = a (rows, k) b (k, 16 * num_vectors), or c += a b
+// if `add`.
+template <int rows, int num_vectors, bool add>
+MH_INLINE void matmul_tile(int64_t k, StridedMatrix a, Matrix<const float> b, Matrix<float> c) {
+  Floats sum[rows][num_vectors];
   for (int i = 0; i < rows; ++i)
-    for (int v = 0; v < vectors; ++v) {
-      if constexpr (add) load(c.data + i * c.stride + v * lanes, sum[i][v]);
+    for (int v = 0; v < num_vectors; ++v) {
+      if constexpr (add) load(c.data + i * c.row_stride + v * lanes, sum[i][v]);
       else sum[i][v] = Floats{};
     }
   for (int64_t j = 0; j < k; ++j) {
-    Floats right[vectors];
-    for (int v = 0; v < vectors; ++v) load(b.data + j * b.stride + v * lanes, right[v]);
+    Floats right[num_vectors];
+    for (int v = 0; v < num_vectors; ++v) load(b.data + j * b.row_stride + v * lanes, right[v]);
     for (int i = 0; i < rows; ++i) {
       const float left = a.data[i * a.row_stride + j * a.column_stride];
-      for (int v = 0; v < vectors; ++v) sum[i][v] += left * right[v];
+      for (int v = 0; v < num_vectors; ++v) sum[i][v] += left * right[v];
     }
   }
   for (int i = 0; i < rows; ++i)
-    for (int v = 0; v < vectors; ++v) store(sum[i][v], c.data + i * c.stride + v * lanes);
+    for (int v = 0; v < num_vectors; ++v) store(sum[i][v], c.data + i * c.row_stride + v * lanes);
 }
 
 // Computes c (m, n) = a (m, k) b (k, n), or c += a b if `add`. m is a multiple of 8, and n of 16.
-template <class Tile, bool add>
-MH_INLINE void product(int64_t m, int64_t n, int64_t k, StridedMatrix a, Matrix<const float> b, Matrix<float> c) {
-  constexpr int rows = Tile::rows, vectors = Tile::vectors;
+template <class RegisterTile, bool add>
+MH_INLINE void matmul(int64_t m, int64_t n, int64_t k, StridedMatrix a, Matrix<const float> b, Matrix<float> c) {
+  constexpr int rows = RegisterTile::rows, num_vectors = RegisterTile::num_vectors;
   const auto left = [&](int64_t y) { return StridedMatrix{a.data + y * a.row_stride, a.row_stride, a.column_stride}; };
-  const auto right = [&](int64_t x) { return Matrix<const float>{b.data + x, b.stride}; };
-  const auto result = [&](int64_t y, int64_t x) { return Matrix<float>{c.data + y * c.stride + x, c.stride}; };
+  const auto right = [&](int64_t x) { return Matrix<const float>{b.data + x, b.row_stride}; };
+  const auto result = [&](int64_t y, int64_t x) { return Matrix<float>{c.data + y * c.row_stride + x, c.row_stride}; };
   int64_t x = 0;
-  for (; x + vectors * lanes <= n; x += vectors * lanes)
-    for (int64_t y = 0; y < m; y += rows) tile_product<rows, vectors, add>(k, left(y), right(x), result(y, x));
+  for (; x + num_vectors * lanes <= n; x += num_vectors * lanes)
+    for (int64_t y = 0; y < m; y += rows) matmul_tile<rows, num_vectors, add>(k, left(y), right(x), result(y, x));
   for (; x < n; x += lanes)
-    for (int64_t y = 0; y < m; y += rows) tile_product<rows, 1, add>(k, left(y), right(x), result(y, x));
+    for (int64_t y = 0; y < m; y += rows) matmul_tile<rows, 1, add>(k, left(y), right(x), result(y, x));
 }
 
 }  // namespace mh::kernels

@@ -22,9 +22,9 @@ struct DistanceRange {
 // key_begin … key_end - 1.
 MH_INLINE DistanceRange distance_range(const KeyRange& key_range, int64_t queries, int64_t first, int64_t m,
                                        int64_t key_begin, int64_t key_end) {
-  const int64_t skipped_keys = std::max<int64_t>(0, key_begin - key_range.first);
-  const int64_t num_keys = std::min(key_end - key_range.first, key_range.count) - skipped_keys;
-  return {key_range.first + skipped_keys, num_keys, key_range.row + queries - first - m + skipped_keys,
+  const int64_t skipped_keys = std::max<int64_t>(0, key_begin - key_range.first_key);
+  const int64_t num_keys = std::min(key_end - key_range.first_key, key_range.num_keys) - skipped_keys;
+  return {key_range.first_key + skipped_keys, num_keys, key_range.first_row + queries - first - m + skipped_keys,
           num_keys + m - 1};
 }
 
@@ -46,7 +46,7 @@ MH_INLINE void add_to(const float* from, int64_t count, float* to) {
 }
 
 // Computes `to` (size) += factor * the sum of the m rows of `rows` (m, size).
-MH_INLINE void add_rows(const float* rows, int64_t m, int64_t size, float factor, float* to) {
+MH_INLINE void add_row_sum(const float* rows, int64_t m, int64_t size, float factor, float* to) {
   for (int64_t i = 0; i < size; i += lanes) {
     Floats sum{}, accumulated;
     for (int64_t r = 0; r < m; ++r) {

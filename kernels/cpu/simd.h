@@ -1,8 +1,8 @@
 // Dispatch of the loops in this folder to the instruction set of the processor. kernels/meson.build compiles each
-// source file with loops once for every Level of the architecture but avx512_bf16, with the compiler flags of the level
-// and with its name in the macro MH_LEVEL. Such a file defines the members of a class template over the level (…Loops)
-// and instantiates the template for its own level. With dispatch_level() a caller selects the members for the level in
-// use.
+// source file with loops once for every SimdLevel of the architecture but avx512_bf16, with the compiler flags of the
+// level and with its name in the macro MH_LEVEL. Such a file defines the members of a class template over the level
+// (…Loops) and instantiates the template for its own level. With dispatch_simd_level() a caller selects the members for
+// the level in use.
 //
 // Such a file must export no other symbols: of an inline function that the files of several levels export, the linker
 // would keep one definition, whose instructions the processor may lack. kernels/level_symbols.py checks this.
@@ -10,24 +10,24 @@
 
 #include <type_traits>
 
-#include "cpu/level.h"
+#include "cpu/simd_level.h"
 
 namespace mh::kernels {
 
 #if defined(MH_LEVEL)
-constexpr Level kLevel = Level::MH_LEVEL;
+constexpr SimdLevel kSimdLevel = SimdLevel::MH_LEVEL;
 #endif
 
-// Returns visit(level), where `level` is the level in use as a std::integral_constant; Level::avx512_bf16 uses the
-// loops of Level::avx512.
+// Returns visit(level), where `level` is the level in use as a std::integral_constant; SimdLevel::avx512_bf16 uses the
+// loops of SimdLevel::avx512.
 template <class Visit>
-inline decltype(auto) dispatch_level(const Visit& visit) {
+inline decltype(auto) dispatch_simd_level(const Visit& visit) {
 #if defined(__x86_64__)
-  const Level active_level = level();
-  if (active_level >= Level::avx512) return visit(std::integral_constant<Level, Level::avx512>());
-  if (active_level == Level::avx2) return visit(std::integral_constant<Level, Level::avx2>());
+  const SimdLevel active_level = simd_level();
+  if (active_level >= SimdLevel::avx512) return visit(std::integral_constant<SimdLevel, SimdLevel::avx512>());
+  if (active_level == SimdLevel::avx2) return visit(std::integral_constant<SimdLevel, SimdLevel::avx2>());
 #endif
-  return visit(std::integral_constant<Level, Level::baseline>());
+  return visit(std::integral_constant<SimdLevel, SimdLevel::baseline>());
 }
 
 }  // namespace mh::kernels

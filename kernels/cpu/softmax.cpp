@@ -20,9 +20,9 @@ MH_INLINE void load_padded(const float* from, int64_t count, float padding, Floa
   std::memcpy(&to, from, static_cast<size_t>(count) * sizeof(float));
 }
 // Sets to -inf the lanes of x that are not allowed, and all lanes from lane `count` on.
-MH_INLINE void mask_lanes(const bool* allowed, int64_t count, Floats& x) {
+MH_INLINE void mask_lanes(const bool* is_allowed, int64_t count, Floats& x) {
   Bytes b{};
-  std::memcpy(&b, allowed, static_cast<size_t>(count < lanes ? count : lanes));
+  std::memcpy(&b, is_allowed, static_cast<size_t>(count < lanes ? count : lanes));
   Ints allowed_lanes = __builtin_convertvector(b, Ints);
   Floats neg_infinity;
   fill(neg_infinity, -infinity);
@@ -57,16 +57,16 @@ MH_INLINE void sigmoid_parts(const Floats& a, Floats& exponent, Floats& e) {
 
 // Computes softmax_row() of `length` entries.
 template <SoftmaxKind kind>
-MH_INLINE void forward_row(const float* a, const bool* allowed, float* p, int64_t length) {
+MH_INLINE void forward_row(const float* a, const bool* is_allowed, float* p, int64_t length) {
   int64_t n = length;
-  if (allowed != nullptr) n = nonzero_end(allowed, n);  // entries after the last allowed one are not read
+  if (is_allowed != nullptr) n = nonzero_end(is_allowed, n);  // entries after the last allowed one are not read
   Floats max_lanes;
   fill(max_lanes, -infinity);
   for (int64_t s = 0; s < n; s += lanes) {
     Floats x;
     load_padded(a + s, n - s, -infinity, x);
-    if (allowed != nullptr) mask_lanes(allowed + s, n - s, x);
-    if constexpr (kind == SoftmaxKind::sigmoid_weighted) x = x >= 0 ? x : x + x;
+    if (is_allowed != nullptr) mask_lanes(is_allowed + s, n - s, x);
+    if constexpr (kind == SoftmaxKind::sigsoftmax) x = x >= 0 ? x : x + x;
     max_lanes = x > max_lanes ? x : max_lanes;
   }
   const float row_max = max_of(max_lanes);
@@ -75,8 +75,8 @@ MH_INLINE void forward_row(const float* a, const bool* allowed, float* p, int64_
     for (int64_t s = 0; s < n; s += lanes) {
       Floats x, e;
       load_padded(a + s, n - s, -infinity, x);
-      if (allowed != nullptr) mask_lanes(allowed + s, n - s, x);
-      if constexpr (kind == SoftmaxKind::sigmoid_weighted) {
+      if (is_allowed != nullptr) mask_lanes(is_allowed + s, n - s, x);
+      if constexpr (kind == SoftmaxKind::sigsoftmax) {
         Floats exponent;
         sigmoid_parts(x, exponent, e);
         x = exponent - row_max;
@@ -98,7 +98,7 @@ MH_INLINE void forward_row(const float* a, const bool* allowed, float* p, int64_
     }
   } else {
     // No allowed entry is above -inf: probabilities are 0. An allowed NaN, which the maximum skips, is propagated.
-    for (int64_t s = 0; s < n; ++s) p[s] = a[s] != a[s] && (allowed == nullptr || allowed[s]) ? a[s] : 0.0F;
+    for (int64_t s = 0; s < n; ++s) p[s] = a[s] != a[s] && (is_allowed == nullptr || is_allowed[s]) ? a[s] : 0.0F;
   }
   for (int64_t s = n; s < length; ++s) p[s] = 0;
 }
@@ -120,7 +120,7 @@ MH_INLINE void backward_row(const float* a, const float* p, const float* dp, flo
     load_padded(p + s, n - s, 0, x);
     load_padded(dp + s, n - s, 0, g);
     g = x * (g - inner_product);
-    if constexpr (kind == SoftmaxKind::sigmoid_weighted) {
+    if constexpr (kind == SoftmaxKind::sigsoftmax) {
       // d ln(exp(a) σ(a))/da = d(2a - softplus(a))/da = 1 + σ(-a)
       Floats l, e, exponent, ones;
       load_padded(a + s, n - s, 0, l);
@@ -135,19 +135,19 @@ MH_INLINE void backward_row(const float* a, const float* p, const float* dp, flo
 
 }  // namespace
 
-template <Level L>
-void SoftmaxLoops<L>::forward(SoftmaxKind kind, const float* a, const bool* allowed, float* p, int64_t n) {
-  if (kind == SoftmaxKind::softmax) forward_row<SoftmaxKind::softmax>(a, allowed, p, n);
-  else forward_row<SoftmaxKind::sigmoid_weighted>(a, allowed, p, n);
+template <SimdLevel L>
+void SoftmaxLoops<L>::forward(SoftmaxKind kind, const float* a, const bool* is_allowed, float* p, int64_t n) {
+  if (kind == SoftmaxKind::softmax) forward_row<SoftmaxKind::softmax>(a, is_allowed, p, n);
+  else forward_row<SoftmaxKind::sigsoftmax>(a, is_allowed, p, n);
 }
 
-template <Level L>
+template <SimdLevel L>
 void SoftmaxLoops<L>::backward(SoftmaxKind kind, const float* a, const float* p, const float* dp, float* da,
                                int64_t n) {
   if (kind == SoftmaxKind::softmax) backward_row<SoftmaxKind::softmax>(nullptr, p, dp, da, n);
-  else backward_row<SoftmaxKind::sigmoid_weighted>(a, p, dp, da, n);
+  else backward_row<SoftmaxKind::sigsoftmax>(a, p, dp, da, n);
 }
 
-template struct SoftmaxLoops<kLevel>;
+template struct SoftmaxLoops<kSimdLevel>;
 
 }  // namespace mh::kernels

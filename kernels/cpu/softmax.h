@@ -15,28 +15,28 @@ namespace mh::kernels {
 
 // The function of the logit a to which a probability p is proportional.
 enum class SoftmaxKind {
-  softmax,          // p ∝ exp(a)
-  sigmoid_weighted  // p ∝ exp(a) σ(a)
+  softmax,    // p ∝ exp(a)
+  sigsoftmax  // p ∝ exp(a) σ(a)
 };
 
 // softmax_row() and softmax_row_backward(), compiled for one instruction set (cpu/simd.h).
-template <Level>
+template <SimdLevel>
 struct SoftmaxLoops {
-  static void forward(SoftmaxKind kind, const float* a, const bool* allowed, float* p, int64_t n);
+  static void forward(SoftmaxKind kind, const float* a, const bool* is_allowed, float* p, int64_t n);
   static void backward(SoftmaxKind kind, const float* a, const float* p, const float* dp, float* da, int64_t n);
 };
 
-// Computes the probabilities p (n) of the logits a (n). p and a may be the same memory. allowed (n): whether an entry
-// is not masked; null: no entry is masked.
-inline void softmax_row(SoftmaxKind kind, const float* a, const bool* allowed, float* p, int64_t n) {
-  dispatch_level([&](auto simd_level) { SoftmaxLoops<simd_level>::forward(kind, a, allowed, p, n); });
+// Computes the probabilities p (n) of the logits a (n). p and a may be the same memory. is_allowed (n): whether an
+// entry is not masked; null: no entry is masked.
+inline void softmax_row(SoftmaxKind kind, const float* a, const bool* is_allowed, float* p, int64_t n) {
+  dispatch_simd_level([&](auto simd_level) { SoftmaxLoops<simd_level>::forward(kind, a, is_allowed, p, n); });
 }
 
 // Computes da (n), the gradient of the logits, from the gradient dp (n) of the probabilities p (n). da and dp may be
-// the same memory. a (n), the logits, is read for SoftmaxKind::sigmoid_weighted only.
+// the same memory. a (n), the logits, is read for SoftmaxKind::sigsoftmax only.
 inline void softmax_row_backward(SoftmaxKind kind, const float* a, const float* p, const float* dp, float* da,
                                  int64_t n) {
-  dispatch_level([&](auto simd_level) { SoftmaxLoops<simd_level>::backward(kind, a, p, dp, da, n); });
+  dispatch_simd_level([&](auto simd_level) { SoftmaxLoops<simd_level>::backward(kind, a, p, dp, da, n); });
 }
 
 }  // namespace mh::kernels

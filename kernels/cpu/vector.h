@@ -13,7 +13,7 @@ namespace mh::kernels {
 using Floats = float __attribute__((vector_size(64)));
 using Ints = int32_t __attribute__((vector_size(64)));
 using Words = uint32_t __attribute__((vector_size(64)));
-using Halves = uint16_t __attribute__((vector_size(32)));
+using HalfWords = uint16_t __attribute__((vector_size(32)));
 constexpr int lanes = 16;
 
 // Load and store 16 elements. MH_INLINE: each level (cpu/simd.h) must have its own code.
@@ -22,7 +22,7 @@ MH_INLINE void store(const Floats& from, float* to) { std::memcpy(to, &from, siz
 
 // A bf16 number is the upper half of an fp32 number.
 MH_INLINE void load(const uint16_t* from, Floats& to) {
-  Halves h;
+  HalfWords h;
   std::memcpy(&h, from, sizeof h);
   Words w = __builtin_convertvector(h, Words) << 16;
   std::memcpy(&to, &w, sizeof to);
@@ -41,7 +41,7 @@ MH_INLINE void to_bf16(const Floats& from, Words& to) {
 MH_INLINE void store(const Floats& from, uint16_t* to) {
   Words w;
   to_bf16(from, w);
-  Halves h = __builtin_convertvector(w, Halves);
+  HalfWords h = __builtin_convertvector(w, HalfWords);
   std::memcpy(to, &h, sizeof h);
 }
 

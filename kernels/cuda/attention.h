@@ -48,14 +48,14 @@ struct AttentionTensors {
   // Scratch of the backward pass with mixing: (batch, heads, queries); (batch * heads * queries + kStatsPadding).
   float* prob_sums = nullptr;
   QueryStats* query_stats = nullptr;
-  // Gradient of the mixing matrix (batch, head_mixing_num_gradients(), heads, value_heads): one for each query, or,
-  // for a shared matrix, partial gradients that the caller sums.
-  float* g = nullptr;
-  // Gradients of head_scales (batch, heads, num_scale_tiles()), without mixing; the caller sums them over the tiles.
+  // Gradient of the mixing matrix (batch, head_mixing_num_matrix_gradients(), heads, value_heads): one for each query,
+  // or, for a shared matrix, partial gradients that the caller sums.
+  float* dm = nullptr;
+  // Gradients of head_scales (batch, heads, num_query_tiles()), without mixing; the caller sums them over the tiles.
   // Null: not computed.
   float* dscale = nullptr;
   // Gradients of RelativeParams. dr, of r: (batch, heads, distances, key_size), which the caller sums over the batch.
-  // du and dv_bias, of u and v, without mixing only: (batch, heads, num_scale_tiles(), key_size), which the caller sums
+  // du and dv_bias, of u and v, without mixing only: (batch, heads, num_query_tiles(), key_size), which the caller sums
   // over the batch and the tiles.
   float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
   // Relative positions with mixing: q + u and q + v, each rounded to the type of the kernels. Their gradients are dq
@@ -101,11 +101,11 @@ struct KernelTensors : AttentionTensors {
 // and head_mixing_backward() launch kernels asynchronously on AttentionTensors::stream and allocate no memory. These
 // four functions and the constraint functions return null, or a description of the problem.
 struct AttentionKernels {
-  int size;  // maximum head size of queries and keys, and of values
+  int max_head_size;  // maximum head size of queries and keys, and of values
   // Returns why attention without mixing does not support relative positions on the current GPU; null if it does.
   const char* (*relative_constraint)();
   // Returns the number of query tiles of the backward pass without mixing: the third size of dscale, du and dv_bias.
-  int (*num_scale_tiles)(const AttentionParams& params);
+  int (*num_query_tiles)(const AttentionParams& params);
   // Returns the number of splits of the keys that is fastest in a forward pass without mixing on the current GPU.
   // Results with different numbers of splits differ by rounding.
   int (*num_splits)(const AttentionParams& params, int64_t batch);
@@ -116,8 +116,8 @@ struct AttentionKernels {
   const char* (*head_mixing_constraint)(int heads, int value_heads, bool has_relative_positions);
   // Returns the number of splits of the keys that is fastest in a forward pass with mixing on the current GPU.
   int (*head_mixing_num_splits)(const AttentionParams& params, int64_t batch);
-  // Returns the number of matrix gradients that head_mixing_backward() writes to AttentionTensors::g for a batch row.
-  int (*head_mixing_num_gradients)(const AttentionParams& params);
+  // Returns the number of matrix gradients that head_mixing_backward() writes to AttentionTensors::dm for a batch row.
+  int (*head_mixing_num_matrix_gradients)(const AttentionParams& params);
   const char* (*head_mixing_forward)(const AttentionParams& params, const AttentionTensors& tensors);
   const char* (*head_mixing_backward)(const AttentionParams& params, const AttentionTensors& tensors);
 };

@@ -22,8 +22,7 @@ namespace mh::kernels {
 // of the probabilities and the scale of the head. One warp computes one query. Grid: (queries / 4 rounded up, batch *
 // heads) blocks of 128 threads.
 template <class T, class Thread>
-MH_DEVICE void attention_row_sums(const Thread& thread, const AttentionParams& params,
-                                  const KernelTensors<T>& tensors) {
+MH_DEVICE void attention_delta(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors) {
   const int64_t b = thread.block_y() / params.value_heads, head = thread.block_y() % params.value_heads;
   const int row = thread.block_x() * 4 + thread.warp();
   if (row >= params.queries) return;
@@ -48,7 +47,7 @@ struct QueryGradientTiles {
   static constexpr int kThreads = 32 * kWarps, kQueries = 16 * kWarps, kStride = kSize + kPad;
   static constexpr int kNonRelativeKeys =
       AttentionTiles<T, kSize>::kKeys < 32 ? 16 : AttentionTiles<T, kSize>::kKeys / 2;
-  static constexpr int kKeys = kRelative ? kRelativeStep<T, kSize> : kNonRelativeKeys;
+  static constexpr int kKeys = kRelative ? kRelativeTileRows<T, kSize> : kNonRelativeKeys;
   static constexpr int kStages = kRelative ? kRelativeStages<T, kSize> : 2;
   // Columns of dQ that a block computes. With relative positions a warp has two accumulators for each column, which
   // must fit in its registers.
@@ -96,9 +95,9 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
             row = first + thread.warp() * 16 + g;
   const IndexRange visible = visible_keys(params, b, first, Traits::kQueries);
   load_tile<Traits::kQueries, kSize, Traits::kStride>(
-      thread, shared.q, matrix_of_head(q, b, head, queries, params.key_size, params.aligned), first);
+      thread, shared.q, matrix_of_head(q, b, head, queries, params.key_size, params.has_aligned_rows), first);
   load_tile<Traits::kQueries, kSize, Traits::kStride>(
-      thread, shared.dout, matrix_of_head(dout, b, head, queries, params.value_size, params.aligned), first);
+      thread, shared.dout, matrix_of_head(dout, b, head, queries, params.value_size, params.has_aligned_rows), first);
   if constexpr (kRelative) {
     thread.commit_group();
     thread.template wait_group<0>();
@@ -115,28 +114,28 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
   const int column = Traits::kColumns < kSize ? thread.block_z() * Traits::kColumns : 0;
   Accumulator sums[Traits::kColumns / 8], distance_sums[kRelative ? Traits::kColumns / 8 : 1];
   const int warp_offset = thread.warp() * 16 * Traits::kStride;
-  each_key_tile<Traits, T, kSize, kRelative, true>(
+  for_each_key_tile<Traits, T, kSize, kRelative, true>(
       thread, params, tensors, {b, head, first, visible}, shared,
-      [&](int s, int end, int stage, [[maybe_unused]] int slide_row) {
+      [&](int s, int end, int stage, [[maybe_unused]] int ring_row) {
         thread.barrier();
         Accumulator p[Traits::kKeys / 8], dp[Traits::kKeys / 8];
         multiply_transposed<kSize, Traits::kStride>(thread, p, shared.q + warp_offset, shared.k[stage]);
-        if constexpr (kRelative) shared.add_position_term(thread, p, slide_row);
+        if constexpr (kRelative) shared.add_position_term(thread, p, ring_row);
         apply_mask<false>(thread, params, end, first + thread.warp() * 16, s, p);
         multiply_transposed<kSize, Traits::kStride>(thread, dp, shared.dout + warp_offset, shared.v[stage]);
-        if (params.has_dropout()) drop(params, b, head, row, s + 2 * t, dp);
+        if (params.has_dropout()) apply_dropout(params, b, head, row, s + 2 * t, dp);
         dispatch_normaliser(params, [&](const auto& normaliser) {
           MH_FOR (n, Traits::kKeys / 8)
             MH_FOR (i, 4) {
               float& x = p[n].x[i];
               const float product = x, grad = dp[n].x[i];
-              x = thread.exp2(normaliser.logarithm(thread, product) - lse2[i / 2]);
+              x = thread.exp2(normaliser.log2_numerator(thread, product) - lse2[i / 2]);
               dscale += x * grad;
               x = normaliser.multiply_slope(thread, x * (grad * head_scale - delta[i / 2]), x, product);
             }
         });
         multiply_add<Traits::kColumns, Traits::kStride>(thread, sums, p, shared.k[stage] + column);
-        if constexpr (kRelative) shared.multiply_add(thread, distance_sums, p, slide_row, column);
+        if constexpr (kRelative) shared.multiply_add(thread, distance_sums, p, ring_row, column);
       });
   thread.template wait_group<0>();
   thread.barrier();
@@ -151,7 +150,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
   const float factor[2] = {1, 1};
   store_rows<Traits::kColumns, Traits::kStride>(
       thread, shared.q + warp_offset, sums, factor,
-      {row_of(dq, b, head, 0) + column, dq.row_stride, queries, params.key_size - column, params.aligned},
+      {row_of(dq, b, head, 0) + column, dq.row_stride, queries, params.key_size - column, params.has_aligned_rows},
       first + thread.warp() * 16);
   if (tensors.dscale == nullptr || column > 0) return;
   MH_UNROLL
@@ -171,7 +170,7 @@ struct KeyGradientTiles {
   static constexpr int kThreads = 32 * kWarps, kKeys = 16 * kWarps;
   static constexpr int kStride = kSize + kPad, kRowBytes = kSize * static_cast<int>(sizeof(T));
   static constexpr int kNonRelativeQueries = kRowBytes <= 128 ? 64 : kRowBytes <= 512 ? 32 : 16;
-  static constexpr int kQueries = kRelative ? kRelativeStep<T, kSize> : kNonRelativeQueries;
+  static constexpr int kQueries = kRelative ? kRelativeTileRows<T, kSize> : kNonRelativeQueries;
   static constexpr int kStages = kRelative ? kRelativeStages<T, kSize> : 2;
   // Whether dK and dV are computed by two launches, since the accumulators of both do not fit in the registers of a
   // warp.
@@ -207,34 +206,34 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   const IndexRange query_range = attending_queries(params, b, first, Traits::kKeys, keys);
   const int num_unpadded_keys = num_unpadded_keys_of(params, b, keys);
   const T *queries = row_of(q, b, head, 0), *dout_data = row_of(dout, b, head, 0);
-  const auto load_queries = [&](int i, int stage, [[maybe_unused]] int slide_row, [[maybe_unused]] bool is_first) {
+  const auto load_queries = [&](int i, int stage, [[maybe_unused]] int ring_row, [[maybe_unused]] bool is_first) {
     load_tile<Traits::kQueries, kSize, Traits::kStride>(
-        thread, shared.q[stage], {queries, q.row_stride, query_range.end, params.key_size, params.aligned}, i);
+        thread, shared.q[stage], {queries, q.row_stride, query_range.end, params.key_size, params.has_aligned_rows}, i);
     load_tile<Traits::kQueries, kSize, Traits::kStride>(
-        thread, shared.dout[stage], {dout_data, dout.row_stride, query_range.end, params.value_size, params.aligned},
-        i);
+        thread, shared.dout[stage],
+        {dout_data, dout.row_stride, query_range.end, params.value_size, params.has_aligned_rows}, i);
     if constexpr (kRelative) {
-      if (is_first) shared.begin(thread, params, head, params.relative.key_ranges[range_index], first, i);
-      else shared.advance(thread, params, head, params.relative.key_ranges[range_index], first, i, slide_row);
+      if (is_first) shared.load_first_window(thread, params, head, params.relative.key_ranges[range_index], first, i);
+      else shared.advance_window(thread, params, head, params.relative.key_ranges[range_index], first, i, ring_row);
     }
   };
   // Padding keys are not read; their contents are arbitrary.
   const int key_limit = num_unpadded_keys < keys ? num_unpadded_keys : keys;
   load_tile<Traits::kKeys, kSize, Traits::kStride>(
-      thread, shared.k, matrix_of_head(k, b, key_head, key_limit, params.key_size, params.aligned), first);
+      thread, shared.k, matrix_of_head(k, b, key_head, key_limit, params.key_size, params.has_aligned_rows), first);
   load_tile<Traits::kKeys, kSize, Traits::kStride>(
-      thread, shared.v, matrix_of_head(v, b, value_head, key_limit, params.value_size, params.aligned), first);
+      thread, shared.v, matrix_of_head(v, b, value_head, key_limit, params.value_size, params.has_aligned_rows), first);
 
   const float head_scale = params.head_scales != nullptr ? params.head_scales[b * params.head_scales_stride + head] : 1;
   Accumulator dk_sums[kComputeDk ? kSize / 8 : 2], dv_sums[kComputeDv ? kSize / 8 : 2];
   const int warp_offset = thread.warp() * 16 * Traits::kStride;
   const int64_t first_stats = thread.block_y() * params.queries;  // index of lse and delta of query 0
-  const auto visit = [&](int i, int stage, [[maybe_unused]] int slide_row) {
+  const auto visit = [&](int i, int stage, [[maybe_unused]] int ring_row) {
     if constexpr (kRelative) add_biases<Traits::kQueries, kSize>(thread, params, head, shared.q[stage], shared.q_v);
     thread.barrier();
     Accumulator p[Traits::kQueries / 8], ds[kComputeDk ? Traits::kQueries / 8 : 2];  // transposed (keys, queries)
     multiply_transposed<kSize, Traits::kStride>(thread, p, shared.k + warp_offset, shared.q[stage]);
-    if constexpr (kRelative) shared.add_position_term(thread, p, slide_row);
+    if constexpr (kRelative) shared.add_position_term(thread, p, ring_row);
     apply_mask<true>(thread, params, num_unpadded_keys, i, first + thread.warp() * 16, p);
     if constexpr (kComputeDk)
       multiply_transposed<kSize, Traits::kStride>(thread, ds, shared.v + warp_offset, shared.dout[stage]);
@@ -249,7 +248,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
           MH_FOR (r, 2) {
             float& x = p[n].x[2 * r + e];
             const float product = x, scaled_dropout = scaled_dropout_of(4 * n + 2 * r + e);
-            x = thread.exp2(normaliser.logarithm(thread, product) - lse2);
+            x = thread.exp2(normaliser.log2_numerator(thread, product) - lse2);
             if constexpr (kComputeDk) {
               float& y = ds[n].x[2 * r + e];
               y = normaliser.multiply_slope(thread, x * (y * scaled_dropout - delta), x, product);
@@ -268,9 +267,9 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
     if constexpr (kComputeDv) multiply_add<kSize, Traits::kStride>(thread, dv_sums, p, shared.dout[stage]);
     if constexpr (kComputeDk) multiply_add<kSize, Traits::kStride>(thread, dk_sums, ds, shared.q[stage]);
   };
-  each_tile<Traits::kStages, Traits::kQueries>(
+  for_each_tile<Traits::kStages, Traits::kQueries>(
       thread, query_range.first, query_range.end, load_queries,
-      [&](int slide_row) { return shared.next_slide_row(slide_row); }, visit);
+      [&](int ring_row) { return shared.next_ring_row(ring_row); }, visit);
   thread.template wait_group<0>();
   thread.barrier();
   const float factor[2] = {1, 1};
@@ -278,12 +277,12 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   if constexpr (kComputeDk)
     store_rows<kSize, Traits::kStride>(thread, shared.k + warp_offset, dk_sums, factor,
                                        matrix_of_head(dk, b, tensors.has_one_reader_per_kv_head ? key_head : head, keys,
-                                                      params.key_size, params.aligned),
+                                                      params.key_size, params.has_aligned_rows),
                                        warp_first);
   if constexpr (kComputeDv)
     store_rows<kSize, Traits::kStride>(thread, shared.v + warp_offset, dv_sums, factor,
                                        matrix_of_head(dv, b, tensors.has_one_reader_per_kv_head ? value_head : head,
-                                                      keys, params.value_size, params.aligned),
+                                                      keys, params.value_size, params.has_aligned_rows),
                                        warp_first);
 }
 

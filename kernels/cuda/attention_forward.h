@@ -27,7 +27,7 @@ struct AttentionTiles {
   static constexpr int kWarps = kRelative && kRowBytes > 512 ? 2 : 4, kThreads = 32 * kWarps, kQueries = 16 * kWarps;
   static constexpr int kStride = kSize + kPad, kStages = kRelative ? kRelativeStages<T, kSize> : 2;
   static constexpr int kNonRelativeKeys = kRowBytes <= 256 ? 64 : kRowBytes <= 512 ? 32 : 16;
-  static constexpr int kKeys = kRelative ? kRelativeStep<T, kSize> : kNonRelativeKeys;
+  static constexpr int kKeys = kRelative ? kRelativeTileRows<T, kSize> : kNonRelativeKeys;
 
   struct alignas(16) Shared : std::conditional_t<kRelative, QueryDistances<T, kSize, kWarps, kKeys>, NoDistances> {
     T q[kQueries * kStride];
@@ -70,7 +70,7 @@ MH_DEVICE void multiply_add(const Thread& thread, Accumulator (&sums)[kSize / 8]
   MH_UNROLL
   for (int c = 0; c < kInnerFragments; c += 2) {
     FragmentA<T> operand;
-    round_to(thread, operand, left[c], left[c + 1]);
+    round_to_fragment_a(thread, operand, left[c], left[c + 1]);
     MH_UNROLL
     for (int n = 0; n < kSize / 8; n += 2) {
       FragmentB<T> right[2];
@@ -103,12 +103,12 @@ struct QueryTile {
 };
 
 // Streams the tiles of Traits::kKeys keys that a query tile sees, and of their values if kLoadValues, through shared.k
-// and shared.v, and calls visit(s, end, stage, slide_row) for each tile: s is its first key, `end` the end of the
-// visible keys, and stage and slide_row are as in each_tile(). Called by all threads of a block. With relative
+// and shared.v, and calls visit(s, end, stage, ring_row) for each tile: s is its first key, `end` the end of the
+// visible keys, and stage and ring_row are as in for_each_tile(). Called by all threads of a block. With relative
 // positions a tile is within one key range, and `end` is the end of the visible keys of the key range.
 template <class Traits, class T, int kSize, bool kRelative, bool kLoadValues, class Thread, class Shared, class Visit>
-MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors,
-                             const QueryTile& tile, Shared& shared, const Visit& visit) {
+MH_DEVICE void for_each_key_tile(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors,
+                                 const QueryTile& tile, Shared& shared, const Visit& visit) {
   const int64_t b = tile.b, head = tile.head;
   const int first = tile.first;
   const StridedTensor<const T>&k = tensors.k, &v = tensors.v;
@@ -120,20 +120,20 @@ MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& params
       range = intersect(tile.visible, params.relative.key_ranges[range_index]);
       if (range.first >= range.end) continue;
     }
-    const auto load = [&](int s, int stage, [[maybe_unused]] int slide_row, [[maybe_unused]] bool is_first) {
+    const auto load = [&](int s, int stage, [[maybe_unused]] int ring_row, [[maybe_unused]] bool is_first) {
       load_tile<Traits::kKeys, kSize, Traits::kStride>(
-          thread, shared.k[stage], {keys, k.row_stride, range.end, params.key_size, params.aligned}, s);
+          thread, shared.k[stage], {keys, k.row_stride, range.end, params.key_size, params.has_aligned_rows}, s);
       if constexpr (kLoadValues)
         load_tile<Traits::kKeys, kSize, Traits::kStride>(
-            thread, shared.v[stage], {values, v.row_stride, range.end, params.value_size, params.aligned}, s);
+            thread, shared.v[stage], {values, v.row_stride, range.end, params.value_size, params.has_aligned_rows}, s);
       if constexpr (kRelative) {
-        if (is_first) shared.begin(thread, params, head, params.relative.key_ranges[range_index], first, s);
-        else shared.advance(thread, params, head, params.relative.key_ranges[range_index], first, s, slide_row);
+        if (is_first) shared.load_first_window(thread, params, head, params.relative.key_ranges[range_index], first, s);
+        else shared.advance_window(thread, params, head, params.relative.key_ranges[range_index], first, s, ring_row);
       }
     };
-    each_tile<Traits::kStages, Traits::kKeys>(
-        thread, range.first, range.end, load, [](int slide_row) { return Shared::next_slide_row(slide_row); },
-        [&](int s, int stage, int slide_row) { visit(s, range.end, stage, slide_row); });
+    for_each_tile<Traits::kStages, Traits::kKeys>(
+        thread, range.first, range.end, load, [](int ring_row) { return Shared::next_ring_row(ring_row); },
+        [&](int s, int stage, int ring_row) { visit(s, range.end, stage, ring_row); });
   }
 }
 
@@ -175,7 +175,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
   const IndexRange visible =
       split_of(visible_keys(params, b, first, Traits::kQueries), Traits::kKeys, thread.block_z(), tensors.num_splits);
   load_tile<Traits::kQueries, kSize, Traits::kStride>(
-      thread, shared.q, matrix_of_head(q, b, head, queries, params.key_size, params.aligned), first);
+      thread, shared.q, matrix_of_head(q, b, head, queries, params.key_size, params.has_aligned_rows), first);
   if constexpr (kRelative) {
     thread.commit_group();
     thread.template wait_group<0>();
@@ -185,13 +185,13 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
   Accumulator o[kSize / 8];
   float running_max[2] = {-INFINITY, -INFINITY}, running_sum[2] = {0, 0};
   T* const warp_q = shared.q + thread.warp() * 16 * Traits::kStride;
-  each_key_tile<Traits, T, kSize, kRelative, kOutputs>(
+  for_each_key_tile<Traits, T, kSize, kRelative, kOutputs>(
       thread, params, tensors, {b, head, first, visible}, shared,
-      [&](int s, int end, int stage, [[maybe_unused]] int slide_row) {
+      [&](int s, int end, int stage, [[maybe_unused]] int ring_row) {
         thread.barrier();
         Accumulator p[Traits::kKeys / 8];
         multiply_transposed<kSize, Traits::kStride>(thread, p, warp_q, shared.k[stage]);
-        if constexpr (kRelative) shared.add_position_term(thread, p, slide_row);
+        if constexpr (kRelative) shared.add_position_term(thread, p, ring_row);
         apply_mask<false>(thread, params, end, first + thread.warp() * 16, s, p);
         // For softmax the scale of the logits is applied in the exponents; as it is positive, the same key has the
         // maximum.
@@ -199,7 +199,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
         if (params.normaliser == Normaliser::sigsoftmax) {
           factor = 1;
           MH_FOR (n, Traits::kKeys / 8)
-            MH_FOR (i, 4) p[n].x[i] = SigsoftmaxExponent{params.scale}.logarithm(thread, p[n].x[i]);
+            MH_FOR (i, 4) p[n].x[i] = SigsoftmaxExponent{params.scale}.log2_numerator(thread, p[n].x[i]);
         }
         MH_FOR (r, 2) {
           float new_max = p[0].x[2 * r];
@@ -222,7 +222,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
           }
         }
         if constexpr (kOutputs) {
-          if (params.has_dropout()) drop(params, b, head, row, s + 2 * t, p);
+          if (params.has_dropout()) apply_dropout(params, b, head, row, s + 2 * t, p);
           multiply_add<kSize, Traits::kStride>(thread, o, p, shared.v[stage]);
         }
       });
@@ -250,9 +250,9 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
       tensors.lse[thread.block_y() * params.queries + row + 8 * r] = lse_of(thread, running_max[r], running_sum[r]);
   }
   if constexpr (kOutputs)
-    store_rows<kSize, Traits::kStride>(thread, warp_q, o, factor,
-                                       matrix_of_head(out, b, head, queries, params.value_size, params.aligned),
-                                       first + thread.warp() * 16);
+    store_rows<kSize, Traits::kStride>(
+        thread, warp_q, o, factor, matrix_of_head(out, b, head, queries, params.value_size, params.has_aligned_rows),
+        first + thread.warp() * 16);
 }
 
 // Combines the splits of attention_forward() into tensors.out and tensors.lse, in fixed order.
@@ -283,7 +283,7 @@ MH_DEVICE void combine_splits(const Thread& thread, const AttentionParams& param
     float sum = 0;
     for (int split = 0; split < tensors.num_splits; ++split)
       sum += partial_of(split)[c] * thread.exp2(partial_of(split)[size] - base);
-    put(thread, row_of(tensors.out, b, head, row) + c, sum * factor);
+    store_element(thread, row_of(tensors.out, b, head, row) + c, sum * factor);
   }
 }
 

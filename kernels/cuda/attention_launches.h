@@ -4,7 +4,7 @@
 //
 //   const char* launcher(Grid{x, y, z}, threads, bytes of shared memory, body)  // null or a description of the problem
 //   int launcher.max_shared_memory()                                            // bytes per block
-//   int launcher.multiprocessors()
+//   int launcher.num_multiprocessors()
 //
 // A body is a function object that holds the arguments of a kernel; body(thread, shared memory) is the code of one
 // thread.
@@ -33,8 +33,8 @@ inline int best_num_splits(int64_t blocks, int tiles, int concurrent_blocks) {
   int best = 1;
   int64_t best_time = INT64_MAX;
   for (int splits = 1; splits <= tiles && splits <= concurrent_blocks; ++splits) {
-    const int64_t rounds = ceil_div(blocks * splits, concurrent_blocks), block_time = num_tiles_of(tiles, splits) + 1;
-    const int64_t time = rounds * block_time + (splits > 1 ? 2 : 0);
+    const int64_t waves = ceil_div(blocks * splits, concurrent_blocks), block_time = num_tiles_of(tiles, splits) + 1;
+    const int64_t time = waves * block_time + (splits > 1 ? 2 : 0);
     if (time < best_time) best = splits, best_time = time;
   }
   return best;
@@ -66,13 +66,13 @@ struct CombineSplits {
 };
 
 template <class T>
-struct RowSums {
+struct AttentionDelta {
   static constexpr int kThreads = 128;
   AttentionParams params;
   KernelTensors<T> tensors;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void*) const {
-    attention_row_sums<T>(thread, params, tensors);
+    attention_delta<T>(thread, params, tensors);
   }
 };
 
@@ -115,7 +115,7 @@ struct DistanceGradient {
 };
 
 constexpr int kHeadMixingThreads = 32 * kHeadMixingWarps;  // maximum number of threads of a block
-constexpr int kMinSplit = 64;  // minimum number of keys of a split with head mixing; shorter splits are slower
+constexpr int kMinSplitKeys = 64;  // minimum number of keys of a split with head mixing; shorter splits are slower
 
 // Returns the tensors as kernels with head mixing expect them: with relative positions q is replaced by q_u, which is
 // q + u.
@@ -161,23 +161,24 @@ struct CombineHeadMixingSplits {
 };
 
 template <class T, int kSize, bool kRelative>
-struct HeadMixingSums : HeadMixingArguments<T, HeadMixingPlan> {
-  using Traits = HeadMixingSumsTiles<T, kSize, kRelative>;
+struct HeadMixingMatrixGradient : HeadMixingArguments<T, HeadMixingPlan> {
+  using Traits = HeadMixingMatrixGradientTiles<T, kSize, kRelative>;
   static constexpr int kThreads = kHeadMixingThreads;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    head_mixing_sums<T, kSize, kRelative>(thread, this->params, this->plan, this->order, this->tensors, memory);
+    head_mixing_matrix_gradient<T, kSize, kRelative>(thread, this->params, this->plan, this->order, this->tensors,
+                                                     memory);
   }
 };
 
-struct HeadMixingRowSums {
+struct HeadMixingQueryStats {
   static constexpr int kThreads = 128;
   AttentionParams params;
   AttentionTensors tensors;
   WeightRounding rounding;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void*) const {
-    head_mixing_row_sums(thread, params, tensors, rounding);
+    head_mixing_query_stats(thread, params, tensors, rounding);
   }
 };
 
@@ -204,7 +205,7 @@ struct HeadMixingKeyGradient : HeadMixingArguments<T, HeadMixingPlan> {
 };
 
 // The bodies of the kernels of head_mixing/row_mix_forward.h and row_mix_backward.h, which serve 16-bit types and few
-// heads. Traits: an instance of RowMix.
+// heads. Traits: an instance of RowMixTraits.
 template <class Traits, class T>
 struct RowMixForward : HeadMixingArguments<T, RowMixPlan> {
   using Sizes = RowMixForwardTiles<Traits>;
@@ -217,12 +218,12 @@ struct RowMixForward : HeadMixingArguments<T, RowMixPlan> {
 };
 
 template <class Traits, class T>
-struct RowMixSums : HeadMixingArguments<T, RowMixPlan> {
-  using Sizes = RowMixSumsTiles<Traits>;
+struct RowMixMatrixGradient : HeadMixingArguments<T, RowMixPlan> {
+  using Sizes = RowMixMatrixGradientTiles<Traits>;
   static constexpr int kThreads = 32 * Traits::kWarps;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    row_mix_sums<Traits>(thread, this->params, this->plan, this->order, this->tensors, memory);
+    row_mix_matrix_gradient<Traits>(thread, this->params, this->plan, this->order, this->tensors, memory);
   }
 };
 
@@ -258,7 +259,7 @@ BlockOrder block_order(const Launcher& launcher, const AttentionParams& params, 
   const int64_t row_bytes =
       params.keys * (params.heads * params.key_size + params.value_heads * params.value_size) * int64_t{sizeof(T)};
   const int64_t rows_in_l2 = kL2Bytes / std::max<int64_t>(1, row_bytes),
-                min_rows = ceil_div(4 * int64_t{launcher.multiprocessors()}, std::max(1, tiles));
+                min_rows = ceil_div(4 * int64_t{launcher.num_multiprocessors()}, std::max(1, tiles));
   const int64_t concurrent_rows = std::max<int64_t>({1, rows_in_l2, min_rows}),
                 groups = ceil_div(batch, concurrent_rows);
   return {tiles, static_cast<int>(batch), static_cast<int>(ceil_div(batch, std::max<int64_t>(1, groups)))};
@@ -268,7 +269,7 @@ BlockOrder block_order(const Launcher& launcher, const AttentionParams& params, 
 // documents.
 template <class T, int kSize>
 struct AttentionLaunches {
-  static int num_scale_tiles(const AttentionParams& params) {
+  static int num_query_tiles(const AttentionParams& params) {
     return num_tiles_of(params.queries, params.has_relative_positions()
                                             ? 16 * kRelativeWarps<T, kSize>
                                             : QueryGradient<T, kSize, false>::Traits::kQueries);
@@ -302,7 +303,7 @@ struct AttentionLaunches {
       constexpr int queries = decltype(tiles)::kQueries;
       const int64_t num_visible = params.window > 0 ? std::min(params.keys, params.window + queries - 1) : params.keys;
       return best_num_splits(num_tiles_of(params.queries, queries) * batch * params.value_heads,
-                             num_tiles_of(num_visible, decltype(tiles)::kKeys), launcher.multiprocessors());
+                             num_tiles_of(num_visible, decltype(tiles)::kKeys), launcher.num_multiprocessors());
     };
     return params.has_relative_positions() ? best_for_tiles(AttentionTiles<T, kSize, true>{})
                                            : best_for_tiles(AttentionTiles<T, kSize, false>{});
@@ -317,9 +318,9 @@ struct AttentionLaunches {
   static const char* backward(const Launcher& launcher, const AttentionParams& params,
                               const AttentionTensors& tensors) {
     if (const char* problem = params.has_relative_positions() ? relative_constraint(launcher) : nullptr) return problem;
-    const RowSums<T> row_sums{params, KernelTensors<T>(tensors)};
-    if (const char* problem = launcher(Grid{num_tiles_of(params.queries, 4), batch_heads(params, tensors)},
-                                       row_sums.kThreads, 0, row_sums))
+    const AttentionDelta<T> delta{params, KernelTensors<T>(tensors)};
+    if (const char* problem =
+            launcher(Grid{num_tiles_of(params.queries, 4), batch_heads(params, tensors)}, delta.kThreads, 0, delta))
       return problem;
     return params.has_relative_positions() ? launch_gradients<true>(launcher, params, tensors)
                                            : launch_gradients<false>(launcher, params, tensors);
@@ -331,21 +332,22 @@ struct AttentionLaunches {
                                             bool has_relative_positions) {
     AttentionParams params;
     params.heads = heads, params.value_heads = value_heads;
-    const int limit = launcher.max_shared_memory();
-    return has_relative_positions ? head_mixing_constraint_of<true>(params, limit)
-                                  : head_mixing_constraint_of<false>(params, limit);
+    const int max_shared_bytes = launcher.max_shared_memory();
+    return has_relative_positions ? head_mixing_constraint_of<true>(params, max_shared_bytes)
+                                  : head_mixing_constraint_of<false>(params, max_shared_bytes);
   }
   // Returns a power of two; 1 with relative positions.
   template <class Launcher>
   static int head_mixing_num_splits(const Launcher& launcher, const AttentionParams& params, int64_t batch) {
-    const int limit = launcher.max_shared_memory();
-    const HeadMixingPlan plan = HeadMixingForwardTiles<T, kSize, false>::plan(params, limit);
+    const int max_shared_bytes = launcher.max_shared_memory();
+    const HeadMixingPlan plan = HeadMixingForwardTiles<T, kSize, false>::plan(params, max_shared_bytes);
     if (params.has_relative_positions() || plan.num_stages == 0) return 1;
-    int queries = 16 * plan.row_tiles, blocks = plan.head_blocks;
-    dispatch_row_mix(params, limit, [&](auto row_mix) { queries = decltype(row_mix)::kQueries, blocks = 1; });
+    int queries = 16 * plan.num_row_tiles, blocks = plan.num_head_blocks;
+    dispatch_row_mix(params, max_shared_bytes,
+                     [&](auto row_mix) { queries = decltype(row_mix)::kQueries, blocks = 1; });
     const int64_t num_visible = params.window > 0 ? std::min(params.keys, params.window + queries - 1) : params.keys;
     const int best_splits = best_num_splits(num_tiles_of(params.queries, queries) * batch * blocks,
-                                            num_tiles_of(num_visible, kMinSplit), launcher.multiprocessors());
+                                            num_tiles_of(num_visible, kMinSplitKeys), launcher.num_multiprocessors());
     int splits = 1;
     while (2 * splits <= best_splits) splits *= 2;
     return splits;
@@ -353,11 +355,11 @@ struct AttentionLaunches {
   // Returns the number of queries, or, if the queries share a matrix and the row-mix kernels apply, the number of query
   // tiles.
   template <class Launcher>
-  static int head_mixing_num_gradients(const Launcher& launcher, const AttentionParams& params) {
+  static int head_mixing_num_matrix_gradients(const Launcher& launcher, const AttentionParams& params) {
     auto num_gradients = static_cast<int>(params.queries);
     if (params.matrix_query_stride != 0) return num_gradients;
     dispatch_row_mix(params, launcher.max_shared_memory(), [&](auto row_mix) {
-      num_gradients = num_tiles_of(params.queries, RowMixSumsTiles<decltype(row_mix)>::kQueries);
+      num_gradients = num_tiles_of(params.queries, RowMixMatrixGradientTiles<decltype(row_mix)>::kQueries);
     });
     return num_gradients;
   }
@@ -403,7 +405,7 @@ struct AttentionLaunches {
     return launcher(Grid{num_tiles_of(params.queries, 4), batch_heads(params, tensors)}, combine.kThreads, 0, combine);
   }
 
-  // Launches the kernels of the backward pass that follow attention_row_sums().
+  // Launches the kernels of the backward pass that follow attention_delta().
   template <bool kRelative, class Launcher>
   static const char* launch_gradients(const Launcher& launcher, const AttentionParams& params,
                                       const AttentionTensors& tensors) {
@@ -423,7 +425,7 @@ struct AttentionLaunches {
   static const char* query_gradient(const Launcher& launcher, const AttentionParams& params,
                                     const AttentionTensors& tensors) {
     using Body = QueryGradient<T, kSize, kRelative>;
-    return launcher(Grid{num_scale_tiles(params), batch_heads(params, tensors), kSize / Body::Traits::kColumns},
+    return launcher(Grid{num_query_tiles(params), batch_heads(params, tensors), kSize / Body::Traits::kColumns},
                     Body::kThreads, sizeof(typename Body::Traits::Shared), Body{params, KernelTensors<T>(tensors)});
   }
 
@@ -432,7 +434,7 @@ struct AttentionLaunches {
                                        const AttentionTensors& tensors) {
     using Body = DistanceGradient<T, kSize>;
     return launcher(
-        Grid{num_tiles_of(params.relative.distances, Body::Traits::kDistances), batch_heads(params, tensors)},
+        Grid{num_tiles_of(params.relative.num_distances, Body::Traits::kDistances), batch_heads(params, tensors)},
         Body::kThreads, sizeof(typename Body::Traits::Shared), Body{params, KernelTensors<T>(tensors)});
   }
 
@@ -452,30 +454,31 @@ struct AttentionLaunches {
     return num_tiles_of(params.keys, size) + extra_tiles;
   }
 
-  // Returns kTooLarge if a kernel with head mixing needs more than `limit` bytes of shared memory per block; otherwise
-  // null.
+  // Returns kTooLarge if a kernel with head mixing needs more than `max_shared_bytes` bytes of shared memory per block;
+  // otherwise null.
   template <bool kRelative>
-  static const char* head_mixing_constraint_of(const AttentionParams& params, int limit) {
+  static const char* head_mixing_constraint_of(const AttentionParams& params, int max_shared_bytes) {
     constexpr ResidentRows kResident = kRelative ? ResidentRows::keys_of_range : ResidentRows::keys;
     bool is_supported =
-        sizeof(typename Forward<T, kSize, false, kRelative>::Traits::Shared) <= static_cast<size_t>(limit) &&
-        HeadMixingForwardTiles<T, kSize, kRelative>::plan(params, limit).num_stages > 0 &&
-        HeadMixingSumsTiles<T, kSize, kRelative>::plan(params, limit).num_stages > 0 &&
-        HeadMixingQueryGradientTiles<T, kSize, kRelative>::plan(params, limit).num_stages > 0 &&
-        HeadMixingKeyGradientTiles<T, kSize, !kSeparatePasses, true, kResident>::plan(params, limit).num_stages > 0 &&
-        HeadMixingKeyGradientTiles<T, kSize, true, !kSeparatePasses, kResident>::plan(params, limit).num_stages > 0;
+        sizeof(typename Forward<T, kSize, false, kRelative>::Traits::Shared) <= static_cast<size_t>(max_shared_bytes) &&
+        HeadMixingForwardTiles<T, kSize, kRelative>::plan(params, max_shared_bytes).num_stages > 0 &&
+        HeadMixingMatrixGradientTiles<T, kSize, kRelative>::plan(params, max_shared_bytes).num_stages > 0 &&
+        HeadMixingQueryGradientTiles<T, kSize, kRelative>::plan(params, max_shared_bytes).num_stages > 0 &&
+        HeadMixingKeyGradientTiles<T, kSize, !kSeparatePasses, true, kResident>::plan(params, max_shared_bytes)
+                .num_stages > 0 &&
+        HeadMixingKeyGradientTiles<T, kSize, true, !kSeparatePasses, kResident>::plan(params, max_shared_bytes)
+                .num_stages > 0;
     if constexpr (kRelative)
-      is_supported =
-          is_supported &&
-          HeadMixingKeyGradientTiles<T, kSize, true, false, ResidentRows::distances>::plan(params, limit).num_stages >
-              0;
+      is_supported = is_supported && HeadMixingKeyGradientTiles<T, kSize, true, false, ResidentRows::distances>::plan(
+                                         params, max_shared_bytes)
+                                             .num_stages > 0;
     return is_supported ? nullptr : kTooLarge;
   }
 
   template <bool kRelative, class Launcher>
   static const char* head_mixing_forward_of(const Launcher& launcher, const AttentionParams& params,
                                             const AttentionTensors& tensors) {
-    const int limit = launcher.max_shared_memory();
+    const int max_shared_bytes = launcher.max_shared_memory();
     AttentionParams logit_params = params;
     logit_params.value_heads = params.heads, logit_params.head_scales = nullptr, logit_params.value_size = 0;
     if (const char* problem = launch_forward<false, kRelative>(launcher, logit_params, tensors)) return problem;
@@ -487,7 +490,7 @@ struct AttentionLaunches {
       problem = launch_row_mix<RowMixForward<Traits, T>>(
           launcher, params, tensors, num_tiles_of(params.queries, Traits::kQueries), tensors.num_splits, splits);
     };
-    if (!dispatch_row_mix(params, limit, forward_row_mix))
+    if (!dispatch_row_mix(params, max_shared_bytes, forward_row_mix))
       problem = launch_head_mixing<HeadMixingForward<T, kSize, kRelative>>(
           launcher, params, select_biased_queries(tensors),
           [&](int rows) { return num_tiles_of(params.queries, rows); }, tensors.num_splits, splits);
@@ -501,31 +504,32 @@ struct AttentionLaunches {
   static const char* head_mixing_backward_of(const Launcher& launcher, const AttentionParams& params,
                                              const AttentionTensors& tensors) {
     const AttentionTensors kernel_tensors = select_biased_queries(tensors);
-    const int limit = launcher.max_shared_memory();
+    const int max_shared_bytes = launcher.max_shared_memory();
     const char* row_mix_problem = nullptr;
-    if (dispatch_row_mix(params, limit, [&](auto row_mix) {
+    if (dispatch_row_mix(params, max_shared_bytes, [&](auto row_mix) {
           row_mix_problem = row_mix_backward<decltype(row_mix)>(launcher, params, kernel_tensors);
         }))
       return row_mix_problem;
     const auto num_query_tiles_of = [&](int rows) { return num_tiles_of(params.queries, rows); };
-    using Sums = HeadMixingSums<T, kSize, kRelative>;
-    if (const char* problem = launch_head_mixing<Sums>(launcher, params, kernel_tensors, num_query_tiles_of,
-                                                       Sums::Traits::num_chunks(params)))
+    using MatrixGradientBody = HeadMixingMatrixGradient<T, kSize, kRelative>;
+    if (const char* problem = launch_head_mixing<MatrixGradientBody>(
+            launcher, params, kernel_tensors, num_query_tiles_of, MatrixGradientBody::Traits::num_chunks(params)))
       return problem;
-    const HeadMixingRowSums row_sums{params, kernel_tensors, WeightRounding::for_params<T>(params)};
-    if (const char* problem = launcher(
-            Grid{num_tiles_of(kernel_tensors.batch * params.heads * params.queries + kStatsPadding, row_sums.kThreads)},
-            row_sums.kThreads, 0, row_sums))
+    const HeadMixingQueryStats query_stats{params, kernel_tensors, WeightRounding::for_params<T>(params)};
+    if (const char* problem =
+            launcher(Grid{num_tiles_of(kernel_tensors.batch * params.heads * params.queries + kStatsPadding,
+                                       query_stats.kThreads)},
+                     query_stats.kThreads, 0, query_stats))
       return problem;
-    using Queries = HeadMixingQueryGradient<T, kSize, kRelative>;
-    if (const char* problem = launch_head_mixing<Queries>(launcher, params, kernel_tensors, num_query_tiles_of,
-                                                          Queries::Traits::kColumnBlocks))
+    using QueryGradientBody = HeadMixingQueryGradient<T, kSize, kRelative>;
+    if (const char* problem = launch_head_mixing<QueryGradientBody>(
+            launcher, params, kernel_tensors, num_query_tiles_of, QueryGradientBody::Traits::kColumnBlocks))
       return problem;
     if constexpr (kRelative) {
-      using Distances = HeadMixingKeyGradient<T, kSize, true, false, ResidentRows::distances>;
-      const auto num_distance_tiles_of = [&](int rows) { return num_tiles_of(params.relative.distances, rows); };
-      if (const char* problem = launch_head_mixing<Distances>(launcher, params, kernel_tensors, num_distance_tiles_of,
-                                                              Distances::Traits::kColumnBlocks))
+      using DistanceGradientBody = HeadMixingKeyGradient<T, kSize, true, false, ResidentRows::distances>;
+      const auto num_distance_tiles_of = [&](int rows) { return num_tiles_of(params.relative.num_distances, rows); };
+      if (const char* problem = launch_head_mixing<DistanceGradientBody>(
+              launcher, params, kernel_tensors, num_distance_tiles_of, DistanceGradientBody::Traits::kColumnBlocks))
         return problem;
     }
     if constexpr (kSeparatePasses) {
@@ -555,8 +559,9 @@ struct AttentionLaunches {
                                         int z_blocks, const Arguments&... arguments) {
     const HeadMixingPlan plan = Body::Traits::plan(params, launcher.max_shared_memory());
     if (plan.num_stages == 0) return kTooLarge;
-    const BlockOrder order = block_order<T>(launcher, params, tensors.batch, num_tiles_of_rows(16 * plan.row_tiles));
-    return launcher(Grid{order.num_blocks(), 1, plan.head_blocks * z_blocks}, plan.threads(), plan.shared_bytes,
+    const BlockOrder order =
+        block_order<T>(launcher, params, tensors.batch, num_tiles_of_rows(16 * plan.num_row_tiles));
+    return launcher(Grid{order.num_blocks(), 1, plan.num_head_blocks * z_blocks}, plan.threads(), plan.shared_bytes,
                     Body{{params, plan, order, KernelTensors<T>(tensors)}, arguments...});
   }
   // Launches a row-mix kernel with the plan of its tile sizes. tiles: number of tiles of resident rows of a batch row.
@@ -571,17 +576,17 @@ struct AttentionLaunches {
                     Body{{params, plan, order, KernelTensors<T>(tensors)}, arguments...});
   }
 
-  // Calls visit(row_mix), where row_mix is the RowMix that serves the call, and returns true, if the row-mix kernels
-  // apply: a 16-bit type, no relative positions, at most 8 heads of size up to 128 or 16 heads of size up to 64, and
-  // tiles that fit in `limit` bytes of shared memory. Otherwise returns false.
+  // Calls visit(row_mix), where row_mix is the RowMixTraits that serves the call, and returns true, if the row-mix
+  // kernels apply: a 16-bit type, no relative positions, at most 8 heads of size up to 128 or 16 heads of size up to
+  // 64, and tiles that fit in `max_shared_bytes` bytes of shared memory. Otherwise returns false.
   template <class Visit>
-  static bool dispatch_row_mix(const AttentionParams& params, int limit, const Visit& visit) {
+  static bool dispatch_row_mix(const AttentionParams& params, int max_shared_bytes, const Visit& visit) {
     const auto try_row_mix = [&](auto row_mix) {
       using Traits = decltype(row_mix);
-      if (RowMixForwardTiles<Traits>::plan(params, limit).num_stages == 0 ||
-          RowMixSumsTiles<Traits>::plan(params, limit).num_stages == 0 ||
-          RowMixQueryGradientTiles<Traits>::plan(params, limit).num_stages == 0 ||
-          RowMixKeyGradientTiles<Traits>::plan(params, limit).num_stages == 0)
+      if (RowMixForwardTiles<Traits>::plan(params, max_shared_bytes).num_stages == 0 ||
+          RowMixMatrixGradientTiles<Traits>::plan(params, max_shared_bytes).num_stages == 0 ||
+          RowMixQueryGradientTiles<Traits>::plan(params, max_shared_bytes).num_stages == 0 ||
+          RowMixKeyGradientTiles<Traits>::plan(params, max_shared_bytes).num_stages == 0)
         return false;
       visit(row_mix);
       return true;
@@ -589,10 +594,10 @@ struct AttentionLaunches {
     if constexpr (sizeof(T) == 2 && kSize <= 128) {
       const int heads = std::max(params.heads, params.value_heads);
       if (params.has_relative_positions()) return false;
-      if (heads <= 4) return try_row_mix(RowMix<T, kSize, 4, 1>{});
-      if (heads <= 8) return try_row_mix(RowMix<T, kSize, 8, 1>{});
+      if (heads <= 4) return try_row_mix(RowMixTraits<T, kSize, 4, 1>{});
+      if (heads <= 8) return try_row_mix(RowMixTraits<T, kSize, 8, 1>{});
       if constexpr (kSize <= 64) {
-        if (heads <= 16) return try_row_mix(RowMix<T, kSize, 8, 2>{});
+        if (heads <= 16) return try_row_mix(RowMixTraits<T, kSize, 8, 2>{});
       }
     }
     return false;
@@ -601,16 +606,17 @@ struct AttentionLaunches {
   template <class Traits, class Launcher>
   static const char* row_mix_backward(const Launcher& launcher, const AttentionParams& params,
                                       const AttentionTensors& tensors) {
-    using Sums = RowMixSums<Traits, T>;
-    using Queries = RowMixQueryGradient<Traits, T>;
-    using Keys = RowMixKeyGradient<Traits, T>;
-    if (const char* problem =
-            launch_row_mix<Sums>(launcher, params, tensors, num_tiles_of(params.queries, Sums::Sizes::kQueries), 1))
+    using MatrixGradientBody = RowMixMatrixGradient<Traits, T>;
+    using QueryGradientBody = RowMixQueryGradient<Traits, T>;
+    using KeyGradientBody = RowMixKeyGradient<Traits, T>;
+    if (const char* problem = launch_row_mix<MatrixGradientBody>(
+            launcher, params, tensors, num_tiles_of(params.queries, MatrixGradientBody::Sizes::kQueries), 1))
       return problem;
-    if (const char* problem = launch_row_mix<Queries>(launcher, params, tensors,
-                                                      num_tiles_of(params.queries, Queries::Sizes::kQueries), 1))
+    if (const char* problem = launch_row_mix<QueryGradientBody>(
+            launcher, params, tensors, num_tiles_of(params.queries, QueryGradientBody::Sizes::kQueries), 1))
       return problem;
-    return launch_row_mix<Keys>(launcher, params, tensors, num_tiles_of(params.keys, Keys::Sizes::kKeys), 1);
+    return launch_row_mix<KeyGradientBody>(launcher, params, tensors,
+                                           num_tiles_of(params.keys, KeyGradientBody::Sizes::kKeys), 1);
   }
 };
 

@@ -11,18 +11,18 @@ namespace mh::kernels {
 MH_COMPILED(MH_DECLARE)
 #undef MH_DECLARE
 
-const AttentionKernels* cuda_attention(Dtype dtype, int size) {
+const AttentionKernels* cuda_attention_kernels(Dtype dtype, int size) {
   const AttentionKernels* best = nullptr;
-#define MH_COMPARE(name, compiled_size)                                                                 \
-  if (dtype == Dtype::name && size <= compiled_size && (best == nullptr || compiled_size < best->size)) \
+#define MH_COMPARE(name, compiled_size)                                                                          \
+  if (dtype == Dtype::name && size <= compiled_size && (best == nullptr || compiled_size < best->max_head_size)) \
     best = attention_##name##_##compiled_size();
   MH_COMPILED(MH_COMPARE)
 #undef MH_COMPARE
   return best;
 }
 
-const char* cuda_missing(Dtype dtype, int size) {
-  if (cuda_attention(dtype, size) != nullptr) return nullptr;
+const char* cuda_missing_kernels(Dtype dtype, int size) {
+  if (cuda_attention_kernels(dtype, size) != nullptr) return nullptr;
   bool has_dtype = false;
   int max_size = 0;
 #define MH_COMPARE(name, compiled_size) \

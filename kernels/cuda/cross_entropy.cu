@@ -4,10 +4,10 @@
 
 namespace mh::kernels {
 
-const char* cuda_cross_entropy(Dtype type, const CrossEntropy& params, int64_t rows, void* logits,
-                               const int64_t* targets, CrossEntropyRow* losses, void* stream) {
-  return dispatch_dtype(type, [&](auto number) {
-    return cross_entropy<decltype(number)>(Launcher{stream}, params, rows, logits, targets, losses);
+const char* cuda_cross_entropy(Dtype dtype, const CrossEntropyParams& params, int64_t rows, void* logits,
+                               const int64_t* targets, CrossEntropyLoss* losses, void* stream) {
+  return dispatch_dtype(dtype, [&](auto zero) {
+    return cross_entropy<decltype(zero)>(Launcher{stream}, params, rows, logits, targets, losses);
   });
 }
 

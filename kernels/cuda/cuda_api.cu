@@ -4,16 +4,17 @@
 
 namespace mh::kernels {
 
-const char* cuda_dropout(Dtype, const Dropout&, uint64_t, const void*, void*, int64_t, void*);
-const char* cuda_cross_entropy(Dtype, const CrossEntropy&, int64_t, void*, const int64_t*, CrossEntropyRow*, void*);
-const char* cuda_sum_norm(Dtype, const SumNorm&, const SumNormTensors&, void*);
-const char* cuda_sum_norm_backward(Dtype, const SumNorm&, const SumNormTensors&, void*);
-const char* cuda_adam(const Update<AdamPlan>*, int64_t, void*);
-const char* cuda_sgd(const Update<MomentumPlan>*, int64_t, void*);
-const char* cuda_nag(const Update<NagPlan>*, int64_t, void*);
+const char* cuda_dropout(Dtype, const DropoutParams&, uint64_t, const void*, void*, int64_t, void*);
+const char* cuda_cross_entropy(Dtype, const CrossEntropyParams&, int64_t, void*, const int64_t*, CrossEntropyLoss*,
+                               void*);
+const char* cuda_sum_norm(Dtype, const SumNormParams&, const SumNormTensors&, void*);
+const char* cuda_sum_norm_backward(Dtype, const SumNormParams&, const SumNormTensors&, void*);
+const char* cuda_adam(const Update<AdamParams>*, int64_t, void*);
+const char* cuda_sgd(const Update<MomentumParams>*, int64_t, void*);
+const char* cuda_nag(const Update<NagParams>*, int64_t, void*);
 const char* cuda_sum_of_squares(const FloatSpan*, int64_t, double*, void*);
-const AttentionKernels* cuda_attention(Dtype, int);
-const char* cuda_missing(Dtype, int);
+const AttentionKernels* cuda_attention_kernels(Dtype, int);
+const char* cuda_missing_kernels(Dtype, int);
 const char* cuda_device_problem() {
   int bytes = 0;
   return read_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, bytes);
@@ -23,8 +24,8 @@ const char* cuda_device_problem() {
 
 extern "C" __attribute__((visibility("default"))) const mh::kernels::CudaApi* multihead_cuda_api() {
   using namespace mh::kernels;
-  static const CudaApi table{cuda_dropout,   cuda_cross_entropy, cuda_sum_norm,      cuda_sum_norm_backward,
-                             cuda_adam,      cuda_sgd,           cuda_nag,           cuda_sum_of_squares,
-                             cuda_attention, cuda_missing,       cuda_device_problem};
+  static const CudaApi table{
+      cuda_dropout, cuda_cross_entropy,  cuda_sum_norm,          cuda_sum_norm_backward, cuda_adam,          cuda_sgd,
+      cuda_nag,     cuda_sum_of_squares, cuda_attention_kernels, cuda_missing_kernels,   cuda_device_problem};
   return &table;
 }

@@ -8,45 +8,47 @@
 
 #include <cstdint>
 
-#include "cross_entropy_plan.h"
+#include "cross_entropy_params.h"
 #include "cuda/attention.h"
 #include "cuda/optimizer.h"
 #include "cuda/sum_norm.h"
-#include "dropout_plan.h"
+#include "dropout_params.h"
 
 namespace mh::kernels {
 
-// The element type of the tensors of a kernel. A build may lack the attention kernels of some types (missing()).
+// The element type of the tensors of a kernel. A build may lack the attention kernels of some types
+// (missing_kernels()).
 enum class Dtype : uint8_t { fp32, bf16, fp16 };
 
 struct CudaApi {
-  // Computes y[i] = x[i] * params.scale or, if element first + i of the random stream is dropped, 0, for i < count
-  // (kernels/cpu/dropout.h).
-  const char* (*dropout)(Dtype type, const Dropout& params, uint64_t first, const void* x, void* y, int64_t count,
-                         void* stream);
-  // Computes losses (rows) of logits (rows, vocabulary) and targets (rows), and, if params.gradient, replaces the
+  // Computes y[i] = x[i] * params.scale or, if element stream_offset + i of the random stream is dropped, 0, for i <
+  // count (kernels/cpu/dropout.h).
+  const char* (*dropout)(Dtype dtype, const DropoutParams& params, uint64_t stream_offset, const void* x, void* y,
+                         int64_t count, void* stream);
+  // Computes losses (rows) of logits (rows, vocabulary) and targets (rows), and, if params.needs_gradient, replaces the
   // logits by the gradient (kernels/cpu/cross_entropy.h). Logits are aligned to 16 bytes. A target is below
-  // params.vocabulary, or negative: then the loss and the gradient of the row are zero.
-  const char* (*cross_entropy)(Dtype type, const CrossEntropy& params, int64_t rows, void* logits,
-                               const int64_t* targets, CrossEntropyRow* losses, void* stream);
+  // params.vocabulary_size, or negative: then the loss and the gradient of the row are zero.
+  const char* (*cross_entropy)(Dtype dtype, const CrossEntropyParams& params, int64_t rows, void* logits,
+                               const int64_t* targets, CrossEntropyLoss* losses, void* stream);
   // sum_norm() computes all rows of the residual sum s = x + dropout(y) and of its layer norm, and sum_norm_backward()
-  // their gradients (sum_norm_plan.h). `params` and params.dropout are in host memory, and all other pointers in GPU
-  // memory. tensors.y and tensors.dy have the type `y`.
-  const char* (*sum_norm)(Dtype y, const SumNorm& params, const SumNormTensors& tensors, void* stream);
-  const char* (*sum_norm_backward)(Dtype y, const SumNorm& params, const SumNormTensors& tensors, void* stream);
+  // their gradients (sum_norm_params.h). `params` and params.dropout are in host memory, and all other pointers in GPU
+  // memory. tensors.y and tensors.dy have the type `y_dtype`.
+  const char* (*sum_norm)(Dtype y_dtype, const SumNormParams& params, const SumNormTensors& tensors, void* stream);
+  const char* (*sum_norm_backward)(Dtype y_dtype, const SumNormParams& params, const SumNormTensors& tensors,
+                                   void* stream);
   // Update `count` parameter tensors (optimizer_rules.h). `updates` is an array in host memory.
-  const char* (*adam)(const Update<AdamPlan>* updates, int64_t count, void* stream);
-  const char* (*sgd)(const Update<MomentumPlan>* updates, int64_t count, void* stream);
-  const char* (*nag)(const Update<NagPlan>* updates, int64_t count, void* stream);
-  // Computes partial sums of squares: one for each chunk of kUpdateChunk elements of each of `count` tensors, in the
-  // order of the tensors. `spans` is an array in host memory, and `sums`, with one element for each chunk, an array
+  const char* (*adam)(const Update<AdamParams>* updates, int64_t count, void* stream);
+  const char* (*sgd)(const Update<MomentumParams>* updates, int64_t count, void* stream);
+  const char* (*nag)(const Update<NagParams>* updates, int64_t count, void* stream);
+  // Computes partial sums of squares: one for each chunk of kUpdateChunkSize elements of each of `count` tensors, in
+  // the order of the tensors. `spans` is an array in host memory, and `sums`, with one element for each chunk, an array
   // in GPU memory.
   const char* (*sum_of_squares)(const FloatSpan* spans, int64_t count, double* sums, void* stream);
-  // attention() returns the attention kernels of a type for the smallest compiled head size of at least head_size; null
-  // if this build has none. missing() then returns a text that describes what the build lacks, valid until the next
-  // call of the thread, and otherwise null.
-  const AttentionKernels* (*attention)(Dtype dtype, int head_size);
-  const char* (*missing)(Dtype dtype, int head_size);
+  // attention_kernels() returns the attention kernels of a type for the smallest compiled head size of at least
+  // head_size; null if this build has none. missing_kernels() then returns a text that describes what the build lacks,
+  // valid until the next call of the thread, and otherwise null.
+  const AttentionKernels* (*attention_kernels)(Dtype dtype, int head_size);
+  const char* (*missing_kernels)(Dtype dtype, int head_size);
   // Returns null if the limits of the current GPU can be read; otherwise a description of the error. After an error,
   // the constraints of AttentionKernels are meaningless.
   const char* (*device_problem)();

@@ -6,10 +6,10 @@
 
 namespace mh::kernels {
 
-// Returns f(x), where x is a zero of the C++ type that `type` names.
+// Returns f(x), where x is a zero of the C++ type that `dtype` names.
 template <class F>
-const char* dispatch_dtype(Dtype type, const F& f) {
-  return type == Dtype::fp32 ? f(float{}) : type == Dtype::bf16 ? f(Bf16{}) : f(Fp16{});
+const char* dispatch_dtype(Dtype dtype, const F& f) {
+  return dtype == Dtype::fp32 ? f(float{}) : dtype == Dtype::bf16 ? f(Bf16{}) : f(Fp16{});
 }
 
 }  // namespace mh::kernels

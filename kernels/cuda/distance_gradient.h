@@ -9,7 +9,7 @@
 // Shared memory holds the rows of r, the pipeline stages with q + u and dO of a tile, q + v of a tile, a window of
 // keys and one of values, and products of 2560 bytes per warp:
 //
-//   (kDistances + (2 * kStages + 1) * kQueries + 2 * Keys::kRows) * (kSize + 8) * sizeof(T) + 2560 * kWarps
+//   (kDistances + (2 * kStages + 1) * kQueries + 2 * KvWindow::kRows) * (kSize + 8) * sizeof(T) + 2560 * kWarps
 //
 // bytes. A lane has kSize / 2 accumulators of the gradient, and kQueries / 2 for each of P and the gradients of the
 // logits. For heads of 64 in bf16 a block has 4 warps, 64 rows of r, tiles of 32 queries, 2 stages and 77.5 KiB; a lane
@@ -24,14 +24,14 @@ namespace mh::kernels {
 template <class T, int kSize>
 struct DistanceGradientTiles {
   static constexpr int kWarps = kRelativeWarps<T, kSize>, kThreads = 32 * kWarps, kDistances = 16 * kWarps;
-  static constexpr int kQueries = kRelativeStep<T, kSize>, kStride = kSize + kPad,
+  static constexpr int kQueries = kRelativeTileRows<T, kSize>, kStride = kSize + kPad,
                        kProductRowStride = kProductStride<32>;
   static constexpr int kWindowRows = kDistances + kQueries, kStages = kRelativeStages<T, kSize>;
-  using Keys = SlidingWindow<T, kSize, kWindowRows, kQueries>;
+  using KvWindow = SlidingWindow<T, kSize, kWindowRows, kQueries>;
   struct alignas(16) Shared {
     T r[kDistances * kStride];
     T q[kStages][kQueries * kStride], dout[kStages][kQueries * kStride], q_v[kQueries * kStride];
-    Keys k, v;
+    KvWindow k, v;
     float products[kWarps * 16 * kProductRowStride];
   };
 };
@@ -45,7 +45,8 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
   using Traits = DistanceGradientTiles<T, kSize>;
   const StridedTensor<const T>&q = tensors.q, &k = tensors.k, &v = tensors.v, &dout = tensors.dout;
   const int64_t b = thread.block_y() / params.value_heads, head = thread.block_y() % params.value_heads;
-  const int queries = static_cast<int>(params.queries), keys = static_cast<int>(params.keys), offset = keys - queries;
+  const int queries = static_cast<int>(params.queries), keys = static_cast<int>(params.keys),
+            causal_offset = keys - queries;
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   const int first = thread.block_x() * Traits::kDistances, warp_row = thread.warp() * 16 + g;
   const int num_unpadded_keys = num_unpadded_keys_of(params, b, keys);
@@ -60,30 +61,32 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
   Accumulator sums[kSize / 8];
   for (int range_index = 0; range_index < params.relative.num_key_ranges; ++range_index) {
     const IndexRange range_keys = intersect({0, num_unpadded_keys}, params.relative.key_ranges[range_index]);
-    // Row first + ρ of r is the distance from query t to key t + lead + ρ.
-    const int lead = first - distance_row(params, params.relative.key_ranges[range_index], 0, 0),
-              max_lead = lead + Traits::kDistances - 1;
-    if (params.causal && (lead > offset || (params.window > 0 && max_lead <= offset - params.window))) continue;
-    const int query_begin = range_keys.first - max_lead > 0 ? range_keys.first - max_lead : 0;
-    const int end = range_keys.end - lead < queries ? range_keys.end - lead : queries;
+    // Row first + ρ of r is the distance from query t to key t + key_shift + ρ.
+    const int key_shift = first - distance_row(params, params.relative.key_ranges[range_index], 0, 0),
+              max_key_shift = key_shift + Traits::kDistances - 1;
+    if (params.causal &&
+        (key_shift > causal_offset || (params.window > 0 && max_key_shift <= causal_offset - params.window)))
+      continue;
+    const int query_begin = range_keys.first - max_key_shift > 0 ? range_keys.first - max_key_shift : 0;
+    const int end = range_keys.end - key_shift < queries ? range_keys.end - key_shift : queries;
     if (range_keys.first >= range_keys.end || query_begin >= end) continue;
-    const auto load = [&](int i, int stage, int slide_row, bool is_first) {
+    const auto load = [&](int i, int stage, int ring_row, bool is_first) {
       load_tile<Traits::kQueries, kSize, Traits::kStride>(
-          thread, shared.q[stage], {query_data, q.row_stride, end, params.key_size, params.aligned}, i);
+          thread, shared.q[stage], {query_data, q.row_stride, end, params.key_size, params.has_aligned_rows}, i);
       load_tile<Traits::kQueries, kSize, Traits::kStride>(
-          thread, shared.dout[stage], {dout_data, dout.row_stride, end, params.value_size, params.aligned}, i);
-      const int key = i + lead;
-      const auto load_keys = [&](typename Traits::Keys& to, GlobalMatrix<const T> matrix) {
+          thread, shared.dout[stage], {dout_data, dout.row_stride, end, params.value_size, params.has_aligned_rows}, i);
+      const int key = i + key_shift;
+      const auto load_keys = [&](typename Traits::KvWindow& to, GlobalMatrix<const T> matrix) {
         if (is_first) {
           to.template load<Traits::kWindowRows>(thread, 0, matrix, key);
         } else {  // only the rows that the previous tile did not load
-          to.template load<Traits::kQueries>(thread, slide_row + Traits::kDistances, matrix, key + Traits::kDistances);
+          to.template load<Traits::kQueries>(thread, ring_row + Traits::kDistances, matrix, key + Traits::kDistances);
         }
       };
-      load_keys(shared.k, {key_data, k.row_stride, range_keys.end, params.key_size, params.aligned});
-      load_keys(shared.v, {value_data, v.row_stride, range_keys.end, params.value_size, params.aligned});
+      load_keys(shared.k, {key_data, k.row_stride, range_keys.end, params.key_size, params.has_aligned_rows});
+      load_keys(shared.v, {value_data, v.row_stride, range_keys.end, params.value_size, params.has_aligned_rows});
     };
-    const auto visit = [&](int i, int stage, int slide_row) {
+    const auto visit = [&](int i, int stage, int ring_row) {
       add_biases<Traits::kQueries, kSize>(thread, params, head, shared.q[stage], shared.q_v);
       thread.barrier();
       Accumulator p[Traits::kQueries / 8], ds[Traits::kQueries / 8];  // (distances, queries)
@@ -92,10 +95,10 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
       // Computes `to` (distances, queries) += the products of `left`, q + u or dO of each query, with `right`, the key
       // or the value that the query and the distance determine.
       const auto multiply_keys = [&](Accumulator(&to)[Traits::kQueries / 8], const T* left,
-                                     const typename Traits::Keys& right) {
+                                     const typename Traits::KvWindow& right) {
         MH_FOR (m, Traits::kQueries / 16) {
           multiply_sliding<kSize, 32>(thread, window_products, left + m * 16 * Traits::kStride, right,
-                                      slide_row + 16 * m + 16 * thread.warp());
+                                      ring_row + 16 * m + 16 * thread.warp());
           MH_FOR (n, 2)
             MH_FOR (x, 4) {
               const int query = n * 8 + 2 * t + x % 2;
@@ -104,12 +107,12 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
         }
       };
       multiply_keys(p, shared.q[stage], shared.k);
-      apply_distance_mask(thread, params, range_keys, end, i, lead + 16 * thread.warp(), p);
+      apply_distance_mask(thread, params, range_keys, end, i, key_shift + 16 * thread.warp(), p);
       multiply_keys(ds, shared.dout[stage], shared.v);
       uint32_t dropout_keep_bits = 0;
       if (params.has_dropout())
         dropout_keep_bits =
-            dropout_keep_bits_transposed<Traits::kQueries / 8, true>(params, b, head, i + 2 * t, lead + warp_row);
+            dropout_keep_bits_transposed<Traits::kQueries / 8, true>(params, b, head, i + 2 * t, key_shift + warp_row);
       dispatch_normaliser(params, [&](const auto& normaliser) {
         MH_FOR (n, Traits::kQueries / 8)
           MH_FOR (e, 2) {
@@ -118,7 +121,8 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
             const float lse2 = in_range ? tensors.lse[first_stats + query] * kLog2E : 0,
                         delta = in_range ? tensors.delta[first_stats + query] : 0;
             MH_FOR (r, 2) {
-              const float product = p[n].x[2 * r + e], x = thread.exp2(normaliser.logarithm(thread, product) - lse2);
+              const float product = p[n].x[2 * r + e],
+                          x = thread.exp2(normaliser.log2_numerator(thread, product) - lse2);
               float scaled_dropout = head_scale;
               if (params.has_dropout())
                 scaled_dropout *= dropout_factor(dropout_keep_bits, 4 * n + 2 * r + e, params.dropout.scale);
@@ -129,15 +133,15 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
       });
       multiply_add<kSize, Traits::kStride>(thread, sums, ds, shared.q_v);
     };
-    each_tile<Traits::kStages, Traits::kQueries>(
-        thread, query_begin, end, load, [](int slide_row) { return Traits::Keys::wrap(slide_row + Traits::kQueries); },
-        visit);
+    for_each_tile<Traits::kStages, Traits::kQueries>(
+        thread, query_begin, end, load,
+        [](int ring_row) { return Traits::KvWindow::wrap(ring_row + Traits::kQueries); }, visit);
   }
-  float* const dr_head = tensors.dr + thread.block_y() * int64_t{params.relative.distances} * params.key_size;
+  float* const dr_head = tensors.dr + thread.block_y() * int64_t{params.relative.num_distances} * params.key_size;
   MH_FOR (n, kSize / 8)
     MH_FOR (x, 4) {
       const int row = first + warp_row + x / 2 * 8, column = n * 8 + 2 * t + x % 2;
-      if (row < params.relative.distances && column < params.key_size)
+      if (row < params.relative.num_distances && column < params.key_size)
         dr_head[int64_t{row} * params.key_size + column] = sums[n].x[x];
     }
   thread.template wait_group<0>();

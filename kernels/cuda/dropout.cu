@@ -4,10 +4,10 @@
 
 namespace mh::kernels {
 
-const char* cuda_dropout(Dtype type, const Dropout& params, uint64_t first, const void* x, void* y, int64_t count,
-                         void* stream) {
+const char* cuda_dropout(Dtype dtype, const DropoutParams& params, uint64_t stream_offset, const void* x, void* y,
+                         int64_t count, void* stream) {
   return dispatch_dtype(
-      type, [&](auto number) { return dropout<decltype(number)>(Launcher{stream}, params, first, x, y, count); });
+      dtype, [&](auto zero) { return dropout<decltype(zero)>(Launcher{stream}, params, stream_offset, x, y, count); });
 }
 
 }  // namespace mh::kernels

@@ -1,4 +1,4 @@
-// Dropout on a GPU, with the random stream of dropout_plan.h.
+// Dropout on a GPU, with the random stream of dropout_params.h.
 //
 // Tiling: a thread of a block of 256 threads computes vectors of four consecutive elements, 4 * (threads of the grid)
 // apart. It computes the four random words of a Philox counter for a vector, or the words of two counters if the vector
@@ -16,15 +16,16 @@ namespace mh::kernels {
 
 // Applies dropout to x, whose elements have the indices position … position + 3 in the random stream. Their random
 // words belong to one Philox counter, or to two.
-MH_DEVICE void drop_vec4(const Dropout& params, uint64_t position, float (&x)[4]) {
+MH_DEVICE void apply_dropout_vec4(const DropoutParams& params, uint64_t position, float (&x)[4]) {
   const PhiloxWords words = philox(params, position / 4);
-  const auto first = static_cast<unsigned>(position % 4);
-  if (first == 0) {
+  const auto word_offset = static_cast<unsigned>(position % 4);
+  if (word_offset == 0) {
     MH_FOR (k, 4) x[k] = dropout_keeps(params, words.word[k]) ? x[k] * params.scale : 0.0f;
   } else {
     const PhiloxWords next_words = philox(params, position / 4 + 1);
     MH_FOR (k, 4) {
-      const uint32_t word = first + k < 4 ? word_at(words, first + k) : word_at(next_words, first + k - 4);
+      const uint32_t word =
+          word_offset + k < 4 ? word_at(words, word_offset + k) : word_at(next_words, word_offset + k - 4);
       x[k] = dropout_keeps(params, word) ? x[k] * params.scale : 0.0f;
     }
   }
@@ -34,8 +35,8 @@ MH_DEVICE void drop_vec4(const Dropout& params, uint64_t position, float (&x)[4]
 template <class T>
 struct DropoutElements {
   static constexpr int kThreads = 256;
-  Dropout params;
-  uint64_t first;
+  DropoutParams params;
+  uint64_t stream_offset;
   const T* x;
   T* y;
   int64_t count;
@@ -47,7 +48,7 @@ struct DropoutElements {
          i += stride) {
       float values[4];
       load_vec4(thread, x, i, count, values);
-      drop_vec4(params, first + static_cast<uint64_t>(i), values);
+      apply_dropout_vec4(params, stream_offset + static_cast<uint64_t>(i), values);
       store_vec4(thread, y, i, count, values);
     }
   }
@@ -55,12 +56,12 @@ struct DropoutElements {
 
 // Launches the kernel of CudaApi::dropout. Returns null, or a description of the problem.
 template <class T, class Launcher>
-const char* dropout(const Launcher& launcher, const Dropout& params, uint64_t first, const void* x, void* y,
-                    int64_t count) {
+const char* dropout(const Launcher& launcher, const DropoutParams& params, uint64_t stream_offset, const void* x,
+                    void* y, int64_t count) {
   using Body = DropoutElements<T>;
   const int64_t blocks = ceil_div(count, 4 * Body::kThreads);
   return launcher(Grid{static_cast<int>(blocks < 65535 ? blocks : 65535)}, Body::kThreads, 0,
-                  Body{params, first, static_cast<const T*>(x), static_cast<T*>(y), count});
+                  Body{params, stream_offset, static_cast<const T*>(x), static_cast<T*>(y), count});
 }
 
 }  // namespace mh::kernels

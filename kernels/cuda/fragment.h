@@ -110,13 +110,15 @@ MH_DEVICE void load(const Thread& thread, FragmentB<float> (&to)[2], const float
 
 // Converts two accumulators, together (16, 16), to a left operand, rounded to T.
 template <class Thread, class T>
-MH_DEVICE void round_to(const Thread& thread, FragmentA<T>& to, const Accumulator& left, const Accumulator& right) {
+MH_DEVICE void round_to_fragment_a(const Thread& thread, FragmentA<T>& to, const Accumulator& left,
+                                   const Accumulator& right) {
   to.x[0] = thread.pack(left.x[0], left.x[1], T{}), to.x[1] = thread.pack(left.x[2], left.x[3], T{});
   to.x[2] = thread.pack(right.x[0], right.x[1], T{}), to.x[3] = thread.pack(right.x[2], right.x[3], T{});
 }
 
 template <class Thread>
-MH_DEVICE void round_to(const Thread&, FragmentA<float>& to, const Accumulator& left, const Accumulator& right) {
+MH_DEVICE void round_to_fragment_a(const Thread&, FragmentA<float>& to, const Accumulator& left,
+                                   const Accumulator& right) {
   MH_FOR (i, 4) to.x[i] = left.x[i / 2 + i % 2 * 2], to.x[4 + i] = right.x[i / 2 + i % 2 * 2];
 }
 

@@ -18,18 +18,18 @@ inline const char* error_string(cudaError_t status) {
 // none.
 inline const char* launch_error() { return error_string(cudaGetLastError()); }
 
-// Launches kernel(arguments…) with `bytes` bytes of dynamic shared memory per block. Returns null, or a description of
-// the problem. Launches nothing if the grid is empty.
+// Launches kernel(arguments…) with `shared_bytes` bytes of dynamic shared memory per block. Returns null, or a
+// description of the problem. Launches nothing if the grid is empty.
 template <class... Parameters, class... Arguments>
-const char* launch(void (*kernel)(Parameters...), const Grid& grid, int threads, int bytes, void* stream,
+const char* launch(void (*kernel)(Parameters...), const Grid& grid, int threads, int shared_bytes, void* stream,
                    const Arguments&... arguments) {
   if (grid.x == 0 || grid.y == 0) return nullptr;
   if (const char* problem = grid_problem(grid)) return problem;
-  if (bytes > 48 << 10)
+  if (shared_bytes > 48 << 10)
     if (const char* problem =
-            error_string(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes)))
+            error_string(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes)))
       return problem;
-  kernel<<<dim3(grid.x, grid.y, grid.z), threads, bytes, static_cast<cudaStream_t>(stream)>>>(arguments...);
+  kernel<<<dim3(grid.x, grid.y, grid.z), threads, shared_bytes, static_cast<cudaStream_t>(stream)>>>(arguments...);
   return launch_error();
 }
 
@@ -45,7 +45,7 @@ inline int max_shared_memory() {
   int bytes = 0;
   return read_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, bytes) == nullptr ? bytes : 0;
 }
-inline int multiprocessors() {
+inline int num_multiprocessors() {
   int count = 0;
   return read_attribute(cudaDevAttrMultiProcessorCount, count) == nullptr ? count : 0;
 }

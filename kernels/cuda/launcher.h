@@ -16,12 +16,12 @@ __global__ void __launch_bounds__(Body::kThreads) run(const __grid_constant__ Bo
 }
 
 // Launches body(thread, shared memory) for each thread of a grid, on the CUDA stream `stream`. Returns null, or a
-// description of the problem. threads: threads of a block; bytes: shared memory of a block.
+// description of the problem. threads: threads of a block; shared_bytes: shared memory of a block.
 struct Launcher {
   void* stream;
   template <class Body>
-  const char* operator()(Grid grid, int threads, size_t bytes, const Body& body) const {
-    return launch(run<Body>, grid, threads, static_cast<int>(bytes), stream, body);
+  const char* operator()(Grid grid, int threads, size_t shared_bytes, const Body& body) const {
+    return launch(run<Body>, grid, threads, static_cast<int>(shared_bytes), stream, body);
   }
 };
 

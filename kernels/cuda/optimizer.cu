@@ -4,13 +4,13 @@
 
 namespace mh::kernels {
 
-const char* cuda_adam(const Update<AdamPlan>* updates, int64_t count, void* stream) {
+const char* cuda_adam(const Update<AdamParams>* updates, int64_t count, void* stream) {
   return update(Launcher{stream}, updates, count);
 }
-const char* cuda_sgd(const Update<MomentumPlan>* updates, int64_t count, void* stream) {
+const char* cuda_sgd(const Update<MomentumParams>* updates, int64_t count, void* stream) {
   return update(Launcher{stream}, updates, count);
 }
-const char* cuda_nag(const Update<NagPlan>* updates, int64_t count, void* stream) {
+const char* cuda_nag(const Update<NagParams>* updates, int64_t count, void* stream) {
   return update(Launcher{stream}, updates, count);
 }
 const char* cuda_sum_of_squares(const FloatSpan* spans, int64_t count, double* sums, void* stream) {

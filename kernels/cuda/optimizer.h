@@ -8,17 +8,18 @@ namespace mh::kernels {
 
 // Number of elements of a chunk, the part of one tensor that a block processes; the last chunk of a tensor may have
 // fewer elements.
-constexpr int64_t kUpdateChunk = 8192;
+constexpr int64_t kUpdateChunkSize = 8192;
 
 // The update of one parameter tensor of `count` elements.
-template <class Plan>
+template <class Params>
 struct Update {
-  Plan plan;
+  Params params;
   int64_t count;
-  float* p;               // parameters
-  const float* g;         // gradients
-  float *first, *second;  // first moments (or the momentum buffer); second moments of Adam, otherwise null
-  uint16_t* copy;         // bf16 copy of the updated parameters, overwritten; null: none
+  float* p;              // parameters
+  const float* g;        // gradients
+  float* first_moment;   // first moments, or the momentum buffer
+  float* second_moment;  // second moments of Adam, otherwise null
+  uint16_t* bf16_copy;   // bf16 copy of the updated parameters, overwritten; null: none
 };
 
 // A tensor whose sum of squares is computed: `count` elements at x.

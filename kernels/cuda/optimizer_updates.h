@@ -1,8 +1,8 @@
-// Optimiser updates and sums of squares over up to Batch::kMaxTensors tensors in each launch. The descriptions of the
-// tensors are kernel arguments, so nothing is copied to GPU memory before a launch.
+// Optimiser updates and sums of squares over up to TensorBatch::kMaxTensors tensors in each launch. The descriptions of
+// the tensors are kernel arguments, so nothing is copied to GPU memory before a launch.
 //
-// Tiling: a block of 256 threads computes a chunk of 8192 elements of one tensor (kUpdateChunk), and a thread at most 8
-// vectors of four elements of the chunk: a matrix (1024, 1024) takes 128 blocks. An update holds one vector of
+// Tiling: a block of 256 threads computes a chunk of 8192 elements of one tensor (kUpdateChunkSize), and a thread at
+// most 8 vectors of four elements of the chunk: a matrix (1024, 1024) takes 128 blocks. An update holds one vector of
 // parameters, gradients and moments in registers, at most 16 fp32 numbers, and takes no shared memory. A sum of squares
 // holds one fp64 sum in each thread, and takes 2 KiB of shared memory to add the sums of the threads in fixed order.
 // The kernel arguments of Adam take 3368 bytes.
@@ -17,14 +17,14 @@ namespace mh::kernels {
 
 // The tensors of one launch; their number is limited by the 4 KiB of kernel arguments.
 template <class Item>
-struct Batch {
+struct TensorBatch {
   static constexpr int kMaxTensors = 40;
   Item items[kMaxTensors];
   int first_chunk[kMaxTensors + 1] = {0};  // index of the first chunk of each tensor; then the number of all chunks
   int count = 0;
   void add(const Item& item) {
     items[count++] = item;
-    first_chunk[count] = first_chunk[count - 1] + static_cast<int>(ceil_div(item.count, kUpdateChunk));
+    first_chunk[count] = first_chunk[count - 1] + static_cast<int>(ceil_div(item.count, kUpdateChunkSize));
   }
   // Returns the index of the tensor that chunk `chunk` belongs to.
   MH_DEVICE int tensor_of(int chunk) const {
@@ -37,72 +37,73 @@ struct Batch {
 // Calls f(i) for each of this thread's vectors of four elements i … i + 3 in a chunk. chunk: index within the tensor;
 // count: elements of the tensor, past which the last vector may extend.
 template <class Thread, class F>
-MH_DEVICE void each_vec4_of_chunk(const Thread& thread, int64_t chunk, int64_t count, const F& f) {
-  const int64_t first = chunk * kUpdateChunk, end = first + kUpdateChunk < count ? first + kUpdateChunk : count;
+MH_DEVICE void for_each_vec4_of_chunk(const Thread& thread, int64_t chunk, int64_t count, const F& f) {
+  const int64_t first = chunk * kUpdateChunkSize,
+                end = first + kUpdateChunkSize < count ? first + kUpdateChunkSize : count;
   for (int64_t i = first + 4 * thread.index(); i < end; i += 4 * thread.threads()) f(i);
 }
 
 // The update of one element: rule(parameter, gradient, first moment or momentum buffer, second moment). Without
 // kHasSecondMoment the second moment is unused.
-template <class Plan>
+template <class Params>
 struct UpdateRule;
 template <>
-struct UpdateRule<AdamPlan> {
+struct UpdateRule<AdamParams> {
   static constexpr bool kHasSecondMoment = true;
-  AdamPlan plan;
+  AdamParams params;
   float step_size, bias_correction2_sqrt;
-  MH_DEVICE explicit UpdateRule(const AdamPlan& a)
-      : plan(a), step_size(a.lr / a.bias_correction1), bias_correction2_sqrt(std::sqrt(a.bias_correction2)) {}
+  MH_DEVICE explicit UpdateRule(const AdamParams& a)
+      : params(a), step_size(a.lr / a.bias_correction1), bias_correction2_sqrt(std::sqrt(a.bias_correction2)) {}
   MH_DEVICE void operator()(float& p, float g, float& m, float& v) const {
-    adam_element(plan, step_size, bias_correction2_sqrt, p, g, m, v);
+    adam_element(params, step_size, bias_correction2_sqrt, p, g, m, v);
   }
 };
 template <>
-struct UpdateRule<MomentumPlan> {
+struct UpdateRule<MomentumParams> {
   static constexpr bool kHasSecondMoment = false;
-  MomentumPlan plan;
-  MH_DEVICE explicit UpdateRule(const MomentumPlan& a) : plan(a) {}
-  MH_DEVICE void operator()(float& p, float g, float& buffer, float&) const { sgd_element(plan, p, g, buffer); }
+  MomentumParams params;
+  MH_DEVICE explicit UpdateRule(const MomentumParams& a) : params(a) {}
+  MH_DEVICE void operator()(float& p, float g, float& buffer, float&) const { sgd_element(params, p, g, buffer); }
 };
 template <>
-struct UpdateRule<NagPlan> {
+struct UpdateRule<NagParams> {
   static constexpr bool kHasSecondMoment = false;
-  NagPlan plan;
-  MH_DEVICE explicit UpdateRule(const NagPlan& a) : plan(a) {}
-  MH_DEVICE void operator()(float& p, float g, float& buffer, float&) const { nag_element(plan, p, g, buffer); }
+  NagParams params;
+  MH_DEVICE explicit UpdateRule(const NagParams& a) : params(a) {}
+  MH_DEVICE void operator()(float& p, float g, float& buffer, float&) const { nag_element(params, p, g, buffer); }
 };
 
 // The kernel body of update(). Grid: (chunks of all tensors).
-template <class Plan>
-struct Updates {
+template <class Params>
+struct UpdateTensors {
   static constexpr int kThreads = 256;
-  Batch<Update<Plan>> batch;
+  TensorBatch<Update<Params>> batch;
 
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void*) const {
     const int t = batch.tensor_of(thread.block_x());
-    const Update<Plan>& u = batch.items[t];
-    const UpdateRule<Plan> rule(u.plan);
-    each_vec4_of_chunk(thread, thread.block_x() - batch.first_chunk[t], u.count, [&](int64_t i) {
-      float p[4], g[4], first[4], second[4] = {0, 0, 0, 0};
+    const Update<Params>& u = batch.items[t];
+    const UpdateRule<Params> rule(u.params);
+    for_each_vec4_of_chunk(thread, thread.block_x() - batch.first_chunk[t], u.count, [&](int64_t i) {
+      float p[4], g[4], first_moment[4], second_moment[4] = {0, 0, 0, 0};
       load_vec4(thread, u.p, i, u.count, p);
       load_vec4(thread, u.g, i, u.count, g);
-      load_vec4(thread, u.first, i, u.count, first);
-      if (UpdateRule<Plan>::kHasSecondMoment) load_vec4(thread, u.second, i, u.count, second);
-      MH_FOR (k, 4) rule(p[k], g[k], first[k], second[k]);
+      load_vec4(thread, u.first_moment, i, u.count, first_moment);
+      if (UpdateRule<Params>::kHasSecondMoment) load_vec4(thread, u.second_moment, i, u.count, second_moment);
+      MH_FOR (k, 4) rule(p[k], g[k], first_moment[k], second_moment[k]);
       store_vec4(thread, u.p, i, u.count, p);
-      store_vec4(thread, u.first, i, u.count, first);
-      if (UpdateRule<Plan>::kHasSecondMoment) store_vec4(thread, u.second, i, u.count, second);
-      if (u.copy != nullptr) store_vec4(thread, reinterpret_cast<Bf16*>(u.copy), i, u.count, p);
+      store_vec4(thread, u.first_moment, i, u.count, first_moment);
+      if (UpdateRule<Params>::kHasSecondMoment) store_vec4(thread, u.second_moment, i, u.count, second_moment);
+      if (u.bf16_copy != nullptr) store_vec4(thread, reinterpret_cast<Bf16*>(u.bf16_copy), i, u.count, p);
     });
   }
 };
 
 // The kernel body of sum_of_squares(): computes the sum of squares of each chunk, in fp64. Grid: (chunks of all
 // tensors).
-struct Squares {
+struct SumOfSquares {
   static constexpr int kThreads = 256;
-  Batch<FloatSpan> batch;
+  TensorBatch<FloatSpan> batch;
   double* sums;
 
   template <class Thread>
@@ -110,7 +111,7 @@ struct Squares {
     const int t = batch.tensor_of(thread.block_x());
     const FloatSpan& tensor = batch.items[t];
     double sum = 0;
-    each_vec4_of_chunk(thread, thread.block_x() - batch.first_chunk[t], tensor.count, [&](int64_t i) {
+    for_each_vec4_of_chunk(thread, thread.block_x() - batch.first_chunk[t], tensor.count, [&](int64_t i) {
       float x[4];
       load_vec4(thread, tensor.x, i, tensor.count, x);
       MH_FOR (k, 4) sum += static_cast<double>(x[k]) * static_cast<double>(x[k]);
@@ -125,25 +126,26 @@ struct Squares {
   }
 };
 
-// Calls launch(batch) for batches of at most Batch::kMaxTensors tensors, until launch() returns a problem, and returns
-// this problem or null. Skips empty tensors.
+// Calls launch(batch) for batches of at most TensorBatch::kMaxTensors tensors, until launch() returns a problem, and
+// returns this problem or null. Skips empty tensors.
 template <class Item, class Launch>
 const char* launch_batches(const Item* items, int64_t count, const Launch& launch) {
-  Batch<Item> batch;
+  TensorBatch<Item> batch;
   for (int64_t i = 0; i < count; ++i) {
     if (items[i].count > 0) batch.add(items[i]);
-    if (batch.count < Batch<Item>::kMaxTensors && (i + 1 < count || batch.count == 0)) continue;
+    if (batch.count < TensorBatch<Item>::kMaxTensors && (i + 1 < count || batch.count == 0)) continue;
     if (const char* problem = launch(batch)) return problem;
-    batch = Batch<Item>();
+    batch = TensorBatch<Item>();
   }
   return nullptr;
 }
 
 // Launches the kernels of CudaApi::adam, sgd and nag. Returns null, or a description of the problem.
-template <class Launcher, class Plan>
-const char* update(const Launcher& launcher, const Update<Plan>* updates, int64_t count) {
-  return launch_batches(updates, count, [&](const Batch<Update<Plan>>& batch) {
-    return launcher(Grid{batch.first_chunk[batch.count]}, Updates<Plan>::kThreads, 0, Updates<Plan>{batch});
+template <class Launcher, class Params>
+const char* update(const Launcher& launcher, const Update<Params>* updates, int64_t count) {
+  return launch_batches(updates, count, [&](const TensorBatch<Update<Params>>& batch) {
+    return launcher(Grid{batch.first_chunk[batch.count]}, UpdateTensors<Params>::kThreads, 0,
+                    UpdateTensors<Params>{batch});
   });
 }
 
@@ -151,10 +153,10 @@ const char* update(const Launcher& launcher, const Update<Plan>* updates, int64_
 // tensors.
 template <class Launcher>
 const char* sum_of_squares(const Launcher& launcher, const FloatSpan* spans, int64_t count, double* sums) {
-  return launch_batches(spans, count, [&](const Batch<FloatSpan>& batch) {
+  return launch_batches(spans, count, [&](const TensorBatch<FloatSpan>& batch) {
     const int blocks = batch.first_chunk[batch.count];
-    const char* problem =
-        launcher(Grid{blocks}, Squares::kThreads, Squares::kThreads * sizeof(double), Squares{batch, sums});
+    const char* problem = launcher(Grid{blocks}, SumOfSquares::kThreads, SumOfSquares::kThreads * sizeof(double),
+                                   SumOfSquares{batch, sums});
     sums += blocks;
     return problem;
   });

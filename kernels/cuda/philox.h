@@ -1,8 +1,8 @@
-// The random words that decide which elements dropout drops (dropout_plan.h).
+// The random words that decide which elements dropout drops (dropout_params.h).
 #pragma once
 
 #include "cuda/fragment.h"
-#include "dropout_plan.h"
+#include "dropout_params.h"
 
 namespace mh::kernels {
 
@@ -11,7 +11,7 @@ struct PhiloxWords {
 };
 
 // Returns the four words of Philox-4x32-10 at the counter (block, site, update).
-MH_DEVICE PhiloxWords philox(const Dropout& params, uint64_t block) {
+MH_DEVICE PhiloxWords philox(const DropoutParams& params, uint64_t block) {
   const uint32_t update = params.update_ptr != nullptr ? *params.update_ptr : params.update;
   uint32_t c[4] = {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), params.site, update};
   uint32_t k0 = params.key[0], k1 = params.key[1];
@@ -31,6 +31,6 @@ MH_DEVICE uint32_t word_at(const PhiloxWords& words, unsigned i) {
 }
 
 // Returns whether dropout keeps the element with this random word.
-MH_DEVICE bool dropout_keeps(const Dropout& params, uint32_t word) { return word >> 8 >= params.threshold; }
+MH_DEVICE bool dropout_keeps(const DropoutParams& params, uint32_t word) { return word >> 8 >= params.threshold; }
 
 }  // namespace mh::kernels

@@ -18,12 +18,12 @@ MH_DEVICE int num_unpadded_keys_of(const AttentionParams& params, int64_t b, int
 // Returns the range of keys that at least one of the queries first … first + count - 1 of batch row b sees.
 MH_DEVICE IndexRange visible_keys(const AttentionParams& params, int64_t b, int first, int count) {
   const int queries = static_cast<int>(params.queries), end = first + count < queries ? first + count : queries;
-  const int keys = static_cast<int>(params.keys), offset = keys - queries;
+  const int keys = static_cast<int>(params.keys), causal_offset = keys - queries;
   IndexRange visible{0, num_unpadded_keys_of(params, b, keys)};
   if (params.causal) {
-    if (offset + end < visible.end) visible.end = offset + end;
-    if (params.window > 0 && offset + first + 1 - params.window > 0)
-      visible.first = static_cast<int>(offset + first + 1 - params.window);
+    if (causal_offset + end < visible.end) visible.end = causal_offset + end;
+    if (params.window > 0 && causal_offset + first + 1 - params.window > 0)
+      visible.first = static_cast<int>(causal_offset + first + 1 - params.window);
   }
   return visible;
 }
@@ -32,12 +32,12 @@ MH_DEVICE IndexRange visible_keys(const AttentionParams& params, int64_t b, int 
 // batch row b; empty if all of these keys are padding. Keys from key keys_end on do not exist.
 MH_DEVICE IndexRange attending_queries(const AttentionParams& params, int64_t b, int first, int count, int keys_end) {
   const int end = first + count < keys_end ? first + count : keys_end;
-  const int queries = static_cast<int>(params.queries), offset = static_cast<int>(params.keys) - queries;
+  const int queries = static_cast<int>(params.queries), causal_offset = static_cast<int>(params.keys) - queries;
   IndexRange query_range{0, queries};
   if (params.key_lengths != nullptr && params.key_lengths[b] <= first) return {0, 0};
   if (params.causal) {
-    if (first > offset) query_range.first = first - offset;
-    if (const int64_t query_end = end - 1 - offset + params.window; params.window > 0 && query_end < queries)
+    if (first > causal_offset) query_range.first = first - causal_offset;
+    if (const int64_t query_end = end - 1 - causal_offset + params.window; params.window > 0 && query_end < queries)
       query_range.end = query_end > 0 ? static_cast<int>(query_end) : 0;
   }
   return query_range;
@@ -46,18 +46,19 @@ MH_DEVICE IndexRange attending_queries(const AttentionParams& params, int64_t b,
 // Returns whether query i exists and sees key s. Keys from key `num_unpadded_keys` on (padding, or keys of the next
 // split) are not seen.
 MH_DEVICE bool is_visible(const AttentionParams& params, int num_unpadded_keys, int i, int s) {
-  const int offset = static_cast<int>(params.keys - params.queries);
+  const int causal_offset = static_cast<int>(params.keys - params.queries);
   return i < params.queries && s < num_unpadded_keys &&
          (!params.causal ||
-          (s <= offset + i && (params.window == 0 || s > offset + i - static_cast<int>(params.window))));
+          (s <= causal_offset + i && (params.window == 0 || s > causal_offset + i - static_cast<int>(params.window))));
 }
 
 // Returns whether all of the `queries` queries from query i on see all of the `keys` keys from key s on.
 MH_DEVICE bool all_visible(const AttentionParams& params, int num_unpadded_keys, int i, int queries, int s, int keys) {
-  const int offset = static_cast<int>(params.keys - params.queries);
+  const int causal_offset = static_cast<int>(params.keys - params.queries);
   return i + queries <= params.queries && s + keys <= num_unpadded_keys &&
-         (!params.causal || (s + keys <= offset + i + 1 &&
-                             (params.window == 0 || s > offset + i + queries - 1 - static_cast<int>(params.window))));
+         (!params.causal ||
+          (s + keys <= causal_offset + i + 1 &&
+           (params.window == 0 || s > causal_offset + i + queries - 1 - static_cast<int>(params.window))));
 }
 
 // Sets the products of masked pairs to -inf, so that their probabilities are zero. products (16, 8 kColumnFragments):
@@ -79,13 +80,13 @@ MH_DEVICE void apply_mask(const Thread& thread, const AttentionParams& params, i
 }
 
 // The normalisers. A probability is proportional to f(product): for softmax f = exp(a) with the logit
-// a = scale * product, and for Sigsoftmax f = exp(a) σ(a) = exp(2a - softplus(a)). logarithm() returns
+// a = scale * product, and for Sigsoftmax f = exp(a) σ(a) = exp(2a - softplus(a)). log2_numerator() returns
 // log2 f(product). multiply_slope() returns x * d ln f(product) / d product; for Sigsoftmax 0 if `probability`, the
 // probability of the product, is 0.
 struct SoftmaxExponent {
   float factor, scale;  // factor = scale * log2(e)
   template <class Thread>
-  MH_DEVICE float logarithm(const Thread&, float product) const {
+  MH_DEVICE float log2_numerator(const Thread&, float product) const {
     return product * factor;
   }
   template <class Thread>
@@ -96,7 +97,7 @@ struct SoftmaxExponent {
 struct SigsoftmaxExponent {
   float scale;
   template <class Thread>
-  MH_DEVICE float logarithm(const Thread& thread, float product) const {
+  MH_DEVICE float log2_numerator(const Thread& thread, float product) const {
     const float x = product * scale, magnitude = x < 0 ? -x : x;
     return ((x < 0 ? 2 * x : x) - thread.log1p(thread.exp2(-magnitude * kLog2E))) * kLog2E;
   }
@@ -116,10 +117,10 @@ MH_DEVICE void dispatch_normaliser(const AttentionParams& params, const Work& wo
 
 // Returns the index in the random stream of the element that decides whether dropout drops the probability of a query
 // and a key in head `head` of batch row b.
-MH_DEVICE uint64_t dropout_element(const AttentionParams& params, int64_t b, int64_t head, int query, int key) {
-  return params.dropout_first +
+MH_DEVICE uint64_t dropout_element_index(const AttentionParams& params, int64_t b, int64_t head, int query, int key) {
+  return params.dropout_offset +
          static_cast<uint64_t>(
-             ((b * params.dropout_heads + head) * params.queries + query) * params.dropout_row_stride + key);
+             ((b * params.num_dropout_heads + head) * params.queries + query) * params.dropout_row_stride + key);
 }
 
 // Returns a word with one bit for each element of a lane's accumulators: bit 4 n + e for sums[n].x[e]. draw(c) returns
@@ -146,10 +147,10 @@ MH_DEVICE void apply_dropout_keep_bits(uint32_t bits, float scale, Accumulator (
 // queries i and i + 8 and whose first column is key s: dropped elements become zero, the others are multiplied by
 // 1 / (1 - p).
 template <int kColumnFragments>
-MH_DEVICE void drop(const AttentionParams& params, int64_t b, int64_t head, int i, int s,
-                    Accumulator (&sums)[kColumnFragments]) {
+MH_DEVICE void apply_dropout(const AttentionParams& params, int64_t b, int64_t head, int i, int s,
+                             Accumulator (&sums)[kColumnFragments]) {
   const uint32_t dropout_keep_bits = accumulator_bits<kColumnFragments, 2>([&](int c) {
-    const uint64_t element = dropout_element(params, b, head, i + c / 2 % 2 * 8, s + c / 4 * 8);
+    const uint64_t element = dropout_element_index(params, b, head, i + c / 2 % 2 * 8, s + c / 4 * 8);
     const auto word = static_cast<unsigned>(element % 4);
     PhiloxWords words = philox(params.dropout, element / 4);
     uint32_t bits = dropout_keeps(params.dropout, word_at(words, word));
@@ -166,7 +167,8 @@ template <int kColumnFragments, bool kByDistance = false>
 MH_DEVICE uint32_t dropout_keep_bits_transposed(const AttentionParams& params, int64_t b, int64_t head, int i, int s) {
   return accumulator_bits<kColumnFragments, 1>([&](int c) {
     const int query = i + c / 4 * 8 + c % 2;
-    const uint64_t element = dropout_element(params, b, head, query, s + c / 2 % 2 * 8 + (kByDistance ? query : 0));
+    const uint64_t element =
+        dropout_element_index(params, b, head, query, s + c / 2 % 2 * 8 + (kByDistance ? query : 0));
     return uint32_t{dropout_keeps(params.dropout,
                                   word_at(philox(params.dropout, element / 4), static_cast<unsigned>(element % 4)))};
   });

@@ -14,21 +14,22 @@ namespace mh::kernels {
 
 // Returns the keys of a key range that are in the range `visible`.
 MH_DEVICE IndexRange intersect(const IndexRange& visible, const KeyRange& key_range) {
-  const int first = static_cast<int>(key_range.first), end = static_cast<int>(key_range.first + key_range.count);
+  const int first = static_cast<int>(key_range.first_key),
+            end = static_cast<int>(key_range.first_key + key_range.num_keys);
   return {first > visible.first ? first : visible.first, end < visible.end ? end : visible.end};
 }
 
 // Returns the index of the row of r for the distance from a query to a key of a key range. The index may be out of the
 // range of r for masked pairs, and for queries or keys of a tile that do not exist.
 MH_DEVICE int distance_row(const AttentionParams& params, const KeyRange& key_range, int query, int key) {
-  return static_cast<int>(key_range.row + params.queries - 1 - query + key - key_range.first);
+  return static_cast<int>(key_range.first_row + params.queries - 1 - query + key - key_range.first_key);
 }
 
 // Returns r of a head as a matrix (distances, key_size).
 template <class T>
 MH_DEVICE GlobalMatrix<const T> distances_of_head(const AttentionParams& params, int64_t head) {
-  return {static_cast<const T*>(params.relative.rows) + head * params.relative.head_stride, params.relative.row_stride,
-          params.relative.distances, params.key_size, params.aligned};
+  return {static_cast<const T*>(params.relative.r) + head * params.relative.head_stride, params.relative.row_stride,
+          params.relative.num_distances, params.key_size, params.has_aligned_rows};
 }
 
 // Divides each key range into tiles of `size` keys, counted over all key ranges, and returns tile first / size as the
@@ -36,8 +37,8 @@ MH_DEVICE GlobalMatrix<const T> distances_of_head(const AttentionParams& params,
 // multiple of `size`. Past the last tile the range is empty and `range_index` is the number of key ranges.
 MH_DEVICE IndexRange tile_of_key_ranges(const AttentionParams& params, int first, int size, int& range_index) {
   for (range_index = 0; range_index < params.relative.num_key_ranges; ++range_index) {
-    const int begin = static_cast<int>(params.relative.key_ranges[range_index].first),
-              keys = static_cast<int>(params.relative.key_ranges[range_index].count);
+    const int begin = static_cast<int>(params.relative.key_ranges[range_index].first_key),
+              keys = static_cast<int>(params.relative.key_ranges[range_index].num_keys);
     if (first < keys) return {begin + first, begin + keys};
     first -= round_up(keys, size);
   }
@@ -46,20 +47,20 @@ MH_DEVICE IndexRange tile_of_key_ranges(const AttentionParams& params, int first
 
 // Sets the products of masked pairs to -inf. products (16, 8 kColumnFragments): rows are 16 consecutive distances,
 // columns are the queries from query i on, of which those from query `end` on are masked. Row 0 in the column of
-// query t belongs to key t + lead. unpadded_keys: the keys of the key range that are not padding. Called by all lanes
-// of a warp.
+// query t belongs to key t + key_shift. unpadded_keys: the keys of the key range that are not padding. Called by all
+// lanes of a warp.
 template <int kColumnFragments, class Thread>
 MH_DEVICE void apply_distance_mask(const Thread& thread, const AttentionParams& params, const IndexRange& unpadded_keys,
-                                   int end, int i, int lead, Accumulator (&products)[kColumnFragments]) {
-  const int offset = static_cast<int>(params.keys - params.queries), query_end = i + 8 * kColumnFragments;
-  if (query_end <= end && i + lead >= unpadded_keys.first && query_end + lead + 15 <= unpadded_keys.end &&
-      (!params.causal ||
-       (lead + 15 <= offset && (params.window == 0 || lead > offset - static_cast<int>(params.window)))))
+                                   int end, int i, int key_shift, Accumulator (&products)[kColumnFragments]) {
+  const int causal_offset = static_cast<int>(params.keys - params.queries), query_end = i + 8 * kColumnFragments;
+  if (query_end <= end && i + key_shift >= unpadded_keys.first && query_end + key_shift + 15 <= unpadded_keys.end &&
+      (!params.causal || (key_shift + 15 <= causal_offset &&
+                          (params.window == 0 || key_shift > causal_offset - static_cast<int>(params.window)))))
     return;
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   MH_FOR (n, kColumnFragments)
     MH_FOR (e, 4) {
-      const int query = i + n * 8 + 2 * t + e % 2, key = query + lead + g + e / 2 * 8;
+      const int query = i + n * 8 + 2 * t + e % 2, key = query + key_shift + g + e / 2 * 8;
       if (query >= end || key < unpadded_keys.first || !is_visible(params, unpadded_keys.end, query, key))
         products[n].x[e] = -INFINITY;
     }
@@ -72,38 +73,38 @@ constexpr int kRelativeWarps = kSize * sizeof(T) <= 256   ? 4
                                : kSize * sizeof(T) <= 512 ? 2
                                                           : 1;
 template <class T, int kSize>
-constexpr int kRelativeStep = kSize * sizeof(T) <= 256 ? 32 : 16;
+constexpr int kRelativeTileRows = kSize * sizeof(T) <= 256 ? 32 : 16;
 template <class T, int kSize>
 constexpr int kRelativeStages = kSize * sizeof(T) <= 768 ? 2 : 1;
 
 // A row window that slides over a matrix, in shared memory. The window has kWindowRows rows and is advanced by kStep
 // rows at a time; with two pipeline stages the next kStep rows are loaded while the window is read. The rows are in a
-// ring buffer, so that each row is loaded once. kWindowRows and kStep are multiples of 16. A slide_row is an index of a
+// ring buffer, so that each row is loaded once. kWindowRows and kStep are multiples of 16. A ring_row is an index of a
 // row in the ring buffer.
 template <class T, int kSize, int kWindowRows, int kStep>
 struct SlidingWindow {
   static constexpr int kStride = kSize + kPad, kRows = kWindowRows + (kRelativeStages<T, kSize> == 2 ? kStep : 0);
   T rows[kRows * kStride];
 
-  // Returns slide_row modulo kRows, for slide_row from -kRows to 2 kRows - 1.
-  static MH_DEVICE int wrap(int slide_row) {
-    return slide_row < 0 ? slide_row + kRows : slide_row < kRows ? slide_row : slide_row - kRows;
+  // Returns ring_row modulo kRows, for ring_row from -kRows to 2 kRows - 1.
+  static MH_DEVICE int wrap(int ring_row) {
+    return ring_row < 0 ? ring_row + kRows : ring_row < kRows ? ring_row : ring_row - kRows;
   }
-  // Returns the address of 16 rows from slide_row on, which is a multiple of 16.
-  MH_DEVICE const T* rows_16(int slide_row) const { return rows + wrap(slide_row) * kStride; }
-  // Loads kCount rows of a matrix from row `first` on into the ring buffer from slide_row on; zeros for rows outside
+  // Returns the address of 16 rows from ring_row on, which is a multiple of 16.
+  MH_DEVICE const T* rows_at(int ring_row) const { return rows + wrap(ring_row) * kStride; }
+  // Loads kCount rows of a matrix from row `first` on into the ring buffer from ring_row on; zeros for rows outside
   // the matrix. Asynchronous like load_rows(). Called by all threads of a block.
   template <int kCount, class Thread>
-  MH_DEVICE void load(const Thread& thread, int slide_row, GlobalMatrix<const T> matrix, int first) {
+  MH_DEVICE void load(const Thread& thread, int ring_row, GlobalMatrix<const T> matrix, int first) {
     load_rows<kSize>(thread, block_of(thread), rows, matrix, first, kCount,
-                     [&](int r) { return wrap(wrap(slide_row) + r) * kStride; });
+                     [&](int r) { return wrap(wrap(ring_row) + r) * kStride; });
   }
-  // Loads kCount rows of r of a head from row `first` on into the ring buffer from slide_row on. Called by all threads
+  // Loads kCount rows of r of a head from row `first` on into the ring buffer from ring_row on. Called by all threads
   // of a block.
   template <int kCount, class Thread>
-  MH_DEVICE void load_distances(const Thread& thread, int slide_row, const AttentionParams& params, int64_t head,
+  MH_DEVICE void load_distances(const Thread& thread, int ring_row, const AttentionParams& params, int64_t head,
                                 int first) {
-    load<kCount>(thread, slide_row, distances_of_head<T>(params, head), first);
+    load<kCount>(thread, ring_row, distances_of_head<T>(params, head), first);
   }
 };
 
@@ -111,23 +112,23 @@ struct SlidingWindow {
 template <int kColumns>
 constexpr int kProductStride = kColumns + 8;
 
-// Computes products (16, kColumns) = rows (16, kSize) · windowᵀ, where `window` is the kColumns rows of `slide` from
-// slide_row on. rows and products are in shared memory. Called by all lanes of a warp.
-template <int kSize, int kColumns, int kMaxPrefetch = 4, class Thread, class T, class Slide>
-MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* rows, const Slide& slide,
-                                int slide_row) {
+// Computes products (16, kColumns) = rows (16, kSize) · windowᵀ, where `window` is the kColumns rows of `row_window`
+// from ring_row on. rows and products are in shared memory. Called by all lanes of a warp.
+template <int kSize, int kColumns, int kMaxPrefetch = 4, class Thread, class T, class RowWindow>
+MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* rows, const RowWindow& row_window,
+                                int ring_row) {
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   Accumulator sums[kColumns / 8];
   const T* row_blocks[kColumns / 16];
   [[maybe_unused]] constexpr int kPrefetch = sizeof(T) == 4 && kMaxPrefetch > 1 ? 1 : kMaxPrefetch;
-  MH_FOR (n, kColumns / 16) row_blocks[n] = slide.rows_16(Slide::wrap(slide_row) + n * 16);
+  MH_FOR (n, kColumns / 16) row_blocks[n] = row_window.rows_at(RowWindow::wrap(ring_row) + n * 16);
   MH_UNROLL_PREFETCH
   for (int c = 0; c < kSize; c += 16) {
     FragmentA<T> left;
-    load(thread, left, rows + c, Slide::kStride);
+    load(thread, left, rows + c, RowWindow::kStride);
     MH_FOR (n, kColumns / 16) {
       FragmentB<T> right[2];
-      load_transposed(thread, right, row_blocks[n] + c, Slide::kStride);
+      load_transposed(thread, right, row_blocks[n] + c, RowWindow::kStride);
       multiply_accurate(thread, sums[2 * n], left, right[0]);
       multiply_accurate(thread, sums[2 * n + 1], left, right[1]);
     }
@@ -135,19 +136,19 @@ MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* 
   thread.warp_barrier();  // until all lanes have read the previous products
   MH_FOR (n, kColumns / 8)
     MH_FOR (r, 2)
-      put_pair(thread, products + (g + 8 * r) * kProductStride<kColumns> + n * 8 + 2 * t, sums[n].x[2 * r],
-               sums[n].x[2 * r + 1]);
+      store_pair(thread, products + (g + 8 * r) * kProductStride<kColumns> + n * 8 + 2 * t, sums[n].x[2 * r],
+                 sums[n].x[2 * r + 1]);
   thread.warp_barrier();
 }
 
 // Computes sums (16, 8 kColumnFragments) += Σ_s pairs[i, s] row(i, s) for 16 queries i and 8 kKeyFragments keys s,
 // where row(i, s) is the row of r for the distance from query i to key s, from column `column` on. pairs are rounded to
-// T. The row of the last query and the first key is at slide_row of `slide`. scratch: shared memory of the warp for
+// T. The row of the last query and the first key is at ring_row of `row_window`. scratch: shared memory of the warp for
 // products (16, 16 + 8 kKeyFragments), overwritten. Called by all lanes of a warp.
-template <class T, int kColumnFragments, int kKeyFragments, class Thread, class Slide>
+template <class T, int kColumnFragments, int kKeyFragments, class Thread, class RowWindow>
 MH_DEVICE void multiply_add_sliding(const Thread& thread, Accumulator (&sums)[kColumnFragments],
-                                    const Accumulator (&pairs)[kKeyFragments], float* scratch, const Slide& slide,
-                                    int slide_row, int column) {
+                                    const Accumulator (&pairs)[kKeyFragments], float* scratch,
+                                    const RowWindow& row_window, int ring_row, int column) {
   constexpr int kKeys = 8 * kKeyFragments, kColumns = 16 + kKeys, kProductRowStride = kProductStride<kColumns>;
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   thread.warp_barrier();
@@ -165,12 +166,12 @@ MH_DEVICE void multiply_add_sliding(const Thread& thread, Accumulator (&sums)[kC
         distance_pairs[half].x[i] = key >= 0 && key < kKeys ? scratch[row * kProductRowStride + distance] : 0;
       }
     FragmentA<T> left;
-    round_to(thread, left, distance_pairs[0], distance_pairs[1]);
-    const T* rows_16 = slide.rows_16(Slide::wrap(slide_row) + m * 16) + column;
+    round_to_fragment_a(thread, left, distance_pairs[0], distance_pairs[1]);
+    const T* block_rows = row_window.rows_at(RowWindow::wrap(ring_row) + m * 16) + column;
     MH_UNROLL
     for (int n = 0; n < kColumnFragments; n += 2) {
       FragmentB<T> right[2];
-      load(thread, right, rows_16 + n * 8, Slide::kStride);
+      load(thread, right, block_rows + n * 8, RowWindow::kStride);
       multiply(thread, sums[n], left, right[0]);
       multiply(thread, sums[n + 1], left, right[1]);
     }
@@ -184,14 +185,14 @@ template <int kRows, int kSize, class Thread, class T>
 MH_DEVICE void add_biases(const Thread& thread, const AttentionParams& params, int64_t head, T* q, T* q_v) {
   constexpr int kVectorSize = 16 / static_cast<int>(sizeof(T));
   const float *u = params.relative.u + head * params.key_size, *v = params.relative.v + head * params.key_size;
-  each_vector<T, kSize>(block_of(thread), kRows, [&](int row, int from) {
+  for_each_vector<T, kSize>(block_of(thread), kRows, [&](int row, int from) {
     const int offset = row * (kSize + kPad);
     MH_UNROLL
     for (int c = from; c < from + kVectorSize; c += 2) {
       const bool in_size[2] = {c < params.key_size, c + 1 < params.key_size};
       const float x = to_float(thread, q[offset + c]), y = to_float(thread, q[offset + c + 1]);
-      put_pair(thread, q + offset + c, x + (in_size[0] ? u[c] : 0), y + (in_size[1] ? u[c + 1] : 0));
-      put_pair(thread, q_v + offset + c, x + (in_size[0] ? v[c] : 0), y + (in_size[1] ? v[c + 1] : 0));
+      store_pair(thread, q + offset + c, x + (in_size[0] ? u[c] : 0), y + (in_size[1] ? u[c + 1] : 0));
+      store_pair(thread, q_v + offset + c, x + (in_size[0] ? v[c] : 0), y + (in_size[1] ? v[c + 1] : 0));
     }
   });
 }
@@ -207,31 +208,31 @@ struct QueryDistances {
   alignas(16) Window rows;                                      // rows of r
   alignas(16) float products[kWarps * 16 * kProductRowStride];  // of each warp: products of q + v with rows of r
 
-  // Load the rows of r for the queries from query `first` on and the tile of keys from key `key` on: begin() loads all
-  // of them, for the first tile of a key range, at slide_row 0; advance() loads those that the previous tile of keys
-  // did not need.
+  // Load the rows of r for the queries from query `first` on and the tile of keys from key `key` on:
+  // load_first_window() loads all of them, for the first tile of a key range, at ring_row 0; advance_window() loads
+  // those that the previous tile of keys did not need.
   template <class Thread>
-  MH_DEVICE void begin(const Thread& thread, const AttentionParams& params, int64_t head, const KeyRange& key_range,
-                       int first, int key) {
+  MH_DEVICE void load_first_window(const Thread& thread, const AttentionParams& params, int64_t head,
+                                   const KeyRange& key_range, int first, int key) {
     rows.template load_distances<kWindowRows>(thread, 0, params, head,
                                               distance_row(params, key_range, first + kQueries - 1, key));
   }
   template <class Thread>
-  MH_DEVICE void advance(const Thread& thread, const AttentionParams& params, int64_t head, const KeyRange& key_range,
-                         int first, int key, int slide_row) {
-    rows.template load_distances<kKeys>(thread, slide_row + kWindowRows - kKeys, params, head,
+  MH_DEVICE void advance_window(const Thread& thread, const AttentionParams& params, int64_t head,
+                                const KeyRange& key_range, int first, int key, int ring_row) {
+    rows.template load_distances<kKeys>(thread, ring_row + kWindowRows - kKeys, params, head,
                                         distance_row(params, key_range, first - 1, key));
   }
-  // Returns the slide_row of the next tile of keys.
-  static MH_DEVICE int next_slide_row(int slide_row) { return Window::wrap(slide_row + kKeys); }
+  // Returns the ring_row of the next tile of keys.
+  static MH_DEVICE int next_ring_row(int ring_row) { return Window::wrap(ring_row + kKeys); }
 
   // Adds the position term (q + v) · r[distance] to a warp's products of queries and keys, `sums` (16, kKeys).
   template <class Thread>
-  MH_DEVICE void add_position_term(const Thread& thread, Accumulator (&sums)[kKeys / 8], int slide_row) {
+  MH_DEVICE void add_position_term(const Thread& thread, Accumulator (&sums)[kKeys / 8], int ring_row) {
     const int g = thread.lane() / 4, t = thread.lane() % 4;
     float* const window_products = warp_products(thread);
     multiply_sliding<kSize, kColumns>(thread, window_products, q_v + thread.warp() * 16 * Window::kStride, rows,
-                                      warp_slide_row(thread, slide_row));
+                                      warp_ring_row(thread, ring_row));
     MH_FOR (n, kKeys / 8)
       MH_FOR (i, 4) {
         const int row = g + i / 2 * 8;
@@ -242,9 +243,8 @@ struct QueryDistances {
   // where row(i, s) is the row of r for their distance, from column `column` on. pairs are rounded to T.
   template <int kColumnFragments, class Thread>
   MH_DEVICE void multiply_add(const Thread& thread, Accumulator (&sums)[kColumnFragments],
-                              const Accumulator (&pairs)[kKeys / 8], int slide_row, int column) {
-    multiply_add_sliding<T>(thread, sums, pairs, warp_products(thread), rows, warp_slide_row(thread, slide_row),
-                            column);
+                              const Accumulator (&pairs)[kKeys / 8], int ring_row, int column) {
+    multiply_add_sliding<T>(thread, sums, pairs, warp_products(thread), rows, warp_ring_row(thread, ring_row), column);
   }
   template <class Thread>
   MH_DEVICE float* warp_products(const Thread& thread) {
@@ -252,10 +252,10 @@ struct QueryDistances {
   }
 
  private:
-  // Returns the slide_row of the first row of r that a warp uses, for its last query and the first key.
+  // Returns the ring_row of the first row of r that a warp uses, for its last query and the first key.
   template <class Thread>
-  static MH_DEVICE int warp_slide_row(const Thread& thread, int slide_row) {
-    return slide_row + kQueries - 16 - 16 * thread.warp();
+  static MH_DEVICE int warp_ring_row(const Thread& thread, int ring_row) {
+    return ring_row + kQueries - 16 - 16 * thread.warp();
   }
 };
 
@@ -269,32 +269,32 @@ struct KeyDistances {
   alignas(16) Window rows;                                      // rows of r
   alignas(16) float products[kWarps * 16 * kProductRowStride];  // of each warp: products of q + v with rows of r
 
-  // Load the rows of r for the keys from key `first` on and the tile of queries from query `query` on: begin() loads
-  // all of them, for the first tile, at slide_row 0; advance() loads those that the previous tile of queries did not
-  // need.
+  // Load the rows of r for the keys from key `first` on and the tile of queries from query `query` on:
+  // load_first_window() loads all of them, for the first tile, at ring_row 0; advance_window() loads those that the
+  // previous tile of queries did not need.
   template <class Thread>
-  MH_DEVICE void begin(const Thread& thread, const AttentionParams& params, int64_t head, const KeyRange& key_range,
-                       int first, int query) {
+  MH_DEVICE void load_first_window(const Thread& thread, const AttentionParams& params, int64_t head,
+                                   const KeyRange& key_range, int first, int query) {
     rows.template load_distances<kWindowRows>(thread, 0, params, head,
                                               distance_row(params, key_range, query + kQueries - 1, first));
   }
   template <class Thread>
-  MH_DEVICE void advance(const Thread& thread, const AttentionParams& params, int64_t head, const KeyRange& key_range,
-                         int first, int query, int slide_row) {
-    rows.template load_distances<kQueries>(thread, slide_row, params, head,
+  MH_DEVICE void advance_window(const Thread& thread, const AttentionParams& params, int64_t head,
+                                const KeyRange& key_range, int first, int query, int ring_row) {
+    rows.template load_distances<kQueries>(thread, ring_row, params, head,
                                            distance_row(params, key_range, query + kQueries - 1, first));
   }
-  // Returns the slide_row of the next tile of queries.
-  static MH_DEVICE int next_slide_row(int slide_row) { return Window::wrap(slide_row - kQueries); }
+  // Returns the ring_row of the next tile of queries.
+  static MH_DEVICE int next_ring_row(int ring_row) { return Window::wrap(ring_row - kQueries); }
 
   // Adds the position term (q + v) · r[distance] to a warp's transposed products, `sums` (16 keys, kQueries).
   template <class Thread>
-  MH_DEVICE void add_position_term(const Thread& thread, Accumulator (&sums)[kQueries / 8], int slide_row) {
+  MH_DEVICE void add_position_term(const Thread& thread, Accumulator (&sums)[kQueries / 8], int ring_row) {
     const int g = thread.lane() / 4, t = thread.lane() % 4;
     float* const window_products = products + thread.warp() * 16 * kProductRowStride;
     MH_FOR (m, kQueries / 16) {
       multiply_sliding<kSize, 32>(thread, window_products, q_v + m * 16 * Window::kStride, rows,
-                                  slide_row + kQueries - 16 - 16 * m + 16 * thread.warp());
+                                  ring_row + kQueries - 16 - 16 * m + 16 * thread.warp());
       MH_FOR (n, 2)
         MH_FOR (i, 4) {
           const int query = n * 8 + 2 * t + i % 2;
@@ -306,7 +306,7 @@ struct KeyDistances {
 
 // Takes the place of QueryDistances and KeyDistances in kernels without relative positions; has no shared memory.
 struct NoDistances {
-  static MH_DEVICE int next_slide_row(int slide_row) { return slide_row; }
+  static MH_DEVICE int next_ring_row(int ring_row) { return ring_row; }
 };
 
 }  // namespace mh::kernels

@@ -30,7 +30,7 @@ class DamagedFile(Exception):
 
 
 def short_name(name):
-    """Returns a demangled function name without namespaces, return type and arguments, such as run<RowSums<Bf16>>."""
+    """Returns a demangled function name without namespaces, return type and arguments, such as run<AttentionDelta<Bf16>>."""
     name = re.sub(r"\(anonymous namespace\)::|\bmh::(kernels::)?", "", name).replace("> >", ">>")
     name = re.sub(r"\([\w: ]+\)(?=-?\d)", "", name)  # <(int)64>
     depth, start = 0, 0
@@ -100,18 +100,18 @@ def natural_sort_key(key):
     return [[int(part) if part.isdigit() else part for part in re.split(r"(\d+)", text)] for text in key]
 
 
-def problem_of(expected_row, built_row, table, comparable):
+def problem_of(expected_row, built_row, table, has_table_compiler):
     """Returns a description of the difference of a kernel, or "". expected_row, built_row: its rows in TABLE and LOG, or None."""
     max_spills = int(expected_row["spills"]) if expected_row else 0
     if built_row and int(built_row["spills"]) > max_spills:
         return f"expected {f'at most {max_spills} bytes of' if max_spills else 'no'} spills; found {built_row['spills']} bytes; reduce the number of live values per thread"
-    if not comparable or expected_row == built_row:
+    if not has_table_compiler or expected_row == built_row:
         return ""
     advice = "./run resources --write writes the new values to the table"
     if not expected_row or not built_row:
         return f"expected this kernel in {'the build' if expected_row else table}; found none; {advice}"
-    differing = [column for column in columns if expected_row[column] != built_row[column]]
-    expected_values, built_values = (", ".join(f"{column} {side[column]}" for column in differing) for side in (expected_row, built_row))
+    differing_columns = [column for column in columns if expected_row[column] != built_row[column]]
+    expected_values, built_values = (", ".join(f"{column} {side[column]}" for column in differing_columns) for side in (expected_row, built_row))
     return f"expected {expected_values}; found {built_values}; {advice}"
 
 
@@ -127,17 +127,17 @@ def main():
         rows = ["\t".join([*key, *(built_rows[key][column] for column in columns)]) for key in sorted(built_rows, key=natural_sort_key)]
         table.write_text("\n".join([f"# nvcc {version}", header, *rows, ""]), encoding="utf-8")
     table_version, table_rows = read_table(table)
-    comparable = version == table_version
-    keys = built_rows.keys() | table_rows.keys() if comparable and "--all" in options else built_rows.keys()
+    has_table_compiler = version == table_version
+    keys = built_rows.keys() | table_rows.keys() if has_table_compiler and "--all" in options else built_rows.keys()
     num_failed = 0
     for key in sorted(keys, key=natural_sort_key):
-        problem = problem_of(table_rows.get(key), built_rows.get(key), table.name, comparable)
+        problem = problem_of(table_rows.get(key), built_rows.get(key), table.name, has_table_compiler)
         if problem:
             num_failed += 1
             print(f"failed: resources/{key[0]} {key[1]}: {problem}")
-    if not comparable:
+    if not has_table_compiler:
         print(f"skipped: resources (except spills: {table.name} has values of nvcc {table_version}, this build uses nvcc {version})")
-    print(f"mh-tests: {len(keys) - num_failed} passed, {num_failed} failed, {int(not comparable)} skipped")
+    print(f"mh-tests: {len(keys) - num_failed} passed, {num_failed} failed, {int(not has_table_compiler)} skipped")
     return int(num_failed > 0)
 
 

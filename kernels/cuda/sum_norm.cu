@@ -4,13 +4,15 @@
 
 namespace mh::kernels {
 
-const char* cuda_sum_norm(Dtype y, const SumNorm& params, const SumNormTensors& tensors, void* stream) {
-  return dispatch_dtype(y, [&](auto number) { return sum_norm<decltype(number)>(Launcher{stream}, params, tensors); });
+const char* cuda_sum_norm(Dtype y_dtype, const SumNormParams& params, const SumNormTensors& tensors, void* stream) {
+  return dispatch_dtype(y_dtype,
+                        [&](auto zero) { return sum_norm<decltype(zero)>(Launcher{stream}, params, tensors); });
 }
 
-const char* cuda_sum_norm_backward(Dtype y, const SumNorm& params, const SumNormTensors& tensors, void* stream) {
+const char* cuda_sum_norm_backward(Dtype y_dtype, const SumNormParams& params, const SumNormTensors& tensors,
+                                   void* stream) {
   return dispatch_dtype(
-      y, [&](auto number) { return sum_norm_backward<decltype(number)>(Launcher{stream}, params, tensors); });
+      y_dtype, [&](auto zero) { return sum_norm_backward<decltype(zero)>(Launcher{stream}, params, tensors); });
 }
 
 }  // namespace mh::kernels

@@ -1,7 +1,7 @@
 // The maximum row size of the GPU kernels for residual sum and layer norm (cuda/sum_norm_rows.h).
 #pragma once
 
-#include "sum_norm_plan.h"
+#include "sum_norm_params.h"
 
 namespace mh::kernels {
 

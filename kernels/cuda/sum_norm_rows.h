@@ -1,4 +1,4 @@
-// Residual sum, dropout and layer norm (sum_norm_plan.h), and their gradients, on a GPU. Tiling: except for the
+// Residual sum, dropout and layer norm (sum_norm_params.h), and their gradients, on a GPU. Tiling: except for the
 // gradients of weight and bias, one block computes one row; the forward pass holds the sums of the row in shared
 // memory. Y: type of y and dy.
 //
@@ -14,25 +14,25 @@
 
 namespace mh::kernels {
 
-// SumNorm without pointers to host memory, as a kernel argument: holds the dropout parameters by value.
-struct SumNormRow {
+// SumNormParams without pointers to host memory, as a kernel argument: holds the dropout parameters by value.
+struct SumNormArguments {
   int64_t size;
   const float *weight, *bias;
   float epsilon;
   bool has_dropout;
-  Dropout dropout;
-  uint64_t dropout_first;
-  explicit SumNormRow(const SumNorm& params)
+  DropoutParams dropout;
+  uint64_t dropout_offset;
+  explicit SumNormArguments(const SumNormParams& params)
       : size(params.size),
         weight(params.weight),
         bias(params.bias),
         epsilon(params.epsilon),
         has_dropout(params.dropout != nullptr),
-        dropout(has_dropout ? *params.dropout : Dropout{}),
-        dropout_first(params.dropout_first) {}
+        dropout(has_dropout ? *params.dropout : DropoutParams{}),
+        dropout_offset(params.dropout_offset) {}
   // Applies dropout, if there is any, to x, the elements i … i + 3 of row r.
-  MH_DEVICE void drop(int64_t r, int64_t i, float (&x)[4]) const {
-    if (has_dropout) drop_vec4(dropout, dropout_first + static_cast<uint64_t>(r * size + i), x);
+  MH_DEVICE void apply_dropout(int64_t r, int64_t i, float (&x)[4]) const {
+    if (has_dropout) apply_dropout_vec4(dropout, dropout_offset + static_cast<uint64_t>(r * size + i), x);
   }
 };
 
@@ -40,11 +40,11 @@ struct SumNormRow {
 template <class Y>
 struct SumNormRows {
   static constexpr int kThreads = kRowThreads;
-  SumNormRow params;
+  SumNormArguments params;
   SumNormTensors tensors;
 
   // Returns the bytes of shared memory for rows of `size` elements: the results of the warps, then the sums of the row.
-  static size_t bytes(int64_t size) {
+  static size_t shared_bytes(int64_t size) {
     return sizeof(WarpResults) + static_cast<size_t>(size + 6) / 4 * sizeof(Vec4<float>);
   }
 
@@ -55,11 +55,11 @@ struct SumNormRows {
     float* sums = reinterpret_cast<float*>(&warp_results + 1) + shift;  // (size): x + dropout(y) of the row
     const float inv_size = 1 / static_cast<float>(size);
     float total = 0;
-    each_vec4(thread, shift, size, [&](int64_t i) {
+    for_each_vec4(thread, shift, size, [&](int64_t i) {
       float a[4], b[4];
       load_vec4(thread, tensors.x + row_offset, i, size, a);
       load_vec4(thread, static_cast<const Y*>(tensors.y) + row_offset, i, size, b);
-      params.drop(r, i, b);
+      params.apply_dropout(r, i, b);
       MH_FOR (k, 4) a[k] += b[k], total += a[k];
       if (tensors.sum != nullptr) store_vec4(thread, tensors.sum + row_offset, i, size, a);
       store_vec4(thread, sums, i, size, a);
@@ -67,13 +67,13 @@ struct SumNormRows {
     if (tensors.norm == nullptr) return;
     const float mean = block_sum(thread, total, warp_results) * inv_size;
     float squares = 0;
-    each_vec4(thread, shift, size, [&](int64_t i) {
+    for_each_vec4(thread, shift, size, [&](int64_t i) {
       float a[4];
       load_vec4(thread, sums, i, size, a, mean);
       MH_FOR (k, 4) squares += (a[k] - mean) * (a[k] - mean);
     });
     const float rstd = 1 / std::sqrt(block_sum(thread, squares, warp_results) * inv_size + params.epsilon);
-    each_vec4(thread, shift, size, [&](int64_t i) {
+    for_each_vec4(thread, shift, size, [&](int64_t i) {
       float a[4], w[4], b[4];
       load_vec4(thread, sums, i, size, a);
       load_vec4(thread, params.weight, i, size, w);
@@ -91,7 +91,7 @@ struct SumNormRows {
 template <class Y>
 struct SumNormGradient {
   static constexpr int kThreads = kRowThreads;
-  SumNormRow params;
+  SumNormArguments params;
   SumNormTensors tensors;
 
   template <class Thread>
@@ -110,7 +110,7 @@ struct SumNormGradient {
     };
     float g_mean = 0, gs_mean = 0;  // sums, then means, of g and of g s'
     if (has_norm) {
-      each_vec4(thread, shift, size, [&](int64_t i) {
+      for_each_vec4(thread, shift, size, [&](int64_t i) {
         float s[4], g[4];
         load(i, s, g);
         MH_FOR (k, 4) g_mean += g[k], gs_mean += g[k] * s[k];
@@ -118,7 +118,7 @@ struct SumNormGradient {
       g_mean = block_sum(thread, g_mean, warp_results) * inv_size;
       gs_mean = block_sum(thread, gs_mean, warp_results) * inv_size;
     }
-    each_vec4(thread, shift, size, [&](int64_t i) {
+    for_each_vec4(thread, shift, size, [&](int64_t i) {
       float d[4] = {0, 0, 0, 0};
       if (tensors.dsum != nullptr) load_vec4(thread, tensors.dsum + row_offset, i, size, d);
       if (has_norm) {
@@ -128,7 +128,7 @@ struct SumNormGradient {
       }
       store_vec4(thread, tensors.dx + row_offset, i, size, d);
       if (tensors.dy == nullptr) return;
-      params.drop(r, i, d);
+      params.apply_dropout(r, i, d);
       store_vec4(thread, static_cast<Y*>(tensors.dy) + row_offset, i, size, d);
     });
   }
@@ -159,18 +159,18 @@ struct SumNormWeightGradient {
 
 // Launch the kernels of CudaApi::sum_norm and sum_norm_backward. Return null, or a description of the problem.
 template <class Y, class Launcher>
-const char* sum_norm(const Launcher& launcher, const SumNorm& params, const SumNormTensors& tensors) {
+const char* sum_norm(const Launcher& launcher, const SumNormParams& params, const SumNormTensors& tensors) {
   using Body = SumNormRows<Y>;
-  return launcher(Grid{static_cast<int>(tensors.rows)}, threads_for_row(params.size), Body::bytes(params.size),
-                  Body{SumNormRow(params), tensors});
+  return launcher(Grid{static_cast<int>(tensors.rows)}, threads_for_row(params.size), Body::shared_bytes(params.size),
+                  Body{SumNormArguments(params), tensors});
 }
 
 template <class Y, class Launcher>
-const char* sum_norm_backward(const Launcher& launcher, const SumNorm& params, const SumNormTensors& tensors) {
+const char* sum_norm_backward(const Launcher& launcher, const SumNormParams& params, const SumNormTensors& tensors) {
   using RowGradient = SumNormGradient<Y>;
   using WeightGradient = SumNormWeightGradient;
   const char* problem = launcher(Grid{static_cast<int>(tensors.rows)}, threads_for_row(params.size),
-                                 sizeof(WarpResults), RowGradient{SumNormRow(params), tensors});
+                                 sizeof(WarpResults), RowGradient{SumNormArguments(params), tensors});
   if (problem != nullptr || tensors.dnorm == nullptr) return problem;
   return launcher(Grid{static_cast<int>(ceil_div(tensors.rows, tensors.chunk_rows)),
                        static_cast<int>(ceil_div(params.size, WeightGradient::kThreads))},

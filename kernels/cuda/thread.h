@@ -132,7 +132,7 @@ struct GpuThread {
   // Starts an asynchronous copy of 16 bytes from global to shared memory (cp.async), both aligned to 16. Only the first
   // `bytes` bytes are read; the others become zero. commit_group() ends a group of copies of this thread;
   // wait_group<n>() waits until all groups but the last n are complete, for this thread only.
-  MH_DEVICE void copy_16(void* to, const void* from, int bytes) const {
+  MH_DEVICE void copy_16_bytes(void* to, const void* from, int bytes) const {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address(to)), "l"(from), "r"(bytes) : "memory");
   }
   MH_DEVICE void commit_group() const { asm volatile("cp.async.commit_group;" ::: "memory"); }

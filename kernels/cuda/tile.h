@@ -12,22 +12,22 @@ MH_DEVICE T* row_of(const StridedTensor<T>& tensor, int64_t b, int64_t head, int
   return tensor.data + b * tensor.batch_stride + head * tensor.head_stride + position * tensor.row_stride;
 }
 
-// A matrix (rows, columns) in global memory, with row r at data + r * row_stride. aligned: rows begin and end at
-// multiples of 16 bytes.
+// A matrix (rows, columns) in global memory, with row r at data + r * row_stride. has_aligned_rows: rows begin and end
+// at multiples of 16 bytes.
 template <class T>
 struct GlobalMatrix {
   T* data;
   int64_t row_stride;  // in elements
   int rows, columns;
-  bool aligned;
+  bool has_aligned_rows;
 };
 
-// Returns the first `rows` rows of a tensor in head `head` of batch row b, whose rows have `columns` elements. aligned:
-// AttentionParams::aligned.
+// Returns the first `rows` rows of a tensor in head `head` of batch row b, whose rows have `columns` elements.
+// has_aligned_rows: AttentionParams::has_aligned_rows.
 template <class T>
 MH_DEVICE GlobalMatrix<T> matrix_of_head(const StridedTensor<T>& tensor, int64_t b, int64_t head, int rows, int columns,
-                                         bool aligned) {
-  return {row_of(tensor, b, head, 0), tensor.row_stride, rows, columns, aligned};
+                                         bool has_aligned_rows) {
+  return {row_of(tensor, b, head, 0), tensor.row_stride, rows, columns, has_aligned_rows};
 }
 
 template <class Thread, class T>
@@ -57,7 +57,7 @@ MH_DEVICE ThreadGroup warp_of(const Thread& thread) {
 // Calls visit(row, column) for each of this thread's 16-byte vectors in `rows` rows of kSize elements. Avoids a
 // division in the loop if 32 is a multiple of the number of vectors in a row.
 template <class T, int kSize, class Visit>
-MH_DEVICE void each_vector(const ThreadGroup& group, int rows, const Visit& visit) {
+MH_DEVICE void for_each_vector(const ThreadGroup& group, int rows, const Visit& visit) {
   constexpr int kVectorSize = 16 / static_cast<int>(sizeof(T)), kRowVectors = kSize / kVectorSize;
   if constexpr (32 % kRowVectors == 0) {
     const int column = group.index % kRowVectors * kVectorSize, step = group.threads / kRowVectors;
@@ -80,7 +80,7 @@ MH_DEVICE void load_rows(const Thread& thread, const ThreadGroup& group, T* to, 
                          int count, const OffsetOf& offset_of) {
   constexpr int kVectorSize = 16 / static_cast<int>(sizeof(T)), kRowVectors = kSize / kVectorSize;
   const auto in_range = [&](int row) { return static_cast<unsigned>(row) < static_cast<unsigned>(matrix.rows); };
-  if (matrix.aligned && 32 % kRowVectors == 0) {
+  if (matrix.has_aligned_rows && 32 % kRowVectors == 0) {
     const int column = group.index % kRowVectors * kVectorSize, step = group.threads / kRowVectors;
     int row = group.index / kRowVectors;
     const int row_end = column < matrix.columns ? matrix.rows : 0;
@@ -88,15 +88,15 @@ MH_DEVICE void load_rows(const Thread& thread, const ThreadGroup& group, T* to, 
     const int64_t step_offset = offset_of_row(step, matrix.row_stride);
     MH_UNROLL_4
     for (; row < count; row += step, from += step_offset)
-      thread.copy_16(to + offset_of(row) + column, from,
-                     static_cast<unsigned>(first + row) < static_cast<unsigned>(row_end) ? 16 : 0);
-  } else if (matrix.aligned) {
-    each_vector<T, kSize>(group, count, [&](int r, int c) {
-      thread.copy_16(to + offset_of(r) + c, matrix.data + offset_of_row(first + r, matrix.row_stride) + c,
-                     in_range(first + r) && c < matrix.columns ? 16 : 0);
+      thread.copy_16_bytes(to + offset_of(row) + column, from,
+                           static_cast<unsigned>(first + row) < static_cast<unsigned>(row_end) ? 16 : 0);
+  } else if (matrix.has_aligned_rows) {
+    for_each_vector<T, kSize>(group, count, [&](int r, int c) {
+      thread.copy_16_bytes(to + offset_of(r) + c, matrix.data + offset_of_row(first + r, matrix.row_stride) + c,
+                           in_range(first + r) && c < matrix.columns ? 16 : 0);
     });
   } else {
-    each_vector<T, kSize>(group, count, [&](int r, int c) {
+    for_each_vector<T, kSize>(group, count, [&](int r, int c) {
       const T* from = matrix.data + offset_of_row(first + r, matrix.row_stride) + c;
       const int num_valid = in_range(first + r) ? matrix.columns - c : 0;
       MH_ROLLED
@@ -113,50 +113,50 @@ MH_DEVICE void load_tile(const Thread& thread, T* to, GlobalMatrix<const T> matr
 }
 
 // Streams tiles of kStep rows of the range first … end - 1 through kStages (1 or 2) pipeline stages. Called by all
-// threads of a block. For each tile, whose first row is s, it calls load(s, stage, slide_row, is_first), which starts
-// asynchronous copies into stage `stage`, and then visit(s, stage, slide_row). With two stages the copies of a tile run
+// threads of a block. For each tile, whose first row is s, it calls load(s, stage, ring_row, is_first), which starts
+// asynchronous copies into stage `stage`, and then visit(s, stage, ring_row). With two stages the copies of a tile run
 // while the previous tile is visited. visit() must begin with a barrier, since the copies are complete for the current
-// thread only. is_first: whether the tile is the first one. slide_row, the position in a sliding window
-// (cuda/relative.h), is 0 for the first tile, and next_slide_row(slide_row) for the following tile. If the range is
+// thread only. is_first: whether the tile is the first one. ring_row, the position in a sliding window
+// (cuda/relative.h), is 0 for the first tile, and next_ring_row(ring_row) for the following tile. If the range is
 // empty, load() is called once and visit() is not called.
-template <int kStages, int kStep, class Thread, class Load, class NextSlideRow, class Visit>
-MH_DEVICE void each_tile(const Thread& thread, int first, int end, const Load& load, const NextSlideRow& next_slide_row,
-                         const Visit& visit) {
+template <int kStages, int kStep, class Thread, class Load, class NextRingRow, class Visit>
+MH_DEVICE void for_each_tile(const Thread& thread, int first, int end, const Load& load,
+                             const NextRingRow& next_ring_row, const Visit& visit) {
   load(first, 0, 0, true);
   thread.commit_group();
-  int stage = 0, slide_row = 0;
+  int stage = 0, ring_row = 0;
   for (int s = first; s < end; s += kStep) {
     const int next_stage = kStages == 2 ? stage ^ 1 : 0;
     const auto load_next = [&] {
-      if (s + kStep < end) load(s + kStep, next_stage, next_slide_row(slide_row), false);
+      if (s + kStep < end) load(s + kStep, next_stage, next_ring_row(ring_row), false);
       thread.commit_group();
     };
     if constexpr (kStages == 2) load_next();
     thread.template wait_group<kStages - 1>();
-    visit(s, stage, slide_row);
+    visit(s, stage, ring_row);
     thread.barrier();
     if constexpr (kStages == 1) load_next();
-    stage = next_stage, slide_row = next_slide_row(slide_row);
+    stage = next_stage, ring_row = next_ring_row(ring_row);
   }
 }
 
 // Stores x, rounded to T.
 template <class Thread, class T>
-MH_DEVICE void put(const Thread& thread, T* to, float x) {
+MH_DEVICE void store_element(const Thread& thread, T* to, float x) {
   to->bits = static_cast<uint16_t>(thread.pack(x, 0, T{}));
 }
 template <class Thread>
-MH_DEVICE void put(const Thread&, float* to, float x) {
+MH_DEVICE void store_element(const Thread&, float* to, float x) {
   *to = x;
 }
 
 // Stores two adjacent elements, rounded to T.
 template <class Thread, class T>
-MH_DEVICE void put_pair(const Thread& thread, T* to, float left, float right) {
+MH_DEVICE void store_pair(const Thread& thread, T* to, float left, float right) {
   *reinterpret_cast<uint32_t*>(to) = thread.pack(left, right, T{});
 }
 template <class Thread>
-MH_DEVICE void put_pair(const Thread&, float* to, float left, float right) {
+MH_DEVICE void store_pair(const Thread&, float* to, float left, float right) {
   to[0] = left, to[1] = right;
 }
 
@@ -170,8 +170,8 @@ MH_DEVICE void store_rows(const Thread& thread, T* staging, const Accumulator (&
   thread.warp_barrier();
   MH_FOR (n, kSize / 8)
     MH_FOR (r, 2)
-      put_pair(thread, staging + (g + 8 * r) * kStride + n * 8 + 2 * t, sums[n].x[2 * r] * factor[r],
-               sums[n].x[2 * r + 1] * factor[r]);
+      store_pair(thread, staging + (g + 8 * r) * kStride + n * 8 + 2 * t, sums[n].x[2 * r] * factor[r],
+                 sums[n].x[2 * r + 1] * factor[r]);
   thread.warp_barrier();
   constexpr int kVectorSize = 16 / static_cast<int>(sizeof(T)), kRowVectors = kSize / kVectorSize;
   struct alignas(16) Vector {
@@ -182,7 +182,7 @@ MH_DEVICE void store_rows(const Thread& thread, T* staging, const Accumulator (&
     if (first + r >= matrix.rows || c >= matrix.columns) continue;
     const T* from = staging + r * kStride + c;
     T* to = matrix.data + offset_of_row(first + r, matrix.row_stride) + c;
-    if (matrix.aligned && c + kVectorSize <= matrix.columns) {
+    if (matrix.has_aligned_rows && c + kVectorSize <= matrix.columns) {
       *reinterpret_cast<Vector*>(to) = *reinterpret_cast<const Vector*>(from);
     } else {
       for (int e = 0; e < kVectorSize && c + e < matrix.columns; ++e) to[e] = from[e];

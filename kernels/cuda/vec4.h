@@ -17,12 +17,12 @@ struct alignas(4 * sizeof(T)) Vec4 {
 // vector. A row that starts at element e of aligned memory is accessed from column -(e % 4) on, so that its inner
 // vectors are aligned.
 template <class T>
-MH_DEVICE bool is_vector(const T* row, int64_t i, int64_t n) {
+MH_DEVICE bool can_access_vec4(const T* row, int64_t i, int64_t n) {
   return i >= 0 && i + 4 <= n && reinterpret_cast<uintptr_t>(row + i) % sizeof(Vec4<T>) == 0;
 }
 
 // Returns whether column i is within a row of n elements.
-MH_DEVICE bool in_row(int64_t i, int64_t n) { return i >= 0 && i < n; }
+MH_DEVICE bool is_in_row(int64_t i, int64_t n) { return i >= 0 && i < n; }
 
 // Returns x rounded to T.
 template <class Thread, class T>
@@ -36,41 +36,41 @@ MH_DEVICE float from_float(const Thread&, float x, float) {
 
 // Stores four elements, rounded to T, as one vector.
 template <class Thread, class T>
-MH_DEVICE void put_vec4(const Thread& thread, T* to, const float (&x)[4]) {
+MH_DEVICE void store_whole_vec4(const Thread& thread, T* to, const float (&x)[4]) {
   const uint32_t words[2] = {thread.pack(x[0], x[1], T{}), thread.pack(x[2], x[3], T{})};
   thread.store(to, words);
 }
 template <class Thread>
-MH_DEVICE void put_vec4(const Thread& thread, float* to, const float (&x)[4]) {
+MH_DEVICE void store_whole_vec4(const Thread& thread, float* to, const float (&x)[4]) {
   thread.store(to, x);
 }
 
 // Loads columns i … i + 3 of a row of n elements; columns outside the row become `padding`.
 template <class Thread, class T>
 MH_DEVICE void load_vec4(const Thread& thread, const T* row, int64_t i, int64_t n, float (&to)[4], float padding = 0) {
-  if (is_vector(row, i, n)) {
+  if (can_access_vec4(row, i, n)) {
     const Vec4<T> vector = *reinterpret_cast<const Vec4<T>*>(row + i);
     MH_FOR (k, 4) to[k] = to_float(thread, vector.x[k]);
   } else {
-    MH_FOR (k, 4) to[k] = in_row(i + k, n) ? to_float(thread, row[i + k]) : padding;
+    MH_FOR (k, 4) to[k] = is_in_row(i + k, n) ? to_float(thread, row[i + k]) : padding;
   }
 }
 
 // Stores columns i … i + 3 of a row of n elements, rounded to T; columns outside the row are not stored.
 template <class Thread, class T>
 MH_DEVICE void store_vec4(const Thread& thread, T* row, int64_t i, int64_t n, const float (&from)[4]) {
-  if (is_vector(row, i, n)) {
-    put_vec4(thread, row + i, from);
+  if (can_access_vec4(row, i, n)) {
+    store_whole_vec4(thread, row + i, from);
   } else {
     MH_FOR (k, 4)
-      if (in_row(i + k, n)) row[i + k] = from_float(thread, from[k], T{});
+      if (is_in_row(i + k, n)) row[i + k] = from_float(thread, from[k], T{});
   }
 }
 
 // Calls f(i) for each of this thread's vectors i … i + 3 in a row of n elements, which starts `shift` elements after an
 // aligned address.
 template <class Thread, class F>
-MH_DEVICE void each_vec4(const Thread& thread, int64_t shift, int64_t n, const F& f) {
+MH_DEVICE void for_each_vec4(const Thread& thread, int64_t shift, int64_t n, const F& f) {
   for (int64_t i = 4 * static_cast<int64_t>(thread.index()) - shift; i < n; i += 4 * thread.threads()) f(i);
 }
 

@@ -64,7 +64,7 @@ class SingularValueSolver {
   SingularValueSolver(int64_t m, int64_t n)
       : x_(at::empty({m, n}, at::kDouble)),
         a_(static_cast<size_t>(kernels::eigenvalue_rows(m) * kernels::eigenvalue_stride(m))),
-        scratch_(static_cast<size_t>(kernels::eigenvalue_scratch(m))) {}
+        scratch_(static_cast<size_t>(kernels::eigenvalue_scratch_doubles(m))) {}
 
   // Writes the singular values of x to values (m); returns false if they are not finite.
   bool solve(const at::Tensor& x, double* values) {

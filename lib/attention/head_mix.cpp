@@ -99,7 +99,7 @@ void run_forward_kernel(const at::Tensor& x, const at::Tensor& m, const MixOptio
   const auto x_view = const_view<T>(x);
   const auto y_view = mutable_view<T>(y);
   const Matrices matrices(m);
-  for_each_work_item(x, kernels::head_mix_scratch(in_heads, out_heads),
+  for_each_work_item(x, kernels::head_mix_scratch_floats(in_heads, out_heads),
                      [&](int64_t, int64_t b, int64_t begin, int64_t end, float* scratch) {
                        for (int64_t t = begin; t < end; ++t) {
                          const int64_t count = num_visible_keys(options, t, keys);
@@ -131,7 +131,7 @@ void run_backward_kernel(const at::Tensor& x, const at::Tensor& m, const MixOpti
   const auto dx_view = dx.defined() ? mutable_view<T>(dx) : View<T>(nullptr, x);
   auto* dm_data = dm.defined() ? dm.data_ptr<float>() : nullptr;
   const Matrices matrices(m);
-  const int64_t scratch_size = kernels::head_mix_scratch(in_heads, out_heads);
+  const int64_t scratch_size = kernels::head_mix_scratch_floats(in_heads, out_heads);
   for_each_work_item(
       x, scratch_size + matrix_size * kLanes, [&](int64_t item, int64_t b, int64_t begin, int64_t end, float* scratch) {
         float* lanes = scratch + scratch_size;

@@ -57,7 +57,7 @@ void softmax_rows(const at::Tensor& a, const at::Tensor& attention_mask, Softmax
 // Computes the masked softmax with LibTorch operations, for devices and types that the row kernel does not support.
 at::Tensor softmax_by_tensor_ops(const at::Tensor& a, const at::Tensor& attention_mask, SoftmaxKind softmax_kind) {
   // exp(a) σ(a) = exp(a + log σ(a)) = exp(2a - softplus(a))
-  const at::Tensor x = softmax_kind == SoftmaxKind::sigmoid_weighted ? a + at::log_sigmoid(a) : a;
+  const at::Tensor x = softmax_kind == SoftmaxKind::sigsoftmax ? a + at::log_sigmoid(a) : a;
   if (!attention_mask.defined()) return at::softmax(x, -1);
   return at::softmax(x.masked_fill(~attention_mask, -INFINITY), -1).masked_fill_(~attention_mask, 0);
 }
@@ -74,7 +74,7 @@ struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
     } else {
       p = softmax_by_tensor_ops(a, attention_mask, softmax_kind);
     }
-    context->save_for_backward({p, softmax_kind == SoftmaxKind::sigmoid_weighted ? a : at::Tensor()});
+    context->save_for_backward({p, softmax_kind == SoftmaxKind::sigsoftmax ? a : at::Tensor()});
     context->saved_data["kind"] = kind;
     return p;
   }
@@ -87,7 +87,7 @@ struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
     const auto softmax_kind = static_cast<SoftmaxKind>(context->saved_data["kind"].toInt());
     if (!has_row_kernel(p)) {
       at::Tensor da = at::_softmax_backward_data(gradients[0], p, -1, p.scalar_type());
-      if (softmax_kind == SoftmaxKind::sigmoid_weighted) da = da * (1 + at::sigmoid(-a));
+      if (softmax_kind == SoftmaxKind::sigsoftmax) da = da * (1 + at::sigmoid(-a));
       return {da, {}, {}, {}};
     }
     const bool can_overwrite = can_reuse_storage(gradients[0]) && gradients[0].is_contiguous();
@@ -122,7 +122,7 @@ at::Tensor masked_softmax_in_place(const at::Tensor& logits, const at::Tensor& a
 }
 
 at::Tensor masked_sigmoid_softmax(const at::Tensor& logits, const at::Tensor& attention_mask) {
-  return apply(logits, attention_mask, SoftmaxKind::sigmoid_weighted, false);
+  return apply(logits, attention_mask, SoftmaxKind::sigsoftmax, false);
 }
 
 }  // namespace mh::attention

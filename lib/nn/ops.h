@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "dropout_plan.h"
+#include "dropout_params.h"
 #include "nn/forward_context.h"
 #include "nn/product.h"
 

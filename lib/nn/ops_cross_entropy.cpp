@@ -32,7 +32,7 @@ struct LossesAndGradients {
   at::Tensor dhidden;      // (N, d): gradient of hidden, in the type of hidden
   at::Tensor dweight;      // (rows, d): gradient of the weight, fp32 or wider
   at::Tensor dbias;        // (rows): gradient of the bias, fp32 or wider
-  at::Tensor losses;       // (N, 2) fp64, on the device of hidden: a kernels::CrossEntropyRow per row
+  at::Tensor losses;       // (N, 2) fp64, on the device of hidden: a kernels::CrossEntropyLoss per row
   int64_t num_scored = 0;  // number of rows whose target is not negative
 };
 
@@ -59,11 +59,11 @@ bool has_cpu_kernel(const at::Tensor& logits) {
 // Computes losses[i] for each row i of logits (n, vocabulary), with CPU loops for fp32 and bf16. If `needs_gradient` is
 // set, replaces the logits by their gradient.
 void compute_cpu_losses(at::Tensor& logits, const int64_t* targets, double smoothing, bool needs_gradient,
-                        kernels::CrossEntropyRow* losses) {
-  kernels::CrossEntropy params{logits.size(1), static_cast<float>(smoothing), needs_gradient};
+                        kernels::CrossEntropyLoss* losses) {
+  kernels::CrossEntropyParams params{logits.size(1), static_cast<float>(smoothing), needs_gradient};
   const bool is_bf16 = logits.scalar_type() == at::kBFloat16;
   char* logit_data = static_cast<char*>(logits.data_ptr());
-  int64_t row_bytes = params.vocabulary * static_cast<int64_t>(logits.element_size());
+  int64_t row_bytes = params.vocabulary_size * static_cast<int64_t>(logits.element_size());
   at::parallel_for(0, logits.size(0), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       char* row = logit_data + i * row_bytes;
@@ -82,10 +82,10 @@ void compute_cpu_losses(at::Tensor& logits, const int64_t* targets, double smoot
 // `needs_gradient` is set, replaces the logits by their gradient.
 void compute_gpu_losses(const Gpu& gpu, at::Tensor& logits, const at::Tensor& targets, double smoothing,
                         bool needs_gradient, at::Tensor& losses) {
-  check_cuda(gpu.kernels->cross_entropy(*dtype_of(logits.scalar_type()),
-                                        {logits.size(1), static_cast<float>(smoothing), needs_gradient}, logits.size(0),
-                                        logits.mutable_data_ptr(), targets.const_data_ptr<int64_t>(),
-                                        static_cast<kernels::CrossEntropyRow*>(losses.mutable_data_ptr()), gpu.stream));
+  check_cuda(gpu.kernels->cross_entropy(
+      *dtype_of(logits.scalar_type()), {logits.size(1), static_cast<float>(smoothing), needs_gradient}, logits.size(0),
+      logits.mutable_data_ptr(), targets.const_data_ptr<int64_t>(),
+      static_cast<kernels::CrossEntropyLoss*>(losses.mutable_data_ptr()), gpu.stream));
 }
 
 // Computes losses (n, 2) of logits (n, vocabulary) with LibTorch operations, for any type and device. If
@@ -135,7 +135,7 @@ LossesAndGradients compute_losses(const CrossEntropyInput& input, NeedsGradient 
 
   const int64_t* targets = input.targets.cpu_targets.const_data_ptr<int64_t>();
   result.num_scored = count_scored(input.targets.cpu_targets, vocabulary);
-  static_assert(sizeof(kernels::CrossEntropyRow) == 2 * sizeof(double));
+  static_assert(sizeof(kernels::CrossEntropyLoss) == 2 * sizeof(double));
   result.losses = at::empty({n, 2}, input.hidden.options().dtype(at::kDouble));
   const Gpu gpu = gpu_of(input.hidden.device());
   const int64_t slice_size = rows_per_slice(vocabulary, static_cast<bool>(gpu));
@@ -149,7 +149,7 @@ LossesAndGradients compute_losses(const CrossEntropyInput& input, NeedsGradient 
       compute_gpu_losses(gpu, logits, device_targets, smoothing, needs.any(), losses);
     } else if (has_cpu_kernel(logits)) {
       compute_cpu_losses(logits, targets + begin, smoothing, needs.any(),
-                         static_cast<kernels::CrossEntropyRow*>(losses.mutable_data_ptr()));
+                         static_cast<kernels::CrossEntropyLoss*>(losses.mutable_data_ptr()));
     } else {
       compute_fallback_losses(logits, device_targets, smoothing, needs.any(), losses);
     }

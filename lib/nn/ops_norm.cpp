@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ceil_div.h"
-#include "cpu/layer_norm.h"
+#include "cpu/sum_norm.h"
 #include "cuda/cuda_api.h"
 #include "nn/device.h"
 #include "nn/ops.h"
@@ -29,14 +29,14 @@ constexpr int64_t kRowsPerItem = 64;
 
 // The parameters of a call of the fused kernels. `params` points into `dropout`, so the object cannot be copied.
 struct SumNormCall {
-  kernels::SumNorm params;
+  kernels::SumNormParams params;
   std::optional<kernels::DropoutRange> dropout;
   SumNormCall(int64_t size, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
               const std::optional<kernels::DropoutRange>& dropout_range)
       : dropout(dropout_range) {
     params.size = size, params.epsilon = static_cast<float>(epsilon);
     if (weight.defined()) params.weight = weight.const_data_ptr<float>(), params.bias = bias.const_data_ptr<float>();
-    if (dropout) params.dropout = &dropout->params, params.dropout_first = dropout->first;
+    if (dropout) params.dropout = &dropout->params, params.dropout_offset = dropout->stream_offset;
   }
   SumNormCall(const SumNormCall&) = delete;
   SumNormCall& operator=(const SumNormCall&) = delete;
@@ -47,7 +47,7 @@ struct SumNormCall {
 template <class F>
 void for_each_work_item(const SumNormCall& call, int64_t num_rows, const F& f) {
   at::parallel_for(0, ceil_div(num_rows, kRowsPerItem), 1, [&](int64_t begin, int64_t end) {
-    std::vector<float> scratch(static_cast<size_t>(kernels::sum_norm_scratch(call.params)));
+    std::vector<float> scratch(static_cast<size_t>(kernels::sum_norm_scratch_floats(call.params)));
     for (int64_t i = begin; i < end; ++i)
       f(i * kRowsPerItem, std::min(kRowsPerItem, num_rows - i * kRowsPerItem), scratch.data());
   });

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "ceil_div.h"
-#include "cpu/level.h"
+#include "cpu/simd_level.h"
 #include "nn/aten.h"
 #include "nn/parameter.h"
 
@@ -49,7 +49,7 @@ bool has_onednn_fp32_product(const at::Tensor& x) {
 // Returns whether oneDNN can pack the weight. For a bf16 weight, oneDNN must have bf16 kernels for the processor.
 bool can_be_packed(const at::Tensor& weight) {
   return has_onednn_fp32_product(weight) ||
-         (kernels::best_level() >= kernels::Level::avx512_bf16 && weight.device().is_cpu() &&
+         (kernels::best_simd_level() >= kernels::SimdLevel::avx512_bf16 && weight.device().is_cpu() &&
           weight.scalar_type() == at::kBFloat16 && weight.numel() > 0 && onednn_linear().has_value());
 }
 

@@ -41,7 +41,7 @@ double sum_of_squares(const nn::Gpu& gpu, const std::vector<at::Tensor>& tensors
   int64_t num_chunks = 0;
   for (const at::Tensor& x : tensors) {
     spans.push_back({x.numel(), x.const_data_ptr<float>()});
-    num_chunks += ceil_div(x.numel(), kernels::kUpdateChunk);
+    num_chunks += ceil_div(x.numel(), kernels::kUpdateChunkSize);
   }
   const at::Tensor sums = at::empty({num_chunks}, tensors[0].options().dtype(at::kDouble));
   nn::check_cuda(gpu.kernels->sum_of_squares(spans.data(), static_cast<int64_t>(spans.size()),
@@ -49,19 +49,19 @@ double sum_of_squares(const nn::Gpu& gpu, const std::vector<at::Tensor>& tensors
   return sums.sum().item<double>();
 }
 
-using kernels::AdamPlan;
-using kernels::MomentumPlan;
-using kernels::NagPlan;
+using kernels::AdamParams;
+using kernels::MomentumParams;
+using kernels::NagParams;
 using kernels::Update;
 
-void update_range(int64_t begin, int64_t end, const Update<AdamPlan>& u) {
-  kernels::adam(u.plan, begin, end, u.p, u.g, u.first, u.second);
+void update_range(int64_t begin, int64_t end, const Update<AdamParams>& u) {
+  kernels::adam(u.params, begin, end, u.p, u.g, u.first_moment, u.second_moment);
 }
-void update_range(int64_t begin, int64_t end, const Update<MomentumPlan>& u) {
-  kernels::sgd(u.plan, begin, end, u.p, u.g, u.first);
+void update_range(int64_t begin, int64_t end, const Update<MomentumParams>& u) {
+  kernels::sgd(u.params, begin, end, u.p, u.g, u.first_moment);
 }
-void update_range(int64_t begin, int64_t end, const Update<NagPlan>& u) {
-  kernels::nag(u.plan, begin, end, u.p, u.g, u.first);
+void update_range(int64_t begin, int64_t end, const Update<NagParams>& u) {
+  kernels::nag(u.params, begin, end, u.p, u.g, u.first_moment);
 }
 
 }  // namespace
@@ -69,7 +69,8 @@ void update_range(int64_t begin, int64_t end, const Update<NagPlan>& u) {
 // The updates of all parameters in one step on a GPU, launched together at the end of the step, by update rule. On a
 // CPU, step() updates each parameter directly.
 struct Optimizer::BatchedUpdates {
-  std::tuple<std::vector<Update<AdamPlan>>, std::vector<Update<MomentumPlan>>, std::vector<Update<NagPlan>>> updates;
+  std::tuple<std::vector<Update<AdamParams>>, std::vector<Update<MomentumParams>>, std::vector<Update<NagParams>>>
+      updates;
   std::vector<at::Tensor> gradients;  // owners of the gradients that `updates` points to
 
   void launch(const nn::Gpu& gpu) const {
@@ -144,38 +145,39 @@ void Optimizer::step(Slot& slot, double schedule_lr, double scale, BatchedUpdate
     const auto n = static_cast<double>(slot.steps);
     const bool bias_correction = options_.optimizer.bias_correction;
     apply(slot,
-          AdamPlan{lr_fp32, static_cast<float>(b1), static_cast<float>(b2),
-                   static_cast<float>(options_.optimizer.epsilon),
-                   bias_correction ? static_cast<float>(1 - std::pow(b1, n)) : 1.0F,
-                   bias_correction ? static_cast<float>(1 - std::pow(b2, n)) : 1.0F, static_cast<float>(lr * wd),
-                   scale_fp32},
+          AdamParams{lr_fp32, static_cast<float>(b1), static_cast<float>(b2),
+                     static_cast<float>(options_.optimizer.epsilon),
+                     bias_correction ? static_cast<float>(1 - std::pow(b1, n)) : 1.0F,
+                     bias_correction ? static_cast<float>(1 - std::pow(b2, n)) : 1.0F, static_cast<float>(lr * wd),
+                     scale_fp32},
           batched_updates);
   } else if (slot.rule == "sgd") {
-    apply(slot, MomentumPlan{lr_fp32, static_cast<float>(slot.momentum), static_cast<float>(wd), scale_fp32},
+    apply(slot, MomentumParams{lr_fp32, static_cast<float>(slot.momentum), static_cast<float>(wd), scale_fp32},
           batched_updates);
   } else {
     const double previous_lr = slot.lr > 0 || last_lr <= 0 ? lr : slot.lr_factor * last_lr;
-    apply(slot,
-          NagPlan{lr_fp32, static_cast<float>(slot.momentum),
+    apply(
+        slot,
+        NagParams{lr_fp32, static_cast<float>(slot.momentum),
                   static_cast<float>(previous_lr > 0 ? lr / previous_lr : 1), static_cast<float>(lr * wd), scale_fp32},
-          batched_updates);
+        batched_updates);
   }
 }
 
-template <class Plan>
-void Optimizer::apply(Slot& slot, const Plan& plan, BatchedUpdates* batched_updates) {
+template <class Params>
+void Optimizer::apply(Slot& slot, const Params& params, BatchedUpdates* batched_updates) {
   nn::Parameter& parameter = *slot.parameter;
   const at::Tensor gradient = parameter.master().grad().contiguous(), &bf16_copy = parameter.value();
   const bool has_bf16_copy = !bf16_copy.is_same(parameter.master());
-  const Update<Plan> update{plan,
-                            gradient.numel(),
-                            parameter.master().template mutable_data_ptr<float>(),
-                            gradient.const_data_ptr<float>(),
-                            slot.first_moment.mutable_data_ptr<float>(),
-                            slot.second_moment.defined() ? slot.second_moment.mutable_data_ptr<float>() : nullptr,
-                            has_bf16_copy ? static_cast<uint16_t*>(bf16_copy.mutable_data_ptr()) : nullptr};
+  const Update<Params> update{params,
+                              gradient.numel(),
+                              parameter.master().template mutable_data_ptr<float>(),
+                              gradient.const_data_ptr<float>(),
+                              slot.first_moment.mutable_data_ptr<float>(),
+                              slot.second_moment.defined() ? slot.second_moment.mutable_data_ptr<float>() : nullptr,
+                              has_bf16_copy ? static_cast<uint16_t*>(bf16_copy.mutable_data_ptr()) : nullptr};
   if (batched_updates != nullptr) {
-    std::get<std::vector<Update<Plan>>>(batched_updates->updates).push_back(update);
+    std::get<std::vector<Update<Params>>>(batched_updates->updates).push_back(update);
     batched_updates->gradients.push_back(gradient);
     return;
   }

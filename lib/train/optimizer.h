@@ -70,8 +70,8 @@ class Optimizer {
   void step(Slot& slot, double schedule_lr, double scale, BatchedUpdates* batched_updates);
   // Updates the parameter of a slot if `batched_updates` is null (CPU); otherwise appends the update to
   // `batched_updates` (GPU).
-  template <class Plan>
-  void apply(Slot& slot, const Plan& plan, BatchedUpdates* batched_updates);
+  template <class Params>
+  void apply(Slot& slot, const Params& params, BatchedUpdates* batched_updates);
   const TrainOptions& options_;
   at::Device device_;
   std::vector<Slot> slots_;

@@ -14,7 +14,7 @@
 #include "cuda/attention.h"
 #include "cuda/philox.h"
 #include "emulator/host_thread.h"
-#include "oracle/policy.h"
+#include "oracle/kernel_attention.h"
 #include "oracle/tolerance.h"
 
 namespace cuda_cases {
@@ -111,16 +111,17 @@ inline constexpr double kUnitRoundoff = std::is_same_v<T, float>               ?
 // computation composed of matrix operations in type T (tolerance::composed_error_bound) and from the errors of logits.
 template <class T>
 struct ExpectClose {
-  double logit_size;  // largest Σ |term| over the terms of a logit
+  double logit_magnitude;  // largest Σ |term| over the terms of a logit
 
   // actual: result of the kernel; exact: result in double precision; composed: result in type T; magnitudes: Σ |term|
   // over the terms of each element of `exact`.
   void operator()(const std::string& name, const Doubles& actual, const Doubles& exact, const Doubles& composed,
                   const Doubles& magnitudes) const {
-    const double error = max_difference(actual, exact), size = max_magnitude(magnitudes),
-                 bound = tolerance::composed_error_bound(max_difference(composed, exact), kUnitRoundoff<T>, size) +
-                         tolerance::logit_error_bound(logit_size, size) +
-                         (std::is_same_v<T, float> ? tolerance::split_logit_error_bound(logit_size, size) : 0);
+    const double error = max_difference(actual, exact), magnitude = max_magnitude(magnitudes),
+                 bound =
+                     tolerance::composed_error_bound(max_difference(composed, exact), kUnitRoundoff<T>, magnitude) +
+                     tolerance::logit_error_bound(logit_magnitude, magnitude) +
+                     (std::is_same_v<T, float> ? tolerance::split_logit_error_bound(logit_magnitude, magnitude) : 0);
     RC_LOG() << name << ": error " << error << ", bound " << bound << ", largest magnitude " << max_magnitude(exact)
              << "\n";
     RC_ASSERT(is_within(error, bound));
@@ -136,7 +137,7 @@ enum class CaseKind { any, windows, lengths };
 struct Case {
   reference::OracleCase oracle_case;
   AttentionParams params;
-  mh::kernels::Dropout dropout{{17, 4}, 3, 5, 1 << 22, 4.0F / 3};
+  mh::kernels::DropoutParams dropout{{17, 4}, 3, 5, 1 << 22, 4.0F / 3};
   std::vector<int64_t> key_head_of, value_head_of;
   std::vector<float> scales;
 
@@ -172,17 +173,17 @@ struct Case {
       for (int64_t i = 0; i < (has_scales_per_row ? c.batch : 1) * value_heads; ++i)
         scales.push_back(0.5F * static_cast<float>(pick(-1, 4)));
       for (int64_t i = 0; i < c.batch * value_heads; ++i)
-        c.scales.push_back(scales[static_cast<size_t>(has_scales_per_row ? i : i % value_heads)]);
+        c.head_scales.push_back(scales[static_cast<size_t>(has_scales_per_row ? i : i % value_heads)]);
       p.head_scales = scales.data();
     }
     if (pick(0, 2) == 0) {
-      p.dropout = dropout, p.dropout_first = static_cast<uint64_t>(pick(0, 1000)), p.dropout_row_stride = p.keys;
+      p.dropout = dropout, p.dropout_offset = static_cast<uint64_t>(pick(0, 1000)), p.dropout_row_stride = p.keys;
       c.dropout_before_mixing = heads != value_heads || pick(0, 1) == 1;
       const int64_t num_dropout_heads = c.dropout_before_mixing ? heads : value_heads;
       c.dropout_factor = [this, num_dropout_heads](int64_t b, int64_t h, int64_t t, int64_t s) {
         const AttentionParams& case_params = oracle_case.params;
         const uint64_t element =
-            case_params.dropout_first +
+            case_params.dropout_offset +
             static_cast<uint64_t>(
                 ((b * num_dropout_heads + h) * case_params.queries + t) * case_params.dropout_row_stride + s);
         return mh::kernels::dropout_keeps(dropout, mh::kernels::philox(dropout, element / 4).word[element % 4])
@@ -191,11 +192,11 @@ struct Case {
       };
     }
     params = p;
-    params.value_heads = params.dropout_heads = static_cast<int>(value_heads),
+    params.value_heads = params.num_dropout_heads = static_cast<int>(value_heads),
     params.key_size = static_cast<int>(c.key_size), params.value_size = static_cast<int>(c.value_size);
     params.key_lengths = c.key_lengths.empty() ? nullptr : c.key_lengths.data();
     params.head_scales_stride = has_scales_per_row ? value_heads : 0;
-    params.aligned = c.key_size % 8 == 0 && c.value_size % 8 == 0;
+    params.has_aligned_rows = c.key_size % 8 == 0 && c.value_size % 8 == 0;
   }
   // Adds relative positions: random key ranges, the biases u and v, and r with some rows that no pair of query and
   // key uses. Replaces `r`, which must outlive the case, since params points to its elements.
@@ -218,11 +219,11 @@ struct Case {
     c.u.assign(u.begin(), u.end()), c.v_bias.assign(v_bias.begin(), v_bias.end()), c.r = r.to_doubles();
     params.relative = {.u = u.data(),
                        .v = v_bias.data(),
-                       .rows = r.data.data(),
+                       .r = r.data.data(),
                        .head_stride = r.const_view().head_stride,
                        .row_stride = r.const_view().row_stride,
                        .key_ranges = c.key_ranges.data(),
-                       .distances = static_cast<int>(c.num_distances),
+                       .num_distances = static_cast<int>(c.num_distances),
                        .num_key_ranges = static_cast<int>(c.key_ranges.size())};
   }
   std::vector<float> u, v_bias;
@@ -239,7 +240,7 @@ struct CaseTensors {
   CaseTensors(const Case& random_case, std::mt19937& random) : CaseTensors(random_case.oracle_case, pick(0, 1) == 1) {
     for (auto* t : {&q, &k, &v, &dout}) t->fill(random, 1);
   }
-  AttentionTensors pointers() {
+  AttentionTensors attention_tensors() {
     AttentionTensors x;
     x.batch = q.batch, x.q = q.untyped_view(), x.k = k.untyped_view(), x.v = v.untyped_view(),
     x.out = out.untyped_view(), x.dout = dout.untyped_view();

@@ -1,5 +1,5 @@
-// A CudaApi whose kernels run in the emulator, on CPU memory. The members attention, missing and device_problem are
-// null.
+// A CudaApi whose kernels run in the emulator, on CPU memory. The members attention_kernels, missing_kernels and
+// device_problem are null.
 #pragma once
 
 #include "cuda/cross_entropy.h"
@@ -14,40 +14,41 @@ namespace host {
 inline mh::kernels::CudaApi emulated_api() {
   using namespace mh::kernels;
   CudaApi api{};
-  api.dropout = [](Dtype type, const Dropout& params, uint64_t first, const void* x, void* y, int64_t count, void*) {
-    return dispatch_dtype(type, [&](auto number) {
+  api.dropout = [](Dtype dtype, const DropoutParams& params, uint64_t stream_offset, const void* x, void* y,
+                   int64_t count, void*) {
+    return dispatch_dtype(dtype, [&](auto zero) {
       EmulatedGpu gpu;
-      return dropout<decltype(number)>(Launcher{gpu}, params, first, x, y, count);
+      return dropout<decltype(zero)>(Launcher{gpu}, params, stream_offset, x, y, count);
     });
   };
-  api.cross_entropy = [](Dtype type, const CrossEntropy& params, int64_t rows, void* logits, const int64_t* targets,
-                         CrossEntropyRow* losses, void*) {
-    return dispatch_dtype(type, [&](auto number) {
+  api.cross_entropy = [](Dtype dtype, const CrossEntropyParams& params, int64_t rows, void* logits,
+                         const int64_t* targets, CrossEntropyLoss* losses, void*) {
+    return dispatch_dtype(dtype, [&](auto zero) {
       EmulatedGpu gpu;
-      return cross_entropy<decltype(number)>(Launcher{gpu}, params, rows, logits, targets, losses);
+      return cross_entropy<decltype(zero)>(Launcher{gpu}, params, rows, logits, targets, losses);
     });
   };
-  api.sum_norm = [](Dtype y, const SumNorm& params, const SumNormTensors& x, void*) {
-    return dispatch_dtype(y, [&](auto number) {
+  api.sum_norm = [](Dtype y_dtype, const SumNormParams& params, const SumNormTensors& x, void*) {
+    return dispatch_dtype(y_dtype, [&](auto zero) {
       EmulatedGpu gpu;
-      return sum_norm<decltype(number)>(Launcher{gpu}, params, x);
+      return sum_norm<decltype(zero)>(Launcher{gpu}, params, x);
     });
   };
-  api.sum_norm_backward = [](Dtype y, const SumNorm& params, const SumNormTensors& x, void*) {
-    return dispatch_dtype(y, [&](auto number) {
+  api.sum_norm_backward = [](Dtype y_dtype, const SumNormParams& params, const SumNormTensors& x, void*) {
+    return dispatch_dtype(y_dtype, [&](auto zero) {
       EmulatedGpu gpu;
-      return sum_norm_backward<decltype(number)>(Launcher{gpu}, params, x);
+      return sum_norm_backward<decltype(zero)>(Launcher{gpu}, params, x);
     });
   };
-  api.adam = [](const Update<AdamPlan>* updates, int64_t count, void*) {
+  api.adam = [](const Update<AdamParams>* updates, int64_t count, void*) {
     EmulatedGpu gpu;
     return update(Launcher{gpu}, updates, count);
   };
-  api.sgd = [](const Update<MomentumPlan>* updates, int64_t count, void*) {
+  api.sgd = [](const Update<MomentumParams>* updates, int64_t count, void*) {
     EmulatedGpu gpu;
     return update(Launcher{gpu}, updates, count);
   };
-  api.nag = [](const Update<NagPlan>* updates, int64_t count, void*) {
+  api.nag = [](const Update<NagParams>* updates, int64_t count, void*) {
     EmulatedGpu gpu;
     return update(Launcher{gpu}, updates, count);
   };

@@ -94,7 +94,7 @@ class Stack {
   explicit Stack(size_t size) : memory_(std::make_unique<char[]>(size)), size_(size) { bottom_ = memory_.get(); }
 
   // Prepares the stack so that the first switch to it calls enter(), which must not return.
-  void begin(void (*enter)()) {
+  void prepare(void (*enter)()) {
 #ifdef MH_ADDRESS_SANITIZER
     ASAN_UNPOISON_MEMORY_REGION(memory_.get(), size_);  // removes the poison of frames that never returned
 #endif
@@ -159,7 +159,7 @@ class EmulatedGpu {
   static constexpr size_t kStackBytes = 256 << 10;  // bytes of the stack of a fiber
 
   // A pending asynchronous copy to 16 bytes: the first `bytes` of them come from `from`, the others become 0.
-  struct Copy {
+  struct AsyncCopy {
     void* to;
     const void* from;
     size_t bytes;
@@ -177,8 +177,8 @@ class EmulatedGpu {
     bool has_ended = false;
     const Rendezvous* rendezvous = nullptr;  // where the thread waits; null: the thread runs
     uint64_t generation = 0;  // rendezvous->generation when the wait began; its next change ends the wait
-    std::vector<std::vector<Copy>> committed_groups;  // pending copies, oldest group first
-    std::vector<Copy> open_group;                     // copies since the last commit_group()
+    std::vector<std::vector<AsyncCopy>> committed_groups;  // pending copies, oldest group first
+    std::vector<AsyncCopy> open_group;                     // copies since the last commit_group()
   };
 
   static void enter() {
@@ -337,7 +337,7 @@ class Thread {
     std::memcpy(to, from, sizeof to);
   }
 
-  void copy_16(void* to, const void* from, int bytes) const {
+  void copy_16_bytes(void* to, const void* from, int bytes) const {
     if (reinterpret_cast<uintptr_t>(to) % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0 || bytes < 0 ||
         bytes > 16)
       gpu_.fail(
@@ -350,7 +350,7 @@ class Thread {
   void wait_group() const {
     auto& groups = fiber().committed_groups;
     while (groups.size() > kGroups) {
-      for (const EmulatedGpu::Copy& copy : groups.front()) {
+      for (const EmulatedGpu::AsyncCopy& copy : groups.front()) {
         std::memset(copy.to, 0, 16);
         if (copy.bytes > 0) std::memcpy(copy.to, copy.from, copy.bytes);  // with 0 bytes, `from` may be null
       }
@@ -442,7 +442,7 @@ inline void EmulatedGpu::run_block() {
   block_rendezvous_ = {};
   for (auto& fiber : fibers_) {
     fiber->has_ended = false, fiber->rendezvous = nullptr, fiber->committed_groups.clear(), fiber->open_group.clear();
-    fiber->stack.begin(&EmulatedGpu::enter);
+    fiber->stack.prepare(&EmulatedGpu::enter);
   }
   std::vector<int> order(static_cast<size_t>(num_threads_));
   for (int i = 0; i < num_threads_; ++i) order[static_cast<size_t>(i)] = seed_ == 1 ? num_threads_ - 1 - i : i;

@@ -48,8 +48,8 @@ results=$(cd "$results" && pwd)
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 
-site=$(dirname "$torch")
-LD_LIBRARY_PATH=$torch/lib:$root/system$(printf ':%s' "$site"/nvidia/*/lib):${LD_LIBRARY_PATH:-}
+site_packages=$(dirname "$torch")
+LD_LIBRARY_PATH=$torch/lib:$root/system$(printf ':%s' "$site_packages"/nvidia/*/lib):${LD_LIBRARY_PATH:-}
 export LD_LIBRARY_PATH PATH=$root/build/tools:$PATH TORCHINDUCTOR_CACHE_DIR=$scratch/inductor TRITON_CACHE_DIR=$scratch/triton
 
 {
@@ -79,14 +79,14 @@ run() {
 }
 # start NAME SECONDS COMMAND…: does the same as `run` in the background. finish NAME: waits for this step, prints its
 # output and sets $status to its exit status.
-declare -A started
+declare -A step_pids
 start() {
   # Two threads per program: with more, the programs oversubscribe the cores and mostly wait.
   (export OMP_NUM_THREADS=2; run "$@" >"$scratch/$1.output"; exit "$status") &
-  started[$1]=$!
+  step_pids[$1]=$!
 }
 finish() {
-  wait "${started[$1]}"
+  wait "${step_pids[$1]}"
   status=$?
   cat "$scratch/$1.output"
 }
@@ -102,10 +102,10 @@ skip() {
   note "skipped: $1 ($2)"
 }
 
-# counts NAME: adds the numbers of the last line `mh-tests: …` in the log of step NAME to the totals, and prints the
+# add_counts NAME: adds the numbers of the last line `mh-tests: …` in the log of step NAME to the totals, and prints the
 # failed and skipped tests of the step.
-counts() {
-  local before=$failed line log=$results/$1.log
+add_counts() {
+  local failed_before=$failed line log=$results/$1.log
   grep -E '^(skipped|failed): ' "$log"
   line=$(grep '^mh-tests: ' "$log" | tail -n 1)
   if [[ $line =~ ^mh-tests:\ ([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped ]]; then
@@ -114,7 +114,7 @@ counts() {
     elif [ "$status" -ne 0 ]; then fail "$1" "exit status $status"; fi
   elif [ "$status" -eq 124 ]; then fail "$1" "exceeded its time limit"
   else fail "$1" "exit status $status without the line 'mh-tests: …'"; fi
-  [ "$failed" -eq "$before" ] || tail -n 40 "$log"
+  [ "$failed" -eq "$failed_before" ] || tail -n 40 "$log"
 }
 
 # Steps that do not measure speed run in parallel. The kernel tests share one process, since processes on one GPU are
@@ -132,15 +132,15 @@ if [ -n "$(command -v python3)" ]; then
   start command-line 70 python3 "$root/tests/cli/run.py" "$root/build/tools" eval_pipeline on_device train_streams
 fi
 
-peer=$(python_torch)
+peer_torch=$(python_torch)
 # Fills the cache of torch.compile before the benchmarks, which then spend no time in its compiler.
-if [ -n "$peer" ]; then
+if [ -n "$peer_torch" ]; then
   # shellcheck disable=SC2016  # expanded by the inner shells
   start compile 65 bash -c 'python3 -B "$1/tests/bench/bench.py" --list-compiled | TORCHINDUCTOR_COMPILE_THREADS=2 xargs -P 5 -I{} sh -c "exec python3 -B \"\$1\" {}" - "$1/tests/bench/peers/attention.py"' - "$root"
 fi
 
 finish kernels
-counts kernels
+add_counts kernels
 for tool in "${sanitizer_tools[@]}"; do
   if [ ! -x "$sanitizer" ]; then
     skip "$tool" "compute-sanitizer is not installed"
@@ -148,7 +148,7 @@ for tool in "${sanitizer_tools[@]}"; do
   fi
   finish "$tool"
   # racecheck warnings are ignored: they concern lanes of one warp, which the matrix instructions synchronise.
-  if grep -qE 'ERROR SUMMARY: 0 |RACECHECK SUMMARY: .*\(0 errors' "$results/$tool.log"; then counts "$tool"
+  if grep -qE 'ERROR SUMMARY: 0 |RACECHECK SUMMARY: .*\(0 errors' "$results/$tool.log"; then add_counts "$tool"
   elif grep -qE '(ERROR|RACECHECK) SUMMARY: ' "$results/$tool.log"; then
     fail "$tool" "$(grep -E ' SUMMARY: ' "$results/$tool.log" | tail -n 1)"
   elif [ "$status" -eq 124 ]; then skip "$tool" "exceeded its time limit"
@@ -156,34 +156,34 @@ for tool in "${sanitizer_tools[@]}"; do
 done
 if [ -n "$(command -v python3)" ]; then
   finish command-line
-  counts command-line
+  add_counts command-line
 else
   skip command-line "no python3"
 fi
 
-[ -z "$peer" ] || finish compile
+[ -z "$peer_torch" ] || finish compile
 
-bars=0 missed=0
+num_bars=0 num_missed=0
 # benchmark SECTION SECONDS ROUNDS: runs a section of bench.py; writes its rows to RESULTS/SECTION.tsv and its stderr to
 # RESULTS/SECTION.log.
 benchmark() {
-  local section=$1 before=$missed table=$results/$1.tsv
+  local section=$1 missed_before=$num_missed table=$results/$1.tsv
   # shellcheck disable=SC2016  # expanded by the inner shell
   run "$section" "$2" bash -c 'set -o pipefail; python3 -B "$1/tests/bench/bench.py" --tools "$1/build/tools" --device cuda --only "$3" \
     --rounds "$4" | tee "$2"' - "$root" "$table" "$section" "$3"
   cat "$table" 2>/dev/null
-  bars=$((bars + $(grep -c 'pass$' "$table"))) missed=$((missed + $(grep -c 'FAIL$' "$table")))
+  num_bars=$((num_bars + $(grep -c 'pass$' "$table"))) num_missed=$((num_missed + $(grep -c 'FAIL$' "$table")))
   while IFS=$'\t' read -r name _; do skip "$section: $name" "its baseline does not run here, see $results/$section.log"; done < <(grep 'skip$' "$table")
   while IFS=$'\t' read -r name _ _ _ ratio _ _ bar _; do note "bar missed: $name: $ratio of $bar"; done < <(grep 'FAIL$' "$table")
   # bench.py also exits with status 1 if a benchmark misses its bar.
   if [ "$status" -eq 124 ]; then skip "the rest of $section" "exceeded its time limit"
-  elif [ "$status" -ne 0 ] && [ "$missed" -eq "$before" ]; then
+  elif [ "$status" -ne 0 ] && [ "$num_missed" -eq "$missed_before" ]; then
     fail "$section" "exit status $status: $(tail -n 1 "$results/$section.log")"
   fi
 }
 
-if [ -z "$peer" ]; then skip bench "python3 cannot import PyTorch, the baseline"
-elif [ "$(version_of "$peer")" != "$version" ]; then skip bench "python3 imports another version of PyTorch: $(version_of "$peer")"
+if [ -z "$peer_torch" ]; then skip bench "python3 cannot import PyTorch, the baseline"
+elif [ "$(version_of "$peer_torch")" != "$version" ]; then skip bench "python3 imports another version of PyTorch: $(version_of "$peer_torch")"
 else
   benchmark attention 100 1
   benchmark beam 150 1
@@ -192,6 +192,6 @@ fi
 
 echo "== summary"
 [ ${#notes[@]} -eq 0 ] || printf '%s\n' "${notes[@]}"
-printf 'bars: %d reached, %d missed\n' "$bars" "$missed"
+printf 'bars: %d reached, %d missed\n' "$num_bars" "$num_missed"
 printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped" | tee "$results/summary.log"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

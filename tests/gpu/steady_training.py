@@ -18,8 +18,8 @@ import subprocess
 import sys
 import tempfile
 
-here = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(here.parent / "bench"))
+script_folder = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(script_folder.parent / "bench"))
 
 import corpora  # noqa: E402  (a module of tests/bench)
 
@@ -52,7 +52,7 @@ def report(entries, updates):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipe", help="configuration file of a language model")
-    parser.add_argument("--tools", default=here.parents[1] / "build/tools", type=pathlib.Path, help="folder of the tools [build/tools]")
+    parser.add_argument("--tools", default=script_folder.parents[1] / "build/tools", type=pathlib.Path, help="folder of the tools [build/tools]")
     parser.add_argument("--minutes", type=float, default=8, help="minutes of training [8]")
     parser.add_argument("--updates", type=int, default=286000, help="length of the complete training in updates, to extrapolate its hours [286000]")
     parser.add_argument("--words", type=int, default=267744, help="vocabulary size in words [267744, as in WikiText-103]")
@@ -60,16 +60,16 @@ def main():
     parser.add_argument("--device", default="cuda", choices=["cpu", "cuda"], help="device that trains the model [cuda]")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="value of a configuration key, as in mh-train --set")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
+    with tempfile.TemporaryDirectory() as folder_name:
+        folder = pathlib.Path(folder_name)
         text, vocabulary, shard = folder / "text", folder / "vocabulary", folder / "text.mhs"
         corpora.write_text(text, args.words - 2, args.tokens)
         subprocess.run([args.tools / "mh-prep", "-q", "vocab", "--type", "word", "-o", vocabulary, text], check=True)
         subprocess.run([args.tools / "mh-prep", "-q", "lm", "--vocab", vocabulary, "-o", shard, text], check=True)
-        sets = [word for setting in ("log_every=10u", "validation.every=0u", "checkpoint.every=0u") for word in ("--set", f"train.{setting}")]
-        sets += [word for setting in args.set for word in ("--set", setting)]
+        set_options = [word for setting in ("log_every=10u", "validation.every=0u", "checkpoint.every=0u") for word in ("--set", f"train.{setting}")]
+        set_options += [word for setting in args.set for word in ("--set", setting)]
         run = folder / "run"
-        with subprocess.Popen([args.tools / "mh-train", "-q", "--device", args.device, "--config", args.recipe, "--train", shard, "--out", run, *sets]) as job:
+        with subprocess.Popen([args.tools / "mh-train", "-q", "--device", args.device, "--config", args.recipe, "--train", shard, "--out", run, *set_options]) as job:
             try:
                 sys.exit(f"steady_training: expected mh-train to run for {args.minutes:g} minutes; found exit status {job.wait(60 * args.minutes)}; see its messages above")
             except subprocess.TimeoutExpired:

@@ -18,14 +18,14 @@ struct Sizes {
   int64_t batch, queries, keys, width, heads, key_size, value_size;
 };
 
-// allowed(b, t, s): query t of row b may attend to key s.
+// may_attend(b, t, s): query t of row b may attend to key s.
 using MayAttend = std::function<bool(int64_t, int64_t, int64_t)>;
 // Mask added to A[b, head, t, s]; empty: none.
 using AdditiveMask = std::function<double(int64_t, int64_t, int64_t, int64_t)>;
 
 // Returns y (B, Tq, d) for x (B, Tq, d) and m (B, Tk, d), row-major. Fully masked rows have Z = 0.
 inline Vector attention(const Sizes& sizes, const Vector& x, const Vector& m, const Weights& w,
-                        const MayAttend& allowed, const AdditiveMask& additive_mask = {}) {
+                        const MayAttend& may_attend, const AdditiveMask& additive_mask = {}) {
   auto project = [&](const Vector& in, int64_t length, const char* name, int64_t size) {
     const Vector& weight = w.at(std::string(name) + ".weight");
     auto bias = w.find(std::string(name) + ".bias");
@@ -46,12 +46,12 @@ inline Vector attention(const Sizes& sizes, const Vector& x, const Vector& m, co
   Vector y(static_cast<size_t>(sizes.batch * sizes.queries * sizes.width));
   for (int64_t b = 0; b < sizes.batch; ++b)
     for (int64_t t = 0; t < sizes.queries; ++t) {
-      Vector concatenated(static_cast<size_t>(sizes.heads * sizes.value_size));
+      Vector concatenated_outputs(static_cast<size_t>(sizes.heads * sizes.value_size));
       for (int64_t i = 0; i < sizes.heads; ++i) {
         Vector exp_logits(static_cast<size_t>(sizes.keys));
         double sum = 0;
         for (int64_t s = 0; s < sizes.keys; ++s) {
-          if (!allowed(b, t, s)) continue;
+          if (!may_attend(b, t, s)) continue;
           double logit = 0;
           for (int64_t c = 0; c < sizes.key_size; ++c)
             logit += q[static_cast<size_t>(((b * sizes.queries + t) * sizes.heads + i) * sizes.key_size + c)] *
@@ -64,14 +64,14 @@ inline Vector attention(const Sizes& sizes, const Vector& x, const Vector& m, co
         if (sum == 0) continue;
         for (int64_t s = 0; s < sizes.keys; ++s)
           for (int64_t c = 0; c < sizes.value_size; ++c)
-            concatenated[static_cast<size_t>(i * sizes.value_size + c)] +=
+            concatenated_outputs[static_cast<size_t>(i * sizes.value_size + c)] +=
                 exp_logits[static_cast<size_t>(s)] / sum *
                 v[static_cast<size_t>(((b * sizes.keys + s) * sizes.heads + i) * sizes.value_size + c)];
       }
       for (int64_t o = 0; o < sizes.width; ++o) {
         double sum = bo == w.end() ? 0 : bo->second[static_cast<size_t>(o)];
-        for (size_t c = 0; c < concatenated.size(); ++c)
-          sum += concatenated[c] * wo[static_cast<size_t>(o) * concatenated.size() + c];
+        for (size_t c = 0; c < concatenated_outputs.size(); ++c)
+          sum += concatenated_outputs[c] * wo[static_cast<size_t>(o) * concatenated_outputs.size() + c];
         y[static_cast<size_t>((b * sizes.queries + t) * sizes.width + o)] = sum;
       }
     }
@@ -80,12 +80,12 @@ inline Vector attention(const Sizes& sizes, const Vector& x, const Vector& m, co
 
 // Returns the contribution of head `head` to attention() (B, Tq, d), without the output bias.
 inline Vector head_output(const Sizes& sizes, int64_t head, const Vector& x, const Vector& m, Weights w,
-                          const MayAttend& allowed) {
+                          const MayAttend& may_attend) {
   w.erase("output.bias");
   Vector& output = w.at("output.weight");  // (d, h dv)
   for (size_t i = 0; i < output.size(); ++i)
     if (static_cast<int64_t>(i) % (sizes.heads * sizes.value_size) / sizes.value_size != head) output[i] = 0;
-  return attention(sizes, x, m, w, allowed);
+  return attention(sizes, x, m, w, may_attend);
 }
 
 // Returns x W^T + b (B, T, out) for x (B, T, width), with the weight W (out, width) and the bias b, if any, of `name`.

@@ -1,7 +1,7 @@
 // Attention layers with head mixing, as naive loops in double precision:
-//   L = Q Kᵀ / √dk;  L'_k = Σ_j pre[j, k] L_j;
+//   L = Q Kᵀ / √dk;  L'_k = Σ_j pre_matrix[j, k] L_j;
 //   P_k ∝ exp(L'_k), or exp(L'_k) σ(L'_k) if `is_sigsoftmax`, over allowed keys;
-//   P̄_i = Σ_k M[t, k, i] P_k, M = post + Σ_c q_k[t, c] query_weight[i, c];
+//   P̄_i = Σ_k M[t, k, i] P_k, M = post_matrix + Σ_c q_k[t, c] query_weight[i, c];
 //   Z_i = P̄_i V_i;  Z'_i = Σ_j α[i, j] Z_j;  y = Z' W^O + b.
 #pragma once
 
@@ -15,14 +15,14 @@ namespace reference {
 
 struct HeadMixing {
   int64_t batch, queries, keys, width, heads;
-  int64_t softmax_heads;  // number of heads of the probabilities P_k, between `pre` and `post`
+  int64_t softmax_heads;  // number of heads of the probabilities P_k, between `pre_matrix` and `post_matrix`
   int64_t dk, dv;
   bool is_sigsoftmax = false;
-  // pre (h, softmax_heads), post (softmax_heads, h) and alpha (h, h); empty: the identity matrix.
+  // pre_matrix (h, softmax_heads), post_matrix (softmax_heads, h) and alpha (h, h); empty: the identity matrix.
   // query_weight (h, dk); empty: zero.
-  Vector pre = {}, post = {}, query_weight = {}, alpha = {};
+  Vector pre_matrix = {}, post_matrix = {}, query_weight = {}, alpha = {};
   // Returns y (B, Tq, d) for x (B, Tq, d) and m (B, Tk, d).
-  Vector operator()(const Vector& x, const Vector& m, const Weights& w, const MayAttend& allowed) const {
+  Vector operator()(const Vector& x, const Vector& m, const Weights& w, const MayAttend& may_attend) const {
     auto at = [](const Vector& v, int64_t i) { return v[static_cast<size_t>(i)]; };
     auto project = [&](const Vector& in, int64_t b, int64_t t, int64_t length, const char* name, int64_t out) {
       double sum = at(w.at(std::string(name) + ".bias"), out);
@@ -34,7 +34,7 @@ struct HeadMixing {
     for (int64_t b = 0; b < batch; ++b)
       for (int64_t t = 0; t < queries; ++t) {
         Vector logits(static_cast<size_t>(heads * keys)), p(static_cast<size_t>(softmax_heads * keys)),
-            z(static_cast<size_t>(heads * dv)), combined(z.size());
+            z(static_cast<size_t>(heads * dv)), combined_outputs(z.size());
         for (int64_t j = 0; j < heads; ++j)
           for (int64_t s = 0; s < keys; ++s) {
             double sum = 0;
@@ -45,10 +45,11 @@ struct HeadMixing {
         for (int64_t k = 0; k < softmax_heads; ++k) {
           double total = 0;
           for (int64_t s = 0; s < keys; ++s) {
-            if (!allowed(b, t, s)) continue;
+            if (!may_attend(b, t, s)) continue;
             double logit = 0;
             for (int64_t j = 0; j < heads; ++j)
-              logit += (pre.empty() ? (j == k ? 1.0 : 0.0) : at(pre, j * softmax_heads + k)) * at(logits, j * keys + s);
+              logit += (pre_matrix.empty() ? (j == k ? 1.0 : 0.0) : at(pre_matrix, j * softmax_heads + k)) *
+                       at(logits, j * keys + s);
             p[static_cast<size_t>(k * keys + s)] = std::exp(logit) / (is_sigsoftmax ? 1 + std::exp(-logit) : 1);
             total += at(p, k * keys + s);
           }
@@ -56,7 +57,7 @@ struct HeadMixing {
         }
         for (int64_t i = 0; i < heads; ++i)
           for (int64_t k = 0; k < softmax_heads; ++k) {
-            double factor = post.empty() ? (i == k ? 1.0 : 0.0) : at(post, k * heads + i);
+            double factor = post_matrix.empty() ? (i == k ? 1.0 : 0.0) : at(post_matrix, k * heads + i);
             if (!query_weight.empty())
               for (int64_t c = 0; c < dk; ++c)
                 factor += project(x, b, t, queries, "query", k * dk + c) * at(query_weight, i * dk + c);
@@ -68,12 +69,12 @@ struct HeadMixing {
         for (int64_t i = 0; i < heads; ++i)
           for (int64_t j = 0; j < heads; ++j)
             for (int64_t c = 0; c < dv; ++c)
-              combined[static_cast<size_t>(i * dv + c)] +=
+              combined_outputs[static_cast<size_t>(i * dv + c)] +=
                   (alpha.empty() ? (i == j ? 1.0 : 0.0) : at(alpha, i * heads + j)) * at(z, j * dv + c);
         for (int64_t o = 0; o < width; ++o) {
           double sum = at(w.at("output.bias"), o);
           for (int64_t c = 0; c < heads * dv; ++c)
-            sum += at(combined, c) * at(w.at("output.weight"), o * heads * dv + c);
+            sum += at(combined_outputs, c) * at(w.at("output.weight"), o * heads * dv + c);
           y[static_cast<size_t>((b * queries + t) * width + o)] = sum;
         }
       }
@@ -84,12 +85,12 @@ struct HeadMixing {
 // Sets the mixing parameters of `mixing` to those in `w`, by their names in a layer, and returns the output y (B, Tq,
 // d).
 inline Vector head_mixing(HeadMixing mixing, const Weights& w, const Vector& x, const Vector& m,
-                          const MayAttend& allowed) {
+                          const MayAttend& may_attend) {
   auto parameter = [&](const char* name) { return w.count(name) != 0 ? w.at(name) : Vector(); };
-  mixing.pre = parameter("mixer.logits"), mixing.post = parameter("mixer.matrix"),
+  mixing.pre_matrix = parameter("mixer.logits"), mixing.post_matrix = parameter("mixer.matrix"),
   mixing.query_weight = parameter("mixer.query.weight");
   mixing.alpha = parameter("combiner.alpha");
-  return mixing(x, m, w, allowed);
+  return mixing(x, m, w, may_attend);
 }
 
 }  // namespace reference

@@ -21,12 +21,14 @@ inline double composed_error_bound(double composed_error, double unit_roundoff, 
 }
 
 // Returns the term to add to composed_error_bound() for sums weighted by probabilities: the effect of errors of the
-// logits. A logit is a sum in fp32 whose rounding errors add up to about kFp32 · logit_size, where
-// logit_size is the largest Σ |term| of a logit (Higham and Mary 2019). The softmax turns this error into a relative
-// error of each probability, once directly and once through the sum over the row: a factor of 2. The other factor of 2
-// allows for logits whose errors add up to twice as much. The composed path of tests without LibTorch accumulates in
-// double precision, so its error does not include this term.
-inline double logit_error_bound(double logit_size, double magnitude) { return 4 * kFp32 * logit_size * magnitude; }
+// logits. A logit is a sum in fp32 whose rounding errors add up to about kFp32 · logit_magnitude, where
+// logit_magnitude is the largest Σ |term| of a logit (Higham and Mary 2019). The softmax turns this error into a
+// relative error of each probability, once directly and once through the sum over the row: a factor of 2. The other
+// factor of 2 allows for logits whose errors add up to twice as much. The composed path of tests without LibTorch
+// accumulates in double precision, so its error does not include this term.
+inline double logit_error_bound(double logit_magnitude, double magnitude) {
+  return 4 * kFp32 * logit_magnitude * magnitude;
+}
 
 // Factor on `magnitude` in composed_error_bound() for fp16 results with head mixing: the kernel rounds probabilities
 // three times, once more than the composed path, since warps exchange probabilities in fp16.
@@ -40,8 +42,8 @@ inline constexpr double kSplitProductError = 3 * 0x1p-22;
 // Returns the term to add to composed_error_bound() for fp32 on a GPU: the effect of the errors of logits that are
 // computed from split products. Unlike logit_error_bound(), the term has no factor of 4, since kSplitProductError is
 // the largest error of a product, and errors of different products partly cancel.
-inline double split_logit_error_bound(double logit_size, double magnitude) {
-  return kSplitProductError * logit_size * magnitude;
+inline double split_logit_error_bound(double logit_magnitude, double magnitude) {
+  return kSplitProductError * logit_magnitude * magnitude;
 }
 
 // Returns the bound on the error of a sum of `num_terms` products of exact numbers, added in fp32 in any order and

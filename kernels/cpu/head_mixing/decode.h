@@ -9,8 +9,9 @@
 // - decode_values() computes one value head. It sums up to 64 columns of the output at a time, in 4 vectors of
 //   accumulators, over all keys.
 //
-// Keys and values are not copied. The scratch memory of all steps (head_mixing_decode_scratch) has mainly the logits of
-// all heads: for one query, 16 heads and 512 keys 41 KiB, while keys and values of size 64 in bf16 take 1 MiB each.
+// Keys and values are not copied. The scratch memory of all steps (head_mixing_decode_scratch_floats) has mainly the
+// logits of all heads: for one query, 16 heads and 512 keys 41 KiB, while keys and values of size 64 in bf16 take 1 MiB
+// each.
 #pragma once
 
 #include "cpu/head_mixing/query.h"
@@ -23,69 +24,70 @@ namespace {
 // window hides the first ones.
 template <class T>
 struct VisibleRows {
-  const Heads<const T>& heads;
+  const HeadsView<const T>& heads;
   int64_t h, num_visible;
   MH_INLINE const T* at(int64_t t) const { return heads.at(h, t); }
-  // Prefetches columns first … first + size - 1 of position t + kPrefetchDistance of a key/value cache (Heads::table),
-  // whose rows are too far apart for the hardware prefetcher.
+  // Prefetches columns first … first + size - 1 of position t + kPrefetchDistance of a key/value cache
+  // (HeadsView::cache_row_of), whose rows are too far apart for the hardware prefetcher.
   MH_INLINE void prefetch(int64_t t, int64_t first, int64_t size) const {
-    if (heads.table != nullptr && t + kPrefetchDistance < num_visible)
+    if (heads.cache_row_of != nullptr && t + kPrefetchDistance < num_visible)
       prefetch_row(at(t + kPrefetchDistance) + first, size);
   }
 };
 
-// Computes columns first … first + 16 * vectors - 1 of out (size) = Σ_s x[s] v_s, over the positions s of v. x: mixed
-// probabilities of one head, 0 at positions that a window hides.
-template <int vectors, class T>
-void weighted_value_sum(const Layout& layout, const float* x, const VisibleRows<T>& v, int64_t first, int64_t size,
+// Computes columns first … first + 16 * num_vectors - 1 of out (size) = Σ_s x[s] v_s, over the positions s of v. x:
+// mixed probabilities of one head, 0 at positions that a window hides.
+template <int num_vectors, class T>
+void weighted_value_sum(const TileLayout& layout, const float* x, const VisibleRows<T>& v, int64_t first, int64_t size,
                         T* out) {
-  Floats sum[vectors];
-  for (int i = 0; i < vectors; ++i) sum[i] = Floats{};
+  Floats sum[num_vectors];
+  for (int i = 0; i < num_vectors; ++i) sum[i] = Floats{};
   for (int64_t s = 0; s < v.num_visible; ++s) {
     const float weight = x[key_offset(layout, s)];
     const T* value = v.at(s) + first;
-    v.prefetch(s, first, vectors * lanes);
-    for (int i = 0; i < vectors; ++i) {
+    v.prefetch(s, first, num_vectors * lanes);
+    for (int i = 0; i < num_vectors; ++i) {
       Floats b;
       load_partial(value + i * lanes, size - first - i * lanes, b);
       sum[i] += weight * b;
     }
   }
-  for (int i = 0; i < vectors; ++i) store_partial(sum[i], size - first - i * lanes, out + first + i * lanes);
+  for (int i = 0; i < num_vectors; ++i) store_partial(sum[i], size - first - i * lanes, out + first + i * lanes);
 }
 
 // The scratch memory that the three steps of the decode path share: the logits or probabilities of every query, and
 // scratch for mixing one query.
 struct DecodeScratch {
-  Layout layout;
-  float *elements, *mix_out, *matrix;  // (queries, layout.query_stride()); (max_heads, chunk); (in, out)
-  float *max_logits, *sums;            // (in): maximum logit and sum of exponentials of each query head, for one query
+  TileLayout layout;
+  float *tiles, *mix_out, *matrix;  // (queries, layout.query_stride()); (max_heads, kChunkKeys); (in, out)
+  float *max_logits, *sums;         // (in): maximum logit and sum of exponentials of each query head, for one query
   MH_INLINE DecodeScratch(const AttentionParams& params, float* shared_scratch)
       : layout(decode_layout(params)),
-        elements(shared_scratch),
-        mix_out(elements + params.queries * layout.query_stride()),
-        matrix(mix_out + layout.max_heads * chunk),
+        tiles(shared_scratch),
+        mix_out(tiles + params.queries * layout.query_stride()),
+        matrix(mix_out + layout.max_heads * kChunkKeys),
         max_logits(matrix + pad_to_lanes(params.heads * params.value_heads)),
         sums(max_logits + params.heads) {}
-  MH_INLINE float* elements_of(int64_t t) const { return elements + t * layout.query_stride(); }
+  MH_INLINE float* tile_of(int64_t t) const { return tiles + t * layout.query_stride(); }
 };
 
-// Computes the products of one query and the keys for columns first … first + size - 1, which take `vectors` vectors:
-// stores them in the logits x if `first` is 0, and otherwise adds them. q: address of column `first` of the query.
-template <int vectors, class T>
-void decode_products(const Layout& layout, const T* q, float scale, int64_t size, const VisibleRows<T>& k,
+// Computes the products of one query and the keys for columns first … first + size - 1, which take `num_vectors`
+// vectors: stores them in the logits x if `first` is 0, and otherwise adds them. q: address of column `first` of the
+// query.
+template <int num_vectors, class T>
+void decode_products(const TileLayout& layout, const T* q, float scale, int64_t size, const VisibleRows<T>& k,
                      int64_t first, float* x) {
-  Floats q_lanes[vectors];
-  for (int i = 0; i < vectors; ++i) {
+  Floats q_lanes[num_vectors];
+  for (int i = 0; i < num_vectors; ++i) {
     load_partial(q + i * lanes, size - i * lanes, q_lanes[i]);
     q_lanes[i] = q_lanes[i] * scale;
   }
-  const bool full_vectors = size == vectors * lanes;
+  const bool full_vectors = size == num_vectors * lanes;
   for (int64_t s = 0; s < k.num_visible; ++s) {
     const T* key = k.at(s) + first;
     k.prefetch(s, first, size);
     Floats sum{};
-    for (int i = 0; i < vectors; ++i) {
+    for (int i = 0; i < num_vectors; ++i) {
       Floats b;
       if (full_vectors) load(key + i * lanes, b);
       else load_partial(key + i * lanes, size - i * lanes, b);
@@ -99,9 +101,9 @@ void decode_products(const Layout& layout, const T* q, float scale, int64_t size
 }  // namespace
 
 // Computes the logits of query head j for all queries.
-template <Level L, class T>
-void HeadMixingLoops<L, T>::decode_logits(const AttentionParams& params, int64_t j, Heads<const T> q, Heads<const T> k,
-                                          float* shared_scratch) {
+template <SimdLevel L, class T>
+void HeadMixingLoops<L, T>::decode_logits(const AttentionParams& params, int64_t j, HeadsView<const T> q,
+                                          HeadsView<const T> k, float* shared_scratch) {
   const DecodeScratch scratch(params, shared_scratch);
   for (int64_t t = 0; t < params.queries; ++t)
     for (int64_t first = 0; first < params.key_size; first += 4 * lanes) {
@@ -110,31 +112,32 @@ void HeadMixingLoops<L, T>::decode_logits(const AttentionParams& params, int64_t
                             : size > lanes   ? decode_products<2, T>
                                              : decode_products<1, T>;
       products(scratch.layout, q.at(j, t) + first, params.scale, size,
-               VisibleRows<T>{k, params.key_head(j), params.visible_end(t)}, first, scratch.elements_of(t) + j * chunk);
+               VisibleRows<T>{k, params.key_head(j), params.visible_end(t)}, first,
+               scratch.tile_of(t) + j * kChunkKeys);
     }
 }
 
-template <Level L, class T>
+template <SimdLevel L, class T>
 void HeadMixingLoops<L, T>::decode_mix(const AttentionParams& params, float* lse, float* shared_scratch) {
   const DecodeScratch scratch(params, shared_scratch);
   for (int64_t t = 0; t < params.queries; ++t) {
     const Query q(params, t, 0, params.visible_end(t));
     std::fill_n(scratch.max_logits, params.heads, -INFINITY), std::fill_n(scratch.sums, params.heads, 0.0F);
-    online_softmax_query(params, scratch.layout, q, scratch.elements_of(t), scratch.max_logits, scratch.sums);
+    online_softmax_query(params, scratch.layout, q, scratch.tile_of(t), scratch.max_logits, scratch.sums);
     for (int64_t j = 0; j < params.heads; ++j)
       lse[j * params.queries + t] = lse_of(scratch.max_logits[j], scratch.sums[j]);
-    divide_by_sums(params, params.matrix + t * params.matrix_query_stride, scratch.sums, scratch.matrix);
-    mix_query(params, scratch.layout, q, scratch.matrix, scratch.elements_of(t), nullptr, scratch.mix_out);
+    divide_by_sums(params, params.mixing_matrix + t * params.matrix_query_stride, scratch.sums, scratch.matrix);
+    mix_query(params, scratch.layout, q, scratch.matrix, scratch.tile_of(t), nullptr, scratch.mix_out);
   }
 }
 
 // Computes value head i for all queries.
-template <Level L, class T>
-void HeadMixingLoops<L, T>::decode_values(const AttentionParams& params, int64_t i, Heads<const T> v, Heads<T> out,
-                                          float* shared_scratch) {
+template <SimdLevel L, class T>
+void HeadMixingLoops<L, T>::decode_values(const AttentionParams& params, int64_t i, HeadsView<const T> v,
+                                          HeadsView<T> out, float* shared_scratch) {
   const DecodeScratch scratch(params, shared_scratch);
   for (int64_t t = 0; t < params.queries; ++t) {
-    const float* x = scratch.elements_of(t) + i * chunk;
+    const float* x = scratch.tile_of(t) + i * kChunkKeys;
     const VisibleRows<T> values{v, params.value_head(i), params.visible_end(t)};
     int64_t c = 0;
     for (; c + 4 * lanes <= params.value_size; c += 4 * lanes)

@@ -26,12 +26,12 @@ void pack_rows_fp32(const T* from, int64_t row_stride, int64_t length, int64_t s
 }
 
 // Transposes `from` (length, size), with row r at from + r * row_stride, chunk by chunk into `to` (chunks, size,
-// chunk); the columns from `length` on become zero.
+// kChunkKeys); the columns from `length` on become zero.
 template <class T>
 void pack_transposed_fp32(const T* from, int64_t row_stride, int64_t length, int64_t size, float* to) {
-  for (int64_t first = 0; first < round_up(length, chunk); first += lanes) {
+  for (int64_t first = 0; first < round_up(length, kChunkKeys); first += lanes) {
     const int64_t count = std::clamp<int64_t>(length - first, 0, lanes);
-    float* out = to + first / chunk * size * chunk + first % chunk;
+    float* out = to + first / kChunkKeys * size * kChunkKeys + first % kChunkKeys;
     for (int64_t i = 0; i < size; i += lanes) {
       Floats rows[lanes];
       for (int64_t j = 0; j < lanes; ++j) {
@@ -39,7 +39,7 @@ void pack_transposed_fp32(const T* from, int64_t row_stride, int64_t length, int
         else rows[j] = Floats{};
       }
       transpose(rows);
-      for (int64_t j = 0; j < std::min<int64_t>(lanes, size - i); ++j) store(rows[j], out + (i + j) * chunk);
+      for (int64_t j = 0; j < std::min<int64_t>(lanes, size - i); ++j) store(rows[j], out + (i + j) * kChunkKeys);
     }
   }
 }
@@ -47,31 +47,33 @@ void pack_transposed_fp32(const T* from, int64_t row_stride, int64_t length, int
 // The addresses of packed keys and values, for all heads. Float is float or const float.
 template <class Float>
 struct PackedOperands {
-  // transposed_k: (in, chunks, key_size, chunk). keys: (in, keys, dk), in the backward pass only. values: (out, keys,
-  // dv) in the forward pass, transposed (out, chunks, value_size, chunk) in the backward pass.
+  // transposed_k: (in, chunks, key_size, kChunkKeys). keys: (in, keys, dk), in the backward pass only. values: (out,
+  // keys, dv) in the forward pass, transposed (out, chunks, value_size, kChunkKeys) in the backward pass.
   Float *transposed_k, *keys, *values;
-  MH_INLINE PackedOperands(const AttentionParams& params, bool backward, Float* packed)
-      : transposed_k(packed), keys(packed + (backward ? key_floats(params) : 0)), values(keys + key_floats(params)) {}
+  MH_INLINE PackedOperands(const AttentionParams& params, bool backward, Float* packed_kv)
+      : transposed_k(packed_kv),
+        keys(packed_kv + (backward ? key_floats(params) : 0)),
+        values(keys + key_floats(params)) {}
 };
 
 // Packs the keys or values of head `head` of params.heads + params.value_heads (head_mixing_pack) as right operands of
 // bf16 products (cpu/bf16_operands.h). The operand of a head takes half of the floats that PackedOperands reserves for
 // it.
-void pack_bf16(const AttentionParams& params, const Layout& layout, bool backward, int64_t head,
-               Heads<const uint16_t> k, Heads<const uint16_t> v, const PackedOperands<float>& packed) {
+void pack_bf16(const AttentionParams& params, const TileLayout& layout, bool backward, int64_t head,
+               HeadsView<const uint16_t> k, HeadsView<const uint16_t> v, const PackedOperands<float>& packed_operands) {
   const auto head_operand = [&](float* operands, int64_t i, int64_t padded_size) {
     return reinterpret_cast<uint16_t*>(operands + i * layout.padded_keys() * padded_size);
   };
   if (head < params.heads) {
     transpose_rows(k.at(params.key_head(head), 0), k.row_stride, params.keys, layout.padded_keys(), params.key_size,
-                   head_operand(packed.transposed_k, head, layout.dk));
+                   head_operand(packed_operands.transposed_k, head, layout.dk));
     if (backward)
       interleave_rows(k.at(params.key_head(head), 0), k.row_stride, params.keys, layout.padded_keys(), params.key_size,
-                      head_operand(packed.keys, head, layout.dk));
+                      head_operand(packed_operands.keys, head, layout.dk));
     return;
   }
   head -= params.heads;
-  uint16_t* to = head_operand(packed.values, head, layout.dv);
+  uint16_t* to = head_operand(packed_operands.values, head, layout.dv);
   if (backward)
     transpose_rows(v.at(params.value_head(head), 0), v.row_stride, params.keys, layout.padded_keys(), params.value_size,
                    to);
@@ -82,17 +84,17 @@ void pack_bf16(const AttentionParams& params, const Layout& layout, bool backwar
 
 }  // namespace
 
-template <Level L, class T>
-void HeadMixingLoops<L, T>::pack(const AttentionParams& params, bool backward, int64_t head, Heads<const T> k,
-                                 Heads<const T> v, float* packed) {
+template <SimdLevel L, class T>
+void HeadMixingLoops<L, T>::pack(const AttentionParams& params, bool backward, int64_t head, HeadsView<const T> k,
+                                 HeadsView<const T> v, float* packed_kv) {
   if (is_decode(params)) return;
-  const Layout layout(params, {});
-  const PackedOperands<float> packed_operands(params, backward, packed);
+  const TileLayout layout(params, {});
+  const PackedOperands<float> packed_operands(params, backward, packed_kv);
   if constexpr (std::is_same_v<T, uint16_t>)
     if (uses_bf16_gemm(params)) return pack_bf16(params, layout, backward, head, k, v, packed_operands);
   if (head < params.heads) {
     pack_transposed_fp32(k.at(params.key_head(head), 0), k.row_stride, params.keys, params.key_size,
-                         packed_operands.transposed_k + head * layout.num_chunks * params.key_size * chunk);
+                         packed_operands.transposed_k + head * layout.num_chunks * params.key_size * kChunkKeys);
     if (backward)
       pack_rows_fp32(k.at(params.key_head(head), 0), k.row_stride, params.keys, params.key_size, 1.0F, params.keys,
                      packed_operands.keys + head * layout.padded_keys() * layout.dk);
@@ -101,7 +103,7 @@ void HeadMixingLoops<L, T>::pack(const AttentionParams& params, bool backward, i
   head -= params.heads;
   if (backward)
     pack_transposed_fp32(v.at(params.value_head(head), 0), v.row_stride, params.keys, params.value_size,
-                         packed_operands.values + head * layout.num_chunks * params.value_size * chunk);
+                         packed_operands.values + head * layout.num_chunks * params.value_size * kChunkKeys);
   else
     pack_rows_fp32(v.at(params.value_head(head), 0), v.row_stride, params.keys, params.value_size, 1.0F, params.keys,
                    packed_operands.values + head * layout.padded_keys() * layout.dv);

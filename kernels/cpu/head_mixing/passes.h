@@ -10,39 +10,39 @@ namespace {
 
 // Returns the index of the query tile that a part computes in round `round`; may be past the last tile. The order of
 // the parts alternates from round to round, which balances their work: under a causal mask later tiles have more keys.
-MH_INLINE int64_t tile_of(const QueryPart& part, int64_t round) {
+MH_INLINE int64_t query_tile_index(const QueryPart& part, int64_t round) {
   return round * part.count + (round % 2 == 0 ? part.index : part.count - 1 - part.index);
 }
 
 // Packs the rows of a tile of queries, of all heads of `from`, as left operands: in fp32 (heads, layout.rows, padded
-// size), scaled by tile_rows.factor; or in bf16, not scaled, as pack_bf16_rows() does. with_right_operands: for
+// size), scaled by row_spec.factor; or in bf16, not scaled, as pack_bf16_rows() does. with_right_operands: for
 // bf16, packs right operands also.
 template <class T>
-void pack_tile(const AttentionParams& params, const Layout& layout, const TileRows& tile_rows, Heads<const T> from,
-               const Queries& queries, bool with_right_operands, float* packed_rows) {
-  if (uses_bf16_gemm(params)) return pack_bf16_rows(layout, tile_rows, from, queries, with_right_operands, packed_rows);
-  for (int64_t j = 0; j < tile_rows.heads; ++j)
-    pack_rows_fp32(from.at(j, queries.first), from.row_stride, queries.count, tile_rows.size, tile_rows.factor,
-                   layout.rows, packed_rows + j * layout.rows * pad_to_lanes(tile_rows.size));
+void pack_tile(const AttentionParams& params, const TileLayout& layout, const PackedRowSpec& row_spec,
+               HeadsView<const T> from, const QueryRange& queries, bool with_right_operands, float* packed_rows) {
+  if (uses_bf16_gemm(params)) return pack_bf16_rows(layout, row_spec, from, queries, with_right_operands, packed_rows);
+  for (int64_t j = 0; j < row_spec.heads; ++j)
+    pack_rows_fp32(from.at(j, queries.first), from.row_stride, queries.count, row_spec.size, row_spec.factor,
+                   layout.rows, packed_rows + j * layout.rows * pad_to_lanes(row_spec.size));
 }
 
-TileRows query_rows(const AttentionParams& params) { return {params.heads, params.key_size, params.scale}; }
-TileRows out_rows(const AttentionParams& params) { return {params.value_heads, params.value_size, 1}; }
+PackedRowSpec query_row_spec(const AttentionParams& params) { return {params.heads, params.key_size, params.scale}; }
+PackedRowSpec out_row_spec(const AttentionParams& params) { return {params.value_heads, params.value_size, 1}; }
 
 // Computes `tile`: the scaled products of a tile's packed queries with the visible keys, or the products of its packed
 // output gradients with the visible values.
-void multiply_rows(const AttentionParams& params, const Layout& layout, const TileRows& tile_rows,
+void multiply_rows(const AttentionParams& params, const TileLayout& layout, const PackedRowSpec& row_spec,
                    const VisibleKeys& visible, const float* packed_rows, const float* transposed, float* tile) {
   if (uses_bf16_gemm(params))
-    multiply_rows_bf16(*params.bf16, layout, tile_rows, visible, packed_rows, transposed, tile);
-  else multiply_rows_fp32(layout, tile_rows, visible, packed_rows, transposed, tile);
+    multiply_rows_bf16(*params.bf16_gemm, layout, row_spec, visible, packed_rows, transposed, tile);
+  else multiply_rows_fp32(layout, row_spec, visible, packed_rows, transposed, tile);
 }
 
 // Computes the logits of a tile from its packed queries `packed_rows`, including relative positions.
-void compute_logits(const AttentionParams& params, const Layout& layout, const VisibleKeys& visible,
+void compute_logits(const AttentionParams& params, const TileLayout& layout, const VisibleKeys& visible,
                     const float* packed_rows, const float* transposed_k, const DistanceScratch& distances,
                     float* tile) {
-  multiply_rows(params, layout, query_rows(params), visible, packed_rows, transposed_k, tile);
+  multiply_rows(params, layout, query_row_spec(params), visible, packed_rows, transposed_k, tile);
   if (params.has_relative_positions()) add_position_term(params, layout, visible, distances, tile);
 }
 
@@ -54,41 +54,41 @@ struct HeadTile {
 
 // Computes sums (rows, padded_size) += tile (rows, keys) · right (keys, padded_size) for one head; right: packed fp32
 // or bf16.
-void add_tile_product(const AttentionParams& params, const Layout& layout, const VisibleKeys& visible,
+void add_tile_product(const AttentionParams& params, const TileLayout& layout, const VisibleKeys& visible,
                       int64_t padded_size, const HeadTile& tile, const float* right, float* sums) {
   if (!uses_bf16_gemm(params)) return product_over_keys(layout, visible, padded_size, tile.elements, right, sums);
-  gemm_tile(*params.bf16, layout, visible, tile.elements, tile.bf16_tile)
+  gemm_tile(*params.bf16_gemm, layout, visible, tile.elements, tile.bf16_tile)
       .add_product(reinterpret_cast<const uint16_t*>(right), layout.padded_keys(), padded_size, sums);
 }
 // Computes sums (keys, padded_size) += tileᵀ (keys, layout.rows) · packed_rows (layout.rows, padded_size) for one
 // head. packed_rows: written by pack_tile() with right operands.
-void add_transposed_tile_product(const AttentionParams& params, const Layout& layout, const VisibleKeys& visible,
+void add_transposed_tile_product(const AttentionParams& params, const TileLayout& layout, const VisibleKeys& visible,
                                  int64_t padded_size, const HeadTile& tile, const float* packed_rows, float* sums) {
   if (!uses_bf16_gemm(params))
     return product_over_queries(layout, visible, padded_size, tile.elements, packed_rows, sums);
-  gemm_tile(*params.bf16, layout, visible, tile.elements, tile.bf16_tile)
+  gemm_tile(*params.bf16_gemm, layout, visible, tile.elements, tile.bf16_tile)
       .add_transposed_product(reinterpret_cast<const uint16_t*>(packed_rows) + layout.rows * padded_size, padded_size,
                               sums);
 }
 
-// Computes `to` (heads, count, size) = tile_rows.factor * sums (heads, layout.rows, padded size), for the `count`
+// Computes `to` (heads, count, size) = row_spec.factor * sums (heads, layout.rows, padded size), for the `count`
 // queries of a tile.
 template <class T>
-void store_rows(const Layout& layout, const TileRows& tile_rows, const Queries& queries, const float* sums,
-                Heads<T> to) {
-  for (int64_t h = 0; h < tile_rows.heads; ++h)
+void store_rows(const TileLayout& layout, const PackedRowSpec& row_spec, const QueryRange& queries, const float* sums,
+                HeadsView<T> to) {
+  for (int64_t h = 0; h < row_spec.heads; ++h)
     for (int64_t r = 0; r < queries.count; ++r)
-      for (int64_t s = 0; s < tile_rows.size; s += lanes) {
+      for (int64_t s = 0; s < row_spec.size; s += lanes) {
         Floats sum;
-        load(sums + (h * layout.rows + r) * pad_to_lanes(tile_rows.size) + s, sum);
-        sum = sum * tile_rows.factor;
-        store_partial(sum, tile_rows.size - s, to.at(h, queries.first + r) + s);
+        load(sums + (h * layout.rows + r) * pad_to_lanes(row_spec.size) + s, sum);
+        sum = sum * row_spec.factor;
+        store_partial(sum, row_spec.size - s, to.at(h, queries.first + r) + s);
       }
 }
 
 }  // namespace
 
-template <Level L, class T>
+template <SimdLevel L, class T>
 void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPart& part,
                                     const BatchRowTensors<T>& tensors, float* scratch) {
   float* const lse = tensors.lse;
@@ -99,27 +99,28 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
     for (int64_t i = 0; i < params.value_heads; ++i) decode_values(params, i, tensors.v, tensors.out, scratch);
     return;
   }
-  const Layout layout(params, tile_size(params));
-  const PackedOperands<const float> operands(params, false, tensors.packed);
+  const TileLayout layout(params, tile_size(params));
+  const PackedOperands<const float> operands(params, false, tensors.packed_kv);
   float* tile = scratch;
   float* packed_q = tile + layout.tile_floats();                        // packed queries (in, rows, dk)
   float* out_sums = packed_q + params.heads * layout.rows * layout.dk;  // sums of the outputs (out, rows, dv)
   float* mix_out =
-      out_sums + params.value_heads * layout.rows * layout.dv;  // scratch of mix_query() (max_heads, chunk)
-  float* matrix = mix_out + layout.max_heads * chunk;           // mixing matrix of one query (in, out)
+      out_sums + params.value_heads * layout.rows * layout.dv;  // scratch of mix_query() (max_heads, kChunkKeys)
+  float* matrix = mix_out + layout.max_heads * kChunkKeys;      // mixing matrix of one query (in, out)
   float* max_logits = matrix + pad_to_lanes(params.heads * params.value_heads);  // (rows, in): maximum logits
   float* sums = max_logits + layout.rows * params.heads;                         // (rows, in): sums of exponentials
   float* unused_sums = sums + layout.rows * params.heads;  // (in): sums of exponentiate_query() that are not used
   float* dropout_mask = unused_sums + pad_to_lanes(params.heads);
-  float* q_v = dropout_mask + dropout_mask_scratch(params, layout);
+  float* q_v = dropout_mask + dropout_mask_scratch_floats(params, layout);
   const DistanceScratch distances{q_v, q_v + params.heads * layout.rows * layout.dk};
   auto* bf16_tile = reinterpret_cast<uint16_t*>(q_v);  // bf16 products exclude relative positions
-  const bool single_span = layout.span >= params.keys;
+  const bool has_single_span = layout.span >= params.keys;
   for (int64_t round = 0; round * part.count * layout.rows < params.queries; ++round) {
-    const int64_t first = tile_of(part, round) * layout.rows, count = std::min(layout.rows, params.queries - first);
+    const int64_t first = query_tile_index(part, round) * layout.rows,
+                  count = std::min(layout.rows, params.queries - first);
     if (count <= 0) continue;
-    const Queries queries{first, count};
-    pack_tile(params, layout, query_rows(params), tensors.q, queries, false, packed_q);
+    const QueryRange queries{first, count};
+    pack_tile(params, layout, query_row_spec(params), tensors.q, queries, false, packed_q);
     if (params.has_relative_positions()) add_relative_biases(params, layout, count, packed_q, q_v);
     std::fill_n(max_logits, layout.rows * params.heads, -INFINITY), std::fill_n(sums, layout.rows * params.heads, 0.0F);
     std::fill_n(out_sums, params.value_heads * layout.rows * layout.dv, 0.0F);
@@ -137,52 +138,54 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
         lse[j * params.queries + first + i] = lse_of(max_logits[i * params.heads + j], sums[i * params.heads + j]);
     for (int64_t key = key_begin; key < key_end; key += layout.span) {
       const VisibleKeys visible(params, layout, queries, key);
-      if (!single_span) compute_logits(params, layout, visible, packed_q, operands.transposed_k, distances, tile);
+      if (!has_single_span) compute_logits(params, layout, visible, packed_q, operands.transposed_k, distances, tile);
       for (int64_t i = 0; i < count; ++i) {
         const Query query(params, first + i, key, visible.num_logits(i));
         float* x = tile + i * layout.query_stride();
-        if (!single_span)
+        if (!has_single_span)
           exponentiate_query(params, layout, query, {max_logits + i * params.heads, 1}, x, nullptr, unused_sums);
-        divide_by_sums(params, params.matrix + query.t * params.matrix_query_stride, sums + i * params.heads, matrix);
+        divide_by_sums(params, params.mixing_matrix + query.t * params.matrix_query_stride, sums + i * params.heads,
+                       matrix);
         mix_query(params, layout, query, matrix, x, dropout_mask, mix_out);
       }
       for (int64_t i = 0; i < params.value_heads; ++i)
-        add_tile_product(params, layout, visible, layout.dv, {tile + i * chunk, bf16_tile},
+        add_tile_product(params, layout, visible, layout.dv, {tile + i * kChunkKeys, bf16_tile},
                          operands.values + i * layout.padded_keys() * layout.dv,
                          out_sums + i * layout.rows * layout.dv);
     }
-    store_rows(layout, out_rows(params), queries, out_sums, tensors.out);
+    store_rows(layout, out_row_spec(params), queries, out_sums, tensors.out);
   }
 }
 
-template <Level L, class T>
+template <SimdLevel L, class T>
 void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryPart& part,
                                      const BatchRowTensors<T>& tensors, float* scratch) {
   float *dk = tensors.dk, *dv = tensors.dv, *dm = tensors.dm;
   const float* const lse = tensors.lse;
   const bool per_query_matrix = params.matrix_query_stride != 0;
-  const Layout layout(params, tile_size(params));
+  const TileLayout layout(params, tile_size(params));
   const int64_t num_head_pairs = params.heads * params.value_heads,
                 query_floats = params.heads * layout.rows * layout.dk;
-  const PackedOperands<const float> operands(params, true, tensors.packed);
+  const PackedOperands<const float> operands(params, true, tensors.packed_kv);
   float* p = scratch;                            // tile: logits, then (mixed) probabilities
   float* dp = p + layout.tile_floats();          // tile: dP̄, then gradients of the logits
   float* packed_q = dp + layout.tile_floats();   // packed queries (in, rows, dk)
   float* packed_dout = packed_q + query_floats;  // packed output gradients (out, rows, dv)
   float* dq_sums =
       packed_dout + params.value_heads * layout.rows * layout.dv;  // (in, rows, dk): query gradients from the keys
-  float* dq_v = dq_sums + query_floats;                       // (in, rows, dk): query gradients from the position term
-  float* lane_sums = dq_v + query_floats;                     // (in, out, 16): partial sums of G
-  float* g = lane_sums + num_head_pairs * lanes;              // (rows, in, out): G
-  float* dropped_probs = g + layout.rows * num_head_pairs;    // (max_heads, chunk): probabilities after dropout
-  float* mix_out = dropped_probs + layout.max_heads * chunk;  // (max_heads, chunk): mixed probabilities or gradients
-  float* prob_sums = mix_out + layout.max_heads * chunk;      // (rows, in): sums of probabilities
+  float* dq_v = dq_sums + query_floats;                     // (in, rows, dk): query gradients from the position term
+  float* lane_sums = dq_v + query_floats;                   // (in, out, 16): partial sums of G
+  float* g = lane_sums + num_head_pairs * lanes;            // (rows, in, out): G
+  float* dropped_probs = g + layout.rows * num_head_pairs;  // (max_heads, kChunkKeys): probabilities after dropout
+  float* mix_out =
+      dropped_probs + layout.max_heads * kChunkKeys;  // (max_heads, kChunkKeys): mixed probabilities or gradients
+  float* prob_sums = mix_out + layout.max_heads * kChunkKeys;     // (rows, in): sums of probabilities
   float* scaled_matrix = prob_sums + layout.rows * params.heads;  // (in, out): matrix divided by the sums
   float* unused_sums =
       scaled_matrix + pad_to_lanes(num_head_pairs);  // (in): sums of exponentiate_query() that are not used
   float* dropout_mask = unused_sums + pad_to_lanes(params.heads);
   // Derivative of sigsoftmax_logits() for one query, in the layout of one query of a tile.
-  float* slopes = dropout_mask + dropout_mask_scratch(params, layout);
+  float* slopes = dropout_mask + dropout_mask_scratch_floats(params, layout);
   float* q_v = slopes + layout.query_stride();
   const DistanceScratch distances{q_v, q_v + query_floats};
   auto* bf16_tile = reinterpret_cast<uint16_t*>(q_v);  // bf16 products exclude relative positions
@@ -190,17 +193,18 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   if (params.has_relative_positions()) {
     std::fill_n(tensors.du, params.heads * layout.dk, 0.0F),
         std::fill_n(tensors.dv_bias, params.heads * layout.dk, 0.0F);
-    std::fill_n(tensors.dr, params.heads * params.relative.distances * layout.dk, 0.0F);
+    std::fill_n(tensors.dr, params.heads * params.relative.num_distances * layout.dk, 0.0F);
   }
   std::fill_n(dk, key_floats(params), 0.0F);
   std::fill_n(dv, value_floats(params), 0.0F);
   if (!per_query_matrix) std::fill_n(dm, num_head_pairs, 0.0F);
   for (int64_t round = 0; round * part.count * layout.rows < params.queries; ++round) {
-    const int64_t first = tile_of(part, round) * layout.rows, count = std::min(layout.rows, params.queries - first);
+    const int64_t first = query_tile_index(part, round) * layout.rows,
+                  count = std::min(layout.rows, params.queries - first);
     if (count <= 0) continue;
-    const Queries queries{first, count};
-    pack_tile(params, layout, query_rows(params), tensors.q, queries, true, packed_q);
-    pack_tile(params, layout, out_rows(params), tensors.dout, queries, true, packed_dout);
+    const QueryRange queries{first, count};
+    pack_tile(params, layout, query_row_spec(params), tensors.q, queries, true, packed_q);
+    pack_tile(params, layout, out_row_spec(params), tensors.dout, queries, true, packed_dout);
     if (params.has_relative_positions()) add_relative_biases(params, layout, count, packed_q, q_v);
     std::fill_n(dq_sums, 2 * query_floats, 0.0F);
     std::fill_n(g, layout.rows * num_head_pairs, 0.0F);
@@ -208,7 +212,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
     const auto process_span = [&](int64_t key, bool compute_g, bool compute_ds) {
       const VisibleKeys visible(params, layout, queries, key);
       compute_logits(params, layout, visible, packed_q, operands.transposed_k, distances, p);
-      multiply_rows(params, layout, out_rows(params), visible, packed_dout, operands.values, dp);
+      multiply_rows(params, layout, out_row_spec(params), visible, packed_dout, operands.values, dp);
       for (int64_t i = 0; i < count; ++i) {
         const Query query(params, first + i, key, visible.num_logits(i));
         float *p_row = p + i * layout.query_stride(), *dp_row = dp + i * layout.query_stride();
@@ -224,16 +228,16 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
         if (compute_g) divide_by_sums(params, query_g, query_prob_sums, query_g);
         mix_query_backward(params, layout, query, query_elements, mixing, query_prob_sums, query_g);
         if (params.normaliser == Normaliser::sigsoftmax)
-          for (int64_t c = 0; c * chunk < query.width; ++c)
-            multiply_chunk(params.heads, std::min(chunk, query.width - c * chunk), slopes + c * layout.chunk_stride(),
-                           dp_row + c * layout.chunk_stride());
+          for (int64_t c = 0; c * kChunkKeys < query.width; ++c)
+            multiply_chunk(params.heads, std::min(kChunkKeys, query.width - c * kChunkKeys),
+                           slopes + c * layout.chunk_stride(), dp_row + c * layout.chunk_stride());
       }
       if (!compute_ds) return;
       for (int64_t i = count; i < visible.padded_queries; ++i)  // the padding rows of the tile have no gradient
         for (float* tile : {p, dp}) std::fill_n(tile + i * layout.query_stride(), layout.query_stride(), 0.0F);
       for (int64_t j = 0; j < params.heads; ++j) {
         const int64_t key_offset = j * layout.padded_keys() * layout.dk, query_offset = j * layout.rows * layout.dk;
-        const HeadTile dlogits{dp + j * chunk, bf16_tile};
+        const HeadTile dlogits{dp + j * kChunkKeys, bf16_tile};
         add_tile_product(params, layout, visible, layout.dk, dlogits, operands.keys + key_offset,
                          dq_sums + query_offset);
         if (params.has_relative_positions())
@@ -242,17 +246,17 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
                                     dk + key_offset);
       }
       for (int64_t i = 0; i < params.value_heads; ++i)
-        add_transposed_tile_product(params, layout, visible, layout.dv, {p + i * chunk, bf16_tile},
+        add_transposed_tile_product(params, layout, visible, layout.dv, {p + i * kChunkKeys, bf16_tile},
                                     packed_dout + i * layout.rows * layout.dv,
                                     dv + i * layout.padded_keys() * layout.dv);
     };
-    const bool single_span = layout.span >= params.keys;
+    const bool has_single_span = layout.span >= params.keys;
     const int64_t key_begin = params.visible_begin(first) / layout.span * layout.span,
                   key_end = params.visible_end(first + count - 1);
-    for (int64_t key = key_begin; !single_span && key < key_end; key += layout.span) process_span(key, true, false);
-    for (int64_t i = 0; !single_span && i < count; ++i)
+    for (int64_t key = key_begin; !has_single_span && key < key_end; key += layout.span) process_span(key, true, false);
+    for (int64_t i = 0; !has_single_span && i < count; ++i)
       divide_by_sums(params, g + i * num_head_pairs, prob_sums + i * params.heads, g + i * num_head_pairs);
-    for (int64_t key = key_begin; key < key_end; key += layout.span) process_span(key, single_span, true);
+    for (int64_t key = key_begin; key < key_end; key += layout.span) process_span(key, has_single_span, true);
     for (int64_t i = 0; i < count; ++i) {
       if (per_query_matrix)
         std::memcpy(dm + (first + i) * num_head_pairs, g + i * num_head_pairs,
@@ -262,20 +266,21 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
     }
     if (params.has_relative_positions()) {
       for (int64_t j = 0; j < params.heads; ++j) {
-        add_rows(dq_sums + j * layout.rows * layout.dk, count, layout.dk, params.scale, tensors.du + j * layout.dk);
-        add_rows(dq_v + j * layout.rows * layout.dk, count, layout.dk, params.scale, tensors.dv_bias + j * layout.dk);
+        add_row_sum(dq_sums + j * layout.rows * layout.dk, count, layout.dk, params.scale, tensors.du + j * layout.dk);
+        add_row_sum(dq_v + j * layout.rows * layout.dk, count, layout.dk, params.scale,
+                    tensors.dv_bias + j * layout.dk);
       }
       add_to(dq_v, query_floats, dq_sums);
     }
-    store_rows(layout, query_rows(params), queries, dq_sums, tensors.dq);
+    store_rows(layout, query_row_spec(params), queries, dq_sums, tensors.dq);
   }
   // bf16 queries are not scaled, since scaling would round them; the gradient of keys is scaled instead.
   if (uses_bf16_gemm(params)) scale_rows(params.scale, params.heads * layout.padded_keys(), layout.dk, dk, layout.dk);
 }
 
-template <Level L, class T>
+template <SimdLevel L, class T>
 void HeadMixingLoops<L, T>::sum_parts(const float* from, int64_t num_parts, int64_t part_stride, int64_t length,
-                                      int64_t size, Heads<T> to) {
+                                      int64_t size, HeadsView<T> to) {
   const int64_t padded_size = pad_to_lanes(size);
   for (int64_t r = 0; r < length; ++r)
     for (int64_t s = 0; s < size; s += lanes) {

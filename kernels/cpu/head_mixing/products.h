@@ -14,10 +14,10 @@ namespace mh::kernels {
 
 namespace {
 
-using Tile = std::conditional_t<kLevel == Level::avx512, Tile8x2, Tile4x1>;
+using RegisterTile = std::conditional_t<kSimdLevel == SimdLevel::avx512, Tile8x2, Tile4x1>;
 
 // The queries of a tile: the queries first … first + count - 1 of the batch row.
-struct Queries {
+struct QueryRange {
   int64_t first, count;
 };
 
@@ -25,152 +25,160 @@ struct Queries {
 // counted from the first key of the span. Under a causal mask logits are computed for groups of 8 queries, each up to
 // the last key that the last query of the group sees.
 struct VisibleKeys {
-  int64_t first_query;      // first query of the tile, counted from the first query of the batch row
-  int64_t num_queries;      // queries of the tile, at most layout.rows
-  int64_t begin;            // first key of the span, a multiple of `chunk`
-  int64_t padded_queries;   // num_queries rounded up to a multiple of 8
-  int64_t first_query_end;  // end of the keys that the first query sees; may be outside the span
-  int64_t width;            // end of the keys that the last query sees, clamped to the span
+  int64_t first_query;          // first query of the tile, counted from the first query of the batch row
+  int64_t num_queries;          // queries of the tile, at most layout.rows
+  int64_t key_begin;            // first key of the span, a multiple of kChunkKeys
+  int64_t padded_queries;       // num_queries rounded up to a multiple of 8
+  int64_t first_query_key_end;  // end of the keys that the first query sees; may be outside the span
+  int64_t width;                // end of the keys that the last query sees, clamped to the span
   bool causal;
-  MH_INLINE VisibleKeys(const AttentionParams& params, const Layout& layout, const Queries& tile, int64_t key)
+  MH_INLINE VisibleKeys(const AttentionParams& params, const TileLayout& layout, const QueryRange& tile, int64_t key)
       : first_query(tile.first),
         num_queries(tile.count),
-        begin(key),
+        key_begin(key),
         padded_queries(round_up(num_queries, 8)),
-        first_query_end(params.visible_end(first_query) - key),
+        first_query_key_end(params.visible_end(first_query) - key),
         width(std::clamp<int64_t>(params.visible_end(first_query + num_queries - 1) - key, 0, layout.span)),
         causal(params.causal) {}
   // Returns the number of keys with logits for query i of the tile.
   MH_INLINE int64_t num_logits(int64_t i) const {
-    return causal ? std::clamp<int64_t>(first_query_end + (i | 7), 0, width) : width;
+    return causal ? std::clamp<int64_t>(first_query_key_end + (i | 7), 0, width) : width;
   }
   // Returns whether every group of 8 queries has logits for the first `keys` keys of the span, not counting keys that
   // no query sees.
-  MH_INLINE bool all_visible(int64_t keys) const { return !causal || first_query_end + 7 >= std::min(keys, width); }
+  MH_INLINE bool all_visible(int64_t keys) const { return !causal || first_query_key_end + 7 >= std::min(keys, width); }
 };
 
 // Returns the offset of a key of the span in the elements of one head of one query of a tile. The elements are
 // contiguous up to the end of the chunk.
-MH_INLINE int64_t key_offset(const Layout& layout, int64_t key) {
-  return key / chunk * layout.chunk_stride() + key % chunk;
+MH_INLINE int64_t key_offset(const TileLayout& layout, int64_t key) {
+  return key / kChunkKeys * layout.chunk_stride() + key % kChunkKeys;
 }
 // Returns the number of keys from `key` on, before `end`, whose elements are contiguous.
-MH_INLINE int64_t contiguous_keys(int64_t key, int64_t end) { return std::min(end, (key / chunk + 1) * chunk) - key; }
+MH_INLINE int64_t contiguous_keys(int64_t key, int64_t end) {
+  return std::min(end, (key / kChunkKeys + 1) * kChunkKeys) - key;
+}
 
 // The sizes of the packed rows of a tile, which are queries or output gradients: number of heads, elements of a row,
 // and the factor by which the rows or their products are scaled.
-struct TileRows {
+struct PackedRowSpec {
   int64_t heads, size;
   float factor;
 };
 
 // Computes the products of packed_rows (heads, layout.rows, padded size) with the visible columns of `transposed`
-// (heads, chunks, size, chunk), which has the packed keys or values, into a tile, in fp32.
-void multiply_rows_fp32(const Layout& layout, const TileRows& tile_rows, const VisibleKeys& visible,
+// (heads, chunks, size, kChunkKeys), which has the packed keys or values, into a tile, in fp32.
+void multiply_rows_fp32(const TileLayout& layout, const PackedRowSpec& row_spec, const VisibleKeys& visible,
                         const float* packed_rows, const float* transposed, float* tile) {
-  const int64_t size = tile_rows.size, padded_size = pad_to_lanes(size);
-  for (int64_t j = 0; j < tile_rows.heads; ++j)
-    for (int64_t c = 0; c * chunk < visible.width; ++c) {
+  const int64_t size = row_spec.size, padded_size = pad_to_lanes(size);
+  for (int64_t j = 0; j < row_spec.heads; ++j)
+    for (int64_t c = 0; c * kChunkKeys < visible.width; ++c) {
       const float *a = packed_rows + j * layout.rows * padded_size,
-                  *b = transposed + ((j * layout.num_chunks + c) * chunk + visible.begin) * size;
-      float* to = tile + c * layout.chunk_stride() + j * chunk;
-      if (visible.all_visible((c + 1) * chunk)) {
-        product<Tile, false>(visible.padded_queries, pad_to_lanes(std::min(chunk, visible.width - c * chunk)), size,
-                             {a, padded_size, 1}, {b, chunk}, {to, layout.query_stride()});
+                  *b = transposed + ((j * layout.num_chunks + c) * kChunkKeys + visible.key_begin) * size;
+      float* to = tile + c * layout.chunk_stride() + j * kChunkKeys;
+      if (visible.all_visible((c + 1) * kChunkKeys)) {
+        matmul<RegisterTile, false>(visible.padded_queries,
+                                    pad_to_lanes(std::min(kChunkKeys, visible.width - c * kChunkKeys)), size,
+                                    {a, padded_size, 1}, {b, kChunkKeys}, {to, layout.query_stride()});
         continue;
       }
       for (int64_t y = 0; y < visible.padded_queries; y += 8)
-        product<Tile, false>(8, pad_to_lanes(std::clamp<int64_t>(visible.num_logits(y) - c * chunk, 0, chunk)), size,
-                             {a + y * padded_size, padded_size, 1}, {b, chunk},
-                             {to + y * layout.query_stride(), layout.query_stride()});
+        matmul<RegisterTile, false>(
+            8, pad_to_lanes(std::clamp<int64_t>(visible.num_logits(y) - c * kChunkKeys, 0, kChunkKeys)), size,
+            {a + y * padded_size, padded_size, 1}, {b, kChunkKeys},
+            {to + y * layout.query_stride(), layout.query_stride()});
     }
 }
 
 // Computes sums (queries, padded_size) += tile (queries, keys) · values (keys, padded_size) for one head, in fp32.
-void product_over_keys(const Layout& layout, const VisibleKeys& visible, int64_t padded_size, const float* tile,
+void product_over_keys(const TileLayout& layout, const VisibleKeys& visible, int64_t padded_size, const float* tile,
                        const float* values, float* sums) {
   const auto add = [&](int64_t c, int64_t y, int64_t queries, int64_t count) {
-    product<Tile, true>(queries, padded_size, count,
-                        {tile + c * layout.chunk_stride() + y * layout.query_stride(), layout.query_stride(), 1},
-                        {values + (visible.begin + c * chunk) * padded_size, padded_size},
-                        {sums + y * padded_size, padded_size});
+    matmul<RegisterTile, true>(queries, padded_size, count,
+                               {tile + c * layout.chunk_stride() + y * layout.query_stride(), layout.query_stride(), 1},
+                               {values + (visible.key_begin + c * kChunkKeys) * padded_size, padded_size},
+                               {sums + y * padded_size, padded_size});
   };
-  for (int64_t c = 0; c * chunk < visible.width; ++c) {
-    if (visible.all_visible((c + 1) * chunk))
-      add(c, 0, visible.padded_queries, std::min(chunk, visible.width - c * chunk));
+  for (int64_t c = 0; c * kChunkKeys < visible.width; ++c) {
+    if (visible.all_visible((c + 1) * kChunkKeys))
+      add(c, 0, visible.padded_queries, std::min(kChunkKeys, visible.width - c * kChunkKeys));
     else
       for (int64_t y = 0; y < visible.padded_queries; y += 8)
-        if (visible.num_logits(y) > c * chunk) add(c, y, 8, std::min(visible.num_logits(y) - c * chunk, chunk));
+        if (visible.num_logits(y) > c * kChunkKeys)
+          add(c, y, 8, std::min(visible.num_logits(y) - c * kChunkKeys, kChunkKeys));
   }
 }
 
 // Computes sums (keys, padded_size) += tileᵀ (keys, queries) · packed_rows (queries, padded_size) for one head, in
 // fp32.
-void product_over_queries(const Layout& layout, const VisibleKeys& visible, int64_t padded_size, const float* tile,
+void product_over_queries(const TileLayout& layout, const VisibleKeys& visible, int64_t padded_size, const float* tile,
                           const float* packed_rows, float* sums) {
-  for (int64_t c = 0; c * chunk < visible.width; ++c) {
-    const int64_t count = pad_to_lanes(std::min(chunk, visible.width - c * chunk));
+  for (int64_t c = 0; c * kChunkKeys < visible.width; ++c) {
+    const int64_t count = pad_to_lanes(std::min(kChunkKeys, visible.width - c * kChunkKeys));
     const float* a = tile + c * layout.chunk_stride();
-    float* to = sums + (visible.begin + c * chunk) * padded_size;
-    if (visible.all_visible((c + 1) * chunk)) {
-      product<Tile, true>(count, padded_size, visible.padded_queries, {a, 1, layout.query_stride()},
-                          {packed_rows, padded_size}, {to, padded_size});
+    float* to = sums + (visible.key_begin + c * kChunkKeys) * padded_size;
+    if (visible.all_visible((c + 1) * kChunkKeys)) {
+      matmul<RegisterTile, true>(count, padded_size, visible.padded_queries, {a, 1, layout.query_stride()},
+                                 {packed_rows, padded_size}, {to, padded_size});
       continue;
     }
     int64_t group_begin = 0;  // first query of the first group of 8 with elements for key x of the chunk
     for (int64_t x = 0; x < count; x += 8) {
-      while (group_begin < visible.padded_queries && pad_to_lanes(visible.num_logits(group_begin)) <= c * chunk + x)
+      while (group_begin < visible.padded_queries &&
+             pad_to_lanes(visible.num_logits(group_begin)) <= c * kChunkKeys + x)
         group_begin += 8;
-      product<Tile, true>(8, padded_size, visible.padded_queries - group_begin,
-                          {a + x + group_begin * layout.query_stride(), 1, layout.query_stride()},
-                          {packed_rows + group_begin * padded_size, padded_size}, {to + x * padded_size, padded_size});
+      matmul<RegisterTile, true>(8, padded_size, visible.padded_queries - group_begin,
+                                 {a + x + group_begin * layout.query_stride(), 1, layout.query_stride()},
+                                 {packed_rows + group_begin * padded_size, padded_size},
+                                 {to + x * padded_size, padded_size});
     }
   }
 }
 
-// Computes the products of packed_rows with the visible columns of `transposed`, times tile_rows.factor, into a tile,
+// Computes the products of packed_rows with the visible columns of `transposed`, times row_spec.factor, into a tile,
 // as multiply_rows_fp32() but with bf16 operands, whose rows are not scaled. Each head of packed_rows and of
 // `transposed` takes as much memory as with fp32 elements, and its bf16 operand is in the first half.
-void multiply_rows_bf16(const Bf16Gemm& gemm, const Layout& layout, const TileRows& tile_rows,
+void multiply_rows_bf16(const Bf16Gemm& gemm, const TileLayout& layout, const PackedRowSpec& row_spec,
                         const VisibleKeys& visible, const float* packed_rows, const float* transposed, float* tile) {
-  const int64_t padded_size = pad_to_lanes(tile_rows.size);
-  for (int64_t j = 0; j < tile_rows.heads; ++j)
+  const int64_t padded_size = pad_to_lanes(row_spec.size);
+  for (int64_t j = 0; j < row_spec.heads; ++j)
     for (int64_t s = 0; s < visible.width; s += kGemmColumns) {
-      float* to = tile + j * chunk + key_offset(layout, s);
+      float* to = tile + j * kChunkKeys + key_offset(layout, s);
       const auto* left = reinterpret_cast<const uint16_t*>(packed_rows + j * layout.rows * padded_size);
       const auto* right = reinterpret_cast<const uint16_t*>(transposed + j * layout.padded_keys() * padded_size) +
-                          (visible.begin + s) * padded_size;
+                          (visible.key_begin + s) * padded_size;
       gemm_product<false>(gemm, layout.rows, kGemmColumns, padded_size, {left, padded_size}, {right, padded_size},
                           {to, layout.query_stride()});
-      if (tile_rows.factor != 1)
-        scale_rows(tile_rows.factor, visible.padded_queries, kGemmColumns, to, layout.query_stride());
+      if (row_spec.factor != 1)
+        scale_rows(row_spec.factor, visible.padded_queries, kGemmColumns, to, layout.query_stride());
     }
 }
 // Returns one head of a tile as an operand of bf16 products. Query i has elements for pad_to_lanes(num_logits(i)) keys.
-MH_INLINE auto gemm_tile(const Bf16Gemm& gemm, const Layout& layout, const VisibleKeys& visible, const float* tile,
+MH_INLINE auto gemm_tile(const Bf16Gemm& gemm, const TileLayout& layout, const VisibleKeys& visible, const float* tile,
                          uint16_t* bf16_tile) {
-  return GemmTile{
-      gemm,
-      layout.rows,
-      visible.begin,
-      visible.begin + visible.width,
-      layout.query_stride(),
-      [&, tile](int64_t s) { return tile + key_offset(layout, s - visible.begin); },
-      [&](int64_t i) { return i < visible.padded_queries ? visible.begin + pad_to_lanes(visible.num_logits(i)) : 0; },
-      bf16_tile};
+  return GemmTile{gemm,
+                  layout.rows,
+                  visible.key_begin,
+                  visible.key_begin + visible.width,
+                  layout.query_stride(),
+                  [&, tile](int64_t s) { return tile + key_offset(layout, s - visible.key_begin); },
+                  [&](int64_t i) {
+                    return i < visible.padded_queries ? visible.key_begin + pad_to_lanes(visible.num_logits(i)) : 0;
+                  },
+                  bf16_tile};
 }
 
 // Packs the bf16 rows of a tile into `to` (heads, layout.rows, padded size) floats: a left operand in the first half of
 // each head, and, if `with_right_operands`, a right operand of the same rows in the second half. Does nothing for fp32
 // tensors.
 template <class T>
-void pack_bf16_rows(const Layout& layout, const TileRows& tile_rows, Heads<const T> from, const Queries& queries,
-                    bool with_right_operands, float* to) {
+void pack_bf16_rows(const TileLayout& layout, const PackedRowSpec& row_spec, HeadsView<const T> from,
+                    const QueryRange& queries, bool with_right_operands, float* to) {
   if constexpr (std::is_same_v<T, uint16_t>)
-    for (int64_t j = 0; j < tile_rows.heads; ++j) {
-      const int64_t padded_size = pad_to_lanes(tile_rows.size);
+    for (int64_t j = 0; j < row_spec.heads; ++j) {
+      const int64_t padded_size = pad_to_lanes(row_spec.size);
       auto* head_rows = reinterpret_cast<uint16_t*>(to + j * layout.rows * padded_size);
-      copy_rows(from.at(j, queries.first), from.row_stride, queries.count, layout.rows, tile_rows.size, head_rows);
+      copy_rows(from.at(j, queries.first), from.row_stride, queries.count, layout.rows, row_spec.size, head_rows);
       if (with_right_operands)
         interleave_rows(head_rows, padded_size, layout.rows, layout.rows, padded_size,
                         head_rows + layout.rows * padded_size);
@@ -179,7 +187,7 @@ void pack_bf16_rows(const Layout& layout, const TileRows& tile_rows, Heads<const
 
 // Replaces the scaled queries packed_q (in, layout.rows, dk) by scale * (q + u), and writes scale * (q + v) to `q_v`
 // (in, layout.rows, dk), for the first `count` queries.
-void add_relative_biases(const AttentionParams& params, const Layout& layout, int64_t count, float* packed_q,
+void add_relative_biases(const AttentionParams& params, const TileLayout& layout, int64_t count, float* packed_q,
                          float* q_v) {
   const RelativeParams& relative = params.relative;
   std::fill_n(q_v, params.heads * layout.rows * layout.dk, 0.0F);
@@ -202,8 +210,8 @@ void add_relative_biases(const AttentionParams& params, const Layout& layout, in
 MH_INLINE DistanceRange distance_range(const AttentionParams& params, const VisibleKeys& visible,
                                        const KeyRange& key_range) {
   DistanceRange range = distance_range(key_range, params.queries, visible.first_query, visible.num_queries,
-                                       visible.begin, visible.begin + visible.width);
-  range.first_key -= visible.begin;
+                                       visible.key_begin, visible.key_begin + visible.width);
+  range.first_key -= visible.key_begin;
   return range;
 }
 
@@ -215,7 +223,7 @@ struct DistanceScratch {
 };
 
 // Adds the position term scale * (q + v) · r[distance] to a tile of logits.
-void add_position_term(const AttentionParams& params, const Layout& layout, const VisibleKeys& visible,
+void add_position_term(const AttentionParams& params, const TileLayout& layout, const VisibleKeys& visible,
                        const DistanceScratch& scratch, float* tile) {
   const RelativeParams& relative = params.relative;
   const int64_t product_stride = distance_row_stride(layout.span, layout.rows);
@@ -223,17 +231,18 @@ void add_position_term(const AttentionParams& params, const Layout& layout, cons
     for (int64_t range_index = 0; range_index < relative.num_key_ranges; ++range_index) {
       const DistanceRange range = distance_range(params, visible, relative.key_ranges[range_index]);
       if (range.num_keys <= 0) continue;
-      product<Tile, false>(
+      matmul<RegisterTile, false>(
           visible.padded_queries, pad_to_lanes(range.num_rows), layout.dk,
           {scratch.q_v + j * layout.rows * layout.dk, layout.dk, 1},
-          {relative.transposed + j * layout.dk * relative.distances + range.first_row, relative.distances},
+          {relative.r_transposed + j * layout.dk * relative.num_distances + range.first_row, relative.num_distances},
           {scratch.distance_products, product_stride});
       for (int64_t i = 0; i < visible.num_queries; ++i) {
         const float* from = scratch.distance_products + i * product_stride + visible.num_queries - 1 - i;
         const int64_t end = std::min(range.first_key + range.num_keys, visible.num_logits(i));
         for (int64_t s = range.first_key, n = 0; s < end; s += n) {
           n = contiguous_keys(s, end);
-          add_to(from + s - range.first_key, n, tile + i * layout.query_stride() + j * chunk + key_offset(layout, s));
+          add_to(from + s - range.first_key, n,
+                 tile + i * layout.query_stride() + j * kChunkKeys + key_offset(layout, s));
         }
       }
     }
@@ -247,8 +256,8 @@ struct DistanceGradients {
 
 // Adds the gradients of the position term scale * (q + v) · r[distance] of head j to `to`. tile: gradients of the
 // logits.
-void position_term_backward(const AttentionParams& params, const Layout& layout, const VisibleKeys& visible, int64_t j,
-                            const DistanceScratch& scratch, const float* tile, const DistanceGradients& to) {
+void position_term_backward(const AttentionParams& params, const TileLayout& layout, const VisibleKeys& visible,
+                            int64_t j, const DistanceScratch& scratch, const float* tile, const DistanceGradients& to) {
   const RelativeParams& relative = params.relative;
   const int64_t product_stride = distance_row_stride(layout.span, layout.rows);
   for (int64_t range_index = 0; range_index < relative.num_key_ranges; ++range_index) {
@@ -258,22 +267,22 @@ void position_term_backward(const AttentionParams& params, const Layout& layout,
     for (int64_t i = 0; i < visible.num_queries; ++i) {
       float* row_products = scratch.distance_products + i * product_stride + visible.num_queries - 1 - i;
       const int64_t end = std::min({range.first_key + range.num_keys,
-                                    params.visible_end(visible.first_query + i) - visible.begin, visible.width});
+                                    params.visible_end(visible.first_query + i) - visible.key_begin, visible.width});
       for (int64_t s = range.first_key, n = 0; s < end; s += n) {
         n = contiguous_keys(s, end);
         std::memcpy(row_products + s - range.first_key,
-                    tile + i * layout.query_stride() + j * chunk + key_offset(layout, s),
+                    tile + i * layout.query_stride() + j * kChunkKeys + key_offset(layout, s),
                     static_cast<size_t>(n) * sizeof(float));
       }
     }
-    const int64_t r_offset = j * relative.distances * layout.dk + range.first_row * layout.dk,
+    const int64_t r_offset = j * relative.num_distances * layout.dk + range.first_row * layout.dk,
                   q_v_offset = j * layout.rows * layout.dk;
-    product<Tile, true>(
+    matmul<RegisterTile, true>(
         visible.padded_queries, layout.dk, range.num_rows, {scratch.distance_products, product_stride, 1},
-        {static_cast<const float*>(relative.rows) + r_offset, layout.dk}, {to.dq_v + q_v_offset, layout.dk});
-    product<Tile, true>(round_up(range.num_rows, 8), layout.dk, visible.padded_queries,
-                        {scratch.distance_products, 1, product_stride}, {scratch.q_v + q_v_offset, layout.dk},
-                        {to.dr + r_offset, layout.dk});
+        {static_cast<const float*>(relative.r) + r_offset, layout.dk}, {to.dq_v + q_v_offset, layout.dk});
+    matmul<RegisterTile, true>(round_up(range.num_rows, 8), layout.dk, visible.padded_queries,
+                               {scratch.distance_products, 1, product_stride}, {scratch.q_v + q_v_offset, layout.dk},
+                               {to.dr + r_offset, layout.dk});
   }
 }
 

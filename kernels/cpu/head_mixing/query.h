@@ -14,21 +14,21 @@ namespace {
 
 // One query and a span of keys.
 struct Query {
-  int64_t t, begin;  // index of the query; first key of the span
+  int64_t t, key_begin;  // index of the query; first key of the span
   // Range of keys that the query sees, [visible_begin, visible_end), counted from the first key of the span; may be
   // empty.
   int64_t visible_begin, visible_end;
   int64_t width;  // number of keys of the span with logits in the tile
   MH_INLINE Query(const AttentionParams& params, int64_t query, int64_t key, int64_t num_keys)
       : t(query),
-        begin(key),
+        key_begin(key),
         visible_begin(std::max<int64_t>(0, params.visible_begin(query) - key)),
         visible_end(std::clamp<int64_t>(params.visible_end(query) - key, 0, num_keys)),
         width(num_keys) {}
 };
 
 // Sets the elements of one head of one query to `value` for the keys before `first`, which are masked.
-void fill_masked_before(const Layout& layout, int64_t first, float value, float* x) {
+void fill_masked_before(const TileLayout& layout, int64_t first, float value, float* x) {
   for (int64_t s = 0, n = 0; s < first; s += n) {
     n = contiguous_keys(s, first);
     std::fill_n(x + key_offset(layout, s), n, value);
@@ -36,61 +36,63 @@ void fill_masked_before(const Layout& layout, int64_t first, float value, float*
 }
 
 // Applies sigsoftmax_logits() to the `width` logits x of one head of one query.
-void sigsoftmax_head(const Layout& layout, int64_t width, float* x, float* slopes) {
-  for (int64_t c = 0; c * chunk < width; ++c)
-    sigsoftmax_logits(x + c * layout.chunk_stride(), pad_to_lanes(std::min(chunk, width - c * chunk)),
+void sigsoftmax_head(const TileLayout& layout, int64_t width, float* x, float* slopes) {
+  for (int64_t c = 0; c * kChunkKeys < width; ++c)
+    sigsoftmax_logits(x + c * layout.chunk_stride(), pad_to_lanes(std::min(kChunkKeys, width - c * kChunkKeys)),
                       slopes != nullptr ? slopes + c * layout.chunk_stride() : nullptr);
 }
 
 // Returns the maximum of the first `visible_end` logits of one head of one query; -inf if there are none.
-float head_maximum(const Layout& layout, const float* x, int64_t visible_end) {
+float head_maximum(const TileLayout& layout, const float* x, int64_t visible_end) {
   float maximum = -INFINITY;
-  for (int64_t c = 0; c * chunk < visible_end; ++c)
-    maximum = std::max(maximum, maximum_of(x + c * layout.chunk_stride(), std::min(chunk, visible_end - c * chunk)));
+  for (int64_t c = 0; c * kChunkKeys < visible_end; ++c)
+    maximum = std::max(maximum,
+                       maximum_of(x + c * layout.chunk_stride(), std::min(kChunkKeys, visible_end - c * kChunkKeys)));
   return maximum;
 }
 // Replaces the first `visible_end` of `width` logits of one head of one query by exp(x - maximum), and the others, of
 // masked keys, by 0. Returns the sum of the exponentials.
-float head_exponentials(const Layout& layout, float* x, int64_t visible_end, int64_t width, float maximum) {
+float exponentiate_head(const TileLayout& layout, float* x, int64_t visible_end, int64_t width, float maximum) {
   float sum = 0;
-  for (int64_t c = 0; c * chunk < width; ++c) {
-    const int64_t visible_count = std::clamp<int64_t>(visible_end - c * chunk, 0, chunk);
-    sum += exponentials(x + c * layout.chunk_stride(), visible_count, pad_to_lanes(std::min(chunk, width - c * chunk)),
-                        maximum);
+  for (int64_t c = 0; c * kChunkKeys < width; ++c) {
+    const int64_t visible_count = std::clamp<int64_t>(visible_end - c * kChunkKeys, 0, kChunkKeys);
+    sum += exponentiate_row(x + c * layout.chunk_stride(), visible_count,
+                            pad_to_lanes(std::min(kChunkKeys, width - c * kChunkKeys)), maximum);
   }
   return sum;
 }
 
 // Returns whether the first `visible_end` logits of one head of one query are all -inf.
-bool is_head_masked(const Layout& layout, const float* x, int64_t visible_end) {
-  for (int64_t c = 0; c * chunk < visible_end; ++c)
-    if (!all_masked(x + c * layout.chunk_stride(), std::min(chunk, visible_end - c * chunk))) return false;
+bool is_head_masked(const TileLayout& layout, const float* x, int64_t visible_end) {
+  for (int64_t c = 0; c * kChunkKeys < visible_end; ++c)
+    if (!all_masked(x + c * layout.chunk_stride(), std::min(kChunkKeys, visible_end - c * kChunkKeys))) return false;
   return true;
 }
 
 // Computes `dropout_mask` (heads, layout.dropout_mask_stride()), 1 / (1 - p) or 0, of one query for the first
 // q.visible_end keys of a span: of the query heads with dropout before mixing, otherwise of the value heads. The mask
-// of a head begins kDropoutGroup elements after the start of its row.
-void dropout_mask_of_query(const AttentionParams& params, const Layout& layout, const Query& q, float* dropout_mask) {
+// of a head begins kDropoutGroupSize elements after the start of its row.
+void dropout_mask_of_query(const AttentionParams& params, const TileLayout& layout, const Query& q,
+                           float* dropout_mask) {
   const int64_t heads = params.dropout_before_mixing ? params.heads : params.value_heads;
   for (int64_t h = 0; h < heads; ++h)
     dropout_mask_range(params.dropout,
-                       params.dropout_first + static_cast<uint64_t>(h * (params.queries * params.dropout_row_stride) +
-                                                                    q.t * params.dropout_row_stride + q.begin),
-                       q.visible_end, dropout_mask + h * layout.dropout_mask_stride() + kDropoutGroup);
+                       params.dropout_offset + static_cast<uint64_t>(h * (params.queries * params.dropout_row_stride) +
+                                                                     q.t * params.dropout_row_stride + q.key_begin),
+                       q.visible_end, dropout_mask + h * layout.dropout_mask_stride() + kDropoutGroupSize);
 }
 
-// Computes y (heads, chunk) = x (heads, chunk) times the dropout mask of chunk c, for the first `count` keys. The keys
-// from `count` to the next multiple of 16, which are masked, become 0.
-void apply_dropout(const Layout& layout, int64_t heads, int64_t c, int64_t count, const float* dropout_mask,
+// Computes y (heads, kChunkKeys) = x (heads, kChunkKeys) times the dropout mask of chunk c, for the first `count` keys.
+// The keys from `count` to the next multiple of 16, which are masked, become 0.
+void apply_dropout(const TileLayout& layout, int64_t heads, int64_t c, int64_t count, const float* dropout_mask,
                    const float* x, float* y) {
   for (int64_t h = 0; h < heads; ++h)
     for (int64_t s = 0; s < count; s += lanes) {
       Floats factors, v;
-      load(dropout_mask + h * layout.dropout_mask_stride() + kDropoutGroup + c * chunk + s, factors);
-      load(x + h * chunk + s, v);
+      load(dropout_mask + h * layout.dropout_mask_stride() + kDropoutGroupSize + c * kChunkKeys + s, factors);
+      load(x + h * kChunkKeys + s, v);
       replace_tail(count - s, 0, factors);
-      store(apply_dropout_mask(factors, v), y + h * chunk + s);
+      store(apply_dropout_mask(factors, v), y + h * kChunkKeys + s);
     }
 }
 
@@ -98,30 +100,30 @@ MH_INLINE void copy_chunk(int64_t heads, int64_t count, const float* from, float
   for (int64_t h = 0; h < heads; ++h)
     for (int64_t s = 0; s < count; s += lanes) {
       Floats v;
-      load(from + h * chunk + s, v);
-      store(v, to + h * chunk + s);
+      load(from + h * kChunkKeys + s, v);
+      store(v, to + h * kChunkKeys + s);
     }
 }
 
-// Computes y (heads, chunk) *= x (heads, chunk) elementwise, for the first `count` keys.
+// Computes y (heads, kChunkKeys) *= x (heads, kChunkKeys) elementwise, for the first `count` keys.
 void multiply_chunk(int64_t heads, int64_t count, const float* x, float* y) {
   for (int64_t h = 0; h < heads; ++h)
     for (int64_t s = 0; s < count; s += lanes) {
       Floats a, b;
-      load(x + h * chunk + s, a);
-      load(y + h * chunk + s, b);
+      load(x + h * kChunkKeys + s, a);
+      load(y + h * kChunkKeys + s, b);
       b = b * a;
-      store(b, y + h * chunk + s);
+      store(b, y + h * kChunkKeys + s);
     }
 }
 
 // Applies one step of the online softmax (Milakov and Gimelshein 2018) to a query: replaces its logits x in a span by
 // exp(x - max_logits[j]) for each query head j, and the logits of masked keys by 0, and updates max_logits (in), the
 // running maxima, and sums (in), the running sums of exponentials.
-void online_softmax_query(const AttentionParams& params, const Layout& layout, const Query& q, float* x,
+void online_softmax_query(const AttentionParams& params, const TileLayout& layout, const Query& q, float* x,
                           float* max_logits, float* sums) {
   for (int64_t j = 0; j < params.heads; ++j) {
-    float* head_elements = x + j * chunk;
+    float* head_elements = x + j * kChunkKeys;
     if (params.normaliser == Normaliser::sigsoftmax) sigsoftmax_head(layout, q.width, head_elements, nullptr);
     const int64_t visible_end = q.visible_end > q.visible_begin ? q.visible_end : 0;
     if (visible_end > 0) fill_masked_before(layout, q.visible_begin, -INFINITY, head_elements);
@@ -132,55 +134,55 @@ void online_softmax_query(const AttentionParams& params, const Layout& layout, c
       continue;
     }
     if (sums[j] != 0) sums[j] *= std::exp(previous_max - max_logits[j]);
-    sums[j] += head_exponentials(layout, head_elements, visible_end, q.width, max_logits[j]);
+    sums[j] += exponentiate_head(layout, head_elements, visible_end, q.width, max_logits[j]);
     if (visible_end > 0) fill_masked_before(layout, q.visible_begin, 0, head_elements);
   }
 }
 
-// The offsets that exponentiate_query() subtracts from the logits of each query head: data[j * stride] for head j.
+// The offsets that exponentiate_query() subtracts from the logits of each query head: data[j * head_stride] for head j.
 struct LogitOffsets {
   const float* data;
-  int64_t stride;
+  int64_t head_stride;
 };
 
 // Applies sigsoftmax_logits() to the logits x of a query if the normaliser is Sigsoftmax, replaces each logit of query
 // head j by exp(x - offset), or by 0 if the key is masked or the offset of head j is infinite (a fully masked row), and
 // adds the sum of each head to `sums` (in). offsets: maxima, or log-sum-exps. If slopes is not null, it receives the
 // derivative of sigsoftmax_logits().
-void exponentiate_query(const AttentionParams& params, const Layout& layout, const Query& q, LogitOffsets offsets,
+void exponentiate_query(const AttentionParams& params, const TileLayout& layout, const Query& q, LogitOffsets offsets,
                         float* x, float* slopes, float* sums) {
   const bool is_sigsoftmax = params.normaliser == Normaliser::sigsoftmax;
   for (int64_t j = 0; j < params.heads; ++j) {
-    float* head_elements = x + j * chunk;
+    float* head_elements = x + j * kChunkKeys;
     if (is_sigsoftmax)
-      sigsoftmax_head(layout, q.width, head_elements, slopes != nullptr ? slopes + j * chunk : nullptr);
-    const float offset = offsets.data[j * offsets.stride];
+      sigsoftmax_head(layout, q.width, head_elements, slopes != nullptr ? slopes + j * kChunkKeys : nullptr);
+    const float offset = offsets.data[j * offsets.head_stride];
     const int64_t visible_begin = std::min(q.visible_begin, q.width);
     fill_masked_before(layout, visible_begin, -INFINITY, head_elements);
-    sums[j] += head_exponentials(layout, head_elements, std::isinf(offset) ? 0 : q.visible_end, q.width, offset);
+    sums[j] += exponentiate_head(layout, head_elements, std::isinf(offset) ? 0 : q.visible_end, q.width, offset);
     fill_masked_before(layout, visible_begin, 0, head_elements);
   }
 }
 
 // Returns 1 / sum; 0 for the sum 0 of a fully masked row.
-MH_INLINE float inverse(float sum) { return sum == 0 ? 0 : 1 / sum; }
+MH_INLINE float inverse_or_zero(float sum) { return sum == 0 ? 0 : 1 / sum; }
 
 // Computes matrix (in, out) = source (in, out), with row j divided by sums[j].
 void divide_by_sums(const AttentionParams& params, const float* source, const float* sums, float* matrix) {
   for (int64_t j = 0; j < params.heads; ++j)
     for (int64_t i = 0; i < params.value_heads; ++i)
-      matrix[j * params.value_heads + i] = source[j * params.value_heads + i] * inverse(sums[j]);
+      matrix[j * params.value_heads + i] = source[j * params.value_heads + i] * inverse_or_zero(sums[j]);
 }
 
 // Replaces the exponentials x of a query (in heads) by mixed probabilities after dropout (out heads). matrix (in, out):
 // the mixing matrix, with rows divided by the sums of the exponentials. dropout_mask, mix_out: scratch.
-void mix_query(const AttentionParams& params, const Layout& layout, const Query& q, const float* matrix, float* x,
+void mix_query(const AttentionParams& params, const TileLayout& layout, const Query& q, const float* matrix, float* x,
                float* dropout_mask, float* mix_out) {
   const bool has_dropout = params.has_dropout();
   if (has_dropout) dropout_mask_of_query(params, layout, q, dropout_mask);
-  for (int64_t c = 0; c * chunk < q.width; ++c) {
-    const int64_t chunk_width = std::min(chunk, q.width - c * chunk),
-                  count = std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk_width);
+  for (int64_t c = 0; c * kChunkKeys < q.width; ++c) {
+    const int64_t chunk_width = std::min(kChunkKeys, q.width - c * kChunkKeys),
+                  count = std::clamp<int64_t>(q.visible_end - c * kChunkKeys, 0, chunk_width);
     float* x_chunk = x + c * layout.chunk_stride();
     if (has_dropout && params.dropout_before_mixing)
       apply_dropout(layout, params.heads, c, count, dropout_mask, x_chunk, x_chunk);
@@ -193,12 +195,12 @@ void mix_query(const AttentionParams& params, const Layout& layout, const Query&
 
 // Applies dropout after mixing to gradients: replaces dp, the gradients of a query's mixed probabilities after dropout,
 // by the gradients before dropout.
-void dropout_query_backward(const AttentionParams& params, const Layout& layout, const Query& q,
+void dropout_query_backward(const AttentionParams& params, const TileLayout& layout, const Query& q,
                             const float* dropout_mask, float* dp) {
-  for (int64_t c = 0; c * chunk < q.width; ++c) {
+  for (int64_t c = 0; c * kChunkKeys < q.width; ++c) {
     float* dy = dp + c * layout.chunk_stride();
-    apply_dropout(layout, params.value_heads, c, std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk), dropout_mask,
-                  dy, dy);
+    apply_dropout(layout, params.value_heads, c, std::clamp<int64_t>(q.visible_end - c * kChunkKeys, 0, kChunkKeys),
+                  dropout_mask, dy, dy);
   }
 }
 
@@ -208,22 +210,22 @@ struct QueryElements {
   float *p, *dp;
   const float* dropout_mask;
 };
-// Scratch of the backward pass of one query: lane_sums (in, out, 16), dropped_probs (max_heads, chunk), scaled_matrix
-// (in, out), mix_out (max_heads, chunk).
+// Scratch of the backward pass of one query: lane_sums (in, out, 16), dropped_probs (max_heads, kChunkKeys),
+// scaled_matrix (in, out), mix_out (max_heads, kChunkKeys).
 struct MixScratch {
   float *lane_sums, *dropped_probs, *scaled_matrix, *mix_out;
 };
 
 // Computes g (in, out) += Σ_s P_j dP̄_i, the sum over the keys s of a span, for one query. P_j includes dropout before
 // mixing, and is not divided by its sum.
-void accumulate_g(const AttentionParams& params, const Layout& layout, const Query& q, const QueryElements& elements,
-                  const MixScratch& scratch, float* g) {
+void accumulate_g(const AttentionParams& params, const TileLayout& layout, const Query& q,
+                  const QueryElements& elements, const MixScratch& scratch, float* g) {
   const int64_t num_head_pairs = params.heads * params.value_heads;
   const bool has_dropout = params.has_dropout() && params.dropout_before_mixing;
   std::fill_n(scratch.lane_sums, num_head_pairs * lanes, 0.0F);
-  for (int64_t c = 0; c * chunk < q.width; ++c) {
-    const int64_t chunk_width = std::min(chunk, q.width - c * chunk),
-                  count = std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk_width);
+  for (int64_t c = 0; c * kChunkKeys < q.width; ++c) {
+    const int64_t chunk_width = std::min(kChunkKeys, q.width - c * kChunkKeys),
+                  count = std::clamp<int64_t>(q.visible_end - c * kChunkKeys, 0, chunk_width);
     const float* x = elements.p + c * layout.chunk_stride();
     if (has_dropout) {
       copy_chunk(params.heads, chunk_width, x, scratch.dropped_probs);
@@ -243,32 +245,32 @@ void accumulate_g(const AttentionParams& params, const Layout& layout, const Que
 // Replaces elements.p by the mixed probabilities after dropout (out heads), and elements.dp by the gradients of the
 // logits (in heads), for one query and a span. sums (in): sums of p over all keys; g (in, out): G over all keys,
 // divided by the sums.
-void mix_query_backward(const AttentionParams& params, const Layout& layout, const Query& q,
+void mix_query_backward(const AttentionParams& params, const TileLayout& layout, const Query& q,
                         const QueryElements& elements, const MixScratch& scratch, const float* sums, const float* g) {
   const int64_t heads = params.heads, value_heads = params.value_heads;
-  const float* const matrix = params.matrix + q.t * params.matrix_query_stride;
+  const float* const matrix = params.mixing_matrix + q.t * params.matrix_query_stride;
   const float* const dropout_mask = elements.dropout_mask;
   float *const scaled_matrix = scratch.scaled_matrix, *const mix_out = scratch.mix_out;
   divide_by_sums(params, matrix, sums, scaled_matrix);
   const bool dropout_before_mixing = params.has_dropout() && params.dropout_before_mixing;
   const bool dropout_after_mixing = params.has_dropout() && !params.dropout_before_mixing;
-  for (int64_t c = 0; c * chunk < q.width; ++c) {
-    const int64_t chunk_width = std::min(chunk, q.width - c * chunk),
-                  count = std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk_width);
+  for (int64_t c = 0; c * kChunkKeys < q.width; ++c) {
+    const int64_t chunk_width = std::min(kChunkKeys, q.width - c * kChunkKeys),
+                  count = std::clamp<int64_t>(q.visible_end - c * kChunkKeys, 0, chunk_width);
     float *x = elements.p + c * layout.chunk_stride(), *dy = elements.dp + c * layout.chunk_stride();
     // mix_out: dP_j, the gradients of the probabilities.
     mix_chunk(value_heads, heads, {matrix, value_heads, 1}, dy, chunk_width, mix_out);
     if (dropout_before_mixing) apply_dropout(layout, heads, c, count, dropout_mask, mix_out, mix_out);
     for (int64_t j = 0; j < heads; ++j) {
       float delta = 0;
-      const float factor = inverse(sums[j]);
+      const float factor = inverse_or_zero(sums[j]);
       for (int64_t i = 0; i < value_heads; ++i) delta += matrix[j * value_heads + i] * g[j * value_heads + i];
       for (int64_t s = 0; s < chunk_width; s += lanes) {
         Floats a, b;
-        load(x + j * chunk + s, a);
-        load(mix_out + j * chunk + s, b);
+        load(x + j * kChunkKeys + s, a);
+        load(mix_out + j * kChunkKeys + s, b);
         b = factor * a * (b - delta);
-        store(b, dy + j * chunk + s);
+        store(b, dy + j * kChunkKeys + s);
       }
     }
     if (dropout_before_mixing) apply_dropout(layout, heads, c, count, dropout_mask, x, x);

@@ -4,32 +4,33 @@
 //   dP_j = Σ_i m[j, i] dP̄_i,  D_j = Σ_i m[j, i] G[j, i] (`delta`)
 //   dS_j = P_j (dP_j - D_j), the gradient of the logits
 //
-// Three kernels, each of which recomputes the probabilities P from the log-sum-exp: head_mixing_sums() computes G;
-// head_mixing_query_gradient() computes dQ and loops over the keys; head_mixing_key_gradient() (key_gradient.h)
-// computes dK and dV and loops over the queries. Between the first two, head_mixing_row_sums() divides G by the sums of
-// the probabilities, and computes D. No kernel accumulates in global memory.
+// Three kernels, each of which recomputes the probabilities P from the log-sum-exp: head_mixing_matrix_gradient()
+// computes G; head_mixing_query_gradient() computes dQ and loops over the keys; head_mixing_key_gradient()
+// (key_gradient.h) computes dK and dV and loops over the queries. Between the first two, head_mixing_query_stats()
+// divides G by the sums of the probabilities, and computes D. No kernel accumulates in global memory.
 //
 // The log-sum-exp has a rounding error of 2^-24 of the largest logit. Therefore the recomputed probabilities are
-// divided by their sum, which head_mixing_sums() computes; without that, the gradients of a query's logits would not
-// sum to zero if the logits are large.
+// divided by their sum, which head_mixing_matrix_gradient() computes; without that, the gradients of a query's logits
+// would not sum to zero if the logits are large.
 //
 // Tiling: a block of at most 8 warps computes one or more row tiles of 16 queries of a batch row, and loops over tiles
 // of 16 keys. The warps of a row tile compute dP̄ (16, 16) of the value heads in turn, and exchange it as fragments;
 // then each warp computes its kWarpHeads query heads. Shared memory (head_mixing/plan.h): Q of all query heads and dO,
-// unless plan.resident_tiles is 0; the pipeline stages, each with V or K of all heads or of a group of heads; a
+// unless plan.num_resident_tiles is 0; the pipeline stages, each with V or K of all heads or of a group of heads; a
 // fragment for each value head; with relative positions, q + v, windows of r and products with them. __launch_bounds__
 // allows 255 registers.
 //
-// - head_mixing_sums(): a block computes a chunk of at most 8 value heads, or 4 in fp32, and has dO and fragments of
+// - head_mixing_matrix_gradient(): a block computes a chunk of at most 8 value heads, or 4 in fp32, and has dO and
+// fragments of
 //   the chunk only. A warp has 4 query heads, or 2 in fp32, and a lane 2 * kWarpHeads * (kChunkHeads + 1) fp32 sums:
 //   72, or 20 in fp32.
-// - head_mixing_row_sums(): a block of 128 threads; a thread computes one query of one query head. No shared memory.
+// - head_mixing_query_stats(): a block of 128 threads; a thread computes one query of one query head. No shared memory.
 // - head_mixing_query_gradient(): a warp has 1 to 4 query heads, and a lane kWarpHeads * kColumns / 2 accumulators of
 //   dQ, and as many for q + v with relative positions: 128 for heads of 64 in 16 bits. In 16 bits shared memory also
 //   holds the transpose of a mixing matrix that all queries share.
 //
-// For 16 heads of 64 in bf16 on an A100, whose blocks have up to 163 KiB, a block of head_mixing_sums() and of
-// head_mixing_query_gradient() has one row tile of 4 warps, 2 stages, and 130 KiB and 153 KiB; 512 queries take 64
+// For 16 heads of 64 in bf16 on an A100, whose blocks have up to 163 KiB, a block of head_mixing_matrix_gradient() and
+// of head_mixing_query_gradient() has one row tile of 4 warps, 2 stages, and 130 KiB and 153 KiB; 512 queries take 64
 // blocks, as there are two chunks, and 32 blocks for each batch row.
 #pragma once
 
@@ -50,14 +51,14 @@ MH_DEVICE void exchange_gradients(const Thread& thread, const AttentionParams& p
     multiply_transposed<kSize, Operands::kStride, kPrefetch>(thread, x, operands.resident_rows(group, i),
                                                              operands.streamed_rows(group, i));
     if (params.has_dropout() && !params.dropout_before_mixing)
-      drop(params, position.b, i, position.query, position.key, x);
+      apply_dropout(params, position.b, i, position.query, position.key, x);
     exchange.put(thread, i - operands.operands.heads.first, x);
   }
 }
 
-// The tile sizes and the plan of head_mixing_sums().
+// The tile sizes and the plan of head_mixing_matrix_gradient().
 template <class T, int kSize, bool kRelative = false>
-struct HeadMixingSumsTiles {
+struct HeadMixingMatrixGradientTiles {
   static constexpr int kStride = kSize + kPad, kWarpHeads = sizeof(T) == 4 ? 2 : 4;
   static constexpr int kPrefetch = kRelative ? 2 : kHeadMixingPrefetch<T, kSize>;
   static constexpr int kChunkHeads = sizeof(T) == 4 ? 4 : 8;  // value heads of a chunk, whose sums are in registers
@@ -65,68 +66,68 @@ struct HeadMixingSumsTiles {
     return params.value_heads < kChunkHeads ? params.value_heads : kChunkHeads;
   }
   static constexpr int num_chunks(const AttentionParams& params) { return ceil_div(params.value_heads, kChunkHeads); }
-  static constexpr HeadMixingPlan plan(const AttentionParams& params, int limit) {
+  static constexpr HeadMixingPlan plan(const AttentionParams& params, int max_shared_bytes) {
     const int chunk_heads = chunk_size(params), max_heads = params.heads > chunk_heads ? params.heads : chunk_heads,
               tensors_per_head = kRelative ? 2 : 1;
     return head_mixing_plan<T>({.heads = params.heads,
                                 .warp_heads = kWarpHeads,
-                                .resident_tiles = tensors_per_head * params.heads + chunk_heads,
+                                .num_resident_tiles = tensors_per_head * params.heads + chunk_heads,
                                 .max_stage_heads = max_heads,
-                                .exchanged_fragments = FragmentExchange<T>::count(chunk_heads),
+                                .exchanged_fragments = FragmentExchange<T>::num_fragments(chunk_heads),
                                 .resident_tensors = tensors_per_head,
                                 .has_window = kRelative},
-                               kStride, limit);
+                               kStride, max_shared_bytes);
   }
 };
 
-// Computes tensors.g, which is G before the division by the sums of the probabilities, and tensors.prob_sums, the sums
+// Computes tensors.dm, which is G before the division by the sums of the probabilities, and tensors.prob_sums, the sums
 // of the probabilities that are recomputed from tensors.lse. kRelative: tensors.q is q + u, and tensors.q_v is q + v.
-// Grid: (order.num_blocks(), 1, plan.head_blocks * chunks of value heads).
+// Grid: (order.num_blocks(), 1, plan.num_head_blocks * chunks of value heads).
 template <class T, int kSize, bool kRelative, class Thread>
-MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
-                                const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
-  using Traits = HeadMixingSumsTiles<T, kSize, kRelative>;
+MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const AttentionParams& params,
+                                           const HeadMixingPlan& plan, const BlockOrder& order,
+                                           const KernelTensors<T>& tensors, void* memory) {
+  using Traits = HeadMixingMatrixGradientTiles<T, kSize, kRelative>;
   const StridedTensor<const T>&v = tensors.v, &dout = tensors.dout;
   constexpr int kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads, kChunkHeads = Traits::kChunkHeads;
   const BlockOrder::Position block_position = order.position(thread, true);
-  const int64_t b = block_position.row;
+  const int64_t b = block_position.batch_row;
   const int queries = static_cast<int>(params.queries);
   const WarpPosition warp(thread, plan);
   const int first = block_position.tile * warp.num_block_rows;
-  const WarpQueries warp_queries(params, params.matrix, b, first + 16 * warp.row_tile, warp.g);
-  const int first_head = thread.block_z() % plan.head_blocks * plan.warps_per_row_tile * kWarpHeads,
+  const LaneQueries lane_queries(params, params.mixing_matrix, b, first + 16 * warp.row_tile, warp.g);
+  const int first_head = thread.block_z() % plan.num_head_blocks * plan.warps_per_row_tile * kWarpHeads,
             warp_head = first_head + warp.row_tile_warp * kWarpHeads,
             next_first_head = first_head + plan.warps_per_row_tile * kWarpHeads;
   const HeadBlock heads{first_head, warp_head, next_first_head < params.heads ? next_first_head : params.heads};
-  const int chunk_head = thread.block_z() / plan.head_blocks * kChunkHeads,
+  const int chunk_head = thread.block_z() / plan.num_head_blocks * kChunkHeads,
             num_chunk_heads =
                 params.value_heads - chunk_head < kChunkHeads ? params.value_heads - chunk_head : kChunkHeads;
   const IndexRange visible = visible_keys(params, b, first, warp.num_block_rows);
 
   // Resident rows: q (with kRelative q + u and q + v), then dout.
-  auto* const resident_memory = static_cast<T*>(memory);
-  T* const dout_rows = resident_memory + (kRelative ? 2 : 1) * params.heads * warp.num_block_rows * kStride;
-  const HeadMixingMemory<T> block_memory(plan, resident_memory, kStride);
+  auto* const resident_smem = static_cast<T*>(memory);
+  T* const dout_rows = resident_smem + (kRelative ? 2 : 1) * params.heads * warp.num_block_rows * kStride;
+  const HeadMixingMemory<T> block_memory(plan, resident_smem, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
-  const FragmentExchange<T> exchange(
-      block_memory.template fragments<T>(warp.row_tile * FragmentExchange<T>::count(Traits::chunk_size(params))));
-  [[maybe_unused]] float* const window_products =
-      block_memory.products(thread, plan.row_tiles * FragmentExchange<T>::count(Traits::chunk_size(params)));
+  const FragmentExchange<T> exchange(block_memory.template fragments<T>(
+      warp.row_tile * FragmentExchange<T>::num_fragments(Traits::chunk_size(params))));
+  [[maybe_unused]] float* const window_products = block_memory.warp_products(
+      thread, plan.num_row_tiles * FragmentExchange<T>::num_fragments(Traits::chunk_size(params)));
   using Operands = QueryOperands<T, kSize, kRelative>;
-  const Operands score_operands =
-      logit_operands<T, kSize, kRelative>(params, tensors, b, heads.range(), resident_memory);
+  const Operands score_operands = logit_operands<T, kSize, kRelative>(params, tensors, b, heads.range(), resident_smem);
   const HeadRange chunk{chunk_head, chunk_head + num_chunk_heads};
   const Operands gradient_operands{
       {v, b, params.value_head_of}, {dout, b, nullptr}, chunk, params.value_size, dout_rows};
   const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp},
       row_tile_gradient_operands{gradient_operands, plan, warp};
-  const RowRange resident{first, queries};
+  const RowRange resident_range{first, queries};
   const auto tiles = tiles_of_keys<kRelative>(params, visible, first + warp.num_block_rows - 1);
-  LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, score_operands}, resident, tiles);
+  LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, score_operands}, resident_range, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
-  if (plan.resident_tiles > 0) {
-    score_operands.load_all_resident(thread, params, plan, resident_memory, resident);
-    gradient_operands.load_all_resident(thread, params, plan, dout_rows, resident);
+  if (plan.num_resident_tiles > 0) {
+    score_operands.load_all_resident_rows(thread, params, plan, resident_smem, resident_range);
+    gradient_operands.load_all_resident_rows(thread, params, plan, dout_rows, resident_range);
   }
   pipeline.fill(thread, load);
 
@@ -134,25 +135,25 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& par
   int tile_index = 0;
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
     const int key = tile.first;
-    each_head_group(thread, pipeline, plan.heads_per_stage, chunk, load, [&](HeadGroup<T> group) {
-      exchange_gradients<kSize, Traits::kPrefetch>(thread, params, {b, warp_queries.row, key + 2 * warp.t},
+    for_each_head_group(thread, pipeline, plan.heads_per_stage, chunk, load, [&](HeadGroup<T> group) {
+      exchange_gradients<kSize, Traits::kPrefetch>(thread, params, {b, lane_queries.query, key + 2 * warp.t},
                                                    row_tile_gradient_operands, group, exchange);
     });
     Accumulator p[kWarpHeads][2];
-    each_head_group(thread, pipeline, plan.heads_per_stage, heads.range(), load, [&](HeadGroup<T> group) {
+    for_each_head_group(thread, pipeline, plan.heads_per_stage, heads.range(), load, [&](HeadGroup<T> group) {
       MH_FOR (o, kWarpHeads) {
         if (warp_head + o < group.first || warp_head + o >= group.end) continue;
         const int j = warp_head + o;
         multiply_queries<kSize, kRelative, Traits::kPrefetch>(thread, p[o], row_tile_score_operands, group, j,
                                                               window_products);
-        to_probabilities(thread, params, warp_queries, tile, tensors.lse + (b * params.heads + j) * params.queries,
+        to_probabilities(thread, params, lane_queries, tile, tensors.lse + (b * params.heads + j) * params.queries,
                          p[o]);
         MH_FOR (e, 4) head_sums[o][e / 2] += p[o][0].x[e] + p[o][1].x[e];
       }
     });
     if (params.has_dropout() && params.dropout_before_mixing)
-      drop_tiles(params, {b, warp_queries.row, key + 2 * warp.t}, heads, p);
-    // The gradients of all heads are complete: the second each_head_group() began with a barrier.
+      apply_dropout_to_tiles(params, {b, lane_queries.query, key + 2 * warp.t}, heads, p);
+    // The gradients of all heads are complete: the second for_each_head_group() began with a barrier.
     MH_FOR (i, kChunkHeads) {
       if (i >= num_chunk_heads) break;
       Accumulator dp[2];
@@ -164,13 +165,13 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& par
   thread.template wait_group<0>();
   MH_FOR (o, kWarpHeads)
     MH_FOR (r, 2) {
-      const bool valid = warp_head + o < params.heads && warp_queries.row + 8 * r < queries && warp.t == 0;
+      const bool valid = warp_head + o < params.heads && lane_queries.query + 8 * r < queries && warp.t == 0;
       const float sum = row_sum(thread, head_sums[o][r]);
       if (valid && chunk_head == 0)
-        tensors.prob_sums[(b * params.heads + warp_head + o) * params.queries + warp_queries.row + 8 * r] = sum;
+        tensors.prob_sums[(b * params.heads + warp_head + o) * params.queries + lane_queries.query + 8 * r] = sum;
       float* to =
-          tensors.g +
-          ((b * params.queries + warp_queries.clamped_rows[r]) * params.heads + warp_head + o) * params.value_heads +
+          tensors.dm +
+          ((b * params.queries + lane_queries.clamped_queries[r]) * params.heads + warp_head + o) * params.value_heads +
           chunk_head;
       MH_FOR (i, kChunkHeads) {
         const float pair = row_sum(thread, pair_sums[o][i][r]);
@@ -198,11 +199,11 @@ struct WeightRounding {
   }
 };
 
-// Divides tensors.g by tensors.prob_sums, and computes tensors.query_stats, with delta = Σ_i m[j, i] G[j, i], and its
+// Divides tensors.dm by tensors.prob_sums, and computes tensors.query_stats, with delta = Σ_i m[j, i] G[j, i], and its
 // padding of zeros. One thread computes one entry of query_stats; blocks of any size, as many as needed.
 template <class Thread>
-MH_DEVICE void head_mixing_row_sums(const Thread& thread, const AttentionParams& params,
-                                    const AttentionTensors& tensors, WeightRounding rounding) {
+MH_DEVICE void head_mixing_query_stats(const Thread& thread, const AttentionParams& params,
+                                       const AttentionTensors& tensors, WeightRounding rounding) {
   const int64_t i = static_cast<int64_t>(thread.block_x()) * thread.threads() + thread.index(),
                 num_stats = tensors.batch * params.heads * params.queries;
   if (i >= num_stats + kStatsPadding) return;
@@ -210,9 +211,9 @@ MH_DEVICE void head_mixing_row_sums(const Thread& thread, const AttentionParams&
   if (i < num_stats) {
     const int64_t t = i % params.queries, j = i / params.queries % params.heads, b = i / params.queries / params.heads;
     stats.lse2 = tensors.lse[i] * kLog2E, stats.inv_sum = tensors.prob_sums[i] > 0 ? 1 / tensors.prob_sums[i] : 0;
-    float* pair_sums = tensors.g + ((b * params.queries + t) * params.heads + j) * params.value_heads;
+    float* pair_sums = tensors.dm + ((b * params.queries + t) * params.heads + j) * params.value_heads;
     const float* m =
-        params.matrix + b * params.matrix_batch_stride + t * params.matrix_query_stride + j * params.value_heads;
+        params.mixing_matrix + b * params.matrix_batch_stride + t * params.matrix_query_stride + j * params.value_heads;
     if (rounding.to_fp16) rounding.scale = floor_pow2(m, 1, params.value_heads);
     for (int64_t e = 0; e < params.value_heads; ++e) {
       pair_sums[e] *= stats.inv_sum;
@@ -232,23 +233,23 @@ struct HeadMixingQueryGradientTiles {
                        kColumnBlocks = kSize / kColumns;
   static constexpr int kStride = kSize + kPad, kRegisterHeads = max_warp_heads<T>(kRelative ? 2 * kColumns : kColumns);
   static constexpr int kWarpHeads = kRelative && kRegisterHeads > 2 ? 2 : kRegisterHeads;
-  static constexpr HeadMixingPlan plan(const AttentionParams& params, int limit) {
+  static constexpr HeadMixingPlan plan(const AttentionParams& params, int max_shared_bytes) {
     const int max_heads = params.heads > params.value_heads ? params.heads : params.value_heads,
               tensors_per_head = kRelative ? 2 : 1;
     return head_mixing_plan<T>({.heads = params.heads,
                                 .warp_heads = kWarpHeads,
-                                .resident_tiles = tensors_per_head * params.heads + params.value_heads,
+                                .num_resident_tiles = tensors_per_head * params.heads + params.value_heads,
                                 .max_stage_heads = max_heads,
-                                .exchanged_fragments = FragmentExchange<T>::count(params.value_heads),
-                                .weight_rows = rows_of_weights(params.value_heads),
+                                .exchanged_fragments = FragmentExchange<T>::num_fragments(params.value_heads),
+                                .weight_rows = num_weight_rows(params.value_heads),
                                 .resident_tensors = tensors_per_head,
                                 .has_window = kRelative},
-                               kStride, limit);
+                               kStride, max_shared_bytes);
   }
 };
 
 // Computes tensors.dq, the gradient of tensors.q. kRelative: tensors.q is q + u, tensors.q_v is q + v, and
-// tensors.dq_v, the gradient of tensors.q_v, is computed also. Grid: (order.num_blocks(), 1, plan.head_blocks *
+// tensors.dq_v, the gradient of tensors.q_v, is computed also. Grid: (order.num_blocks(), 1, plan.num_head_blocks *
 // kColumnBlocks).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionParams& params,
@@ -258,13 +259,13 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   const StridedTensor<const T>&v = tensors.v, &dout = tensors.dout;
   constexpr int kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads, kColumns = Traits::kColumns;
   const BlockOrder::Position block_position = order.position(thread, true);
-  const int64_t b = block_position.row;
+  const int64_t b = block_position.batch_row;
   const int queries = static_cast<int>(params.queries);
   const WarpPosition warp(thread, plan);
   const int first = block_position.tile * warp.num_block_rows;
-  const WarpQueries warp_queries(params, params.matrix_transposed, b, first + 16 * warp.row_tile, warp.g);
-  const int head_block = Traits::kColumnBlocks > 1 ? thread.block_z() % plan.head_blocks : thread.block_z();
-  const int column = Traits::kColumnBlocks > 1 ? thread.block_z() / plan.head_blocks * kColumns : 0;
+  const LaneQueries lane_queries(params, params.mixing_matrix_transposed, b, first + 16 * warp.row_tile, warp.g);
+  const int head_block = Traits::kColumnBlocks > 1 ? thread.block_z() % plan.num_head_blocks : thread.block_z();
+  const int column = Traits::kColumnBlocks > 1 ? thread.block_z() / plan.num_head_blocks * kColumns : 0;
   const int first_head = head_block * plan.warps_per_row_tile * kWarpHeads,
             warp_head = first_head + warp.row_tile_warp * kWarpHeads,
             next_first_head = first_head + plan.warps_per_row_tile * kWarpHeads;
@@ -272,49 +273,50 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   const IndexRange visible = visible_keys(params, b, first, warp.num_block_rows);
 
   // Resident rows: dout, then q (with kRelative q + u and q + v).
-  auto* const resident_memory = static_cast<T*>(memory);
-  T* const query_rows = resident_memory + params.value_heads * warp.num_block_rows * kStride;
-  const HeadMixingMemory<T> block_memory(plan, resident_memory, kStride);
+  auto* const resident_smem = static_cast<T*>(memory);
+  T* const query_rows = resident_smem + params.value_heads * warp.num_block_rows * kStride;
+  const HeadMixingMemory<T> block_memory(plan, resident_smem, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
   const FragmentExchange<T> exchange(
-      block_memory.template fragments<T>(warp.row_tile * FragmentExchange<T>::count(params.value_heads)));
+      block_memory.template fragments<T>(warp.row_tile * FragmentExchange<T>::num_fragments(params.value_heads)));
   if (warp.row_tile_warp == 0) exchange.zero_padding(thread, params.value_heads);
   [[maybe_unused]] float* const window_products =
-      block_memory.products(thread, plan.row_tiles * FragmentExchange<T>::count(params.value_heads));
+      block_memory.warp_products(thread, plan.num_row_tiles * FragmentExchange<T>::num_fragments(params.value_heads));
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands gradient_operands{
-      {v, b, params.value_head_of}, {dout, b, nullptr}, {0, params.value_heads}, params.value_size, resident_memory};
+      {v, b, params.value_head_of}, {dout, b, nullptr}, {0, params.value_heads}, params.value_size, resident_smem};
   const Operands score_operands = logit_operands<T, kSize, kRelative>(params, tensors, b, heads.range(), query_rows);
   const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp},
       row_tile_gradient_operands{gradient_operands, plan, warp};
-  const RowRange resident{first, queries};
+  const RowRange resident_range{first, queries};
   const auto tiles = tiles_of_keys<kRelative>(params, visible, first + warp.num_block_rows - 1);
-  LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, score_operands}, resident, tiles);
+  LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, score_operands}, resident_range, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
-  if (plan.resident_tiles > 0) {
-    gradient_operands.load_all_resident(thread, params, plan, resident_memory, resident);
-    score_operands.load_all_resident(thread, params, plan, query_rows, resident);
+  if (plan.num_resident_tiles > 0) {
+    gradient_operands.load_all_resident_rows(thread, params, plan, resident_smem, resident_range);
+    score_operands.load_all_resident_rows(thread, params, plan, query_rows, resident_range);
   }
   pipeline.fill(thread, load);
-  const SharedMatrix<T, kWarpHeads> weights(thread, plan, memory, params.shared_matrix(params.matrix_transposed, b),
+  const SharedMatrix<T, kWarpHeads> weights(thread, plan, memory,
+                                            params.shared_matrix(params.mixing_matrix_transposed, b),
                                             {params.value_heads, params.heads}, heads);
 
   Accumulator sums[kWarpHeads][kColumns / 8], distance_sums[kRelative ? kWarpHeads : 1][kRelative ? kColumns / 8 : 1];
   int tile_index = 0;
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
     const int key = tile.first;
-    each_head_group(thread, pipeline, plan.heads_per_stage, {0, params.value_heads}, load, [&](HeadGroup<T> group) {
-      exchange_gradients<kSize, Traits::kPrefetch>(thread, params, {b, warp_queries.row, key + 2 * warp.t},
+    for_each_head_group(thread, pipeline, plan.heads_per_stage, {0, params.value_heads}, load, [&](HeadGroup<T> group) {
+      exchange_gradients<kSize, Traits::kPrefetch>(thread, params, {b, lane_queries.query, key + 2 * warp.t},
                                                    row_tile_gradient_operands, group, exchange);
     });
     Accumulator dp[kWarpHeads][2];
     const auto mix = [&] {
       if (weights.can_mix) weights.mix(thread, dp, exchange);
-      else mix_rows(thread, dp, exchange, warp_queries.matrix, {params.value_heads, params.heads}, heads);
+      else mix_rows(thread, dp, exchange, lane_queries.matrix, {params.value_heads, params.heads}, heads);
       if (params.has_dropout() && params.dropout_before_mixing)
-        drop_tiles(params, {b, warp_queries.row, key + 2 * warp.t}, heads, dp);
+        apply_dropout_to_tiles(params, {b, lane_queries.query, key + 2 * warp.t}, heads, dp);
     };
-    each_head_group(thread, pipeline, plan.heads_per_stage, heads.range(), load, mix, [&](HeadGroup<T> group) {
+    for_each_head_group(thread, pipeline, plan.heads_per_stage, heads.range(), load, mix, [&](HeadGroup<T> group) {
       MH_FOR (o, kWarpHeads) {
         if (warp_head + o < group.first || warp_head + o >= group.end) continue;
         const int j = warp_head + o;
@@ -325,10 +327,11 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
         MH_FOR (r, 2)
           thread.read(
               stats[r],
-              &tensors.query_stats[(b * params.heads + warp_head + o) * params.queries + warp_queries.clamped_rows[r]]
+              &tensors
+                   .query_stats[(b * params.heads + warp_head + o) * params.queries + lane_queries.clamped_queries[r]]
                    .lse2);
         const float lse2[2] = {stats[0][0], stats[1][0]};
-        to_probabilities<true>(thread, params, warp_queries, tile, lse2, p, slopes);
+        to_probabilities<true>(thread, params, lane_queries, tile, lse2, p, slopes);
         MH_FOR (n, 2)
           MH_FOR (e, 4) slopes[n].x[e] *= stats[e / 2][1] * (dp[o][n].x[e] * weights.scale(o) - stats[e / 2][2]);
         multiply_add<kColumns, kStride>(thread, sums[o], slopes,
@@ -343,8 +346,8 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
     const float factor[2] = {1, 1};
     const auto store_of = [&](int head, const Accumulator(&head_sums)[kColumns / 8], const StridedTensor<T>& to) {
       store_rows<kColumns, kStride>(
-          thread, resident_memory + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride, head_sums,
-          factor, {row_of(to, b, head, 0) + column, to.row_stride, queries, params.key_size - column, params.aligned},
+          thread, resident_smem + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride, head_sums, factor,
+          {row_of(to, b, head, 0) + column, to.row_stride, queries, params.key_size - column, params.has_aligned_rows},
           first + 16 * warp.row_tile);
     };
     MH_FOR (o, kWarpHeads) {

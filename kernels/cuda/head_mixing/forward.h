@@ -9,11 +9,11 @@
 // the products with V. If 8 warps have fewer heads than there are value heads, several blocks divide the value heads,
 // and each computes the probabilities of all query heads.
 //
-// Shared memory (head_mixing/plan.h): Q of all query heads, unless plan.resident_tiles is 0; the pipeline stages, each
-// with K or V of all heads or of a group of heads; a fragment for each query head; in 16 bits, a mixing matrix that all
-// queries share; with relative positions, q + v, windows of r and products with them. A lane has kWarpHeads * kSize / 2
-// accumulators of outputs, 128 for heads of 64 in 16 bits, and 8 * kWarpHeads of mixed probabilities; __launch_bounds__
-// allows 255 registers (cuda/resources.tsv lists them).
+// Shared memory (head_mixing/plan.h): Q of all query heads, unless plan.num_resident_tiles is 0; the pipeline stages,
+// each with K or V of all heads or of a group of heads; a fragment for each query head; in 16 bits, a mixing matrix
+// that all queries share; with relative positions, q + v, windows of r and products with them. A lane has kWarpHeads *
+// kSize / 2 accumulators of outputs, 128 for heads of 64 in 16 bits, and 8 * kWarpHeads of mixed probabilities;
+// __launch_bounds__ allows 255 registers (cuda/resources.tsv lists them).
 //
 // For 16 heads of 64 in bf16 on an A100, whose blocks have up to 163 KiB, a block has 8 warps, 2 row tiles of 4 warps,
 // 2 stages and 161 KiB, and 512 queries take 16 blocks for each batch row and split of the keys.
@@ -32,29 +32,29 @@ struct HeadMixingForwardTiles {
   static constexpr int kStride = kSize + kPad, kWarpHeads = max_warp_heads<T>(kSize);
   static constexpr int kPrefetch = kRelative ? 1 : kHeadMixingPrefetch<T, kSize>;
   using Probability = typename ExchangeType<T>::Probability;
-  static constexpr HeadMixingPlan plan(const AttentionParams& params, int limit) {
+  static constexpr HeadMixingPlan plan(const AttentionParams& params, int max_shared_bytes) {
     const int max_heads = params.heads > params.value_heads ? params.heads : params.value_heads,
               tensors_per_head = kRelative ? 2 : 1;
     return head_mixing_plan<T>({.heads = params.value_heads,
                                 .warp_heads = kWarpHeads,
-                                .resident_tiles = tensors_per_head * params.heads,
+                                .num_resident_tiles = tensors_per_head * params.heads,
                                 .max_stage_heads = max_heads,
-                                .exchanged_fragments = FragmentExchange<T>::count(params.heads),
-                                .weight_rows = rows_of_weights(params.heads),
+                                .exchanged_fragments = FragmentExchange<T>::num_fragments(params.heads),
+                                .weight_rows = num_weight_rows(params.heads),
                                 .resident_tensors = tensors_per_head,
                                 .has_window = kRelative},
-                               kStride, limit);
+                               kStride, max_shared_bytes);
   }
 };
 
 // Split-KV: the number of splits of the keys, a power of two, and their partial outputs (batch, value_heads, queries,
 // num_splits, value_size), which combine_head_mixing_splits() sums.
 struct HeadMixingSplits {
-  int count, bits;  // count = 2^bits; a shift replaces a division, which would take too many registers
+  int count, log2_count;  // count = 2^log2_count; a shift replaces a division, which would take too many registers
   float* partial_out;
   explicit HeadMixingSplits(const AttentionTensors& tensors)
-      : count(tensors.num_splits), bits(0), partial_out(tensors.partial_out) {
-    while (1 << bits < count) ++bits;
+      : count(tensors.num_splits), log2_count(0), partial_out(tensors.partial_out) {
+    while (1 << log2_count < count) ++log2_count;
   }
   // The position of a partial output: batch row, value head, query and split.
   struct Position {
@@ -86,7 +86,7 @@ struct HeadMixingSplits {
 
 // Computes tensors.out. With several splits it writes only partial outputs, and combine_head_mixing_splits() computes
 // tensors.out. kRelative: tensors.q is q + u, tensors.q_v is q + v, and there must be one split, since the registers do
-// not suffice for more. Grid: (order.num_blocks(), 1, plan.head_blocks * splits.count).
+// not suffice for more. Grid: (order.num_blocks(), 1, plan.num_head_blocks * splits.count).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
                                    const BlockOrder& order, const KernelTensors<T>& tensors,
@@ -98,13 +98,13 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   const StridedTensor<const T>& v = tensors.v;
   const StridedTensor<T>& out = tensors.out;
   const BlockOrder::Position block_position = order.position(thread, true);
-  const int64_t b = block_position.row;
+  const int64_t b = block_position.batch_row;
   const int queries = static_cast<int>(params.queries);
   const WarpPosition warp(thread, plan);
   const int first = block_position.tile * warp.num_block_rows;
-  const WarpQueries warp_queries(params, params.matrix, b, first + 16 * warp.row_tile, warp.g);
-  const int first_head =
-                (kSplitKv ? thread.block_z() >> splits.bits : thread.block_z()) * plan.warps_per_row_tile * kWarpHeads,
+  const LaneQueries lane_queries(params, params.mixing_matrix, b, first + 16 * warp.row_tile, warp.g);
+  const int first_head = (kSplitKv ? thread.block_z() >> splits.log2_count : thread.block_z()) *
+                         plan.warps_per_row_tile * kWarpHeads,
             warp_head = first_head + warp.row_tile_warp * kWarpHeads,
             next_first_head = first_head + plan.warps_per_row_tile * kWarpHeads;
   const HeadBlock heads{first_head, warp_head,
@@ -114,52 +114,53 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
                kSplitKv ? thread.block_z() & (splits.count - 1) : 0, kSplitKv ? splits.count : 1);
 
   // Resident rows: q (with kRelative q + u and q + v); at the end, rows of the output.
-  auto* const resident_memory = static_cast<T*>(memory);
-  const HeadMixingMemory<T> block_memory(plan, resident_memory, kStride);
+  auto* const resident_smem = static_cast<T*>(memory);
+  const HeadMixingMemory<T> block_memory(plan, resident_smem, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
   const FragmentExchange<Probability> exchange(
-      block_memory.template fragments<Probability>(warp.row_tile * FragmentExchange<T>::count(params.heads)));
+      block_memory.template fragments<Probability>(warp.row_tile * FragmentExchange<T>::num_fragments(params.heads)));
   if (warp.row_tile_warp == 0) exchange.zero_padding(thread, params.heads);
   [[maybe_unused]] float* const window_products =
-      block_memory.products(thread, plan.row_tiles * FragmentExchange<T>::count(params.heads));
+      block_memory.warp_products(thread, plan.num_row_tiles * FragmentExchange<T>::num_fragments(params.heads));
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands score_operands =
-      logit_operands<T, kSize, kRelative>(params, tensors, b, {0, params.heads}, resident_memory);
+      logit_operands<T, kSize, kRelative>(params, tensors, b, {0, params.heads}, resident_smem);
   const Operands value_operands{{v, b, params.value_head_of}, {}, heads.range(), params.value_size, nullptr};
   const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp};
-  const RowRange resident{first, queries};
+  const RowRange resident_range{first, queries};
   const auto tiles = tiles_of_keys<kRelative>(params, visible, first + warp.num_block_rows - 1);
-  LoadSchedule<Operands, 2, decltype(tiles)> schedule({score_operands, value_operands}, resident, tiles);
+  LoadSchedule<Operands, 2, decltype(tiles)> schedule({score_operands, value_operands}, resident_range, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
-  if (plan.resident_tiles > 0) score_operands.load_all_resident(thread, params, plan, resident_memory, resident);
+  if (plan.num_resident_tiles > 0)
+    score_operands.load_all_resident_rows(thread, params, plan, resident_smem, resident_range);
   pipeline.fill(thread, load);
-  const SharedMatrix<Probability, kWarpHeads> weights(thread, plan, memory, params.shared_matrix(params.matrix, b),
-                                                      {params.heads, params.value_heads}, heads);
+  const SharedMatrix<Probability, kWarpHeads> weights(
+      thread, plan, memory, params.shared_matrix(params.mixing_matrix, b), {params.heads, params.value_heads}, heads);
 
   Accumulator sums[kWarpHeads][kSize / 8];
   int tile_index = 0;
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
     const int key = tile.first;
-    each_head_group(thread, pipeline, plan.heads_per_stage, {0, params.heads}, load, [&](HeadGroup<T> group) {
+    for_each_head_group(thread, pipeline, plan.heads_per_stage, {0, params.heads}, load, [&](HeadGroup<T> group) {
       MH_ROLLED  // the products of two iterations do not fit in the registers
       for (int j = group.first + warp.row_tile_warp; j < group.end; j += plan.warps_per_row_tile) {
         Accumulator p[2];
         multiply_queries<kSize, kRelative, Traits::kPrefetch>(thread, p, row_tile_score_operands, group, j,
                                                               window_products);
-        to_probabilities(thread, params, warp_queries, tile, tensors.lse + (b * params.heads + j) * params.queries, p);
+        to_probabilities(thread, params, lane_queries, tile, tensors.lse + (b * params.heads + j) * params.queries, p);
         if (params.has_dropout() && params.dropout_before_mixing)
-          drop(params, b, j, warp_queries.row, key + 2 * warp.t, p);
+          apply_dropout(params, b, j, lane_queries.query, key + 2 * warp.t, p);
         exchange.put(thread, j, p);
       }
     });
     Accumulator mix_out[kWarpHeads][2];
     const auto mix = [&] {
       if (weights.can_mix) weights.mix(thread, mix_out, exchange);
-      else mix_rows(thread, mix_out, exchange, warp_queries.matrix, {params.heads, params.value_heads}, heads);
+      else mix_rows(thread, mix_out, exchange, lane_queries.matrix, {params.heads, params.value_heads}, heads);
       if (params.has_dropout() && !params.dropout_before_mixing)
-        drop_tiles(params, {b, warp_queries.row, key + 2 * warp.t}, heads, mix_out);
+        apply_dropout_to_tiles(params, {b, lane_queries.query, key + 2 * warp.t}, heads, mix_out);
     };
-    each_head_group(thread, pipeline, plan.heads_per_stage, heads.range(), load, mix, [&](HeadGroup<T> group) {
+    for_each_head_group(thread, pipeline, plan.heads_per_stage, heads.range(), load, mix, [&](HeadGroup<T> group) {
       MH_FOR (o, kWarpHeads) {
         const int i = warp_head + o;
         if (i < group.first || i >= group.end) continue;
@@ -174,8 +175,8 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
     thread.template wait_group<0>();
     MH_FOR (i, kWarpHeads) {
       if (warp_head + i >= params.value_heads) break;
-      splits.store(thread, params, {b, warp_head + i, warp_queries.row, thread.block_z() & (splits.count - 1)}, queries,
-                   sums[i], {scales[i], scales[i]});
+      splits.store(thread, params, {b, warp_head + i, lane_queries.query, thread.block_z() & (splits.count - 1)},
+                   queries, sums[i], {scales[i], scales[i]});
     }
     return;
   }
@@ -183,8 +184,9 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
     MH_FOR (i, kWarpHeads) {
       if (warp_head + i >= params.value_heads) break;
       store_rows<kSize, kStride>(
-          thread, resident_memory + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride, sums[i],
-          {scales[i], scales[i]}, matrix_of_head(out, b, warp_head + i, queries, params.value_size, params.aligned),
+          thread, resident_smem + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride, sums[i],
+          {scales[i], scales[i]},
+          matrix_of_head(out, b, warp_head + i, queries, params.value_size, params.has_aligned_rows),
           first + 16 * warp.row_tile);
     }
   });
@@ -201,7 +203,7 @@ MH_DEVICE void combine_head_mixing_splits(const Thread& thread, const AttentionP
   for (int c = thread.lane(); c < params.value_size; c += 32) {
     float sum = 0;
     for (int split = 0; split < splits.count; ++split) sum += splits.partial_out_of(params, {b, head, row, split})[c];
-    put(thread, row_of(tensors.out, b, head, row) + c, sum);
+    store_element(thread, row_of(tensors.out, b, head, row) + c, sum);
   }
 }
 

@@ -4,7 +4,7 @@
 //
 // The warps of a row tile, at most 8, compute dP̄ of the value heads and P of the query heads in turn, and exchange
 // both as fragments; then each warp mixes them, and adds to dK and dV of its kWarpHeads heads (1 or 2). Shared memory
-// (head_mixing/plan.h): K and V of all heads, or the rows of r of the query heads, unless plan.resident_tiles is 0;
+// (head_mixing/plan.h): K and V of all heads, or the rows of r of the query heads, unless plan.num_resident_tiles is 0;
 // the pipeline stages; the fragments; in 16 bits, a mixing matrix that all queries share, and its transpose; with
 // relative positions, windows and products with them. A lane has kWarpHeads * kSize / 2 accumulators of each of dK and
 // dV, together 128 for heads of 64 in 16 bits; __launch_bounds__ allows 255 registers.
@@ -37,33 +37,33 @@ struct HeadMixingKeyGradientTiles {
   static constexpr int kPrefetch = kResident == ResidentRows::distances && sizeof(T) == 2 ? 2 : kKeysPrefetch;
   using Probability = typename ExchangeType<T>::Probability;
   static constexpr int exchanged_fragments(const AttentionParams& params) {
-    return (kComputeDk ? FragmentExchange<T>::count(params.value_heads) : 0) +
-           (kComputeDv ? FragmentExchange<T>::count(params.heads) : 0);
+    return (kComputeDk ? FragmentExchange<T>::num_fragments(params.value_heads) : 0) +
+           (kComputeDv ? FragmentExchange<T>::num_fragments(params.heads) : 0);
   }
-  static constexpr HeadMixingPlan plan(const AttentionParams& params, int limit) {
+  static constexpr HeadMixingPlan plan(const AttentionParams& params, int max_shared_bytes) {
     const int max_heads = params.heads > params.value_heads ? params.heads : params.value_heads,
               total_heads = params.heads + params.value_heads;
     const int weight_rows =
-        (kComputeDv ? rows_of_weights(params.heads) : 0) + (kComputeDk ? rows_of_weights(params.value_heads) : 0);
+        (kComputeDv ? num_weight_rows(params.heads) : 0) + (kComputeDk ? num_weight_rows(params.value_heads) : 0);
     if (kResident == ResidentRows::keys)
       return head_mixing_plan<T>({.heads = max_heads,
                                   .warp_heads = kWarpHeads,
-                                  .resident_tiles = total_heads,
+                                  .num_resident_tiles = total_heads,
                                   .max_stage_heads = max_heads,
                                   .all_tensors_tiles = total_heads,
                                   .exchanged_fragments = exchanged_fragments(params),
                                   .weight_rows = weight_rows},
-                                 kStride, limit);
+                                 kStride, max_shared_bytes);
     const bool is_distances = kResident == ResidentRows::distances;
     return head_mixing_plan<T>({.heads = is_distances ? params.heads : max_heads,
                                 .warp_heads = kWarpHeads,
-                                .resident_tiles = is_distances ? params.heads : total_heads,
+                                .num_resident_tiles = is_distances ? params.heads : total_heads,
                                 .max_stage_heads = max_heads,
                                 .exchanged_fragments = exchanged_fragments(params),
                                 .weight_rows = weight_rows,
                                 .streamed_tensors = 2,
                                 .has_window = true},
-                               kStride, limit);
+                               kStride, max_shared_bytes);
   }
 };
 // Whether dK and dV are computed by two launches, since the accumulators of both do not fit in the registers of a warp.
@@ -74,14 +74,14 @@ constexpr bool kSeparateKeyValuePasses = kSize * sizeof(T) >= 512 || kSize > 128
 // it reads; and dv, if kComputeDv: for each value head the gradient of the values that it reads. If
 // tensors.has_one_reader_per_kv_head, the gradients are written to heads params.key_head(j) of dk and
 // params.value_head(i) of dv, and otherwise to heads j and i. Padding keys get zeros. Grid: (order.num_blocks(), 1,
-// plan.head_blocks); a tile of `order` is 16 * plan.row_tiles keys.
+// plan.num_head_blocks); a tile of `order` is 16 * plan.num_row_tiles keys.
 //
 // ResidentRows::keys_of_range: as keys, with relative positions: tensors.q is q + u, tensors.q_v is q + v, and each key
 // range begins a new tile; surplus blocks do nothing.
 //
 // ResidentRows::distances, with kComputeDk only: computes dr (batch, heads, distances, key_size); zeros for rows of
-// r that no pair of query and key uses. Grid: (order.num_blocks(), 1, plan.head_blocks * kColumnBlocks); a tile of
-// `order` is 16 * plan.row_tiles rows of r.
+// r that no pair of query and key uses. Grid: (order.num_blocks(), 1, plan.num_head_blocks * kColumnBlocks); a tile of
+// `order` is 16 * plan.num_row_tiles rows of r.
 template <class T, int kSize, bool kComputeDk, bool kComputeDv, ResidentRows kResident, class Thread>
 MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
                                         const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
@@ -95,19 +95,20 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   static_assert(!kDistances || (kComputeDk && !kComputeDv));
   constexpr int kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads, kColumns = Traits::kColumns;
   const BlockOrder::Position block_position = order.position(thread, false);
-  const int64_t b = block_position.row;
+  const int64_t b = block_position.batch_row;
   const WarpPosition warp(thread, plan);
   // The resident rows of the block are rows first … rows_end - 1 of k and v, or of r.
   int first = block_position.tile * warp.num_block_rows,
-      rows_end = static_cast<int>(kDistances ? params.relative.distances : params.keys), range_index = 0;
+      rows_end = static_cast<int>(kDistances ? params.relative.num_distances : params.keys), range_index = 0;
   if constexpr (kResident == ResidentRows::keys_of_range) {
     const IndexRange tile = tile_of_key_ranges(params, first, warp.num_block_rows, range_index);
     if (range_index == params.relative.num_key_ranges) return;
     first = tile.first, rows_end = tile.end;
   }
   const int row_tile_offset = warp.row_tile * 16 * kStride;
-  const int head_block = Traits::kColumnBlocks > 1 ? thread.block_z() % plan.head_blocks : thread.block_z();
-  [[maybe_unused]] const int column = Traits::kColumnBlocks > 1 ? thread.block_z() / plan.head_blocks * kColumns : 0;
+  const int head_block = Traits::kColumnBlocks > 1 ? thread.block_z() % plan.num_head_blocks : thread.block_z();
+  [[maybe_unused]] const int column =
+      Traits::kColumnBlocks > 1 ? thread.block_z() / plan.num_head_blocks * kColumns : 0;
   const int first_head = head_block * plan.warps_per_row_tile * kWarpHeads,
             warp_head = first_head + warp.row_tile_warp * kWarpHeads,
             next_first_head = first_head + plan.warps_per_row_tile * kWarpHeads;
@@ -115,23 +116,23 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       value_heads{first_head, warp_head, next_first_head < params.value_heads ? next_first_head : params.value_heads};
   const int num_unpadded_keys = num_unpadded_keys_of(params, b, static_cast<int>(params.keys));
 
-  auto* const resident_memory = static_cast<T*>(memory);  // resident rows: k, then v; or r
-  T* const value_rows = resident_memory + params.heads * warp.num_block_rows * kStride;
-  const HeadMixingMemory<T> block_memory(plan, resident_memory, kStride);
+  auto* const resident_smem = static_cast<T*>(memory);  // resident rows: k, then v; or r
+  T* const value_rows = resident_smem + params.heads * warp.num_block_rows * kStride;
+  const HeadMixingMemory<T> block_memory(plan, resident_smem, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
   const int fragments = warp.row_tile * Traits::exchanged_fragments(params);
   const FragmentExchange<Probability> probability_exchange(block_memory.template fragments<Probability>(fragments));
-  const FragmentExchange<T> gradient_exchange(
-      block_memory.template fragments<T>(fragments + (kComputeDv ? FragmentExchange<T>::count(params.heads) : 0)));
+  const FragmentExchange<T> gradient_exchange(block_memory.template fragments<T>(
+      fragments + (kComputeDv ? FragmentExchange<T>::num_fragments(params.heads) : 0)));
   if (warp.row_tile_warp == 0) {
     if (kComputeDv) probability_exchange.zero_padding(thread, params.heads);
     if (kComputeDk) gradient_exchange.zero_padding(thread, params.value_heads);
   }
   [[maybe_unused]] float* const window_products =
-      block_memory.products(thread, plan.row_tiles * Traits::exchanged_fragments(params));
+      block_memory.warp_products(thread, plan.num_row_tiles * Traits::exchanged_fragments(params));
   using Operands = GemmOperands<T, kSize, kRelative ? 2 : 1, 1, kRelative>;
   Operands score_operands{
-      {q, b, nullptr}, {k, b, params.key_head_of}, {0, params.heads}, params.key_size, resident_memory};
+      {q, b, nullptr}, {k, b, params.key_head_of}, {0, params.heads}, params.key_size, resident_smem};
   Operands gradient_operands{
       {dout, b, nullptr}, {v, b, params.value_head_of}, {0, params.value_heads}, params.value_size, value_rows};
   if constexpr (kRelative) {
@@ -145,7 +146,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       score_operands.streamed_2 = {q_v, b, nullptr}, score_operands.window = {distances, b, nullptr};
     }
   }
-  const RowRange resident{first, rows_end};
+  const RowRange resident_range{first, rows_end};
   // The order of the products of a tile: first dP̄ of all value heads and P of all query heads, which the warps
   // exchange; then dV and dK of the heads of the block.
   const auto select_heads = [](Operands x, const HeadBlock& heads, bool with_resident) {
@@ -163,7 +164,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     }
   }();
   const auto schedule_of = [&](const auto&... operands) {
-    return LoadSchedule<Operands, sizeof...(operands), decltype(tiles)>({operands...}, resident, tiles);
+    return LoadSchedule<Operands, sizeof...(operands), decltype(tiles)>({operands...}, resident_range, tiles);
   };
   auto schedule = [&] {
     const Operands block_gradient_operands = select_heads(gradient_operands, value_heads, false),
@@ -178,24 +179,24 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   const auto load = [&](T* stage) {
     if (!stage_has_all_tensors) return schedule.load(thread, params, plan, stage);
     if (const StreamedTile tile = tiles(schedule.tile_index); tile.valid()) {
-      score_operands.load_streamed(thread, params, plan, stage, {0, params.heads}, tile);
-      gradient_operands.load_streamed(thread, params, plan, stage + params.heads * 16 * kStride,
-                                      {0, params.value_heads}, tile);
+      score_operands.load_streamed_rows(thread, params, plan, stage, {0, params.heads}, tile);
+      gradient_operands.load_streamed_rows(thread, params, plan, stage + params.heads * 16 * kStride,
+                                           {0, params.value_heads}, tile);
       ++schedule.tile_index;
     }
     thread.commit_group();
   };
-  if (plan.resident_tiles > 0) {
-    score_operands.load_all_resident(thread, params, plan, resident_memory, resident);
-    gradient_operands.load_all_resident(thread, params, plan, value_rows, resident);
+  if (plan.num_resident_tiles > 0) {
+    score_operands.load_all_resident_rows(thread, params, plan, resident_smem, resident_range);
+    gradient_operands.load_all_resident_rows(thread, params, plan, value_rows, resident_range);
   }
   pipeline.fill(thread, load);
   const SharedMatrix<Probability, kWarpHeads> probability_matrix(
-      thread, plan, memory, kComputeDv ? params.shared_matrix(params.matrix, b) : nullptr,
+      thread, plan, memory, kComputeDv ? params.shared_matrix(params.mixing_matrix, b) : nullptr,
       {params.heads, params.value_heads}, value_heads);
   const SharedMatrix<T, kWarpHeads> gradient_matrix(
-      thread, plan, memory, kComputeDk ? params.shared_matrix(params.matrix_transposed, b) : nullptr,
-      {params.value_heads, params.heads}, query_heads, kComputeDv ? rows_of_weights(params.heads) : 0);
+      thread, plan, memory, kComputeDk ? params.shared_matrix(params.mixing_matrix_transposed, b) : nullptr,
+      {params.value_heads, params.heads}, query_heads, kComputeDv ? num_weight_rows(params.heads) : 0);
   // Whether dS is computed from the probabilities that the warps share for dV (FragmentExchange). Otherwise the kernel
   // recomputes them: with Sigsoftmax, whose derivative needs the logits; with dropout before mixing, which the shared
   // probabilities include; and in a launch without dV, which shares none.
@@ -217,7 +218,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     // Returns the first key of the row tile; for distances, the offset from a query to its key at the first distance of
     // the row tile.
     const auto first_key = [&] { return 16 * warp.row_tile + (kDistances ? tile.window_row - tile.first : first); };
-    const auto drop = [&](int head, Accumulator(&x)[2]) {
+    const auto apply_dropout = [&](int head, Accumulator(&x)[2]) {
       apply_dropout_keep_bits(dropout_keep_bits_transposed<2, kDistances>(params, b, head, query, first_key() + warp.g),
                               params.dropout.scale, x);
     };
@@ -244,7 +245,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
             MH_FOR (r, 2) {
               float& x = p[c].x[2 * r + e];
               const float product = x;
-              x = thread.exp2(normaliser.logarithm(thread, product) - stats[0]) * stats[1];
+              x = thread.exp2(normaliser.log2_numerator(thread, product) - stats[0]) * stats[1];
               if constexpr (kSlopes) slopes[c].x[2 * r + e] = normaliser.multiply_slope(thread, x, x, product);
             }
           }
@@ -261,48 +262,48 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
             gradient_operands.streamed_rows(plan, group, i));
     };
     if (stage_has_all_tensors) pipeline.acquire(thread, load);
-    const auto each_group = [&](HeadRange heads, int offset, const auto& on_first_group, const auto& work) {
+    const auto for_each_group = [&](HeadRange heads, int offset, const auto& on_first_group, const auto& work) {
       if (!stage_has_all_tensors)
-        return each_head_group(thread, pipeline, plan.heads_per_stage, heads, load, on_first_group, work);
+        return for_each_head_group(thread, pipeline, plan.heads_per_stage, heads, load, on_first_group, work);
       on_first_group();
       work(HeadGroup<T>{0, heads.end, pipeline.current() + offset});
     };
     const auto no_op = [] {};
     const int gradient_offset = params.heads * 16 * kStride;
     if constexpr (kComputeDk)
-      each_group({0, params.value_heads}, gradient_offset, no_op, [&](HeadGroup<T> group) {
+      for_each_group({0, params.value_heads}, gradient_offset, no_op, [&](HeadGroup<T> group) {
         MH_ROLLED  // the products of two iterations do not fit in the registers
         for (int i = group.first + warp.row_tile_warp; i < group.end; i += plan.warps_per_row_tile) {
           Accumulator x[2];
           gradients_of(i, group, x);
-          if (params.has_dropout() && !params.dropout_before_mixing) drop(i, x);
+          if (params.has_dropout() && !params.dropout_before_mixing) apply_dropout(i, x);
           gradient_exchange.put(thread, i, x);
         }
       });
     if constexpr (kComputeDv)
-      each_group({0, params.heads}, 0, no_op, [&](HeadGroup<T> group) {
+      for_each_group({0, params.heads}, 0, no_op, [&](HeadGroup<T> group) {
         MH_ROLLED
         for (int j = group.first + warp.row_tile_warp; j < group.end; j += plan.warps_per_row_tile) {
           Accumulator p[2];
           probabilities_of(j, group, p, no_op);
-          if (params.has_dropout() && params.dropout_before_mixing) drop(j, p);
+          if (params.has_dropout() && params.dropout_before_mixing) apply_dropout(j, p);
           probability_exchange.put(thread, j, p);
         }
       });
-    if (stage_has_all_tensors) thread.barrier();  // otherwise the next each_group() begins with a barrier
+    if (stage_has_all_tensors) thread.barrier();  // otherwise the next for_each_group() begins with a barrier
     if constexpr (kComputeDv) {
       Accumulator mix_out[kWarpHeads][2];
       const auto mix = [&] {
         if (probability_matrix.can_mix) probability_matrix.mix(thread, mix_out, probability_exchange);
         else
-          mix_columns(thread, mix_out, probability_exchange, matrix_of(params.matrix),
+          mix_columns(thread, mix_out, probability_exchange, matrix_of(params.mixing_matrix),
                       {params.heads, params.value_heads}, value_heads);
         if (params.has_dropout() && !params.dropout_before_mixing) {
           MH_FOR (o, kWarpHeads)
-            if (warp_head + o < value_heads.end) drop(warp_head + o, mix_out[o]);
+            if (warp_head + o < value_heads.end) apply_dropout(warp_head + o, mix_out[o]);
         }
       };
-      each_group(value_heads.range(), gradient_offset, mix, [&](HeadGroup<T> group) {
+      for_each_group(value_heads.range(), gradient_offset, mix, [&](HeadGroup<T> group) {
         MH_FOR (o, kWarpHeads) {
           if (warp_head + o < group.first || warp_head + o >= group.end) continue;
           multiply_add<kSize, kStride>(thread, dv_sums[o], mix_out[o],
@@ -315,14 +316,14 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       const auto mix = [&] {
         if (gradient_matrix.can_mix) gradient_matrix.mix(thread, dp, gradient_exchange);
         else
-          mix_columns(thread, dp, gradient_exchange, matrix_of(params.matrix_transposed),
+          mix_columns(thread, dp, gradient_exchange, matrix_of(params.mixing_matrix_transposed),
                       {params.value_heads, params.heads}, query_heads);
         if (params.has_dropout() && params.dropout_before_mixing) {
           MH_FOR (o, kWarpHeads)
-            if (warp_head + o < query_heads.end) drop(warp_head + o, dp[o]);
+            if (warp_head + o < query_heads.end) apply_dropout(warp_head + o, dp[o]);
         }
       };
-      each_group(query_heads.range(), 0, mix, [&](HeadGroup<T> group) {
+      for_each_group(query_heads.range(), 0, mix, [&](HeadGroup<T> group) {
         MH_FOR (o, kWarpHeads) {
           const int j = warp_head + o;
           if (j < group.first || j >= group.end) continue;
@@ -365,7 +366,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       MH_FOR (o, kWarpHeads) scales[o] = probability_matrix.scale(o);
     }
     store_in_rounds(thread, plan, warp, [&](int store_index) {
-      T* const staging = resident_memory + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride;
+      T* const staging = resident_smem + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride;
       MH_FOR (o, kWarpHeads) {
         if constexpr (kComputeDk) {
           if (warp_head + o < params.heads)
@@ -373,7 +374,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
                 thread, staging, dk_sums[o], {1, 1},
                 matrix_of_head(dk, b,
                                tensors.has_one_reader_per_kv_head ? params.key_head(warp_head + o) : warp_head + o,
-                               rows_end, params.key_size, params.aligned),
+                               rows_end, params.key_size, params.has_aligned_rows),
                 first + 16 * warp.row_tile);
         }
         if constexpr (kComputeDv) {
@@ -382,7 +383,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
                 thread, staging, dv_sums[o], {scales[o], scales[o]},
                 matrix_of_head(dv, b,
                                tensors.has_one_reader_per_kv_head ? params.value_head(warp_head + o) : warp_head + o,
-                               rows_end, params.value_size, params.aligned),
+                               rows_end, params.value_size, params.has_aligned_rows),
                 first + 16 * warp.row_tile);
         }
       }

@@ -18,7 +18,7 @@ namespace mh::kernels {
 template <class X>
 struct FragmentExchange {
   // Returns the number of fragments in memory for `heads` heads, which are stored in pairs: rounded up to even.
-  static constexpr int count(int heads) { return round_up(heads, 2); }
+  static constexpr int num_fragments(int heads) { return round_up(heads, 2); }
   struct alignas(8) Half {
     uint32_t x[2];
   };
@@ -51,7 +51,7 @@ struct FragmentExchange {
 };
 template <>
 struct FragmentExchange<float> {
-  static constexpr int count(int heads) { return heads; }
+  static constexpr int num_fragments(int heads) { return heads; }
   FragmentA<float>* memory;  // (heads, 32 lanes)
   MH_DEVICE explicit FragmentExchange(FragmentA<float>* fragments) : memory(fragments) {}
   template <class Thread>
@@ -59,7 +59,7 @@ struct FragmentExchange<float> {
   template <class Thread>
   MH_DEVICE void put(const Thread& thread, int head, const Accumulator (&sums)[2]) const {
     FragmentA<float> x;
-    round_to(thread, x, sums[0], sums[1]);
+    round_to_fragment_a(thread, x, sums[0], sums[1]);
     memory[head * 32 + thread.lane()] = x;
   }
   template <class Thread>
@@ -88,7 +88,7 @@ struct WarpPosition {
   MH_DEVICE WarpPosition(const Thread& thread, const HeadMixingPlan& plan)
       : row_tile(thread.warp() / plan.warps_per_row_tile),
         row_tile_warp(thread.warp() % plan.warps_per_row_tile),
-        num_block_rows(16 * plan.row_tiles),
+        num_block_rows(16 * plan.num_row_tiles),
         g(thread.lane() / 4),
         t(thread.lane() % 4) {}
 };
@@ -102,21 +102,21 @@ struct HeadBlock {
 };
 
 // A lane's two queries, in kernels with resident queries.
-struct WarpQueries {
-  int first, row;          // first query of the row tile; first query of the lane, whose second query is row + 8
-  int clamped_rows[2];     // the lane's two queries, clamped to the last query of the batch row
+struct LaneQueries {
+  int first, query;        // first query of the row tile; first query of the lane, whose second query is query + 8
+  int clamped_queries[2];  // the lane's two queries, clamped to the last query of the batch row
   const float* matrix[2];  // mixing matrices of the two queries, out of `matrices`
-  MH_DEVICE WarpQueries(const AttentionParams& params, const float* matrices, int64_t b, int first_query, int g)
-      : first(first_query), row(first_query + g) {
+  MH_DEVICE LaneQueries(const AttentionParams& params, const float* matrices, int64_t b, int first_query, int g)
+      : first(first_query), query(first_query + g) {
     MH_FOR (r, 2) {
-      clamped_rows[r] = row + 8 * r < params.queries ? row + 8 * r : static_cast<int>(params.queries) - 1;
-      matrix[r] = matrices + b * params.matrix_batch_stride + clamped_rows[r] * params.matrix_query_stride;
+      clamped_queries[r] = query + 8 * r < params.queries ? query + 8 * r : static_cast<int>(params.queries) - 1;
+      matrix[r] = matrices + b * params.matrix_batch_stride + clamped_queries[r] * params.matrix_query_stride;
     }
   }
 };
 
 // Loads the elements of a matrix row for the kWarpHeads heads of a warp, of which the first `count` exist; the others
-// become zero. count >= 1. use_vector: loads one vector, which requires has_vectors().
+// become zero. count >= 1. use_vector: loads one vector, which requires has_aligned_vectors().
 template <int kWarpHeads, class Thread>
 MH_DEVICE void load_weights(const Thread& thread, float (&to)[kWarpHeads], const float* from, int count,
                             bool use_vector) {
@@ -129,7 +129,7 @@ MH_DEVICE void load_weights(const Thread& thread, float (&to)[kWarpHeads], const
 // Returns whether the matrix is aligned to vectors of kWarpHeads elements, and its rows of `heads` elements have whole
 // vectors.
 template <int kWarpHeads>
-MH_DEVICE bool has_vectors(const float* matrix, int heads) {
+MH_DEVICE bool has_aligned_vectors(const float* matrix, int heads) {
   return heads % kWarpHeads == 0 && reinterpret_cast<uintptr_t>(matrix) % (4 * kWarpHeads) == 0;
 }
 
@@ -137,7 +137,7 @@ MH_DEVICE bool has_vectors(const float* matrix, int heads) {
 // also slopes = probability * derivative of the logit with respect to the product. lse2: log-sum-exp in base 2 of a
 // lane's two queries.
 template <bool kSlopes, class Thread>
-MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& params, const WarpQueries& q,
+MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& params, const LaneQueries& q,
                                 StreamedTile tile, const float (&lse2)[2], Accumulator (&p)[2],
                                 [[maybe_unused]] Accumulator (&slopes)[2]) {
   apply_mask<false>(thread, params, tile.end, q.first, tile.first, p);
@@ -146,7 +146,7 @@ MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& par
       MH_FOR (i, 4) {
         float& x = p[n].x[i];
         const float product = x;
-        x = thread.exp2(normaliser.logarithm(thread, product) - lse2[i / 2]);
+        x = thread.exp2(normaliser.log2_numerator(thread, product) - lse2[i / 2]);
         if constexpr (kSlopes) slopes[n].x[i] = normaliser.multiply_slope(thread, x, x, product);
       }
   });
@@ -154,9 +154,9 @@ MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& par
 // Replaces p (16, 16), the products of 16 queries and the 16 keys of a tile, by probabilities. head_lse (queries):
 // log-sum-exp of the query head, nats.
 template <class Thread>
-MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& params, const WarpQueries& q,
+MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& params, const LaneQueries& q,
                                 StreamedTile tile, const float* head_lse, Accumulator (&p)[2]) {
-  const float lse2[2] = {head_lse[q.clamped_rows[0]] * kLog2E, head_lse[q.clamped_rows[1]] * kLog2E};
+  const float lse2[2] = {head_lse[q.clamped_queries[0]] * kLog2E, head_lse[q.clamped_queries[1]] * kLog2E};
   to_probabilities<false>(thread, params, q, tile, lse2, p, p);
 }
 
@@ -170,11 +170,11 @@ struct LanePosition {
 // reads a part of the tile: the dropout masks of these products would be equal, so the compiler would keep the masks of
 // all heads in registers, and spill.
 template <int kWarpHeads>
-MH_DEVICE void drop_tiles(const AttentionParams& params, LanePosition position, const HeadBlock& heads,
-                          Accumulator (&x)[kWarpHeads][2]) {
+MH_DEVICE void apply_dropout_to_tiles(const AttentionParams& params, LanePosition position, const HeadBlock& heads,
+                                      Accumulator (&x)[kWarpHeads][2]) {
   MH_FOR (o, kWarpHeads)
     if (heads.warp_head + o < heads.end)
-      drop(params, position.b, heads.warp_head + o, position.query, position.key, x[o]);
+      apply_dropout(params, position.b, heads.warp_head + o, position.query, position.key, x[o]);
 }
 
 // The shape of a matrix that mixes in_heads heads to out_heads heads: the query heads and the value heads, or, for the
@@ -190,7 +190,7 @@ MH_DEVICE void mix_rows(const Thread& thread, Accumulator (&mix_out)[kWarpHeads]
                         const FragmentExchange<X>& exchange, const float* const (&matrix)[2], MixShape shape,
                         const HeadBlock& block) {
   if (block.warp_head >= block.end) return;
-  const bool use_vector = has_vectors<kWarpHeads>(matrix[0], shape.out_heads);
+  const bool use_vector = has_aligned_vectors<kWarpHeads>(matrix[0], shape.out_heads);
   MH_ROLLED
   for (int h = 0; h < shape.in_heads; ++h) {
     float weights[2][kWarpHeads];
@@ -214,7 +214,7 @@ MH_DEVICE void mix_columns(const Thread& thread, Accumulator (&mix_out)[kWarpHea
                            const HeadBlock& block) {
   if (block.warp_head >= block.end) return;
   const float* const matrix[2][2] = {{matrix_of(0, 0), matrix_of(0, 1)}, {matrix_of(1, 0), matrix_of(1, 1)}};
-  const bool use_vector = has_vectors<kWarpHeads>(matrix[0][0], shape.out_heads);
+  const bool use_vector = has_aligned_vectors<kWarpHeads>(matrix[0][0], shape.out_heads);
   MH_ROLLED
   for (int h = 0; h < shape.in_heads; ++h) {
     float weights[2][2][kWarpHeads];
@@ -266,9 +266,9 @@ struct SharedMatrix {
   // (heads rounded up to even, out_heads), each weight twice in a word; then scales (out_heads). The pointer is to the
   // column of the warp's first out head.
   const uint32_t* elements;
-  int heads, out_heads;  // number of heads that are mixed; number of out heads of the block
-  uint32_t identity;     // bits to keep of a lane's word of a right operand: the diagonal
-  bool can_mix;          // whether shared memory has the matrix; otherwise mix_rows() or mix_columns() must mix
+  int heads, out_heads;    // number of heads that are mixed; number of out heads of the block
+  uint32_t diagonal_bits;  // bits to keep of a lane's word of a right operand: the diagonal
+  bool can_mix;            // whether shared memory has the matrix; otherwise mix_rows() or mix_columns() must mix
 
   // Copies the columns of the block from `matrix` to shared memory; not in fp32, or if `matrix` is null: the queries
   // share no matrix. out_block: the out heads of the block. row_offset: number of rows of another SharedMatrix that
@@ -278,9 +278,9 @@ struct SharedMatrix {
                          MixShape shape, const HeadBlock& out_block, int row_offset = 0)
       : heads(shape.in_heads),
         out_heads(plan.warps_per_row_tile * kWarpHeads),
-        identity(thread.lane() / 4 / 2 != thread.lane() % 4 ? 0
-                 : thread.lane() / 4 % 2 == 0               ? 0xFFFFu
-                                                            : 0xFFFF0000u),
+        diagonal_bits(thread.lane() / 4 / 2 != thread.lane() % 4 ? 0
+                      : thread.lane() / 4 % 2 == 0               ? 0xFFFFu
+                                                                 : 0xFFFF0000u),
         can_mix(sizeof(X) == 2 && matrix != nullptr) {
     auto* const matrix_memory =
         reinterpret_cast<uint32_t*>(static_cast<char*>(memory) + plan.shared_bytes - plan.weight_bytes) +
@@ -288,7 +288,7 @@ struct SharedMatrix {
     elements = matrix_memory + out_block.warp_head - out_block.first;
     if constexpr (sizeof(X) == 2) {
       if (!can_mix) return;
-      const int rows = rows_of_weights(heads) - 1;
+      const int rows = num_weight_rows(heads) - 1;
       MH_ROLLED
       for (int i = thread.index(); i < rows * out_heads; i += thread.threads()) {
         const int row = i / out_heads, column = i % out_heads;
@@ -316,7 +316,7 @@ struct SharedMatrix {
         const auto upper = *reinterpret_cast<const WarpElements*>(weights),
                    lower = *reinterpret_cast<const WarpElements*>(weights + out_heads);
         MH_FOR (o, kWarpHeads) {
-          const uint32_t right[2] = {upper.x[o] & identity, lower.x[o] & identity};
+          const uint32_t right[2] = {upper.x[o] & diagonal_bits, lower.x[o] & diagonal_bits};
           MH_FOR (n, 2) thread.multiply(mix_out[o][n].x, left[n].x, right, X{});
         }
       }
@@ -325,7 +325,7 @@ struct SharedMatrix {
   // Returns the scale of the warp's out head o, with which the caller multiplies the result of mix().
   MH_DEVICE float scale(int o) const {
     if (!std::is_same_v<X, Fp16> || !can_mix) return 1;
-    return reinterpret_cast<const float*>(elements)[(rows_of_weights(heads) - 1) * out_heads + o];
+    return reinterpret_cast<const float*>(elements)[(num_weight_rows(heads) - 1) * out_heads + o];
   }
 
  private:

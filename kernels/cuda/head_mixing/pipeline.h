@@ -108,8 +108,8 @@ struct GemmOperands {
   };
   Operand streamed, resident;
   HeadRange heads;
-  int size;                  // elements of a row
-  const T* resident_memory;  // (kResident, heads.count(), rows of the block, kStride), if plan.resident_tiles > 0
+  int size;                // elements of a row
+  const T* resident_smem;  // (kResident, heads.count(), rows of the block, kStride), if plan.num_resident_tiles > 0
   std::conditional_t<kStreamed == 2, Operand, NoOperand> streamed_2{};
   std::conditional_t<kResident == 2, Operand, NoOperand> resident_2{};
   std::conditional_t<kWindow, Operand, NoOperand> window{};
@@ -122,7 +122,7 @@ struct GemmOperands {
     window.select(x.window, condition);
     heads.first = condition ? x.heads.first : heads.first, heads.end = condition ? x.heads.end : heads.end;
     size = condition ? x.size : size;
-    resident_memory = condition ? x.resident_memory : resident_memory;
+    resident_smem = condition ? x.resident_smem : resident_smem;
   }
 
   // Return addresses in shared memory for a head of a group: streamed_rows() of the streamed rows (16, kStride),
@@ -132,27 +132,27 @@ struct GemmOperands {
     return group.stage + (n * plan.heads_per_stage + head - group.first) * 16 * kStride;
   }
   MH_DEVICE const T* resident_rows(const HeadMixingPlan& plan, HeadGroup<T> group, int head, int n = 0) const {
-    const int head_elements = 16 * plan.row_tiles * kStride;
-    return plan.resident_tiles > 0
-               ? resident_memory + (n * heads.count() + head - heads.first) * head_elements
+    const int head_elements = 16 * plan.num_row_tiles * kStride;
+    return plan.num_resident_tiles > 0
+               ? resident_smem + (n * heads.count() + head - heads.first) * head_elements
                : group.stage + resident_offset(plan) + (n * plan.heads_per_stage + head - group.first) * head_elements;
   }
   MH_DEVICE const T* window_of(const HeadMixingPlan& plan, HeadGroup<T> group, int head) const {
     return group.stage +
-           (kStreamed * plan.heads_per_stage * 16 + (head - group.first) * (16 * plan.row_tiles + 16)) * kStride;
+           (kStreamed * plan.heads_per_stage * 16 + (head - group.first) * (16 * plan.num_row_tiles + 16)) * kStride;
   }
 
   // Loads the resident rows of all heads to `to`. Called by all threads of a block.
   template <class Thread>
-  MH_DEVICE void load_all_resident(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
-                                   T* to, RowRange rows) const {
-    load_resident(thread, params, plan, to, heads.count(), heads, rows);
+  MH_DEVICE void load_all_resident_rows(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
+                                        T* to, RowRange rows) const {
+    load_resident_rows(thread, params, plan, to, heads.count(), heads, rows);
   }
   // Loads the streamed rows and the window of a tile into a stage, for the heads of `group`. Called by all threads of a
   // block.
   template <class Thread>
-  MH_DEVICE void load_streamed(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
-                               T* stage, HeadRange group, StreamedTile tile) const {
+  MH_DEVICE void load_streamed_rows(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
+                                    T* stage, HeadRange group, StreamedTile tile) const {
     // If there is only one streamed tensor, it always has data; the check would cost registers.
     if (kStreamed == 1 || has_data(streamed))
       load_operand(thread, params, stage, streamed, group, {tile.first, tile.end}, 16);
@@ -163,28 +163,29 @@ struct GemmOperands {
     if constexpr (kWindow)
       if (has_data(window))
         load_operand(thread, params, stage + kStreamed * plan.heads_per_stage * 16 * kStride, window, group,
-                     {tile.window_row, tile.window_end}, 16 * plan.row_tiles + 16);
+                     {tile.window_row, tile.window_end}, 16 * plan.num_row_tiles + 16);
   }
   // Loads the resident rows into a stage, after its streamed rows and window, for the heads of `group`.
   template <class Thread>
-  MH_DEVICE void load_resident_to_stage(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
-                                        T* stage, HeadRange group, RowRange rows) const {
-    load_resident(thread, params, plan, stage + resident_offset(plan), plan.heads_per_stage, group, rows);
+  MH_DEVICE void load_resident_rows_to_stage(const Thread& thread, const AttentionParams& params,
+                                             const HeadMixingPlan& plan, T* stage, HeadRange group,
+                                             RowRange rows) const {
+    load_resident_rows(thread, params, plan, stage + resident_offset(plan), plan.heads_per_stage, group, rows);
   }
 
  private:
   static MH_DEVICE int resident_offset(const HeadMixingPlan& plan) {
-    return plan.heads_per_stage * (kStreamed + (kWindow ? 1 + plan.row_tiles : 0)) * 16 * kStride;
+    return plan.heads_per_stage * (kStreamed + (kWindow ? 1 + plan.num_row_tiles : 0)) * 16 * kStride;
   }
   // Loads the resident rows of the heads of `group` to `to` (kResident, group_heads, rows of the block, kStride).
   template <class Thread>
-  MH_DEVICE void load_resident(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan, T* to,
-                               int group_heads, HeadRange group, RowRange rows) const {
-    if (has_data(resident)) load_operand(thread, params, to, resident, group, rows, 16 * plan.row_tiles);
+  MH_DEVICE void load_resident_rows(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
+                                    T* to, int group_heads, HeadRange group, RowRange rows) const {
+    if (has_data(resident)) load_operand(thread, params, to, resident, group, rows, 16 * plan.num_row_tiles);
     if constexpr (kResident == 2)
       if (has_data(resident_2))
-        load_operand(thread, params, to + group_heads * 16 * plan.row_tiles * kStride, resident_2, group, rows,
-                     16 * plan.row_tiles);
+        load_operand(thread, params, to + group_heads * 16 * plan.num_row_tiles * kStride, resident_2, group, rows,
+                     16 * plan.num_row_tiles);
   }
   static MH_DEVICE bool has_data(const Operand& x) { return x.data != nullptr; }
   // Loads `count` rows of the heads of `group` to `to` (group.count(), count, kStride); `count` is a multiple of 16,
@@ -192,13 +193,14 @@ struct GemmOperands {
   template <class Thread>
   MH_DEVICE void load_operand(const Thread& thread, const AttentionParams& params, T* to, const Operand& x,
                               HeadRange group, RowRange rows, int count) const {
-    const int row_tiles = count / 16;
+    const int num_row_tiles = count / 16;
     MH_ROLLED
-    for (int i = thread.warp(); i < group.count() * row_tiles; i += thread.threads() / 32) {
-      const int h = group.first + (row_tiles == 1 ? i : i / row_tiles), row = row_tiles == 1 ? 0 : i % row_tiles * 16;
+    for (int i = thread.warp(); i < group.count() * num_row_tiles; i += thread.threads() / 32) {
+      const int h = group.first + (num_row_tiles == 1 ? i : i / num_row_tiles),
+                row = num_row_tiles == 1 ? 0 : i % num_row_tiles * 16;
       const T* const data = x.data + x.head_stride * (x.head_of != nullptr ? x.head_of[h] : h);
       load_rows<kSize>(thread, warp_of(thread), to + i * 16 * kStride,
-                       {data, x.row_stride, rows.end, size, params.aligned}, rows.first + row, 16,
+                       {data, x.row_stride, rows.end, size, params.has_aligned_rows}, rows.first + row, 16,
                        [](int r) { return r * kStride; });
     }
   }
@@ -217,14 +219,14 @@ constexpr int kHeadMixingPrefetch = kIsWide<T, kSize>                           
 template <class Operands, int kNumOperands, class TileOf>
 struct LoadSchedule {
   Operands operands[kNumOperands];
-  RowRange resident;  // resident rows of the block
+  RowRange resident_range;  // resident rows of the block
   TileOf tile_of;
   // The next group of heads to load: the index of its tile, the index of its operands, and its first head.
   int tile_index = 0, operand_index = -1, head = 0;
   MH_DEVICE LoadSchedule(const Operands (&x)[kNumOperands], RowRange resident_rows, const TileOf& tiles)
-      : resident(resident_rows), tile_of(tiles) {
+      : resident_range(resident_rows), tile_of(tiles) {
     MH_FOR (n, kNumOperands) operands[n] = x[n];
-    next_operands();
+    advance_operands();
   }
 
   // Starts to copy the next group of heads to a stage; after the last group it only commits an empty cp.async group.
@@ -234,10 +236,11 @@ struct LoadSchedule {
       const Operands x = current();
       const int count = x.heads.end - head < plan.heads_per_stage ? x.heads.end - head : plan.heads_per_stage;
       const HeadRange group{head, head + count};
-      x.load_streamed(thread, params, plan, stage, group, tile);
-      if (plan.resident_tiles == 0) x.load_resident_to_stage(thread, params, plan, stage, group, resident);
+      x.load_streamed_rows(thread, params, plan, stage, group, tile);
+      if (plan.num_resident_tiles == 0)
+        x.load_resident_rows_to_stage(thread, params, plan, stage, group, resident_range);
       head += plan.heads_per_stage;
-      if (head >= x.heads.end) next_operands();
+      if (head >= x.heads.end) advance_operands();
     }
     thread.commit_group();
   }
@@ -248,7 +251,7 @@ struct LoadSchedule {
     MH_FOR (n, kNumOperands - 1) x.select(operands[n + 1], n + 1 == operand_index);
     return x;
   }
-  MH_DEVICE void next_operands() {
+  MH_DEVICE void advance_operands() {
     int end;
     do {
       if (++operand_index == kNumOperands) operand_index = 0, ++tile_index;
@@ -262,8 +265,8 @@ struct LoadSchedule {
 // barrier that precedes the first group; not at all without heads. load(stage memory) starts to fill a stage. Called by
 // all threads of a block.
 template <class T, class Thread, class Load, class OnFirstGroup, class Work>
-MH_DEVICE void each_head_group(const Thread& thread, SmemPipeline<T>& pipeline, int group_heads, HeadRange heads,
-                               const Load& load, const OnFirstGroup& on_first_group, const Work& work) {
+MH_DEVICE void for_each_head_group(const Thread& thread, SmemPipeline<T>& pipeline, int group_heads, HeadRange heads,
+                                   const Load& load, const OnFirstGroup& on_first_group, const Work& work) {
   for (int first = heads.first; first < heads.end; first += group_heads) {
     pipeline.acquire(thread, load);
     if (first == heads.first) on_first_group();
@@ -272,9 +275,9 @@ MH_DEVICE void each_head_group(const Thread& thread, SmemPipeline<T>& pipeline, 
   }
 }
 template <class T, class Thread, class Load, class Work>
-MH_DEVICE void each_head_group(const Thread& thread, SmemPipeline<T>& pipeline, int group_heads, HeadRange heads,
-                               const Load& load, const Work& work) {
-  each_head_group(
+MH_DEVICE void for_each_head_group(const Thread& thread, SmemPipeline<T>& pipeline, int group_heads, HeadRange heads,
+                                   const Load& load, const Work& work) {
+  for_each_head_group(
       thread, pipeline, group_heads, heads, load, [] {}, work);
 }
 
@@ -284,8 +287,8 @@ template <class T>
 struct HeadMixingMemory {
   SmemPipeline<T> pipeline;
   MH_DEVICE HeadMixingMemory(const HeadMixingPlan& plan, T* memory, int stride)
-      : pipeline{memory + plan.resident_tiles * 16 * plan.row_tiles * stride, plan.num_stages,
-                 plan.stage_tiles * 16 * stride} {}
+      : pipeline{memory + plan.num_resident_tiles * 16 * plan.num_row_tiles * stride, plan.num_stages,
+                 plan.tiles_per_stage * 16 * stride} {}
   // Returns the address of the exchanged fragments from fragment `first` on.
   template <class X>
   MH_DEVICE FragmentA<X>* fragments(int first) const {
@@ -295,7 +298,7 @@ struct HeadMixingMemory {
   // Returns the address of a warp's scratch for products with a window. num_fragments: number of exchanged fragments of
   // the block.
   template <class Thread>
-  MH_DEVICE float* products(const Thread& thread, int num_fragments) const {
+  MH_DEVICE float* warp_products(const Thread& thread, int num_fragments) const {
     return reinterpret_cast<float*>(fragments<T>(num_fragments)) + thread.warp() * kWindowProductBytes / 4;
   }
 };

@@ -17,7 +17,7 @@ struct Window {
   static constexpr int kStride = kSize + kPad;
   const T* rows;
   static MH_DEVICE int wrap(int row) { return row; }
-  MH_DEVICE const T* rows_16(int row) const { return rows + row * kStride; }
+  MH_DEVICE const T* rows_at(int row) const { return rows + row * kStride; }
 };
 
 // The meaning of the rows and of the columns of two accumulators, together (16, 16).
@@ -56,7 +56,7 @@ struct VisibleKeyTiles {
                 tile_first = range.first + 16 * n;
       if (n < tiles)
         return {tile_first, range.end, distance_row(params, key_range, last_query, tile_first),
-                params.relative.distances};
+                params.relative.num_distances};
       n -= tiles;
     }
     return {};
@@ -81,7 +81,7 @@ struct QueryTilesOfKeyRange {
     const int tile_first = query_range.first + 16 * n;
     return {tile_first, query_range.end,
             distance_row(params, params.relative.key_ranges[range_index], tile_first + 15, first),
-            params.relative.distances};
+            params.relative.num_distances};
   }
 };
 
@@ -92,18 +92,19 @@ struct QueryTilesOfDistances {
   const AttentionParams& params;
   int first, rows, num_unpadded_keys;
   MH_DEVICE StreamedTile operator()(int n) const {
-    const int queries = static_cast<int>(params.queries), offset = static_cast<int>(params.keys) - queries;
+    const int queries = static_cast<int>(params.queries), causal_offset = static_cast<int>(params.keys) - queries;
     for (int i = 0; i < params.relative.num_key_ranges; ++i) {
       const KeyRange& key_range = params.relative.key_ranges[i];
       const IndexRange keys = intersect({0, num_unpadded_keys}, key_range);
-      const int lead = first - distance_row(params, key_range, 0, 0), max_lead = lead + rows - 1;
+      const int key_shift = first - distance_row(params, key_range, 0, 0), max_key_shift = key_shift + rows - 1;
       if (keys.first >= keys.end ||
-          (params.causal && (lead > offset || (params.window > 0 && max_lead <= offset - params.window))))
+          (params.causal &&
+           (key_shift > causal_offset || (params.window > 0 && max_key_shift <= causal_offset - params.window))))
         continue;
-      const int begin = keys.first - max_lead > 0 ? keys.first - max_lead : 0;
-      const int end = keys.end - lead < queries ? keys.end - lead : queries;
+      const int begin = keys.first - max_key_shift > 0 ? keys.first - max_key_shift : 0;
+      const int end = keys.end - key_shift < queries ? keys.end - key_shift : queries;
       const int tiles = end > begin ? ceil_div(end - begin, 16) : 0, tile_first = begin + 16 * n;
-      if (n < tiles) return {tile_first, end, tile_first + lead, keys.end, keys.first};
+      if (n < tiles) return {tile_first, end, tile_first + key_shift, keys.end, keys.first};
       n -= tiles;
     }
     return {};
@@ -113,7 +114,7 @@ struct QueryTilesOfDistances {
 // Returns r as a tensor (1, heads, distances, key_size), with batch stride 0.
 template <class T>
 MH_DEVICE StridedTensor<const T> distance_rows(const AttentionParams& params) {
-  return {static_cast<const T*>(params.relative.rows), 0, params.relative.head_stride, params.relative.row_stride};
+  return {static_cast<const T*>(params.relative.r), 0, params.relative.head_stride, params.relative.row_stride};
 }
 
 // The operands of kernels with resident queries and streamed keys.
@@ -124,9 +125,9 @@ using QueryOperands = GemmOperands<T, kSize, 1, kRelative ? 2 : 1, kRelative>;
 template <class T, int kSize, bool kRelative>
 MH_DEVICE QueryOperands<T, kSize, kRelative> logit_operands(const AttentionParams& params,
                                                             const KernelTensors<T>& tensors, int64_t b, HeadRange heads,
-                                                            const T* resident_memory) {
+                                                            const T* resident_smem) {
   QueryOperands<T, kSize, kRelative> operands{
-      {tensors.k, b, params.key_head_of}, {tensors.q, b, nullptr}, heads, params.key_size, resident_memory};
+      {tensors.k, b, params.key_head_of}, {tensors.q, b, nullptr}, heads, params.key_size, resident_smem};
   if constexpr (kRelative)
     operands.resident_2 = {tensors.q_v, b, nullptr}, operands.window = {distance_rows<T>(params), b, nullptr};
   return operands;

@@ -19,13 +19,13 @@
 
 namespace mh::kernels {
 
-// Returns n rounded down to a multiple of 16, but at most `limit`.
-constexpr int floor_to_row_tiles(int n, int limit) { return n / 16 * 16 < limit ? n / 16 * 16 : limit; }
+// Returns n rounded down to a multiple of 16, but at most `max_rows`.
+constexpr int floor_to_row_tiles(int n, int max_rows) { return n / 16 * 16 < max_rows ? n / 16 * 16 : max_rows; }
 
 // The sizes of the row-mix kernels. A block has kWarps warps, and each warp kWarpHeads heads: together at most 8 heads,
 // or at most 16 if kWarpHeads is 2.
 template <class T, int kSize_, int kWarps_, int kWarpHeads_>
-struct RowMix {
+struct RowMixTraits {
   static constexpr int kSize = kSize_, kWarps = kWarps_, kWarpHeads = kWarpHeads_, kStride = kSize + kPad;
   static constexpr int kHeads = kWarps * kWarpHeads;            // maximum number of heads
   static constexpr int kMatrixHeads = kHeads <= 8 ? 8 : 16;     // rows of a mixing matrix on the tensor cores
@@ -77,7 +77,7 @@ struct MixTile {
   MH_DEVICE void put(const Thread& thread, int head, int row_tile, const Accumulator (&sums)[kKeys / 8]) const {
     X* const to = at<X>(head, row_tile, thread.lane() % 4 * 2) + thread.lane() / 4 * kStride;
     MH_FOR (n, kKeys / 8)
-      MH_FOR (r, 2) put_pair(thread, to + 8 * r * kStride + n * 8, sums[n].x[2 * r], sums[n].x[2 * r + 1]);
+      MH_FOR (r, 2) store_pair(thread, to + 8 * r * kStride + n * 8, sums[n].x[2 * r], sums[n].x[2 * r + 1]);
   }
   // Loads columns column … column + 15 of a row tile of a head into accumulators (16, 16).
   template <class X, class Thread>
@@ -98,7 +98,7 @@ MH_DEVICE void load_transposed_a(const Thread& thread, FragmentA<T>& to, const T
 // Returns the mixing matrix of query `query` of batch row b; of the last query if this query does not exist. queries:
 // params.queries.
 MH_DEVICE const float* matrix_of_query(const AttentionParams& params, int64_t b, int query, int queries) {
-  return params.matrix + b * params.matrix_batch_stride +
+  return params.mixing_matrix + b * params.matrix_batch_stride +
          (query < queries ? query : queries - 1) * params.matrix_query_stride;
 }
 
@@ -252,9 +252,9 @@ struct NoDropout {
   MH_DEVICE void operator()(int, int, Accumulator (&)[kColumnFragments]) const {}
 };
 
-// Computes sums (row_tiles, 16, kSize) += X · rows, where X (row_tiles, 16, kKeys) is head `head` of the tile, and rows
-// (kKeys, kSize) are in shared memory. If kDropout, applies dropout to X first: dropout(row_tile, column, values) is
-// called with columns column … column + 15 of a row tile. Called by all lanes of a warp.
+// Computes sums (num_row_tiles, 16, kSize) += X · rows, where X (num_row_tiles, 16, kKeys) is head `head` of the tile,
+// and rows (kKeys, kSize) are in shared memory. If kDropout, applies dropout to X first: dropout(row_tile, column,
+// values) is called with columns column … column + 15 of a row tile. Called by all lanes of a warp.
 template <int kSize, class T, bool kDropout, class Tile, class Thread, class DropoutFn>
 MH_DEVICE void accumulate(const Thread& thread, Accumulator (&sums)[Tile::kRowTiles][kSize / 8], const Tile& tile,
                           int head, const T* rows, const DropoutFn& dropout) {
@@ -273,7 +273,7 @@ MH_DEVICE void accumulate(const Thread& thread, Accumulator (&sums)[Tile::kRowTi
         Accumulator values[2];
         widen(thread, values, left);
         dropout(row_tile, 16 * c, values);
-        round_to(thread, left, values[0], values[1]);
+        round_to_fragment_a(thread, left, values[0], values[1]);
       }
       MH_FOR (n, kSize / 8) multiply(thread, sums[row_tile][n], left, right[n]);
     }
@@ -283,19 +283,19 @@ MH_DEVICE void accumulate(const Thread& thread, Accumulator (&sums)[Tile::kRowTi
 // Loads tiles of kRows positions of all heads of one batch row of a tensor into shared memory (heads, kRows, kStride).
 // Each warp copies its own heads.
 template <class Traits, class T, int kRows>
-struct HeadRows {
+struct HeadRowLoader {
   static constexpr int kSize = Traits::kSize, kStride = Traits::kStride, kVectorSize = 16 / static_cast<int>(sizeof(T)),
                        kRowVectors = kSize / kVectorSize;
-  static constexpr bool kWholeRows = 32 % kRowVectors == 0;  // whether the lanes of a warp cover whole rows
-  const T* data[Traits::kWarpHeads];                         // addresses of the warp's heads; null: no such head
+  static constexpr bool kLanesCoverWholeRows = 32 % kRowVectors == 0;  // whether the lanes of a warp cover whole rows
+  const T* data[Traits::kWarpHeads];  // addresses of the warp's heads; null: no such head
   int64_t row_stride;
-  int heads, size;  // number of heads; elements of a row
-  bool aligned;     // AttentionParams::aligned
+  int heads, size;        // number of heads; elements of a row
+  bool has_aligned_rows;  // AttentionParams::has_aligned_rows
   // head_of: head h of the tile is head head_of[h] of the tensor; null: head h.
   template <class Thread>
-  MH_DEVICE HeadRows(const Thread& thread, const AttentionParams& params, const StridedTensor<const T>& tensor,
-                     int64_t b, const int64_t* head_of, int num_heads, int row_size)
-      : row_stride(tensor.row_stride), heads(num_heads), size(row_size), aligned(params.aligned) {
+  MH_DEVICE HeadRowLoader(const Thread& thread, const AttentionParams& params, const StridedTensor<const T>& tensor,
+                          int64_t b, const int64_t* head_of, int num_heads, int row_size)
+      : row_stride(tensor.row_stride), heads(num_heads), size(row_size), has_aligned_rows(params.has_aligned_rows) {
     MH_FOR (o, Traits::kWarpHeads) {
       const int head = thread.warp() * Traits::kWarpHeads + o;
       data[o] = head < heads ? row_of(tensor, b, head_of != nullptr ? head_of[head] : head, 0) : nullptr;
@@ -309,7 +309,7 @@ struct HeadRows {
       const int head = thread.warp() * Traits::kWarpHeads + o;
       if (head >= heads) break;
       T* const head_rows = to + head * kRows * kStride;
-      if (kWholeRows && aligned && first + kRows <= end) {
+      if (kLanesCoverWholeRows && has_aligned_rows && first + kRows <= end) {
         constexpr int kStep = 32 / kRowVectors < kRows ? 32 / kRowVectors : kRows;
         const int column = thread.lane() % kRowVectors * kVectorSize, row = thread.lane() / kRowVectors;
         const int bytes = column < size ? 16 : 0;
@@ -317,12 +317,12 @@ struct HeadRows {
         T* const destination = head_rows + row * kStride + column;
         if (row >= kRows) continue;
         MH_FOR (i, kRows / kStep) {
-          thread.copy_16(destination + i * kStep * kStride, from, bytes);
+          thread.copy_16_bytes(destination + i * kStep * kStride, from, bytes);
           from += offset_of_row(kStep, row_stride);
         }
       } else {
-        load_rows<kSize>(thread, warp_of(thread), head_rows, {data[o], row_stride, end, size, aligned}, first, kRows,
-                         [](int r) { return r * kStride; });
+        load_rows<kSize>(thread, warp_of(thread), head_rows, {data[o], row_stride, end, size, has_aligned_rows}, first,
+                         kRows, [](int r) { return r * kStride; });
       }
     }
   }
@@ -331,37 +331,39 @@ struct HeadRows {
 // The rows of the queries, of the output gradients, of the keys of each query head, and of the values of each value
 // head.
 template <class Traits, class T, int kRows>
-struct QueryRows : HeadRows<Traits, T, kRows> {
+struct QueryLoader : HeadRowLoader<Traits, T, kRows> {
   template <class Thread>
-  MH_DEVICE QueryRows(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
-      : HeadRows<Traits, T, kRows>(thread, params, tensors.q, b, nullptr, params.heads, params.key_size) {}
+  MH_DEVICE QueryLoader(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
+      : HeadRowLoader<Traits, T, kRows>(thread, params, tensors.q, b, nullptr, params.heads, params.key_size) {}
 };
 template <class Traits, class T, int kRows>
-struct DoutRows : HeadRows<Traits, T, kRows> {
+struct DoutLoader : HeadRowLoader<Traits, T, kRows> {
   template <class Thread>
-  MH_DEVICE DoutRows(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
-      : HeadRows<Traits, T, kRows>(thread, params, tensors.dout, b, nullptr, params.value_heads, params.value_size) {}
+  MH_DEVICE DoutLoader(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
+      : HeadRowLoader<Traits, T, kRows>(thread, params, tensors.dout, b, nullptr, params.value_heads,
+                                        params.value_size) {}
 };
 template <class Traits, class T, int kRows>
-struct KeyRows : HeadRows<Traits, T, kRows> {
+struct KeyLoader : HeadRowLoader<Traits, T, kRows> {
   template <class Thread>
-  MH_DEVICE KeyRows(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
-      : HeadRows<Traits, T, kRows>(thread, params, tensors.k, b, params.key_head_of, params.heads, params.key_size) {}
+  MH_DEVICE KeyLoader(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
+      : HeadRowLoader<Traits, T, kRows>(thread, params, tensors.k, b, params.key_head_of, params.heads,
+                                        params.key_size) {}
 };
 template <class Traits, class T, int kRows>
-struct ValueRows : HeadRows<Traits, T, kRows> {
+struct ValueLoader : HeadRowLoader<Traits, T, kRows> {
   template <class Thread>
-  MH_DEVICE ValueRows(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
-      : HeadRows<Traits, T, kRows>(thread, params, tensors.v, b, params.value_head_of, params.value_heads,
-                                   params.value_size) {}
+  MH_DEVICE ValueLoader(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
+      : HeadRowLoader<Traits, T, kRows>(thread, params, tensors.v, b, params.value_head_of, params.value_heads,
+                                        params.value_size) {}
 };
 
 // Streams tiles of two tensors through a pipeline: for each tile of kKeys positions of a range first the rows of one
 // tensor, then the rows of the other, each in a stage.
 template <class Traits, class T, int kKeys>
 struct AlternatingLoads {
-  const HeadRows<Traits, T, kKeys>& first_rows;
-  const HeadRows<Traits, T, kKeys>& second_rows;
+  const HeadRowLoader<Traits, T, kKeys>& first_rows;
+  const HeadRowLoader<Traits, T, kKeys>& second_rows;
   IndexRange range;
   int step = 0;  // index of the next load: even loads are of first_rows, odd loads of second_rows at the same positions
 
@@ -381,8 +383,8 @@ struct AlternatingLoads {
 // gradients.
 struct RowMixPlan {
   int num_stages = 0, shared_bytes = 0;  // number of stages, 0: the kernel does not fit; bytes of shared memory
-  constexpr RowMixPlan(int resident_bytes, int stage_bytes, int tile_bytes, int limit) {
-    const int fixed_bytes = resident_bytes + tile_bytes, free_bytes = limit - fixed_bytes;
+  constexpr RowMixPlan(int resident_bytes, int stage_bytes, int tile_bytes, int max_shared_bytes) {
+    const int fixed_bytes = resident_bytes + tile_bytes, free_bytes = max_shared_bytes - fixed_bytes;
     num_stages = free_bytes < stage_bytes                ? 0
                  : free_bytes / stage_bytes < kMaxStages ? free_bytes / stage_bytes
                                                          : kMaxStages;
@@ -391,7 +393,7 @@ struct RowMixPlan {
 };
 
 // The tile sizes of a kernel with resident queries, which streams keys and values: kQueries queries of a block, and
-// kKeys keys of a streamed tile. Traits: an instance of RowMix.
+// kKeys keys of a streamed tile. Traits: an instance of RowMixTraits.
 template <class Traits, int kQueries_, int kKeys_>
 struct RowMixQueryTiles {
   static constexpr int kQueries = kQueries_, kKeys = kKeys_;
@@ -402,11 +404,12 @@ struct RowMixQueryTiles {
   static constexpr int stage_elements(const AttentionParams& params) {
     return (params.heads > params.value_heads ? params.heads : params.value_heads) * kKeys * Traits::kStride;
   }
-  // Returns the plan for resident rows of resident_heads heads, num_tiles tiles in shared memory, and at most `limit`
-  // bytes.
-  static constexpr RowMixPlan plan_of(const AttentionParams& params, int resident_heads, int num_tiles, int limit) {
+  // Returns the plan for resident rows of resident_heads heads, num_tiles tiles in shared memory, and at most
+  // `max_shared_bytes` bytes.
+  static constexpr RowMixPlan plan_of(const AttentionParams& params, int resident_heads, int num_tiles,
+                                      int max_shared_bytes) {
     return {resident_heads * kQueries * Traits::kStride * 2, stage_elements(params) * 2,
-            num_tiles * Tile::template bytes<Traits::kMatrixHeads>(params), limit};
+            num_tiles * Tile::template bytes<Traits::kMatrixHeads>(params), max_shared_bytes};
   }
 };
 

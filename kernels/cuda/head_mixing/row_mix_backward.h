@@ -1,8 +1,8 @@
 // Backward pass of attention with head mixing by row mix (head_mixing/row_mix.h). The equations are in
 // head_mixing/backward.h. Three kernels, each of which recomputes the probabilities from the log-sum-exp:
-// row_mix_sums() computes the gradient of the mixing matrix and the statistics of each query; row_mix_query_gradient()
-// computes dQ; row_mix_key_gradient() computes dK and dV. Delta is summed from the same rounded dP from which the other
-// two kernels subtract delta, so that the gradients of a query's logits sum to zero.
+// row_mix_matrix_gradient() computes the gradient of the mixing matrix and the statistics of each query;
+// row_mix_query_gradient() computes dQ; row_mix_key_gradient() computes dK and dV. Delta is summed from the same
+// rounded dP from which the other two kernels subtract delta, so that the gradients of a query's logits sum to zero.
 //
 // Tiling: a block of kWarps warps (4 or 8) computes rows, which are queries or keys, of all heads of a batch row; each
 // warp has kWarpHeads heads (1 or 2). With kStride = kSize + 8 and max_heads = max(heads, value_heads), a block takes
@@ -12,7 +12,8 @@
 // bytes of shared memory: resident rows, 1 to 4 pipeline stages and tiles. A tile has tile_heads * (queries * (keys +
 // 8) + 8) elements, with tile_heads as in row_mix_forward.h. __launch_bounds__ allows 255 registers.
 //
-// - row_mix_sums(): 16 or 32 queries, with tiles of kKeys keys (16 or 32). Resident are Q and dO; a stage has K or V,
+// - row_mix_matrix_gradient(): 16 or 32 queries, with tiles of kKeys keys (16 or 32). Resident are Q and dO; a stage
+// has K or V,
 //   max_heads * kKeys * kStride elements; the two tiles have P and dP̄. A lane has kWarpProducts * kMatrixHeads / 2
 //   accumulators of G.
 // - row_mix_query_gradient(): kQueries queries (32 or 64), with tiles of 16 keys. Resident are Q and dO; a stage has V
@@ -56,7 +57,8 @@ MH_DEVICE void to_slopes(const Thread& thread, const AttentionParams& params, Pr
     MH_FOR (n, kColumnFragments)
       MH_FOR (i, 4) {
         const float product = p[n].x[i];
-        const float x = thread.exp2(normaliser.logarithm(thread, product) - stats.lse2[i / 2]) * stats.inv_sum[i / 2];
+        const float x =
+            thread.exp2(normaliser.log2_numerator(thread, product) - stats.lse2[i / 2]) * stats.inv_sum[i / 2];
         p[n].x[i] = x, slopes[n].x[i] = normaliser.multiply_slope(thread, x, x, product);
       }
   };
@@ -84,20 +86,20 @@ MH_DEVICE void to_logit_gradients(const Thread& thread, const Tile& tile, int he
   tile.template put<T>(thread, head, row_tile, slopes);
 }
 
-// The tile sizes and the plan of row_mix_sums(). Traits: an instance of RowMix.
+// The tile sizes and the plan of row_mix_matrix_gradient(). Traits: an instance of RowMixTraits.
 template <class Traits>
-struct RowMixSumsTiles
+struct RowMixMatrixGradientTiles
     : RowMixQueryTiles<Traits, floor_to_row_tiles(2048 / (Traits::kWarpHeads * Traits::kSize), 32), Traits::kKeys> {
-  static constexpr RowMixPlan plan(const AttentionParams& params, int limit) {
-    return RowMixSumsTiles::plan_of(params, params.heads + params.value_heads, 2, limit);
+  static constexpr RowMixPlan plan(const AttentionParams& params, int max_shared_bytes) {
+    return RowMixMatrixGradientTiles::plan_of(params, params.heads + params.value_heads, 2, max_shared_bytes);
   }
 };
 
-// Computes pairs (in heads, out heads) += P dP̄ᵀ, summed over the keys of a tile, for the queries of one product. If a
-// product takes two queries, rows 0 … 7 of the accumulator belong to the first query, and rows 8 … 15 to the second.
+// Computes pair_sums (in heads, out heads) += P dP̄ᵀ, summed over the keys of a tile, for the queries of one product. If
+// a product takes two queries, rows 0 … 7 of the accumulator belong to the first query, and rows 8 … 15 to the second.
 template <class T, int kMatrixHeads, class Tile, class Thread>
-MH_DEVICE void sum_pairs(const Thread& thread, Accumulator (&pairs)[kMatrixHeads / 8], const Tile& p, const Tile& dp,
-                         int query, int heads, int value_heads) {
+MH_DEVICE void accumulate_pair_sums(const Thread& thread, Accumulator (&pair_sums)[kMatrixHeads / 8], const Tile& p,
+                                    const Tile& dp, int query, int heads, int value_heads) {
   const int lane = thread.lane();
   const int p_head = lane % kMatrixHeads, p_query = kMatrixHeads == 8 ? query + lane / 8 % 2 : query;
   const int dp_head = kMatrixHeads == 8 ? lane % 8 : lane % 8 + lane / 16 * 8,
@@ -114,25 +116,25 @@ MH_DEVICE void sum_pairs(const Thread& thread, Accumulator (&pairs)[kMatrixHeads
       const uint32_t right[2] = {y[2 * c], y[2 * c + 1]};
       if constexpr (kMatrixHeads == 8) {
         const uint32_t left[4] = {c == 0 ? x[0] : 0, c == 0 ? 0 : x[1], c == 0 ? x[2] : 0, c == 0 ? 0 : x[3]};
-        thread.multiply(pairs[0].x, left, right, T{});
+        thread.multiply(pair_sums[0].x, left, right, T{});
       } else {
-        thread.multiply(pairs[c].x, x, right, T{});
+        thread.multiply(pair_sums[c].x, x, right, T{});
       }
     }
   }
 }
 
-// Computes tensors.query_stats and tensors.g: the gradient of the matrix of each query, or, if the queries share a
+// Computes tensors.query_stats and tensors.dm: the gradient of the matrix of each query, or, if the queries share a
 // matrix, the sum over each tile of queries. Grid: (order.num_blocks()).
 template <class Traits, class T, class Thread>
-MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& params, const RowMixPlan& plan,
-                            const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
-  using Sizes = RowMixSumsTiles<Traits>;
+MH_DEVICE void row_mix_matrix_gradient(const Thread& thread, const AttentionParams& params, const RowMixPlan& plan,
+                                       const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
+  using Sizes = RowMixMatrixGradientTiles<Traits>;
   using Tile = typename Sizes::Tile;
   constexpr int kSize = Traits::kSize, kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads,
                 kRowTiles = Tile::kRowTiles, kQueries = Sizes::kQueries, kKeys = Sizes::kKeys;
   const BlockOrder::Position block = order.position(thread, true);
-  const int64_t b = block.row;
+  const int64_t b = block.batch_row;
   const int queries = static_cast<int>(params.queries), first = block.tile * kQueries, g = thread.lane() / 4,
             t = thread.lane() % 4, warp_head = thread.warp() * kWarpHeads;
   const IndexRange visible = visible_keys(params, b, first, kQueries);
@@ -143,79 +145,81 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& params,
                            Sizes::stage_elements(params)};
   const Tile probabilities = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end(), 0),
              gradients = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end(), 1);
-  const KeyRows<Traits, T, kKeys> keys(thread, params, tensors, b);
-  const ValueRows<Traits, T, kKeys> values(thread, params, tensors, b);
+  const KeyLoader<Traits, T, kKeys> keys(thread, params, tensors, b);
+  const ValueLoader<Traits, T, kKeys> values(thread, params, tensors, b);
   AlternatingLoads<Traits, T, kKeys> loads{keys, values, visible};
   const auto load = [&](T* stage) { loads.load(thread, stage); };
-  QueryRows<Traits, T, kQueries>(thread, params, tensors, b).load(thread, query_rows, first, queries);
-  DoutRows<Traits, T, kQueries>(thread, params, tensors, b).load(thread, dout_rows, first, queries);
+  QueryLoader<Traits, T, kQueries>(thread, params, tensors, b).load(thread, query_rows, first, queries);
+  DoutLoader<Traits, T, kQueries>(thread, params, tensors, b).load(thread, dout_rows, first, queries);
   pipeline.fill(thread, load);
 
   float lse2[kWarpHeads][kRowTiles][2], sum[kWarpHeads][kRowTiles][2] = {}, delta[kWarpHeads][kRowTiles][2] = {};
   read_lse(thread, params, tensors, b, first, queries, lse2);
   MixMatrix<T, Traits::kMatrixHeads> matrices[Sizes::kWarpProducts];
-  Accumulator pairs[Sizes::kWarpProducts][Traits::kMatrixHeads / 8];
+  Accumulator pair_sums[Sizes::kWarpProducts][Traits::kMatrixHeads / 8];
   MH_FOR (u, Sizes::kWarpProducts)
     matrices[u].template read<false>(thread, params, matrices_of_product<Traits>(thread, params, b, first, queries, u));
 
-  const bool allows_fast = allows_fast_path(params);
+  const bool can_use_fast_path = allows_fast_path(params);
   MH_ROLLED
   for (int key = visible.first; key < visible.end; key += kKeys) {
-    dispatch_bool(allows_fast && all_visible(params, visible.end, first, kQueries, key, kKeys), [&](auto fast_path) {
-      constexpr bool kFastPath = decltype(fast_path)::value;
-      pipeline.acquire(thread, load);
-      Accumulator p[kWarpHeads][kRowTiles][kKeys / 8];
-      MH_FOR (o, kWarpHeads) {
-        const int j = warp_head + o;
-        if (j >= params.heads) break;
-        multiply_row_tiles<kSize, kRowTiles, kKeys>(
-            thread, query_rows + j * kQueries * kStride, pipeline.current() + j * kKeys * kStride,
-            [&](int row_tile, Accumulator(&products)[Sizes::kKeys / 8]) {
-              const int query = first + 16 * row_tile;
-              to_probabilities<kFastPath>(thread, params, {query, key, visible.end}, lse2[o][row_tile], products);
-              MH_FOR (n, kKeys / 8) {
-                MH_FOR (e, 4) sum[o][row_tile][e / 2] += products[n].x[e];
-                p[o][row_tile][n] = products[n];
-              }
-              if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
-                drop(params, b, j, query + g, key + 2 * t, products);
-              probabilities.template put<T>(thread, j, row_tile, products);
-            });
-      }
-      pipeline.release();
-      pipeline.acquire(thread, load);
-      MH_FOR (o, kWarpHeads) {
-        const int i = warp_head + o;
-        if (i >= params.value_heads) break;
-        multiply_row_tiles<kSize, kRowTiles, kKeys>(
-            thread, dout_rows + i * kQueries * kStride, pipeline.current() + i * kKeys * kStride,
-            [&](int row_tile, Accumulator(&dp)[Sizes::kKeys / 8]) {
-              if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
-                drop(params, b, i, first + 16 * row_tile + g, key + 2 * t, dp);
-              gradients.template put<T>(thread, i, row_tile, dp);
-            });
-      }
-      pipeline.release();
-      thread.barrier();
-      MH_FOR (u, Sizes::kWarpProducts)
-        sum_pairs<T, Traits::kMatrixHeads>(thread, pairs[u], probabilities, gradients,
-                                           Traits::query_of(thread.warp(), u), params.heads, params.value_heads);
-      mix_queries<Traits, T, T, true>(thread, gradients, params.value_heads, params.heads, matrices);
-      thread.barrier();
-      MH_FOR (o, kWarpHeads) {
-        const int j = warp_head + o;
-        if (j >= params.heads) break;
-        MH_FOR (row_tile, kRowTiles)
-          MH_FOR (c, kKeys / 16) {
-            Accumulator dp[2];
-            gradients.template get<T>(thread, j, row_tile, 16 * c, dp);
-            if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
-              drop(params, b, j, first + 16 * row_tile + g, key + 16 * c + 2 * t, dp);
-            MH_FOR (n, 2)
-              MH_FOR (e, 4) delta[o][row_tile][e / 2] += p[o][row_tile][2 * c + n].x[e] * dp[n].x[e];
+    dispatch_bool(
+        can_use_fast_path && all_visible(params, visible.end, first, kQueries, key, kKeys), [&](auto fast_path) {
+          constexpr bool kFastPath = decltype(fast_path)::value;
+          pipeline.acquire(thread, load);
+          Accumulator p[kWarpHeads][kRowTiles][kKeys / 8];
+          MH_FOR (o, kWarpHeads) {
+            const int j = warp_head + o;
+            if (j >= params.heads) break;
+            multiply_row_tiles<kSize, kRowTiles, kKeys>(
+                thread, query_rows + j * kQueries * kStride, pipeline.current() + j * kKeys * kStride,
+                [&](int row_tile, Accumulator(&products)[Sizes::kKeys / 8]) {
+                  const int query = first + 16 * row_tile;
+                  to_probabilities<kFastPath>(thread, params, {query, key, visible.end}, lse2[o][row_tile], products);
+                  MH_FOR (n, kKeys / 8) {
+                    MH_FOR (e, 4) sum[o][row_tile][e / 2] += products[n].x[e];
+                    p[o][row_tile][n] = products[n];
+                  }
+                  if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
+                    apply_dropout(params, b, j, query + g, key + 2 * t, products);
+                  probabilities.template put<T>(thread, j, row_tile, products);
+                });
           }
-      }
-    });
+          pipeline.release();
+          pipeline.acquire(thread, load);
+          MH_FOR (o, kWarpHeads) {
+            const int i = warp_head + o;
+            if (i >= params.value_heads) break;
+            multiply_row_tiles<kSize, kRowTiles, kKeys>(
+                thread, dout_rows + i * kQueries * kStride, pipeline.current() + i * kKeys * kStride,
+                [&](int row_tile, Accumulator(&dp)[Sizes::kKeys / 8]) {
+                  if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
+                    apply_dropout(params, b, i, first + 16 * row_tile + g, key + 2 * t, dp);
+                  gradients.template put<T>(thread, i, row_tile, dp);
+                });
+          }
+          pipeline.release();
+          thread.barrier();
+          MH_FOR (u, Sizes::kWarpProducts)
+            accumulate_pair_sums<T, Traits::kMatrixHeads>(thread, pair_sums[u], probabilities, gradients,
+                                                          Traits::query_of(thread.warp(), u), params.heads,
+                                                          params.value_heads);
+          mix_queries<Traits, T, T, true>(thread, gradients, params.value_heads, params.heads, matrices);
+          thread.barrier();
+          MH_FOR (o, kWarpHeads) {
+            const int j = warp_head + o;
+            if (j >= params.heads) break;
+            MH_FOR (row_tile, kRowTiles)
+              MH_FOR (c, kKeys / 16) {
+                Accumulator dp[2];
+                gradients.template get<T>(thread, j, row_tile, 16 * c, dp);
+                if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
+                  apply_dropout(params, b, j, first + 16 * row_tile + g, key + 16 * c + 2 * t, dp);
+                MH_FOR (n, 2)
+                  MH_FOR (e, 4) delta[o][row_tile][e / 2] += p[o][row_tile][2 * c + n].x[e] * dp[n].x[e];
+              }
+          }
+        });
   }
   thread.template wait_group<0>();
   thread.barrier();
@@ -242,9 +246,10 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& params,
         const int query = Traits::query_of(thread.warp(), u) + (Traits::kMatrixHeads == 8 ? e / 2 : 0),
                   j = g + (Traits::kMatrixHeads == 16 ? e / 2 * 8 : 0), i = 8 * c + 2 * t + e % 2;
         if (j >= params.heads || i >= params.value_heads) continue;
-        pairs[u][c].x[e] *= inv_sums[j * kQueries + query];
+        pair_sums[u][c].x[e] *= inv_sums[j * kQueries + query];
         if (params.matrix_query_stride != 0 && first + query < queries)
-          tensors.g[((b * queries + first + query) * params.heads + j) * params.value_heads + i] = pairs[u][c].x[e];
+          tensors.dm[((b * queries + first + query) * params.heads + j) * params.value_heads + i] =
+              pair_sums[u][c].x[e];
       }
   if (params.matrix_query_stride != 0) return;
   // For a shared matrix, sums the gradients over the queries of the block: first over the queries of each warp, then
@@ -255,7 +260,7 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& params,
     MH_FOR (e, 4) {
       float warp_sum = 0;
       MH_FOR (u, Sizes::kWarpProducts)
-        warp_sum += pairs[u][c].x[e] + (Traits::kMatrixHeads == 8 ? pairs[u][c].x[e ^ 2] : 0);
+        warp_sum += pair_sums[u][c].x[e] + (Traits::kMatrixHeads == 8 ? pair_sums[u][c].x[e ^ 2] : 0);
       const int j = g + (Traits::kMatrixHeads == 16 ? e / 2 * 8 : 0), i = 8 * c + 2 * t + e % 2;
       if ((Traits::kMatrixHeads == 16 || e < 2) && j < params.heads && i < params.value_heads)
         warp_sums[thread.warp() * num_elements + j * params.value_heads + i] = warp_sum;
@@ -264,15 +269,15 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& params,
   for (int n = thread.index(); n < num_elements; n += thread.threads()) {
     float total = 0;
     for (int warp = 0; warp < Traits::kWarps; ++warp) total += warp_sums[warp * num_elements + n];
-    tensors.g[(b * order.tiles + block.tile) * num_elements + n] = total;
+    tensors.dm[(b * order.num_tiles + block.tile) * num_elements + n] = total;
   }
 }
 
-// The tile sizes and the plan of row_mix_query_gradient(). Traits: an instance of RowMix.
+// The tile sizes and the plan of row_mix_query_gradient(). Traits: an instance of RowMixTraits.
 template <class Traits>
 struct RowMixQueryGradientTiles : RowMixQueryTiles<Traits, Traits::kQueries, 16> {
-  static constexpr RowMixPlan plan(const AttentionParams& params, int limit) {
-    return RowMixQueryGradientTiles::plan_of(params, params.heads + params.value_heads, 1, limit);
+  static constexpr RowMixPlan plan(const AttentionParams& params, int max_shared_bytes) {
+    return RowMixQueryGradientTiles::plan_of(params, params.heads + params.value_heads, 1, max_shared_bytes);
   }
 };
 
@@ -285,7 +290,7 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
   constexpr int kSize = Traits::kSize, kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads,
                 kRowTiles = Tile::kRowTiles, kKeys = Sizes::kKeys;
   const BlockOrder::Position block = order.position(thread, true);
-  const int64_t b = block.row;
+  const int64_t b = block.batch_row;
   const int queries = static_cast<int>(params.queries), first = block.tile * Traits::kQueries, g = thread.lane() / 4,
             t = thread.lane() % 4, warp_head = thread.warp() * kWarpHeads;
   const IndexRange visible = visible_keys(params, b, first, Traits::kQueries);
@@ -295,12 +300,12 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
   SmemPipeline<T> pipeline{dout_rows + params.value_heads * Traits::kQueries * kStride, plan.num_stages,
                            Sizes::stage_elements(params)};
   const Tile tile = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end());
-  const KeyRows<Traits, T, kKeys> keys(thread, params, tensors, b);
-  const ValueRows<Traits, T, kKeys> values(thread, params, tensors, b);
+  const KeyLoader<Traits, T, kKeys> keys(thread, params, tensors, b);
+  const ValueLoader<Traits, T, kKeys> values(thread, params, tensors, b);
   AlternatingLoads<Traits, T, kKeys> loads{values, keys, visible};
   const auto load = [&](T* stage) { loads.load(thread, stage); };
-  QueryRows<Traits, T, Traits::kQueries>(thread, params, tensors, b).load(thread, query_rows, first, queries);
-  DoutRows<Traits, T, Traits::kQueries>(thread, params, tensors, b).load(thread, dout_rows, first, queries);
+  QueryLoader<Traits, T, Traits::kQueries>(thread, params, tensors, b).load(thread, query_rows, first, queries);
+  DoutLoader<Traits, T, Traits::kQueries>(thread, params, tensors, b).load(thread, dout_rows, first, queries);
   pipeline.fill(thread, load);
 
   RowStats stats[kWarpHeads][kRowTiles];
@@ -314,11 +319,12 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
     matrices[u].template read<false>(thread, params, matrices_of_product<Traits>(thread, params, b, first, queries, u));
 
   Accumulator sums[kWarpHeads][kRowTiles][kSize / 8];
-  const bool allows_fast = allows_fast_path(params);
+  const bool can_use_fast_path = allows_fast_path(params);
   MH_ROLLED
   for (int key = visible.first; key < visible.end; key += kKeys) {
     dispatch_bool(
-        allows_fast && all_visible(params, visible.end, first, Traits::kQueries, key, kKeys), [&](auto fast_path) {
+        can_use_fast_path && all_visible(params, visible.end, first, Traits::kQueries, key, kKeys),
+        [&](auto fast_path) {
           constexpr bool kFastPath = decltype(fast_path)::value;
           pipeline.acquire(thread, load);
           MH_FOR (o, kWarpHeads) {
@@ -328,7 +334,7 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
                 thread, dout_rows + i * Traits::kQueries * kStride, pipeline.current() + i * kKeys * kStride,
                 [&](int row_tile, Accumulator(&dp)[Sizes::kKeys / 8]) {
                   if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
-                    drop(params, b, i, first + 16 * row_tile + g, key + 2 * t, dp);
+                    apply_dropout(params, b, i, first + 16 * row_tile + g, key + 2 * t, dp);
                   tile.template put<T>(thread, i, row_tile, dp);
                 });
           }
@@ -341,7 +347,7 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
             if (j >= params.heads) break;
             const T* const key_rows = pipeline.current() + j * kKeys * kStride;
             const auto dropout = [&](int row_tile, int column, Accumulator(&dp)[2]) {
-              drop(params, b, j, first + 16 * row_tile + g, key + column + 2 * t, dp);
+              apply_dropout(params, b, j, first + 16 * row_tile + g, key + column + 2 * t, dp);
             };
             multiply_row_tiles<kSize, kRowTiles, kKeys>(
                 thread, query_rows + j * Traits::kQueries * kStride, key_rows,
@@ -366,12 +372,12 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
     if (j >= params.heads) break;
     MH_FOR (row_tile, kRowTiles)
       store_rows<kSize, kStride>(thread, query_rows + thread.warp() * 16 * kStride, sums[o][row_tile], {1, 1},
-                                 matrix_of_head(tensors.dq, b, j, queries, params.key_size, params.aligned),
+                                 matrix_of_head(tensors.dq, b, j, queries, params.key_size, params.has_aligned_rows),
                                  first + 16 * row_tile);
   }
 }
 
-// The tile sizes and the plan of row_mix_key_gradient(). Traits: an instance of RowMix.
+// The tile sizes and the plan of row_mix_key_gradient(). Traits: an instance of RowMixTraits.
 template <class Traits>
 struct RowMixKeyGradientTiles {
   static constexpr int kKeys = floor_to_row_tiles(2048 / (Traits::kWarpHeads * Traits::kSize), 32);  // keys of a block
@@ -380,9 +386,9 @@ struct RowMixKeyGradientTiles {
   static constexpr int stage_elements(const AttentionParams& params) {
     return (params.heads + params.value_heads) * 16 * Traits::kStride;
   }
-  static constexpr RowMixPlan plan(const AttentionParams& params, int limit) {
+  static constexpr RowMixPlan plan(const AttentionParams& params, int max_shared_bytes) {
     return {(params.heads + params.value_heads) * kKeys * Traits::kStride * 2, stage_elements(params) * 2,
-            2 * Tile::template bytes<Traits::kMatrixHeads>(params), limit};
+            2 * Tile::template bytes<Traits::kMatrixHeads>(params), max_shared_bytes};
   }
 };
 
@@ -399,7 +405,7 @@ MH_DEVICE void accumulate_transposed(const Thread& thread, Accumulator (&sums)[T
       tile.template get<T>(thread, head, 0, 16 * c, values);
       dropout(0, 16 * c, values);
       FragmentA<T> left;
-      round_to(thread, left, values[0], values[1]);
+      round_to_fragment_a(thread, left, values[0], values[1]);
       thread.warp_barrier();
       T* const to = tile.template at<T>(head, 0, 16 * c + thread.lane() % 4 * 2) + thread.lane() / 4 * Tile::kStride;
       MH_FOR (i, 4) *reinterpret_cast<uint32_t*>(to + i % 2 * 8 * Tile::kStride + i / 2 * 8) = left.x[i];
@@ -431,7 +437,7 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
   using Probability = typename Traits::Probability;
   constexpr int kSize = Traits::kSize, kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads, kKeys = Sizes::kKeys;
   const BlockOrder::Position block = order.position(thread, false);
-  const int64_t b = block.row;
+  const int64_t b = block.batch_row;
   const int keys = static_cast<int>(params.keys), first = block.tile * kKeys, g = thread.lane() / 4,
             t = thread.lane() % 4, warp_head = thread.warp() * kWarpHeads, queries = static_cast<int>(params.queries);
   const int num_unpadded_keys = num_unpadded_keys_of(params, b, keys);
@@ -443,8 +449,8 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
                            Sizes::stage_elements(params)};
   const Tile probabilities = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end(), 0),
              gradients = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end(), 1);
-  const QueryRows<Traits, T, 16> streamed_queries(thread, params, tensors, b);
-  const DoutRows<Traits, T, 16> streamed_dout(thread, params, tensors, b);
+  const QueryLoader<Traits, T, 16> streamed_queries(thread, params, tensors, b);
+  const DoutLoader<Traits, T, 16> streamed_dout(thread, params, tensors, b);
   int next_query = query_range.first;
   const auto load = [&](T* to) {
     if (next_query < query_range.end) {
@@ -454,8 +460,8 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
     next_query += 16;
     thread.commit_group();
   };
-  KeyRows<Traits, T, kKeys>(thread, params, tensors, b).load(thread, key_rows, first, keys);
-  ValueRows<Traits, T, kKeys>(thread, params, tensors, b).load(thread, value_rows, first, keys);
+  KeyLoader<Traits, T, kKeys>(thread, params, tensors, b).load(thread, key_rows, first, keys);
+  ValueLoader<Traits, T, kKeys>(thread, params, tensors, b).load(thread, value_rows, first, keys);
   pipeline.fill(thread, load);
 
   MixMatrix<Probability, Traits::kMatrixHeads> probability_matrices[Sizes::kWarpProducts];
@@ -470,70 +476,71 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
   read_tile_matrices(query_range.first);
 
   Accumulator dk_sums[kWarpHeads][kKeys / 16][kSize / 8], dv_sums[kWarpHeads][kKeys / 16][kSize / 8];
-  const bool allows_fast = allows_fast_path(params);
+  const bool can_use_fast_path = allows_fast_path(params);
   MH_ROLLED
   for (int query = query_range.first; query < query_range.end; query += 16) {
-    dispatch_bool(allows_fast && all_visible(params, num_unpadded_keys, query, 16, first, kKeys), [&](auto fast_path) {
-      constexpr bool kFastPath = decltype(fast_path)::value;
-      pipeline.acquire(thread, load);
-      const T *const query_rows = pipeline.current(), *const dout_rows = query_rows + params.heads * 16 * kStride;
-      RowStats stats[kWarpHeads];
-      Accumulator slopes[kWarpHeads][kKeys / 8];
-      // The products for P and for dP̄ are both issued before the exponentials of P, so that the tensor cores compute
-      // dP̄ meanwhile.
-      MH_FOR (o, kWarpHeads) {
-        const int head = warp_head + o;
-        Accumulator p[kKeys / 8], dp[kKeys / 8];
-        if (head < params.heads) {
-          stats[o].read(thread, tensors.query_stats + (b * params.heads + head) * queries, query + g, queries);
-          multiply_transposed<kSize, kStride, kSize / 16>(thread, p, query_rows + head * 16 * kStride,
-                                                          key_rows + head * kKeys * kStride);
-        }
-        if (head < params.value_heads)
-          multiply_transposed<kSize, kStride, kSize / 16>(thread, dp, dout_rows + head * 16 * kStride,
-                                                          value_rows + head * kKeys * kStride);
-        if (head < params.heads) {
-          to_slopes<kFastPath>(thread, params, {query, first, num_unpadded_keys}, stats[o], p, slopes[o]);
-          if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
-            drop(params, b, head, query + g, first + 2 * t, p);
-          probabilities.template put<Probability>(thread, head, 0, p);
-        }
-        if (head < params.value_heads) {
-          if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
-            drop(params, b, head, query + g, first + 2 * t, dp);
-          gradients.template put<T>(thread, head, 0, dp);
-        }
-      }
-      if (params.matrix_query_stride != 0) read_tile_matrices(query);
-      thread.barrier();
-      mix_queries<Traits, Probability, T, true>(thread, probabilities, params.heads, params.value_heads,
-                                                probability_matrices);
-      mix_queries<Traits, T, T, true>(thread, gradients, params.value_heads, params.heads, gradient_matrices);
-      thread.barrier();
-      MH_FOR (o, kWarpHeads) {
-        const int head = warp_head + o;
-        const auto dropout = [&](int, int column, Accumulator(&values)[2]) {
-          drop(params, b, head, query + g, first + column + 2 * t, values);
-        };
-        if (head < params.value_heads) {
-          if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
-            accumulate_transposed<kSize, T, true>(thread, dv_sums[o], probabilities, head,
-                                                  dout_rows + head * 16 * kStride, dropout);
-          else
-            accumulate_transposed<kSize, T, false>(thread, dv_sums[o], probabilities, head,
-                                                   dout_rows + head * 16 * kStride, dropout);
-        }
-        if (head < params.heads) {
-          if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
-            to_logit_gradients<T, true>(thread, gradients, head, 0, stats[o], slopes[o], dropout);
-          else to_logit_gradients<T, false>(thread, gradients, head, 0, stats[o], slopes[o], dropout);
-          thread.warp_barrier();
-          accumulate_transposed<kSize, T, false>(thread, dk_sums[o], gradients, head, query_rows + head * 16 * kStride,
-                                                 NoDropout{});
-        }
-      }
-      pipeline.release();
-    });
+    dispatch_bool(
+        can_use_fast_path && all_visible(params, num_unpadded_keys, query, 16, first, kKeys), [&](auto fast_path) {
+          constexpr bool kFastPath = decltype(fast_path)::value;
+          pipeline.acquire(thread, load);
+          const T *const query_rows = pipeline.current(), *const dout_rows = query_rows + params.heads * 16 * kStride;
+          RowStats stats[kWarpHeads];
+          Accumulator slopes[kWarpHeads][kKeys / 8];
+          // The products for P and for dP̄ are both issued before the exponentials of P, so that the tensor cores
+          // compute dP̄ meanwhile.
+          MH_FOR (o, kWarpHeads) {
+            const int head = warp_head + o;
+            Accumulator p[kKeys / 8], dp[kKeys / 8];
+            if (head < params.heads) {
+              stats[o].read(thread, tensors.query_stats + (b * params.heads + head) * queries, query + g, queries);
+              multiply_transposed<kSize, kStride, kSize / 16>(thread, p, query_rows + head * 16 * kStride,
+                                                              key_rows + head * kKeys * kStride);
+            }
+            if (head < params.value_heads)
+              multiply_transposed<kSize, kStride, kSize / 16>(thread, dp, dout_rows + head * 16 * kStride,
+                                                              value_rows + head * kKeys * kStride);
+            if (head < params.heads) {
+              to_slopes<kFastPath>(thread, params, {query, first, num_unpadded_keys}, stats[o], p, slopes[o]);
+              if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
+                apply_dropout(params, b, head, query + g, first + 2 * t, p);
+              probabilities.template put<Probability>(thread, head, 0, p);
+            }
+            if (head < params.value_heads) {
+              if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
+                apply_dropout(params, b, head, query + g, first + 2 * t, dp);
+              gradients.template put<T>(thread, head, 0, dp);
+            }
+          }
+          if (params.matrix_query_stride != 0) read_tile_matrices(query);
+          thread.barrier();
+          mix_queries<Traits, Probability, T, true>(thread, probabilities, params.heads, params.value_heads,
+                                                    probability_matrices);
+          mix_queries<Traits, T, T, true>(thread, gradients, params.value_heads, params.heads, gradient_matrices);
+          thread.barrier();
+          MH_FOR (o, kWarpHeads) {
+            const int head = warp_head + o;
+            const auto dropout = [&](int, int column, Accumulator(&values)[2]) {
+              apply_dropout(params, b, head, query + g, first + column + 2 * t, values);
+            };
+            if (head < params.value_heads) {
+              if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
+                accumulate_transposed<kSize, T, true>(thread, dv_sums[o], probabilities, head,
+                                                      dout_rows + head * 16 * kStride, dropout);
+              else
+                accumulate_transposed<kSize, T, false>(thread, dv_sums[o], probabilities, head,
+                                                       dout_rows + head * 16 * kStride, dropout);
+            }
+            if (head < params.heads) {
+              if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
+                to_logit_gradients<T, true>(thread, gradients, head, 0, stats[o], slopes[o], dropout);
+              else to_logit_gradients<T, false>(thread, gradients, head, 0, stats[o], slopes[o], dropout);
+              thread.warp_barrier();
+              accumulate_transposed<kSize, T, false>(thread, dk_sums[o], gradients, head,
+                                                     query_rows + head * 16 * kStride, NoDropout{});
+            }
+          }
+          pipeline.release();
+        });
   }
   thread.template wait_group<0>();
   thread.barrier();
@@ -545,13 +552,13 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
         store_rows<kSize, kStride>(
             thread, staging, dk_sums[o][row_tile], {1, 1},
             matrix_of_head(tensors.dk, b, tensors.has_one_reader_per_kv_head ? params.key_head(head) : head, keys,
-                           params.key_size, params.aligned),
+                           params.key_size, params.has_aligned_rows),
             first + 16 * row_tile);
       if (head < params.value_heads)
         store_rows<kSize, kStride>(
             thread, staging, dv_sums[o][row_tile], {1, 1},
             matrix_of_head(tensors.dv, b, tensors.has_one_reader_per_kv_head ? params.value_head(head) : head, keys,
-                           params.value_size, params.aligned),
+                           params.value_size, params.has_aligned_rows),
             first + 16 * row_tile);
     }
   }

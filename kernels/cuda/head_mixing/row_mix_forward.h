@@ -25,11 +25,11 @@
 
 namespace mh::kernels {
 
-// The tile sizes and the plan of row_mix_forward(). Traits: an instance of RowMix.
+// The tile sizes and the plan of row_mix_forward(). Traits: an instance of RowMixTraits.
 template <class Traits>
 struct RowMixForwardTiles : RowMixQueryTiles<Traits, Traits::kQueries, Traits::kKeys> {
-  static constexpr RowMixPlan plan(const AttentionParams& params, int limit) {
-    return RowMixForwardTiles::plan_of(params, params.heads, 1, limit);
+  static constexpr RowMixPlan plan(const AttentionParams& params, int max_shared_bytes) {
+    return RowMixForwardTiles::plan_of(params, params.heads, 1, max_shared_bytes);
   }
 };
 
@@ -52,7 +52,7 @@ MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& par
                                 const float (&lse2)[2], Accumulator (&p)[kColumnFragments]) {
   const auto exponentials = [&](const auto& normaliser) {
     MH_FOR (n, kColumnFragments)
-      MH_FOR (i, 4) p[n].x[i] = thread.exp2(normaliser.logarithm(thread, p[n].x[i]) - lse2[i / 2]);
+      MH_FOR (i, 4) p[n].x[i] = thread.exp2(normaliser.log2_numerator(thread, p[n].x[i]) - lse2[i / 2]);
   };
   if constexpr (kFastPath) {
     exponentials(SoftmaxExponent{params.scale * kLog2E, params.scale});
@@ -92,7 +92,7 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
   constexpr int kSize = Traits::kSize, kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads,
                 kRowTiles = Tile::kRowTiles;
   const BlockOrder::Position block = order.position(thread, true);
-  const int64_t b = block.row;
+  const int64_t b = block.batch_row;
   const int queries = static_cast<int>(params.queries), first = block.tile * Traits::kQueries, g = thread.lane() / 4,
             t = thread.lane() % 4, warp_head = thread.warp() * kWarpHeads;
   const IndexRange visible =
@@ -102,11 +102,11 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
   SmemPipeline<T> pipeline{query_rows + params.heads * Traits::kQueries * kStride, plan.num_stages,
                            Sizes::stage_elements(params)};
   const Tile tile = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end());
-  const KeyRows<Traits, T, Traits::kKeys> keys(thread, params, tensors, b);
-  const ValueRows<Traits, T, Traits::kKeys> values(thread, params, tensors, b);
+  const KeyLoader<Traits, T, Traits::kKeys> keys(thread, params, tensors, b);
+  const ValueLoader<Traits, T, Traits::kKeys> values(thread, params, tensors, b);
   AlternatingLoads<Traits, T, Traits::kKeys> loads{keys, values, visible};
   const auto load = [&](T* stage) { loads.load(thread, stage); };
-  QueryRows<Traits, T, Traits::kQueries>(thread, params, tensors, b).load(thread, query_rows, first, queries);
+  QueryLoader<Traits, T, Traits::kQueries>(thread, params, tensors, b).load(thread, query_rows, first, queries);
   pipeline.fill(thread, load);
 
   float lse2[kWarpHeads][kRowTiles][2];
@@ -116,11 +116,11 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
     matrices[u].template read<true>(thread, params, matrices_of_product<Traits>(thread, params, b, first, queries, u));
 
   Accumulator sums[kWarpHeads][kRowTiles][kSize / 8];
-  const bool allows_fast = allows_fast_path(params);
+  const bool can_use_fast_path = allows_fast_path(params);
   MH_ROLLED
   for (int key = visible.first; key < visible.end; key += Traits::kKeys) {
     dispatch_bool(
-        allows_fast && all_visible(params, visible.end, first, Traits::kQueries, key, Traits::kKeys),
+        can_use_fast_path && all_visible(params, visible.end, first, Traits::kQueries, key, Traits::kKeys),
         [&](auto fast_path) {
           constexpr bool kFastPath = decltype(fast_path)::value;
           pipeline.acquire(thread, load);
@@ -133,7 +133,7 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
                   const int query = first + 16 * row_tile;
                   to_probabilities<kFastPath>(thread, params, {query, key, visible.end}, lse2[o][row_tile], p);
                   if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
-                    drop(params, b, j, query + g, key + 2 * t, p);
+                    apply_dropout(params, b, j, query + g, key + 2 * t, p);
                   tile.template put<Probability>(thread, j, row_tile, p);
                 });
           }
@@ -146,7 +146,7 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
             if (i >= params.value_heads) break;
             const T* const value_rows = pipeline.current() + i * Traits::kKeys * kStride;
             const auto dropout = [&](int row_tile, int column, Accumulator(&p)[2]) {
-              drop(params, b, i, first + 16 * row_tile + g, key + column + 2 * t, p);
+              apply_dropout(params, b, i, first + 16 * row_tile + g, key + column + 2 * t, p);
             };
             if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
               accumulate<kSize, T, true>(thread, sums[o], tile, i, value_rows, dropout);
@@ -169,9 +169,9 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
       if (splits.count > 1) {
         splits.store(thread, params, {b, i, query + g, thread.block_z()}, queries, sums[o][row_tile], factor);
       } else {
-        store_rows<kSize, kStride>(thread, query_rows + thread.warp() * 16 * kStride, sums[o][row_tile], factor,
-                                   matrix_of_head(tensors.out, b, i, queries, params.value_size, params.aligned),
-                                   query);
+        store_rows<kSize, kStride>(
+            thread, query_rows + thread.warp() * 16 * kStride, sums[o][row_tile], factor,
+            matrix_of_head(tensors.out, b, i, queries, params.value_size, params.has_aligned_rows), query);
       }
     }
   }

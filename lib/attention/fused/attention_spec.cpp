@@ -19,9 +19,10 @@ kernels::AttentionParams AttentionSpec::params(const at::Tensor& q, const at::Te
   params.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(q.size(3))));
   params.causal = causal, params.window = window;
   params.normaliser = normaliser;
-  params.gradient = with_gradient;
+  params.has_backward = with_gradient;
   if (dropout) {
-    params.dropout = dropout->params, params.dropout_first = dropout->first, params.dropout_row_stride = params.keys;
+    params.dropout = dropout->params, params.dropout_offset = dropout->stream_offset,
+    params.dropout_row_stride = params.keys;
     params.dropout_before_mixing = dropout_before_mixing;
   }
   if (!kv_head_of.empty()) params.key_head_of = params.value_head_of = kv_head_of.data();
@@ -75,13 +76,13 @@ PackedRelative::PackedRelative(const RelativePositions& relative) {
   key_ranges_ = relative.key_ranges;
   params_ = {.u = u_.const_data_ptr<float>(),
              .v = v_.const_data_ptr<float>(),
-             .rows = r_.const_data_ptr(),
+             .r = r_.const_data_ptr(),
              .head_stride = r_.stride(0),
              .row_stride = r_.stride(1),
              .key_ranges = key_ranges_.data(),
-             .distances = static_cast<int>(r_.size(1)),
+             .num_distances = static_cast<int>(r_.size(1)),
              .num_key_ranges = static_cast<int>(key_ranges_.size()),
-             .transposed = r_transposed_.const_data_ptr<float>()};
+             .r_transposed = r_transposed_.const_data_ptr<float>()};
 }
 
 }  // namespace mh::attention

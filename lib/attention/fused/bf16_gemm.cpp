@@ -5,13 +5,13 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "cpu/level.h"
+#include "cpu/simd_level.h"
 
 namespace mh::attention {
 
 namespace {
 
-void product(const kernels::Bf16Product& sizes, const uint16_t* a, const uint16_t* b, float* c) {
+void product(const kernels::Bf16GemmSizes& sizes, const uint16_t* a, const uint16_t* b, float* c) {
   at::native::cpublas::brgemm(sizes.m, sizes.n, sizes.k, sizes.lda, sizes.ldb, sizes.ldc, sizes.add,
                               reinterpret_cast<const at::BFloat16*>(a), reinterpret_cast<const at::BFloat16*>(b), c);
 }
@@ -36,7 +36,7 @@ bool is_brgemm_available() {
 
 const kernels::Bf16Gemm* bf16_gemm(at::ScalarType type) {
   static const kernels::Bf16Gemm engine{product};
-  if (type != at::kBFloat16 || kernels::level() < kernels::Level::avx512_bf16) return nullptr;
+  if (type != at::kBFloat16 || kernels::simd_level() < kernels::SimdLevel::avx512_bf16) return nullptr;
   static const bool is_available = is_brgemm_available();
   return is_available ? &engine : nullptr;
 }

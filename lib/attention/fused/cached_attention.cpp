@@ -43,7 +43,7 @@ void attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const
   // A thread computes heads of consecutive batch rows. In beam search these are hypotheses of one sentence, which read
   // mostly the same keys.
   at::parallel_for(0, q.size(0) * heads, heads, [&](int64_t begin, int64_t end) {
-    std::vector<float> scratch(static_cast<size_t>(kernels::cached_attention_scratch(last_position + 1, d)));
+    std::vector<float> scratch(static_cast<size_t>(kernels::cached_attention_scratch_floats(last_position + 1, d)));
     for (int64_t i = begin; i < end; ++i) {
       const int64_t b = i / heads, h = i % heads;
       std::memcpy(keys.at(b, h, last_position), new_keys.at(b, h, 0), row_bytes);

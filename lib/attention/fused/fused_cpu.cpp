@@ -37,7 +37,7 @@ void for_each_head(const at::Tensor& q, const kernels::Bf16Gemm* engine, int64_t
 // Returns the kernel parameters that all heads of the batch share.
 kernels::AttentionParams batch_params(const Operands& x, bool with_gradient, const PackedRelative& relative) {
   kernels::AttentionParams params = x.spec.params(x.q, x.k, x.v, with_gradient);
-  params.bf16 = bf16_gemm(x.q.scalar_type());
+  params.bf16_gemm = bf16_gemm(x.q.scalar_type());
   params.l2_bytes = kernels::l2_cache_bytes();
   params.relative = relative.params();
   return params;
@@ -51,7 +51,8 @@ kernels::AttentionParams head_params(kernels::AttentionParams params, const Atte
   if (const at::Tensor& s = spec.head_scales; s.defined())
     params.head_scales = s.const_data_ptr<float>() + (s.dim() == 2 ? b * s.size(1) : 0);
   if (spec.dropout)
-    params.dropout_first = spec.dropout->first + static_cast<uint64_t>(i * params.queries * params.dropout_row_stride);
+    params.dropout_offset =
+        spec.dropout->stream_offset + static_cast<uint64_t>(i * params.queries * params.dropout_row_stride);
   if (spec.key_lengths.defined())
     params.keys = std::clamp<int64_t>(spec.key_lengths.const_data_ptr<int64_t>()[b], 0, params.keys);
   return params;
@@ -73,7 +74,7 @@ template <class T>
 void forward_heads(const Operands& x, bool with_gradient, const ForwardResult& result) {
   const PackedRelative relative(x.spec.relative);
   const kernels::AttentionParams shared_params = batch_params(x, with_gradient, relative);
-  for_each_head(x.q, shared_params.bf16, kernels::attention_forward_scratch(shared_params),
+  for_each_head(x.q, shared_params.bf16_gemm, kernels::attention_forward_scratch_floats(shared_params),
                 [&](int64_t i, int64_t b, int64_t h, float* scratch) {
                   kernels::attention_forward(head_params(shared_params, x.spec, i, b, h),
                                              tensors_of<T>(x, result, shared_params, b, h), scratch);
@@ -91,7 +92,7 @@ void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool ha
   const at::Tensor& q = x.q;
   const PackedRelative relative(x.spec.relative);
   const kernels::AttentionParams shared_params = batch_params(x, true, relative);
-  const int64_t size = q.size(3), batch_heads = q.size(0) * q.size(1), distances = shared_params.relative.distances;
+  const int64_t size = q.size(3), batch_heads = q.size(0) * q.size(1), distances = shared_params.relative.num_distances;
   float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
   if (shared_params.has_relative_positions()) {
     d.u = at::empty({batch_heads, size}, at::kFloat), d.v_bias = at::empty({batch_heads, size}, at::kFloat);
@@ -100,7 +101,7 @@ void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool ha
     dr = d.r.mutable_data_ptr<float>();
   }
   if (x.spec.head_scales.defined()) d.head_scales = at::empty({q.size(0), q.size(1)}, at::kFloat);
-  for_each_head(q, shared_params.bf16, kernels::attention_backward_scratch(shared_params),
+  for_each_head(q, shared_params.bf16_gemm, kernels::attention_backward_scratch_floats(shared_params),
                 [&](int64_t i, int64_t b, int64_t h, float* scratch) {
                   kernels::HeadTensors<T> tensors = tensors_of<T>(x, saved.result, shared_params, b, h);
                   tensors.dout = head_of<const T>(dout, b, h);

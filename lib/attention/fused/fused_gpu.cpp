@@ -57,15 +57,15 @@ struct DeviceParams {
       params.key_head_of = params.value_head_of = kv_head_of_.const_data_ptr<int64_t>();
     }
     if (spec.key_lengths.defined()) params.key_lengths = spec.key_lengths.const_data_ptr<int64_t>();
-    params.aligned = std::all_of(kernel_tensors.begin(), kernel_tensors.end(),
-                                 [](const at::Tensor* t) { return has_aligned_rows(*t); });
+    params.has_aligned_rows = std::all_of(kernel_tensors.begin(), kernel_tensors.end(),
+                                          [](const at::Tensor* t) { return has_aligned_rows(*t); });
     if (const at::Tensor& s = spec.head_scales; s.defined()) {
       params.head_scales = s.const_data_ptr<float>();
       params.head_scales_stride = s.dim() == 2 ? s.size(1) : 0;
     }
     if (spec.relative.u.defined()) set_relative(spec.relative, device);
     if (x.matrix.defined()) set_matrix(x.matrix);
-    params.dropout_heads = params.dropout_before_mixing ? params.heads : params.value_heads;
+    params.num_dropout_heads = params.dropout_before_mixing ? params.heads : params.value_heads;
   }
   DeviceParams(const DeviceParams&) = delete;
   DeviceParams& operator=(const DeviceParams&) = delete;
@@ -73,7 +73,7 @@ struct DeviceParams {
   // Adds the transpose of the mixing matrix, which a backward pass reads.
   void add_transposed_matrix(const at::Tensor& m) {
     matrix_transposed_ = m.transpose(-2, -1).contiguous();
-    params.matrix_transposed = matrix_transposed_.const_data_ptr<float>();
+    params.mixing_matrix_transposed = matrix_transposed_.const_data_ptr<float>();
   }
 
  private:
@@ -82,19 +82,20 @@ struct DeviceParams {
     key_ranges_ = key_ranges_to_device(relative.key_ranges, device);
     params.relative = {.u = u_.const_data_ptr<float>(),
                        .v = v_bias_.const_data_ptr<float>(),
-                       .rows = relative.r.const_data_ptr(),
+                       .r = relative.r.const_data_ptr(),
                        .head_stride = relative.r.stride(0),
                        .row_stride = relative.r.stride(1),
                        .key_ranges = static_cast<const kernels::KeyRange*>(key_ranges_.const_data_ptr()),
-                       .distances = static_cast<int>(relative.r.size(1)),
+                       .num_distances = static_cast<int>(relative.r.size(1)),
                        .num_key_ranges = static_cast<int>(relative.key_ranges.size())};
     const int64_t element_bytes = relative.r.element_size();
-    params.aligned = params.aligned && reinterpret_cast<uintptr_t>(relative.r.const_data_ptr()) % 16 == 0 &&
-                     relative.r.stride(0) * element_bytes % 16 == 0 && relative.r.stride(1) * element_bytes % 16 == 0;
+    params.has_aligned_rows =
+        params.has_aligned_rows && reinterpret_cast<uintptr_t>(relative.r.const_data_ptr()) % 16 == 0 &&
+        relative.r.stride(0) * element_bytes % 16 == 0 && relative.r.stride(1) * element_bytes % 16 == 0;
   }
   void set_matrix(const at::Tensor& m) {
     params.value_heads = static_cast<int>(m.size(-1));
-    params.matrix = m.const_data_ptr<float>();
+    params.mixing_matrix = m.const_data_ptr<float>();
     const int64_t matrix_size = m.size(-2) * m.size(-1);
     params.matrix_query_stride = m.dim() == 4 ? matrix_size : 0;
     params.matrix_batch_stride = m.dim() == 4 ? params.queries * matrix_size : m.dim() == 3 ? matrix_size : 0;
@@ -149,7 +150,7 @@ struct AttentionGpuBackend {
     const DeviceParams device_params(x, true, {&q, &x.k, &x.v, &out, &dout, &d.q, &d.k, &d.v});
     tensors.out = untyped_tensor(out), tensors.dout = untyped_tensor(dout),
     tensors.delta = delta.mutable_data_ptr<float>();
-    const int64_t num_tiles = gpu.kernels->num_scale_tiles(device_params.params);
+    const int64_t num_tiles = gpu.kernels->num_query_tiles(device_params.params);
     if (scales.defined()) {
       d.head_scales = at::empty({q.size(0), q.size(1), num_tiles}, lse.options());
       tensors.dscale = d.head_scales.mutable_data_ptr<float>();
@@ -220,10 +221,10 @@ struct HeadMixingGpuBackend {
     tensors.prob_sums = prob_sums.mutable_data_ptr<float>();
     tensors.query_stats = static_cast<kernels::QueryStats*>(stats.mutable_data_ptr());
     static_assert(sizeof(kernels::QueryStats) == 4 * sizeof(float));
-    const at::Tensor matrix_gradients =
-        at::empty({q.size(0), gpu.kernels->head_mixing_num_gradients(device_params.params), m.size(-2), m.size(-1)},
-                  prob_sums.options());
-    tensors.g = matrix_gradients.mutable_data_ptr<float>();
+    const at::Tensor matrix_gradients = at::empty(
+        {q.size(0), gpu.kernels->head_mixing_num_matrix_gradients(device_params.params), m.size(-2), m.size(-1)},
+        prob_sums.options());
+    tensors.dm = matrix_gradients.mutable_data_ptr<float>();
     if (relative.u.defined()) {
       d.r = at::empty({q.size(0), relative.r.size(0), relative.r.size(1), relative.r.size(2)}, prob_sums.options());
       tensors.dq_v = untyped_tensor(dq_v), tensors.dr = d.r.mutable_data_ptr<float>();
@@ -264,12 +265,12 @@ std::string why_not_fused_on_gpu(at::ScalarType type, const LayerSpec& layer_spe
   if (!dtype) return std::string("no kernel for elements of type ") + c10::toString(type);
   nn::check_cuda(nn::cuda_kernels().device_problem());
   const int size = static_cast<int>(std::max(layer_spec.key_size, layer_spec.value_size));
-  const char* reason = nn::cuda_kernels().missing(*dtype, size);
+  const char* reason = nn::cuda_kernels().missing_kernels(*dtype, size);
   if (reason == nullptr && has_relative_positions && !has_mixing)
-    reason = nn::cuda_kernels().attention(*dtype, size)->relative_constraint();
+    reason = nn::cuda_kernels().attention_kernels(*dtype, size)->relative_constraint();
   if (reason == nullptr && has_mixing)
     reason = nn::cuda_kernels()
-                 .attention(*dtype, size)
+                 .attention_kernels(*dtype, size)
                  ->head_mixing_constraint(static_cast<int>(layer_spec.heads), static_cast<int>(layer_spec.value_heads),
                                           has_relative_positions);
   return reason != nullptr ? reason : "";
@@ -278,7 +279,7 @@ std::string why_not_fused_on_gpu(at::ScalarType type, const LayerSpec& layer_spe
 GpuKernels gpu_kernels(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   const auto dtype = nn::dtype_of(q.scalar_type());
   if (!q.is_cuda() || !dtype || k.scalar_type() != q.scalar_type() || v.scalar_type() != q.scalar_type()) return {};
-  return {nn::cuda_kernels().attention(*dtype, static_cast<int>(std::max(q.size(3), v.size(3)))),
+  return {nn::cuda_kernels().attention_kernels(*dtype, static_cast<int>(std::max(q.size(3), v.size(3)))),
           nn::current_stream(q.device())};
 }
 

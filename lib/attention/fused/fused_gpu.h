@@ -17,7 +17,8 @@ namespace mh::attention {
 
 struct AttentionSpec;  // attention/fused/attention_spec.h
 
-// The kernels for one element type, one GPU and head sizes up to kernels->size, and the CUDA stream for their launches.
+// The kernels for one element type, one GPU and head sizes up to kernels->max_head_size, and the CUDA stream for their
+// launches.
 struct GpuKernels {
   const kernels::AttentionKernels* kernels = nullptr;
   void* stream = nullptr;

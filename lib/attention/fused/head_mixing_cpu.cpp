@@ -24,7 +24,7 @@ constexpr int64_t kMinWorkItems = 8;
 
 // Returns batch row b of a tensor (B, h, T, d).
 template <class T>
-kernels::Heads<T> row_of(const at::Tensor& x, int64_t b) {
+kernels::HeadsView<T> row_of(const at::Tensor& x, int64_t b) {
   return {static_cast<T*>(const_cast<void*>(x.const_data_ptr())) + b * x.stride(0), x.stride(1), x.stride(2)};
 }
 
@@ -39,10 +39,10 @@ class HeadMixingParams {
         batch_size_(x.q.size(0)),
         shared_params_(x.spec.params(x.q, x.k, x.v, with_gradient)) {
     shared_params_.max_keys = shared_params_.keys, shared_params_.value_heads = static_cast<int>(x.matrix.size(-1));
-    shared_params_.matrix = matrix_.const_data_ptr<float>();
+    shared_params_.mixing_matrix = matrix_.const_data_ptr<float>();
     shared_params_.matrix_query_stride = matrix_.dim() == 4 ? matrix_.stride(1) : 0;
     shared_params_.relative = relative_.params();
-    shared_params_.bf16 = bf16_gemm(x.q.scalar_type());
+    shared_params_.bf16_gemm = bf16_gemm(x.q.scalar_type());
     shared_params_.l2_bytes = kernels::l2_cache_bytes();
   }
   HeadMixingParams(const HeadMixingParams&) = delete;
@@ -53,11 +53,11 @@ class HeadMixingParams {
   // keys.
   kernels::AttentionParams row_params(int64_t b) const {
     kernels::AttentionParams params = shared_params_;
-    params.matrix += b * matrix_stride_;
-    const int64_t dropout_heads = params.dropout_before_mixing ? params.heads : params.value_heads;
+    params.mixing_matrix += b * matrix_stride_;
+    const int64_t num_dropout_heads = params.dropout_before_mixing ? params.heads : params.value_heads;
     if (spec_.dropout)
-      params.dropout_first =
-          spec_.dropout->first + static_cast<uint64_t>(b * dropout_heads * params.queries * params.dropout_row_stride);
+      params.dropout_offset = spec_.dropout->stream_offset +
+                              static_cast<uint64_t>(b * num_dropout_heads * params.queries * params.dropout_row_stride);
     if (spec_.key_lengths.defined())
       params.keys = std::clamp<int64_t>(spec_.key_lengths.const_data_ptr<int64_t>()[b], 0, params.keys);
     return params;
@@ -65,7 +65,7 @@ class HeadMixingParams {
 
   // Returns the number of parts into which the queries of a batch row are divided.
   int64_t num_parts() const {
-    const int64_t queries_per_tile = kernels::head_mixing_rows(shared_params_);
+    const int64_t queries_per_tile = kernels::head_mixing_tile_rows(shared_params_);
     return std::clamp<int64_t>(ceil_div(kMinWorkItems, batch_size_), 1,
                                ceil_div(shared_params_.queries, queries_per_tile));
   }
@@ -89,7 +89,7 @@ void for_each_group(int64_t rows, int64_t num_parts, const Visit& visit) {
 // Packs the keys and values of the batch rows [first, first + rows) for the forward or the backward kernel.
 template <class T>
 void pack_rows(const Operands& x, const HeadMixingParams& mixing_params, bool for_backward, int64_t first, int64_t rows,
-               const Scratch& packed) {
+               const Scratch& packed_kv) {
   const kernels::AttentionParams& shared_params = mixing_params.shared_params();
   const int64_t num_packed = shared_params.heads + shared_params.value_heads,
                 packed_floats = kernels::head_mixing_pack_floats(shared_params, for_backward);
@@ -97,7 +97,7 @@ void pack_rows(const Operands& x, const HeadMixingParams& mixing_params, bool fo
     for (int64_t i = begin; i < end; ++i) {
       const int64_t b = first + i / num_packed;
       kernels::head_mixing_pack<T>(mixing_params.row_params(b), for_backward, i % num_packed, row_of<const T>(x.k, b),
-                                   row_of<const T>(x.v, b), packed.data() + i / num_packed * packed_floats);
+                                   row_of<const T>(x.v, b), packed_kv.data() + i / num_packed * packed_floats);
     }
   });
 }
@@ -118,7 +118,8 @@ void decode_rows(const at::Tensor& q, const Keys& keys, const Values& values, co
       kernels::head_mixing_decode_values<T>(params, i, values(b), row_of<T>(result.out, b), scratch.data());
     });
   };
-  const int64_t scratch_floats = kernels::head_mixing_decode_scratch(mixing_params.shared_params()), rows = q.size(0);
+  const int64_t scratch_floats = kernels::head_mixing_decode_scratch_floats(mixing_params.shared_params()),
+                rows = q.size(0);
   if (rows >= at::get_num_threads()) {
     at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
       const Scratch scratch(scratch_floats);
@@ -147,19 +148,19 @@ void forward_rows(const Operands& x, const HeadMixingParams& mixing_params, Forw
         x.q, [&](int64_t b) { return row_of<const T>(x.k, b); }, [&](int64_t b) { return row_of<const T>(x.v, b); },
         mixing_params, result);
   float* lse = result.lse.mutable_data_ptr<float>();
-  std::optional<Scratch> packed;
+  std::optional<Scratch> packed_kv;
   for_each_group(x.q.size(0), num_parts, [&](int64_t first, int64_t rows) {
-    if (!packed) packed.emplace(rows * packed_floats);
-    pack_rows<T>(x, mixing_params, false, first, rows, *packed);
+    if (!packed_kv) packed_kv.emplace(rows * packed_floats);
+    pack_rows<T>(x, mixing_params, false, first, rows, *packed_kv);
     at::parallel_for(0, rows * num_parts, 1, [&](int64_t begin, int64_t end) {
-      const Scratch scratch(kernels::head_mixing_forward_scratch(mixing_params.shared_params()));
-      const Bf16GemmScope gemm_scope(mixing_params.shared_params().bf16);
+      const Scratch scratch(kernels::head_mixing_forward_scratch_floats(mixing_params.shared_params()));
+      const Bf16GemmScope gemm_scope(mixing_params.shared_params().bf16_gemm);
       for (int64_t i = begin; i < end; ++i) {
         const int64_t b = first + i / num_parts;
         const kernels::BatchRowTensors<T> row{.q = row_of<const T>(x.q, b),
                                               .k = row_of<const T>(x.k, b),
                                               .v = row_of<const T>(x.v, b),
-                                              .packed = packed->data() + i / num_parts * packed_floats,
+                                              .packed_kv = packed_kv->data() + i / num_parts * packed_floats,
                                               .out = row_of<T>(result.out, b),
                                               .lse = lse + b * result.lse.stride(0)};
         kernels::head_mixing_forward(mixing_params.row_params(b), {i % num_parts, num_parts}, row, scratch.data());
@@ -187,25 +188,25 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const He
   const int64_t lse_stride = saved.result.lse.stride(0);
   auto* dm = d.matrix.mutable_data_ptr<float>();
   // padded_size and distances are 0 without relative positions.
-  const int64_t padded_size = shared_params.relative.row_stride, distances = shared_params.relative.distances;
+  const int64_t padded_size = shared_params.relative.row_stride, distances = shared_params.relative.num_distances;
   if (padded_size > 0) {
     d.u = at::empty({x.q.size(0) * num_parts, h, padded_size}, at::kFloat), d.v_bias = at::empty_like(d.u);
     d.r = at::empty({x.q.size(0) * num_parts, h, distances, padded_size}, at::kFloat);
   }
-  std::optional<Scratch> packed, part_gradients;  // part_gradients: dk and dv of each part
+  std::optional<Scratch> packed_kv, part_gradients;  // part_gradients: dk and dv of each part
   for_each_group(x.q.size(0), num_parts, [&](int64_t first, int64_t rows) {
-    if (!packed) packed.emplace(rows * packed_floats), part_gradients.emplace(rows * num_parts * part_floats);
-    pack_rows<T>(x, mixing_params, true, first, rows, *packed);
+    if (!packed_kv) packed_kv.emplace(rows * packed_floats), part_gradients.emplace(rows * num_parts * part_floats);
+    pack_rows<T>(x, mixing_params, true, first, rows, *packed_kv);
     at::parallel_for(0, rows * num_parts, 1, [&](int64_t begin, int64_t end) {
-      const Scratch scratch(kernels::head_mixing_backward_scratch(shared_params));
-      const Bf16GemmScope gemm_scope(shared_params.bf16);
+      const Scratch scratch(kernels::head_mixing_backward_scratch_floats(shared_params));
+      const Bf16GemmScope gemm_scope(shared_params.bf16_gemm);
       for (int64_t i = begin; i < end; ++i) {
         const int64_t b = first + i / num_parts, part_index = i % num_parts, n = b * num_parts + part_index;
         const bool has_matrix_per_query = shared_params.matrix_query_stride != 0;
         kernels::BatchRowTensors<T> row{.q = row_of<const T>(x.q, b),
                                         .k = {},
                                         .v = {},
-                                        .packed = packed->data() + i / num_parts * packed_floats,
+                                        .packed_kv = packed_kv->data() + i / num_parts * packed_floats,
                                         .out = {},
                                         .lse = lse + b * lse_stride,
                                         .dout = row_of<const T>(dout, b),
@@ -224,11 +225,11 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const He
         const int64_t row = i / (h + hv), head = i % (h + hv), b = first + row;
         const kernels::AttentionParams params = mixing_params.row_params(b);
         const float* row_gradients = part_gradients->data() + row * num_parts * part_floats;
-        const auto sum_parts = [&](const float* partial_sums, int64_t head_size, const kernels::Heads<T>& destination,
-                                   int64_t destination_head) {
-          kernels::head_mixing_sum_parts(
-              partial_sums, num_parts, part_floats, params.keys, head_size,
-              kernels::Heads<T>{destination.at(destination_head, 0), destination.head_stride, destination.row_stride});
+        const auto sum_parts = [&](const float* partial_sums, int64_t head_size,
+                                   const kernels::HeadsView<T>& destination, int64_t destination_head) {
+          kernels::head_mixing_sum_parts(partial_sums, num_parts, part_floats, params.keys, head_size,
+                                         kernels::HeadsView<T>{destination.at(destination_head, 0),
+                                                               destination.head_stride, destination.row_stride});
         };
         if (head < h) {
           sum_parts(row_gradients + head * (kernels::head_mixing_key_floats(params) / h), params.key_size,
@@ -308,8 +309,8 @@ at::Tensor head_mixing_decode_cpu(const at::Tensor& q, const at::Tensor& k, cons
   const auto run_decode = [&]<class T>(T) {
     const auto cached_rows = [&](const at::Tensor& cached) {
       return [&](int64_t b) {
-        kernels::Heads<const T> heads = row_of<const T>(cached, 0);
-        heads.table = cache_view.row_table.const_data_ptr<int32_t>() + b * cache_view.row_table.stride(0),
+        kernels::HeadsView<const T> heads = row_of<const T>(cached, 0);
+        heads.cache_row_of = cache_view.row_table.const_data_ptr<int32_t>() + b * cache_view.row_table.stride(0),
         heads.batch_stride = cached.stride(0);
         return heads;
       };

@@ -12,7 +12,7 @@
 #include "attention/fused/head_mixing_cpu.h"
 #include "fixtures/aten.h"
 #include "fixtures/errors.h"
-#include "oracle/fused_policy.h"
+#include "oracle/spec_attention.h"
 
 using namespace mh;
 
@@ -22,7 +22,7 @@ namespace {
 // hv) or (B, 1, h, hv) if defined. Returns "" if the error is within the bound, otherwise a description.
 std::string excess_error_of(const at::Tensor& actual, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const at::Tensor& m = {}, const attention::AttentionSpec& spec = {}) {
-  const reference::policy::Inputs x{{q, k, v, m, spec.head_scales, {}, {}, {}}, {}, spec, {}};
+  const reference::spec::Inputs x{{q, k, v, m, spec.head_scales, {}, {}, {}}, {}, spec, {}};
   const auto composed_in = [&](at::ScalarType type) {
     return composed_attention(x, leaves_of(x, q.scalar_type(), type, at::kCPU)).detach();
   };

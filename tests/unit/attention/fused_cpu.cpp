@@ -16,7 +16,7 @@
 #include "fixtures/numbers.h"
 #include "fixtures/status.h"
 #include "nn/ops.h"
-#include "oracle/fused_policy.h"
+#include "oracle/spec_attention.h"
 
 using namespace mh;
 using numbers::error;
@@ -230,7 +230,7 @@ TEST_CASE("the CPU attention kernel drops the same probabilities as nn::dropout"
     const int64_t keys = causal ? queries + *rc::gen::inRange(0, 40) : *rc::gen::inRange(1, 150);
     const nn::ForwardContext forward_context{true, 3, *rc::gen::inRange(0U, 9U), *rc::gen::inRange(0, 5)};
     const double p = *rc::gen::element(0.1, 0.5, 0.9);
-    using namespace reference::policy;
+    using namespace reference::spec;
     Inputs x;
     x.operands = {at::randn({batch, heads, queries, size}) * 2, at::randn({batch, heads, keys, size}),
                   at::randn({batch, heads, keys, size})};
@@ -244,10 +244,10 @@ TEST_CASE("the CPU attention kernel drops the same probabilities as nn::dropout"
       return attention::fused_cpu(t[kQ], t[kK], t[kV], inputs.spec);
     };
     const auto results_in = [&](at::ScalarType type, const auto& attend) {
-      return results(x, at::kFloat, type, at::kCPU, attend);
+      return run_with_gradients(x, at::kFloat, type, at::kCPU, attend);
     };
-    const Tensors exact = results_in(at::kDouble, reference::policy::composed_attention),
-                  composed_results = results_in(at::kFloat, reference::policy::composed_attention),
+    const Tensors exact = results_in(at::kDouble, reference::spec::composed_attention),
+                  composed_results = results_in(at::kFloat, reference::spec::composed_attention),
                   magnitudes = term_magnitudes(x, at::kFloat);
     const std::string excess_error =
         find_excess_error(results_in(at::kFloat, attend_fused), composed_results, exact, at::kFloat, magnitudes);

@@ -16,10 +16,10 @@
 #include "fixtures/errors.h"
 #include "fixtures/reduced_cases.h"
 #include "nn/ops.h"
-#include "oracle/fused_policy.h"
+#include "oracle/spec_attention.h"
 
 using namespace mh;
-using namespace reference::policy;
+using namespace reference::spec;
 
 namespace {
 
@@ -33,7 +33,7 @@ attention::GpuKernels emulated_kernels() {
         host::EmulatedGpu device;
         return Launches::relative_constraint(host::Launcher{device});
       },
-      Launches::num_scale_tiles,
+      Launches::num_query_tiles,
       [](const AttentionParams& a, int64_t batch) {
         host::EmulatedGpu device;
         return Launches::num_splits(host::Launcher{device}, a, batch);
@@ -56,7 +56,7 @@ attention::GpuKernels emulated_kernels() {
       },
       [](const AttentionParams& a) {
         host::EmulatedGpu device;
-        return Launches::head_mixing_num_gradients(host::Launcher{device}, a);
+        return Launches::head_mixing_num_matrix_gradients(host::Launcher{device}, a);
       },
       [](const AttentionParams& a, const AttentionTensors& x) {
         host::EmulatedGpu device;
@@ -118,18 +118,18 @@ void check_kernels(const Inputs& x, bool is_bf16) {
       return on_gpu ? attention::fused_gpu(gpu, t[kQ], t[kK], t[kV], p) : attention::fused_cpu(t[kQ], t[kK], t[kV], p);
     };
   };
-  const Tensors exact = results(x, type, at::kDouble, at::kCPU, composed_attention),
-                composed_results = results(x, type, type, at::kCPU, composed_attention),
+  const Tensors exact = run_with_gradients(x, type, at::kDouble, at::kCPU, composed_attention),
+                composed_results = run_with_gradients(x, type, type, at::kCPU, composed_attention),
                 magnitudes = term_magnitudes(x, type),
-                gpu_results = results(x, type, type, at::kCPU, attend_fused(true)),
-                cpu_results = results(x, type, type, at::kCPU, attend_fused(false));
+                gpu_results = run_with_gradients(x, type, type, at::kCPU, attend_fused(true)),
+                cpu_results = run_with_gradients(x, type, type, at::kCPU, attend_fused(false));
   RC_ASSERT(gpu_results.size() == cpu_results.size());
   for (size_t i = 0; i < gpu_results.size(); ++i)
     RC_ASSERT(gpu_results[i].scalar_type() == cpu_results[i].scalar_type());
   for (const Tensors* actual : {&gpu_results, &cpu_results}) {
     const std::string excess_error =
         numbers::find_excess_error(*actual, composed_results, exact, type, magnitudes,
-                                   actual == &gpu_results && !is_bf16 ? logit_size(x, type) : 0);
+                                   actual == &gpu_results && !is_bf16 ? logit_magnitude(x, type) : 0);
     RC_LOG() << (actual == &gpu_results ? "GPU: " : "CPU: ") << excess_error << "\n";
     RC_ASSERT(excess_error.empty());
   }

@@ -1,8 +1,6 @@
 // Every option of AttentionSpec in the CPU kernels, with head mixing and without, against tensor operations in double
 // precision: relative positions with gaps between keys, windows, Sigsoftmax, dropout, shared key/value heads and head
 // scales, in any combination.
-#include "oracle/fused_policy.h"
-
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
@@ -14,17 +12,18 @@
 
 #include "attention/fused/fused_cpu.h"
 #include "attention/fused/head_mixing_cpu.h"
-#include "cpu/level.h"
+#include "cpu/simd_level.h"
 #include "fixtures/aten.h"
 #include "fixtures/errors.h"
 #include "fixtures/layers.h"
 #include "fixtures/numbers.h"
 #include "nn/ops.h"
+#include "oracle/spec_attention.h"
 
 using namespace mh;
 using attention::AttentionSpec;
 using numbers::find_excess_error;
-using namespace reference::policy;
+using namespace reference::spec;
 
 namespace {
 
@@ -111,29 +110,29 @@ void add_dropout(Inputs& x) {
 TEST_CASE("fused attention and its gradients match the reference equations over random options at each CPU level",
           "[attention][policy]") {
   struct RestoreLevel {
-    ~RestoreLevel() { kernels::set_level(kernels::best_level()), kernels::set_l2_cache_bytes(0); }
+    ~RestoreLevel() { kernels::set_simd_level(kernels::best_simd_level()), kernels::set_l2_cache_bytes(0); }
   } restore_level;
-  using kernels::Level;
-  for (const auto& [level, name] : {std::pair{Level::baseline, "baseline"},
-                                    {Level::avx2, "AVX2"},
-                                    {Level::avx512, "AVX-512"},
-                                    {Level::avx512_bf16, "AVX-512 with bf16"}})
+  using kernels::SimdLevel;
+  for (const auto& [level, name] : {std::pair{SimdLevel::baseline, "baseline"},
+                                    {SimdLevel::avx2, "AVX2"},
+                                    {SimdLevel::avx512, "AVX-512"},
+                                    {SimdLevel::avx512_bf16, "AVX-512 with bf16"}})
     for (const bool with_mixing : {false, true}) {
-      if (level > kernels::best_level()) {
+      if (level > kernels::best_simd_level()) {
         if (with_mixing) WARN("skipped: this processor has no " << name);
         continue;
       }
-      kernels::set_level(level);
+      kernels::set_simd_level(level);
       INFO((with_mixing ? "with head mixing, " : "without head mixing, ") << name);
       CHECK(rc::check([&] {
         Inputs x = random_inputs(with_mixing);
         add_dropout(x);
         kernels::set_l2_cache_bytes(int64_t{1} << pick(10, 20));  // smaller than the probabilities: several spans
         for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-          const Tensors exact = results(x, type, at::kDouble, at::kCPU, composed_attention),
-                        composed_results = results(x, type, type, at::kCPU, composed_attention),
+          const Tensors exact = run_with_gradients(x, type, at::kDouble, at::kCPU, composed_attention),
+                        composed_results = run_with_gradients(x, type, type, at::kCPU, composed_attention),
                         magnitudes = term_magnitudes(x, type);
-          const std::string excess_error = find_excess_error(results(x, type, type, at::kCPU, attend_fused),
+          const std::string excess_error = find_excess_error(run_with_gradients(x, type, type, at::kCPU, attend_fused),
                                                              composed_results, exact, type, magnitudes);
           RC_LOG() << excess_error << "\n";
           RC_ASSERT(excess_error.empty());
@@ -156,9 +155,10 @@ TEST_CASE("fused Sigsoftmax is accurate and finite for extreme logits", "[attent
     const at::Tensor q = at::randn({1, 2, 40, 16}) * 1e4, k = at::randn_like(q), v = at::randn_like(q);
     Inputs x{{q, k, v, with_mixing ? at::eye(2) : at::Tensor(), {}, {}, {}, {}}, at::randn_like(q), {}, {}};
     x.spec.causal = true, x.spec.normaliser = kernels::Normaliser::sigsoftmax;
-    const Tensors fused = results(x, at::kFloat, at::kFloat, at::kCPU, attend_fused);
-    CHECK(find_excess_error({fused[0]}, {results(x, at::kFloat, at::kFloat, at::kCPU, composed_attention)[0]},
-                            {results(x, at::kFloat, at::kDouble, at::kCPU, composed_attention)[0]}, at::kFloat) == "");
+    const Tensors fused = run_with_gradients(x, at::kFloat, at::kFloat, at::kCPU, attend_fused);
+    CHECK(find_excess_error(
+              {fused[0]}, {run_with_gradients(x, at::kFloat, at::kFloat, at::kCPU, composed_attention)[0]},
+              {run_with_gradients(x, at::kFloat, at::kDouble, at::kCPU, composed_attention)[0]}, at::kFloat) == "");
     for (const at::Tensor& t : fused) CHECK(t.isfinite().all().item<bool>());
   }
 }
@@ -184,7 +184,7 @@ TEST_CASE("fused attention with relative positions is bit-identical for any numb
     std::vector<Tensors> results_by_threads;
     for (const int n : {1, 2, 5}) {
       at::set_num_threads(n);
-      results_by_threads.push_back(results(x, at::kFloat, at::kFloat, at::kCPU, attend_fused));
+      results_by_threads.push_back(run_with_gradients(x, at::kFloat, at::kFloat, at::kCPU, attend_fused));
     }
     at::set_num_threads(num_threads);
     for (size_t i = 0; i < results_by_threads[0].size(); ++i) {

@@ -21,11 +21,11 @@
 #include "fixtures/skip.h"
 #include "fixtures/status.h"
 #include "nn/ops.h"
-#include "oracle/fused_policy.h"
+#include "oracle/spec_attention.h"
 
 using namespace mh;
 using numbers::find_excess_error;
-using namespace reference::policy;
+using namespace reference::spec;
 
 namespace {
 
@@ -35,18 +35,18 @@ at::Tensor attend_fused(const Inputs& x, const Tensors& leaves) {
 
 // Returns the output and the gradients of q, k, v and m from the CPU kernel.
 Tensors fused_results(const Inputs& x, at::ScalarType type = at::kFloat) {
-  return results(x, type, type, at::kCPU, attend_fused);
+  return run_with_gradients(x, type, type, at::kCPU, attend_fused);
 }
 
 // Returns the output and the gradients of q, k, v and m from composed operations in `type`.
 Tensors composed_results(const Inputs& x, at::ScalarType type = at::kFloat) {
-  return results(x, type, type, at::kCPU, composed_attention);
+  return run_with_gradients(x, type, type, at::kCPU, composed_attention);
 }
 
 // Returns the output and the gradients of q, k, v and m from composed operations in double precision, for q, k and v
 // rounded to `type`.
 Tensors exact_results(const Inputs& x, at::ScalarType type = at::kFloat) {
-  return results(x, type, at::kDouble, at::kCPU, composed_attention);
+  return run_with_gradients(x, type, at::kDouble, at::kCPU, composed_attention);
 }
 
 bool are_bit_identical(const Tensors& a, const Tensors& b) {
@@ -122,7 +122,7 @@ TEST_CASE("head mixing with the identity matrix equals attention without mixing"
     Inputs x = random_inputs({2, 4, 4, 70, 70, 32, 32, causal, false});
     x.operands[kMatrix] = at::eye(4);
     const Tensors unmixed_results =
-        results(x, at::kFloat, at::kFloat, at::kCPU, [&](const Inputs&, const Tensors& leaves) {
+        run_with_gradients(x, at::kFloat, at::kFloat, at::kCPU, [&](const Inputs&, const Tensors& leaves) {
           return attention::fused_cpu(leaves[kQ], leaves[kK], leaves[kV], {causal}) + 0 * leaves[kMatrix].sum();
         });
     auto drop_matrix_gradient = [](Tensors tensors) {

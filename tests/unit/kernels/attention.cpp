@@ -22,8 +22,8 @@
 
 #include "ceil_div.h"
 #include "cpu/head_mixing_attention.h"
-#include "cpu/level.h"
-#include "oracle/policy.h"
+#include "cpu/simd_level.h"
+#include "oracle/kernel_attention.h"
 #include "oracle/tolerance.h"
 
 using namespace mh::kernels;
@@ -46,8 +46,8 @@ struct Tensor {
       if constexpr (std::is_same_v<T, float>) x = static_cast<float>(integer(random));
       else x = static_cast<uint16_t>(0x3F80 | (random() & 0x8000));  // 1 or -1
   }
-  Heads<const T> const_view() const { return {data.data(), length * size, size}; }
-  Heads<T> view() { return {data.data(), length * size, size}; }
+  HeadsView<const T> const_view() const { return {data.data(), length * size, size}; }
+  HeadsView<T> view() { return {data.data(), length * size, size}; }
   bool equals(const Tensor& other) const { return data == other.data; }
   bool all_finite() const {
     for (const T& x : data)
@@ -87,13 +87,13 @@ struct RelativePositions {
     du = dv_bias = nan_buffer(heads * size), dr = nan_buffer(heads * num_rows * size);
     relative = {.u = u.data(),
                 .v = v_bias.data(),
-                .rows = r.data(),
+                .r = r.data(),
                 .head_stride = num_rows * size,
                 .row_stride = size,
                 .key_ranges = key_ranges.data(),
-                .distances = static_cast<int>(num_rows),
+                .num_distances = static_cast<int>(num_rows),
                 .num_key_ranges = static_cast<int>(key_ranges.size()),
-                .transposed = transposed_r.data()};
+                .r_transposed = transposed_r.data()};
   }
   bool all_finite() const {
     const auto is_finite = [](float x) { return std::isfinite(x); };
@@ -126,7 +126,7 @@ float to_float(uint16_t x) { return std::bit_cast<float>(uint32_t{x} << 16); }
 
 // Computes c = a b, or c += a b if product.add, in naive loops, for bf16 matrices a and b. In b, each pair of rows is
 // stored interleaved: b[2i, j] is followed by b[2i + 1, j].
-void naive_bf16_product(const Bf16Product& product, const uint16_t* a, const uint16_t* b, float* c) {
+void naive_bf16_product(const Bf16GemmSizes& product, const uint16_t* a, const uint16_t* b, float* c) {
   for (int64_t i = 0; i < product.m; ++i)
     for (int64_t j = 0; j < product.n; ++j) {
       float sum = product.add ? c[i * product.ldc + j] : 0;
@@ -150,8 +150,8 @@ void check_plain(AttentionParams params, RelativePositions* positions, std::mt19
   HeadTensors<T> x{const_view(q), const_view(k), const_view(v), view(out), lse.data(),
                    const_view(q), view(dq),      view(dk),      view(dv)};
   for (const bool gradient : {false, true}) {
-    params.gradient = gradient;
-    std::vector<float> scratch = nan_buffer(attention_forward_scratch(params));
+    params.has_backward = gradient;
+    std::vector<float> scratch = nan_buffer(attention_forward_scratch_floats(params));
     attention_forward(params, x, scratch.data());
     RC_ASSERT(out.all_finite());
   }
@@ -159,7 +159,7 @@ void check_plain(AttentionParams params, RelativePositions* positions, std::mt19
   x.dscale = &dscale;
   if (positions != nullptr)
     x.du = positions->du.data(), x.dv_bias = positions->dv_bias.data(), x.dr = positions->dr.data();
-  std::vector<float> scratch = nan_buffer(attention_backward_scratch(params));
+  std::vector<float> scratch = nan_buffer(attention_backward_scratch_floats(params));
   attention_backward(params, x, scratch.data());
   RC_ASSERT(dq.all_finite() && dk.all_finite() && dv.all_finite() && std::isfinite(dscale));
   RC_ASSERT((positions == nullptr || positions->all_finite()));
@@ -185,25 +185,25 @@ void check_head_mixing(AttentionParams params, int64_t num_parts, RelativePositi
   const bool has_matrix_per_query = params.matrix_query_stride != 0;
   const int64_t num_packs = params.heads + params.value_heads, matrix_size = int64_t{params.heads} * params.value_heads;
   const std::vector<float> m(static_cast<size_t>((has_matrix_per_query ? params.queries : 1) * matrix_size), 0.5F);
-  params.matrix = m.data();
+  params.mixing_matrix = m.data();
   std::vector<float> lse = nan_buffer(params.heads * params.queries);
   BatchRowTensors<T> x{q.const_view(), k.const_view(), v.const_view(),    nullptr,
                        out.view(),     lse.data(),     dout.const_view(), dq.view()};
   {
-    std::vector<float> packed = nan_buffer(head_mixing_pack_floats(params, false));
-    x.packed = packed.data();
+    std::vector<float> packed_kv = nan_buffer(head_mixing_pack_floats(params, false));
+    x.packed_kv = packed_kv.data();
     in_threads(num_packs, [&](int64_t i) {
-      head_mixing_pack<T>(params, false, i, k.const_view(), v.const_view(), packed.data());
+      head_mixing_pack<T>(params, false, i, k.const_view(), v.const_view(), packed_kv.data());
     });
     in_threads(num_parts, [&](int64_t part) {
-      std::vector<float> scratch = nan_buffer(head_mixing_forward_scratch(params));
+      std::vector<float> scratch = nan_buffer(head_mixing_forward_scratch_floats(params));
       head_mixing_forward(params, {part, num_parts}, x, scratch.data());
     });
   }
   RC_ASSERT(out.all_finite());
   if (is_head_mixing_decode(params)) {
     Tensor<T> decoding_out = dout;
-    std::vector<float> scratch = nan_buffer(head_mixing_decode_scratch(params));
+    std::vector<float> scratch = nan_buffer(head_mixing_decode_scratch_floats(params));
     in_threads(params.heads, [&](int64_t j) {
       head_mixing_decode_logits<T>(params, j, q.const_view(), k.const_view(), scratch.data());
     });
@@ -213,11 +213,12 @@ void check_head_mixing(AttentionParams params, int64_t num_parts, RelativePositi
     });
     RC_ASSERT(decoding_out.equals(out));
   }
-  params.gradient = true;
-  std::vector<float> packed = nan_buffer(head_mixing_pack_floats(params, true));
-  x.packed = packed.data();
-  in_threads(num_packs,
-             [&](int64_t i) { head_mixing_pack<T>(params, true, i, k.const_view(), v.const_view(), packed.data()); });
+  params.has_backward = true;
+  std::vector<float> packed_kv = nan_buffer(head_mixing_pack_floats(params, true));
+  x.packed_kv = packed_kv.data();
+  in_threads(num_packs, [&](int64_t i) {
+    head_mixing_pack<T>(params, true, i, k.const_view(), v.const_view(), packed_kv.data());
+  });
   const int64_t key_floats = head_mixing_key_floats(params),
                 part_floats = key_floats + head_mixing_value_floats(params);
   std::vector<float> partial_gradients = nan_buffer(num_parts * part_floats);
@@ -227,7 +228,7 @@ void check_head_mixing(AttentionParams params, int64_t num_parts, RelativePositi
   std::vector<RelativePositions> part_positions(positions != nullptr ? static_cast<size_t>(num_parts) : 0,
                                                 positions != nullptr ? *positions : RelativePositions{});
   in_threads(num_parts, [&](int64_t part) {
-    std::vector<float> scratch = nan_buffer(head_mixing_backward_scratch(params));
+    std::vector<float> scratch = nan_buffer(head_mixing_backward_scratch_floats(params));
     BatchRowTensors<T> part_tensors = x;
     part_tensors.dk = partial_gradients.data() + part * part_floats, part_tensors.dv = part_tensors.dk + key_floats;
     part_tensors.dm = dm.data() + (has_matrix_per_query ? 0 : part * matrix_size);
@@ -239,7 +240,7 @@ void check_head_mixing(AttentionParams params, int64_t num_parts, RelativePositi
     head_mixing_backward(params, {part, num_parts}, part_tensors, scratch.data());
   });
   const auto sum_gradients = [&](const float* from, int64_t size, Tensor<T>& to, int64_t i) {
-    head_mixing_sum_parts(from, num_parts, part_floats, params.keys, size, Heads<T>{to.view().at(i, 0), 0, size});
+    head_mixing_sum_parts(from, num_parts, part_floats, params.keys, size, HeadsView<T>{to.view().at(i, 0), 0, size});
   };
   in_threads(params.heads, [&](int64_t i) {
     sum_gradients(partial_gradients.data() + i * (key_floats / params.heads), params.key_size, dk, i);
@@ -268,7 +269,7 @@ struct HeadResults {
   void run_plain(const AttentionParams& params, const Tensor<float>& q, const Tensor<float>& k, const Tensor<float>& v,
                  const Tensor<float>& dout) {
     std::vector<float> scratch =
-        nan_buffer(std::max(attention_forward_scratch(params), attention_backward_scratch(params)));
+        nan_buffer(std::max(attention_forward_scratch_floats(params), attention_backward_scratch_floats(params)));
     HeadTensors<float> x{const_view(q),    const_view(k), const_view(v), view(out), lse.data(),
                          const_view(dout), view(dq),      view(dk),      view(dv)};
     x.dscale = &dscale;
@@ -278,21 +279,21 @@ struct HeadResults {
   void run_head_mixing(AttentionParams params, const Tensor<float>& q, const Tensor<float>& k, const Tensor<float>& v,
                        const Tensor<float>& dout) {
     const float m = 1;
-    params.matrix = &m;
-    std::vector<float> packed = nan_buffer(head_mixing_pack_floats(params, true)),
+    params.mixing_matrix = &m;
+    std::vector<float> packed_kv = nan_buffer(head_mixing_pack_floats(params, true)),
                        forward_packed = nan_buffer(head_mixing_pack_floats(params, false)),
                        partial_gradients =
                            nan_buffer(head_mixing_key_floats(params) + head_mixing_value_floats(params)),
-                       scratch = nan_buffer(
-                           std::max(head_mixing_forward_scratch(params), head_mixing_backward_scratch(params)));
+                       scratch = nan_buffer(std::max(head_mixing_forward_scratch_floats(params),
+                                                     head_mixing_backward_scratch_floats(params)));
     for (int64_t i = 0; i < 2; ++i) {
       head_mixing_pack<float>(params, false, i, k.const_view(), v.const_view(), forward_packed.data());
-      head_mixing_pack<float>(params, true, i, k.const_view(), v.const_view(), packed.data());
+      head_mixing_pack<float>(params, true, i, k.const_view(), v.const_view(), packed_kv.data());
     }
     BatchRowTensors<float> x{q.const_view(), k.const_view(), v.const_view(),    forward_packed.data(),
                              out.view(),     lse.data(),     dout.const_view(), dq.view()};
     head_mixing_forward(params, {}, x, scratch.data());
-    x.packed = packed.data(), x.dk = partial_gradients.data(),
+    x.packed_kv = packed_kv.data(), x.dk = partial_gradients.data(),
     x.dv = partial_gradients.data() + head_mixing_key_floats(params), x.dm = &dm;
     head_mixing_backward(params, {}, x, scratch.data());
     head_mixing_sum_parts<float>(x.dk, 1, 0, params.keys, params.key_size, dk.view());
@@ -314,11 +315,11 @@ TEST_CASE("CPU head mixing stays within its buffers and writes every element of 
     params.heads = pick_int(1, 9), params.value_heads = pick_int(1, 9), params.key_size = pick_int(1, 40),
     params.value_size = pick_int(1, 40);
     params.scale = 0.3F, params.matrix_query_stride = pick(0, 1) * params.heads * params.value_heads,
-    params.gradient = pick(0, 1) == 1;
-    const Dropout dropout{{1, 2}, 3, 4, 1 << 22, 4.0F / 3};
+    params.has_backward = pick(0, 1) == 1;
+    const DropoutParams dropout{{1, 2}, 3, 4, 1 << 22, 4.0F / 3};
     if (pick(0, 1) == 1) {
       params.dropout = dropout, params.dropout_before_mixing = pick(0, 1) == 1,
-      params.dropout_first = static_cast<uint64_t>(pick(0, 1000));
+      params.dropout_offset = static_cast<uint64_t>(pick(0, 1000));
       params.dropout_row_stride = params.max_keys;
     }
     const int64_t num_parts = pick(1, 4);
@@ -331,7 +332,7 @@ TEST_CASE("CPU head mixing stays within its buffers and writes every element of 
     std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
     check_head_mixing<float>(params, num_parts, positions ? &*positions : nullptr, random);
     const Bf16Gemm gemm{naive_bf16_product};
-    if (pick(0, 1) == 1) params.bf16 = &gemm;
+    if (pick(0, 1) == 1) params.bf16_gemm = &gemm;
     check_head_mixing<uint16_t>(params, num_parts, positions ? &*positions : nullptr, random);
   }));
 }
@@ -344,7 +345,7 @@ TEST_CASE("CPU attention without mixing stays within its buffers and writes ever
     const int64_t max_keys = params.causal ? params.queries + pick(0, 200) : pick(1, 300);
     params.keys = params.causal ? max_keys : pick(0, max_keys);
     params.key_size = 16 * pick_int(1, 4), params.scale = 0.3F;
-    const Dropout dropout{{1, 2}, 3, 4, 1 << 22, 4.0F / 3};
+    const DropoutParams dropout{{1, 2}, 3, 4, 1 << 22, 4.0F / 3};
     if (pick(0, 1) == 1) params.dropout = dropout, params.dropout_row_stride = max_keys;
     params.l2_bytes = int64_t{1} << pick(10, 20);  // smaller than the probabilities: several spans
     draw_options(params);
@@ -354,7 +355,7 @@ TEST_CASE("CPU attention without mixing stays within its buffers and writes ever
     std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
     check_plain<float>(params, positions ? &*positions : nullptr, random);
     const Bf16Gemm gemm{naive_bf16_product};
-    if (level() >= Level::avx512 && pick(0, 1) == 1) params.bf16 = &gemm;
+    if (simd_level() >= SimdLevel::avx512 && pick(0, 1) == 1) params.bf16_gemm = &gemm;
     check_plain<uint16_t>(params, positions ? &*positions : nullptr, random);
   }));
 }
@@ -462,25 +463,26 @@ TEST_CASE("CPU head mixing over several spans of keys differs from a single span
     params.queries = queries, params.keys = params.max_keys = keys, params.heads = params.value_heads = 1,
     params.key_size = params.value_size = size, params.scale = 0.2F;
     params.causal = causal, params.window = causal ? 400 : 0;
-    HeadResults one_span(queries, keys, size), several_spans(queries, keys, size);
-    params.l2_bytes = 4 << 20, one_span.run_head_mixing(params, q, k, v, dout);
-    params.l2_bytes = 128 << 10, several_spans.run_head_mixing(params, q, k, v, dout);
-    CHECK(head_mixing_rows(params) == 64);
-    CHECK(one_span.out.data != several_spans.out.data);
+    HeadResults one_span_results(queries, keys, size), several_spans_results(queries, keys, size);
+    params.l2_bytes = 4 << 20, one_span_results.run_head_mixing(params, q, k, v, dout);
+    params.l2_bytes = 128 << 10, several_spans_results.run_head_mixing(params, q, k, v, dout);
+    CHECK(head_mixing_tile_rows(params) == 64);
+    CHECK(one_span_results.out.data != several_spans_results.out.data);
     reference::OracleCase c;
     c.params = params, c.key_size = c.value_size = size;
     const auto to_doubles = [](const Tensor<float>& t) { return reference::Doubles(t.data.begin(), t.data.end()); };
-    const auto exact = reference::attention(c, to_doubles(q), to_doubles(k), to_doubles(v), to_doubles(dout));
+    const auto exact_results = reference::attention(c, to_doubles(q), to_doubles(k), to_doubles(v), to_doubles(dout));
     const auto largest_of = [](const reference::Doubles& x) { return *std::max_element(x.begin(), x.end()); };
     const auto bound = [&](double one_span_error, double magnitude) {
       return tolerance::composed_error_bound(one_span_error, tolerance::kFp32, magnitude) +
-             tolerance::logit_error_bound(exact.logit_size, magnitude);
+             tolerance::logit_error_bound(exact_results.logit_magnitude, magnitude);
     };
     for (const auto& [baseline, result, expected, magnitudes] :
-         {std::tuple(&one_span.out, &several_spans.out, &exact.out, &exact.out_size),
-          {&one_span.dq, &several_spans.dq, &exact.dq, &exact.dq_size},
-          {&one_span.dk, &several_spans.dk, &exact.dk, &exact.dk_size},
-          {&one_span.dv, &several_spans.dv, &exact.dv, &exact.dv_size}}) {
+         {std::tuple(&one_span_results.out, &several_spans_results.out, &exact_results.out,
+                     &exact_results.out_magnitude),
+          {&one_span_results.dq, &several_spans_results.dq, &exact_results.dq, &exact_results.dq_magnitude},
+          {&one_span_results.dk, &several_spans_results.dk, &exact_results.dk, &exact_results.dk_magnitude},
+          {&one_span_results.dv, &several_spans_results.dv, &exact_results.dv, &exact_results.dv_magnitude}}) {
       const auto error = [&expected = expected](const Tensor<float>& x) {
         double max_error = 0;
         for (size_t i = 0; i < expected->size(); ++i)
@@ -489,9 +491,10 @@ TEST_CASE("CPU head mixing over several spans of keys differs from a single span
       };
       CHECK(error(*result) <= bound(error(*baseline), largest_of(*magnitudes)));
     }
-    const double dm = std::accumulate(exact.dm.begin(), exact.dm.end(), 0.0),
-                 dm_magnitude = std::accumulate(exact.dm_size.begin(), exact.dm_size.end(), 0.0);
-    CHECK(std::abs(several_spans.dm - dm) <= bound(std::abs(one_span.dm - dm), dm_magnitude));
+    const double dm = std::accumulate(exact_results.dm.begin(), exact_results.dm.end(), 0.0),
+                 dm_magnitude =
+                     std::accumulate(exact_results.dm_magnitude.begin(), exact_results.dm_magnitude.end(), 0.0);
+    CHECK(std::abs(several_spans_results.dm - dm) <= bound(std::abs(one_span_results.dm - dm), dm_magnitude));
   }
 }
 
@@ -502,9 +505,9 @@ TEST_CASE("CPU head mixing of a single key multiplies the values by the column s
   AttentionParams params{};
   params.queries = params.keys = params.max_keys = 1, params.heads = params.value_heads = 2,
   params.key_size = params.value_size = 1;
-  params.scale = 1, params.gradient = false;
-  std::vector<float> scratch = nan_buffer(head_mixing_forward_scratch(params));
-  params.matrix = m;
+  params.scale = 1, params.has_backward = false;
+  std::vector<float> scratch = nan_buffer(head_mixing_forward_scratch_floats(params));
+  params.mixing_matrix = m;
   head_mixing_forward<float>(params, {}, {{q, 1, 1}, {k, 1, 1}, {v, 1, 1}, nullptr, {out, 1, 1}, lse}, scratch.data());
   CHECK(out[0] == 7.5F);
   CHECK(out[1] == -200);

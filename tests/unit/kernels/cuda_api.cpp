@@ -34,29 +34,29 @@ TEST_CASE("device_problem reports a problem if and only if the machine has no us
 
 TEST_CASE("the CUDA library has kernels up to the largest compiled head size and refuses larger ones", "[cuda]") {
   int max_head_size = 0;
-#define MH_CHECK(name, compiled)                                   \
-  max_head_size = std::max(max_head_size, compiled);               \
-  REQUIRE(api().attention(Dtype::name, compiled) != nullptr);      \
-  CHECK(api().attention(Dtype::name, compiled)->size == compiled); \
-  CHECK(api().attention(Dtype::name, 1)->size <= compiled);        \
-  CHECK(api().missing(Dtype::name, compiled) == nullptr);
+#define MH_CHECK(name, compiled)                                                    \
+  max_head_size = std::max(max_head_size, compiled);                                \
+  REQUIRE(api().attention_kernels(Dtype::name, compiled) != nullptr);               \
+  CHECK(api().attention_kernels(Dtype::name, compiled)->max_head_size == compiled); \
+  CHECK(api().attention_kernels(Dtype::name, 1)->max_head_size <= compiled);        \
+  CHECK(api().missing_kernels(Dtype::name, compiled) == nullptr);
   MH_COMPILED(MH_CHECK)
 #undef MH_CHECK
   const std::string dtypes = kCompiledDtypes, sizes = kCompiledHeadSizes, dtype_name = dtypes.substr(0, 4);
   const Dtype dtype = dtype_name == "fp32" ? Dtype::fp32 : dtype_name == "bf16" ? Dtype::bf16 : Dtype::fp16;
-  CHECK(api().attention(dtype, max_head_size + 1) == nullptr);
-  CHECK(api().missing(dtype, 300) == "expected a head size of at most the largest of " + sizes +
-                                         ", and one of the types " + dtypes + "; found head size 300 and type " +
-                                         dtype_name + "; use --attention composed");
+  CHECK(api().attention_kernels(dtype, max_head_size + 1) == nullptr);
+  CHECK(api().missing_kernels(dtype, 300) ==
+        "expected a head size of at most the largest of " + sizes + ", and one of the types " + dtypes +
+            "; found head size 300 and type " + dtype_name + "; use --attention composed");
   const std::string head_sizes_option = " -Dhead_sizes=" + sizes + ",256",
                     dtypes_option = " -Ddtypes=" + dtypes + ",fp16";
   const auto ends_with_build_options = [](const std::string& options) {
     return Catch::EndsWith("use --attention composed, or run meson configure build" + options + " and ninja -C build");
   };
-  if (max_head_size < 256) CHECK_THAT(api().missing(dtype, 250), ends_with_build_options(head_sizes_option));
+  if (max_head_size < 256) CHECK_THAT(api().missing_kernels(dtype, 250), ends_with_build_options(head_sizes_option));
   if (dtypes.find("fp16") != std::string::npos) return;
-  CHECK_THAT(api().missing(Dtype::fp16, max_head_size), ends_with_build_options(dtypes_option));
+  CHECK_THAT(api().missing_kernels(Dtype::fp16, max_head_size), ends_with_build_options(dtypes_option));
   if (max_head_size < 256)
-    CHECK_THAT(api().missing(Dtype::fp16, 250), ends_with_build_options(head_sizes_option + dtypes_option));
-  CHECK_THAT(api().missing(Dtype::fp16, 300), Catch::EndsWith("use --attention composed"));
+    CHECK_THAT(api().missing_kernels(Dtype::fp16, 250), ends_with_build_options(head_sizes_option + dtypes_option));
+  CHECK_THAT(api().missing_kernels(Dtype::fp16, 300), Catch::EndsWith("use --attention composed"));
 }

@@ -25,10 +25,10 @@ void check_case(int64_t max_length, bool has_relative_positions) {
   host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 5)));
   const host::Launcher launcher{device};
   using Launches = AttentionLaunches<T, kSize>;
-  std::vector<float> dscale(static_cast<size_t>(c.batch * c.heads * Launches::num_scale_tiles(params)), NAN);
+  std::vector<float> dscale(static_cast<size_t>(c.batch * c.heads * Launches::num_query_tiles(params)), NAN);
   std::vector<float> du(has_relative_positions ? dscale.size() * static_cast<size_t>(c.key_size) : 0, NAN),
       dv_bias = du, dr(static_cast<size_t>(c.batch) * r.data.size(), NAN);
-  AttentionTensors tensors = x.pointers();
+  AttentionTensors tensors = x.attention_tensors();
   tensors.dscale = dscale.data(), tensors.du = du.data(), tensors.dv_bias = dv_bias.data(), tensors.dr = dr.data();
   RC_ASSERT(Launches::template forward_splits<false>(launcher, params, tensors) == nullptr);
   const std::vector<float> lse_without_out = std::exchange(x.lse, x.delta);
@@ -43,22 +43,24 @@ void check_case(int64_t max_length, bool has_relative_positions) {
   RC_ASSERT(Launches::backward(launcher, params, tensors) == nullptr);
 
   const auto round = [](double value) { return to_double(from_double<T>(value)); };
-  c.round_sum = round;
-  const auto exact = reference::attention(c, x.q.to_doubles(), x.k.to_doubles(), x.v.to_doubles(), x.dout.to_doubles());
+  c.round_biased_query = round;
+  const auto exact_results =
+      reference::attention(c, x.q.to_doubles(), x.k.to_doubles(), x.v.to_doubles(), x.dout.to_doubles());
   c.computes_delta_from_outputs = true;
   c.round = round;
-  const auto composed =
+  const auto composed_results =
       reference::attention(c, x.q.to_doubles(), x.k.to_doubles(), x.v.to_doubles(), x.dout.to_doubles());
-  const ExpectClose<T> expect_close{exact.logit_size};
-  expect_close("out", x.out.to_doubles(), exact.out, composed.out, exact.out_size);
-  expect_close("lse", Doubles(x.lse.begin(), x.lse.end()), exact.lse, composed.lse, exact.lse_size);
-  expect_close("dq", x.dq.to_doubles(), exact.dq, composed.dq, exact.dq_size);
-  expect_close("dk", x.dk.to_doubles(), exact.dk, composed.dk, exact.dk_size);
-  expect_close("dv", x.dv.to_doubles(), exact.dv, composed.dv, exact.dv_size);
+  const ExpectClose<T> expect_close{exact_results.logit_magnitude};
+  expect_close("out", x.out.to_doubles(), exact_results.out, composed_results.out, exact_results.out_magnitude);
+  expect_close("lse", Doubles(x.lse.begin(), x.lse.end()), exact_results.lse, composed_results.lse,
+               exact_results.lse_magnitude);
+  expect_close("dq", x.dq.to_doubles(), exact_results.dq, composed_results.dq, exact_results.dq_magnitude);
+  expect_close("dk", x.dk.to_doubles(), exact_results.dk, composed_results.dk, exact_results.dk_magnitude);
+  expect_close("dv", x.dv.to_doubles(), exact_results.dv, composed_results.dv, exact_results.dv_magnitude);
   Doubles dscale_sums(static_cast<size_t>(c.batch * c.heads));
   for (size_t i = 0; i < dscale.size(); ++i)
-    dscale_sums[i / static_cast<size_t>(Launches::num_scale_tiles(params))] += dscale[i];
-  expect_close("dscale", dscale_sums, exact.dscale, composed.dscale, exact.dscale_size);
+    dscale_sums[i / static_cast<size_t>(Launches::num_query_tiles(params))] += dscale[i];
+  expect_close("dscale", dscale_sums, exact_results.dscale, composed_results.dscale, exact_results.dscale_magnitude);
   if (!has_relative_positions) return;
   // Returns the sums of `terms` (batch, heads, tiles, size) over the batch and the tiles, (heads, size).
   const auto sum_tiles = [&](const std::vector<float>& terms, size_t size) {
@@ -68,11 +70,12 @@ void check_case(int64_t max_length, bool has_relative_positions) {
       sums[i / num_head_terms % static_cast<size_t>(c.heads) * size + i % size] += terms[i];
     return sums;
   };
-  expect_close("du", sum_tiles(du, static_cast<size_t>(c.key_size)), exact.du, composed.du, exact.du_size);
-  expect_close("dv_bias", sum_tiles(dv_bias, static_cast<size_t>(c.key_size)), exact.dv_bias, composed.dv_bias,
-               exact.dv_bias_size);
-  expect_close("dr", sum_tiles(dr, static_cast<size_t>(c.num_distances * c.key_size)), exact.dr, composed.dr,
-               exact.dr_size);
+  expect_close("du", sum_tiles(du, static_cast<size_t>(c.key_size)), exact_results.du, composed_results.du,
+               exact_results.du_magnitude);
+  expect_close("dv_bias", sum_tiles(dv_bias, static_cast<size_t>(c.key_size)), exact_results.dv_bias,
+               composed_results.dv_bias, exact_results.dv_bias_magnitude);
+  expect_close("dr", sum_tiles(dr, static_cast<size_t>(c.num_distances * c.key_size)), exact_results.dr,
+               composed_results.dr, exact_results.dr_magnitude);
 }
 
 }  // namespace

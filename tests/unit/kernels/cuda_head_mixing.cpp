@@ -13,26 +13,27 @@ namespace {
 // Returns the error text of a launch, or "" for null, which RapidCheck cannot print.
 std::string text_of(const char* problem) { return problem == nullptr ? "" : problem; }
 
-// Returns the plans of all kernels with a HeadMixingPlan for `limit` bytes of shared memory. The row-mix kernels have
-// plans of another type (RowMixPlan).
+// Returns the plans of all kernels with a HeadMixingPlan for `max_shared_bytes` bytes of shared memory. The row-mix
+// kernels have plans of another type (RowMixPlan).
 template <class T, int kSize, bool kRelative>
-std::vector<HeadMixingPlan> plans_of(const AttentionParams& params, int limit) {
+std::vector<HeadMixingPlan> plans_of(const AttentionParams& params, int max_shared_bytes) {
   constexpr bool kSeparatePasses = kSeparateKeyValuePasses<T, kSize>;
   constexpr ResidentRows kResident = kRelative ? ResidentRows::keys_of_range : ResidentRows::keys;
   std::vector<HeadMixingPlan> all_plans{
-      HeadMixingForwardTiles<T, kSize, kRelative>::plan(params, limit),
-      HeadMixingSumsTiles<T, kSize, kRelative>::plan(params, limit),
-      HeadMixingQueryGradientTiles<T, kSize, kRelative>::plan(params, limit),
-      HeadMixingKeyGradientTiles<T, kSize, !kSeparatePasses, true, kResident>::plan(params, limit),
-      HeadMixingKeyGradientTiles<T, kSize, true, !kSeparatePasses, kResident>::plan(params, limit)};
+      HeadMixingForwardTiles<T, kSize, kRelative>::plan(params, max_shared_bytes),
+      HeadMixingMatrixGradientTiles<T, kSize, kRelative>::plan(params, max_shared_bytes),
+      HeadMixingQueryGradientTiles<T, kSize, kRelative>::plan(params, max_shared_bytes),
+      HeadMixingKeyGradientTiles<T, kSize, !kSeparatePasses, true, kResident>::plan(params, max_shared_bytes),
+      HeadMixingKeyGradientTiles<T, kSize, true, !kSeparatePasses, kResident>::plan(params, max_shared_bytes)};
   if (kRelative)
     all_plans.push_back(
-        HeadMixingKeyGradientTiles<T, kSize, true, false, ResidentRows::distances>::plan(params, limit));
+        HeadMixingKeyGradientTiles<T, kSize, true, false, ResidentRows::distances>::plan(params, max_shared_bytes));
   return all_plans;
 }
 template <class T, int kSize>
-std::vector<HeadMixingPlan> plans(const AttentionParams& params, int limit, bool has_relative_positions) {
-  return has_relative_positions ? plans_of<T, kSize, true>(params, limit) : plans_of<T, kSize, false>(params, limit);
+std::vector<HeadMixingPlan> plans(const AttentionParams& params, int max_shared_bytes, bool has_relative_positions) {
+  return has_relative_positions ? plans_of<T, kSize, true>(params, max_shared_bytes)
+                                : plans_of<T, kSize, false>(params, max_shared_bytes);
 }
 
 // Plans tiles for `plan_limit` bytes of shared memory, usually fewer than a launch may use, so that small cases are
@@ -98,9 +99,9 @@ void check_case(int64_t max_heads, int64_t max_length, bool has_relative_positio
   if (has_relative_positions) test_case.add_relative_positions(r, random);
   AttentionParams params = test_case.params;
   params.heads = static_cast<int>(c.heads), params.dropout_before_mixing = c.dropout_before_mixing;
-  params.dropout_heads = static_cast<int>(c.dropout_before_mixing ? c.heads : c.value_heads);
+  params.num_dropout_heads = static_cast<int>(c.dropout_before_mixing ? c.heads : c.value_heads);
   // The head mixing kernels have no head scales: callers multiply the scales into the matrix.
-  c.scales.clear(), c.params.head_scales = params.head_scales = nullptr;
+  c.head_scales.clear(), c.params.head_scales = params.head_scales = nullptr;
   std::normal_distribution<float> normal;
   const bool has_matrix_per_query = pick(0, 1) == 1, has_matrix_per_row = has_matrix_per_query || pick(0, 1) == 1;
   const int64_t matrix_size = c.heads * c.value_heads;
@@ -117,7 +118,7 @@ void check_case(int64_t max_heads, int64_t max_length, bool has_relative_positio
     transposed_matrix[i - static_cast<size_t>(entry) +
                       static_cast<size_t>(entry % c.value_heads * c.heads + entry / c.value_heads)] = matrix[i];
   }
-  params.matrix = matrix.data(), params.matrix_transposed = transposed_matrix.data(),
+  params.mixing_matrix = matrix.data(), params.mixing_matrix_transposed = transposed_matrix.data(),
   params.matrix_query_stride = has_matrix_per_query ? matrix_size : 0;
   params.matrix_batch_stride = has_matrix_per_query ? params.queries * matrix_size
                                : has_matrix_per_row ? matrix_size
@@ -132,7 +133,7 @@ void check_case(int64_t max_heads, int64_t max_length, bool has_relative_positio
       v(c.batch, c.v_heads, params.keys, c.value_size, is_position_major),
       dout(c.batch, c.value_heads, params.queries, c.value_size, is_position_major);
   for (auto* t : {&q, &k, &v, &dout}) t->fill(random, 1);
-  params.aligned = c.key_size % 8 == 0 && c.value_size % 8 == 0;
+  params.has_aligned_rows = c.key_size % 8 == 0 && c.value_size % 8 == 0;
   Tensor<T> q_u = q, q_v = q;
   if (has_relative_positions) q_u = add_bias(q, test_case.u), q_v = add_bias(q, test_case.v_bias);
   Tensor<T> out = dout, dq = q, dq_v = q, dk(c.batch, c.heads, params.keys, c.key_size, is_position_major),
@@ -147,7 +148,7 @@ void check_case(int64_t max_heads, int64_t max_length, bool has_relative_positio
   const int64_t max_kib = kind == CaseKind::lengths ? min_kib : pick(0, 2) > 0 ? 2 * min_kib : 227;
   const LimitedLauncher launcher{{device, 227 << 10},
                                  (uses_all_memory ? 227 : static_cast<int>(pick(min_kib, max_kib))) << 10};
-  const int64_t num_gradients = Launches::head_mixing_num_gradients(launcher, params);
+  const int64_t num_gradients = Launches::head_mixing_num_matrix_gradients(launcher, params);
   dm = nan_buffer(c.batch * num_gradients * matrix_size);
   AttentionTensors tensors;
   tensors.batch = c.batch, tensors.q = q.untyped_view(), tensors.k = k.untyped_view(), tensors.v = v.untyped_view(),
@@ -156,7 +157,7 @@ void check_case(int64_t max_heads, int64_t max_length, bool has_relative_positio
   tensors.has_one_reader_per_kv_head = false;
   std::vector<QueryStats> query_stats(lse.size() + kStatsPadding, QueryStats{NAN, NAN, NAN, NAN});
   tensors.query_stats = query_stats.data();
-  tensors.lse = lse.data(), tensors.prob_sums = prob_sums.data(), tensors.g = dm.data();
+  tensors.lse = lse.data(), tensors.prob_sums = prob_sums.data(), tensors.dm = dm.data();
   if (has_relative_positions) {
     tensors.q_u = q_u.untyped_view(), tensors.q_v = q_v.untyped_view();
     tensors.dq_v = dq_v.untyped_view(), tensors.dr = dr.data();
@@ -172,52 +173,57 @@ void check_case(int64_t max_heads, int64_t max_length, bool has_relative_positio
   RC_ASSERT(text_of(Launches::head_mixing_backward(launcher, params, tensors)) == "");
 
   const auto round = [](double x) { return to_double(from_double<T>(x)); };
-  c.round_sum = round;
-  const auto exact = reference::attention(c, q.to_doubles(), k.to_doubles(), v.to_doubles(), dout.to_doubles());
+  c.round_biased_query = round;
+  const auto exact_results = reference::attention(c, q.to_doubles(), k.to_doubles(), v.to_doubles(), dout.to_doubles());
   c.round = round;
-  const auto composed = reference::attention(c, q.to_doubles(), k.to_doubles(), v.to_doubles(), dout.to_doubles());
-  const ExpectClose<T> expect_close{exact.logit_size};
-  expect_close("lse", Doubles(lse.begin(), lse.end()), exact.lse, composed.lse, exact.lse_size);
+  const auto composed_results =
+      reference::attention(c, q.to_doubles(), k.to_doubles(), v.to_doubles(), dout.to_doubles());
+  const ExpectClose<T> expect_close{exact_results.logit_magnitude};
+  expect_close("lse", Doubles(lse.begin(), lse.end()), exact_results.lse, composed_results.lse,
+               exact_results.lse_magnitude);
   // Returns the magnitudes, increased for fp16 to allow for the additional rounding of exchanged probabilities.
   const auto add_exchange_rounding = [](Doubles magnitudes) {
     for (double& x : magnitudes) x *= std::is_same_v<T, Fp16> ? tolerance::kFp16ExchangeFactor : 1;
     return magnitudes;
   };
-  expect_close("out", out.to_doubles(), exact.out, composed.out, add_exchange_rounding(exact.out_size));
+  expect_close("out", out.to_doubles(), exact_results.out, composed_results.out,
+               add_exchange_rounding(exact_results.out_magnitude));
   // Returns the sums of partial gradients x (batch, count, heads, value_heads) over `count`, or x if every query has a
   // gradient of its own.
   const auto sum_of_matrices = [&](const Doubles& x, int64_t count) {
     return num_gradients == params.queries ? x : sum_per_batch_row(x, c.batch, count, matrix_size);
   };
   expect_close("dm", sum_of_matrices(Doubles(dm.begin(), dm.end()), num_gradients),
-               sum_of_matrices(exact.dm, params.queries), sum_of_matrices(composed.dm, params.queries),
-               sum_of_matrices(exact.dm_size, params.queries));
+               sum_of_matrices(exact_results.dm, params.queries), sum_of_matrices(composed_results.dm, params.queries),
+               sum_of_matrices(exact_results.dm_magnitude, params.queries));
   Doubles dq_sum = dq.to_doubles();
   if (has_relative_positions) {
     const Doubles dq_v_values = dq_v.to_doubles();
-    expect_close("du", sum_per_head(dq_sum, c.batch, c.heads, c.key_size), exact.du, composed.du, exact.du_size);
-    expect_close("dv_bias", sum_per_head(dq_v_values, c.batch, c.heads, c.key_size), exact.dv_bias, composed.dv_bias,
-                 exact.dv_bias_size);
+    expect_close("du", sum_per_head(dq_sum, c.batch, c.heads, c.key_size), exact_results.du, composed_results.du,
+                 exact_results.du_magnitude);
+    expect_close("dv_bias", sum_per_head(dq_v_values, c.batch, c.heads, c.key_size), exact_results.dv_bias,
+                 composed_results.dv_bias, exact_results.dv_bias_magnitude);
     expect_close("dr", sum_per_head(Doubles(dr.begin(), dr.end()), c.batch, c.heads, c.num_distances * c.key_size),
-                 exact.dr, composed.dr, exact.dr_size);
+                 exact_results.dr, composed_results.dr, exact_results.dr_magnitude);
     for (size_t i = 0; i < dq_sum.size(); ++i) dq_sum[i] += dq_v_values[i];
   }
-  expect_close("dq", dq_sum, exact.dq, composed.dq, exact.dq_size);
-  expect_close("dk", dk.to_doubles(), exact.dk, composed.dk, exact.dk_size);
-  expect_close("dv", dv.to_doubles(), exact.dv, composed.dv, add_exchange_rounding(exact.dv_size));
+  expect_close("dq", dq_sum, exact_results.dq, composed_results.dq, exact_results.dq_magnitude);
+  expect_close("dk", dk.to_doubles(), exact_results.dk, composed_results.dk, exact_results.dk_magnitude);
+  expect_close("dv", dv.to_doubles(), exact_results.dv, composed_results.dv,
+               add_exchange_rounding(exact_results.dv_magnitude));
 }
 
-// Returns, as text, the first head counts up to 32 without a valid plan for `limit` bytes of shared memory; "" if there
-// are none.
+// Returns, as text, the first head counts up to 32 without a valid plan for `max_shared_bytes` bytes of shared memory;
+// "" if there are none.
 template <class T, int kSize>
-std::string find_invalid_plan(int limit, bool has_relative_positions = false) {
+std::string find_invalid_plan(int max_shared_bytes, bool has_relative_positions = false) {
   for (int heads = 1; heads <= 32; ++heads)
     for (int value_heads = 1; value_heads <= 32; ++value_heads) {
       AttentionParams params;
       params.heads = heads, params.value_heads = value_heads;
-      for (const HeadMixingPlan& plan : plans<T, kSize>(params, limit, has_relative_positions))
+      for (const HeadMixingPlan& plan : plans<T, kSize>(params, max_shared_bytes, has_relative_positions))
         if (plan.num_stages < 1 || plan.heads_per_stage < 1 || plan.concurrent_stores < 1 ||
-            plan.shared_bytes > limit || plan.threads() > kHeadMixingThreads)
+            plan.shared_bytes > max_shared_bytes || plan.threads() > kHeadMixingThreads)
           return std::to_string(heads) + " and " + std::to_string(value_heads) + " heads of size " +
                  std::to_string(kSize);
     }
@@ -259,27 +265,27 @@ TEST_CASE("emulated GPU head mixing with relative positions over several key ran
 }
 
 TEST_CASE("head mixing of up to 32 heads of size up to 256 fits into the shared memory of every GPU", "[cuda]") {
-  for (const int limit : {99 << 10, 163 << 10, 227 << 10}) {
-    INFO(limit);
-    CHECK(find_invalid_plan<float, 16>(limit) == "");
-    CHECK(find_invalid_plan<float, 64>(limit) == "");
-    CHECK(find_invalid_plan<float, 128>(limit) == "");
-    CHECK(find_invalid_plan<float, 256>(limit) == "");
-    CHECK(find_invalid_plan<Bf16, 64>(limit) == "");
-    CHECK(find_invalid_plan<Bf16, 128>(limit) == "");
-    CHECK(find_invalid_plan<Fp16, 192>(limit) == "");
-    CHECK(find_invalid_plan<Fp16, 256>(limit) == "");
+  for (const int max_shared_bytes : {99 << 10, 163 << 10, 227 << 10}) {
+    INFO(max_shared_bytes);
+    CHECK(find_invalid_plan<float, 16>(max_shared_bytes) == "");
+    CHECK(find_invalid_plan<float, 64>(max_shared_bytes) == "");
+    CHECK(find_invalid_plan<float, 128>(max_shared_bytes) == "");
+    CHECK(find_invalid_plan<float, 256>(max_shared_bytes) == "");
+    CHECK(find_invalid_plan<Bf16, 64>(max_shared_bytes) == "");
+    CHECK(find_invalid_plan<Bf16, 128>(max_shared_bytes) == "");
+    CHECK(find_invalid_plan<Fp16, 192>(max_shared_bytes) == "");
+    CHECK(find_invalid_plan<Fp16, 256>(max_shared_bytes) == "");
   }
-  for (const int limit : {163 << 10, 227 << 10}) {  // A100 and H100
-    INFO(limit);
-    CHECK(find_invalid_plan<float, 64>(limit, true) == "");
-    CHECK(find_invalid_plan<float, 256>(limit, true) == "");
-    CHECK(find_invalid_plan<Bf16, 64>(limit, true) == "");
-    CHECK(find_invalid_plan<Fp16, 256>(limit, true) == "");
+  for (const int max_shared_bytes : {163 << 10, 227 << 10}) {  // A100 and H100
+    INFO(max_shared_bytes);
+    CHECK(find_invalid_plan<float, 64>(max_shared_bytes, true) == "");
+    CHECK(find_invalid_plan<float, 256>(max_shared_bytes, true) == "");
+    CHECK(find_invalid_plan<Bf16, 64>(max_shared_bytes, true) == "");
+    CHECK(find_invalid_plan<Fp16, 256>(max_shared_bytes, true) == "");
   }
   host::EmulatedGpu device;
-  const host::Launcher ampere{device, 163 << 10};
-  CHECK(text_of(AttentionLaunches<float, 256>::head_mixing_constraint(ampere, 32, 32, false)) == "");
+  const host::Launcher ampere_launcher{device, 163 << 10};
+  CHECK(text_of(AttentionLaunches<float, 256>::head_mixing_constraint(ampere_launcher, 32, 32, false)) == "");
   CHECK(
       text_of(AttentionLaunches<float, 256>::head_mixing_constraint(host::Launcher{device, 48 << 10}, 32, 32, false)) ==
       "head counts or head sizes whose tiles exceed the shared memory of a block");

@@ -23,9 +23,9 @@ std::vector<float> random_values(int64_t count) {
   return values;
 }
 
-// Returns a random number of elements of a tensor: sometimes up to two chunks (kUpdateChunk), usually at most 50, so
-// that cases of up to 100 tensors run fast; one launch processes at most 40 tensors.
-int64_t random_count() { return pick(0, 30) == 0 ? pick(kUpdateChunk - 5, 2 * kUpdateChunk) : pick(0, 50); }
+// Returns a random number of elements of a tensor: sometimes up to two chunks (kUpdateChunkSize), usually at most 50,
+// so that cases of up to 100 tensors run fast; one launch processes at most 40 tensors.
+int64_t random_count() { return pick(0, 30) == 0 ? pick(kUpdateChunkSize - 5, 2 * kUpdateChunkSize) : pick(0, 50); }
 
 struct Tensor {
   std::vector<float> p, g, first_moment, second_moment;
@@ -33,14 +33,14 @@ struct Tensor {
 };
 
 float random_fraction() { return static_cast<float>(pick(1, 99)) / 100; }
-AdamPlan random_plan(AdamPlan) {
+AdamParams random_params(AdamParams) {
   return {random_fraction(), random_fraction(), random_fraction(), 1e-3F,
           random_fraction(), random_fraction(), random_fraction(), random_fraction()};
 }
-MomentumPlan random_plan(MomentumPlan) {
+MomentumParams random_params(MomentumParams) {
   return {random_fraction(), random_fraction(), random_fraction(), random_fraction()};
 }
-NagPlan random_plan(NagPlan) {
+NagParams random_params(NagParams) {
   return {random_fraction(), random_fraction(), random_fraction(), random_fraction(), random_fraction()};
 }
 
@@ -49,36 +49,38 @@ NagPlan random_plan(NagPlan) {
 struct Element {
   double p, g, first_moment, second_moment;
 };
-Element step_element(const AdamPlan& plan, const Element& x) {
-  const double g = plan.scale * x.g, m = plan.beta1 * x.first_moment + (1.0 - plan.beta1) * g,
-               v = plan.beta2 * x.second_moment + (1.0 - plan.beta2) * g * g;
-  return {x.p - plan.decay * x.p -
-              plan.lr / plan.bias_correction1 * m / (std::sqrt(v) / std::sqrt(plan.bias_correction2) + plan.epsilon),
+Element step_element(const AdamParams& params, const Element& x) {
+  const double g = params.gradient_scale * x.g, m = params.beta1 * x.first_moment + (1.0 - params.beta1) * g,
+               v = params.beta2 * x.second_moment + (1.0 - params.beta2) * g * g;
+  return {x.p - params.lr_weight_decay * x.p -
+              params.lr / params.bias_correction1 * m /
+                  (std::sqrt(v) / std::sqrt(params.bias_correction2) + params.epsilon),
           x.g, m, v};
 }
-Element step_element(const MomentumPlan& plan, const Element& x) {
-  const double buffer = plan.momentum * x.first_moment + plan.scale * x.g + plan.decay * x.p;
-  return {x.p - plan.lr * buffer, x.g, buffer, x.second_moment};
+Element step_element(const MomentumParams& params, const Element& x) {
+  const double buffer = params.momentum * x.first_moment + params.gradient_scale * x.g + params.weight_decay * x.p;
+  return {x.p - params.lr * buffer, x.g, buffer, x.second_moment};
 }
-Element step_element(const NagPlan& plan, const Element& x) {
-  const double step = static_cast<double>(plan.lr) * plan.scale * x.g, m = plan.momentum, c = plan.lr_ratio;
-  return {x.p * (1.0 - plan.decay) + m * m * c * x.first_moment - (1 + m) * step, x.g, m * c * x.first_moment - step,
-          x.second_moment};
+Element step_element(const NagParams& params, const Element& x) {
+  const double step = static_cast<double>(params.lr) * params.gradient_scale * x.g, m = params.momentum,
+               c = params.lr_ratio;
+  return {x.p * (1.0 - params.lr_weight_decay) + m * m * c * x.first_moment - (1 + m) * step, x.g,
+          m * c * x.first_moment - step, x.second_moment};
 }
 
 // Returns, for each value of an element after the step, the sum of the absolute values of its terms; 0 for the
-// gradient, which is not updated. Valid for plans with positive coefficients.
-Element magnitudes(const AdamPlan& plan, const Element& x) {
-  const Element sums = step_element(plan, {0, std::abs(x.g), std::abs(x.first_moment), x.second_moment});
-  return {std::abs(x.p) * (1.0 + plan.decay) - sums.p, 0, sums.first_moment, sums.second_moment};
+// gradient, which is not updated. Valid for params with positive coefficients.
+Element magnitudes(const AdamParams& params, const Element& x) {
+  const Element sums = step_element(params, {0, std::abs(x.g), std::abs(x.first_moment), x.second_moment});
+  return {std::abs(x.p) * (1.0 + params.lr_weight_decay) - sums.p, 0, sums.first_moment, sums.second_moment};
 }
-Element magnitudes(const MomentumPlan& plan, const Element& x) {
-  const double buffer = step_element(plan, {std::abs(x.p), std::abs(x.g), std::abs(x.first_moment), 0}).first_moment;
-  return {std::abs(x.p) + plan.lr * buffer, 0, buffer, x.second_moment};
+Element magnitudes(const MomentumParams& params, const Element& x) {
+  const double buffer = step_element(params, {std::abs(x.p), std::abs(x.g), std::abs(x.first_moment), 0}).first_moment;
+  return {std::abs(x.p) + params.lr * buffer, 0, buffer, x.second_moment};
 }
-Element magnitudes(const NagPlan& plan, const Element& x) {
-  const Element sums = step_element(plan, {0, -std::abs(x.g), std::abs(x.first_moment), 0});
-  return {std::abs(x.p) * (1.0 + plan.decay) + sums.p, 0, sums.first_moment, x.second_moment};
+Element magnitudes(const NagParams& params, const Element& x) {
+  const Element sums = step_element(params, {0, -std::abs(x.g), std::abs(x.first_moment), 0});
+  return {std::abs(x.p) * (1.0 + params.lr_weight_decay) + sums.p, 0, sums.first_moment, x.second_moment};
 }
 
 // Checks a value after a step of the optimiser, which computes each value with at most 20 roundings.
@@ -88,11 +90,11 @@ void expect_near(float actual, double expected, double magnitude) {
 }
 
 // Checks the updates of a random number of tensors.
-template <class Plan>
+template <class Params>
 void check_updates() {
   const auto num_tensors = static_cast<size_t>(pick(0, 100));
   std::vector<Tensor> tensors;
-  std::vector<Update<Plan>> updates;
+  std::vector<Update<Params>> updates;
   for (size_t i = 0; i < num_tensors; ++i) {
     const int64_t n = random_count();
     Tensor t{random_values(n), random_values(n), random_values(n), random_values(n), {}};
@@ -102,8 +104,8 @@ void check_updates() {
   }
   const std::vector<Tensor> initial_tensors = tensors;
   for (Tensor& t : tensors)
-    updates.push_back({random_plan(Plan{}), static_cast<int64_t>(t.p.size()), t.p.data(), t.g.data(),
-                       t.first_moment.data(), UpdateRule<Plan>::kHasSecondMoment ? t.second_moment.data() : nullptr,
+    updates.push_back({random_params(Params{}), static_cast<int64_t>(t.p.size()), t.p.data(), t.g.data(),
+                       t.first_moment.data(), UpdateRule<Params>::kHasSecondMoment ? t.second_moment.data() : nullptr,
                        t.bf16_copy.empty() ? nullptr : t.bf16_copy.data()});
   host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 9)));
   RC_ASSERT(update(host::Launcher{device}, updates.data(), static_cast<int64_t>(num_tensors)) == nullptr);
@@ -111,7 +113,8 @@ void check_updates() {
     for (size_t k = 0; k < tensors[i].p.size(); ++k) {
       const Tensor &old_tensor = initial_tensors[i], &new_tensor = tensors[i];
       const Element element{old_tensor.p[k], old_tensor.g[k], old_tensor.first_moment[k], old_tensor.second_moment[k]};
-      const Element expected = step_element(updates[i].plan, element), magnitude = magnitudes(updates[i].plan, element);
+      const Element expected = step_element(updates[i].params, element),
+                    magnitude = magnitudes(updates[i].params, element);
       expect_near(new_tensor.p[k], expected.p, magnitude.p);
       expect_near(new_tensor.first_moment[k], expected.first_moment, magnitude.first_moment);
       expect_near(new_tensor.second_moment[k], expected.second_moment, magnitude.second_moment);
@@ -122,8 +125,8 @@ void check_updates() {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("emulated GPU optimisers update every tensor by the formulas of the update rule", "[cuda]", AdamPlan,
-                   MomentumPlan, NagPlan) {
+TEMPLATE_TEST_CASE("emulated GPU optimisers update every tensor by the formulas of the update rule", "[cuda]",
+                   AdamParams, MomentumParams, NagParams) {
   CHECK(check_reduced("over random tensors", [] { check_updates<TestType>(); }));
 }
 
@@ -135,9 +138,9 @@ TEST_CASE("emulated GPU sums of squares equal sums in double precision", "[cuda]
     for (int64_t i = pick(0, 100); i > 0; --i) tensors.push_back(random_values(random_count()));
     for (const auto& t : tensors) {
       spans.push_back({static_cast<int64_t>(t.size()), t.data()});
-      for (size_t first = 0; first < t.size(); first += kUpdateChunk) {
+      for (size_t first = 0; first < t.size(); first += kUpdateChunkSize) {
         double sum = 0;
-        for (size_t k = first; k < std::min(t.size(), first + kUpdateChunk); ++k)
+        for (size_t k = first; k < std::min(t.size(), first + kUpdateChunkSize); ++k)
           sum += static_cast<double>(t[k]) * static_cast<double>(t[k]);
         expected.push_back(sum);
       }
@@ -147,7 +150,7 @@ TEST_CASE("emulated GPU sums of squares equal sums in double precision", "[cuda]
     RC_ASSERT(sum_of_squares(host::Launcher{device}, spans.data(), static_cast<int64_t>(spans.size()), sums.data()) ==
               nullptr);
     // Bound on the relative difference of two sums of the same squares in double precision.
-    const double bound = 2.0 * static_cast<double>(kUpdateChunk) * 0x1p-53;
+    const double bound = 2.0 * static_cast<double>(kUpdateChunkSize) * 0x1p-53;
     for (size_t i = 0; i < sums.size(); ++i) RC_ASSERT(std::abs(sums[i] - expected[i]) <= bound * expected[i]);
   }));
 }

@@ -23,12 +23,12 @@ namespace {
 
 using Doubles = std::vector<double>;
 
-constexpr double kUnit = tolerance::kFp32;  // unit roundoff: all arithmetic is in fp32
+constexpr double kFp32UnitRoundoff = tolerance::kFp32;  // unit roundoff: all arithmetic is in fp32
 
 // Returns a bound on the error of rounding `value` to T: the unit roundoff times |value|, at least half of the smallest
 // subnormal.
 template <class T>
-double rounding_at(double value) {
+double rounding_error_bound(double value) {
   constexpr double kSmallest = std::is_same_v<T, float> ? 0x1p-150 : std::is_same_v<T, Bf16> ? 0x1p-134 : 0x1p-25;
   return std::max(kUnitRoundoff<T> * std::abs(value), kSmallest);
 }
@@ -60,22 +60,22 @@ void expect_near(double actual, double expected, double bound, const char* name)
 template <class T>
 void check_cross_entropy() {
   const int64_t num_rows = pick(1, 3), n = random_width(3000);
-  const CrossEntropy params{n, pick(0, 1) == 0 ? 0.0F : 0.1F, pick(0, 2) > 0};
+  const CrossEntropyParams params{n, pick(0, 1) == 0 ? 0.0F : 0.1F, pick(0, 2) > 0};
   std::vector<T> logits = random_values<T>(num_rows * n, static_cast<double>(pick(1, 8)));
   if (n > 1 && pick(0, 3) == 0) logits[static_cast<size_t>(pick(0, num_rows * n - 1))] = from_double<T>(-INFINITY);
   const std::vector<T> initial_logits = logits;
   std::vector<int64_t> targets;
   for (int64_t r = 0; r < num_rows; ++r) targets.push_back(pick(0, 3) == 0 ? -1 - pick(0, 100) : pick(0, n - 1));
-  std::vector<CrossEntropyRow> losses(static_cast<size_t>(num_rows), {NAN, NAN});
+  std::vector<CrossEntropyLoss> losses(static_cast<size_t>(num_rows), {NAN, NAN});
   host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 9)));
   RC_ASSERT(cross_entropy<T>(host::Launcher{device}, params, num_rows, logits.data(), targets.data(), losses.data()) ==
             nullptr);
 
-  const double smoothing = static_cast<double>(params.smoothing), count = static_cast<double>(n);
+  const double smoothing = static_cast<double>(params.label_smoothing), count = static_cast<double>(n);
   for (int64_t r = 0; r < num_rows; ++r) {
     const T *x = initial_logits.data() + r * n, *result = logits.data() + r * n;
     const int64_t target = targets[static_cast<size_t>(r)];
-    const CrossEntropyRow& loss = losses[static_cast<size_t>(r)];
+    const CrossEntropyLoss& loss = losses[static_cast<size_t>(r)];
     double max_logit = -INFINITY, sum = 0, logit_sum = 0, logit_magnitude = 0, spread = 0;
     for (int64_t i = 0; i < n; ++i) max_logit = std::max(max_logit, static_cast<double>(to_double(x[i])));
     for (int64_t i = 0; i < n; ++i) {
@@ -85,35 +85,36 @@ void check_cross_entropy() {
     const double lse = max_logit + std::log(sum);
     // First-order errors: of x - max_logit, exp and the sum; of the logarithm, and of its sum with max_logit.
     const double lse_error =
-        kUnit * (spread / sum + 4 + num_additions(n) + 2 * std::abs(max_logit) + 2 * std::abs(lse));
+        kFp32UnitRoundoff * (spread / sum + 4 + num_additions(n) + 2 * std::abs(max_logit) + 2 * std::abs(lse));
     for (int64_t i = 0; i < n; ++i) {
       const double p = std::exp(to_double(x[i]) - lse), actual = to_double(result[i]);
       const double expected = target < 0 ? 0 : p - smoothing / count - (i == target ? 1 - smoothing : 0);
       const double term_magnitude = p + smoothing / count + (i == target ? 1 - smoothing : 0);
-      const double p_error = p == 0 ? 0 : p * (lse_error + kUnit * (std::abs(to_double(x[i]) - lse) + 4));
-      if (params.gradient)
-        expect_near(actual, expected, rounding_at<T>(expected) + p_error + 3 * kUnit * term_magnitude, "gradient");
+      const double p_error = p == 0 ? 0 : p * (lse_error + kFp32UnitRoundoff * (std::abs(to_double(x[i]) - lse) + 4));
+      if (params.needs_gradient)
+        expect_near(actual, expected,
+                    rounding_error_bound<T>(expected) + p_error + 3 * kFp32UnitRoundoff * term_magnitude, "gradient");
       else RC_ASSERT(to_double(result[i]) == to_double(x[i]));
     }
     const double nll = target < 0 ? 0 : lse - to_double(x[target]);
     const double smoothed =
         target < 0 || smoothing == 0 ? nll : (1 - smoothing) * nll + smoothing * (lse - logit_sum / count);
-    const double nll_error = lse_error + kUnit * std::abs(nll);
+    const double nll_error = lse_error + kFp32UnitRoundoff * std::abs(nll);
     const double smoothed_error =
         target < 0 || smoothing == 0
             ? nll_error
-            : nll_error + kUnit * (3 * (std::abs(nll) + std::abs(lse)) +
-                                   (num_additions(n) + 3) * smoothing * logit_magnitude / count);
+            : nll_error + kFp32UnitRoundoff * (3 * (std::abs(nll) + std::abs(lse)) +
+                                               (num_additions(n) + 3) * smoothing * logit_magnitude / count);
     if (std::isfinite(nll)) expect_near(loss.nll, nll, nll_error, "nll");
     else RC_ASSERT(loss.nll == nll);
-    if (std::isfinite(smoothed)) expect_near(loss.smoothed, smoothed, smoothed_error, "smoothed");
-    else RC_ASSERT(loss.smoothed == smoothed);
+    if (std::isfinite(smoothed)) expect_near(loss.smoothed_loss, smoothed, smoothed_error, "smoothed");
+    else RC_ASSERT(loss.smoothed_loss == smoothed);
   }
 }
 
 // Returns the dropout factors of `count` elements from index `first` of the stream: 0 or 1 / (1 - p); 1 if `params` is
 // null.
-Doubles dropout_factors(const Dropout* params, uint64_t first, int64_t count) {
+Doubles dropout_factors(const DropoutParams* params, uint64_t first, int64_t count) {
   std::vector<float> ones(static_cast<size_t>(count), 1), factors = ones;
   if (params != nullptr) dropout(*params, first, ones.data(), factors.data(), count);
   return {factors.begin(), factors.end()};
@@ -127,13 +128,13 @@ void check_sum_norm() {
   const int64_t num_rows = pick(1, 5), size = random_width(1300), chunk_rows = pick(1, 3),
                 num_elements = num_rows * size;
   const uint32_t key[2] = {1, 2};
-  const Dropout dropout_params = make_dropout(key, 3, 4, 0.3);
+  const DropoutParams dropout_params = make_dropout(key, 3, 4, 0.3);
   const auto x = random_values<float>(num_elements), weight = random_values<float>(size),
              bias = random_values<float>(size);
   const auto y = random_values<Y>(num_elements);
-  SumNorm params{size, weight.data(), bias.data(), 1e-3F, nullptr, 0};
-  if (pick(0, 1) == 1) params.dropout = &dropout_params, params.dropout_first = static_cast<uint64_t>(pick(0, 9));
-  const Doubles factors = dropout_factors(params.dropout, params.dropout_first, num_elements);
+  SumNormParams params{size, weight.data(), bias.data(), 1e-3F, nullptr, 0};
+  if (pick(0, 1) == 1) params.dropout = &dropout_params, params.dropout_offset = static_cast<uint64_t>(pick(0, 9));
+  const Doubles factors = dropout_factors(params.dropout, params.dropout_offset, num_elements);
   const bool has_norm = pick(0, 3) > 0, has_sum = !has_norm || pick(0, 1) == 1;
   std::vector<float> sum(x.size(), NAN), norm(x.size(), NAN), mean(static_cast<size_t>(num_rows), NAN), rstd = mean;
   SumNormTensors t;
@@ -156,30 +157,33 @@ void check_sum_norm() {
       const size_t k = index(r, i);
       const double first = static_cast<double>(x[k]), second = factors[k] * to_double(y[k]);
       exact_sum[k] = first + second;
-      sum_error.push_back(2 * kUnit * (std::abs(first) + std::abs(second)));
+      sum_error.push_back(2 * kFp32UnitRoundoff * (std::abs(first) + std::abs(second)));
       mean_exact += exact_sum[k] / count, mean_magnitude += std::abs(exact_sum[k]) / count,
           mean_error += sum_error.back() / count;
     }
-    mean_error += kUnit * (num_additions(size) + 2) * mean_magnitude;
+    mean_error += kFp32UnitRoundoff * (num_additions(size) + 2) * mean_magnitude;
     for (int64_t i = 0; i < size; ++i) {
       const double distance = std::abs(exact_sum[index(r, i)] - mean_exact);
       variance += distance * distance / count;
-      variance_error += 2 * distance * (sum_error[static_cast<size_t>(i)] + mean_error + 2 * kUnit * distance) / count;
+      variance_error +=
+          2 * distance * (sum_error[static_cast<size_t>(i)] + mean_error + 2 * kFp32UnitRoundoff * distance) / count;
     }
-    variance_error += kUnit * (num_additions(size) + 2) * variance;
+    variance_error += kFp32UnitRoundoff * (num_additions(size) + 2) * variance;
     const double f = rstd_exact[static_cast<size_t>(r)] = 1 / std::sqrt(variance + 1e-3);
-    const double f_error = rstd_error[static_cast<size_t>(r)] = f * f * f * variance_error / 2 + 4 * kUnit * f;
+    const double f_error = rstd_error[static_cast<size_t>(r)] =
+        f * f * f * variance_error / 2 + 4 * kFp32UnitRoundoff * f;
     for (int64_t i = 0; i < size; ++i) {
       const size_t k = index(r, i);
       const double distance = std::abs(exact_sum[k] - mean_exact), error = sum_error[static_cast<size_t>(i)];
       normalised[k] = (exact_sum[k] - mean_exact) * f;
-      normalised_error[k] = f * (error + mean_error + 2 * kUnit * distance) + distance * f_error;
+      normalised_error[k] = f * (error + mean_error + 2 * kFp32UnitRoundoff * distance) + distance * f_error;
       const double w = at(weight, i), b = at(bias, i);
       if (has_sum) expect_near(at(sum, r * size + i), exact_sum[k], error, "sum");
       if (has_norm)
-        expect_near(at(norm, r * size + i), normalised[k] * w + b,
-                    std::abs(w) * normalised_error[k] + 2 * kUnit * (std::abs(normalised[k] * w) + std::abs(b)),
-                    "norm");
+        expect_near(
+            at(norm, r * size + i), normalised[k] * w + b,
+            std::abs(w) * normalised_error[k] + 2 * kFp32UnitRoundoff * (std::abs(normalised[k] * w) + std::abs(b)),
+            "norm");
     }
     if (t.mean == nullptr) continue;
     expect_near(at(mean, r), mean_exact, mean_error, "mean");
@@ -206,30 +210,32 @@ void check_sum_norm() {
     for (int64_t i = 0; has_dnorm && i < size; ++i) {
       const size_t k = index(r, i), c = static_cast<size_t>(r / chunk_rows * size + i);
       const double d = static_cast<double>(dnorm[k]), dw = d * at(weight, i);
-      const double rounding = kUnit * (num_additions(size) + 3) * std::abs(dw) / count;
+      const double rounding = kFp32UnitRoundoff * (num_additions(size) + 3) * std::abs(dw) / count;
       g += dw / count, gs += dw * normalised[k] / count;
       g_error += rounding, gs_error += rounding * std::abs(normalised[k]) + std::abs(dw) * normalised_error[k] / count;
       dweight_exact[c] += d * normalised[k], dbias_exact[c] += d;
-      const double row_rounding = kUnit * static_cast<double>(chunk_rows + 1) * std::abs(d);
+      const double row_rounding = kFp32UnitRoundoff * static_cast<double>(chunk_rows + 1) * std::abs(d);
       dweight_error[c] += row_rounding * std::abs(normalised[k]) + std::abs(d) * normalised_error[k];
       dbias_error[c] += row_rounding;
     }
     for (int64_t i = 0; i < size; ++i) {
       const size_t k = index(r, i);
-      double d = has_dsum ? static_cast<double>(dsum[k]) : 0, error = 2 * kUnit * std::abs(d);
+      double d = has_dsum ? static_cast<double>(dsum[k]) : 0, error = 2 * kFp32UnitRoundoff * std::abs(d);
       const double f = rstd_exact[static_cast<size_t>(r)], f_error = rstd_error[static_cast<size_t>(r)];
       if (has_dnorm) {
         const double dw = static_cast<double>(dnorm[k]) * at(weight, i), inner = dw - g - normalised[k] * gs;
         const double term_magnitude = std::abs(dw) + std::abs(g) + std::abs(normalised[k] * gs);
-        error += f * (5 * kUnit * term_magnitude + g_error + std::abs(normalised[k]) * gs_error +
+        error += f * (5 * kFp32UnitRoundoff * term_magnitude + g_error + std::abs(normalised[k]) * gs_error +
                       std::abs(gs) * normalised_error[k]) +
                  std::abs(inner) * f_error;
         d += inner * f;
       }
       expect_near(static_cast<double>(dx[k]), d, error, "dx");
       if (!shares_gradient)
-        expect_near(to_double(dy[k]), factors[k] * d,
-                    factors[k] * error + kUnit * std::abs(factors[k] * d) + rounding_at<Y>(factors[k] * d), "dy");
+        expect_near(
+            to_double(dy[k]), factors[k] * d,
+            factors[k] * error + kFp32UnitRoundoff * std::abs(factors[k] * d) + rounding_error_bound<Y>(factors[k] * d),
+            "dy");
     }
   }
   if (!has_dnorm) return;
@@ -244,7 +250,7 @@ template <class T>
 void check_dropout() {
   const int64_t count = pick(0, 5000), offset = pick(0, 3);
   const uint32_t key[2] = {5, 6};
-  const Dropout params = make_dropout(key, 7, 8, 0.4);
+  const DropoutParams params = make_dropout(key, 7, 8, 0.4);
   const auto first = static_cast<uint64_t>(pick(0, 1 << 20));
   const auto x = random_values<T>(count + offset);
   std::vector<T> y(static_cast<size_t>(count), from_double<T>(NAN));
@@ -253,7 +259,7 @@ void check_dropout() {
   const Doubles factors = dropout_factors(&params, first, count);
   for (int64_t i = 0; i < count; ++i) {
     const double expected = factors[static_cast<size_t>(i)] * to_double(x[static_cast<size_t>(i + offset)]);
-    expect_near(to_double(y[static_cast<size_t>(i)]), expected, rounding_at<T>(expected), "element");
+    expect_near(to_double(y[static_cast<size_t>(i)]), expected, rounding_error_bound<T>(expected), "element");
   }
 }
 
@@ -274,5 +280,5 @@ TEMPLATE_TEST_CASE("emulated GPU dropout drops the same elements as the CPU", "[
 }
 
 TEST_CASE("the widest row of a layer norm fits into the 48 KiB of shared memory that every GPU has", "[cuda]") {
-  CHECK(SumNormRows<float>::bytes(kMaxSumNormWidth) <= 48 << 10);
+  CHECK(SumNormRows<float>::shared_bytes(kMaxSumNormWidth) <= 48 << 10);
 }

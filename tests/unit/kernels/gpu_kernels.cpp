@@ -20,10 +20,10 @@
 #include "fixtures/skip.h"
 #include "nn/device.h"
 #include "nn/ops.h"
-#include "oracle/fused_policy.h"
+#include "oracle/spec_attention.h"
 
 using namespace mh;
-using namespace reference::policy;
+using namespace reference::spec;
 
 namespace {
 
@@ -163,7 +163,7 @@ void check_case(const Case& c, const Sizes& sizes, at::ScalarType type, at::Devi
               << " dimensions, " << c10::toString(type));
   Tensors actual;  // an exception fails this case only; the next cases still run
   try {
-    actual = results(x, type, type, gpu, attend_with_kernels);
+    actual = run_with_gradients(x, type, type, gpu, attend_with_kernels);
   } catch (const std::exception& exception) {
     FAIL_CHECK(exception.what());
     return;
@@ -171,9 +171,9 @@ void check_case(const Case& c, const Sizes& sizes, at::ScalarType type, at::Devi
   Tensors magnitudes = term_magnitudes(x, type);
   if (type == at::kHalf && sizes.matrix_dims > 0)
     for (const size_t i : {size_t{0}, size_t{kV + 1}}) magnitudes[i] *= tolerance::kFp16ExchangeFactor;
-  CHECK(numbers::find_excess_error(actual, results(x, type, type, gpu, composed_attention),
-                                   results(x, type, at::kDouble, at::kCPU, composed_attention), type, magnitudes,
-                                   type == at::kFloat ? logit_size(x, type) : 0) == "");
+  CHECK(numbers::find_excess_error(actual, run_with_gradients(x, type, type, gpu, composed_attention),
+                                   run_with_gradients(x, type, at::kDouble, at::kCPU, composed_attention), type,
+                                   magnitudes, type == at::kFloat ? logit_magnitude(x, type) : 0) == "");
 }
 
 // Returns why the kernels of this build cannot compute this type and these sizes on the current GPU; "" if they can.
@@ -294,7 +294,7 @@ TEST_CASE("GPU attention is bit-identical when repeated and on another stream", 
         !missing_reason.empty())
       SKIP(missing_reason);
     const Inputs x = random_inputs(c, {2, 8, 8, 64, 64, matrix_dims});
-    const auto run = [&] { return results(x, at::kBFloat16, at::kBFloat16, gpu, attend_with_kernels); };
+    const auto run = [&] { return run_with_gradients(x, at::kBFloat16, at::kBFloat16, gpu, attend_with_kernels); };
     const Tensors first_results = run(), second_results = run();
     guard.synchronizeDevice(gpu.index());
     const c10::Stream default_stream = guard.exchangeStream(guard.getStreamFromGlobalPool(gpu));

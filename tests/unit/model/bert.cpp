@@ -10,7 +10,7 @@
 #include "fixtures/gradients.h"
 #include "fixtures/status.h"
 #include "fixtures/translators.h"
-#include "oracle/blocks.h"
+#include "oracle/sublayers.h"
 
 using namespace mh;
 using namespace mh::model;
@@ -179,7 +179,8 @@ TEST_CASE("the encoder and its output heads match a naive reference in double pr
       CHECK(sentence_logits.defined() == (head.find("next") != std::string::npos));
       for (int64_t b = 0; b < 3; ++b) {
         const int64_t n = lengths[static_cast<size_t>(b)];
-        const auto h = reference(reference::row_of(input.tokens, b, n), reference::row_of(input.segments, b, n), 2);
+        const auto h =
+            reference(reference::tokens_of_row(input.tokens, b, n), reference::tokens_of_row(input.segments, b, n), 2);
         for (int64_t t = 0; t < n; ++t) {
           require_close(hidden[b][t], h[static_cast<size_t>(t)]);
           if (head.find("head =") == std::string::npos)
@@ -231,7 +232,8 @@ TEST_CASE("losses and log-probabilities of the output heads of an encoder match 
     int64_t num_scored = 0;
     for (int64_t b = 0; b < 2; ++b) {
       const int64_t n = b == 0 ? 6 : 4;
-      const auto h = reference(reference::row_of(input.tokens, b, n), reference::row_of(input.segments, b, n), 2);
+      const auto h =
+          reference(reference::tokens_of_row(input.tokens, b, n), reference::tokens_of_row(input.segments, b, n), 2);
       const auto target = [&](int64_t i) { return targets[b][i].item<int64_t>(); };
       const auto add = [&](int64_t i, double value) {
         nll += value, loss_error += bound(value);

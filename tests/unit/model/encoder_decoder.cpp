@@ -9,7 +9,7 @@
 #include "fixtures/gradients.h"
 #include "fixtures/status.h"
 #include "fixtures/translators.h"
-#include "oracle/blocks.h"
+#include "oracle/sublayers.h"
 
 using namespace mh;
 using namespace mh::model;
@@ -110,8 +110,8 @@ TEST_CASE("the encoder-decoder matches a naive reference in double precision, pr
       const at::Tensor hidden = model->hidden(input, {});
       for (int64_t b = 0; b < 3; ++b) {
         const auto s = source[static_cast<size_t>(b)], t = target[static_cast<size_t>(b)];
-        const auto expected = Reference{{*model, is_pre_norm}}(reference::row_of(input.source, b, s),
-                                                               reference::row_of(input.tokens, b, t), 3, 2);
+        const auto expected = Reference{{*model, is_pre_norm}}(reference::tokens_of_row(input.source, b, s),
+                                                               reference::tokens_of_row(input.tokens, b, t), 3, 2);
         const at::Tensor rows = at::tensor(Reference::flatten(expected), at::kDouble).view({t, 16});
         REQUIRE(rounding::passes_agree(*model, hidden[b].narrow(0, 0, t), rows, 6));
       }

@@ -94,7 +94,7 @@ struct Reference {
   bool uses_batch_statistics = false;
   bool is_cross = false;
   std::vector<int64_t> num_real;  // (B): number of real queries of each row
-  reference::MayAttend allowed;
+  reference::MayAttend may_attend;
 
   // Returns the gates (B, num_units, E) for inputs x (B, Tq, d) and m (B, Tk, d); num_units: Tq, or 1 for a full mean.
   // If `norm_variance` is not null, sets it to the variances (d) of the batch norm.
@@ -165,7 +165,7 @@ struct Reference {
   Vector mixture(const Vector& x, const Vector& m, const reference::Weights& w, Vector* norm_variance = nullptr) const {
     std::vector<Vector> head_outputs;
     for (int64_t j = 0; j < sizes.heads; ++j)
-      head_outputs.push_back(reference::head_output(sizes, j, x, m, w, allowed));
+      head_outputs.push_back(reference::head_output(sizes, j, x, m, w, may_attend));
     const Vector g = gates(x, m, w, norm_variance);
     const auto all_sets = dropped_sets(sizes.heads, num_dropped);
     const double scale = static_cast<double>(sizes.heads) / static_cast<double>(sizes.heads - num_dropped);
@@ -318,7 +318,7 @@ TEST_CASE("MAE equals the explicit sum over experts over random shapes and masks
     }
     if (is_padded && !oracle.is_cross) mask.key_lengths = at::tensor(key_lengths, at::kLong);
     if (has_query_lengths) mask.query_lengths = at::tensor(oracle.num_real, at::kLong);
-    oracle.allowed = [&](int64_t b, int64_t t, int64_t s) {
+    oracle.may_attend = [&](int64_t b, int64_t t, int64_t s) {
       return (!mask.causal || s <= t + mask.offset) && s < key_lengths[static_cast<size_t>(b)];
     };
     at::Tensor m = normal({oracle.sizes.batch, oracle.sizes.keys, oracle.sizes.width}, seed + 9);
@@ -357,7 +357,7 @@ TEST_CASE("gradients of MAE equal finite differences of the sum over experts", "
     oracle.uses_batch_statistics = true;
     oracle.is_cross = is_cross;
     oracle.num_real = {4, 2, 3};
-    oracle.allowed = [&](int64_t b, int64_t t, int64_t s) {
+    oracle.may_attend = [&](int64_t b, int64_t t, int64_t s) {
       return is_cross || ((!causal || s <= t) && s < oracle.num_real[static_cast<size_t>(b)]);
     };
     Layer l(config_of(oracle), oracle.sizes.width,
@@ -479,7 +479,7 @@ TEST_CASE("the gradient of an MAE gate is -h / (h - 1) times the output of the d
   Reference oracle;
   oracle.sizes = {2, 3, 3, 6, 3, 2, 2};
   oracle.hidden = 4;
-  oracle.allowed = [](int64_t, int64_t t, int64_t s) { return s <= t; };
+  oracle.may_attend = [](int64_t, int64_t t, int64_t s) { return s <= t; };
   Layer l(config_of(oracle), 6);
   l.randomise_gate(2);
   at::Tensor x = normal({2, 3, 6}, 4), r = normal({2, 3, 6}, 5);
@@ -489,7 +489,8 @@ TEST_CASE("the gradient of an MAE gate is -h / (h - 1) times the output of the d
   // Since Σ g_i = 1, the combiner computes Y = h / (h - 1) Σ (1 - g_i) H_i for h heads, so ∂Y/∂g_i = -h / (h - 1) H_i.
   const LayerRounding rounding = rounding_of(l, x, x, causal_mask());
   for (int64_t i = 0; i < 3; ++i) {
-    const Vector output = reference::head_output(oracle.sizes, i, doubles(x), doubles(x), l.weights(), oracle.allowed);
+    const Vector output =
+        reference::head_output(oracle.sizes, i, doubles(x), doubles(x), l.weights(), oracle.may_attend);
     at::Tensor h = at::tensor(output, at::kDouble).view({2, 3, 6});
     CHECK(rounding::agree(recorder.g.grad().select(-1, i), (h * r.to(at::kDouble)).sum(-1) * -1.5,
                           rounding.num_roundings + 6, 1.5 * rounding.gain * rounding.magnitude * numbers::max_abs(r)));

@@ -43,7 +43,7 @@ TEST_CASE("multi-head attention matches a naive reference over random shapes and
     if (has_additive_mask) mask.additive = normal({sizes.batch, sizes.heads, sizes.queries, sizes.keys}, seed + 2);
     if (has_additive_mask && *rc::gen::arbitrary<bool>())  // may mask all keys of a row
       mask.additive.masked_fill_(mask.additive < pick(-1, 1), -INFINITY);
-    auto allowed = [&](int64_t b, int64_t t, int64_t s) {
+    auto may_attend = [&](int64_t b, int64_t t, int64_t s) {
       return (!causal || s <= t + mask.offset) && (mask.window == 0 || s > t + mask.offset - mask.window) &&
              (!is_padded || s < lengths[static_cast<size_t>(b)]);
     };
@@ -51,7 +51,7 @@ TEST_CASE("multi-head attention matches a naive reference over random shapes and
       return static_cast<double>(mask.additive[b][i][t][s].item<float>());
     };
     const Vector expected =
-        reference::attention(sizes, doubles(x), doubles(m), l.weights(), allowed,
+        reference::attention(sizes, doubles(x), doubles(m), l.weights(), may_attend,
                              has_additive_mask ? reference::AdditiveMask(additive_mask) : reference::AdditiveMask());
     const layers::LayerRounding rounding = layers::rounding_of(l, x, m, mask);
     for (Path path : {Path::composed, Path::automatic}) {
@@ -69,14 +69,14 @@ TEST_CASE("gradients of every parameter and input of multi-head attention equal 
     const at::Tensor m = normal({sizes.batch, sizes.keys, sizes.width}, 8);
     Mask mask;
     mask.causal = !is_cross;
-    auto allowed = [&](int64_t, int64_t t, int64_t s) { return is_cross || s <= t; };
+    auto may_attend = [&](int64_t, int64_t t, int64_t s) { return is_cross || s <= t; };
     for (Path path : {Path::composed, Path::automatic}) {
       l.layer->set_path(path);
       layers::check_gradients(
           l, normal({sizes.batch, sizes.queries, sizes.width}, 7),
           [&](const at::Tensor& x, Observer* observer) { return l(x, is_cross ? m : x, mask, {}, observer); },
           [&](const reference::Weights& w, const Vector& x) {
-            return reference::attention(sizes, x, is_cross ? doubles(m) : x, w, allowed);
+            return reference::attention(sizes, x, is_cross ? doubles(m) : x, w, may_attend);
           });
     }
   }

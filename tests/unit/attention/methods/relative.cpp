@@ -25,7 +25,7 @@ using Distance = std::function<int64_t(int64_t, int64_t)>;
 // Returns the attention of Transformer-XL, (B, Tq, d), row-major, in naive loops: adds the relative terms to the
 // dot-product logits.
 Vector relative_attention(const LayerSpec& shape, const Weights& w, const Vector& x, const Vector& m, int64_t batch,
-                          const reference::MayAttend& allowed, const Distance& distance) {
+                          const reference::MayAttend& may_attend, const Distance& distance) {
   const int64_t d = shape.width, h = shape.heads, dk = shape.key_size;
   const reference::Sizes sizes{batch,
                                static_cast<int64_t>(x.size()) / (batch * d),
@@ -62,7 +62,7 @@ Vector relative_attention(const LayerSpec& shape, const Weights& w, const Vector
     }
     return sum / std::sqrt(static_cast<double>(dk));
   };
-  return reference::attention(sizes, x, m, w, allowed, relative_terms);
+  return reference::attention(sizes, x, m, w, may_attend, relative_terms);
 }
 
 // Returns ascending positions of `num_slots` memory slots before position 0, with random gaps.
@@ -106,7 +106,7 @@ TEST_CASE("relative attention matches a naive reference for memories of any leng
       for (int64_t b = 0; b < batch; ++b) lengths.push_back(pick(0, keys));
       mask.key_lengths = at::tensor(lengths, at::kLong);
     }
-    auto allowed = [&](int64_t b, int64_t t, int64_t s) {
+    auto may_attend = [&](int64_t b, int64_t t, int64_t s) {
       return (!causal || s <= t + num_slots) && (mask.window == 0 || s > t + num_slots - mask.window) &&
              (!is_padded || s < lengths[static_cast<size_t>(b)]);
     };
@@ -115,7 +115,7 @@ TEST_CASE("relative attention matches a naive reference for memories of any leng
       return clamp > 0 ? std::clamp(delta, -clamp, clamp) : delta;
     };
     const Vector expected =
-        relative_attention(l.layer->layer_spec(), l.weights(), doubles(x), doubles(m), batch, allowed, distance);
+        relative_attention(l.layer->layer_spec(), l.weights(), doubles(x), doubles(m), batch, may_attend, distance);
     const layers::LayerRounding rounding = layers::rounding_of(l, x, m, mask);
     RC_ASSERT(rounding.agree(l.layer->forward(x, m, mask, {}), expected));
     // Keys in reverse order, each of which is a key range of its own, give the same result.

@@ -18,7 +18,7 @@ namespace {
 // Returns the output of attention with synthesized logits, (B, Tq, d), row-major, in naive loops. Zero keys remove the
 // dot product from reference::attention(). `length`: maximum number of positions; query 0 has position 0.
 Vector synthesizer_attention(const Layer& l, Weights w, const Vector& x, const Vector& m, int64_t batch, int64_t length,
-                             const reference::MayAttend& allowed) {
+                             const reference::MayAttend& may_attend) {
   const LayerSpec& s = l.layer->layer_spec();
   const int64_t d = s.width, h = s.heads, dk = s.key_size;
   const reference::Sizes sizes{
@@ -37,7 +37,7 @@ Vector synthesizer_attention(const Layer& l, Weights w, const Vector& x, const V
              weight[static_cast<size_t>((is_per_head ? i * dk * length : 0) + c * length + key)];
     return sum;
   };
-  return reference::attention(sizes, x, m, w, allowed, logit);
+  return reference::attention(sizes, x, m, w, may_attend, logit);
 }
 
 std::string attention_lines(const std::string& score, int64_t heads, int64_t size, int64_t length,
@@ -68,10 +68,10 @@ TEST_CASE("synthesizers match a naive reference over random shapes and masks", "
       for (int64_t b = 0; b < batch; ++b) lengths.push_back(pick(0, keys));
       mask.key_lengths = at::tensor(lengths, at::kLong);
     }
-    auto allowed = [&](int64_t b, int64_t t, int64_t s) {
+    auto may_attend = [&](int64_t b, int64_t t, int64_t s) {
       return (!causal || s <= t) && (!is_padded || s < lengths[static_cast<size_t>(b)]);
     };
-    const Vector expected = synthesizer_attention(l, l.weights(), doubles(x), doubles(m), batch, length, allowed);
+    const Vector expected = synthesizer_attention(l, l.weights(), doubles(x), doubles(m), batch, length, may_attend);
     RC_ASSERT(layers::rounding_of(l, x, m, mask).agree(l.layer->forward(x, m, mask, {}), expected));
   }));
 }

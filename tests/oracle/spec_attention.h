@@ -11,7 +11,7 @@
 #include "attention/fused/attention_spec.h"
 #include "fixtures/aten.h"
 
-namespace reference::policy {
+namespace reference::spec {
 
 namespace kernels = mh::kernels;
 using mh::attention::AttentionSpec;
@@ -49,8 +49,8 @@ inline at::Tensor logits_of(const Inputs& x, const Tensors& t) {
   const auto add_bias = [&](const at::Tensor& bias) { return (q + bias.unsqueeze(1)).to(q.scalar_type()); };
   Tensors range_rows;  // for each key range (Tq, keys of the range): row of r that a query and a key use
   for (const kernels::KeyRange& key_range : x.spec.relative.key_ranges)
-    range_rows.push_back(key_range.row + q.size(2) - 1 - at::arange(q.size(2)).unsqueeze(1) +
-                         at::arange(key_range.count).unsqueeze(0));
+    range_rows.push_back(key_range.first_row + q.size(2) - 1 - at::arange(q.size(2)).unsqueeze(1) +
+                         at::arange(key_range.num_keys).unsqueeze(0));
   const at::Tensor rows_of_r = at::cat(range_rows, 1)
                                    .clamp(0, t[kDistanceRows].size(1) - 1)  // a masked key may have a row outside r
                                    .to(q.device())
@@ -115,8 +115,8 @@ inline Tensors leaves_of(const Inputs& x, at::ScalarType input_type, at::ScalarT
 // Runs attend(x, leaves) and its backward pass. Returns the output, then the gradients of the defined operands, on the
 // CPU.
 template <class Attend>
-Tensors results(const Inputs& x, at::ScalarType input_type, at::ScalarType type, at::Device device,
-                const Attend& attend) {
+Tensors run_with_gradients(const Inputs& x, at::ScalarType input_type, at::ScalarType type, at::Device device,
+                           const Attend& attend) {
   const Tensors leaves = leaves_of(x, input_type, type, device);
   const at::Tensor out = attend(x, leaves);
   out.backward(x.dout.to(input_type).to(device, type));
@@ -144,7 +144,7 @@ inline Tensors term_magnitudes(const Inputs& x, at::ScalarType input_type) {
 }
 
 // Returns the maximum over all logits of the sum of the absolute values of a logit's terms.
-inline double logit_size(const Inputs& x, at::ScalarType input_type) {
+inline double logit_magnitude(const Inputs& x, at::ScalarType input_type) {
   const c10::NoGradGuard no_gradient;
   Tensors magnitudes;
   for (const at::Tensor& t : leaves_of(x, input_type, at::kDouble, at::kCPU))
@@ -152,4 +152,4 @@ inline double logit_size(const Inputs& x, at::ScalarType input_type) {
   return logits_of(x, magnitudes).max().item<double>();
 }
 
-}  // namespace reference::policy
+}  // namespace reference::spec

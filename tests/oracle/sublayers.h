@@ -98,20 +98,20 @@ struct NaiveSublayers {
     return is_pre_norm ? y : layer_norm(name + ".norm", y);
   }
   HiddenStates feed_forward_sublayer(const std::string& name, const HiddenStates& x) const {
-    const auto up = parameter(name + ".up.weight"), up_bias = parameter(name + ".up.bias"),
-               down = parameter(name + ".down.weight"), down_bias = parameter(name + ".down.bias");
+    const auto up_weight = parameter(name + ".up.weight"), up_bias = parameter(name + ".up.bias"),
+               down_weight = parameter(name + ".down.weight"), down_bias = parameter(name + ".down.bias");
     const HiddenStates in = is_pre_norm ? layer_norm(name + ".norm", x) : x;
     HiddenStates y = x;
     for (size_t t = 0; t < x.size(); ++t) {
       std::vector<double> inner;
       for (size_t i = 0; i < up_bias.size(); ++i) {
         double v = up_bias[i];
-        for (size_t c = 0; c < in[t].size(); ++c) v += up[i * in[t].size() + c] * in[t][c];
+        for (size_t c = 0; c < in[t].size(); ++c) v += up_weight[i * in[t].size() + c] * in[t][c];
         inner.push_back(activation(v));
       }
       for (size_t c = 0; c < y[t].size(); ++c) {
         y[t][c] += down_bias[c];
-        for (size_t i = 0; i < inner.size(); ++i) y[t][c] += down[c * inner.size() + i] * inner[i];
+        for (size_t i = 0; i < inner.size(); ++i) y[t][c] += down_weight[c * inner.size() + i] * inner[i];
       }
     }
     return is_pre_norm ? y : layer_norm(name + ".norm", y);
@@ -119,7 +119,7 @@ struct NaiveSublayers {
 };
 
 // Returns the first `length` tokens of row `row` of `tokens` (B, T).
-inline std::vector<int64_t> row_of(const at::Tensor& tokens, int64_t row, int64_t length) {
+inline std::vector<int64_t> tokens_of_row(const at::Tensor& tokens, int64_t row, int64_t length) {
   std::vector<int64_t> values;
   for (int64_t t = 0; t < length; ++t) values.push_back(tokens[row][t].item<int64_t>());
   return values;

@@ -27,7 +27,7 @@ struct OracleCase {
   int64_t k_heads = 1, v_heads = 1;    // numbers of heads of k and of v
   int64_t key_size = 1, value_size = 1;
   std::vector<int64_t> key_lengths;    // (batch); empty: no key is padding
-  Doubles scales;                      // (batch, value_heads); empty: 1
+  Doubles head_scales;                 // (batch, value_heads); empty: 1
   Doubles matrix;                      // M (batch, queries, heads, value_heads); empty: the identity
   bool dropout_before_mixing = false;  // Z is the dropout mask; false: Z̄ is the dropout mask
   // Relative positions: u and v_bias (heads, key_size), r (heads, num_distances, key_size); all empty without
@@ -37,7 +37,7 @@ struct OracleCase {
   std::vector<mh::kernels::KeyRange> key_ranges;  // ranges that cover all keys
   // Rounds Q + u and Q + v to the type in which the fused and the composed path store them, so that this rounding does
   // not count as an error.
-  std::function<double(double)> round_sum = [](double x) { return x; };
+  std::function<double(double)> round_biased_query = [](double x) { return x; };
   // Dropout mask: (batch row, head, query, key) -> 0 or 1 / (1 - p); empty: no dropout.
   std::function<double(int64_t, int64_t, int64_t, int64_t)> dropout_factor;
   std::function<double(double)> round = [](double x) { return x; };  // rounds each element of a stored matrix
@@ -50,13 +50,13 @@ struct OracleResult {
   // value_size) have one head for each query head and each value head: the gradients of heads that read the same
   // key/value head are not summed.
   Doubles out, dq, dk, dv;
-  Doubles dm, dscale;       // (batch, queries, heads, value_heads); (batch, value_heads)
-  Doubles lse, lse_size;    // (batch, heads, queries), lse infinite for fully masked rows; lse_size = 1 + |lse|
-  Doubles du, dv_bias, dr;  // shaped like u, v_bias and r
+  Doubles dm, dscale;          // (batch, queries, heads, value_heads); (batch, value_heads)
+  Doubles lse, lse_magnitude;  // (batch, heads, queries), lse infinite for fully masked rows; lse_magnitude = 1 + |lse|
+  Doubles du, dv_bias, dr;     // shaped like u, v_bias and r
   // Σ |term| of each entry. The rounding error of an entry is proportional to its Σ |term|.
-  Doubles du_size, dv_bias_size, dr_size;
-  Doubles out_size, dq_size, dk_size, dv_size, dm_size, dscale_size;
-  double logit_size = 0;  // maximum of Σ |term| over all logits
+  Doubles du_magnitude, dv_bias_magnitude, dr_magnitude;
+  Doubles out_magnitude, dq_magnitude, dk_magnitude, dv_magnitude, dm_magnitude, dscale_magnitude;
+  double logit_magnitude = 0;  // maximum of Σ |term| over all logits
 };
 
 // Returns the results of a case for q (batch, heads, queries, key_size), k (batch, k_heads, keys, key_size), v
@@ -71,13 +71,14 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
   r.out = zeros(c.batch * c.value_heads * queries * value_size), r.dq = zeros(c.batch * c.heads * queries * key_size),
   r.dk = zeros(c.batch * c.heads * keys * key_size), r.dv = zeros(c.batch * c.value_heads * keys * value_size),
   r.dm = zeros(c.batch * queries * c.heads * c.value_heads), r.dscale = zeros(c.batch * c.value_heads);
-  r.out_size = r.out, r.dq_size = r.dq, r.dk_size = r.dk, r.dv_size = r.dv, r.dm_size = r.dm, r.dscale_size = r.dscale;
-  r.lse = r.lse_size = zeros(c.batch * c.heads * queries);
+  r.out_magnitude = r.out, r.dq_magnitude = r.dq, r.dk_magnitude = r.dk, r.dv_magnitude = r.dv, r.dm_magnitude = r.dm,
+  r.dscale_magnitude = r.dscale;
+  r.lse = r.lse_magnitude = zeros(c.batch * c.heads * queries);
   r.du = r.dv_bias = zeros(static_cast<int64_t>(c.u.size())), r.dr = zeros(static_cast<int64_t>(c.r.size()));
-  r.du_size = r.du, r.dv_bias_size = r.dv_bias, r.dr_size = r.dr;
+  r.du_magnitude = r.du, r.dv_bias_magnitude = r.dv_bias, r.dr_magnitude = r.dr;
   std::vector<const mh::kernels::KeyRange*> range_of_key(static_cast<size_t>(keys));
   for (const mh::kernels::KeyRange& key_range : c.key_ranges)
-    for (int64_t s = key_range.first; s < key_range.first + key_range.count; ++s)
+    for (int64_t s = key_range.first_key; s < key_range.first_key + key_range.num_keys; ++s)
       range_of_key[static_cast<size_t>(s)] = &key_range;
   for (int64_t b = 0; b < c.batch; ++b)
     for (int64_t t = 0; t < queries; ++t) {
@@ -100,26 +101,26 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
       // Returns the offset in r of head j at the distance of query t and key s.
       const auto r_offset = [&](int64_t j, int64_t s) {
         const mh::kernels::KeyRange& key_range = *range_of_key[static_cast<size_t>(s)];
-        return (j * c.num_distances + key_range.row + queries - 1 - t + s - key_range.first) * key_size;
+        return (j * c.num_distances + key_range.first_row + queries - 1 - t + s - key_range.first_key) * key_size;
       };
       const auto query = [&](int64_t j, int64_t e, const Doubles& bias) {
         const double x = at(q, ((b * c.heads + j) * queries + t) * key_size + e);
-        return bias.empty() ? x : c.round_sum(x + at(bias, j * key_size + e));
+        return bias.empty() ? x : c.round_biased_query(x + at(bias, j * key_size + e));
       };
       // probs, exponent_slopes: for each head of the logits, the probability of each key and the derivative of its
       // exponent with respect to its logit. dmixed_probs: for each value head, the gradient of the mixed probability
       // of each key.
-      std::vector<Doubles> probs, exponent_slopes, dmixed_probs, dmixed_size;
+      std::vector<Doubles> probs, exponent_slopes, dmixed_probs, dmixed_magnitude;
       for (int64_t j = 0; j < c.heads; ++j) {
         Doubles a = zeros(keys), slopes = zeros(keys);
         double max_logit = -std::numeric_limits<double>::infinity(), sum = 0;
         for (int64_t s = first; s < end; ++s) {
-          double x = 0, distance_logit = 0, size = 0;
-          const auto add = [&](double& to, double term) { to += term, size += std::abs(term); };
+          double x = 0, distance_logit = 0, magnitude = 0;
+          const auto add = [&](double& to, double term) { to += term, magnitude += std::abs(term); };
           for (int64_t e = 0; e < key_size; ++e) add(x, query(j, e, c.u) * at(k, k_offset(j, s) + e));
           for (int64_t e = 0; e < key_size && !c.r.empty(); ++e)
             add(distance_logit, query(j, e, c.v_bias) * at(c.r, r_offset(j, s) + e));
-          r.logit_size = std::max(r.logit_size, size * std::abs(static_cast<double>(p.scale)));
+          r.logit_magnitude = std::max(r.logit_magnitude, magnitude * std::abs(static_cast<double>(p.scale)));
           if (!c.r.empty()) x = c.round(x) + c.round(distance_logit);
           x = c.round(x * static_cast<double>(p.scale));
           slopes[static_cast<size_t>(s)] = 1;
@@ -133,61 +134,63 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
         for (int64_t s = first; s < end; ++s) sum += any_visible ? std::exp(at(a, s) - max_logit) : 0;
         const auto lse_index = static_cast<size_t>((b * c.heads + j) * queries + t);
         r.lse[lse_index] = any_visible ? max_logit + std::log(sum) : HUGE_VAL;
-        r.lse_size[lse_index] = 1 + std::abs(r.lse[lse_index]);
+        r.lse_magnitude[lse_index] = 1 + std::abs(r.lse[lse_index]);
         for (int64_t s = 0; s < keys; ++s)
           a[static_cast<size_t>(s)] = any_visible && s >= first && s < end ? std::exp(at(a, s) - max_logit) / sum : 0;
         probs.push_back(a), exponent_slopes.push_back(slopes);
       }
       for (int64_t i = 0; i < c.value_heads; ++i) {
-        Doubles x = zeros(keys), x_size = x, dx = x, dx_size = x;
-        const double scale = c.scales.empty() ? 1 : at(c.scales, b * c.value_heads + i);
+        Doubles x = zeros(keys), x_magnitude = x, dx = x, dx_magnitude = x;
+        const double scale = c.head_scales.empty() ? 1 : at(c.head_scales, b * c.value_heads + i);
         for (int64_t s = first; s < end; ++s) {
           for (int64_t j = 0; j < c.heads; ++j) {
             const double term = mix(j, i) * dropout(true, j, s) * at(probs[static_cast<size_t>(j)], s);
-            x[static_cast<size_t>(s)] += term, x_size[static_cast<size_t>(s)] += std::abs(term) * dropout(false, i, s);
+            x[static_cast<size_t>(s)] += term,
+                x_magnitude[static_cast<size_t>(s)] += std::abs(term) * dropout(false, i, s);
           }
           x[static_cast<size_t>(s)] = c.round(x[static_cast<size_t>(s)] * dropout(false, i, s));
         }
         const int64_t out_offset = ((b * c.value_heads + i) * queries + t) * value_size;
         for (int64_t e = 0; e < value_size; ++e) {
-          double sum = 0, size = 0;
+          double sum = 0, magnitude = 0;
           for (int64_t s = first; s < end; ++s) {
             sum += at(x, s) * at(v, v_offset(i, s) + e);
-            size += at(x_size, s) * std::abs(at(v, v_offset(i, s) + e));
+            magnitude += at(x_magnitude, s) * std::abs(at(v, v_offset(i, s) + e));
           }
-          r.out_size[static_cast<size_t>(out_offset + e)] = std::abs(scale) * size;
+          r.out_magnitude[static_cast<size_t>(out_offset + e)] = std::abs(scale) * magnitude;
           r.out[static_cast<size_t>(out_offset + e)] = c.round(scale * c.round(sum));
           r.dscale[static_cast<size_t>(b * c.value_heads + i)] += c.round(sum) * at(dout, out_offset + e);
-          r.dscale_size[static_cast<size_t>(b * c.value_heads + i)] += size * std::abs(at(dout, out_offset + e));
+          r.dscale_magnitude[static_cast<size_t>(b * c.value_heads + i)] +=
+              magnitude * std::abs(at(dout, out_offset + e));
         }
         for (int64_t s = first; s < end; ++s) {
-          double sum = 0, size = 0;
+          double sum = 0, magnitude = 0;
           for (int64_t e = 0; e < value_size; ++e) {
             const double d = c.round(scale * at(dout, out_offset + e));
-            sum += d * at(v, v_offset(i, s) + e), size += std::abs(d * at(v, v_offset(i, s) + e));
+            sum += d * at(v, v_offset(i, s) + e), magnitude += std::abs(d * at(v, v_offset(i, s) + e));
             const auto dv_index = static_cast<size_t>(((b * c.value_heads + i) * keys + s) * value_size + e);
-            r.dv[dv_index] += at(x, s) * d, r.dv_size[dv_index] += at(x_size, s) * std::abs(d);
+            r.dv[dv_index] += at(x, s) * d, r.dv_magnitude[dv_index] += at(x_magnitude, s) * std::abs(d);
           }
           dx[static_cast<size_t>(s)] = c.round(sum) * dropout(false, i, s);
-          dx_size[static_cast<size_t>(s)] = size * dropout(false, i, s);
+          dx_magnitude[static_cast<size_t>(s)] = magnitude * dropout(false, i, s);
         }
-        dmixed_probs.push_back(dx), dmixed_size.push_back(dx_size);
+        dmixed_probs.push_back(dx), dmixed_magnitude.push_back(dx_magnitude);
       }
       for (int64_t j = 0; j < c.heads; ++j) {
         const Doubles& p_j = probs[static_cast<size_t>(j)];
-        Doubles dp = zeros(keys), dp_size = dp;
-        double delta = 0, delta_size = 0;
+        Doubles dp = zeros(keys), dp_magnitude = dp;
+        double delta = 0, delta_magnitude = 0;
         for (int64_t i = 0; i < c.value_heads; ++i)
           for (int64_t s = first; s < end; ++s) {
             const double d = at(dmixed_probs[static_cast<size_t>(i)], s), factor = dropout(true, j, s);
-            const double d_size = at(dmixed_size[static_cast<size_t>(i)], s);
+            const double d_magnitude = at(dmixed_magnitude[static_cast<size_t>(i)], s);
             const auto dm_index = static_cast<size_t>(((b * queries + t) * c.heads + j) * c.value_heads + i);
-            r.dm[dm_index] += factor * at(p_j, s) * d, r.dm_size[dm_index] += factor * at(p_j, s) * d_size;
+            r.dm[dm_index] += factor * at(p_j, s) * d, r.dm_magnitude[dm_index] += factor * at(p_j, s) * d_magnitude;
             dp[static_cast<size_t>(s)] += mix(j, i) * factor * d;
-            dp_size[static_cast<size_t>(s)] += std::abs(mix(j, i)) * factor * d_size;
+            dp_magnitude[static_cast<size_t>(s)] += std::abs(mix(j, i)) * factor * d_magnitude;
           }
         for (int64_t s = first; s < end && !c.computes_delta_from_outputs; ++s) delta += at(p_j, s) * at(dp, s);
-        for (int64_t s = first; s < end; ++s) delta_size += at(p_j, s) * at(dp_size, s);
+        for (int64_t s = first; s < end; ++s) delta_magnitude += at(p_j, s) * at(dp_magnitude, s);
         for (int64_t e = 0; e < value_size && c.computes_delta_from_outputs; ++e) {
           const int64_t i = ((b * c.value_heads + j) * queries + t) * value_size + e;
           delta += at(r.out, i) * at(dout, i);
@@ -195,24 +198,24 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
         for (int64_t s = first; s < end; ++s) {
           const double ds = c.round(at(p_j, s) * (at(dp, s) - delta) * at(exponent_slopes[static_cast<size_t>(j)], s)) *
                             static_cast<double>(p.scale);
-          const double ds_size = at(p_j, s) * (at(dp_size, s) + delta_size) *
-                                 at(exponent_slopes[static_cast<size_t>(j)], s) *
-                                 std::abs(static_cast<double>(p.scale));
-          const auto add = [&](Doubles& to, Doubles& to_size, int64_t i, double x) {
-            to[static_cast<size_t>(i)] += ds * x, to_size[static_cast<size_t>(i)] += ds_size * std::abs(x);
+          const double ds_magnitude = at(p_j, s) * (at(dp_magnitude, s) + delta_magnitude) *
+                                      at(exponent_slopes[static_cast<size_t>(j)], s) *
+                                      std::abs(static_cast<double>(p.scale));
+          const auto add = [&](Doubles& to, Doubles& to_magnitude, int64_t i, double x) {
+            to[static_cast<size_t>(i)] += ds * x, to_magnitude[static_cast<size_t>(i)] += ds_magnitude * std::abs(x);
           };
           for (int64_t e = 0; e < key_size; ++e) {
             const int64_t q_index = ((b * c.heads + j) * queries + t) * key_size + e,
                           k_index = ((b * c.heads + j) * keys + s) * key_size + e;
             const double key = at(k, k_offset(j, s) + e);
-            add(r.dq, r.dq_size, q_index, key);
-            add(r.dk, r.dk_size, k_index, query(j, e, c.u));
+            add(r.dq, r.dq_magnitude, q_index, key);
+            add(r.dk, r.dk_magnitude, k_index, query(j, e, c.u));
             if (c.r.empty()) continue;
             const int64_t r_index = r_offset(j, s) + e;
-            add(r.dq, r.dq_size, q_index, at(c.r, r_index));
-            add(r.du, r.du_size, j * key_size + e, key);
-            add(r.dv_bias, r.dv_bias_size, j * key_size + e, at(c.r, r_index));
-            add(r.dr, r.dr_size, r_index, query(j, e, c.v_bias));
+            add(r.dq, r.dq_magnitude, q_index, at(c.r, r_index));
+            add(r.du, r.du_magnitude, j * key_size + e, key);
+            add(r.dv_bias, r.dv_bias_magnitude, j * key_size + e, at(c.r, r_index));
+            add(r.dr, r.dr_magnitude, r_index, query(j, e, c.v_bias));
           }
         }
       }

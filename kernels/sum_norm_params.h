@@ -4,17 +4,17 @@
 
 #include <cstdint>
 
-#include "dropout_plan.h"
+#include "dropout_params.h"
 
 namespace mh::kernels {
 
-struct SumNorm {
+struct SumNormParams {
   int64_t size = 0;                                // number of elements of a row
   const float *weight = nullptr, *bias = nullptr;  // (size)
   float epsilon = 0;
-  // Dropout of y; null: none. Element i of row r is element dropout_first + r * size + i of the random stream.
-  const Dropout* dropout = nullptr;
-  uint64_t dropout_first = 0;
+  // Dropout of y; null: none. Element i of row r is element dropout_offset + r * size + i of the random stream.
+  const DropoutParams* dropout = nullptr;
+  uint64_t dropout_offset = 0;
 };
 
 // Tensors of shape (rows, size), except mean and rstd, (rows), and dweight and dbias, (chunks, size). The element type

@@ -8,13 +8,13 @@ namespace mh::kernels {
 
 // The instruction sets x86-64, x86-64-v3, x86-64-v4, and x86-64-v4 with AVX512-BF16. Processors other than x86-64 have
 // only `baseline`, which is the compiler's default.
-enum class Level : uint8_t { baseline, avx2, avx512, avx512_bf16 };
+enum class SimdLevel : uint8_t { baseline, avx2, avx512, avx512_bf16 };
 
-Level best_level();  // returns the highest level that the processor supports
-Level level();       // returns the level in use
+SimdLevel best_simd_level();  // returns the highest level that the processor supports
+SimdLevel simd_level();       // returns the level in use
 // Sets the level in use to `level`, or to the best level of the processor if that is lower. For tests. Results of two
 // levels may differ by rounding.
-void set_level(Level level);
+void set_simd_level(SimdLevel level);
 
 // Returns the size in bytes of the L2 cache of a core: kDefaultL2Bytes if the system does not report it, and at most
 // kMaxL2Bytes. The size determines the tiles of the kernels, so results for two sizes may differ by rounding.

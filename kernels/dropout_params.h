@@ -7,7 +7,7 @@
 
 namespace mh::kernels {
 
-struct Dropout {
+struct DropoutParams {
   uint32_t key[2];     // Philox key of the random stream
   uint32_t update;     // number of the optimiser update, from 0
   uint32_t site;       // number of the layer or band, or 0 (nn::dropout); unique only among tensors with the same key
@@ -20,8 +20,8 @@ struct Dropout {
 
 // Dropout of a tensor whose elements are a range of a random stream.
 struct DropoutRange {
-  Dropout params;
-  uint64_t first;  // index in the random stream of the first element of the tensor
+  DropoutParams params;
+  uint64_t stream_offset;  // index in the random stream of the first element of the tensor
 };
 
 }  // namespace mh::kernels

@@ -1,5 +1,5 @@
 // Detects the best level of vector instructions and the size of the L2 cache, and stores the values in use.
-#include "cpu/level.h"
+#include "cpu/simd_level.h"
 
 #include <unistd.h>
 
@@ -10,9 +10,9 @@ namespace mh::kernels {
 
 namespace {
 
-// Returns the level whose kernels run: best_level() until a call of set_level().
-std::atomic<Level>& level_in_use() {
-  static std::atomic<Level> level = best_level();
+// Returns the level whose kernels run: best_simd_level() until a call of set_simd_level().
+std::atomic<SimdLevel>& level_in_use() {
+  static std::atomic<SimdLevel> level = best_simd_level();
   return level;
 }
 
@@ -44,15 +44,15 @@ bool has_avx512() { return __builtin_cpu_supports("x86-64-v4"); }
 
 }  // namespace
 
-Level best_level() {
-  static const Level best = !has_avx2()                             ? Level::baseline
-                            : !has_avx512()                         ? Level::avx2
-                            : !__builtin_cpu_supports("avx512bf16") ? Level::avx512
-                                                                    : Level::avx512_bf16;
+SimdLevel best_simd_level() {
+  static const SimdLevel best = !has_avx2()                             ? SimdLevel::baseline
+                                : !has_avx512()                         ? SimdLevel::avx2
+                                : !__builtin_cpu_supports("avx512bf16") ? SimdLevel::avx512
+                                                                        : SimdLevel::avx512_bf16;
   return best;
 }
 #else
-Level best_level() { return Level::baseline; }
+SimdLevel best_simd_level() { return SimdLevel::baseline; }
 #endif
 
 int64_t l2_cache_bytes() {
@@ -70,7 +70,7 @@ int64_t l2_cache_bytes() {
 }
 void set_l2_cache_bytes(int64_t bytes) { l2_override() = bytes; }
 
-Level level() { return level_in_use(); }
-void set_level(Level level) { level_in_use() = std::min(level, best_level()); }
+SimdLevel simd_level() { return level_in_use(); }
+void set_simd_level(SimdLevel level) { level_in_use() = std::min(level, best_simd_level()); }
 
 }  // namespace mh::kernels

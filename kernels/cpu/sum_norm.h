@@ -1,4 +1,4 @@
-// Dropout, residual sum and layer norm (sum_norm_plan.h), and their gradients, on a CPU, for a range of rows.
+// Dropout, residual sum and layer norm (sum_norm_params.h), and their gradients, on a CPU, for a range of rows.
 //
 // Tiling: a call computes rows one after another, in vectors of 16 elements, with one or two vectors of partial sums in
 // registers. The forward pass reads a row three times: for the sum and the mean, for the variance, and to normalise;
@@ -9,28 +9,31 @@
 #pragma once
 
 #include "cpu/simd.h"
-#include "sum_norm_plan.h"
+#include "sum_norm_params.h"
 
 namespace mh::kernels {
 
 // sum_norm() and sum_norm_backward(), compiled for one instruction set (cpu/simd.h). Y: type of y and dy: float, or
 // uint16_t for bf16.
-template <Level, class Y>
+template <SimdLevel, class Y>
 struct SumNormLoops {
-  static void forward(const SumNorm& params, const SumNormTensors& tensors, int64_t first, int64_t rows,
+  static void forward(const SumNormParams& params, const SumNormTensors& tensors, int64_t first, int64_t rows,
                       float* scratch);
-  static void backward(const SumNorm& params, const SumNormTensors& tensors, int64_t first, int64_t rows,
+  static void backward(const SumNormParams& params, const SumNormTensors& tensors, int64_t first, int64_t rows,
                        float* scratch);
 };
 
 // Returns the number of floats of scratch memory that one call needs: the dropout mask of a row, and padding.
-inline int64_t sum_norm_scratch(const SumNorm& params) { return params.size + 2 * 64; }  // 64: kDropoutGroup
+inline int64_t sum_norm_scratch_floats(const SumNormParams& params) {
+  return params.size + 2 * 64;
+}  // 64: kDropoutGroupSize
 
 // Computes rows first … first + rows - 1 of tensors.sum, tensors.norm, tensors.mean and tensors.rstd, without the
 // tensors that are null; tensors.sum or tensors.norm must not be null.
 template <class Y>
-void sum_norm(const SumNorm& params, const SumNormTensors& tensors, int64_t first, int64_t rows, float* scratch) {
-  dispatch_level([&](auto simd_level) { SumNormLoops<simd_level, Y>::forward(params, tensors, first, rows, scratch); });
+void sum_norm(const SumNormParams& params, const SumNormTensors& tensors, int64_t first, int64_t rows, float* scratch) {
+  dispatch_simd_level(
+      [&](auto simd_level) { SumNormLoops<simd_level, Y>::forward(params, tensors, first, rows, scratch); });
 }
 
 // Computes rows first … first + rows - 1 of tensors.dx and tensors.dy, and adds the gradients of weight and bias from
@@ -38,9 +41,9 @@ void sum_norm(const SumNorm& params, const SumNormTensors& tensors, int64_t firs
 // equals dx and may be the same memory as tensors.dx. The rows must be in one chunk of tensors.chunk_rows rows, whose
 // row of tensors.dweight and tensors.dbias is updated.
 template <class Y>
-void sum_norm_backward(const SumNorm& params, const SumNormTensors& tensors, int64_t first, int64_t rows,
+void sum_norm_backward(const SumNormParams& params, const SumNormTensors& tensors, int64_t first, int64_t rows,
                        float* scratch) {
-  dispatch_level(
+  dispatch_simd_level(
       [&](auto simd_level) { SumNormLoops<simd_level, Y>::backward(params, tensors, first, rows, scratch); });
 }
 

@@ -1,6 +1,6 @@
 // Computes residual sum, dropout and layer norm of rows and their gradients, and instantiates SumNormLoops for one
 // instruction set and both types.
-#include "cpu/layer_norm.h"
+#include "cpu/sum_norm.h"
 
 #include <cmath>
 
@@ -13,29 +13,30 @@ namespace {
 
 // Returns x + offset, or null if x is null.
 template <class T>
-MH_INLINE T* row_at(T* x, int64_t offset) {
+MH_INLINE T* offset_or_null(T* x, int64_t offset) {
   return x != nullptr ? x + offset : nullptr;
 }
 
-// Returns the dropout mask (size), scale or 0, of row r; null without dropout. scratch: sum_norm_scratch() floats.
-MH_INLINE const float* dropout_mask_row(const SumNorm& params, int64_t r, float* scratch) {
+// Returns the dropout mask (size), scale or 0, of row r; null without dropout. scratch: sum_norm_scratch_floats()
+// floats.
+MH_INLINE const float* dropout_mask_row(const SumNormParams& params, int64_t r, float* scratch) {
   if (params.dropout == nullptr) return nullptr;
-  float* dropout_mask = scratch + kDropoutGroup;
-  dropout_mask_range(*params.dropout, params.dropout_first + static_cast<uint64_t>(r * params.size), params.size,
+  float* dropout_mask = scratch + kDropoutGroupSize;
+  dropout_mask_range(*params.dropout, params.dropout_offset + static_cast<uint64_t>(r * params.size), params.size,
                      dropout_mask);
   return dropout_mask;
 }
 
 }  // namespace
 
-template <Level L, class Y>
-void SumNormLoops<L, Y>::forward(const SumNorm& params, const SumNormTensors& tensors, int64_t first, int64_t rows,
-                                 float* scratch) {
+template <SimdLevel L, class Y>
+void SumNormLoops<L, Y>::forward(const SumNormParams& params, const SumNormTensors& tensors, int64_t first,
+                                 int64_t rows, float* scratch) {
   const int64_t size = params.size;
   const float* x = tensors.x + first * size;
   const Y* y = static_cast<const Y*>(tensors.y) + first * size;
-  float *s = row_at(tensors.sum, first * size), *n = row_at(tensors.norm, first * size);
-  float *mean = row_at(tensors.mean, first), *rstd = row_at(tensors.rstd, first);
+  float *s = offset_or_null(tensors.sum, first * size), *n = offset_or_null(tensors.norm, first * size);
+  float *mean = offset_or_null(tensors.mean, first), *rstd = offset_or_null(tensors.rstd, first);
   for (int64_t r = 0; r < rows; ++r, x += size, y += size) {
     const float* dropout_mask = dropout_mask_row(params, first + r, scratch);
     float* sum_row = s != nullptr ? s + r * size : n + r * size;
@@ -79,17 +80,17 @@ void SumNormLoops<L, Y>::forward(const SumNorm& params, const SumNormTensors& te
 
 // With s' = (s - mean) * rstd and g = weight * dn, the gradient of the layer norm with respect to the sum s is
 // rstd * (g - mean(g) - s' * mean(g s')); means are over the elements of a row.
-template <Level L, class Y>
-void SumNormLoops<L, Y>::backward(const SumNorm& params, const SumNormTensors& tensors, int64_t first, int64_t rows,
-                                  float* scratch) {
+template <SimdLevel L, class Y>
+void SumNormLoops<L, Y>::backward(const SumNormParams& params, const SumNormTensors& tensors, int64_t first,
+                                  int64_t rows, float* scratch) {
   const int64_t size = params.size;
-  const float *dn = row_at(tensors.dnorm, first * size), *ds = row_at(tensors.dsum, first * size);
-  const float *s = row_at(tensors.sum, first * size), *mean = row_at(tensors.mean, first),
-              *rstd = row_at(tensors.rstd, first);
+  const float *dn = offset_or_null(tensors.dnorm, first * size), *ds = offset_or_null(tensors.dsum, first * size);
+  const float *s = offset_or_null(tensors.sum, first * size), *mean = offset_or_null(tensors.mean, first),
+              *rstd = offset_or_null(tensors.rstd, first);
   float* dx = tensors.dx + first * size;
   Y* dy = static_cast<Y*>(tensors.dy) + first * size;
   const int64_t chunk_offset = tensors.chunk_rows > 0 ? first / tensors.chunk_rows * size : 0;
-  float *dweight = row_at(tensors.dweight, chunk_offset), *dbias = row_at(tensors.dbias, chunk_offset);
+  float *dweight = offset_or_null(tensors.dweight, chunk_offset), *dbias = offset_or_null(tensors.dbias, chunk_offset);
   for (int64_t r = 0; r < rows; ++r, dx += size, dy += size) {
     const float* dropout_mask = dropout_mask_row(params, first + r, scratch);
     float mean_g = 0, mean_gs = 0;  // mean(g), mean(g s')
@@ -135,7 +136,7 @@ void SumNormLoops<L, Y>::backward(const SumNorm& params, const SumNormTensors& t
   }
 }
 
-template struct SumNormLoops<kLevel, float>;
-template struct SumNormLoops<kLevel, uint16_t>;
+template struct SumNormLoops<kSimdLevel, float>;
+template struct SumNormLoops<kSimdLevel, uint16_t>;
 
 }  // namespace mh::kernels
