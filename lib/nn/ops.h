@@ -80,21 +80,21 @@ struct SlicedLoss {
 // Returns the cross-entropy of a linear output layer. The logits are computed in slices of rows, so that only one slice
 // is in memory at a time: for each slice, the logits, their log-sum-exp and, if requested, the gradients of `hidden`,
 // `weight` and `bias`. hidden (N, d); weight (rows, d) and bias (rows) or undefined, of which only the first
-// `vocabulary` rows are used; targets (N) int64, where negative targets are not scored. Label smoothing with e =
-// label_smoothing, as in PyTorch: (1 - e) * nll + e / vocabulary * (sum of the nll of all entries). If the targets are
-// on the CPU, the call does not wait for a GPU. `device_targets`: copy of `targets` on the device of `hidden`;
+// `vocabulary_size` rows are used; targets (N) int64, where negative targets are not scored. Label smoothing with e =
+// label_smoothing, as in PyTorch: (1 - e) * nll + e / vocabulary_size * (sum of the nll of all entries). If the targets
+// are on the CPU, the call does not wait for a GPU. `device_targets`: copy of `targets` on the device of `hidden`;
 // undefined: the function makes the copy.
 SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
-                                const at::Tensor& targets, int64_t vocabulary, double label_smoothing,
+                                const at::Tensor& targets, int64_t vocabulary_size, double label_smoothing,
                                 const at::Tensor& device_targets = {});
 // Returns the number of scored (non-negative) targets, for targets (N) int64 on the CPU. Throws Error(failed) if a
-// target is `vocabulary` or more.
-int64_t count_scored(const at::Tensor& targets, int64_t vocabulary);
+// target is `vocabulary_size` or more.
+int64_t count_scored(const at::Tensor& targets, int64_t vocabulary_size);
 
 // Returns log p(target) (N) fp32, nats, for the output layer of sliced_cross_entropy(); 0 where the target is negative.
 // Computes the logits in slices of rows. Without autograd.
 at::Tensor sliced_log_probabilities(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
-                                    const at::Tensor& targets, int64_t vocabulary);
+                                    const at::Tensor& targets, int64_t vocabulary_size);
 
 // Sets process-wide options for fast tensor operations on a CPU: allocator thresholds, and the number of LibTorch's
 // threads (0: all cores). Each tool calls the function once, before it creates the first tensor.

@@ -22,9 +22,9 @@ using torch::autograd::variable_list;
 // short slice stays in the CPU's cache. On a CPU the time hardly changes between 8 and 32 million logits per slice (d
 // 256, vocabularies of 8000 and 33278); with 2 million the time is a third longer. A GPU needs more rows to be fully
 // used.
-int64_t rows_per_slice(int64_t vocabulary, bool on_gpu) {
-  return on_gpu ? std::clamp<int64_t>((64 << 20) / vocabulary, 256, 8192)
-                : std::clamp<int64_t>((16 << 20) / vocabulary, 64, 1024);
+int64_t rows_per_slice(int64_t vocabulary_size, bool on_gpu) {
+  return on_gpu ? std::clamp<int64_t>((64 << 20) / vocabulary_size, 256, 8192)
+                : std::clamp<int64_t>((16 << 20) / vocabulary_size, 64, 1024);
 }
 
 // Losses and gradients of all slices. The gradients are derivatives of the sum of all losses; undefined if not needed.
@@ -43,7 +43,7 @@ struct NeedsGradient {
 
 struct Targets {
   at::Tensor cpu_targets, device_targets;  // (N) contiguous int64, on the CPU and on the device of hidden
-  int64_t vocabulary = 0;
+  int64_t vocabulary_size = 0;
   double smoothing = 0;
 };
 
@@ -56,8 +56,8 @@ bool has_cpu_kernel(const at::Tensor& logits) {
   return logits.device().is_cpu() && (logits.scalar_type() == at::kFloat || logits.scalar_type() == at::kBFloat16);
 }
 
-// Computes losses[i] for each row i of logits (n, vocabulary), with CPU loops for fp32 and bf16. If `needs_gradient` is
-// set, replaces the logits by their gradient.
+// Computes losses[i] for each row i of logits (n, vocabulary_size), with CPU loops for fp32 and bf16. If
+// `needs_gradient` is set, replaces the logits by their gradient.
 void compute_cpu_losses(at::Tensor& logits, const int64_t* targets, double smoothing, bool needs_gradient,
                         kernels::CrossEntropyRow* losses) {
   kernels::CrossEntropy params{logits.size(1), static_cast<float>(smoothing), needs_gradient};
@@ -78,7 +78,7 @@ void compute_cpu_losses(at::Tensor& logits, const int64_t* targets, double smoot
   });
 }
 
-// Computes losses (n, 2) of logits (n, vocabulary) with a GPU kernel; targets (n) and losses are in GPU memory. If
+// Computes losses (n, 2) of logits (n, vocabulary_size) with a GPU kernel; targets (n) and losses are in GPU memory. If
 // `needs_gradient` is set, replaces the logits by their gradient.
 void compute_gpu_losses(const Gpu& gpu, at::Tensor& logits, const at::Tensor& targets, double smoothing,
                         bool needs_gradient, at::Tensor& losses) {
@@ -88,7 +88,7 @@ void compute_gpu_losses(const Gpu& gpu, at::Tensor& logits, const at::Tensor& ta
                                         static_cast<kernels::CrossEntropyRow*>(losses.mutable_data_ptr()), gpu.stream));
 }
 
-// Computes losses (n, 2) of logits (n, vocabulary) with LibTorch operations, for any type and device. If
+// Computes losses (n, 2) of logits (n, vocabulary_size) with LibTorch operations, for any type and device. If
 // `needs_gradient` is set, replaces the logits by their gradient.
 void compute_fallback_losses(at::Tensor& logits, const at::Tensor& targets, double smoothing, bool needs_gradient,
                              at::Tensor& losses) {
@@ -116,29 +116,29 @@ at::Tensor sum_of(const at::Tensor& losses) {
 }
 
 LossesAndGradients compute_losses(const CrossEntropyInput& input, NeedsGradient needs) {
-  const int64_t n = input.hidden.size(0), vocabulary = input.targets.vocabulary;
+  const int64_t n = input.hidden.size(0), vocabulary_size = input.targets.vocabulary_size;
   const double smoothing = input.targets.smoothing;
-  at::Tensor weight = input.weight.narrow(0, 0, vocabulary);
-  at::Tensor bias = input.bias.defined() ? input.bias.narrow(0, 0, vocabulary) : input.bias;
+  at::Tensor weight = input.weight.narrow(0, 0, vocabulary_size);
+  at::Tensor bias = input.bias.defined() ? input.bias.narrow(0, 0, vocabulary_size) : input.bias;
   auto sum_type = input.weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   LossesAndGradients result;
   if (needs.hidden) result.dhidden = at::empty_like(input.hidden, at::MemoryFormat::Contiguous);
-  // The gradient of the weight is stored transposed, in the layout that product_tn() returns for vocabulary > d, so
-  // that the gradient of a slice is added by a contiguous loop.
+  // The gradient of the weight is stored transposed, in the layout that product_tn() returns for vocabulary_size > d,
+  // so that the gradient of a slice is added by a contiguous loop.
   if (needs.weight) {
     result.dweight =
         at::empty({input.weight.size(1), input.weight.size(0)}, input.weight.options().dtype(sum_type)).t();
     if (n == 0) result.dweight.zero_();
-    else result.dweight.narrow(0, vocabulary, input.weight.size(0) - vocabulary).zero_();
+    else result.dweight.narrow(0, vocabulary_size, input.weight.size(0) - vocabulary_size).zero_();
   }
   if (needs.bias) result.dbias = at::zeros(input.bias.sizes(), input.bias.options().dtype(sum_type));
 
   const int64_t* targets = input.targets.cpu_targets.const_data_ptr<int64_t>();
-  result.num_scored = count_scored(input.targets.cpu_targets, vocabulary);
+  result.num_scored = count_scored(input.targets.cpu_targets, vocabulary_size);
   static_assert(sizeof(kernels::CrossEntropyRow) == 2 * sizeof(double));
   result.losses = at::empty({n, 2}, input.hidden.options().dtype(at::kDouble));
   const Gpu gpu = gpu_of(input.hidden.device());
-  const int64_t slice_size = rows_per_slice(vocabulary, static_cast<bool>(gpu));
+  const int64_t slice_size = rows_per_slice(vocabulary_size, static_cast<bool>(gpu));
   for (int64_t begin = 0; begin < n; begin += slice_size) {
     const int64_t num_rows = std::min(slice_size, n - begin);
     at::Tensor hidden = input.hidden.narrow(0, begin, num_rows);
@@ -156,11 +156,11 @@ LossesAndGradients compute_losses(const CrossEntropyInput& input, NeedsGradient 
     const at::Tensor& dlogits = logits;  // if a gradient is needed, the logits were replaced by their gradient
     if (needs.hidden) result.dhidden.narrow(0, begin, num_rows).copy_(product_nn(dlogits, weight));
     if (needs.weight) {
-      at::Tensor dweight = result.dweight.narrow(0, 0, vocabulary), slice_dweight = product_tn(dlogits, hidden);
+      at::Tensor dweight = result.dweight.narrow(0, 0, vocabulary_size), slice_dweight = product_tn(dlogits, hidden);
       if (begin == 0) dweight.copy_(slice_dweight);
       else dweight.add_(slice_dweight);
     }
-    if (needs.bias) result.dbias.narrow(0, 0, vocabulary).add_(dlogits.sum(0, false, sum_type));
+    if (needs.bias) result.dbias.narrow(0, 0, vocabulary_size).add_(dlogits.sum(0, false, sum_type));
   }
   return result;
 }
@@ -226,25 +226,26 @@ struct PreparedInputs {
 
 }  // namespace
 
-int64_t count_scored(const at::Tensor& targets, int64_t vocabulary) {
+int64_t count_scored(const at::Tensor& targets, int64_t vocabulary_size) {
   const auto* first = targets.const_data_ptr<int64_t>();
   const auto* end = first + targets.numel();
-  // The kernels write to the logit of each target without a bounds check, so each target must be below `vocabulary`.
+  // The kernels write to the logit of each target without a bounds check, so each target must be below
+  // `vocabulary_size`.
   if (first != end)
-    if (const int64_t largest = *std::max_element(first, end); largest >= vocabulary)
+    if (const int64_t largest = *std::max_element(first, end); largest >= vocabulary_size)
       throw Error(Exit::failed, Problem{"targets of the cross-entropy",
-                                        str("numbers below ", vocabulary, ", the number of outputs of the layer"),
+                                        str("numbers below ", vocabulary_size, ", the number of outputs of the layer"),
                                         str(largest), "use data with the vocabulary or the classes of the model"});
   return std::count_if(first, end, [](int64_t target) { return target >= 0; });
 }
 
 SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
-                                const at::Tensor& targets, int64_t vocabulary, double label_smoothing,
+                                const at::Tensor& targets, int64_t vocabulary_size, double label_smoothing,
                                 const at::Tensor& device_targets) {
   const PreparedInputs inputs(hidden, weight, bias,
                               {.cpu_targets = targets,
                                .device_targets = device_targets,
-                               .vocabulary = vocabulary,
+                               .vocabulary_size = vocabulary_size,
                                .smoothing = label_smoothing});
   auto needs_gradient = [](const at::Tensor& t) {
     return t.defined() && at::GradMode::is_enabled() && t.requires_grad();
@@ -257,10 +258,10 @@ SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
 }
 
 at::Tensor sliced_log_probabilities(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
-                                    const at::Tensor& targets, int64_t vocabulary) {
+                                    const at::Tensor& targets, int64_t vocabulary_size) {
   at::NoGradGuard no_gradient;
   const PreparedInputs inputs(hidden, weight, bias,
-                              {.cpu_targets = targets, .device_targets = {}, .vocabulary = vocabulary});
+                              {.cpu_targets = targets, .device_targets = {}, .vocabulary_size = vocabulary_size});
   const LossesAndGradients result = compute_losses({inputs.hidden, weight, inputs.bias, inputs.targets}, {});
   return result.losses.select(1, 0).neg().to(at::kFloat);
 }
