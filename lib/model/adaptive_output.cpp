@@ -39,8 +39,8 @@ std::vector<at::Tensor> values_of(const std::vector<nn::Parameter*>& parameters,
 class AdaptiveOutput : public OutputLayer {
  public:
   AdaptiveOutput(nn::ParameterList& parameters, const ModelOptions& o, const TokenEmbedding& embedding,
-                 int64_t vocabulary)
-      : options_(o), bands_(o.output_cutoffs, num_table_rows(o, vocabulary)), vocabulary_(vocabulary) {
+                 int64_t vocabulary_size)
+      : options_(o), bands_(o.output_cutoffs, num_table_rows(o, vocabulary_size)), vocabulary_size_(vocabulary_size) {
     const bool has_one_table = o.cutoff_factor == 1;
     const auto name = [&](size_t b, const char* suffix) {
       return has_one_table ? str("decoder.output", suffix) : str("decoder.output.bands.", b, suffix);
@@ -52,7 +52,7 @@ class AdaptiveOutput : public OutputLayer {
       return &parameters.add(full_name, {rows}, {nn::Init::constant(0), false, false});
     };
     for (size_t b = 0; b < (has_one_table ? 1 : bands_.count()); ++b) {
-      const int64_t rows = has_one_table ? num_table_rows(o, vocabulary) : bands_.size(b);
+      const int64_t rows = has_one_table ? num_table_rows(o, vocabulary_size) : bands_.size(b);
       tables_.push_back(o.tied ? embedding.bands()[b].table
                                : add_matrix(name(b, ".weight"), rows, band_width(o, b), adaptive_output_init(o)));
       if (o.output_bias) biases_.push_back(add_bias(name(b, ".bias"), rows));
@@ -80,7 +80,7 @@ class AdaptiveOutput : public OutputLayer {
           nn::linear(project(hidden, b), w.tables[b], w.bias(b)).to(at::kFloat).narrow(-1, 0, num_scored_entries(b));
       log_p.push_back(at::log_softmax(scores, -1) + head_log_p.narrow(-1, class_of(b), 1));
     }
-    return at::cat(log_p, -1).narrow(-1, 0, vocabulary_);
+    return at::cat(log_p, -1).narrow(-1, 0, vocabulary_size_);
   }
 
   // Returns the cross-entropy of the head, in which the target of a rarer entry is the class of the entry's band, plus
@@ -158,7 +158,7 @@ class AdaptiveOutput : public OutputLayer {
   // unless model.score_padded_rows is set.
   int64_t num_scored_entries(size_t band) const {
     return band + 1 < bands_.count() || options_.score_padded_rows ? bands_.size(band)
-                                                                   : vocabulary_ - bands_.first(band);
+                                                                   : vocabulary_size_ - bands_.first(band);
   }
 
   // Returns hidden (…, d) mapped to the width of the band, (…, w_b).
@@ -190,7 +190,7 @@ class AdaptiveOutput : public OutputLayer {
 
   ModelOptions options_;
   Bands bands_;
-  int64_t vocabulary_;
+  int64_t vocabulary_size_;
   // One parameter per band, or one for all bands; biases_ is empty without model.output_bias.
   std::vector<nn::Parameter*> tables_, biases_;
   // One pointer per band. projections_: projection (w_b, d) of the output layer, or null. tied_projections_: projection
@@ -202,8 +202,8 @@ class AdaptiveOutput : public OutputLayer {
 }  // namespace
 
 std::unique_ptr<OutputLayer> make_adaptive_output(nn::ParameterList& parameters, const ModelOptions& o,
-                                                  const TokenEmbedding& embedding, int64_t vocabulary) {
-  return std::make_unique<AdaptiveOutput>(parameters, o, embedding, vocabulary);
+                                                  const TokenEmbedding& embedding, int64_t vocabulary_size) {
+  return std::make_unique<AdaptiveOutput>(parameters, o, embedding, vocabulary_size);
 }
 
 }  // namespace mh::model

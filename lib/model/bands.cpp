@@ -52,7 +52,7 @@ std::string format_cutoffs(const std::vector<int64_t>& cutoffs) {
 }
 
 void check_cutoffs(const std::string& key, const std::vector<int64_t>& cutoffs, const ModelOptions& o,
-                   int64_t vocabulary) {
+                   int64_t vocabulary_size) {
   int64_t previous_cutoff = 0;
   for (int64_t c : cutoffs) {
     if (c <= previous_cutoff)
@@ -60,10 +60,10 @@ void check_cutoffs(const std::string& key, const std::vector<int64_t>& cutoffs, 
                                        "sort the cutoffs, and remove equal ones"});
     previous_cutoff = c;
   }
-  if (previous_cutoff >= vocabulary)
+  if (previous_cutoff >= vocabulary_size)
     throw Error(Exit::usage,
-                Problem{key, str("cutoffs below ", vocabulary, ", the size of the vocabulary"), format_cutoffs(cutoffs),
-                        "lower the cutoffs, since each band needs at least one entry"});
+                Problem{key, str("cutoffs below ", vocabulary_size, ", the size of the vocabulary"),
+                        format_cutoffs(cutoffs), "lower the cutoffs, since each band needs at least one entry"});
   if (band_width(o, cutoffs.size()) == 0)
     throw Error(Exit::usage,
                 Problem{"model.cutoff_factor", "a factor that leaves the last band a width of at least 1",
@@ -73,9 +73,9 @@ void check_cutoffs(const std::string& key, const std::vector<int64_t>& cutoffs, 
 
 }  // namespace
 
-void check_bands(const ModelOptions& o, int64_t vocabulary) {
-  check_cutoffs("model.input_cutoffs", o.input_cutoffs, o, vocabulary);
-  check_cutoffs("model.output_cutoffs", o.output_cutoffs, o, vocabulary);
+void check_bands(const ModelOptions& o, int64_t vocabulary_size) {
+  check_cutoffs("model.input_cutoffs", o.input_cutoffs, o, vocabulary_size);
+  check_cutoffs("model.output_cutoffs", o.output_cutoffs, o, vocabulary_size);
   const bool has_one_table = o.cutoff_factor == 1;
   if (o.input_cutoffs.empty() && o.output_cutoffs.empty() && o.cutoff_factor != ModelOptions().cutoff_factor)
     refuse_usage("model.cutoff_factor", "cutoffs in model.input_cutoffs or model.output_cutoffs",

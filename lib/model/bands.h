@@ -43,7 +43,7 @@ class Bands {
 int64_t band_width(const ModelOptions& options, size_t band);
 
 // Throws Error(usage) if the options of adaptive input and adaptive softmax contradict each other, if cutoffs are not
-// ascending and below `vocabulary`, or if a band would have the width 0.
-void check_bands(const ModelOptions& options, int64_t vocabulary);
+// ascending and below `vocabulary_size`, or if a band would have the width 0.
+void check_bands(const ModelOptions& options, int64_t vocabulary_size);
 
 }  // namespace mh::model

@@ -17,10 +17,10 @@ using attention::AttentionKind;
 
 class Bert : public LanguageModel {
  public:
-  Bert(const ModelConfig& config, int64_t vocabulary, at::Device device)
-      : options_(config.model), vocabulary_(vocabulary), parameters_(device) {
+  Bert(const ModelConfig& config, int64_t vocabulary_size, at::Device device)
+      : options_(config.model), vocabulary_size_(vocabulary_size), parameters_(device) {
     const auto head = make_task_head(options_.bert);
-    embedding_ = make_encoder_embedding(parameters_, options_, num_table_rows(options_, vocabulary),
+    embedding_ = make_encoder_embedding(parameters_, options_, num_table_rows(options_, vocabulary_size),
                                         head->scores_entries() && options_.tied);
     positions_ = std::make_unique<PositionEncoding>(parameters_, options_, "encoder");
     if (options_.bert.segments > 0)
@@ -32,11 +32,11 @@ class Bert : public LanguageModel {
       blocks_.emplace_back(parameters_, config, AttentionKind::encoder_self, i, str("encoder.layers.", i));
     if (options_.final_norm && options_.norm == Norm::pre)
       norm_ = std::make_unique<LayerNorm>(parameters_, "encoder.norm", options_);
-    output_ = head->make(parameters_, options_, *embedding_, vocabulary);
+    output_ = head->make(parameters_, options_, *embedding_, vocabulary_size);
   }
 
   nn::ParameterList& parameters() override { return parameters_; }
-  Vocabularies vocabularies() const override { return vocabulary_; }
+  Vocabularies vocabularies() const override { return vocabulary_size_; }
   int64_t max_positions() const override { return positions_->max_positions(); }
 
   at::Tensor hidden(const Input& input, const nn::ForwardContext& forward_context, DecodingState*,
@@ -75,7 +75,7 @@ class Bert : public LanguageModel {
   }
 
   ModelOptions options_;
-  int64_t vocabulary_;
+  int64_t vocabulary_size_;
   nn::ParameterList parameters_;
   std::unique_ptr<TokenEmbedding> embedding_;
   std::unique_ptr<PositionEncoding> positions_;

@@ -24,19 +24,19 @@ class DecoderState : public DecodingState {
 
 class DecoderLm : public LanguageModel {
  public:
-  DecoderLm(const ModelConfig& config, int64_t vocabulary, at::Device device)
-      : options_(config.model), vocabulary_(vocabulary), parameters_(device) {
-    embedding_ = make_token_embedding(parameters_, options_, vocabulary);
+  DecoderLm(const ModelConfig& config, int64_t vocabulary_size, at::Device device)
+      : options_(config.model), vocabulary_size_(vocabulary_size), parameters_(device) {
+    embedding_ = make_token_embedding(parameters_, options_, vocabulary_size);
     positions_ = std::make_unique<PositionEncoding>(parameters_, options_, "decoder");
     for (int64_t i = 0; i < options_.layers; ++i)
       blocks_.emplace_back(parameters_, config, attention::AttentionKind::decoder_self, i, str("decoder.layers.", i));
     if (options_.final_norm && options_.norm == Norm::pre)
       norm_ = std::make_unique<LayerNorm>(parameters_, "decoder.norm", options_);
-    output_ = make_output(parameters_, options_, *embedding_, vocabulary);
+    output_ = make_output(parameters_, options_, *embedding_, vocabulary_size);
   }
 
   nn::ParameterList& parameters() override { return parameters_; }
-  Vocabularies vocabularies() const override { return vocabulary_; }
+  Vocabularies vocabularies() const override { return vocabulary_size_; }
   int64_t max_positions() const override { return positions_->max_positions(); }
 
   at::Tensor hidden(const Input& input, const nn::ForwardContext& forward_context, DecodingState* state,
@@ -67,7 +67,7 @@ class DecoderLm : public LanguageModel {
 
  private:
   ModelOptions options_;
-  int64_t vocabulary_;
+  int64_t vocabulary_size_;
   nn::ParameterList parameters_;
   std::unique_ptr<TokenEmbedding> embedding_;
   std::unique_ptr<PositionEncoding> positions_;

@@ -9,9 +9,9 @@ namespace {
 class SoftmaxOutput : public OutputLayer {
  public:
   SoftmaxOutput(nn::ParameterList& parameters, const ModelOptions& o, const TokenEmbedding& embedding,
-                int64_t vocabulary)
-      : vocabulary_(vocabulary), num_scored_rows_(num_scored_rows(o, vocabulary)) {
-    const int64_t rows = num_table_rows(o, vocabulary);
+                int64_t vocabulary_size)
+      : vocabulary_size_(vocabulary_size), num_scored_rows_(num_scored_rows(o, vocabulary_size)) {
+    const int64_t rows = num_table_rows(o, vocabulary_size);
     weight_ = o.tied
                   ? embedding.bands()[0].table
                   : &parameters.add("decoder.output.weight", {rows, o.width}, {embedding_init(o, o.width), true, true});
@@ -19,7 +19,7 @@ class SoftmaxOutput : public OutputLayer {
   }
 
   at::Tensor logits(const at::Tensor& hidden) const override {
-    return nn::linear(hidden, {weight_}, {bias_}).narrow(-1, 0, vocabulary_).to(at::kFloat);
+    return nn::linear(hidden, {weight_}, {bias_}).narrow(-1, 0, vocabulary_size_).to(at::kFloat);
   }
 
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
@@ -39,15 +39,15 @@ class SoftmaxOutput : public OutputLayer {
  private:
   at::Tensor bias() const { return bias_ != nullptr ? bias_->value() : at::Tensor(); }
 
-  int64_t vocabulary_, num_scored_rows_;
+  int64_t vocabulary_size_, num_scored_rows_;
   nn::Parameter *weight_ = nullptr, *bias_ = nullptr;
 };
 
 }  // namespace
 
 std::unique_ptr<OutputLayer> make_softmax_output(nn::ParameterList& parameters, const ModelOptions& o,
-                                                 const TokenEmbedding& embedding, int64_t vocabulary) {
-  return std::make_unique<SoftmaxOutput>(parameters, o, embedding, vocabulary);
+                                                 const TokenEmbedding& embedding, int64_t vocabulary_size) {
+  return std::make_unique<SoftmaxOutput>(parameters, o, embedding, vocabulary_size);
 }
 
 }  // namespace mh::model

@@ -18,8 +18,8 @@ namespace {
 
 class TransformerXl : public LanguageModel {
  public:
-  TransformerXl(const ModelConfig& config, int64_t vocabulary, at::Device device)
-      : options_(config.model), vocabulary_(vocabulary), parameters_(device) {
+  TransformerXl(const ModelConfig& config, int64_t vocabulary_size, at::Device device)
+      : options_(config.model), vocabulary_size_(vocabulary_size), parameters_(device) {
     if (options_.positions != Positions::none)
       throw Error(Exit::usage,
                   Problem{"model.positions",
@@ -31,7 +31,7 @@ class TransformerXl : public LanguageModel {
                   Problem{"model.transformer-xl.same_length", "a memory, which sets the number of keys",
                           "model.transformer-xl.memory=0",
                           "raise model.transformer-xl.memory, or set model.transformer-xl.same_length=false"});
-    embedding_ = make_token_embedding(parameters_, options_, vocabulary);
+    embedding_ = make_token_embedding(parameters_, options_, vocabulary_size);
     for (int64_t i = 0; i < options_.layers; ++i) {
       blocks_.emplace_back(parameters_, config, attention::AttentionKind::decoder_self, i, str("decoder.layers.", i));
       const attention::AttentionLayer& self = blocks_.back().self();
@@ -42,11 +42,11 @@ class TransformerXl : public LanguageModel {
     }
     if (options_.final_norm && options_.norm == Norm::pre)
       norm_ = std::make_unique<LayerNorm>(parameters_, "decoder.norm", options_);
-    output_ = make_output(parameters_, options_, *embedding_, vocabulary);
+    output_ = make_output(parameters_, options_, *embedding_, vocabulary_size);
   }
 
   nn::ParameterList& parameters() override { return parameters_; }
-  Vocabularies vocabularies() const override { return vocabulary_; }
+  Vocabularies vocabularies() const override { return vocabulary_size_; }
   int64_t memory_length() const override { return options_.transformer_xl.memory; }
   int64_t num_skippable_layers() const override { return options_.layers; }
 
@@ -145,7 +145,7 @@ class TransformerXl : public LanguageModel {
   }
 
   ModelOptions options_;
-  int64_t vocabulary_;
+  int64_t vocabulary_size_;
   nn::ParameterList parameters_;
   std::unique_ptr<TokenEmbedding> embedding_;
   std::deque<Block> blocks_;

@@ -26,7 +26,7 @@ class ClassesTaskHead : public TaskHead {
  public:
   bool has_classes() const override { return true; }
   std::unique_ptr<OutputLayer> make(nn::ParameterList& parameters, const ModelOptions& o,
-                                    const TokenEmbedding& /*embedding*/, int64_t /*vocabulary*/) const override {
+                                    const TokenEmbedding& /*embedding*/, int64_t /*vocabulary_size*/) const override {
     return std::make_unique<ClassesHead>(parameters, o);
   }
 };

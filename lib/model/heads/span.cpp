@@ -61,7 +61,7 @@ class SpanHead : public OutputLayer {
 class SpanTaskHead : public TaskHead {
  public:
   std::unique_ptr<OutputLayer> make(nn::ParameterList& parameters, const ModelOptions& o,
-                                    const TokenEmbedding& /*embedding*/, int64_t /*vocabulary*/) const override {
+                                    const TokenEmbedding& /*embedding*/, int64_t /*vocabulary_size*/) const override {
     return std::make_unique<SpanHead>(parameters, o);
   }
 };
