@@ -86,7 +86,7 @@ class LanguageModel {
 
   virtual nn::ParameterList& parameters() = 0;
   virtual Vocabularies vocabularies() const = 0;
-  int64_t vocabulary() const { return vocabularies().target; }  // size of the target vocabulary
+  int64_t vocabulary_size() const { return vocabularies().target; }  // size of the target vocabulary
   virtual bool has_encoder() const { return false; }
   virtual int64_t max_positions() const { return 0; }  // number of learned position embeddings; 0: no such embeddings
 

@@ -93,12 +93,12 @@ double max_hidden_difference(const io::Checkpoint& checkpoint, LanguageModel& mo
   const LoadedModel original_model = load_model(checkpoint, device);
   const int64_t model_max_length = model.max_length(),
                 length = model_max_length > 0 ? std::min(model_max_length, kLength) : kLength;
-  const auto random_tokens = [&](int64_t vocabulary, uint32_t site) {
+  const auto random_tokens = [&](int64_t vocabulary_size, uint32_t site) {
     RandomSequence random(RandomStream(1, "adoption"), site);
     at::Tensor result = at::empty({kRows, length}, at::kLong);
     auto* values = result.mutable_data_ptr<int64_t>();
     for (int64_t i = 0; i < result.numel(); ++i)
-      values[i] = static_cast<int64_t>(random.uniform_below(static_cast<uint64_t>(vocabulary)));
+      values[i] = static_cast<int64_t>(random.uniform_below(static_cast<uint64_t>(vocabulary_size)));
     return result;
   };
   const Vocabularies sizes = model.vocabularies();

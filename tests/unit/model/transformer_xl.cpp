@@ -107,8 +107,8 @@ at::Tensor hidden_by_segments(LanguageModel& model, const at::Tensor& x, const s
 
 TEST_CASE("parameter counts of Transformer-XL equal published sizes and the formula", "[txl]") {
   // Skip Cross-Head on enwik8: 41M in the paper.
-  auto count = [](const std::string& model, const std::string& attention, int64_t vocabulary) {
-    return build_language_model(parse_model_config(kPublished + model, attention), vocabulary, at::kMeta)
+  auto count = [](const std::string& model, const std::string& attention, int64_t vocabulary_size) {
+    return build_language_model(parse_model_config(kPublished + model, attention), vocabulary_size, at::kMeta)
         ->parameters()
         .num_trainable_elements();
   };

@@ -44,8 +44,8 @@ std::unique_ptr<model::LanguageModel> build_peaked(const std::string& toml, cons
   return model;
 }
 
-std::vector<int32_t> random_source(int64_t length, int64_t vocabulary, uint64_t seed) {
-  const at::Tensor t = models::random_tokens(1, length, vocabulary, seed);
+std::vector<int32_t> random_source(int64_t length, int64_t vocabulary_size, uint64_t seed) {
+  const at::Tensor t = models::random_tokens(1, length, vocabulary_size, seed);
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < length; ++i) tokens.push_back(t[0][i].item<int32_t>());
   tokens.back() = kSpecialTokens.end;
@@ -168,10 +168,10 @@ std::vector<std::vector<Hypothesis>> device_search(model::LanguageModel& model, 
   return search_on_device(model, sentence_pointers, BeamPolicy(kSpecialTokens, options, sampling));
 }
 
-std::vector<Sentence> random_sentences(const std::vector<int64_t>& lengths, int64_t vocabulary) {
+std::vector<Sentence> random_sentences(const std::vector<int64_t>& lengths, int64_t vocabulary_size) {
   std::vector<Sentence> sentences;
   for (size_t i = 0; i < lengths.size(); ++i)
-    sentences.push_back({random_source(lengths[i], vocabulary, 50 + i), {}, static_cast<int64_t>(i)});
+    sentences.push_back({random_source(lengths[i], vocabulary_size, 50 + i), {}, static_cast<int64_t>(i)});
   return sentences;
 }
 
