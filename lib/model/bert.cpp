@@ -36,7 +36,7 @@ class Bert : public LanguageModel {
   }
 
   nn::ParameterList& parameters() override { return parameters_; }
-  Vocabularies vocabularies() const override { return vocabulary_size_; }
+  VocabularySizes vocabularies() const override { return vocabulary_size_; }
   int64_t max_positions() const override { return positions_->max_positions(); }
 
   at::Tensor hidden(const Input& input, const nn::ForwardContext& forward_context, DecodingState*,
@@ -89,7 +89,7 @@ class BertBackbone : public Backbone {
  public:
   // Returns no group: the task head `words` always has a bias, and one table for all entries of the vocabulary.
   std::set<OptionGroup> option_groups() const override { return {}; }
-  std::unique_ptr<LanguageModel> make(const ModelConfig& config, const Vocabularies& vocabularies,
+  std::unique_ptr<LanguageModel> make(const ModelConfig& config, const VocabularySizes& vocabularies,
                                       at::Device device) const override {
     check_head(config.model.bert);
     return std::make_unique<Bert>(config, vocabularies.target, device);

@@ -36,7 +36,7 @@ class DecoderLm : public LanguageModel {
   }
 
   nn::ParameterList& parameters() override { return parameters_; }
-  Vocabularies vocabularies() const override { return vocabulary_size_; }
+  VocabularySizes vocabularies() const override { return vocabulary_size_; }
   int64_t max_positions() const override { return positions_->max_positions(); }
 
   at::Tensor hidden(const Input& input, const nn::ForwardContext& forward_context, DecodingState* state,
@@ -81,7 +81,7 @@ class DecoderBackbone : public Backbone {
   std::set<OptionGroup> option_groups() const override {
     return {OptionGroup::adaptive_input, OptionGroup::adaptive_softmax, OptionGroup::output_bias};
   }
-  std::unique_ptr<LanguageModel> make(const ModelConfig& config, const Vocabularies& vocabularies,
+  std::unique_ptr<LanguageModel> make(const ModelConfig& config, const VocabularySizes& vocabularies,
                                       at::Device device) const override {
     return std::make_unique<DecoderLm>(config, vocabularies.target, device);
   }

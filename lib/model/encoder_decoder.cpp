@@ -85,13 +85,13 @@ class TranslationState : public DecodingState {
 
 // Returns the number of rows of the source embedding: model.encoder-decoder.source_rows, or if that is 0, the size of
 // the source vocabulary (of the joint vocabulary if there is no source vocabulary).
-int64_t num_source_rows(const ModelOptions& o, const Vocabularies& v) {
+int64_t num_source_rows(const ModelOptions& o, const VocabularySizes& v) {
   return o.encoder_decoder.source_rows > 0 ? o.encoder_decoder.source_rows : v.source > 0 ? v.source : v.target;
 }
 
 class EncoderDecoder : public LanguageModel {
  public:
-  EncoderDecoder(const ModelConfig& config, const Vocabularies& vocabularies, at::Device device)
+  EncoderDecoder(const ModelConfig& config, const VocabularySizes& vocabularies, at::Device device)
       : options_(config.model), vocabularies_(vocabularies), parameters_(device) {
     if (!options_.encoder_decoder.shared_embedding)
       source_embedding_ = make_encoder_embedding(parameters_, options_, num_source_rows(options_, vocabularies), false);
@@ -113,7 +113,7 @@ class EncoderDecoder : public LanguageModel {
   }
 
   nn::ParameterList& parameters() override { return parameters_; }
-  Vocabularies vocabularies() const override { return vocabularies_; }
+  VocabularySizes vocabularies() const override { return vocabularies_; }
   bool has_encoder() const override { return true; }
   int64_t max_positions() const override { return positions_->max_positions(); }
 
@@ -184,7 +184,7 @@ class EncoderDecoder : public LanguageModel {
   }
 
   ModelOptions options_;
-  Vocabularies vocabularies_;
+  VocabularySizes vocabularies_;
   nn::ParameterList parameters_;
   std::unique_ptr<TokenEmbedding> source_embedding_, embedding_;  // source_embedding_: null if shared with embedding_
   std::unique_ptr<PositionEncoding> source_positions_, positions_;
@@ -194,7 +194,7 @@ class EncoderDecoder : public LanguageModel {
 };
 
 // Throws Error(usage) if options of [model.encoder-decoder] contradict the vocabularies or each other.
-void check_encoder_decoder(const EncoderDecoderOptions& o, const Vocabularies& v) {
+void check_encoder_decoder(const EncoderDecoderOptions& o, const VocabularySizes& v) {
   if (o.shared_embedding && v.source > 0)
     throw Error(Exit::usage,
                 Problem{"model.encoder-decoder.shared_embedding", "a joint vocabulary of source and target",
@@ -212,7 +212,7 @@ class EncoderDecoderBackbone : public Backbone {
   std::set<OptionGroup> option_groups() const override {
     return {OptionGroup::adaptive_softmax, OptionGroup::output_bias};
   }
-  std::unique_ptr<LanguageModel> make(const ModelConfig& config, const Vocabularies& vocabularies,
+  std::unique_ptr<LanguageModel> make(const ModelConfig& config, const VocabularySizes& vocabularies,
                                       at::Device device) const override {
     check_encoder_decoder(config.model.encoder_decoder, vocabularies);
     return std::make_unique<EncoderDecoder>(config, vocabularies, device);

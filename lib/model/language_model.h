@@ -73,11 +73,11 @@ struct Targets {
 };
 
 // The sizes of the target vocabulary and the source vocabulary, in entries.
-struct Vocabularies {
+struct VocabularySizes {
   int64_t target;
   int64_t source;  // 0: source and target have a joint vocabulary, or the model has no source
   // Implicit constructor, since a model without source has one vocabulary: build_language_model(config, 30, device).
-  Vocabularies(int64_t target_size, int64_t source_size = 0) : target(target_size), source(source_size) {}
+  VocabularySizes(int64_t target_size, int64_t source_size = 0) : target(target_size), source(source_size) {}
 };
 
 class LanguageModel {
@@ -85,7 +85,7 @@ class LanguageModel {
   virtual ~LanguageModel() = default;
 
   virtual nn::ParameterList& parameters() = 0;
-  virtual Vocabularies vocabularies() const = 0;
+  virtual VocabularySizes vocabularies() const = 0;
   int64_t vocabulary_size() const { return vocabularies().target; }  // size of the target vocabulary
   virtual bool has_encoder() const { return false; }
   virtual int64_t max_positions() const { return 0; }  // number of learned position embeddings; 0: no such embeddings

@@ -27,7 +27,7 @@ std::optional<io::DType> type_of(const at::Tensor& tensor) {
 // Returns `config` with `overrides` (assignments in the syntax of --set) applied. Throws Error(usage) for a key
 // outside of [model] and [attention], for an unknown key, and for overrides that add, remove or reshape a parameter.
 ModelConfig apply_overrides(const ModelConfig& config, const std::vector<std::string>& overrides,
-                            const Vocabularies& vocabularies) {
+                            const VocabularySizes& vocabularies) {
   Config new_config;
   new_config.load_text(config.toml(), "the checkpoint's configuration");
   for (const std::string& assignment : overrides) {
@@ -48,7 +48,7 @@ ModelConfig apply_overrides(const ModelConfig& config, const std::vector<std::st
 }  // namespace
 
 void require_same_parameters(const ModelConfig& checkpoint_config, const ModelConfig& config,
-                             const Vocabularies& vocabularies, const std::string& where) {
+                             const VocabularySizes& vocabularies, const std::string& where) {
   struct Layout {
     std::string shape;            // "the shape (32, 16)"
     std::string heads_and_shape;  // "4 heads and the shape (32, 16)"; the shape alone without axes of heads
@@ -137,7 +137,7 @@ void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parame
   nn::warn_if_not_finite(checkpoint.name(), parameters);
 }
 
-Vocabularies vocabularies_of(const text::Tokenizers& tokenizers) {
+VocabularySizes vocabularies_of(const text::Tokenizers& tokenizers) {
   return {tokenizers.target->size(), tokenizers.source_size()};
 }
 
@@ -169,7 +169,7 @@ LoadedModel load_model(const io::Checkpoint& checkpoint, at::Device device, cons
   LoadedModel loaded;
   loaded.name = checkpoint.name();
   loaded.tokenizers = text::tokenizers_of(checkpoint);
-  const Vocabularies vocabularies = vocabularies_of(loaded.tokenizers);
+  const VocabularySizes vocabularies = vocabularies_of(loaded.tokenizers);
   loaded.toml = checkpoint.entry(io::kConfigKey);
   loaded.config = config_of(checkpoint);
   auto build = [&] { return build_language_model(loaded.config, vocabularies, device); };

@@ -202,7 +202,7 @@ ExampleType example_type_of(const ModelOptions& options) {
   return backbones().make(options.backbone, "model.backbone")->example_type();
 }
 
-std::unique_ptr<LanguageModel> build_language_model(const ModelConfig& config, const Vocabularies& vocabularies,
+std::unique_ptr<LanguageModel> build_language_model(const ModelConfig& config, const VocabularySizes& vocabularies,
                                                     at::Device device) {
   check_rows("model.vocabulary_rows", config.model.vocabulary_rows, vocabularies.target);
   check_bands(config.model, vocabularies.target);

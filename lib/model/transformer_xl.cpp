@@ -46,7 +46,7 @@ class TransformerXl : public LanguageModel {
   }
 
   nn::ParameterList& parameters() override { return parameters_; }
-  Vocabularies vocabularies() const override { return vocabulary_size_; }
+  VocabularySizes vocabularies() const override { return vocabulary_size_; }
   int64_t memory_length() const override { return options_.transformer_xl.memory; }
   int64_t num_skippable_layers() const override { return options_.layers; }
 
@@ -158,7 +158,7 @@ class TransformerXlBackbone : public Backbone {
   std::set<OptionGroup> option_groups() const override {
     return {OptionGroup::adaptive_input, OptionGroup::adaptive_softmax, OptionGroup::output_bias};
   }
-  std::unique_ptr<LanguageModel> make(const ModelConfig& config, const Vocabularies& vocabularies,
+  std::unique_ptr<LanguageModel> make(const ModelConfig& config, const VocabularySizes& vocabularies,
                                       at::Device device) const override {
     return std::make_unique<TransformerXl>(config, vocabularies.target, device);
   }

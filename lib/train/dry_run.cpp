@@ -43,7 +43,7 @@ void set_update_counts(DryRun& out, const RunConfig& run, const Batches* batches
 DryRun dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std::string& option) {
   const auto& t = run.train;
   run.check_without_data();
-  model::Vocabularies vocabulary(run.model.model.vocabulary_rows, run.model.model.encoder_decoder.source_rows);
+  model::VocabularySizes vocabulary(run.model.model.vocabulary_rows, run.model.model.encoder_decoder.source_rows);
   text::Tokenizers tokenizers;
   if (checkpoint != nullptr) vocabulary = model::vocabularies_of(tokenizers = text::tokenizers_of(*checkpoint));
   std::unique_ptr<io::ShardFile> shard;

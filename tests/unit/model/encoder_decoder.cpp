@@ -22,7 +22,7 @@ using translators::stage_lines;
 
 namespace {
 
-int64_t num_trainable_parameters(const std::string& toml, const Vocabularies& vocabularies) {
+int64_t num_trainable_parameters(const std::string& toml, const VocabularySizes& vocabularies) {
   return build_language_model(parse_model_config(toml), vocabularies, at::kMeta)->parameters().num_trainable_elements();
 }
 
@@ -237,7 +237,7 @@ TEST_CASE("gradients of an encoder-decoder equal finite differences", "[translat
 
 TEST_CASE("invalid options of an encoder-decoder are rejected, and so are encoder-decoder options in a decoder",
           "[translation]") {
-  const auto error_of = [](const std::string& lines, const Vocabularies& vocabularies) {
+  const auto error_of = [](const std::string& lines, const VocabularySizes& vocabularies) {
     return refusal([&] {
       build_language_model(
           parse_model_config("[model]\nlayers = 1\nwidth = 16\nffn = 8\n" + lines + "[attention]\nheads = 2\n"),
