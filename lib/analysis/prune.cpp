@@ -160,7 +160,7 @@ PrunedModel prune_heads(const model::ModelConfig& config, model::LanguageModel& 
       pruned_model.config.attention.set_layer(kind, layer,
                                               layer_at(model, kind, layer, "cut").options_after_pruning(heads));
   pruned_model.model =
-      model::build_language_model(pruned_model.config, model.vocabularies(), model.parameters().device());
+      model::build_language_model(pruned_model.config, model.vocabulary_sizes(), model.parameters().device());
   copy_remaining_parameters(model.parameters(), kept_heads, pruned_model.model->parameters());
   return pruned_model;
 }

@@ -113,7 +113,7 @@ class EncoderDecoder : public LanguageModel {
   }
 
   nn::ParameterList& parameters() override { return parameters_; }
-  VocabularySizes vocabularies() const override { return vocabularies_; }
+  VocabularySizes vocabulary_sizes() const override { return vocabularies_; }
   bool has_encoder() const override { return true; }
   int64_t max_positions() const override { return positions_->max_positions(); }
 

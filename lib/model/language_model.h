@@ -85,8 +85,8 @@ class LanguageModel {
   virtual ~LanguageModel() = default;
 
   virtual nn::ParameterList& parameters() = 0;
-  virtual VocabularySizes vocabularies() const = 0;
-  int64_t vocabulary_size() const { return vocabularies().target; }  // size of the target vocabulary
+  virtual VocabularySizes vocabulary_sizes() const = 0;
+  int64_t vocabulary_size() const { return vocabulary_sizes().target; }  // size of the target vocabulary
   virtual bool has_encoder() const { return false; }
   virtual int64_t max_positions() const { return 0; }  // number of learned position embeddings; 0: no such embeddings
 

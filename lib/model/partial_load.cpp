@@ -101,7 +101,7 @@ double max_hidden_difference(const io::Checkpoint& checkpoint, LanguageModel& mo
       values[i] = static_cast<int64_t>(random.uniform_below(static_cast<uint64_t>(vocabulary_size)));
     return result;
   };
-  const VocabularySizes sizes = model.vocabularies();
+  const VocabularySizes sizes = model.vocabulary_sizes();
   Input input(random_tokens(sizes.target, 0));
   if (model.has_encoder()) input.source = random_tokens(sizes.source > 0 ? sizes.source : sizes.target, 1);
   const auto hidden_states = [&](LanguageModel& m) {

@@ -213,9 +213,9 @@ int64_t num_sub_batches(model::LanguageModel& model, int64_t num_rows) {
 }  // namespace
 
 void SearchOptions::check(model::LanguageModel& model) const {
-  if (beam > model.vocabularies().target)
+  if (beam > model.vocabulary_sizes().target)
     throw Error(Exit::usage, Problem{"the beam size (option --beam, key beam)",
-                                     str("at most ", model.vocabularies().target, ", the size of the vocabulary"),
+                                     str("at most ", model.vocabulary_sizes().target, ", the size of the vocabulary"),
                                      str(beam), "lower the beam size"});
   const int64_t model_limit = model.max_length() > 0 ? model.max_length() - 1 : INT64_MAX;
   if (const int64_t length_limit = max_length_a == 0 ? std::min(max_length_b, model_limit) : model_limit;
