@@ -27,7 +27,7 @@ std::optional<io::DType> type_of(const at::Tensor& tensor) {
 // Returns `config` with `overrides` (assignments in the syntax of --set) applied. Throws Error(usage) for a key
 // outside of [model] and [attention], for an unknown key, and for overrides that add, remove or reshape a parameter.
 ModelConfig apply_overrides(const ModelConfig& config, const std::vector<std::string>& overrides,
-                            const VocabularySizes& vocabularies) {
+                            const VocabularySizes& vocabulary_sizes) {
   Config new_config;
   new_config.load_text(config.toml(), "the checkpoint's configuration");
   for (const std::string& assignment : overrides) {
@@ -38,7 +38,7 @@ ModelConfig apply_overrides(const ModelConfig& config, const std::vector<std::st
     new_config.set(assignment);
   }
   ModelConfig result = ModelConfig::read(new_config);
-  require_same_parameters(config, result, vocabularies, str("--set ", join(overrides, ", ")));
+  require_same_parameters(config, result, vocabulary_sizes, str("--set ", join(overrides, ", ")));
   // Unknown keys are checked last: if an override replaces a stage, the keys of the replaced stage are unknown, but the
   // error should name the parameters that change.
   new_config.check_all_known();
@@ -48,14 +48,14 @@ ModelConfig apply_overrides(const ModelConfig& config, const std::vector<std::st
 }  // namespace
 
 void require_same_parameters(const ModelConfig& checkpoint_config, const ModelConfig& config,
-                             const VocabularySizes& vocabularies, const std::string& where) {
+                             const VocabularySizes& vocabulary_sizes, const std::string& where) {
   struct Layout {
     std::string shape;            // "the shape (32, 16)"
     std::string heads_and_shape;  // "4 heads and the shape (32, 16)"; the shape alone without axes of heads
   };
   auto layouts = [&](const ModelConfig& c) {
     std::map<std::string, Layout> result;
-    const auto model = build_language_model(c, vocabularies, at::kMeta);
+    const auto model = build_language_model(c, vocabulary_sizes, at::kMeta);
     for (const nn::Parameter& p : model->parameters().all()) {
       std::string head_counts;
       for (const nn::HeadAxis& axis : p.traits().head_axes)
@@ -137,7 +137,7 @@ void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parame
   nn::warn_if_not_finite(checkpoint.name(), parameters);
 }
 
-VocabularySizes vocabularies_of(const text::Tokenizers& tokenizers) {
+VocabularySizes vocabulary_sizes_of(const text::Tokenizers& tokenizers) {
   return {tokenizers.target->size(), tokenizers.source_size()};
 }
 
@@ -169,14 +169,14 @@ LoadedModel load_model(const io::Checkpoint& checkpoint, at::Device device, cons
   LoadedModel loaded;
   loaded.name = checkpoint.name();
   loaded.tokenizers = text::tokenizers_of(checkpoint);
-  const VocabularySizes vocabularies = vocabularies_of(loaded.tokenizers);
+  const VocabularySizes vocabulary_sizes = vocabulary_sizes_of(loaded.tokenizers);
   loaded.toml = checkpoint.entry(io::kConfigKey);
   loaded.config = config_of(checkpoint);
-  auto build = [&] { return build_language_model(loaded.config, vocabularies, device); };
+  auto build = [&] { return build_language_model(loaded.config, vocabulary_sizes, device); };
   if (overrides.empty()) {
     loaded.model = as_input_error(build);
   } else {
-    loaded.config = apply_overrides(loaded.config, overrides, vocabularies);
+    loaded.config = apply_overrides(loaded.config, overrides, vocabulary_sizes);
     loaded.model = build();
   }
   load_parameters(checkpoint, loaded.model->parameters());

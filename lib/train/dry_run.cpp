@@ -45,7 +45,7 @@ DryRun dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std::strin
   run.check_without_data();
   model::VocabularySizes vocabulary(run.model.model.vocabulary_rows, run.model.model.encoder_decoder.source_rows);
   text::Tokenizers tokenizers;
-  if (checkpoint != nullptr) vocabulary = model::vocabularies_of(tokenizers = text::tokenizers_of(*checkpoint));
+  if (checkpoint != nullptr) vocabulary = model::vocabulary_sizes_of(tokenizers = text::tokenizers_of(*checkpoint));
   std::unique_ptr<io::ShardFile> shard;
   std::unique_ptr<Batches> batches;
   if (!run.data.train.empty()) {
@@ -53,7 +53,7 @@ DryRun dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std::strin
     io::require_kind(shard->header(), run.data.train, run.task().record_kind());
     if (checkpoint != nullptr)
       text::require_vocabularies(shard->header(), run.data.train, tokenizers, checkpoint->name());
-    vocabulary = model::vocabularies_of(tokenizers = text::tokenizers_of(shard->header(), run.data.train));
+    vocabulary = model::vocabulary_sizes_of(tokenizers = text::tokenizers_of(shard->header(), run.data.train));
     require_tokens(static_cast<int64_t>(shard->counts().tokens), run.data.train);
     batches = batches_of(run, *shard, tokenizers);
   }

@@ -31,7 +31,7 @@ Trainer::~Trainer() = default;
 // Builds all objects that do not write to the folder. Errors in the configuration or the data thus leave no folder.
 void Trainer::build(const std::string& folder, bool resume, const WarmStart& start) {
   batches_ = batches_of(config_, *data_.train, data_.tokenizers);
-  model_ = model::build_language_model(config_.model, model::vocabularies_of(data_.tokenizers), device_);
+  model_ = model::build_language_model(config_.model, model::vocabulary_sizes_of(data_.tokenizers), device_);
   toml_ = config_.toml();
   end_ = batches_->updates(config_.train.length);
   if (!device_.is_cpu()) batches_ = data::prefetch(std::move(batches_), end_, data::pin_batch);

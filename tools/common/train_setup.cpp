@@ -60,14 +60,14 @@ void inherit_config(const Arguments& args, const io::Checkpoint& checkpoint, Con
 // Throws Error(usage) if a model with this configuration cannot load the parameters of the checkpoint.
 void check_start(const Arguments& args, const io::Checkpoint& checkpoint, Config config) {
   const auto model = model::ModelConfig::read(config);
-  const auto vocabularies = model::vocabularies_of(text::tokenizers_of(checkpoint));
+  const auto vocabulary_sizes = model::vocabulary_sizes_of(text::tokenizers_of(checkpoint));
   const std::string where = args.from_option + " " + args.from;
   if (!args.inherits_training)
-    return model::require_same_parameters(model::config_of(checkpoint), model, vocabularies, where);
-  const auto new_model = model::build_language_model(model, vocabularies, at::Device(at::kMeta));
+    return model::require_same_parameters(model::config_of(checkpoint), model, vocabulary_sizes, where);
+  const auto new_model = model::build_language_model(model, vocabulary_sizes, at::Device(at::kMeta));
   model::compare_with_checkpoint(checkpoint, new_model->parameters(), where);
   model::require_same_heads(
-      *model::build_language_model(model::config_of(checkpoint), vocabularies, at::Device(at::kMeta)), *new_model,
+      *model::build_language_model(model::config_of(checkpoint), vocabulary_sizes, at::Device(at::kMeta)), *new_model,
       where);
 }
 

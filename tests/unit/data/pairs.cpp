@@ -232,7 +232,7 @@ TEST_CASE("every target token is scored once, in order, conditioned on its sourc
   Config config;
   config.load_text(kModelConfig, "test");
   auto model =
-      model::build_language_model(model::ModelConfig::read(config), model::vocabularies_of(tokenizers), at::kCPU);
+      model::build_language_model(model::ModelConfig::read(config), model::vocabulary_sizes_of(tokenizers), at::kCPU);
   model->parameters().initialise(1);
   const auto dataset = task::task_of_kind(io::kPairsKind, "t.mhs")->open(text::FileRecords(shard), tokenizers, {});
   const data::Corpus& corpus = dataset->corpus();

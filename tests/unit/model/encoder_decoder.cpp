@@ -22,8 +22,10 @@ using translators::stage_lines;
 
 namespace {
 
-int64_t num_trainable_parameters(const std::string& toml, const VocabularySizes& vocabularies) {
-  return build_language_model(parse_model_config(toml), vocabularies, at::kMeta)->parameters().num_trainable_elements();
+int64_t num_trainable_parameters(const std::string& toml, const VocabularySizes& vocabulary_sizes) {
+  return build_language_model(parse_model_config(toml), vocabulary_sizes, at::kMeta)
+      ->parameters()
+      .num_trainable_elements();
 }
 
 at::Tensor lengths(std::initializer_list<int64_t> values) {
@@ -237,11 +239,11 @@ TEST_CASE("gradients of an encoder-decoder equal finite differences", "[translat
 
 TEST_CASE("invalid options of an encoder-decoder are rejected, and so are encoder-decoder options in a decoder",
           "[translation]") {
-  const auto error_of = [](const std::string& lines, const VocabularySizes& vocabularies) {
+  const auto error_of = [](const std::string& lines, const VocabularySizes& vocabulary_sizes) {
     return refusal([&] {
       build_language_model(
           parse_model_config("[model]\nlayers = 1\nwidth = 16\nffn = 8\n" + lines + "[attention]\nheads = 2\n"),
-          vocabularies, at::kMeta);
+          vocabulary_sizes, at::kMeta);
     });
   };
   const std::string encoder_decoder = "backbone = 'encoder-decoder'\n";
