@@ -89,10 +89,10 @@ class BertBackbone : public Backbone {
  public:
   // Returns no group: the task head `words` always has a bias, and one table for all entries of the vocabulary.
   std::set<OptionGroup> option_groups() const override { return {}; }
-  std::unique_ptr<LanguageModel> make(const ModelConfig& config, const VocabularySizes& vocabularies,
+  std::unique_ptr<LanguageModel> make(const ModelConfig& config, const VocabularySizes& vocabulary_sizes,
                                       at::Device device) const override {
     check_head(config.model.bert);
-    return std::make_unique<Bert>(config, vocabularies.target, device);
+    return std::make_unique<Bert>(config, vocabulary_sizes.target, device);
   }
   std::vector<std::pair<AttentionKind, int64_t>> layer_counts(const ModelOptions& options) const override {
     return {{AttentionKind::encoder_self, options.layers}};

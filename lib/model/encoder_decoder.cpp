@@ -85,17 +85,20 @@ class TranslationState : public DecodingState {
 
 // Returns the number of rows of the source embedding: model.encoder-decoder.source_rows, or if that is 0, the size of
 // the source vocabulary (of the joint vocabulary if there is no source vocabulary).
-int64_t num_source_rows(const ModelOptions& o, const VocabularySizes& v) {
-  return o.encoder_decoder.source_rows > 0 ? o.encoder_decoder.source_rows : v.source > 0 ? v.source : v.target;
+int64_t num_source_rows(const ModelOptions& o, const VocabularySizes& sizes) {
+  return o.encoder_decoder.source_rows > 0 ? o.encoder_decoder.source_rows
+         : sizes.source > 0                ? sizes.source
+                                           : sizes.target;
 }
 
 class EncoderDecoder : public LanguageModel {
  public:
-  EncoderDecoder(const ModelConfig& config, const VocabularySizes& vocabularies, at::Device device)
-      : options_(config.model), vocabularies_(vocabularies), parameters_(device) {
+  EncoderDecoder(const ModelConfig& config, const VocabularySizes& vocabulary_sizes, at::Device device)
+      : options_(config.model), vocabulary_sizes_(vocabulary_sizes), parameters_(device) {
     if (!options_.encoder_decoder.shared_embedding)
-      source_embedding_ = make_encoder_embedding(parameters_, options_, num_source_rows(options_, vocabularies), false);
-    embedding_ = make_token_embedding(parameters_, options_, vocabularies.target);
+      source_embedding_ =
+          make_encoder_embedding(parameters_, options_, num_source_rows(options_, vocabulary_sizes), false);
+    embedding_ = make_token_embedding(parameters_, options_, vocabulary_sizes.target);
     source_positions_ = std::make_unique<PositionEncoding>(parameters_, options_, "encoder");
     positions_ = std::make_unique<PositionEncoding>(parameters_, options_, "decoder");
     const bool has_final_norm = options_.final_norm && options_.norm == Norm::pre;
@@ -105,7 +108,7 @@ class EncoderDecoder : public LanguageModel {
     for (int64_t i = 0; i < options_.layers; ++i)
       decoder_.emplace_back(parameters_, config, AttentionKind::decoder_self, i, str("decoder.layers.", i), true);
     if (has_final_norm) norm_ = std::make_unique<LayerNorm>(parameters_, "decoder.norm", options_);
-    output_ = make_output(parameters_, options_, *embedding_, vocabularies.target);
+    output_ = make_output(parameters_, options_, *embedding_, vocabulary_sizes.target);
   }
 
   static int64_t num_encoder_layers(const ModelOptions& o) {
@@ -113,7 +116,7 @@ class EncoderDecoder : public LanguageModel {
   }
 
   nn::ParameterList& parameters() override { return parameters_; }
-  VocabularySizes vocabulary_sizes() const override { return vocabularies_; }
+  VocabularySizes vocabulary_sizes() const override { return vocabulary_sizes_; }
   bool has_encoder() const override { return true; }
   int64_t max_positions() const override { return positions_->max_positions(); }
 
@@ -184,7 +187,7 @@ class EncoderDecoder : public LanguageModel {
   }
 
   ModelOptions options_;
-  VocabularySizes vocabularies_;
+  VocabularySizes vocabulary_sizes_;
   nn::ParameterList parameters_;
   std::unique_ptr<TokenEmbedding> source_embedding_, embedding_;  // source_embedding_: null if shared with embedding_
   std::unique_ptr<PositionEncoding> source_positions_, positions_;
@@ -194,17 +197,17 @@ class EncoderDecoder : public LanguageModel {
 };
 
 // Throws Error(usage) if options of [model.encoder-decoder] contradict the vocabularies or each other.
-void check_encoder_decoder(const EncoderDecoderOptions& o, const VocabularySizes& v) {
-  if (o.shared_embedding && v.source > 0)
+void check_encoder_decoder(const EncoderDecoderOptions& o, const VocabularySizes& sizes) {
+  if (o.shared_embedding && sizes.source > 0)
     throw Error(Exit::usage,
                 Problem{"model.encoder-decoder.shared_embedding", "a joint vocabulary of source and target",
-                        str("two vocabularies, of ", v.source, " and ", v.target, " entries"),
+                        str("two vocabularies, of ", sizes.source, " and ", sizes.target, " entries"),
                         "prepare the data with mh-prep translation --vocab"});
   if (o.shared_embedding && o.source_rows > 0)
     throw Error(Exit::usage, Problem{"model.encoder-decoder.source_rows",
                                      "0, since model.vocabulary_rows is the size of the shared embedding",
                                      str(o.source_rows), "leave model.encoder-decoder.source_rows out"});
-  check_rows("model.encoder-decoder.source_rows", o.source_rows, v.source > 0 ? v.source : v.target);
+  check_rows("model.encoder-decoder.source_rows", o.source_rows, sizes.source > 0 ? sizes.source : sizes.target);
 }
 
 class EncoderDecoderBackbone : public Backbone {
@@ -212,10 +215,10 @@ class EncoderDecoderBackbone : public Backbone {
   std::set<OptionGroup> option_groups() const override {
     return {OptionGroup::adaptive_softmax, OptionGroup::output_bias};
   }
-  std::unique_ptr<LanguageModel> make(const ModelConfig& config, const VocabularySizes& vocabularies,
+  std::unique_ptr<LanguageModel> make(const ModelConfig& config, const VocabularySizes& vocabulary_sizes,
                                       at::Device device) const override {
-    check_encoder_decoder(config.model.encoder_decoder, vocabularies);
-    return std::make_unique<EncoderDecoder>(config, vocabularies, device);
+    check_encoder_decoder(config.model.encoder_decoder, vocabulary_sizes);
+    return std::make_unique<EncoderDecoder>(config, vocabulary_sizes, device);
   }
   std::vector<std::pair<AttentionKind, int64_t>> layer_counts(const ModelOptions& options) const override {
     return {{AttentionKind::encoder_self, EncoderDecoder::num_encoder_layers(options)},

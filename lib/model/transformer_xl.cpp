@@ -158,9 +158,9 @@ class TransformerXlBackbone : public Backbone {
   std::set<OptionGroup> option_groups() const override {
     return {OptionGroup::adaptive_input, OptionGroup::adaptive_softmax, OptionGroup::output_bias};
   }
-  std::unique_ptr<LanguageModel> make(const ModelConfig& config, const VocabularySizes& vocabularies,
+  std::unique_ptr<LanguageModel> make(const ModelConfig& config, const VocabularySizes& vocabulary_sizes,
                                       at::Device device) const override {
-    return std::make_unique<TransformerXl>(config, vocabularies.target, device);
+    return std::make_unique<TransformerXl>(config, vocabulary_sizes.target, device);
   }
 };
 

@@ -43,9 +43,10 @@ void set_update_counts(DryRun& out, const RunConfig& run, const Batches* batches
 DryRun dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std::string& option) {
   const auto& t = run.train;
   run.check_without_data();
-  model::VocabularySizes vocabulary(run.model.model.vocabulary_rows, run.model.model.encoder_decoder.source_rows);
+  model::VocabularySizes vocabulary_sizes(run.model.model.vocabulary_rows, run.model.model.encoder_decoder.source_rows);
   text::Tokenizers tokenizers;
-  if (checkpoint != nullptr) vocabulary = model::vocabulary_sizes_of(tokenizers = text::tokenizers_of(*checkpoint));
+  if (checkpoint != nullptr)
+    vocabulary_sizes = model::vocabulary_sizes_of(tokenizers = text::tokenizers_of(*checkpoint));
   std::unique_ptr<io::ShardFile> shard;
   std::unique_ptr<Batches> batches;
   if (!run.data.train.empty()) {
@@ -53,14 +54,14 @@ DryRun dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std::strin
     io::require_kind(shard->header(), run.data.train, run.task().record_kind());
     if (checkpoint != nullptr)
       text::require_vocabularies(shard->header(), run.data.train, tokenizers, checkpoint->name());
-    vocabulary = model::vocabulary_sizes_of(tokenizers = text::tokenizers_of(shard->header(), run.data.train));
+    vocabulary_sizes = model::vocabulary_sizes_of(tokenizers = text::tokenizers_of(shard->header(), run.data.train));
     require_tokens(static_cast<int64_t>(shard->counts().tokens), run.data.train);
     batches = batches_of(run, *shard, tokenizers);
   }
-  if (vocabulary.target == 0)
+  if (vocabulary_sizes.target == 0)
     throw Error(Exit::usage, Problem{option, "model.vocabulary_rows or --train, which set the vocabulary size",
                                      "neither", "set model.vocabulary_rows, or pass --train"});
-  auto model = model::build_language_model(run.model, vocabulary, at::Device(at::kMeta));
+  auto model = model::build_language_model(run.model, vocabulary_sizes, at::Device(at::kMeta));
   model->set_path(attention::parse_path(t.attention_path));
   // These checks of training require neither data nor the number of updates.
   run.groups.check(model->parameters(), t.optimizer.rule);
@@ -77,8 +78,8 @@ DryRun dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std::strin
   out.tokens_per_update = tokens_per_update(run, batches.get());
   out.parameters = model->parameters().num_trainable_elements();
   out.trained_parameters = planner.num_trained_parameters();
-  out.vocabulary = vocabulary.target;
-  out.source_vocabulary = vocabulary.source;
+  out.vocabulary = vocabulary_sizes.target;
+  out.source_vocabulary = vocabulary_sizes.source;
   out.length = t.length;
   out.memory_bytes = memory_estimate(run, *model);
   set_update_counts(out, run, batches.get());

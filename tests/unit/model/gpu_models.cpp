@@ -30,7 +30,7 @@ using numbers::max_abs;
 namespace {
 
 std::unique_ptr<LanguageModel> build(const std::string& toml, at::Device device) {
-  auto model = build_language_model(models::parse_model_config(toml), every_model::kVocabularies, device);
+  auto model = build_language_model(models::parse_model_config(toml), every_model::kVocabularySizes, device);
   model->parameters().initialise(1);
   return model;
 }

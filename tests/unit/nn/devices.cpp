@@ -88,7 +88,7 @@ struct Case {
   explicit Case(const std::string& toml)
       : config(models::parse_model_config(without_dropout(toml))), is_encoder_only(toml.find("'bert'") != toml.npos) {
     register_meta_kernels();
-    model = build_language_model(config, every_model::kVocabularies, at::kMeta);
+    model = build_language_model(config, every_model::kVocabularySizes, at::kMeta);
   }
   at::Tensor hidden(const nn::ForwardContext& forward_context, attention::Observer* observer = nullptr,
                     DecodingState* state = nullptr, int64_t length = 5) const {

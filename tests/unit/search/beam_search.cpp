@@ -35,9 +35,9 @@ const char* kDecoder = "[model]\nlayers = 2\nwidth = 16\nffn = 24\n[attention]\n
 
 // Builds a model and multiplies its weight matrices by `factor`, so that the distributions of the model are far from
 // uniform.
-std::unique_ptr<model::LanguageModel> build_peaked(const std::string& toml, const model::VocabularySizes& v,
+std::unique_ptr<model::LanguageModel> build_peaked(const std::string& toml, const model::VocabularySizes& sizes,
                                                    double factor = 1.7) {
-  auto model = build_model(toml, v);
+  auto model = build_model(toml, sizes);
   c10::NoGradGuard no_gradient;
   for (auto& p : model->parameters().all())
     if (p.master().dim() == 2) p.master().mul_(factor);
