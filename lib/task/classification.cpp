@@ -119,7 +119,7 @@ class Classification : public Task {
     return model::example_type_of(model) == model::ExampleType::examples &&
            (model.bert.head == "classes" || model.bert.head == "number");
   }
-  Traits traits() const override { return {.counts_rows = true}; }
+  TaskTraits traits() const override { return {.counts_rows = true}; }
   std::vector<ScoreSpec> scores() const override {
     return {
         {"accuracy", "Proportion of rows whose predicted class is the true class, from 0 to 1."},

@@ -108,7 +108,7 @@ class MaskedWords : public Task {
   bool serves(const model::ModelOptions& model) const override {
     return model::example_type_of(model) == model::ExampleType::examples && model.bert.head == "words";
   }
-  Traits traits() const override { return {.counts_rows = true}; }
+  TaskTraits traits() const override { return {.counts_rows = true}; }
   std::vector<ScoreSpec> scores() const override {
     return {{"word_accuracy", "Proportion of masked words that are predicted correctly, from 0 to 1."},
             {"next_accuracy",

@@ -136,7 +136,7 @@ class Questions : public Task {
   bool serves(const model::ModelOptions& model) const override {
     return model::example_type_of(model) == model::ExampleType::examples && model.bert.head == "span";
   }
-  Traits traits() const override { return {.counts_rows = true}; }
+  TaskTraits traits() const override { return {.counts_rows = true}; }
   std::vector<ScoreSpec> scores() const override {
     return {{"exact",
              "Percentage of questions whose predicted answer equals a true answer, as computed by the script of SQuAD. "

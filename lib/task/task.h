@@ -115,7 +115,7 @@ struct DatasetOptions {
 };
 
 // Properties of a task that determine which options of training apply to it.
-struct Traits {
+struct TaskTraits {
   bool perplexity = false;  // whether the loss is in nats per token, so that exp(loss) is a perplexity
   // Whether rows are consecutive parts of a text, so that streams, memory and rows of any length are possible.
   bool has_text_order = false;
@@ -133,7 +133,7 @@ class Task {
   virtual const char* record_kind() const = 0;
   // Returns whether models with these options are trained and scored on this task.
   virtual bool serves(const model::ModelOptions& model) const = 0;
-  virtual Traits traits() const = 0;
+  virtual TaskTraits traits() const = 0;
   // Returns all scores that Dataset::score_names() of a dataset of the task can name.
   virtual std::vector<ScoreSpec> scores() const { return {}; }
 

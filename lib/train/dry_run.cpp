@@ -21,7 +21,7 @@ int64_t tokens_per_update(const RunConfig& run, const Batches* batches) {
   if (batches != nullptr) return batches->tokens_per_update();
   const BatchOptions& b = t.batch;
   if (b.rows > 0) return b.rows * b.block;
-  const task::Traits traits = run.task().traits();
+  const task::TaskTraits traits = run.task().traits();
   return traits.has_text_order || traits.counts_rows ? b.tokens / b.block * b.block : b.tokens;
 }
 

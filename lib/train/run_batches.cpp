@@ -67,7 +67,7 @@ std::unique_ptr<Batches> batches_of(const RunConfig& run, const io::ShardFile& s
 
 int64_t length_to_updates(const Length& length, const RunConfig& run, const Batches* batches) {
   if (batches != nullptr) return batches->updates(length);
-  const task::Traits traits = run.task().traits();
+  const task::TaskTraits traits = run.task().traits();
   if (traits.has_text_order) return data::length_to_updates(length, run.train.batch, 0);
   if (traits.counts_rows) return data::example_length_to_updates(length, 0);
   return data::count_updates(length, 0, [](int64_t) { return int64_t{0}; });

@@ -81,7 +81,7 @@ void RunConfig::check_without_data() const {
 }
 
 void RunConfig::check_task_options() const {
-  const task::Traits traits = task().traits();
+  const task::TaskTraits traits = task().traits();
   const std::vector<std::string> scores = task::names_of(task().scores());
   const std::string& metric = train.validation.metric;
   const bool has_metric = metric == "loss" || std::find(scores.begin(), scores.end(), metric) != scores.end();

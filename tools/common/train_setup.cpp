@@ -45,7 +45,8 @@ std::unique_ptr<io::Checkpoint> initial_checkpoint(const Arguments& args) {
 namespace {
 
 // Adds to `config` the sections that a fine-tuning run inherits from the checkpoint. If args.train is set, also adds
-// the keys of an output head that fits the labels of this shard, for models of tasks with task::Traits::counts_rows.
+// the keys of an output head that fits the labels of this shard, for models of tasks with
+// task::TaskTraits::counts_rows.
 void inherit_config(const Arguments& args, const io::Checkpoint& checkpoint, Config& config) {
   const std::string inherited_toml = train::inherited_sections(checkpoint);
   config.load_text(inherited_toml, checkpoint.name() + ": configuration");
