@@ -27,13 +27,13 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
   using nn::HeadRole;
   auto add_weight = [&](const char* suffix, int64_t out, int64_t in, const nn::Init& init, HeadRole role,
                         HeadSide side) {
-    nn::Traits traits{init, true, true, {{role == HeadRole::output ? 1 : 0, layer_spec.heads_of(side), side}}};
+    nn::ParameterTraits traits{init, true, true, {{role == HeadRole::output ? 1 : 0, layer_spec.heads_of(side), side}}};
     traits.role = role;
     return &parameters.add(layer_spec.name + suffix, {out, in}, traits);
   };
   auto add_output_bias = [&] {
     if (!options.bias) return;
-    nn::Traits traits{nn::Init::constant(0), false};
+    nn::ParameterTraits traits{nn::Init::constant(0), false};
     traits.role = HeadRole::output;
     output_bias_ = &parameters.add(layer_spec.name + ".output.bias", {layer_spec.width}, traits);
   };
@@ -48,7 +48,7 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
     nn::Parameter* matrix = add_weight((suffix + ".weight").c_str(), size, layer_spec.width, inits.query_key_value,
                                        HeadRole::projection, side);
     if (!options.bias) return matrix;
-    nn::Traits traits{inits.query_key_value_bias, false, false, {{0, layer_spec.heads_of(side), side}}};
+    nn::ParameterTraits traits{inits.query_key_value_bias, false, false, {{0, layer_spec.heads_of(side), side}}};
     traits.role = HeadRole::projection;
     bias = &parameters.add(layer_spec.name + suffix + ".bias", {size}, traits);
     return matrix;

@@ -77,7 +77,7 @@ class Stage {
  public:
   virtual ~Stage() = default;
   // Adds the stage's parameters. Their names begin with LayerSpec::name, except for parameters that several layers
-  // share. Traits::head_axes declares the block of each head.
+  // share. ParameterTraits::head_axes declares the block of each head.
   virtual void add_parameters(nn::ParameterList&, const LayerSpec&) {}
   virtual Capabilities capabilities() const { return {}; }
   // Returns the maximum number of positions, including cached ones, that the stage supports (its option `length`); 0 if

@@ -10,7 +10,7 @@
 
 namespace mh::nn {
 
-Parameter::Parameter(std::string name, at::Tensor value, Traits traits)
+Parameter::Parameter(std::string name, at::Tensor value, ParameterTraits traits)
     : name_(std::move(name)), master_(std::move(value)), traits_(std::move(traits)) {
   master_.set_requires_grad(traits_.trainable);
 }
@@ -44,7 +44,7 @@ void Parameter::collect_gradient() {
   bf16_copy_.mutable_grad() = at::Tensor();
 }
 
-Parameter& ParameterList::add(const std::string& name, std::vector<int64_t> shape, Traits traits) {
+Parameter& ParameterList::add(const std::string& name, std::vector<int64_t> shape, ParameterTraits traits) {
   if (find(name) != nullptr)
     throw Error(Exit::failed, "expected distinct parameter names; found two parameters named " + name);
   for (const HeadAxis& head_axis : traits.head_axes) {
@@ -63,7 +63,7 @@ Parameter& ParameterList::add(const std::string& name, std::vector<int64_t> shap
   return parameters_.back();
 }
 
-Parameter& ParameterList::share(const std::string& name, std::vector<int64_t> shape, Traits traits) {
+Parameter& ParameterList::share(const std::string& name, std::vector<int64_t> shape, ParameterTraits traits) {
   Parameter* existing_parameter = find(name);
   if (existing_parameter == nullptr) return add(name, std::move(shape), std::move(traits));
   if (existing_parameter->master().sizes() != at::IntArrayRef(shape))

@@ -80,7 +80,7 @@ struct HeadAxis {
 };
 
 // The properties of a parameter, which code outside of the parameter's layer reads.
-struct Traits {
+struct ParameterTraits {
   Init init;
   bool has_decay = true;  // false (biases, layer norms): adamw decays the parameter only with decay_norms_and_biases
   bool is_product_operand = false;  // whether matrix products read the parameter, so that bf16 training keeps a bf16
@@ -93,9 +93,9 @@ struct Traits {
 
 class Parameter {
  public:
-  Parameter(std::string name, at::Tensor value, Traits traits);
+  Parameter(std::string name, at::Tensor value, ParameterTraits traits);
   const std::string& name() const { return name_; }
-  const Traits& traits() const { return traits_; }
+  const ParameterTraits& traits() const { return traits_; }
   // Returns the fp32 leaf tensor, which the optimiser updates and checkpoints store. The tensor requires a gradient if
   // the parameter is trained.
   at::Tensor& master() { return master_; }
@@ -119,7 +119,7 @@ class Parameter {
   std::string name_;
   at::Tensor master_;
   at::Tensor bf16_copy_;
-  Traits traits_;
+  ParameterTraits traits_;
 };
 
 // Owns the parameters of a model. Modules hold references, which stay valid (deque) for the lifetime of the list.
@@ -134,10 +134,10 @@ class ParameterList {
   void set_role(HeadRole role) { role_ = role; }
   // Adds an uninitialised parameter. Throws Error(failed) if a parameter of this name exists, or if a head axis does
   // not fit the shape.
-  Parameter& add(const std::string& name, std::vector<int64_t> shape, Traits traits);
+  Parameter& add(const std::string& name, std::vector<int64_t> shape, ParameterTraits traits);
   // Returns the parameter with this name, for parameters that several layers share; the first call adds it. Throws
   // Error(failed) if the shape differs from the first call.
-  Parameter& share(const std::string& name, std::vector<int64_t> shape, Traits traits);
+  Parameter& share(const std::string& name, std::vector<int64_t> shape, ParameterTraits traits);
   // Initialises all parameters from random streams derived from `seed`. The values are the same on every device, bit
   // for bit.
   void initialise(uint64_t seed);

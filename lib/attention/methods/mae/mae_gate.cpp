@@ -85,9 +85,9 @@ void ExpertGate::add_parameters(nn::ParameterList& parameters, const LayerSpec& 
   const Init down_init = options_.init == MaeOptions::GateInit::zero
                              ? Init::constant(0)
                              : Init::uniform(1 / std::sqrt(static_cast<double>(hidden)));
-  auto make_traits = [](const Init& init) { return nn::Traits{init, false, false}; };
+  auto make_traits = [](const Init& init) { return nn::ParameterTraits{init, false, false}; };
   auto statistic_traits = [&](double initial_value) {
-    nn::Traits traits = make_traits(Init::constant(initial_value));
+    nn::ParameterTraits traits = make_traits(Init::constant(initial_value));
     traits.trainable = false;
     return traits;
   };
@@ -95,11 +95,11 @@ void ExpertGate::add_parameters(nn::ParameterList& parameters, const LayerSpec& 
   norm_bias_ = &parameters.add(name + "norm.bias", {d}, make_traits(Init::constant(0)));
   mean_ = &parameters.add(name + "norm.mean", {d}, statistic_traits(0));
   variance_ = &parameters.add(name + "norm.variance", {d}, statistic_traits(1));
-  nn::Traits up_traits = make_traits(up_init);
+  nn::ParameterTraits up_traits = make_traits(up_init);
   up_traits.is_product_operand = true;  // W_up may use reduced precision; W_down is small and stays fp32
   up_ = &parameters.add(name + "up.weight", {hidden, d}, up_traits);
   up_bias_ = &parameters.add(name + "up.bias", {hidden}, make_traits(up_init));
-  nn::Traits down_traits = make_traits(down_init);
+  nn::ParameterTraits down_traits = make_traits(down_init);
   // With drop = 1 expert i omits head i, so swapping two heads also swaps the rows of their experts.
   if (options_.drop == 1) down_traits.head_axes = {options_.original_heads.axis(0)};
   down_ = &parameters.add(name + "down.weight", {num_experts_, hidden}, down_traits);

@@ -11,7 +11,7 @@ class FixedMixer : public MatrixMixer {
   bool can_change_head_count() const override { return true; }
   bool is_per_query() const override { return true; }
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
-    nn::Traits traits = mixing_matrix_traits(layer_spec, matrix_init(layer_spec));
+    nn::ParameterTraits traits = mixing_matrix_traits(layer_spec, matrix_init(layer_spec));
     traits.trainable = false;
     matrix_ = &parameters.add(layer_spec.name + kMixingMatrix, {layer_spec.heads, layer_spec.value_heads}, traits);
   }

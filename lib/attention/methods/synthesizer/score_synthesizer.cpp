@@ -37,7 +37,7 @@ class DenseSynthesizer : public Score {
 
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& s) override {
     const int64_t n = options_.length;
-    auto add = [&](const char* suffix, std::vector<int64_t> shape, nn::Traits traits) {
+    auto add = [&](const char* suffix, std::vector<int64_t> shape, nn::ParameterTraits traits) {
       if (options_.per_head) shape.insert(shape.begin(), s.heads), traits.head_axes = {{0, s.heads, HeadSide::score}};
       return &parameters.add(s.name + suffix, std::move(shape), traits);
     };
@@ -82,7 +82,7 @@ class RandomSynthesizer : public Score {
   RandomSynthesizer(const RandomOptions& options, const LayerSpec&) : options_(options) {}
 
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& s) override {
-    nn::Traits traits{nn::Init::xavier_uniform(), true, false, {{0, s.heads, HeadSide::score}}};
+    nn::ParameterTraits traits{nn::Init::xavier_uniform(), true, false, {{0, s.heads, HeadSide::score}}};
     traits.trainable = options_.train;
     logits_ = &parameters.add(s.name + ".synthesizer.logits", {s.heads, options_.length, options_.length}, traits);
   }

@@ -43,7 +43,7 @@ class TalkingHeads : public MatrixMixer {
     const nn::Init init = options_.init == "identity" ? nn::Init::identity() : nn::Init::xavier_uniform();
     // With both matrices, the axis between them belongs to no side of the layer's heads. With one matrix, both of its
     // axes are head axes of the layer.
-    nn::Traits pre_traits = mixing_matrix_traits(layer_spec, init), post_traits = pre_traits;
+    nn::ParameterTraits pre_traits = mixing_matrix_traits(layer_spec, init), post_traits = pre_traits;
     const bool has_both = options_.pre && options_.post;
     if (has_both) pre_traits.head_axes.pop_back(), post_traits.head_axes.erase(post_traits.head_axes.begin());
     if (options_.pre)
