@@ -82,7 +82,8 @@ struct HeadAxis {
 // The properties of a parameter, which code outside of the parameter's layer reads.
 struct ParameterTraits {
   Init init;
-  bool has_decay = true;  // false (biases, layer norms): adamw decays the parameter only with decay_norms_and_biases
+  bool has_weight_decay =
+      true;  // false (biases, layer norms): adamw decays the parameter only with decay_norms_and_biases
   bool is_product_operand = false;  // whether matrix products read the parameter, so that bf16 training keeps a bf16
                                     // copy
   std::vector<HeadAxis> head_axes = {};  // empty: not divided by heads; two: a matrix from heads to heads

@@ -154,7 +154,7 @@ TEST_CASE("columns of fixed mixing matrices sum to 1; random matrices depend on 
   for (const char* mixer : {"mixhead-a", "mixhead-b"}) {
     Layer l(str("heads = 4\nmixer = '", mixer, "'"), 8, 1);
     for (auto& p : l.parameters.all())
-      if (p.name().rfind("x.mixer.", 0) == 0) CHECK(!p.traits().has_decay);
+      if (p.name().rfind("x.mixer.", 0) == 0) CHECK(!p.traits().has_weight_decay);
   }
 }
 
