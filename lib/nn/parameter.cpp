@@ -151,7 +151,7 @@ Parameter* ParameterList::find(const std::string& name) {
   return nullptr;
 }
 
-void ParameterList::set_bf16(bool enabled) {
+void ParameterList::use_bf16_copies(bool enabled) {
   for (Parameter& p : parameters_) p.use_bf16_copy(enabled);
 }
 

@@ -150,7 +150,7 @@ class ParameterList {
   at::Device device() const { return device_; }
 
   // Call the functions of Parameter for all parameters: use_bf16_copy(enabled), refresh_copy() and collect_gradient().
-  void set_bf16(bool enabled);
+  void use_bf16_copies(bool enabled);
   void refresh_copies();
   void collect_gradients();
   // Removes the gradients of all masters (sets them to undefined tensors).

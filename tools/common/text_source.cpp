@@ -97,7 +97,7 @@ model::LoadedModel load_with_options(const ModelArguments& args, const io::Check
   model.model->set_path(attention);
   if (attention == attention::Path::fused) model.model->require_fused(false);
   for (const std::string& line : model.model->describe_paths(false)) log_detail("attention: " + line);
-  if (args.precision == "bf16") model.model->parameters().set_bf16(true);
+  if (args.precision == "bf16") model.model->parameters().use_bf16_copies(true);
   return model;
 }
 

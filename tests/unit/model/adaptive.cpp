@@ -434,7 +434,7 @@ TEST_CASE("bands with bf16 copies of the parameters have the loss and gradients 
     EmbeddingAndOutput fp32_model(model_options, 30), bf16_model(model_options, 30), perturbed_model(model_options, 30);
     at::Tensor tokens = at::arange(30, at::kLong).view({2, 15}), targets = (tokens + 7) % 30;
     const nn::ForwardContext forward_context{true, 3, 7, 0};
-    bf16_model.parameters.set_bf16(true);
+    bf16_model.parameters.use_bf16_copies(true);
     // bf16 rounds the weights, the activations and the gradients. Each of these three roundings has about the effect of
     // a change of each weight by one unit roundoff.
     {

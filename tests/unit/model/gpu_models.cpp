@@ -164,7 +164,7 @@ TEST_CASE("a captured CUDA graph has the losses and gradients of eager kernels",
               "[attention]\nheads = 4\ndropout = 0.1\n") +
           stage;
       const auto graphed_model = build(toml, device), eager_model = build(toml, device);
-      graphed_model->parameters().set_bf16(bf16), eager_model->parameters().set_bf16(bf16);
+      graphed_model->parameters().use_bf16_copies(bf16), eager_model->parameters().use_bf16_copies(bf16);
       const auto forward_backward_of = [](LanguageModel& model) {
         return [&model](const Input& input, const Targets& targets, const nn::ForwardContext& forward_context) {
           const SlicedLoss loss = model.loss(model.hidden(input, forward_context), targets, 0.1, forward_context);

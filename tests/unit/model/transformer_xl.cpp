@@ -457,7 +457,7 @@ TEST_CASE("bf16 with a memory equals fp32 up to rounding, with and without gradi
     for (auto& p : perturbed_model->parameters().all())
       p.master().mul_(1 + tolerance::kBf16 * (2 * at::randint(2, p.master().sizes()).to(at::kFloat) - 1));
   }
-  bf16_model->parameters().set_bf16(true);
+  bf16_model->parameters().use_bf16_copies(true);
   at::Tensor x = tokens(2, 9, 5);
   for (bool with_gradients : {false, true}) {
     at::AutoGradMode mode(with_gradients);

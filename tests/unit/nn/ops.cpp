@@ -72,7 +72,7 @@ TEST_CASE("linear over several parameters is exact within rounding, in training 
   nn::Parameter *weight_a = add("weight_a", {48, 32}), *weight_b = add("weight_b", {16, 32}),
                 *bias_a = add("bias_a", {48}), *bias_b = add("bias_b", {16});
   for (const bool bf16 : {false, true}) {
-    list.set_bf16(bf16);
+    list.use_bf16_copies(bf16);
     list.refresh_copies();
     for (const int64_t rows : {1, 5, 64, 200}) {
       INFO(rows << " rows, bf16 " << bf16);
@@ -119,7 +119,7 @@ TEST_CASE("the bits of a decoding product depend neither on the number of rows n
       nn::ParameterList list(at::kCPU);
       nn::Parameter& weight = list.add("weight", {out, in}, {{}, true, true});
       weight.master().normal_();
-      list.set_bf16(bf16);
+      list.use_bf16_copies(bf16);
       list.refresh_copies();
       const nn::DecodingProducts products;
       const at::Tensor x = at::randn({330, in});

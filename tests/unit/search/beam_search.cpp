@@ -488,7 +488,7 @@ TEST_CASE("hypotheses are bit-identical for any batch size on the fused path", "
   for (const auto& [beam, samples, bf16] :
        {Case{1, 0, false}, {5, 0, false}, {8, 0, false}, {1, 8, false}, {1, 0, true}, {5, 0, true}, {1, 8, true}}) {
     INFO("beam " << beam << ", samples " << samples << (bf16 ? ", bf16" : ""));
-    model->parameters().set_bf16(bf16);
+    model->parameters().use_bf16_copies(bf16);
     SearchOptions options;
     options.beam = beam, options.max_length_b = 12;
     SamplingOptions sampling;

@@ -950,7 +950,7 @@ TEST_CASE("MAE takes the fused path, whose error in fp32 and in bf16 is at most 
   const at::Tensor exact = l.forward(x.to(at::kDouble), causal_mask());
   l.convert(at::kFloat);
   CHECK(numbers::find_excess_error({output(Path::fused)}, {output(Path::composed)}, {exact}, at::kFloat) == "");
-  l.parameters.set_bf16(true);
+  l.parameters.use_bf16_copies(true);
   const at::Tensor composed = output(Path::composed), y = output(Path::fused);
   CHECK(y.scalar_type() == at::kBFloat16);
   CHECK(numbers::find_excess_error({y}, {composed}, {exact}, at::kBFloat16) == "");
