@@ -45,7 +45,7 @@ FoldedModel fold_combiners(const model::ModelConfig& config, model::LanguageMode
     const auto matrix = matrices.find(p.name());
     p.master().copy_(matrix == matrices.end() ? original : fold(matrix->second, original));
   }
-  folded_model.model->parameters().refresh_copies();
+  folded_model.model->parameters().refresh_bf16_copies();
   return folded_model;
 }
 

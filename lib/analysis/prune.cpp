@@ -181,7 +181,7 @@ void copy_remaining_parameters(nn::ParameterList& full_parameters, const KeptHea
                           str("the shape ", shape_text(kept_values.sizes()), " after removing the pruned heads"), ""});
     p.master().copy_(kept_values);
   }
-  pruned_parameters.refresh_copies();
+  pruned_parameters.refresh_bf16_copies();
 }
 
 }  // namespace mh::analysis

@@ -189,7 +189,7 @@ void swap_heads(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
               .copy_(head_block(*source.traits, source.copies[t], source_i.head, source_j.head));
       }
   }
-  parameters.refresh_copies();
+  parameters.refresh_bf16_copies();
 }
 
 }  // namespace mh::analysis

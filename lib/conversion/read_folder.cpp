@@ -232,7 +232,7 @@ class Reader {
     for (const nn::Parameter& parameter : parameters.all())
       if (filled_names.count(parameter.name()) == 0)
         throw std::logic_error(parameter.name() + " has no counterpart in transformers");
-    parameters.refresh_copies();
+    parameters.refresh_bf16_copies();
     nn::warn_if_not_finite(folder_, parameters);
   }
 

@@ -133,7 +133,7 @@ void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parame
                                      did_you_mean(info.name, parameter_names, "use a checkpoint of the same model")});
   }
   for (nn::Parameter& p : parameters.all()) load_tensor(checkpoint, p.name(), p.master());
-  parameters.refresh_copies();
+  parameters.refresh_bf16_copies();
   nn::warn_if_not_finite(checkpoint.name(), parameters);
 }
 

@@ -31,7 +31,7 @@ void Parameter::set_trained(bool enabled) {
   if (bf16_copy_.defined() && bf16_copy_.requires_grad() != enabled) bf16_copy_.set_requires_grad(enabled);
 }
 
-void Parameter::refresh_copy() {
+void Parameter::refresh_bf16_copy() {
   c10::NoGradGuard no_gradient;
   if (bf16_copy_.defined()) bf16_copy_.copy_(master_);
 }
@@ -135,7 +135,7 @@ void ParameterList::initialise(uint64_t seed) {
     fill(p.traits().init, values.sizes(), random, values.mutable_data_ptr<float>(), values.numel());
     p.master().copy_(values);
   }
-  refresh_copies();
+  refresh_bf16_copies();
 }
 
 int64_t ParameterList::num_trainable_elements() const {
@@ -155,8 +155,8 @@ void ParameterList::use_bf16_copies(bool enabled) {
   for (Parameter& p : parameters_) p.use_bf16_copy(enabled);
 }
 
-void ParameterList::refresh_copies() {
-  for (Parameter& p : parameters_) p.refresh_copy();
+void ParameterList::refresh_bf16_copies() {
+  for (Parameter& p : parameters_) p.refresh_bf16_copy();
 }
 
 void ParameterList::collect_gradients() {

@@ -112,7 +112,7 @@ class Parameter {
   // If `enabled`, creates the bf16 copy of a parameter with traits().is_product_operand; otherwise deletes the copy.
   // Parameters without traits().is_product_operand have no copy.
   void use_bf16_copy(bool enabled);
-  void refresh_copy();  // copies the master to the bf16 copy, if there is one; called after each update
+  void refresh_bf16_copy();  // copies the master to the bf16 copy, if there is one; called after each update
   // Adds the bf16 copy's gradient to the master's in fp32, and clears the bf16 copy's gradient.
   void collect_gradient();
 
@@ -149,9 +149,10 @@ class ParameterList {
   Parameter* find(const std::string& name);  // null if there is none
   at::Device device() const { return device_; }
 
-  // Call the functions of Parameter for all parameters: use_bf16_copy(enabled), refresh_copy() and collect_gradient().
+  // Call the functions of Parameter for all parameters: use_bf16_copy(enabled), refresh_bf16_copy() and
+  // collect_gradient().
   void use_bf16_copies(bool enabled);
-  void refresh_copies();
+  void refresh_bf16_copies();
   void collect_gradients();
   // Removes the gradients of all masters (sets them to undefined tensors).
   void zero_gradients();

@@ -180,7 +180,7 @@ void Optimizer::apply(Slot& slot, const Plan& plan, BatchedUpdates* batched_upda
     return;
   }
   at::parallel_for(0, update.count, kGrain, [&](int64_t begin, int64_t end) { update_range(begin, end, update); });
-  parameter.refresh_copy();
+  parameter.refresh_bf16_copy();
 }
 
 void Optimizer::reset() {

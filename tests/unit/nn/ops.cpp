@@ -73,7 +73,7 @@ TEST_CASE("linear over several parameters is exact within rounding, in training 
                 *bias_a = add("bias_a", {48}), *bias_b = add("bias_b", {16});
   for (const bool bf16 : {false, true}) {
     list.use_bf16_copies(bf16);
-    list.refresh_copies();
+    list.refresh_bf16_copies();
     for (const int64_t rows : {1, 5, 64, 200}) {
       INFO(rows << " rows, bf16 " << bf16);
       const at::Tensor x = at::randn({rows, 3, 32});
@@ -120,7 +120,7 @@ TEST_CASE("the bits of a decoding product depend neither on the number of rows n
       nn::Parameter& weight = list.add("weight", {out, in}, {{}, true, true});
       weight.master().normal_();
       list.use_bf16_copies(bf16);
-      list.refresh_copies();
+      list.refresh_bf16_copies();
       const nn::DecodingProducts products;
       const at::Tensor x = at::randn({330, in});
       at::set_num_threads(1);
