@@ -41,15 +41,15 @@ struct NeedsGradient {
   bool any() const { return hidden || weight || bias; }
 };
 
-struct Targets {
+struct CrossEntropyTargets {
   at::Tensor cpu_targets, device_targets;  // (N) contiguous int64, on the CPU and on the device of hidden
   int64_t vocabulary_size = 0;
-  double smoothing = 0;
+  double label_smoothing = 0;
 };
 
 struct CrossEntropyInput {
   const at::Tensor &hidden, &weight, &bias;
-  const Targets& targets;
+  const CrossEntropyTargets& targets;
 };
 
 bool has_cpu_kernel(const at::Tensor& logits) {
@@ -58,9 +58,9 @@ bool has_cpu_kernel(const at::Tensor& logits) {
 
 // Computes losses[i] for each row i of logits (n, vocabulary_size), with CPU loops for fp32 and bf16. If
 // `needs_gradient` is set, replaces the logits by their gradient.
-void compute_cpu_losses(at::Tensor& logits, const int64_t* targets, double smoothing, bool needs_gradient,
+void compute_cpu_losses(at::Tensor& logits, const int64_t* targets, double label_smoothing, bool needs_gradient,
                         kernels::CrossEntropyRow* losses) {
-  kernels::CrossEntropy params{logits.size(1), static_cast<float>(smoothing), needs_gradient};
+  kernels::CrossEntropy params{logits.size(1), static_cast<float>(label_smoothing), needs_gradient};
   const bool is_bf16 = logits.scalar_type() == at::kBFloat16;
   char* logit_data = static_cast<char*>(logits.data_ptr());
   int64_t row_bytes = params.vocabulary * static_cast<int64_t>(logits.element_size());
@@ -80,27 +80,27 @@ void compute_cpu_losses(at::Tensor& logits, const int64_t* targets, double smoot
 
 // Computes losses (n, 2) of logits (n, vocabulary_size) with a GPU kernel; targets (n) and losses are in GPU memory. If
 // `needs_gradient` is set, replaces the logits by their gradient.
-void compute_gpu_losses(const Gpu& gpu, at::Tensor& logits, const at::Tensor& targets, double smoothing,
+void compute_gpu_losses(const Gpu& gpu, at::Tensor& logits, const at::Tensor& targets, double label_smoothing,
                         bool needs_gradient, at::Tensor& losses) {
   check_cuda(gpu.kernels->cross_entropy(*dtype_of(logits.scalar_type()),
-                                        {logits.size(1), static_cast<float>(smoothing), needs_gradient}, logits.size(0),
-                                        logits.mutable_data_ptr(), targets.const_data_ptr<int64_t>(),
+                                        {logits.size(1), static_cast<float>(label_smoothing), needs_gradient},
+                                        logits.size(0), logits.mutable_data_ptr(), targets.const_data_ptr<int64_t>(),
                                         static_cast<kernels::CrossEntropyRow*>(losses.mutable_data_ptr()), gpu.stream));
 }
 
 // Computes losses (n, 2) of logits (n, vocabulary_size) with LibTorch operations, for any type and device. If
 // `needs_gradient` is set, replaces the logits by their gradient.
-void compute_fallback_losses(at::Tensor& logits, const at::Tensor& targets, double smoothing, bool needs_gradient,
+void compute_fallback_losses(at::Tensor& logits, const at::Tensor& targets, double label_smoothing, bool needs_gradient,
                              at::Tensor& losses) {
   const at::Tensor is_scored = targets.ge(0);
   at::Tensor upcast_logits = logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat);
   at::Tensor log_p = at::log_softmax(upcast_logits, 1), target_index = targets.clamp_min(0).unsqueeze(1);
   at::Tensor nll = log_p.gather(1, target_index).squeeze(1).neg() * is_scored;
-  at::Tensor smoothed = nll * (1 - smoothing) - log_p.mean(1) * is_scored * smoothing;
+  at::Tensor smoothed = nll * (1 - label_smoothing) - log_p.mean(1) * is_scored * label_smoothing;
   losses.copy_(at::stack({nll, smoothed}, 1));
   if (!needs_gradient) return;
-  at::Tensor dlogits = log_p.exp_().sub_(smoothing / static_cast<double>(logits.size(1)));
-  dlogits.scatter_add_(1, target_index, at::full_like(target_index, smoothing - 1, dlogits.options()));
+  at::Tensor dlogits = log_p.exp_().sub_(label_smoothing / static_cast<double>(logits.size(1)));
+  dlogits.scatter_add_(1, target_index, at::full_like(target_index, label_smoothing - 1, dlogits.options()));
   logits = dlogits.mul_(is_scored.unsqueeze(1)).to(logits.scalar_type());
 }
 
@@ -115,23 +115,23 @@ at::Tensor sum_of(const at::Tensor& losses) {
   return sums;
 }
 
-LossesAndGradients compute_losses(const CrossEntropyInput& input, NeedsGradient needs) {
+LossesAndGradients compute_losses(const CrossEntropyInput& input, NeedsGradient needs_gradient) {
   const int64_t n = input.hidden.size(0), vocabulary_size = input.targets.vocabulary_size;
-  const double smoothing = input.targets.smoothing;
+  const double label_smoothing = input.targets.label_smoothing;
   at::Tensor weight = input.weight.narrow(0, 0, vocabulary_size);
   at::Tensor bias = input.bias.defined() ? input.bias.narrow(0, 0, vocabulary_size) : input.bias;
-  auto sum_type = input.weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  auto gradient_type = input.weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   LossesAndGradients result;
-  if (needs.hidden) result.dhidden = at::empty_like(input.hidden, at::MemoryFormat::Contiguous);
+  if (needs_gradient.hidden) result.dhidden = at::empty_like(input.hidden, at::MemoryFormat::Contiguous);
   // The gradient of the weight is stored transposed, in the layout that product_tn() returns for vocabulary_size > d,
   // so that the gradient of a slice is added by a contiguous loop.
-  if (needs.weight) {
+  if (needs_gradient.weight) {
     result.dweight =
-        at::empty({input.weight.size(1), input.weight.size(0)}, input.weight.options().dtype(sum_type)).t();
+        at::empty({input.weight.size(1), input.weight.size(0)}, input.weight.options().dtype(gradient_type)).t();
     if (n == 0) result.dweight.zero_();
     else result.dweight.narrow(0, vocabulary_size, input.weight.size(0) - vocabulary_size).zero_();
   }
-  if (needs.bias) result.dbias = at::zeros(input.bias.sizes(), input.bias.options().dtype(sum_type));
+  if (needs_gradient.bias) result.dbias = at::zeros(input.bias.sizes(), input.bias.options().dtype(gradient_type));
 
   const int64_t* targets = input.targets.cpu_targets.const_data_ptr<int64_t>();
   result.num_scored = count_scored(input.targets.cpu_targets, vocabulary_size);
@@ -146,38 +146,38 @@ LossesAndGradients compute_losses(const CrossEntropyInput& input, NeedsGradient 
     at::Tensor losses = result.losses.narrow(0, begin, num_rows);
     const at::Tensor device_targets = input.targets.device_targets.narrow(0, begin, num_rows);
     if (gpu && dtype_of(logits.scalar_type())) {
-      compute_gpu_losses(gpu, logits, device_targets, smoothing, needs.any(), losses);
+      compute_gpu_losses(gpu, logits, device_targets, label_smoothing, needs_gradient.any(), losses);
     } else if (has_cpu_kernel(logits)) {
-      compute_cpu_losses(logits, targets + begin, smoothing, needs.any(),
+      compute_cpu_losses(logits, targets + begin, label_smoothing, needs_gradient.any(),
                          static_cast<kernels::CrossEntropyRow*>(losses.mutable_data_ptr()));
     } else {
-      compute_fallback_losses(logits, device_targets, smoothing, needs.any(), losses);
+      compute_fallback_losses(logits, device_targets, label_smoothing, needs_gradient.any(), losses);
     }
     const at::Tensor& dlogits = logits;  // if a gradient is needed, the logits were replaced by their gradient
-    if (needs.hidden) result.dhidden.narrow(0, begin, num_rows).copy_(product_nn(dlogits, weight));
-    if (needs.weight) {
+    if (needs_gradient.hidden) result.dhidden.narrow(0, begin, num_rows).copy_(product_nn(dlogits, weight));
+    if (needs_gradient.weight) {
       at::Tensor dweight = result.dweight.narrow(0, 0, vocabulary_size), slice_dweight = product_tn(dlogits, hidden);
       if (begin == 0) dweight.copy_(slice_dweight);
       else dweight.add_(slice_dweight);
     }
-    if (needs.bias) result.dbias.narrow(0, 0, vocabulary_size).add_(dlogits.sum(0, false, sum_type));
+    if (needs_gradient.bias) result.dbias.narrow(0, 0, vocabulary_size).add_(dlogits.sum(0, false, gradient_type));
   }
   return result;
 }
 
 struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& optional_bias, const Targets& targets, NeedsGradient needs,
-                            SlicedLoss* loss) {
+                            const std::optional<at::Tensor>& optional_bias, const CrossEntropyTargets& targets,
+                            NeedsGradient needs_gradient, SlicedLoss* loss) {
     at::Tensor bias = optional_bias.value_or(at::Tensor());
-    LossesAndGradients result = compute_losses({hidden, weight, bias, targets}, needs);
+    LossesAndGradients result = compute_losses({hidden, weight, bias, targets}, needs_gradient);
     const at::Tensor sums = sum_of(result.losses);
     loss->nll = sums[0];
     loss->num_scored = result.num_scored;
     // saved_data stores the gradients, which are intermediate results that backward() uses once; save_for_backward() is
     // only for inputs and outputs of the node.
     context->saved_data["hidden"] = result.dhidden;
-    if (needs.weight)
+    if (needs_gradient.weight)
       result.dweight = result.dweight.to(weight.scalar_type(), false, false, at::MemoryFormat::Contiguous);
     context->saved_data["weight"] = result.dweight;
     context->saved_data["bias"] = result.dbias;
@@ -195,14 +195,14 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
           saved_gradient != context->saved_data.end(),
           "expected one backward pass through sliced_cross_entropy(), which frees the gradients; found a second "
           "one; compute the loss again");
-      at::Tensor t = saved_gradient->second.toTensor();
+      at::Tensor gradient = saved_gradient->second.toTensor();
       context->saved_data.erase(saved_gradient);
-      if (!t.defined()) return t;
+      if (!gradient.defined()) return gradient;
       // grad_output has the shape (1) in this product, so that the product is computed in the wider type of the two
       // tensors: type promotion ignores tensors without dimensions.
-      if (on_gpu) t.mul_(grad_output.view({1}));
-      else if (factor != 1) t.mul_(factor);
-      return t;
+      if (on_gpu) gradient.mul_(grad_output.view({1}));
+      else if (factor != 1) gradient.mul_(factor);
+      return gradient;
     };
     at::Tensor dhidden = take_gradient("hidden"), dweight = take_gradient("weight"), dbias = take_gradient("bias");
     return {dhidden, dweight, dbias, {}, {}, {}};
@@ -213,8 +213,9 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
 // the CPU and on the device of `hidden`.
 struct PreparedInputs {
   at::Tensor hidden, bias;
-  Targets targets;
-  PreparedInputs(const at::Tensor& h, const at::Tensor& weight, const at::Tensor& b, const Targets& unconverted_targets)
+  CrossEntropyTargets targets;
+  PreparedInputs(const at::Tensor& h, const at::Tensor& weight, const at::Tensor& b,
+                 const CrossEntropyTargets& unconverted_targets)
       : hidden(h.to(weight.scalar_type())),
         bias(b.defined() ? b.to(weight.scalar_type()) : b),
         targets(unconverted_targets) {
@@ -227,16 +228,16 @@ struct PreparedInputs {
 }  // namespace
 
 int64_t count_scored(const at::Tensor& targets, int64_t vocabulary_size) {
-  const auto* first = targets.const_data_ptr<int64_t>();
-  const auto* end = first + targets.numel();
+  const auto* begin = targets.const_data_ptr<int64_t>();
+  const auto* end = begin + targets.numel();
   // The kernels write to the logit of each target without a bounds check, so each target must be below
   // `vocabulary_size`.
-  if (first != end)
-    if (const int64_t largest = *std::max_element(first, end); largest >= vocabulary_size)
+  if (begin != end)
+    if (const int64_t max_target = *std::max_element(begin, end); max_target >= vocabulary_size)
       throw Error(Exit::failed, Problem{"targets of the cross-entropy",
                                         str("numbers below ", vocabulary_size, ", the number of outputs of the layer"),
-                                        str(largest), "use data with the vocabulary or the classes of the model"});
-  return std::count_if(first, end, [](int64_t target) { return target >= 0; });
+                                        str(max_target), "use data with the vocabulary or the classes of the model"});
+  return std::count_if(begin, end, [](int64_t target) { return target >= 0; });
 }
 
 SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
@@ -246,14 +247,15 @@ SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
                               {.cpu_targets = targets,
                                .device_targets = device_targets,
                                .vocabulary_size = vocabulary_size,
-                               .smoothing = label_smoothing});
-  auto needs_gradient = [](const at::Tensor& t) {
+                               .label_smoothing = label_smoothing});
+  const auto requires_gradient = [](const at::Tensor& t) {
     return t.defined() && at::GradMode::is_enabled() && t.requires_grad();
   };
   SlicedLoss loss;
   loss.smoothed = SlicedCrossEntropy::apply(
       inputs.hidden, weight, inputs.bias.defined() ? std::optional(inputs.bias) : std::nullopt, inputs.targets,
-      NeedsGradient{needs_gradient(inputs.hidden), needs_gradient(weight), needs_gradient(inputs.bias)}, &loss);
+      NeedsGradient{requires_gradient(inputs.hidden), requires_gradient(weight), requires_gradient(inputs.bias)},
+      &loss);
   return loss;
 }
 
