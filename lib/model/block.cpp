@@ -60,12 +60,13 @@ at::Tensor FeedForward::operator()(const at::Tensor& x, const nn::ForwardContext
 }
 
 Block::Sublayer Block::make_sublayer(nn::ParameterList& parameters, const ModelConfig& config,
-                                     attention::AttentionKind kind, const std::string& name, std::string stream) const {
+                                     attention::AttentionKind kind, const std::string& name,
+                                     std::string stream_name) const {
   const attention::AttentionOptions& options = config.attention.layer(kind, layer_);
   attention::AttentionLayer layer(parameters, options,
                                   attention::make_layer_spec(options, kind, layer_, config.model.width, name),
                                   attention_inits(config.model));
-  return {std::move(layer), LayerNorm(parameters, name + ".norm", config.model), std::move(stream)};
+  return {std::move(layer), LayerNorm(parameters, name + ".norm", config.model), std::move(stream_name)};
 }
 
 Block::Block(nn::ParameterList& parameters, const ModelConfig& config, attention::AttentionKind kind, int64_t layer,
@@ -130,7 +131,8 @@ Block::SublayerState Block::attend(Sublayer& sublayer, const SublayerState& stat
   // The interceptor of the attention layer may have repeated the rows of y for its variants (attention::Variants).
   const at::Tensor residual = y.size(0) > x.size(0) ? sublayer.layer.repeat_for_variants(x) : x;
   return add_residual(
-      residual, y, {options_.dropout_attention, inputs.forward_context, sublayer.stream, static_cast<uint32_t>(layer_)},
+      residual, y,
+      {options_.dropout_attention, inputs.forward_context, sublayer.stream_name, static_cast<uint32_t>(layer_)},
       sublayer.norm, &next_norm);
 }
 

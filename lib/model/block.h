@@ -93,10 +93,10 @@ class Block {
   struct Sublayer {
     attention::AttentionLayer layer;
     LayerNorm norm;
-    std::string stream;  // name of the random stream for dropout of the sublayer's output
+    std::string stream_name;  // name of the random stream for dropout of the sublayer's output
   };
   Sublayer make_sublayer(nn::ParameterList& parameters, const ModelConfig& config, attention::AttentionKind kind,
-                         const std::string& name, std::string stream) const;
+                         const std::string& name, std::string stream_name) const;
   // The tensors between two sublayers, (B, T, d) each. `x`: the residual stream. `sublayer_input`: the input of the
   // next sublayer: norm(x) with pre-norm, x with post-norm. Exceptions with pre-norm: x before self-attention with a
   // memory, which attend() normalises together with the memory; undefined after the last sublayer.

@@ -35,22 +35,22 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
 
 // Returns x (B, …) with inverted dropout: an element is divided by 1 - p, or set to 0 with probability p. Returns x
 // itself outside of training or if p = 0. Whether element `offset` of row b is dropped is a pure function of
-// (seed, stream, update, site, index), with the seed and the update of `forward_context`, where
+// (seed, stream_name, update, site, index), with the seed and the update of `forward_context`, where
 // index = (forward_context.row_offset + b) * x[0].numel() + offset is the element's index in the full batch of the
-// update. So neither the number of threads, nor the micro-batches, nor the device changes the result. `stream` names
-// the operation ("attention.output"); `site` is the number of the layer or band, or 0.
-at::Tensor dropout(const at::Tensor& x, double p, const nn::ForwardContext& forward_context, std::string_view stream,
-                   uint32_t site);
+// update. So neither the number of threads, nor the micro-batches, nor the device changes the result. `stream_name`
+// names the operation ("attention.output"); `site` is the number of the layer or band, or 0.
+at::Tensor dropout(const at::Tensor& x, double p, const nn::ForwardContext& forward_context,
+                   std::string_view stream_name, uint32_t site);
 // Returns the dropout parameters with which a kernel that applies dropout itself drops the same elements as dropout().
 // `row_size`: number of elements of x[0].
 kernels::DropoutRange dropout_range_of(int64_t row_size, double p, const nn::ForwardContext& forward_context,
-                                       std::string_view stream, uint32_t site);
+                                       std::string_view stream_name, uint32_t site);
 
 // The arguments of dropout() apart from the tensor. Holds references, so it must not outlive the call that receives it.
 struct DropoutArguments {
   double p;
   const nn::ForwardContext& forward_context;
-  std::string_view stream;
+  std::string_view stream_name;
   uint32_t site;
 };
 // The residual sum of a sublayer and its layer norm, (B, …, d) each.

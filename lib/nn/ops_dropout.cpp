@@ -73,17 +73,17 @@ struct Dropout : torch::autograd::Function<Dropout> {
 }  // namespace
 
 kernels::DropoutRange dropout_range_of(int64_t row_size, double p, const nn::ForwardContext& forward_context,
-                                       std::string_view stream, uint32_t site) {
-  const auto key = RandomStream(forward_context.seed, stream).key();
+                                       std::string_view stream_name, uint32_t site) {
+  const auto key = RandomStream(forward_context.seed, stream_name).key();
   kernels::Dropout params = kernels::make_dropout(key.data(), forward_context.update, site, p);
   params.update_ptr = forward_context.update_ptr;
   return {params, static_cast<uint64_t>(forward_context.row_offset * row_size)};
 }
 
-at::Tensor dropout(const at::Tensor& x, double p, const nn::ForwardContext& forward_context, std::string_view stream,
-                   uint32_t site) {
+at::Tensor dropout(const at::Tensor& x, double p, const nn::ForwardContext& forward_context,
+                   std::string_view stream_name, uint32_t site) {
   if (!forward_context.training || p == 0 || x.numel() == 0) return x;
-  const kernels::DropoutRange range = dropout_range_of(x.numel() / x.size(0), p, forward_context, stream, site);
+  const kernels::DropoutRange range = dropout_range_of(x.numel() / x.size(0), p, forward_context, stream_name, site);
   return Dropout::apply(x, range.params, range.first);
 }
 
