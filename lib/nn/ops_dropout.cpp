@@ -16,57 +16,57 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Writes x with dropout to y. `first`: index, in the random stream, of the number for the first element of x.
-void run_dropout_kernel(const kernels::Dropout& params, uint64_t first, const at::Tensor& x, at::Tensor& y) {
+// Writes x with dropout to y. `stream_offset`: index, in the random stream, of the number for the first element of x.
+void run_dropout_kernel(const kernels::Dropout& params, uint64_t stream_offset, const at::Tensor& x, at::Tensor& y) {
   if (const Gpu gpu = gpu_of(x.device())) {
-    check_cuda(gpu.kernels->dropout(*dtype_of(x.scalar_type()), params, first, x.const_data_ptr(), y.data_ptr(),
+    check_cuda(gpu.kernels->dropout(*dtype_of(x.scalar_type()), params, stream_offset, x.const_data_ptr(), y.data_ptr(),
                                     x.numel(), gpu.stream));
     return;
   }
   // Elements per work item: a few microseconds of work, and a multiple of the 64 elements that the kernel processes at
   // once.
-  constexpr int64_t grain = 16384;
+  constexpr int64_t elements_per_item = 16384;
   int64_t n = x.numel();
-  at::parallel_for(0, ceil_div(n, grain), 1, [&](int64_t begin, int64_t end) {
-    int64_t offset = begin * grain, count = std::min(end * grain, n) - offset;
+  at::parallel_for(0, ceil_div(n, elements_per_item), 1, [&](int64_t begin, int64_t end) {
+    int64_t offset = begin * elements_per_item, count = std::min(end * elements_per_item, n) - offset;
     if (x.scalar_type() == at::kBFloat16)
-      kernels::dropout(params, first + static_cast<uint64_t>(offset),
+      kernels::dropout(params, stream_offset + static_cast<uint64_t>(offset),
                        static_cast<const uint16_t*>(x.const_data_ptr()) + offset,
                        static_cast<uint16_t*>(y.data_ptr()) + offset, count);
     else
-      kernels::dropout(params, first + static_cast<uint64_t>(offset), x.const_data_ptr<float>() + offset,
+      kernels::dropout(params, stream_offset + static_cast<uint64_t>(offset), x.const_data_ptr<float>() + offset,
                        y.data_ptr<float>() + offset, count);
   });
 }
 
-at::Tensor apply_dropout(const kernels::Dropout& params, uint64_t first, const at::Tensor& input) {
+at::Tensor apply_dropout(const kernels::Dropout& params, uint64_t stream_offset, const at::Tensor& input) {
   at::Tensor x = input.contiguous();
   const at::ScalarType type = x.scalar_type();
   if (type == at::kFloat || type == at::kBFloat16 || (type == at::kHalf && gpu_of(x.device()))) {
     at::Tensor y = at::empty_like(x);
-    run_dropout_kernel(params, first, x, y);
+    run_dropout_kernel(params, stream_offset, x, y);
     return y;
   }
   // For any other type (fp64 in tests), x is multiplied by a mask, the result of dropout of a tensor of ones.
-  at::Tensor ones = at::ones(x.sizes(), x.options().dtype(at::kFloat)), mask = at::empty_like(ones);
-  run_dropout_kernel(params, first, ones, mask);
-  return x * mask.to(type);
+  at::Tensor ones = at::ones(x.sizes(), x.options().dtype(at::kFloat)), dropout_mask = at::empty_like(ones);
+  run_dropout_kernel(params, stream_offset, ones, dropout_mask);
+  return x * dropout_mask.to(type);
 }
 
 struct Dropout : torch::autograd::Function<Dropout> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const kernels::Dropout& params,
-                            uint64_t first) {
+                            uint64_t stream_offset) {
     // The backward pass recomputes the random numbers, which is cheaper than storing and reading a mask.
     context->saved_data["params"] = std::string(reinterpret_cast<const char*>(&params), sizeof params);
-    context->saved_data["first"] = static_cast<int64_t>(first);
-    return apply_dropout(params, first, x);
+    context->saved_data["first"] = static_cast<int64_t>(stream_offset);
+    return apply_dropout(params, stream_offset, x);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     kernels::Dropout params;
     std::memcpy(&params, context->saved_data["params"].toStringRef().data(), sizeof params);
-    auto first = static_cast<uint64_t>(context->saved_data["first"].toInt());
-    return {apply_dropout(params, first, gradients[0]), {}, {}};
+    auto stream_offset = static_cast<uint64_t>(context->saved_data["first"].toInt());
+    return {apply_dropout(params, stream_offset, gradients[0]), {}, {}};
   }
 };
 
