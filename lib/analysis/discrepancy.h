@@ -21,7 +21,8 @@ namespace mh::analysis {
 class Discrepancy : public attention::Observer {
  public:
   void begin(const attention::Lengths& lengths) override;
-  at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) override;
+  at::Tensor intercept_heads(attention::HeadSide side, const attention::LayerSpec& layer_spec,
+                             const at::Tensor& x) override;
 
   struct Sums {
     int64_t heads = 0;  // hv before the combiner, ho after it

@@ -14,7 +14,8 @@ class HeadProducts : public attention::Observer {
  public:
   HeadProducts(model::LanguageModel& model, Side side);
 
-  at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) override;
+  at::Tensor intercept_heads(attention::HeadSide side, const attention::LayerSpec& layer_spec,
+                             const at::Tensor& x) override;
 
   struct Layer {
     const attention::LayerSpec* layer_spec;

@@ -59,8 +59,8 @@ std::string AttentionMeasure::undefined_reason(const attention::AttentionLayer& 
   return "";
 }
 
-at::Tensor AttentionMeasure::heads(attention::HeadSide observed_side, const attention::LayerSpec& layer_spec,
-                                   const at::Tensor& x) {
+at::Tensor AttentionMeasure::intercept_heads(attention::HeadSide observed_side, const attention::LayerSpec& layer_spec,
+                                             const at::Tensor& x) {
   c10::NoGradGuard no_gradient;
   if (observed_side == attention::HeadSide::score && side() == Side::score) observe_matrix(layer_spec, x);
   return x;

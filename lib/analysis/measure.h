@@ -66,8 +66,8 @@ class AttentionMeasure : public Measure {
  public:
   using Measure::Measure;
   std::string undefined_reason(const attention::AttentionLayer& layer) const override;
-  at::Tensor heads(attention::HeadSide observed_side, const attention::LayerSpec& layer_spec,
-                   const at::Tensor& x) override;
+  at::Tensor intercept_heads(attention::HeadSide observed_side, const attention::LayerSpec& layer_spec,
+                             const at::Tensor& x) override;
   void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override;
 
  protected:

@@ -28,7 +28,8 @@ HeadProducts::HeadProducts(model::LanguageModel& model, Side side) {
     sides_[{layer->layer_spec().kind, layer->layer_spec().layer}] = sides_in(*layer, side);
 }
 
-at::Tensor HeadProducts::heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) {
+at::Tensor HeadProducts::intercept_heads(attention::HeadSide side, const attention::LayerSpec& layer_spec,
+                                         const at::Tensor& x) {
   const auto& sides = sides_.at({layer_spec.kind, layer_spec.layer});
   if (std::find(sides.begin(), sides.end(), side) == sides.end()) return x;
   // The outputs of the score, value and output heads of a layer are multiplied by the same factor 1 for each head and

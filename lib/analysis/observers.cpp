@@ -22,9 +22,10 @@ void Observers::probabilities(const attention::LayerSpec& layer_spec, const at::
   for (auto* observer : observers_) observer->probabilities(layer_spec, p);
 }
 
-at::Tensor Observers::heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) {
+at::Tensor Observers::intercept_heads(attention::HeadSide side, const attention::LayerSpec& layer_spec,
+                                      const at::Tensor& x) {
   at::Tensor result = x;
-  for (auto* observer : observers_) result = observer->heads(side, layer_spec, result);
+  for (auto* observer : observers_) result = observer->intercept_heads(side, layer_spec, result);
   return result;
 }
 

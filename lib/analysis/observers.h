@@ -19,7 +19,8 @@ class Observers : public attention::Observer {
   bool wants_scores() const override;
   void scores(const attention::LayerSpec& layer_spec, const at::Tensor& x) override;
   void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override;
-  at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) override;
+  at::Tensor intercept_heads(attention::HeadSide side, const attention::LayerSpec& layer_spec,
+                             const at::Tensor& x) override;
   const char* why_composed() const override;
   void for_each_observer(const std::function<void(attention::Observer&)>& visit) override;
 

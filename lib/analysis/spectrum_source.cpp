@@ -153,7 +153,8 @@ class BeforeMixingSource : public SpectrumSource {
   }
   // wants_scores() makes the score stage compute all logits, including those that a causal mask hides.
   bool wants_scores() const override { return mixes_any_logits_; }
-  at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) override {
+  at::Tensor intercept_heads(attention::HeadSide side, const attention::LayerSpec& layer_spec,
+                             const at::Tensor& x) override {
     const auto entry = mixes_logits_.find(layer_spec.name);
     if (side != attention::HeadSide::score || entry == mixes_logits_.end()) return x;
     const bool mixes_logits = entry->second;

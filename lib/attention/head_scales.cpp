@@ -18,7 +18,7 @@ class ScaledHeads : public Interceptor {
   explicit ScaledHeads(HeadScales scales) : scales_(std::move(scales)) {}
   const HeadScales& scales() const { return scales_; }
 
-  at::Tensor heads(HeadSide side, const LayerSpec&, const at::Tensor& x) override {
+  at::Tensor intercept_heads(HeadSide side, const LayerSpec&, const at::Tensor& x) override {
     at::Tensor s = scales_.scales_of(side).to(x.scalar_type());
     if (const int64_t count = scales_.variants.count; count > 0) s = s.repeat_interleave(x.size(0) / count, 0);
     if (s.dim() == 1) s = s.unsqueeze(0);

@@ -67,14 +67,14 @@ LayerView AttentionLayer::view() const {
 }
 
 at::Tensor AttentionLayer::intercept(HeadSide side, Context& c, const at::Tensor& x) const {
-  at::Tensor y = c.observer != nullptr ? c.observer->heads(side, layer_spec_, x) : x;
+  at::Tensor y = c.observer != nullptr ? c.observer->intercept_heads(side, layer_spec_, x) : x;
   if (interceptor_ == nullptr || !interceptor_->acts_on(side)) return y;
   if (const Variants* variants = variants_of_rows(); variants != nullptr && !std::exchange(c.are_rows_repeated, true)) {
     if (side == HeadSide::score) variants->repeat_inputs(c);
     if (side != HeadSide::output) variants->repeat_weights(c);
     y = variants->repeat(y);
   }
-  return interceptor_->heads(side, layer_spec_, y);
+  return interceptor_->intercept_heads(side, layer_spec_, y);
 }
 
 at::Tensor AttentionLayer::forward_without_heads(const at::Tensor& query_input, const at::Tensor& key_input,

@@ -27,7 +27,8 @@ class Disagreement : public ObservedTerm {
     const auto h = static_cast<double>(p.size(1));
     add(mean_of_positions(layer_spec.kind, p.sum(1).square().sum(-1)) / (h * h));
   }
-  at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& z) override {
+  at::Tensor intercept_heads(attention::HeadSide side, const attention::LayerSpec& layer_spec,
+                             const at::Tensor& z) override {
     if (side != attention::HeadSide::value || property_ != "outputs" || !is_training_pass()) return z;
     const at::Tensor mask = query_mask(layer_spec.kind, z, z.size(2)).unsqueeze(1).unsqueeze(-1);  // (B, 1, Tq, 1)
     at::Tensor flat_outputs = (z * mask).flatten(2).to(at::kFloat);                                // (B, hv, Tq dv)

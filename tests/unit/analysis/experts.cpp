@@ -63,7 +63,7 @@ struct GateRecorder : attention::Observer, attention::Subscriber<attention::Gate
 struct GateReplacer : attention::Observer, attention::Subscriber<attention::GateObservation> {
   at::Tensor z;            // (B, h, T, dv), head outputs
   at::Tensor replacement;  // (B, T, E), (B, E) or (h): the gates that the combiner uses instead of its own
-  at::Tensor heads(attention::HeadSide side, const attention::LayerSpec&, const at::Tensor& x) override {
+  at::Tensor intercept_heads(attention::HeadSide side, const attention::LayerSpec&, const at::Tensor& x) override {
     return side == attention::HeadSide::value ? z = x : x;
   }
   void receive(const attention::LayerSpec&, attention::GateObservation& observation) override {

@@ -97,7 +97,7 @@ struct Recorder : attention::Observer, attention::Subscriber<attention::WeightOb
   ObservedTensors::ForwardPass current[2];  // tensors of the current forward pass, indexed by layer
   void begin(const attention::Lengths& lengths) override { length = lengths.decoder[0].item<int64_t>(); }
   void probabilities(const attention::LayerSpec& s, const at::Tensor& p) override { current[s.layer].p = p; }
-  at::Tensor heads(HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
+  at::Tensor intercept_heads(HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
     ObservedTensors::ForwardPass& tensors = current[s.layer];
     return (side == HeadSide::score ? tensors.x : side == HeadSide::value ? tensors.z : tensors.c) = x;
   }
@@ -556,7 +556,7 @@ TEST_CASE("head discrepancy of equal, opposite and zero head outputs has the clo
   z.select(1, 1).neg_();
   z.select(1, 2).zero_();
   z.narrow(2, 2, 1).fill_(100);  // padding
-  discrepancy.heads(HeadSide::value, spec, z);
+  discrepancy.intercept_heads(HeadSide::value, spec, z);
   const auto layer = discrepancy.layers().at(spec.kind)[0];
   // Cosine distances of the heads (0, 1): 2, (0, 2): 1, (0, 3): 0, (1, 2): 1, (1, 3): 2, (2, 3): 1. Euclidean distances
   // in the same order: 4, 2, 0, 2, 4, 2. The sum over ordered pairs counts each distance twice.

@@ -383,7 +383,7 @@ TEST_CASE("the measures avg-l2, avg-l2-outputs and confidence equal plain loops 
       for (auto& [name, measure] : measures) {
         if (has_padding) measure->begin(at::tensor(lengths, at::kLong));
         measure->probabilities(spec, p);
-        RC_ASSERT(measure->heads(attention::HeadSide::value, spec, z).is_same(z));
+        RC_ASSERT(measure->intercept_heads(attention::HeadSide::value, spec, z).is_same(z));
       }
       for (int64_t b = 0; b < batch; ++b) {
         const int64_t length = lengths[static_cast<size_t>(b)];

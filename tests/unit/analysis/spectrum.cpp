@@ -137,7 +137,7 @@ struct MatrixRecorder : attention::Observer, attention::Subscriber<attention::Mi
   void scores(const attention::LayerSpec& s, const at::Tensor& x) override {
     if (s.layer == 1) logits.push_back(x);
   }
-  at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
+  at::Tensor intercept_heads(attention::HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
     if (side == attention::HeadSide::score && s.layer == 1) before_mixing.push_back(x);
     return x;
   }

@@ -93,7 +93,7 @@ std::map<LayerKey, std::vector<ObservedTensors>> observe_pairs(const AnalysedMod
     void probabilities(const attention::LayerSpec& s, const at::Tensor& x) override {
       current[{s.kind, s.layer}].p = x;
     }
-    at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
+    at::Tensor intercept_heads(attention::HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
       return side == attention::HeadSide::value ? current[{s.kind, s.layer}].z = x : x;
     }
   };
@@ -611,7 +611,7 @@ TEST_CASE("spectra of logits and mixing matrices equal plain loops, and can be r
     std::map<std::string, std::vector<at::Tensor>> logits, before_mixing, mixing_matrices;
     bool wants_scores() const override { return true; }
     void scores(const attention::LayerSpec& s, const at::Tensor& x) override { logits[s.name].push_back(x[0]); }
-    at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
+    at::Tensor intercept_heads(attention::HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
       if (side == attention::HeadSide::score) before_mixing[s.name].push_back(x[0]);
       return x;
     }

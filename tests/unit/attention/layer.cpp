@@ -184,7 +184,7 @@ TEST_CASE(
   struct HeadZeroingObserver : Observer {
     at::Tensor p;
     void probabilities(const LayerSpec&, const at::Tensor& probabilities) override { p = probabilities; }
-    at::Tensor heads(HeadSide side, const LayerSpec&, const at::Tensor& z) override {
+    at::Tensor intercept_heads(HeadSide side, const LayerSpec&, const at::Tensor& z) override {
       if (side != HeadSide::value) return z;
       at::Tensor out = z.clone();
       out.select(1, 1).zero_();

@@ -25,7 +25,7 @@ namespace {
 double term_after_backward(Regulariser& term, const std::vector<at::Tensor>& layers, bool observes_outputs) {
   const attention::LayerSpec spec;
   for (const at::Tensor& x : layers) {
-    if (observes_outputs) term.observer()->heads(attention::HeadSide::value, spec, x);
+    if (observes_outputs) term.observer()->intercept_heads(attention::HeadSide::value, spec, x);
     else term.observer()->probabilities(spec, x);
   }
   at::Tensor value = term.loss({});
@@ -445,7 +445,7 @@ TEST_CASE("regularisers ignore padding in value and gradient", "[regularisers]")
        true,
        true,
        [&](attention::Observer& observer, const at::Tensor& x) {
-         observer.heads(attention::HeadSide::value, spec, x);
+         observer.intercept_heads(attention::HeadSide::value, spec, x);
        }},
       {"subspace-overlap", "of = 'rows'", {heads, n + memory}, true, true, probabilities},
       {"subspace-overlap", "of = 'columns'", {heads, n + memory}, true, true, probabilities},
