@@ -14,8 +14,8 @@ bool Observers::wants_scores() const {
                      [](const auto* observer) { return observer->wants_scores(); });
 }
 
-void Observers::scores(const attention::LayerSpec& layer_spec, const at::Tensor& x) {
-  for (auto* observer : observers_) observer->scores(layer_spec, x);
+void Observers::observe_scores(const attention::LayerSpec& layer_spec, const at::Tensor& x) {
+  for (auto* observer : observers_) observer->observe_scores(layer_spec, x);
 }
 
 void Observers::probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) {

@@ -17,7 +17,7 @@ class Observers : public attention::Observer {
   bool empty() const { return observers_.empty(); }
   void begin(const attention::Lengths& lengths) override;
   bool wants_scores() const override;
-  void scores(const attention::LayerSpec& layer_spec, const at::Tensor& x) override;
+  void observe_scores(const attention::LayerSpec& layer_spec, const at::Tensor& x) override;
   void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override;
   at::Tensor intercept_heads(attention::HeadSide side, const attention::LayerSpec& layer_spec,
                              const at::Tensor& x) override;

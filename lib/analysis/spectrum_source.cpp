@@ -171,7 +171,7 @@ class BeforeMixingSource : public SpectrumSource {
 class LogitsSource : public SpectrumSource {
  public:
   bool wants_scores() const override { return true; }
-  void scores(const attention::LayerSpec& layer_spec, const at::Tensor& x) override {
+  void observe_scores(const attention::LayerSpec& layer_spec, const at::Tensor& x) override {
     add_matrices("logits", layer_spec, x, false);
   }
 };

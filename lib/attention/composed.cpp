@@ -29,7 +29,7 @@ at::Tensor AttentionLayer::attend_composed(Context& c) {
     const bool is_causal = std::exchange(c.mask.causal, false);  // so that the score computes hidden logits, too
     stages_.score->score(c);
     c.mask.causal = is_causal;
-    c.observer->scores(layer_spec_, expand_to_rows(c.logits));
+    c.observer->observe_scores(layer_spec_, expand_to_rows(c.logits));
   } else {
     stages_.score->score(c);
   }

@@ -610,7 +610,7 @@ TEST_CASE("spectra of logits and mixing matrices equal plain loops, and can be r
   struct Recorder : attention::Observer, attention::Subscriber<attention::MixingObservation> {
     std::map<std::string, std::vector<at::Tensor>> logits, before_mixing, mixing_matrices;
     bool wants_scores() const override { return true; }
-    void scores(const attention::LayerSpec& s, const at::Tensor& x) override { logits[s.name].push_back(x[0]); }
+    void observe_scores(const attention::LayerSpec& s, const at::Tensor& x) override { logits[s.name].push_back(x[0]); }
     at::Tensor intercept_heads(attention::HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
       if (side == attention::HeadSide::score) before_mixing[s.name].push_back(x[0]);
       return x;
