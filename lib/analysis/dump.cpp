@@ -22,7 +22,7 @@ AttentionDump::AttentionDump(model::LanguageModel& model, int64_t num_blocks, in
                                                     : "lower --block, the length of a block"});
 }
 
-void AttentionDump::probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) {
+void AttentionDump::observe_probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) {
   matrices_[{layer_spec.layer, layer_spec.name}].push_back(p.detach().to(at::kCPU, at::kFloat).clone());
 }
 

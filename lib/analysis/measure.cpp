@@ -66,7 +66,7 @@ at::Tensor AttentionMeasure::intercept_heads(attention::HeadSide observed_side, 
   return x;
 }
 
-void AttentionMeasure::probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) {
+void AttentionMeasure::observe_probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) {
   c10::NoGradGuard no_gradient;
   if (side() != Side::score) observe_matrix(layer_spec, p);
 }

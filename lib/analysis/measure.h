@@ -68,7 +68,7 @@ class AttentionMeasure : public Measure {
   std::string undefined_reason(const attention::AttentionLayer& layer) const override;
   at::Tensor intercept_heads(attention::HeadSide observed_side, const attention::LayerSpec& layer_spec,
                              const at::Tensor& x) override;
-  void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override;
+  void observe_probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override;
 
  protected:
   // Adds the scores of the heads with attention matrices p: (B, h, Tq, Tk) for score heads, otherwise (B, hv, Tq, Tk).

@@ -18,8 +18,8 @@ void Observers::observe_scores(const attention::LayerSpec& layer_spec, const at:
   for (auto* observer : observers_) observer->observe_scores(layer_spec, x);
 }
 
-void Observers::probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) {
-  for (auto* observer : observers_) observer->probabilities(layer_spec, p);
+void Observers::observe_probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) {
+  for (auto* observer : observers_) observer->observe_probabilities(layer_spec, p);
 }
 
 at::Tensor Observers::intercept_heads(attention::HeadSide side, const attention::LayerSpec& layer_spec,

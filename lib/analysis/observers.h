@@ -18,7 +18,7 @@ class Observers : public attention::Observer {
   void begin(const attention::Lengths& lengths) override;
   bool wants_scores() const override;
   void observe_scores(const attention::LayerSpec& layer_spec, const at::Tensor& x) override;
-  void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override;
+  void observe_probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override;
   at::Tensor intercept_heads(attention::HeadSide side, const attention::LayerSpec& layer_spec,
                              const at::Tensor& x) override;
   const char* why_composed() const override;

@@ -130,7 +130,7 @@ namespace {
 
 class AttentionSource : public SpectrumSource {
  public:
-  void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
+  void observe_probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
     add_matrices("attention", layer_spec, p, true);
   }
 };

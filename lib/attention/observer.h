@@ -36,7 +36,7 @@ class Observer : public Interceptor {
   virtual void observe_scores(const LayerSpec&, const at::Tensor&) {}
   // Receives the probabilities (B, hv, Tq, Tk) after the mixer and before dropout; after both if dropout precedes
   // mixing (Mixer::dropout_before_mixing). If the mixer mixes no heads, rows sum to 1, fully masked rows to 0.
-  virtual void probabilities(const LayerSpec&, const at::Tensor&) {}
+  virtual void observe_probabilities(const LayerSpec&, const at::Tensor&) {}
 
   const char* why_composed() const override {
     return "an observer reads the probabilities, which the fused path does not store";

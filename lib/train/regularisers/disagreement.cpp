@@ -21,7 +21,7 @@ class Disagreement : public ObservedTerm {
             {"outputs", "positions"});
   }
 
-  void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
+  void observe_probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
     if (property_ != "positions" || !is_training_pass()) return;
     // Σ_ij P_i ⊙ P_j = (Σ_i P_i)²
     const auto h = static_cast<double>(p.size(1));

@@ -96,7 +96,7 @@ struct Recorder : attention::Observer, attention::Subscriber<attention::WeightOb
   int64_t length = 0;
   ObservedTensors::ForwardPass current[2];  // tensors of the current forward pass, indexed by layer
   void begin(const attention::Lengths& lengths) override { length = lengths.decoder[0].item<int64_t>(); }
-  void probabilities(const attention::LayerSpec& s, const at::Tensor& p) override { current[s.layer].p = p; }
+  void observe_probabilities(const attention::LayerSpec& s, const at::Tensor& p) override { current[s.layer].p = p; }
   at::Tensor intercept_heads(HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
     ObservedTensors::ForwardPass& tensors = current[s.layer];
     return (side == HeadSide::score ? tensors.x : side == HeadSide::value ? tensors.z : tensors.c) = x;
@@ -326,7 +326,7 @@ TEST_CASE("in cross-attention, the measure received is the mean over unmasked ke
                      .view({2, 2, 2, 3});
   const auto measure = importances().make("received", "")->make_observer(Side::whole);
   measure->begin(at::tensor({2, 1}, at::kLong));
-  measure->probabilities(spec, p);
+  measure->observe_probabilities(spec, p);
   const auto scores = measure->mean_scores().at(AttentionKind::decoder_cross)[0];
   // The bound is one rounding of the weights, to fp32.
   CHECK(is_near(scores, {(0.6 + 0.5 + 0.3 + 0.9 + 0.1) / 5, (0.4 + 0.4 + 0.8 + 0.5 + 0.5) / 5},

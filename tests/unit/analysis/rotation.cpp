@@ -382,7 +382,7 @@ TEST_CASE("the measures avg-l2, avg-l2-outputs and confidence equal plain loops 
       for (int64_t b = 0; b < batch; ++b) lengths.push_back(has_padding ? draw(0, queries) : queries);
       for (auto& [name, measure] : measures) {
         if (has_padding) measure->begin(at::tensor(lengths, at::kLong));
-        measure->probabilities(spec, p);
+        measure->observe_probabilities(spec, p);
         RC_ASSERT(measure->intercept_heads(attention::HeadSide::value, spec, z).is_same(z));
       }
       for (int64_t b = 0; b < batch; ++b) {

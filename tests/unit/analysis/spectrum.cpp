@@ -141,7 +141,7 @@ struct MatrixRecorder : attention::Observer, attention::Subscriber<attention::Mi
     if (side == attention::HeadSide::score && s.layer == 1) before_mixing.push_back(x);
     return x;
   }
-  void probabilities(const attention::LayerSpec& s, const at::Tensor& x) override {
+  void observe_probabilities(const attention::LayerSpec& s, const at::Tensor& x) override {
     if (s.layer == 1) p.push_back(x);
   }
   void receive(const attention::LayerSpec& s, attention::MixingObservation& observation) override {

@@ -90,7 +90,7 @@ using LayerKey = std::pair<AttentionKind, int64_t>;
 std::map<LayerKey, std::vector<ObservedTensors>> observe_pairs(const AnalysedModel& analysed_model) {
   struct Recorder : attention::Observer {
     std::map<LayerKey, ObservedTensors> current;
-    void probabilities(const attention::LayerSpec& s, const at::Tensor& x) override {
+    void observe_probabilities(const attention::LayerSpec& s, const at::Tensor& x) override {
       current[{s.kind, s.layer}].p = x;
     }
     at::Tensor intercept_heads(attention::HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
@@ -278,7 +278,7 @@ TEST_CASE("the measure confidence excludes end-of-sentence positions of sentence
     spec.kind = kind;
     const auto measure = importances().make("confidence", "")->make_observer(Side::whole);
     measure->begin(lengths);
-    measure->probabilities(spec, p);
+    measure->observe_probabilities(spec, p);
     return measure->mean_scores().at(kind)[0];
   };
   const auto mean = [&](int64_t first, int64_t count) {

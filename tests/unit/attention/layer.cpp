@@ -183,7 +183,7 @@ TEST_CASE(
     "an observer reads probabilities that sum to 1, and zeroing a head in the observer equals a head scale of 0") {
   struct HeadZeroingObserver : Observer {
     at::Tensor p;
-    void probabilities(const LayerSpec&, const at::Tensor& probabilities) override { p = probabilities; }
+    void observe_probabilities(const LayerSpec&, const at::Tensor& probabilities) override { p = probabilities; }
     at::Tensor intercept_heads(HeadSide side, const LayerSpec&, const at::Tensor& z) override {
       if (side != HeadSide::value) return z;
       at::Tensor out = z.clone();

@@ -26,7 +26,7 @@ double term_after_backward(Regulariser& term, const std::vector<at::Tensor>& lay
   const attention::LayerSpec spec;
   for (const at::Tensor& x : layers) {
     if (observes_outputs) term.observer()->intercept_heads(attention::HeadSide::value, spec, x);
-    else term.observer()->probabilities(spec, x);
+    else term.observer()->observe_probabilities(spec, x);
   }
   at::Tensor value = term.loss({});
   value.backward();
@@ -142,7 +142,7 @@ TEST_CASE("two subspace-overlap sections add R_d and R_c to the loss, and the gr
   std::vector<at::Tensor> layers;
   for (uint64_t seed : {1, 2})
     layers.push_back(at::softmax(numbers::normal({2, 3, 4, 5}, seed), -1).detach().requires_grad_());
-  for (const at::Tensor& p : layers) terms.observer()->probabilities({}, p);
+  for (const at::Tensor& p : layers) terms.observer()->observe_probabilities({}, p);
   const at::Tensor value = terms.loss({});
   CHECK(value.item<double>() == term_in_fp32(naive_overlaps(layers, 0.5, 2.0)));
   value.backward();
@@ -435,7 +435,7 @@ TEST_CASE("regularisers ignore padding in value and gradient", "[regularisers]")
     std::function<void(attention::Observer&, const at::Tensor&)> show;
   };
   const auto probabilities = [&](attention::Observer& observer, const at::Tensor& x) {
-    observer.probabilities(spec, x);
+    observer.observe_probabilities(spec, x);
   };
   const std::vector<Case> cases{
       {"disagreement", "of = 'positions'", {heads, n + memory}, true, false, probabilities},
