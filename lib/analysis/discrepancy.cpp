@@ -15,7 +15,7 @@ at::Tensor Discrepancy::intercept_heads(attention::HeadSide side, const attentio
   return x;
 }
 
-void Discrepancy::begin(const attention::Lengths& lengths) {
+void Discrepancy::begin_batch(const attention::Lengths& lengths) {
   lengths_ = lengths;
   sequences_ += (lengths.decoder.defined() ? lengths.decoder : lengths.encoder).gt(0).sum().item<int64_t>();
 }

@@ -35,7 +35,7 @@ void require_expert_gates(const LayerSpec& layer_spec, const at::Tensor& g) {
 class GateObserver : public attention::Observer, public attention::Subscriber<GateObservation> {
  public:
   explicit GateObserver(Kinds kinds) : kinds_(std::move(kinds)) {}
-  void begin(const attention::Lengths& lengths) override {
+  void begin_batch(const attention::Lengths& lengths) override {
     lengths_ = lengths;
     first_layer_experts_ = at::Tensor();
   }
@@ -91,7 +91,7 @@ class OneHotGates : public attention::Observer, public attention::Subscriber<Gat
  public:
   // `seed`: 0 selects the expert with the largest gate; a positive value seeds the random choice of an expert.
   OneHotGates(int64_t seed, Kinds kinds) : seed_(seed), kinds_(std::move(kinds)) {}
-  void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
+  void begin_batch(const attention::Lengths& lengths) override { lengths_ = lengths; }
   void receive(const LayerSpec& layer_spec, GateObservation& observation) override {
     if (!contains(kinds_, layer_spec.kind)) return;
     const at::Tensor g = observation.gates;

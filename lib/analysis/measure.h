@@ -26,7 +26,7 @@ class Measure : public attention::Observer {
   // Returns why the measure is undefined for the layer's heads of side(); "" if it is defined.
   virtual std::string undefined_reason(const attention::AttentionLayer& /*layer*/) const { return ""; }
 
-  void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
+  void begin_batch(const attention::Lengths& lengths) override { lengths_ = lengths; }
   void reset();
   // Returns the mean scores over all forward passes since construction or the last reset(). Throws like
   // require_finite().

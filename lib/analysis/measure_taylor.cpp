@@ -72,7 +72,7 @@ class ProductMeans : public Measure {
 struct ProductsAndMeans : HeadProducts {
   ProductMeans means;
   ProductsAndMeans(model::LanguageModel& model, Side side) : HeadProducts(model, side), means(side) {}
-  void begin(const attention::Lengths& lengths) override { means.begin(lengths); }
+  void begin_batch(const attention::Lengths& lengths) override { means.begin_batch(lengths); }
 };
 
 class Taylor : public Importance {

@@ -5,8 +5,8 @@
 
 namespace mh::analysis {
 
-void Observers::begin(const attention::Lengths& lengths) {
-  for (auto* observer : observers_) observer->begin(lengths);
+void Observers::begin_batch(const attention::Lengths& lengths) {
+  for (auto* observer : observers_) observer->begin_batch(lengths);
 }
 
 bool Observers::wants_scores() const {

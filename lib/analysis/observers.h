@@ -15,7 +15,7 @@ class Observers : public attention::Observer {
  public:
   explicit Observers(std::vector<attention::Observer*> observers = {}) : observers_(std::move(observers)) {}
   bool empty() const { return observers_.empty(); }
-  void begin(const attention::Lengths& lengths) override;
+  void begin_batch(const attention::Lengths& lengths) override;
   bool wants_scores() const override;
   void observe_scores(const attention::LayerSpec& layer_spec, const at::Tensor& x) override;
   void observe_probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override;

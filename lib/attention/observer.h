@@ -26,9 +26,9 @@ class Subscriber {
 // receives are part of the autograd graph.
 class Observer : public Interceptor {
  public:
-  // Receives the sequence lengths of the batch, which exclude padding. The caller of the model calls begin() before a
-  // forward pass; without this call no position is padding.
-  virtual void begin(const Lengths& /*lengths*/) {}
+  // Receives the sequence lengths of the batch, which exclude padding. The caller of the model calls begin_batch()
+  // before a forward pass; without this call no position is padding.
+  virtual void begin_batch(const Lengths& /*lengths*/) {}
   // Returns whether the observer needs observe_scores(). If it does, the score stage also computes the logits that a
   // causal mask hides.
   virtual bool wants_scores() const { return false; }

@@ -66,7 +66,7 @@ class Search {
         if (!p.tokens.empty()) t[row(b, p)] = p.tokens.back();
     model::Input input(tokens);
     if (length_ == 0 && model_.has_encoder()) set_sources(model_, sentences_, rows_per_sentence_, input);
-    if (observer_ != nullptr) observer_->begin(input.lengths);
+    if (observer_ != nullptr) observer_->begin_batch(input.lengths);
     const at::Tensor hidden = model_.hidden(input.to(model_.parameters().device()), {}, state_.get(), observer_);
     return model_.logits(hidden).flatten(0, 1);
   }

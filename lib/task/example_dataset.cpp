@@ -80,7 +80,7 @@ Evaluation ExampleDataset::evaluate(model::LanguageModel& model, const Evaluatio
     batch_examples.reserve(rows.size());
     for (int64_t row : rows) batch_examples.push_back(source.make(0, row));
     const data::Batch batch = load_examples(examples_, batch_examples);
-    if (options.observer != nullptr) options.observer->begin(batch.input.lengths);
+    if (options.observer != nullptr) options.observer->begin_batch(batch.input.lengths);
     const at::Tensor hidden = model.hidden(batch.input.to(device), {}, nullptr, options.observer);
     const ScoredExamples outputs{model, rows, batch, hidden, model.sentence_logits(hidden)};
     loss_sums.add(outputs);

@@ -47,7 +47,7 @@ class ObservedTerm : public Regulariser, public attention::Observer {
   void describe(Fields& f) override;  // visits the field `weight`, whose help names the term
   void start(nn::ParameterList&, const attention::AttentionConfig&) override {}
   attention::Observer* observer() override { return this; }
-  void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
+  void begin_batch(const attention::Lengths& lengths) override { lengths_ = lengths; }
   at::Tensor loss(const TrainProgress&) override;
 
  protected:

@@ -58,7 +58,7 @@ UpdateStep::Result UpdateStep::forward_backward(const TrainingPass& pass, const 
 nn::SlicedLoss UpdateStep::run_micro_batch(const model::Input& input, const model::Targets& targets,
                                            const nn::ForwardContext& context, model::Memories* memory) {
   attention::Observer* observer = config_.regularisers.observer();
-  if (observer != nullptr) observer->begin(input.lengths);
+  if (observer != nullptr) observer->begin_batch(input.lengths);
   const at::Tensor hidden = model_.hidden(input, context, memory, observer);
   nn::SlicedLoss loss = model_.loss(hidden, targets, config_.train.label_smoothing, context);
   // Regularisation terms are added to the mean loss per token. Gradients are later divided by the number of targets in

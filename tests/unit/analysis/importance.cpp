@@ -95,7 +95,7 @@ struct ObservedTensors {
 struct Recorder : attention::Observer, attention::Subscriber<attention::WeightObservation> {
   int64_t length = 0;
   ObservedTensors::ForwardPass current[2];  // tensors of the current forward pass, indexed by layer
-  void begin(const attention::Lengths& lengths) override { length = lengths.decoder[0].item<int64_t>(); }
+  void begin_batch(const attention::Lengths& lengths) override { length = lengths.decoder[0].item<int64_t>(); }
   void observe_probabilities(const attention::LayerSpec& s, const at::Tensor& p) override { current[s.layer].p = p; }
   at::Tensor intercept_heads(HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
     ObservedTensors::ForwardPass& tensors = current[s.layer];
@@ -325,7 +325,7 @@ TEST_CASE("in cross-attention, the measure received is the mean over unmasked ke
                             at::kFloat)
                      .view({2, 2, 2, 3});
   const auto measure = importances().make("received", "")->make_observer(Side::whole);
-  measure->begin(at::tensor({2, 1}, at::kLong));
+  measure->begin_batch(at::tensor({2, 1}, at::kLong));
   measure->observe_probabilities(spec, p);
   const auto scores = measure->mean_scores().at(AttentionKind::decoder_cross)[0];
   // The bound is one rounding of the weights, to fp32.
@@ -551,7 +551,7 @@ TEST_CASE("head discrepancy of equal, opposite and zero head outputs has the clo
           "[discrepancy]") {
   const attention::LayerSpec spec;
   Discrepancy discrepancy;
-  discrepancy.begin(at::tensor({2}, at::kLong));
+  discrepancy.begin_batch(at::tensor({2}, at::kLong));
   at::Tensor z = at::ones({1, 4, 3, 2});
   z.select(1, 1).neg_();
   z.select(1, 2).zero_();

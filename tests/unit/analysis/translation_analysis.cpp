@@ -277,7 +277,7 @@ TEST_CASE("the measure confidence excludes end-of-sentence positions of sentence
     attention::LayerSpec spec;
     spec.kind = kind;
     const auto measure = importances().make("confidence", "")->make_observer(Side::whole);
-    measure->begin(lengths);
+    measure->begin_batch(lengths);
     measure->observe_probabilities(spec, p);
     return measure->mean_scores().at(kind)[0];
   };

@@ -93,7 +93,7 @@ struct Case {
   at::Tensor hidden(const nn::ForwardContext& forward_context, attention::Observer* observer = nullptr,
                     DecodingState* state = nullptr, int64_t length = 5) const {
     const Input input = every_model::input(*model, is_encoder_only, length);
-    if (observer != nullptr) observer->begin(input.lengths);
+    if (observer != nullptr) observer->begin_batch(input.lengths);
     const at::Tensor h = model->hidden(input.to(at::kMeta), forward_context, state, observer);
     REQUIRE(h.is_meta());
     REQUIRE(h.sizes() == at::IntArrayRef({2, length, config.model.width}));

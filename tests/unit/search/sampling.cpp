@@ -118,7 +118,9 @@ TEST_CASE("a sampled block is scored with a full memory, and the blocks that fil
   }
   struct TokenCounter : attention::Observer {
     int64_t num_tokens = 0;
-    void begin(const attention::Lengths& lengths) override { num_tokens += lengths.decoder.sum().item<int64_t>(); }
+    void begin_batch(const attention::Lengths& lengths) override {
+      num_tokens += lengths.decoder.sum().item<int64_t>();
+    }
   } counter;
   data::BatchVisitor visitor;
   visitor.observer = &counter;

@@ -465,7 +465,7 @@ TEST_CASE("regularisers ignore padding in value and gradient", "[regularisers]")
     auto term = make(c.name, c.options);
     auto value_of = [&](const at::Tensor& x, const at::Tensor& lengths) {
       attention::Observer& observer = *term->observer();
-      observer.begin(lengths);
+      observer.begin_batch(lengths);
       c.show(observer, c.has_heads_first ? x.transpose(1, 2) : x);
       return term->loss({});
     };
@@ -517,7 +517,7 @@ std::vector<int64_t> observed_lengths;
 class LengthRecorder : public ObservedTerm {
  public:
   LengthRecorder() : ObservedTerm(1, "recorded term") {}
-  void begin(const attention::Lengths& lengths) override {
+  void begin_batch(const attention::Lengths& lengths) override {
     for (int64_t b = 0; b < lengths.decoder.size(0); ++b)
       observed_lengths.push_back(lengths.decoder[b].item<int64_t>());
   }
