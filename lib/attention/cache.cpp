@@ -104,7 +104,7 @@ at::Tensor gather_rows(const at::Tensor& store, const at::Tensor& rows, int64_t 
 }  // namespace
 
 void Cache::reorder_state(const at::Tensor& rows) {
-  for (auto& [name, tensor] : state_) tensor = tensor.index_select(0, rows.to(tensor.device()));
+  for (auto& [name, tensor] : stage_state_) tensor = tensor.index_select(0, rows.to(tensor.device()));
 }
 
 void Cache::reorder(const at::Tensor& rows) {

@@ -28,7 +28,7 @@ class Cache {
   // Reorders the batch rows of keys and values only: new row i is the former row rows[i].
   void reorder_keys_and_values(const at::Tensor& rows);
   void retain_last(int64_t num_positions);  // drops all older keys and values; stage state is unchanged
-  StageState& state() { return state_; }
+  StageState& stage_state() { return stage_state_; }
 
   // View of the cached keys and values on a CPU, for decoding kernels that read each position through a row table.
   // While the table exists, reorder_keys_and_values() reorders it and copies no keys and values, unless there are more
@@ -48,7 +48,7 @@ class Cache {
   at::Tensor keys_, values_;        // (P, h, capacity, dk), (P, hv, capacity, dv)
   at::Tensor row_table_;            // (B, capacity) int32 row table; undefined: batch row b is physical row b
   int64_t first_ = 0, length_ = 0;  // positions [first_, first_ + length_) of the storage are in use
-  StageState state_;
+  StageState stage_state_;
 };
 
 }  // namespace mh::attention

@@ -130,8 +130,8 @@ at::Tensor ExpertGate::operator()(const Context& c) {
 
 // Returns the mean (B, Tq, d), fp32, of the layer inputs up to each query; with a window, of at most the last `window`
 // inputs. The mean includes inputs of a memory and of earlier decoding steps, in self-attention only those whose keys
-// the layer still retains, and excludes padding. c.state stores the inputs of earlier decoding steps; with a window,
-// only the last window - 1.
+// the layer still retains, and excludes padding. c.stage_state stores the inputs of earlier decoding steps; with a
+// window, only the last window - 1.
 at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& query_mask) const {
   const int64_t num_queries = c.query_input.size(1), window = options_.window;
   at::Tensor x = c.query_input.to(at::kFloat);
@@ -148,8 +148,8 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& query_m
     x = at::cat({memory_mask.defined() ? m * memory_weights : m, x}, 1);
     token_weights = at::cat({memory_weights, token_weights}, 1);
   }
-  if (c.state != nullptr) {
-    at::Tensor &latest_inputs = (*c.state)["mae.latest"], &latest_weights = (*c.state)["mae.latest_real"];
+  if (c.stage_state != nullptr) {
+    at::Tensor &latest_inputs = (*c.stage_state)["mae.latest"], &latest_weights = (*c.stage_state)["mae.latest_real"];
     if (latest_inputs.defined()) {
       // Uses only inputs whose keys are still in the cache.
       const int64_t num_latest = latest_inputs.size(1), num_past = c.num_keys - num_queries;
