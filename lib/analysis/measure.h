@@ -1,7 +1,8 @@
 // Base classes of measures that observe forward passes and give each head of each layer a score. A higher score means a
 // more important head.
 //
-// Sums are accumulated in fp64 over real positions only; begin() receives the sequence lengths, which exclude padding.
+// Sums are accumulated in fp64 over real positions only; begin_batch() receives the sequence lengths, which exclude
+// padding.
 #pragma once
 
 #include <map>
@@ -47,7 +48,7 @@ class Measure : public attention::Observer {
   Words key_words(AttentionKind kind, int64_t row, int64_t num_keys) const {
     return words_of(lengths_, has_encoder_keys(kind), row, num_keys);
   }
-  // Returns whether batch rows are sentences, which is the case if begin() received lengths of encoder sequences.
+  // Returns whether batch rows are sentences, which is the case if begin_batch() received lengths of encoder sequences.
   bool has_sentences() const { return lengths_.encoder.defined(); }
 
  private:

@@ -16,8 +16,8 @@ class DecoderState : public DecodingState {
  public:
   explicit DecoderState(size_t num_layers) : caches(num_layers) {}
   int64_t length() const override { return caches.front().length(); }
-  void reorder(const at::Tensor& rows) override {
-    for (auto& cache : caches) cache.reorder(rows);
+  void reorder(const at::Tensor& old_rows) override {
+    for (auto& cache : caches) cache.reorder(old_rows);
   }
   std::vector<attention::Cache> caches;
 };

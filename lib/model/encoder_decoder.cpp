@@ -30,11 +30,11 @@ class TranslationState : public DecodingState {
     std::iota(source_of_row_.begin(), source_of_row_.end(), 0);
   }
   int64_t length() const override { return self_caches.front().length(); }
-  void reorder(const at::Tensor& rows) override {
+  void reorder(const at::Tensor& old_rows) override {
     if (!encoder_output.states.defined()) return;  // no forward pass has encoded the sources yet
-    for (auto& cache : self_caches) cache.reorder(rows);
-    for (auto& cache : cross_caches) cache.reorder_state(rows);
-    const at::Tensor row_indices = rows.to(at::kCPU).contiguous();
+    for (auto& cache : self_caches) cache.reorder(old_rows);
+    for (auto& cache : cross_caches) cache.reorder_state(old_rows);
+    const at::Tensor row_indices = old_rows.to(at::kCPU).contiguous();
     // Source of each new row: first an index into the cached sources; replaced below by an index into
     // `selected_sources`.
     std::vector<int64_t> sources;
@@ -48,9 +48,9 @@ class TranslationState : public DecodingState {
     select_sources(selected_sources);
   }
   void reorder_within_sources(
-      const at::Tensor& rows) override {  // the keys and values of cross-attention stay in place
-    for (auto& cache : self_caches) cache.reorder(rows);
-    for (auto& cache : cross_caches) cache.reorder_state(rows);
+      const at::Tensor& old_rows) override {  // the keys and values of cross-attention stay in place
+    for (auto& cache : self_caches) cache.reorder(old_rows);
+    for (auto& cache : cross_caches) cache.reorder_state(old_rows);
   }
   std::vector<attention::Cache> self_caches, cross_caches;  // one cache per decoder layer
   EncoderOutput encoder_output;

@@ -32,13 +32,13 @@ class DecodingState {
  public:
   virtual ~DecodingState() = default;
   virtual int64_t length() const = 0;  // number of positions that hidden() has processed
-  // Reorders, repeats or drops rows of the batch: new row i is old row rows[i]; `rows`: (B') int64. Beam search selects
-  // hypotheses and removes finished sentences with this function.
-  virtual void reorder(const at::Tensor& rows) = 0;
+  // Reorders, repeats or drops rows of the batch: new row i is old row old_rows[i]; `old_rows`: (B') int64. Beam search
+  // selects hypotheses and removes finished sentences with this function.
+  virtual void reorder(const at::Tensor& old_rows) = 0;
   // Does the same as reorder(), but requires that the number of rows does not change and that new row i continues a
-  // hypothesis of the source of old row i. `rows`: (B) int64, on the device of the model; the host does not wait for
-  // the values.
-  virtual void reorder_within_sources(const at::Tensor& rows) { reorder(rows); }
+  // hypothesis of the source of old row i. `old_rows`: (B) int64, on the device of the model; the host does not wait
+  // for the values.
+  virtual void reorder_within_sources(const at::Tensor& old_rows) { reorder(old_rows); }
 };
 
 // The input of a model. Tokens beyond the length of a row are padding with arbitrary vocabulary entries.

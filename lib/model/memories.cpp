@@ -18,10 +18,10 @@ std::string tensor_name(size_t layer, const char* field) { return str("memory.la
 
 }  // namespace
 
-void Memories::reorder(const at::Tensor& rows) {
+void Memories::reorder(const at::Tensor& old_rows) {
   for (Layer& layer : layers) {
-    if (layer.inputs.defined()) layer.inputs = layer.inputs.index_select(0, rows.to(layer.inputs.device()));
-    layer.cache.reorder(rows);
+    if (layer.inputs.defined()) layer.inputs = layer.inputs.index_select(0, old_rows.to(layer.inputs.device()));
+    layer.cache.reorder(old_rows);
   }
 }
 

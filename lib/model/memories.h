@@ -34,7 +34,7 @@ class Memories : public DecodingState {
   // `max_positions`: value of `capacity`.
   Memories(size_t num_layers, int64_t max_positions) : layers(num_layers), capacity(max_positions) {}
   int64_t length() const override { return next_position; }
-  void reorder(const at::Tensor& rows) override;
+  void reorder(const at::Tensor& old_rows) override;
 
   std::vector<Layer> layers;
   int64_t capacity;  // maximum number of positions per layer; 0: no positions in training, otherwise unlimited
