@@ -22,7 +22,7 @@ at::Tensor show_gates(const Context& c, const at::Tensor& gates) {
 }
 
 at::Tensor GatedCombiner::combine(const Context& c, const at::Tensor& z) {
-  return c.weights.defined() && !c.are_gates_applied ? join_gated_heads(z, c.weights) : join_heads(z);
+  return c.head_weights.defined() && !c.are_head_weights_applied ? join_gated_heads(z, c.head_weights) : join_heads(z);
 }
 
 }  // namespace mh::attention

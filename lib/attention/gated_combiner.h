@@ -29,8 +29,8 @@ struct WeightObservation {
 // a WeightObservation. Returns the gates with the changes that the observer made.
 at::Tensor show_gates(const Context& c, const at::Tensor& gates);
 
-// Combiner that multiplies each head output by its weight from weights() and concatenates the heads. Does not multiply
-// if weights() is undefined or the fused path has applied the weights.
+// Combiner that multiplies each head output by its weight from head_weights() and concatenates the heads. Does not
+// multiply if head_weights() is undefined or the fused path has applied the weights.
 class GatedCombiner : public Combiner {
  public:
   at::Tensor combine(const Context& c, const at::Tensor& z) final;

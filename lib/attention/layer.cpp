@@ -71,7 +71,7 @@ at::Tensor AttentionLayer::intercept(HeadSide side, Context& c, const at::Tensor
   if (interceptor_ == nullptr || !interceptor_->acts_on(side)) return y;
   if (const Variants* variants = variants_of_rows(); variants != nullptr && !std::exchange(c.are_rows_repeated, true)) {
     if (side == HeadSide::score) variants->repeat_inputs(c);
-    if (side != HeadSide::output) variants->repeat_weights(c);
+    if (side != HeadSide::output) variants->repeat_head_weights(c);
     y = variants->repeat(y);
   }
   return interceptor_->intercept_heads(side, layer_spec_, y);
@@ -94,7 +94,7 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
   c.observer = observer;
   c.num_keys = c.v.size(2) + (cache != nullptr && !p.is_cached ? cache->length() : 0);
   stages_.pairing->pair(c);
-  c.weights = stages_.combiner->weights(c);
+  c.head_weights = stages_.combiner->head_weights(c);
   const KernelChoice choice = dispatcher_.choose(view(), c);
   if (choice.kernel == Kernel::composed) dispatcher_.report_fallback(view(), c, choice);
   if (choice.is_in_place()) {

@@ -30,8 +30,8 @@ at::Tensor AttentionLayer::attend_fused(Context& c, const KernelChoice& choice) 
                      stages_.normaliser->kernel_normaliser()};
   stages_.score->set_relative_positions(c, spec.relative);
   // The kernel applies weights (hv) or (B, hv) of the combiner; the combiner itself applies weights (B, Tq, hv).
-  c.are_gates_applied = c.weights.defined() && c.weights.dim() < 3;
-  if (c.are_gates_applied) spec.head_scales = c.weights;
+  c.are_head_weights_applied = c.head_weights.defined() && c.head_weights.dim() < 3;
+  if (c.are_head_weights_applied) spec.head_scales = c.head_weights;
   spec.kv_head_of = c.kv_head_of;
   const bool mixes_heads = choice.matrix.defined();
   spec.dropout_before_mixing = mixes_heads && stages_.mixer->dropout_before_mixing();

@@ -20,7 +20,7 @@ class DropHead : public GatedCombiner {
   using Options = DropHeadOptions;
   DropHead(const DropHeadOptions& options, const LayerSpec& layer_spec)
       : options_(options), heads_(layer_spec.value_heads) {}
-  at::Tensor weights(const Context& c) override {
+  at::Tensor head_weights(const Context& c) override {
     if (!c.forward_context.training || options_.rate == 0) return {};
     return show_gates(c, nn::to_device(sample_gates(c), c.query_input.device()));
   }

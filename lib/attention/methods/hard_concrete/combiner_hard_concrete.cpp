@@ -48,7 +48,7 @@ class HardConcreteGates : public GatedCombiner {
   }
   bool has_head_gates() const override { return true; }
   bool samples_on_host() const override { return true; }
-  at::Tensor weights(const Context& c) override {
+  at::Tensor head_weights(const Context& c) override {
     return show_gates(c, hard_concrete(options_.distribution, log_a_->value(),
                                        c.forward_context.training ? sample_uniforms(c) : at::Tensor()));
   }

@@ -85,7 +85,7 @@ class MixtureOfExperts : public GatedCombiner {
   bool has_head_gates() const override { return true; }
   // Returns false for learned gates, which sample only in passes with the request SampleExperts.
   bool samples_on_host() const override { return options_.gate == MaeOptions::Gate::uniform; }
-  at::Tensor weights(const Context& c) override {
+  at::Tensor head_weights(const Context& c) override {
     at::Tensor w = options_.gate == MaeOptions::Gate::learned ? learned_factors(c) : uniform_factors(c);
     if (c.observer != nullptr)
       c.observer->show(

@@ -59,7 +59,7 @@ class MixtureOfHeads : public GatedCombiner {
                                  {nn::Init::xavier_uniform(), true, false});
   }
   bool has_head_gates() const override { return true; }
-  at::Tensor weights(const Context& c) override {
+  at::Tensor head_weights(const Context& c) override {
     const at::Tensor x = c.query_input.to(at::kFloat);
     const at::Tensor scores = nn::linear(x, router_->value(), {});                          // (B, T, h)
     const at::Tensor p = at::softmax(scores.narrow(-1, options_.shared, num_routed_), -1);  // (B, T, r)
