@@ -17,7 +17,7 @@ at::Tensor show_gates(const Context& c, const at::Tensor& gates) {
   if (c.observer == nullptr) return gates;
   GateObservation observation{gates};
   c.observer->show(c.layer_spec, observation);
-  c.observer->show(c.layer_spec, WeightObservation{observation.gates});
+  c.observer->show(c.layer_spec, HeadWeightObservation{observation.gates});
   return observation.gates;
 }
 

@@ -92,7 +92,7 @@ struct ObservedTensors {
   std::vector<std::vector<ForwardPass>> layers{2};  // indexed by layer, then by forward pass
 };
 
-struct Recorder : attention::Observer, attention::Subscriber<attention::WeightObservation> {
+struct Recorder : attention::Observer, attention::Subscriber<attention::HeadWeightObservation> {
   int64_t length = 0;
   ObservedTensors::ForwardPass current[2];  // tensors of the current forward pass, indexed by layer
   void begin_batch(const attention::Lengths& lengths) override { length = lengths.decoder[0].item<int64_t>(); }
@@ -101,7 +101,7 @@ struct Recorder : attention::Observer, attention::Subscriber<attention::WeightOb
     ObservedTensors::ForwardPass& tensors = current[s.layer];
     return (side == HeadSide::score ? tensors.x : side == HeadSide::value ? tensors.z : tensors.c) = x;
   }
-  void receive(const attention::LayerSpec& s, attention::WeightObservation& observation) override {
+  void receive(const attention::LayerSpec& s, attention::HeadWeightObservation& observation) override {
     current[s.layer].w = observation.weights;
   }
 };

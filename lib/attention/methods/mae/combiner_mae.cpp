@@ -88,9 +88,9 @@ class MixtureOfExperts : public GatedCombiner {
   at::Tensor head_weights(const Context& c) override {
     at::Tensor w = options_.gate == MaeOptions::Gate::learned ? learned_factors(c) : uniform_factors(c);
     if (c.observer != nullptr)
-      c.observer->show(
-          c.layer_spec,
-          WeightObservation{w.defined() ? w : at::ones({num_kept_heads_}, c.query_input.options().dtype(at::kFloat))});
+      c.observer->show(c.layer_spec,
+                       HeadWeightObservation{
+                           w.defined() ? w : at::ones({num_kept_heads_}, c.query_input.options().dtype(at::kFloat))});
     return w;
   }
 

@@ -538,9 +538,9 @@ namespace {
 
 // Records the kind of each attention layer and a mask of its dropped heads, (B, h) or (B, Tq, h) of type bool, in the
 // order of the layers.
-struct DroppedHeads : Observer, Subscriber<WeightObservation> {
+struct DroppedHeads : Observer, Subscriber<HeadWeightObservation> {
   std::vector<std::pair<AttentionKind, at::Tensor>> masks;
-  void receive(const LayerSpec& shape, WeightObservation& observation) override {
+  void receive(const LayerSpec& shape, HeadWeightObservation& observation) override {
     masks.emplace_back(shape.kind, observation.weights == 0);
   }
 };
