@@ -11,7 +11,7 @@ namespace mh::attention {
 
 // Name of the parameter of a mixing matrix (h, hv), without the layer name before it. In talking-heads attention this
 // is the matrix that mixes probabilities, and h is the number of heads in the softmax.
-constexpr const char* kMixingMatrix = ".mixer.matrix";
+constexpr const char* kMixingMatrixName = ".mixer.matrix";
 
 // Observation (Observer::show) of a mixer's learned matrix across heads, (h, hv) or (B, Tq, h, hv); rows are source
 // heads.

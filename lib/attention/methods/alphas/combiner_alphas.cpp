@@ -12,7 +12,7 @@ class Alphas : public Combiner {
  public:
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
     alpha_ = &parameters.add(
-        layer_spec.name + kAlpha, {layer_spec.output_heads, layer_spec.value_heads},
+        layer_spec.name + kAlphaName, {layer_spec.output_heads, layer_spec.value_heads},
         {nn::Init::identity(),
          false,
          false,

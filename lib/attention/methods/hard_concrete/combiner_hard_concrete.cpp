@@ -43,7 +43,7 @@ class HardConcreteGates : public GatedCombiner {
   HardConcreteGates(const HardConcreteOptions& options, const LayerSpec&) : options_(options) {}
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
     log_a_ = &parameters.add(
-        layer_spec.name + kLogA, {layer_spec.value_heads},
+        layer_spec.name + kLogAName, {layer_spec.value_heads},
         {nn::Init::constant(options_.start), false, false, {{0, layer_spec.value_heads, HeadSide::value}}});
   }
   bool has_head_gates() const override { return true; }
@@ -72,7 +72,7 @@ class HardConcreteGates : public GatedCombiner {
   nn::Parameter* log_a_ = nullptr;
 };
 
-const Registration<HardConcreteGates> hard_concrete_gates_entry(combiners(), kHardConcrete,
+const Registration<HardConcreteGates> hard_concrete_gates_entry(combiners(), kHardConcreteName,
                                                                 "learned gates that can be exactly 0 or 1");
 
 }  // namespace

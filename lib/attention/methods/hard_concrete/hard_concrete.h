@@ -16,8 +16,8 @@ struct HardConcreteDistribution {
 };
 
 // Name of the combiner in configurations (attention.combiner).
-constexpr const char* kHardConcrete = "hard-concrete";
-constexpr const char* kLogA = ".combiner.log_a";  // name of the parameter log a (hv), without the layer name
+constexpr const char* kHardConcreteName = "hard-concrete";
+constexpr const char* kLogAName = ".combiner.log_a";  // name of the parameter log a (hv), without the layer name
 struct HardConcreteOptions : OptionsOf<HardConcreteOptions> {
   HardConcreteDistribution distribution;
   double start = 0;

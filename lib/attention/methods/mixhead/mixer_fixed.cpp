@@ -13,7 +13,7 @@ class FixedMixer : public MatrixMixer {
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
     nn::ParameterTraits traits = mixing_matrix_traits(layer_spec, matrix_init(layer_spec));
     traits.trainable = false;
-    matrix_ = &parameters.add(layer_spec.name + kMixingMatrix, {layer_spec.heads, layer_spec.value_heads}, traits);
+    matrix_ = &parameters.add(layer_spec.name + kMixingMatrixName, {layer_spec.heads, layer_spec.value_heads}, traits);
   }
   at::Tensor matrix(const Context&) override { return matrix_->value(); }
 

@@ -17,7 +17,7 @@ class MixheadB : public Mixhead {
   void add_matrices(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
     query_ = &parameters.add(layer_spec.name + ".mixer.query.weight", {layer_spec.value_heads, layer_spec.key_size},
                              {nn::Init::constant(0), false, false, {{0, layer_spec.value_heads, HeadSide::value}}});
-    matrix_ = &parameters.add(layer_spec.name + kMixingMatrix, {layer_spec.heads, layer_spec.value_heads},
+    matrix_ = &parameters.add(layer_spec.name + kMixingMatrixName, {layer_spec.heads, layer_spec.value_heads},
                               mixing_matrix_traits(layer_spec, nn::Init::identity()));
   }
   at::Tensor learned_matrix(const Context& c) const override {

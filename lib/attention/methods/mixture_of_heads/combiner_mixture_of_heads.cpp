@@ -52,7 +52,7 @@ class MixtureOfHeads : public GatedCombiner {
     return new_options;
   }
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
-    router_ = &parameters.add(layer_spec.name + kRouter, {original_heads_.count, layer_spec.width},
+    router_ = &parameters.add(layer_spec.name + kRouterName, {original_heads_.count, layer_spec.width},
                               {nn::Init::xavier_uniform(), true, false, {original_heads_.axis(0)}});
     if (options_.shared > 0)
       balance_ = &parameters.add(layer_spec.name + ".combiner.balance.weight", {2, layer_spec.width},

@@ -7,7 +7,7 @@
 namespace mh::attention {
 
 // Name of the parameter of the router R (h, d), without the layer name before it; h: value heads before pruning.
-constexpr const char* kRouter = ".combiner.router.weight";
+constexpr const char* kRouterName = ".combiner.router.weight";
 
 // Probabilities of the r routed heads, (B, Tq, r), and whether each position chooses the head (1) or not (0), (B, Tq,
 // r).

@@ -51,7 +51,7 @@ class TalkingHeads : public MatrixMixer {
                                       {layer_spec.heads, has_both ? inner_heads_ : layer_spec.value_heads}, pre_traits);
     if (options_.post)
       probability_matrix_ =
-          &parameters.add(layer_spec.name + kMixingMatrix,
+          &parameters.add(layer_spec.name + kMixingMatrixName,
                           {has_both ? inner_heads_ : layer_spec.heads, layer_spec.value_heads}, post_traits);
   }
   bool can_change_head_count() const override { return true; }
