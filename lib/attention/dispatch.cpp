@@ -290,9 +290,9 @@ Dispatcher::Dispatcher(const LayerView& layer) : features_(layer.options, layer.
   }
 }
 
-void Dispatcher::set_path(Path path, std::shared_ptr<PathLog> log) {
+void Dispatcher::set_path(Path path, std::shared_ptr<FallbackLog> fallback_log) {
   path_ = path;
-  path_log_ = std::move(log);
+  fallback_log_ = std::move(fallback_log);
   logged_fallbacks_->store(0);
 }
 
@@ -376,7 +376,7 @@ void Dispatcher::report_fallback(const LayerView& layer, const Context& pass, co
   else choice.unmet_constraint->is_met({layer, features_, path_, training, &pass, choice}, &why);
   if (path_ == Path::fused)
     refuse_path(layer.layer_spec, "a forward pass that meets the constraints of the fused path", why);
-  if (path_log_->insert(layer.layer_spec.kind, why))
+  if (fallback_log_->insert(layer.layer_spec.kind, why))
     log_info(str("attention: ", name_of(layer.layer_spec.kind), ": composed: ", why));
 }
 

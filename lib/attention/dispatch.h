@@ -33,7 +33,7 @@ Path parse_path(const std::string& name);  // "composed" or "fused"; any other t
 
 // Set of fallback reasons that the layers of a model have logged, so that each reason is logged once for each kind of
 // layer. Thread-safe, since layers may run in several threads.
-class PathLog {
+class FallbackLog {
  public:
   // Records the reason, and returns whether it is new for this kind of layer.
   bool insert(AttentionKind kind, const std::string& reason) {
@@ -174,8 +174,8 @@ class Dispatcher {
   // Checks the constraints of Scope::construction.
   explicit Dispatcher(const LayerView& layer);
 
-  // Sets the requested path. Layers with the same PathLog report each fallback reason once for each kind of layer.
-  void set_path(Path path, std::shared_ptr<PathLog> log);
+  // Sets the requested path. Layers with the same FallbackLog report each fallback reason once for each kind of layer.
+  void set_path(Path path, std::shared_ptr<FallbackLog> fallback_log);
 
   // Returns the reasons why the layer cannot take the fused path; empty if it can. Constraints of Scope::device are
   // checked only if there is no other reason.
@@ -202,7 +202,7 @@ class Dispatcher {
   std::vector<std::string> construction_reasons_;
   const Constraint* first_unmet_at_construction_ = nullptr;  // null if all constraints of the scope are met
   Path path_ = Path::automatic;
-  std::shared_ptr<PathLog> path_log_ = std::make_shared<PathLog>();
+  std::shared_ptr<FallbackLog> fallback_log_ = std::make_shared<FallbackLog>();
   // Set of the constraints whose fallback this layer has logged. Constraint i has two bits: 2 i for evaluation, 2 i + 1
   // for training.
   std::unique_ptr<std::atomic<uint64_t>> logged_fallbacks_ = std::make_unique<std::atomic<uint64_t>>(0);

@@ -91,9 +91,9 @@ class AttentionLayer {
     return variants != nullptr ? variants->repeat(x) : x;
   }
 
-  // Sets the requested path. Layers with the same PathLog report each fallback reason once for each kind of layer.
-  void set_path(Path path, std::shared_ptr<PathLog> log = std::make_shared<PathLog>()) {
-    dispatcher_.set_path(path, std::move(log));
+  // Sets the requested path. Layers with the same FallbackLog report each fallback reason once for each kind of layer.
+  void set_path(Path path, std::shared_ptr<FallbackLog> fallback_log = std::make_shared<FallbackLog>()) {
+    dispatcher_.set_path(path, std::move(fallback_log));
   }
   // Returns the path that forward() takes, as text for logs (Dispatcher::describe()). A forward pass may still fall
   // back, for example because of its mask. `training`: for passes in training, where dropout is active.

@@ -67,8 +67,8 @@ void LanguageModel::require_incremental() {
 }
 
 void LanguageModel::set_path(attention::Path path) {
-  const auto log = std::make_shared<attention::PathLog>();
-  for (attention::AttentionLayer* layer : attention_layers()) layer->set_path(path, log);
+  const auto fallback_log = std::make_shared<attention::FallbackLog>();
+  for (attention::AttentionLayer* layer : attention_layers()) layer->set_path(path, fallback_log);
 }
 
 void LanguageModel::require_fused(bool training) {

@@ -248,7 +248,7 @@ const Constraint* unmet_constraint(const Case& c, std::string* reason = nullptr)
   constraint->is_met(input, reason);
   if (choice.kernel != Kernel::composed) return constraint;
   // Path::fused computes or refuses each pass for which Path::automatic falls back.
-  dispatcher.set_path(Path::fused, std::make_shared<PathLog>());
+  dispatcher.set_path(Path::fused, std::make_shared<FallbackLog>());
   if (const KernelChoice fused = dispatcher.choose(layer, pass); fused.kernel == Kernel::composed)
     CHECK_THROWS_AS(dispatcher.report_fallback(layer, pass, fused), Error);
   return constraint;
@@ -332,7 +332,7 @@ TEST_CASE("Path::composed chooses the composed path without an unmet constraint"
   const Context pass = built_case.pass();
   Dispatcher dispatcher(layer);
   CHECK(dispatcher.choose(layer, pass).kernel == Kernel::fused_cpu);
-  dispatcher.set_path(Path::composed, std::make_shared<PathLog>());
+  dispatcher.set_path(Path::composed, std::make_shared<FallbackLog>());
   const KernelChoice choice = dispatcher.choose(layer, pass);
   CHECK(choice.kernel == Kernel::composed);
   CHECK(choice.unmet_constraint == nullptr);

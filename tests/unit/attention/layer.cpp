@@ -171,8 +171,8 @@ TEST_CASE("Path::fused rejects each forward pass for which Path::automatic falls
                  decoding_pass(released_unequal_layer));
 }
 
-TEST_CASE("PathLog reports each fallback reason once per kind of attention") {
-  PathLog log;
+TEST_CASE("FallbackLog reports each fallback reason once per kind of attention") {
+  FallbackLog log;
   CHECK(log.insert(AttentionKind::decoder_self, "few queries"));
   CHECK_FALSE(log.insert(AttentionKind::decoder_self, "few queries"));
   CHECK(log.insert(AttentionKind::decoder_self, "additive mask"));
