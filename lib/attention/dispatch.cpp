@@ -13,7 +13,7 @@
 
 namespace mh::attention {
 
-Path parse_path(const std::string& name) {
+Path parse_attention_path(const std::string& name) {
   return name == "composed" ? Path::composed : name == "fused" ? Path::fused : Path::automatic;
 }
 

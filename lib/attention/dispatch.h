@@ -29,7 +29,7 @@ namespace mh::attention {
 // The path that the user requests. `automatic`: the fused path if all constraints are met, otherwise a fallback to the
 // composed path. `fused`: a fallback is an error, also if an observer, an interceptor or a mask causes it.
 enum class Path { automatic, composed, fused };
-Path parse_path(const std::string& name);  // "composed" or "fused"; any other text gives automatic
+Path parse_attention_path(const std::string& name);  // "composed" or "fused"; any other text gives automatic
 
 // Set of fallback reasons that the layers of a model have logged, so that each reason is logged once for each kind of
 // layer. Thread-safe, since layers may run in several threads.

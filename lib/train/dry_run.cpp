@@ -62,7 +62,7 @@ DryRun dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std::strin
     throw Error(Exit::usage, Problem{option, "model.vocabulary_rows or --train, which set the vocabulary size",
                                      "neither", "set model.vocabulary_rows, or pass --train"});
   auto model = model::build_language_model(run.model, vocabulary_sizes, at::Device(at::kMeta));
-  model->set_path(attention::parse_path(t.attention_path));
+  model->set_path(attention::parse_attention_path(t.attention_path));
   // These checks of training require neither data nor the number of updates.
   run.groups.check(model->parameters(), t.optimizer.rule);
   run.regularisers.start(model->parameters(), run.model.attention);

@@ -59,7 +59,7 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& sta
   initialise(*model_, config_.train, start);
   // Must follow initialise(), which compares hidden states in fp32.
   if (config_.train.precision == "bf16") model_->parameters().use_bf16_copies(true);
-  model_->set_path(attention::parse_path(config_.train.attention_path));
+  model_->set_path(attention::parse_attention_path(config_.train.attention_path));
   update_step_ = std::make_unique<UpdateStep>(config_, *model_, *batches_, *optimizer_, *pass_planner_);
 }
 

@@ -93,7 +93,7 @@ model::LoadedModel load_with_options(const ModelArguments& args, const io::Check
     for (const std::string& assignment : task_settings) config.set(assignment);
     model.toml = train::RunConfig::read(config).toml();
   }
-  const attention::Path attention = attention::parse_path(args.attention);
+  const attention::Path attention = attention::parse_attention_path(args.attention);
   model.model->set_path(attention);
   if (attention == attention::Path::fused) model.model->require_fused(false);
   for (const std::string& line : model.model->describe_paths(false)) log_detail("attention: " + line);
