@@ -307,7 +307,7 @@ std::vector<std::string> Dispatcher::unfused_reasons(const LayerView& layer, boo
   return reasons;
 }
 
-bool Dispatcher::takes_fused(const LayerView& layer, bool training) const {
+bool Dispatcher::takes_fused_path(const LayerView& layer, bool training) const {
   if (path_ == Path::composed || first_unmet_at_construction_ != nullptr) return false;
   const ConstraintInput c{layer, features_, path_, training};
   for (const Constraint& constraint : kConstraints)

@@ -182,7 +182,7 @@ class Dispatcher {
   std::vector<std::string> unfused_reasons(const LayerView& layer, bool training) const;
   // Returns whether the layer meets all constraints that can be checked without a forward pass; false with
   // Path::composed. A forward pass may still fall back to the composed path.
-  bool takes_fused(const LayerView& layer, bool training) const;
+  bool takes_fused_path(const LayerView& layer, bool training) const;
   // Returns the path of the layer for logs: "fused"; "composed" with the reasons, or as requested; or, for a layer
   // without heads, "no attention".
   std::string describe(const LayerView& layer, bool training) const;

@@ -106,7 +106,7 @@ class AttentionLayer {
   }
   // Returns whether the layer meets all constraints of the fused path that can be checked without a forward pass. A
   // forward pass may still fall back.
-  bool takes_fused(bool training) const { return dispatcher_.takes_fused(view(), training); }
+  bool takes_fused_path(bool training) const { return dispatcher_.takes_fused_path(view(), training); }
 
  private:
   struct Projections {

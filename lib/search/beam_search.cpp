@@ -206,7 +206,7 @@ int64_t num_sub_batches(model::LanguageModel& model, int64_t num_rows) {
   const int64_t num_threads = at::get_num_threads();
   if (!model.parameters().device().is_cpu() || num_rows < num_threads * nn::DecodingProducts::kFullRows) return 1;
   for (const attention::AttentionLayer* layer : model.attention_layers())
-    if (!layer->is_per_query() || !layer->takes_fused(false)) return 1;
+    if (!layer->is_per_query() || !layer->takes_fused_path(false)) return 1;
   return num_threads;
 }
 

@@ -292,7 +292,7 @@ TEST_CASE("constraints on the layer are reported without a forward pass, constra
     REQUIRE(constraint != all_constraints.end());
     const auto reasons = dispatcher.unfused_reasons(layer, c.is_training);
     CHECK(reasons.empty() == constraint->needs_pass());
-    CHECK(dispatcher.takes_fused(layer, c.is_training) == reasons.empty());
+    CHECK(dispatcher.takes_fused_path(layer, c.is_training) == reasons.empty());
     const std::string text = dispatcher.describe(layer, c.is_training);
     if (reasons.empty()) CHECK(text == "fused");
     else CHECK(text.find("composed: " + reasons[0]) == 0);
