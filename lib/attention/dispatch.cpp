@@ -20,10 +20,10 @@ Path parse_attention_path(const std::string& name) {
 MaskForm::MaskForm(const Mask& mask, int64_t num_queries, int64_t num_keys)
     : queries_are_last(mask.causal && mask.offset + num_queries == num_keys && !mask.key_lengths.defined()),
       causal_hides_no_key(!mask.causal || mask.offset + 1 >= num_keys),
-      has_no_window_or_bias(mask.window == 0 && !mask.additive.defined()),
+      has_no_window_or_additive_mask(mask.window == 0 && !mask.additive.defined()),
       is_supported_by_kernels(!mask.additive.defined() &&
                               (queries_are_last || (causal_hides_no_key && mask.window == 0))) {
-  is_square = has_no_window_or_bias && queries_are_last && mask.offset == 0;
+  is_square = has_no_window_or_additive_mask && queries_are_last && mask.offset == 0;
 }
 
 KernelFeatures::KernelFeatures(const AttentionOptions& options, const Stages& stages)
@@ -169,7 +169,7 @@ bool sdpa_is_slower(const ConstraintInput& c, std::string* why) {
   const MaskForm& mask = c.choice.mask;
   const Mask& m = c.pass->mask;
   const bool needs_no_mask_tensor =
-      mask.is_square || (mask.has_no_window_or_bias && !m.causal && !m.key_lengths.defined());
+      mask.is_square || (mask.has_no_window_or_additive_mask && !m.causal && !m.key_lengths.defined());
   return !needs_no_mask_tensor || uses_features(c) ||
          report_unmet(why, "SDPA is faster, since it needs no mask tensor");
 }
@@ -191,7 +191,7 @@ bool has_one_query(const ConstraintInput& c, std::string* why) {
 
 bool sees_all_keys(const ConstraintInput& c, std::string* why) {
   const MaskForm& mask = c.choice.mask;
-  return (mask.queries_are_last && mask.causal_hides_no_key && mask.has_no_window_or_bias) ||
+  return (mask.queries_are_last && mask.causal_hides_no_key && mask.has_no_window_or_additive_mask) ||
          report_unmet(why, "a mask that is not causal or hides cached keys");
 }
 

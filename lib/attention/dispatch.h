@@ -50,11 +50,11 @@ class FallbackLog {
 // (also with memory or cached keys before the queries), a window and key lengths without a mask tensor, but not in
 // every combination. The causal mask of a single query in incremental decoding hides no key.
 struct MaskForm {
-  bool is_square = false;                // causal, equal numbers of queries and keys, no other mask
-  bool queries_are_last = false;         // causal, queries at the last key positions, no key lengths
-  bool causal_hides_no_key = false;      // no causal mask, or one that hides no key (other masks may)
-  bool has_no_window_or_bias = false;    // no window and no additive mask
-  bool is_supported_by_kernels = false;  // the fused kernels can apply the mask
+  bool is_square = false;                       // causal, equal numbers of queries and keys, no other mask
+  bool queries_are_last = false;                // causal, queries at the last key positions, no key lengths
+  bool causal_hides_no_key = false;             // no causal mask, or one that hides no key (other masks may)
+  bool has_no_window_or_additive_mask = false;  // no window and no additive mask
+  bool is_supported_by_kernels = false;         // the fused kernels can apply the mask
 
   MaskForm() = default;
   MaskForm(const Mask& mask, int64_t num_queries, int64_t num_keys);
