@@ -91,7 +91,7 @@ void AttentionLayer::check_heads() const {
   if (layer_spec_.value_heads != layer_spec_.heads && !stages_.mixer->can_change_head_count())
     refuse("value_heads", "score heads", "mixer that changes the number of heads", layer_spec_.heads,
            layer_spec_.value_heads);
-  if (layer_spec_.output_heads != layer_spec_.value_heads && !stages_.combiner->mixes())
+  if (layer_spec_.output_heads != layer_spec_.value_heads && !stages_.combiner->mixes_heads())
     refuse("output_heads", "value heads", "combiner that mixes heads", layer_spec_.value_heads,
            layer_spec_.output_heads);
 }
@@ -101,7 +101,7 @@ nn::HeadRole AttentionLayer::role_of(const Stage& stage) const {
   if (&stage == stages_.mixer.get())
     return stages_.mixer->mixer_input() == MixerInput::nothing ? HeadRole::stage : HeadRole::mixing;
   if (&stage != stages_.combiner.get()) return HeadRole::stage;
-  return stages_.combiner->mixes()            ? HeadRole::mixing
+  return stages_.combiner->mixes_heads()      ? HeadRole::mixing
          : stages_.combiner->has_head_gates() ? HeadRole::gate
                                               : HeadRole::stage;
 }
@@ -120,7 +120,7 @@ AttentionOptions AttentionLayer::without_combiner() const {
 bool AttentionLayer::can_prune_separately(HeadSide side) const {
   if (layer_spec_.heads == 0) return false;
   return side == HeadSide::value ||
-         (side == HeadSide::score ? stages_.mixer->can_change_head_count() : stages_.combiner->mixes());
+         (side == HeadSide::score ? stages_.mixer->can_change_head_count() : stages_.combiner->mixes_heads());
 }
 
 AttentionOptions AttentionLayer::options_after_pruning(const KeptHeads& kept_heads) const {
@@ -192,8 +192,8 @@ std::pair<int64_t, std::string> AttentionLayer::max_length() const {
 
 bool AttentionLayer::has_separate_heads(HeadSide side) const {
   if (layer_spec_.heads == 0) return false;
-  return side == HeadSide::value ||
-         (side == HeadSide::score ? stages_.mixer->mixer_input() != MixerInput::nothing : stages_.combiner->mixes());
+  return side == HeadSide::value || (side == HeadSide::score ? stages_.mixer->mixer_input() != MixerInput::nothing
+                                                             : stages_.combiner->mixes_heads());
 }
 
 }  // namespace mh::attention

@@ -163,7 +163,7 @@ class Combiner : public Stage {
  public:
   // Returns whether the combiner mixes head outputs. If it does, the numbers of value heads (its input) and output
   // heads (its output) may differ.
-  virtual bool mixes() const { return false; }
+  virtual bool mixes_heads() const { return false; }
   // Returns whether the combiner multiplies each head by a gate in evaluation and shows the gates to an observer.
   virtual bool has_head_gates() const { return false; }
   // Returns the matrix m (hv, ho) if the combiner, in evaluation, is a linear map across heads that does not depend on

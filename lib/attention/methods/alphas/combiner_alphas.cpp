@@ -18,7 +18,7 @@ class Alphas : public Combiner {
          false,
          {{0, layer_spec.output_heads, HeadSide::output}, {1, layer_spec.value_heads, HeadSide::value}}});
   }
-  bool mixes() const override { return true; }
+  bool mixes_heads() const override { return true; }
   at::Tensor combine(const Context&, const at::Tensor& z) override {
     MixOptions mixing;
     mixing.by_position = true;
