@@ -54,7 +54,7 @@ class AttentionLayer {
   std::string host_sampling_stage() const;
   // Returns the maximum number of positions that all stages support, and the configuration key that sets it; 0 if
   // unlimited.
-  std::pair<int64_t, std::string> max_length() const;
+  std::pair<int64_t, std::string> max_length_and_key() const;
 
   // Returns whether the layer has separate heads on this side: value heads always, score heads if the mixer mixes
   // heads, output heads if the combiner mixes heads. False for every side of a layer without heads.

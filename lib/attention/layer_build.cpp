@@ -181,7 +181,7 @@ std::string AttentionLayer::host_sampling_stage() const {
   return description;
 }
 
-std::pair<int64_t, std::string> AttentionLayer::max_length() const {
+std::pair<int64_t, std::string> AttentionLayer::max_length_and_key() const {
   std::pair<int64_t, std::string> minimum;
   stages_.for_each_stage(options_, [&](const Stage& stage, const char*, const std::string& name) {
     if (const int64_t length = stage.max_length(); length > 0 && (minimum.first == 0 || length < minimum.first))

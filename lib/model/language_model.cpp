@@ -17,7 +17,8 @@ namespace {
 std::pair<int64_t, std::string> max_length_and_key(LanguageModel& model) {
   std::pair<int64_t, std::string> minimum{model.max_positions(), "model.max_positions"};
   for (const attention::AttentionLayer* layer : model.attention_layers())
-    if (auto bound = layer->max_length(); bound.first > 0 && (minimum.first == 0 || bound.first < minimum.first))
+    if (auto bound = layer->max_length_and_key();
+        bound.first > 0 && (minimum.first == 0 || bound.first < minimum.first))
       minimum = std::move(bound);
   return minimum;
 }
