@@ -48,7 +48,7 @@ HeadScales masked_scales(const AttentionLayer& layer, Side side,
     const bool is_selected = std::find(sides.begin(), sides.end(), s) != sides.end();
     if (!is_selected && !scale.defined()) continue;
     at::Tensor masks =
-        at::ones({static_cast<int64_t>(masked_heads_of_groups.size()), layer.layer_spec().heads_of(s)}, at::kFloat);
+        at::ones({static_cast<int64_t>(masked_heads_of_groups.size()), layer.layer_spec().num_heads_of(s)}, at::kFloat);
     for (size_t g = 0; is_selected && g < masked_heads_of_groups.size(); ++g)
       for (int64_t head : masked_heads_of_groups[g]) masks[static_cast<int64_t>(g)][head] = 0;
     masks = masks.to(device);
@@ -145,9 +145,9 @@ int64_t num_heads_of(const AttentionLayer& layer, Side side) {
     throw Error(Exit::usage,
                 Problem{"--side", str("layers that have ", name_of(side), " heads separate from their value heads"),
                         str(layer_spec.name, ", which does not mix heads"), "use --side whole or value"});
-  const int64_t num_heads = layer_spec.heads_of(sides[0]);
+  const int64_t num_heads = layer_spec.num_heads_of(sides[0]);
   for (HeadSide s : sides)
-    if (layer_spec.heads_of(s) != num_heads)
+    if (layer_spec.num_heads_of(s) != num_heads)
       throw Error(
           Exit::usage,
           Problem{"--side", "score, value or output",

@@ -43,7 +43,7 @@ KeptHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& 
     throw Error(Exit::usage, Problem{str(where, ", ", layer_spec.name), expected, found, next});
   };
   const HeadSide pruned_side = head_side(side);
-  const int64_t num_heads = layer_spec.heads_of(pruned_side);
+  const int64_t num_heads = layer_spec.num_heads_of(pruned_side);
   if (num_heads == 0) refuse("a layer with heads", "a layer without heads", "");
   if (*pruned_heads.rbegin() >= num_heads || *pruned_heads.begin() < 0)
     refuse(str("a head from 0 to ", num_heads - 1),
@@ -63,7 +63,7 @@ KeptHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& 
     const bool is_pruned = side == Side::whole || queried_side == pruned_side ||
                            (pruned_side == HeadSide::value && !layer.can_prune_separately(queried_side));
     std::vector<int64_t> kept_indices;
-    for (int64_t head = 0; head < layer_spec.heads_of(queried_side); ++head)
+    for (int64_t head = 0; head < layer_spec.num_heads_of(queried_side); ++head)
       if (!is_pruned || pruned_heads.count(head) == 0) kept_indices.push_back(head);
     return kept_indices;
   };
@@ -103,7 +103,7 @@ void check_prune_amount(model::LanguageModel& model, Side side, const Kinds& kin
   std::map<AttentionKind, LayerScores> zero_scores;
   for (const attention::AttentionLayer* layer : model.attention_layers())
     if (const attention::LayerSpec& s = layer->layer_spec(); contains(kinds, s.kind))
-      zero_scores[s.kind].emplace_back(s.heads_of(head_side(side)));
+      zero_scores[s.kind].emplace_back(s.num_heads_of(head_side(side)));
   least_important(zero_scores, amount, per_layer, where);
 }
 

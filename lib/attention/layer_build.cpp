@@ -27,7 +27,8 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
   using nn::HeadRole;
   auto add_weight = [&](const char* suffix, int64_t out, int64_t in, const nn::Init& init, HeadRole role,
                         HeadSide side) {
-    nn::ParameterTraits traits{init, true, true, {{role == HeadRole::output ? 1 : 0, layer_spec.heads_of(side), side}}};
+    nn::ParameterTraits traits{
+        init, true, true, {{role == HeadRole::output ? 1 : 0, layer_spec.num_heads_of(side), side}}};
     traits.role = role;
     return &parameters.add(layer_spec.name + suffix, {out, in}, traits);
   };
@@ -44,11 +45,11 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
   stages_ = make_stages(options_, layer_spec_);
   check_heads();
   auto add_projection = [&](const std::string& suffix, int64_t size, HeadSide side, nn::Parameter*& bias) {
-    size *= layer_spec.heads_of(side);
+    size *= layer_spec.num_heads_of(side);
     nn::Parameter* matrix = add_weight((suffix + ".weight").c_str(), size, layer_spec.width, inits.query_key_value,
                                        HeadRole::projection, side);
     if (!options.bias) return matrix;
-    nn::ParameterTraits traits{inits.query_key_value_bias, false, false, {{0, layer_spec.heads_of(side), side}}};
+    nn::ParameterTraits traits{inits.query_key_value_bias, false, false, {{0, layer_spec.num_heads_of(side), side}}};
     traits.role = HeadRole::projection;
     bias = &parameters.add(layer_spec.name + suffix + ".bias", {size}, traits);
     return matrix;

@@ -70,11 +70,11 @@ void require_same_heads(LanguageModel& old_model, LanguageModel& new_model, cons
   for (size_t i = 0; i < std::min(old_layers.size(), new_layers.size()); ++i) {
     const attention::LayerSpec &old_spec = old_layers[i]->layer_spec(), &new_spec = new_layers[i]->layer_spec();
     for (const nn::HeadSide side : {nn::HeadSide::score, nn::HeadSide::value, nn::HeadSide::output})
-      if (old_spec.heads_of(side) != new_spec.heads_of(side))
+      if (old_spec.num_heads_of(side) != new_spec.num_heads_of(side))
         throw Error(Exit::usage, Problem{where,
-                                         str("as many heads as in the checkpoint, ", old_spec.heads_of(side),
+                                         str("as many heads as in the checkpoint, ", old_spec.num_heads_of(side),
                                              " in layer ", old_spec.layer),
-                                         str(new_spec.heads_of(side)),
+                                         str(new_spec.num_heads_of(side)),
                                          "keep the checkpoint's head counts, since other counts assign the columns of "
                                          "the projections to other heads"});
   }

@@ -52,7 +52,7 @@ std::vector<task::Score> reference_scores(const AnalysisInput& input, const std:
     for (attention::AttentionLayer* layer : input.model.attention_layers()) {
       using attention::HeadSide;
       const auto scale = [&, &masked = heads](HeadSide head_side) {
-        at::Tensor factors = at::ones({layer->layer_spec().heads_of(head_side)});
+        at::Tensor factors = at::ones({layer->layer_spec().num_heads_of(head_side)});
         for (const auto& [kind, set] : masked)
           for (const Head& head : set)
             if (kind == layer->layer_spec().kind && head.layer == layer->layer_spec().layer) factors[head.head] = 0;
