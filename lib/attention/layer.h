@@ -141,7 +141,7 @@ class AttentionLayer {
   Dispatcher dispatcher_;
   std::shared_ptr<Interceptor> interceptor_;
   Stages stages_;
-  nn::Parameter *query_ = nullptr, *key_ = nullptr, *value_ = nullptr, *output_ = nullptr;
+  nn::Parameter *query_weight_ = nullptr, *key_weight_ = nullptr, *value_weight_ = nullptr, *output_weight_ = nullptr;
   nn::Parameter *query_bias_ = nullptr, *key_bias_ = nullptr, *value_bias_ = nullptr, *output_bias_ = nullptr;
 };
 

@@ -54,9 +54,9 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
     bias = &parameters.add(layer_spec.name + suffix + ".bias", {size}, traits);
     return matrix;
   };
-  query_ = add_projection(".query", layer_spec.key_size, HeadSide::score, query_bias_);
-  if (stages_.score->uses_keys()) key_ = add_projection(".key", layer_spec.key_size, HeadSide::score, key_bias_);
-  value_ = add_projection(".value", layer_spec.value_size, HeadSide::value, value_bias_);
+  query_weight_ = add_projection(".query", layer_spec.key_size, HeadSide::score, query_bias_);
+  if (stages_.score->uses_keys()) key_weight_ = add_projection(".key", layer_spec.key_size, HeadSide::score, key_bias_);
+  value_weight_ = add_projection(".value", layer_spec.value_size, HeadSide::value, value_bias_);
   stages_.for_each_stage(options_, [&](Stage& stage, const char* stage_type, const std::string& name) {
     const Capabilities stage_capabilities = stage.capabilities();
     const bool is_cross = layer_spec.kind == AttentionKind::decoder_cross,
@@ -75,8 +75,8 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
     stage.add_parameters(parameters, layer_spec_);
     parameters.set_role(HeadRole::none);
   });
-  output_ = add_weight(".output.weight", layer_spec.width, layer_spec.output_heads * layer_spec.value_size,
-                       inits.output, HeadRole::output, HeadSide::output);
+  output_weight_ = add_weight(".output.weight", layer_spec.width, layer_spec.output_heads * layer_spec.value_size,
+                              inits.output, HeadRole::output, HeadSide::output);
   add_output_bias();
   dispatcher_ = Dispatcher(view());
 }
