@@ -93,16 +93,16 @@ void ExpertGate::add_parameters(nn::ParameterList& parameters, const LayerSpec& 
   };
   norm_weight_ = &parameters.add(name + "norm.weight", {d}, make_traits(Init::constant(1)));
   norm_bias_ = &parameters.add(name + "norm.bias", {d}, make_traits(Init::constant(0)));
-  mean_ = &parameters.add(name + "norm.mean", {d}, statistic_traits(0));
-  variance_ = &parameters.add(name + "norm.variance", {d}, statistic_traits(1));
+  running_mean_ = &parameters.add(name + "norm.mean", {d}, statistic_traits(0));
+  running_variance_ = &parameters.add(name + "norm.variance", {d}, statistic_traits(1));
   nn::ParameterTraits up_traits = make_traits(up_init);
   up_traits.is_product_operand = true;  // W_up may use reduced precision; W_down is small and stays fp32
-  up_ = &parameters.add(name + "up.weight", {hidden, d}, up_traits);
+  up_weight_ = &parameters.add(name + "up.weight", {hidden, d}, up_traits);
   up_bias_ = &parameters.add(name + "up.bias", {hidden}, make_traits(up_init));
   nn::ParameterTraits down_traits = make_traits(down_init);
   // With drop = 1 expert i omits head i, so swapping two heads also swaps the rows of their experts.
   if (options_.drop == 1) down_traits.head_axes = {options_.original_heads.axis(0)};
-  down_ = &parameters.add(name + "down.weight", {num_experts_, hidden}, down_traits);
+  down_weight_ = &parameters.add(name + "down.weight", {num_experts_, hidden}, down_traits);
   down_bias_ = &parameters.add(name + "down.bias", {num_experts_}, down_traits);
 }
 
@@ -172,7 +172,7 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& query_m
 // and the running statistics are updated with the unbiased variance. Each micro-batch is normalised separately.
 at::Tensor ExpertGate::normalise(const nn::ForwardContext& forward_context, const at::Tensor& x,
                                  const at::Tensor& query_mask) {
-  at::Tensor mean = mean_->master(), variance = variance_->master();
+  at::Tensor mean = running_mean_->master(), variance = running_variance_->master();
   if (forward_context.training &&
       (!is_frozen(forward_context) || options_.norm_statistics == MaeOptions::Statistics::batch)) {
     at::Tensor rows = x.flatten(0, -2);
@@ -183,8 +183,8 @@ at::Tensor ExpertGate::normalise(const nn::ForwardContext& forward_context, cons
       if (!is_frozen(forward_context)) {
         c10::NoGradGuard no_gradient;
         const double unbiased_factor = static_cast<double>(n) / static_cast<double>(std::max<int64_t>(1, n - 1));
-        mean_->master().mul_(1 - kNormMomentum).add_(mean, kNormMomentum);
-        variance_->master().mul_(1 - kNormMomentum).add_(variance, kNormMomentum * unbiased_factor);
+        running_mean_->master().mul_(1 - kNormMomentum).add_(mean, kNormMomentum);
+        running_variance_->master().mul_(1 - kNormMomentum).add_(variance, kNormMomentum * unbiased_factor);
       }
     }
   }
@@ -194,13 +194,13 @@ at::Tensor ExpertGate::normalise(const nn::ForwardContext& forward_context, cons
 // Returns the gates (…, E), fp32, for means x (…, d), fp32; rows sum to 1.
 at::Tensor ExpertGate::gates_from_means(const Context& c, const at::Tensor& x, const at::Tensor& query_mask) {
   at::Tensor normalised_x = normalise(c.forward_context, x, query_mask);
-  at::Tensor activations = at::tanh(nn::linear(normalised_x, up_->value(), up_bias_->value()).to(at::kFloat));
+  at::Tensor activations = at::tanh(nn::linear(normalised_x, up_weight_->value(), up_bias_->value()).to(at::kFloat));
   nn::ForwardContext forward_context = c.forward_context;
   forward_context.training = forward_context.training && !is_frozen(forward_context);
   activations =
       nn::dropout(activations, options_.dropout, forward_context, std::string(name_of(c.layer_spec.kind)) + ".gate",
                   static_cast<uint32_t>(c.layer_spec.layer));
-  return at::softmax(nn::linear(activations, down_->value(), down_bias_->value()), -1);
+  return at::softmax(nn::linear(activations, down_weight_->value(), down_bias_->value()), -1);
 }
 
 }  // namespace mh::attention

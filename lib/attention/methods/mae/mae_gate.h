@@ -54,8 +54,8 @@ class ExpertGate {
 
   MaeOptions options_;
   int64_t num_experts_;
-  nn::Parameter *norm_weight_ = nullptr, *norm_bias_ = nullptr, *mean_ = nullptr, *variance_ = nullptr;
-  nn::Parameter *up_ = nullptr, *up_bias_ = nullptr, *down_ = nullptr, *down_bias_ = nullptr;
+  nn::Parameter *norm_weight_ = nullptr, *norm_bias_ = nullptr, *running_mean_ = nullptr, *running_variance_ = nullptr;
+  nn::Parameter *up_weight_ = nullptr, *up_bias_ = nullptr, *down_weight_ = nullptr, *down_bias_ = nullptr;
 };
 
 // Returns whether each query is real (not padding), (B, Tq) bool; undefined if the batch has no lengths, which means
