@@ -34,11 +34,11 @@ class TransformerXl : public LanguageModel {
     embedding_ = make_token_embedding(parameters_, options_, vocabulary_size);
     for (int64_t i = 0; i < options_.layers; ++i) {
       blocks_.emplace_back(parameters_, config, attention::AttentionKind::decoder_self, i, str("decoder.layers.", i));
-      const attention::AttentionLayer& self = blocks_.back().self();
-      if (options_.transformer_xl.memory > 0 && !self.capabilities().memory)
-        throw Error(Exit::usage,
-                    Problem{self.layer_spec().name, "stages that support a memory", "a stage without this support",
-                            "choose another stage, or set model.transformer-xl.memory=0"});
+      const attention::AttentionLayer& self_attention = blocks_.back().self_attention();
+      if (options_.transformer_xl.memory > 0 && !self_attention.capabilities().memory)
+        throw Error(Exit::usage, Problem{self_attention.layer_spec().name, "stages that support a memory",
+                                         "a stage without this support",
+                                         "choose another stage, or set model.transformer-xl.memory=0"});
     }
     if (options_.final_norm && options_.norm == Norm::pre)
       norm_ = std::make_unique<LayerNorm>(parameters_, "decoder.norm", options_);
@@ -112,7 +112,7 @@ class TransformerXl : public LanguageModel {
     // Only evaluation caches keys and values: in training the weights change between segments, so that cached keys and
     // values would be outdated.
     const bool uses_cache =
-        !forward_context.training && !c10::GradMode::is_enabled() && block.self().capabilities().incremental;
+        !forward_context.training && !c10::GradMode::is_enabled() && block.self_attention().capabilities().incremental;
     if (!uses_cache && layer.cache.length() > 0)
       throw Error(Exit::failed,
                   "expected a memory that was created in training; found a memory that was created in evaluation; "
