@@ -41,8 +41,8 @@ class TransformerXl : public LanguageModel {
                                          "choose another stage, or set model.transformer-xl.memory=0"});
     }
     if (options_.final_norm && options_.norm == Norm::pre)
-      norm_ = std::make_unique<LayerNorm>(parameters_, "decoder.norm", options_);
-    output_ = make_output(parameters_, options_, *embedding_, vocabulary_size);
+      final_norm_ = std::make_unique<LayerNorm>(parameters_, "decoder.norm", options_);
+    output_layer_ = make_output(parameters_, options_, *embedding_, vocabulary_size);
   }
 
   nn::ParameterList& parameters() override { return parameters_; }
@@ -63,7 +63,7 @@ class TransformerXl : public LanguageModel {
       else x = forward_with_memory(blocks_[i], x, forward_context, *memories, memories->layers[i], observer);
     }
     if (memories != nullptr) memories->next_position += tokens.size(1);
-    if (norm_ != nullptr) x = (*norm_)(x);
+    if (final_norm_ != nullptr) x = (*final_norm_)(x);
     return nn::dropout(x, options_.dropout_output, forward_context, "output", 0);
   }
 
@@ -75,7 +75,7 @@ class TransformerXl : public LanguageModel {
   std::vector<attention::AttentionLayer*> attention_layers() override { return attention_layers_of({&blocks_}); }
 
  protected:
-  const OutputLayer& output() const override { return *output_; }
+  const OutputLayer& output() const override { return *output_layer_; }
 
  private:
   // Returns the mask of a segment with positions next_position, …, next_position + length - 1, whose keys follow a
@@ -149,8 +149,8 @@ class TransformerXl : public LanguageModel {
   nn::ParameterList parameters_;
   std::unique_ptr<TokenEmbedding> embedding_;
   std::deque<Block> blocks_;
-  std::unique_ptr<LayerNorm> norm_;
-  std::unique_ptr<OutputLayer> output_;
+  std::unique_ptr<LayerNorm> final_norm_;
+  std::unique_ptr<OutputLayer> output_layer_;
 };
 
 class TransformerXlBackbone : public Backbone {
