@@ -64,7 +64,7 @@ class Bert : public LanguageModel {
   std::vector<attention::AttentionLayer*> attention_layers() override { return attention_layers_of({&blocks_}); }
 
  protected:
-  const OutputLayer& output() const override { return *output_layer_; }
+  const OutputLayer& output_layer() const override { return *output_layer_; }
 
  private:
   // Returns the segment embeddings (B, T, d) of the input, or the embedding (d) of segment 0 if input.segments is

@@ -63,7 +63,7 @@ class DecoderLm : public LanguageModel {
   std::vector<attention::AttentionLayer*> attention_layers() override { return attention_layers_of({&blocks_}); }
 
  protected:
-  const OutputLayer& output() const override { return *output_layer_; }
+  const OutputLayer& output_layer() const override { return *output_layer_; }
 
  private:
   ModelOptions options_;

@@ -168,7 +168,7 @@ class EncoderDecoder : public LanguageModel {
   }
 
  protected:
-  const OutputLayer& output() const override { return *output_layer_; }
+  const OutputLayer& output_layer() const override { return *output_layer_; }
 
  private:
   EncoderOutput encode(const Input& input, const nn::ForwardContext& forward_context, attention::Observer* observer) {

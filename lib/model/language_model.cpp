@@ -35,17 +35,19 @@ Input Input::to(at::Device device) const {
   return device_input;
 }
 
-at::Tensor LanguageModel::logits(const at::Tensor& hidden) const { return output().logits(hidden); }
+at::Tensor LanguageModel::logits(const at::Tensor& hidden) const { return output_layer().logits(hidden); }
 
-at::Tensor LanguageModel::sentence_logits(const at::Tensor& hidden) const { return output().sentence_logits(hidden); }
+at::Tensor LanguageModel::sentence_logits(const at::Tensor& hidden) const {
+  return output_layer().sentence_logits(hidden);
+}
 
 nn::SlicedLoss LanguageModel::loss(const at::Tensor& hidden, const Targets& targets, double label_smoothing,
                                    const nn::ForwardContext& forward_context) const {
-  return output().loss(hidden, targets, label_smoothing, forward_context);
+  return output_layer().loss(hidden, targets, label_smoothing, forward_context);
 }
 
 at::Tensor LanguageModel::target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const {
-  return output().target_log_probabilities(hidden, targets);
+  return output_layer().target_log_probabilities(hidden, targets);
 }
 
 int64_t LanguageModel::max_length() { return max_length_and_key(*this).first; }

@@ -151,7 +151,7 @@ class LanguageModel {
   std::vector<std::string> describe_paths(bool training);
 
  protected:
-  virtual const OutputLayer& output() const = 0;
+  virtual const OutputLayer& output_layer() const = 0;
   // Throws Error(usage) if a layer of the decoder does not support incremental decoding. Encoder layers are not
   // checked, since an encoder always processes the whole source.
   void require_incremental();

@@ -75,7 +75,7 @@ class TransformerXl : public LanguageModel {
   std::vector<attention::AttentionLayer*> attention_layers() override { return attention_layers_of({&blocks_}); }
 
  protected:
-  const OutputLayer& output() const override { return *output_layer_; }
+  const OutputLayer& output_layer() const override { return *output_layer_; }
 
  private:
   // Returns the mask of a segment with positions next_position, …, next_position + length - 1, whose keys follow a
