@@ -63,16 +63,16 @@ at::Tensor scaled_matrix(const at::Tensor& m, const at::Tensor& scales) {
   return matrix.contiguous();
 }
 
-PackedRelative::PackedRelative(const RelativePositions& relative) {
-  if (!relative.u.defined()) return;
-  const int64_t padding = (16 - relative.r.size(2) % 16) % 16;  // to vectors of 16 floats
+PackedRelativePositions::PackedRelativePositions(const RelativePositions& relative_positions) {
+  if (!relative_positions.u.defined()) return;
+  const int64_t padding = (16 - relative_positions.r.size(2) % 16) % 16;  // to vectors of 16 floats
   const auto pad = [&](const at::Tensor& x, int64_t rows) {
     return at::constant_pad_nd(x.detach().to(at::kFloat), {0, padding, 0, rows}).contiguous();
   };
-  u_ = pad(relative.u, 0), v_ = pad(relative.v, 0);
-  r_ = pad(relative.r, kernels::RelativeParams::kPaddingRows);
+  u_ = pad(relative_positions.u, 0), v_ = pad(relative_positions.v, 0);
+  r_ = pad(relative_positions.r, kernels::RelativeParams::kPaddingRows);
   r_transposed_ = r_.transpose(1, 2).contiguous();
-  key_ranges_ = relative.key_ranges;
+  key_ranges_ = relative_positions.key_ranges;
   params_ = {.u = u_.const_data_ptr<float>(),
              .v = v_.const_data_ptr<float>(),
              .rows = r_.const_data_ptr(),

@@ -29,7 +29,7 @@ struct AttentionSpec {
   // probabilities (B, hv, Tq, Tk). Drops the same elements as nn::dropout.
   std::optional<kernels::DropoutRange> dropout = {};
   bool dropout_before_mixing = false;  // with head mixing: drops probabilities before mixing instead of after it
-  RelativePositions relative = {};
+  RelativePositions relative_positions = {};
   // (h): index of the head of k that each query head reads, and of the head of v that each value head reads; empty:
   // the head of the same index.
   std::vector<int64_t> kv_head_of = {};
@@ -58,9 +58,9 @@ at::Tensor scaled_matrix(const at::Tensor& m, const at::Tensor& scales);
 
 // Relative positions in the memory layout of the CPU kernels: fp32, rows padded with zeros to multiples of 16 elements,
 // and r followed by RelativeParams::kPaddingRows rows of zeros. Owns the memory to which params() points.
-class PackedRelative {
+class PackedRelativePositions {
  public:
-  explicit PackedRelative(const RelativePositions& relative);
+  explicit PackedRelativePositions(const RelativePositions& relative_positions);
   const kernels::RelativeParams& params() const { return params_; }
 
  private:

@@ -27,9 +27,9 @@ auto tensors_of(Saved& s) {
                     &result.lse,
                     &x.spec.key_lengths,
                     &x.spec.head_scales,
-                    &x.spec.relative.u,
-                    &x.spec.relative.v,
-                    &x.spec.relative.r};
+                    &x.spec.relative_positions.u,
+                    &x.spec.relative_positions.v,
+                    &x.spec.relative_positions.r};
 }
 
 // A tensor of the operands and its gradient.
@@ -37,15 +37,15 @@ struct OperandWithGradient {
   const at::Tensor &operand, &gradient;
 };
 std::array<OperandWithGradient, 8> operands_with_gradients(const Operands& x, const OperandGradients& g) {
-  const RelativePositions& relative = x.spec.relative;
+  const RelativePositions& relative_positions = x.spec.relative_positions;
   return {{{x.q, g.q},
            {x.k, g.k},
            {x.v, g.v},
            {x.matrix, g.matrix},
            {x.spec.head_scales, g.head_scales},
-           {relative.u, g.u},
-           {relative.v, g.v_bias},
-           {relative.r, g.r}}};
+           {relative_positions.u, g.u},
+           {relative_positions.v, g.v_bias},
+           {relative_positions.r, g.r}}};
 }
 
 constexpr const char* kSavedKey = "attention";

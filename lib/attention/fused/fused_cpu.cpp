@@ -35,11 +35,12 @@ void for_each_head(const at::Tensor& q, const kernels::Bf16Gemm* engine, int64_t
 }
 
 // Returns the kernel parameters that all heads of the batch share.
-kernels::AttentionParams batch_params(const Operands& x, bool with_gradient, const PackedRelative& relative) {
+kernels::AttentionParams batch_params(const Operands& x, bool with_gradient,
+                                      const PackedRelativePositions& packed_relative) {
   kernels::AttentionParams params = x.spec.params(x.q, x.k, x.v, with_gradient);
   params.bf16 = bf16_gemm(x.q.scalar_type());
   params.l2_bytes = kernels::l2_cache_bytes();
-  params.relative = relative.params();
+  params.relative = packed_relative.params();
   return params;
 }
 
@@ -71,8 +72,8 @@ kernels::HeadTensors<T> tensors_of(const Operands& x, const ForwardResult& resul
 
 template <class T>
 void forward_heads(const Operands& x, bool with_gradient, const ForwardResult& result) {
-  const PackedRelative relative(x.spec.relative);
-  const kernels::AttentionParams shared_params = batch_params(x, with_gradient, relative);
+  const PackedRelativePositions packed_relative(x.spec.relative_positions);
+  const kernels::AttentionParams shared_params = batch_params(x, with_gradient, packed_relative);
   for_each_head(x.q, shared_params.bf16, kernels::attention_forward_scratch(shared_params),
                 [&](int64_t i, int64_t b, int64_t h, float* scratch) {
                   kernels::attention_forward(head_params(shared_params, x.spec, i, b, h),
@@ -89,8 +90,8 @@ void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool ha
                     OperandGradients& d) {
   const Operands& x = saved.x;
   const at::Tensor& q = x.q;
-  const PackedRelative relative(x.spec.relative);
-  const kernels::AttentionParams shared_params = batch_params(x, true, relative);
+  const PackedRelativePositions packed_relative(x.spec.relative_positions);
+  const kernels::AttentionParams shared_params = batch_params(x, true, packed_relative);
   const int64_t size = q.size(3), batch_heads = q.size(0) * q.size(1), distances = shared_params.relative.distances;
   float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
   if (shared_params.has_relative_positions()) {
@@ -142,9 +143,9 @@ struct AttentionCpuBackend {
     else backward_heads<uint16_t>(saved, dout, has_one_reader_per_kv_head, d);
     if (!has_one_reader_per_kv_head)
       d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
-    if (const RelativePositions& relative = x.spec.relative; d.u.defined())
-      d.u = sum_over_rows(d.u, relative.u), d.v_bias = sum_over_rows(d.v_bias, relative.v),
-      d.r = sum_over_rows(d.r, relative.r);
+    if (const RelativePositions& relative_positions = x.spec.relative_positions; d.u.defined())
+      d.u = sum_over_rows(d.u, relative_positions.u), d.v_bias = sum_over_rows(d.v_bias, relative_positions.v),
+      d.r = sum_over_rows(d.r, relative_positions.r);
     if (d.head_scales.defined() && x.spec.head_scales.dim() != 2) d.head_scales = d.head_scales.sum(0);
     return d;
   }

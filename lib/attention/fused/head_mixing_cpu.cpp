@@ -34,14 +34,14 @@ class HeadMixingParams {
   HeadMixingParams(const Operands& x, bool with_gradient)
       : spec_(x.spec),
         matrix_(x.matrix),
-        relative_(x.spec.relative),
+        packed_relative_(x.spec.relative_positions),
         matrix_stride_(x.matrix.dim() > 2 ? x.matrix.stride(0) : 0),
         batch_size_(x.q.size(0)),
         shared_params_(x.spec.params(x.q, x.k, x.v, with_gradient)) {
     shared_params_.max_keys = shared_params_.keys, shared_params_.value_heads = static_cast<int>(x.matrix.size(-1));
     shared_params_.matrix = matrix_.const_data_ptr<float>();
     shared_params_.matrix_query_stride = matrix_.dim() == 4 ? matrix_.stride(1) : 0;
-    shared_params_.relative = relative_.params();
+    shared_params_.relative = packed_relative_.params();
     shared_params_.bf16 = bf16_gemm(x.q.scalar_type());
     shared_params_.l2_bytes = kernels::l2_cache_bytes();
   }
@@ -73,7 +73,7 @@ class HeadMixingParams {
  private:
   const AttentionSpec& spec_;
   const at::Tensor matrix_;
-  PackedRelative relative_;
+  PackedRelativePositions packed_relative_;
   int64_t matrix_stride_, batch_size_;
   kernels::AttentionParams shared_params_;
 };
@@ -275,9 +275,9 @@ struct HeadMixingCpuBackend {
     else backward_rows<uint16_t>(saved, dout, mixing_params, has_one_reader_per_kv_head, d);
     if (!has_one_reader_per_kv_head)
       d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
-    if (const RelativePositions& relative = x.spec.relative; d.u.defined())
-      d.u = sum_over_parts(d.u, relative.u), d.v_bias = sum_over_parts(d.v_bias, relative.v),
-      d.r = sum_over_parts(d.r, relative.r);
+    if (const RelativePositions& relative_positions = x.spec.relative_positions; d.u.defined())
+      d.u = sum_over_parts(d.u, relative_positions.u), d.v_bias = sum_over_parts(d.v_bias, relative_positions.v),
+      d.r = sum_over_parts(d.r, relative_positions.r);
     if (m.dim() == 3) d.matrix = d.matrix.sum(1);
     else if (m.dim() == 2) d.matrix = d.matrix.sum(at::IntArrayRef{0, 1}, false, at::kDouble).to(at::kFloat);
     return d;

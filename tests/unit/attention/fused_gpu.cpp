@@ -95,9 +95,9 @@ void draw_options(Inputs& x) {
 void add_relative_positions(Inputs& x) {
   const int64_t heads = x.operands[kQ].size(1), queries = x.operands[kQ].size(2), keys = x.operands[kK].size(2),
                 size = x.operands[kQ].size(3), first_range_keys = pick(1, keys), num_rows = queries + keys;
-  x.spec.relative.key_ranges = {{0, first_range_keys, 0}};
+  x.spec.relative_positions.key_ranges = {{0, first_range_keys, 0}};
   if (first_range_keys < keys)
-    x.spec.relative.key_ranges.push_back({first_range_keys, keys - first_range_keys, num_rows});
+    x.spec.relative_positions.key_ranges.push_back({first_range_keys, keys - first_range_keys, num_rows});
   x.operands[kContentBias] = at::randn({heads, size}), x.operands[kPositionBias] = at::randn({heads, size});
   x.operands[kDistanceRows] = at::randn({heads, 2 * num_rows, size});
 }
@@ -110,8 +110,8 @@ void check_kernels(const Inputs& x, bool is_bf16) {
   const auto attend_fused = [&](bool on_gpu) {
     return [&gpu, on_gpu](const Inputs& inputs, const Tensors& t) {
       attention::AttentionSpec p = inputs.spec;
-      p.head_scales = t[kHeadScales], p.relative.u = t[kContentBias], p.relative.v = t[kPositionBias],
-      p.relative.r = t[kDistanceRows];
+      p.head_scales = t[kHeadScales], p.relative_positions.u = t[kContentBias],
+      p.relative_positions.v = t[kPositionBias], p.relative_positions.r = t[kDistanceRows];
       if (t[kMatrix].defined())
         return on_gpu ? attention::head_mixing_gpu(gpu, t[kQ], t[kK], t[kV], t[kMatrix], p)
                       : attention::head_mixing_cpu(t[kQ], t[kK], t[kV], t[kMatrix], p);

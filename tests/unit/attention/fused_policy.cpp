@@ -30,8 +30,8 @@ namespace {
 
 at::Tensor attend_fused(const Inputs& x, const Tensors& leaves) {
   AttentionSpec spec = x.spec;
-  spec.relative.u = leaves[kContentBias], spec.relative.v = leaves[kPositionBias],
-  spec.relative.r = leaves[kDistanceRows];
+  spec.relative_positions.u = leaves[kContentBias], spec.relative_positions.v = leaves[kPositionBias],
+  spec.relative_positions.r = leaves[kDistanceRows];
   spec.head_scales = leaves[kHeadScales];
   return leaves[kMatrix].defined()
              ? attention::head_mixing_cpu(leaves[kQ], leaves[kK], leaves[kV], leaves[kMatrix], spec)
@@ -42,7 +42,7 @@ int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low,
 
 // Adds relative positions: random key ranges with gaps between the ranges, and random distance embeddings.
 void add_relative_positions(Inputs& x, int64_t heads, int64_t queries, int64_t keys, int64_t size) {
-  auto& p = x.spec.relative;
+  auto& p = x.spec.relative_positions;
   x.operands[kContentBias] = at::randn({heads, size}), x.operands[kPositionBias] = at::randn({heads, size});
   int64_t num_rows = 0;
   for (int64_t first = 0; first < keys;) {
@@ -180,7 +180,7 @@ TEST_CASE("fused attention with relative positions is bit-identical for any numb
              {},
              {}};
     x.spec.causal = true;
-    x.spec.relative.key_ranges = {{0, 100, 0}};
+    x.spec.relative_positions.key_ranges = {{0, 100, 0}};
     std::vector<Tensors> results_by_threads;
     for (const int n : {1, 2, 5}) {
       at::set_num_threads(n);

@@ -105,7 +105,7 @@ class RelativeScore : public Score {
                  ", for which the composed path is faster");
     return true;
   }
-  void set_relative_positions(const Context& c, RelativePositions& relative) override {
+  void set_relative_positions(const Context& c, RelativePositions& relative_positions) override {
     const int64_t num_queries = c.q.size(2);
     std::vector<at::Tensor> embeddings;
     int64_t num_rows = 0;
@@ -116,11 +116,11 @@ class RelativeScore : public Score {
       const int64_t count = std::max<int64_t>(1, num_queries + num_visible - 1),
                     max_distance = num_queries - 1 - range.position;
       embeddings.push_back(embed_distances(c, max_distance - count + 1, count));
-      relative.key_ranges.push_back({range.first, range.count, num_rows});
+      relative_positions.key_ranges.push_back({range.first, range.count, num_rows});
       num_rows += count;
     }
-    relative.u = content_bias_->value(), relative.v = position_bias_->value();
-    relative.r = embeddings.size() == 1 ? embeddings[0] : at::cat(embeddings, 1);
+    relative_positions.u = content_bias_->value(), relative_positions.v = position_bias_->value();
+    relative_positions.r = embeddings.size() == 1 ? embeddings[0] : at::cat(embeddings, 1);
   }
 
   void score(Context& c) override {
