@@ -9,7 +9,7 @@
 namespace mh::attention {
 
 kernels::AttentionParams AttentionSpec::params(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                               bool with_gradient) const {
+                                               bool needs_backward) const {
   for (const int64_t head : kv_head_of)
     TORCH_CHECK(head >= 0 && head < k.size(1), "kv_head_of: no key/value head has the index ", head);
   kernels::AttentionParams params;
@@ -19,7 +19,7 @@ kernels::AttentionParams AttentionSpec::params(const at::Tensor& q, const at::Te
   params.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(q.size(3))));
   params.causal = causal, params.window = window;
   params.normaliser = normaliser;
-  params.gradient = with_gradient;
+  params.gradient = needs_backward;
   if (dropout) {
     params.dropout = dropout->params, params.dropout_first = dropout->first, params.dropout_row_stride = params.keys;
     params.dropout_before_mixing = dropout_before_mixing;

@@ -37,9 +37,9 @@ struct AttentionSpec {
 
   // Returns the kernel parameters that do not depend on the batch row, for a CPU or GPU and for q (B, h, Tq, dk), k (B,
   // h, Tk, dk) and v (B, hv, Tk, dv). Of all pointers, sets only those to kv_head_of, which this object owns. Sets
-  // value_heads to h; with head mixing the caller sets it to hv. with_gradient: whether a backward pass follows.
+  // value_heads to h; with head mixing the caller sets it to hv. needs_backward: whether a backward pass follows.
   kernels::AttentionParams params(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                  bool with_gradient) const;
+                                  bool needs_backward) const;
 
   // Returns whether exactly one query head reads each of the `heads` key/value heads, so that each gradient of a
   // key/value head has one writer.

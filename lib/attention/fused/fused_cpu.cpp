@@ -35,9 +35,9 @@ void for_each_head(const at::Tensor& q, const kernels::Bf16Gemm* engine, int64_t
 }
 
 // Returns the kernel parameters that all heads of the batch share.
-kernels::AttentionParams batch_params(const Operands& x, bool with_gradient,
+kernels::AttentionParams batch_params(const Operands& x, bool needs_backward,
                                       const PackedRelativePositions& packed_relative) {
-  kernels::AttentionParams params = x.spec.params(x.q, x.k, x.v, with_gradient);
+  kernels::AttentionParams params = x.spec.params(x.q, x.k, x.v, needs_backward);
   params.bf16 = bf16_gemm(x.q.scalar_type());
   params.l2_bytes = kernels::l2_cache_bytes();
   params.relative = packed_relative.params();
@@ -71,9 +71,9 @@ kernels::HeadTensors<T> tensors_of(const Operands& x, const ForwardResult& resul
 }
 
 template <class T>
-void forward_heads(const Operands& x, bool with_gradient, const ForwardResult& result) {
+void forward_heads(const Operands& x, bool needs_backward, const ForwardResult& result) {
   const PackedRelativePositions packed_relative(x.spec.relative_positions);
-  const kernels::AttentionParams shared_params = batch_params(x, with_gradient, packed_relative);
+  const kernels::AttentionParams shared_params = batch_params(x, needs_backward, packed_relative);
   for_each_head(x.q, shared_params.bf16, kernels::attention_forward_scratch(shared_params),
                 [&](int64_t i, int64_t b, int64_t h, float* scratch) {
                   kernels::attention_forward(head_params(shared_params, x.spec, i, b, h),
@@ -126,10 +126,10 @@ at::Tensor sum_over_rows(const at::Tensor& x, const at::Tensor& like) {
 struct AttentionCpuBackend {
   static constexpr bool kBackwardReadsOut = true;
 
-  ForwardResult forward(const Operands& x, bool with_gradient) const {
+  ForwardResult forward(const Operands& x, bool needs_backward) const {
     ForwardResult result = empty_result(x);
-    if (x.q.scalar_type() == at::kFloat) forward_heads<float>(x, with_gradient, result);
-    else forward_heads<uint16_t>(x, with_gradient, result);
+    if (x.q.scalar_type() == at::kFloat) forward_heads<float>(x, needs_backward, result);
+    else forward_heads<uint16_t>(x, needs_backward, result);
     return result;
   }
 

@@ -48,8 +48,8 @@ struct DeviceParams {
   kernels::AttentionParams params;
 
   // `kernel_tensors`: the tensors that the kernels read and write row by row, whose alignment is checked.
-  DeviceParams(const Operands& x, bool with_gradient, std::initializer_list<const at::Tensor*> kernel_tensors)
-      : params(x.spec.params(x.q, x.k, x.v, with_gradient)) {
+  DeviceParams(const Operands& x, bool needs_backward, std::initializer_list<const at::Tensor*> kernel_tensors)
+      : params(x.spec.params(x.q, x.k, x.v, needs_backward)) {
     const AttentionSpec& spec = x.spec;
     const at::Device device = x.q.device();
     if (!spec.kv_head_of.empty()) {
@@ -125,9 +125,9 @@ struct AttentionGpuBackend {
   static constexpr bool kBackwardReadsOut = true;
   GpuKernels gpu;
 
-  ForwardResult forward(const Operands& x, bool with_gradient) const {
+  ForwardResult forward(const Operands& x, bool needs_backward) const {
     ForwardResult result = empty_result(x);
-    const DeviceParams device_params(x, with_gradient, {&x.q, &x.k, &x.v, &result.out});
+    const DeviceParams device_params(x, needs_backward, {&x.q, &x.k, &x.v, &result.out});
     AttentionTensors tensors = tensors_of(gpu, x, result.lse);
     tensors.out = untyped_tensor(result.out);
     tensors.num_splits = gpu.kernels->num_splits(device_params.params, tensors.batch);
@@ -187,11 +187,11 @@ struct HeadMixingGpuBackend {
   static constexpr bool kBackwardReadsOut = false;
   GpuKernels gpu;
 
-  ForwardResult forward(const Operands& x, bool with_gradient) const {
+  ForwardResult forward(const Operands& x, bool needs_backward) const {
     const int64_t heads = x.matrix.size(-2), value_heads = x.matrix.size(-1);
     ForwardResult result = empty_result(x);
     const at::Tensor q_u = add_bias(x.q, x.spec.relative_positions.u), q_v = add_bias(x.q, x.spec.relative_positions.v);
-    const DeviceParams device_params(x, with_gradient, {&x.q, &x.k, &x.v, &result.out, &q_u, &q_v});
+    const DeviceParams device_params(x, needs_backward, {&x.q, &x.k, &x.v, &result.out, &q_u, &q_v});
     AttentionTensors tensors = tensors_of(gpu, x, result.lse);
     tensors.out = untyped_tensor(result.out), tensors.q_u = untyped_tensor(q_u), tensors.q_v = untyped_tensor(q_v);
     tensors.num_splits = gpu.kernels->head_mixing_num_splits(device_params.params, tensors.batch);

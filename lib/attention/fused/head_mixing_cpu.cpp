@@ -31,13 +31,13 @@ kernels::Heads<T> row_of(const at::Tensor& x, int64_t b) {
 // The kernel parameters of attention with head mixing over a batch.
 class HeadMixingParams {
  public:
-  HeadMixingParams(const Operands& x, bool with_gradient)
+  HeadMixingParams(const Operands& x, bool needs_backward)
       : spec_(x.spec),
         matrix_(x.matrix),
         packed_relative_(x.spec.relative_positions),
         matrix_stride_(x.matrix.dim() > 2 ? x.matrix.stride(0) : 0),
         batch_size_(x.q.size(0)),
-        shared_params_(x.spec.params(x.q, x.k, x.v, with_gradient)) {
+        shared_params_(x.spec.params(x.q, x.k, x.v, needs_backward)) {
     shared_params_.max_keys = shared_params_.keys, shared_params_.value_heads = static_cast<int>(x.matrix.size(-1));
     shared_params_.matrix = matrix_.const_data_ptr<float>();
     shared_params_.matrix_query_stride = matrix_.dim() == 4 ? matrix_.stride(1) : 0;
@@ -253,9 +253,9 @@ at::Tensor sum_over_parts(const at::Tensor& x, const at::Tensor& like) {
 struct HeadMixingCpuBackend {
   static constexpr bool kBackwardReadsOut = false;
 
-  ForwardResult forward(const Operands& x, bool with_gradient) const {
+  ForwardResult forward(const Operands& x, bool needs_backward) const {
     ForwardResult result = empty_result(x);
-    const HeadMixingParams mixing_params(x, with_gradient);
+    const HeadMixingParams mixing_params(x, needs_backward);
     if (x.q.scalar_type() == at::kFloat) forward_rows<float>(x, mixing_params, result);
     else forward_rows<uint16_t>(x, mixing_params, result);
     return result;
