@@ -52,7 +52,7 @@ T restore_value(torch::autograd::AutogradContext& context, const char* name) {
 // The operands and the result of a forward pass, for its backward pass. result.out is undefined if the backend does not
 // read it (kBackwardReadsOut).
 struct SavedAttention {
-  Operands x;
+  Operands operands;
   ForwardResult result;
 
   void save(torch::autograd::AutogradContext& context) const;
@@ -93,7 +93,7 @@ struct FusedAttention : torch::autograd::Function<FusedAttention<Backend>> {
                                                  torch::autograd::variable_list douts) {
     const SavedAttention saved = SavedAttention::restore(*context);
     const auto backend = restore_value<Backend>(*context, "backend");
-    auto gradients = ordered_gradients(saved.x, backend.backward(saved, douts[0]));
+    auto gradients = ordered_gradients(saved.operands, backend.backward(saved, douts[0]));
     gradients.resize(gradients.size() + 2);  // two undefined gradients, for the arguments x and backend
     return gradients;
   }

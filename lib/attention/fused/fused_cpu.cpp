@@ -88,7 +88,7 @@ void forward_heads(const Operands& x, bool needs_backward, const ForwardResult& 
 template <class T>
 void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool has_one_reader_per_kv_head,
                     OperandGradients& d) {
-  const Operands& x = saved.x;
+  const Operands& x = saved.operands;
   const at::Tensor& q = x.q;
   const PackedRelativePositions packed_relative(x.spec.relative_positions);
   const kernels::AttentionParams shared_params = batch_params(x, true, packed_relative);
@@ -134,7 +134,7 @@ struct AttentionCpuBackend {
   }
 
   OperandGradients backward(const SavedAttention& saved, const at::Tensor& grad_output) const {
-    const Operands& x = saved.x;
+    const Operands& x = saved.operands;
     const bool has_one_reader_per_kv_head = x.spec.is_kv_permutation(x.k.size(1));
     const at::Tensor dout = with_contiguous_rows(grad_output);
     OperandGradients d = empty_gradients(x, has_one_reader_per_kv_head);

@@ -142,7 +142,7 @@ struct AttentionGpuBackend {
   }
 
   OperandGradients backward(const SavedAttention& saved, const at::Tensor& grad_out) const {
-    const Operands& x = saved.x;
+    const Operands& x = saved.operands;
     const at::Tensor &q = x.q, &out = saved.result.out, &lse = saved.result.lse, &scales = x.spec.head_scales;
     const at::Tensor dout = with_contiguous_rows(grad_out), delta = at::empty_like(lse);
     AttentionTensors tensors = tensors_of(gpu, x, lse);
@@ -207,7 +207,7 @@ struct HeadMixingGpuBackend {
   }
 
   OperandGradients backward(const SavedAttention& saved, const at::Tensor& grad_out) const {
-    const Operands& x = saved.x;
+    const Operands& x = saved.operands;
     const at::Tensor &q = x.q, &m = x.matrix, &lse = saved.result.lse;
     const RelativePositions& relative_positions = x.spec.relative_positions;
     const at::Tensor dout = with_contiguous_rows(grad_out), prob_sums = at::empty_like(lse),

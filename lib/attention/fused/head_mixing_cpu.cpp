@@ -175,7 +175,7 @@ void forward_rows(const Operands& x, const HeadMixingParams& mixing_params, Forw
 template <class T>
 void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const HeadMixingParams& mixing_params,
                    bool has_one_reader_per_kv_head, OperandGradients& d) {
-  const Operands& x = saved.x;
+  const Operands& x = saved.operands;
   const kernels::AttentionParams& shared_params = mixing_params.shared_params();
   const int64_t num_parts = mixing_params.num_parts(), h = shared_params.heads, hv = shared_params.value_heads,
                 matrix_size = h * hv;
@@ -262,7 +262,7 @@ struct HeadMixingCpuBackend {
   }
 
   OperandGradients backward(const SavedAttention& saved, const at::Tensor& grad_output) const {
-    const Operands& x = saved.x;
+    const Operands& x = saved.operands;
     const at::Tensor &q = x.q, &m = x.matrix;
     const bool has_one_reader_per_kv_head = x.spec.is_kv_permutation(x.k.size(1));
     const at::Tensor dout = with_contiguous_rows(grad_output);
