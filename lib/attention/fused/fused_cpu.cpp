@@ -25,11 +25,11 @@ kernels::Matrix<T> head_of(const at::Tensor& x, int64_t b, int64_t head) {
 // Calls visit(b * h + head, b, head, scratch), in parallel, for each head of each batch row b, with scratch_floats
 // floats of memory.
 template <class Visit>
-void for_each_head(const at::Tensor& q, const kernels::Bf16Gemm* engine, int64_t scratch_floats, const Visit& visit) {
+void for_each_head(const at::Tensor& q, const kernels::Bf16Gemm* gemm, int64_t scratch_floats, const Visit& visit) {
   const int64_t heads = q.size(1);
   at::parallel_for(0, q.size(0) * heads, 1, [&](int64_t begin, int64_t end) {
     const Scratch scratch(scratch_floats);
-    const Bf16GemmScope gemm_scope(engine);
+    const Bf16GemmScope gemm_scope(gemm);
     for (int64_t i = begin; i < end; ++i) visit(i, i / heads, i % heads, scratch.data());
   });
 }
