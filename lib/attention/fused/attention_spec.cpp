@@ -28,13 +28,13 @@ kernels::AttentionParams AttentionSpec::params(const at::Tensor& q, const at::Te
   return params;
 }
 
-bool AttentionSpec::is_kv_permutation(int64_t heads) const {
+bool AttentionSpec::is_kv_permutation(int64_t num_kv_heads) const {
   if (kv_head_of.empty()) return true;
   std::vector<int64_t> sorted_heads = kv_head_of;
   std::sort(sorted_heads.begin(), sorted_heads.end());
   for (size_t i = 0; i < sorted_heads.size(); ++i)
     if (sorted_heads[i] != static_cast<int64_t>(i)) return false;
-  return static_cast<int64_t>(sorted_heads.size()) == heads;
+  return static_cast<int64_t>(sorted_heads.size()) == num_kv_heads;
 }
 
 at::Tensor AttentionSpec::reduce_to_kv_heads(const at::Tensor& gradient, const at::Tensor& like) const {
@@ -65,9 +65,9 @@ at::Tensor scaled_matrix(const at::Tensor& m, const at::Tensor& scales) {
 
 PackedRelativePositions::PackedRelativePositions(const RelativePositions& relative_positions) {
   if (!relative_positions.u.defined()) return;
-  const int64_t padding = (16 - relative_positions.r.size(2) % 16) % 16;  // to vectors of 16 floats
-  const auto pad = [&](const at::Tensor& x, int64_t rows) {
-    return at::constant_pad_nd(x.detach().to(at::kFloat), {0, padding, 0, rows}).contiguous();
+  const int64_t padding_size = (16 - relative_positions.r.size(2) % 16) % 16;  // to vectors of 16 floats
+  const auto pad = [&](const at::Tensor& x, int64_t num_padding_rows) {
+    return at::constant_pad_nd(x.detach().to(at::kFloat), {0, padding_size, 0, num_padding_rows}).contiguous();
   };
   u_ = pad(relative_positions.u, 0), v_ = pad(relative_positions.v, 0);
   r_ = pad(relative_positions.r, kernels::RelativeParams::kPaddingRows);

@@ -26,11 +26,11 @@ kernels::Matrix<T> head_of(const at::Tensor& x, int64_t b, int64_t head) {
 // floats of memory.
 template <class Visit>
 void for_each_head(const at::Tensor& q, const kernels::Bf16Gemm* gemm, int64_t scratch_floats, const Visit& visit) {
-  const int64_t heads = q.size(1);
-  at::parallel_for(0, q.size(0) * heads, 1, [&](int64_t begin, int64_t end) {
+  const int64_t num_heads = q.size(1);
+  at::parallel_for(0, q.size(0) * num_heads, 1, [&](int64_t begin, int64_t end) {
     const Scratch scratch(scratch_floats);
     const Bf16GemmScope gemm_scope(gemm);
-    for (int64_t i = begin; i < end; ++i) visit(i, i / heads, i % heads, scratch.data());
+    for (int64_t i = begin; i < end; ++i) visit(i, i / num_heads, i % num_heads, scratch.data());
   });
 }
 
@@ -92,11 +92,13 @@ void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool ha
   const at::Tensor& q = x.q;
   const PackedRelativePositions packed_relative(x.spec.relative_positions);
   const kernels::AttentionParams shared_params = batch_params(x, true, packed_relative);
-  const int64_t size = q.size(3), batch_heads = q.size(0) * q.size(1), distances = shared_params.relative.distances;
+  const int64_t head_size = q.size(3), num_batch_heads = q.size(0) * q.size(1),
+                num_distances = shared_params.relative.distances;
   float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
   if (shared_params.has_relative_positions()) {
-    d.u = at::empty({batch_heads, size}, at::kFloat), d.v_bias = at::empty({batch_heads, size}, at::kFloat);
-    d.r = at::empty({batch_heads, distances, size}, at::kFloat);
+    d.u = at::empty({num_batch_heads, head_size}, at::kFloat),
+    d.v_bias = at::empty({num_batch_heads, head_size}, at::kFloat);
+    d.r = at::empty({num_batch_heads, num_distances, head_size}, at::kFloat);
     du = d.u.mutable_data_ptr<float>(), dv_bias = d.v_bias.mutable_data_ptr<float>();
     dr = d.r.mutable_data_ptr<float>();
   }
@@ -110,8 +112,8 @@ void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool ha
                   tensors.dv = head_of<T>(d.v, b, has_one_reader_per_kv_head ? shared_params.value_head(h) : h);
                   if (d.head_scales.defined()) tensors.dscale = d.head_scales.mutable_data_ptr<float>() + i;
                   if (shared_params.has_relative_positions())
-                    tensors.du = du + i * size, tensors.dv_bias = dv_bias + i * size,
-                    tensors.dr = dr + i * distances * size;
+                    tensors.du = du + i * head_size, tensors.dv_bias = dv_bias + i * head_size,
+                    tensors.dr = dr + i * num_distances * head_size;
                   kernels::attention_backward(head_params(shared_params, x.spec, i, b, h), tensors, scratch);
                 });
 }

@@ -188,7 +188,7 @@ struct HeadMixingGpuBackend {
   GpuKernels gpu;
 
   ForwardResult forward(const Operands& x, bool needs_backward) const {
-    const int64_t heads = x.matrix.size(-2), value_heads = x.matrix.size(-1);
+    const int64_t num_heads = x.matrix.size(-2), num_value_heads = x.matrix.size(-1);
     ForwardResult result = empty_result(x);
     const at::Tensor q_u = add_bias(x.q, x.spec.relative_positions.u), q_v = add_bias(x.q, x.spec.relative_positions.v);
     const DeviceParams device_params(x, needs_backward, {&x.q, &x.k, &x.v, &result.out, &q_u, &q_v});
@@ -197,9 +197,9 @@ struct HeadMixingGpuBackend {
     tensors.num_splits = gpu.kernels->head_mixing_num_splits(device_params.params, tensors.batch);
     at::Tensor partial_out;
     if (tensors.num_splits > 1) {
-      partial_out =
-          at::empty({tensors.batch * x.q.size(2) * tensors.num_splits * std::max(2 * heads, value_heads * x.v.size(3))},
-                    result.lse.options());
+      partial_out = at::empty(
+          {tensors.batch * x.q.size(2) * tensors.num_splits * std::max(2 * num_heads, num_value_heads * x.v.size(3))},
+          result.lse.options());
       tensors.partial_out = partial_out.mutable_data_ptr<float>();
     }
     nn::check_cuda(gpu.kernels->head_mixing_forward(device_params.params, tensors));
@@ -270,13 +270,13 @@ std::string why_not_fused_on_gpu(at::ScalarType type, const LayerSpec& layer_spe
   const auto dtype = nn::dtype_of(type);
   if (!dtype) return std::string("no kernel for elements of type ") + c10::toString(type);
   nn::check_cuda(nn::cuda_kernels().device_problem());
-  const int size = static_cast<int>(std::max(layer_spec.key_size, layer_spec.value_size));
-  const char* reason = nn::cuda_kernels().missing(*dtype, size);
+  const int head_size = static_cast<int>(std::max(layer_spec.key_size, layer_spec.value_size));
+  const char* reason = nn::cuda_kernels().missing(*dtype, head_size);
   if (reason == nullptr && has_relative_positions && !has_mixing)
-    reason = nn::cuda_kernels().attention(*dtype, size)->relative_constraint();
+    reason = nn::cuda_kernels().attention(*dtype, head_size)->relative_constraint();
   if (reason == nullptr && has_mixing)
     reason = nn::cuda_kernels()
-                 .attention(*dtype, size)
+                 .attention(*dtype, head_size)
                  ->head_mixing_constraint(static_cast<int>(layer_spec.heads), static_cast<int>(layer_spec.value_heads),
                                           has_relative_positions);
   return reason != nullptr ? reason : "";
