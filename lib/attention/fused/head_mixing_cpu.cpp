@@ -54,10 +54,10 @@ class HeadMixingParams {
   kernels::AttentionParams row_params(int64_t b) const {
     kernels::AttentionParams params = shared_params_;
     params.matrix += b * matrix_stride_;
-    const int64_t dropout_heads = params.dropout_before_mixing ? params.heads : params.value_heads;
+    const int64_t num_dropout_heads = params.dropout_before_mixing ? params.heads : params.value_heads;
     if (spec_.dropout)
-      params.dropout_first =
-          spec_.dropout->first + static_cast<uint64_t>(b * dropout_heads * params.queries * params.dropout_row_stride);
+      params.dropout_first = spec_.dropout->first +
+                             static_cast<uint64_t>(b * num_dropout_heads * params.queries * params.dropout_row_stride);
     if (spec_.key_lengths.defined())
       params.keys = std::clamp<int64_t>(spec_.key_lengths.const_data_ptr<int64_t>()[b], 0, params.keys);
     return params;
@@ -78,61 +78,63 @@ class HeadMixingParams {
   kernels::AttentionParams shared_params_;
 };
 
-// Calls visit(first, count) for groups of `count` batch rows, large enough to keep all threads busy. The keys and
+// Calls visit(first_row, count) for groups of `count` batch rows, large enough to keep all threads busy. The keys and
 // values of a group are packed before its attention is computed.
 template <class Visit>
-void for_each_group(int64_t rows, int64_t num_parts, const Visit& visit) {
-  const int64_t group_size = std::clamp<int64_t>(ceil_div(2 * at::get_num_threads(), num_parts), 1, rows);
-  for (int64_t first = 0; first < rows; first += group_size) visit(first, std::min(group_size, rows - first));
+void for_each_group(int64_t num_rows, int64_t num_parts, const Visit& visit) {
+  const int64_t group_size = std::clamp<int64_t>(ceil_div(2 * at::get_num_threads(), num_parts), 1, num_rows);
+  for (int64_t first_row = 0; first_row < num_rows; first_row += group_size)
+    visit(first_row, std::min(group_size, num_rows - first_row));
 }
 
-// Packs the keys and values of the batch rows [first, first + rows) for the forward or the backward kernel.
+// Packs the keys and values of the batch rows [first_row, first_row + num_rows) for the forward or the backward kernel.
 template <class T>
-void pack_rows(const Operands& x, const HeadMixingParams& mixing_params, bool for_backward, int64_t first, int64_t rows,
-               const Scratch& packed) {
+void pack_rows(const Operands& x, const HeadMixingParams& mixing_params, bool for_backward, int64_t first_row,
+               int64_t num_rows, const Scratch& packed) {
   const kernels::AttentionParams& shared_params = mixing_params.shared_params();
   const int64_t num_packed = shared_params.heads + shared_params.value_heads,
                 packed_floats = kernels::head_mixing_pack_floats(shared_params, for_backward);
-  at::parallel_for(0, rows * num_packed, 1, [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, num_rows * num_packed, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t b = first + i / num_packed;
+      const int64_t b = first_row + i / num_packed;
       kernels::head_mixing_pack<T>(mixing_params.row_params(b), for_backward, i % num_packed, row_of<const T>(x.k, b),
                                    row_of<const T>(x.v, b), packed.data() + i / num_packed * packed_floats);
     }
   });
 }
 
-// Computes batch rows with few queries, as in decoding; keys(b) and values(b) return the keys and values of batch row
-// b. If there are fewer rows than threads, the threads share the heads of each row.
+// Computes batch rows with few queries, as in decoding; keys_of_row(b) and values_of_row(b) return the keys and values
+// of batch row b. If there are fewer rows than threads, the threads share the heads of each row.
 template <class T, class Keys, class Values>
-void decode_rows(const at::Tensor& q, const Keys& keys, const Values& values, const HeadMixingParams& mixing_params,
-                 ForwardResult& result) {
+void decode_rows(const at::Tensor& q, const Keys& keys_of_row, const Values& values_of_row,
+                 const HeadMixingParams& mixing_params, ForwardResult& result) {
   float* lse = result.lse.mutable_data_ptr<float>();
   const auto decode_row = [&](int64_t b, const Scratch& scratch, const auto& for_each_head) {
     const kernels::AttentionParams params = mixing_params.row_params(b);
     for_each_head(params.heads, [&](int64_t j) {
-      kernels::head_mixing_decode_logits<T>(params, j, row_of<const T>(q, b), keys(b), scratch.data());
+      kernels::head_mixing_decode_logits<T>(params, j, row_of<const T>(q, b), keys_of_row(b), scratch.data());
     });
     kernels::head_mixing_decode_mix(params, lse + b * result.lse.stride(0), scratch.data());
     for_each_head(params.value_heads, [&](int64_t i) {
-      kernels::head_mixing_decode_values<T>(params, i, values(b), row_of<T>(result.out, b), scratch.data());
+      kernels::head_mixing_decode_values<T>(params, i, values_of_row(b), row_of<T>(result.out, b), scratch.data());
     });
   };
-  const int64_t scratch_floats = kernels::head_mixing_decode_scratch(mixing_params.shared_params()), rows = q.size(0);
-  if (rows >= at::get_num_threads()) {
-    at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
+  const int64_t scratch_floats = kernels::head_mixing_decode_scratch(mixing_params.shared_params()),
+                num_rows = q.size(0);
+  if (num_rows >= at::get_num_threads()) {
+    at::parallel_for(0, num_rows, 1, [&](int64_t begin, int64_t end) {
       const Scratch scratch(scratch_floats);
       for (int64_t b = begin; b < end; ++b)
-        decode_row(b, scratch, [](int64_t heads, const auto& f) {
-          for (int64_t h = 0; h < heads; ++h) f(h);
+        decode_row(b, scratch, [](int64_t num_heads, const auto& f) {
+          for (int64_t h = 0; h < num_heads; ++h) f(h);
         });
     });
     return;
   }
   const Scratch scratch(scratch_floats);
-  for (int64_t b = 0; b < rows; ++b)
-    decode_row(b, scratch, [](int64_t heads, const auto& f) {
-      at::parallel_for(0, heads, 1, [&](int64_t begin, int64_t end) {
+  for (int64_t b = 0; b < num_rows; ++b)
+    decode_row(b, scratch, [](int64_t num_heads, const auto& f) {
+      at::parallel_for(0, num_heads, 1, [&](int64_t begin, int64_t end) {
         for (int64_t h = begin; h < end; ++h) f(h);
       });
     });
@@ -148,14 +150,14 @@ void forward_rows(const Operands& x, const HeadMixingParams& mixing_params, Forw
         mixing_params, result);
   float* lse = result.lse.mutable_data_ptr<float>();
   std::optional<Scratch> packed;
-  for_each_group(x.q.size(0), num_parts, [&](int64_t first, int64_t rows) {
-    if (!packed) packed.emplace(rows * packed_floats);
-    pack_rows<T>(x, mixing_params, false, first, rows, *packed);
-    at::parallel_for(0, rows * num_parts, 1, [&](int64_t begin, int64_t end) {
+  for_each_group(x.q.size(0), num_parts, [&](int64_t first_row, int64_t num_rows) {
+    if (!packed) packed.emplace(num_rows * packed_floats);
+    pack_rows<T>(x, mixing_params, false, first_row, num_rows, *packed);
+    at::parallel_for(0, num_rows * num_parts, 1, [&](int64_t begin, int64_t end) {
       const Scratch scratch(kernels::head_mixing_forward_scratch(mixing_params.shared_params()));
       const Bf16GemmScope gemm_scope(mixing_params.shared_params().bf16);
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t b = first + i / num_parts;
+        const int64_t b = first_row + i / num_parts;
         const kernels::BatchRowTensors<T> row{.q = row_of<const T>(x.q, b),
                                               .k = row_of<const T>(x.k, b),
                                               .v = row_of<const T>(x.v, b),
@@ -186,21 +188,21 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const He
   auto* lse = static_cast<float*>(const_cast<void*>(saved.result.lse.const_data_ptr()));
   const int64_t lse_stride = saved.result.lse.stride(0);
   auto* dm = d.matrix.mutable_data_ptr<float>();
-  // padded_size and distances are 0 without relative positions.
-  const int64_t padded_size = shared_params.relative.row_stride, distances = shared_params.relative.distances;
+  // padded_size and num_distances are 0 without relative positions.
+  const int64_t padded_size = shared_params.relative.row_stride, num_distances = shared_params.relative.distances;
   if (padded_size > 0) {
     d.u = at::empty({x.q.size(0) * num_parts, h, padded_size}, at::kFloat), d.v_bias = at::empty_like(d.u);
-    d.r = at::empty({x.q.size(0) * num_parts, h, distances, padded_size}, at::kFloat);
+    d.r = at::empty({x.q.size(0) * num_parts, h, num_distances, padded_size}, at::kFloat);
   }
   std::optional<Scratch> packed, part_gradients;  // part_gradients: dk and dv of each part
-  for_each_group(x.q.size(0), num_parts, [&](int64_t first, int64_t rows) {
-    if (!packed) packed.emplace(rows * packed_floats), part_gradients.emplace(rows * num_parts * part_floats);
-    pack_rows<T>(x, mixing_params, true, first, rows, *packed);
-    at::parallel_for(0, rows * num_parts, 1, [&](int64_t begin, int64_t end) {
+  for_each_group(x.q.size(0), num_parts, [&](int64_t first_row, int64_t num_rows) {
+    if (!packed) packed.emplace(num_rows * packed_floats), part_gradients.emplace(num_rows * num_parts * part_floats);
+    pack_rows<T>(x, mixing_params, true, first_row, num_rows, *packed);
+    at::parallel_for(0, num_rows * num_parts, 1, [&](int64_t begin, int64_t end) {
       const Scratch scratch(kernels::head_mixing_backward_scratch(shared_params));
       const Bf16GemmScope gemm_scope(shared_params.bf16);
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t b = first + i / num_parts, part_index = i % num_parts, n = b * num_parts + part_index;
+        const int64_t b = first_row + i / num_parts, part_index = i % num_parts, n = b * num_parts + part_index;
         const bool has_matrix_per_query = shared_params.matrix_query_stride != 0;
         kernels::BatchRowTensors<T> row{.q = row_of<const T>(x.q, b),
                                         .k = {},
@@ -215,13 +217,13 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const He
         if (padded_size > 0)
           row.du = d.u.mutable_data_ptr<float>() + n * h * padded_size,
           row.dv_bias = d.v_bias.mutable_data_ptr<float>() + n * h * padded_size,
-          row.dr = d.r.mutable_data_ptr<float>() + n * h * distances * padded_size;
+          row.dr = d.r.mutable_data_ptr<float>() + n * h * num_distances * padded_size;
         kernels::head_mixing_backward(mixing_params.row_params(b), {part_index, num_parts}, row, scratch.data());
       }
     });
-    at::parallel_for(0, rows * (h + hv), 1, [&](int64_t begin, int64_t end) {
+    at::parallel_for(0, num_rows * (h + hv), 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t row = i / (h + hv), head = i % (h + hv), b = first + row;
+        const int64_t row = i / (h + hv), head = i % (h + hv), b = first_row + row;
         const kernels::AttentionParams params = mixing_params.row_params(b);
         const float* row_gradients = part_gradients->data() + row * num_parts * part_floats;
         const auto sum_parts = [&](const float* partial_sums, int64_t head_size, const kernels::Heads<T>& destination,
@@ -298,9 +300,9 @@ at::Tensor head_mixing_cpu(const at::Tensor& q, const at::Tensor& k, const at::T
 at::Tensor head_mixing_decode_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
                                   const AttentionSpec& spec, Cache& cache) {
   const Cache::InPlaceView cache_view = cache.append_in_place(k, v);
-  const int64_t rows = q.size(0), last_position = cache_view.row_table.size(1) - 1;
-  cache_view.keys.narrow(0, 0, rows).select(2, last_position).copy_(k.select(2, 0));
-  cache_view.values.narrow(0, 0, rows).select(2, last_position).copy_(v.select(2, 0));
+  const int64_t num_rows = q.size(0), last_position = cache_view.row_table.size(1) - 1;
+  cache_view.keys.narrow(0, 0, num_rows).select(2, last_position).copy_(k.select(2, 0));
+  cache_view.values.narrow(0, 0, num_rows).select(2, last_position).copy_(v.select(2, 0));
   const Operands x{with_contiguous_rows(q), cache_view.keys, cache_view.values, scaled_matrix(m, spec.head_scales),
                    spec};
   ForwardResult result = empty_result(x);
