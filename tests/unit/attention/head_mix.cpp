@@ -30,7 +30,7 @@ TEST_CASE("mix_heads and its gradients equal sums over heads for any layout and 
     at::Tensor m =
         has_matrix_per_query ? normal({b, t, in_heads, out_heads}, seed + 1) : normal({in_heads, out_heads}, seed + 1);
     MixOptions mixing;
-    mixing.by_position = pick(0, 1) == 1;
+    mixing.stores_by_position = pick(0, 1) == 1;
     if (pick(0, 1) == 1) {
       mixing.causal_offset = pick(0, 3);
       x = x.tril(*mixing.causal_offset);

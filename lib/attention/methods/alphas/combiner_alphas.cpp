@@ -20,9 +20,9 @@ class Alphas : public Combiner {
   }
   bool mixes_heads() const override { return true; }
   at::Tensor combine(const Context&, const at::Tensor& z) override {
-    MixOptions mixing;
-    mixing.by_position = true;
-    return join_heads(mix_heads(z, alpha_->value().t(), mixing));
+    MixOptions mix_options;
+    mix_options.stores_by_position = true;
+    return join_heads(mix_heads(z, alpha_->value().t(), mix_options));
   }
   at::Tensor as_linear_map() const override { return alpha_->master().t(); }
   std::string why_not_fused() const override { return ""; }
