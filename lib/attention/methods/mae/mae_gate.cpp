@@ -110,7 +110,7 @@ at::Tensor make_query_mask(const Context& c) {
   return length_mask(query_lengths(c), c.query_input.size(1), c.query_input.device());
 }
 
-at::Tensor mean_over(const at::Tensor& x, const at::Tensor& query_mask) {
+at::Tensor masked_mean(const at::Tensor& x, const at::Tensor& query_mask) {
   if (!query_mask.defined()) return x.mean(1);
   at::Tensor weight = query_mask.to(x.scalar_type()).unsqueeze(-1);
   return (x * weight).sum(1) / weight.sum(1).clamp_min(1);
@@ -124,7 +124,7 @@ at::Tensor ExpertGate::operator()(const Context& c) {
   const c10::AutoGradMode mode(c10::GradMode::is_enabled() && c.forward_context.request<SampleExperts>() == nullptr);
   const at::Tensor query_mask = make_query_mask(c);
   if (options_.mean == MaeOptions::Mean::causal) return gates_from_means(c, running_means(c, query_mask), query_mask);
-  return gates_from_means(c, mean_over(c.query_input.to(at::kFloat), query_mask),
+  return gates_from_means(c, masked_mean(c.query_input.to(at::kFloat), query_mask),
                           query_mask.defined() ? query_mask.any(1) : query_mask);
 }
 

@@ -64,6 +64,6 @@ at::Tensor make_query_mask(const Context& c);
 
 // Returns the mean (B, c) of x (B, T, c) over the positions where `query_mask` (B, T) is true, over all positions if
 // `query_mask` is undefined; 0 for a batch row without real positions.
-at::Tensor mean_over(const at::Tensor& x, const at::Tensor& query_mask);
+at::Tensor masked_mean(const at::Tensor& x, const at::Tensor& query_mask);
 
 }  // namespace mh::attention
