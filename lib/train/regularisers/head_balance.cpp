@@ -25,7 +25,7 @@ class HeadBalance : public ObservedTerm, public attention::Subscriber<attention:
     if (!is_training_pass()) return;
     const auto r = static_cast<double>(observation.probabilities.size(-1));
     add((mean_of_positions(layer_spec.kind, observation.probabilities) *
-         mean_of_positions(layer_spec.kind, observation.mask.detach()))
+         mean_of_positions(layer_spec.kind, observation.chosen_mask.detach()))
             .mean() *
         (r * r));
   }

@@ -22,17 +22,17 @@ constexpr double kNormEpsilon = 1e-5, kNormMomentum = 0.1;
 // sums: x is divided into chunks of `window` positions, and a sum is a prefix sum of the chunk of t plus a suffix sum
 // of the previous chunk.
 at::Tensor window_sums(const at::Tensor& x, int64_t window) {
-  const int64_t batch_size = x.size(0), n = x.size(1), columns = x.size(2);
+  const int64_t batch_size = x.size(0), n = x.size(1), num_columns = x.size(2);
   const at::Tensor transposed_x = x.transpose(1, 2).contiguous();  // contiguous, so sums take a third of the time
   if (window == 0 || window >= n) return transposed_x.cumsum(2).transpose(1, 2).contiguous();
   const int64_t num_chunks = ceil_div(n, window);
-  at::Tensor chunks =
-      at::constant_pad_nd(transposed_x, {0, num_chunks * window - n}).view({batch_size, columns, num_chunks, window});
+  at::Tensor chunks = at::constant_pad_nd(transposed_x, {0, num_chunks * window - n})
+                          .view({batch_size, num_columns, num_chunks, window});
   at::Tensor suffix_sums = chunks.flip(3).cumsum(3).flip(3);
   at::Tensor previous_chunk_sums =
       at::constant_pad_nd(suffix_sums.narrow(2, 0, num_chunks - 1).narrow(3, 1, window - 1), {0, 1, 1, 0});
   return (chunks.cumsum(3) + previous_chunk_sums)
-      .view({batch_size, columns, num_chunks * window})
+      .view({batch_size, num_columns, num_chunks * window})
       .narrow(2, 0, n)
       .transpose(1, 2)
       .contiguous();

@@ -35,11 +35,12 @@ class MeanMixer : public FixedMixer {
   }
 };
 
-const Registration<RandomNormalMixer> normal_entry(
+const Registration<RandomNormalMixer> normal_mixer_entry(
     mixers(), "random-normal", "mixing of probabilities by a fixed matrix of normal random numbers");
-const Registration<RandomUniformMixer> uniform_entry(
+const Registration<RandomUniformMixer> uniform_mixer_entry(
     mixers(), "random-uniform", "mixing of probabilities by a fixed matrix of uniform random numbers from 0 to 1");
-const Registration<MeanMixer> mean_entry(mixers(), "mean", "mean of the probabilities of all heads, for every head");
+const Registration<MeanMixer> mean_mixer_entry(mixers(), "mean",
+                                               "mean of the probabilities of all heads, for every head");
 
 }  // namespace
 }  // namespace mh::attention

@@ -64,9 +64,9 @@ class MixtureOfHeads : public GatedCombiner {
     const at::Tensor scores = nn::linear(x, router_weight_->value(), {});                   // (B, T, h)
     const at::Tensor p = at::softmax(scores.narrow(-1, options_.shared, num_routed_), -1);  // (B, T, r)
     const at::Tensor chosen_heads = std::get<1>(p.topk(options_.chosen, -1));               // (B, T, k)
-    const at::Tensor mask = at::zeros_like(p).scatter(-1, chosen_heads, 1.0);
-    if (c.observer != nullptr) c.observer->show(c.layer_spec, RoutingObservation{p, mask});
-    const at::Tensor selected_p = p * mask;
+    const at::Tensor chosen_mask = at::zeros_like(p).scatter(-1, chosen_heads, 1.0);
+    if (c.observer != nullptr) c.observer->show(c.layer_spec, RoutingObservation{p, chosen_mask});
+    const at::Tensor selected_p = p * chosen_mask;
     at::Tensor w = selected_p * (static_cast<double>(options_.chosen) / selected_p.sum(-1, true));
     if (balance_weight_ != nullptr) {
       const at::Tensor a = 2 * at::softmax(nn::linear(x, balance_weight_->value(), {}), -1);

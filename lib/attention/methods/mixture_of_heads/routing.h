@@ -12,7 +12,7 @@ constexpr const char* kRouterName = ".combiner.router.weight";
 // Probabilities of the r routed heads, (B, Tq, r), and whether each position chooses the head (1) or not (0), (B, Tq,
 // r).
 struct RoutingObservation {
-  at::Tensor probabilities, mask;
+  at::Tensor probabilities, chosen_mask;
 };
 
 }  // namespace mh::attention

@@ -226,7 +226,7 @@ class RelativeScore : public Score {
   int64_t table_min_distance_ = 0;
 };
 
-const Registration<RelativeScore> relative_entry(
+const Registration<RelativeScore> relative_score_entry(
     scores(), "relative",
     "dot products of queries with keys and with embeddings of relative positions (Transformer-XL)");
 
