@@ -43,11 +43,11 @@ std::vector<std::string> KernelFeatures::names(bool training) const {
 
 namespace {
 
-// Sets `why`, if it is not null, to the concatenation of `words`, the reason why a constraint is not met. Returns
-// false.
-template <class... Words>
-bool report_unmet(std::string* why, const Words&... words) {
-  if (why != nullptr) *why = str(words...);
+// Sets `why`, if it is not null, to the concatenation of `reason_parts`, the reason why a constraint is not met.
+// Returns false.
+template <class... ReasonParts>
+bool report_unmet(std::string* why, const ReasonParts&... reason_parts) {
+  if (why != nullptr) *why = str(reason_parts...);
   return false;
 }
 

@@ -1,4 +1,4 @@
-// The hook by which an analysis reads, and may replace, the tensors of a layer's heads.
+// The interface by which an analysis reads, and may replace, the tensors of a layer's heads.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -13,8 +13,8 @@ namespace mh::attention {
 namespace {
 
 // Views (B, T, h*size) as (B, h, T, size).
-at::Tensor split_heads(const at::Tensor& x, int64_t heads) {
-  return x.view({x.size(0), x.size(1), heads, x.size(2) / heads}).transpose(1, 2);
+at::Tensor split_heads(const at::Tensor& x, int64_t num_heads) {
+  return x.view({x.size(0), x.size(1), num_heads, x.size(2) / num_heads}).transpose(1, 2);
 }
 
 }  // namespace
@@ -27,8 +27,9 @@ AttentionLayer::Projections AttentionLayer::project(const at::Tensor& query_inpu
   Projections p;
   if (layer_spec_.kind == AttentionKind::decoder_cross || !query_input.is_same(key_input)) {
     p.q = split_heads(nn::linear(query_input, {query_weight_}, {query_bias_}), h);
-    const bool is_filled = cache != nullptr && layer_spec_.kind == AttentionKind::decoder_cross && cache->length() > 0;
-    if (is_filled) {
+    const bool is_cache_filled =
+        cache != nullptr && layer_spec_.kind == AttentionKind::decoder_cross && cache->length() > 0;
+    if (is_cache_filled) {
       std::tie(p.k, p.v) = cache->keys_and_values();
       p.is_cached = true;
       return p;

@@ -25,12 +25,12 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
                                const LayerSpec& layer_spec, const Inits& inits)
     : layer_spec_(layer_spec), options_(options) {
   using nn::HeadRole;
-  auto add_weight = [&](const char* suffix, int64_t out, int64_t in, const nn::Init& init, HeadRole role,
-                        HeadSide side) {
+  auto add_weight = [&](const char* suffix, int64_t num_outputs, int64_t num_inputs, const nn::Init& init,
+                        HeadRole role, HeadSide side) {
     nn::ParameterTraits traits{
         init, true, true, {{role == HeadRole::output ? 1 : 0, layer_spec.num_heads_of(side), side}}};
     traits.role = role;
-    return &parameters.add(layer_spec.name + suffix, {out, in}, traits);
+    return &parameters.add(layer_spec.name + suffix, {num_outputs, num_inputs}, traits);
   };
   auto add_output_bias = [&] {
     if (!options.bias) return;
@@ -84,10 +84,12 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
 // Throws Error(usage) if the numbers of score and value heads differ without a mixer that changes the number of heads,
 // or the numbers of value and output heads without a combiner that mixes heads.
 void AttentionLayer::check_heads() const {
-  auto refuse = [&](const char* key, const char* heads, const char* required_stage, int64_t expected, int64_t found) {
-    throw Error(Exit::usage,
-                Problem{str(layer_spec_.name, ", attention.", key), str(expected, ", the number of ", heads),
-                        str(found), str("set attention.", key, "=", expected, ", or choose a ", required_stage)});
+  auto refuse = [&](const char* key, const char* heads_noun, const char* required_stage, int64_t expected_count,
+                    int64_t actual_count) {
+    throw Error(
+        Exit::usage,
+        Problem{str(layer_spec_.name, ", attention.", key), str(expected_count, ", the number of ", heads_noun),
+                str(actual_count), str("set attention.", key, "=", expected_count, ", or choose a ", required_stage)});
   };
   if (layer_spec_.value_heads != layer_spec_.heads && !stages_.mixer->can_change_head_count())
     refuse("value_heads", "score heads", "mixer that changes the number of heads", layer_spec_.heads,
