@@ -2,7 +2,7 @@
 // probability p, and the other heads are rescaled, Z'_i = ξ_i Z_i hv / Σ_j ξ_j, where ξ_i is 0 for a dropped head and 1
 // otherwise. If all heads of a batch row would be dropped, none is. Evaluation is plain attention.
 #include "attention/gated_combiner.h"
-#include "attention/row_draws.h"
+#include "attention/uniform_per_row.h"
 #include "nn/device.h"
 
 namespace mh::attention {

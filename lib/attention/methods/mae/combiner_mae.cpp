@@ -21,7 +21,7 @@
 #include "attention/methods/mae/experts.h"
 #include "attention/methods/mae/mae_gate.h"
 #include "attention/methods/mae/sample_experts.h"
-#include "attention/row_draws.h"
+#include "attention/uniform_per_row.h"
 #include "base/error.h"
 #include "nn/device.h"
 
