@@ -10,7 +10,8 @@
 
 namespace mh::attention {
 
-at::Tensor hard_concrete(const HardConcreteDistribution& distribution, const at::Tensor& log_a, const at::Tensor& u) {
+at::Tensor hard_concrete_gates(const HardConcreteDistribution& distribution, const at::Tensor& log_a,
+                               const at::Tensor& u) {
   const at::Tensor s =
       u.defined() ? at::sigmoid((at::log(u) - at::log1p(-u) + log_a) / distribution.temperature) : at::sigmoid(log_a);
   return (distribution.low + (distribution.high - distribution.low) * s).clamp(0, 1);
@@ -49,11 +50,11 @@ class HardConcreteGates : public GatedCombiner {
   bool has_head_gates() const override { return true; }
   bool samples_on_host() const override { return true; }
   at::Tensor head_weights(const Context& c) override {
-    return show_gates(c, hard_concrete(options_.distribution, log_a_->value(),
-                                       c.forward_context.training ? sample_uniforms(c) : at::Tensor()));
+    return show_gates(c, hard_concrete_gates(options_.distribution, log_a_->value(),
+                                             c.forward_context.training ? sample_uniforms(c) : at::Tensor()));
   }
   at::Tensor as_linear_map() const override {
-    return at::diag(hard_concrete(options_.distribution, log_a_->master().detach(), {}));
+    return at::diag(hard_concrete_gates(options_.distribution, log_a_->master().detach(), {}));
   }
 
  private:
