@@ -31,9 +31,10 @@ namespace mh::data {
 class Batches {
  public:
   virtual ~Batches() = default;
-  // A micro-batch: the rows [first, first + count) of the batch of an update, which one forward pass processes.
+  // A micro-batch: the rows [first_row, first_row + num_rows) of the batch of an update, which one forward pass
+  // processes.
   struct MicroBatch {
-    int64_t first = 0, count = 0;
+    int64_t first_row = 0, num_rows = 0;
   };
   // Returns the micro-batches of update `update` (from 0), in the order of their rows.
   virtual std::vector<MicroBatch> micro_batches(int64_t update) = 0;

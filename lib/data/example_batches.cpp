@@ -56,7 +56,7 @@ class ExampleBatches : public Batches {
     load_update(update);
     const std::span<const Example> rows(update_rows_);
     Batch batch = load_examples(
-        examples_, rows.subspan(static_cast<size_t>(micro_batch.first), static_cast<size_t>(micro_batch.count)));
+        examples_, rows.subspan(static_cast<size_t>(micro_batch.first_row), static_cast<size_t>(micro_batch.num_rows)));
     batch.next_sentence_weight = next_sentence_weight_;
     return batch;
   }

@@ -36,27 +36,27 @@ class PairBatches : public Batches {
 
   std::vector<MicroBatch> micro_batches(int64_t update) override {
     const MicroBatch batch_range = batch_of(update);
-    if (options_.micro_tokens == 0) return {{0, batch_range.count}};
+    if (options_.micro_tokens == 0) return {{0, batch_range.num_rows}};
     int64_t max_width = 1;
-    for (int64_t i = 0; i < batch_range.count; ++i) max_width = std::max(max_width, width(pair_at(batch_range, i)));
+    for (int64_t i = 0; i < batch_range.num_rows; ++i) max_width = std::max(max_width, width(pair_at(batch_range, i)));
     std::vector<MicroBatch> micro_batches;
     const int64_t max_rows = std::max<int64_t>(1, options_.micro_tokens / max_width);
-    for (int64_t first = 0; first < batch_range.count; first += max_rows)
-      micro_batches.push_back({first, std::min(max_rows, batch_range.count - first)});
+    for (int64_t first = 0; first < batch_range.num_rows; first += max_rows)
+      micro_batches.push_back({first, std::min(max_rows, batch_range.num_rows - first)});
     return micro_batches;
   }
 
   Batch load(int64_t update, const MicroBatch& micro_batch) override {
     const MicroBatch batch_range = batch_of(update);
     std::vector<Row> rows;
-    for (int64_t i = 0; i < micro_batch.count; ++i)
-      rows.push_back(pairs_.row_of(pair_at(batch_range, micro_batch.first + i)));
+    for (int64_t i = 0; i < micro_batch.num_rows; ++i)
+      rows.push_back(pairs_.row_of(pair_at(batch_range, micro_batch.first_row + i)));
     return load_pairs(pairs_, rows);
   }
 
   std::string describe_rows(int64_t update) override {
     const MicroBatch batch_range = batch_of(update);
-    return str(batch_range.count, " pairs, the first is pair ", pair_at(batch_range, 0) + 1, " of the data");
+    return str(batch_range.num_rows, " pairs, the first is pair ", pair_at(batch_range, 0) + 1, " of the data");
   }
 
   int64_t updates(const Length& length) const override {
@@ -109,7 +109,9 @@ class PairBatches : public Batches {
     }
     return batches_[static_cast<size_t>(batch_order_[static_cast<size_t>(update % updates_per_epoch_)])];
   }
-  int64_t pair_at(const MicroBatch& batch, int64_t row) const { return order_[static_cast<size_t>(batch.first + row)]; }
+  int64_t pair_at(const MicroBatch& batch, int64_t row) const {
+    return order_[static_cast<size_t>(batch.first_row + row)];
+  }
 
   const Pairs pairs_;
   const BatchOptions options_;

@@ -33,7 +33,7 @@ class PrefetchedBatches : public Batches {
   Batch load(int64_t update, const MicroBatch& micro_batch) override {
     const Update& requested_update = fetch(update);
     const auto is_requested = [&](const MicroBatch& candidate) {
-      return candidate.first == micro_batch.first && candidate.count == micro_batch.count;
+      return candidate.first_row == micro_batch.first_row && candidate.num_rows == micro_batch.num_rows;
     };
     return requested_update.batches.at(static_cast<size_t>(
         std::find_if(requested_update.micro_batches.begin(), requested_update.micro_batches.end(), is_requested) -

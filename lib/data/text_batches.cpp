@@ -122,8 +122,8 @@ std::vector<Batches::MicroBatch> TextBatches::micro_batches(int64_t update) {
 
 Batch TextBatches::load(int64_t update, const MicroBatch& micro_batch) {
   const UpdateRows update_rows = rows_of(update);
-  const auto begin = update_rows.rows.begin() + micro_batch.first;
-  return load_rows(text_, {begin, begin + micro_batch.count}, update_rows.width);
+  const auto begin = update_rows.rows.begin() + micro_batch.first_row;
+  return load_rows(text_, {begin, begin + micro_batch.num_rows}, update_rows.width);
 }
 
 std::string TextBatches::describe_rows(int64_t update) {

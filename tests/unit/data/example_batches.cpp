@@ -75,7 +75,7 @@ std::vector<int64_t> rows_of(train::Batches& batches, int64_t update) {
   std::vector<int64_t> rows;
   for (const auto& micro_batch : batches.micro_batches(update)) {
     const data::Batch batch = batches.load(update, micro_batch);
-    for (int64_t b = 0; b < micro_batch.count; ++b) rows.push_back(batch.input.tokens[b][0].item<int64_t>() - 1);
+    for (int64_t b = 0; b < micro_batch.num_rows; ++b) rows.push_back(batch.input.tokens[b][0].item<int64_t>() - 1);
   }
   return rows;
 }
@@ -134,17 +134,17 @@ TEST_CASE("every example is in exactly one update per epoch, and the split into 
         int64_t num_rows = 0, previous_width = 1 << 20, cost = 0;
         std::vector<int64_t> widths;
         for (const auto& micro_batch : batches->micro_batches(update)) {
-          RC_ASSERT(micro_batch.first == num_rows);
+          RC_ASSERT(micro_batch.first_row == num_rows);
           const data::Batch batch = batches->load(update, micro_batch);
           const int64_t width = batch.input.tokens.size(1);
-          RC_ASSERT(options.batch.micro_tokens == 0 || width * micro_batch.count <= options.batch.micro_tokens);
+          RC_ASSERT(options.batch.micro_tokens == 0 || width * micro_batch.num_rows <= options.batch.micro_tokens);
           RC_ASSERT(width <= previous_width);  // micro-batches are in order of falling width
-          widths.insert(widths.end(), static_cast<size_t>(micro_batch.count), 0);
-          for (int64_t b = 0; b < micro_batch.count; ++b)
-            widths[static_cast<size_t>(micro_batch.first + b)] = batch.input.lengths.encoder[b].item<int64_t>();
-          cost += data::kMicroBatchCost + width * micro_batch.count;
+          widths.insert(widths.end(), static_cast<size_t>(micro_batch.num_rows), 0);
+          for (int64_t b = 0; b < micro_batch.num_rows; ++b)
+            widths[static_cast<size_t>(micro_batch.first_row + b)] = batch.input.lengths.encoder[b].item<int64_t>();
+          cost += data::kMicroBatchCost + width * micro_batch.num_rows;
           RC_ASSERT(batch.input.lengths.encoder.max().item<int64_t>() == width);
-          previous_width = width, num_rows += micro_batch.count;
+          previous_width = width, num_rows += micro_batch.num_rows;
         }
         RC_ASSERT(cost == min_split_cost(widths, options.batch.micro_tokens));
         const auto rows_of_update = rows_of(*batches, update);

@@ -67,17 +67,17 @@ TEST_CASE("batches contain every sentence pair once per epoch and respect the to
         const int64_t update = epoch * batches->updates_per_epoch() + u;
         int64_t num_rows = 0, max_length = 0;
         for (const Batches::MicroBatch& micro_batch : batches->micro_batches(update)) {
-          RC_ASSERT(micro_batch.first == num_rows);
-          num_rows += micro_batch.count;
+          RC_ASSERT(micro_batch.first_row == num_rows);
+          num_rows += micro_batch.num_rows;
           const data::Batch batch = batches->load(update, micro_batch);
           const auto& input = batch.input;
-          RC_ASSERT(input.tokens.size(0) == micro_batch.count);
+          RC_ASSERT(input.tokens.size(0) == micro_batch.num_rows);
           max_length = std::max({max_length, input.tokens.size(1), input.source.size(1)});
           if (options.batch.micro_tokens > 0)
-            RC_ASSERT(micro_batch.count == 1 ||
-                      micro_batch.count * std::max(input.tokens.size(1), input.source.size(1)) <=
+            RC_ASSERT(micro_batch.num_rows == 1 ||
+                      micro_batch.num_rows * std::max(input.tokens.size(1), input.source.size(1)) <=
                           options.batch.micro_tokens);
-          for (int64_t r = 0; r < micro_batch.count; ++r) {
+          for (int64_t r = 0; r < micro_batch.num_rows; ++r) {
             const auto source_length = input.lengths.encoder[r].item<int64_t>(),
                        target_length = input.lengths.decoder[r].item<int64_t>();
             pairs::Sentence source, target;

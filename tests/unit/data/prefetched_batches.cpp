@@ -47,8 +47,8 @@ void require_equal_batches(Batches& actual, Batches& expected, int64_t update) {
   const auto micro_batches = actual.micro_batches(update), expected_micro_batches = expected.micro_batches(update);
   RC_ASSERT(micro_batches.size() == expected_micro_batches.size());
   for (size_t i = 0; i < micro_batches.size(); ++i) {
-    RC_ASSERT(micro_batches[i].first == expected_micro_batches[i].first);
-    RC_ASSERT(micro_batches[i].count == expected_micro_batches[i].count);
+    RC_ASSERT(micro_batches[i].first_row == expected_micro_batches[i].first_row);
+    RC_ASSERT(micro_batches[i].num_rows == expected_micro_batches[i].num_rows);
     const data::Batch a = actual.load(update, micro_batches[i]), b = expected.load(update, micro_batches[i]);
     RC_ASSERT(at::equal(a.input.tokens, b.input.tokens));
     RC_ASSERT(at::equal(a.targets, b.targets + 100));
