@@ -40,7 +40,7 @@ Batch load_pairs(const Pairs& pairs, const std::vector<Row>& rows) {
   int64_t width = 0, source_width = 0;
   for (const Row& row : rows) {
     width = std::max(width, row.length);
-    source_width = std::max(source_width, pairs.source_length(row.pair));
+    source_width = std::max(source_width, pairs.source_length(row.record_index));
   }
   Batch batch{{at::full({count, width}, static_cast<int64_t>(pairs.target_end_token()), at::kLong),
                at::full({count, source_width}, static_cast<int64_t>(pairs.source_end_token()), at::kLong),
@@ -52,7 +52,8 @@ Batch load_pairs(const Pairs& pairs, const std::vector<Row>& rows) {
   auto* length = batch.input.lengths.decoder.mutable_data_ptr<int64_t>();
   auto* source_length = batch.input.lengths.encoder.mutable_data_ptr<int64_t>();
   for (const Row& row : rows) {
-    const std::vector<int32_t> source_tokens = pairs.source(row.pair), target_tokens = pairs.target(row.pair);
+    const std::vector<int32_t> source_tokens = pairs.source(row.record_index),
+                               target_tokens = pairs.target(row.record_index);
     std::copy(source_tokens.begin(), source_tokens.end(), source);
     if (!target_tokens.empty())
       std::copy(target_tokens.begin(), target_tokens.end() - 1, in + 1);  // in[0] stays the end-of-line token

@@ -59,7 +59,7 @@ Score score(model::LanguageModel& model, const data::Corpus& corpus, const data:
         ++score.tokens;
         if (callbacks.on_token)
           pending_scores[mini_batch.stream_of(r)].push_back(
-              {row.first + t, static_cast<int32_t>(target[t]), static_cast<double>(p[t])});
+              {row.offset + t, static_cast<int32_t>(target[t]), static_cast<double>(p[t])});
       }
     }
     if (mini_batch.ends_streams) report();

@@ -272,7 +272,7 @@ TEST_CASE("every target token is scored once, in order, conditioned on its sourc
   std::set<int64_t> pairs_seen;
   data::BatchVisitor visitor;
   visitor.visit = [&](const data::ForwardedBatch& pass) {
-    for (const data::Row& row : pass.rows) pairs_seen.insert(row.pair);
+    for (const data::Row& row : pass.rows) pairs_seen.insert(row.record_index);
   };
   data::for_each_batch(*model, corpus, sample_options, visitor);
   CHECK(pairs_seen.size() == 7);
