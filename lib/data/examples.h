@@ -31,12 +31,12 @@ class ExampleSource {
 
 class Examples : public IndependentRows {
  public:
-  // `padding`: the token that fills the rows of a batch up to the length of its longest row.
-  explicit Examples(std::shared_ptr<const ExampleSource> source, int32_t padding = 0)
-      : source_(std::move(source)), padding_(padding) {}
+  // `padding_id`: the token that fills the rows of a batch up to the length of its longest row.
+  explicit Examples(std::shared_ptr<const ExampleSource> source, int32_t padding_id = 0)
+      : source_(std::move(source)), padding_id_(padding_id) {}
 
   const ExampleSource& source() const { return *source_; }
-  int32_t padding() const { return padding_; }
+  int32_t padding_id() const { return padding_id_; }
   int64_t size() const override { return source_->rows(0); }  // number of rows in epoch 0
   int64_t max_length() const override;
   int64_t num_targets() const override { return size(); }
@@ -46,7 +46,7 @@ class Examples : public IndependentRows {
 
  private:
   std::shared_ptr<const ExampleSource> source_;
-  int32_t padding_;
+  int32_t padding_id_;
 };
 
 // Returns a batch of examples, padded to the longest. The caller sets Batch::next_sentence_weight.

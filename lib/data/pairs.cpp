@@ -6,10 +6,10 @@
 
 namespace mh::data {
 
-Pairs::Pairs(text::Sequences sequences, int32_t source_end_token, int32_t target_end_token)
+Pairs::Pairs(text::Sequences sequences, int32_t source_end_id, int32_t target_end_id)
     : sequences_(std::make_shared<const text::Sequences>(std::move(sequences))),
-      source_end_token_(source_end_token),
-      target_end_token_(target_end_token) {
+      source_end_id_(source_end_id),
+      target_end_id_(target_end_id) {
   const auto statistics = std::make_shared<Statistics>();
   const size_t count = sequences_->ends.size() / 2;
   statistics->num_targets_before.reserve(count);
@@ -42,8 +42,8 @@ Batch load_pairs(const Pairs& pairs, const std::vector<Row>& rows) {
     width = std::max(width, row.length);
     source_width = std::max(source_width, pairs.source_length(row.record_index));
   }
-  Batch batch{{at::full({count, width}, static_cast<int64_t>(pairs.target_end_token()), at::kLong),
-               at::full({count, source_width}, static_cast<int64_t>(pairs.source_end_token()), at::kLong),
+  Batch batch{{at::full({count, width}, static_cast<int64_t>(pairs.target_end_id()), at::kLong),
+               at::full({count, source_width}, static_cast<int64_t>(pairs.source_end_id()), at::kLong),
                {at::empty({count}, at::kLong), at::empty({count}, at::kLong)}},
               at::full({count, width}, -1, at::kLong)};
   auto* in = batch.input.tokens.mutable_data_ptr<int64_t>();

@@ -65,9 +65,10 @@ StreamRows streams_of(const ScoringOptions& o, int64_t num_tokens) {
 
 Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width) {
   const auto count = static_cast<int64_t>(rows.size());
-  Batch batch{
-      {at::full({count, width}, static_cast<int64_t>(text.end_of_line), at::kLong), {}, at::empty({count}, at::kLong)},
-      at::full({count, width}, -1, at::kLong)};
+  Batch batch{{at::full({count, width}, static_cast<int64_t>(text.end_of_line_id), at::kLong),
+               {},
+               at::empty({count}, at::kLong)},
+              at::full({count, width}, -1, at::kLong)};
   auto* in = batch.input.tokens.mutable_data_ptr<int64_t>();
   auto* out = batch.targets.mutable_data_ptr<int64_t>();
   auto* length = batch.input.lengths.decoder.mutable_data_ptr<int64_t>();
@@ -77,7 +78,7 @@ Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width) {
     if (row.length > 0) {
       // The first input is the token before the row, or the end-of-line token at the start of the text.
       const int64_t num_previous = row.offset > 0 ? 1 : 0;
-      tokens[0] = text.end_of_line;
+      tokens[0] = text.end_of_line_id;
       text.read_tokens(row.offset - num_previous,
                        std::span(tokens).subspan(static_cast<size_t>(1 - num_previous),
                                                  static_cast<size_t>(row.length + num_previous)));

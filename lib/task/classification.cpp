@@ -71,8 +71,9 @@ class ClassTally : public ExampleTally {
 
 class ClassificationDataset : public ExampleDataset {
  public:
-  ClassificationDataset(const std::shared_ptr<const text::Classification>& examples, int32_t padding, std::string shard)
-      : ExampleDataset(data::Examples(std::make_shared<FixedExamples<text::Classification>>(examples), padding)),
+  ClassificationDataset(const std::shared_ptr<const text::Classification>& examples, int32_t padding_id,
+                        std::string shard)
+      : ExampleDataset(data::Examples(std::make_shared<FixedExamples<text::Classification>>(examples), padding_id)),
         examples_(examples),
         shard_(std::move(shard)) {}
   std::string name() const override { return examples_->task().name; }

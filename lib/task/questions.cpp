@@ -90,9 +90,9 @@ class SpanTally : public ExampleTally {
 
 class QuestionsDataset : public ExampleDataset {
  public:
-  QuestionsDataset(const std::shared_ptr<const text::Questions>& questions, int32_t padding,
+  QuestionsDataset(const std::shared_ptr<const text::Questions>& questions, int32_t padding_id,
                    const QuestionOptions& options, std::string shard)
-      : ExampleDataset(data::Examples(std::make_shared<QuestionExamples>(questions), padding)),
+      : ExampleDataset(data::Examples(std::make_shared<QuestionExamples>(questions), padding_id)),
         questions_(questions),
         options_(options),
         shard_(std::move(shard)) {}
