@@ -59,7 +59,7 @@ class Search {
   // Runs the model on the last token of every row (in the first step, the end token) and returns the logits (R, V) fp32
   // of the next tokens, for R rows and V tokens of the vocabulary.
   at::Tensor next_logits() {
-    at::Tensor tokens = at::full({num_rows(), 1}, static_cast<int64_t>(policy_.special_tokens().end), at::kLong);
+    at::Tensor tokens = at::full({num_rows(), 1}, static_cast<int64_t>(policy_.special_tokens().end_id), at::kLong);
     auto* t = tokens.mutable_data_ptr<int64_t>();
     for (size_t b = 0; b < beams_.size(); ++b)
       for (const LiveHypothesis& p : beams_[b].live_hypotheses)

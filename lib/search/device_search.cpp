@@ -41,7 +41,7 @@ class DeviceSearch {
     if (beams_.empty()) return std::move(results_);
     state_ = model_.new_state();
     rows_per_sentence_ = static_cast<int64_t>(beams_[0].live_hypotheses.size());
-    tokens_ = at::full({num_sentences(), rows_per_sentence_}, end(), int64_options_);
+    tokens_ = at::full({num_sentences(), rows_per_sentence_}, end_id(), int64_options_);
     log_probabilities_ = at::zeros({num_sentences(), rows_per_sentence_}, int64_options_.dtype(at::kDouble));
     while (!beams_.empty() && stop_signal() == 0) {
       std::vector<Extensions> step_extensions;
@@ -59,7 +59,7 @@ class DeviceSearch {
 
  private:
   int64_t num_sentences() const { return static_cast<int64_t>(beams_.size()); }
-  int64_t end() const { return policy_.special_tokens().end; }
+  int64_t end_id() const { return policy_.special_tokens().end_id; }
 
   // Returns the number of steps until the host reads the results. Even rows without a live hypothesis must not exceed
   // the maximum length of a hypothesis, since the positions of the model are limited.
@@ -143,16 +143,16 @@ class DeviceSearch {
     const auto [sorted_log_p, sorted_indices] = at::sort(extended_log_p, /*stable=*/true, 1, /*descending=*/true);
     const at::Tensor top_indices = sorted_indices.narrow(1, 0, num_extensions);
     result.log_probabilities = sorted_log_p.narrow(1, 0, num_extensions);
-    result.tokens = pad_columns(tokens.flatten(1), num_extensions, end()).gather(1, top_indices);
+    result.tokens = pad_columns(tokens.flatten(1), num_extensions, end_id()).gather(1, top_indices);
     result.rows = at::floor_divide(top_indices, candidates_per_row).clamp_max(old_rows_per_sentence - 1);
 
-    const at::Tensor can_continue = result.log_probabilities.gt(-INFINITY).logical_and(result.tokens.ne(end()));
+    const at::Tensor can_continue = result.log_probabilities.gt(-INFINITY).logical_and(result.tokens.ne(end_id()));
     const at::Tensor live_indices =
         std::get<1>(at::sort(can_continue.to(at::kInt), /*stable=*/true, 1, /*descending=*/true))
             .narrow(1, 0, beam_size);
     const at::Tensor is_live = can_continue.gather(1, live_indices);
     log_probabilities_ = result.log_probabilities.gather(1, live_indices).masked_fill(~is_live, -INFINITY);
-    tokens_ = result.tokens.gather(1, live_indices).masked_fill(~is_live, end());
+    tokens_ = result.tokens.gather(1, live_indices).masked_fill(~is_live, end_id());
     rows_per_sentence_ = beam_size;
     const at::Tensor sentence_indices = at::arange(num_sentences(), int64_options_).unsqueeze(1);
     // In the first step, all rows of a sentence continue its only row.

@@ -116,7 +116,7 @@ std::vector<std::vector<search::Hypothesis>> Translator::translate(
                   Problem{name(sentences[i].number), "a sentence, since the prefix file has a prefix for this line",
                           "an empty line", "leave this line of the prefix file empty"});
     translations[i].resize(static_cast<size_t>(std::max<int64_t>(1, sampling_.samples)),
-                           search::Hypothesis{{special_tokens.end}, 0, 0});
+                           search::Hypothesis{{special_tokens.end_id}, 0, 0});
   }
   const auto source_length = [&](size_t i) { return sentences[i].source.size(); };
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return source_length(a) > source_length(b); });

@@ -48,7 +48,7 @@ std::vector<int32_t> random_source(int64_t length, int64_t vocabulary_size, uint
   const at::Tensor t = models::random_tokens(1, length, vocabulary_size, seed);
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < length; ++i) tokens.push_back(t[0][i].item<int32_t>());
-  tokens.back() = kSpecialTokens.end;
+  tokens.back() = kSpecialTokens.end_id;
   return tokens;
 }
 
@@ -59,7 +59,7 @@ at::Tensor row(const std::vector<int32_t>& tokens) {
 
 // Returns the input of a teacher-forced pass: the end token followed by `tokens`, and the source unless it is empty.
 model::Input forced_input(const std::vector<int32_t>& source, const std::vector<int32_t>& tokens) {
-  std::vector<int32_t> in{kSpecialTokens.end};
+  std::vector<int32_t> in{kSpecialTokens.end_id};
   in.insert(in.end(), tokens.begin(), tokens.end());
   model::Input input(row(in));
   if (source.empty()) return input;
@@ -108,9 +108,9 @@ std::vector<Hypothesis> reference_search(model::LanguageModel& model, const Sent
         if (n < static_cast<int64_t>(s.prefix.size())) {
           if (token != s.prefix[static_cast<size_t>(n)]) continue;
         } else if (n >= max_length) {
-          if (token != kSpecialTokens.end) continue;
-        } else if ((n < options.min_length && token == kSpecialTokens.end) ||
-                   (options.no_unknown && token == kSpecialTokens.unknown)) {
+          if (token != kSpecialTokens.end_id) continue;
+        } else if ((n < options.min_length && token == kSpecialTokens.end_id) ||
+                   (options.no_unknown && token == kSpecialTokens.unknown_id)) {
           continue;
         }
         extensions.push_back({partial.tokens, partial.log_probability + log_p[t]});
@@ -124,7 +124,7 @@ std::vector<Hypothesis> reference_search(model::LanguageModel& model, const Sent
     for (size_t i = 0; i < std::min(2 * beam, extensions.size()) && live_hypotheses.size() < beam &&
                        finished_hypotheses.size() < beam;
          ++i) {
-      if (extensions[i].tokens.back() != kSpecialTokens.end) live_hypotheses.push_back(extensions[i]);
+      if (extensions[i].tokens.back() != kSpecialTokens.end_id) live_hypotheses.push_back(extensions[i]);
       else if (i < beam)
         finished_hypotheses.push_back(
             {extensions[i].tokens, extensions[i].log_probability,
@@ -376,7 +376,7 @@ TEST_CASE("a beam as wide as the search space returns the hypotheses of exhausti
       std::vector<std::vector<int32_t>> longer_prefixes;
       for (const auto& prefix : prefixes) {
         auto finished_tokens = prefix;
-        finished_tokens.push_back(kSpecialTokens.end);
+        finished_tokens.push_back(kSpecialTokens.end_id);
         const double log_p = forced_log_probability(*model, s.source, finished_tokens);
         all_hypotheses.push_back(
             {finished_tokens, log_p, log_p / std::pow(static_cast<double>(finished_tokens.size()), penalty)});
@@ -404,7 +404,7 @@ TEST_CASE("a beam of size 1 selects the most probable token at every step", "[se
   const auto actual = beam_search(*model, sentences, kSpecialTokens, options);
   for (size_t i = 0; i < sentences.size(); ++i) {
     std::vector<int32_t> tokens;
-    while (tokens.empty() || tokens.back() != kSpecialTokens.end) {
+    while (tokens.empty() || tokens.back() != kSpecialTokens.end_id) {
       auto log_p = log_probabilities(*model, sentences[i].source, tokens);
       if (tokens.empty()) log_p[0] = -INFINITY;  // min_length is 1 by default, which excludes the end token here
       tokens.push_back(
@@ -431,7 +431,7 @@ TEST_CASE("hypothesis scores equal those of teacher forcing and of a batch of on
         CHECK(h.log_probability == rounding::within(forced_log_probability(*model, sentences[i].source, h.tokens),
                                                     log_probability_bound(*model, h)));
         CHECK(h.score == rounding::fp64(h.log_probability / static_cast<double>(h.tokens.size()), 2));
-        CHECK(std::count(h.tokens.begin(), h.tokens.end(), kSpecialTokens.end) == 1);
+        CHECK(std::count(h.tokens.begin(), h.tokens.end(), kSpecialTokens.end_id) == 1);
       }
       require_same(*model, beam_search(*model, {sentences[i]}, kSpecialTokens, options)[0], batch_results[i]);
     }
@@ -587,7 +587,7 @@ TEST_CASE("samples depend only on the seed and the number of the sentence, and o
   for (const auto& sentence_samples : beam_search(*model, sentences, kSpecialTokens, strict_options, sampling))
     for (const Hypothesis& h : sentence_samples) {
       CHECK(h.tokens.size() == 9);
-      CHECK(std::count(h.tokens.begin(), h.tokens.end(), kSpecialTokens.unknown) == 0);
+      CHECK(std::count(h.tokens.begin(), h.tokens.end(), kSpecialTokens.unknown_id) == 0);
     }
   // Sampling with top_k = 1 or temperature = 0 is greedy search.
   options.beam = 1;
@@ -630,12 +630,12 @@ TEST_CASE("forced tokens are sampled even if every token of the vocabulary is ex
   SamplingOptions sampling;
   sampling.samples = 3;
   // The first token is forced, while end and unknown token are excluded; the second token can only be the end token.
-  Sentence s{random_source(3, 20, 1), {kSpecialTokens.unknown}, 0};
+  Sentence s{random_source(3, 20, 1), {kSpecialTokens.unknown_id}, 0};
   for (const auto& all_hypotheses : {beam_search(*model_of_two_tokens, {s}, kSpecialTokens, options, sampling),
                                      device_search(*model_of_two_tokens, {s}, options, sampling)}) {
     REQUIRE(all_hypotheses[0].size() == 3);
     for (const Hypothesis& h : all_hypotheses[0])
-      CHECK(h.tokens == std::vector<int32_t>{kSpecialTokens.unknown, kSpecialTokens.end});
+      CHECK(h.tokens == std::vector<int32_t>{kSpecialTokens.unknown_id, kSpecialTokens.end_id});
   }
   // A sentence without a prefix has no allowed first token.
   std::vector<Sentence> sentences{s, s};
