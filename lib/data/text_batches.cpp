@@ -14,8 +14,8 @@ int64_t rows_per_update(const BatchOptions& o) { return o.tokens / o.block; }
 
 int64_t updates_in_epoch(const BatchOptions& o, int64_t num_tokens) {
   const int64_t num_rows = rows_per_update(o);
-  return o.order == Batching::streams ? Streams(num_tokens, num_rows, o.block).num_segments()
-                                      : ceil_div(ceil_div(num_tokens, o.block), num_rows);
+  return o.order == BatchOrder::streams ? Streams(num_tokens, num_rows, o.block).num_segments()
+                                        : ceil_div(ceil_div(num_tokens, o.block), num_rows);
 }
 
 class ShuffledBlocks : public TextBatches {
@@ -132,7 +132,7 @@ std::string TextBatches::describe_rows(int64_t update) {
 }
 
 std::unique_ptr<TextBatches> make_batches(Text text, const BatchOptions& options, int64_t seed) {
-  if (options.order == Batching::streams) return std::make_unique<OrderedStreams>(std::move(text), options, seed);
+  if (options.order == BatchOrder::streams) return std::make_unique<OrderedStreams>(std::move(text), options, seed);
   return std::make_unique<ShuffledBlocks>(std::move(text), options, seed);
 }
 

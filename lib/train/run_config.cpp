@@ -66,7 +66,7 @@ void RunConfig::check_without_data() const {
                  "leave one of the two keys out, since label smoothing requires a full softmax over the vocabulary");
   check_task_options();
   const int64_t memory = model.model.transformer_xl.memory;
-  if (memory > 0 && train.batch.order == Batching::blocks)
+  if (memory > 0 && train.batch.order == BatchOrder::blocks)
     refuse_usage("train.batch.order", "streams, since the model has a memory", "blocks, which are shuffled",
                  "set train.batch.order=streams, or model.transformer-xl.memory=0");
   if (train.validation.memory > 0 && memory == 0)
@@ -108,7 +108,7 @@ void RunConfig::check_task_options() const {
                  batch.long_block > 0 ? "no train.batch.long_from" : "no train.batch.long_block",
                  "set both keys, for example train.batch.long_from=900u, or leave both out");
   task().check(batch.long_block);
-  if (!traits.has_text_order && batch.order == Batching::streams)
+  if (!traits.has_text_order && batch.order == BatchOrder::streams)
     refuse_usage("train.batch.order", str("blocks, since ", traits.row_noun, " are independent"),
                  "streams, which only texts support", "leave the key out");
   if (traits.perplexity && !traits.has_text_order && train.validation.block > 0)

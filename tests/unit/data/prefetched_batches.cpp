@@ -19,7 +19,7 @@ using namespace mh::train;
 
 namespace {
 
-std::unique_ptr<Batches> text_batches(Batching batching, int64_t micro_tokens) {
+std::unique_ptr<Batches> text_batches(BatchOrder batching, int64_t micro_tokens) {
   static const std::vector<int32_t> text = [] {  // static, since the batches refer to the text
     std::vector<int32_t> tokens;
     for (int32_t i = 0; i < 203; ++i) tokens.push_back(i * i % 17);
@@ -64,7 +64,7 @@ TEST_CASE("prefetched batches equal directly loaded batches for any order of req
     const int batch_kind = *rc::gen::inRange(0, 4);
     const auto make = [&] {
       if (batch_kind == 3) return pair_batches();
-      return text_batches(batch_kind == 0 ? Batching::streams : Batching::blocks, batch_kind == 2 ? 10 : 0);
+      return text_batches(batch_kind == 0 ? BatchOrder::streams : BatchOrder::blocks, batch_kind == 2 ? 10 : 0);
     };
     const auto expected = make();
     const int64_t end = *rc::gen::inRange(1, 40);

@@ -94,7 +94,7 @@ TEST_CASE("streams contain every token once, in order, for any numbers of tokens
     RC_PRE(num_tokens >= num_streams);
     const std::vector<int32_t> text = make_tokens(num_tokens);
     TrainOptions options;
-    options.batch.order = Batching::streams, options.batch.block = block, options.batch.tokens = num_streams * block;
+    options.batch.order = BatchOrder::streams, options.batch.block = block, options.batch.tokens = num_streams * block;
     auto batches = corpora::make_batches(corpora::text_of(text, 5), options);
     // Naive reference: the text is divided into streams, the longer streams first, and each stream into blocks.
     std::vector<std::vector<int64_t>> streams(static_cast<size_t>(num_streams));
@@ -134,7 +134,7 @@ TEST_CASE("streams contain every token once, in order, for any numbers of tokens
   }));
   const std::vector<int32_t> text = make_tokens(5);
   TrainOptions options;
-  options.batch.order = Batching::streams, options.batch.block = 2, options.batch.tokens = 12;
+  options.batch.order = BatchOrder::streams, options.batch.block = 2, options.batch.tokens = 12;
   CHECK(contains(refusal([&] { corpora::make_batches(corpora::text_of(text, 5), options); }), "at most 5 streams"));
   CHECK(length_to_updates({1, Length::Unit::epochs}, options.batch, 100) == 9);  // ceil(ceil(100 / 6 streams) / 2)
   CHECK(length_to_updates({101, Length::Unit::tokens}, options.batch, 100) == 10);
