@@ -74,7 +74,7 @@ class ExampleBatches : public Batches {
   }
 
   void shuffle_rows(int64_t epoch) {
-    const int64_t num_rows = examples_.source().rows(epoch);
+    const int64_t num_rows = examples_.source().num_rows(epoch);
     order_.resize(static_cast<size_t>(num_rows));
     std::iota(order_.begin(), order_.end(), 0);
     RandomSequence random(RandomStream(static_cast<uint64_t>(seed_), "examples"), static_cast<uint32_t>(epoch));

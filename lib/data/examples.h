@@ -18,7 +18,7 @@ class ExampleSource {
   virtual ~ExampleSource() = default;
   // Returns the number of rows in an epoch. Rows for pre-training are sampled from documents in each epoch; all other
   // rows are the same in every epoch.
-  virtual int64_t rows(int64_t epoch) const = 0;
+  virtual int64_t num_rows(int64_t epoch) const = 0;
   // Returns the number of tokens in the row that make(epoch, row) returns.
   virtual int64_t length(int64_t epoch, int64_t row) const = 0;
   virtual text::Example make(int64_t epoch, int64_t row) const = 0;
@@ -37,7 +37,7 @@ class Examples : public IndependentRows {
 
   const ExampleSource& source() const { return *source_; }
   int32_t padding_id() const { return padding_id_; }
-  int64_t size() const override { return source_->rows(0); }  // number of rows in epoch 0
+  int64_t size() const override { return source_->num_rows(0); }  // number of rows in epoch 0
   int64_t max_length() const override;
   int64_t num_targets() const override { return size(); }
   std::pair<int64_t, int64_t> lengths(int64_t row) const override { return {source_->length(0, row), 0}; }

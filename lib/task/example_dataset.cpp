@@ -63,7 +63,7 @@ Evaluation ExampleDataset::evaluate(model::LanguageModel& model, const Evaluatio
   c10::NoGradGuard no_gradient;
   const data::ExampleSource& source = examples_.source();
   const at::Device device = model.parameters().device();
-  std::vector<int64_t> order(static_cast<size_t>(source.rows(0)));
+  std::vector<int64_t> order(static_cast<size_t>(source.num_rows(0)));
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
                    [&](int64_t a, int64_t b) { return source.length(0, a) > source.length(0, b); });

@@ -30,7 +30,7 @@ class Documents : public data::ExampleSource {
   Documents(text::Sequences sequences, const text::WordPieceTokenizer& tokenizer,
             const text::PretrainingOptions& options, uint64_t seed)
       : pretraining_(std::move(sequences), tokenizer, options, seed) {}
-  int64_t rows(int64_t epoch) const override { return plan(epoch)->size(); }
+  int64_t num_rows(int64_t epoch) const override { return plan(epoch)->size(); }
   int64_t length(int64_t epoch, int64_t row) const override { return plan(epoch)->length(row); }
   text::Example make(int64_t epoch, int64_t row) const override { return plan(epoch)->make(row); }
   double next_sentence_weight(std::span<const text::Example> update) const override {

@@ -28,7 +28,7 @@ class SyntheticRows : public data::ExampleSource {
  public:
   SyntheticRows(std::vector<int64_t> lengths, const std::string& head, int64_t growth = 0)
       : lengths_(std::move(lengths)), head_type_(head), growth_(growth) {}
-  int64_t rows(int64_t epoch) const override { return static_cast<int64_t>(lengths_.size()) + epoch * growth_; }
+  int64_t num_rows(int64_t epoch) const override { return static_cast<int64_t>(lengths_.size()) + epoch * growth_; }
   int64_t length(int64_t epoch, int64_t row) const override {
     return lengths_[static_cast<size_t>(row) % lengths_.size()] + (growth_ != 0 ? epoch : 0);
   }
