@@ -66,7 +66,9 @@ class ExampleBatches : public Batches {
     return str(update_rows_.size(), " rows, the longest is row ", longest_row_, " of the epoch");
   }
 
-  int64_t updates(const Length& length) const override { return example_length_to_updates(length, updates_per_epoch_); }
+  int64_t to_updates(const Length& length) const override {
+    return example_length_to_updates(length, updates_per_epoch_);
+  }
 
  private:
   int64_t width(int64_t row) const {

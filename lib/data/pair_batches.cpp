@@ -59,7 +59,7 @@ class PairBatches : public Batches {
     return str(batch_range.num_rows, " pairs, the first is pair ", pair_at(batch_range, 0) + 1, " of the data");
   }
 
-  int64_t updates(const Length& length) const override {
+  int64_t to_updates(const Length& length) const override {
     return count_updates(length, updates_per_epoch_, [&](int64_t tokens) {
       // `tokens` counts target tokens, and batches differ in their number of target tokens. A remainder of less than an
       // epoch is converted with the mean number per batch.

@@ -44,7 +44,7 @@ class PrefetchedBatches : public Batches {
     return batches_->describe_rows(update);
   }
   bool continues(int64_t update) const override { return batches_->continues(update); }
-  int64_t updates(const Length& length) const override { return batches_->updates(length); }
+  int64_t to_updates(const Length& length) const override { return batches_->to_updates(length); }
 
  private:
   const Update& fetch(int64_t update) {

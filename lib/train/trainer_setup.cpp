@@ -33,10 +33,10 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& sta
   batches_ = batches_of(config_, *data_.train, data_.tokenizers);
   model_ = model::build_language_model(config_.model, model::vocabulary_sizes_of(data_.tokenizers), device_);
   toml_ = config_.toml();
-  end_ = batches_->updates(config_.train.length);
+  end_ = batches_->to_updates(config_.train.length);
   if (!device_.is_cpu()) batches_ = data::prefetch(std::move(batches_), end_, data::pin_batch);
   schedule_lengths_ =
-      schedule_lengths(config_.train, end_, [this](const Length& length) { return batches_->updates(length); });
+      schedule_lengths(config_.train, end_, [this](const Length& length) { return batches_->to_updates(length); });
   if (schedule_lengths_.warmup >= end_ && end_ > 0)
     log_warning(str("the run ends after ", with_commas(end_), " updates, within its warm-up of ",
                     with_commas(schedule_lengths_.warmup), ": the learning rate does not reach train.lr"));

@@ -228,9 +228,11 @@ TEST_CASE("the loss weight of a next-sentence target is the mean number of predi
 
 TEST_CASE("the length of training on examples may be in updates or epochs, not in tokens", "[examples]") {
   const auto batches = corpora::make_batches(examples({5, 6, 7, 8, 9}, "classes"), train_options(2));
-  CHECK(batches->updates({7, Length::Unit::updates}) == 7);
-  CHECK(batches->updates({2, Length::Unit::epochs}) == 6);
-  CHECK(refusal([&] { batches->updates({7, Length::Unit::tokens}); }).find("updates or epochs") != std::string::npos);
+  CHECK(batches->to_updates({7, Length::Unit::updates}) == 7);
+  CHECK(batches->to_updates({2, Length::Unit::epochs}) == 6);
+  CHECK(refusal([&] {
+          batches->to_updates({7, Length::Unit::tokens});
+        }).find("updates or epochs") != std::string::npos);
   CHECK(status_of([] { corpora::make_batches(examples({}, "classes"), train_options(2)); }) == 3);
 }
 

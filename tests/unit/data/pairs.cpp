@@ -105,10 +105,10 @@ TEST_CASE("batches contain every sentence pair once per epoch and respect the to
       if (epoch == 0) order_of_epoch_0 = order;
       else RC_ASSERT(order != order_of_epoch_0);
     }
-    RC_ASSERT(batches->updates({3, Length::Unit::epochs}) == 3 * batches->updates_per_epoch());
-    RC_ASSERT(batches->updates({1, Length::Unit::tokens}) == 1);
+    RC_ASSERT(batches->to_updates({3, Length::Unit::epochs}) == 3 * batches->updates_per_epoch());
+    RC_ASSERT(batches->to_updates({1, Length::Unit::tokens}) == 1);
     const int64_t num_targets = pairs_of(shard).num_targets();
-    RC_ASSERT(batches->updates({2 * num_targets, Length::Unit::tokens}) == 2 * batches->updates_per_epoch());
+    RC_ASSERT(batches->to_updates({2 * num_targets, Length::Unit::tokens}) == 2 * batches->updates_per_epoch());
   }));
 }
 

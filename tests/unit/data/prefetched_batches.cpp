@@ -104,7 +104,7 @@ TEST_CASE("an error while prefetching an update is thrown when this update is re
       return {x, x};
     }
     std::string describe_rows(int64_t) override { return ""; }
-    int64_t updates(const Length&) const override { return 10; }
+    int64_t to_updates(const Length&) const override { return 10; }
   };
   const auto prefetched = data::prefetch(std::make_unique<FailingBatches>(), 10, add_marker);
   for (int64_t update = 0; update < 3; ++update)

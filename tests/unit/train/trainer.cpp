@@ -151,8 +151,8 @@ TEST_CASE("batches cover every token exactly once per epoch, in a new order each
     if (epoch == 0) first_order = order;
     else CHECK(order != first_order);
   }
-  CHECK(batches.updates({2, Length::Unit::epochs}) == 30);
-  CHECK(batches.updates({701, Length::Unit::tokens}) == 11);
+  CHECK(batches.to_updates({2, Length::Unit::epochs}) == 30);
+  CHECK(batches.to_updates({701, Length::Unit::tokens}) == 11);
   options.batch.tokens = 9;
   CHECK(status_of([&] { corpora::make_batches(corpora::text_of(shard, 0), options); }) == 2);
 }
