@@ -43,7 +43,7 @@ class Batches {
   // Describes the rows of an update for error messages: "20 rows, the first from token 4096".
   virtual std::string describe_rows(int64_t update) = 0;
   // Returns whether row b of the update continues row b of the previous update, so that the memory carries over.
-  virtual bool continues(int64_t /*update*/) const { return false; }
+  virtual bool continues_streams(int64_t /*update*/) const { return false; }
   // Returns the number of rows in an update of a text; the last update of an epoch may be smaller. 0 for other corpora.
   int64_t rows_per_update() const { return rows_per_update_; }
   // Returns the number of rows in a micro-batch of a text; the last micro-batch of an update may be smaller. 0 for

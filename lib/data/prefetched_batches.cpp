@@ -43,7 +43,7 @@ class PrefetchedBatches : public Batches {
     prefetch_queue_.reset();  // stops the prefetch thread, since batches_ is not thread-safe
     return batches_->describe_rows(update);
   }
-  bool continues(int64_t update) const override { return batches_->continues(update); }
+  bool continues_streams(int64_t update) const override { return batches_->continues_streams(update); }
   int64_t to_updates(const Length& length) const override { return batches_->to_updates(length); }
 
  private:

@@ -63,7 +63,7 @@ class OrderedStreams : public TextBatches {
     for (int64_t s = 0; s < rows_per_update_; ++s) update_rows.rows.push_back(streams_.row(s, segment));
     return update_rows;
   }
-  bool continues(int64_t update) const override { return update % updates_per_epoch_ != 0; }
+  bool continues_streams(int64_t update) const override { return update % updates_per_epoch_ != 0; }
 
  private:
   Streams streams_;

@@ -142,7 +142,7 @@ void Trainer::update() {
     state_.gradient_norm = result.gradient_norm;
   }
   ++state_.update;
-  if (!batches_->continues(state_.update)) memories.clear();
+  if (!batches_->continues_streams(state_.update)) memories.clear();
   memories_ = std::move(memories);
   progress_log_->add(result, now() - start_time, selection_->summary());
 }

@@ -75,7 +75,7 @@ TEST_CASE("prefetched batches equal directly loaded batches for any order of req
     RC_ASSERT(actual->tokens_per_update() == expected->tokens_per_update());
     int64_t update = *rc::gen::inRange<int64_t>(0, end);
     for (int request = 0; request < 25; ++request) {
-      RC_ASSERT(actual->continues(update) == expected->continues(update));
+      RC_ASSERT(actual->continues_streams(update) == expected->continues_streams(update));
       require_equal_batches(*actual, *expected, update);
       switch (*rc::gen::inRange(0, 8)) {
         case 0:

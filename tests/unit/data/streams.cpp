@@ -109,7 +109,7 @@ TEST_CASE("streams contain every token once, in order, for any numbers of tokens
     RC_ASSERT(batches->updates_per_epoch() == (max_length + block - 1) / block);
     for (int64_t u = 0; u < 2 * batches->updates_per_epoch(); ++u) {
       const int64_t segment = u % batches->updates_per_epoch();
-      RC_ASSERT(batches->continues(u) == (segment > 0));
+      RC_ASSERT(batches->continues_streams(u) == (segment > 0));
       const auto update = batches->rows_of(u);
       const int64_t width = std::min(block, max_length - segment * block);
       const data::Batch batch = batches->load(u, {0, static_cast<int64_t>(update.rows.size())});

@@ -127,7 +127,7 @@ TEST_CASE("batches cover every token exactly once per epoch, in a new order each
       std::vector<int64_t> rows;
       for (const auto& row : update.rows) rows.push_back(row.offset / 10);
       data::Batch batch = batches.load(epoch * 15 + u, {0, static_cast<int64_t>(rows.size())});
-      CHECK_FALSE(batches.continues(epoch * 15 + u));
+      CHECK_FALSE(batches.continues_streams(epoch * 15 + u));
       for (size_t r = 0; r < rows.size(); ++r) {
         covered_rows.insert(rows[r]);
         order.push_back(rows[r]);
