@@ -34,7 +34,7 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& sta
   model_ = model::build_language_model(config_.model, model::vocabulary_sizes_of(data_.tokenizers), device_);
   toml_ = config_.toml();
   end_ = batches_->to_updates(config_.train.length);
-  if (!device_.is_cpu()) batches_ = data::prefetch(std::move(batches_), end_, data::pin_batch);
+  if (!device_.is_cpu()) batches_ = data::prefetch_batches(std::move(batches_), end_, data::pin_batch);
   schedule_lengths_ =
       schedule_lengths(config_.train, end_, [this](const Length& length) { return batches_->to_updates(length); });
   if (schedule_lengths_.warmup >= end_ && end_ > 0)

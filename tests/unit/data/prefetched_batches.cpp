@@ -68,7 +68,7 @@ TEST_CASE("prefetched batches equal directly loaded batches for any order of req
     };
     const auto expected = make();
     const int64_t end = *rc::gen::inRange(1, 40);
-    const auto actual = data::prefetch(make(), end, add_marker);
+    const auto actual = data::prefetch_batches(make(), end, add_marker);
     RC_ASSERT(actual->updates_per_epoch() == expected->updates_per_epoch());
     RC_ASSERT(actual->rows_per_update() == expected->rows_per_update());
     RC_ASSERT(actual->rows_per_micro_batch() == expected->rows_per_micro_batch());
@@ -106,7 +106,7 @@ TEST_CASE("an error while prefetching an update is thrown when this update is re
     std::string describe_rows(int64_t) override { return ""; }
     int64_t to_updates(const Length&) const override { return 10; }
   };
-  const auto prefetched = data::prefetch(std::make_unique<FailingBatches>(), 10, add_marker);
+  const auto prefetched = data::prefetch_batches(std::make_unique<FailingBatches>(), 10, add_marker);
   for (int64_t update = 0; update < 3; ++update)
     CHECK(prefetched->load(update, prefetched->micro_batches(update)[0]).targets.item<int64_t>() == 100 + update);
   for (int request = 0; request < 2; ++request)
