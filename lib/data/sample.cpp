@@ -19,7 +19,8 @@ std::vector<int64_t> draw_sample(int64_t count, int64_t population_size, int64_t
   return {sampled_indices.begin(), sampled_indices.end()};
 }
 
-int64_t sample_size(const Sample& sample, int64_t population_size, const std::string& description, const char* advice) {
+int64_t sample_size(const SampleOptions& sample, int64_t population_size, const std::string& description,
+                    const char* advice) {
   if (sample.allows_fewer_blocks && population_size > 0) return std::min(sample.blocks, population_size);
   if (sample.blocks > population_size)
     throw Error(Exit::usage,

@@ -16,6 +16,7 @@ std::vector<int64_t> draw_sample(int64_t count, int64_t population_size, int64_t
 // sample. If sample.blocks exceeds `population_size`, returns `population_size` if sample.allows_fewer_blocks is true
 // and `population_size` is above 0, and otherwise throws Error(usage). `description`: phrase for `population_size` in
 // the error; `advice`: what the error tells the user to do.
-int64_t sample_size(const Sample& sample, int64_t population_size, const std::string& description, const char* advice);
+int64_t sample_size(const SampleOptions& sample, int64_t population_size, const std::string& description,
+                    const char* advice);
 
 }  // namespace mh::data

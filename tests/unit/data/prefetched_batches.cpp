@@ -1,4 +1,4 @@
-// Tests of data::prefetch(), which loads batches in a background thread.
+// Tests of data::prefetch_batches(), which loads batches in a background thread.
 #include "data/prefetched_batches.h"
 
 #include <rapidcheck.h>
@@ -37,7 +37,8 @@ std::unique_ptr<Batches> pair_batches() {
   return corpora::make_batches(translation::corpus_of(translation::random_sentence_pairs(30)), options);
 }
 
-// Adds 100 to the targets, which marks a batch as prepared. The tests pass add_marker() as `prepare` to prefetch().
+// Adds 100 to the targets, which marks a batch as prepared. The tests pass add_marker() as `prepare` to
+// prefetch_batches().
 data::Batch add_marker(data::Batch batch) {
   batch.targets = batch.targets + 100;
   return batch;
