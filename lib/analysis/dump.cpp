@@ -29,7 +29,7 @@ void AttentionDump::observe_probabilities(const attention::LayerSpec& layer_spec
 void AttentionDump::write(ByteSink& sink, const std::map<std::string, std::string>& metadata) const {
   model::CheckpointTensors tensors;
   for (const auto& [layer, pass_matrices] : matrices_) tensors.add(layer.second, at::cat(pass_matrices));
-  io::write_checkpoint(sink, tensors.all(), {metadata.begin(), metadata.end()});
+  io::write_checkpoint(sink, tensors.views(), {metadata.begin(), metadata.end()});
 }
 
 }  // namespace mh::analysis

@@ -132,7 +132,7 @@ class Writer {
         tensors.add((architecture_->belongs_to_head(name) ? "" : architecture_->prefix()) + name, tensor);
     }
     auto sink = open_sink(path);
-    io::write_checkpoint(*sink, tensors.all(), {{"format", "pt"}});
+    io::write_checkpoint(*sink, tensors.views(), {{"format", "pt"}});
     sink->close();
   }
 

@@ -34,9 +34,9 @@ ModelConfig config_of(const io::Checkpoint& checkpoint);
 VocabularySizes vocabulary_sizes_of(const text::Tokenizers& tokenizers);
 
 // Throws Error(usage) unless `checkpoint_config` and `config` build the same parameters: the same names, shapes and
-// head counts. `where`: the option that set `config`, for the message.
+// head counts. `option_name`: the option that set `config`, for the message.
 void require_same_parameters(const ModelConfig& checkpoint_config, const ModelConfig& config,
-                             const VocabularySizes& vocabulary_sizes, const std::string& where);
+                             const VocabularySizes& vocabulary_sizes, const std::string& option_name);
 
 // Copies all parameters from the checkpoint, and warns about NaN and infinite values. Throws Error(input) if a tensor
 // is missing, unknown or of another shape or type.
@@ -48,7 +48,7 @@ class CheckpointTensors {
  public:
   void add(const std::string& name, const at::Tensor& tensor);
   void add(const nn::ParameterList& parameters);
-  const std::vector<io::TensorView>& all() const { return views_; }
+  const std::vector<io::TensorView>& views() const { return views_; }
 
  private:
   std::vector<at::Tensor> tensors_;  // keep the memory of views_ alive

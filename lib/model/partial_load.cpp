@@ -34,19 +34,19 @@ bool is_added(const io::Checkpoint& checkpoint, const nn::Parameter& p) {
 }  // namespace
 
 PartialLoad compare_with_checkpoint(const io::Checkpoint& checkpoint, const nn::ParameterList& parameters,
-                                    const std::string& where) {
-  const char* next = "set only keys that add attention stages or change the task head";
+                                    const std::string& option_name) {
+  const char* advice = "set only keys that add attention stages or change the task head";
   PartialLoad result;
   std::vector<std::string> parameter_names;
   for (const nn::Parameter& p : parameters.all()) {
     parameter_names.push_back(p.name());
     if (is_added(checkpoint, p)) {
       if (!may_be_added(p))
-        refuse_usage(where, "only parameters that the checkpoint contains",
-                     str("the new parameter ", p.name(), " ", shape_text(p.master().sizes())), next);
+        refuse_usage(option_name, "only parameters that the checkpoint contains",
+                     str("the new parameter ", p.name(), " ", shape_text(p.master().sizes())), advice);
       result.added_parameters.push_back(p.name());
     } else if (const auto& shape = checkpoint.find(p.name())->shape; shape != p.master().sizes().vec()) {
-      refuse_usage(where, str("the parameter ", p.name(), " with the checkpoint's shape, ", shape_text(shape)),
+      refuse_usage(option_name, str("the parameter ", p.name(), " with the checkpoint's shape, ", shape_text(shape)),
                    str("the shape ", shape_text(p.master().sizes()), " in the configured model"),
                    "set only keys that keep the names and shapes of all parameters");
     }
@@ -57,7 +57,7 @@ PartialLoad compare_with_checkpoint(const io::Checkpoint& checkpoint, const nn::
       continue;
     if (!is_task_head_parameter(info.name))
       refuse_usage(
-          where, str("the checkpoint's parameter ", info.name, " ", shape_text(info.shape)),
+          option_name, str("the checkpoint's parameter ", info.name, " ", shape_text(info.shape)),
           "no parameter of this name in the configured model",
           did_you_mean(info.name, parameter_names, "set only keys that keep the names and shapes of all parameters"));
     result.ignored_tensors.push_back(info.name);
@@ -65,13 +65,13 @@ PartialLoad compare_with_checkpoint(const io::Checkpoint& checkpoint, const nn::
   return result;
 }
 
-void require_same_heads(LanguageModel& old_model, LanguageModel& new_model, const std::string& where) {
+void require_same_heads(LanguageModel& old_model, LanguageModel& new_model, const std::string& option_name) {
   const auto old_layers = old_model.attention_layers(), new_layers = new_model.attention_layers();
   for (size_t i = 0; i < std::min(old_layers.size(), new_layers.size()); ++i) {
     const attention::LayerSpec &old_spec = old_layers[i]->layer_spec(), &new_spec = new_layers[i]->layer_spec();
     for (const nn::HeadSide side : {nn::HeadSide::score, nn::HeadSide::value, nn::HeadSide::output})
       if (old_spec.num_heads_of(side) != new_spec.num_heads_of(side))
-        throw Error(Exit::usage, Problem{where,
+        throw Error(Exit::usage, Problem{option_name,
                                          str("as many heads as in the checkpoint, ", old_spec.num_heads_of(side),
                                              " in layer ", old_spec.layer),
                                          str(new_spec.num_heads_of(side)),

@@ -342,11 +342,11 @@ TEST_CASE("a partial load copies shared parameters; only output heads and mixers
   auto pretrained = build(pretrained_toml);
   pretrained->parameters().initialise(5);
   const std::string path = folder.file("m.safetensors");
-  model::CheckpointTensors views;
-  views.add(pretrained->parameters());
+  model::CheckpointTensors tensors;
+  tensors.add(pretrained->parameters());
   {
     auto sink = open_sink(path);
-    io::write_checkpoint(*sink, views.all(), {});
+    io::write_checkpoint(*sink, tensors.views(), {});
     sink->close();
   }
   const io::Checkpoint checkpoint(path);

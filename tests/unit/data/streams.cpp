@@ -255,13 +255,13 @@ TEST_CASE("memories load into micro-batches of another size; mismatched or damag
   const std::string path = folder.file("m.safetensors");
   auto write = [&](const std::function<void(const std::string&, at::Tensor&)>& change) {
     auto tensors = model::memory_tensors(saved);
-    model::CheckpointTensors views;
+    model::CheckpointTensors checkpoint_tensors;
     for (auto& [name, tensor] : tensors) {
       if (change) change(name, tensor);
-      if (tensor.defined()) views.add(name, tensor);
+      if (tensor.defined()) checkpoint_tensors.add(name, tensor);
     }
     auto sink = open_sink(path);
-    io::write_checkpoint(*sink, views.all(), {});
+    io::write_checkpoint(*sink, checkpoint_tensors.views(), {});
     sink->close();
   };
   auto load = [&](int64_t num_rows, int64_t rows_per_micro_batch, int64_t capacity, int64_t width) {
