@@ -57,7 +57,7 @@ class TransformerXl : public LanguageModel {
     at::Tensor x = nn::dropout((*embedding_)(tokens), options_.dropout_embedding, forward_context, "embedding", 0);
     const auto* skip_layers = forward_context.request<SkipLayers>();
     for (size_t i = 0; i < blocks_.size(); ++i) {
-      if (skip_layers != nullptr && skip_layers->skipped[i]) continue;
+      if (skip_layers != nullptr && skip_layers->is_skipped[i]) continue;
       if (memories == nullptr)
         x = blocks_[i].forward(x, segment_mask({}, options_.transformer_xl.memory, 0), forward_context, {}, observer);
       else x = forward_with_memory(blocks_[i], x, forward_context, *memories, memories->layers[i], observer);
