@@ -88,13 +88,13 @@ class AdaptiveOutput : public OutputLayer {
   // get no gradient from this loss if each band has its own table, and zero gradients for its rows if one table holds
   // all bands. The optimiser leaves a parameter without gradient, its moments and its step count unchanged; a tied
   // table may get a gradient from the embedding.
-  nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& all_targets, double smoothing,
+  nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& all_targets, double label_smoothing,
                       const nn::ForwardContext& forward_context) const override {
-    if (smoothing != 0)
+    if (label_smoothing != 0)
       throw Error(
           Exit::usage,
           Problem{
-              "train.label_smoothing", "0 with model.output_cutoffs", str(smoothing),
+              "train.label_smoothing", "0 with model.output_cutoffs", str(label_smoothing),
               "set train.label_smoothing=0: an adaptive softmax does not compute the probabilities of all entries"});
     const at::Tensor& targets = all_targets.values;
     const Weights w = weights();

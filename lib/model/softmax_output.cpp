@@ -22,12 +22,12 @@ class SoftmaxOutput : public OutputLayer {
     return nn::linear(hidden, {weight_}, {bias_}).narrow(-1, 0, vocabulary_size_).to(at::kFloat);
   }
 
-  nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
+  nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double label_smoothing,
                       const nn::ForwardContext&) const override {
     const at::Tensor device_values =
         targets.device_values.defined() ? targets.device_values.flatten() : targets.device_values;
     return nn::sliced_cross_entropy(hidden.flatten(0, 1), weight_->value(), bias(), targets.values.flatten(),
-                                    num_scored_rows_, smoothing, device_values);
+                                    num_scored_rows_, label_smoothing, device_values);
   }
 
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const override {

@@ -40,12 +40,12 @@ class WordsHead : public OutputLayer {
     return next_sentence_ != nullptr ? (*next_sentence_)((*pooler_)(hidden)).to(at::kFloat) : at::Tensor();
   }
 
-  nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
+  nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double label_smoothing,
                       const nn::ForwardContext&) const override {
     const at::Tensor indices = masked_indices(targets.values);
     nn::SlicedLoss loss =
         nn::sliced_cross_entropy(apply_transform(select_positions(hidden, indices)), weight_->value(), bias_.value(),
-                                 targets.values.flatten().index_select(0, indices), num_scored_rows_, smoothing);
+                                 targets.values.flatten().index_select(0, indices), num_scored_rows_, label_smoothing);
     if (next_sentence_ == nullptr) return loss;
     const nn::SlicedLoss next_loss = class_loss(sentence_logits(hidden), targets.values.select(1, 0), 0);
     loss.smoothed = loss.smoothed + next_loss.smoothed * targets.next_sentence_weight;
