@@ -7,31 +7,31 @@
 
 namespace mh::model {
 
-Bands::Bands(const std::vector<int64_t>& cutoffs, int64_t num_entries) : edges_{0} {
-  edges_.insert(edges_.end(), cutoffs.begin(), cutoffs.end());
-  edges_.push_back(num_entries);
+Bands::Bands(const std::vector<int64_t>& cutoffs, int64_t num_entries) : band_begins_{0} {
+  band_begins_.insert(band_begins_.end(), cutoffs.begin(), cutoffs.end());
+  band_begins_.push_back(num_entries);
 }
 
 std::vector<int64_t> Bands::sizes() const {
   std::vector<int64_t> band_sizes;
-  for (size_t b = 0; b < count(); ++b) band_sizes.push_back(size(b));
+  for (size_t b = 0; b < num_bands(); ++b) band_sizes.push_back(size(b));
   return band_sizes;
 }
 
 std::vector<Bands::BandEntries> Bands::split(const at::Tensor& entries) const {
   const at::Tensor cpu_entries = entries.to(at::kCPU, at::kLong).contiguous();
   const auto* entry = cpu_entries.const_data_ptr<int64_t>();
-  std::vector<std::vector<int64_t>> positions(count()), offsets(count());
+  std::vector<std::vector<int64_t>> positions(num_bands()), offsets(num_bands());
   for (int64_t i = 0; i < cpu_entries.numel(); ++i) {
     if (entry[i] < 0) continue;
     // A linear search from band 0 is fast, since most tokens are in the first bands.
     size_t b = 0;
-    while (b + 1 < count() && entry[i] >= edges_[b + 1]) ++b;
+    while (b + 1 < num_bands() && entry[i] >= band_begins_[b + 1]) ++b;
     positions[b].push_back(i);
-    offsets[b].push_back(entry[i] - edges_[b]);
+    offsets[b].push_back(entry[i] - band_begins_[b]);
   }
   std::vector<BandEntries> band_entries;
-  for (size_t b = 0; b < count(); ++b)
+  for (size_t b = 0; b < num_bands(); ++b)
     band_entries.push_back({at::tensor(positions[b], at::kLong), at::tensor(offsets[b], at::kLong)});
   return band_entries;
 }

@@ -11,11 +11,12 @@ class SoftmaxOutput : public OutputLayer {
   SoftmaxOutput(nn::ParameterList& parameters, const ModelOptions& o, const TokenEmbedding& embedding,
                 int64_t vocabulary_size)
       : vocabulary_size_(vocabulary_size), num_scored_rows_(num_scored_rows(o, vocabulary_size)) {
-    const int64_t rows = num_table_rows(o, vocabulary_size);
-    weight_ = o.tied
-                  ? embedding.bands()[0].table
-                  : &parameters.add("decoder.output.weight", {rows, o.width}, {embedding_init(o, o.width), true, true});
-    if (o.output_bias) bias_ = &parameters.add("decoder.output.bias", {rows}, {nn::Init::constant(0), false, false});
+    const int64_t num_rows = num_table_rows(o, vocabulary_size);
+    weight_ = o.tied ? embedding.bands()[0].table
+                     : &parameters.add("decoder.output.weight", {num_rows, o.width},
+                                       {embedding_init(o, o.width), true, true});
+    if (o.output_bias)
+      bias_ = &parameters.add("decoder.output.bias", {num_rows}, {nn::Init::constant(0), false, false});
   }
 
   at::Tensor logits(const at::Tensor& hidden) const override {

@@ -64,7 +64,7 @@ class AdaptiveEmbedding : public TokenEmbedding {
  public:
   AdaptiveEmbedding(nn::ParameterList& parameters, const ModelOptions& o, int64_t num_rows)
       : band_ranges_(o.input_cutoffs, num_rows), scale_(scale_of(o)) {
-    for (size_t b = 0; b < band_ranges_.count(); ++b) {
+    for (size_t b = 0; b < band_ranges_.num_bands(); ++b) {
       const std::string name = str("decoder.embedding.bands.", b);
       const int64_t width = band_width(o, b);
       nn::Parameter& table =

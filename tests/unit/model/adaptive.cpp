@@ -244,7 +244,7 @@ TEST_CASE("Bands::split assigns each entry to exactly one band", "[adaptive]") {
         RC_ASSERT(offsets[i] >= 0);
         RC_ASSERT(offsets[i] < bands.size(b));
         RC_ASSERT(reassembled_entries[static_cast<size_t>(positions[i])] == -7);
-        reassembled_entries[static_cast<size_t>(positions[i])] = offsets[i] + bands.first(b);
+        reassembled_entries[static_cast<size_t>(positions[i])] = offsets[i] + bands.first_entry(b);
       }
     }
     for (size_t i = 0; i < input_entries.size(); ++i)
