@@ -83,7 +83,7 @@ struct SamplingOptions {
 struct Sentence {
   std::vector<int32_t> source;  // source tokens with the end token; empty for a model without an encoder
   std::vector<int32_t> prefix;  // forced first tokens of every hypothesis
-  int64_t number = 0;           // number of the sentence, from 0, which selects its random stream
+  int64_t index = 0;            // index of the sentence, from 0, which selects its random stream
 };
 
 struct Hypothesis {

@@ -31,7 +31,7 @@ std::vector<Beam> BeamPolicy::initial_beams(model::LanguageModel& model, const S
     const Sentence& s = *sentences[i];
     Beam beam{i, max_hypothesis_length(options_, model, static_cast<int64_t>(s.source.size())), {}, {}, {}, {}};
     if (const auto prefix_length = static_cast<int64_t>(s.prefix.size()); prefix_length > beam.max_length)
-      throw Error(Exit::usage, Problem{str("the prefix of sentence ", s.number + 1),
+      throw Error(Exit::usage, Problem{str("the prefix of sentence ", s.index + 1),
                                        str("at most ", beam.max_length, " tokens, the maximum length of a hypothesis"),
                                        str(prefix_length), "shorten the prefix, or raise --max-length-b"});
     beam.live_hypotheses.resize(static_cast<size_t>(std::max<int64_t>(1, sampling_.samples)));
@@ -39,8 +39,8 @@ std::vector<Beam> BeamPolicy::initial_beams(model::LanguageModel& model, const S
       beam.live_hypotheses[k].slot = static_cast<int64_t>(k);
       if (!is_sampling()) continue;
       beam.sample_numbers.push_back(k);
-      beam.random.emplace_back(RandomStream(static_cast<uint64_t>(sampling_.seed), "translate"),
-                               static_cast<uint32_t>(s.number), static_cast<uint32_t>(k));
+      beam.random_sequences.emplace_back(RandomStream(static_cast<uint64_t>(sampling_.seed), "translate"),
+                                         static_cast<uint32_t>(s.index), static_cast<uint32_t>(k));
     }
     if (is_sampling()) beam.finished_hypotheses.resize(static_cast<size_t>(sampling_.samples));
     beams.push_back(std::move(beam));

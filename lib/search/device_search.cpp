@@ -45,9 +45,9 @@ class DeviceSearch {
     log_probabilities_ = at::zeros({num_sentences(), rows_per_sentence_}, int64_options_.dtype(at::kDouble));
     while (!beams_.empty() && stop_signal() == 0) {
       std::vector<Extensions> step_extensions;
-      const int64_t steps = steps_until_read(), initial_length = length_;
-      prepare(steps);
-      for (int64_t step = 0; step < steps && stop_signal() == 0; ++step) {
+      const int64_t num_steps = num_steps_until_read(), initial_length = length_;
+      prepare_inputs(num_steps);
+      for (int64_t step = 0; step < num_steps && stop_signal() == 0; ++step) {
         step_extensions.push_back(policy_.is_sampling() ? sample_extensions(step) : extensions_of(step));
         ++length_;
       }
@@ -63,20 +63,20 @@ class DeviceSearch {
 
   // Returns the number of steps until the host reads the results. Even rows without a live hypothesis must not exceed
   // the maximum length of a hypothesis, since the positions of the model are limited.
-  int64_t steps_until_read() const {
+  int64_t num_steps_until_read() const {
     int64_t max_length = 0;
     for (const Beam& beam : beams_) max_length = std::max(max_length, beam.max_length);
-    return std::min(kSteps, max_length + 1 - length_);
+    return std::min(kMaxStepsPerRead, max_length + 1 - length_);
   }
 
   // Copies the host's inputs for the next steps to the GPU: forced tokens, and random numbers for sampling.
-  void prepare(int64_t steps) {
+  void prepare_inputs(int64_t num_steps) {
     const auto forced_token = [&](int64_t step, const Beam& beam) {
       return policy_.forced_token(*sentences_[beam.sentence], beam, length_ + step);
     };
-    forced_tokens_.assign(static_cast<size_t>(steps), at::Tensor());
-    all_tokens_forced_.assign(static_cast<size_t>(steps), false);
-    for (int64_t step = 0; step < steps; ++step) {
+    forced_tokens_.assign(static_cast<size_t>(num_steps), at::Tensor());
+    all_tokens_forced_.assign(static_cast<size_t>(num_steps), false);
+    for (int64_t step = 0; step < num_steps; ++step) {
       std::vector<int64_t> tokens;
       for (const Beam& beam : beams_) tokens.push_back(forced_token(step, beam));
       const auto is_forced = [](int64_t token) { return token >= 0; };
@@ -86,16 +86,16 @@ class DeviceSearch {
             at::tensor(tokens, at::kLong).unsqueeze(1).to(int64_options_.device());
     }
     if (!policy_.is_sampling() || policy_.sampling().temperature == 0) return;
-    at::Tensor uniform = at::zeros({steps, num_sentences(), rows_per_sentence_}, at::kDouble);
-    auto* u = uniform.mutable_data_ptr<double>();
-    for (int64_t step = 0; step < steps; ++step)
+    at::Tensor uniforms = at::zeros({num_steps, num_sentences(), rows_per_sentence_}, at::kDouble);
+    auto* u = uniforms.mutable_data_ptr<double>();
+    for (int64_t step = 0; step < num_steps; ++step)
       for (int64_t b = 0; b < num_sentences(); ++b, u += rows_per_sentence_) {
         Beam& beam = beams_[static_cast<size_t>(b)];
         if (forced_token(step, beam) >= 0) continue;  // a forced token needs no random number
         for (size_t rank = 0; rank < beam.live_hypotheses.size(); ++rank)
-          u[beam.live_hypotheses[rank].slot] = beam.random[beam.sample_numbers[rank]].uniform();
+          u[beam.live_hypotheses[rank].slot] = beam.random_sequences[beam.sample_numbers[rank]].uniform();
       }
-    uniform_ = uniform.to(int64_options_.device());
+    uniforms_ = uniforms.to(int64_options_.device());
   }
 
   // Runs the model on tokens_ and returns the logits (S·W, V) fp32 of the next tokens.
@@ -181,7 +181,7 @@ class DeviceSearch {
       const at::Tensor x = best.logits.to(at::kDouble);
       const at::Tensor cumulative_weights = ((x - x.narrow(1, 0, 1)) / o.temperature).exp().cumsum(1);
       const at::Tensor thresholds =
-          uniform_[step].reshape({-1, 1}) * cumulative_weights.narrow(1, num_candidates - 1, 1);
+          uniforms_[step].reshape({-1, 1}) * cumulative_weights.narrow(1, num_candidates - 1, 1);
       sampled_index = at::searchsorted(cumulative_weights, thresholds, /*out_int32=*/false, /*right=*/true)
                           .clamp_max(num_candidates - 1);
     }
@@ -276,7 +276,7 @@ class DeviceSearch {
   // Per step: (S, 1) int64, forced token of each sentence; -1: none; undefined if no sentence has a forced token.
   std::vector<at::Tensor> forced_tokens_;
   std::vector<bool> all_tokens_forced_;           // per step: whether every sentence has a forced token
-  at::Tensor uniform_;                            // (steps, S, W) fp64 random numbers in [0, 1), for sampling
+  at::Tensor uniforms_;                           // (steps, S, W) fp64 random numbers in [0, 1), for sampling
   std::vector<std::vector<Hypothesis>> results_;  // index: Beam::sentence; empty until the sentence is finished
 };
 

@@ -90,7 +90,7 @@ void Translator::truncate_source(search::Sentence& s, const NameFunction& name) 
   if (length <= options_.max_source) return;
   if (!options_.truncate)
     throw Error(Exit::input,
-                Problem{name(s.number), str("a source of at most ", options_.max_source, " tokens, end token included"),
+                Problem{name(s.index), str("a source of at most ", options_.max_source, " tokens, end token included"),
                         str(length),
                         "split the sentence, raise --max-source up to the limit of the model, or pass --truncate"});
   const int32_t end = s.source.back();
@@ -113,7 +113,7 @@ std::vector<std::vector<search::Hypothesis>> Translator::translate(
     }
     if (!sentences[i].prefix.empty())
       throw Error(Exit::input,
-                  Problem{name(sentences[i].number), "a sentence, since the prefix file has a prefix for this line",
+                  Problem{name(sentences[i].index), "a sentence, since the prefix file has a prefix for this line",
                           "an empty line", "leave this line of the prefix file empty"});
     translations[i].resize(static_cast<size_t>(std::max<int64_t>(1, sampling_.samples)),
                            search::Hypothesis{{special_tokens.end_id}, 0, 0});
@@ -161,7 +161,7 @@ void translate(Translator& translator, const data::Pairs& pairs, const std::stri
     std::vector<search::Sentence> sentences;
     for (int64_t pair = begin; pair < end; ++pair) sentences.push_back({pairs.source(pair), {}, pair});
     const auto translations = translator.translate(
-        std::move(sentences), [&](int64_t number) { return str(shard, ", pair ", number + 1); },
+        std::move(sentences), [&](int64_t index) { return str(shard, ", pair ", index + 1); },
         [&](int64_t completed) {
           if (progress) progress(begin + completed, pairs.size());
         });

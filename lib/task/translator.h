@@ -68,8 +68,8 @@ class Translator {
   Translator(model::LanguageModel& model, const SourceTargetTokenizers& tokenizers, const TranslationOptions& options,
              const search::SamplingOptions& sampling = {});
 
-  // Returns the name of the sentence with search::Sentence::number `number`, for error messages: "test.de:17".
-  using NameFunction = std::function<std::string(int64_t number)>;
+  // Returns the name of the sentence with search::Sentence::index `index`, for error messages: "test.de:17".
+  using NameFunction = std::function<std::string(int64_t index)>;
   // Returns for each sentence the hypotheses, best first, or the samples; after a stop signal, an empty vector for
   // sentences that are not translated. With an encoder, an empty sentence, whose source is only the end token, is
   // not passed to the model: its single hypothesis, or each sample, is the end token with score 0. `progress` receives

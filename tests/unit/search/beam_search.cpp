@@ -242,7 +242,7 @@ TEST_CASE("best_candidates() returns the tokens, logits and log-sum-exps of cand
     RC_ASSERT(best.tokens.sizes() == at::IntArrayRef({rows, std::min(count, entries)}));
     const Candidates expected = candidates_of(x, {count, excluded_entries, {}});
     for (int64_t r = 0; r < rows; ++r) {
-      const auto& expected_row = expected.rows[static_cast<size_t>(r)];
+      const auto& expected_row = expected.entries[static_cast<size_t>(r)];
       RC_ASSERT(std::abs(best.lse[r].item<double>() - expected.lse[static_cast<size_t>(r)]) <= 2 * kLseError);
       for (int64_t k = 0; k < best.tokens.size(1); ++k) {
         const auto rank = static_cast<size_t>(k);
@@ -352,7 +352,7 @@ TEST_CASE("search_on_device() returns the hypotheses of beam_search() in long se
       s.prefix = *rc::gen::container<std::vector<int32_t>>(
           static_cast<size_t>(*rc::gen::inRange(0, static_cast<int>(std::min<int64_t>(options.max_length_b, 12)))),
           rc::gen::inRange<int32_t>(2, 9));
-      s.number = i;
+      s.index = i;
       sentences.push_back(s);
     }
     const auto expected = beam_search(model, sentences, kSpecialTokens, options, sampling),
