@@ -110,7 +110,7 @@ GroupPlan plan_groups(model::LanguageModel& model, Side side, const std::vector<
 
 // Runs all models of `masked_sets` over the text together, and adds the result of model i to *model_scores[i].
 void score_together(const AnalysisInput& input, const std::vector<HeadSet>& masked_sets,
-                    std::vector<task::Score*> model_scores, int64_t max_tokens_per_pass) {
+                    std::vector<task::NllSum*> model_scores, int64_t max_tokens_per_pass) {
   const GroupPlan plan = plan_groups(input.model, input.side, masked_sets);
   const auto layers = input.model.attention_layers();
   const InterceptorGuard interceptor_guard(input.model);
@@ -206,8 +206,8 @@ HeadMaskGuard::HeadMaskGuard(model::LanguageModel& model, Side side, const HeadS
   }
 }
 
-std::vector<task::Score> score_ablations(const AnalysisInput& input, const std::vector<HeadSet>& masked_sets,
-                                         int64_t max_tokens_per_pass) {
+std::vector<task::NllSum> score_ablations(const AnalysisInput& input, const std::vector<HeadSet>& masked_sets,
+                                          int64_t max_tokens_per_pass) {
   c10::NoGradGuard no_gradient;
   all_heads(input.model, input.side, input.kinds);  // throws like num_heads_of()
   for (const HeadSet& heads : masked_sets) check_heads(input.model, input.side, heads, "--heads");
@@ -228,10 +228,10 @@ std::vector<task::Score> score_ablations(const AnalysisInput& input, const std::
   pass_input.scoring = input.corpus.resolve(input.scoring, input.model);
   const int64_t max_models = std::max<int64_t>(1, max_tokens_per_pass / pass_input.scoring.block);
   const int64_t num_passes = std::max<int64_t>(1, ceil_div(num_models, max_models));
-  std::vector<task::Score> scores(masked_sets.size());
+  std::vector<task::NllSum> scores(masked_sets.size());
   for (int64_t pass = 0; pass < num_passes && stop_signal() == 0; ++pass) {
     std::vector<HeadSet> pass_sets;
-    std::vector<task::Score*> pass_scores;
+    std::vector<task::NllSum*> pass_scores;
     for (int64_t i = pass * num_models / num_passes; i < (pass + 1) * num_models / num_passes; ++i) {
       pass_sets.push_back(masked_sets[order[static_cast<size_t>(i)]]);
       pass_scores.push_back(&scores[order[static_cast<size_t>(i)]]);
@@ -246,7 +246,7 @@ std::vector<task::Score> score_ablations(const AnalysisInput& input, const std::
   return scores;
 }
 
-double nll_per_token(const task::Score& score) {
+double nll_per_token(const task::NllSum& score) {
   return score.nll / static_cast<double>(std::max<int64_t>(1, score.tokens));
 }
 

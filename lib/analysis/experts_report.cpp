@@ -131,7 +131,8 @@ double perplexity(const AnalysisInput& analysis_input, attention::Observer* obse
   task::ScoreCallbacks callbacks;
   callbacks.progress = analysis_input.progress;
   callbacks.observer = observer;
-  const task::Score score = task::score(analysis_input.model, analysis_input.corpus, analysis_input.scoring, callbacks);
+  const task::NllSum score =
+      task::score(analysis_input.model, analysis_input.corpus, analysis_input.scoring, callbacks);
   return std::exp(score.nll / static_cast<double>(score.tokens));
 }
 

@@ -16,7 +16,7 @@ double score_named(const NamedScores& scores, const std::string& name) {
   return std::numeric_limits<double>::quiet_NaN();
 }
 
-Evaluation evaluation_of(const Score& score) {
+Evaluation evaluation_of(const NllSum& score) {
   Evaluation result;
   result.loss = score.nll / static_cast<double>(std::max<int64_t>(1, score.tokens));
   result.scored = score.tokens;

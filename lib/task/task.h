@@ -58,7 +58,7 @@ constexpr const char* kBestAnswers = "best-answers";
 
 // Converts a summed negative log-likelihood to an evaluation, with the mean loss per token and the number of scored
 // tokens.
-Evaluation evaluation_of(const Score& score);
+Evaluation evaluation_of(const NllSum& score);
 
 struct EvaluationOptions {
   data::ScoringOptions scoring = {};  // for a text, scoring.block must be above 0

@@ -9,7 +9,7 @@
 
 namespace mh::task {
 
-struct Score {
+struct NllSum {
   double nll = 0;      // negative log-likelihood, summed over all scored tokens, nats
   int64_t tokens = 0;  // number of scored tokens
 };
@@ -19,7 +19,7 @@ struct LikelihoodScore {
   const char* name;     // name in tables
   const char* meaning;  // meaning with its unit
   // Returns the value for a corpus whose text (for pairs, the text of the targets) has `text_bytes` bytes.
-  double (*value)(const Score& score, uint64_t text_bytes);
+  double (*value)(const NllSum& score, uint64_t text_bytes);
 };
 // Returns the scores that all tasks whose loss is in nats per token have in common (TaskTraits::perplexity).
 std::span<const LikelihoodScore> likelihood_scores();
@@ -40,7 +40,7 @@ struct ScoreCallbacks {
 
 // Returns the summed negative log-likelihood of a corpus. After a stop signal (base/signals.h), returns early with the
 // sum over the tokens scored so far.
-Score score(model::LanguageModel& model, const data::Corpus& corpus, const data::ScoringOptions& options,
-            const ScoreCallbacks& callbacks = {});
+NllSum score(model::LanguageModel& model, const data::Corpus& corpus, const data::ScoringOptions& options,
+             const ScoreCallbacks& callbacks = {});
 
 }  // namespace mh::task

@@ -83,7 +83,7 @@ ordered_json score_tokens(const ScoreJob& job, const ShardSource& source, model:
       token_table->write(str(position, '\t', token, '\t', text::escape_piece(model.tokenizers.target->piece(token)),
                              '\t', shortest_decimal(log_p), '\n'));
   };
-  const task::Score score = task::score(*model.model, dataset.corpus(), options, callbacks);
+  const task::NllSum score = task::score(*model.model, dataset.corpus(), options, callbacks);
   callbacks.progress = {};
   if (token_table != nullptr) token_table->close();
   ordered_json row{{"model", model.name}, {"tokens", score.tokens}, {"unknown", num_unknown}};

@@ -56,7 +56,7 @@ void print_cases(const ScanArguments& args, Table& table, const LoadedTarget& ta
   auto number_or_nan = [&](int64_t x) { return x < 0 ? ordered_json(kNaN) : ordered_json(x); };
   // `score_index`: 0 for the full model, i + 1 for scan.cases[i].
   auto print = [&](ordered_json row, size_t score_index, double deviation) {
-    const task::Score& score = scan.scores[score_index];
+    const task::NllSum& score = scan.scores[score_index];
     const double value = scan.values[score_index], full_value = scan.total();
     if (args.metric.is_perplexity()) row["nll"] = analysis::nll_per_token(score);
     row.update({{args.metric.name(), value},

@@ -46,8 +46,8 @@ std::vector<int32_t> some_text(int n) {
 
 // Returns, for each set of heads in `head_sets`, the score of the model without these heads, from one evaluation per
 // set.
-std::vector<task::Score> reference_scores(const AnalysisInput& input, const std::vector<HeadSet>& head_sets) {
-  std::vector<task::Score> scores;
+std::vector<task::NllSum> reference_scores(const AnalysisInput& input, const std::vector<HeadSet>& head_sets) {
+  std::vector<task::NllSum> scores;
   for (const HeadSet& heads : head_sets) {
     for (attention::AttentionLayer* layer : input.model.attention_layers()) {
       using attention::HeadSide;
@@ -102,12 +102,12 @@ double score_bound(const AnalysisInput& input) {
 }
 
 // Returns a matcher for the nll of `score`, computed again for the same ablated model in different batches.
-Approx near_score(const AnalysisInput& input, const task::Score& score) {
+Approx near_score(const AnalysisInput& input, const task::NllSum& score) {
   return rounding::within(score.nll, score_bound(input) * score.nll);
 }
 
 // Returns a matcher for the perplexity of `score`, computed again for the same ablated model in different batches.
-Approx near_perplexity(const AnalysisInput& input, const task::Score& score) {
+Approx near_perplexity(const AnalysisInput& input, const task::NllSum& score) {
   const double loss = nll_per_token(score);
   return rounding::within(std::exp(loss), std::exp(loss) * score_bound(input) * loss);
 }

@@ -70,10 +70,10 @@ HeadSet draw_heads(model::LanguageModel& model) {
 }
 
 // Returns the sum of the scores of all sentence pairs, each from its own forward pass.
-task::Score score_by_pair(const AnalysedModel& analysed_model) {
-  task::Score sum;
+task::NllSum score_by_pair(const AnalysedModel& analysed_model) {
+  task::NllSum sum;
   for (const auto& pair : analysed_model.sentences) {
-    const task::Score s = task::score(*analysed_model.model, translation::corpus_of({pair}), {});
+    const task::NllSum s = task::score(*analysed_model.model, translation::corpus_of({pair}), {});
     sum.nll += s.nll, sum.tokens += s.tokens;
   }
   return sum;
@@ -195,7 +195,7 @@ TEST_CASE("scoring many ablated translation models in one pass gives the scores 
                         *rc::gen::elementOf(std::vector<int64_t>{1, 40, 1 << 14}));
     for (size_t i = 0; i < sets.size(); ++i) {
       const HeadMaskGuard mask_guard(*analysed_model.model, Side::whole, sets[i]);
-      const task::Score expected = score_by_pair(analysed_model);
+      const task::NllSum expected = score_by_pair(analysed_model);
       RC_ASSERT(actual[i].tokens == expected.tokens);
       RC_ASSERT(std::abs(actual[i].nll - expected.nll) <= analysed_model.pass_bound() * expected.nll);
     }

@@ -196,7 +196,7 @@ TEST_CASE("a translation model learns to copy; resuming is bit-identical, and mi
       task::task_of_kind(io::kPairsKind, "t.mhs")->open(text::FileRecords(shard), uninterrupted.tokenizers, {});
   const data::Corpus& corpus = dataset->corpus();
   const auto loss = [&](const model::LoadedModel& loaded) {
-    const task::Score s = task::score(*loaded.model, corpus, {});
+    const task::NllSum s = task::score(*loaded.model, corpus, {});
     CHECK(s.tokens == corpus.num_targets());
     return s.nll / static_cast<double>(s.tokens);
   };
@@ -246,7 +246,7 @@ TEST_CASE("every target token is scored once, in order, conditioned on its sourc
   };
   data::ScoringOptions small_batches;
   small_batches.batch = 3;
-  const task::Score score = task::score(*model, corpus, small_batches, observer);
+  const task::NllSum score = task::score(*model, corpus, small_batches, observer);
   const double pass_bound = rounding::pass_bound(*model, 12);
   size_t position = 0;
   double sum = 0;

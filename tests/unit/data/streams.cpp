@@ -185,7 +185,7 @@ TEST_CASE("the score of a text in parallel streams equals a loop over its tokens
         observed_nll -= log_probability;
         CHECK(token == text[static_cast<size_t>(index)]);
       };
-      const task::Score score = task::score(*model, corpora::text_of(text, 2), options, observer);
+      const task::NllSum score = task::score(*model, corpora::text_of(text, 2), options, observer);
       CHECK(score.tokens == 103);
       CHECK(score.nll == rounding::within(expected_nll, rounding::pass_bound(*model, kKeys) * expected_nll));
       CHECK(observed_nll == rounding::fp64(score.nll, 103));  // the same terms in another order
@@ -415,7 +415,7 @@ TEST_CASE("the validation loss of a training run equals an evaluation with the s
     auto loaded = train_in_folder(folder, name, valid + extra);
     data::ScoringOptions options;
     options.block = block, options.memory = memory;
-    const task::Score score = task::score(*loaded.model, corpora::text_of(text.tokens, 0), options);
+    const task::NllSum score = task::score(*loaded.model, corpora::text_of(text.tokens, 0), options);
     const double valid_nll = read_log(folder.file(name), "valid_nll").back()["valid_nll"];
     CHECK(valid_nll == rounding::fp64(score.nll / 133, 133));  // a mean in fp64 of the same terms
   }

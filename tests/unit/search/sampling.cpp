@@ -53,7 +53,7 @@ ScoredTokens score(model::LanguageModel& model, const std::vector<int32_t>& text
     s.indices.push_back(token_score.index);
     s.log_probabilities.push_back(token_score.log_probability);
   };
-  const task::Score total = task::score(model, corpora::text_of(text, 0), options, observer);
+  const task::NllSum total = task::score(model, corpora::text_of(text, 0), options, observer);
   CHECK(total.tokens == static_cast<int64_t>(s.indices.size()));
   return s;
 }

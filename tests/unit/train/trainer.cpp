@@ -168,7 +168,7 @@ TEST_CASE("training in fp32 and bf16 reduces the loss of a deterministic text be
     const shards::TextShard text = shards::read_tokens(folder.file("t.mhs"));
     data::ScoringOptions scoring_options;
     scoring_options.block = 8;
-    task::Score score = task::score(*loaded.model, corpora::text_of(text.tokens, 0), scoring_options);
+    task::NllSum score = task::score(*loaded.model, corpora::text_of(text.tokens, 0), scoring_options);
     CHECK(score.tokens == 2000);
     CHECK(score.nll / 2000 < 0.2);  // about ln 6 = 1.79 before training
   }
