@@ -129,7 +129,7 @@ void score_together(const AnalysisInput& input, const std::vector<HeadSet>& mask
     const int64_t num_tokens = targets.ge(0).sum().item<int64_t>();
     for (size_t i = 0; i < model_scores.size(); ++i) {
       model_scores[i]->nll -= sums[static_cast<int64_t>(plan.group_of[i])].item<double>();
-      model_scores[i]->tokens += num_tokens;
+      model_scores[i]->num_tokens += num_tokens;
     }
   };
   data::for_each_batch(input.model, input.corpus, scoring, visitor);
@@ -247,7 +247,7 @@ std::vector<task::NllSum> score_ablations(const AnalysisInput& input, const std:
 }
 
 double nll_per_token(const task::NllSum& score) {
-  return score.nll / static_cast<double>(std::max<int64_t>(1, score.tokens));
+  return score.nll / static_cast<double>(std::max<int64_t>(1, score.num_tokens));
 }
 
 double sample_deviation(const std::vector<double>& values) {

@@ -133,7 +133,7 @@ double perplexity(const AnalysisInput& analysis_input, attention::Observer* obse
   callbacks.observer = observer;
   const task::NllSum score =
       task::score(analysis_input.model, analysis_input.corpus, analysis_input.scoring, callbacks);
-  return std::exp(score.nll / static_cast<double>(score.tokens));
+  return std::exp(score.nll / static_cast<double>(score.num_tokens));
 }
 
 }  // namespace

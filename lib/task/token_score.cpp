@@ -11,7 +11,7 @@ namespace mh::task {
 
 namespace {
 
-double nll_per_token(const NllSum& score, uint64_t) { return score.nll / static_cast<double>(score.tokens); }
+double nll_per_token(const NllSum& score, uint64_t) { return score.nll / static_cast<double>(score.num_tokens); }
 
 constexpr LikelihoodScore kLikelihoodScores[]{
     {"nll", "Mean negative log-likelihood, in nats per token.", nll_per_token},
@@ -56,7 +56,7 @@ NllSum score(model::LanguageModel& model, const data::Corpus& corpus, const data
       for (int64_t t = row.num_context; t < row.length; ++t) {
         if (target[t] < 0) continue;
         score.nll -= static_cast<double>(p[t]);
-        ++score.tokens;
+        ++score.num_tokens;
         if (callbacks.on_token)
           pending_scores[mini_batch.stream_of(r)].push_back(
               {row.offset + t, static_cast<int32_t>(target[t]), static_cast<double>(p[t])});

@@ -10,8 +10,8 @@
 namespace mh::task {
 
 struct NllSum {
-  double nll = 0;      // negative log-likelihood, summed over all scored tokens, nats
-  int64_t tokens = 0;  // number of scored tokens
+  double nll = 0;          // negative log-likelihood, summed over all scored tokens, nats
+  int64_t num_tokens = 0;  // number of scored tokens
 };
 
 // A score of a text or of sentence pairs that follows from the log-probabilities of the target tokens.

@@ -86,7 +86,7 @@ ordered_json score_tokens(const ScoreJob& job, const ShardSource& source, model:
   const task::NllSum score = task::score(*model.model, dataset.corpus(), options, callbacks);
   callbacks.progress = {};
   if (token_table != nullptr) token_table->close();
-  ordered_json row{{"model", model.name}, {"tokens", score.tokens}, {"unknown", num_unknown}};
+  ordered_json row{{"model", model.name}, {"tokens", score.num_tokens}, {"unknown", num_unknown}};
   for (const task::LikelihoodScore& likelihood_score : task::likelihood_scores())
     row[likelihood_score.name] = likelihood_score.value(score, source.counts().text_bytes);
   row.update({{"block", options.block},

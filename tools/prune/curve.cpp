@@ -84,7 +84,7 @@ void draw_curves(CurveArguments& args) {
                          {"rank_data", rank_source != nullptr ? rank_source->name() : session.shard_name()},
                          {"fraction", point.fraction}};
         add_loss(row, args.metric, loss);
-        row["tokens"] = point.score.tokens;
+        row["tokens"] = point.score.num_tokens;
         table.row(append_protocol(std::move(row), args, target.scoring));
       }
       chart.curves.push_back(std::move(curve));

@@ -63,7 +63,7 @@ void print_cases(const ScanArguments& args, Table& table, const LoadedTarget& ta
                 {"difference", value - full_value},
                 {"relative", 100 * (value / full_value - 1)},
                 {"layer_deviation", deviation}});
-    if (args.metric.is_perplexity()) row["tokens"] = score.tokens;
+    if (args.metric.is_perplexity()) row["tokens"] = score.num_tokens;
     row.update(args.metric.protocol());
     table.row(append_protocol(std::move(row), args, target.scoring));
   };
@@ -135,7 +135,7 @@ void scan(const ScanArguments& args) {
     if (!args.summary) print_cases(args, table, target, scan);
     for (const auto& [scan_layer, ablated_values] : scan.values_by_layer)
       ablations[scan_layer].push_back(
-          {i, target.model.name, scan.total(), ablated_values, target.scoring, scan.scores[0].tokens});
+          {i, target.model.name, scan.total(), ablated_values, target.scoring, scan.scores[0].num_tokens});
   }
   if (args.summary) print_summary(args, table, ablations);
 }

@@ -128,7 +128,7 @@ void check_against_reference(const AnalysisInput& input) {
     REQUIRE(actual.size() == expected.size());
     for (size_t i = 0; i < sets.size(); ++i) {
       INFO("set " << i << ", " << tokens << " tokens per pass");
-      CHECK(actual[i].tokens == expected[i].tokens);
+      CHECK(actual[i].num_tokens == expected[i].num_tokens);
       CHECK(actual[i].nll == near_score(input, expected[i]));
     }
   }

@@ -74,7 +74,7 @@ task::NllSum score_by_pair(const AnalysedModel& analysed_model) {
   task::NllSum sum;
   for (const auto& pair : analysed_model.sentences) {
     const task::NllSum s = task::score(*analysed_model.model, translation::corpus_of({pair}), {});
-    sum.nll += s.nll, sum.tokens += s.tokens;
+    sum.nll += s.nll, sum.num_tokens += s.num_tokens;
   }
   return sum;
 }
@@ -196,7 +196,7 @@ TEST_CASE("scoring many ablated translation models in one pass gives the scores 
     for (size_t i = 0; i < sets.size(); ++i) {
       const HeadMaskGuard mask_guard(*analysed_model.model, Side::whole, sets[i]);
       const task::NllSum expected = score_by_pair(analysed_model);
-      RC_ASSERT(actual[i].tokens == expected.tokens);
+      RC_ASSERT(actual[i].num_tokens == expected.num_tokens);
       RC_ASSERT(std::abs(actual[i].nll - expected.nll) <= analysed_model.pass_bound() * expected.nll);
     }
     for (auto* layer : analysed_model.model->attention_layers()) RC_ASSERT(!head_scales(*layer).value.defined());

@@ -197,8 +197,8 @@ TEST_CASE("a translation model learns to copy; resuming is bit-identical, and mi
   const data::Corpus& corpus = dataset->corpus();
   const auto loss = [&](const model::LoadedModel& loaded) {
     const task::NllSum s = task::score(*loaded.model, corpus, {});
-    CHECK(s.tokens == corpus.num_targets());
-    return s.nll / static_cast<double>(s.tokens);
+    CHECK(s.num_tokens == corpus.num_targets());
+    return s.nll / static_cast<double>(s.num_tokens);
   };
   CHECK(loss(uninterrupted) < 1.3);  // nats per token; a uniform distribution over 12 tokens gives ln 12 = 2.5
   runs::run(config_of(folder, "[train]\nlength = '5u'\nschedule.length = '12e'\n"), folder.file("resumed"));
@@ -265,7 +265,7 @@ TEST_CASE("every target token is scored once, in order, conditioned on its sourc
     }
   }
   CHECK(position == log_probabilities.size());
-  CHECK(score.tokens == static_cast<int64_t>(position));
+  CHECK(score.num_tokens == static_cast<int64_t>(position));
   CHECK(score.nll == rounding::within(sum, pass_bound * sum));
   data::ScoringOptions sample_options;
   sample_options.sample.blocks = 7;

@@ -186,7 +186,7 @@ TEST_CASE("the score of a text in parallel streams equals a loop over its tokens
         CHECK(token == text[static_cast<size_t>(index)]);
       };
       const task::NllSum score = task::score(*model, corpora::text_of(text, 2), options, observer);
-      CHECK(score.tokens == 103);
+      CHECK(score.num_tokens == 103);
       CHECK(score.nll == rounding::within(expected_nll, rounding::pass_bound(*model, kKeys) * expected_nll));
       CHECK(observed_nll == rounding::fp64(score.nll, 103));  // the same terms in another order
       std::vector<int64_t> in_order(103);

@@ -54,7 +54,7 @@ ScoredTokens score(model::LanguageModel& model, const std::vector<int32_t>& text
     s.log_probabilities.push_back(token_score.log_probability);
   };
   const task::NllSum total = task::score(model, corpora::text_of(text, 0), options, observer);
-  CHECK(total.tokens == static_cast<int64_t>(s.indices.size()));
+  CHECK(total.num_tokens == static_cast<int64_t>(s.indices.size()));
   return s;
 }
 
