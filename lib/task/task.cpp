@@ -19,7 +19,7 @@ double score_named(const NamedScores& scores, const std::string& name) {
 Evaluation evaluation_of(const NllSum& score) {
   Evaluation result;
   result.loss = score.nll / static_cast<double>(std::max<int64_t>(1, score.num_tokens));
-  result.scored = score.num_tokens;
+  result.num_scored = score.num_tokens;
   return result;
 }
 

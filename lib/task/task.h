@@ -44,9 +44,9 @@ struct Evaluation {
   // Mean loss in nats per scored token; for examples, mean loss of the output head per scored target (nats, or squared
   // error of numbers), plus the mean next-sentence loss if there is one.
   double loss = 0;
-  int64_t rows = 0;    // number of scored examples, fewer than all after a stop signal; 0 for texts and pairs
-  int64_t scored = 0;  // number of scored targets, which are those with a known value
-  NamedScores scores;  // scores of the task; may be empty, for example if no label is known or after a stop signal
+  int64_t num_rows = 0;    // number of scored examples, fewer than all after a stop signal; 0 for texts and pairs
+  int64_t num_scored = 0;  // number of scored targets, which are those with a known value
+  NamedScores scores;      // scores of the task; may be empty, for example if no label is known or after a stop signal
   // Functions that return the contents of the files of Dataset::output_files(), by name; empty unless all rows were
   // scored. Valid as long as the dataset.
   std::map<std::string, std::function<std::string()>> output_files;

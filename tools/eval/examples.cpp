@@ -71,9 +71,9 @@ ordered_json score_examples(const ScoreJob& job, const ShardSource& source, mode
     for (const auto& [name, value] : evaluation_result.scores) log_info(str(name, " ", shortest_decimal(value)));
   ordered_json row{{"model", model.name},
                    {"task", dataset.name()},
-                   {"rows", evaluation_result.rows},
-                   {"scored", evaluation_result.scored},
-                   {"loss", evaluation_result.scored > 0 ? evaluation_result.loss : NAN}};
+                   {"rows", evaluation_result.num_rows},
+                   {"scored", evaluation_result.num_scored},
+                   {"loss", evaluation_result.num_scored > 0 ? evaluation_result.loss : NAN}};
   for (const auto& [name, value] : evaluation_result.scores) row[name] = value;
   row["longest"] = evaluation.scoring.block;
   row.update(dataset.columns());

@@ -319,8 +319,8 @@ TEST_CASE("evaluation of examples in batches equals evaluation of each example s
       num_correct_words += logits[static_cast<int64_t>(t)].argmax().item<int64_t>() == single_row[0].targets[t];
     }
   }
-  CHECK(evaluation.rows == 6);
-  CHECK(evaluation.scored == num_words);
+  CHECK(evaluation.num_rows == 6);
+  CHECK(evaluation.num_scored == num_words);
   const double loss = words_nll / static_cast<double>(num_words) + next_nll / 6;
   CHECK(evaluation.loss == rounding::within(loss, rounding::pass_bound(*model, 29) * loss));
   CHECK(task::score_named(evaluation.scores, "word_accuracy") ==

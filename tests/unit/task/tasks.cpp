@@ -185,7 +185,7 @@ TEST_CASE("evaluation returns a finite loss and only scores that the task names"
       options.metric = score;
       const auto evaluation = dataset->evaluate(*model, options);
       CHECK(std::isfinite(evaluation.loss));
-      CHECK(evaluation.scored > 0);
+      CHECK(evaluation.num_scored > 0);
       CHECK(std::isfinite(task::score_named(evaluation.scores, score)));
       CHECK(dataset->score(*model, score, options) == task::score_named(evaluation.scores, score));
     }
