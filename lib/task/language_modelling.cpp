@@ -30,7 +30,7 @@ class LanguageModelling : public Task {
   bool serves(const model::ModelOptions& model) const override {
     return model::example_type_of(model) == model::ExampleType::text;
   }
-  TaskTraits traits() const override { return {.perplexity = true, .has_text_order = true}; }
+  TaskTraits traits() const override { return {.has_perplexity = true, .has_text_order = true}; }
   bool reads_pipes() const override { return true; }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                 const DatasetOptions&) const override {

@@ -116,7 +116,7 @@ struct DatasetOptions {
 
 // Properties of a task that determine which options of training apply to it.
 struct TaskTraits {
-  bool perplexity = false;  // whether the loss is in nats per token, so that exp(loss) is a perplexity
+  bool has_perplexity = false;  // whether the loss is in nats per token, so that exp(loss) is a perplexity
   // Whether rows are consecutive parts of a text, so that streams, memory and rows of any length are possible.
   bool has_text_order = false;
   bool counts_rows = false;       // whether the keys train.batch.rows, bucket_updates and long_block apply

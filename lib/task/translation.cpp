@@ -62,7 +62,7 @@ class Translation : public Task {
   bool serves(const model::ModelOptions& model) const override {
     return model::example_type_of(model) == model::ExampleType::pairs;
   }
-  TaskTraits traits() const override { return {.perplexity = true, .row_noun = "pairs"}; }
+  TaskTraits traits() const override { return {.has_perplexity = true, .row_noun = "pairs"}; }
   std::vector<ScoreSpec> scores() const override {
     return {{.name = kBleu,
              .meaning = "BLEU of the translations of the sources against the references, from 0 to 100.",

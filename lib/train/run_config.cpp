@@ -89,7 +89,7 @@ void RunConfig::check_task_options() const {
     refuse_usage("train.validation.metric", "loss, or a score of the model's task",
                  metric + ", which scores translations only",
                  "set train.validation.metric=loss, or a score of the task");
-  if (traits.perplexity && !has_metric)
+  if (traits.has_perplexity && !has_metric)
     refuse_usage(
         "train.validation.metric", scores.empty() ? "loss, for a language model" : "loss or " + join(scores, ", "),
         metric + ", which scores examples only", "use a score of the task, or train an encoder with mh-finetune");
@@ -111,7 +111,7 @@ void RunConfig::check_task_options() const {
   if (!traits.has_text_order && batch.order == BatchOrder::streams)
     refuse_usage("train.batch.order", str("blocks, since ", traits.row_noun, " are independent"),
                  "streams, which only texts support", "leave the key out");
-  if (traits.perplexity && !traits.has_text_order && train.validation.block > 0)
+  if (traits.has_perplexity && !traits.has_text_order && train.validation.block > 0)
     refuse_usage("train.validation.block", "0, since whole sentences are scored", str(train.validation.block),
                  "leave the key out");
 }

@@ -69,7 +69,7 @@ void Trainer::open_folder(const std::string& folder, bool resume, const WarmStar
       toml_, data_.tokenizers, TrainingObjects{*model_, *optimizer_, config_.procedures, memories_, state_});
   selection_ = std::make_unique<ModelSelection>(config_.train, *validator_, *folder_, *checkpointer_, state_);
   // Examples have no perplexity, since their loss may be a squared error or the sum of two losses.
-  const bool logs_perplexity = config_.task().traits().perplexity;
+  const bool logs_perplexity = config_.task().traits().has_perplexity;
   progress_log_ = std::make_unique<ProgressLog>(*folder_, state_, *batches_, *optimizer_, logs_perplexity);
   if (const std::string state_path = folder + "/last.safetensors"; resume && folder_->has("last.safetensors")) {
     const io::Checkpoint checkpoint(state_path);

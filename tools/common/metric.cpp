@@ -53,7 +53,7 @@ void Metric::check(model::LoadedModel& model, const task::Dataset& dataset, cons
   if (is_perplexity()) return;
   const bool needs_decoding = score().needs_decoding;
   const auto scores = dataset.score_names();
-  const bool has_task_scores = !task::task_of(model.config.model)->traits().perplexity;
+  const bool has_task_scores = !task::task_of(model.config.model)->traits().has_perplexity;
   if (std::find(scores.begin(), scores.end(), name_) == scores.end())
     throw Error(Exit::usage,
                 Problem{"--metric " + name_,

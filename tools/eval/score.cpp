@@ -108,7 +108,7 @@ void score(ScoreJob& job) {
   const ShardSource source(job.files.back());
   for (size_t i = 0; i + 1 < job.files.size(); ++i)
     if (job.files[i] != "-") source.require_readable_by(io::Checkpoint(job.files[i]));
-  const bool scores_tokens = source.task().traits().perplexity;
+  const bool scores_tokens = source.task().traits().has_perplexity;
   for (const auto& [option, file] :
        {std::pair("--predictions", job.examples.predictions), std::pair("--best-answers", job.examples.best_answers)})
     if (scores_tokens && !file.empty())
