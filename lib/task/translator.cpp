@@ -174,7 +174,7 @@ void translate(Translator& translator, const data::Pairs& pairs, const std::stri
 metrics::BleuStatistics compare_translations(Translator& translator, const data::Pairs& pairs, const std::string& shard,
                                              const metrics::BleuOptions& options,
                                              const std::vector<std::string_view>& references,
-                                             const TranslationListener& listener) {
+                                             const TranslationCallbacks& callbacks) {
   metrics::Bleu bleu(options);
   metrics::BleuStatistics sum;
   translate(
@@ -186,10 +186,10 @@ metrics::BleuStatistics compare_translations(Translator& translator, const data:
         const std::string_view reference =
             references.empty() ? std::string_view(decoded_reference) : references[static_cast<size_t>(pair)];
         sum += bleu.statistics(hypothesis, {&reference, 1});
-        if (listener.on_translation)
-          listener.on_translation(hypothesis, static_cast<int64_t>(hypotheses[0].tokens.size()));
+        if (callbacks.on_translation)
+          callbacks.on_translation(hypothesis, static_cast<int64_t>(hypotheses[0].tokens.size()));
       },
-      listener.progress);
+      callbacks.progress);
   return sum;
 }
 

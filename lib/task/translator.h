@@ -123,7 +123,7 @@ void translate(Translator& translator, const data::Pairs& pairs, const std::stri
                const std::function<void(int64_t completed, int64_t total)>& progress = {});
 
 // Callbacks of compare_translations(); each may be empty.
-struct TranslationListener {
+struct TranslationCallbacks {
   // Receives the first hypothesis of each pair (beam search: the best one), in the order of the pairs: its text, and
   // its number of tokens with the end token.
   std::function<void(const std::string& text, int64_t num_tokens)> on_translation;
@@ -135,7 +135,7 @@ struct TranslationListener {
 metrics::BleuStatistics compare_translations(Translator& translator, const data::Pairs& pairs, const std::string& shard,
                                              const metrics::BleuOptions& options,
                                              const std::vector<std::string_view>& references,
-                                             const TranslationListener& listener = {});
+                                             const TranslationCallbacks& callbacks = {});
 
 // Translates all pairs and returns the corpus BLEU against the decoded targets.
 metrics::BleuScore bleu_of(Translator& translator, const data::Pairs& pairs, const std::string& shard,
