@@ -45,7 +45,7 @@ std::string to_single_line(const std::string& text) {
 
 }  // namespace
 
-std::string protocol_of(const search::SearchOptions& options, const search::SamplingOptions& sampling) {
+std::string describe_decoding(const search::SearchOptions& options, const search::SamplingOptions& sampling) {
   const std::string decoding =
       sampling.samples == 0 ? str("beam ", options.beam)
                             : str(sampling.samples, " samples at temperature ", shortest_decimal(sampling.temperature),

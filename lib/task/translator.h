@@ -51,7 +51,7 @@ struct DecodingOptions {
 
 // Describes the decoding options in words: for beam search, "beam 5, length penalty 1, hypotheses of 1 to 0·x + 200
 // tokens (x: source length)"; for sampling, "3 samples at temperature 1, length penalty 1, …".
-std::string protocol_of(const search::SearchOptions& options, const search::SamplingOptions& sampling = {});
+std::string describe_decoding(const search::SearchOptions& options, const search::SamplingOptions& sampling = {});
 
 // Non-owning pointers to the tokenizers of source and target. The tokenizers must outlive this object.
 struct SourceTargetTokenizers {
