@@ -171,10 +171,10 @@ void translate(Translator& translator, const data::Pairs& pairs, const std::stri
   }
 }
 
-metrics::BleuStatistics compare_translations(Translator& translator, const data::Pairs& pairs, const std::string& shard,
-                                             const metrics::BleuOptions& options,
-                                             const std::vector<std::string_view>& references,
-                                             const TranslationCallbacks& callbacks) {
+metrics::BleuStatistics bleu_statistics_of(Translator& translator, const data::Pairs& pairs, const std::string& shard,
+                                           const metrics::BleuOptions& options,
+                                           const std::vector<std::string_view>& references,
+                                           const TranslationCallbacks& callbacks) {
   metrics::Bleu bleu(options);
   metrics::BleuStatistics sum;
   translate(
@@ -195,7 +195,7 @@ metrics::BleuStatistics compare_translations(Translator& translator, const data:
 
 metrics::BleuScore bleu_of(Translator& translator, const data::Pairs& pairs, const std::string& shard,
                            const metrics::BleuOptions& options, const std::function<void(int64_t, int64_t)>& progress) {
-  return metrics::bleu_score(compare_translations(translator, pairs, shard, options, {}, {{}, progress}), options,
+  return metrics::bleu_score(bleu_statistics_of(translator, pairs, shard, options, {}, {{}, progress}), options,
                              metrics::BleuScope::corpus);
 }
 

@@ -122,7 +122,7 @@ void translate(Translator& translator, const data::Pairs& pairs, const std::stri
                const std::function<void(int64_t pair, const std::vector<search::Hypothesis>&)>& on_pair,
                const std::function<void(int64_t completed, int64_t total)>& progress = {});
 
-// Callbacks of compare_translations(); each may be empty.
+// Callbacks of bleu_statistics_of(); each may be empty.
 struct TranslationCallbacks {
   // Receives the first hypothesis of each pair (beam search: the best one), in the order of the pairs: its text, and
   // its number of tokens with the end token.
@@ -132,10 +132,10 @@ struct TranslationCallbacks {
 
 // Translates all pairs and returns the BLEU statistics, summed over the pairs. `references`: one for each pair; empty:
 // the decoded targets of the pairs are the references.
-metrics::BleuStatistics compare_translations(Translator& translator, const data::Pairs& pairs, const std::string& shard,
-                                             const metrics::BleuOptions& options,
-                                             const std::vector<std::string_view>& references,
-                                             const TranslationCallbacks& callbacks = {});
+metrics::BleuStatistics bleu_statistics_of(Translator& translator, const data::Pairs& pairs, const std::string& shard,
+                                           const metrics::BleuOptions& options,
+                                           const std::vector<std::string_view>& references,
+                                           const TranslationCallbacks& callbacks = {});
 
 // Translates all pairs and returns the corpus BLEU against the decoded targets.
 metrics::BleuScore bleu_of(Translator& translator, const data::Pairs& pairs, const std::string& shard,

@@ -55,7 +55,7 @@ ordered_json decode(const DecodeJob& job, model::LoadedModel& model, const task:
   callbacks.progress = progress_bar("translate", "sentences");
   const auto references = job.reference_lines != nullptr ? job.reference_lines->lines : std::vector<std::string_view>{};
   const metrics::BleuStatistics statistics =
-      task::compare_translations(translator, pairs, shard, job.options.bleu, references, callbacks);
+      task::bleu_statistics_of(translator, pairs, shard, job.options.bleu, references, callbacks);
   callbacks.progress = {};
   if (sink != nullptr) sink->close();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_time).count();
