@@ -91,17 +91,17 @@ class SpanTally : public ExampleTally {
 class QuestionsDataset : public ExampleDataset {
  public:
   QuestionsDataset(const std::shared_ptr<const text::Questions>& questions, int32_t padding_id,
-                   const QuestionOptions& options, std::string shard)
+                   const QuestionOptions& options, std::string shard_name)
       : ExampleDataset(data::Examples(std::make_shared<QuestionExamples>(questions), padding_id)),
         questions_(questions),
         options_(options),
-        shard_(std::move(shard)) {}
+        shard_name_(std::move(shard_name)) {}
   std::string name() const override { return io::kQuestionsKind; }
   void require_targets() const override {
     require_any_target(
         std::ranges::any_of(questions_->questions(),
                             [](const text::Question& q) { return q.is_impossible || !q.answers.empty(); }),
-        shard_);
+        shard_name_);
   }
   std::vector<std::string> score_names() const override { return {"exact", "f1"}; }
   std::vector<std::string> output_files() const override { return {kPredictions, kBestAnswers}; }
@@ -121,7 +121,7 @@ class QuestionsDataset : public ExampleDataset {
  private:
   std::shared_ptr<const text::Questions> questions_;
   QuestionOptions options_;
-  std::string shard_;
+  std::string shard_name_;
 };
 
 void log_count(int64_t count, const std::string& description) {
@@ -178,7 +178,7 @@ class Questions : public Task {
   QuestionOptions options_;
 };
 
-const Registration<Questions> entry(tasks(), "questions", "answers to questions, as spans of paragraphs");
+const Registration<Questions> questions_entry(tasks(), "questions", "answers to questions, as spans of paragraphs");
 
 }  // namespace
 

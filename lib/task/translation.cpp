@@ -19,12 +19,12 @@ constexpr const char* kBleu = "bleu";
 
 class PairsDataset : public Dataset {
  public:
-  PairsDataset(data::Pairs pairs, const SourceTargetTokenizers& tokenizers, std::string shard)
-      : pairs_(std::move(pairs)), tokenizers_(tokenizers), shard_(std::move(shard)) {}
+  PairsDataset(data::Pairs pairs, const SourceTargetTokenizers& tokenizers, std::string shard_name)
+      : pairs_(std::move(pairs)), tokenizers_(tokenizers), shard_name_(std::move(shard_name)) {}
   const data::Pairs& corpus() const override { return pairs_; }
   std::string name() const override { return io::kPairsKind; }
   void check(model::LanguageModel& model) const override {
-    model.require_length("the longest sentence of " + shard_, pairs_.max_length());
+    model.require_length("the longest sentence of " + shard_name_, pairs_.max_length());
   }
   std::vector<std::string> score_names() const override { return {kBleu}; }
   Evaluation evaluate(model::LanguageModel& model, const EvaluationOptions& options) const override {
@@ -41,7 +41,7 @@ class PairsDataset : public Dataset {
   double score(model::LanguageModel& model, const std::string&, const EvaluationOptions& options) const override {
     Translator translator(model, tokenizers_, options.decoding.translation);
     translator.set_observer(options.observer);
-    return bleu_of(translator, pairs_, shard_, options.decoding.bleu, options.progress).score;
+    return bleu_of(translator, pairs_, shard_name_, options.decoding.bleu, options.progress).score;
   }
   void check_score(model::LanguageModel& model, const std::string&, const EvaluationOptions& options) const override {
     Translator(model, tokenizers_, options.decoding.translation);
@@ -51,7 +51,7 @@ class PairsDataset : public Dataset {
  private:
   data::Pairs pairs_;
   SourceTargetTokenizers tokenizers_;
-  std::string shard_;
+  std::string shard_name_;
 };
 
 class Translation : public Task {
@@ -80,7 +80,7 @@ class Translation : public Task {
   }
 };
 
-const Registration<Translation> entry(tasks(), "translation", "sentences in another language");
+const Registration<Translation> translation_entry(tasks(), "translation", "sentences in another language");
 
 }  // namespace
 
