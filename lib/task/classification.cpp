@@ -96,23 +96,23 @@ class ClassificationDataset : public ExampleDataset {
 };
 
 // Throws Error(input) or Error(usage) if the output head of the model does not predict the labels of the shard.
-void check_labels(const ExampleTask& task, const model::BertOptions& model, const std::string& shard) {
+void check_labels(const ExampleTask& task, const model::BertOptions& bert_options, const std::string& shard) {
   const auto refuse = [&](const std::string& expected, const std::string& found, const std::string& advice) {
     throw Error(Exit::input, Problem{shard, expected, found, advice});
   };
-  if (task.is_number() != (model.head == "number"))
+  if (task.is_number() != (bert_options.head == "number"))
     refuse(task.is_number() ? "classes, for model.bert.head='classes'" : "numbers, for model.bert.head='number'",
            task.is_number() ? "numbers" : "classes", "use a model whose model.bert.head predicts these labels");
-  if (!task.is_number() && model.classes == 0)
+  if (!task.is_number() && bert_options.classes == 0)
     throw Error(Exit::usage,
                 Problem{"model.bert.classes", str(task.labels.size(), ", the number of classes of ", shard), "0",
                         "set model.bert.classes"});
-  if (!task.is_number() && static_cast<int64_t>(task.labels.size()) != model.classes)
-    refuse(
-        str(model.classes, " classes, the value of model.bert.classes"), str(task.labels.size(), " classes"),
-        str("use a shard with ", model.classes, " classes, or a model with model.bert.classes=", task.labels.size()));
-  if (!model.labels.empty() && task.labels != model.labels)
-    refuse("the classes in the model's order, " + join(model.labels, ", "), join(task.labels, ", "),
+  if (!task.is_number() && static_cast<int64_t>(task.labels.size()) != bert_options.classes)
+    refuse(str(bert_options.classes, " classes, the value of model.bert.classes"), str(task.labels.size(), " classes"),
+           str("use a shard with ", bert_options.classes,
+               " classes, or a model with model.bert.classes=", task.labels.size()));
+  if (!bert_options.labels.empty() && task.labels != bert_options.labels)
+    refuse("the classes in the model's order, " + join(bert_options.labels, ", "), join(task.labels, ", "),
            "make the shard again with the classes in the model's order; if only the spelling of the classes differs, "
            "set model.bert.labels=[] instead");
 }
@@ -122,9 +122,9 @@ class Classification : public Task {
   std::unique_ptr<Task> clone() const override { return std::make_unique<Classification>(*this); }
   const char* prediction_noun() const override { return "classes or numbers"; }
   const char* record_kind() const override { return io::kExamplesKind; }
-  bool serves(const model::ModelOptions& model) const override {
-    return model::example_type_of(model) == model::ExampleType::examples &&
-           (model.bert.head == "classes" || model.bert.head == "number");
+  bool serves(const model::ModelOptions& model_options) const override {
+    return model::example_type_of(model_options) == model::ExampleType::examples &&
+           (model_options.bert.head == "classes" || model_options.bert.head == "number");
   }
   TaskTraits traits() const override { return {.counts_rows = true}; }
   std::vector<ScoreSpec> scores() const override {
@@ -152,11 +152,11 @@ class Classification : public Task {
   }
   // Copies the names of the classes from the shard to model.bert.labels, so that a checkpoint names its classes, unless
   // labels are set or the number of classes is not model.bert.classes.
-  void set_shard_options(model::ModelOptions& model, const io::ShardHeader& header,
+  void set_shard_options(model::ModelOptions& model_options, const io::ShardHeader& header,
                          const std::string& name) const override {
-    if (model.bert.head != "classes" || !model.bert.labels.empty()) return;
+    if (model_options.bert.head != "classes" || !model_options.bert.labels.empty()) return;
     const std::vector<std::string> labels = text::task_of(header, name).labels;
-    if (static_cast<int64_t>(labels.size()) == model.bert.classes) model.bert.labels = labels;
+    if (static_cast<int64_t>(labels.size()) == model_options.bert.classes) model_options.bert.labels = labels;
   }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                 const DatasetOptions& options) const override {

@@ -27,8 +27,8 @@ class LanguageModelling : public Task {
   std::unique_ptr<Task> clone() const override { return std::make_unique<LanguageModelling>(*this); }
   const char* prediction_noun() const override { return "tokens of a text"; }
   const char* record_kind() const override { return io::kTextKind; }
-  bool serves(const model::ModelOptions& model) const override {
-    return model::example_type_of(model) == model::ExampleType::text;
+  bool serves(const model::ModelOptions& model_options) const override {
+    return model::example_type_of(model_options) == model::ExampleType::text;
   }
   TaskTraits traits() const override { return {.has_perplexity = true, .has_text_order = true}; }
   bool reads_pipes() const override { return true; }

@@ -106,8 +106,8 @@ class MaskedWords : public Task {
   std::unique_ptr<Task> clone() const override { return std::make_unique<MaskedWords>(*this); }
   const char* prediction_noun() const override { return "masked words"; }
   const char* record_kind() const override { return io::kDocumentsKind; }
-  bool serves(const model::ModelOptions& model) const override {
-    return model::example_type_of(model) == model::ExampleType::examples && model.bert.head == "words";
+  bool serves(const model::ModelOptions& model_options) const override {
+    return model::example_type_of(model_options) == model::ExampleType::examples && model_options.bert.head == "words";
   }
   TaskTraits traits() const override { return {.counts_rows = true}; }
   std::vector<ScoreSpec> scores() const override {

@@ -133,8 +133,8 @@ class Questions : public Task {
   std::unique_ptr<Task> clone() const override { return std::make_unique<Questions>(*this); }
   const char* prediction_noun() const override { return "answers"; }
   const char* record_kind() const override { return io::kQuestionsKind; }
-  bool serves(const model::ModelOptions& model) const override {
-    return model::example_type_of(model) == model::ExampleType::examples && model.bert.head == "span";
+  bool serves(const model::ModelOptions& model_options) const override {
+    return model::example_type_of(model_options) == model::ExampleType::examples && model_options.bert.head == "span";
   }
   TaskTraits traits() const override { return {.counts_rows = true}; }
   std::vector<ScoreSpec> scores() const override {

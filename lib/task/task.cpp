@@ -54,11 +54,11 @@ std::unique_ptr<Task> find_task(const std::function<bool(const Task&)>& predicat
 
 }  // namespace
 
-std::unique_ptr<Task> task_of(const model::ModelOptions& model) {
-  auto task = find_task([&](const Task& t) { return t.serves(model); });
+std::unique_ptr<Task> task_of(const model::ModelOptions& model_options) {
+  auto task = find_task([&](const Task& t) { return t.serves(model_options); });
   if (task == nullptr)
-    throw std::logic_error(
-        str("no task for model.backbone='", model.backbone, "', model.bert.head='", model.bert.head, "'"));
+    throw std::logic_error(str("no task for model.backbone='", model_options.backbone, "', model.bert.head='",
+                               model_options.bert.head, "'"));
   return task;
 }
 

@@ -132,7 +132,7 @@ class Task {
   // Returns the kind of the shards that the task reads (io/record_kind.h).
   virtual const char* record_kind() const = 0;
   // Returns whether models with these options are trained and scored on this task.
-  virtual bool serves(const model::ModelOptions& model) const = 0;
+  virtual bool serves(const model::ModelOptions& model_options) const = 0;
   virtual TaskTraits traits() const = 0;
   // Returns all scores that Dataset::score_names() of a dataset of the task can name.
   virtual std::vector<ScoreSpec> scores() const { return {}; }
@@ -156,7 +156,7 @@ class Task {
   // shard `name`. Throws Error(input) for a shard of a text or of sentence pairs.
   virtual std::vector<std::string> head_assignments(const io::ShardHeader& header, const std::string& name) const;
   // Sets the model options that depend on the training shard `name`, such as the names of classes.
-  virtual void set_shard_options(model::ModelOptions& /*model*/, const io::ShardHeader& /*header*/,
+  virtual void set_shard_options(model::ModelOptions& /*model_options*/, const io::ShardHeader& /*header*/,
                                  const std::string& /*name*/) const {}
   // Returns whether shards may be read from a pipe, which keeps the whole shard in memory.
   virtual bool reads_pipes() const { return false; }
@@ -172,7 +172,7 @@ class Task {
 Registry<Task>& tasks();
 
 // Returns the task of models with these options, with default task options. Throws std::logic_error if there is none.
-std::unique_ptr<Task> task_of(const model::ModelOptions& model);
+std::unique_ptr<Task> task_of(const model::ModelOptions& model_options);
 // Returns the task that reads shards of a kind, with default task options. Throws Error(input) about the file `shard`
 // for an unknown kind.
 std::unique_ptr<Task> task_of_kind(const std::string& kind, const std::string& shard);

@@ -59,8 +59,8 @@ class Translation : public Task {
   std::unique_ptr<Task> clone() const override { return std::make_unique<Translation>(*this); }
   const char* prediction_noun() const override { return "translations"; }
   const char* record_kind() const override { return io::kPairsKind; }
-  bool serves(const model::ModelOptions& model) const override {
-    return model::example_type_of(model) == model::ExampleType::pairs;
+  bool serves(const model::ModelOptions& model_options) const override {
+    return model::example_type_of(model_options) == model::ExampleType::pairs;
   }
   TaskTraits traits() const override { return {.has_perplexity = true, .row_noun = "pairs"}; }
   std::vector<ScoreSpec> scores() const override {
