@@ -118,7 +118,7 @@ void score_together(const AnalysisInput& input, const std::vector<HeadSet>& mask
   data::ScoringOptions scoring = input.scoring;
   scoring.batch = std::clamp<int64_t>(max_tokens_per_pass / (plan.num_groups * scoring.block), 1, scoring.batch);
   data::BatchVisitor visitor;
-  visitor.progress = input.progress;
+  visitor.on_progress = input.progress;
   visitor.visit = [&](const data::ForwardedBatch& pass) {
     const at::Tensor& targets = pass.batch.targets;
     if (pass.hidden.size(0) != plan.num_groups * targets.size(0))

@@ -129,7 +129,7 @@ class OneHotGates : public attention::Observer, public attention::Subscriber<Gat
 
 double perplexity(const AnalysisInput& analysis_input, attention::Observer* observer) {
   task::ScoreCallbacks callbacks;
-  callbacks.progress = analysis_input.progress;
+  callbacks.on_progress = analysis_input.progress;
   callbacks.observer = observer;
   const task::NllSum score =
       task::score(analysis_input.model, analysis_input.corpus, analysis_input.scoring, callbacks);
@@ -170,7 +170,7 @@ ExpertReport report_experts(const AnalysisInput& analysis_input, int64_t max_tok
   double total_count = 0;
   data::BatchVisitor visitor;
   visitor.observer = &gate_observer;
-  visitor.progress = analysis_input.progress;
+  visitor.on_progress = analysis_input.progress;
   visitor.visit = [&](const data::ForwardedBatch& pass) {
     const model::Input& input = pass.batch.input;
     const at::Tensor first_layer_experts = gate_observer.first_layer_experts().contiguous(),

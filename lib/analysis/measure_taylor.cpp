@@ -87,7 +87,7 @@ class Taylor : public Importance {
       const nn::SlicedLoss loss = input.model.loss(pass.hidden, pass.batch.targets, 0);
       for (const auto& layer : products.collect(loss.smoothed)) products.means.add_layer(layer);
     };
-    visitor.progress = input.progress;
+    visitor.on_progress = input.progress;
     data::for_each_batch(input.model, input.corpus, input.scoring, visitor);
     return products.means.mean_scores();
   }

@@ -36,7 +36,7 @@ void for_each_batch(model::LanguageModel& model, const Corpus& corpus, const Sco
     if (observer != nullptr) observer->begin_batch(forwarded_batch.batch.input.lengths);
     forwarded_batch.hidden = model.hidden(forwarded_batch.batch.input.to(device), {}, memory.get(), observer);
     if (forwarded_batch.is_scored) visitor.visit(forwarded_batch);
-    if (visitor.progress) visitor.progress(num_completed_rows += forwarded_batch.progress_rows, batches.num_rows);
+    if (visitor.on_progress) visitor.on_progress(num_completed_rows += forwarded_batch.progress_rows, batches.num_rows);
   }
 }
 

@@ -86,7 +86,7 @@ Evaluation ExampleDataset::evaluate(model::LanguageModel& model, const Evaluatio
     loss_sums.add(outputs);
     tally->add(outputs);
     result.num_rows += static_cast<int64_t>(rows.size());
-    if (options.progress) options.progress(result.num_rows, num_rows);
+    if (options.on_progress) options.on_progress(result.num_rows, num_rows);
   }
   result.loss = loss_sums.mean();
   result.num_scored = loss_sums.num_scored;

@@ -44,7 +44,7 @@ NllSum score(model::LanguageModel& model, const data::Corpus& corpus, const data
   };
   data::BatchVisitor visitor;
   visitor.observer = callbacks.observer;
-  visitor.progress = callbacks.progress;
+  visitor.on_progress = callbacks.on_progress;
   visitor.visit = [&](const data::ForwardedBatch& mini_batch) {
     const at::Tensor log_p =
         model.target_log_probabilities(mini_batch.hidden, mini_batch.batch.targets).to(at::kCPU).contiguous();

@@ -29,10 +29,10 @@ class PairsDataset : public Dataset {
   std::vector<std::string> score_names() const override { return {kBleu}; }
   Evaluation evaluate(model::LanguageModel& model, const EvaluationOptions& options) const override {
     Evaluation result =
-        evaluation_of(task::score(model, pairs_, options.scoring, {{}, options.progress, options.observer}));
+        evaluation_of(task::score(model, pairs_, options.scoring, {{}, options.on_progress, options.observer}));
     if (options.metric != kBleu || stop_signal() != 0) return result;
     EvaluationOptions score_options = options;
-    score_options.observer = nullptr, score_options.progress = {};
+    score_options.observer = nullptr, score_options.on_progress = {};
     score_options.decoding.translation.max_source =
         std::max<int64_t>(1, pairs_.max_length());  // supported by the model, as check() ensures
     result.scores = {{kBleu, score(model, kBleu, score_options)}};
@@ -41,7 +41,7 @@ class PairsDataset : public Dataset {
   double score(model::LanguageModel& model, const std::string&, const EvaluationOptions& options) const override {
     Translator translator(model, tokenizers_, options.decoding.translation);
     translator.set_observer(options.observer);
-    return bleu_of(translator, pairs_, shard_name_, options.decoding.bleu, options.progress).score;
+    return bleu_of(translator, pairs_, shard_name_, options.decoding.bleu, options.on_progress).score;
   }
   void check_score(model::LanguageModel& model, const std::string&, const EvaluationOptions& options) const override {
     Translator(model, tokenizers_, options.decoding.translation);

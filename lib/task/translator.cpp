@@ -101,7 +101,7 @@ void Translator::truncate_source(search::Sentence& s, const NameFunction& name) 
 
 std::vector<std::vector<search::Hypothesis>> Translator::translate(
     std::vector<search::Sentence> sentences, const NameFunction& name,
-    const std::function<void(int64_t completed)>& progress) {
+    const std::function<void(int64_t completed)>& on_progress) {
   for (search::Sentence& s : sentences) truncate_source(s, name);
   const search::SpecialTokens special_tokens{tokenizers_.target->end_of_line(), tokenizers_.target->unknown()};
   std::vector<std::vector<search::Hypothesis>> translations(sentences.size());
@@ -136,7 +136,7 @@ std::vector<std::vector<search::Hypothesis>> Translator::translate(
     for (size_t i = 0; i < batch_indices.size(); ++i) translations[batch_indices[i]] = std::move(results[i]);
     order_index += batch_indices.size();
     num_completed += static_cast<int64_t>(batch_indices.size());
-    if (progress) progress(num_completed);
+    if (on_progress) on_progress(num_completed);
   }
   return translations;
 }
@@ -155,7 +155,7 @@ std::string decode_reference(const text::Tokenizer& tokenizer, std::vector<int32
 
 void translate(Translator& translator, const data::Pairs& pairs, const std::string& shard,
                const std::function<void(int64_t, const std::vector<search::Hypothesis>&)>& on_pair,
-               const std::function<void(int64_t, int64_t)>& progress) {
+               const std::function<void(int64_t, int64_t)>& on_progress) {
   for (int64_t begin = 0; begin < pairs.size() && stop_signal() == 0; begin += kSortedPairs) {
     const int64_t end = std::min(pairs.size(), begin + kSortedPairs);
     std::vector<search::Sentence> sentences;
@@ -163,7 +163,7 @@ void translate(Translator& translator, const data::Pairs& pairs, const std::stri
     const auto translations = translator.translate(
         std::move(sentences), [&](int64_t index) { return str(shard, ", pair ", index + 1); },
         [&](int64_t completed) {
-          if (progress) progress(begin + completed, pairs.size());
+          if (on_progress) on_progress(begin + completed, pairs.size());
         });
     for (int64_t pair = begin; pair < end; ++pair)
       if (const auto& hypotheses = translations[static_cast<size_t>(pair - begin)]; !hypotheses.empty())
@@ -189,13 +189,14 @@ metrics::BleuStatistics bleu_statistics_of(Translator& translator, const data::P
         if (callbacks.on_translation)
           callbacks.on_translation(hypothesis, static_cast<int64_t>(hypotheses[0].tokens.size()));
       },
-      callbacks.progress);
+      callbacks.on_progress);
   return sum;
 }
 
 metrics::BleuScore bleu_of(Translator& translator, const data::Pairs& pairs, const std::string& shard,
-                           const metrics::BleuOptions& options, const std::function<void(int64_t, int64_t)>& progress) {
-  return metrics::bleu_score(bleu_statistics_of(translator, pairs, shard, options, {}, {{}, progress}), options,
+                           const metrics::BleuOptions& options,
+                           const std::function<void(int64_t, int64_t)>& on_progress) {
+  return metrics::bleu_score(bleu_statistics_of(translator, pairs, shard, options, {}, {{}, on_progress}), options,
                              metrics::BleuScope::corpus);
 }
 

@@ -72,7 +72,7 @@ double Metric::compute(model::LoadedModel& model, const task::Dataset& dataset,
                        const std::function<void(int64_t, int64_t)>& progress, attention::Observer* observer) const {
   task::EvaluationOptions evaluation = options();
   evaluation.observer = observer;
-  evaluation.progress = progress;
+  evaluation.on_progress = progress;
   return dataset.score(*model.model, name_, evaluation);
 }
 

@@ -52,11 +52,11 @@ ordered_json decode(const DecodeJob& job, model::LoadedModel& model, const task:
     num_tokens += length;
     if (sink != nullptr) sink->write(text + "\n");
   };
-  callbacks.progress = progress_bar("translate", "sentences");
+  callbacks.on_progress = progress_bar("translate", "sentences");
   const auto references = job.reference_lines != nullptr ? job.reference_lines->lines : std::vector<std::string_view>{};
   const metrics::BleuStatistics statistics =
       task::bleu_statistics_of(translator, pairs, shard, job.options.bleu, references, callbacks);
-  callbacks.progress = {};
+  callbacks.on_progress = {};
   if (sink != nullptr) sink->close();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_time).count();
   log_info(str(with_commas(pairs.size()), " sentences translated to ", with_commas(num_tokens), " tokens in ",

@@ -56,12 +56,12 @@ ordered_json score_examples(const ScoreJob& job, const ShardSource& source, mode
   check(job, source, dataset);
   task::EvaluationOptions evaluation;
   evaluation.scoring = scoring_for(model, job.scoring, dataset);  // throws for options that apply only to text
-  evaluation.progress = progress_bar("score", "rows");
+  evaluation.on_progress = progress_bar("score", "rows");
   // The sinks are opened before the long computation, so that errors appear early.
   const auto predictions = open_optional_sink(examples.predictions),
              best_answers = open_optional_sink(examples.best_answers);
   const task::Evaluation evaluation_result = dataset.evaluate(*model.model, evaluation);
-  evaluation.progress = {};
+  evaluation.on_progress = {};
   const auto write = [&](ByteSink* sink, const char* name) {
     if (sink != nullptr) sink->write(evaluation_result.output_files.at(name)()), sink->close();
   };

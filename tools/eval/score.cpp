@@ -74,7 +74,7 @@ ordered_json score_tokens(const ScoreJob& job, const ShardSource& source, model:
       job.per_token.empty() ? nullptr : open_sink(file_of(job, job.per_token, index));
   if (token_table != nullptr) token_table->write("index\ttoken\tpiece\tlog_probability\n");
   task::ScoreCallbacks callbacks;
-  callbacks.progress = progress_bar("score", "rows");
+  callbacks.on_progress = progress_bar("score", "rows");
   int64_t num_unknown = 0;
   callbacks.on_token = [&](const task::TokenScore& token_score) {
     const auto [position, token, log_p] = token_score;
@@ -84,7 +84,7 @@ ordered_json score_tokens(const ScoreJob& job, const ShardSource& source, model:
                              '\t', shortest_decimal(log_p), '\n'));
   };
   const task::NllSum score = task::score(*model.model, dataset.corpus(), options, callbacks);
-  callbacks.progress = {};
+  callbacks.on_progress = {};
   if (token_table != nullptr) token_table->close();
   ordered_json row{{"model", model.name}, {"tokens", score.num_tokens}, {"unknown", num_unknown}};
   for (const task::LikelihoodScore& likelihood_score : task::likelihood_scores())
