@@ -140,8 +140,8 @@ TEST_CASE("Path::fused rejects each forward pass for which Path::automatic falls
   Layer exact_relative_layer("heads = 2\nscore = 'relative'\n", 32, 3);
   exact_relative_layer.convert(at::kDouble);
   exact_relative_layer.layer->set_path(Path::composed);
-  for (int64_t queries : {1, 2, 7, 8}) {
-    const at::Tensor first_queries = x.narrow(1, 0, queries), exact_queries = first_queries.to(at::kDouble);
+  for (int64_t num_queries : {1, 2, 7, 8}) {
+    const at::Tensor first_queries = x.narrow(1, 0, num_queries), exact_queries = first_queries.to(at::kDouble);
     relative_layer.layer->set_path(Path::composed);
     const at::Tensor composed_output = relative_layer(first_queries, first_queries, causal_mask);
     relative_layer.layer->set_path(Path::fused);

@@ -366,8 +366,8 @@ TEST_CASE("resuming a run with a memory gives bit-identical weights", "[streams]
                                   "[model]\ntransformer-xl.initial_memory = 'zeros'\n"}) {
     INFO(extra);
     const std::string name = std::to_string(std::hash<std::string>()(extra));
-    auto length = [&](int updates) {
-      return str(extra, "[train]\nlength = '", updates, "u'\nschedule.length = '16u'\n");
+    auto length = [&](int num_updates) {
+      return str(extra, "[train]\nlength = '", num_updates, "u'\nschedule.length = '16u'\n");
     };
     auto uninterrupted = train_in_folder(folder, name, length(16));
     for (int stop : {5, 7, 9}) {  // update 7 is the last of an epoch
@@ -429,7 +429,7 @@ TEST_CASE("Skip-Retain: phase 2 starts from the best weights, and resuming in ei
   const std::string base = "[data]\nvalid = '" + folder.file("v.mhs") +
                            "'\n[train]\nvalidation.every = '2u'\nlr = 0.05\n" +
                            "schedule.length = '16u'\n[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.4\n";
-  auto length = [&](int updates) { return str(base, "until = '8u'\n[train]\nlength = '", updates, "u'\n"); };
+  auto length = [&](int num_updates) { return str(base, "until = '8u'\n[train]\nlength = '", num_updates, "u'\n"); };
   auto uninterrupted = train_in_folder(folder, "whole", length(16));
   for (int stop : {6, 8, 10}) {  // phase 1 ends at update 8
     train_in_folder(folder, str(stop), length(stop));
@@ -462,9 +462,9 @@ TEST_CASE("Skip-Retain: exhausted patience in phase 1 starts phase 2, and resumi
   write_text(folder.file("t.mhs"), make_tokens(400));
   write_text(folder.file("v.mhs"), make_tokens(60));
   // The learning rate is so high that most validation losses exceed the best validation loss so far.
-  auto config = [&](int updates, int patience) {
+  auto config = [&](int num_updates, int patience) {
     return str("[data]\nvalid = '", folder.file("v.mhs"),
-               "'\n[train]\nvalidation.every = '1u'\nlr = 0.2\nschedule.length = '40u'\n", "length = '", updates,
+               "'\n[train]\nvalidation.every = '1u'\nlr = 0.2\nschedule.length = '40u'\n", "length = '", num_updates,
                "u'\nvalidation.patience = ", patience,
                "\n[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.4\nuntil = '36u'\n");
   };
@@ -515,8 +515,8 @@ TEST_CASE("Skip-Retain: a run may resume with validation disabled, in phase 1 an
   write_text(folder.file("t.mhs"), make_tokens(400));
   const std::string base = "[data]\nvalid = '" + folder.file("t.mhs") +
                            "'\n[train.procedures.skip-retain]\nuntil = '4u'\n[train]\nschedule.length = '8u'\n";
-  auto config = [&](int updates, const char* every) {
-    return str(base, "length = '", updates, "u'\nvalidation.every = '", every, "'\n");
+  auto config = [&](int num_updates, const char* every) {
+    return str(base, "length = '", num_updates, "u'\nvalidation.every = '", every, "'\n");
   };
   for (int stop : {3, 4, 6}) {  // in phase 1, at the end of phase 1, in phase 2
     train_in_folder(folder, str(stop), config(stop, "1u"));

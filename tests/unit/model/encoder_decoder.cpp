@@ -79,14 +79,14 @@ struct Reference : reference::NaiveSublayers {
     return add(embed(owner, tokens, std::sqrt(static_cast<double>(width))), sinusoidal_positions(tokens.size()));
   }
   HiddenStates operator()(const std::vector<int64_t>& source, const std::vector<int64_t>& target,
-                          int64_t encoder_layers, int64_t layers) const {
+                          int64_t encoder_layers, int64_t num_layers) const {
     HiddenStates m = embed_positions("encoder", source);
     for (int64_t i = 0; i < encoder_layers; ++i)
       m = feed_forward_sublayer(str("encoder.layers.", i, ".ffn"),
                                 attention_sublayer(str("encoder.layers.", i, ".self"), m, nullptr, false));
     if (is_pre_norm) m = layer_norm("encoder.norm", m);
     HiddenStates x = embed_positions("decoder", target);
-    for (int64_t i = 0; i < layers; ++i) {
+    for (int64_t i = 0; i < num_layers; ++i) {
       const std::string name = str("decoder.layers.", i);
       x = attention_sublayer(name + ".self", x, nullptr, true);
       x = attention_sublayer(name + ".cross", x, &m, false);

@@ -143,8 +143,8 @@ TEST_CASE("beam search on the test device returns the hypotheses of the CPU", "[
 TEST_CASE("singular values on the test device equal singular values on the CPU", "[device]") {
   const at::Device device = choose_device(test_device());
   at::manual_seed(4);
-  for (const int64_t columns : {7, 40, 90}) {
-    const at::Tensor x = at::randn({3, 2, 40, columns}).softmax(-1);
+  for (const int64_t num_columns : {7, 40, 90}) {
+    const at::Tensor x = at::randn({3, 2, 40, num_columns}).softmax(-1);
     const at::Tensor actual = analysis::singular_values(x.to(device)), expected = analysis::singular_values(x);
     // On each device the singular values have the precision of fp32 entries; values below 2^-24 σ_1 are set to 0
     // (analysis/spectrum.h).

@@ -50,7 +50,9 @@ std::unique_ptr<LanguageModel> tiny_model(const std::string& extra_toml, const s
   return model;
 }
 
-at::Tensor tokens(int64_t rows, int64_t length, uint64_t seed) { return models::random_tokens(rows, length, 30, seed); }
+at::Tensor tokens(int64_t num_rows, int64_t length, uint64_t seed) {
+  return models::random_tokens(num_rows, length, 30, seed);
+}
 
 nn::ForwardContext context_of_update(uint32_t number) { return {true, 3, number, 0}; }
 
@@ -204,12 +206,12 @@ TEST_CASE("reordered rows of a decoding state continue as their source rows", "[
   for (bool with_gradients : {false, true}) {
     at::AutoGradMode mode(with_gradients);
     auto model = tiny_model("transformer-xl.memory = 20\n");
-    at::Tensor x = tokens(3, 7, 5), rows = at::tensor({2, 0}, at::kLong), next_tokens = tokens(2, 1, 6);
+    at::Tensor x = tokens(3, 7, 5), old_rows = at::tensor({2, 0}, at::kLong), next_tokens = tokens(2, 1, 6);
     auto state = model->new_state();
     model->hidden(x, {}, state.get());
-    state->reorder(rows);
+    state->reorder(old_rows);
     CHECK(agree(*model, model->hidden(next_tokens, {}, state.get()),
-                model->hidden(at::cat({x.index_select(0, rows), next_tokens}, 1), {}).narrow(1, 7, 1)));
+                model->hidden(at::cat({x.index_select(0, old_rows), next_tokens}, 1), {}).narrow(1, 7, 1)));
   }
 }
 

@@ -43,8 +43,8 @@ std::unique_ptr<model::LanguageModel> small_model(at::Device device, const std::
   return model;
 }
 
-at::Tensor cyclic_tokens(int64_t rows, int64_t length) {
-  return (at::arange(rows * length) * 7 % 50).view({rows, length});
+at::Tensor cyclic_tokens(int64_t num_rows, int64_t length) {
+  return (at::arange(num_rows * length) * 7 % 50).view({num_rows, length});
 }
 
 // With --device cuda, chooses the GPU before the first test, since a LibTorch call before choose_device() would

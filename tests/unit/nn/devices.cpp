@@ -175,10 +175,10 @@ TEST_CASE("memories and decoding states stay on the device of the parameters, al
     if (!can_decode) continue;
     const auto state = c.model->new_state();
     c.hidden({}, nullptr, state.get(), 1);
-    const auto step = [&](int64_t rows) {
-      const at::Tensor tokens = at::zeros({rows, 1}, at::TensorOptions().dtype(at::kLong).device(at::kMeta));
+    const auto step = [&](int64_t num_rows) {
+      const at::Tensor tokens = at::zeros({num_rows, 1}, at::TensorOptions().dtype(at::kLong).device(at::kMeta));
       const at::Tensor h = c.model->hidden(tokens, {}, state.get());
-      CHECK(h.sizes() == at::IntArrayRef({rows, 1, c.config.model.width}));
+      CHECK(h.sizes() == at::IntArrayRef({num_rows, 1, c.config.model.width}));
       CHECK(c.model->logits(h).is_meta());
     };
     step(2);

@@ -229,19 +229,19 @@ TEST_CASE("best_entries() returns the largest logits of a row in stable order, a
 
 TEST_CASE("best_candidates() returns the tokens, logits and log-sum-exps of candidates_of()", "[search]") {
   CHECK(rc::check([] {
-    const int64_t entries = *rc::gen::inRange(1, 700), rows = *rc::gen::inRange(1, 4);
+    const int64_t entries = *rc::gen::inRange(1, 700), num_rows = *rc::gen::inRange(1, 4);
     const int64_t count = *rc::gen::inRange(1, 40), levels = *rc::gen::inRange(1, 400);
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1000));
-    at::Tensor x = at::randint(levels, {rows, entries}, at::kFloat) * 0.1 - 7;
-    x.masked_fill_(x.eq(-7).logical_and(at::rand({rows, entries}) > 0.5), -INFINITY);
+    at::Tensor x = at::randint(levels, {num_rows, entries}, at::kFloat) * 0.1 - 7;
+    x.masked_fill_(x.eq(-7).logical_and(at::rand({num_rows, entries}) > 0.5), -INFINITY);
     x.select(1, 0).fill_(1);
     std::vector<int32_t> excluded_entries;
     if (*rc::gen::arbitrary<bool>())
       excluded_entries.push_back(*rc::gen::inRange<int32_t>(0, static_cast<int32_t>(entries)));
     const BestCandidates best = best_candidates(x, count, excluded_entries);
-    RC_ASSERT(best.tokens.sizes() == at::IntArrayRef({rows, std::min(count, entries)}));
+    RC_ASSERT(best.tokens.sizes() == at::IntArrayRef({num_rows, std::min(count, entries)}));
     const Candidates expected = candidates_of(x, {count, excluded_entries, {}});
-    for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t r = 0; r < num_rows; ++r) {
       const auto& expected_row = expected.entries[static_cast<size_t>(r)];
       RC_ASSERT(std::abs(best.lse[r].item<double>() - expected.lse[static_cast<size_t>(r)]) <= 2 * kLseError);
       for (int64_t k = 0; k < best.tokens.size(1); ++k) {
@@ -265,9 +265,9 @@ TEST_CASE("a key/value cache equals index_select and concatenation after any seq
     cache.append(k, v);
     at::Tensor expected_k = k, expected_v = v;
     for (int step = 0; step < 3; ++step) {
-      const int64_t rows = expected_k.size(0);
+      const int64_t num_rows = expected_k.size(0);
       const auto source_rows = *rc::gen::container<std::vector<int64_t>>(static_cast<size_t>(*rc::gen::inRange(1, 8)),
-                                                                         rc::gen::inRange<int64_t>(0, rows));
+                                                                         rc::gen::inRange<int64_t>(0, num_rows));
       const at::Tensor order = at::tensor(source_rows, at::kLong);
       cache.reorder(order);
       const at::Tensor new_k = at::randn({order.numel(), 2, 1, 3}), new_v = at::randn({order.numel(), 2, 1, 4});

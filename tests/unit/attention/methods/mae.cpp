@@ -197,16 +197,16 @@ std::string config_of(const Reference& oracle, const std::string& extra_lines = 
 
 // Returns the length of the chain of roundings in the gates: a term per token in the mean, d and `hidden` terms in the
 // products, a term per expert in the sum of the softmax.
-int64_t num_gate_roundings(Layer& l, int64_t tokens) {
+int64_t num_gate_roundings(Layer& l, int64_t num_tokens) {
   const at::Tensor& down = l["gate.down.weight"];  // (E, hidden)
-  return tokens + l["gate.up.weight"].size(1) + down.size(1) + down.size(0) + layers::kElementwiseRoundings;
+  return num_tokens + l["gate.up.weight"].size(1) + down.size(1) + down.size(0) + layers::kElementwiseRoundings;
 }
 
 // Returns whether gates (…, E) agree. An error ε of the logits changes a gate by at most ε / 2; the logits are known,
 // up to a constant, from the logarithms of the gates.
-bool gates_agree(Layer& l, const at::Tensor& a, const at::Tensor& b, int64_t tokens) {
+bool gates_agree(Layer& l, const at::Tensor& a, const at::Tensor& b, int64_t num_tokens) {
   const double logit = numbers::max_abs(b.clamp_min(std::numeric_limits<float>::min()).log());
-  return rounding::agree(a, b, num_gate_roundings(l, tokens), std::max(1.0, logit / 2));
+  return rounding::agree(a, b, num_gate_roundings(l, num_tokens), std::max(1.0, logit / 2));
 }
 
 // Returns an estimate of the largest gate logit for inputs up to `input_size`: the largest output of a batch norm with
@@ -241,9 +241,9 @@ struct HeadWeightLayer : Layer {
     set("value.bias", at::ones({heads}));
     set("output.weight", at::eye(heads));
   }
-  // Returns whether head weights agree; `tokens`: number of keys.
-  bool agree(const at::Tensor& a, const at::Tensor& b, int64_t tokens) const {
-    return rounding::agree(a, b, layers::num_roundings(layer->layer_spec(), tokens));
+  // Returns whether head weights agree; `num_tokens`: number of keys.
+  bool agree(const at::Tensor& a, const at::Tensor& b, int64_t num_tokens) const {
+    return rounding::agree(a, b, layers::num_roundings(layer->layer_spec(), num_tokens));
   }
 };
 
@@ -644,7 +644,9 @@ TEST_CASE("resume with mae.sample_unit = position is bit-identical; resume with 
   runs::write_text(folder.file("t.mhs"), runs::lines(400));
   const std::string uniform_lines = "[attention]\ncombiner = 'mae'\n[attention.mae]\ngate = 'uniform'\n",
                     position_line = "sample_unit = 'position'\n";
-  auto stop_after = [](int updates) { return str("[train]\nlength = '", updates, "u'\nschedule.length = '6u'\n"); };
+  auto stop_after = [](int num_updates) {
+    return str("[train]\nlength = '", num_updates, "u'\nschedule.length = '6u'\n");
+  };
   auto uninterrupted_model = runs::train_in_folder(folder, "whole", uniform_lines + position_line + stop_after(6));
   runs::train_in_folder(folder, "run", uniform_lines + position_line + stop_after(3));
   try {
