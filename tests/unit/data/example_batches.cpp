@@ -339,20 +339,21 @@ TEST_CASE("a partial load copies shared parameters; only output heads and mixers
     return model;
   };
   const std::string pretrained_toml = str(kBertConfig, "bert.next_sentence = true\n[attention]\nheads = 4\n");
-  auto pretrained = build(pretrained_toml);
-  pretrained->parameters().initialise(5);
+  auto pretrained_model = build(pretrained_toml);
+  pretrained_model->parameters().initialise(5);
   const std::string path = folder.file("m.safetensors");
   model::CheckpointTensors tensors;
-  tensors.add(pretrained->parameters());
+  tensors.add(pretrained_model->parameters());
   {
     auto sink = open_sink(path);
     io::write_checkpoint(*sink, tensors.views(), {});
     sink->close();
   }
   const io::Checkpoint checkpoint(path);
-  auto finetuned =
+  auto finetuned_model =
       build(str(kBertConfig, "bert.head = 'classes'\nbert.classes = 3\n[attention]\nheads = 4\nmixer = 'mixhead-b'\n"));
-  const model::PartialLoad partial_load = model::compare_with_checkpoint(checkpoint, finetuned->parameters(), "--init");
+  const model::PartialLoad partial_load =
+      model::compare_with_checkpoint(checkpoint, finetuned_model->parameters(), "--init");
   const std::set<std::string> added_parameters(partial_load.added_parameters.begin(),
                                                partial_load.added_parameters.end()),
       ignored_tensors(partial_load.ignored_tensors.begin(), partial_load.ignored_tensors.end());
@@ -362,12 +363,12 @@ TEST_CASE("a partial load copies shared parameters; only output heads and mixers
   CHECK(ignored_tensors.count("head.next.weight") == 1);
   for (const std::string& name : added_parameters)
     CHECK((name.rfind("head.", 0) == 0 || name.find(".mixer.") != std::string::npos));
-  const at::Tensor initial_head = finetuned->parameters().find("head.classes.weight")->master().clone();
-  model::load_matching_parameters(checkpoint, finetuned->parameters());
-  CHECK(finetuned->parameters().find("head.classes.weight")->master().equal(initial_head));
-  for (const nn::Parameter& p : finetuned->parameters().all())
+  const at::Tensor initial_head = finetuned_model->parameters().find("head.classes.weight")->master().clone();
+  model::load_matching_parameters(checkpoint, finetuned_model->parameters());
+  CHECK(finetuned_model->parameters().find("head.classes.weight")->master().equal(initial_head));
+  for (const nn::Parameter& p : finetuned_model->parameters().all())
     if (added_parameters.count(p.name()) == 0)
-      CHECK(p.master().equal(pretrained->parameters().find(p.name())->master()));
+      CHECK(p.master().equal(pretrained_model->parameters().find(p.name())->master()));
   // A partial load is refused if a parameter outside attention stages, pooler and task head is absent from the
   // checkpoint or from the model, or differs in shape.
   for (const char* change : {"[attention]\nheads = 4\nhead_size = 8\n", "ffn = 32\n[attention]\nheads = 4\n",
@@ -375,9 +376,9 @@ TEST_CASE("a partial load copies shared parameters; only output heads and mixers
     std::string toml = str(kBertConfig, change);
     if (const auto begin = toml.find("layers = 2\n"); std::string(change).find("layers") == 0) toml.erase(begin, 11);
     if (const auto begin = toml.find("ffn = 24\n"); std::string(change).find("ffn") == 0) toml.erase(begin, 9);
-    auto incompatible = build(toml);
+    auto incompatible_model = build(toml);
     CHECK(refusal([&] {
-            model::compare_with_checkpoint(checkpoint, incompatible->parameters(), "--init m");
+            model::compare_with_checkpoint(checkpoint, incompatible_model->parameters(), "--init m");
           }).find("--init m") == 0);
   }
 }

@@ -34,12 +34,12 @@ const char* kModelConfig =
     "'1e'\nlog_every = "
     "'1e'\nlabel_smoothing = 0.1\n";
 
-RunConfig config_of(const Folder& folder, const std::string& extra) {
+RunConfig config_of(const Folder& folder, const std::string& extra_toml) {
   Config config;
   config.load_text(
       str(kModelConfig, "[data]\ntrain = '", folder.file("t.mhs"), "'\nvalid = '", folder.file("t.mhs"), "'\n"),
       "test");
-  config.load_text(extra, "extra");
+  config.load_text(extra_toml, "extra");
   return RunConfig::read(config);
 }
 
@@ -190,23 +190,23 @@ TEST_CASE("a translation model learns to copy; resuming is bit-identical, and mi
           "[pairs]") {
   Folder folder;
   pairs::write(folder.file("t.mhs"), pairs::random_pairs(300), 10, 10);
-  const auto uninterrupted = runs::run(config_of(folder, "[train]\nlength = '12e'\n"), folder.file("whole"));
+  const auto uninterrupted_model = runs::run(config_of(folder, "[train]\nlength = '12e'\n"), folder.file("whole"));
   const io::ShardFile shard(folder.file("t.mhs"));
   const auto dataset =
-      task::task_of_kind(io::kPairsKind, "t.mhs")->open(text::FileRecords(shard), uninterrupted.tokenizers, {});
+      task::task_of_kind(io::kPairsKind, "t.mhs")->open(text::FileRecords(shard), uninterrupted_model.tokenizers, {});
   const data::Corpus& corpus = dataset->corpus();
   const auto loss = [&](const model::LoadedModel& loaded) {
     const task::NllSum s = task::score(*loaded.model, corpus, {});
     CHECK(s.num_tokens == corpus.num_targets());
     return s.nll / static_cast<double>(s.num_tokens);
   };
-  CHECK(loss(uninterrupted) < 1.3);  // nats per token; a uniform distribution over 12 tokens gives ln 12 = 2.5
+  CHECK(loss(uninterrupted_model) < 1.3);  // nats per token; a uniform distribution over 12 tokens gives ln 12 = 2.5
   runs::run(config_of(folder, "[train]\nlength = '5u'\nschedule.length = '12e'\n"), folder.file("resumed"));
-  const auto resumed =
+  const auto resumed_model =
       runs::run(config_of(folder, "[train]\nlength = '12e'\nschedule.length = '12e'\n"), folder.file("resumed"), true);
-  for (const auto& p : uninterrupted.model->parameters().all()) {
+  for (const auto& p : uninterrupted_model.model->parameters().all()) {
     INFO(p.name());
-    CHECK(at::equal(p.master(), resumed.model->parameters().find(p.name())->master()));
+    CHECK(at::equal(p.master(), resumed_model.model->parameters().find(p.name())->master()));
   }
   // Without dropout, gradient accumulation gives the same weights up to rounding. The runs use SGD, since Adam would
   // amplify rounding to full steps where the gradient is almost zero, as for key biases; gradient clipping limits the

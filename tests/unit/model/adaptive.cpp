@@ -479,14 +479,15 @@ TEST_CASE("an adaptive softmax never stores all scores of a tail band", "[adapti
 }
 
 TEST_CASE("initial standard deviations of bands follow the initialisation scheme", "[adaptive]") {
-  struct Expected {
+  struct ExpectedDeviations {
     InitScheme scheme;
     double embedding, projection, output, classes;
   };
   // Xavier-uniform has a standard deviation of √(2 / (fan in + fan out)).
   const auto xavier = [](double in, double out) { return std::sqrt(2 / (in + out)); };
-  for (const Expected& e : {Expected{InitScheme::fairseq, 1 / 8.0, xavier(256, 64), xavier(64, 1000), xavier(256, 2)},
-                            {InitScheme::transformer_xl, .02, .01, .02, .02}}) {
+  for (const ExpectedDeviations& e :
+       {ExpectedDeviations{InitScheme::fairseq, 1 / 8.0, xavier(256, 64), xavier(64, 1000), xavier(256, 2)},
+        {InitScheme::transformer_xl, .02, .01, .02, .02}}) {
     auto model_options = options_with({1000, 2000}, 4, 256);
     model_options.tied = false;
     model_options.project_head = model_options.output_bias = true;
@@ -516,11 +517,11 @@ TEST_CASE("invalid options of bands are rejected with an error that names the ke
   auto build = [](const std::string& lines) {
     build_language_model(parse_model_config("[model]\nlayers = 1\nwidth = 32\nffn = 8\n" + lines), 30, at::kMeta);
   };
-  for (const auto& valid :
+  for (const auto& valid_toml :
        {std::string(), cutoff_lines, cutoff_lines + "tied_projections = true\n", cutoff_lines + "cutoff_factor = 1\n",
         std::string("output_cutoffs = [10]\ncutoff_factor = 1\n"), std::string("input_cutoffs = [10]\ntied = false\n"),
         std::string("output_cutoffs = [10]\ntied = false\nproject_head = true\ndropout_tail = 0.2\n")})
-    CHECK_NOTHROW(build(valid));
+    CHECK_NOTHROW(build(valid_toml));
   for (auto [key, invalid] : std::vector<std::pair<std::string, std::string>>{
            {"model.input_cutoffs", "input_cutoffs = [20, 10]\noutput_cutoffs = [20, 10]\n"},
            {"model.output_cutoffs", "tied = false\noutput_cutoffs = [10, 10]\n"},

@@ -433,17 +433,18 @@ TEST_CASE("Transformer-XL on the test device equals the CPU in training, with sk
   for (auto* m : {cpu_model.get(), device_model.get()}) m->parameters().initialise(1);
   SkipDraws skips(*cpu_model, "schedule = 'linear'\n");
   auto cpu_state = cpu_model->new_state(), device_state = device_model->new_state();
-  auto close = [&](const at::Tensor& x, const at::Tensor& y) { return agree(*cpu_model, x, y.to(at::kCPU)); };
+  auto are_close = [&](const at::Tensor& x, const at::Tensor& y) { return agree(*cpu_model, x, y.to(at::kCPU)); };
   for (uint32_t i = 0; i < 10; ++i) {
     at::Tensor x = tokens(2, 5, i);
     const nn::ForwardContext forward_context = skips.context_of_update(i);
-    CHECK(close(cpu_model->hidden(x, forward_context, cpu_state.get()),
-                device_model->hidden(x.to(device), forward_context, device_state.get())));
+    CHECK(are_close(cpu_model->hidden(x, forward_context, cpu_state.get()),
+                    device_model->hidden(x.to(device), forward_context, device_state.get())));
   }
   c10::NoGradGuard no_gradient;
   for (int64_t length : {5, 1, 1}) {
     at::Tensor x = tokens(2, length, 3);
-    CHECK(close(cpu_model->hidden(x, {}, cpu_state.get()), device_model->hidden(x.to(device), {}, device_state.get())));
+    CHECK(are_close(cpu_model->hidden(x, {}, cpu_state.get()),
+                    device_model->hidden(x.to(device), {}, device_state.get())));
   }
 }
 
