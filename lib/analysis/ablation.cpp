@@ -48,7 +48,7 @@ HeadScales masked_scales(const AttentionLayer& layer, SideSelection side,
     const bool is_selected = std::find(sides.begin(), sides.end(), s) != sides.end();
     if (!is_selected && !scale.defined()) continue;
     at::Tensor masks =
-        at::ones({static_cast<int64_t>(masked_heads_of_groups.size()), layer.layer_spec().heads_of(s)}, at::kFloat);
+        at::ones({static_cast<int64_t>(masked_heads_of_groups.size()), layer.layer_spec().num_heads_of(s)}, at::kFloat);
     for (size_t g = 0; is_selected && g < masked_heads_of_groups.size(); ++g)
       for (int64_t head : masked_heads_of_groups[g]) masks[static_cast<int64_t>(g)][head] = 0;
     masks = masks.to(device);
@@ -110,7 +110,7 @@ GroupPlan plan_groups(model::LanguageModel& model, SideSelection side, const std
 
 // Runs all models of `masked_sets` over the text together, and adds the result of model i to *model_scores[i].
 void score_together(const AnalysisInput& input, const std::vector<HeadSet>& masked_sets,
-                    std::vector<task::Score*> model_scores, int64_t max_tokens_per_pass) {
+                    std::vector<task::NllSum*> model_scores, int64_t max_tokens_per_pass) {
   const GroupPlan plan = plan_groups(input.model, input.side, masked_sets);
   const auto layers = input.model.attention_layers();
   const InterceptorGuard interceptor_guard(input.model);
@@ -119,7 +119,7 @@ void score_together(const AnalysisInput& input, const std::vector<HeadSet>& mask
   scoring_options.batch =
       std::clamp<int64_t>(max_tokens_per_pass / (plan.num_groups * scoring_options.block), 1, scoring_options.batch);
   data::BatchVisitor visitor;
-  visitor.progress = input.progress;
+  visitor.on_progress = input.progress;
   visitor.visit = [&](const data::ForwardedBatch& pass) {
     const at::Tensor& targets = pass.batch.targets;
     if (pass.hidden.size(0) != plan.num_groups * targets.size(0))
@@ -130,7 +130,7 @@ void score_together(const AnalysisInput& input, const std::vector<HeadSet>& mask
     const int64_t num_tokens = targets.ge(0).sum().item<int64_t>();
     for (size_t i = 0; i < model_scores.size(); ++i) {
       model_scores[i]->nll -= sums[static_cast<int64_t>(plan.group_of[i])].item<double>();
-      model_scores[i]->tokens += num_tokens;
+      model_scores[i]->num_tokens += num_tokens;
     }
   };
   data::for_each_batch(input.model, input.corpus, scoring_options, visitor);
@@ -146,9 +146,9 @@ int64_t num_heads_of(const AttentionLayer& layer, SideSelection side) {
     throw Error(Exit::usage,
                 Problem{"--side", str("layers that have ", name_of(side), " heads separate from their value heads"),
                         str(layer_spec.name, ", which does not mix heads"), "use --side whole or value"});
-  const int64_t num_heads = layer_spec.heads_of(sides[0]);
+  const int64_t num_heads = layer_spec.num_heads_of(sides[0]);
   for (HeadSide s : sides)
-    if (layer_spec.heads_of(s) != num_heads)
+    if (layer_spec.num_heads_of(s) != num_heads)
       throw Error(
           Exit::usage,
           Problem{"--side", "score, value or output",
@@ -208,8 +208,8 @@ HeadMaskGuard::HeadMaskGuard(model::LanguageModel& model, SideSelection side, co
   }
 }
 
-std::vector<task::Score> score_ablations(const AnalysisInput& input, const std::vector<HeadSet>& masked_sets,
-                                         int64_t max_tokens_per_pass) {
+std::vector<task::NllSum> score_ablations(const AnalysisInput& input, const std::vector<HeadSet>& masked_sets,
+                                          int64_t max_tokens_per_pass) {
   c10::NoGradGuard no_gradient;
   all_heads(input.model, input.side, input.kinds);  // throws like num_heads_of()
   for (const HeadSet& heads : masked_sets) check_heads(input.model, input.side, heads, "--heads");
@@ -230,10 +230,10 @@ std::vector<task::Score> score_ablations(const AnalysisInput& input, const std::
   pass_input.scoring_options = input.corpus.resolve(input.scoring_options, input.model);
   const int64_t max_models = std::max<int64_t>(1, max_tokens_per_pass / pass_input.scoring_options.block);
   const int64_t num_passes = std::max<int64_t>(1, ceil_div(num_models, max_models));
-  std::vector<task::Score> scores(masked_sets.size());
+  std::vector<task::NllSum> scores(masked_sets.size());
   for (int64_t pass = 0; pass < num_passes && stop_signal() == 0; ++pass) {
     std::vector<HeadSet> pass_sets;
-    std::vector<task::Score*> pass_scores;
+    std::vector<task::NllSum*> pass_scores;
     for (int64_t i = pass * num_models / num_passes; i < (pass + 1) * num_models / num_passes; ++i) {
       pass_sets.push_back(masked_sets[order[static_cast<size_t>(i)]]);
       pass_scores.push_back(&scores[order[static_cast<size_t>(i)]]);
@@ -248,8 +248,8 @@ std::vector<task::Score> score_ablations(const AnalysisInput& input, const std::
   return scores;
 }
 
-double nll_per_token(const task::Score& score) {
-  return score.nll / static_cast<double>(std::max<int64_t>(1, score.tokens));
+double nll_per_token(const task::NllSum& score) {
+  return score.nll / static_cast<double>(std::max<int64_t>(1, score.num_tokens));
 }
 
 double sample_deviation(const std::vector<double>& values) {

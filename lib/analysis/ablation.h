@@ -67,11 +67,11 @@ constexpr int64_t kMaxTokensPerPass = 16384;
 // that are already masked. Each score equals the score of a separate evaluation except for rounding. Throws
 // Error(usage) like num_heads_of() and check_heads(). If a signal asks the process to stop, returns early; the score of
 // a model then covers only the text that was evaluated, and is zero for a model without any evaluated text.
-std::vector<task::Score> score_ablations(const AnalysisInput& input, const std::vector<HeadSet>& masked_sets,
-                                         int64_t max_tokens_per_pass = kMaxTokensPerPass);
+std::vector<task::NllSum> score_ablations(const AnalysisInput& input, const std::vector<HeadSet>& masked_sets,
+                                          int64_t max_tokens_per_pass = kMaxTokensPerPass);
 
 // Returns the cross-entropy per scored token, nats; 0 if no token was scored.
-double nll_per_token(const task::Score& score);
+double nll_per_token(const task::NllSum& score);
 
 // Returns the sample standard deviation (ddof 1); NaN for fewer than two values.
 double sample_deviation(const std::vector<double>& values);

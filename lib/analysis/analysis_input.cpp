@@ -10,7 +10,7 @@ void run_with_observer(const AnalysisInput& input, attention::Observer& observer
   data::BatchVisitor visitor;
   visitor.observer = &observer;
   visitor.visit = [](const data::ForwardedBatch&) {};
-  visitor.progress = input.progress;
+  visitor.on_progress = input.progress;
   data::for_each_batch(input.model, input.corpus, input.scoring_options, visitor);
 }
 

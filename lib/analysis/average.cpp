@@ -47,7 +47,7 @@ model::LoadedModel average_checkpoints(const std::vector<const io::Checkpoint*>&
   size_t sum_index = 0;
   for (nn::Parameter& p : parameters.all())
     p.master().copy_(sums[sum_index++] / static_cast<double>(checkpoints.size()));
-  parameters.refresh_copies();
+  parameters.refresh_bf16_copies();
   return mean;
 }
 

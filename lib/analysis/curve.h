@@ -24,7 +24,7 @@ struct CurveOptions {
 struct CurvePoint {
   double fraction = 0;  // fraction of the heads that are masked, before rounding to whole heads: 0, step, 2 step, …, 1
   HeadSet masked_heads;
-  task::Score score;  // score of the model with masked_heads masked
+  task::NllSum score;  // score of the model with masked_heads masked
 };
 
 // Returns the points of a pruning curve. `measure`: name of the importance measure. Importance is measured on the text

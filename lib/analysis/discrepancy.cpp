@@ -8,13 +8,14 @@
 
 namespace mh::analysis {
 
-at::Tensor Discrepancy::heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) {
+at::Tensor Discrepancy::intercept_heads(attention::HeadSide side, const attention::LayerSpec& layer_spec,
+                                        const at::Tensor& x) {
   if (side == attention::HeadSide::value) add_distances(layer_spec, x, &Layer::before_combiner);
   if (side == attention::HeadSide::output) add_distances(layer_spec, x, &Layer::after_combiner);
   return x;
 }
 
-void Discrepancy::begin(const attention::Lengths& lengths) {
+void Discrepancy::begin_batch(const attention::Lengths& lengths) {
   lengths_ = lengths;
   num_sequences_ += (lengths.decoder.defined() ? lengths.decoder : lengths.encoder).gt(0).sum().item<int64_t>();
 }

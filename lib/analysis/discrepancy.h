@@ -20,8 +20,9 @@ namespace mh::analysis {
 // Accumulates the head discrepancy of every layer over the observed forward passes.
 class Discrepancy : public attention::Observer {
  public:
-  void begin(const attention::Lengths& lengths) override;
-  at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) override;
+  void begin_batch(const attention::Lengths& lengths) override;
+  at::Tensor intercept_heads(attention::HeadSide side, const attention::LayerSpec& layer_spec,
+                             const at::Tensor& x) override;
 
   struct Sums {
     int64_t num_heads = 0;  // hv before the combiner, ho after it

@@ -22,14 +22,14 @@ AttentionDump::AttentionDump(model::LanguageModel& model, int64_t num_blocks, in
                                                     : "lower --block, the length of a block"});
 }
 
-void AttentionDump::probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) {
+void AttentionDump::observe_probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) {
   matrices_[{layer_spec.layer, layer_spec.name}].push_back(p.detach().to(at::kCPU, at::kFloat).clone());
 }
 
 void AttentionDump::write(ByteSink& sink, const std::map<std::string, std::string>& metadata) const {
   model::CheckpointTensors tensors;
   for (const auto& [layer, pass_matrices] : matrices_) tensors.add(layer.second, at::cat(pass_matrices));
-  io::write_checkpoint(sink, tensors.all(), {metadata.begin(), metadata.end()});
+  io::write_checkpoint(sink, tensors.views(), {metadata.begin(), metadata.end()});
 }
 
 }  // namespace mh::analysis

@@ -21,7 +21,7 @@ class AttentionDump : public attention::Observer {
   // Throws Error(usage) if the matrices of `num_blocks` text blocks, with `num_queries` queries and `num_keys` keys
   // each, exceed kMaxBytes.
   AttentionDump(model::LanguageModel& model, int64_t num_blocks, int64_t num_queries, int64_t num_keys);
-  void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override;
+  void observe_probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override;
   // Writes the matrices with the metadata `metadata`; does not close the sink.
   void write(ByteSink& sink, const std::map<std::string, std::string>& metadata) const;
 

@@ -35,7 +35,7 @@ void require_expert_gates(const LayerSpec& layer_spec, const at::Tensor& g) {
 class GateObserver : public attention::Observer, public attention::Subscriber<GateObservation> {
  public:
   explicit GateObserver(Kinds kinds) : kinds_(std::move(kinds)) {}
-  void begin(const attention::Lengths& lengths) override {
+  void begin_batch(const attention::Lengths& lengths) override {
     lengths_ = lengths;
     first_layer_experts_ = at::Tensor();
   }
@@ -93,7 +93,7 @@ class OneHotGates : public attention::Observer, public attention::Subscriber<Gat
  public:
   // `seed`: 0 selects the expert with the largest gate; a positive value seeds the random choice of an expert.
   OneHotGates(int64_t seed, Kinds kinds) : seed_(seed), kinds_(std::move(kinds)) {}
-  void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
+  void begin_batch(const attention::Lengths& lengths) override { lengths_ = lengths; }
   void receive(const LayerSpec& layer_spec, GateObservation& observation) override {
     if (!contains(kinds_, layer_spec.kind)) return;
     const at::Tensor g = observation.gates;
@@ -131,11 +131,11 @@ class OneHotGates : public attention::Observer, public attention::Subscriber<Gat
 
 double perplexity(const AnalysisInput& analysis_input, attention::Observer* observer) {
   task::ScoreCallbacks callbacks;
-  callbacks.progress = analysis_input.progress;
+  callbacks.on_progress = analysis_input.progress;
   callbacks.observer = observer;
-  const task::Score score =
+  const task::NllSum score =
       task::score(analysis_input.model, analysis_input.corpus, analysis_input.scoring_options, callbacks);
-  return std::exp(score.nll / static_cast<double>(score.tokens));
+  return std::exp(score.nll / static_cast<double>(score.num_tokens));
 }
 
 }  // namespace
@@ -172,7 +172,7 @@ ExpertReport report_experts(const AnalysisInput& analysis_input, int64_t max_tok
   double total_count = 0;
   data::BatchVisitor visitor;
   visitor.observer = &gate_observer;
-  visitor.progress = analysis_input.progress;
+  visitor.on_progress = analysis_input.progress;
   visitor.visit = [&](const data::ForwardedBatch& pass) {
     const model::Input& input = pass.batch.input;
     const at::Tensor first_layer_experts = gate_observer.first_layer_experts().contiguous(),

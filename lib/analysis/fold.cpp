@@ -39,13 +39,13 @@ FoldedModel fold_combiners(const model::ModelConfig& config, model::LanguageMode
                         "use a checkpoint with such a combiner; a model with another combiner has nothing to fold"});
   folded_model.config.attention.hoist_common_options();
   folded_model.model =
-      model::build_language_model(folded_model.config, model.vocabularies(), model.parameters().device());
+      model::build_language_model(folded_model.config, model.vocabulary_sizes(), model.parameters().device());
   for (nn::Parameter& p : folded_model.model->parameters().all()) {
     const at::Tensor& original = model.parameters().find(p.name())->master();
     const auto matrix = matrices.find(p.name());
     p.master().copy_(matrix == matrices.end() ? original : fold_matrix(matrix->second, original));
   }
-  folded_model.model->parameters().refresh_copies();
+  folded_model.model->parameters().refresh_bf16_copies();
   return folded_model;
 }
 

@@ -14,7 +14,8 @@ class GradientProducts : public attention::Observer {
  public:
   GradientProducts(model::LanguageModel& model, SideSelection side);
 
-  at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) override;
+  at::Tensor intercept_heads(attention::HeadSide side, const attention::LayerSpec& layer_spec,
+                             const at::Tensor& x) override;
 
   struct Layer {
     const attention::LayerSpec* layer_spec;

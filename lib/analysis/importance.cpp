@@ -67,12 +67,12 @@ void check_importance(const std::string& name, const std::string& where, model::
              str(layer->layer_spec().name, ", which has no ", stage), "leave --side out");
     const auto sides = sides_in(*layer, side);
     for (const HeadSide tensor_side : sides)
-      if (layer->layer_spec().heads_of(tensor_side) != layer->layer_spec().heads_of(sides[0]))
+      if (layer->layer_spec().num_heads_of(tensor_side) != layer->layer_spec().num_heads_of(sides[0]))
         refuse(
             "equal numbers of score, value and output heads in every layer, since the measure scores each head as a "
             "unit",
-            str(layer->layer_spec().name, ": ", layer->layer_spec().heads_of(sides[0]), " ", name_of(sides[0]),
-                " heads, ", layer->layer_spec().heads_of(tensor_side), " ", name_of(tensor_side), " heads"),
+            str(layer->layer_spec().name, ": ", layer->layer_spec().num_heads_of(sides[0]), " ", name_of(sides[0]),
+                " heads, ", layer->layer_spec().num_heads_of(tensor_side), " ", name_of(tensor_side), " heads"),
             "choose a side: score, value or output");
     if (const std::string reason = importance->undefined_reason(model, *layer, side); !reason.empty())
       refuse(side == SideSelection::whole

@@ -59,14 +59,14 @@ std::string AttentionMeasureObserver::undefined_reason(const attention::Attentio
   return "";
 }
 
-at::Tensor AttentionMeasureObserver::heads(attention::HeadSide observed_side, const attention::LayerSpec& layer_spec,
-                                           const at::Tensor& x) {
+at::Tensor AttentionMeasureObserver::intercept_heads(attention::HeadSide observed_side,
+                                                     const attention::LayerSpec& layer_spec, const at::Tensor& x) {
   c10::NoGradGuard no_gradient;
   if (observed_side == attention::HeadSide::score && side() == SideSelection::score) observe_matrix(layer_spec, x);
   return x;
 }
 
-void AttentionMeasureObserver::probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) {
+void AttentionMeasureObserver::observe_probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) {
   c10::NoGradGuard no_gradient;
   if (side() != SideSelection::score) observe_matrix(layer_spec, p);
 }

@@ -1,7 +1,8 @@
 // Base classes of measures that observe forward passes and give each head of each layer a score. A higher score means a
 // more important head.
 //
-// Sums are accumulated in fp64 over real positions only; begin() receives the sequence lengths, which exclude padding.
+// Sums are accumulated in fp64 over real positions only; begin_batch() receives the sequence lengths, which exclude
+// padding.
 #pragma once
 
 #include <map>
@@ -26,7 +27,7 @@ class MeasureObserver : public attention::Observer {
   // Returns why the measure is undefined for the layer's heads of side(); "" if it is defined.
   virtual std::string undefined_reason(const attention::AttentionLayer& /*layer*/) const { return ""; }
 
-  void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
+  void begin_batch(const attention::Lengths& lengths) override { lengths_ = lengths; }
   void reset();
   // Returns the mean scores over all forward passes since construction or the last reset(). Throws like
   // require_finite().
@@ -47,7 +48,7 @@ class MeasureObserver : public attention::Observer {
   WordRange key_word_range(AttentionKind kind, int64_t row, int64_t num_keys) const {
     return word_range_of(lengths_, has_encoder_keys(kind), row, num_keys);
   }
-  // Returns whether batch rows are sentences, which is the case if begin() received lengths of encoder sequences.
+  // Returns whether batch rows are sentences, which is the case if begin_batch() received lengths of encoder sequences.
   bool has_sentences() const { return lengths_.encoder.defined(); }
 
  private:
@@ -66,9 +67,9 @@ class AttentionMeasureObserver : public MeasureObserver {
  public:
   using MeasureObserver::MeasureObserver;
   std::string undefined_reason(const attention::AttentionLayer& layer) const override;
-  at::Tensor heads(attention::HeadSide observed_side, const attention::LayerSpec& layer_spec,
-                   const at::Tensor& x) override;
-  void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override;
+  at::Tensor intercept_heads(attention::HeadSide observed_side, const attention::LayerSpec& layer_spec,
+                             const at::Tensor& x) override;
+  void observe_probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override;
 
  protected:
   // Adds the scores of the heads with attention matrices p: (B, h, Tq, Tk) for score heads, otherwise (B, hv, Tq, Tk).

@@ -35,7 +35,7 @@ class Ablation : public ImportanceMeasure {
       for (const Head& head : kind_heads) masked_sets.push_back({{kind, {head}}});
     const auto model_scores = score_ablations(input, masked_sets);
     Scores scores = zero_scores(heads);
-    const auto num_tokens = static_cast<double>(std::max<int64_t>(1, model_scores[0].tokens));
+    const auto num_tokens = static_cast<double>(std::max<int64_t>(1, model_scores[0].num_tokens));
     size_t i = 1;
     for (const auto& [kind, kind_heads] : heads)
       for (const Head& head : kind_heads)

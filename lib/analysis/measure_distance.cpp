@@ -41,8 +41,8 @@ class OutputDistance : public MeasureObserver {
   std::string undefined_reason(const attention::AttentionLayer&) const override {
     return side() == SideSelection::score ? "score heads have no outputs; value and output heads do" : "";
   }
-  at::Tensor heads(attention::HeadSide observed_side, const attention::LayerSpec& layer_spec,
-                   const at::Tensor& x) override {
+  at::Tensor intercept_heads(attention::HeadSide observed_side, const attention::LayerSpec& layer_spec,
+                             const at::Tensor& x) override {
     if (observed_side == (side() == SideSelection::output ? attention::HeadSide::output : attention::HeadSide::value))
       add_distances(layer_spec, x);
     return x;

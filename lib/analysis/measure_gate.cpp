@@ -9,14 +9,14 @@
 namespace mh::analysis {
 namespace {
 
-class GateMeasure : public MeasureObserver, public attention::Subscriber<attention::WeightObservation> {
+class GateMeasure : public MeasureObserver, public attention::Subscriber<attention::HeadWeightObservation> {
  public:
   using MeasureObserver::MeasureObserver;
   std::string undefined_reason(const attention::AttentionLayer& layer) const override {
     if (side() == SideSelection::score || side() == SideSelection::output) return "gates apply to value heads only";
     return layer.has_head_gates() ? "" : "the combiner has no head gates";
   }
-  void receive(const attention::LayerSpec& layer_spec, attention::WeightObservation& observation) override {
+  void receive(const attention::LayerSpec& layer_spec, attention::HeadWeightObservation& observation) override {
     c10::NoGradGuard no_gradient;
     const at::Tensor w = observation.weights.to(at::kDouble).abs();
     if (w.dim() == 1) return add(layer_spec, w, 1);

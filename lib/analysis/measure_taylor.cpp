@@ -28,8 +28,8 @@ GradientProducts::GradientProducts(model::LanguageModel& model, SideSelection si
     sides_[{layer->layer_spec().kind, layer->layer_spec().layer}] = sides_in(*layer, side);
 }
 
-at::Tensor GradientProducts::heads(attention::HeadSide side, const attention::LayerSpec& layer_spec,
-                                   const at::Tensor& x) {
+at::Tensor GradientProducts::intercept_heads(attention::HeadSide side, const attention::LayerSpec& layer_spec,
+                                             const at::Tensor& x) {
   const auto& sides = sides_.at({layer_spec.kind, layer_spec.layer});
   if (std::find(sides.begin(), sides.end(), side) == sides.end()) return x;
   // The outputs of the score, value and output heads of a layer are multiplied by the same factor 1 for each head and
@@ -72,7 +72,7 @@ class ProductMeans : public MeasureObserver {
 struct ProductObserver : GradientProducts {
   ProductMeans means;
   ProductObserver(model::LanguageModel& model, SideSelection side) : GradientProducts(model, side), means(side) {}
-  void begin(const attention::Lengths& lengths) override { means.begin(lengths); }
+  void begin_batch(const attention::Lengths& lengths) override { means.begin_batch(lengths); }
 };
 
 class Taylor : public ImportanceMeasure {
@@ -87,7 +87,7 @@ class Taylor : public ImportanceMeasure {
       const nn::SlicedLoss loss = input.model.loss(pass.hidden, pass.batch.targets, 0);
       for (const auto& layer : products.collect(loss.smoothed)) products.means.add_layer(layer);
     };
-    visitor.progress = input.progress;
+    visitor.on_progress = input.progress;
     data::for_each_batch(input.model, input.corpus, input.scoring_options, visitor);
     return products.means.mean_scores();
   }

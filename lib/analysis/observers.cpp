@@ -5,8 +5,8 @@
 
 namespace mh::analysis {
 
-void Observers::begin(const attention::Lengths& lengths) {
-  for (auto* observer : observers_) observer->begin(lengths);
+void Observers::begin_batch(const attention::Lengths& lengths) {
+  for (auto* observer : observers_) observer->begin_batch(lengths);
 }
 
 bool Observers::wants_scores() const {
@@ -14,17 +14,18 @@ bool Observers::wants_scores() const {
                      [](const auto* observer) { return observer->wants_scores(); });
 }
 
-void Observers::scores(const attention::LayerSpec& layer_spec, const at::Tensor& x) {
-  for (auto* observer : observers_) observer->scores(layer_spec, x);
+void Observers::observe_scores(const attention::LayerSpec& layer_spec, const at::Tensor& x) {
+  for (auto* observer : observers_) observer->observe_scores(layer_spec, x);
 }
 
-void Observers::probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) {
-  for (auto* observer : observers_) observer->probabilities(layer_spec, p);
+void Observers::observe_probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) {
+  for (auto* observer : observers_) observer->observe_probabilities(layer_spec, p);
 }
 
-at::Tensor Observers::heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) {
+at::Tensor Observers::intercept_heads(attention::HeadSide side, const attention::LayerSpec& layer_spec,
+                                      const at::Tensor& x) {
   at::Tensor result = x;
-  for (auto* observer : observers_) result = observer->heads(side, layer_spec, result);
+  for (auto* observer : observers_) result = observer->intercept_heads(side, layer_spec, result);
   return result;
 }
 

@@ -15,11 +15,12 @@ class Observers : public attention::Observer {
  public:
   explicit Observers(std::vector<attention::Observer*> observers = {}) : observers_(std::move(observers)) {}
   bool empty() const { return observers_.empty(); }
-  void begin(const attention::Lengths& lengths) override;
+  void begin_batch(const attention::Lengths& lengths) override;
   bool wants_scores() const override;
-  void scores(const attention::LayerSpec& layer_spec, const at::Tensor& x) override;
-  void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override;
-  at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) override;
+  void observe_scores(const attention::LayerSpec& layer_spec, const at::Tensor& x) override;
+  void observe_probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override;
+  at::Tensor intercept_heads(attention::HeadSide side, const attention::LayerSpec& layer_spec,
+                             const at::Tensor& x) override;
   const char* why_composed() const override;
   void for_each_observer(const std::function<void(attention::Observer&)>& visit) override;
 

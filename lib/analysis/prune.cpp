@@ -44,7 +44,7 @@ KeptHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& 
     throw Error(Exit::usage, Problem{str(where, ", ", layer_spec.name), expected, found, next});
   };
   const HeadSide pruned_side = head_side_of(side);
-  const int64_t num_heads = layer_spec.heads_of(pruned_side);
+  const int64_t num_heads = layer_spec.num_heads_of(pruned_side);
   if (num_heads == 0) refuse("a layer with heads", "a layer without heads", "");
   if (*pruned_heads.rbegin() >= num_heads || *pruned_heads.begin() < 0)
     refuse(str("a head from 0 to ", num_heads - 1),
@@ -64,7 +64,7 @@ KeptHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& 
     const bool is_pruned = side == SideSelection::whole || queried_side == pruned_side ||
                            (pruned_side == HeadSide::value && !layer.can_prune_separately(queried_side));
     std::vector<int64_t> kept_indices;
-    for (int64_t head = 0; head < layer_spec.heads_of(queried_side); ++head)
+    for (int64_t head = 0; head < layer_spec.num_heads_of(queried_side); ++head)
       if (!is_pruned || pruned_heads.count(head) == 0) kept_indices.push_back(head);
     return kept_indices;
   };
@@ -104,7 +104,7 @@ void check_prune_amount(model::LanguageModel& model, SideSelection side, const K
   std::map<AttentionKind, LayerScores> zero_scores;
   for (const attention::AttentionLayer* layer : model.attention_layers())
     if (const attention::LayerSpec& s = layer->layer_spec(); contains(kinds, s.kind))
-      zero_scores[s.kind].emplace_back(s.heads_of(head_side_of(side)));
+      zero_scores[s.kind].emplace_back(s.num_heads_of(head_side_of(side)));
   least_important_heads(zero_scores, amount, per_layer, where);
 }
 
@@ -163,7 +163,7 @@ PrunedModel prune_heads(const model::ModelConfig& config, model::LanguageModel& 
       pruned_model.config.attention.set_layer(kind, layer,
                                               require_layer(model, kind, layer, "cut").options_after_pruning(heads));
   pruned_model.model =
-      model::build_language_model(pruned_model.config, model.vocabularies(), model.parameters().device());
+      model::build_language_model(pruned_model.config, model.vocabulary_sizes(), model.parameters().device());
   copy_remaining_parameters(model.parameters(), kept_heads, pruned_model.model->parameters());
   return pruned_model;
 }
@@ -184,7 +184,7 @@ void copy_remaining_parameters(nn::ParameterList& full_parameters, const KeptHea
                           str("the shape ", shape_text(kept_values.sizes()), " after removing the pruned heads"), ""});
     p.master().copy_(kept_values);
   }
-  pruned_parameters.refresh_copies();
+  pruned_parameters.refresh_bf16_copies();
 }
 
 }  // namespace mh::analysis

@@ -66,7 +66,7 @@ Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const M
     scan.values = evaluate_ablations(input, masked_sets, metric);
   } else {
     scan.scores = score_ablations(input, masked_sets);
-    for (const task::Score& score : scan.scores) scan.values.push_back(std::exp(nll_per_token(score)));
+    for (const task::NllSum& score : scan.scores) scan.values.push_back(std::exp(nll_per_token(score)));
   }
   for (size_t c = 0; c < scan.cases.size(); ++c)
     scan.values_by_layer[{scan.cases[c].kind, scan.cases[c].layer, scan.cases[c].mode}].push_back(scan.value(c));

@@ -51,12 +51,12 @@ struct Scan {
   // Element 0 is the full model, element c + 1 is case c. `values`: the metric. `scores`: the sums from which
   // perplexity is computed; zeros for other metrics.
   std::vector<double> values;
-  std::vector<task::Score> scores;
+  std::vector<task::NllSum> scores;
   std::map<ScanLayerKey, std::vector<double>> values_by_layer;  // metric of each case, by layer and mode
 
   double full_value() const { return values[0]; }
   double value(size_t c) const { return values[c + 1]; }
-  const task::Score& score(size_t c) const { return scores[c + 1]; }
+  const task::NllSum& score(size_t c) const { return scores[c + 1]; }
   // Returns the sample standard deviation of the metric over all cases with the same layer and mode as case c.
   double layer_deviation(size_t c) const;
 };

@@ -130,7 +130,7 @@ namespace {
 
 class AttentionSource : public SpectrumSource {
  public:
-  void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
+  void observe_probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
     add_matrices("attention", layer_spec, p, true);
   }
 };
@@ -153,7 +153,8 @@ class BeforeMixingSource : public SpectrumSource {
   }
   // wants_scores() makes the score stage compute all logits, including those that a causal mask hides.
   bool wants_scores() const override { return mixes_any_logits_; }
-  at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) override {
+  at::Tensor intercept_heads(attention::HeadSide side, const attention::LayerSpec& layer_spec,
+                             const at::Tensor& x) override {
     const auto entry = mixes_logits_.find(layer_spec.name);
     if (side != attention::HeadSide::score || entry == mixes_logits_.end()) return x;
     const bool mixes_logits = entry->second;
@@ -170,7 +171,7 @@ class BeforeMixingSource : public SpectrumSource {
 class LogitsSource : public SpectrumSource {
  public:
   bool wants_scores() const override { return true; }
-  void scores(const attention::LayerSpec& layer_spec, const at::Tensor& x) override {
+  void observe_scores(const attention::LayerSpec& layer_spec, const at::Tensor& x) override {
     add_matrices("logits", layer_spec, x, false);
   }
 };

@@ -61,7 +61,7 @@ class SpectrumSource : public attention::Observer {
   // lacks a mixer, a matrix across heads or the parameter that the source reads, or if the parameter has the wrong
   // number of axes or heads; a source may also remain without entries.
   virtual void start(model::LanguageModel& model, const SourceRequest& request) { request_ = request; }
-  void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
+  void begin_batch(const attention::Lengths& lengths) override { lengths_ = lengths; }
   // Returns the layers or parameters with their spectra, in the order of layers.
   const std::vector<std::unique_ptr<SpectraEntry>>& entries() const { return entries_; }
 

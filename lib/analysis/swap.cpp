@@ -80,13 +80,13 @@ void require_matching_layers(nn::ParameterList& parameters, const std::vector<in
 // The tensors of a parameter that a swap changes: the parameter and its extra tensors (`tensors`), and copies from
 // before the swap (`copies`).
 struct SwappedTensors {
-  const nn::Traits* traits;
+  const nn::ParameterTraits* traits;
   LayerId layer;
   std::vector<at::Tensor> tensors, copies;
 };
 
 // Returns the block of head i in tensor x, or the block of the pair of heads (i, j) if x has two head axes.
-at::Tensor head_block(const nn::Traits& traits, const at::Tensor& x, int64_t i, int64_t j) {
+at::Tensor head_block(const nn::ParameterTraits& traits, const at::Tensor& x, int64_t i, int64_t j) {
   auto block = [](const at::Tensor& t, const nn::HeadAxis& axis, int64_t head) {
     const int64_t size = t.size(axis.axis) / axis.block_count();
     return t.narrow(axis.axis, axis.block_of(head) * size, size);
@@ -189,7 +189,7 @@ void swap_heads(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
               .copy_(head_block(*source.traits, source.copies[t], source_i.head, source_j.head));
       }
   }
-  parameters.refresh_copies();
+  parameters.refresh_bf16_copies();
 }
 
 }  // namespace mh::analysis

@@ -1,5 +1,5 @@
-// Swaps heads of a model in place. The code depends only on the traits of parameters (nn::Traits) and not on particular
-// stages.
+// Swaps heads of a model in place. The code depends only on the traits of parameters (nn::ParameterTraits) and not on
+// particular stages.
 //
 // A swap exchanges the rows of two heads in the query, key and value projections and in their biases (head rotation by
 // Azov & Landau). W^O, the output bias and layer norms do not move, so that the output of each head now goes through

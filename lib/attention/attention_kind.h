@@ -17,7 +17,7 @@ const char* name_of(AttentionKind kind);  // returns the name in configuration k
 struct Lengths {
   at::Tensor decoder, encoder;
   // This constructor is implicit, so that the caller of a model without encoder may pass one tensor of lengths to a
-  // function such as Observer::begin().
+  // function such as Observer::begin_batch().
   Lengths(at::Tensor decoder_lengths = {}, at::Tensor encoder_lengths = {})
       : decoder(std::move(decoder_lengths)), encoder(std::move(encoder_lengths)) {}
   // Return the lengths of the sequences from which an attention layer of this kind projects its queries and its keys.

@@ -12,28 +12,28 @@ namespace mh::attention {
 // Grows the storage, if necessary, to hold the positions of k and v after the cached positions.
 void Cache::reserve(const at::Tensor& k, const at::Tensor& v) {
   const int64_t num_new = k.size(2);
-  if (keys_.defined() && first_ + length_ + num_new <= keys_.size(2)) return;
+  if (keys_.defined() && begin_ + length_ + num_new <= keys_.size(2)) return;
   const int64_t capacity = std::max<int64_t>(2 * (length_ + num_new), 64);
   auto grow = [&](at::Tensor& store, const at::Tensor& x) {
     at::Tensor new_store =
         at::empty({store.defined() ? store.size(0) : x.size(0), x.size(1), capacity, x.size(3)}, x.options());
-    if (length_ > 0) new_store.narrow(2, 0, length_).copy_(store.narrow(2, first_, length_));
+    if (length_ > 0) new_store.narrow(2, 0, length_).copy_(store.narrow(2, begin_, length_));
     store = new_store;
   };
   grow(keys_, k);
   grow(values_, v);
   if (row_table_.defined()) {
     at::Tensor new_row_table = at::empty({row_table_.size(0), capacity}, row_table_.options());
-    new_row_table.narrow(1, 0, length_).copy_(row_table_.narrow(1, first_, length_));
+    new_row_table.narrow(1, 0, length_).copy_(row_table_.narrow(1, begin_, length_));
     row_table_ = new_row_table;
   }
-  first_ = 0;
+  begin_ = 0;
 }
 
 std::pair<at::Tensor, at::Tensor> Cache::append(const at::Tensor& k, const at::Tensor& v) {
   materialise_rows();
   reserve(k, v);
-  const int64_t end = first_ + length_, num_new = k.size(2);
+  const int64_t end = begin_ + length_, num_new = k.size(2);
   keys_.narrow(2, end, num_new).copy_(k);
   values_.narrow(2, end, num_new).copy_(v);
   length_ += num_new;
@@ -42,32 +42,32 @@ std::pair<at::Tensor, at::Tensor> Cache::append(const at::Tensor& k, const at::T
 
 std::pair<at::Tensor, at::Tensor> Cache::keys_and_values() {
   materialise_rows();
-  return {keys_.narrow(2, first_, length_), values_.narrow(2, first_, length_)};
+  return {keys_.narrow(2, begin_, length_), values_.narrow(2, begin_, length_)};
 }
 
 Cache::InPlaceView Cache::append_in_place(const at::Tensor& k, const at::Tensor& v) {
   reserve(k, v);
   const at::Tensor row_ids = at::arange(k.size(0), at::kInt).unsqueeze(1);
   if (!row_table_.defined()) row_table_ = row_ids.repeat({1, keys_.size(2)});
-  else row_table_.narrow(1, first_ + length_, 1).copy_(row_ids);
+  else row_table_.narrow(1, begin_ + length_, 1).copy_(row_ids);
   ++length_;
-  return {keys_.narrow(2, first_, length_), values_.narrow(2, first_, length_), row_table_.narrow(1, first_, length_)};
+  return {keys_.narrow(2, begin_, length_), values_.narrow(2, begin_, length_), row_table_.narrow(1, begin_, length_)};
 }
 
 // Copies keys and values so that physical row b holds all positions of batch row b, and removes the row table.
 void Cache::materialise_rows() {
   if (!row_table_.defined()) return;
-  const at::Tensor rows = row_table_.narrow(1, first_, length_).to(at::kLong),
-                   positions = at::arange(first_, first_ + length_, at::kLong);
+  const at::Tensor rows = row_table_.narrow(1, begin_, length_).to(at::kLong),
+                   positions = at::arange(begin_, begin_ + length_, at::kLong);
   for (at::Tensor* store : {&keys_, &values_})
     *store = at::index(store->transpose(1, 2), {rows, positions}).transpose(1, 2).contiguous();
   row_table_.reset();
-  first_ = 0;
+  begin_ = 0;
 }
 
 void Cache::retain_last(int64_t num_positions) {
   if (length_ <= num_positions) return;
-  first_ += length_ - num_positions;
+  begin_ += length_ - num_positions;
   length_ = num_positions;
 }
 
@@ -91,31 +91,31 @@ std::optional<std::pair<std::vector<int64_t>, std::vector<int64_t>>> in_place_mo
 }
 
 // Returns a tensor (B', h, capacity, size) whose row i is row rows[i] of `store` (P, h, capacity, size), for rows (B').
-// Copies only the positions [first, first + length), to the positions [0, length).
-at::Tensor gather_rows(const at::Tensor& store, const at::Tensor& rows, int64_t first, int64_t length) {
+// Copies only the positions [begin, begin + length), to the positions [0, length).
+at::Tensor gather_rows(const at::Tensor& store, const at::Tensor& rows, int64_t begin, int64_t length) {
   auto sizes = store.sizes().vec();
   sizes[0] = rows.numel();
   at::Tensor new_store = at::empty(sizes, store.options());
   at::Tensor destination = new_store.narrow(2, 0, length);
-  at::index_select_out(destination, store.narrow(2, first, length), 0, rows);
+  at::index_select_out(destination, store.narrow(2, begin, length), 0, rows);
   return new_store;
 }
 
 }  // namespace
 
-void Cache::reorder_state(const at::Tensor& rows) {
-  for (auto& [name, tensor] : state_) tensor = tensor.index_select(0, rows.to(tensor.device()));
+void Cache::reorder_state(const at::Tensor& old_rows) {
+  for (auto& [name, tensor] : stage_state_) tensor = tensor.index_select(0, old_rows.to(tensor.device()));
 }
 
-void Cache::reorder(const at::Tensor& rows) {
-  reorder_state(rows);
-  reorder_keys_and_values(rows);
+void Cache::reorder(const at::Tensor& old_rows) {
+  reorder_state(old_rows);
+  reorder_keys_and_values(old_rows);
 }
 
-void Cache::reorder_keys_and_values(const at::Tensor& row_indices) {
+void Cache::reorder_keys_and_values(const at::Tensor& old_rows) {
   if (length_ == 0 || !keys_.defined()) return;
   // On a GPU the host does not read the row indices, since reading them would synchronise with the GPU.
-  const at::Tensor rows = row_indices.to(keys_.device()).contiguous();
+  const at::Tensor rows = old_rows.to(keys_.device()).contiguous();
   if (row_table_.defined() && rows.numel() <= keys_.size(0)) {
     row_table_ = row_table_.index_select(0, rows);
     return;
@@ -125,15 +125,15 @@ void Cache::reorder_keys_and_values(const at::Tensor& row_indices) {
   if (const auto moves = keys_.is_cpu() ? in_place_moves(rows, keys_.size(0)) : std::nullopt) {
     const at::Tensor destinations = at::tensor(moves->first, at::kLong), sources = at::tensor(moves->second, at::kLong);
     for (at::Tensor* store : {&keys_, &values_}) {
-      at::Tensor used_positions = store->narrow(2, first_, length_);
+      at::Tensor used_positions = store->narrow(2, begin_, length_);
       if (destinations.numel() > 0)
         used_positions.index_copy_(0, destinations, used_positions.index_select(0, sources));
       *store = store->narrow(0, 0, rows.numel());
     }
     return;
   }
-  for (at::Tensor* store : {&keys_, &values_}) *store = gather_rows(*store, rows, first_, length_);
-  first_ = 0;
+  for (at::Tensor* store : {&keys_, &values_}) *store = gather_rows(*store, rows, begin_, length_);
+  begin_ = 0;
 }
 
 }  // namespace mh::attention

@@ -20,15 +20,15 @@ class Cache {
   // positions of each batch row into one physical row.
   std::pair<at::Tensor, at::Tensor> keys_and_values();
   void skip(int64_t num_positions) { length_ += num_positions; }  // increases length() only, for a layer without heads
-  // Reorders the batch rows of keys, values and stage state for beam search: new row i is the former row rows[i], for
-  // rows (B') int64.
-  void reorder(const at::Tensor& rows);
-  // Reorders the batch rows of the stage state only: new row i is the former row rows[i].
-  void reorder_state(const at::Tensor& rows);
-  // Reorders the batch rows of keys and values only: new row i is the former row rows[i].
-  void reorder_keys_and_values(const at::Tensor& rows);
+  // Reorders the batch rows of keys, values and stage state for beam search: new row i is the former row old_rows[i],
+  // for old_rows (B') int64.
+  void reorder(const at::Tensor& old_rows);
+  // Reorders the batch rows of the stage state only: new row i is the former row old_rows[i].
+  void reorder_state(const at::Tensor& old_rows);
+  // Reorders the batch rows of keys and values only: new row i is the former row old_rows[i].
+  void reorder_keys_and_values(const at::Tensor& old_rows);
   void retain_last(int64_t num_positions);  // drops all older keys and values; stage state is unchanged
-  StageState& state() { return state_; }
+  StageState& stage_state() { return stage_state_; }
 
   // View of the cached keys and values on a CPU, for decoding kernels that read each position through a row table.
   // While the table exists, reorder_keys_and_values() reorders it and copies no keys and values, unless there are more
@@ -47,8 +47,8 @@ class Cache {
 
   at::Tensor keys_, values_;        // (P, h, capacity, dk), (P, hv, capacity, dv)
   at::Tensor row_table_;            // (B, capacity) int32 row table; undefined: batch row b is physical row b
-  int64_t first_ = 0, length_ = 0;  // positions [first_, first_ + length_) of the storage are in use
-  StageState state_;
+  int64_t begin_ = 0, length_ = 0;  // positions [begin_, begin_ + length_) of the storage are in use
+  StageState stage_state_;
 };
 
 }  // namespace mh::attention

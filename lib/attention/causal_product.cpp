@@ -15,8 +15,8 @@ using torch::autograd::variable_list;
 
 // Returns whether products of blocks are faster than one product of all queries and keys.
 bool uses_blocks(const at::Tensor& x, int64_t num_queries, int64_t num_keys, CausalOffset offset) {
-  return offset && x.is_cpu() && x.numel() > 0 && num_queries > no_autograd::kBlockPositions &&
-         *offset + no_autograd::kBlockPositions < num_keys;
+  return offset && x.is_cpu() && x.numel() > 0 && num_queries > no_autograd::kPositionsPerBlock &&
+         *offset + no_autograd::kPositionsPerBlock < num_keys;
 }
 
 }  // namespace
@@ -56,24 +56,24 @@ at::Tensor transposed_product(const at::Tensor& p, const at::Tensor& y, CausalOf
   const at::Tensor a = flatten_heads(p).transpose(1, 2), b = flatten_heads(y);  // (B h, S, T), (B h, T, d)
   at::Tensor result = at::empty({p.size(0), p.size(1), num_keys, y.size(3)}, y.options()), z = result.flatten(0, 1);
   // Only the queries from s - offset on see keys in [s, s + count).
-  for (int64_t s = 0; s < num_keys; s += kBlockPositions) {
-    const int64_t count = std::min(kBlockPositions, num_keys - s),
-                  first = std::clamp<int64_t>(s - *offset, 0, num_queries);
+  for (int64_t s = 0; s < num_keys; s += kPositionsPerBlock) {
+    const int64_t count = std::min(kPositionsPerBlock, num_keys - s),
+                  first_query = std::clamp<int64_t>(s - *offset, 0, num_queries);
     at::Tensor rows = z.narrow(1, s, count);
-    if (first < num_queries)
-      at::bmm_out(rows, a.narrow(1, s, count).narrow(2, first, num_queries - first),
-                  b.narrow(1, first, num_queries - first));
+    if (first_query < num_queries)
+      at::bmm_out(rows, a.narrow(1, s, count).narrow(2, first_query, num_queries - first_query),
+                  b.narrow(1, first_query, num_queries - first_query));
     else rows.zero_();
   }
   return result;
 }
 
-void save_offset(SavedData& saved, CausalOffset offset) {
+void save_offset(SavedAutogradData& saved, CausalOffset offset) {
   saved["causal"] = offset.has_value();
   saved["offset"] = offset.value_or(0);
 }
 
-CausalOffset load_offset(SavedData& saved) {
+CausalOffset load_offset(SavedAutogradData& saved) {
   if (!saved["causal"].toBool()) return {};
   return saved["offset"].toInt();
 }

@@ -38,15 +38,15 @@ at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalO
 
 // Number of queries of a block, or of keys in transposed_product(). With 128, a causal product takes 0.7 of the time of
 // the full product at 512 positions and 0.6 at 1024. Smaller blocks make the individual matrix products slower.
-constexpr int64_t kBlockPositions = 128;
+constexpr int64_t kPositionsPerBlock = 128;
 
-// Calls visit(first, count, key_end) for each block of queries [first, first + count), whose queries see only keys in
-// [0, key_end).
+// Calls visit(first_query, count, key_end) for each block of queries [first_query, first_query + count), whose queries
+// see only keys in [0, key_end).
 template <class Visit>
 void for_each_query_block(int64_t num_queries, int64_t num_keys, CausalOffset offset, const Visit& visit) {
-  for (int64_t t = 0; t < num_queries; t += kBlockPositions) {
-    const int64_t count = std::min(kBlockPositions, num_queries - t);
-    visit(t, count, offset ? std::clamp<int64_t>(t + count + *offset, 0, num_keys) : num_keys);
+  for (int64_t first_query = 0; first_query < num_queries; first_query += kPositionsPerBlock) {
+    const int64_t count = std::min(kPositionsPerBlock, num_queries - first_query);
+    visit(first_query, count, offset ? std::clamp<int64_t>(first_query + count + *offset, 0, num_keys) : num_keys);
   }
 }
 
@@ -56,11 +56,11 @@ inline at::Tensor flatten_heads(const at::Tensor& x) {
 }
 
 // Type of AutogradContext::saved_data.
-using SavedData = ska::flat_hash_map<std::string, at::IValue>;
+using SavedAutogradData = ska::flat_hash_map<std::string, at::IValue>;
 // Stores the offset in `saved` for the backward pass.
-void save_offset(SavedData& saved, CausalOffset offset);
+void save_offset(SavedAutogradData& saved, CausalOffset offset);
 // Returns the offset that save_offset() stored.
-CausalOffset load_offset(SavedData& saved);
+CausalOffset load_offset(SavedAutogradData& saved);
 }  // namespace no_autograd
 
 }  // namespace mh::attention

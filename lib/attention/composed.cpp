@@ -29,7 +29,7 @@ at::Tensor AttentionLayer::attend_composed(Context& c) {
     const bool is_causal = std::exchange(c.mask.causal, false);  // so that the score computes hidden logits, too
     stages_.score->score(c);
     c.mask.causal = is_causal;
-    c.observer->scores(layer_spec_, expand_to_rows(c.logits));
+    c.observer->observe_scores(layer_spec_, expand_to_rows(c.logits));
   } else {
     stages_.score->score(c);
   }
@@ -63,7 +63,7 @@ at::Tensor AttentionLayer::attend_composed(Context& c) {
   if ((stages_.mixer->dropout_before_mixing() || !drops_probabilities) && c.observer == nullptr)
     if (at::Tensor z = stages_.mixer->mix_values(c, p); z.defined()) return z;
   c.probabilities = stages_.mixer->mix(c, p);
-  if (c.observer != nullptr) c.observer->probabilities(layer_spec_, c.probabilities);
+  if (c.observer != nullptr) c.observer->observe_probabilities(layer_spec_, c.probabilities);
   p = stages_.mixer->dropout_before_mixing() ? c.probabilities : drop(c.probabilities);
   return product_with_values(p.to(c.v.scalar_type()), c.v, c.mask.causal_offset());
 }

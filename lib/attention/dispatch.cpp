@@ -13,17 +13,17 @@
 
 namespace mh::attention {
 
-Path parse_path(const std::string& name) {
+Path parse_attention_path(const std::string& name) {
   return name == "composed" ? Path::composed : name == "fused" ? Path::fused : Path::automatic;
 }
 
 MaskForm::MaskForm(const Mask& mask, int64_t num_queries, int64_t num_keys)
     : queries_are_last(mask.causal && mask.offset + num_queries == num_keys && !mask.key_lengths.defined()),
       causal_hides_no_key(!mask.causal || mask.offset + 1 >= num_keys),
-      has_no_window_or_bias(mask.window == 0 && !mask.additive.defined()),
+      has_no_window_or_additive_mask(mask.window == 0 && !mask.additive.defined()),
       is_supported_by_kernels(!mask.additive.defined() &&
                               (queries_are_last || (causal_hides_no_key && mask.window == 0))) {
-  is_square = has_no_window_or_bias && queries_are_last && mask.offset == 0;
+  is_square = has_no_window_or_additive_mask && queries_are_last && mask.offset == 0;
 }
 
 KernelFeatures::KernelFeatures(const AttentionOptions& options, const Stages& stages)
@@ -43,11 +43,11 @@ std::vector<std::string> KernelFeatures::names(bool training) const {
 
 namespace {
 
-// Sets `why`, if it is not null, to the concatenation of `words`, the reason why a constraint is not met. Returns
-// false.
-template <class... Words>
-bool report_unmet(std::string* why, const Words&... words) {
-  if (why != nullptr) *why = str(words...);
+// Sets `why`, if it is not null, to the concatenation of `reason_parts`, the reason why a constraint is not met.
+// Returns false.
+template <class... ReasonParts>
+bool report_unmet(std::string* why, const ReasonParts&... reason_parts) {
+  if (why != nullptr) *why = str(reason_parts...);
   return false;
 }
 
@@ -169,13 +169,13 @@ bool sdpa_is_slower(const ConstraintInput& c, std::string* why) {
   const MaskForm& mask = c.choice.mask;
   const Mask& m = c.pass->mask;
   const bool needs_no_mask_tensor =
-      mask.is_square || (mask.has_no_window_or_bias && !m.causal && !m.key_lengths.defined());
+      mask.is_square || (mask.has_no_window_or_additive_mask && !m.causal && !m.key_lengths.defined());
   return !needs_no_mask_tensor || uses_features(c) ||
          report_unmet(why, "SDPA is faster, since it needs no mask tensor");
 }
 
 bool has_cache(const ConstraintInput& c, std::string* why) {
-  return c.pass->state != nullptr || report_unmet(why, "no key/value cache");
+  return c.pass->stage_state != nullptr || report_unmet(why, "no key/value cache");
 }
 
 bool is_decoder_self(const ConstraintInput& c, std::string* why) {
@@ -191,7 +191,7 @@ bool has_one_query(const ConstraintInput& c, std::string* why) {
 
 bool sees_all_keys(const ConstraintInput& c, std::string* why) {
   const MaskForm& mask = c.choice.mask;
-  return (mask.queries_are_last && mask.causal_hides_no_key && mask.has_no_window_or_bias) ||
+  return (mask.queries_are_last && mask.causal_hides_no_key && mask.has_no_window_or_additive_mask) ||
          report_unmet(why, "a mask that is not causal or hides cached keys");
 }
 
@@ -290,9 +290,9 @@ Dispatcher::Dispatcher(const LayerView& layer) : features_(layer.options, layer.
   }
 }
 
-void Dispatcher::set_path(Path path, std::shared_ptr<PathLog> log) {
+void Dispatcher::set_path(Path path, std::shared_ptr<FallbackLog> fallback_log) {
   path_ = path;
-  path_log_ = std::move(log);
+  fallback_log_ = std::move(fallback_log);
   logged_fallbacks_->store(0);
 }
 
@@ -307,7 +307,7 @@ std::vector<std::string> Dispatcher::unfused_reasons(const LayerView& layer, boo
   return reasons;
 }
 
-bool Dispatcher::takes_fused(const LayerView& layer, bool training) const {
+bool Dispatcher::takes_fused_path(const LayerView& layer, bool training) const {
   if (path_ == Path::composed || first_unmet_at_construction_ != nullptr) return false;
   const ConstraintInput c{layer, features_, path_, training};
   for (const Constraint& constraint : kConstraints)
@@ -376,7 +376,7 @@ void Dispatcher::report_fallback(const LayerView& layer, const Context& pass, co
   else choice.unmet_constraint->is_met({layer, features_, path_, training, &pass, choice}, &why);
   if (path_ == Path::fused)
     refuse_path(layer.layer_spec, "a forward pass that meets the constraints of the fused path", why);
-  if (path_log_->insert(layer.layer_spec.kind, why))
+  if (fallback_log_->insert(layer.layer_spec.kind, why))
     log_info(str("attention: ", name_of(layer.layer_spec.kind), ": composed: ", why));
 }
 

@@ -29,11 +29,11 @@ namespace mh::attention {
 // The path that the user requests. `automatic`: the fused path if all constraints are met, otherwise a fallback to the
 // composed path. `fused`: a fallback is an error, also if an observer, an interceptor or a mask causes it.
 enum class Path { automatic, composed, fused };
-Path parse_path(const std::string& name);  // "composed" or "fused"; any other text gives automatic
+Path parse_attention_path(const std::string& name);  // "composed" or "fused"; any other text gives automatic
 
 // Set of fallback reasons that the layers of a model have logged, so that each reason is logged once for each kind of
 // layer. Thread-safe, since layers may run in several threads.
-class PathLog {
+class FallbackLog {
  public:
   // Records the reason, and returns whether it is new for this kind of layer.
   bool insert(AttentionKind kind, const std::string& reason) {
@@ -50,11 +50,11 @@ class PathLog {
 // (also with memory or cached keys before the queries), a window and key lengths without a mask tensor, but not in
 // every combination. The causal mask of a single query in incremental decoding hides no key.
 struct MaskForm {
-  bool is_square = false;                // causal, equal numbers of queries and keys, no other mask
-  bool queries_are_last = false;         // causal, queries at the last key positions, no key lengths
-  bool causal_hides_no_key = false;      // no causal mask, or one that hides no key (other masks may)
-  bool has_no_window_or_bias = false;    // no window and no additive mask
-  bool is_supported_by_kernels = false;  // the fused kernels can apply the mask
+  bool is_square = false;                       // causal, equal numbers of queries and keys, no other mask
+  bool queries_are_last = false;                // causal, queries at the last key positions, no key lengths
+  bool causal_hides_no_key = false;             // no causal mask, or one that hides no key (other masks may)
+  bool has_no_window_or_additive_mask = false;  // no window and no additive mask
+  bool is_supported_by_kernels = false;         // the fused kernels can apply the mask
 
   MaskForm() = default;
   MaskForm(const Mask& mask, int64_t num_queries, int64_t num_keys);
@@ -174,15 +174,15 @@ class Dispatcher {
   // Checks the constraints of Scope::construction.
   explicit Dispatcher(const LayerView& layer);
 
-  // Sets the requested path. Layers with the same PathLog report each fallback reason once for each kind of layer.
-  void set_path(Path path, std::shared_ptr<PathLog> log);
+  // Sets the requested path. Layers with the same FallbackLog report each fallback reason once for each kind of layer.
+  void set_path(Path path, std::shared_ptr<FallbackLog> fallback_log);
 
   // Returns the reasons why the layer cannot take the fused path; empty if it can. Constraints of Scope::device are
   // checked only if there is no other reason.
   std::vector<std::string> unfused_reasons(const LayerView& layer, bool training) const;
   // Returns whether the layer meets all constraints that can be checked without a forward pass; false with
   // Path::composed. A forward pass may still fall back to the composed path.
-  bool takes_fused(const LayerView& layer, bool training) const;
+  bool takes_fused_path(const LayerView& layer, bool training) const;
   // Returns the path of the layer for logs: "fused"; "composed" with the reasons, or as requested; or, for a layer
   // without heads, "no attention".
   std::string describe(const LayerView& layer, bool training) const;
@@ -202,7 +202,7 @@ class Dispatcher {
   std::vector<std::string> construction_reasons_;
   const Constraint* first_unmet_at_construction_ = nullptr;  // null if all constraints of the scope are met
   Path path_ = Path::automatic;
-  std::shared_ptr<PathLog> path_log_ = std::make_shared<PathLog>();
+  std::shared_ptr<FallbackLog> fallback_log_ = std::make_shared<FallbackLog>();
   // Set of the constraints whose fallback this layer has logged. Constraint i has two bits: 2 i for evaluation, 2 i + 1
   // for training.
   std::unique_ptr<std::atomic<uint64_t>> logged_fallbacks_ = std::make_unique<std::atomic<uint64_t>>(0);

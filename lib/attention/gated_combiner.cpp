@@ -17,12 +17,12 @@ at::Tensor show_gates(const Context& c, const at::Tensor& gates) {
   if (c.observer == nullptr) return gates;
   GateObservation observation{gates};
   c.observer->show(c.layer_spec, observation);
-  c.observer->show(c.layer_spec, WeightObservation{observation.gates});
+  c.observer->show(c.layer_spec, HeadWeightObservation{observation.gates});
   return observation.gates;
 }
 
 at::Tensor GatedCombiner::combine(const Context& c, const at::Tensor& z) {
-  return c.weights.defined() && !c.are_gates_applied ? join_gated_heads(z, c.weights) : join_heads(z);
+  return c.head_weights.defined() && !c.are_head_weights_applied ? join_gated_heads(z, c.head_weights) : join_heads(z);
 }
 
 }  // namespace mh::attention

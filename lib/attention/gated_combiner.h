@@ -21,16 +21,16 @@ struct GateObservation {
 
 // Observation (Observer::show) of the factor that multiplies each head output before the output projection: (hv),
 // (B, hv) or (B, Tq, hv). In a mixture of experts, the factor combines the gates of all experts.
-struct WeightObservation {
+struct HeadWeightObservation {
   at::Tensor weights;
 };
 
 // Shows the gates, one for each head, to the observer of the forward pass, if there is one, as a GateObservation and as
-// a WeightObservation. Returns the gates with the changes that the observer made.
+// a HeadWeightObservation. Returns the gates with the changes that the observer made.
 at::Tensor show_gates(const Context& c, const at::Tensor& gates);
 
-// Combiner that multiplies each head output by its weight from weights() and concatenates the heads. Does not multiply
-// if weights() is undefined or the fused path has applied the weights.
+// Combiner that multiplies each head output by its weight from head_weights() and concatenates the heads. Does not
+// multiply if head_weights() is undefined or the fused path has applied the weights.
 class GatedCombiner : public Combiner {
  public:
   at::Tensor combine(const Context& c, const at::Tensor& z) final;

@@ -11,7 +11,7 @@ namespace mh::attention {
 
 // Name of the parameter of a mixing matrix (h, hv), without the layer name before it. In talking-heads attention this
 // is the matrix that mixes probabilities, and h is the number of heads in the softmax.
-constexpr const char* kMixingMatrix = ".mixer.matrix";
+constexpr const char* kMixingMatrixName = ".mixer.matrix";
 
 // Observation (Observer::show) of a mixer's learned matrix across heads, (h, hv) or (B, Tq, h, hv); rows are source
 // heads.
@@ -27,7 +27,7 @@ struct MixOptions {
   CausalOffset causal_offset;
   // Whether the CPU kernel of mix_heads() stores the result (B, h_out, T, S) in the order (B, T, h_out, S), so that
   // concatenating the heads needs no copy. mix_values() ignores this option.
-  bool by_position = false;
+  bool stores_by_position = false;
 };
 
 // Returns y (B, h_out, T, S), y_i = Σ_j m[j, i] x_j, for x (B, h_in, T, S) and m (h_in, h_out), or (B, T, h_in, h_out)

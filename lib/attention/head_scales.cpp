@@ -13,12 +13,12 @@ namespace mh::attention {
 
 namespace {
 
-class ScaledHeads : public Interceptor {
+class HeadScalingInterceptor : public Interceptor {
  public:
-  explicit ScaledHeads(HeadScales scales) : scales_(std::move(scales)) {}
+  explicit HeadScalingInterceptor(HeadScales scales) : scales_(std::move(scales)) {}
   const HeadScales& scales() const { return scales_; }
 
-  at::Tensor heads(HeadSide side, const LayerSpec&, const at::Tensor& x) override {
+  at::Tensor intercept_heads(HeadSide side, const LayerSpec&, const at::Tensor& x) override {
     at::Tensor s = scales_.scales_of(side).to(x.scalar_type());
     if (const int64_t count = scales_.variants.count; count > 0) s = s.repeat_interleave(x.size(0) / count, 0);
     if (s.dim() == 1) s = s.unsqueeze(0);
@@ -45,16 +45,16 @@ void set_head_scales(AttentionLayer& layer, HeadScales scales) {
                                      "a layer whose mixer mixes heads, so that score heads differ from value heads",
                                      str("mixer '", layer.mixer_name(), "'"), "scale value heads instead"});
   const bool has_scales = scales.score.defined() || scales.value.defined() || scales.output.defined();
-  layer.set_interceptor(has_scales || scales.variants.count > 0 ? std::make_shared<ScaledHeads>(std::move(scales))
-                                                                : nullptr);
+  layer.set_interceptor(
+      has_scales || scales.variants.count > 0 ? std::make_shared<HeadScalingInterceptor>(std::move(scales)) : nullptr);
 }
 
 HeadScales head_scales(const AttentionLayer& layer) {
   if (layer.interceptor() == nullptr) return {};
-  const auto* scaled_heads = dynamic_cast<const ScaledHeads*>(layer.interceptor().get());
-  if (scaled_heads == nullptr)
+  const auto* interceptor = dynamic_cast<const HeadScalingInterceptor*>(layer.interceptor().get());
+  if (interceptor == nullptr)
     throw std::logic_error("head_scales: the interceptor of the layer was not set by set_head_scales()");
-  return scaled_heads->scales();
+  return interceptor->scales();
 }
 
 }  // namespace mh::attention

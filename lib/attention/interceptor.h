@@ -1,4 +1,4 @@
-// The hook by which an analysis reads, and may replace, the tensors of a layer's heads.
+// The interface by which an analysis reads, and may replace, the tensors of a layer's heads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,10 +8,11 @@
 
 namespace mh::attention {
 
-// Object that reads, and may replace, the tensors of heads in a forward pass. A forward pass calls heads() for each
-// side of the heads for which acts_on() is true:
+// Object that reads, and may replace, the tensors of heads in a forward pass. A forward pass calls intercept_heads()
+// for each side of the heads for which acts_on() is true:
 //
-//   HeadSide::score   input of the mixer, (B, h, Tq, Tk): probabilities, or logits if the mixer mixes logits; heads()
+//   HeadSide::score   input of the mixer, (B, h, Tq, Tk): probabilities, or logits if the mixer mixes logits;
+//   intercept_heads()
 //                     is not called for this side on the fused path and in a layer whose mixer mixes no heads
 //   HeadSide::value   head outputs before the combiner, (B, hv, Tq, dv); on the fused path the combiner's weights may
 //                     already be applied
@@ -24,11 +25,12 @@ class Interceptor {
   virtual ~Interceptor() = default;
   // Returns the tensor that replaces x, the tensor of the heads of this side; by default x. An analysis may call
   // retain_grad() on x, which is part of the autograd graph.
-  virtual at::Tensor heads(HeadSide /*side*/, const LayerSpec&, const at::Tensor& x) { return x; }
+  virtual at::Tensor intercept_heads(HeadSide /*side*/, const LayerSpec&, const at::Tensor& x) { return x; }
   // Returns why a layer with this interceptor needs the composed path; null: the layer may take any path.
   virtual const char* why_composed() const = 0;
-  // Returns whether a forward pass calls heads() for this side. Batch rows are repeated for variants() at the first
-  // side for which the result is true. Not called for observers, whose heads() is called for every side.
+  // Returns whether a forward pass calls intercept_heads() for this side. Batch rows are repeated for variants() at the
+  // first side for which the result is true. Not called for observers, whose intercept_heads() is called for every
+  // side.
   virtual bool acts_on(HeadSide) const { return true; }
   // Returns the variants of the batch rows; null: none. Not called for observers.
   virtual const Variants* variants() const { return nullptr; }

@@ -13,8 +13,8 @@ namespace mh::attention {
 namespace {
 
 // Views (B, T, h*size) as (B, h, T, size).
-at::Tensor split_heads(const at::Tensor& x, int64_t heads) {
-  return x.view({x.size(0), x.size(1), heads, x.size(2) / heads}).transpose(1, 2);
+at::Tensor split_heads(const at::Tensor& x, int64_t num_heads) {
+  return x.view({x.size(0), x.size(1), num_heads, x.size(2) / num_heads}).transpose(1, 2);
 }
 
 }  // namespace
@@ -23,24 +23,26 @@ AttentionLayer::Projections AttentionLayer::project(const at::Tensor& query_inpu
                                                     Cache* cache) {
   const int64_t h = layer_spec_.heads, hv = layer_spec_.value_heads;
   const int64_t query_width = h * layer_spec_.key_size, value_width = hv * layer_spec_.value_size;
-  const int64_t key_width = key_ != nullptr ? query_width : 0;  // without key projection k has no elements
+  const int64_t key_width = key_weight_ != nullptr ? query_width : 0;  // without key projection k has no elements
   Projections p;
   if (layer_spec_.kind == AttentionKind::decoder_cross || !query_input.is_same(key_input)) {
-    p.q = split_heads(nn::linear(query_input, {query_}, {query_bias_}), h);
-    const bool is_filled = cache != nullptr && layer_spec_.kind == AttentionKind::decoder_cross && cache->length() > 0;
-    if (is_filled) {
+    p.q = split_heads(nn::linear(query_input, {query_weight_}, {query_bias_}), h);
+    const bool is_cache_filled =
+        cache != nullptr && layer_spec_.kind == AttentionKind::decoder_cross && cache->length() > 0;
+    if (is_cache_filled) {
       std::tie(p.k, p.v) = cache->keys_and_values();
       p.is_cached = true;
       return p;
     }
-    at::Tensor kv = nn::linear(key_input, {key_, value_}, {key_bias_, value_bias_});
+    at::Tensor kv = nn::linear(key_input, {key_weight_, value_weight_}, {key_bias_, value_bias_});
     p.k = split_heads(kv.narrow(-1, 0, key_width), h);
     p.v = split_heads(kv.narrow(-1, key_width, value_width), hv);
   } else {
     // One matrix product computes queries, keys and values. Concatenating the weights for this product costs little,
     // since weights are small compared with activations.
-    at::Tensor qkv = nn::linear(query_input, {query_, key_, value_}, {query_bias_, key_bias_, value_bias_});
-    if (key_ != nullptr) {
+    at::Tensor qkv =
+        nn::linear(query_input, {query_weight_, key_weight_, value_weight_}, {query_bias_, key_bias_, value_bias_});
+    if (key_weight_ != nullptr) {
       const auto [q, k, v] = split_projection(qkv, h, layer_spec_.key_size, hv, layer_spec_.value_size);
       p = {q, k, v, false};
     } else {
@@ -57,24 +59,24 @@ std::string AttentionLayer::probabilities_stream() const {
 }
 
 LayerView AttentionLayer::view() const {
-  const bool has_heads = output_ != nullptr;
+  const bool has_heads = output_weight_ != nullptr;
   return {layer_spec_,
           options_,
           stages_,
-          has_heads ? output_->value().scalar_type() : at::kFloat,
-          has_heads && output_->value().is_cuda(),
+          has_heads ? output_weight_->value().scalar_type() : at::kFloat,
+          has_heads && output_weight_->value().is_cuda(),
           interceptor_.get()};
 }
 
 at::Tensor AttentionLayer::intercept(HeadSide side, Context& c, const at::Tensor& x) const {
-  at::Tensor y = c.observer != nullptr ? c.observer->heads(side, layer_spec_, x) : x;
+  at::Tensor y = c.observer != nullptr ? c.observer->intercept_heads(side, layer_spec_, x) : x;
   if (interceptor_ == nullptr || !interceptor_->acts_on(side)) return y;
   if (const Variants* variants = variants_of_rows(); variants != nullptr && !std::exchange(c.are_rows_repeated, true)) {
     if (side == HeadSide::score) variants->repeat_inputs(c);
-    if (side != HeadSide::output) variants->repeat_weights(c);
+    if (side != HeadSide::output) variants->repeat_head_weights(c);
     y = variants->repeat(y);
   }
-  return interceptor_->heads(side, layer_spec_, y);
+  return interceptor_->intercept_heads(side, layer_spec_, y);
 }
 
 at::Tensor AttentionLayer::forward_without_heads(const at::Tensor& query_input, const at::Tensor& key_input,
@@ -90,11 +92,11 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
   if (layer_spec_.heads == 0) return forward_without_heads(query_input, key_input, cache);
   const Projections p = project(query_input, key_input, cache);
   Context c{layer_spec_, forward_context, mask, query_input, key_input, p.q, p.k, p.v};
-  if (cache != nullptr) c.state = &cache->state();
+  if (cache != nullptr) c.stage_state = &cache->stage_state();
   c.observer = observer;
   c.num_keys = c.v.size(2) + (cache != nullptr && !p.is_cached ? cache->length() : 0);
   stages_.pairing->pair(c);
-  c.weights = stages_.combiner->weights(c);
+  c.head_weights = stages_.combiner->head_weights(c);
   const KernelChoice choice = dispatcher_.choose(view(), c);
   if (choice.kernel == Kernel::composed) dispatcher_.report_fallback(view(), c, choice);
   if (choice.is_in_place()) {
@@ -112,7 +114,7 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
             .transpose(1, 2);
     combiner_output = intercept(HeadSide::output, c, head_outputs).transpose(1, 2).flatten(2);
   }
-  return nn::linear(combiner_output, {output_}, {output_bias_});
+  return nn::linear(combiner_output, {output_weight_}, {output_bias_});
 }
 
 }  // namespace mh::attention

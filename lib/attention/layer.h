@@ -54,7 +54,7 @@ class AttentionLayer {
   std::string host_sampling_stage() const;
   // Returns the maximum number of positions that all stages support, and the configuration key that sets it; 0 if
   // unlimited.
-  std::pair<int64_t, std::string> max_length() const;
+  std::pair<int64_t, std::string> max_length_and_key() const;
 
   // Returns whether the layer has separate heads on this side: value heads always, score heads if the mixer mixes
   // heads, output heads if the combiner mixes heads. False for every side of a layer without heads.
@@ -91,9 +91,9 @@ class AttentionLayer {
     return variants != nullptr ? variants->repeat(x) : x;
   }
 
-  // Sets the requested path. Layers with the same PathLog report each fallback reason once for each kind of layer.
-  void set_path(Path path, std::shared_ptr<PathLog> log = std::make_shared<PathLog>()) {
-    dispatcher_.set_path(path, std::move(log));
+  // Sets the requested path. Layers with the same FallbackLog report each fallback reason once for each kind of layer.
+  void set_path(Path path, std::shared_ptr<FallbackLog> fallback_log = std::make_shared<FallbackLog>()) {
+    dispatcher_.set_path(path, std::move(fallback_log));
   }
   // Returns the path that forward() takes, as text for logs (Dispatcher::describe()). A forward pass may still fall
   // back, for example because of its mask. `training`: for passes in training, where dropout is active.
@@ -106,7 +106,7 @@ class AttentionLayer {
   }
   // Returns whether the layer meets all constraints of the fused path that can be checked without a forward pass. A
   // forward pass may still fall back.
-  bool takes_fused(bool training) const { return dispatcher_.takes_fused(view(), training); }
+  bool takes_fused_path(bool training) const { return dispatcher_.takes_fused_path(view(), training); }
 
  private:
   struct Projections {
@@ -141,7 +141,7 @@ class AttentionLayer {
   Dispatcher dispatcher_;
   std::shared_ptr<Interceptor> interceptor_;
   Stages stages_;
-  nn::Parameter *query_ = nullptr, *key_ = nullptr, *value_ = nullptr, *output_ = nullptr;
+  nn::Parameter *query_weight_ = nullptr, *key_weight_ = nullptr, *value_weight_ = nullptr, *output_weight_ = nullptr;
   nn::Parameter *query_bias_ = nullptr, *key_bias_ = nullptr, *value_bias_ = nullptr, *output_bias_ = nullptr;
 };
 

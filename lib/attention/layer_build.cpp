@@ -25,15 +25,16 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
                                const LayerSpec& layer_spec, const Inits& inits)
     : layer_spec_(layer_spec), options_(options) {
   using nn::HeadRole;
-  auto add_weight = [&](const char* suffix, int64_t out, int64_t in, const nn::Init& init, HeadRole role,
-                        HeadSide side) {
-    nn::Traits traits{init, true, true, {{role == HeadRole::output ? 1 : 0, layer_spec.heads_of(side), side}}};
+  auto add_weight = [&](const char* suffix, int64_t num_outputs, int64_t num_inputs, const nn::Init& init,
+                        HeadRole role, HeadSide side) {
+    nn::ParameterTraits traits{
+        init, true, true, {{role == HeadRole::output ? 1 : 0, layer_spec.num_heads_of(side), side}}};
     traits.role = role;
-    return &parameters.add(layer_spec.name + suffix, {out, in}, traits);
+    return &parameters.add(layer_spec.name + suffix, {num_outputs, num_inputs}, traits);
   };
   auto add_output_bias = [&] {
     if (!options.bias) return;
-    nn::Traits traits{nn::Init::constant(0), false};
+    nn::ParameterTraits traits{nn::Init::constant(0), false};
     traits.role = HeadRole::output;
     output_bias_ = &parameters.add(layer_spec.name + ".output.bias", {layer_spec.width}, traits);
   };
@@ -44,18 +45,18 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
   stages_ = make_stages(options_, layer_spec_);
   check_heads();
   auto add_projection = [&](const std::string& suffix, int64_t size, HeadSide side, nn::Parameter*& bias) {
-    size *= layer_spec.heads_of(side);
+    size *= layer_spec.num_heads_of(side);
     nn::Parameter* matrix = add_weight((suffix + ".weight").c_str(), size, layer_spec.width, inits.query_key_value,
                                        HeadRole::projection, side);
     if (!options.bias) return matrix;
-    nn::Traits traits{inits.query_key_value_bias, false, false, {{0, layer_spec.heads_of(side), side}}};
+    nn::ParameterTraits traits{inits.query_key_value_bias, false, false, {{0, layer_spec.num_heads_of(side), side}}};
     traits.role = HeadRole::projection;
     bias = &parameters.add(layer_spec.name + suffix + ".bias", {size}, traits);
     return matrix;
   };
-  query_ = add_projection(".query", layer_spec.key_size, HeadSide::score, query_bias_);
-  if (stages_.score->uses_keys()) key_ = add_projection(".key", layer_spec.key_size, HeadSide::score, key_bias_);
-  value_ = add_projection(".value", layer_spec.value_size, HeadSide::value, value_bias_);
+  query_weight_ = add_projection(".query", layer_spec.key_size, HeadSide::score, query_bias_);
+  if (stages_.score->uses_keys()) key_weight_ = add_projection(".key", layer_spec.key_size, HeadSide::score, key_bias_);
+  value_weight_ = add_projection(".value", layer_spec.value_size, HeadSide::value, value_bias_);
   stages_.for_each_stage(options_, [&](Stage& stage, const char* stage_type, const std::string& name) {
     const Capabilities stage_capabilities = stage.capabilities();
     const bool is_cross = layer_spec.kind == AttentionKind::decoder_cross,
@@ -74,8 +75,8 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
     stage.add_parameters(parameters, layer_spec_);
     parameters.set_role(HeadRole::none);
   });
-  output_ = add_weight(".output.weight", layer_spec.width, layer_spec.output_heads * layer_spec.value_size,
-                       inits.output, HeadRole::output, HeadSide::output);
+  output_weight_ = add_weight(".output.weight", layer_spec.width, layer_spec.output_heads * layer_spec.value_size,
+                              inits.output, HeadRole::output, HeadSide::output);
   add_output_bias();
   dispatcher_ = Dispatcher(view());
 }
@@ -83,15 +84,17 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
 // Throws Error(usage) if the numbers of score and value heads differ without a mixer that changes the number of heads,
 // or the numbers of value and output heads without a combiner that mixes heads.
 void AttentionLayer::check_heads() const {
-  auto refuse = [&](const char* key, const char* heads, const char* required_stage, int64_t expected, int64_t found) {
-    throw Error(Exit::usage,
-                Problem{str(layer_spec_.name, ", attention.", key), str(expected, ", the number of ", heads),
-                        str(found), str("set attention.", key, "=", expected, ", or choose a ", required_stage)});
+  auto refuse = [&](const char* key, const char* heads_noun, const char* required_stage, int64_t expected_count,
+                    int64_t actual_count) {
+    throw Error(
+        Exit::usage,
+        Problem{str(layer_spec_.name, ", attention.", key), str(expected_count, ", the number of ", heads_noun),
+                str(actual_count), str("set attention.", key, "=", expected_count, ", or choose a ", required_stage)});
   };
   if (layer_spec_.value_heads != layer_spec_.heads && !stages_.mixer->can_change_head_count())
     refuse("value_heads", "score heads", "mixer that changes the number of heads", layer_spec_.heads,
            layer_spec_.value_heads);
-  if (layer_spec_.output_heads != layer_spec_.value_heads && !stages_.combiner->mixes())
+  if (layer_spec_.output_heads != layer_spec_.value_heads && !stages_.combiner->mixes_heads())
     refuse("output_heads", "value heads", "combiner that mixes heads", layer_spec_.value_heads,
            layer_spec_.output_heads);
 }
@@ -101,7 +104,7 @@ nn::HeadRole AttentionLayer::role_of(const Stage& stage) const {
   if (&stage == stages_.mixer.get())
     return stages_.mixer->mixer_input() == MixerInput::nothing ? HeadRole::stage : HeadRole::mixing;
   if (&stage != stages_.combiner.get()) return HeadRole::stage;
-  return stages_.combiner->mixes()            ? HeadRole::mixing
+  return stages_.combiner->mixes_heads()      ? HeadRole::mixing
          : stages_.combiner->has_head_gates() ? HeadRole::gate
                                               : HeadRole::stage;
 }
@@ -120,7 +123,7 @@ AttentionOptions AttentionLayer::without_combiner() const {
 bool AttentionLayer::can_prune_separately(HeadSide side) const {
   if (layer_spec_.heads == 0) return false;
   return side == HeadSide::value ||
-         (side == HeadSide::score ? stages_.mixer->can_change_head_count() : stages_.combiner->mixes());
+         (side == HeadSide::score ? stages_.mixer->can_change_head_count() : stages_.combiner->mixes_heads());
 }
 
 AttentionOptions AttentionLayer::options_after_pruning(const KeptHeads& kept_heads) const {
@@ -181,7 +184,7 @@ std::string AttentionLayer::host_sampling_stage() const {
   return description;
 }
 
-std::pair<int64_t, std::string> AttentionLayer::max_length() const {
+std::pair<int64_t, std::string> AttentionLayer::max_length_and_key() const {
   std::pair<int64_t, std::string> minimum;
   stages_.for_each_stage(options_, [&](const Stage& stage, const char*, const std::string& name) {
     if (const int64_t length = stage.max_length(); length > 0 && (minimum.first == 0 || length < minimum.first))
@@ -192,8 +195,8 @@ std::pair<int64_t, std::string> AttentionLayer::max_length() const {
 
 bool AttentionLayer::has_separate_heads(HeadSide side) const {
   if (layer_spec_.heads == 0) return false;
-  return side == HeadSide::value ||
-         (side == HeadSide::score ? stages_.mixer->mixer_input() != MixerInput::nothing : stages_.combiner->mixes());
+  return side == HeadSide::value || (side == HeadSide::score ? stages_.mixer->mixer_input() != MixerInput::nothing
+                                                             : stages_.combiner->mixes_heads());
 }
 
 }  // namespace mh::attention

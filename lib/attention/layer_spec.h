@@ -24,7 +24,7 @@ struct LayerSpec {
   int64_t value_size = 0;    // dv, size of a value of one head
   std::string name;          // prefix of parameter names, such as "decoder.layers.3.self"
 
-  int64_t heads_of(HeadSide side) const {
+  int64_t num_heads_of(HeadSide side) const {
     return side == HeadSide::score ? heads : side == HeadSide::value ? value_heads : output_heads;
   }
 };

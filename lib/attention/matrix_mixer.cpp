@@ -17,7 +17,7 @@ void show_matrix(const Context& c, const at::Tensor& matrix) {
   if (c.observer != nullptr) c.observer->show(c.layer_spec, MixingObservation{matrix});
 }
 
-nn::Traits mixing_matrix_traits(const LayerSpec& layer_spec, const nn::Init& init) {
+nn::ParameterTraits mixing_matrix_traits(const LayerSpec& layer_spec, const nn::Init& init) {
   return {init, false, false, {{0, layer_spec.heads, HeadSide::score}, {1, layer_spec.value_heads, HeadSide::value}}};
 }
 

@@ -23,7 +23,7 @@ inline MixOptions causal_mix_options(const Context& c) { return MixOptions{c.mas
 void show_matrix(const Context& c, const at::Tensor& matrix);
 
 // Returns the traits of a mixing matrix (h, hv). Weight decay treats it like biases and layer norms
-// (Traits::has_decay), since decay would pull the matrix away from the identity.
-nn::Traits mixing_matrix_traits(const LayerSpec& layer_spec, const nn::Init& init);
+// (nn::ParameterTraits::has_weight_decay), since decay would pull the matrix away from the identity.
+nn::ParameterTraits mixing_matrix_traits(const LayerSpec& layer_spec, const nn::Init& init);
 
 }  // namespace mh::attention

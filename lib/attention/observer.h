@@ -26,17 +26,17 @@ class Subscriber {
 // receives are part of the autograd graph.
 class Observer : public Interceptor {
  public:
-  // Receives the sequence lengths of the batch, which exclude padding. The caller of the model calls begin() before a
-  // forward pass; without this call no position is padding.
-  virtual void begin(const Lengths& /*lengths*/) {}
-  // Returns whether the observer needs scores(). If it does, the score stage also computes the logits that a causal
-  // mask hides.
+  // Receives the sequence lengths of the batch, which exclude padding. The caller of the model calls begin_batch()
+  // before a forward pass; without this call no position is padding.
+  virtual void begin_batch(const Lengths& /*lengths*/) {}
+  // Returns whether the observer needs observe_scores(). If it does, the score stage also computes the logits that a
+  // causal mask hides.
   virtual bool wants_scores() const { return false; }
   // Receives the logits (B, h, Tq, Tk) of the score stage: scaled, before mixer and mask.
-  virtual void scores(const LayerSpec&, const at::Tensor&) {}
+  virtual void observe_scores(const LayerSpec&, const at::Tensor&) {}
   // Receives the probabilities (B, hv, Tq, Tk) after the mixer and before dropout; after both if dropout precedes
   // mixing (Mixer::dropout_before_mixing). If the mixer mixes no heads, rows sum to 1, fully masked rows to 0.
-  virtual void probabilities(const LayerSpec&, const at::Tensor&) {}
+  virtual void observe_probabilities(const LayerSpec&, const at::Tensor&) {}
 
   const char* why_composed() const override {
     return "an observer reads the probabilities, which the fused path does not store";

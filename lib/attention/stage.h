@@ -62,12 +62,12 @@ struct Context {
   // (B, hv, Tq, Tk), or (1, hv, Tq, Tk) if equal for all batch rows: mixed probabilities, exactly 0 in masked entries.
   // Undefined on the fused path and after mix_values().
   at::Tensor probabilities = {};
-  at::Tensor head_outputs = {};    // (B, hv, Tq, dv)
-  at::Tensor weights = {};         // result of Combiner::weights(), which is called once, before the score
-  bool are_gates_applied = false;  // whether head_outputs are already multiplied by `weights`
-  bool are_rows_repeated = false;  // whether batch rows are already repeated for the interceptor's variants
-  StageState* state = nullptr;     // null outside incremental decoding
-  Observer* observer = nullptr;    // may be null
+  at::Tensor head_outputs = {};           // (B, hv, Tq, dv)
+  at::Tensor head_weights = {};           // result of Combiner::head_weights(), which is called once, before the score
+  bool are_head_weights_applied = false;  // whether head_outputs are already multiplied by `head_weights`
+  bool are_rows_repeated = false;         // whether batch rows are already repeated for the interceptor's variants
+  StageState* stage_state = nullptr;      // null outside incremental decoding
+  Observer* observer = nullptr;           // may be null
 };
 
 class StageOptions;
@@ -77,7 +77,7 @@ class Stage {
  public:
   virtual ~Stage() = default;
   // Adds the stage's parameters. Their names begin with LayerSpec::name, except for parameters that several layers
-  // share. Traits::head_axes declares the block of each head.
+  // share. ParameterTraits::head_axes declares the block of each head.
   virtual void add_parameters(nn::ParameterList&, const LayerSpec&) {}
   virtual Capabilities capabilities() const { return {}; }
   // Returns the maximum number of positions, including cached ones, that the stage supports (its option `length`); 0 if
@@ -163,7 +163,7 @@ class Combiner : public Stage {
  public:
   // Returns whether the combiner mixes head outputs. If it does, the numbers of value heads (its input) and output
   // heads (its output) may differ.
-  virtual bool mixes() const { return false; }
+  virtual bool mixes_heads() const { return false; }
   // Returns whether the combiner multiplies each head by a gate in evaluation and shows the gates to an observer.
   virtual bool has_head_gates() const { return false; }
   // Returns the matrix m (hv, ho) if the combiner, in evaluation, is a linear map across heads that does not depend on
@@ -173,7 +173,7 @@ class Combiner : public Stage {
   // Returns the factor of each head, (hv), (B, hv) or (B, Tq, hv), if the combiner only multiplies head outputs by
   // these factors, which the fused path may then apply. Called once per forward pass, before the score. Returns an
   // undefined tensor if the combiner computes something else or scales no head.
-  virtual at::Tensor weights(const Context&) { return {}; }
+  virtual at::Tensor head_weights(const Context&) { return {}; }
   virtual at::Tensor combine(const Context& context, const at::Tensor& head_outputs) = 0;
 };
 

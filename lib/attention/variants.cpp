@@ -27,8 +27,8 @@ void Variants::repeat_inputs(Context& c) const {
     *t = repeat(*t);
 }
 
-void Variants::repeat_weights(Context& c) const {
-  if (c.weights.defined() && c.weights.dim() > 1) c.weights = repeat(c.weights);
+void Variants::repeat_head_weights(Context& c) const {
+  if (c.head_weights.defined() && c.head_weights.dim() > 1) c.head_weights = repeat(c.head_weights);
 }
 
 }  // namespace mh::attention

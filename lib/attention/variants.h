@@ -24,7 +24,7 @@ struct Variants {
   // Repeats the inputs and the mask of a forward pass, for variants that begin at the score heads.
   void repeat_inputs(Context& context) const;
   // Repeats the combiner's weights (B, …) in the context; weights (hv), which all rows share, stay unchanged.
-  void repeat_weights(Context& context) const;
+  void repeat_head_weights(Context& context) const;
 };
 
 }  // namespace mh::attention

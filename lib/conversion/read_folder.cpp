@@ -118,8 +118,8 @@ class FolderReader {
       Config config;
       config.load_text(loaded_model.toml, config_.path());
       loaded_model.config = model::ModelConfig::read(config);
-      loaded_model.model =
-          model::build_language_model(loaded_model.config, model::vocabularies_of(loaded_model.tokenizers), at::kCPU);
+      loaded_model.model = model::build_language_model(loaded_model.config,
+                                                       model::vocabulary_sizes_of(loaded_model.tokenizers), at::kCPU);
     } catch (const Error& error) {
       throw Error(Exit::input, config_.path() + ", converted to TOML: " + error.what());
     }
@@ -232,7 +232,7 @@ class FolderReader {
     for (const nn::Parameter& parameter : parameters.all())
       if (filled_names.count(parameter.name()) == 0)
         throw std::logic_error(parameter.name() + " has no counterpart in transformers");
-    parameters.refresh_copies();
+    parameters.refresh_bf16_copies();
     nn::warn_if_not_finite(folder_, parameters);
   }
 

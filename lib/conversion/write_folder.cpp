@@ -105,7 +105,7 @@ class FolderWriter {
       else if (!affects_head_sizes(change)) unsupported_changes.push_back(change);
     if (!unsupported_changes.empty()) refuse("settings that transformers supports", join(unsupported_changes, "; "));
     const auto model =
-        model::build_language_model(converted_config, model::vocabularies_of(loaded_model_.tokenizers), at::kMeta);
+        model::build_language_model(converted_config, model::vocabulary_sizes_of(loaded_model_.tokenizers), at::kMeta);
     for (const nn::Parameter& written_parameter : loaded_model_.model->parameters().all()) {
       const nn::Parameter* converted_parameter = model->parameters().find(written_parameter.name());
       if (converted_parameter == nullptr || converted_parameter->master().sizes() != written_parameter.master().sizes())
@@ -132,7 +132,7 @@ class FolderWriter {
         tensors.add((architecture_->belongs_to_output_head(name) ? "" : architecture_->tensor_prefix()) + name, tensor);
     }
     auto sink = open_sink(path);
-    io::write_checkpoint(*sink, tensors.all(), {{"format", "pt"}});
+    io::write_checkpoint(*sink, tensors.views(), {{"format", "pt"}});
     sink->close();
   }
 

@@ -14,12 +14,12 @@
 namespace mh::data {
 
 // The targets of one row, in tokens. The corpus determines the meaning of the members:
-//   text      tokens [first, first + length) of the text; the first `num_context` of them are context and not scored
-//   pairs     the target sentence of pair `pair`; `first`: number of target tokens in all earlier pairs
-//   examples  the `length` targets of example `pair`; first = num_context = 0
+//   text      tokens [offset, offset + length) of the text; the first `num_context` of them are context and not scored
+//   pairs     the target sentence of pair `record_index`; `offset`: number of target tokens in all earlier pairs
+//   examples  the `length` targets of example `record_index`; offset = num_context = 0
 struct Row {
-  int64_t first = 0, length = 0, num_context = 0;
-  int64_t pair = -1;  // index of the pair or example in the corpus; -1 for a row of a text
+  int64_t offset = 0, length = 0, num_context = 0;
+  int64_t record_index = -1;  // index of the pair or example in the corpus; -1 for a row of a text
 };
 
 // The input and the targets of B rows, in CPU memory.

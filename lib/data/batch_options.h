@@ -7,10 +7,10 @@
 
 namespace mh::data {
 
-enum class Batching { blocks, streams };
+enum class BatchOrder { blocks, streams };
 
 struct BatchOptions {
-  Batching order = Batching::blocks;
+  BatchOrder order = BatchOrder::blocks;
   int64_t block = 512;
   int64_t tokens = 4096;
   int64_t rows = 0;
@@ -20,7 +20,7 @@ struct BatchOptions {
   Length long_from{0, Length::Unit::updates};
   void check() const;
   void describe(Fields& f) {
-    f.choice("order", order, {{Batching::blocks, "blocks"}, {Batching::streams, "streams"}},
+    f.choice("order", order, {{BatchOrder::blocks, "blocks"}, {BatchOrder::streams, "streams"}},
              "order of the training rows; blocks: shuffled blocks of a text, or shuffled batches of sentence pairs of "
              "similar length; streams: parallel streams in the order of the text, required by models with a memory");
     f.field(

@@ -31,9 +31,10 @@ namespace mh::data {
 class Batches {
  public:
   virtual ~Batches() = default;
-  // A micro-batch: the rows [first, first + count) of the batch of an update, which one forward pass processes.
+  // A micro-batch: the rows [first_row, first_row + num_rows) of the batch of an update, which one forward pass
+  // processes.
   struct MicroBatch {
-    int64_t first = 0, count = 0;
+    int64_t first_row = 0, num_rows = 0;
   };
   // Returns the micro-batches of update `update` (from 0), in the order of their rows.
   virtual std::vector<MicroBatch> micro_batches(int64_t update) = 0;
@@ -42,7 +43,7 @@ class Batches {
   // Describes the rows of an update for error messages: "20 rows, the first from token 4096".
   virtual std::string describe_rows(int64_t update) = 0;
   // Returns whether row b of the update continues row b of the previous update, so that the memory carries over.
-  virtual bool continues(int64_t /*update*/) const { return false; }
+  virtual bool continues_streams(int64_t /*update*/) const { return false; }
   // Returns the number of rows in an update of a text; the last update of an epoch may be smaller. 0 for other corpora.
   int64_t rows_per_update() const { return rows_per_update_; }
   // Returns the number of rows in a micro-batch of a text; the last micro-batch of an update may be smaller. 0 for
@@ -54,7 +55,7 @@ class Batches {
   int64_t tokens_per_update() const { return tokens_per_update_; }
   // Converts a length of training to updates. A length in tokens is rounded up to whole updates; batches of examples
   // throw Error(usage) for it.
-  virtual int64_t updates(const Length& length) const = 0;
+  virtual int64_t to_updates(const Length& length) const = 0;
 
  protected:
   int64_t rows_per_update_ = 0, rows_per_micro_batch_ = 0, updates_per_epoch_ = 0, tokens_per_update_ = 0;
@@ -85,7 +86,9 @@ class TextBatches : public Batches {
   std::vector<MicroBatch> micro_batches(int64_t update) override;
   Batch load(int64_t update, const MicroBatch& micro_batch) override;
   std::string describe_rows(int64_t update) override;
-  int64_t updates(const Length& length) const override { return length_to_updates(length, options_, text_.num_tokens); }
+  int64_t to_updates(const Length& length) const override {
+    return length_to_updates(length, options_, text_.num_tokens);
+  }
 
  protected:
   TextBatches(Text text, const BatchOptions& options, int64_t seed);
@@ -107,7 +110,7 @@ std::unique_ptr<Batches> make_batches(Pairs pairs, const BatchOptions& options, 
 constexpr int64_t kMicroBatchCost = 64;
 // Returns batches of options.rows examples (options.tokens / options.block if rows is 0), sorted by length within an
 // update and split into the micro-batches of lowest cost. Throws Error(input) if there are no examples;
-// Batches::updates() throws Error(usage) for a length in tokens.
+// Batches::to_updates() throws Error(usage) for a length in tokens.
 std::unique_ptr<Batches> make_batches(Examples examples, const BatchOptions& options, int64_t seed);
 
 }  // namespace mh::data

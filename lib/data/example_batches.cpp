@@ -35,20 +35,20 @@ class ExampleBatches : public Batches {
     load_update(update);
     const auto num_rows = static_cast<int64_t>(update_rows_.size());
     // By row r: minimal cost of rows [r, num_rows), and end of the first micro-batch in the split of this cost.
-    std::vector<int64_t> cost(static_cast<size_t>(num_rows) + 1, 0), micro_batch_end(static_cast<size_t>(num_rows));
-    for (int64_t first = num_rows - 1; first >= 0; --first) {
-      const auto row_index = static_cast<size_t>(first);
-      for (int64_t end = first + 1; end <= num_rows; ++end) {
-        const int64_t tokens = width(first) * (end - first);
-        if (options_.micro_tokens > 0 && tokens > options_.micro_tokens && end > first + 1) break;
-        const int64_t total_cost = kMicroBatchCost + tokens + cost[static_cast<size_t>(end)];
-        if (end == first + 1 || total_cost < cost[row_index])
-          cost[row_index] = total_cost, micro_batch_end[row_index] = end;
+    std::vector<int64_t> min_cost(static_cast<size_t>(num_rows) + 1, 0), micro_batch_end(static_cast<size_t>(num_rows));
+    for (int64_t first_row = num_rows - 1; first_row >= 0; --first_row) {
+      const auto row_index = static_cast<size_t>(first_row);
+      for (int64_t end = first_row + 1; end <= num_rows; ++end) {
+        const int64_t num_tokens = row_length(first_row) * (end - first_row);
+        if (options_.micro_tokens > 0 && num_tokens > options_.micro_tokens && end > first_row + 1) break;
+        const int64_t total_cost = kMicroBatchCost + num_tokens + min_cost[static_cast<size_t>(end)];
+        if (end == first_row + 1 || total_cost < min_cost[row_index])
+          min_cost[row_index] = total_cost, micro_batch_end[row_index] = end;
       }
     }
     std::vector<MicroBatch> micro_batches;
-    for (int64_t first = 0; first < num_rows; first = micro_batch_end[static_cast<size_t>(first)])
-      micro_batches.push_back({first, micro_batch_end[static_cast<size_t>(first)] - first});
+    for (int64_t first_row = 0; first_row < num_rows; first_row = micro_batch_end[static_cast<size_t>(first_row)])
+      micro_batches.push_back({first_row, micro_batch_end[static_cast<size_t>(first_row)] - first_row});
     return micro_batches;
   }
 
@@ -56,7 +56,7 @@ class ExampleBatches : public Batches {
     load_update(update);
     const std::span<const Example> rows(update_rows_);
     Batch batch = load_examples(
-        examples_, rows.subspan(static_cast<size_t>(micro_batch.first), static_cast<size_t>(micro_batch.count)));
+        examples_, rows.subspan(static_cast<size_t>(micro_batch.first_row), static_cast<size_t>(micro_batch.num_rows)));
     batch.next_sentence_weight = next_sentence_weight_;
     return batch;
   }
@@ -66,21 +66,24 @@ class ExampleBatches : public Batches {
     return str(update_rows_.size(), " rows, the longest is row ", longest_row_, " of the epoch");
   }
 
-  int64_t updates(const Length& length) const override { return example_length_to_updates(length, updates_per_epoch_); }
+  int64_t to_updates(const Length& length) const override {
+    return example_length_to_updates(length, updates_per_epoch_);
+  }
 
  private:
-  int64_t width(int64_t row) const {
+  int64_t row_length(int64_t row) const {
     return static_cast<int64_t>(update_rows_[static_cast<size_t>(row)].tokens.size());
   }
 
   void shuffle_rows(int64_t epoch) {
-    const int64_t num_rows = examples_.source().rows(epoch);
-    order_.resize(static_cast<size_t>(num_rows));
-    std::iota(order_.begin(), order_.end(), 0);
+    const int64_t num_rows = examples_.source().num_rows(epoch);
+    shuffled_rows_.resize(static_cast<size_t>(num_rows));
+    std::iota(shuffled_rows_.begin(), shuffled_rows_.end(), 0);
     RandomSequence random(RandomStream(static_cast<uint64_t>(seed_), "examples"), static_cast<uint32_t>(epoch));
-    random.shuffle(order_);
-    for (int64_t i = num_rows; i < rows_in_epoch_; ++i) order_.push_back(order_[static_cast<size_t>(i % num_rows)]);
-    order_.resize(static_cast<size_t>(rows_in_epoch_));
+    random.shuffle(shuffled_rows_);
+    for (int64_t i = num_rows; i < rows_in_epoch_; ++i)
+      shuffled_rows_.push_back(shuffled_rows_[static_cast<size_t>(i % num_rows)]);
+    shuffled_rows_.resize(static_cast<size_t>(rows_in_epoch_));
     if (options_.bucket_updates > 1) bucket_by_length(epoch, random);
   }
 
@@ -88,21 +91,22 @@ class ExampleBatches : public Batches {
   // (the longest rows form one update, the next longest another, and so on), and shuffles the updates. Rows that do not
   // fill an update are the last update of the epoch.
   void bucket_by_length(int64_t epoch, RandomSequence& random) {
-    std::vector<int64_t> shuffled_order;
-    for (int64_t first = 0; first < rows_in_epoch_; first += options_.bucket_updates * rows_in_update_) {
-      const auto begin = order_.begin() + first,
-                 end = order_.begin() + std::min(rows_in_epoch_, first + options_.bucket_updates * rows_in_update_);
+    std::vector<int64_t> bucketed_rows;
+    for (int64_t first_row = 0; first_row < rows_in_epoch_; first_row += options_.bucket_updates * rows_in_update_) {
+      const auto begin = shuffled_rows_.begin() + first_row,
+                 end = shuffled_rows_.begin() +
+                       std::min(rows_in_epoch_, first_row + options_.bucket_updates * rows_in_update_);
       sort_longest_first(epoch, begin, end);
       std::vector<int64_t> update_order(static_cast<size_t>((end - begin) / rows_in_update_));
       std::iota(update_order.begin(), update_order.end(), 0);
       random.shuffle(update_order);
       for (int64_t update : update_order)
-        shuffled_order.insert(shuffled_order.end(), begin + update * rows_in_update_,
-                              begin + (update + 1) * rows_in_update_);
-      shuffled_order.insert(shuffled_order.end(), begin + static_cast<int64_t>(update_order.size()) * rows_in_update_,
-                            end);
+        bucketed_rows.insert(bucketed_rows.end(), begin + update * rows_in_update_,
+                             begin + (update + 1) * rows_in_update_);
+      bucketed_rows.insert(bucketed_rows.end(), begin + static_cast<int64_t>(update_order.size()) * rows_in_update_,
+                           end);
     }
-    order_ = std::move(shuffled_order);
+    shuffled_rows_ = std::move(bucketed_rows);
   }
 
   template <class Iterator>
@@ -114,16 +118,16 @@ class ExampleBatches : public Batches {
 
   void load_update(int64_t update) {
     if (update == update_) return;
-    const int64_t epoch = update / updates_per_epoch_, first = update % updates_per_epoch_ * rows_in_update_;
+    const int64_t epoch = update / updates_per_epoch_, first_row = update % updates_per_epoch_ * rows_in_update_;
     if (epoch != epoch_) shuffle_rows(epoch);
     epoch_ = epoch;
     const ExampleSource& source = examples_.source();
-    std::vector<int64_t> rows(order_.begin() + first,
-                              order_.begin() + std::min(rows_in_epoch_, first + rows_in_update_));
-    sort_longest_first(epoch, rows.begin(), rows.end());
+    std::vector<int64_t> row_indices(shuffled_rows_.begin() + first_row,
+                                     shuffled_rows_.begin() + std::min(rows_in_epoch_, first_row + rows_in_update_));
+    sort_longest_first(epoch, row_indices.begin(), row_indices.end());
     update_rows_.clear();
-    for (int64_t row : rows) update_rows_.push_back(source.make(epoch, row));
-    longest_row_ = rows[0];
+    for (int64_t row : row_indices) update_rows_.push_back(source.make(epoch, row));
+    longest_row_ = row_indices[0];
     next_sentence_weight_ = source.next_sentence_weight(update_rows_);
     update_ = update;
   }
@@ -132,10 +136,10 @@ class ExampleBatches : public Batches {
   const BatchOptions options_;
   const int64_t seed_;
   int64_t rows_in_epoch_ = 0, rows_in_update_ = 0;
-  int64_t epoch_ = -1, update_ = -1;  // loaded epoch and update; -1: none
-  int64_t longest_row_ = 0;           // index of the longest row of update_ in the epoch
-  std::vector<int64_t> order_;        // shuffled row indices of epoch_
-  std::vector<Example> update_rows_;  // examples of update_, longest first
+  int64_t epoch_ = -1, update_ = -1;    // loaded epoch and update; -1: none
+  int64_t longest_row_ = 0;             // index of the longest row of update_ in the epoch
+  std::vector<int64_t> shuffled_rows_;  // shuffled row indices of epoch_
+  std::vector<Example> update_rows_;    // examples of update_, longest first
   double next_sentence_weight_ = 1;
 };
 

@@ -27,29 +27,29 @@ std::unique_ptr<Batches> Examples::batches(const BatchOptions& options, int64_t 
 
 Batch load_examples(const Examples& corpus, std::span<const text::Example> examples) {
   const auto count = static_cast<int64_t>(examples.size());
-  const bool add_length = corpus.source().needs_lengths();
+  const bool adds_length = corpus.source().needs_lengths();
   size_t width = 0, max_targets = 0;
   for (const text::Example& e : examples) {
     width = std::max(width, e.tokens.size());
-    max_targets = std::max(max_targets, e.targets.size() + (add_length ? 1 : 0));
+    max_targets = std::max(max_targets, e.targets.size() + (adds_length ? 1 : 0));
   }
   const auto row_length = static_cast<int64_t>(width), n = static_cast<int64_t>(max_targets);
-  Batch batch{at::full({count, row_length}, static_cast<int64_t>(corpus.padding()), at::kLong),
+  Batch batch{at::full({count, row_length}, static_cast<int64_t>(corpus.padding_id()), at::kLong),
               at::full({count, n}, -1, at::kLong)};
   batch.input.segments = at::zeros({count, row_length}, at::kLong);
   batch.input.lengths.encoder = at::empty({count}, at::kLong);
-  auto* in = batch.input.tokens.mutable_data_ptr<int64_t>();
-  auto* segment = batch.input.segments.mutable_data_ptr<int64_t>();
-  auto* out = batch.targets.mutable_data_ptr<int64_t>();
-  auto* length = batch.input.lengths.encoder.mutable_data_ptr<int64_t>();
+  auto* input_data = batch.input.tokens.mutable_data_ptr<int64_t>();
+  auto* segment_data = batch.input.segments.mutable_data_ptr<int64_t>();
+  auto* target_data = batch.targets.mutable_data_ptr<int64_t>();
+  auto* length_data = batch.input.lengths.encoder.mutable_data_ptr<int64_t>();
   for (const text::Example& e : examples) {
     const auto num_tokens = static_cast<int64_t>(e.tokens.size());
-    std::copy(e.tokens.begin(), e.tokens.end(), in);
-    std::fill(segment + e.first_segment_length, segment + num_tokens, 1);
-    std::copy(e.targets.begin(), e.targets.end(), out);
-    if (add_length) out[e.targets.size()] = -num_tokens;
-    *length++ = num_tokens;
-    in += row_length, segment += row_length, out += n;
+    std::copy(e.tokens.begin(), e.tokens.end(), input_data);
+    std::fill(segment_data + e.first_segment_length, segment_data + num_tokens, 1);
+    std::copy(e.targets.begin(), e.targets.end(), target_data);
+    if (adds_length) target_data[e.targets.size()] = -num_tokens;
+    *length_data++ = num_tokens;
+    input_data += row_length, segment_data += row_length, target_data += n;
   }
   return batch;
 }

@@ -18,7 +18,7 @@ class ExampleSource {
   virtual ~ExampleSource() = default;
   // Returns the number of rows in an epoch. Rows for pre-training are sampled from documents in each epoch; all other
   // rows are the same in every epoch.
-  virtual int64_t rows(int64_t epoch) const = 0;
+  virtual int64_t num_rows(int64_t epoch) const = 0;
   // Returns the number of tokens in the row that make(epoch, row) returns.
   virtual int64_t length(int64_t epoch, int64_t row) const = 0;
   virtual text::Example make(int64_t epoch, int64_t row) const = 0;
@@ -31,13 +31,13 @@ class ExampleSource {
 
 class Examples : public IndependentRows {
  public:
-  // `padding`: the token that fills the rows of a batch up to the length of its longest row.
-  explicit Examples(std::shared_ptr<const ExampleSource> source, int32_t padding = 0)
-      : source_(std::move(source)), padding_(padding) {}
+  // `padding_id`: the token that fills the rows of a batch up to the length of its longest row.
+  explicit Examples(std::shared_ptr<const ExampleSource> source, int32_t padding_id = 0)
+      : source_(std::move(source)), padding_id_(padding_id) {}
 
   const ExampleSource& source() const { return *source_; }
-  int32_t padding() const { return padding_; }
-  int64_t size() const override { return source_->rows(0); }  // number of rows in epoch 0
+  int32_t padding_id() const { return padding_id_; }
+  int64_t size() const override { return source_->num_rows(0); }  // number of rows in epoch 0
   int64_t max_length() const override;
   int64_t num_targets() const override { return size(); }
   std::pair<int64_t, int64_t> lengths(int64_t row) const override { return {source_->length(0, row), 0}; }
@@ -46,7 +46,7 @@ class Examples : public IndependentRows {
 
  private:
   std::shared_ptr<const ExampleSource> source_;
-  int32_t padding_;
+  int32_t padding_id_;
 };
 
 // Returns a batch of examples, padded to the longest. The caller sets Batch::next_sentence_weight.

@@ -33,10 +33,10 @@ void for_each_batch(model::LanguageModel& model, const Corpus& corpus, const Sco
     ForwardedBatch forwarded_batch{std::move(*mini_batch), {}};
     if (forwarded_batch.starts_streams && o.memory > 0) memory = model.new_memory(o.memory);
     attention::Observer* observer = forwarded_batch.is_scored ? visitor.observer : nullptr;
-    if (observer != nullptr) observer->begin(forwarded_batch.batch.input.lengths);
+    if (observer != nullptr) observer->begin_batch(forwarded_batch.batch.input.lengths);
     forwarded_batch.hidden = model.hidden(forwarded_batch.batch.input.to(device), {}, memory.get(), observer);
     if (forwarded_batch.is_scored) visitor.visit(forwarded_batch);
-    if (visitor.progress) visitor.progress(num_completed_rows += forwarded_batch.progress_rows, batches.num_rows);
+    if (visitor.on_progress) visitor.on_progress(num_completed_rows += forwarded_batch.progress_rows, batches.num_rows);
   }
 }
 

@@ -25,7 +25,7 @@ struct MiniBatch {
 
   // Returns the stream of a row; each sentence pair or example is a stream of one row.
   int64_t stream_of(size_t row) const {
-    return rows[row].pair >= 0 ? rows[row].pair : first_stream + static_cast<int64_t>(row);
+    return rows[row].record_index >= 0 ? rows[row].record_index : first_stream + static_cast<int64_t>(row);
   }
 };
 

@@ -13,65 +13,66 @@ namespace {
 class PairBatches : public Batches {
  public:
   PairBatches(Pairs pairs, const BatchOptions& o, int64_t seed) : pairs_(std::move(pairs)), options_(o), seed_(seed) {
-    check();
-    order_.resize(static_cast<size_t>(pairs_.size()));
+    check_lengths();
+    sorted_pairs_.resize(static_cast<size_t>(pairs_.size()));
     sort_pairs(0);
     // Sorting by (target length, source length) gives position i the same lengths in every epoch, so the boundaries of
     // batches are computed once.
-    int64_t max_width = 0, first = 0;
+    int64_t max_width = 0, first_position = 0;
     for (int64_t i = 0; i < pairs_.size(); ++i) {
-      const int64_t width_with_pair = std::max(max_width, width(order_[static_cast<size_t>(i)]));
-      if (i > first && width_with_pair * (i - first + 1) > o.tokens) {
-        batches_.push_back({first, i - first});
-        first = i, max_width = width(order_[static_cast<size_t>(i)]);
+      const int64_t width_with_pair = std::max(max_width, max_side_length(sorted_pairs_[static_cast<size_t>(i)]));
+      if (i > first_position && width_with_pair * (i - first_position + 1) > o.tokens) {
+        batch_ranges_.push_back({first_position, i - first_position});
+        first_position = i, max_width = max_side_length(sorted_pairs_[static_cast<size_t>(i)]);
       } else {
         max_width = width_with_pair;
       }
     }
-    batches_.push_back({first, pairs_.size() - first});
-    updates_per_epoch_ = static_cast<int64_t>(batches_.size());
+    batch_ranges_.push_back({first_position, pairs_.size() - first_position});
+    updates_per_epoch_ = static_cast<int64_t>(batch_ranges_.size());
     tokens_per_update_ = o.tokens;
     shuffle_batches(0);
   }
 
   std::vector<MicroBatch> micro_batches(int64_t update) override {
-    const MicroBatch batch_range = batch_of(update);
-    if (options_.micro_tokens == 0) return {{0, batch_range.count}};
+    const MicroBatch batch_range = batch_range_of(update);
+    if (options_.micro_tokens == 0) return {{0, batch_range.num_rows}};
     int64_t max_width = 1;
-    for (int64_t i = 0; i < batch_range.count; ++i) max_width = std::max(max_width, width(pair_at(batch_range, i)));
+    for (int64_t i = 0; i < batch_range.num_rows; ++i)
+      max_width = std::max(max_width, max_side_length(pair_at(batch_range, i)));
     std::vector<MicroBatch> micro_batches;
     const int64_t max_rows = std::max<int64_t>(1, options_.micro_tokens / max_width);
-    for (int64_t first = 0; first < batch_range.count; first += max_rows)
-      micro_batches.push_back({first, std::min(max_rows, batch_range.count - first)});
+    for (int64_t first_row = 0; first_row < batch_range.num_rows; first_row += max_rows)
+      micro_batches.push_back({first_row, std::min(max_rows, batch_range.num_rows - first_row)});
     return micro_batches;
   }
 
   Batch load(int64_t update, const MicroBatch& micro_batch) override {
-    const MicroBatch batch_range = batch_of(update);
+    const MicroBatch batch_range = batch_range_of(update);
     std::vector<Row> rows;
-    for (int64_t i = 0; i < micro_batch.count; ++i)
-      rows.push_back(pairs_.row_of(pair_at(batch_range, micro_batch.first + i)));
+    for (int64_t i = 0; i < micro_batch.num_rows; ++i)
+      rows.push_back(pairs_.row_of(pair_at(batch_range, micro_batch.first_row + i)));
     return load_pairs(pairs_, rows);
   }
 
   std::string describe_rows(int64_t update) override {
-    const MicroBatch batch_range = batch_of(update);
-    return str(batch_range.count, " pairs, the first is pair ", pair_at(batch_range, 0) + 1, " of the data");
+    const MicroBatch batch_range = batch_range_of(update);
+    return str(batch_range.num_rows, " pairs, the first is pair ", pair_at(batch_range, 0) + 1, " of the data");
   }
 
-  int64_t updates(const Length& length) const override {
-    return count_updates(length, updates_per_epoch_, [&](int64_t tokens) {
-      // `tokens` counts target tokens, and batches differ in their number of target tokens. A remainder of less than an
-      // epoch is converted with the mean number per batch.
-      return epochs_to_updates(tokens / pairs_.num_targets(), updates_per_epoch_, length) +
-             ceil_div(tokens % pairs_.num_targets() * updates_per_epoch_, pairs_.num_targets());
+  int64_t to_updates(const Length& length) const override {
+    return count_updates(length, updates_per_epoch_, [&](int64_t num_tokens) {
+      // `num_tokens` counts target tokens, and batches differ in their number of target tokens. A remainder of less
+      // than an epoch is converted with the mean number per batch.
+      return epochs_to_updates(num_tokens / pairs_.num_targets(), updates_per_epoch_, length) +
+             ceil_div(num_tokens % pairs_.num_targets() * updates_per_epoch_, pairs_.num_targets());
     });
   }
 
  private:
-  void check() const {
+  void check_lengths() const {
     int64_t num_too_long = 0;
-    for (int64_t i = 0; i < pairs_.size(); ++i) num_too_long += width(i) > options_.block;
+    for (int64_t i = 0; i < pairs_.size(); ++i) num_too_long += max_side_length(i) > options_.block;
     if (num_too_long > 0)
       throw Error(Exit::usage,
                   Problem{"train.batch.block", str("at least ", pairs_.max_length(), ", the longest source or target"),
@@ -80,44 +81,50 @@ class PairBatches : public Batches {
                           "--max-length"});
   }
   // Returns the larger of the source length and the target length of a pair, in tokens.
-  int64_t width(int64_t pair) const { return std::max(pairs_.source_length(pair), pairs_.target_length(pair)); }
+  int64_t max_side_length(int64_t pair) const {
+    return std::max(pairs_.source_length(pair), pairs_.target_length(pair));
+  }
 
   void sort_pairs(int64_t epoch) {
-    std::iota(order_.begin(), order_.end(), 0);
+    std::iota(sorted_pairs_.begin(), sorted_pairs_.end(), 0);
     RandomSequence random(RandomStream(static_cast<uint64_t>(seed_), "pairs"), static_cast<uint32_t>(epoch));
-    random.shuffle(order_);
+    random.shuffle(sorted_pairs_);
     const auto lengths = [&](int64_t pair) {
       return std::pair(pairs_.target_length(pair), pairs_.source_length(pair));
     };
-    std::stable_sort(order_.begin(), order_.end(), [&](int64_t a, int64_t b) { return lengths(a) < lengths(b); });
+    std::stable_sort(sorted_pairs_.begin(), sorted_pairs_.end(),
+                     [&](int64_t a, int64_t b) { return lengths(a) < lengths(b); });
   }
 
   void shuffle_batches(int64_t epoch) {
-    batch_order_.resize(batches_.size());
+    batch_order_.resize(batch_ranges_.size());
     std::iota(batch_order_.begin(), batch_order_.end(), 0);
     RandomSequence random(RandomStream(static_cast<uint64_t>(seed_), "batches"), static_cast<uint32_t>(epoch));
     random.shuffle(batch_order_);
   }
 
-  // Returns the range of positions in order_ that an update takes, after shuffling for the update's epoch if needed.
-  MicroBatch batch_of(int64_t update) {
+  // Returns the range of positions in sorted_pairs_ that an update takes, after shuffling for the update's epoch if
+  // needed.
+  MicroBatch batch_range_of(int64_t update) {
     const int64_t epoch = update / updates_per_epoch_;
     if (epoch != epoch_) {
       sort_pairs(epoch);
       shuffle_batches(epoch);
       epoch_ = epoch;
     }
-    return batches_[static_cast<size_t>(batch_order_[static_cast<size_t>(update % updates_per_epoch_)])];
+    return batch_ranges_[static_cast<size_t>(batch_order_[static_cast<size_t>(update % updates_per_epoch_)])];
   }
-  int64_t pair_at(const MicroBatch& batch, int64_t row) const { return order_[static_cast<size_t>(batch.first + row)]; }
+  int64_t pair_at(const MicroBatch& batch_range, int64_t row) const {
+    return sorted_pairs_[static_cast<size_t>(batch_range.first_row + row)];
+  }
 
   const Pairs pairs_;
   const BatchOptions options_;
   const int64_t seed_;
-  std::vector<MicroBatch> batches_;   // ranges of positions in order_, the same in every epoch
-  int64_t epoch_ = 0;                 // epoch of order_ and batch_order_
-  std::vector<int64_t> order_;        // pair at each position after sorting by length
-  std::vector<int64_t> batch_order_;  // index in batches_ of each update of the epoch
+  std::vector<MicroBatch> batch_ranges_;  // ranges of positions in sorted_pairs_, the same in every epoch
+  int64_t epoch_ = 0;                     // epoch of sorted_pairs_ and batch_order_
+  std::vector<int64_t> sorted_pairs_;     // pair at each position after sorting by length
+  std::vector<int64_t> batch_order_;      // index in batch_ranges_ of each update of the epoch
 };
 
 }  // namespace

@@ -15,8 +15,8 @@ namespace mh::data {
 class Pairs : public IndependentRows {
  public:
   // `sequences`: token sequences in the order source 0, target 0, source 1, target 1, …
-  // `source_end_token`, `target_end_token`: end-of-line tokens of the two vocabularies.
-  Pairs(text::Sequences sequences, int32_t source_end_token, int32_t target_end_token);
+  // `source_end_id`, `target_end_id`: end-of-line tokens of the two vocabularies.
+  Pairs(text::Sequences sequences, int32_t source_end_id, int32_t target_end_id);
 
   int64_t size() const override { return static_cast<int64_t>(statistics_->num_targets_before.size()); }
   int64_t max_length() const override { return statistics_->max_length; }
@@ -31,8 +31,8 @@ class Pairs : public IndependentRows {
   int64_t target_length(int64_t pair) const { return sequences_->length(2 * static_cast<size_t>(pair) + 1); }
   std::vector<int32_t> source(int64_t pair) const { return sequences_->sequence(2 * static_cast<size_t>(pair)); }
   std::vector<int32_t> target(int64_t pair) const { return sequences_->sequence(2 * static_cast<size_t>(pair) + 1); }
-  int32_t source_end_token() const { return source_end_token_; }
-  int32_t target_end_token() const { return target_end_token_; }
+  int32_t source_end_id() const { return source_end_id_; }
+  int32_t target_end_id() const { return target_end_id_; }
   Row row_of(int64_t pair) const;
 
  private:
@@ -43,7 +43,7 @@ class Pairs : public IndependentRows {
   };
   std::shared_ptr<const text::Sequences> sequences_;
   std::shared_ptr<const Statistics> statistics_;
-  int32_t source_end_token_, target_end_token_;
+  int32_t source_end_id_, target_end_id_;
 };
 
 // Returns a batch of these rows, with sources padded to the longest source and targets to the longest target.

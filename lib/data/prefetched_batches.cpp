@@ -12,16 +12,16 @@ namespace mh::data {
 namespace {
 
 // An update that the prefetch thread has loaded.
-struct Update {
-  int64_t number = 0;
+struct LoadedUpdate {
+  int64_t update = 0;
   std::vector<Batches::MicroBatch> micro_batches;
   std::vector<Batch> batches;  // batches[i]: input and targets of micro_batches[i]
 };
 
 class PrefetchedBatches : public Batches {
  public:
-  PrefetchedBatches(std::unique_ptr<Batches> batches, int64_t end, std::function<Batch(Batch)> prepare)
-      : batches_(std::move(batches)), end_(end), prepare_(std::move(prepare)) {
+  PrefetchedBatches(std::unique_ptr<Batches> batches, int64_t end_update, std::function<Batch(Batch)> prepare)
+      : batches_(std::move(batches)), end_update_(end_update), prepare_(std::move(prepare)) {
     rows_per_update_ = batches_->rows_per_update();
     rows_per_micro_batch_ = batches_->rows_per_micro_batch();
     updates_per_epoch_ = batches_->updates_per_epoch();
@@ -31,9 +31,9 @@ class PrefetchedBatches : public Batches {
   std::vector<MicroBatch> micro_batches(int64_t update) override { return fetch(update).micro_batches; }
   // Returns a batch that shares the tensors of the prefetched batch: every pass of the update loads the same batch.
   Batch load(int64_t update, const MicroBatch& micro_batch) override {
-    const Update& requested_update = fetch(update);
+    const LoadedUpdate& requested_update = fetch(update);
     const auto is_requested = [&](const MicroBatch& candidate) {
-      return candidate.first == micro_batch.first && candidate.count == micro_batch.count;
+      return candidate.first_row == micro_batch.first_row && candidate.num_rows == micro_batch.num_rows;
     };
     return requested_update.batches.at(static_cast<size_t>(
         std::find_if(requested_update.micro_batches.begin(), requested_update.micro_batches.end(), is_requested) -
@@ -43,15 +43,15 @@ class PrefetchedBatches : public Batches {
     prefetch_queue_.reset();  // stops the prefetch thread, since batches_ is not thread-safe
     return batches_->describe_rows(update);
   }
-  bool continues(int64_t update) const override { return batches_->continues(update); }
-  int64_t updates(const Length& length) const override { return batches_->updates(length); }
+  bool continues_streams(int64_t update) const override { return batches_->continues_streams(update); }
+  int64_t to_updates(const Length& length) const override { return batches_->to_updates(length); }
 
  private:
-  const Update& fetch(int64_t update) {
-    if (current_update_ && current_update_->number == update) return *current_update_;
-    if (prefetch_queue_ == nullptr || !current_update_ || update != current_update_->number + 1) restart_queue(update);
+  const LoadedUpdate& fetch(int64_t update) {
+    if (current_update_ && current_update_->update == update) return *current_update_;
+    if (prefetch_queue_ == nullptr || !current_update_ || update != current_update_->update + 1) restart_queue(update);
     current_update_ = prefetch_queue_->next();
-    if (!current_update_) {  // `update` is past the end of the queue, end_
+    if (!current_update_) {  // `update` is past the end of the queue, end_update_
       restart_queue(update);
       current_update_ = prefetch_queue_->next();
     }
@@ -61,30 +61,32 @@ class PrefetchedBatches : public Batches {
   // Discards the prefetch queue, and starts a queue whose first update is `update`.
   void restart_queue(int64_t update) {
     prefetch_queue_.reset();
-    // If the new queue throws, fetch() must not assume that the queue continues at current_update_->number + 1.
+    // If the new queue throws, fetch() must not assume that the queue continues at current_update_->update + 1.
     current_update_.reset();
-    prefetch_queue_ = std::make_unique<Prefetcher<Update>>(
-        kPrefetchDepth, [this, next = update, end = std::max(end_, update + 1)]() mutable -> std::optional<Update> {
-          if (next >= end) return std::nullopt;
-          Update loaded_update{next++, {}, {}};
-          loaded_update.micro_batches = batches_->micro_batches(loaded_update.number);
+    prefetch_queue_ = std::make_unique<Prefetcher<LoadedUpdate>>(
+        kPrefetchDepth,
+        [this, next_update = update, end = std::max(end_update_, update + 1)]() mutable -> std::optional<LoadedUpdate> {
+          if (next_update >= end) return std::nullopt;
+          LoadedUpdate loaded_update{next_update++, {}, {}};
+          loaded_update.micro_batches = batches_->micro_batches(loaded_update.update);
           for (const MicroBatch& micro_batch : loaded_update.micro_batches)
-            loaded_update.batches.push_back(prepare_(batches_->load(loaded_update.number, micro_batch)));
+            loaded_update.batches.push_back(prepare_(batches_->load(loaded_update.update, micro_batch)));
           return loaded_update;
         });
   }
 
   const std::unique_ptr<Batches> batches_;  // used only by the prefetch thread while that thread runs
-  const int64_t end_;
+  const int64_t end_update_;
   const std::function<Batch(Batch)> prepare_;
-  std::optional<Update> current_update_;
-  std::unique_ptr<Prefetcher<Update>> prefetch_queue_;  // queue of the updates after current_update_
+  std::optional<LoadedUpdate> current_update_;
+  std::unique_ptr<Prefetcher<LoadedUpdate>> prefetch_queue_;  // queue of the updates after current_update_
 };
 
 }  // namespace
 
-std::unique_ptr<Batches> prefetch(std::unique_ptr<Batches> batches, int64_t end, std::function<Batch(Batch)> prepare) {
-  return std::make_unique<PrefetchedBatches>(std::move(batches), end, std::move(prepare));
+std::unique_ptr<Batches> prefetch_batches(std::unique_ptr<Batches> batches, int64_t end_update,
+                                          std::function<Batch(Batch)> prepare) {
+  return std::make_unique<PrefetchedBatches>(std::move(batches), end_update, std::move(prepare));
 }
 
 }  // namespace mh::data

@@ -9,13 +9,14 @@
 
 namespace mh::data {
 
-// Returns `count` distinct indices in [0, population), in ascending order.
-std::vector<int64_t> draw_sample(int64_t count, int64_t population, int64_t seed);
+// Returns `count` distinct indices in [0, population_size), in ascending order.
+std::vector<int64_t> draw_sample(int64_t count, int64_t population_size, int64_t seed);
 
-// Returns the size of a sample from a population of `population` blocks or rows: sample.blocks, where 0 means no
-// sample. If sample.blocks exceeds `population`, returns `population` if sample.allows_fewer_blocks is true and
-// `population` is above 0, and otherwise throws Error(usage). `description`: phrase for `population` in the error;
-// `advice`: what the error tells the user to do.
-int64_t sample_size(const Sample& sample, int64_t population, const std::string& description, const char* advice);
+// Returns the size of a sample from a population of `population_size` blocks or rows: sample.blocks, where 0 means no
+// sample. If sample.blocks exceeds `population_size`, returns `population_size` if sample.allows_fewer_blocks is true
+// and `population_size` is above 0, and otherwise throws Error(usage). `description`: phrase for `population_size` in
+// the error; `advice`: what the error tells the user to do.
+int64_t sample_size(const SampleOptions& sample, int64_t population_size, const std::string& description,
+                    const char* advice);
 
 }  // namespace mh::data

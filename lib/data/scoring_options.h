@@ -19,7 +19,7 @@
 namespace mh::data {
 
 // A uniform sample, without replacement, of the blocks of a text or of the rows of another corpus.
-struct Sample {
+struct SampleOptions {
   int64_t blocks = 0;  // size of the sample in blocks or rows; 0: no sample, the whole corpus
   int64_t seed = 1;
   bool allows_fewer_blocks = false;  // whether a sample of more blocks than exist takes all; false: error
@@ -37,7 +37,7 @@ struct ScoringOptions {
   int64_t memory = -1;
   int64_t streams = 0;
   int64_t batch = 0;
-  Sample sample;                      // not in describe(): tools that support samples call sample.describe()
+  SampleOptions sample;               // not in describe(): tools that support samples call sample.describe()
   bool has_independent_rows = false;  // whether rows are independent (protocol "sentences"); set by Corpus::resolve()
   void describe(Fields& f) {
     f.field("block", block, "sequence length for a text, in tokens, context included; 0: sequence length of training",

@@ -12,14 +12,14 @@ namespace mh::data {
 namespace {
 
 // Default number of streams: the batch size of the published evaluation of Transformer-XL.
-constexpr int64_t kDefaultStreams = 10;
+constexpr int64_t kDefaultNumStreams = 10;
 
-// The rows of `count` parallel streams. Each stream feeds one row per step to the model, for `steps` steps, and has its
-// own memory if the model uses a memory; rows past the end of a stream have length 0.
+// The rows of `num_streams` parallel streams. Each stream feeds one row per step to the model, for `num_steps` steps,
+// and has its own memory if the model uses a memory; rows past the end of a stream have length 0.
 struct StreamRows {
-  int64_t count, steps;
-  std::function<Row(int64_t stream, int64_t step)> row;
-  int64_t memory_steps = 0;  // number of initial steps that only fill the memory and are not scored
+  int64_t num_streams, num_steps;
+  std::function<Row(int64_t stream, int64_t step)> row_at;
+  int64_t num_memory_steps = 0;  // number of initial steps that only fill the memory and are not scored
 };
 
 void require_context_below_block(int64_t block, int64_t context) {
@@ -30,20 +30,22 @@ void require_context_below_block(int64_t block, int64_t context) {
 
 // Returns a stream for each sampled block: the blocks that fill the memory, then the sampled block.
 StreamRows sampled_streams(const ScoringOptions& o, int64_t num_tokens) {
-  const int64_t num_memory_blocks = o.memory > 0 ? ceil_div(o.memory, o.block) : 0, num_scored = o.block - o.context;
-  // The scored tokens of a sampled block begin at a multiple of `num_scored`, and the text contains the full context
-  // and memory of the block.
-  const int64_t first_block = num_memory_blocks + (o.context > 0 ? ceil_div(o.context, num_scored) : 0),
-                population = num_tokens / num_scored - first_block;
-  const int64_t num_sampled = sample_size(o.sample, population,
-                                          str("the number of full blocks of ", o.block, " tokens in the text",
-                                              num_memory_blocks > 0 ? " that follow a full memory" : ""),
-                                          "lower --blocks or --block");
-  const auto sampled_blocks = draw_sample(num_sampled, population, o.sample.seed);
-  return {num_sampled, num_memory_blocks + 1,
+  const int64_t num_memory_blocks = o.memory > 0 ? ceil_div(o.memory, o.block) : 0,
+                num_scored_tokens = o.block - o.context;
+  // The scored tokens of a sampled block begin at a multiple of `num_scored_tokens`, and the text contains the full
+  // context and memory of the block.
+  const int64_t first_block = num_memory_blocks + (o.context > 0 ? ceil_div(o.context, num_scored_tokens) : 0),
+                num_candidate_blocks = num_tokens / num_scored_tokens - first_block;
+  const int64_t num_sampled_blocks = sample_size(o.sample, num_candidate_blocks,
+                                                 str("the number of full blocks of ", o.block, " tokens in the text",
+                                                     num_memory_blocks > 0 ? " that follow a full memory" : ""),
+                                                 "lower --blocks or --block");
+  const auto sampled_blocks = draw_sample(num_sampled_blocks, num_candidate_blocks, o.sample.seed);
+  return {num_sampled_blocks, num_memory_blocks + 1,
           [=](int64_t stream, int64_t step) -> Row {
             const int64_t scored_begin =
-                (first_block + sampled_blocks[static_cast<size_t>(stream)] - num_memory_blocks + step) * num_scored;
+                (first_block + sampled_blocks[static_cast<size_t>(stream)] - num_memory_blocks + step) *
+                num_scored_tokens;
             return {scored_begin - o.context, o.block, o.context};
           },
           num_memory_blocks};
@@ -65,44 +67,46 @@ StreamRows streams_of(const ScoringOptions& o, int64_t num_tokens) {
 
 Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width) {
   const auto count = static_cast<int64_t>(rows.size());
-  Batch batch{
-      {at::full({count, width}, static_cast<int64_t>(text.end_of_line), at::kLong), {}, at::empty({count}, at::kLong)},
-      at::full({count, width}, -1, at::kLong)};
-  auto* in = batch.input.tokens.mutable_data_ptr<int64_t>();
-  auto* out = batch.targets.mutable_data_ptr<int64_t>();
-  auto* length = batch.input.lengths.decoder.mutable_data_ptr<int64_t>();
+  Batch batch{{at::full({count, width}, static_cast<int64_t>(text.end_of_line_id), at::kLong),
+               {},
+               at::empty({count}, at::kLong)},
+              at::full({count, width}, -1, at::kLong)};
+  auto* input_data = batch.input.tokens.mutable_data_ptr<int64_t>();
+  auto* target_data = batch.targets.mutable_data_ptr<int64_t>();
+  auto* length_data = batch.input.lengths.decoder.mutable_data_ptr<int64_t>();
   std::vector<int32_t> tokens(static_cast<size_t>(width) + 1);
   for (const Row& row : rows) {
-    *length++ = row.length;
+    *length_data++ = row.length;
     if (row.length > 0) {
       // The first input is the token before the row, or the end-of-line token at the start of the text.
-      const int64_t num_previous = row.first > 0 ? 1 : 0;
-      tokens[0] = text.end_of_line;
-      text.read_tokens(row.first - num_previous,
+      const int64_t num_previous = row.offset > 0 ? 1 : 0;
+      tokens[0] = text.end_of_line_id;
+      text.read_tokens(row.offset - num_previous,
                        std::span(tokens).subspan(static_cast<size_t>(1 - num_previous),
                                                  static_cast<size_t>(row.length + num_previous)));
-      std::copy_n(tokens.begin(), row.length, in);
-      std::copy_n(tokens.begin() + 1 + row.num_context, row.length - row.num_context, out + row.num_context);
+      std::copy_n(tokens.begin(), row.length, input_data);
+      std::copy_n(tokens.begin() + 1 + row.num_context, row.length - row.num_context, target_data + row.num_context);
     }
-    in += width, out += width;
+    input_data += width, target_data += width;
   }
   return batch;
 }
 
 Row Streams::row(int64_t stream, int64_t segment) const {
-  const int64_t base_length = num_tokens_ / count_, num_longer = num_tokens_ % count_;
-  const int64_t first = stream * base_length + std::min(stream, num_longer),
-                length = base_length + (stream < num_longer ? 1 : 0);
-  const int64_t offset = std::min(segment * block_, length);
-  return {first + offset, std::min(block_, length - offset), 0};
+  const int64_t base_length = num_tokens_ / count_, num_longer_streams = num_tokens_ % count_;
+  const int64_t stream_begin = stream * base_length + std::min(stream, num_longer_streams),
+                stream_length = base_length + (stream < num_longer_streams ? 1 : 0);
+  const int64_t offset = std::min(segment * block_, stream_length);
+  return {stream_begin + offset, std::min(block_, stream_length - offset), 0};
 }
 
 std::vector<Row> make_chunks(int64_t num_tokens, int64_t block, int64_t context) {
   require_context_below_block(block, context);
   std::vector<Row> chunks;
   for (int64_t scored_begin = 0; scored_begin < num_tokens; scored_begin += block - context) {
-    const int64_t first = std::max<int64_t>(0, scored_begin - context);
-    chunks.push_back({first, std::min(num_tokens, scored_begin + block - context) - first, scored_begin - first});
+    const int64_t context_begin = std::max<int64_t>(0, scored_begin - context);
+    chunks.push_back({context_begin, std::min(num_tokens, scored_begin + block - context) - context_begin,
+                      scored_begin - context_begin});
   }
   return chunks;
 }
@@ -120,10 +124,11 @@ ScoringOptions Text::resolve(const ScoringOptions& options, model::LanguageModel
                  model.memory_length() > 0 ? "leave --streams out, or raise --memory" : "leave --streams out");
   // At most one stream per token, since a stream must not be empty.
   if (o.memory > 0)
-    o.streams = std::clamp<int64_t>(o.streams > 0 ? o.streams : kDefaultStreams, 1, std::max<int64_t>(1, num_tokens));
+    o.streams =
+        std::clamp<int64_t>(o.streams > 0 ? o.streams : kDefaultNumStreams, 1, std::max<int64_t>(1, num_tokens));
   model.require_length("--block", o.block);
   require_context_below_block(o.block, o.context);
-  if (o.sample.blocks > 0) o.sample.blocks = sampled_streams(o, num_tokens).count;
+  if (o.sample.blocks > 0) o.sample.blocks = sampled_streams(o, num_tokens).num_streams;
   if (o.batch == 0) o.batch = std::max<int64_t>(1, 4096 / o.block);
   return o;
 }
@@ -132,22 +137,22 @@ MiniBatches Text::mini_batches(const ScoringOptions& o) const {
   const StreamRows streams = streams_of(o, num_tokens);
   auto next = [this, streams, rows_per_pass = o.batch, begin = int64_t{0},
                step = int64_t{0}]() mutable -> std::optional<MiniBatch> {
-    for (; begin < streams.count; begin += rows_per_pass, step = 0) {
-      if (step == streams.steps) continue;
-      const int64_t end = std::min(streams.count, begin + rows_per_pass);
+    for (; begin < streams.num_streams; begin += rows_per_pass, step = 0) {
+      if (step == streams.num_steps) continue;
+      const int64_t end = std::min(streams.num_streams, begin + rows_per_pass);
       MiniBatch mini_batch;
       int64_t width = 0, next_width = 0;  // tokens in the longest row of this step, and of the next step
       for (int64_t stream = begin; stream < end; ++stream) {
-        mini_batch.rows.push_back(streams.row(stream, step));
+        mini_batch.rows.push_back(streams.row_at(stream, step));
         width = std::max(width, mini_batch.rows.back().length);
-        if (step + 1 < streams.steps) next_width = std::max(next_width, streams.row(stream, step + 1).length);
+        if (step + 1 < streams.num_steps) next_width = std::max(next_width, streams.row_at(stream, step + 1).length);
       }
       // All streams of this mini-batch have ended. Streams of other mini-batches may be one token longer.
       if (width == 0) continue;
       mini_batch.batch = load_rows(*this, mini_batch.rows, width);
       mini_batch.first_stream = begin;
       mini_batch.starts_streams = step == 0;
-      mini_batch.is_scored = step >= streams.memory_steps;
+      mini_batch.is_scored = step >= streams.num_memory_steps;
       mini_batch.ends_streams = next_width == 0;
       mini_batch.progress_rows = end - begin;
       ++step;
@@ -155,7 +160,7 @@ MiniBatches Text::mini_batches(const ScoringOptions& o) const {
     }
     return std::nullopt;
   };
-  return {next, streams.count * streams.steps};
+  return {next, streams.num_streams * streams.num_steps};
 }
 
 std::unique_ptr<Batches> Text::batches(const BatchOptions& options, int64_t seed) const {

@@ -16,9 +16,9 @@ class Text : public Corpus {
  public:
   // Reads tokens [first, first + out.size()) of the text.
   using TokenReader = std::function<void(int64_t first, std::span<int32_t> out)>;
-  // `count`: number of tokens; `end`: end-of-line token.
-  Text(int64_t count, int32_t end, TokenReader reader)
-      : num_tokens(count), end_of_line(end), read_tokens(std::move(reader)) {}
+  // `token_count`: number of tokens; `end_id`: id of the end-of-line token.
+  Text(int64_t token_count, int32_t end_id, TokenReader reader)
+      : num_tokens(token_count), end_of_line_id(end_id), read_tokens(std::move(reader)) {}
 
   int64_t num_targets() const override { return num_tokens; }
   ScoringOptions resolve(const ScoringOptions& options, model::LanguageModel& model) const override;
@@ -26,7 +26,7 @@ class Text : public Corpus {
   std::unique_ptr<Batches> batches(const BatchOptions& options, int64_t seed) const override;
 
   int64_t num_tokens;
-  int32_t end_of_line;  // end-of-line token, the input before the first token of the text
+  int32_t end_of_line_id;  // end-of-line token, the input before the first token of the text
   TokenReader read_tokens;
 };
 

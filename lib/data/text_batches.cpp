@@ -14,8 +14,8 @@ int64_t rows_per_update(const BatchOptions& o) { return o.tokens / o.block; }
 
 int64_t updates_in_epoch(const BatchOptions& o, int64_t num_tokens) {
   const int64_t num_rows = rows_per_update(o);
-  return o.order == Batching::streams ? Streams(num_tokens, num_rows, o.block).num_segments()
-                                      : ceil_div(ceil_div(num_tokens, o.block), num_rows);
+  return o.order == BatchOrder::streams ? Streams(num_tokens, num_rows, o.block).num_segments()
+                                        : ceil_div(ceil_div(num_tokens, o.block), num_rows);
 }
 
 class ShuffledBlocks : public TextBatches {
@@ -63,7 +63,7 @@ class OrderedStreams : public TextBatches {
     for (int64_t s = 0; s < rows_per_update_; ++s) update_rows.rows.push_back(streams_.row(s, segment));
     return update_rows;
   }
-  bool continues(int64_t update) const override { return update % updates_per_epoch_ != 0; }
+  bool continues_streams(int64_t update) const override { return update % updates_per_epoch_ != 0; }
 
  private:
   Streams streams_;
@@ -122,17 +122,17 @@ std::vector<Batches::MicroBatch> TextBatches::micro_batches(int64_t update) {
 
 Batch TextBatches::load(int64_t update, const MicroBatch& micro_batch) {
   const UpdateRows update_rows = rows_of(update);
-  const auto begin = update_rows.rows.begin() + micro_batch.first;
-  return load_rows(text_, {begin, begin + micro_batch.count}, update_rows.width);
+  const auto begin = update_rows.rows.begin() + micro_batch.first_row;
+  return load_rows(text_, {begin, begin + micro_batch.num_rows}, update_rows.width);
 }
 
 std::string TextBatches::describe_rows(int64_t update) {
   const auto rows = rows_of(update).rows;
-  return str(rows.size(), " rows, the first from token ", rows[0].first);
+  return str(rows.size(), " rows, the first from token ", rows[0].offset);
 }
 
 std::unique_ptr<TextBatches> make_batches(Text text, const BatchOptions& options, int64_t seed) {
-  if (options.order == Batching::streams) return std::make_unique<OrderedStreams>(std::move(text), options, seed);
+  if (options.order == BatchOrder::streams) return std::make_unique<OrderedStreams>(std::move(text), options, seed);
   return std::make_unique<ShuffledBlocks>(std::move(text), options, seed);
 }
 

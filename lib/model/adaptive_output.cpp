@@ -29,7 +29,7 @@ namespace {
 std::vector<at::Tensor> values_of(const std::vector<nn::Parameter*>& parameters, const Bands& bands) {
   // A single split node in the autograd graph assembles the gradient of the table once; one slice per band would
   // assemble it once per band.
-  if (parameters.size() < bands.count()) return at::split_with_sizes(parameters[0]->value(), bands.sizes());
+  if (parameters.size() < bands.num_bands()) return at::split_with_sizes(parameters[0]->value(), bands.sizes());
   std::vector<at::Tensor> values;
   values.reserve(parameters.size());
   for (const nn::Parameter* p : parameters) values.push_back(p->value());
@@ -39,25 +39,26 @@ std::vector<at::Tensor> values_of(const std::vector<nn::Parameter*>& parameters,
 class AdaptiveOutput : public OutputLayer {
  public:
   AdaptiveOutput(nn::ParameterList& parameters, const ModelOptions& o, const TokenEmbedding& embedding,
-                 int64_t vocabulary)
-      : options_(o), bands_(o.output_cutoffs, num_table_rows(o, vocabulary)), vocabulary_(vocabulary) {
+                 int64_t vocabulary_size)
+      : options_(o), bands_(o.output_cutoffs, num_table_rows(o, vocabulary_size)), vocabulary_size_(vocabulary_size) {
     const bool has_one_table = o.cutoff_factor == 1;
     const auto name = [&](size_t b, const char* suffix) {
       return has_one_table ? str("decoder.output", suffix) : str("decoder.output.bands.", b, suffix);
     };
-    const auto add_matrix = [&](const std::string& full_name, int64_t rows, int64_t columns, const nn::Init& init) {
-      return &parameters.add(full_name, {rows, columns}, {init, true, true});
+    const auto add_matrix = [&](const std::string& full_name, int64_t num_rows, int64_t num_columns,
+                                const nn::Init& init) {
+      return &parameters.add(full_name, {num_rows, num_columns}, {init, true, true});
     };
-    const auto add_bias = [&](const std::string& full_name, int64_t rows) {
-      return &parameters.add(full_name, {rows}, {nn::Init::constant(0), false, false});
+    const auto add_bias = [&](const std::string& full_name, int64_t num_rows) {
+      return &parameters.add(full_name, {num_rows}, {nn::Init::constant(0), false, false});
     };
-    for (size_t b = 0; b < (has_one_table ? 1 : bands_.count()); ++b) {
-      const int64_t rows = has_one_table ? num_table_rows(o, vocabulary) : bands_.size(b);
+    for (size_t b = 0; b < (has_one_table ? 1 : bands_.num_bands()); ++b) {
+      const int64_t num_rows = has_one_table ? num_table_rows(o, vocabulary_size) : bands_.size(b);
       tables_.push_back(o.tied ? embedding.bands()[b].table
-                               : add_matrix(name(b, ".weight"), rows, band_width(o, b), adaptive_output_init(o)));
-      if (o.output_bias) biases_.push_back(add_bias(name(b, ".bias"), rows));
+                               : add_matrix(name(b, ".weight"), num_rows, band_width(o, b), adaptive_output_init(o)));
+      if (o.output_bias) biases_.push_back(add_bias(name(b, ".bias"), num_rows));
     }
-    for (size_t b = 0; b < bands_.count(); ++b) {
+    for (size_t b = 0; b < bands_.num_bands(); ++b) {
       const bool has_projection = !has_one_table && (b == 0 ? o.project_head : !o.tied_projections);
       projections_.push_back(
           has_projection ? add_matrix(name(b, ".projection.weight"), band_width(o, b), o.width, projection_init(o))
@@ -65,7 +66,7 @@ class AdaptiveOutput : public OutputLayer {
       tied_projections_.push_back(!has_projection && b > 0 && !has_one_table ? embedding.bands()[b].projection
                                                                              : nullptr);
     }
-    const auto num_tails = static_cast<int64_t>(bands_.count()) - 1;
+    const auto num_tails = static_cast<int64_t>(bands_.num_bands()) - 1;
     class_weight_ = add_matrix("decoder.output.classes.weight", num_tails, o.width, adaptive_output_init(o));
     if (o.output_bias) class_bias_ = add_bias("decoder.output.classes.bias", num_tails);
   }
@@ -75,12 +76,12 @@ class AdaptiveOutput : public OutputLayer {
     const Weights w = weights();
     at::Tensor head_log_p = at::log_softmax(nn::linear(project(hidden, 0), w.head, w.head_bias).to(at::kFloat), -1);
     std::vector<at::Tensor> log_p{head_log_p.narrow(-1, 0, bands_.size(0))};
-    for (size_t b = 1; b < bands_.count(); ++b) {
+    for (size_t b = 1; b < bands_.num_bands(); ++b) {
       at::Tensor scores =
           nn::linear(project(hidden, b), w.tables[b], w.bias(b)).to(at::kFloat).narrow(-1, 0, num_scored_entries(b));
       log_p.push_back(at::log_softmax(scores, -1) + head_log_p.narrow(-1, class_of(b), 1));
     }
-    return at::cat(log_p, -1).narrow(-1, 0, vocabulary_);
+    return at::cat(log_p, -1).narrow(-1, 0, vocabulary_size_);
   }
 
   // Returns the cross-entropy of the head, in which the target of a rarer entry is the class of the entry's band, plus
@@ -88,13 +89,13 @@ class AdaptiveOutput : public OutputLayer {
   // get no gradient from this loss if each band has its own table, and zero gradients for its rows if one table holds
   // all bands. The optimiser leaves a parameter without gradient, its moments and its step count unchanged; a tied
   // table may get a gradient from the embedding.
-  nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& all_targets, double smoothing,
+  nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& all_targets, double label_smoothing,
                       const nn::ForwardContext& forward_context) const override {
-    if (smoothing != 0)
+    if (label_smoothing != 0)
       throw Error(
           Exit::usage,
           Problem{
-              "train.label_smoothing", "0 with model.output_cutoffs", str(smoothing),
+              "train.label_smoothing", "0 with model.output_cutoffs", str(label_smoothing),
               "set train.label_smoothing=0: an adaptive softmax does not compute the probabilities of all entries"});
     const at::Tensor& targets = all_targets.values;
     const Weights w = weights();
@@ -102,7 +103,7 @@ class AdaptiveOutput : public OutputLayer {
     const auto band_targets = bands_.split(targets.flatten());
     nn::SlicedLoss total_loss = nn::sliced_cross_entropy(project(flat_hidden, 0), w.head, w.head_bias,
                                                          head_targets(targets, band_targets), w.head.size(0), 0);
-    for (size_t b = 1; b < bands_.count(); ++b) {
+    for (size_t b = 1; b < bands_.num_bands(); ++b) {
       if (band_targets[b].positions.numel() == 0) continue;
       const at::Tensor positions = nn::to_device(band_targets[b].positions, flat_hidden.device());
       at::Tensor x =
@@ -122,7 +123,7 @@ class AdaptiveOutput : public OutputLayer {
     const auto band_targets = bands_.split(targets.flatten());
     at::Tensor log_p = nn::sliced_log_probabilities(project(flat_hidden, 0), w.head, w.head_bias,
                                                     head_targets(targets, band_targets), w.head.size(0));
-    for (size_t b = 1; b < bands_.count(); ++b) {
+    for (size_t b = 1; b < bands_.num_bands(); ++b) {
       if (band_targets[b].positions.numel() == 0) continue;
       const at::Tensor positions = nn::to_device(band_targets[b].positions, flat_hidden.device());
       log_p.index_add_(0, positions,
@@ -157,8 +158,8 @@ class AdaptiveOutput : public OutputLayer {
   // Returns the number of entries in the softmax of a band. Table rows past the end of the vocabulary are excluded
   // unless model.score_padded_rows is set.
   int64_t num_scored_entries(size_t band) const {
-    return band + 1 < bands_.count() || options_.score_padded_rows ? bands_.size(band)
-                                                                   : vocabulary_ - bands_.first(band);
+    return band + 1 < bands_.num_bands() || options_.score_padded_rows ? bands_.size(band)
+                                                                       : vocabulary_size_ - bands_.first_entry(band);
   }
 
   // Returns hidden (…, d) mapped to the width of the band, (…, w_b).
@@ -190,7 +191,7 @@ class AdaptiveOutput : public OutputLayer {
 
   ModelOptions options_;
   Bands bands_;
-  int64_t vocabulary_;
+  int64_t vocabulary_size_;
   // One parameter per band, or one for all bands; biases_ is empty without model.output_bias.
   std::vector<nn::Parameter*> tables_, biases_;
   // One pointer per band. projections_: projection (w_b, d) of the output layer, or null. tied_projections_: projection
@@ -202,8 +203,8 @@ class AdaptiveOutput : public OutputLayer {
 }  // namespace
 
 std::unique_ptr<OutputLayer> make_adaptive_output(nn::ParameterList& parameters, const ModelOptions& o,
-                                                  const TokenEmbedding& embedding, int64_t vocabulary) {
-  return std::make_unique<AdaptiveOutput>(parameters, o, embedding, vocabulary);
+                                                  const TokenEmbedding& embedding, int64_t vocabulary_size) {
+  return std::make_unique<AdaptiveOutput>(parameters, o, embedding, vocabulary_size);
 }
 
 }  // namespace mh::model

@@ -7,31 +7,31 @@
 
 namespace mh::model {
 
-Bands::Bands(const std::vector<int64_t>& cutoffs, int64_t num_entries) : edges_{0} {
-  edges_.insert(edges_.end(), cutoffs.begin(), cutoffs.end());
-  edges_.push_back(num_entries);
+Bands::Bands(const std::vector<int64_t>& cutoffs, int64_t num_entries) : band_begins_{0} {
+  band_begins_.insert(band_begins_.end(), cutoffs.begin(), cutoffs.end());
+  band_begins_.push_back(num_entries);
 }
 
 std::vector<int64_t> Bands::sizes() const {
   std::vector<int64_t> band_sizes;
-  for (size_t b = 0; b < count(); ++b) band_sizes.push_back(size(b));
+  for (size_t b = 0; b < num_bands(); ++b) band_sizes.push_back(size(b));
   return band_sizes;
 }
 
 std::vector<Bands::BandEntries> Bands::split(const at::Tensor& entries) const {
   const at::Tensor cpu_entries = entries.to(at::kCPU, at::kLong).contiguous();
   const auto* entry = cpu_entries.const_data_ptr<int64_t>();
-  std::vector<std::vector<int64_t>> positions(count()), offsets(count());
+  std::vector<std::vector<int64_t>> positions(num_bands()), offsets(num_bands());
   for (int64_t i = 0; i < cpu_entries.numel(); ++i) {
     if (entry[i] < 0) continue;
     // A linear search from band 0 is fast, since most tokens are in the first bands.
     size_t b = 0;
-    while (b + 1 < count() && entry[i] >= edges_[b + 1]) ++b;
+    while (b + 1 < num_bands() && entry[i] >= band_begins_[b + 1]) ++b;
     positions[b].push_back(i);
-    offsets[b].push_back(entry[i] - edges_[b]);
+    offsets[b].push_back(entry[i] - band_begins_[b]);
   }
   std::vector<BandEntries> band_entries;
-  for (size_t b = 0; b < count(); ++b)
+  for (size_t b = 0; b < num_bands(); ++b)
     band_entries.push_back({at::tensor(positions[b], at::kLong), at::tensor(offsets[b], at::kLong)});
   return band_entries;
 }
@@ -52,7 +52,7 @@ std::string format_cutoffs(const std::vector<int64_t>& cutoffs) {
 }
 
 void check_cutoffs(const std::string& key, const std::vector<int64_t>& cutoffs, const ModelOptions& o,
-                   int64_t vocabulary) {
+                   int64_t vocabulary_size) {
   int64_t previous_cutoff = 0;
   for (int64_t c : cutoffs) {
     if (c <= previous_cutoff)
@@ -60,10 +60,10 @@ void check_cutoffs(const std::string& key, const std::vector<int64_t>& cutoffs, 
                                        "sort the cutoffs, and remove equal ones"});
     previous_cutoff = c;
   }
-  if (previous_cutoff >= vocabulary)
+  if (previous_cutoff >= vocabulary_size)
     throw Error(Exit::usage,
-                Problem{key, str("cutoffs below ", vocabulary, ", the size of the vocabulary"), format_cutoffs(cutoffs),
-                        "lower the cutoffs, since each band needs at least one entry"});
+                Problem{key, str("cutoffs below ", vocabulary_size, ", the size of the vocabulary"),
+                        format_cutoffs(cutoffs), "lower the cutoffs, since each band needs at least one entry"});
   if (band_width(o, cutoffs.size()) == 0)
     throw Error(Exit::usage,
                 Problem{"model.cutoff_factor", "a factor that leaves the last band a width of at least 1",
@@ -73,9 +73,9 @@ void check_cutoffs(const std::string& key, const std::vector<int64_t>& cutoffs, 
 
 }  // namespace
 
-void check_bands(const ModelOptions& o, int64_t vocabulary) {
-  check_cutoffs("model.input_cutoffs", o.input_cutoffs, o, vocabulary);
-  check_cutoffs("model.output_cutoffs", o.output_cutoffs, o, vocabulary);
+void check_bands(const ModelOptions& o, int64_t vocabulary_size) {
+  check_cutoffs("model.input_cutoffs", o.input_cutoffs, o, vocabulary_size);
+  check_cutoffs("model.output_cutoffs", o.output_cutoffs, o, vocabulary_size);
   const bool has_one_table = o.cutoff_factor == 1;
   if (o.input_cutoffs.empty() && o.output_cutoffs.empty() && o.cutoff_factor != ModelOptions().cutoff_factor)
     refuse_usage("model.cutoff_factor", "cutoffs in model.input_cutoffs or model.output_cutoffs",

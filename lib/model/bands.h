@@ -21,9 +21,11 @@ class Bands {
   // `cutoffs`: ascending, below `num_entries`; empty: a single band. `num_entries`: number of entries of all bands.
   Bands(const std::vector<int64_t>& cutoffs, int64_t num_entries);
 
-  size_t count() const { return edges_.size() - 1; }
-  int64_t first(size_t band) const { return edges_[band]; }                    // first entry of the band
-  int64_t size(size_t band) const { return edges_[band + 1] - edges_[band]; }  // number of entries of the band
+  size_t num_bands() const { return band_begins_.size() - 1; }
+  int64_t first_entry(size_t band) const { return band_begins_[band]; }  // first entry of the band
+  int64_t size(size_t band) const {
+    return band_begins_[band + 1] - band_begins_[band];
+  }  // number of entries of the band
   std::vector<int64_t> sizes() const;
 
   // The n entries of a list that are in one band. Both tensors are int64, contiguous and on the CPU.
@@ -36,14 +38,14 @@ class Bands {
   std::vector<BandEntries> split(const at::Tensor& entries) const;
 
  private:
-  std::vector<int64_t> edges_;  // (count() + 1): first entry of each band, then the number of all entries
+  std::vector<int64_t> band_begins_;  // (num_bands() + 1): first entry of each band, then the number of all entries
 };
 
 // Returns the width of a band's embeddings, d / factor^band, rounded down.
 int64_t band_width(const ModelOptions& options, size_t band);
 
 // Throws Error(usage) if the options of adaptive input and adaptive softmax contradict each other, if cutoffs are not
-// ascending and below `vocabulary`, or if a band would have the width 0.
-void check_bands(const ModelOptions& options, int64_t vocabulary);
+// ascending and below `vocabulary_size`, or if a band would have the width 0.
+void check_bands(const ModelOptions& options, int64_t vocabulary_size);
 
 }  // namespace mh::model

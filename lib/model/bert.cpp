@@ -17,32 +17,32 @@ using attention::AttentionKind;
 
 class Bert : public LanguageModel {
  public:
-  Bert(const ModelConfig& config, int64_t vocabulary, at::Device device)
-      : options_(config.model), vocabulary_(vocabulary), parameters_(device) {
+  Bert(const ModelConfig& config, int64_t vocabulary_size, at::Device device)
+      : options_(config.model), vocabulary_size_(vocabulary_size), parameters_(device) {
     const auto head = make_task_head(options_.bert);
-    embedding_ = make_encoder_embedding(parameters_, options_, num_table_rows(options_, vocabulary),
+    embedding_ = make_encoder_embedding(parameters_, options_, num_table_rows(options_, vocabulary_size),
                                         head->scores_entries() && options_.tied);
-    positions_ = std::make_unique<PositionEncoding>(parameters_, options_, "encoder");
+    position_encoding_ = std::make_unique<PositionEncoding>(parameters_, options_, "encoder");
     if (options_.bert.segments > 0)
-      segments_ = &parameters_.add("encoder.segments.weight", {options_.bert.segments, options_.width},
-                                   {embedding_init(options_, options_.width), true, false});
+      segment_table_ = &parameters_.add("encoder.segments.weight", {options_.bert.segments, options_.width},
+                                        {embedding_init(options_, options_.width), true, false});
     if (options_.bert.embedding_norm)
       embedding_norm_ = std::make_unique<LayerNorm>(parameters_, "encoder.embedding_norm", options_);
     for (int64_t i = 0; i < options_.layers; ++i)
       blocks_.emplace_back(parameters_, config, AttentionKind::encoder_self, i, str("encoder.layers.", i));
     if (options_.final_norm && options_.norm == Norm::pre)
-      norm_ = std::make_unique<LayerNorm>(parameters_, "encoder.norm", options_);
-    output_ = head->make(parameters_, options_, *embedding_, vocabulary);
+      final_norm_ = std::make_unique<LayerNorm>(parameters_, "encoder.norm", options_);
+    output_layer_ = head->make(parameters_, options_, *embedding_, vocabulary_size);
   }
 
   nn::ParameterList& parameters() override { return parameters_; }
-  Vocabularies vocabularies() const override { return vocabulary_; }
-  int64_t max_positions() const override { return positions_->max_positions(); }
+  VocabularySizes vocabulary_sizes() const override { return vocabulary_size_; }
+  int64_t max_positions() const override { return position_encoding_->max_positions(); }
 
   at::Tensor hidden(const Input& input, const nn::ForwardContext& forward_context, DecodingState*,
                     attention::Observer* observer) override {
-    at::Tensor x = positions_->add((*embedding_)(input.tokens), 0);
-    if (segments_ != nullptr) x = x + segment_vectors(input);
+    at::Tensor x = position_encoding_->add((*embedding_)(input.tokens), 0);
+    if (segment_table_ != nullptr) x = x + segment_vectors(input);
     if (embedding_norm_ != nullptr) x = (*embedding_norm_)(x);
     x = nn::dropout(x, options_.dropout_embedding, forward_context, "embedding", 0);
     attention::Mask mask;
@@ -52,7 +52,7 @@ class Bert : public LanguageModel {
       x = block.forward(x, mask, forward_context, {}, observer);
       for (at::Tensor* t : {&mask.key_lengths, &mask.query_lengths}) *t = block.repeat_for_variants(*t);
     }
-    return norm_ != nullptr ? (*norm_)(x) : x;
+    return final_norm_ != nullptr ? (*final_norm_)(x) : x;
   }
 
   std::unique_ptr<DecodingState> new_state() override {
@@ -64,35 +64,35 @@ class Bert : public LanguageModel {
   std::vector<attention::AttentionLayer*> attention_layers() override { return attention_layers_of({&blocks_}); }
 
  protected:
-  const OutputLayer& output() const override { return *output_; }
+  const OutputLayer& output_layer() const override { return *output_layer_; }
 
  private:
   // Returns the segment embeddings (B, T, d) of the input, or the embedding (d) of segment 0 if input.segments is
   // undefined.
   at::Tensor segment_vectors(const Input& input) const {
-    const at::Tensor& table = segments_->value();
+    const at::Tensor& table = segment_table_->value();
     return input.segments.defined() ? nn::embedding(input.segments, table, 1.0) : table.select(0, 0);
   }
 
   ModelOptions options_;
-  int64_t vocabulary_;
+  int64_t vocabulary_size_;
   nn::ParameterList parameters_;
   std::unique_ptr<TokenEmbedding> embedding_;
-  std::unique_ptr<PositionEncoding> positions_;
-  nn::Parameter* segments_ = nullptr;
-  std::unique_ptr<LayerNorm> embedding_norm_, norm_;
+  std::unique_ptr<PositionEncoding> position_encoding_;
+  nn::Parameter* segment_table_ = nullptr;
+  std::unique_ptr<LayerNorm> embedding_norm_, final_norm_;
   std::deque<Block> blocks_;
-  std::unique_ptr<OutputLayer> output_;
+  std::unique_ptr<OutputLayer> output_layer_;
 };
 
 class BertBackbone : public Backbone {
  public:
   // Returns no group: the task head `words` always has a bias, and one table for all entries of the vocabulary.
   std::set<OptionGroup> option_groups() const override { return {}; }
-  std::unique_ptr<LanguageModel> make(const ModelConfig& config, const Vocabularies& vocabularies,
+  std::unique_ptr<LanguageModel> make(const ModelConfig& config, const VocabularySizes& vocabulary_sizes,
                                       at::Device device) const override {
     check_head(config.model.bert);
-    return std::make_unique<Bert>(config, vocabularies.target, device);
+    return std::make_unique<Bert>(config, vocabulary_sizes.target, device);
   }
   std::vector<std::pair<AttentionKind, int64_t>> layer_counts(const ModelOptions& options) const override {
     return {{AttentionKind::encoder_self, options.layers}};

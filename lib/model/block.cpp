@@ -45,27 +45,28 @@ FeedForward::FeedForward(nn::ParameterList& parameters, const std::string& name,
     return &parameters.add(name + suffix, std::move(shape),
                            {is_weight ? weight_init : nn::Init::constant(0), is_weight, is_weight});
   };
-  up_ = add(".up.weight", {options.ffn, options.width}, true);
+  up_weight_ = add(".up.weight", {options.ffn, options.width}, true);
   up_bias_ = add(".up.bias", {options.ffn}, false);
-  down_ = add(".down.weight", {options.width, options.ffn}, true);
+  down_weight_ = add(".down.weight", {options.width, options.ffn}, true);
   down_bias_ = add(".down.bias", {options.width}, false);
 }
 
 at::Tensor FeedForward::operator()(const at::Tensor& x, const nn::ForwardContext& forward_context,
                                    int64_t layer) const {
-  at::Tensor activations = nn::linear(x, {up_}, {up_bias_}, activation_);
+  at::Tensor activations = nn::linear(x, {up_weight_}, {up_bias_}, activation_);
   activations = nn::dropout(activations, dropout_, forward_context, stream_prefix_ + "ffn.activation",
                             static_cast<uint32_t>(layer));
-  return nn::linear(activations, {down_}, {down_bias_});
+  return nn::linear(activations, {down_weight_}, {down_bias_});
 }
 
 Block::Sublayer Block::make_sublayer(nn::ParameterList& parameters, const ModelConfig& config,
-                                     attention::AttentionKind kind, const std::string& name, std::string stream) const {
+                                     attention::AttentionKind kind, const std::string& name,
+                                     std::string stream_name) const {
   const attention::AttentionOptions& options = config.attention.layer(kind, layer_);
   attention::AttentionLayer layer(parameters, options,
                                   attention::make_layer_spec(options, kind, layer_, config.model.width, name),
                                   attention_inits(config.model));
-  return {std::move(layer), LayerNorm(parameters, name + ".norm", config.model), std::move(stream)};
+  return {std::move(layer), LayerNorm(parameters, name + ".norm", config.model), std::move(stream_name)};
 }
 
 Block::Block(nn::ParameterList& parameters, const ModelConfig& config, attention::AttentionKind kind, int64_t layer,
@@ -73,17 +74,17 @@ Block::Block(nn::ParameterList& parameters, const ModelConfig& config, attention
     : options_(config.model),
       layer_(layer),
       stream_prefix_(kind == attention::AttentionKind::encoder_self ? "encoder." : ""),
-      self_(make_sublayer(parameters, config, kind, name + ".self", stream_prefix_ + "attention.output")),
-      cross_(has_cross_attention
-                 ? std::optional(make_sublayer(parameters, config, attention::AttentionKind::decoder_cross,
-                                               name + ".cross", "cross.output"))
-                 : std::nullopt),
+      self_attention_(make_sublayer(parameters, config, kind, name + ".self", stream_prefix_ + "attention.output")),
+      cross_attention_(has_cross_attention
+                           ? std::optional(make_sublayer(parameters, config, attention::AttentionKind::decoder_cross,
+                                                         name + ".cross", "cross.output"))
+                           : std::nullopt),
       ffn_(parameters, name + ".ffn", config.model, stream_prefix_),
       ffn_norm_(parameters, name + ".ffn.norm", config.model) {}
 
 std::vector<attention::AttentionLayer*> Block::attention_layers() {
-  if (!cross_) return {&self_.layer};
-  return {&self_.layer, &cross_->layer};
+  if (!cross_attention_) return {&self_attention_.layer};
+  return {&self_attention_.layer, &cross_attention_->layer};
 }
 
 std::vector<attention::AttentionLayer*> attention_layers_of(std::initializer_list<std::deque<Block>*> stacks) {
@@ -95,8 +96,8 @@ std::vector<attention::AttentionLayer*> attention_layers_of(std::initializer_lis
 }
 
 at::Tensor Block::repeat_for_variants(const at::Tensor& x) const {
-  const at::Tensor x_after_self = self_.layer.repeat_for_variants(x);
-  return cross_ ? cross_->layer.repeat_for_variants(x_after_self) : x_after_self;
+  const at::Tensor x_after_self = self_attention_.layer.repeat_for_variants(x);
+  return cross_attention_ ? cross_attention_->layer.repeat_for_variants(x_after_self) : x_after_self;
 }
 
 Block::SublayerState Block::add_residual(const at::Tensor& x, const at::Tensor& y,
@@ -130,7 +131,8 @@ Block::SublayerState Block::attend(Sublayer& sublayer, const SublayerState& stat
   // The interceptor of the attention layer may have repeated the rows of y for its variants (attention::Variants).
   const at::Tensor residual = y.size(0) > x.size(0) ? sublayer.layer.repeat_for_variants(x) : x;
   return add_residual(
-      residual, y, {options_.dropout_attention, inputs.forward_context, sublayer.stream, static_cast<uint32_t>(layer_)},
+      residual, y,
+      {options_.dropout_attention, inputs.forward_context, sublayer.stream_name, static_cast<uint32_t>(layer_)},
       sublayer.norm, &next_norm);
 }
 
@@ -140,22 +142,23 @@ at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, cons
   // With pre-norm and a memory, attend() normalises the concatenation of the memory and x.
   const bool normalises_x = options_.norm == Norm::pre && !memory.defined();
   SublayerState state = attend(
-      self_, {x, normalises_x ? self_.norm(x) : x}, cross_ ? cross_->norm : ffn_norm_,
+      self_attention_, {x, normalises_x ? self_attention_.norm(x) : x},
+      cross_attention_ ? cross_attention_->norm : ffn_norm_,
       {.mask = mask, .forward_context = forward_context, .cache = caches.self, .observer = observer, .memory = memory});
-  if (cross_) {
+  if (cross_attention_) {
     const auto repeat_encoder_output = [&](const attention::AttentionLayer& layer) {
       for (at::Tensor* t :
            {&encoder_output->states, &encoder_output->mask.key_lengths, &encoder_output->mask.query_lengths})
         *t = layer.repeat_for_variants(*t);
     };
-    repeat_encoder_output(self_.layer);
+    repeat_encoder_output(self_attention_.layer);
     const int64_t num_sources = encoder_output->states.size(0);
     const auto sizes = state.x.sizes().vec();
     // Consecutive decoder rows with the same source are passed to cross-attention as more queries of a single row.
     const bool packs_rows = num_sources < sizes[0];
     if (packs_rows)
       for (at::Tensor* t : {&state.x, &state.sublayer_input}) *t = t->view({num_sources, -1, sizes[2]});
-    state = attend(*cross_, state, ffn_norm_,
+    state = attend(*cross_attention_, state, ffn_norm_,
                    {.mask = encoder_output->mask,
                     .forward_context = forward_context,
                     .cache = caches.cross,
@@ -163,7 +166,7 @@ at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, cons
                     .encoder_states = encoder_output->states});
     if (packs_rows)
       for (at::Tensor* t : {&state.x, &state.sublayer_input}) *t = t->view(sizes);
-    repeat_encoder_output(cross_->layer);
+    repeat_encoder_output(cross_attention_->layer);
   }
   const at::Tensor z = ffn_(state.sublayer_input, forward_context, layer_);
   return add_residual(

@@ -50,7 +50,7 @@ class FeedForward {
   nn::Activation activation_;
   double dropout_;
   std::string stream_prefix_;
-  nn::Parameter *up_, *up_bias_, *down_, *down_bias_;
+  nn::Parameter *up_weight_, *up_bias_, *down_weight_, *down_bias_;
 };
 
 // The output of an encoder, which the cross-attention of a decoder reads.
@@ -83,8 +83,8 @@ class Block {
   // Returns x (B, …) with each row repeated as forward() repeats the rows of its input, for the interceptors of all
   // attention layers of the block.
   at::Tensor repeat_for_variants(const at::Tensor& x) const;
-  attention::AttentionLayer& self() { return self_.layer; }
-  const attention::AttentionLayer& self() const { return self_.layer; }
+  attention::AttentionLayer& self_attention() { return self_attention_.layer; }
+  const attention::AttentionLayer& self_attention() const { return self_attention_.layer; }
   // Returns the self-attention layer, followed by the cross-attention layer if there is one. The block owns the layers.
   std::vector<attention::AttentionLayer*> attention_layers();
 
@@ -93,10 +93,10 @@ class Block {
   struct Sublayer {
     attention::AttentionLayer layer;
     LayerNorm norm;
-    std::string stream;  // name of the random stream for dropout of the sublayer's output
+    std::string stream_name;  // name of the random stream for dropout of the sublayer's output
   };
   Sublayer make_sublayer(nn::ParameterList& parameters, const ModelConfig& config, attention::AttentionKind kind,
-                         const std::string& name, std::string stream) const;
+                         const std::string& name, std::string stream_name) const;
   // The tensors between two sublayers, (B, T, d) each. `x`: the residual stream. `sublayer_input`: the input of the
   // next sublayer: norm(x) with pre-norm, x with post-norm. Exceptions with pre-norm: x before self-attention with a
   // memory, which attend() normalises together with the memory; undefined after the last sublayer.
@@ -126,8 +126,8 @@ class Block {
   ModelOptions options_;
   int64_t layer_;
   std::string stream_prefix_;  // prefix of random-stream names: "encoder." in an encoder, otherwise empty
-  Sublayer self_;
-  std::optional<Sublayer> cross_;
+  Sublayer self_attention_;
+  std::optional<Sublayer> cross_attention_;
   FeedForward ffn_;
   LayerNorm ffn_norm_;
 };

@@ -16,34 +16,34 @@ class DecoderState : public DecodingState {
  public:
   explicit DecoderState(size_t num_layers) : caches(num_layers) {}
   int64_t length() const override { return caches.front().length(); }
-  void reorder(const at::Tensor& rows) override {
-    for (auto& cache : caches) cache.reorder(rows);
+  void reorder(const at::Tensor& old_rows) override {
+    for (auto& cache : caches) cache.reorder(old_rows);
   }
   std::vector<attention::Cache> caches;
 };
 
 class DecoderLm : public LanguageModel {
  public:
-  DecoderLm(const ModelConfig& config, int64_t vocabulary, at::Device device)
-      : options_(config.model), vocabulary_(vocabulary), parameters_(device) {
-    embedding_ = make_token_embedding(parameters_, options_, vocabulary);
-    positions_ = std::make_unique<PositionEncoding>(parameters_, options_, "decoder");
+  DecoderLm(const ModelConfig& config, int64_t vocabulary_size, at::Device device)
+      : options_(config.model), vocabulary_size_(vocabulary_size), parameters_(device) {
+    embedding_ = make_token_embedding(parameters_, options_, vocabulary_size);
+    position_encoding_ = std::make_unique<PositionEncoding>(parameters_, options_, "decoder");
     for (int64_t i = 0; i < options_.layers; ++i)
       blocks_.emplace_back(parameters_, config, attention::AttentionKind::decoder_self, i, str("decoder.layers.", i));
     if (options_.final_norm && options_.norm == Norm::pre)
-      norm_ = std::make_unique<LayerNorm>(parameters_, "decoder.norm", options_);
-    output_ = make_output(parameters_, options_, *embedding_, vocabulary);
+      final_norm_ = std::make_unique<LayerNorm>(parameters_, "decoder.norm", options_);
+    output_layer_ = make_output(parameters_, options_, *embedding_, vocabulary_size);
   }
 
   nn::ParameterList& parameters() override { return parameters_; }
-  Vocabularies vocabularies() const override { return vocabulary_; }
-  int64_t max_positions() const override { return positions_->max_positions(); }
+  VocabularySizes vocabulary_sizes() const override { return vocabulary_size_; }
+  int64_t max_positions() const override { return position_encoding_->max_positions(); }
 
   at::Tensor hidden(const Input& input, const nn::ForwardContext& forward_context, DecodingState* state,
                     attention::Observer* observer) override {
     auto* decoding_state = static_cast<DecoderState*>(state);
     const int64_t past_length = decoding_state != nullptr ? decoding_state->length() : 0;
-    at::Tensor x = positions_->add((*embedding_)(input.tokens), past_length);
+    at::Tensor x = position_encoding_->add((*embedding_)(input.tokens), past_length);
     x = nn::dropout(x, options_.dropout_embedding, forward_context, "embedding", 0);
     attention::Mask mask;
     mask.causal = true;
@@ -51,7 +51,7 @@ class DecoderLm : public LanguageModel {
     for (size_t i = 0; i < blocks_.size(); ++i)
       x = blocks_[i].forward(x, mask, forward_context,
                              {decoding_state != nullptr ? &decoding_state->caches[i] : nullptr}, observer);
-    if (norm_ != nullptr) x = (*norm_)(x);
+    if (final_norm_ != nullptr) x = (*final_norm_)(x);
     return nn::dropout(x, options_.dropout_output, forward_context, "output", 0);
   }
 
@@ -63,17 +63,17 @@ class DecoderLm : public LanguageModel {
   std::vector<attention::AttentionLayer*> attention_layers() override { return attention_layers_of({&blocks_}); }
 
  protected:
-  const OutputLayer& output() const override { return *output_; }
+  const OutputLayer& output_layer() const override { return *output_layer_; }
 
  private:
   ModelOptions options_;
-  int64_t vocabulary_;
+  int64_t vocabulary_size_;
   nn::ParameterList parameters_;
   std::unique_ptr<TokenEmbedding> embedding_;
-  std::unique_ptr<PositionEncoding> positions_;
+  std::unique_ptr<PositionEncoding> position_encoding_;
   std::deque<Block> blocks_;
-  std::unique_ptr<LayerNorm> norm_;
-  std::unique_ptr<OutputLayer> output_;
+  std::unique_ptr<LayerNorm> final_norm_;
+  std::unique_ptr<OutputLayer> output_layer_;
 };
 
 class DecoderBackbone : public Backbone {
@@ -81,9 +81,9 @@ class DecoderBackbone : public Backbone {
   std::set<OptionGroup> option_groups() const override {
     return {OptionGroup::adaptive_input, OptionGroup::adaptive_softmax, OptionGroup::output_bias};
   }
-  std::unique_ptr<LanguageModel> make(const ModelConfig& config, const Vocabularies& vocabularies,
+  std::unique_ptr<LanguageModel> make(const ModelConfig& config, const VocabularySizes& vocabulary_sizes,
                                       at::Device device) const override {
-    return std::make_unique<DecoderLm>(config, vocabularies.target, device);
+    return std::make_unique<DecoderLm>(config, vocabulary_sizes.target, device);
   }
 };
 

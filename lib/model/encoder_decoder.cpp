@@ -30,11 +30,11 @@ class TranslationState : public DecodingState {
     std::iota(source_of_row_.begin(), source_of_row_.end(), 0);
   }
   int64_t length() const override { return self_caches.front().length(); }
-  void reorder(const at::Tensor& rows) override {
+  void reorder(const at::Tensor& old_rows) override {
     if (!encoder_output.states.defined()) return;  // no forward pass has encoded the sources yet
-    for (auto& cache : self_caches) cache.reorder(rows);
-    for (auto& cache : cross_caches) cache.reorder_state(rows);
-    const at::Tensor row_indices = rows.to(at::kCPU).contiguous();
+    for (auto& cache : self_caches) cache.reorder(old_rows);
+    for (auto& cache : cross_caches) cache.reorder_state(old_rows);
+    const at::Tensor row_indices = old_rows.to(at::kCPU).contiguous();
     // Source of each new row: first an index into the cached sources; replaced below by an index into
     // `selected_sources`.
     std::vector<int64_t> sources;
@@ -48,9 +48,9 @@ class TranslationState : public DecodingState {
     select_sources(selected_sources);
   }
   void reorder_within_sources(
-      const at::Tensor& rows) override {  // the keys and values of cross-attention stay in place
-    for (auto& cache : self_caches) cache.reorder(rows);
-    for (auto& cache : cross_caches) cache.reorder_state(rows);
+      const at::Tensor& old_rows) override {  // the keys and values of cross-attention stay in place
+    for (auto& cache : self_caches) cache.reorder(old_rows);
+    for (auto& cache : cross_caches) cache.reorder_state(old_rows);
   }
   std::vector<attention::Cache> self_caches, cross_caches;  // one cache per decoder layer
   EncoderOutput encoder_output;
@@ -85,27 +85,31 @@ class TranslationState : public DecodingState {
 
 // Returns the number of rows of the source embedding: model.encoder-decoder.source_rows, or if that is 0, the size of
 // the source vocabulary (of the joint vocabulary if there is no source vocabulary).
-int64_t num_source_rows(const ModelOptions& o, const Vocabularies& v) {
-  return o.encoder_decoder.source_rows > 0 ? o.encoder_decoder.source_rows : v.source > 0 ? v.source : v.target;
+int64_t num_source_rows(const ModelOptions& o, const VocabularySizes& sizes) {
+  return o.encoder_decoder.source_rows > 0 ? o.encoder_decoder.source_rows
+         : sizes.source > 0                ? sizes.source
+                                           : sizes.target;
 }
 
 class EncoderDecoder : public LanguageModel {
  public:
-  EncoderDecoder(const ModelConfig& config, const Vocabularies& vocabularies, at::Device device)
-      : options_(config.model), vocabularies_(vocabularies), parameters_(device) {
+  EncoderDecoder(const ModelConfig& config, const VocabularySizes& vocabulary_sizes, at::Device device)
+      : options_(config.model), vocabulary_sizes_(vocabulary_sizes), parameters_(device) {
     if (!options_.encoder_decoder.shared_embedding)
-      source_embedding_ = make_encoder_embedding(parameters_, options_, num_source_rows(options_, vocabularies), false);
-    embedding_ = make_token_embedding(parameters_, options_, vocabularies.target);
-    source_positions_ = std::make_unique<PositionEncoding>(parameters_, options_, "encoder");
-    positions_ = std::make_unique<PositionEncoding>(parameters_, options_, "decoder");
+      source_embedding_ =
+          make_encoder_embedding(parameters_, options_, num_source_rows(options_, vocabulary_sizes), false);
+    embedding_ = make_token_embedding(parameters_, options_, vocabulary_sizes.target);
+    source_position_encoding_ = std::make_unique<PositionEncoding>(parameters_, options_, "encoder");
+    position_encoding_ = std::make_unique<PositionEncoding>(parameters_, options_, "decoder");
     const bool has_final_norm = options_.final_norm && options_.norm == Norm::pre;
     for (int64_t i = 0; i < num_encoder_layers(options_); ++i)
-      encoder_.emplace_back(parameters_, config, AttentionKind::encoder_self, i, str("encoder.layers.", i));
-    if (has_final_norm) encoder_norm_ = std::make_unique<LayerNorm>(parameters_, "encoder.norm", options_);
+      encoder_blocks_.emplace_back(parameters_, config, AttentionKind::encoder_self, i, str("encoder.layers.", i));
+    if (has_final_norm) encoder_final_norm_ = std::make_unique<LayerNorm>(parameters_, "encoder.norm", options_);
     for (int64_t i = 0; i < options_.layers; ++i)
-      decoder_.emplace_back(parameters_, config, AttentionKind::decoder_self, i, str("decoder.layers.", i), true);
-    if (has_final_norm) norm_ = std::make_unique<LayerNorm>(parameters_, "decoder.norm", options_);
-    output_ = make_output(parameters_, options_, *embedding_, vocabularies.target);
+      decoder_blocks_.emplace_back(parameters_, config, AttentionKind::decoder_self, i, str("decoder.layers.", i),
+                                   true);
+    if (has_final_norm) final_norm_ = std::make_unique<LayerNorm>(parameters_, "decoder.norm", options_);
+    output_layer_ = make_output(parameters_, options_, *embedding_, vocabulary_sizes.target);
   }
 
   static int64_t num_encoder_layers(const ModelOptions& o) {
@@ -113,15 +117,15 @@ class EncoderDecoder : public LanguageModel {
   }
 
   nn::ParameterList& parameters() override { return parameters_; }
-  Vocabularies vocabularies() const override { return vocabularies_; }
+  VocabularySizes vocabulary_sizes() const override { return vocabulary_sizes_; }
   bool has_encoder() const override { return true; }
-  int64_t max_positions() const override { return positions_->max_positions(); }
+  int64_t max_positions() const override { return position_encoding_->max_positions(); }
 
   at::Tensor hidden(const Input& input, const nn::ForwardContext& forward_context, DecodingState* state,
                     attention::Observer* observer) override {
     auto* decoding_state = static_cast<TranslationState*>(state);
     const int64_t past_length = decoding_state != nullptr ? decoding_state->length() : 0;
-    at::Tensor x = positions_->add((*embedding_)(input.tokens), past_length);
+    at::Tensor x = position_encoding_->add((*embedding_)(input.tokens), past_length);
     x = nn::dropout(x, options_.dropout_embedding, forward_context, "embedding", 0);
     EncoderOutput encoder_output;
     if (past_length > 0) {
@@ -137,16 +141,16 @@ class EncoderDecoder : public LanguageModel {
     encoder_output.mask.query_lengths = mask.query_lengths;
     // If interceptors in the encoder have repeated the encoder's rows for variants, the decoder's rows must be repeated
     // in the same order.
-    for (const Block& block : encoder_)
+    for (const Block& block : encoder_blocks_)
       for (at::Tensor* t : {&x, &mask.query_lengths, &encoder_output.mask.query_lengths})
         *t = block.repeat_for_variants(*t);
-    for (size_t i = 0; i < decoder_.size(); ++i) {
+    for (size_t i = 0; i < decoder_blocks_.size(); ++i) {
       Block::Caches caches;
       if (decoding_state != nullptr) caches = {&decoding_state->self_caches[i], &decoding_state->cross_caches[i]};
-      x = decoder_[i].forward(x, mask, forward_context, caches, observer, {}, &encoder_output);
-      mask.query_lengths = decoder_[i].repeat_for_variants(mask.query_lengths);
+      x = decoder_blocks_[i].forward(x, mask, forward_context, caches, observer, {}, &encoder_output);
+      mask.query_lengths = decoder_blocks_[i].repeat_for_variants(mask.query_lengths);
     }
-    if (norm_ != nullptr) x = (*norm_)(x);
+    if (final_norm_ != nullptr) x = (*final_norm_)(x);
     return nn::dropout(x, options_.dropout_output, forward_context, "output", 0);
   }
 
@@ -156,55 +160,55 @@ class EncoderDecoder : public LanguageModel {
     for (const attention::AttentionLayer* layer : attention_layers())
       shares_sources =
           shares_sources && (layer->layer_spec().kind != AttentionKind::decoder_cross || layer->is_per_query());
-    return std::make_unique<TranslationState>(decoder_.size(), shares_sources);
+    return std::make_unique<TranslationState>(decoder_blocks_.size(), shares_sources);
   }
 
   std::vector<attention::AttentionLayer*> attention_layers() override {
-    return attention_layers_of({&encoder_, &decoder_});
+    return attention_layers_of({&encoder_blocks_, &decoder_blocks_});
   }
 
  protected:
-  const OutputLayer& output() const override { return *output_; }
+  const OutputLayer& output_layer() const override { return *output_layer_; }
 
  private:
   EncoderOutput encode(const Input& input, const nn::ForwardContext& forward_context, attention::Observer* observer) {
-    at::Tensor x =
-        source_positions_->add((source_embedding_ != nullptr ? *source_embedding_ : *embedding_)(input.source), 0);
+    at::Tensor x = source_position_encoding_->add(
+        (source_embedding_ != nullptr ? *source_embedding_ : *embedding_)(input.source), 0);
     x = nn::dropout(x, options_.dropout_embedding, forward_context, "encoder.embedding", 0);
     attention::Mask mask;
     mask.key_lengths = mask.query_lengths =
         attention::lengths_if_padded(input.lengths.encoder, input.source.size(1), x.device());
-    for (Block& block : encoder_) {
+    for (Block& block : encoder_blocks_) {
       x = block.forward(x, mask, forward_context, {}, observer);
       for (at::Tensor* t : {&mask.key_lengths, &mask.query_lengths}) *t = block.repeat_for_variants(*t);
     }
-    EncoderOutput encoder_output{encoder_norm_ != nullptr ? (*encoder_norm_)(x) : x, {}};
+    EncoderOutput encoder_output{encoder_final_norm_ != nullptr ? (*encoder_final_norm_)(x) : x, {}};
     encoder_output.mask.key_lengths = mask.key_lengths;
     return encoder_output;
   }
 
   ModelOptions options_;
-  Vocabularies vocabularies_;
+  VocabularySizes vocabulary_sizes_;
   nn::ParameterList parameters_;
   std::unique_ptr<TokenEmbedding> source_embedding_, embedding_;  // source_embedding_: null if shared with embedding_
-  std::unique_ptr<PositionEncoding> source_positions_, positions_;
-  std::deque<Block> encoder_, decoder_;
-  std::unique_ptr<LayerNorm> encoder_norm_, norm_;
-  std::unique_ptr<OutputLayer> output_;
+  std::unique_ptr<PositionEncoding> source_position_encoding_, position_encoding_;
+  std::deque<Block> encoder_blocks_, decoder_blocks_;
+  std::unique_ptr<LayerNorm> encoder_final_norm_, final_norm_;
+  std::unique_ptr<OutputLayer> output_layer_;
 };
 
 // Throws Error(usage) if options of [model.encoder-decoder] contradict the vocabularies or each other.
-void check_encoder_decoder(const EncoderDecoderOptions& o, const Vocabularies& v) {
-  if (o.shared_embedding && v.source > 0)
+void check_encoder_decoder(const EncoderDecoderOptions& o, const VocabularySizes& sizes) {
+  if (o.shared_embedding && sizes.source > 0)
     throw Error(Exit::usage,
                 Problem{"model.encoder-decoder.shared_embedding", "a joint vocabulary of source and target",
-                        str("two vocabularies, of ", v.source, " and ", v.target, " entries"),
+                        str("two vocabularies, of ", sizes.source, " and ", sizes.target, " entries"),
                         "prepare the data with mh-prep translation --vocab"});
   if (o.shared_embedding && o.source_rows > 0)
     throw Error(Exit::usage, Problem{"model.encoder-decoder.source_rows",
                                      "0, since model.vocabulary_rows is the size of the shared embedding",
                                      str(o.source_rows), "leave model.encoder-decoder.source_rows out"});
-  check_rows("model.encoder-decoder.source_rows", o.source_rows, v.source > 0 ? v.source : v.target);
+  check_rows("model.encoder-decoder.source_rows", o.source_rows, sizes.source > 0 ? sizes.source : sizes.target);
 }
 
 class EncoderDecoderBackbone : public Backbone {
@@ -212,10 +216,10 @@ class EncoderDecoderBackbone : public Backbone {
   std::set<OptionGroup> option_groups() const override {
     return {OptionGroup::adaptive_softmax, OptionGroup::output_bias};
   }
-  std::unique_ptr<LanguageModel> make(const ModelConfig& config, const Vocabularies& vocabularies,
+  std::unique_ptr<LanguageModel> make(const ModelConfig& config, const VocabularySizes& vocabulary_sizes,
                                       at::Device device) const override {
-    check_encoder_decoder(config.model.encoder_decoder, vocabularies);
-    return std::make_unique<EncoderDecoder>(config, vocabularies, device);
+    check_encoder_decoder(config.model.encoder_decoder, vocabulary_sizes);
+    return std::make_unique<EncoderDecoder>(config, vocabulary_sizes, device);
   }
   std::vector<std::pair<AttentionKind, int64_t>> layer_counts(const ModelOptions& options) const override {
     return {{AttentionKind::encoder_self, EncoderDecoder::num_encoder_layers(options)},

@@ -17,7 +17,8 @@ namespace {
 std::pair<int64_t, std::string> max_length_and_key(LanguageModel& model) {
   std::pair<int64_t, std::string> minimum{model.max_positions(), "model.max_positions"};
   for (const attention::AttentionLayer* layer : model.attention_layers())
-    if (auto bound = layer->max_length(); bound.first > 0 && (minimum.first == 0 || bound.first < minimum.first))
+    if (auto bound = layer->max_length_and_key();
+        bound.first > 0 && (minimum.first == 0 || bound.first < minimum.first))
       minimum = std::move(bound);
   return minimum;
 }
@@ -34,17 +35,19 @@ Input Input::to(at::Device device) const {
   return device_input;
 }
 
-at::Tensor LanguageModel::logits(const at::Tensor& hidden) const { return output().logits(hidden); }
+at::Tensor LanguageModel::logits(const at::Tensor& hidden) const { return output_layer().logits(hidden); }
 
-at::Tensor LanguageModel::sentence_logits(const at::Tensor& hidden) const { return output().sentence_logits(hidden); }
+at::Tensor LanguageModel::sentence_logits(const at::Tensor& hidden) const {
+  return output_layer().sentence_logits(hidden);
+}
 
 nn::SlicedLoss LanguageModel::loss(const at::Tensor& hidden, const Targets& targets, double label_smoothing,
                                    const nn::ForwardContext& forward_context) const {
-  return output().loss(hidden, targets, label_smoothing, forward_context);
+  return output_layer().loss(hidden, targets, label_smoothing, forward_context);
 }
 
 at::Tensor LanguageModel::target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const {
-  return output().target_log_probabilities(hidden, targets);
+  return output_layer().target_log_probabilities(hidden, targets);
 }
 
 int64_t LanguageModel::max_length() { return max_length_and_key(*this).first; }
@@ -67,8 +70,8 @@ void LanguageModel::require_incremental() {
 }
 
 void LanguageModel::set_path(attention::Path path) {
-  const auto log = std::make_shared<attention::PathLog>();
-  for (attention::AttentionLayer* layer : attention_layers()) layer->set_path(path, log);
+  const auto fallback_log = std::make_shared<attention::FallbackLog>();
+  for (attention::AttentionLayer* layer : attention_layers()) layer->set_path(path, fallback_log);
 }
 
 void LanguageModel::require_fused(bool training) {

@@ -32,13 +32,13 @@ class DecodingState {
  public:
   virtual ~DecodingState() = default;
   virtual int64_t length() const = 0;  // number of positions that hidden() has processed
-  // Reorders, repeats or drops rows of the batch: new row i is old row rows[i]; `rows`: (B') int64. Beam search selects
-  // hypotheses and removes finished sentences with this function.
-  virtual void reorder(const at::Tensor& rows) = 0;
+  // Reorders, repeats or drops rows of the batch: new row i is old row old_rows[i]; `old_rows`: (B') int64. Beam search
+  // selects hypotheses and removes finished sentences with this function.
+  virtual void reorder(const at::Tensor& old_rows) = 0;
   // Does the same as reorder(), but requires that the number of rows does not change and that new row i continues a
-  // hypothesis of the source of old row i. `rows`: (B) int64, on the device of the model; the host does not wait for
-  // the values.
-  virtual void reorder_within_sources(const at::Tensor& rows) { reorder(rows); }
+  // hypothesis of the source of old row i. `old_rows`: (B) int64, on the device of the model; the host does not wait
+  // for the values.
+  virtual void reorder_within_sources(const at::Tensor& old_rows) { reorder(old_rows); }
 };
 
 // The input of a model. Tokens beyond the length of a row are padding with arbitrary vocabulary entries.
@@ -73,11 +73,11 @@ struct Targets {
 };
 
 // The sizes of the target vocabulary and the source vocabulary, in entries.
-struct Vocabularies {
+struct VocabularySizes {
   int64_t target;
   int64_t source;  // 0: source and target have a joint vocabulary, or the model has no source
   // Implicit constructor, since a model without source has one vocabulary: build_language_model(config, 30, device).
-  Vocabularies(int64_t target_size, int64_t source_size = 0) : target(target_size), source(source_size) {}
+  VocabularySizes(int64_t target_size, int64_t source_size = 0) : target(target_size), source(source_size) {}
 };
 
 class LanguageModel {
@@ -85,8 +85,8 @@ class LanguageModel {
   virtual ~LanguageModel() = default;
 
   virtual nn::ParameterList& parameters() = 0;
-  virtual Vocabularies vocabularies() const = 0;
-  int64_t vocabulary() const { return vocabularies().target; }  // size of the target vocabulary
+  virtual VocabularySizes vocabulary_sizes() const = 0;
+  int64_t vocabulary_size() const { return vocabulary_sizes().target; }  // size of the target vocabulary
   virtual bool has_encoder() const { return false; }
   virtual int64_t max_positions() const { return 0; }  // number of learned position embeddings; 0: no such embeddings
 
@@ -151,7 +151,7 @@ class LanguageModel {
   std::vector<std::string> describe_paths(bool training);
 
  protected:
-  virtual const OutputLayer& output() const = 0;
+  virtual const OutputLayer& output_layer() const = 0;
   // Throws Error(usage) if a layer of the decoder does not support incremental decoding. Encoder layers are not
   // checked, since an encoder always processes the whole source.
   void require_incremental();

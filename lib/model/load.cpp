@@ -18,7 +18,7 @@ namespace {
 
 // Returns the element type of `tensor` in the checkpoint format; empty unless it is fp32 (parameters, optimiser state)
 // or int64 (positions of memories).
-std::optional<io::DType> type_of(const at::Tensor& tensor) {
+std::optional<io::DType> dtype_of(const at::Tensor& tensor) {
   if (tensor.scalar_type() == at::kFloat) return io::DType::f32;
   if (tensor.scalar_type() == at::kLong) return io::DType::i64;
   return std::nullopt;
@@ -27,7 +27,7 @@ std::optional<io::DType> type_of(const at::Tensor& tensor) {
 // Returns `config` with `overrides` (assignments in the syntax of --set) applied. Throws Error(usage) for a key
 // outside of [model] and [attention], for an unknown key, and for overrides that add, remove or reshape a parameter.
 ModelConfig apply_overrides(const ModelConfig& config, const std::vector<std::string>& overrides,
-                            const Vocabularies& vocabularies) {
+                            const VocabularySizes& vocabulary_sizes) {
   Config new_config;
   new_config.load_text(config.toml(), "the checkpoint's configuration");
   for (const std::string& assignment : overrides) {
@@ -38,7 +38,7 @@ ModelConfig apply_overrides(const ModelConfig& config, const std::vector<std::st
     new_config.set(assignment);
   }
   ModelConfig result = ModelConfig::read(new_config);
-  require_same_parameters(config, result, vocabularies, str("--set ", join(overrides, ", ")));
+  require_same_parameters(config, result, vocabulary_sizes, str("--set ", join(overrides, ", ")));
   // Unknown keys are checked last: if an override replaces a stage, the keys of the replaced stage are unknown, but the
   // error should name the parameters that change.
   new_config.check_all_known();
@@ -48,27 +48,27 @@ ModelConfig apply_overrides(const ModelConfig& config, const std::vector<std::st
 }  // namespace
 
 void require_same_parameters(const ModelConfig& checkpoint_config, const ModelConfig& config,
-                             const Vocabularies& vocabularies, const std::string& where) {
+                             const VocabularySizes& vocabulary_sizes, const std::string& option_name) {
   struct Layout {
     std::string shape;            // "the shape (32, 16)"
     std::string heads_and_shape;  // "4 heads and the shape (32, 16)"; the shape alone without axes of heads
   };
   auto layouts = [&](const ModelConfig& c) {
-    std::map<std::string, Layout> result;
-    const auto model = build_language_model(c, vocabularies, at::kMeta);
+    std::map<std::string, Layout> layout_of_name;
+    const auto model = build_language_model(c, vocabulary_sizes, at::kMeta);
     for (const nn::Parameter& p : model->parameters().all()) {
       std::string head_counts;
       for (const nn::HeadAxis& axis : p.traits().head_axes)
         head_counts += str(head_counts.empty() ? "" : " by ", axis.heads);
       const std::string shape = "the shape " + shape_text(p.master().sizes());
-      result[p.name()] = {shape, (head_counts.empty() ? "" : head_counts + " heads and ") + shape};
+      layout_of_name[p.name()] = {shape, (head_counts.empty() ? "" : head_counts + " heads and ") + shape};
     }
-    return result;
+    return layout_of_name;
   };
   const auto old_layouts = layouts(checkpoint_config), new_layouts = layouts(config);
   auto refuse = [&](const std::string& expected, const std::string& found) {
-    throw Error(Exit::usage,
-                Problem{where, expected, found, "set only keys that keep the names and shapes of all parameters"});
+    throw Error(Exit::usage, Problem{option_name, expected, found,
+                                     "set only keys that keep the names and shapes of all parameters"});
   };
   for (const auto& [name, layout] : old_layouts)
     if (auto it = new_layouts.find(name); it == new_layouts.end())
@@ -88,7 +88,7 @@ bool is_training_state(const std::string& name) {
 }
 
 void CheckpointTensors::add(const std::string& name, const at::Tensor& tensor) {
-  const auto type = type_of(tensor);
+  const auto type = dtype_of(tensor);
   if (!tensor.is_contiguous() || !type)
     throw Error(Exit::failed, name + ": expected a contiguous fp32 or int64 tensor; found another type or layout");
   tensors_.push_back(tensor.to(at::kCPU));
@@ -102,7 +102,7 @@ void CheckpointTensors::add(const nn::ParameterList& parameters) {
 void write_parameters(ByteSink& sink, const nn::ParameterList& parameters, io::Metadata metadata) {
   CheckpointTensors tensors;
   tensors.add(parameters);
-  io::write_checkpoint(sink, tensors.all(), std::move(metadata));
+  io::write_checkpoint(sink, tensors.views(), std::move(metadata));
   sink.close();
 }
 
@@ -111,7 +111,7 @@ void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::
   if (info == nullptr)
     throw Error(Exit::input, Problem{checkpoint.name(), "the tensor " + name, "no tensor of this name",
                                      "use a checkpoint of the same model"});
-  const io::DType type = type_of(destination).value();
+  const io::DType type = dtype_of(destination).value();
   if (info->shape != destination.sizes().vec() || info->type != type)
     throw Error(Exit::input,
                 Problem{checkpoint.name() + ": " + name, str(io::name_of(type), " ", shape_text(destination.sizes())),
@@ -133,11 +133,11 @@ void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parame
                                      did_you_mean(info.name, parameter_names, "use a checkpoint of the same model")});
   }
   for (nn::Parameter& p : parameters.all()) load_tensor(checkpoint, p.name(), p.master());
-  parameters.refresh_copies();
+  parameters.refresh_bf16_copies();
   nn::warn_if_not_finite(checkpoint.name(), parameters);
 }
 
-Vocabularies vocabularies_of(const text::Tokenizers& tokenizers) {
+VocabularySizes vocabulary_sizes_of(const text::Tokenizers& tokenizers) {
   return {tokenizers.target->size(), tokenizers.source_size()};
 }
 
@@ -166,21 +166,21 @@ ModelConfig config_of(const io::Checkpoint& checkpoint) {
 }
 
 LoadedModel load_model(const io::Checkpoint& checkpoint, at::Device device, const std::vector<std::string>& overrides) {
-  LoadedModel loaded;
-  loaded.name = checkpoint.name();
-  loaded.tokenizers = text::tokenizers_of(checkpoint);
-  const Vocabularies vocabularies = vocabularies_of(loaded.tokenizers);
-  loaded.toml = checkpoint.metadata_entry(io::kConfigKey);
-  loaded.config = config_of(checkpoint);
-  auto build = [&] { return build_language_model(loaded.config, vocabularies, device); };
+  LoadedModel loaded_model;
+  loaded_model.name = checkpoint.name();
+  loaded_model.tokenizers = text::tokenizers_of(checkpoint);
+  const VocabularySizes vocabulary_sizes = vocabulary_sizes_of(loaded_model.tokenizers);
+  loaded_model.toml = checkpoint.metadata_entry(io::kConfigKey);
+  loaded_model.config = config_of(checkpoint);
+  auto build = [&] { return build_language_model(loaded_model.config, vocabulary_sizes, device); };
   if (overrides.empty()) {
-    loaded.model = as_input_error(build);
+    loaded_model.model = as_input_error(build);
   } else {
-    loaded.config = apply_overrides(loaded.config, overrides, vocabularies);
-    loaded.model = build();
+    loaded_model.config = apply_overrides(loaded_model.config, overrides, vocabulary_sizes);
+    loaded_model.model = build();
   }
-  load_parameters(checkpoint, loaded.model->parameters());
-  return loaded;
+  load_parameters(checkpoint, loaded_model.model->parameters());
+  return loaded_model;
 }
 
 LoadedModel load_model(const std::string& path, at::Device device, const std::vector<std::string>& overrides) {

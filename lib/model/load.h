@@ -31,12 +31,12 @@ LoadedModel load_model(const io::Checkpoint& checkpoint, at::Device device,
 // Returns the configuration in a checkpoint. Throws Error(input) if the configuration is missing or invalid.
 ModelConfig config_of(const io::Checkpoint& checkpoint);
 // Returns the sizes of the vocabularies of `tokenizers`.
-Vocabularies vocabularies_of(const text::Tokenizers& tokenizers);
+VocabularySizes vocabulary_sizes_of(const text::Tokenizers& tokenizers);
 
 // Throws Error(usage) unless `checkpoint_config` and `config` build the same parameters: the same names, shapes and
-// head counts. `where`: the option that set `config`, for the message.
+// head counts. `option_name`: the option that set `config`, for the message.
 void require_same_parameters(const ModelConfig& checkpoint_config, const ModelConfig& config,
-                             const Vocabularies& vocabularies, const std::string& where);
+                             const VocabularySizes& vocabulary_sizes, const std::string& option_name);
 
 // Copies all parameters from the checkpoint, and warns about NaN and infinite values. Throws Error(input) if a tensor
 // is missing, unknown or of another shape or type.
@@ -48,7 +48,7 @@ class CheckpointTensors {
  public:
   void add(const std::string& name, const at::Tensor& tensor);
   void add(const nn::ParameterList& parameters);
-  const std::vector<io::TensorView>& all() const { return views_; }
+  const std::vector<io::TensorView>& views() const { return views_; }
 
  private:
   std::vector<at::Tensor> tensors_;  // keep the memory of views_ alive

@@ -18,10 +18,10 @@ std::string tensor_name(size_t layer, const char* field) { return str("memory.la
 
 }  // namespace
 
-void Memories::reorder(const at::Tensor& rows) {
+void Memories::reorder(const at::Tensor& old_rows) {
   for (Layer& layer : layers) {
-    if (layer.inputs.defined()) layer.inputs = layer.inputs.index_select(0, rows.to(layer.inputs.device()));
-    layer.cache.reorder(rows);
+    if (layer.inputs.defined()) layer.inputs = layer.inputs.index_select(0, old_rows.to(layer.inputs.device()));
+    layer.cache.reorder(old_rows);
   }
 }
 
@@ -48,22 +48,23 @@ NamedTensors memory_tensors(const std::vector<Memories>& memories) {
   return tensors;
 }
 
-std::vector<Memories> load_memories(const io::Checkpoint& checkpoint, const Memories& empty, int64_t num_rows,
+std::vector<Memories> load_memories(const io::Checkpoint& checkpoint, const Memories& empty_memories, int64_t num_rows,
                                     int64_t rows_per_micro_batch, int64_t width, at::Device device) {
   auto refuse = [&](const std::string& name, const std::string& expected, const std::string& found) {
     throw Error(Exit::input, Problem{checkpoint.name() + ": " + name, expected, found,
                                      "resume from a training state of the same run"});
   };
-  std::vector<Memories> memories(static_cast<size_t>(ceil_div(num_rows, rows_per_micro_batch)), empty);
+  std::vector<Memories> memories(static_cast<size_t>(ceil_div(num_rows, rows_per_micro_batch)), empty_memories);
   at::Tensor next_position = at::empty({}, at::kLong);
   load_tensor(checkpoint, kNextPositionName, next_position);
   for (Memories& memory : memories) memory.next_position = next_position.item<int64_t>();
-  for (size_t l = 0; l < empty.layers.size(); ++l) {
+  for (size_t l = 0; l < empty_memories.layers.size(); ++l) {
     const std::string name = tensor_name(l, "positions");
     const io::TensorInfo* info = checkpoint.find(name);
     const int64_t num_positions = info != nullptr && info->shape.size() == 1 ? info->shape[0] : 0;
-    if (num_positions > empty.capacity)
-      refuse(name, str("at most model.transformer-xl.memory, ", empty.capacity, " positions"), str(num_positions));
+    if (num_positions > empty_memories.capacity)
+      refuse(name, str("at most model.transformer-xl.memory, ", empty_memories.capacity, " positions"),
+             str(num_positions));
     at::Tensor stored_positions = at::empty({num_positions}, at::kLong);
     load_tensor(checkpoint, name, stored_positions);
     const auto* p = stored_positions.const_data_ptr<int64_t>();
@@ -79,10 +80,11 @@ std::vector<Memories> load_memories(const io::Checkpoint& checkpoint, const Memo
       load_tensor(checkpoint, tensor_name(l, "inputs"), inputs);
     }
     for (size_t i = 0; i < memories.size(); ++i) {
-      const int64_t first = static_cast<int64_t>(i) * rows_per_micro_batch;
+      const int64_t first_row = static_cast<int64_t>(i) * rows_per_micro_batch;
       memories[i].layers[l].positions = positions;
       if (num_positions > 0)
-        memories[i].layers[l].inputs = inputs.narrow(0, first, std::min(rows_per_micro_batch, num_rows - first));
+        memories[i].layers[l].inputs =
+            inputs.narrow(0, first_row, std::min(rows_per_micro_batch, num_rows - first_row));
     }
   }
   return memories;

@@ -34,7 +34,7 @@ class Memories : public DecodingState {
   // `max_positions`: value of `capacity`.
   Memories(size_t num_layers, int64_t max_positions) : layers(num_layers), capacity(max_positions) {}
   int64_t length() const override { return next_position; }
-  void reorder(const at::Tensor& rows) override;
+  void reorder(const at::Tensor& old_rows) override;
 
   std::vector<Layer> layers;
   int64_t capacity;  // maximum number of positions per layer; 0: no positions in training, otherwise unlimited
@@ -47,10 +47,9 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 // memories of the micro-batches, which are consecutive rows of the batch.
 NamedTensors memory_tensors(const std::vector<Memories>& memories);
 // Loads the memories of a training batch of `num_rows` rows and returns one Memories object per micro-batch of
-// `rows_per_micro_batch` rows. `empty`: an empty memory of the model, with its number of layers and capacity; `width`:
-// model width d. Throws Error(input) if the memories in the checkpoint do not fit the model or the
-// batch.
-std::vector<Memories> load_memories(const io::Checkpoint& checkpoint, const Memories& empty, int64_t num_rows,
+// `rows_per_micro_batch` rows. `empty_memories`: an empty memory of the model, with its number of layers and capacity;
+// `width`: model width d. Throws Error(input) if the memories in the checkpoint do not fit the model or the batch.
+std::vector<Memories> load_memories(const io::Checkpoint& checkpoint, const Memories& empty_memories, int64_t num_rows,
                                     int64_t rows_per_micro_batch, int64_t width, at::Device device);
 
 }  // namespace mh::model

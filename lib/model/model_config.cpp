@@ -202,11 +202,11 @@ ExampleType example_type_of(const ModelOptions& options) {
   return backbones().make(options.backbone, "model.backbone")->example_type();
 }
 
-std::unique_ptr<LanguageModel> build_language_model(const ModelConfig& config, const Vocabularies& vocabularies,
+std::unique_ptr<LanguageModel> build_language_model(const ModelConfig& config, const VocabularySizes& vocabulary_sizes,
                                                     at::Device device) {
-  check_rows("model.vocabulary_rows", config.model.vocabulary_rows, vocabularies.target);
-  check_bands(config.model, vocabularies.target);
-  return backbones().make(config.model.backbone, "model.backbone")->make(config, vocabularies, device);
+  check_rows("model.vocabulary_rows", config.model.vocabulary_rows, vocabulary_sizes.target);
+  check_bands(config.model, vocabulary_sizes.target);
+  return backbones().make(config.model.backbone, "model.backbone")->make(config, vocabulary_sizes, device);
 }
 
 }  // namespace mh::model

@@ -27,13 +27,13 @@ class OutputLayer {
 // output layer uses the tables of `embedding`, with model.tied_projections its projections. `parameters`, which owns
 // them, must outlive the output layer.
 std::unique_ptr<OutputLayer> make_output(nn::ParameterList& parameters, const ModelOptions& options,
-                                         const TokenEmbedding& embedding, int64_t vocabulary);
+                                         const TokenEmbedding& embedding, int64_t vocabulary_size);
 
 // Creates a full softmax (softmax_output.cpp); called by make_output().
 std::unique_ptr<OutputLayer> make_softmax_output(nn::ParameterList& parameters, const ModelOptions& options,
-                                                 const TokenEmbedding& embedding, int64_t vocabulary);
+                                                 const TokenEmbedding& embedding, int64_t vocabulary_size);
 // Creates an adaptive softmax (adaptive_output.cpp); called by make_output().
 std::unique_ptr<OutputLayer> make_adaptive_output(nn::ParameterList& parameters, const ModelOptions& options,
-                                                  const TokenEmbedding& embedding, int64_t vocabulary);
+                                                  const TokenEmbedding& embedding, int64_t vocabulary_size);
 
 }  // namespace mh::model

@@ -34,19 +34,19 @@ bool is_added(const io::Checkpoint& checkpoint, const nn::Parameter& p) {
 }  // namespace
 
 PartialLoad compare_with_checkpoint(const io::Checkpoint& checkpoint, const nn::ParameterList& parameters,
-                                    const std::string& where) {
-  const char* next = "set only keys that add attention stages or change the task head";
+                                    const std::string& option_name) {
+  const char* advice = "set only keys that add attention stages or change the task head";
   PartialLoad result;
   std::vector<std::string> parameter_names;
   for (const nn::Parameter& p : parameters.all()) {
     parameter_names.push_back(p.name());
     if (is_added(checkpoint, p)) {
       if (!may_be_added(p))
-        refuse_usage(where, "only parameters that the checkpoint contains",
-                     str("the new parameter ", p.name(), " ", shape_text(p.master().sizes())), next);
+        refuse_usage(option_name, "only parameters that the checkpoint contains",
+                     str("the new parameter ", p.name(), " ", shape_text(p.master().sizes())), advice);
       result.added_parameters.push_back(p.name());
     } else if (const auto& shape = checkpoint.find(p.name())->shape; shape != p.master().sizes().vec()) {
-      refuse_usage(where, str("the parameter ", p.name(), " with the checkpoint's shape, ", shape_text(shape)),
+      refuse_usage(option_name, str("the parameter ", p.name(), " with the checkpoint's shape, ", shape_text(shape)),
                    str("the shape ", shape_text(p.master().sizes()), " in the configured model"),
                    "set only keys that keep the names and shapes of all parameters");
     }
@@ -57,7 +57,7 @@ PartialLoad compare_with_checkpoint(const io::Checkpoint& checkpoint, const nn::
       continue;
     if (!is_task_head_parameter(info.name))
       refuse_usage(
-          where, str("the checkpoint's parameter ", info.name, " ", shape_text(info.shape)),
+          option_name, str("the checkpoint's parameter ", info.name, " ", shape_text(info.shape)),
           "no parameter of this name in the configured model",
           did_you_mean(info.name, parameter_names, "set only keys that keep the names and shapes of all parameters"));
     result.ignored_tensors.push_back(info.name);
@@ -65,16 +65,16 @@ PartialLoad compare_with_checkpoint(const io::Checkpoint& checkpoint, const nn::
   return result;
 }
 
-void require_same_heads(LanguageModel& old_model, LanguageModel& new_model, const std::string& where) {
+void require_same_heads(LanguageModel& old_model, LanguageModel& new_model, const std::string& option_name) {
   const auto old_layers = old_model.attention_layers(), new_layers = new_model.attention_layers();
   for (size_t i = 0; i < std::min(old_layers.size(), new_layers.size()); ++i) {
     const attention::LayerSpec &old_spec = old_layers[i]->layer_spec(), &new_spec = new_layers[i]->layer_spec();
     for (const nn::HeadSide side : {nn::HeadSide::score, nn::HeadSide::value, nn::HeadSide::output})
-      if (old_spec.heads_of(side) != new_spec.heads_of(side))
-        throw Error(Exit::usage, Problem{where,
-                                         str("as many heads as in the checkpoint, ", old_spec.heads_of(side),
+      if (old_spec.num_heads_of(side) != new_spec.num_heads_of(side))
+        throw Error(Exit::usage, Problem{option_name,
+                                         str("as many heads as in the checkpoint, ", old_spec.num_heads_of(side),
                                              " in layer ", old_spec.layer),
-                                         str(new_spec.heads_of(side)),
+                                         str(new_spec.num_heads_of(side)),
                                          "keep the checkpoint's head counts, since other counts assign the columns of "
                                          "the projections to other heads"});
   }
@@ -83,7 +83,7 @@ void require_same_heads(LanguageModel& old_model, LanguageModel& new_model, cons
 void load_matching_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parameters) {
   for (nn::Parameter& p : parameters.all())
     if (!is_added(checkpoint, p)) load_tensor(checkpoint, p.name(), p.master());
-  parameters.refresh_copies();
+  parameters.refresh_bf16_copies();
 }
 
 double max_hidden_difference(const io::Checkpoint& checkpoint, LanguageModel& model) {
@@ -93,15 +93,15 @@ double max_hidden_difference(const io::Checkpoint& checkpoint, LanguageModel& mo
   const LoadedModel original_model = load_model(checkpoint, device);
   const int64_t model_max_length = model.max_length(),
                 length = model_max_length > 0 ? std::min(model_max_length, kLength) : kLength;
-  const auto random_tokens = [&](int64_t vocabulary, uint32_t site) {
+  const auto random_tokens = [&](int64_t vocabulary_size, uint32_t site) {
     RandomSequence random(RandomStream(1, "adoption"), site);
     at::Tensor result = at::empty({kRows, length}, at::kLong);
     auto* values = result.mutable_data_ptr<int64_t>();
     for (int64_t i = 0; i < result.numel(); ++i)
-      values[i] = static_cast<int64_t>(random.uniform_below(static_cast<uint64_t>(vocabulary)));
+      values[i] = static_cast<int64_t>(random.uniform_below(static_cast<uint64_t>(vocabulary_size)));
     return result;
   };
-  const Vocabularies sizes = model.vocabularies();
+  const VocabularySizes sizes = model.vocabulary_sizes();
   Input input(random_tokens(sizes.target, 0));
   if (model.has_encoder()) input.source = random_tokens(sizes.source > 0 ? sizes.source : sizes.target, 1);
   const auto hidden_states = [&](LanguageModel& m) {

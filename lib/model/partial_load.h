@@ -20,17 +20,17 @@ struct PartialLoad {
 // Returns the parameters that load_matching_parameters() does not load, and the tensors of the checkpoint that it
 // ignores. Only parameters of attention stages and of the pooler and task head of an encoder may be added; only tensors
 // of the pooler and task head may be left out. Throws Error(usage) if any other parameter is missing, unknown or of
-// another shape. `where`: the option that sets the checkpoint, for the message.
+// another shape. `option_name`: the option that sets the checkpoint, for the message.
 PartialLoad compare_with_checkpoint(const io::Checkpoint& checkpoint, const nn::ParameterList& parameters,
-                                    const std::string& where);
+                                    const std::string& option_name);
 
 // Returns whether the parameter `name` belongs to the pooler or the task head of an encoder.
 bool is_task_head_parameter(const std::string& name);
 
 // Throws Error(usage) if an attention layer of `old_model`, the model of the checkpoint, and the same layer of
 // `new_model` have different numbers of heads: the shapes of the parameters may be equal although their columns belong
-// to different heads. `where`: the option that sets the checkpoint, for the message.
-void require_same_heads(LanguageModel& old_model, LanguageModel& new_model, const std::string& where);
+// to different heads. `option_name`: the option that sets the checkpoint, for the message.
+void require_same_heads(LanguageModel& old_model, LanguageModel& new_model, const std::string& option_name);
 
 // Copies all parameters that the checkpoint has in the shape of the model, and leaves all other parameters
 // (PartialLoad::added_parameters) unchanged. Throws Error(input) for damaged tensors.

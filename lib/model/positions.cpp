@@ -14,25 +14,25 @@ constexpr int64_t kFirstPosition = 2;  // as in fairseq, where the first positio
 
 }  // namespace
 
-at::Tensor sinusoidal_positions(int64_t first, int64_t length, int64_t width, at::Device device) {
+at::Tensor sinusoidal_positions(int64_t first_position, int64_t length, int64_t width, at::Device device) {
   const int64_t half_width = width / 2;
   at::Tensor table = at::empty({length, width});
-  auto* out = table.mutable_data_ptr<float>();
+  auto* table_data = table.mutable_data_ptr<float>();
   for (int64_t p = 0; p < length; ++p)
     for (int64_t k = 0; k < half_width; ++k) {
       double frequency = std::exp(-static_cast<double>(k) * std::log(10000.0) /
                                   static_cast<double>(std::max<int64_t>(1, half_width - 1)));
-      double angle = static_cast<double>(first + p) * frequency;
-      out[p * width + k] = static_cast<float>(std::sin(angle));
-      out[p * width + half_width + k] = static_cast<float>(std::cos(angle));
+      double angle = static_cast<double>(first_position + p) * frequency;
+      table_data[p * width + k] = static_cast<float>(std::sin(angle));
+      table_data[p * width + half_width + k] = static_cast<float>(std::cos(angle));
     }
   return table.to(device);
 }
 
-PositionEncoding::PositionEncoding(nn::ParameterList& parameters, const ModelOptions& o, const std::string& owner)
-    : kind_(o.positions), max_positions_(o.max_positions) {
-  if (kind_ == Positions::learned)
-    learned_table_ = &parameters.add(owner + ".positions.weight", {max_positions_, o.width},
+PositionEncoding::PositionEncoding(nn::ParameterList& parameters, const ModelOptions& o, const std::string& stack_name)
+    : position_kind_(o.positions), max_positions_(o.max_positions) {
+  if (position_kind_ == Positions::learned)
+    learned_table_ = &parameters.add(stack_name + ".positions.weight", {max_positions_, o.width},
                                      {embedding_init(o, o.width), true, false});
 }
 
@@ -44,15 +44,16 @@ at::Tensor PositionEncoding::sinusoids(int64_t length, int64_t width, at::Device
   return sinusoids_;
 }
 
-at::Tensor PositionEncoding::add(const at::Tensor& x, int64_t first) {
+at::Tensor PositionEncoding::add(const at::Tensor& x, int64_t first_position) {
   const int64_t length = x.size(1), width = x.size(2);
-  if (kind_ == Positions::none) return x;
-  if (kind_ == Positions::sinusoidal) return x + sinusoids(first + length, width, x.device()).narrow(0, first, length);
-  if (first + length > max_positions_)
+  if (position_kind_ == Positions::none) return x;
+  if (position_kind_ == Positions::sinusoidal)
+    return x + sinusoids(first_position + length, width, x.device()).narrow(0, first_position, length);
+  if (first_position + length > max_positions_)
     throw Error(Exit::usage, Problem{"model.max_positions", str("inputs of at most ", max_positions_, " tokens"),
-                                     str(first + length),
+                                     str(first_position + length),
                                      "use shorter sequences, or build a model with a higher model.max_positions"});
-  return x + learned_table_->value().narrow(0, first, length);
+  return x + learned_table_->value().narrow(0, first_position, length);
 }
 
 }  // namespace mh::model

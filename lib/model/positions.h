@@ -9,28 +9,29 @@
 
 namespace mh::model {
 
-// Returns the encodings (length, width) of the positions p = first, …, first + length - 1: sin(p w_k) for k < width/2,
-// followed by cos(p w_k), with w_k = 10000^(-k / (width/2 - 1)). This is the formula of fairseq, where the first
-// position of a sequence is 2.
-at::Tensor sinusoidal_positions(int64_t first, int64_t length, int64_t width, at::Device device);
+// Returns the encodings (length, width) of the positions p = first_position, …, first_position + length - 1: sin(p w_k)
+// for k < width/2, followed by cos(p w_k), with w_k = 10000^(-k / (width/2 - 1)). This is the formula of fairseq, where
+// the first position of a sequence is 2.
+at::Tensor sinusoidal_positions(int64_t first_position, int64_t length, int64_t width, at::Device device);
 
-// The position encoding that model.positions selects. `owner` is "encoder" or "decoder"; the learned table is the
-// parameter `owner`.positions.weight.
+// The position encoding that model.positions selects. `stack_name` is "encoder" or "decoder"; the learned table is the
+// parameter `stack_name`.positions.weight.
 class PositionEncoding {
  public:
-  PositionEncoding(nn::ParameterList& parameters, const ModelOptions& options, const std::string& owner);
-  // Returns x (B, T, d) plus the encodings of positions `first`, …, `first` + T - 1, counted from 0; x itself for
-  // model.positions=none. Thread-safe. Throws Error(usage) if the learned table has fewer than `first` + T positions.
-  at::Tensor add(const at::Tensor& x, int64_t first);
+  PositionEncoding(nn::ParameterList& parameters, const ModelOptions& options, const std::string& stack_name);
+  // Returns x (B, T, d) plus the encodings of positions `first_position`, …, `first_position` + T - 1, counted from 0;
+  // x itself for model.positions=none. Thread-safe. Throws Error(usage) if the learned table has fewer than
+  // `first_position` + T positions.
+  at::Tensor add(const at::Tensor& x, int64_t first_position);
   // Returns the number of learned position embeddings; 0: no such embeddings.
-  int64_t max_positions() const { return kind_ == Positions::learned ? max_positions_ : 0; }
+  int64_t max_positions() const { return position_kind_ == Positions::learned ? max_positions_ : 0; }
 
  private:
   at::Tensor sinusoids(int64_t length, int64_t width, at::Device device);
 
-  Positions kind_;
+  Positions position_kind_;
   int64_t max_positions_;
-  nn::Parameter* learned_table_ = nullptr;  // (max_positions_, d); null unless kind_ is `learned`
+  nn::Parameter* learned_table_ = nullptr;  // (max_positions_, d); null unless position_kind_ is `learned`
   std::mutex grow_mutex_;
   at::Tensor sinusoids_;  // (positions, d), enlarged on demand; guarded by grow_mutex_
 };

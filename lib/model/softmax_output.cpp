@@ -9,25 +9,26 @@ namespace {
 class SoftmaxOutput : public OutputLayer {
  public:
   SoftmaxOutput(nn::ParameterList& parameters, const ModelOptions& o, const TokenEmbedding& embedding,
-                int64_t vocabulary)
-      : vocabulary_(vocabulary), num_scored_rows_(num_scored_rows(o, vocabulary)) {
-    const int64_t rows = num_table_rows(o, vocabulary);
-    weight_ = o.tied
-                  ? embedding.bands()[0].table
-                  : &parameters.add("decoder.output.weight", {rows, o.width}, {embedding_init(o, o.width), true, true});
-    if (o.output_bias) bias_ = &parameters.add("decoder.output.bias", {rows}, {nn::Init::constant(0), false, false});
+                int64_t vocabulary_size)
+      : vocabulary_size_(vocabulary_size), num_scored_rows_(num_scored_rows(o, vocabulary_size)) {
+    const int64_t num_rows = num_table_rows(o, vocabulary_size);
+    weight_ = o.tied ? embedding.bands()[0].table
+                     : &parameters.add("decoder.output.weight", {num_rows, o.width},
+                                       {embedding_init(o, o.width), true, true});
+    if (o.output_bias)
+      bias_ = &parameters.add("decoder.output.bias", {num_rows}, {nn::Init::constant(0), false, false});
   }
 
   at::Tensor logits(const at::Tensor& hidden) const override {
-    return nn::linear(hidden, {weight_}, {bias_}).narrow(-1, 0, vocabulary_).to(at::kFloat);
+    return nn::linear(hidden, {weight_}, {bias_}).narrow(-1, 0, vocabulary_size_).to(at::kFloat);
   }
 
-  nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
+  nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double label_smoothing,
                       const nn::ForwardContext&) const override {
     const at::Tensor device_values =
         targets.device_values.defined() ? targets.device_values.flatten() : targets.device_values;
     return nn::sliced_cross_entropy(hidden.flatten(0, 1), weight_->value(), bias(), targets.values.flatten(),
-                                    num_scored_rows_, smoothing, device_values);
+                                    num_scored_rows_, label_smoothing, device_values);
   }
 
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const override {
@@ -39,15 +40,15 @@ class SoftmaxOutput : public OutputLayer {
  private:
   at::Tensor bias() const { return bias_ != nullptr ? bias_->value() : at::Tensor(); }
 
-  int64_t vocabulary_, num_scored_rows_;
+  int64_t vocabulary_size_, num_scored_rows_;
   nn::Parameter *weight_ = nullptr, *bias_ = nullptr;
 };
 
 }  // namespace
 
 std::unique_ptr<OutputLayer> make_softmax_output(nn::ParameterList& parameters, const ModelOptions& o,
-                                                 const TokenEmbedding& embedding, int64_t vocabulary) {
-  return std::make_unique<SoftmaxOutput>(parameters, o, embedding, vocabulary);
+                                                 const TokenEmbedding& embedding, int64_t vocabulary_size) {
+  return std::make_unique<SoftmaxOutput>(parameters, o, embedding, vocabulary_size);
 }
 
 }  // namespace mh::model

@@ -21,7 +21,7 @@ class TaskHead {
   // Creates the output layer, whose parameters are named pooler.* (the pooler) and head.* (all others). `parameters`
   // must outlive the output layer.
   virtual std::unique_ptr<OutputLayer> make(nn::ParameterList& parameters, const ModelOptions& options,
-                                            const TokenEmbedding& embedding, int64_t vocabulary) const = 0;
+                                            const TokenEmbedding& embedding, int64_t vocabulary_size) const = 0;
 };
 Registry<TaskHead>& task_heads();
 

@@ -64,7 +64,7 @@ class AdaptiveEmbedding : public TokenEmbedding {
  public:
   AdaptiveEmbedding(nn::ParameterList& parameters, const ModelOptions& o, int64_t num_rows)
       : band_ranges_(o.input_cutoffs, num_rows), scale_(scale_of(o)) {
-    for (size_t b = 0; b < band_ranges_.count(); ++b) {
+    for (size_t b = 0; b < band_ranges_.num_bands(); ++b) {
       const std::string name = str("decoder.embedding.bands.", b);
       const int64_t width = band_width(o, b);
       nn::Parameter& table =
@@ -102,23 +102,23 @@ class AdaptiveEmbedding : public TokenEmbedding {
 
 }  // namespace
 
-int64_t num_table_rows(const ModelOptions& o, int64_t vocabulary) {
-  return o.vocabulary_rows > 0 ? o.vocabulary_rows : vocabulary;
+int64_t num_table_rows(const ModelOptions& o, int64_t vocabulary_size) {
+  return o.vocabulary_rows > 0 ? o.vocabulary_rows : vocabulary_size;
 }
 
-int64_t num_scored_rows(const ModelOptions& o, int64_t vocabulary) {
-  return o.score_padded_rows ? num_table_rows(o, vocabulary) : vocabulary;
+int64_t num_scored_rows(const ModelOptions& o, int64_t vocabulary_size) {
+  return o.score_padded_rows ? num_table_rows(o, vocabulary_size) : vocabulary_size;
 }
 
-void check_rows(const char* key, int64_t num_rows, int64_t vocabulary) {
-  if (num_rows > 0 && num_rows < vocabulary)
-    throw Error(Exit::usage, Problem{key, str("at least ", vocabulary, ", the size of the vocabulary, or 0"),
+void check_rows(const char* key, int64_t num_rows, int64_t vocabulary_size) {
+  if (num_rows > 0 && num_rows < vocabulary_size)
+    throw Error(Exit::usage, Problem{key, str("at least ", vocabulary_size, ", the size of the vocabulary, or 0"),
                                      str(num_rows), str("raise ", key, ", or set ", key, "=0")});
 }
 
 std::unique_ptr<TokenEmbedding> make_token_embedding(nn::ParameterList& parameters, const ModelOptions& o,
-                                                     int64_t vocabulary) {
-  const int64_t num_rows = num_table_rows(o, vocabulary);
+                                                     int64_t vocabulary_size) {
+  const int64_t num_rows = num_table_rows(o, vocabulary_size);
   if (o.input_cutoffs.empty() || o.cutoff_factor == 1)
     return std::make_unique<SingleTableEmbedding>(parameters, o, "decoder.embedding.weight", num_rows, o.tied);
   return std::make_unique<AdaptiveEmbedding>(parameters, o, num_rows);

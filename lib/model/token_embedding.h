@@ -31,19 +31,19 @@ class TokenEmbedding {
 
 // Returns the number of rows of the embedding table: model.vocabulary_rows, or the size of the vocabulary if
 // model.vocabulary_rows is 0.
-int64_t num_table_rows(const ModelOptions& options, int64_t vocabulary);
+int64_t num_table_rows(const ModelOptions& options, int64_t vocabulary_size);
 // Returns the number of entries in the softmax: all rows of the embedding table with model.score_padded_rows, otherwise
 // the size of the vocabulary.
-int64_t num_scored_rows(const ModelOptions& options, int64_t vocabulary);
+int64_t num_scored_rows(const ModelOptions& options, int64_t vocabulary_size);
 
-// Throws Error(usage) if `num_rows`, the value of the key `key`, is neither 0 nor at least `vocabulary`, the size of
-// the vocabulary.
-void check_rows(const char* key, int64_t num_rows, int64_t vocabulary);
+// Throws Error(usage) if `num_rows`, the value of the key `key`, is neither 0 nor at least `vocabulary_size`, the size
+// of the vocabulary.
+void check_rows(const char* key, int64_t num_rows, int64_t vocabulary_size);
 
 // Creates the token embedding of a decoder: adaptive embeddings if model.input_cutoffs is not empty and
 // model.cutoff_factor is not 1, otherwise the table decoder.embedding.weight.
 std::unique_ptr<TokenEmbedding> make_token_embedding(nn::ParameterList& parameters, const ModelOptions& options,
-                                                     int64_t vocabulary);
+                                                     int64_t vocabulary_size);
 // Creates the token embedding of an encoder, the table encoder.embedding.weight with `num_rows` rows.
 // `is_output_weight`: whether an output layer is tied to the table.
 std::unique_ptr<TokenEmbedding> make_encoder_embedding(nn::ParameterList& parameters, const ModelOptions& options,

@@ -18,8 +18,8 @@ namespace {
 
 class TransformerXl : public LanguageModel {
  public:
-  TransformerXl(const ModelConfig& config, int64_t vocabulary, at::Device device)
-      : options_(config.model), vocabulary_(vocabulary), parameters_(device) {
+  TransformerXl(const ModelConfig& config, int64_t vocabulary_size, at::Device device)
+      : options_(config.model), vocabulary_size_(vocabulary_size), parameters_(device) {
     if (options_.positions != Positions::none)
       throw Error(Exit::usage,
                   Problem{"model.positions",
@@ -31,22 +31,22 @@ class TransformerXl : public LanguageModel {
                   Problem{"model.transformer-xl.same_length", "a memory, which sets the number of keys",
                           "model.transformer-xl.memory=0",
                           "raise model.transformer-xl.memory, or set model.transformer-xl.same_length=false"});
-    embedding_ = make_token_embedding(parameters_, options_, vocabulary);
+    embedding_ = make_token_embedding(parameters_, options_, vocabulary_size);
     for (int64_t i = 0; i < options_.layers; ++i) {
       blocks_.emplace_back(parameters_, config, attention::AttentionKind::decoder_self, i, str("decoder.layers.", i));
-      const attention::AttentionLayer& self = blocks_.back().self();
-      if (options_.transformer_xl.memory > 0 && !self.capabilities().memory)
-        throw Error(Exit::usage,
-                    Problem{self.layer_spec().name, "stages that support a memory", "a stage without this support",
-                            "choose another stage, or set model.transformer-xl.memory=0"});
+      const attention::AttentionLayer& self_attention = blocks_.back().self_attention();
+      if (options_.transformer_xl.memory > 0 && !self_attention.capabilities().memory)
+        throw Error(Exit::usage, Problem{self_attention.layer_spec().name, "stages that support a memory",
+                                         "a stage without this support",
+                                         "choose another stage, or set model.transformer-xl.memory=0"});
     }
     if (options_.final_norm && options_.norm == Norm::pre)
-      norm_ = std::make_unique<LayerNorm>(parameters_, "decoder.norm", options_);
-    output_ = make_output(parameters_, options_, *embedding_, vocabulary);
+      final_norm_ = std::make_unique<LayerNorm>(parameters_, "decoder.norm", options_);
+    output_layer_ = make_output(parameters_, options_, *embedding_, vocabulary_size);
   }
 
   nn::ParameterList& parameters() override { return parameters_; }
-  Vocabularies vocabularies() const override { return vocabulary_; }
+  VocabularySizes vocabulary_sizes() const override { return vocabulary_size_; }
   int64_t memory_length() const override { return options_.transformer_xl.memory; }
   int64_t num_skippable_layers() const override { return options_.layers; }
 
@@ -57,13 +57,13 @@ class TransformerXl : public LanguageModel {
     at::Tensor x = nn::dropout((*embedding_)(tokens), options_.dropout_embedding, forward_context, "embedding", 0);
     const auto* skip_layers = forward_context.request<SkipLayers>();
     for (size_t i = 0; i < blocks_.size(); ++i) {
-      if (skip_layers != nullptr && skip_layers->skipped[i]) continue;
+      if (skip_layers != nullptr && skip_layers->is_skipped[i]) continue;
       if (memories == nullptr)
         x = blocks_[i].forward(x, segment_mask({}, options_.transformer_xl.memory, 0), forward_context, {}, observer);
       else x = forward_with_memory(blocks_[i], x, forward_context, *memories, memories->layers[i], observer);
     }
     if (memories != nullptr) memories->next_position += tokens.size(1);
-    if (norm_ != nullptr) x = (*norm_)(x);
+    if (final_norm_ != nullptr) x = (*final_norm_)(x);
     return nn::dropout(x, options_.dropout_output, forward_context, "output", 0);
   }
 
@@ -75,7 +75,7 @@ class TransformerXl : public LanguageModel {
   std::vector<attention::AttentionLayer*> attention_layers() override { return attention_layers_of({&blocks_}); }
 
  protected:
-  const OutputLayer& output() const override { return *output_; }
+  const OutputLayer& output_layer() const override { return *output_layer_; }
 
  private:
   // Returns the mask of a segment with positions next_position, …, next_position + length - 1, whose keys follow a
@@ -112,7 +112,7 @@ class TransformerXl : public LanguageModel {
     // Only evaluation caches keys and values: in training the weights change between segments, so that cached keys and
     // values would be outdated.
     const bool uses_cache =
-        !forward_context.training && !c10::GradMode::is_enabled() && block.self().capabilities().incremental;
+        !forward_context.training && !c10::GradMode::is_enabled() && block.self_attention().capabilities().incremental;
     if (!uses_cache && layer.cache.length() > 0)
       throw Error(Exit::failed,
                   "expected a memory that was created in training; found a memory that was created in evaluation; "
@@ -145,12 +145,12 @@ class TransformerXl : public LanguageModel {
   }
 
   ModelOptions options_;
-  int64_t vocabulary_;
+  int64_t vocabulary_size_;
   nn::ParameterList parameters_;
   std::unique_ptr<TokenEmbedding> embedding_;
   std::deque<Block> blocks_;
-  std::unique_ptr<LayerNorm> norm_;
-  std::unique_ptr<OutputLayer> output_;
+  std::unique_ptr<LayerNorm> final_norm_;
+  std::unique_ptr<OutputLayer> output_layer_;
 };
 
 class TransformerXlBackbone : public Backbone {
@@ -158,9 +158,9 @@ class TransformerXlBackbone : public Backbone {
   std::set<OptionGroup> option_groups() const override {
     return {OptionGroup::adaptive_input, OptionGroup::adaptive_softmax, OptionGroup::output_bias};
   }
-  std::unique_ptr<LanguageModel> make(const ModelConfig& config, const Vocabularies& vocabularies,
+  std::unique_ptr<LanguageModel> make(const ModelConfig& config, const VocabularySizes& vocabulary_sizes,
                                       at::Device device) const override {
-    return std::make_unique<TransformerXl>(config, vocabularies.target, device);
+    return std::make_unique<TransformerXl>(config, vocabulary_sizes.target, device);
   }
 };
 

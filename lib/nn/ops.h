@@ -35,22 +35,22 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
 
 // Returns x (B, …) with inverted dropout: an element is divided by 1 - p, or set to 0 with probability p. Returns x
 // itself outside of training or if p = 0. Whether element `offset` of row b is dropped is a pure function of
-// (seed, stream, update, site, index), with the seed and the update of `forward_context`, where
+// (seed, stream_name, update, site, index), with the seed and the update of `forward_context`, where
 // index = (forward_context.row_offset + b) * x[0].numel() + offset is the element's index in the full batch of the
-// update. So neither the number of threads, nor the micro-batches, nor the device changes the result. `stream` names
-// the operation ("attention.output"); `site` is the number of the layer or band, or 0.
-at::Tensor dropout(const at::Tensor& x, double p, const nn::ForwardContext& forward_context, std::string_view stream,
-                   uint32_t site);
+// update. So neither the number of threads, nor the micro-batches, nor the device changes the result. `stream_name`
+// names the operation ("attention.output"); `site` is the number of the layer or band, or 0.
+at::Tensor dropout(const at::Tensor& x, double p, const nn::ForwardContext& forward_context,
+                   std::string_view stream_name, uint32_t site);
 // Returns the dropout parameters with which a kernel that applies dropout itself drops the same elements as dropout().
 // `row_size`: number of elements of x[0].
 kernels::DropoutRange dropout_range_of(int64_t row_size, double p, const nn::ForwardContext& forward_context,
-                                       std::string_view stream, uint32_t site);
+                                       std::string_view stream_name, uint32_t site);
 
 // The arguments of dropout() apart from the tensor. Holds references, so it must not outlive the call that receives it.
 struct DropoutArguments {
   double p;
   const nn::ForwardContext& forward_context;
-  std::string_view stream;
+  std::string_view stream_name;
   uint32_t site;
 };
 // The residual sum of a sublayer and its layer norm, (B, …, d) each.
@@ -80,21 +80,21 @@ struct SlicedLoss {
 // Returns the cross-entropy of a linear output layer. The logits are computed in slices of rows, so that only one slice
 // is in memory at a time: for each slice, the logits, their log-sum-exp and, if requested, the gradients of `hidden`,
 // `weight` and `bias`. hidden (N, d); weight (rows, d) and bias (rows) or undefined, of which only the first
-// `vocabulary` rows are used; targets (N) int64, where negative targets are not scored. Label smoothing with e =
-// label_smoothing, as in PyTorch: (1 - e) * nll + e / vocabulary * (sum of the nll of all entries). If the targets are
-// on the CPU, the call does not wait for a GPU. `device_targets`: copy of `targets` on the device of `hidden`;
+// `vocabulary_size` rows are used; targets (N) int64, where negative targets are not scored. Label smoothing with e =
+// label_smoothing, as in PyTorch: (1 - e) * nll + e / vocabulary_size * (sum of the nll of all entries). If the targets
+// are on the CPU, the call does not wait for a GPU. `device_targets`: copy of `targets` on the device of `hidden`;
 // undefined: the function makes the copy.
 SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
-                                const at::Tensor& targets, int64_t vocabulary, double label_smoothing,
+                                const at::Tensor& targets, int64_t vocabulary_size, double label_smoothing,
                                 const at::Tensor& device_targets = {});
 // Returns the number of scored (non-negative) targets, for targets (N) int64 on the CPU. Throws Error(failed) if a
-// target is `vocabulary` or more.
-int64_t count_scored(const at::Tensor& targets, int64_t vocabulary);
+// target is `vocabulary_size` or more.
+int64_t count_scored(const at::Tensor& targets, int64_t vocabulary_size);
 
 // Returns log p(target) (N) fp32, nats, for the output layer of sliced_cross_entropy(); 0 where the target is negative.
 // Computes the logits in slices of rows. Without autograd.
 at::Tensor sliced_log_probabilities(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
-                                    const at::Tensor& targets, int64_t vocabulary);
+                                    const at::Tensor& targets, int64_t vocabulary_size);
 
 // Sets process-wide options for fast tensor operations on a CPU: allocator thresholds, and the number of LibTorch's
 // threads (0: all cores). Each tool calls the function once, before it creates the first tensor.

@@ -22,9 +22,9 @@ using torch::autograd::variable_list;
 // short slice stays in the CPU's cache. On a CPU the time hardly changes between 8 and 32 million logits per slice (d
 // 256, vocabularies of 8000 and 33278); with 2 million the time is a third longer. A GPU needs more rows to be fully
 // used.
-int64_t rows_per_slice(int64_t vocabulary, bool on_gpu) {
-  return on_gpu ? std::clamp<int64_t>((64 << 20) / vocabulary, 256, 8192)
-                : std::clamp<int64_t>((16 << 20) / vocabulary, 64, 1024);
+int64_t rows_per_slice(int64_t vocabulary_size, bool on_gpu) {
+  return on_gpu ? std::clamp<int64_t>((64 << 20) / vocabulary_size, 256, 8192)
+                : std::clamp<int64_t>((16 << 20) / vocabulary_size, 64, 1024);
 }
 
 // Losses and gradients of all slices. The gradients are derivatives of the sum of all losses; undefined if not needed.
@@ -41,26 +41,26 @@ struct NeedsGradient {
   bool any() const { return hidden || weight || bias; }
 };
 
-struct Targets {
+struct CrossEntropyTargets {
   at::Tensor cpu_targets, device_targets;  // (N) contiguous int64, on the CPU and on the device of hidden
-  int64_t vocabulary = 0;
-  double smoothing = 0;
+  int64_t vocabulary_size = 0;
+  double label_smoothing = 0;
 };
 
 struct CrossEntropyInput {
   const at::Tensor &hidden, &weight, &bias;
-  const Targets& targets;
+  const CrossEntropyTargets& targets;
 };
 
 bool has_cpu_kernel(const at::Tensor& logits) {
   return logits.device().is_cpu() && (logits.scalar_type() == at::kFloat || logits.scalar_type() == at::kBFloat16);
 }
 
-// Computes losses[i] for each row i of logits (n, vocabulary), with CPU loops for fp32 and bf16. If `needs_gradient` is
-// set, replaces the logits by their gradient.
-void compute_cpu_losses(at::Tensor& logits, const int64_t* targets, double smoothing, bool needs_gradient,
+// Computes losses[i] for each row i of logits (n, vocabulary_size), with CPU loops for fp32 and bf16. If
+// `needs_gradient` is set, replaces the logits by their gradient.
+void compute_cpu_losses(at::Tensor& logits, const int64_t* targets, double label_smoothing, bool needs_gradient,
                         kernels::CrossEntropyLoss* losses) {
-  kernels::CrossEntropyParams params{logits.size(1), static_cast<float>(smoothing), needs_gradient};
+  kernels::CrossEntropyParams params{logits.size(1), static_cast<float>(label_smoothing), needs_gradient};
   const bool is_bf16 = logits.scalar_type() == at::kBFloat16;
   char* logit_data = static_cast<char*>(logits.data_ptr());
   int64_t row_bytes = params.vocabulary_size * static_cast<int64_t>(logits.element_size());
@@ -78,29 +78,29 @@ void compute_cpu_losses(at::Tensor& logits, const int64_t* targets, double smoot
   });
 }
 
-// Computes losses (n, 2) of logits (n, vocabulary) with a GPU kernel; targets (n) and losses are in GPU memory. If
+// Computes losses (n, 2) of logits (n, vocabulary_size) with a GPU kernel; targets (n) and losses are in GPU memory. If
 // `needs_gradient` is set, replaces the logits by their gradient.
-void compute_gpu_losses(const Gpu& gpu, at::Tensor& logits, const at::Tensor& targets, double smoothing,
+void compute_gpu_losses(const Gpu& gpu, at::Tensor& logits, const at::Tensor& targets, double label_smoothing,
                         bool needs_gradient, at::Tensor& losses) {
   check_cuda(gpu.kernels->cross_entropy(
-      *dtype_of(logits.scalar_type()), {logits.size(1), static_cast<float>(smoothing), needs_gradient}, logits.size(0),
-      logits.mutable_data_ptr(), targets.const_data_ptr<int64_t>(),
+      *dtype_of(logits.scalar_type()), {logits.size(1), static_cast<float>(label_smoothing), needs_gradient},
+      logits.size(0), logits.mutable_data_ptr(), targets.const_data_ptr<int64_t>(),
       static_cast<kernels::CrossEntropyLoss*>(losses.mutable_data_ptr()), gpu.stream));
 }
 
-// Computes losses (n, 2) of logits (n, vocabulary) with LibTorch operations, for any type and device. If
+// Computes losses (n, 2) of logits (n, vocabulary_size) with LibTorch operations, for any type and device. If
 // `needs_gradient` is set, replaces the logits by their gradient.
-void compute_fallback_losses(at::Tensor& logits, const at::Tensor& targets, double smoothing, bool needs_gradient,
+void compute_fallback_losses(at::Tensor& logits, const at::Tensor& targets, double label_smoothing, bool needs_gradient,
                              at::Tensor& losses) {
   const at::Tensor is_scored = targets.ge(0);
   at::Tensor upcast_logits = logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat);
   at::Tensor log_p = at::log_softmax(upcast_logits, 1), target_index = targets.clamp_min(0).unsqueeze(1);
   at::Tensor nll = log_p.gather(1, target_index).squeeze(1).neg() * is_scored;
-  at::Tensor smoothed = nll * (1 - smoothing) - log_p.mean(1) * is_scored * smoothing;
+  at::Tensor smoothed = nll * (1 - label_smoothing) - log_p.mean(1) * is_scored * label_smoothing;
   losses.copy_(at::stack({nll, smoothed}, 1));
   if (!needs_gradient) return;
-  at::Tensor dlogits = log_p.exp_().sub_(smoothing / static_cast<double>(logits.size(1)));
-  dlogits.scatter_add_(1, target_index, at::full_like(target_index, smoothing - 1, dlogits.options()));
+  at::Tensor dlogits = log_p.exp_().sub_(label_smoothing / static_cast<double>(logits.size(1)));
+  dlogits.scatter_add_(1, target_index, at::full_like(target_index, label_smoothing - 1, dlogits.options()));
   logits = dlogits.mul_(is_scored.unsqueeze(1)).to(logits.scalar_type());
 }
 
@@ -115,30 +115,30 @@ at::Tensor sum_of(const at::Tensor& losses) {
   return sums;
 }
 
-LossesAndGradients compute_losses(const CrossEntropyInput& input, NeedsGradient needs) {
-  const int64_t n = input.hidden.size(0), vocabulary = input.targets.vocabulary;
-  const double smoothing = input.targets.smoothing;
-  at::Tensor weight = input.weight.narrow(0, 0, vocabulary);
-  at::Tensor bias = input.bias.defined() ? input.bias.narrow(0, 0, vocabulary) : input.bias;
-  auto sum_type = input.weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+LossesAndGradients compute_losses(const CrossEntropyInput& input, NeedsGradient needs_gradient) {
+  const int64_t n = input.hidden.size(0), vocabulary_size = input.targets.vocabulary_size;
+  const double label_smoothing = input.targets.label_smoothing;
+  at::Tensor weight = input.weight.narrow(0, 0, vocabulary_size);
+  at::Tensor bias = input.bias.defined() ? input.bias.narrow(0, 0, vocabulary_size) : input.bias;
+  auto gradient_type = input.weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   LossesAndGradients result;
-  if (needs.hidden) result.dhidden = at::empty_like(input.hidden, at::MemoryFormat::Contiguous);
-  // The gradient of the weight is stored transposed, in the layout that product_tn() returns for vocabulary > d, so
-  // that the gradient of a slice is added by a contiguous loop.
-  if (needs.weight) {
+  if (needs_gradient.hidden) result.dhidden = at::empty_like(input.hidden, at::MemoryFormat::Contiguous);
+  // The gradient of the weight is stored transposed, in the layout that product_tn() returns for vocabulary_size > d,
+  // so that the gradient of a slice is added by a contiguous loop.
+  if (needs_gradient.weight) {
     result.dweight =
-        at::empty({input.weight.size(1), input.weight.size(0)}, input.weight.options().dtype(sum_type)).t();
+        at::empty({input.weight.size(1), input.weight.size(0)}, input.weight.options().dtype(gradient_type)).t();
     if (n == 0) result.dweight.zero_();
-    else result.dweight.narrow(0, vocabulary, input.weight.size(0) - vocabulary).zero_();
+    else result.dweight.narrow(0, vocabulary_size, input.weight.size(0) - vocabulary_size).zero_();
   }
-  if (needs.bias) result.dbias = at::zeros(input.bias.sizes(), input.bias.options().dtype(sum_type));
+  if (needs_gradient.bias) result.dbias = at::zeros(input.bias.sizes(), input.bias.options().dtype(gradient_type));
 
   const int64_t* targets = input.targets.cpu_targets.const_data_ptr<int64_t>();
-  result.num_scored = count_scored(input.targets.cpu_targets, vocabulary);
+  result.num_scored = count_scored(input.targets.cpu_targets, vocabulary_size);
   static_assert(sizeof(kernels::CrossEntropyLoss) == 2 * sizeof(double));
   result.losses = at::empty({n, 2}, input.hidden.options().dtype(at::kDouble));
   const Gpu gpu = gpu_of(input.hidden.device());
-  const int64_t slice_size = rows_per_slice(vocabulary, static_cast<bool>(gpu));
+  const int64_t slice_size = rows_per_slice(vocabulary_size, static_cast<bool>(gpu));
   for (int64_t begin = 0; begin < n; begin += slice_size) {
     const int64_t num_rows = std::min(slice_size, n - begin);
     at::Tensor hidden = input.hidden.narrow(0, begin, num_rows);
@@ -146,38 +146,38 @@ LossesAndGradients compute_losses(const CrossEntropyInput& input, NeedsGradient 
     at::Tensor losses = result.losses.narrow(0, begin, num_rows);
     const at::Tensor device_targets = input.targets.device_targets.narrow(0, begin, num_rows);
     if (gpu && dtype_of(logits.scalar_type())) {
-      compute_gpu_losses(gpu, logits, device_targets, smoothing, needs.any(), losses);
+      compute_gpu_losses(gpu, logits, device_targets, label_smoothing, needs_gradient.any(), losses);
     } else if (has_cpu_kernel(logits)) {
-      compute_cpu_losses(logits, targets + begin, smoothing, needs.any(),
+      compute_cpu_losses(logits, targets + begin, label_smoothing, needs_gradient.any(),
                          static_cast<kernels::CrossEntropyLoss*>(losses.mutable_data_ptr()));
     } else {
-      compute_fallback_losses(logits, device_targets, smoothing, needs.any(), losses);
+      compute_fallback_losses(logits, device_targets, label_smoothing, needs_gradient.any(), losses);
     }
     const at::Tensor& dlogits = logits;  // if a gradient is needed, the logits were replaced by their gradient
-    if (needs.hidden) result.dhidden.narrow(0, begin, num_rows).copy_(product_nn(dlogits, weight));
-    if (needs.weight) {
-      at::Tensor dweight = result.dweight.narrow(0, 0, vocabulary), slice_dweight = product_tn(dlogits, hidden);
+    if (needs_gradient.hidden) result.dhidden.narrow(0, begin, num_rows).copy_(product_nn(dlogits, weight));
+    if (needs_gradient.weight) {
+      at::Tensor dweight = result.dweight.narrow(0, 0, vocabulary_size), slice_dweight = product_tn(dlogits, hidden);
       if (begin == 0) dweight.copy_(slice_dweight);
       else dweight.add_(slice_dweight);
     }
-    if (needs.bias) result.dbias.narrow(0, 0, vocabulary).add_(dlogits.sum(0, false, sum_type));
+    if (needs_gradient.bias) result.dbias.narrow(0, 0, vocabulary_size).add_(dlogits.sum(0, false, gradient_type));
   }
   return result;
 }
 
 struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& optional_bias, const Targets& targets, NeedsGradient needs,
-                            SlicedLoss* loss) {
+                            const std::optional<at::Tensor>& optional_bias, const CrossEntropyTargets& targets,
+                            NeedsGradient needs_gradient, SlicedLoss* loss) {
     at::Tensor bias = optional_bias.value_or(at::Tensor());
-    LossesAndGradients result = compute_losses({hidden, weight, bias, targets}, needs);
+    LossesAndGradients result = compute_losses({hidden, weight, bias, targets}, needs_gradient);
     const at::Tensor sums = sum_of(result.losses);
     loss->nll = sums[0];
     loss->num_scored = result.num_scored;
     // saved_data stores the gradients, which are intermediate results that backward() uses once; save_for_backward() is
     // only for inputs and outputs of the node.
     context->saved_data["hidden"] = result.dhidden;
-    if (needs.weight)
+    if (needs_gradient.weight)
       result.dweight = result.dweight.to(weight.scalar_type(), false, false, at::MemoryFormat::Contiguous);
     context->saved_data["weight"] = result.dweight;
     context->saved_data["bias"] = result.dbias;
@@ -195,14 +195,14 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
           saved_gradient != context->saved_data.end(),
           "expected one backward pass through sliced_cross_entropy(), which frees the gradients; found a second "
           "one; compute the loss again");
-      at::Tensor t = saved_gradient->second.toTensor();
+      at::Tensor gradient = saved_gradient->second.toTensor();
       context->saved_data.erase(saved_gradient);
-      if (!t.defined()) return t;
+      if (!gradient.defined()) return gradient;
       // grad_output has the shape (1) in this product, so that the product is computed in the wider type of the two
       // tensors: type promotion ignores tensors without dimensions.
-      if (on_gpu) t.mul_(grad_output.view({1}));
-      else if (factor != 1) t.mul_(factor);
-      return t;
+      if (on_gpu) gradient.mul_(grad_output.view({1}));
+      else if (factor != 1) gradient.mul_(factor);
+      return gradient;
     };
     at::Tensor dhidden = take_gradient("hidden"), dweight = take_gradient("weight"), dbias = take_gradient("bias");
     return {dhidden, dweight, dbias, {}, {}, {}};
@@ -213,8 +213,9 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
 // the CPU and on the device of `hidden`.
 struct PreparedInputs {
   at::Tensor hidden, bias;
-  Targets targets;
-  PreparedInputs(const at::Tensor& h, const at::Tensor& weight, const at::Tensor& b, const Targets& unconverted_targets)
+  CrossEntropyTargets targets;
+  PreparedInputs(const at::Tensor& h, const at::Tensor& weight, const at::Tensor& b,
+                 const CrossEntropyTargets& unconverted_targets)
       : hidden(h.to(weight.scalar_type())),
         bias(b.defined() ? b.to(weight.scalar_type()) : b),
         targets(unconverted_targets) {
@@ -226,41 +227,43 @@ struct PreparedInputs {
 
 }  // namespace
 
-int64_t count_scored(const at::Tensor& targets, int64_t vocabulary) {
-  const auto* first = targets.const_data_ptr<int64_t>();
-  const auto* end = first + targets.numel();
-  // The kernels write to the logit of each target without a bounds check, so each target must be below `vocabulary`.
-  if (first != end)
-    if (const int64_t largest = *std::max_element(first, end); largest >= vocabulary)
+int64_t count_scored(const at::Tensor& targets, int64_t vocabulary_size) {
+  const auto* begin = targets.const_data_ptr<int64_t>();
+  const auto* end = begin + targets.numel();
+  // The kernels write to the logit of each target without a bounds check, so each target must be below
+  // `vocabulary_size`.
+  if (begin != end)
+    if (const int64_t max_target = *std::max_element(begin, end); max_target >= vocabulary_size)
       throw Error(Exit::failed, Problem{"targets of the cross-entropy",
-                                        str("numbers below ", vocabulary, ", the number of outputs of the layer"),
-                                        str(largest), "use data with the vocabulary or the classes of the model"});
-  return std::count_if(first, end, [](int64_t target) { return target >= 0; });
+                                        str("numbers below ", vocabulary_size, ", the number of outputs of the layer"),
+                                        str(max_target), "use data with the vocabulary or the classes of the model"});
+  return std::count_if(begin, end, [](int64_t target) { return target >= 0; });
 }
 
 SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
-                                const at::Tensor& targets, int64_t vocabulary, double label_smoothing,
+                                const at::Tensor& targets, int64_t vocabulary_size, double label_smoothing,
                                 const at::Tensor& device_targets) {
   const PreparedInputs inputs(hidden, weight, bias,
                               {.cpu_targets = targets,
                                .device_targets = device_targets,
-                               .vocabulary = vocabulary,
-                               .smoothing = label_smoothing});
-  auto needs_gradient = [](const at::Tensor& t) {
+                               .vocabulary_size = vocabulary_size,
+                               .label_smoothing = label_smoothing});
+  const auto requires_gradient = [](const at::Tensor& t) {
     return t.defined() && at::GradMode::is_enabled() && t.requires_grad();
   };
   SlicedLoss loss;
   loss.smoothed = SlicedCrossEntropy::apply(
       inputs.hidden, weight, inputs.bias.defined() ? std::optional(inputs.bias) : std::nullopt, inputs.targets,
-      NeedsGradient{needs_gradient(inputs.hidden), needs_gradient(weight), needs_gradient(inputs.bias)}, &loss);
+      NeedsGradient{requires_gradient(inputs.hidden), requires_gradient(weight), requires_gradient(inputs.bias)},
+      &loss);
   return loss;
 }
 
 at::Tensor sliced_log_probabilities(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
-                                    const at::Tensor& targets, int64_t vocabulary) {
+                                    const at::Tensor& targets, int64_t vocabulary_size) {
   at::NoGradGuard no_gradient;
   const PreparedInputs inputs(hidden, weight, bias,
-                              {.cpu_targets = targets, .device_targets = {}, .vocabulary = vocabulary});
+                              {.cpu_targets = targets, .device_targets = {}, .vocabulary_size = vocabulary_size});
   const LossesAndGradients result = compute_losses({inputs.hidden, weight, inputs.bias, inputs.targets}, {});
   return result.losses.select(1, 0).neg().to(at::kFloat);
 }

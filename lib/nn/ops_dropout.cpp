@@ -26,10 +26,10 @@ void run_dropout_kernel(const kernels::DropoutParams& params, uint64_t stream_of
   }
   // Elements per work item: a few microseconds of work, and a multiple of the 64 elements that the kernel processes at
   // once.
-  constexpr int64_t grain = 16384;
+  constexpr int64_t elements_per_item = 16384;
   int64_t n = x.numel();
-  at::parallel_for(0, ceil_div(n, grain), 1, [&](int64_t begin, int64_t end) {
-    int64_t offset = begin * grain, count = std::min(end * grain, n) - offset;
+  at::parallel_for(0, ceil_div(n, elements_per_item), 1, [&](int64_t begin, int64_t end) {
+    int64_t offset = begin * elements_per_item, count = std::min(end * elements_per_item, n) - offset;
     if (x.scalar_type() == at::kBFloat16)
       kernels::dropout(params, stream_offset + static_cast<uint64_t>(offset),
                        static_cast<const uint16_t*>(x.const_data_ptr()) + offset,
@@ -49,9 +49,9 @@ at::Tensor apply_dropout(const kernels::DropoutParams& params, uint64_t stream_o
     return y;
   }
   // For any other type (fp64 in tests), x is multiplied by a mask, the result of dropout of a tensor of ones.
-  at::Tensor ones = at::ones(x.sizes(), x.options().dtype(at::kFloat)), mask = at::empty_like(ones);
-  run_dropout_kernel(params, stream_offset, ones, mask);
-  return x * mask.to(type);
+  at::Tensor ones = at::ones(x.sizes(), x.options().dtype(at::kFloat)), dropout_mask = at::empty_like(ones);
+  run_dropout_kernel(params, stream_offset, ones, dropout_mask);
+  return x * dropout_mask.to(type);
 }
 
 struct Dropout : torch::autograd::Function<Dropout> {
@@ -74,17 +74,17 @@ struct Dropout : torch::autograd::Function<Dropout> {
 }  // namespace
 
 kernels::DropoutRange dropout_range_of(int64_t row_size, double p, const nn::ForwardContext& forward_context,
-                                       std::string_view stream, uint32_t site) {
-  const auto key = RandomStream(forward_context.seed, stream).key();
+                                       std::string_view stream_name, uint32_t site) {
+  const auto key = RandomStream(forward_context.seed, stream_name).key();
   kernels::DropoutParams params = kernels::make_dropout(key.data(), forward_context.update, site, p);
   params.update_ptr = forward_context.update_ptr;
   return {params, static_cast<uint64_t>(forward_context.row_offset * row_size)};
 }
 
-at::Tensor dropout(const at::Tensor& x, double p, const nn::ForwardContext& forward_context, std::string_view stream,
-                   uint32_t site) {
+at::Tensor dropout(const at::Tensor& x, double p, const nn::ForwardContext& forward_context,
+                   std::string_view stream_name, uint32_t site) {
   if (!forward_context.training || p == 0 || x.numel() == 0) return x;
-  const kernels::DropoutRange range = dropout_range_of(x.numel() / x.size(0), p, forward_context, stream, site);
+  const kernels::DropoutRange range = dropout_range_of(x.numel() / x.size(0), p, forward_context, stream_name, site);
   return Dropout::apply(x, range.params, range.stream_offset);
 }
 

@@ -177,14 +177,14 @@ SumAndNorm sum_and_norm(const at::Tensor& x, const at::Tensor& y, const DropoutA
                         const at::Tensor& weight, const at::Tensor& bias, double epsilon, bool needs_sum) {
   if (!has_fused_kernel(x, y, weight, bias)) {
     const at::Tensor sum = x + dropout(y, dropout_arguments.p, dropout_arguments.forward_context,
-                                       dropout_arguments.stream, dropout_arguments.site);
+                                       dropout_arguments.stream_name, dropout_arguments.site);
     return {sum, weight.defined() ? layer_norm(sum, weight, bias, epsilon) : at::Tensor()};
   }
   const at::Tensor x_contiguous = x.contiguous(), y_contiguous = y.contiguous();
   std::optional<kernels::DropoutRange> dropout;
   if (dropout_arguments.forward_context.training && dropout_arguments.p > 0)
     dropout = dropout_range_of(y.numel() / y.size(0), dropout_arguments.p, dropout_arguments.forward_context,
-                               dropout_arguments.stream, dropout_arguments.site);
+                               dropout_arguments.stream_name, dropout_arguments.site);
   const auto needs_gradient = [](const at::Tensor& t) { return t.defined() && t.requires_grad(); };
   if (!c10::GradMode::is_enabled() ||
       !(needs_gradient(x) || needs_gradient(y) || needs_gradient(weight) || needs_gradient(bias))) {

@@ -10,7 +10,7 @@
 
 namespace mh::nn {
 
-Parameter::Parameter(std::string name, at::Tensor value, Traits traits)
+Parameter::Parameter(std::string name, at::Tensor value, ParameterTraits traits)
     : name_(std::move(name)), master_(std::move(value)), traits_(std::move(traits)) {
   master_.set_requires_grad(traits_.trainable);
 }
@@ -31,7 +31,7 @@ void Parameter::set_trained(bool enabled) {
   if (bf16_copy_.defined() && bf16_copy_.requires_grad() != enabled) bf16_copy_.set_requires_grad(enabled);
 }
 
-void Parameter::refresh_copy() {
+void Parameter::refresh_bf16_copy() {
   c10::NoGradGuard no_gradient;
   if (bf16_copy_.defined()) bf16_copy_.copy_(master_);
 }
@@ -44,7 +44,7 @@ void Parameter::collect_gradient() {
   bf16_copy_.mutable_grad() = at::Tensor();
 }
 
-Parameter& ParameterList::add(const std::string& name, std::vector<int64_t> shape, Traits traits) {
+Parameter& ParameterList::add(const std::string& name, std::vector<int64_t> shape, ParameterTraits traits) {
   if (find(name) != nullptr)
     throw Error(Exit::failed, "expected distinct parameter names; found two parameters named " + name);
   for (const HeadAxis& head_axis : traits.head_axes) {
@@ -63,7 +63,7 @@ Parameter& ParameterList::add(const std::string& name, std::vector<int64_t> shap
   return parameters_.back();
 }
 
-Parameter& ParameterList::share(const std::string& name, std::vector<int64_t> shape, Traits traits) {
+Parameter& ParameterList::share(const std::string& name, std::vector<int64_t> shape, ParameterTraits traits) {
   Parameter* existing_parameter = find(name);
   if (existing_parameter == nullptr) return add(name, std::move(shape), std::move(traits));
   if (existing_parameter->master().sizes() != at::IntArrayRef(shape))
@@ -135,7 +135,7 @@ void ParameterList::initialise(uint64_t seed) {
     fill(p.traits().init, values.sizes(), random, values.mutable_data_ptr<float>(), values.numel());
     p.master().copy_(values);
   }
-  refresh_copies();
+  refresh_bf16_copies();
 }
 
 int64_t ParameterList::num_trainable_elements() const {
@@ -151,12 +151,12 @@ Parameter* ParameterList::find(const std::string& name) {
   return nullptr;
 }
 
-void ParameterList::set_bf16(bool enabled) {
+void ParameterList::use_bf16_copies(bool enabled) {
   for (Parameter& p : parameters_) p.use_bf16_copy(enabled);
 }
 
-void ParameterList::refresh_copies() {
-  for (Parameter& p : parameters_) p.refresh_copy();
+void ParameterList::refresh_bf16_copies() {
+  for (Parameter& p : parameters_) p.refresh_bf16_copy();
 }
 
 void ParameterList::collect_gradients() {

@@ -80,9 +80,10 @@ struct HeadAxis {
 };
 
 // The properties of a parameter, which code outside of the parameter's layer reads.
-struct Traits {
+struct ParameterTraits {
   Init init;
-  bool has_decay = true;  // false (biases, layer norms): adamw decays the parameter only with decay_norms_and_biases
+  bool has_weight_decay =
+      true;  // false (biases, layer norms): adamw decays the parameter only with decay_norms_and_biases
   bool is_product_operand = false;  // whether matrix products read the parameter, so that bf16 training keeps a bf16
                                     // copy
   std::vector<HeadAxis> head_axes = {};  // empty: not divided by heads; two: a matrix from heads to heads
@@ -93,9 +94,9 @@ struct Traits {
 
 class Parameter {
  public:
-  Parameter(std::string name, at::Tensor value, Traits traits);
+  Parameter(std::string name, at::Tensor value, ParameterTraits traits);
   const std::string& name() const { return name_; }
-  const Traits& traits() const { return traits_; }
+  const ParameterTraits& traits() const { return traits_; }
   // Returns the fp32 leaf tensor, which the optimiser updates and checkpoints store. The tensor requires a gradient if
   // the parameter is trained.
   at::Tensor& master() { return master_; }
@@ -111,7 +112,7 @@ class Parameter {
   // If `enabled`, creates the bf16 copy of a parameter with traits().is_product_operand; otherwise deletes the copy.
   // Parameters without traits().is_product_operand have no copy.
   void use_bf16_copy(bool enabled);
-  void refresh_copy();  // copies the master to the bf16 copy, if there is one; called after each update
+  void refresh_bf16_copy();  // copies the master to the bf16 copy, if there is one; called after each update
   // Adds the bf16 copy's gradient to the master's in fp32, and clears the bf16 copy's gradient.
   void collect_gradient();
 
@@ -119,7 +120,7 @@ class Parameter {
   std::string name_;
   at::Tensor master_;
   at::Tensor bf16_copy_;
-  Traits traits_;
+  ParameterTraits traits_;
 };
 
 // Owns the parameters of a model. Modules hold references, which stay valid (deque) for the lifetime of the list.
@@ -134,10 +135,10 @@ class ParameterList {
   void set_role(HeadRole role) { role_ = role; }
   // Adds an uninitialised parameter. Throws Error(failed) if a parameter of this name exists, or if a head axis does
   // not fit the shape.
-  Parameter& add(const std::string& name, std::vector<int64_t> shape, Traits traits);
+  Parameter& add(const std::string& name, std::vector<int64_t> shape, ParameterTraits traits);
   // Returns the parameter with this name, for parameters that several layers share; the first call adds it. Throws
   // Error(failed) if the shape differs from the first call.
-  Parameter& share(const std::string& name, std::vector<int64_t> shape, Traits traits);
+  Parameter& share(const std::string& name, std::vector<int64_t> shape, ParameterTraits traits);
   // Initialises all parameters from random streams derived from `seed`. The values are the same on every device, bit
   // for bit.
   void initialise(uint64_t seed);
@@ -148,9 +149,10 @@ class ParameterList {
   Parameter* find(const std::string& name);  // null if there is none
   at::Device device() const { return device_; }
 
-  // Call the functions of Parameter for all parameters: use_bf16_copy(enabled), refresh_copy() and collect_gradient().
-  void set_bf16(bool enabled);
-  void refresh_copies();
+  // Call the functions of Parameter for all parameters: use_bf16_copy(enabled), refresh_bf16_copy() and
+  // collect_gradient().
+  void use_bf16_copies(bool enabled);
+  void refresh_bf16_copies();
   void collect_gradients();
   // Removes the gradients of all masters (sets them to undefined tensors).
   void zero_gradients();

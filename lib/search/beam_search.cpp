@@ -26,10 +26,10 @@ at::Tensor tensor_of(const std::vector<int64_t>& values) { return at::tensor(val
 // The search for a batch of sentences; the batch may be empty. Every sentence has the same number of rows, so that
 // tensors that depend only on the source are stored once per sentence. Rows without a live hypothesis are computed and
 // ignored.
-class Search {
+class HostSearch {
  public:
-  Search(model::LanguageModel& model, const Sentences& sentences, const BeamPolicy& policy,
-         attention::Observer* observer)
+  HostSearch(model::LanguageModel& model, const Sentences& sentences, const BeamPolicy& policy,
+             attention::Observer* observer)
       : model_(model), sentences_(sentences), policy_(policy), observer_(observer) {
     beams_ = policy.initial_beams(model, sentences);
     rows_per_sentence_ = beams_.empty() ? 1 : static_cast<int64_t>(beams_[0].live_hypotheses.size());
@@ -41,8 +41,8 @@ class Search {
     state_ = model_.new_state();
     while (!beams_.empty() && stop_signal() == 0) {
       const at::Tensor logits = next_logits();
-      if (policy_.is_sampling()) draw_next(logits);
-      else search_next(logits);
+      if (policy_.is_sampling()) extend_samples(logits);
+      else extend_beams(logits);
       ++length_;
       compact_batch();
     }
@@ -59,21 +59,21 @@ class Search {
   // Runs the model on the last token of every row (in the first step, the end token) and returns the logits (R, V) fp32
   // of the next tokens, for R rows and V tokens of the vocabulary.
   at::Tensor next_logits() {
-    at::Tensor tokens = at::full({num_rows(), 1}, static_cast<int64_t>(policy_.special_tokens().end), at::kLong);
+    at::Tensor tokens = at::full({num_rows(), 1}, static_cast<int64_t>(policy_.special_tokens().end_id), at::kLong);
     auto* t = tokens.mutable_data_ptr<int64_t>();
     for (size_t b = 0; b < beams_.size(); ++b)
       for (const LiveHypothesis& p : beams_[b].live_hypotheses)
         if (!p.tokens.empty()) t[row(b, p)] = p.tokens.back();
     model::Input input(tokens);
     if (length_ == 0 && model_.has_encoder()) set_sources(model_, sentences_, rows_per_sentence_, input);
-    if (observer_ != nullptr) observer_->begin(input.lengths);
+    if (observer_ != nullptr) observer_->begin_batch(input.lengths);
     const at::Tensor hidden = model_.hidden(input.to(model_.parameters().device()), {}, state_.get(), observer_);
     return model_.logits(hidden).flatten(0, 1);
   }
 
   // Computes a step of beam search: extends all live hypotheses.
-  void search_next(const at::Tensor& logits) {
-    Constraints constraints{2 * policy_.options().beam, policy_.excluded_tokens(length_), {}};
+  void extend_beams(const at::Tensor& logits) {
+    CandidateConstraints constraints{2 * policy_.options().beam, policy_.excluded_tokens(length_), {}};
     for (size_t b = 0; b < beams_.size(); ++b)
       if (const int32_t token = forced_token(b); token >= 0) {
         constraints.forced_tokens.resize(static_cast<size_t>(num_rows()), -1);
@@ -87,12 +87,12 @@ class Search {
       extensions.clear();
       for (size_t rank = 0; rank < beam.live_hypotheses.size(); ++rank) {
         const auto r = static_cast<size_t>(row(b, beam.live_hypotheses[rank]));
-        for (const kernels::Entry& e : candidates.rows[r])
+        for (const kernels::Entry& e : candidates.entries[r])
           extensions.push_back(
               {beam.live_hypotheses[rank].log_probability + (static_cast<double>(e.logit) - candidates.lse[r]), rank,
                e.index});
       }
-      const size_t num_candidates = std::min(extensions.size(), static_cast<size_t>(constraints.count));
+      const size_t num_candidates = std::min(extensions.size(), static_cast<size_t>(constraints.max_candidates));
       std::partial_sort(extensions.begin(), extensions.begin() + static_cast<int64_t>(num_candidates), extensions.end(),
                         precedes);
       policy_.advance(beam, std::span(extensions).first(num_candidates), length_);
@@ -105,7 +105,7 @@ class Search {
   }
 
   // Computes a step of sampling: draws a token for each live sample.
-  void draw_next(const at::Tensor& logits) {
+  void extend_samples(const at::Tensor& logits) {
     const Candidates candidates = candidates_of(logits, {0, {}, {}});
     const std::vector<int32_t> excluded_tokens = policy_.excluded_tokens(length_);
     at::Tensor allowed_logits = logits.to(at::kCPU, at::kFloat, false, true).contiguous();
@@ -125,7 +125,7 @@ class Search {
         if (token < 0)
           token =
               sample_token({allowed_logits.const_data_ptr<float>() + r * vocab_size, static_cast<size_t>(vocab_size)},
-                           o.temperature, o.top_k, beam.random[beam.sample_numbers[rank]]);
+                           o.temperature, o.top_k, beam.random_sequences[beam.sample_numbers[rank]]);
         const double logit = all_logits.const_data_ptr<float>()[r * vocab_size + token];
         extensions.push_back(
             {beam.live_hypotheses[rank].log_probability + (logit - candidates.lse[static_cast<size_t>(r)]), rank,
@@ -206,16 +206,16 @@ int64_t num_sub_batches(model::LanguageModel& model, int64_t num_rows) {
   const int64_t num_threads = at::get_num_threads();
   if (!model.parameters().device().is_cpu() || num_rows < num_threads * nn::DecodingProducts::kFullRows) return 1;
   for (const attention::AttentionLayer* layer : model.attention_layers())
-    if (!layer->is_per_query() || !layer->takes_fused(false)) return 1;
+    if (!layer->is_per_query() || !layer->takes_fused_path(false)) return 1;
   return num_threads;
 }
 
 }  // namespace
 
 void SearchOptions::check(model::LanguageModel& model) const {
-  if (beam > model.vocabularies().target)
+  if (beam > model.vocabulary_sizes().target)
     throw Error(Exit::usage, Problem{"the beam size (option --beam, key beam)",
-                                     str("at most ", model.vocabularies().target, ", the size of the vocabulary"),
+                                     str("at most ", model.vocabulary_sizes().target, ", the size of the vocabulary"),
                                      str(beam), "lower the beam size"});
   const int64_t model_limit = model.max_length() > 0 ? model.max_length() - 1 : INT64_MAX;
   if (const int64_t length_limit = max_length_a == 0 ? std::min(max_length_b, model_limit) : model_limit;
@@ -253,7 +253,7 @@ std::vector<std::vector<Hypothesis>> beam_search(model::LanguageModel& model, co
   for (size_t i = 0; i < sentences.size(); ++i) sub_batches[i % sub_batches.size()].push_back(&sentences[i]);
   std::vector<std::vector<std::vector<Hypothesis>>> sub_batch_results(sub_batches.size());
   const auto search_sub_batch = [&](size_t i) {
-    sub_batch_results[i] = Search(model, sub_batches[i], policy, observer).run();
+    sub_batch_results[i] = HostSearch(model, sub_batches[i], policy, observer).run();
   };
   if (num_batches == 1) {
     search_sub_batch(0);

@@ -83,7 +83,7 @@ struct SamplingOptions {
 struct Sentence {
   std::vector<int32_t> source;  // source tokens with the end token; empty for a model without an encoder
   std::vector<int32_t> prefix;  // forced first tokens of every hypothesis
-  int64_t number = 0;           // number of the sentence, from 0, which selects its random stream
+  int64_t index = 0;            // index of the sentence, from 0, which selects its random stream
 };
 
 struct Hypothesis {
@@ -92,10 +92,10 @@ struct Hypothesis {
   double score = 0;             // log_probability / tokens.size()^length_penalty
 };
 
-// Special tokens of the target vocabulary. `end`: the token that ends a hypothesis, and that precedes the first token
-// as input of the model. `unknown`: the unknown token; -1: the vocabulary has none.
+// Special tokens of the target vocabulary. `end_id`: the token that ends a hypothesis, and that precedes the first
+// token as input of the model. `unknown_id`: the unknown token; -1: the vocabulary has none.
 struct SpecialTokens {
-  int32_t end = 0, unknown = -1;
+  int32_t end_id = 0, unknown_id = -1;
 };
 
 // Returns the maximum length of a hypothesis in tokens, end token excluded, for a source of `source_length` tokens, end

@@ -31,7 +31,7 @@ std::vector<Beam> BeamPolicy::initial_beams(model::LanguageModel& model, const S
     const Sentence& s = *sentences[i];
     Beam beam{i, max_hypothesis_length(options_, model, static_cast<int64_t>(s.source.size())), {}, {}, {}, {}};
     if (const auto prefix_length = static_cast<int64_t>(s.prefix.size()); prefix_length > beam.max_length)
-      throw Error(Exit::usage, Problem{str("the prefix of sentence ", s.number + 1),
+      throw Error(Exit::usage, Problem{str("the prefix of sentence ", s.index + 1),
                                        str("at most ", beam.max_length, " tokens, the maximum length of a hypothesis"),
                                        str(prefix_length), "shorten the prefix, or raise --max-length-b"});
     beam.live_hypotheses.resize(static_cast<size_t>(std::max<int64_t>(1, sampling_.samples)));
@@ -39,8 +39,8 @@ std::vector<Beam> BeamPolicy::initial_beams(model::LanguageModel& model, const S
       beam.live_hypotheses[k].slot = static_cast<int64_t>(k);
       if (!is_sampling()) continue;
       beam.sample_numbers.push_back(k);
-      beam.random.emplace_back(RandomStream(static_cast<uint64_t>(sampling_.seed), "translate"),
-                               static_cast<uint32_t>(s.number), static_cast<uint32_t>(k));
+      beam.random_sequences.emplace_back(RandomStream(static_cast<uint64_t>(sampling_.seed), "translate"),
+                                         static_cast<uint32_t>(s.index), static_cast<uint32_t>(k));
     }
     if (is_sampling()) beam.finished_hypotheses.resize(static_cast<size_t>(sampling_.samples));
     beams.push_back(std::move(beam));
@@ -50,20 +50,20 @@ std::vector<Beam> BeamPolicy::initial_beams(model::LanguageModel& model, const S
 
 int32_t BeamPolicy::forced_token(const Sentence& sentence, const Beam& beam, int64_t length) const {
   if (length < static_cast<int64_t>(sentence.prefix.size())) return sentence.prefix[static_cast<size_t>(length)];
-  return length >= beam.max_length ? special_tokens_.end : -1;
+  return length >= beam.max_length ? special_tokens_.end_id : -1;
 }
 
 std::vector<int32_t> BeamPolicy::excluded_tokens(int64_t length) const {
   std::vector<int32_t> tokens;
-  if (length < options_.min_length) tokens.push_back(special_tokens_.end);
-  if (options_.no_unknown && special_tokens_.unknown >= 0) tokens.push_back(special_tokens_.unknown);
+  if (length < options_.min_length) tokens.push_back(special_tokens_.end_id);
+  if (options_.no_unknown && special_tokens_.unknown_id >= 0) tokens.push_back(special_tokens_.unknown_id);
   return tokens;
 }
 
 Hypothesis BeamPolicy::finish(const LiveHypothesis& p, double log_probability, int64_t length) const {
   Hypothesis h{p.tokens, log_probability,
                log_probability / std::pow(static_cast<double>(length + 1), options_.length_penalty)};
-  h.tokens.push_back(special_tokens_.end);
+  h.tokens.push_back(special_tokens_.end_id);
   return h;
 }
 
@@ -74,7 +74,7 @@ void BeamPolicy::advance(Beam& beam, std::span<const Extension> extensions, int6
   if (is_sampling()) {
     for (const Extension& extension : extensions) {
       const size_t sample = beam.sample_numbers[extension.rank];
-      if (extension.token == special_tokens_.end) {
+      if (extension.token == special_tokens_.end_id) {
         beam.finished_hypotheses[sample] =
             finish(beam.live_hypotheses[extension.rank], extension.log_probability, length);
       } else {
@@ -88,7 +88,7 @@ void BeamPolicy::advance(Beam& beam, std::span<const Extension> extensions, int6
          i < num_candidates && new_live_hypotheses.size() < beam_size && beam.finished_hypotheses.size() < beam_size;
          ++i) {
       const Extension& extension = extensions[i];
-      if (extension.token != special_tokens_.end)
+      if (extension.token != special_tokens_.end_id)
         new_live_hypotheses.push_back(extend(beam.live_hypotheses[extension.rank], extension));
       else if (i < beam_size)
         beam.finished_hypotheses.push_back(

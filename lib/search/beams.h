@@ -23,12 +23,12 @@ struct LiveHypothesis {
 
 // The state of the search for one sentence.
 struct Beam {
-  size_t sentence = 0;                          // index in the Sentences of the search
-  int64_t max_length = 0;                       // maximum length of a hypothesis in tokens, end token excluded
-  std::vector<LiveHypothesis> live_hypotheses;  // beam search: best first; sampling: in the order of sample numbers
-  std::vector<RandomSequence> random;           // sampling: random streams, by sample number
-  std::vector<size_t> sample_numbers;           // sampling: sample number of each live hypothesis
-  std::vector<Hypothesis> finished_hypotheses;  // beam search: in the order of finishing; sampling: by sample number
+  size_t sentence = 0;                           // index in the Sentences of the search
+  int64_t max_length = 0;                        // maximum length of a hypothesis in tokens, end token excluded
+  std::vector<LiveHypothesis> live_hypotheses;   // beam search: best first; sampling: in the order of sample numbers
+  std::vector<RandomSequence> random_sequences;  // sampling: random streams, by sample number
+  std::vector<size_t> sample_numbers;            // sampling: sample number of each live hypothesis
+  std::vector<Hypothesis> finished_hypotheses;   // beam search: in the order of finishing; sampling: by sample number
 };
 
 // A possible extension of a live hypothesis by a token.

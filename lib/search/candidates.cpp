@@ -16,7 +16,7 @@ using kernels::Entry;
 
 namespace {
 
-Candidates candidates_on_cpu(const at::Tensor& input, const Constraints& constraints) {
+Candidates candidates_on_cpu(const at::Tensor& input, const CandidateConstraints& constraints) {
   const at::Tensor logits = input.stride(1) == 1 ? input : input.contiguous();
   const int64_t num_rows = logits.size(0), vocab_size = logits.size(1), stride = logits.stride(0);
   const auto* x = logits.const_data_ptr<float>();
@@ -27,8 +27,8 @@ Candidates candidates_on_cpu(const at::Tensor& input, const Constraints& constra
       const auto row = static_cast<size_t>(r);
       const std::span<const float> row_logits{x + r * stride, static_cast<size_t>(vocab_size)};
       const int32_t forced_token = constraints.forced_tokens.empty() ? -1 : constraints.forced_tokens[row];
-      std::vector<Entry>& best = c.rows[row];
-      if (forced_token < 0) best.resize(static_cast<size_t>(std::min(constraints.count, vocab_size)));
+      std::vector<Entry>& best = c.entries[row];
+      if (forced_token < 0) best.resize(static_cast<size_t>(std::min(constraints.max_candidates, vocab_size)));
       best.resize(
           static_cast<size_t>(kernels::best_entries(row_logits, constraints.excluded_tokens, best, &c.lse[row])));
       if (forced_token >= 0) best = {{row_logits[static_cast<size_t>(forced_token)], forced_token}};
@@ -37,9 +37,10 @@ Candidates candidates_on_cpu(const at::Tensor& input, const Constraints& constra
   return c;
 }
 
-Candidates candidates_on_gpu(const at::Tensor& logits, const Constraints& constraints) {
+Candidates candidates_on_gpu(const at::Tensor& logits, const CandidateConstraints& constraints) {
   const int64_t num_rows = logits.size(0);
-  const BestCandidates device_candidates = best_candidates(logits, constraints.count, constraints.excluded_tokens);
+  const BestCandidates device_candidates =
+      best_candidates(logits, constraints.max_candidates, constraints.excluded_tokens);
   const int64_t count = device_candidates.tokens.size(1);
   std::vector<int64_t> gather_tokens(static_cast<size_t>(num_rows), 0);
   for (size_t r = 0; r < constraints.forced_tokens.size(); ++r)
@@ -53,9 +54,9 @@ Candidates candidates_on_gpu(const at::Tensor& logits, const Constraints& constr
                    best_tokens = device_candidates.tokens.to(at::kCPU).contiguous();
   Candidates c;
   c.lse.assign(lse.const_data_ptr<double>(), lse.const_data_ptr<double>() + num_rows);
-  c.rows.resize(static_cast<size_t>(num_rows));
+  c.entries.resize(static_cast<size_t>(num_rows));
   for (int64_t r = 0; r < num_rows; ++r) {
-    std::vector<Entry>& best = c.rows[static_cast<size_t>(r)];
+    std::vector<Entry>& best = c.entries[static_cast<size_t>(r)];
     if (!constraints.forced_tokens.empty() && constraints.forced_tokens[static_cast<size_t>(r)] >= 0) {
       best = {{forced_logits.const_data_ptr<float>()[r], constraints.forced_tokens[static_cast<size_t>(r)]}};
       continue;
@@ -76,7 +77,7 @@ std::tuple<at::Tensor, at::Tensor> largest_first(const at::Tensor& x, int64_t co
 
 // Logits per block of a row in best_candidates(), which sorts the maxima of all blocks, and then the logits of a few
 // blocks: with smaller blocks there are more maxima and fewer logits to sort.
-constexpr int64_t kBlock = 64;
+constexpr int64_t kBlockLogits = 64;
 
 }  // namespace
 
@@ -87,7 +88,7 @@ void require_finite(std::span<const double> lse) {
                                         "check the weights of the model for damage, or use --precision fp32"});
 }
 
-Candidates candidates_of(const at::Tensor& logits, const Constraints& constraints) {
+Candidates candidates_of(const at::Tensor& logits, const CandidateConstraints& constraints) {
   Candidates c = logits.is_cpu() ? candidates_on_cpu(logits, constraints) : candidates_on_gpu(logits, constraints);
   require_finite(c.lse);
   return c;
@@ -96,22 +97,22 @@ Candidates candidates_of(const at::Tensor& logits, const Constraints& constraint
 // Selects blocks before logits: the `count` largest logits of a row are in the `count` blocks with the largest maxima,
 // since the `count` maxima of these blocks are no smaller than any logit of another block.
 BestCandidates best_candidates(const at::Tensor& logits, int64_t count, const std::vector<int32_t>& excluded_tokens) {
-  const int64_t num_rows = logits.size(0), vocab_size = logits.size(1), num_blocks = ceil_div(vocab_size, kBlock);
+  const int64_t num_rows = logits.size(0), vocab_size = logits.size(1), num_blocks = ceil_div(vocab_size, kBlockLogits);
   const at::Tensor max_logits = logits.amax(1, true);
   const at::Tensor exp_sums = (logits - max_logits).exp_().sum(1, false, at::kDouble);
   BestCandidates best{max_logits.squeeze(1).to(at::kDouble) + exp_sums.log(), {}, {}};
   count = std::min(count, vocab_size);
-  at::Tensor allowed_logits = at::full({num_rows, num_blocks * kBlock}, -INFINITY, logits.options());
+  at::Tensor allowed_logits = at::full({num_rows, num_blocks * kBlockLogits}, -INFINITY, logits.options());
   allowed_logits.narrow(1, 0, vocab_size).copy_(logits);
   for (int32_t token : excluded_tokens) allowed_logits.select(1, token).fill_(-INFINITY);
-  allowed_logits = allowed_logits.view({num_rows, num_blocks, kBlock});
+  allowed_logits = allowed_logits.view({num_rows, num_blocks, kBlockLogits});
   const int64_t num_selected_blocks = std::min(count, num_blocks);
   // The selected blocks are sorted by token, so that among equal logits the smaller token precedes.
   const at::Tensor block_indices =
       std::get<0>(std::get<1>(largest_first(allowed_logits.amax(2), num_selected_blocks)).sort(1)).unsqueeze(2);
-  const at::Tensor tokens = block_indices * kBlock + at::arange(kBlock, block_indices.options());
+  const at::Tensor tokens = block_indices * kBlockLogits + at::arange(kBlockLogits, block_indices.options());
   const auto [values, indices] = largest_first(
-      allowed_logits.gather(1, block_indices.expand({num_rows, num_selected_blocks, kBlock})).flatten(1), count);
+      allowed_logits.gather(1, block_indices.expand({num_rows, num_selected_blocks, kBlockLogits})).flatten(1), count);
   best.logits = values;
   best.tokens = tokens.flatten(1).gather(1, indices);
   return best;

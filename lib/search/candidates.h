@@ -12,8 +12,8 @@
 namespace mh::search {
 
 // Limits on the candidates of a step.
-struct Constraints {
-  int64_t count = 1;                     // maximum number of candidates per row
+struct CandidateConstraints {
+  int64_t max_candidates = 1;            // maximum number of candidates per row
   std::vector<int32_t> excluded_tokens;  // tokens that are candidates only if forced
   // (R): forced token of each row, the row's only candidate; -1: no forced token. Empty: no row has a forced token.
   std::vector<int32_t> forced_tokens;
@@ -21,13 +21,13 @@ struct Constraints {
 
 // Candidates in main memory.
 struct Candidates {
-  std::vector<double> lse;                        // (R): log-sum-exp of each row of logits, nats
-  std::vector<std::vector<kernels::Entry>> rows;  // (R): candidates, descending by logit, then ascending by token
+  std::vector<double> lse;                           // (R): log-sum-exp of each row of logits, nats
+  std::vector<std::vector<kernels::Entry>> entries;  // (R): candidates, descending by logit, then ascending by token
 };
 
 // Returns the candidates for logits (R, V) fp32. For logits on a GPU, best_candidates() computes the candidates. Throws
 // Error(failed) if the distribution of a row is not finite.
-Candidates candidates_of(const at::Tensor& logits, const Constraints& constraints);
+Candidates candidates_of(const at::Tensor& logits, const CandidateConstraints& constraints);
 // Throws Error(failed) if the log-sum-exp of a row is not finite.
 void require_finite(std::span<const double> lse);
 

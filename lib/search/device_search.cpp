@@ -41,13 +41,13 @@ class DeviceSearch {
     if (beams_.empty()) return std::move(results_);
     state_ = model_.new_state();
     rows_per_sentence_ = static_cast<int64_t>(beams_[0].live_hypotheses.size());
-    tokens_ = at::full({num_sentences(), rows_per_sentence_}, end(), int64_options_);
+    tokens_ = at::full({num_sentences(), rows_per_sentence_}, end_id(), int64_options_);
     log_probabilities_ = at::zeros({num_sentences(), rows_per_sentence_}, int64_options_.dtype(at::kDouble));
     while (!beams_.empty() && stop_signal() == 0) {
       std::vector<Extensions> step_extensions;
-      const int64_t steps = steps_until_read(), initial_length = length_;
-      prepare(steps);
-      for (int64_t step = 0; step < steps && stop_signal() == 0; ++step) {
+      const int64_t num_steps = num_steps_until_read(), initial_length = length_;
+      prepare_inputs(num_steps);
+      for (int64_t step = 0; step < num_steps && stop_signal() == 0; ++step) {
         step_extensions.push_back(policy_.is_sampling() ? sample_extensions(step) : extensions_of(step));
         ++length_;
       }
@@ -59,24 +59,24 @@ class DeviceSearch {
 
  private:
   int64_t num_sentences() const { return static_cast<int64_t>(beams_.size()); }
-  int64_t end() const { return policy_.special_tokens().end; }
+  int64_t end_id() const { return policy_.special_tokens().end_id; }
 
   // Returns the number of steps until the host reads the results. Even rows without a live hypothesis must not exceed
   // the maximum length of a hypothesis, since the positions of the model are limited.
-  int64_t steps_until_read() const {
+  int64_t num_steps_until_read() const {
     int64_t max_length = 0;
     for (const Beam& beam : beams_) max_length = std::max(max_length, beam.max_length);
-    return std::min(kSteps, max_length + 1 - length_);
+    return std::min(kMaxStepsPerRead, max_length + 1 - length_);
   }
 
   // Copies the host's inputs for the next steps to the GPU: forced tokens, and random numbers for sampling.
-  void prepare(int64_t steps) {
+  void prepare_inputs(int64_t num_steps) {
     const auto forced_token = [&](int64_t step, const Beam& beam) {
       return policy_.forced_token(*sentences_[beam.sentence], beam, length_ + step);
     };
-    forced_tokens_.assign(static_cast<size_t>(steps), at::Tensor());
-    all_tokens_forced_.assign(static_cast<size_t>(steps), false);
-    for (int64_t step = 0; step < steps; ++step) {
+    forced_tokens_.assign(static_cast<size_t>(num_steps), at::Tensor());
+    all_tokens_forced_.assign(static_cast<size_t>(num_steps), false);
+    for (int64_t step = 0; step < num_steps; ++step) {
       std::vector<int64_t> tokens;
       for (const Beam& beam : beams_) tokens.push_back(forced_token(step, beam));
       const auto is_forced = [](int64_t token) { return token >= 0; };
@@ -86,16 +86,16 @@ class DeviceSearch {
             at::tensor(tokens, at::kLong).unsqueeze(1).to(int64_options_.device());
     }
     if (!policy_.is_sampling() || policy_.sampling().temperature == 0) return;
-    at::Tensor uniform = at::zeros({steps, num_sentences(), rows_per_sentence_}, at::kDouble);
-    auto* u = uniform.mutable_data_ptr<double>();
-    for (int64_t step = 0; step < steps; ++step)
+    at::Tensor uniforms = at::zeros({num_steps, num_sentences(), rows_per_sentence_}, at::kDouble);
+    auto* u = uniforms.mutable_data_ptr<double>();
+    for (int64_t step = 0; step < num_steps; ++step)
       for (int64_t b = 0; b < num_sentences(); ++b, u += rows_per_sentence_) {
         Beam& beam = beams_[static_cast<size_t>(b)];
         if (forced_token(step, beam) >= 0) continue;  // a forced token needs no random number
         for (size_t rank = 0; rank < beam.live_hypotheses.size(); ++rank)
-          u[beam.live_hypotheses[rank].slot] = beam.random[beam.sample_numbers[rank]].uniform();
+          u[beam.live_hypotheses[rank].slot] = beam.random_sequences[beam.sample_numbers[rank]].uniform();
       }
-    uniform_ = uniform.to(int64_options_.device());
+    uniforms_ = uniforms.to(int64_options_.device());
   }
 
   // Runs the model on tokens_ and returns the logits (S·W, V) fp32 of the next tokens.
@@ -143,16 +143,16 @@ class DeviceSearch {
     const auto [sorted_log_p, sorted_indices] = at::sort(extended_log_p, /*stable=*/true, 1, /*descending=*/true);
     const at::Tensor top_indices = sorted_indices.narrow(1, 0, num_extensions);
     result.log_probabilities = sorted_log_p.narrow(1, 0, num_extensions);
-    result.tokens = pad_columns(tokens.flatten(1), num_extensions, end()).gather(1, top_indices);
+    result.tokens = pad_columns(tokens.flatten(1), num_extensions, end_id()).gather(1, top_indices);
     result.rows = at::floor_divide(top_indices, candidates_per_row).clamp_max(old_rows_per_sentence - 1);
 
-    const at::Tensor can_continue = result.log_probabilities.gt(-INFINITY).logical_and(result.tokens.ne(end()));
+    const at::Tensor can_continue = result.log_probabilities.gt(-INFINITY).logical_and(result.tokens.ne(end_id()));
     const at::Tensor live_indices =
         std::get<1>(at::sort(can_continue.to(at::kInt), /*stable=*/true, 1, /*descending=*/true))
             .narrow(1, 0, beam_size);
     const at::Tensor is_live = can_continue.gather(1, live_indices);
     log_probabilities_ = result.log_probabilities.gather(1, live_indices).masked_fill(~is_live, -INFINITY);
-    tokens_ = result.tokens.gather(1, live_indices).masked_fill(~is_live, end());
+    tokens_ = result.tokens.gather(1, live_indices).masked_fill(~is_live, end_id());
     rows_per_sentence_ = beam_size;
     const at::Tensor sentence_indices = at::arange(num_sentences(), int64_options_).unsqueeze(1);
     // In the first step, all rows of a sentence continue its only row.
@@ -181,7 +181,7 @@ class DeviceSearch {
       const at::Tensor x = best.logits.to(at::kDouble);
       const at::Tensor cumulative_weights = ((x - x.narrow(1, 0, 1)) / o.temperature).exp().cumsum(1);
       const at::Tensor thresholds =
-          uniform_[step].reshape({-1, 1}) * cumulative_weights.narrow(1, num_candidates - 1, 1);
+          uniforms_[step].reshape({-1, 1}) * cumulative_weights.narrow(1, num_candidates - 1, 1);
       sampled_index = at::searchsorted(cumulative_weights, thresholds, /*out_int32=*/false, /*right=*/true)
                           .clamp_max(num_candidates - 1);
     }
@@ -276,7 +276,7 @@ class DeviceSearch {
   // Per step: (S, 1) int64, forced token of each sentence; -1: none; undefined if no sentence has a forced token.
   std::vector<at::Tensor> forced_tokens_;
   std::vector<bool> all_tokens_forced_;           // per step: whether every sentence has a forced token
-  at::Tensor uniform_;                            // (steps, S, W) fp64 random numbers in [0, 1), for sampling
+  at::Tensor uniforms_;                           // (steps, S, W) fp64 random numbers in [0, 1), for sampling
   std::vector<std::vector<Hypothesis>> results_;  // index: Beam::sentence; empty until the sentence is finished
 };
 

@@ -1,8 +1,8 @@
 // Beam search and sampling (beam_search.h) as tensor operations of fixed shapes, so that a GPU decodes token after
 // token without waiting for the host. The hypotheses follow from the extensions of each step, a few numbers per
-// sentence. After at most kSteps steps, the host reads the extensions of these steps, applies the rules of beams.h, and
-// removes finished sentences from the batch. Until then, finished sentences and rows without a live hypothesis are
-// computed, too.
+// sentence. After at most kMaxStepsPerRead steps, the host reads the extensions of these steps, applies the rules of
+// beams.h, and removes finished sentences from the batch. Until then, finished sentences and rows without a live
+// hypothesis are computed, too.
 //
 // The implementation works on any device, and is meant for GPUs, which would be idle while the host reads the results
 // of each step. On a CPU, beam_search.cpp is faster, since it leaves most hypotheses in their rows. Both
@@ -18,7 +18,7 @@ namespace mh::search {
 
 // Maximum number of steps between two reads of the results by the host. A step of a small model takes 1 to 3 ms, a read
 // less than 1 ms.
-constexpr int64_t kSteps = 8;
+constexpr int64_t kMaxStepsPerRead = 8;
 
 // Returns the hypotheses of each sentence, as beam_search() does without an observer.
 std::vector<std::vector<Hypothesis>> search_on_device(model::LanguageModel& model, const Sentences& sentences,

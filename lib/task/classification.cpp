@@ -25,10 +25,10 @@ namespace {
 
 using text::ExampleTask;
 
-double score_of(const std::string& name, std::span<const double> truth, std::span<const double> predictions) {
-  if (name == "pearson") return metrics::pearson(truth, predictions);
-  if (name == "spearman") return metrics::spearman(truth, predictions);
-  const std::vector<int32_t> true_classes(truth.begin(), truth.end()),
+double score_of(const std::string& name, std::span<const double> true_values, std::span<const double> predictions) {
+  if (name == "pearson") return metrics::pearson(true_values, predictions);
+  if (name == "spearman") return metrics::spearman(true_values, predictions);
+  const std::vector<int32_t> true_classes(true_values.begin(), true_values.end()),
       predicted_classes(predictions.begin(), predictions.end());
   if (name == "f1") return metrics::f1(true_classes, predicted_classes);
   return name == "matthews" ? metrics::matthews(true_classes, predicted_classes)
@@ -39,7 +39,9 @@ double score_of(const std::string& name, std::span<const double> truth, std::spa
 class ClassTally : public ExampleTally {
  public:
   explicit ClassTally(const text::ClassificationExamples& examples)
-      : task_(examples.task()), truth_(static_cast<size_t>(examples.size()), -1), predictions_(truth_) {}
+      : task_(examples.task()),
+        true_values_(static_cast<size_t>(examples.size()), -1),
+        predicted_values_(true_values_) {}
   void add(const ScoredExamples& outputs) override {
     const at::Tensor logits =
         require_finite(outputs.model.logits(outputs.hidden)).select(1, 0);  // (B, classes) or (B, 1)
@@ -48,17 +50,18 @@ class ClassTally : public ExampleTally {
     const double unit = task_.is_number() ? kNumberUnit : 1;
     for (size_t i = 0; i < outputs.rows.size(); ++i) {
       const auto row = static_cast<size_t>(outputs.rows[i]);
-      truth_[row] = static_cast<double>(outputs.batch.targets.const_data_ptr<int64_t>()[i]) * unit;
-      predictions_[row] = batch_predictions.const_data_ptr<double>()[i];
+      true_values_[row] = static_cast<double>(outputs.batch.targets.const_data_ptr<int64_t>()[i]) * unit;
+      predicted_values_[row] = batch_predictions.const_data_ptr<double>()[i];
     }
   }
   void finish(Evaluation& result) override {
-    std::vector<double> truth, predictions;
-    for (size_t i = 0; i < truth_.size(); ++i)
-      if (truth_[i] >= 0) truth.push_back(truth_[i]), predictions.push_back(predictions_[i]);
+    std::vector<double> true_values, predicted_values;
+    for (size_t i = 0; i < true_values_.size(); ++i)
+      if (true_values_[i] >= 0)
+        true_values.push_back(true_values_[i]), predicted_values.push_back(predicted_values_[i]);
     for (const std::string& name : task_.metrics)
-      if (!truth.empty()) result.scores.emplace_back(name, score_of(name, truth, predictions));
-    result.output_files[kPredictions] = [task = task_, predictions = std::move(predictions_)] {
+      if (!true_values.empty()) result.scores.emplace_back(name, score_of(name, true_values, predicted_values));
+    result.output_files[kPredictions] = [task = task_, predictions = std::move(predicted_values_)] {
       return metrics::predictions_tsv(task, predictions);
     };
   }
@@ -66,19 +69,22 @@ class ClassTally : public ExampleTally {
  private:
   static constexpr double kNumberUnit = 0.001;  // shards store numbers in thousandths
   ExampleTask task_;
-  std::vector<double> truth_, predictions_;  // label and prediction by row; truth_ is negative for an unknown label
+  std::vector<double> true_values_,
+      predicted_values_;  // label and prediction by row; true_values_ is negative for an unknown label
 };
 
 class ClassificationDataset : public ExampleDataset {
  public:
-  ClassificationDataset(const std::shared_ptr<const text::ClassificationExamples>& examples, int32_t padding,
-                        std::string shard)
+  ClassificationDataset(const std::shared_ptr<const text::ClassificationExamples>& examples, int32_t padding_id,
+                        std::string shard_name)
       : ExampleDataset(
-            data::Examples(std::make_shared<FixedExamples<text::ClassificationExamples>>(examples), padding)),
+            data::Examples(std::make_shared<FixedExamples<text::ClassificationExamples>>(examples), padding_id)),
         examples_(examples),
-        shard_(std::move(shard)) {}
+        shard_name_(std::move(shard_name)) {}
   std::string name() const override { return examples_->task().name; }
-  void require_targets() const override { require_any_target(examples_->num_unlabelled() < examples_->size(), shard_); }
+  void require_targets() const override {
+    require_any_target(examples_->num_unlabelled() < examples_->size(), shard_name_);
+  }
   std::vector<std::string> score_names() const override { return examples_->task().metrics; }
   std::vector<std::string> output_files() const override { return {kPredictions}; }
 
@@ -87,27 +93,27 @@ class ClassificationDataset : public ExampleDataset {
 
  private:
   std::shared_ptr<const text::ClassificationExamples> examples_;
-  std::string shard_;
+  std::string shard_name_;
 };
 
 // Throws Error(input) or Error(usage) if the output head of the model does not predict the labels of the shard.
-void check_labels(const ExampleTask& task, const model::BertOptions& model, const std::string& shard) {
+void check_labels(const ExampleTask& task, const model::BertOptions& bert_options, const std::string& shard) {
   const auto refuse = [&](const std::string& expected, const std::string& found, const std::string& advice) {
     throw Error(Exit::input, Problem{shard, expected, found, advice});
   };
-  if (task.is_number() != (model.head == "number"))
+  if (task.is_number() != (bert_options.head == "number"))
     refuse(task.is_number() ? "classes, for model.bert.head='classes'" : "numbers, for model.bert.head='number'",
            task.is_number() ? "numbers" : "classes", "use a model whose model.bert.head predicts these labels");
-  if (!task.is_number() && model.classes == 0)
+  if (!task.is_number() && bert_options.classes == 0)
     throw Error(Exit::usage,
                 Problem{"model.bert.classes", str(task.labels.size(), ", the number of classes of ", shard), "0",
                         "set model.bert.classes"});
-  if (!task.is_number() && static_cast<int64_t>(task.labels.size()) != model.classes)
-    refuse(
-        str(model.classes, " classes, the value of model.bert.classes"), str(task.labels.size(), " classes"),
-        str("use a shard with ", model.classes, " classes, or a model with model.bert.classes=", task.labels.size()));
-  if (!model.labels.empty() && task.labels != model.labels)
-    refuse("the classes in the model's order, " + join(model.labels, ", "), join(task.labels, ", "),
+  if (!task.is_number() && static_cast<int64_t>(task.labels.size()) != bert_options.classes)
+    refuse(str(bert_options.classes, " classes, the value of model.bert.classes"), str(task.labels.size(), " classes"),
+           str("use a shard with ", bert_options.classes,
+               " classes, or a model with model.bert.classes=", task.labels.size()));
+  if (!bert_options.labels.empty() && task.labels != bert_options.labels)
+    refuse("the classes in the model's order, " + join(bert_options.labels, ", "), join(task.labels, ", "),
            "make the shard again with the classes in the model's order; if only the spelling of the classes differs, "
            "set model.bert.labels=[] instead");
 }
@@ -117,11 +123,11 @@ class Classification : public Task {
   std::unique_ptr<Task> clone() const override { return std::make_unique<Classification>(*this); }
   const char* prediction_noun() const override { return "classes or numbers"; }
   const char* record_kind() const override { return io::kExamplesKind; }
-  bool serves(const model::ModelOptions& model) const override {
-    return model::example_type_of(model) == model::ExampleType::examples &&
-           (model.bert.head == "classes" || model.bert.head == "number");
+  bool serves(const model::ModelOptions& model_options) const override {
+    return model::example_type_of(model_options) == model::ExampleType::examples &&
+           (model_options.bert.head == "classes" || model_options.bert.head == "number");
   }
-  Traits traits() const override { return {.counts_rows = true}; }
+  TaskTraits traits() const override { return {.counts_rows = true}; }
   std::vector<ScoreSpec> scores() const override {
     return {
         {"accuracy", "Proportion of rows whose predicted class is the true class, from 0 to 1."},
@@ -147,11 +153,11 @@ class Classification : public Task {
   }
   // Copies the names of the classes from the shard to model.bert.labels, so that a checkpoint names its classes, unless
   // labels are set or the number of classes is not model.bert.classes.
-  void set_shard_options(model::ModelOptions& model, const io::ShardHeader& header,
+  void set_shard_options(model::ModelOptions& model_options, const io::ShardHeader& header,
                          const std::string& name) const override {
-    if (model.bert.head != "classes" || !model.bert.labels.empty()) return;
+    if (model_options.bert.head != "classes" || !model_options.bert.labels.empty()) return;
     const std::vector<std::string> labels = text::task_of(header, name).labels;
-    if (static_cast<int64_t>(labels.size()) == model.bert.classes) model.bert.labels = labels;
+    if (static_cast<int64_t>(labels.size()) == model_options.bert.classes) model_options.bert.labels = labels;
   }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                 const DatasetOptions& options) const override {
@@ -174,8 +180,8 @@ class Classification : public Task {
   }
 };
 
-const Registration<Classification> entry(tasks(), "classification",
-                                         "the class of a text or of a pair of texts, or a number");
+const Registration<Classification> classification_entry(tasks(), "classification",
+                                                        "the class of a text or of a pair of texts, or a number");
 
 }  // namespace
 

@@ -63,7 +63,7 @@ Evaluation ExampleDataset::evaluate(model::LanguageModel& model, const Evaluatio
   c10::NoGradGuard no_gradient;
   const data::ExampleSource& source = examples_.source();
   const at::Device device = model.parameters().device();
-  std::vector<int64_t> order(static_cast<size_t>(source.rows(0)));
+  std::vector<int64_t> order(static_cast<size_t>(source.num_rows(0)));
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
                    [&](int64_t a, int64_t b) { return source.length(0, a) > source.length(0, b); });
@@ -71,26 +71,26 @@ Evaluation ExampleDataset::evaluate(model::LanguageModel& model, const Evaluatio
   LossSums loss_sums;
   Evaluation result;
   const auto num_rows = static_cast<int64_t>(order.size());
-  while (result.rows < num_rows && stop_signal() == 0) {
-    const int64_t max_length = source.length(0, order[static_cast<size_t>(result.rows)]);
-    const auto begin = order.begin() + result.rows;
+  while (result.num_rows < num_rows && stop_signal() == 0) {
+    const int64_t max_length = source.length(0, order[static_cast<size_t>(result.num_rows)]);
+    const auto begin = order.begin() + result.num_rows;
     const std::vector<int64_t> rows(
-        begin, begin + std::min(num_rows - result.rows, std::max<int64_t>(1, kMaxBatchTokens / max_length)));
+        begin, begin + std::min(num_rows - result.num_rows, std::max<int64_t>(1, kMaxBatchTokens / max_length)));
     std::vector<text::Example> batch_examples;
     batch_examples.reserve(rows.size());
     for (int64_t row : rows) batch_examples.push_back(source.make(0, row));
     const data::Batch batch = load_examples(examples_, batch_examples);
-    if (options.observer != nullptr) options.observer->begin(batch.input.lengths);
+    if (options.observer != nullptr) options.observer->begin_batch(batch.input.lengths);
     const at::Tensor hidden = model.hidden(batch.input.to(device), {}, nullptr, options.observer);
     const ScoredExamples outputs{model, rows, batch, hidden, model.sentence_logits(hidden)};
     loss_sums.add(outputs);
     tally->add(outputs);
-    result.rows += static_cast<int64_t>(rows.size());
-    if (options.progress) options.progress(result.rows, num_rows);
+    result.num_rows += static_cast<int64_t>(rows.size());
+    if (options.on_progress) options.on_progress(result.num_rows, num_rows);
   }
   result.loss = loss_sums.mean();
-  result.scored = loss_sums.num_scored;
-  if (result.rows == num_rows) tally->finish(result);
+  result.num_scored = loss_sums.num_scored;
+  if (result.num_rows == num_rows) tally->finish(result);
   return result;
 }
 

@@ -53,7 +53,7 @@ template <class Records>
 class FixedExamples : public data::ExampleSource {
  public:
   explicit FixedExamples(std::shared_ptr<const Records> records) : records_(std::move(records)) {}
-  int64_t rows(int64_t) const override { return records_->size(); }
+  int64_t num_rows(int64_t) const override { return records_->size(); }
   int64_t length(int64_t, int64_t row) const override { return records_->length(row); }
   text::Example make(int64_t, int64_t row) const override { return records_->make(row); }
 

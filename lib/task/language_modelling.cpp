@@ -15,7 +15,7 @@ class TextDataset : public Dataset {
   const data::Text& corpus() const override { return text_; }
   std::string name() const override { return io::kTextKind; }
   Evaluation evaluate(model::LanguageModel& model, const EvaluationOptions& options) const override {
-    return evaluation_of(task::score(model, text_, options.scoring, {{}, options.progress, options.observer}));
+    return evaluation_of(task::score(model, text_, options.scoring, {{}, options.on_progress, options.observer}));
   }
 
  private:
@@ -27,10 +27,10 @@ class LanguageModelling : public Task {
   std::unique_ptr<Task> clone() const override { return std::make_unique<LanguageModelling>(*this); }
   const char* prediction_noun() const override { return "tokens of a text"; }
   const char* record_kind() const override { return io::kTextKind; }
-  bool serves(const model::ModelOptions& model) const override {
-    return model::example_type_of(model) == model::ExampleType::text;
+  bool serves(const model::ModelOptions& model_options) const override {
+    return model::example_type_of(model_options) == model::ExampleType::text;
   }
-  Traits traits() const override { return {.perplexity = true, .has_text_order = true}; }
+  TaskTraits traits() const override { return {.has_perplexity = true, .has_text_order = true}; }
   bool reads_pipes() const override { return true; }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                 const DatasetOptions&) const override {
@@ -42,8 +42,8 @@ class LanguageModelling : public Task {
   }
 };
 
-const Registration<LanguageModelling> entry(tasks(), "language-modelling",
-                                            "each token of a text from the tokens before it");
+const Registration<LanguageModelling> language_modelling_entry(tasks(), "language-modelling",
+                                                               "each token of a text from the tokens before it");
 
 }  // namespace
 

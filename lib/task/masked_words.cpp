@@ -25,31 +25,31 @@ namespace {
 
 // The source of rows that are sampled from documents in each epoch. Caches the sampled rows of the last requested
 // epoch.
-class Documents : public data::ExampleSource {
+class DocumentSource : public data::ExampleSource {
  public:
-  Documents(text::Sequences sequences, const text::WordPieceTokenizer& tokenizer,
-            const text::PretrainingOptions& options, uint64_t seed)
+  DocumentSource(text::Sequences sequences, const text::WordPieceTokenizer& tokenizer,
+                 const text::PretrainingOptions& options, uint64_t seed)
       : pretraining_(std::move(sequences), tokenizer, options, seed) {}
-  int64_t rows(int64_t epoch) const override { return plan(epoch)->size(); }
-  int64_t length(int64_t epoch, int64_t row) const override { return plan(epoch)->length(row); }
-  text::Example make(int64_t epoch, int64_t row) const override { return plan(epoch)->make(row); }
+  int64_t num_rows(int64_t epoch) const override { return epoch_plan(epoch)->size(); }
+  int64_t length(int64_t epoch, int64_t row) const override { return epoch_plan(epoch)->length(row); }
+  text::Example make(int64_t epoch, int64_t row) const override { return epoch_plan(epoch)->make(row); }
   double next_sentence_weight(std::span<const text::Example> update_examples) const override {
     return text::next_sentence_weight(update_examples);
   }
 
  private:
-  std::shared_ptr<const text::PretrainingExamples::Epoch> plan(int64_t epoch) const {
+  std::shared_ptr<const text::PretrainingExamples::Epoch> epoch_plan(int64_t epoch) const {
     const std::lock_guard lock(mutex_);
-    if (plan_ == nullptr || epoch != epoch_) {
-      plan_ = std::make_shared<const text::PretrainingExamples::Epoch>(
+    if (epoch_plan_ == nullptr || epoch != epoch_) {
+      epoch_plan_ = std::make_shared<const text::PretrainingExamples::Epoch>(
           pretraining_.plan_epoch(static_cast<uint32_t>(epoch)));
       epoch_ = epoch;
     }
-    return plan_;
+    return epoch_plan_;
   }
   text::PretrainingExamples pretraining_;
   mutable std::mutex mutex_;
-  mutable std::shared_ptr<const text::PretrainingExamples::Epoch> plan_;
+  mutable std::shared_ptr<const text::PretrainingExamples::Epoch> epoch_plan_;
   mutable int64_t epoch_ = 0;
 };
 
@@ -67,12 +67,13 @@ class WordTally : public ExampleTally {
     is_scored.select(1, 0).fill_(false);
     const at::Tensor positions = is_scored.flatten().nonzero().squeeze(1);
     const at::Tensor labels = targets.flatten().index_select(0, positions);
-    const at::Tensor states = outputs.hidden.flatten(0, 1).index_select(0, positions.to(outputs.hidden.device()));
-    for (int64_t first = 0; first < states.size(0); first += kMaxPositions) {
-      const int64_t n = std::min(kMaxPositions, states.size(0) - first);
-      const at::Tensor logits = require_finite(outputs.model.logits(states.narrow(0, first, n).unsqueeze(0)));
-      const at::Tensor predicted = logits[0].argmax(1).to(at::kCPU);
-      num_correct_words_ += predicted.eq(labels.narrow(0, first, n)).sum().item<int64_t>();
+    const at::Tensor masked_states =
+        outputs.hidden.flatten(0, 1).index_select(0, positions.to(outputs.hidden.device()));
+    for (int64_t begin = 0; begin < masked_states.size(0); begin += kMaxPositions) {
+      const int64_t n = std::min(kMaxPositions, masked_states.size(0) - begin);
+      const at::Tensor logits = require_finite(outputs.model.logits(masked_states.narrow(0, begin, n).unsqueeze(0)));
+      const at::Tensor predicted_tokens = logits[0].argmax(1).to(at::kCPU);
+      num_correct_words_ += predicted_tokens.eq(labels.narrow(0, begin, n)).sum().item<int64_t>();
     }
     num_words_ += positions.numel();
     if (!outputs.next_sentence_logits.defined()) return;
@@ -106,10 +107,10 @@ class MaskedWords : public Task {
   std::unique_ptr<Task> clone() const override { return std::make_unique<MaskedWords>(*this); }
   const char* prediction_noun() const override { return "masked words"; }
   const char* record_kind() const override { return io::kDocumentsKind; }
-  bool serves(const model::ModelOptions& model) const override {
-    return model::example_type_of(model) == model::ExampleType::examples && model.bert.head == "words";
+  bool serves(const model::ModelOptions& model_options) const override {
+    return model::example_type_of(model_options) == model::ExampleType::examples && model_options.bert.head == "words";
   }
-  Traits traits() const override { return {.counts_rows = true}; }
+  TaskTraits traits() const override { return {.counts_rows = true}; }
   std::vector<ScoreSpec> scores() const override {
     return {{"word_accuracy", "Proportion of masked words that are predicted correctly, from 0 to 1."},
             {"next_accuracy",
@@ -159,17 +160,18 @@ class MaskedWords : public Task {
     options.max_length = dataset_options.block;
     if (options.next_sentence) require_segments(2, dataset_options, records.name());
     constexpr uint64_t kScoringSeed = 1;
-    return masked_words_of(
-        data::Examples(std::make_shared<Documents>(records.sequences(), tokenizer, options,
-                                                   dataset_options.is_training ? dataset_options.seed : kScoringSeed),
-                       tokenizer.special_tokens().padding_id));
+    return masked_words_of(data::Examples(
+        std::make_shared<DocumentSource>(records.sequences(), tokenizer, options,
+                                         dataset_options.is_training ? dataset_options.seed : kScoringSeed),
+        tokenizer.special_tokens().padding_id));
   }
 
  private:
   text::PretrainingOptions options_;
 };
 
-const Registration<MaskedWords> entry(tasks(), "masked-words", "masked words and next sentences of documents");
+const Registration<MaskedWords> masked_words_entry(tasks(), "masked-words",
+                                                   "masked words and next sentences of documents");
 
 }  // namespace
 

@@ -90,18 +90,18 @@ class SpanTally : public ExampleTally {
 
 class QuestionsDataset : public ExampleDataset {
  public:
-  QuestionsDataset(const std::shared_ptr<const text::Questions>& questions, int32_t padding,
-                   const QuestionOptions& options, std::string shard)
-      : ExampleDataset(data::Examples(std::make_shared<QuestionExamples>(questions), padding)),
+  QuestionsDataset(const std::shared_ptr<const text::Questions>& questions, int32_t padding_id,
+                   const QuestionOptions& options, std::string shard_name)
+      : ExampleDataset(data::Examples(std::make_shared<QuestionExamples>(questions), padding_id)),
         questions_(questions),
         options_(options),
-        shard_(std::move(shard)) {}
+        shard_name_(std::move(shard_name)) {}
   std::string name() const override { return io::kQuestionsKind; }
   void require_targets() const override {
     require_any_target(
         std::ranges::any_of(questions_->questions(),
                             [](const text::Question& q) { return q.is_impossible || !q.answers.empty(); }),
-        shard_);
+        shard_name_);
   }
   std::vector<std::string> score_names() const override { return {"exact", "f1"}; }
   std::vector<std::string> output_files() const override { return {kPredictions, kBestAnswers}; }
@@ -121,7 +121,7 @@ class QuestionsDataset : public ExampleDataset {
  private:
   std::shared_ptr<const text::Questions> questions_;
   QuestionOptions options_;
-  std::string shard_;
+  std::string shard_name_;
 };
 
 void log_count(int64_t count, const std::string& description) {
@@ -133,10 +133,10 @@ class Questions : public Task {
   std::unique_ptr<Task> clone() const override { return std::make_unique<Questions>(*this); }
   const char* prediction_noun() const override { return "answers"; }
   const char* record_kind() const override { return io::kQuestionsKind; }
-  bool serves(const model::ModelOptions& model) const override {
-    return model::example_type_of(model) == model::ExampleType::examples && model.bert.head == "span";
+  bool serves(const model::ModelOptions& model_options) const override {
+    return model::example_type_of(model_options) == model::ExampleType::examples && model_options.bert.head == "span";
   }
-  Traits traits() const override { return {.counts_rows = true}; }
+  TaskTraits traits() const override { return {.counts_rows = true}; }
   std::vector<ScoreSpec> scores() const override {
     return {{"exact",
              "Percentage of questions whose predicted answer equals a true answer, as computed by the script of SQuAD. "
@@ -178,7 +178,7 @@ class Questions : public Task {
   QuestionOptions options_;
 };
 
-const Registration<Questions> entry(tasks(), "questions", "answers to questions, as spans of paragraphs");
+const Registration<Questions> questions_entry(tasks(), "questions", "answers to questions, as spans of paragraphs");
 
 }  // namespace
 

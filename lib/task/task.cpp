@@ -16,10 +16,10 @@ double score_named(const NamedScores& scores, const std::string& name) {
   return std::numeric_limits<double>::quiet_NaN();
 }
 
-Evaluation evaluation_of(const Score& score) {
+Evaluation evaluation_of(const NllSum& score) {
   Evaluation result;
-  result.loss = score.nll / static_cast<double>(std::max<int64_t>(1, score.tokens));
-  result.scored = score.tokens;
+  result.loss = score.nll / static_cast<double>(std::max<int64_t>(1, score.num_tokens));
+  result.num_scored = score.num_tokens;
   return result;
 }
 
@@ -54,11 +54,11 @@ std::unique_ptr<Task> find_task(const std::function<bool(const Task&)>& predicat
 
 }  // namespace
 
-std::unique_ptr<Task> task_of(const model::ModelOptions& model) {
-  auto task = find_task([&](const Task& t) { return t.serves(model); });
+std::unique_ptr<Task> task_of(const model::ModelOptions& model_options) {
+  auto task = find_task([&](const Task& t) { return t.serves(model_options); });
   if (task == nullptr)
-    throw std::logic_error(
-        str("no task for model.backbone='", model.backbone, "', model.bert.head='", model.bert.head, "'"));
+    throw std::logic_error(str("no task for model.backbone='", model_options.backbone, "', model.bert.head='",
+                               model_options.bert.head, "'"));
   return task;
 }
 

@@ -44,9 +44,9 @@ struct Evaluation {
   // Mean loss in nats per scored token; for examples, mean loss of the output head per scored target (nats, or squared
   // error of numbers), plus the mean next-sentence loss if there is one.
   double loss = 0;
-  int64_t rows = 0;    // number of scored examples, fewer than all after a stop signal; 0 for texts and pairs
-  int64_t scored = 0;  // number of scored targets, which are those with a known value
-  NamedScores scores;  // scores of the task; may be empty, for example if no label is known or after a stop signal
+  int64_t num_rows = 0;    // number of scored examples, fewer than all after a stop signal; 0 for texts and pairs
+  int64_t num_scored = 0;  // number of scored targets, which are those with a known value
+  NamedScores scores;      // scores of the task; may be empty, for example if no label is known or after a stop signal
   // Functions that return the contents of the files of Dataset::output_files(), by name; empty unless all rows were
   // scored. Valid as long as the dataset.
   std::map<std::string, std::function<std::string()>> output_files;
@@ -58,7 +58,7 @@ constexpr const char* kBestAnswers = "best-answers";
 
 // Converts a summed negative log-likelihood to an evaluation, with the mean loss per token and the number of scored
 // tokens.
-Evaluation evaluation_of(const Score& score);
+Evaluation evaluation_of(const NllSum& score);
 
 struct EvaluationOptions {
   data::ScoringOptions scoring = {};  // for a text, scoring.block must be above 0
@@ -66,7 +66,7 @@ struct EvaluationOptions {
   DecodingOptions decoding = {};      // options of scores that need decoding
   // Observes forward passes; evaluate() calls the observer when the loss is computed, not while decoding. May be null.
   attention::Observer* observer = nullptr;
-  std::function<void(int64_t completed, int64_t total)> progress = {};  // receives numbers of rows; may be empty
+  std::function<void(int64_t completed, int64_t total)> on_progress = {};  // receives numbers of rows; may be empty
 };
 
 // The records of a shard, as rows for training or scoring.
@@ -115,8 +115,8 @@ struct DatasetOptions {
 };
 
 // Properties of a task that determine which options of training apply to it.
-struct Traits {
-  bool perplexity = false;  // whether the loss is in nats per token, so that exp(loss) is a perplexity
+struct TaskTraits {
+  bool has_perplexity = false;  // whether the loss is in nats per token, so that exp(loss) is a perplexity
   // Whether rows are consecutive parts of a text, so that streams, memory and rows of any length are possible.
   bool has_text_order = false;
   bool counts_rows = false;       // whether the keys train.batch.rows, bucket_updates and long_block apply
@@ -132,8 +132,8 @@ class Task {
   // Returns the kind of the shards that the task reads (io/record_kind.h).
   virtual const char* record_kind() const = 0;
   // Returns whether models with these options are trained and scored on this task.
-  virtual bool serves(const model::ModelOptions& model) const = 0;
-  virtual Traits traits() const = 0;
+  virtual bool serves(const model::ModelOptions& model_options) const = 0;
+  virtual TaskTraits traits() const = 0;
   // Returns all scores that Dataset::score_names() of a dataset of the task can name.
   virtual std::vector<ScoreSpec> scores() const { return {}; }
 
@@ -156,7 +156,7 @@ class Task {
   // shard `name`. Throws Error(input) for a shard of a text or of sentence pairs.
   virtual std::vector<std::string> head_assignments(const io::ShardHeader& header, const std::string& name) const;
   // Sets the model options that depend on the training shard `name`, such as the names of classes.
-  virtual void set_shard_options(model::ModelOptions& /*model*/, const io::ShardHeader& /*header*/,
+  virtual void set_shard_options(model::ModelOptions& /*model_options*/, const io::ShardHeader& /*header*/,
                                  const std::string& /*name*/) const {}
   // Returns whether shards may be read from a pipe, which keeps the whole shard in memory.
   virtual bool reads_pipes() const { return false; }
@@ -172,7 +172,7 @@ class Task {
 Registry<Task>& tasks();
 
 // Returns the task of models with these options, with default task options. Throws std::logic_error if there is none.
-std::unique_ptr<Task> task_of(const model::ModelOptions& model);
+std::unique_ptr<Task> task_of(const model::ModelOptions& model_options);
 // Returns the task that reads shards of a kind, with default task options. Throws Error(input) about the file `shard`
 // for an unknown kind.
 std::unique_ptr<Task> task_of_kind(const std::string& kind, const std::string& shard);

@@ -17,12 +17,12 @@ TaskOptions::TaskOptions(const TaskOptions& other) {
 
 TaskOptions& TaskOptions::operator=(const TaskOptions& other) { return *this = TaskOptions(other); }
 
-void TaskOptions::read(Config& config, const model::ModelOptions& model) {
+void TaskOptions::read(Config& config, const model::ModelOptions& model_options) {
   for (const auto& task : tasks_) {
     const std::string section = task->section();
     if (section.empty()) continue;
     config.read(section, *task);
-    if (const auto keys = config.keys_below(section); !keys.empty() && !task->serves(model))
+    if (const auto keys = config.keys_below(section); !keys.empty() && !task->serves(model_options))
       throw Error(Exit::usage, Problem{str(section, ".", keys[0]),
                                        str("a model for the task that the section [", section, "] configures"),
                                        "a model for another task", str("leave ", section, ".", keys[0], " out")});
@@ -34,14 +34,16 @@ void TaskOptions::describe(Fields& f) {
     if (const std::string section = task->section(); !section.empty()) f.section(section, *task);
 }
 
-void TaskOptions::describe(Fields& f, const model::ModelOptions& model) {
+void TaskOptions::describe(Fields& f, const model::ModelOptions& model_options) {
   for (const auto& task : tasks_)
-    if (const std::string section = task->section(); !section.empty() && task->serves(model)) f.section(section, *task);
+    if (const std::string section = task->section(); !section.empty() && task->serves(model_options))
+      f.section(section, *task);
 }
 
-const Task& TaskOptions::serving_task(const model::ModelOptions& model) const {
-  const auto it = std::find_if(tasks_.begin(), tasks_.end(), [&](const auto& task) { return task->serves(model); });
-  if (it == tasks_.end()) throw std::logic_error("no task for model.backbone='" + model.backbone + "'");
+const Task& TaskOptions::serving_task(const model::ModelOptions& model_options) const {
+  const auto it =
+      std::find_if(tasks_.begin(), tasks_.end(), [&](const auto& task) { return task->serves(model_options); });
+  if (it == tasks_.end()) throw std::logic_error("no task for model.backbone='" + model_options.backbone + "'");
   return **it;
 }
 

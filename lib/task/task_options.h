@@ -21,13 +21,13 @@ class TaskOptions {
 
   // Reads the sections of all tasks. Throws Error(usage) for a key of a task that does not serve models with these
   // options.
-  void read(Config& config, const model::ModelOptions& model);
+  void read(Config& config, const model::ModelOptions& model_options);
   // Visits the sections of all tasks.
   void describe(Fields& f);
   // Visits the section of the task that serves models with these options, if the task has a section.
-  void describe(Fields& f, const model::ModelOptions& model);
+  void describe(Fields& f, const model::ModelOptions& model_options);
   // Returns the task that serves models with these options. Throws std::logic_error if there is none.
-  const Task& serving_task(const model::ModelOptions& model) const;
+  const Task& serving_task(const model::ModelOptions& model_options) const;
   // Replaces the stored task that has the same Task::record_kind() as `task`.
   void replace(std::unique_ptr<Task> task);
 

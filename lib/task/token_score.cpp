@@ -11,17 +11,17 @@ namespace mh::task {
 
 namespace {
 
-double nll_per_token(const Score& score, uint64_t) { return score.nll / static_cast<double>(score.tokens); }
+double nll_per_token(const NllSum& score, uint64_t) { return score.nll / static_cast<double>(score.num_tokens); }
 
 constexpr LikelihoodScore kLikelihoodScores[]{
     {"nll", "Mean negative log-likelihood, in nats per token.", nll_per_token},
     {"perplexity", "Exponential of nll.",
-     [](const Score& score, uint64_t) { return std::exp(nll_per_token(score, 0)); }},
+     [](const NllSum& score, uint64_t) { return std::exp(nll_per_token(score, 0)); }},
     {"bits_per_token", "Cross-entropy in bits per token, nll / ln 2.",
-     [](const Score& score, uint64_t) { return nll_per_token(score, 0) / std::log(2.0); }},
+     [](const NllSum& score, uint64_t) { return nll_per_token(score, 0) / std::log(2.0); }},
     {"bits_per_byte",
      "Negative log-likelihood, in bits per byte of the text, line ends included; of pairs, per byte of the targets.",
-     [](const Score& score, uint64_t text_bytes) {
+     [](const NllSum& score, uint64_t text_bytes) {
        return score.nll / std::log(2.0) / static_cast<double>(std::max<uint64_t>(1, text_bytes));
      }},
 };
@@ -30,10 +30,10 @@ constexpr LikelihoodScore kLikelihoodScores[]{
 
 std::span<const LikelihoodScore> likelihood_scores() { return kLikelihoodScores; }
 
-Score score(model::LanguageModel& model, const data::Corpus& corpus, const data::ScoringOptions& options,
-            const ScoreCallbacks& callbacks) {
+NllSum score(model::LanguageModel& model, const data::Corpus& corpus, const data::ScoringOptions& options,
+             const ScoreCallbacks& callbacks) {
   c10::NoGradGuard no_gradient;
-  Score score;
+  NllSum score;
   // Scores that are not yet reported, by stream. A mini-batch has one row of each of its streams, but tokens are
   // reported stream by stream.
   std::map<int64_t, std::vector<TokenScore>> pending_scores;
@@ -44,7 +44,7 @@ Score score(model::LanguageModel& model, const data::Corpus& corpus, const data:
   };
   data::BatchVisitor visitor;
   visitor.observer = callbacks.observer;
-  visitor.progress = callbacks.progress;
+  visitor.on_progress = callbacks.on_progress;
   visitor.visit = [&](const data::ForwardedBatch& mini_batch) {
     const at::Tensor log_p =
         model.target_log_probabilities(mini_batch.hidden, mini_batch.batch.targets).to(at::kCPU).contiguous();
@@ -56,10 +56,10 @@ Score score(model::LanguageModel& model, const data::Corpus& corpus, const data:
       for (int64_t t = row.num_context; t < row.length; ++t) {
         if (target[t] < 0) continue;
         score.nll -= static_cast<double>(p[t]);
-        ++score.tokens;
+        ++score.num_tokens;
         if (callbacks.on_token)
           pending_scores[mini_batch.stream_of(r)].push_back(
-              {row.first + t, static_cast<int32_t>(target[t]), static_cast<double>(p[t])});
+              {row.offset + t, static_cast<int32_t>(target[t]), static_cast<double>(p[t])});
       }
     }
     if (mini_batch.ends_streams) report();

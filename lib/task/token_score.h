@@ -9,9 +9,9 @@
 
 namespace mh::task {
 
-struct Score {
-  double nll = 0;      // negative log-likelihood, summed over all scored tokens, nats
-  int64_t tokens = 0;  // number of scored tokens
+struct NllSum {
+  double nll = 0;          // negative log-likelihood, summed over all scored tokens, nats
+  int64_t num_tokens = 0;  // number of scored tokens
 };
 
 // A score of a text or of sentence pairs that follows from the log-probabilities of the target tokens.
@@ -19,9 +19,9 @@ struct LikelihoodScore {
   const char* name;     // name in tables
   const char* meaning;  // meaning with its unit
   // Returns the value for a corpus whose text (for pairs, the text of the targets) has `text_bytes` bytes.
-  double (*value)(const Score& score, uint64_t text_bytes);
+  double (*value)(const NllSum& score, uint64_t text_bytes);
 };
-// Returns the scores that all tasks whose loss is in nats per token have in common (Traits::perplexity).
+// Returns the scores that all tasks whose loss is in nats per token have in common (TaskTraits::has_perplexity).
 std::span<const LikelihoodScore> likelihood_scores();
 
 // A target token and its log-probability under the model.
@@ -33,14 +33,14 @@ struct TokenScore {
 
 // Callbacks of score(); each may be empty or null.
 struct ScoreCallbacks {
-  std::function<void(const TokenScore&)> on_token;                 // called once for each scored token, in corpus order
-  std::function<void(int64_t completed, int64_t total)> progress;  // receives numbers of rows
-  attention::Observer* observer = nullptr;                         // observes every forward pass that scores tokens
+  std::function<void(const TokenScore&)> on_token;  // called once for each scored token, in corpus order
+  std::function<void(int64_t completed, int64_t total)> on_progress;  // receives numbers of rows
+  attention::Observer* observer = nullptr;                            // observes every forward pass that scores tokens
 };
 
 // Returns the summed negative log-likelihood of a corpus. After a stop signal (base/signals.h), returns early with the
 // sum over the tokens scored so far.
-Score score(model::LanguageModel& model, const data::Corpus& corpus, const data::ScoringOptions& options,
-            const ScoreCallbacks& callbacks = {});
+NllSum score(model::LanguageModel& model, const data::Corpus& corpus, const data::ScoringOptions& options,
+             const ScoreCallbacks& callbacks = {});
 
 }  // namespace mh::task

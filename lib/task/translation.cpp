@@ -19,20 +19,20 @@ constexpr const char* kBleu = "bleu";
 
 class PairsDataset : public Dataset {
  public:
-  PairsDataset(data::Pairs pairs, const SourceTargetTokenizers& tokenizers, std::string shard)
-      : pairs_(std::move(pairs)), tokenizers_(tokenizers), shard_(std::move(shard)) {}
+  PairsDataset(data::Pairs pairs, const SourceTargetTokenizers& tokenizers, std::string shard_name)
+      : pairs_(std::move(pairs)), tokenizers_(tokenizers), shard_name_(std::move(shard_name)) {}
   const data::Pairs& corpus() const override { return pairs_; }
   std::string name() const override { return io::kPairsKind; }
   void check(model::LanguageModel& model) const override {
-    model.require_length("the longest sentence of " + shard_, pairs_.max_length());
+    model.require_length("the longest sentence of " + shard_name_, pairs_.max_length());
   }
   std::vector<std::string> score_names() const override { return {kBleu}; }
   Evaluation evaluate(model::LanguageModel& model, const EvaluationOptions& options) const override {
     Evaluation result =
-        evaluation_of(task::score(model, pairs_, options.scoring, {{}, options.progress, options.observer}));
+        evaluation_of(task::score(model, pairs_, options.scoring, {{}, options.on_progress, options.observer}));
     if (options.metric != kBleu || stop_signal() != 0) return result;
     EvaluationOptions score_options = options;
-    score_options.observer = nullptr, score_options.progress = {};
+    score_options.observer = nullptr, score_options.on_progress = {};
     score_options.decoding.translation.max_source =
         std::max<int64_t>(1, pairs_.max_length());  // supported by the model, as check() ensures
     result.scores = {{kBleu, score(model, kBleu, score_options)}};
@@ -41,7 +41,7 @@ class PairsDataset : public Dataset {
   double score(model::LanguageModel& model, const std::string&, const EvaluationOptions& options) const override {
     Translator translator(model, tokenizers_, options.decoding.translation);
     translator.set_observer(options.observer);
-    return bleu_of(translator, pairs_, shard_, options.decoding.bleu, options.progress).score;
+    return bleu_of(translator, pairs_, shard_name_, options.decoding.bleu, options.on_progress).score;
   }
   void check_score(model::LanguageModel& model, const std::string&, const EvaluationOptions& options) const override {
     Translator(model, tokenizers_, options.decoding.translation);
@@ -51,7 +51,7 @@ class PairsDataset : public Dataset {
  private:
   data::Pairs pairs_;
   SourceTargetTokenizers tokenizers_;
-  std::string shard_;
+  std::string shard_name_;
 };
 
 class Translation : public Task {
@@ -59,10 +59,10 @@ class Translation : public Task {
   std::unique_ptr<Task> clone() const override { return std::make_unique<Translation>(*this); }
   const char* prediction_noun() const override { return "translations"; }
   const char* record_kind() const override { return io::kPairsKind; }
-  bool serves(const model::ModelOptions& model) const override {
-    return model::example_type_of(model) == model::ExampleType::pairs;
+  bool serves(const model::ModelOptions& model_options) const override {
+    return model::example_type_of(model_options) == model::ExampleType::pairs;
   }
-  Traits traits() const override { return {.perplexity = true, .row_noun = "pairs"}; }
+  TaskTraits traits() const override { return {.has_perplexity = true, .row_noun = "pairs"}; }
   std::vector<ScoreSpec> scores() const override {
     return {{.name = kBleu,
              .meaning = "BLEU of the translations of the sources against the references, from 0 to 100.",
@@ -81,7 +81,7 @@ class Translation : public Task {
   }
 };
 
-const Registration<Translation> entry(tasks(), "translation", "sentences in another language");
+const Registration<Translation> translation_entry(tasks(), "translation", "sentences in another language");
 
 }  // namespace
 

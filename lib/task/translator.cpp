@@ -45,7 +45,7 @@ std::string to_single_line(const std::string& text) {
 
 }  // namespace
 
-std::string protocol_of(const search::SearchOptions& options, const search::SamplingOptions& sampling) {
+std::string describe_decoding(const search::SearchOptions& options, const search::SamplingOptions& sampling) {
   const std::string decoding =
       sampling.samples == 0 ? str("beam ", options.beam)
                             : str(sampling.samples, " samples at temperature ", shortest_decimal(sampling.temperature),
@@ -90,7 +90,7 @@ void Translator::truncate_source(search::Sentence& s, const NameFunction& name) 
   if (length <= options_.max_source) return;
   if (!options_.truncate)
     throw Error(Exit::input,
-                Problem{name(s.number), str("a source of at most ", options_.max_source, " tokens, end token included"),
+                Problem{name(s.index), str("a source of at most ", options_.max_source, " tokens, end token included"),
                         str(length),
                         "split the sentence, raise --max-source up to the limit of the model, or pass --truncate"});
   const int32_t end = s.source.back();
@@ -101,7 +101,7 @@ void Translator::truncate_source(search::Sentence& s, const NameFunction& name) 
 
 std::vector<std::vector<search::Hypothesis>> Translator::translate(
     std::vector<search::Sentence> sentences, const NameFunction& name,
-    const std::function<void(int64_t completed)>& progress) {
+    const std::function<void(int64_t completed)>& on_progress) {
   for (search::Sentence& s : sentences) truncate_source(s, name);
   const search::SpecialTokens special_tokens{tokenizers_.target->end_of_line_id(), tokenizers_.target->unknown_id()};
   std::vector<std::vector<search::Hypothesis>> translations(sentences.size());
@@ -113,10 +113,10 @@ std::vector<std::vector<search::Hypothesis>> Translator::translate(
     }
     if (!sentences[i].prefix.empty())
       throw Error(Exit::input,
-                  Problem{name(sentences[i].number), "a sentence, since the prefix file has a prefix for this line",
+                  Problem{name(sentences[i].index), "a sentence, since the prefix file has a prefix for this line",
                           "an empty line", "leave this line of the prefix file empty"});
     translations[i].resize(static_cast<size_t>(std::max<int64_t>(1, sampling_.samples)),
-                           search::Hypothesis{{special_tokens.end}, 0, 0});
+                           search::Hypothesis{{special_tokens.end_id}, 0, 0});
   }
   const auto source_length = [&](size_t i) { return sentences[i].source.size(); };
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return source_length(a) > source_length(b); });
@@ -136,7 +136,7 @@ std::vector<std::vector<search::Hypothesis>> Translator::translate(
     for (size_t i = 0; i < batch_indices.size(); ++i) translations[batch_indices[i]] = std::move(results[i]);
     order_index += batch_indices.size();
     num_completed += static_cast<int64_t>(batch_indices.size());
-    if (progress) progress(num_completed);
+    if (on_progress) on_progress(num_completed);
   }
   return translations;
 }
@@ -155,15 +155,15 @@ std::string decode_reference(const text::Tokenizer& tokenizer, std::vector<int32
 
 void translate(Translator& translator, const data::Pairs& pairs, const std::string& shard,
                const std::function<void(int64_t, const std::vector<search::Hypothesis>&)>& on_pair,
-               const std::function<void(int64_t, int64_t)>& progress) {
+               const std::function<void(int64_t, int64_t)>& on_progress) {
   for (int64_t begin = 0; begin < pairs.size() && stop_signal() == 0; begin += kSortedPairs) {
     const int64_t end = std::min(pairs.size(), begin + kSortedPairs);
     std::vector<search::Sentence> sentences;
     for (int64_t pair = begin; pair < end; ++pair) sentences.push_back({pairs.source(pair), {}, pair});
     const auto translations = translator.translate(
-        std::move(sentences), [&](int64_t number) { return str(shard, ", pair ", number + 1); },
+        std::move(sentences), [&](int64_t index) { return str(shard, ", pair ", index + 1); },
         [&](int64_t completed) {
-          if (progress) progress(begin + completed, pairs.size());
+          if (on_progress) on_progress(begin + completed, pairs.size());
         });
     for (int64_t pair = begin; pair < end; ++pair)
       if (const auto& hypotheses = translations[static_cast<size_t>(pair - begin)]; !hypotheses.empty())
@@ -171,10 +171,10 @@ void translate(Translator& translator, const data::Pairs& pairs, const std::stri
   }
 }
 
-metrics::BleuStatistics compare_translations(Translator& translator, const data::Pairs& pairs, const std::string& shard,
-                                             const metrics::BleuOptions& options,
-                                             const std::vector<std::string_view>& references,
-                                             const TranslationListener& listener) {
+metrics::BleuStatistics bleu_statistics_of(Translator& translator, const data::Pairs& pairs, const std::string& shard,
+                                           const metrics::BleuOptions& options,
+                                           const std::vector<std::string_view>& references,
+                                           const TranslationCallbacks& callbacks) {
   metrics::Bleu bleu(options);
   metrics::BleuStatistics sum;
   translate(
@@ -186,16 +186,17 @@ metrics::BleuStatistics compare_translations(Translator& translator, const data:
         const std::string_view reference =
             references.empty() ? std::string_view(decoded_reference) : references[static_cast<size_t>(pair)];
         sum += bleu.statistics(hypothesis, {&reference, 1});
-        if (listener.on_translation)
-          listener.on_translation(hypothesis, static_cast<int64_t>(hypotheses[0].tokens.size()));
+        if (callbacks.on_translation)
+          callbacks.on_translation(hypothesis, static_cast<int64_t>(hypotheses[0].tokens.size()));
       },
-      listener.progress);
+      callbacks.on_progress);
   return sum;
 }
 
 metrics::BleuScore bleu_of(Translator& translator, const data::Pairs& pairs, const std::string& shard,
-                           const metrics::BleuOptions& options, const std::function<void(int64_t, int64_t)>& progress) {
-  return metrics::bleu_score(compare_translations(translator, pairs, shard, options, {}, {{}, progress}), options,
+                           const metrics::BleuOptions& options,
+                           const std::function<void(int64_t, int64_t)>& on_progress) {
+  return metrics::bleu_score(bleu_statistics_of(translator, pairs, shard, options, {}, {{}, on_progress}), options,
                              metrics::BleuScope::corpus);
 }
 

@@ -51,7 +51,7 @@ struct DecodingOptions {
 
 // Describes the decoding options in words: for beam search, "beam 5, length penalty 1, hypotheses of 1 to 0·x + 200
 // tokens (x: source length)"; for sampling, "3 samples at temperature 1, length penalty 1, …".
-std::string protocol_of(const search::SearchOptions& options, const search::SamplingOptions& sampling = {});
+std::string describe_decoding(const search::SearchOptions& options, const search::SamplingOptions& sampling = {});
 
 // Non-owning pointers to the tokenizers of source and target. The tokenizers must outlive this object.
 struct SourceTargetTokenizers {
@@ -68,16 +68,16 @@ class Translator {
   Translator(model::LanguageModel& model, const SourceTargetTokenizers& tokenizers, const TranslationOptions& options,
              const search::SamplingOptions& sampling = {});
 
-  // Returns the name of the sentence with search::Sentence::number `number`, for error messages: "test.de:17".
-  using NameFunction = std::function<std::string(int64_t number)>;
+  // Returns the name of the sentence with search::Sentence::index `index`, for error messages: "test.de:17".
+  using NameFunction = std::function<std::string(int64_t index)>;
   // Returns for each sentence the hypotheses, best first, or the samples; after a stop signal, an empty vector for
   // sentences that are not translated. With an encoder, an empty sentence, whose source is only the end token, is
-  // not passed to the model: its single hypothesis, or each sample, is the end token with score 0. `progress` receives
-  // the number of sentences translated so far; may be empty. Throws Error(input) for a source longer than max_source
-  // tokens, unless `truncate`, and for an empty sentence with a prefix.
-  std::vector<std::vector<search::Hypothesis>> translate(std::vector<search::Sentence> sentences,
-                                                         const NameFunction& name,
-                                                         const std::function<void(int64_t completed)>& progress = {});
+  // not passed to the model: its single hypothesis, or each sample, is the end token with score 0. `on_progress`
+  // receives the number of sentences translated so far; may be empty. Throws Error(input) for a source longer than
+  // max_source tokens, unless `truncate`, and for an empty sentence with a prefix.
+  std::vector<std::vector<search::Hypothesis>> translate(
+      std::vector<search::Sentence> sentences, const NameFunction& name,
+      const std::function<void(int64_t completed)>& on_progress = {});
 
   // Returns the tokens of a source sentence, end token included, and counts unknown tokens in num_unknown(). Throws
   // Error(input) about `location` if the line contains the end-of-line token.
@@ -120,26 +120,26 @@ std::string decode_reference(const text::Tokenizer& tokenizer, std::vector<int32
 // after a stop signal it is not called for pairs that are not translated. `shard`: name of the data in error messages.
 void translate(Translator& translator, const data::Pairs& pairs, const std::string& shard,
                const std::function<void(int64_t pair, const std::vector<search::Hypothesis>&)>& on_pair,
-               const std::function<void(int64_t completed, int64_t total)>& progress = {});
+               const std::function<void(int64_t completed, int64_t total)>& on_progress = {});
 
-// Callbacks of compare_translations(); each may be empty.
-struct TranslationListener {
+// Callbacks of bleu_statistics_of(); each may be empty.
+struct TranslationCallbacks {
   // Receives the first hypothesis of each pair (beam search: the best one), in the order of the pairs: its text, and
   // its number of tokens with the end token.
   std::function<void(const std::string& text, int64_t num_tokens)> on_translation;
-  std::function<void(int64_t completed, int64_t total)> progress;  // receives numbers of sentences
+  std::function<void(int64_t completed, int64_t total)> on_progress;  // receives numbers of sentences
 };
 
 // Translates all pairs and returns the BLEU statistics, summed over the pairs. `references`: one for each pair; empty:
 // the decoded targets of the pairs are the references.
-metrics::BleuStatistics compare_translations(Translator& translator, const data::Pairs& pairs, const std::string& shard,
-                                             const metrics::BleuOptions& options,
-                                             const std::vector<std::string_view>& references,
-                                             const TranslationListener& listener = {});
+metrics::BleuStatistics bleu_statistics_of(Translator& translator, const data::Pairs& pairs, const std::string& shard,
+                                           const metrics::BleuOptions& options,
+                                           const std::vector<std::string_view>& references,
+                                           const TranslationCallbacks& callbacks = {});
 
 // Translates all pairs and returns the corpus BLEU against the decoded targets.
 metrics::BleuScore bleu_of(Translator& translator, const data::Pairs& pairs, const std::string& shard,
                            const metrics::BleuOptions& options,
-                           const std::function<void(int64_t completed, int64_t total)>& progress = {});
+                           const std::function<void(int64_t completed, int64_t total)>& on_progress = {});
 
 }  // namespace mh::task

@@ -13,7 +13,7 @@ void Checkpointer::write(const std::string& path, const model::CheckpointTensors
   extra_metadata.insert({{io::kFormatKey, "1"}, {io::kConfigKey, toml_}});
   extra_metadata.merge(text::metadata_of(tokenizers_));
   auto sink = open_sink(path);
-  io::write_checkpoint(*sink, tensors.all(), std::move(extra_metadata));
+  io::write_checkpoint(*sink, tensors.views(), std::move(extra_metadata));
   sink->close();
 }
 

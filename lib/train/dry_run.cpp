@@ -21,7 +21,7 @@ int64_t tokens_per_update(const RunConfig& run, const Batches* batches) {
   if (batches != nullptr) return batches->tokens_per_update();
   const BatchOptions& b = t.batch;
   if (b.rows > 0) return b.rows * b.block;
-  const task::Traits traits = run.task().traits();
+  const task::TaskTraits traits = run.task().traits();
   return traits.has_text_order || traits.counts_rows ? b.tokens / b.block * b.block : b.tokens;
 }
 
@@ -44,9 +44,10 @@ void set_update_counts(DryRunReport& report, const RunConfig& run, const Batches
 DryRunReport dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std::string& vocabulary_option) {
   const auto& t = run.train;
   run.check_without_data();
-  model::Vocabularies vocabularies(run.model.model.vocabulary_rows, run.model.model.encoder_decoder.source_rows);
+  model::VocabularySizes vocabulary_sizes(run.model.model.vocabulary_rows, run.model.model.encoder_decoder.source_rows);
   text::Tokenizers tokenizers;
-  if (checkpoint != nullptr) vocabularies = model::vocabularies_of(tokenizers = text::tokenizers_of(*checkpoint));
+  if (checkpoint != nullptr)
+    vocabulary_sizes = model::vocabulary_sizes_of(tokenizers = text::tokenizers_of(*checkpoint));
   std::unique_ptr<io::ShardFile> shard;
   std::unique_ptr<Batches> batches;
   if (!run.data.train_path.empty()) {
@@ -54,16 +55,17 @@ DryRunReport dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std:
     io::require_kind(shard->header(), run.data.train_path, run.task().record_kind());
     if (checkpoint != nullptr)
       text::require_vocabularies(shard->header(), run.data.train_path, tokenizers, checkpoint->name());
-    vocabularies = model::vocabularies_of(tokenizers = text::tokenizers_of(shard->header(), run.data.train_path));
+    vocabulary_sizes =
+        model::vocabulary_sizes_of(tokenizers = text::tokenizers_of(shard->header(), run.data.train_path));
     require_tokens(static_cast<int64_t>(shard->counts().num_tokens), run.data.train_path);
     batches = batches_of(run, *shard, tokenizers);
   }
-  if (vocabularies.target == 0)
+  if (vocabulary_sizes.target == 0)
     throw Error(Exit::usage,
                 Problem{vocabulary_option, "model.vocabulary_rows or --train, which set the vocabulary size", "neither",
                         "set model.vocabulary_rows, or pass --train"});
-  auto model = model::build_language_model(run.model, vocabularies, at::Device(at::kMeta));
-  model->set_path(attention::parse_path(t.attention_path));
+  auto model = model::build_language_model(run.model, vocabulary_sizes, at::Device(at::kMeta));
+  model->set_path(attention::parse_attention_path(t.attention_path));
   // These checks of training require neither data nor the number of updates.
   run.groups.check(model->parameters(), t.optimizer.rule);
   run.regularisers.start(model->parameters(), run.model.attention);
@@ -80,8 +82,8 @@ DryRunReport dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std:
   report.tokens_per_update = tokens_per_update(run, batches.get());
   report.num_parameters = model->parameters().num_trainable_elements();
   report.num_trained_parameters = planner.num_trained_parameters();
-  report.vocabulary_size = vocabularies.target;
-  report.source_vocabulary_size = vocabularies.source;
+  report.vocabulary_size = vocabulary_sizes.target;
+  report.source_vocabulary_size = vocabulary_sizes.source;
   report.length = t.length;
   report.memory_bytes = memory_estimate(run, *model);
   set_update_counts(report, run, batches.get());

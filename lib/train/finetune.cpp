@@ -11,7 +11,7 @@ std::string inherited_sections(const io::Checkpoint& checkpoint) {
   run.groups.read(config);
   run.procedures.read(config, "train.procedures", mh::train::procedures());
   const auto model = model::build_language_model(
-      model::config_of(checkpoint), model::vocabularies_of(text::tokenizers_of(checkpoint)), at::Device(at::kMeta));
+      model::config_of(checkpoint), model::vocabulary_sizes_of(text::tokenizers_of(checkpoint)), at::Device(at::kMeta));
   run.groups.adapt_to_finetuning(model->parameters());
   run.procedures.retain_if([](const Procedure& procedure) { return procedure.is_inherited_by_finetuning(); });
   const std::string groups = run.groups.toml(), procedures = run.procedures.toml();

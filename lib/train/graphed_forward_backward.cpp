@@ -83,7 +83,7 @@ void GraphedForwardBackward::capture(const Signature& signature, const data::Bat
 nn::SlicedLoss GraphedForwardBackward::launch(const data::Batch& batch, const nn::ForwardContext& context) {
   const c10::NoGradGuard no_gradient;
   Capture& graph_capture = *capture_;
-  graph_capture.loss.num_scored = nn::count_scored(batch.targets, model_.vocabulary());
+  graph_capture.loss.num_scored = nn::count_scored(batch.targets, model_.vocabulary_size());
   graph_capture.input.tokens.copy_(batch.input.tokens, true);
   graph_capture.targets.device_values.copy_(batch.targets, true);
   graph_capture.update.fill_(static_cast<int64_t>(context.update));

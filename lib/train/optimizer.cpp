@@ -137,7 +137,7 @@ void Optimizer::step(Slot& slot, double schedule_lr, double scale, BatchedUpdate
   const nn::Parameter& parameter = *slot.parameter;
   const double lr = slot.lr > 0 ? slot.lr : slot.lr_factor * schedule_lr;
   const auto lr_fp32 = static_cast<float>(lr), scale_fp32 = static_cast<float>(scale);
-  const bool applies_decay = !slot.is_adam() || slot.decay_norms_and_biases || parameter.traits().has_decay;
+  const bool applies_decay = !slot.is_adam() || slot.decay_norms_and_biases || parameter.traits().has_weight_decay;
   const double wd = applies_decay ? slot.weight_decay : 0;
   ++slot.steps;
   if (slot.is_adam()) {
@@ -182,7 +182,7 @@ void Optimizer::apply(Slot& slot, const Params& params, BatchedUpdates* batched_
     return;
   }
   at::parallel_for(0, update.count, kGrainSize, [&](int64_t begin, int64_t end) { update_range(begin, end, update); });
-  parameter.refresh_copy();
+  parameter.refresh_bf16_copy();
 }
 
 void Optimizer::reset() {

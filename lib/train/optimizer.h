@@ -28,8 +28,8 @@ namespace mh::train {
 
 class Optimizer {
  public:
-  // `parameters` and `options` must outlive the optimiser. Moments start at zero. Parameters whose Traits::trainable is
-  // false have no optimiser state.
+  // `parameters` and `options` must outlive the optimiser. Moments start at zero. Parameters whose
+  // ParameterTraits::trainable is false have no optimiser state.
   Optimizer(nn::ParameterList& parameters, const TrainOptions& options, const ParameterGroups& groups);
 
   // Returns `scale` times the L2 norm of the gradients of all parameters together, accumulated in fp64.

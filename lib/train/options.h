@@ -12,8 +12,8 @@
 
 namespace mh::train {
 
-using data::Batching;
 using data::BatchOptions;
+using data::BatchOrder;
 
 // Options of the optimiser: [train.optimizer].
 struct OptimizerOptions {

@@ -26,7 +26,7 @@ PassPlanner::PassPlanner(const RunConfig& run, nn::ParameterList& parameters, co
     freeze_until_.push_back(group == nullptr     ? 0
                             : group->frozen      ? kNever
                             : batches == nullptr ? 0
-                                                 : batches->updates(group->freeze_until));
+                                                 : batches->to_updates(group->freeze_until));
   }
 }
 

@@ -47,7 +47,7 @@ class ObservedTerm : public Regulariser, public attention::Observer {
   void describe(Fields& f) override;  // visits the field `weight`, whose help names the term
   void start(nn::ParameterList&, const attention::AttentionConfig&) override {}
   attention::Observer* observer() override { return this; }
-  void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
+  void begin_batch(const attention::Lengths& lengths) override { lengths_ = lengths; }
   at::Tensor loss(const TrainProgress&) override;
 
  protected:
@@ -60,10 +60,10 @@ class ObservedTerm : public Regulariser, public attention::Observer {
   void add(const at::Tensor& term) { sum_ = sum_.defined() ? sum_ + term : term; }
   double weight() const { return weight_; }
   // Returns the number of queries in each row without padding, (B) fp32 on the device of `like`, whose first axis has
-  // size B; or `num_positions` for each row if begin() received no lengths.
+  // size B; or `num_positions` for each row if begin_batch() received no lengths.
   at::Tensor query_lengths(attention::AttentionKind kind, const at::Tensor& like, int64_t num_positions) const;
   // Returns the number of keys in each row without padding, (B) fp32 on the device of `like`, whose first axis has size
-  // B; or `num_positions` for each row if begin() received no lengths.
+  // B; or `num_positions` for each row if begin_batch() received no lengths.
   at::Tensor key_lengths(attention::AttentionKind kind, const at::Tensor& like, int64_t num_positions) const;
   // Returns the query mask (B, num_positions) fp32: 1 for a query and 0 for padding.
   at::Tensor query_mask(attention::AttentionKind kind, const at::Tensor& like, int64_t num_positions) const;

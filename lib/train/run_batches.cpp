@@ -17,7 +17,7 @@ class TwoPhaseBatches : public Batches {
                   const Length& phase_boundary)
       : first_phase_(std::move(first_phase)),
         second_phase_(std::move(second_phase)),
-        phase_boundary_(first_phase_->updates(phase_boundary)) {
+        phase_boundary_(first_phase_->to_updates(phase_boundary)) {
     updates_per_epoch_ = first_phase_->updates_per_epoch();
     tokens_per_update_ = std::max(first_phase_->tokens_per_update(), second_phase_->tokens_per_update());
   }
@@ -33,7 +33,7 @@ class TwoPhaseBatches : public Batches {
     const auto [batches, phase_update] = phase_of(update);
     return batches->describe_rows(phase_update);
   }
-  int64_t updates(const Length& length) const override { return first_phase_->updates(length); }
+  int64_t to_updates(const Length& length) const override { return first_phase_->to_updates(length); }
 
  private:
   std::pair<Batches*, int64_t> phase_of(int64_t update) const {
@@ -66,8 +66,8 @@ std::unique_ptr<Batches> batches_of(const RunConfig& run, const io::ShardFile& s
 }
 
 int64_t length_to_updates(const Length& length, const RunConfig& run, const Batches* batches) {
-  if (batches != nullptr) return batches->updates(length);
-  const task::Traits traits = run.task().traits();
+  if (batches != nullptr) return batches->to_updates(length);
+  const task::TaskTraits traits = run.task().traits();
   if (traits.has_text_order) return data::length_to_updates(length, run.train.batch, 0);
   if (traits.counts_rows) return data::example_length_to_updates(length, 0);
   return data::count_updates(length, 0, [](int64_t) { return int64_t{0}; });

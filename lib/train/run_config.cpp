@@ -66,7 +66,7 @@ void RunConfig::check_without_data() const {
                  "leave one of the two keys out, since label smoothing requires a full softmax over the vocabulary");
   check_task_options();
   const int64_t memory = model.model.transformer_xl.memory;
-  if (memory > 0 && train.batch.order == Batching::blocks)
+  if (memory > 0 && train.batch.order == BatchOrder::blocks)
     refuse_usage("train.batch.order", "streams, since the model has a memory", "blocks, which are shuffled",
                  "set train.batch.order=streams, or model.transformer-xl.memory=0");
   if (train.validation.memory > 0 && memory == 0)
@@ -81,7 +81,7 @@ void RunConfig::check_without_data() const {
 }
 
 void RunConfig::check_task_options() const {
-  const task::Traits traits = task().traits();
+  const task::TaskTraits traits = task().traits();
   const std::vector<std::string> scores = task::names_of(task().scores());
   const std::string& metric = train.validation.metric;
   const bool has_metric = metric == "loss" || std::find(scores.begin(), scores.end(), metric) != scores.end();
@@ -89,7 +89,7 @@ void RunConfig::check_task_options() const {
     refuse_usage("train.validation.metric", "loss, or a score of the model's task",
                  metric + ", which scores translations only",
                  "set train.validation.metric=loss, or a score of the task");
-  if (traits.perplexity && !has_metric)
+  if (traits.has_perplexity && !has_metric)
     refuse_usage(
         "train.validation.metric", scores.empty() ? "loss, for a language model" : "loss or " + join(scores, ", "),
         metric + ", which scores examples only", "use a score of the task, or train an encoder with mh-finetune");
@@ -108,10 +108,10 @@ void RunConfig::check_task_options() const {
                  batch.long_block > 0 ? "no train.batch.long_from" : "no train.batch.long_block",
                  "set both keys, for example train.batch.long_from=900u, or leave both out");
   task().check(batch.long_block);
-  if (!traits.has_text_order && batch.order == Batching::streams)
+  if (!traits.has_text_order && batch.order == BatchOrder::streams)
     refuse_usage("train.batch.order", str("blocks, since ", traits.row_noun, " are independent"),
                  "streams, which only texts support", "leave the key out");
-  if (traits.perplexity && !traits.has_text_order && train.validation.block > 0)
+  if (traits.has_perplexity && !traits.has_text_order && train.validation.block > 0)
     refuse_usage("train.validation.block", "0, since whole sentences are scored", str(train.validation.block),
                  "leave the key out");
 }

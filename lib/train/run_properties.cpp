@@ -8,13 +8,13 @@ RunProperties run_properties_of(const RunConfig& run, const Batches& batches, bo
                                 const TrainState& state) {
   RunProperties properties;
   properties.seed = static_cast<uint64_t>(run.train.seed);
-  properties.num_updates = batches.updates(run.train.length);
-  properties.to_updates = [&batches](const Length& length) { return batches.updates(length); };
+  properties.num_updates = batches.to_updates(run.train.length);
+  properties.to_updates = [&batches](const Length& length) { return batches.to_updates(length); };
   properties.has_validation_set = has_validation_set;
   properties.has_best_weights = std::isfinite(state.selection.best_score);
   if (has_validation_set) {
     const Length& every = run.train.validation.every;
-    const int64_t interval = std::max<int64_t>(1, batches.updates(every));
+    const int64_t interval = std::max<int64_t>(1, batches.to_updates(every));
     const int64_t last_complete_update = state.is_complete ? state.update : state.update - 1;
     properties.next_validation_update =
         every.count > 0 ? std::min(properties.num_updates, (last_complete_update / interval + 1) * interval)

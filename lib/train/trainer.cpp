@@ -15,7 +15,7 @@ using nlohmann::ordered_json;
 
 bool Trainer::is_due(const Length& every) const {
   if (state_.update == end_) return true;
-  return every.count > 0 && state_.update % std::max<int64_t>(1, batches_->updates(every)) == 0;
+  return every.count > 0 && state_.update % std::max<int64_t>(1, batches_->to_updates(every)) == 0;
 }
 
 TrainProgress Trainer::progress() const {
@@ -143,7 +143,7 @@ void Trainer::update() {
     state_.gradient_norm = result.gradient_norm;
   }
   ++state_.update;
-  if (!batches_->continues(state_.update)) memories.clear();
+  if (!batches_->continues_streams(state_.update)) memories.clear();
   memories_ = std::move(memories);
   progress_log_->add(result, monotonic_seconds() - start_time, selection_->summary());
 }
@@ -166,7 +166,7 @@ void Trainer::log_start() const {
         "the first update has learning rate 0, the start of the warm-up (train.schedule.warmup_lr), and changes no "
         "weights");
   if (const TrainOptions& t = config_.train; t.batch.long_block > 0 && config_.max_long_row_predictions())
-    log_info(str("from update ", with_commas(batches_->updates(t.batch.long_from) + 1), " on rows have ",
+    log_info(str("from update ", with_commas(batches_->to_updates(t.batch.long_from) + 1), " on rows have ",
                  t.batch.long_block, " tokens, of which at most ", *config_.max_long_row_predictions(),
                  " are predicted"));
   if (update_step_->uses_cuda_graph())

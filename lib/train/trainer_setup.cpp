@@ -31,12 +31,12 @@ Trainer::~Trainer() = default;
 // Builds all objects that do not write to the folder. Errors in the configuration or the data thus leave no folder.
 void Trainer::build(const std::string& folder, bool resume, const WarmStart& warm_start) {
   batches_ = batches_of(config_, *data_.train_shard, data_.tokenizers);
-  model_ = model::build_language_model(config_.model, model::vocabularies_of(data_.tokenizers), device_);
+  model_ = model::build_language_model(config_.model, model::vocabulary_sizes_of(data_.tokenizers), device_);
   toml_ = config_.toml();
-  end_ = batches_->updates(config_.train.length);
-  if (!device_.is_cpu()) batches_ = data::prefetch(std::move(batches_), end_, data::pin_batch);
+  end_ = batches_->to_updates(config_.train.length);
+  if (!device_.is_cpu()) batches_ = data::prefetch_batches(std::move(batches_), end_, data::pin_batch);
   schedule_lengths_ =
-      schedule_lengths(config_.train, end_, [this](const Length& length) { return batches_->updates(length); });
+      schedule_lengths(config_.train, end_, [this](const Length& length) { return batches_->to_updates(length); });
   if (schedule_lengths_.warmup >= end_ && end_ > 0)
     log_warning(str("the run ends after ", with_commas(end_), " updates, within its warm-up of ",
                     with_commas(schedule_lengths_.warmup), ": the learning rate does not reach train.lr"));
@@ -58,8 +58,8 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& war
   pass_planner_->check();
   initialise(*model_, config_.train, warm_start);
   // Must follow initialise(), which compares hidden states in fp32.
-  if (config_.train.precision == "bf16") model_->parameters().set_bf16(true);
-  model_->set_path(attention::parse_path(config_.train.attention_path));
+  if (config_.train.precision == "bf16") model_->parameters().use_bf16_copies(true);
+  model_->set_path(attention::parse_attention_path(config_.train.attention_path));
   update_step_ = std::make_unique<UpdateStep>(config_, *model_, *batches_, *optimizer_, *pass_planner_);
 }
 
@@ -69,7 +69,7 @@ void Trainer::open_folder(const std::string& folder, bool resume, const WarmStar
       toml_, data_.tokenizers, TrainingObjects{*model_, *optimizer_, config_.procedures, memories_, state_});
   selection_ = std::make_unique<ModelSelection>(config_.train, *validator_, *folder_, *checkpointer_, state_);
   // Examples have no perplexity, since their loss may be a squared error or the sum of two losses.
-  const bool logs_perplexity = config_.task().traits().perplexity;
+  const bool logs_perplexity = config_.task().traits().has_perplexity;
   progress_log_ = std::make_unique<ProgressLog>(*folder_, state_, *batches_, *optimizer_, logs_perplexity);
   if (const std::string state_path = folder + "/last.safetensors"; resume && folder_->has("last.safetensors")) {
     const io::Checkpoint checkpoint(state_path);

@@ -40,7 +40,7 @@ UpdateStep::Result UpdateStep::forward_backward(const TrainingPass& pass, const 
   for (size_t micro_batch_index = 0; micro_batch_index < micro_batches.size(); ++micro_batch_index) {
     const data::Batch batch = batches_.load(progress.update, micro_batches[micro_batch_index]);
     nn::ForwardContext context{true, static_cast<uint64_t>(config_.train.seed), static_cast<uint32_t>(progress.update),
-                               micro_batches[micro_batch_index].first, &pass.requests};
+                               micro_batches[micro_batch_index].first_row, &pass.requests};
     if (model_.memory_length() > 0 && micro_batch_index == memories.size())
       memories.push_back(std::move(*model_.new_memory(model_.memory_length())));
     const bool uses_graph = graphed_forward_backward_ != nullptr && pass.requests.empty();
@@ -58,7 +58,7 @@ UpdateStep::Result UpdateStep::forward_backward(const TrainingPass& pass, const 
 nn::SlicedLoss UpdateStep::run_micro_batch(const model::Input& input, const model::Targets& targets,
                                            const nn::ForwardContext& context, model::Memories* memory) {
   attention::Observer* observer = config_.regularisers.observer();
-  if (observer != nullptr) observer->begin(input.lengths);
+  if (observer != nullptr) observer->begin_batch(input.lengths);
   const at::Tensor hidden = model_.hidden(input, context, memory, observer);
   nn::SlicedLoss loss = model_.loss(hidden, targets, config_.train.label_smoothing, context);
   // Regularisation terms are added to the mean loss per token. Gradients are later divided by the number of targets in

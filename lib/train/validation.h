@@ -48,7 +48,7 @@ class Validator {
 
  private:
   bool selects_by_loss() const { return config_.train.validation.metric == "loss"; }
-  bool reports_perplexity() const { return config_.task().traits().perplexity; }
+  bool reports_perplexity() const { return config_.task().traits().has_perplexity; }
 
   const RunConfig& config_;
   std::unique_ptr<const task::Dataset> dataset_;

@@ -170,7 +170,7 @@ int measure_arguments(std::istream& arguments) {
   }
   attention::AttentionSpec spec;
   spec.causal = !decodes;
-  attention::RelativePositions& positions = spec.relative;
+  attention::RelativePositions& positions = spec.relative_positions;
   if (has_relative_positions) {
     const auto random_parameter = [&](const std::vector<int64_t>& sizes, at::ScalarType dtype) {
       return at::randn(sizes).to(device, dtype).requires_grad_();

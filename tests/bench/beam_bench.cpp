@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
       "bench");
   const auto model = model::build_language_model(model::ModelConfig::read(config), vocabulary_size, device);
   model->parameters().initialise(1);
-  if (argc > 3 && std::string_view(argv[3]) == "bf16") model->parameters().set_bf16(true);
+  if (argc > 3 && std::string_view(argv[3]) == "bf16") model->parameters().use_bf16_copies(true);
   search::SearchOptions options;
   options.beam = beam_size, options.max_length_b = options.min_length = length;
   std::vector<search::Sentence> batch(static_cast<size_t>(num_sentences));

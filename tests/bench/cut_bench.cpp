@@ -48,7 +48,8 @@ int main(int argc, char** argv) {
   const auto pruned_model = analysis::prune_heads(
       config, *whole_model,
       analysis::heads_after_pruning(*whole_model, pruned_heads, analysis::SideSelection::whole, "bench"));
-  for (auto* model : {whole_model.get(), pruned_model.model.get()}) model->set_path(attention::parse_path(path));
+  for (auto* model : {whole_model.get(), pruned_model.model.get()})
+    model->set_path(attention::parse_attention_path(path));
   const at::Tensor x = at::randn({argument(3, 16), argument(4, 256), config.model.width});
   std::vector<double> times[2];
   const int64_t num_rounds = argument(5, 20), num_warmup_rounds = 3;

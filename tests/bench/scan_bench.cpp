@@ -48,7 +48,7 @@ int main(int argc, char** argv) {
   std::vector<analysis::HeadSet> ablated_sets{{}};
   for (const auto& [kind, heads] : analysis::all_heads(*loaded.model, analysis_input.side))
     for (const analysis::Head& head : heads) ablated_sets.push_back({{kind, {head}}});
-  std::vector<task::Score> batched_scores;
+  std::vector<task::NllSum> batched_scores;
   std::vector<double> separate_losses(ablated_sets.size());
   double largest_difference = 0;
   for (int64_t round = 0; round < argument(4, 3); ++round) {

@@ -48,7 +48,7 @@ inline at::Tensor logits_of(const Inputs& x, const Tensors& t) {
   if (!t[kDistanceRows].defined()) return at::matmul(q, keys) * scale;
   const auto add_bias = [&](const at::Tensor& bias) { return (q + bias.unsqueeze(1)).to(q.scalar_type()); };
   Tensors range_rows;  // for each key range (Tq, keys of the range): row of r that a query and a key use
-  for (const kernels::KeyRange& key_range : x.spec.relative.key_ranges)
+  for (const kernels::KeyRange& key_range : x.spec.relative_positions.key_ranges)
     range_rows.push_back(key_range.first_row + q.size(2) - 1 - at::arange(q.size(2)).unsqueeze(1) +
                          at::arange(key_range.num_keys).unsqueeze(0));
   const at::Tensor rows_of_r = at::cat(range_rows, 1)

@@ -53,7 +53,7 @@ void MetricOption::check(model::LoadedModel& model, const task::Dataset& dataset
   if (is_perplexity()) return;
   const bool needs_decoding = score_spec().needs_decoding;
   const auto scores = dataset.score_names();
-  const bool has_task_scores = !task::task_of(model.config.model)->traits().perplexity;
+  const bool has_task_scores = !task::task_of(model.config.model)->traits().has_perplexity;
   if (std::find(scores.begin(), scores.end(), name_) == scores.end())
     throw Error(Exit::usage,
                 Problem{"--metric " + name_,
@@ -73,7 +73,7 @@ double MetricOption::compute(model::LoadedModel& model, const task::Dataset& dat
                              attention::Observer* observer) const {
   task::EvaluationOptions evaluation = evaluation_options();
   evaluation.observer = observer;
-  evaluation.progress = progress;
+  evaluation.on_progress = progress;
   return dataset.score(*model.model, name_, evaluation);
 }
 

@@ -93,11 +93,11 @@ model::LoadedModel load_with_options(const ModelArguments& args, const io::Check
     for (const std::string& assignment : task_settings) config.set(assignment);
     model.toml = train::RunConfig::read(config).toml();
   }
-  const attention::Path attention_path = attention::parse_path(args.attention_path);
+  const attention::Path attention_path = attention::parse_attention_path(args.attention_path);
   model.model->set_path(attention_path);
   if (attention_path == attention::Path::fused) model.model->require_fused(false);
   for (const std::string& line : model.model->describe_paths(false)) log_detail("attention: " + line);
-  if (args.precision == "bf16") model.model->parameters().set_bf16(true);
+  if (args.precision == "bf16") model.model->parameters().use_bf16_copies(true);
   return model;
 }
 

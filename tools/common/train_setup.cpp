@@ -49,7 +49,7 @@ namespace {
 
 // Adds to `config` the sections that a fine-tuning run inherits from the checkpoint. If args.train_path is set, also
 // adds the keys of an output head that fits the labels of this shard, for models of tasks with
-// task::Traits::counts_rows.
+// task::TaskTraits::counts_rows.
 void inherit_config(const Arguments& args, const io::Checkpoint& checkpoint, Config& config) {
   const std::string inherited_toml = train::inherited_sections(checkpoint);
   config.load_text(inherited_toml, checkpoint.name() + ": configuration");
@@ -64,14 +64,14 @@ void inherit_config(const Arguments& args, const io::Checkpoint& checkpoint, Con
 // Throws Error(usage) if a model with this configuration cannot load the parameters of the checkpoint.
 void check_initial_checkpoint(const Arguments& args, const io::Checkpoint& checkpoint, Config config) {
   const auto model = model::ModelConfig::read(config);
-  const auto vocabularies = model::vocabularies_of(text::tokenizers_of(checkpoint));
+  const auto vocabulary_sizes = model::vocabulary_sizes_of(text::tokenizers_of(checkpoint));
   const std::string where = args.checkpoint_option + " " + args.checkpoint_path;
   if (!args.inherits_training)
-    return model::require_same_parameters(model::config_of(checkpoint), model, vocabularies, where);
-  const auto new_model = model::build_language_model(model, vocabularies, at::Device(at::kMeta));
+    return model::require_same_parameters(model::config_of(checkpoint), model, vocabulary_sizes, where);
+  const auto new_model = model::build_language_model(model, vocabulary_sizes, at::Device(at::kMeta));
   model::compare_with_checkpoint(checkpoint, new_model->parameters(), where);
   model::require_same_heads(
-      *model::build_language_model(model::config_of(checkpoint), vocabularies, at::Device(at::kMeta)), *new_model,
+      *model::build_language_model(model::config_of(checkpoint), vocabulary_sizes, at::Device(at::kMeta)), *new_model,
       where);
 }
 

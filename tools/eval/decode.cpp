@@ -47,16 +47,16 @@ ordered_json decode_and_score(const DecodeJob& job, model::LoadedModel& model, c
   task::Translator translator(*model.model, model.tokenizers, job.options.translation);
   std::unique_ptr<ByteSink> sink = file.empty() ? nullptr : open_sink(file);
   int64_t num_tokens = 0;
-  task::TranslationListener listener;
-  listener.on_translation = [&](const std::string& text, int64_t length) {
+  task::TranslationCallbacks callbacks;
+  callbacks.on_translation = [&](const std::string& text, int64_t length) {
     num_tokens += length;
     if (sink != nullptr) sink->write(text + "\n");
   };
-  listener.progress = progress_bar("translate", "sentences");
+  callbacks.on_progress = progress_bar("translate", "sentences");
   const auto references = job.reference_lines != nullptr ? job.reference_lines->lines : std::vector<std::string_view>{};
   const metrics::BleuStatistics statistics =
-      task::compare_translations(translator, pairs, shard, job.options.bleu, references, listener);
-  listener.progress = {};
+      task::bleu_statistics_of(translator, pairs, shard, job.options.bleu, references, callbacks);
+  callbacks.on_progress = {};
   if (sink != nullptr) sink->close();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_time).count();
   log_info(str(with_commas(pairs.size()), " sentences translated to ", with_commas(num_tokens), " tokens in ",

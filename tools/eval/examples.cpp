@@ -58,12 +58,12 @@ ordered_json score_examples(const ScoreJob& job, const ShardSource& source, mode
   task::EvaluationOptions evaluation;
   evaluation.scoring =
       resolved_scoring_options(model, job.scoring_options, dataset);  // throws for options that apply only to text
-  evaluation.progress = progress_bar("score", "rows");
+  evaluation.on_progress = progress_bar("score", "rows");
   // The sinks are opened before the long computation, so that errors appear early.
   const auto predictions = open_optional_sink(examples.predictions_path),
              best_answers = open_optional_sink(examples.best_answers_path);
   const task::Evaluation evaluation_result = dataset.evaluate(*model.model, evaluation);
-  evaluation.progress = {};
+  evaluation.on_progress = {};
   const auto write = [&](ByteSink* sink, const char* name) {
     if (sink != nullptr) sink->write(evaluation_result.output_files.at(name)()), sink->close();
   };
@@ -73,9 +73,9 @@ ordered_json score_examples(const ScoreJob& job, const ShardSource& source, mode
     for (const auto& [name, value] : evaluation_result.scores) log_info(str(name, " ", shortest_decimal(value)));
   ordered_json row{{"model", model.name},
                    {"task", dataset.name()},
-                   {"rows", evaluation_result.rows},
-                   {"scored", evaluation_result.scored},
-                   {"loss", evaluation_result.scored > 0 ? evaluation_result.loss : NAN}};
+                   {"rows", evaluation_result.num_rows},
+                   {"scored", evaluation_result.num_scored},
+                   {"loss", evaluation_result.num_scored > 0 ? evaluation_result.loss : NAN}};
   for (const auto& [name, value] : evaluation_result.scores) row[name] = value;
   row["longest"] = evaluation.scoring.block;
   row.update(dataset.columns());

@@ -75,7 +75,7 @@ ordered_json score_tokens(const ScoreJob& job, const ShardSource& source, model:
       job.per_token_path.empty() ? nullptr : open_sink(file_of(job, job.per_token_path, index));
   if (token_table != nullptr) token_table->write("index\ttoken\tpiece\tlog_probability\n");
   task::ScoreCallbacks callbacks;
-  callbacks.progress = progress_bar("score", "rows");
+  callbacks.on_progress = progress_bar("score", "rows");
   int64_t num_unknown = 0;
   callbacks.on_token = [&](const task::TokenScore& token_score) {
     const auto [position, token, log_p] = token_score;
@@ -84,10 +84,10 @@ ordered_json score_tokens(const ScoreJob& job, const ShardSource& source, model:
       token_table->write(str(position, '\t', token, '\t', text::escape_piece(model.tokenizers.target->piece(token)),
                              '\t', shortest_decimal(log_p), '\n'));
   };
-  const task::Score score = task::score(*model.model, dataset.corpus(), options, callbacks);
-  callbacks.progress = {};
+  const task::NllSum score = task::score(*model.model, dataset.corpus(), options, callbacks);
+  callbacks.on_progress = {};
   if (token_table != nullptr) token_table->close();
-  ordered_json row{{"model", model.name}, {"tokens", score.tokens}, {"unknown", num_unknown}};
+  ordered_json row{{"model", model.name}, {"tokens", score.num_tokens}, {"unknown", num_unknown}};
   for (const task::LikelihoodScore& likelihood_score : task::likelihood_scores())
     row[likelihood_score.name] = likelihood_score.value(score, source.counts().text_bytes);
   row.update({{"block", options.block},
@@ -110,7 +110,7 @@ void score(ScoreJob& job) {
   const ShardSource source(job.files.back());
   for (size_t i = 0; i + 1 < job.files.size(); ++i)
     if (job.files[i] != "-") source.require_readable_by(io::Checkpoint(job.files[i]));
-  const bool scores_tokens = source.task().traits().perplexity;
+  const bool scores_tokens = source.task().traits().has_perplexity;
   for (const auto& [option, file] : {std::pair("--predictions", job.examples.predictions_path),
                                      std::pair("--best-answers", job.examples.best_answers_path)})
     if (scores_tokens && !file.empty())

@@ -103,7 +103,7 @@ void translate_lines(const Arguments& args, const TranslateJob& job) {
     throw Error(Exit::usage,
                 Problem{model.name, "a translation model", "a language model", "use mh-eval generate for this model"});
   task::Translator translator(*model.model, model.tokenizers, job.translation, job.sampling);
-  log_info("search: " + task::protocol_of(job.translation.search, job.sampling));
+  log_info("search: " + task::describe_decoding(job.translation.search, job.sampling));
   const bool takes_any_bytes = model.tokenizers.source_or_target().takes_any_bytes();
   ProgressLine progress("translate", prefixes != nullptr ? static_cast<int64_t>(prefixes->lines.size()) : 0, "lines");
   int64_t num_lines = 0;

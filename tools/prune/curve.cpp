@@ -86,7 +86,7 @@ void draw_curves(CurveArguments& args) {
                          {"rank_data", rank_source != nullptr ? rank_source->name() : session.shard_name()},
                          {"fraction", point.fraction}};
         add_comparison(row, args.metric, comparison);
-        row["tokens"] = point.score.tokens;
+        row["tokens"] = point.score.num_tokens;
         table.print_row(append_protocol(std::move(row), args, analysed_model.scoring_options));
       }
       chart.curves.push_back(std::move(curve));

@@ -85,7 +85,7 @@ HeadChoice select_heads(const Arguments& args, const model::LoadedModel& model, 
 std::string head_counts_text(model::LanguageModel& model, AttentionKind kind, HeadSide side) {
   std::vector<std::string> counts;
   for (const attention::AttentionLayer* layer : model.attention_layers())
-    if (layer->layer_spec().kind == kind) counts.push_back(std::to_string(layer->layer_spec().heads_of(side)));
+    if (layer->layer_spec().kind == kind) counts.push_back(std::to_string(layer->layer_spec().num_heads_of(side)));
   return join(counts, " ");
 }
 

@@ -57,14 +57,14 @@ void print_cases(const ScanArguments& args, Table& table, const AnalysedModel& a
   auto number_or_nan = [&](int64_t x) { return x < 0 ? ordered_json(kNaN) : ordered_json(x); };
   // `score_index`: 0 for the full model, i + 1 for scan.cases[i].
   auto print = [&](ordered_json row, size_t score_index, double deviation) {
-    const task::Score& score = scan.scores[score_index];
+    const task::NllSum& score = scan.scores[score_index];
     const double value = scan.values[score_index], full_value = scan.full_value();
     if (args.metric.is_perplexity()) row["nll"] = analysis::nll_per_token(score);
     row.update({{args.metric.name(), value},
                 {"difference", value - full_value},
                 {"relative", 100 * (value / full_value - 1)},
                 {"layer_deviation", deviation}});
-    if (args.metric.is_perplexity()) row["tokens"] = score.tokens;
+    if (args.metric.is_perplexity()) row["tokens"] = score.num_tokens;
     row.update(args.metric.protocol());
     table.print_row(append_protocol(std::move(row), args, analysed_model.scoring_options));
   };
@@ -138,7 +138,7 @@ void scan(const ScanArguments& args) {
     if (!args.summary) print_cases(args, table, analysed_model, scan);
     for (const auto& [scan_layer, ablated_values] : scan.values_by_layer)
       ablations[scan_layer].push_back({i, analysed_model.model.name, scan.full_value(), ablated_values,
-                                       analysed_model.scoring_options, scan.scores[0].tokens});
+                                       analysed_model.scoring_options, scan.scores[0].num_tokens});
   }
   if (args.summary) print_summary(args, table, ablations);
 }

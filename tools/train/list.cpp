@@ -128,7 +128,7 @@ std::string score_rows() {
     const auto add = [&](const auto& score, const char* from) {
       rows += str(kind.name, '\t', score.name, '\t', from, '\t', score.meaning, '\n');
     };
-    if (task->traits().perplexity)
+    if (task->traits().has_perplexity)
       for (const task::LikelihoodScore& score : task::likelihood_scores()) add(score, "log-probabilities");
     for (const task::ScoreSpec& score : task->scores())
       add(score, score.needs_decoding ? "translations" : "predictions");

@@ -9,7 +9,7 @@
 namespace mh::attention {
 
 kernels::AttentionParams AttentionSpec::params(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                               bool with_gradient) const {
+                                               bool needs_backward) const {
   for (const int64_t head : kv_head_of)
     TORCH_CHECK(head >= 0 && head < k.size(1), "kv_head_of: no key/value head has the index ", head);
   kernels::AttentionParams params;
@@ -19,7 +19,7 @@ kernels::AttentionParams AttentionSpec::params(const at::Tensor& q, const at::Te
   params.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(q.size(3))));
   params.causal = causal, params.window = window;
   params.normaliser = normaliser;
-  params.has_backward = with_gradient;
+  params.has_backward = needs_backward;
   if (dropout) {
     params.dropout = dropout->params, params.dropout_offset = dropout->stream_offset,
     params.dropout_row_stride = params.keys;
@@ -29,13 +29,13 @@ kernels::AttentionParams AttentionSpec::params(const at::Tensor& q, const at::Te
   return params;
 }
 
-bool AttentionSpec::is_kv_permutation(int64_t heads) const {
+bool AttentionSpec::is_kv_permutation(int64_t num_kv_heads) const {
   if (kv_head_of.empty()) return true;
   std::vector<int64_t> sorted_heads = kv_head_of;
   std::sort(sorted_heads.begin(), sorted_heads.end());
   for (size_t i = 0; i < sorted_heads.size(); ++i)
     if (sorted_heads[i] != static_cast<int64_t>(i)) return false;
-  return static_cast<int64_t>(sorted_heads.size()) == heads;
+  return static_cast<int64_t>(sorted_heads.size()) == num_kv_heads;
 }
 
 at::Tensor AttentionSpec::reduce_to_kv_heads(const at::Tensor& gradient, const at::Tensor& like) const {
@@ -64,16 +64,16 @@ at::Tensor scaled_matrix(const at::Tensor& m, const at::Tensor& scales) {
   return matrix.contiguous();
 }
 
-PackedRelative::PackedRelative(const RelativePositions& relative) {
-  if (!relative.u.defined()) return;
-  const int64_t padding = (16 - relative.r.size(2) % 16) % 16;  // to vectors of 16 floats
-  const auto pad = [&](const at::Tensor& x, int64_t rows) {
-    return at::constant_pad_nd(x.detach().to(at::kFloat), {0, padding, 0, rows}).contiguous();
+PackedRelativePositions::PackedRelativePositions(const RelativePositions& relative_positions) {
+  if (!relative_positions.u.defined()) return;
+  const int64_t padding_size = (16 - relative_positions.r.size(2) % 16) % 16;  // to vectors of 16 floats
+  const auto pad = [&](const at::Tensor& x, int64_t num_padding_rows) {
+    return at::constant_pad_nd(x.detach().to(at::kFloat), {0, padding_size, 0, num_padding_rows}).contiguous();
   };
-  u_ = pad(relative.u, 0), v_ = pad(relative.v, 0);
-  r_ = pad(relative.r, kernels::RelativeParams::kPaddingRows);
+  u_ = pad(relative_positions.u, 0), v_ = pad(relative_positions.v, 0);
+  r_ = pad(relative_positions.r, kernels::RelativeParams::kPaddingRows);
   r_transposed_ = r_.transpose(1, 2).contiguous();
-  key_ranges_ = relative.key_ranges;
+  key_ranges_ = relative_positions.key_ranges;
   params_ = {.u = u_.const_data_ptr<float>(),
              .v = v_.const_data_ptr<float>(),
              .r = r_.const_data_ptr(),

@@ -29,7 +29,7 @@ struct AttentionSpec {
   // probabilities (B, hv, Tq, Tk). Drops the same elements as nn::dropout.
   std::optional<kernels::DropoutRange> dropout = {};
   bool dropout_before_mixing = false;  // with head mixing: drops probabilities before mixing instead of after it
-  RelativePositions relative = {};
+  RelativePositions relative_positions = {};
   // (h): index of the head of k that each query head reads, and of the head of v that each value head reads; empty:
   // the head of the same index.
   std::vector<int64_t> kv_head_of = {};
@@ -37,13 +37,13 @@ struct AttentionSpec {
 
   // Returns the kernel parameters that do not depend on the batch row, for a CPU or GPU and for q (B, h, Tq, dk), k (B,
   // h, Tk, dk) and v (B, hv, Tk, dv). Of all pointers, sets only those to kv_head_of, which this object owns. Sets
-  // value_heads to h; with head mixing the caller sets it to hv. with_gradient: whether a backward pass follows.
+  // value_heads to h; with head mixing the caller sets it to hv. needs_backward: whether a backward pass follows.
   kernels::AttentionParams params(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                  bool with_gradient) const;
+                                  bool needs_backward) const;
 
-  // Returns whether exactly one query head reads each of the `heads` key/value heads, so that each gradient of a
+  // Returns whether exactly one query head reads each of the `num_kv_heads` key/value heads, so that each gradient of a
   // key/value head has one writer.
-  bool is_kv_permutation(int64_t heads) const;
+  bool is_kv_permutation(int64_t num_kv_heads) const;
   // Returns the gradient of the key/value heads, with the shape and type of `like`. `gradient` (B, h, T, d) has one
   // head for each query head; the result sums the query heads that read the same key/value head.
   at::Tensor reduce_to_kv_heads(const at::Tensor& gradient, const at::Tensor& like) const;
@@ -58,9 +58,9 @@ at::Tensor scaled_matrix(const at::Tensor& m, const at::Tensor& scales);
 
 // Relative positions in the memory layout of the CPU kernels: fp32, rows padded with zeros to multiples of 16 elements,
 // and r followed by RelativeParams::kPaddingRows rows of zeros. Owns the memory to which params() points.
-class PackedRelative {
+class PackedRelativePositions {
  public:
-  explicit PackedRelative(const RelativePositions& relative);
+  explicit PackedRelativePositions(const RelativePositions& relative_positions);
   const kernels::RelativeParams& params() const { return params_; }
 
  private:

@@ -27,9 +27,9 @@ auto tensors_of(Saved& s) {
                     &result.lse,
                     &x.spec.key_lengths,
                     &x.spec.head_scales,
-                    &x.spec.relative.u,
-                    &x.spec.relative.v,
-                    &x.spec.relative.r};
+                    &x.spec.relative_positions.u,
+                    &x.spec.relative_positions.v,
+                    &x.spec.relative_positions.r};
 }
 
 // A tensor of the operands and its gradient.
@@ -37,15 +37,15 @@ struct OperandWithGradient {
   const at::Tensor &operand, &gradient;
 };
 std::array<OperandWithGradient, 8> operands_with_gradients(const Operands& x, const OperandGradients& g) {
-  const RelativePositions& relative = x.spec.relative;
+  const RelativePositions& relative_positions = x.spec.relative_positions;
   return {{{x.q, g.q},
            {x.k, g.k},
            {x.v, g.v},
            {x.matrix, g.matrix},
            {x.spec.head_scales, g.head_scales},
-           {relative.u, g.u},
-           {relative.v, g.v_bias},
-           {relative.r, g.r}}};
+           {relative_positions.u, g.u},
+           {relative_positions.v, g.v_bias},
+           {relative_positions.r, g.r}}};
 }
 
 constexpr const char* kSavedKey = "attention";
@@ -68,8 +68,8 @@ OperandGradients empty_gradients(const Operands& x, bool share_storage) {
     return {allocate_by_position(q, h, q.size(2), q.size(3)), allocate_by_position(k, h, k.size(2), k.size(3)),
             allocate_by_position(v, hv, v.size(2), v.size(3))};
   const at::Tensor storage = at::empty({q.size(0), q.size(2), 2 * key_width + value_width}, q.options());
-  const auto slice = [&](int64_t first, int64_t heads, int64_t size) {
-    return storage.narrow(2, first, heads * size).unflatten(2, {heads, size}).transpose(1, 2);
+  const auto slice = [&](int64_t offset, int64_t num_heads, int64_t size) {
+    return storage.narrow(2, offset, num_heads * size).unflatten(2, {num_heads, size}).transpose(1, 2);
   };
   return {slice(0, h, q.size(3)), slice(key_width, h, q.size(3)), slice(2 * key_width, hv, v.size(3))};
 }

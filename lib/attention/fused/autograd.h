@@ -52,7 +52,7 @@ T restore_value(torch::autograd::AutogradContext& context, const char* name) {
 // The operands and the result of a forward pass, for its backward pass. result.out is undefined if the backend does not
 // read it (kBackwardReadsOut).
 struct SavedAttention {
-  Operands x;
+  Operands operands;
   ForwardResult result;
 
   void save(torch::autograd::AutogradContext& context) const;
@@ -74,8 +74,8 @@ std::vector<at::Tensor> differentiable_inputs(const Operands& x);
 // Returns the gradients of the operands that differentiable_inputs() returns, in the same order.
 torch::autograd::variable_list ordered_gradients(const Operands& x, const OperandGradients& gradients);
 
-// The autograd function of a backend. The struct Backend has ForwardResult forward(x, with_gradient) const, where
-// with_gradient tells whether a backward pass follows; OperandGradients backward(saved, dout) const; and the constant
+// The autograd function of a backend. The struct Backend has ForwardResult forward(x, needs_backward) const, where
+// needs_backward tells whether a backward pass follows; OperandGradients backward(saved, dout) const; and the constant
 // kBackwardReadsOut, which is true if backward() reads saved.result.out.
 template <class Backend>
 struct FusedAttention : torch::autograd::Function<FusedAttention<Backend>> {
@@ -93,7 +93,7 @@ struct FusedAttention : torch::autograd::Function<FusedAttention<Backend>> {
                                                  torch::autograd::variable_list douts) {
     const SavedAttention saved = SavedAttention::restore(*context);
     const auto backend = restore_value<Backend>(*context, "backend");
-    auto gradients = ordered_gradients(saved.x, backend.backward(saved, douts[0]));
+    auto gradients = ordered_gradients(saved.operands, backend.backward(saved, douts[0]));
     gradients.resize(gradients.size() + 2);  // two undefined gradients, for the arguments x and backend
     return gradients;
   }

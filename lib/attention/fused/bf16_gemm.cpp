@@ -1,4 +1,4 @@
-// Implements the bf16 engine of the kernels with LibTorch's brgemm.
+// Implements the bf16 matrix products of the kernels with LibTorch's brgemm.
 #include "attention/fused/bf16_gemm.h"
 
 #include <ATen/native/CPUBlas.h>
@@ -35,14 +35,14 @@ bool is_brgemm_available() {
 }  // namespace
 
 const kernels::Bf16Gemm* bf16_gemm(at::ScalarType type) {
-  static const kernels::Bf16Gemm engine{product};
+  static const kernels::Bf16Gemm gemm{product};
   if (type != at::kBFloat16 || kernels::simd_level() < kernels::SimdLevel::avx512_bf16) return nullptr;
   static const bool is_available = is_brgemm_available();
-  return is_available ? &engine : nullptr;
+  return is_available ? &gemm : nullptr;
 }
 
 Bf16GemmScope::~Bf16GemmScope() {
-  if (has_engine_) at::native::cpublas::brgemm_release();
+  if (has_gemm_) at::native::cpublas::brgemm_release();
 }
 
 }  // namespace mh::attention

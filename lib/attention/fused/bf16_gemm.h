@@ -1,4 +1,4 @@
-// LibTorch's bf16 matrix products, as an engine for the attention kernels: AMX tiles if the processor has AMX,
+// LibTorch's bf16 matrix products for the attention kernels: AMX tiles if the processor has AMX,
 // otherwise AVX512_BF16 dot products.
 #pragma once
 
@@ -7,21 +7,21 @@
 
 namespace mh::attention {
 
-// Returns the engine of bf16 matrix products for tensors of this type on this processor; null if products are computed
+// Returns the bf16 matrix products for tensors of this type on this processor; null if products are computed
 // in fp32.
 const kernels::Bf16Gemm* bf16_gemm(at::ScalarType type);
 
-// Scope guard for a thread that computes with an engine. The destructor releases the processor's AMX tiles, which slow
-// down other code until they are released; without an engine (null) it does nothing.
+// Scope guard for a thread that computes with a Bf16Gemm. The destructor releases the processor's AMX tiles, which slow
+// down other code until they are released; without one (null) it does nothing.
 class Bf16GemmScope {
  public:
-  explicit Bf16GemmScope(const kernels::Bf16Gemm* engine) : has_engine_(engine != nullptr) {}
+  explicit Bf16GemmScope(const kernels::Bf16Gemm* gemm) : has_gemm_(gemm != nullptr) {}
   Bf16GemmScope(const Bf16GemmScope&) = delete;
   Bf16GemmScope& operator=(const Bf16GemmScope&) = delete;
   ~Bf16GemmScope();
 
  private:
-  bool has_engine_;
+  bool has_gemm_;
 };
 
 }  // namespace mh::attention

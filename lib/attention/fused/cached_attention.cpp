@@ -17,10 +17,10 @@ namespace {
 
 // The data pointer of a tensor (B, h, T, d), and its strides in elements.
 template <class T>
-struct Heads {
+struct StridedHeads {
   T* data;
   int64_t batch_stride, head_stride, position_stride;
-  explicit Heads(const at::Tensor& x)
+  explicit StridedHeads(const at::Tensor& x)
       : data(static_cast<T*>(const_cast<void*>(x.const_data_ptr()))),
         batch_stride(x.stride(0)),
         head_stride(x.stride(1)),
@@ -34,22 +34,23 @@ struct Heads {
 template <class T>
 void attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Cache::InPlaceView& cache,
             const at::Tensor& out) {
-  const int64_t heads = q.size(1), d = q.size(3), last_position = cache.row_table.size(1) - 1;
+  const int64_t num_heads = q.size(1), d = q.size(3), last_position = cache.row_table.size(1) - 1;
   const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(d)));
   const auto row_bytes = static_cast<size_t>(d) * sizeof(T);
-  const Heads<T> queries(q), new_keys(k), new_values(v), keys(cache.keys), values(cache.values), outputs(out);
-  const auto* table = cache.row_table.const_data_ptr<int32_t>();
-  const int64_t table_stride = cache.row_table.stride(0);
+  const StridedHeads<T> queries(q), new_keys(k), new_values(v), keys(cache.keys), values(cache.values), outputs(out);
+  const auto* row_table = cache.row_table.const_data_ptr<int32_t>();
+  const int64_t row_table_stride = cache.row_table.stride(0);
   // A thread computes heads of consecutive batch rows. In beam search these are hypotheses of one sentence, which read
   // mostly the same keys.
-  at::parallel_for(0, q.size(0) * heads, heads, [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, q.size(0) * num_heads, num_heads, [&](int64_t begin, int64_t end) {
     std::vector<float> scratch(static_cast<size_t>(kernels::cached_attention_scratch_floats(last_position + 1, d)));
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t b = i / heads, h = i % heads;
+      const int64_t b = i / num_heads, h = i % num_heads;
       std::memcpy(keys.at(b, h, last_position), new_keys.at(b, h, 0), row_bytes);
       std::memcpy(values.at(b, h, last_position), new_values.at(b, h, 0), row_bytes);
-      const kernels::CachedQuery<T> query{
-          queries.at(b, h, 0), scale, d, keys.rows(h), values.rows(h), table + b * table_stride, last_position + 1};
+      const kernels::CachedQuery<T> query{queries.at(b, h, 0), scale,          d,
+                                          keys.rows(h),        values.rows(h), row_table + b * row_table_stride,
+                                          last_position + 1};
       kernels::cached_attention(query, outputs.at(b, h, 0), scratch.data());
     }
   });

@@ -25,21 +25,22 @@ kernels::Matrix<T> head_of(const at::Tensor& x, int64_t b, int64_t head) {
 // Calls visit(b * h + head, b, head, scratch), in parallel, for each head of each batch row b, with scratch_floats
 // floats of memory.
 template <class Visit>
-void for_each_head(const at::Tensor& q, const kernels::Bf16Gemm* engine, int64_t scratch_floats, const Visit& visit) {
-  const int64_t heads = q.size(1);
-  at::parallel_for(0, q.size(0) * heads, 1, [&](int64_t begin, int64_t end) {
+void for_each_head(const at::Tensor& q, const kernels::Bf16Gemm* gemm, int64_t scratch_floats, const Visit& visit) {
+  const int64_t num_heads = q.size(1);
+  at::parallel_for(0, q.size(0) * num_heads, 1, [&](int64_t begin, int64_t end) {
     const Scratch scratch(scratch_floats);
-    const Bf16GemmScope gemm_scope(engine);
-    for (int64_t i = begin; i < end; ++i) visit(i, i / heads, i % heads, scratch.data());
+    const Bf16GemmScope gemm_scope(gemm);
+    for (int64_t i = begin; i < end; ++i) visit(i, i / num_heads, i % num_heads, scratch.data());
   });
 }
 
 // Returns the kernel parameters that all heads of the batch share.
-kernels::AttentionParams batch_params(const Operands& x, bool with_gradient, const PackedRelative& relative) {
-  kernels::AttentionParams params = x.spec.params(x.q, x.k, x.v, with_gradient);
+kernels::AttentionParams batch_params(const Operands& x, bool needs_backward,
+                                      const PackedRelativePositions& packed_relative) {
+  kernels::AttentionParams params = x.spec.params(x.q, x.k, x.v, needs_backward);
   params.bf16_gemm = bf16_gemm(x.q.scalar_type());
   params.l2_bytes = kernels::l2_cache_bytes();
-  params.relative = relative.params();
+  params.relative = packed_relative.params();
   return params;
 }
 
@@ -71,9 +72,9 @@ kernels::HeadTensors<T> tensors_of(const Operands& x, const ForwardResult& resul
 }
 
 template <class T>
-void forward_heads(const Operands& x, bool with_gradient, const ForwardResult& result) {
-  const PackedRelative relative(x.spec.relative);
-  const kernels::AttentionParams shared_params = batch_params(x, with_gradient, relative);
+void forward_heads(const Operands& x, bool needs_backward, const ForwardResult& result) {
+  const PackedRelativePositions packed_relative(x.spec.relative_positions);
+  const kernels::AttentionParams shared_params = batch_params(x, needs_backward, packed_relative);
   for_each_head(x.q, shared_params.bf16_gemm, kernels::attention_forward_scratch_floats(shared_params),
                 [&](int64_t i, int64_t b, int64_t h, float* scratch) {
                   kernels::attention_forward(head_params(shared_params, x.spec, i, b, h),
@@ -88,15 +89,17 @@ void forward_heads(const Operands& x, bool with_gradient, const ForwardResult& r
 template <class T>
 void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool has_one_reader_per_kv_head,
                     OperandGradients& d) {
-  const Operands& x = saved.x;
+  const Operands& x = saved.operands;
   const at::Tensor& q = x.q;
-  const PackedRelative relative(x.spec.relative);
-  const kernels::AttentionParams shared_params = batch_params(x, true, relative);
-  const int64_t size = q.size(3), batch_heads = q.size(0) * q.size(1), distances = shared_params.relative.num_distances;
+  const PackedRelativePositions packed_relative(x.spec.relative_positions);
+  const kernels::AttentionParams shared_params = batch_params(x, true, packed_relative);
+  const int64_t head_size = q.size(3), num_batch_heads = q.size(0) * q.size(1),
+                num_distances = shared_params.relative.num_distances;
   float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
   if (shared_params.has_relative_positions()) {
-    d.u = at::empty({batch_heads, size}, at::kFloat), d.v_bias = at::empty({batch_heads, size}, at::kFloat);
-    d.r = at::empty({batch_heads, distances, size}, at::kFloat);
+    d.u = at::empty({num_batch_heads, head_size}, at::kFloat),
+    d.v_bias = at::empty({num_batch_heads, head_size}, at::kFloat);
+    d.r = at::empty({num_batch_heads, num_distances, head_size}, at::kFloat);
     du = d.u.mutable_data_ptr<float>(), dv_bias = d.v_bias.mutable_data_ptr<float>();
     dr = d.r.mutable_data_ptr<float>();
   }
@@ -110,8 +113,8 @@ void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool ha
                   tensors.dv = head_of<T>(d.v, b, has_one_reader_per_kv_head ? shared_params.value_head(h) : h);
                   if (d.head_scales.defined()) tensors.dscale = d.head_scales.mutable_data_ptr<float>() + i;
                   if (shared_params.has_relative_positions())
-                    tensors.du = du + i * size, tensors.dv_bias = dv_bias + i * size,
-                    tensors.dr = dr + i * distances * size;
+                    tensors.du = du + i * head_size, tensors.dv_bias = dv_bias + i * head_size,
+                    tensors.dr = dr + i * num_distances * head_size;
                   kernels::attention_backward(head_params(shared_params, x.spec, i, b, h), tensors, scratch);
                 });
 }
@@ -126,15 +129,15 @@ at::Tensor sum_over_rows(const at::Tensor& x, const at::Tensor& like) {
 struct AttentionCpuBackend {
   static constexpr bool kBackwardReadsOut = true;
 
-  ForwardResult forward(const Operands& x, bool with_gradient) const {
+  ForwardResult forward(const Operands& x, bool needs_backward) const {
     ForwardResult result = empty_result(x);
-    if (x.q.scalar_type() == at::kFloat) forward_heads<float>(x, with_gradient, result);
-    else forward_heads<uint16_t>(x, with_gradient, result);
+    if (x.q.scalar_type() == at::kFloat) forward_heads<float>(x, needs_backward, result);
+    else forward_heads<uint16_t>(x, needs_backward, result);
     return result;
   }
 
   OperandGradients backward(const SavedAttention& saved, const at::Tensor& grad_output) const {
-    const Operands& x = saved.x;
+    const Operands& x = saved.operands;
     const bool has_one_reader_per_kv_head = x.spec.is_kv_permutation(x.k.size(1));
     const at::Tensor dout = with_contiguous_rows(grad_output);
     OperandGradients d = empty_gradients(x, has_one_reader_per_kv_head);
@@ -143,9 +146,9 @@ struct AttentionCpuBackend {
     else backward_heads<uint16_t>(saved, dout, has_one_reader_per_kv_head, d);
     if (!has_one_reader_per_kv_head)
       d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
-    if (const RelativePositions& relative = x.spec.relative; d.u.defined())
-      d.u = sum_over_rows(d.u, relative.u), d.v_bias = sum_over_rows(d.v_bias, relative.v),
-      d.r = sum_over_rows(d.r, relative.r);
+    if (const RelativePositions& relative_positions = x.spec.relative_positions; d.u.defined())
+      d.u = sum_over_rows(d.u, relative_positions.u), d.v_bias = sum_over_rows(d.v_bias, relative_positions.v),
+      d.r = sum_over_rows(d.r, relative_positions.r);
     if (d.head_scales.defined() && x.spec.head_scales.dim() != 2) d.head_scales = d.head_scales.sum(0);
     return d;
   }

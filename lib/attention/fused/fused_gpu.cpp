@@ -48,8 +48,8 @@ struct DeviceParams {
   kernels::AttentionParams params;
 
   // `kernel_tensors`: the tensors that the kernels read and write row by row, whose alignment is checked.
-  DeviceParams(const Operands& x, bool with_gradient, std::initializer_list<const at::Tensor*> kernel_tensors)
-      : params(x.spec.params(x.q, x.k, x.v, with_gradient)) {
+  DeviceParams(const Operands& x, bool needs_backward, std::initializer_list<const at::Tensor*> kernel_tensors)
+      : params(x.spec.params(x.q, x.k, x.v, needs_backward)) {
     const AttentionSpec& spec = x.spec;
     const at::Device device = x.q.device();
     if (!spec.kv_head_of.empty()) {
@@ -63,8 +63,8 @@ struct DeviceParams {
       params.head_scales = s.const_data_ptr<float>();
       params.head_scales_stride = s.dim() == 2 ? s.size(1) : 0;
     }
-    if (spec.relative.u.defined()) set_relative(spec.relative, device);
-    if (x.matrix.defined()) set_matrix(x.matrix);
+    if (spec.relative_positions.u.defined()) set_relative_params(spec.relative_positions, device);
+    if (x.matrix.defined()) set_matrix_params(x.matrix);
     params.num_dropout_heads = params.dropout_before_mixing ? params.heads : params.value_heads;
   }
   DeviceParams(const DeviceParams&) = delete;
@@ -77,23 +77,24 @@ struct DeviceParams {
   }
 
  private:
-  void set_relative(const RelativePositions& relative, at::Device device) {
-    u_ = relative.u.to(at::kFloat).contiguous(), v_bias_ = relative.v.to(at::kFloat).contiguous(),
-    key_ranges_ = key_ranges_to_device(relative.key_ranges, device);
+  void set_relative_params(const RelativePositions& relative_positions, at::Device device) {
+    u_ = relative_positions.u.to(at::kFloat).contiguous(), v_bias_ = relative_positions.v.to(at::kFloat).contiguous(),
+    key_ranges_ = key_ranges_to_device(relative_positions.key_ranges, device);
     params.relative = {.u = u_.const_data_ptr<float>(),
                        .v = v_bias_.const_data_ptr<float>(),
-                       .r = relative.r.const_data_ptr(),
-                       .head_stride = relative.r.stride(0),
-                       .row_stride = relative.r.stride(1),
+                       .r = relative_positions.r.const_data_ptr(),
+                       .head_stride = relative_positions.r.stride(0),
+                       .row_stride = relative_positions.r.stride(1),
                        .key_ranges = static_cast<const kernels::KeyRange*>(key_ranges_.const_data_ptr()),
-                       .num_distances = static_cast<int>(relative.r.size(1)),
-                       .num_key_ranges = static_cast<int>(relative.key_ranges.size())};
-    const int64_t element_bytes = relative.r.element_size();
-    params.has_aligned_rows =
-        params.has_aligned_rows && reinterpret_cast<uintptr_t>(relative.r.const_data_ptr()) % 16 == 0 &&
-        relative.r.stride(0) * element_bytes % 16 == 0 && relative.r.stride(1) * element_bytes % 16 == 0;
+                       .num_distances = static_cast<int>(relative_positions.r.size(1)),
+                       .num_key_ranges = static_cast<int>(relative_positions.key_ranges.size())};
+    const int64_t element_bytes = relative_positions.r.element_size();
+    params.has_aligned_rows = params.has_aligned_rows &&
+                              reinterpret_cast<uintptr_t>(relative_positions.r.const_data_ptr()) % 16 == 0 &&
+                              relative_positions.r.stride(0) * element_bytes % 16 == 0 &&
+                              relative_positions.r.stride(1) * element_bytes % 16 == 0;
   }
-  void set_matrix(const at::Tensor& m) {
+  void set_matrix_params(const at::Tensor& m) {
     params.value_heads = static_cast<int>(m.size(-1));
     params.mixing_matrix = m.const_data_ptr<float>();
     const int64_t matrix_size = m.size(-2) * m.size(-1);
@@ -125,9 +126,9 @@ struct AttentionGpuBackend {
   static constexpr bool kBackwardReadsOut = true;
   GpuKernels gpu;
 
-  ForwardResult forward(const Operands& x, bool with_gradient) const {
+  ForwardResult forward(const Operands& x, bool needs_backward) const {
     ForwardResult result = empty_result(x);
-    const DeviceParams device_params(x, with_gradient, {&x.q, &x.k, &x.v, &result.out});
+    const DeviceParams device_params(x, needs_backward, {&x.q, &x.k, &x.v, &result.out});
     AttentionTensors tensors = tensors_of(gpu, x, result.lse);
     tensors.out = untyped_tensor(result.out);
     tensors.num_splits = gpu.kernels->num_splits(device_params.params, tensors.batch);
@@ -142,7 +143,7 @@ struct AttentionGpuBackend {
   }
 
   OperandGradients backward(const SavedAttention& saved, const at::Tensor& grad_out) const {
-    const Operands& x = saved.x;
+    const Operands& x = saved.operands;
     const at::Tensor &q = x.q, &out = saved.result.out, &lse = saved.result.lse, &scales = x.spec.head_scales;
     const at::Tensor dout = with_contiguous_rows(grad_out), delta = at::empty_like(lse);
     AttentionTensors tensors = tensors_of(gpu, x, lse);
@@ -155,10 +156,12 @@ struct AttentionGpuBackend {
       d.head_scales = at::empty({q.size(0), q.size(1), num_tiles}, lse.options());
       tensors.dscale = d.head_scales.mutable_data_ptr<float>();
     }
-    const RelativePositions& relative = x.spec.relative;
-    if (relative.u.defined()) {
+    const RelativePositions& relative_positions = x.spec.relative_positions;
+    if (relative_positions.u.defined()) {
       d.u = at::empty({q.size(0), q.size(1), num_tiles, q.size(3)}, lse.options()), d.v_bias = at::empty_like(d.u);
-      d.r = at::empty({q.size(0), relative.r.size(0), relative.r.size(1), relative.r.size(2)}, lse.options());
+      d.r = at::empty(
+          {q.size(0), relative_positions.r.size(0), relative_positions.r.size(1), relative_positions.r.size(2)},
+          lse.options());
       tensors.du = d.u.mutable_data_ptr<float>(), tensors.dv_bias = d.v_bias.mutable_data_ptr<float>();
       tensors.dr = d.r.mutable_data_ptr<float>();
     }
@@ -167,10 +170,10 @@ struct AttentionGpuBackend {
       d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
     if (scales.defined())
       d.head_scales = scales.dim() == 2 ? d.head_scales.sum(2) : d.head_scales.sum(at::IntArrayRef{0, 2});
-    if (relative.u.defined()) {
-      d.u = d.u.sum(at::IntArrayRef{0, 2}).to(relative.u.scalar_type());
-      d.v_bias = d.v_bias.sum(at::IntArrayRef{0, 2}).to(relative.v.scalar_type());
-      d.r = d.r.sum(0).to(relative.r.scalar_type());
+    if (relative_positions.u.defined()) {
+      d.u = d.u.sum(at::IntArrayRef{0, 2}).to(relative_positions.u.scalar_type());
+      d.v_bias = d.v_bias.sum(at::IntArrayRef{0, 2}).to(relative_positions.v.scalar_type());
+      d.r = d.r.sum(0).to(relative_positions.r.scalar_type());
     }
     return d;
   }
@@ -185,19 +188,19 @@ struct HeadMixingGpuBackend {
   static constexpr bool kBackwardReadsOut = false;
   GpuKernels gpu;
 
-  ForwardResult forward(const Operands& x, bool with_gradient) const {
-    const int64_t heads = x.matrix.size(-2), value_heads = x.matrix.size(-1);
+  ForwardResult forward(const Operands& x, bool needs_backward) const {
+    const int64_t num_heads = x.matrix.size(-2), num_value_heads = x.matrix.size(-1);
     ForwardResult result = empty_result(x);
-    const at::Tensor q_u = add_bias(x.q, x.spec.relative.u), q_v = add_bias(x.q, x.spec.relative.v);
-    const DeviceParams device_params(x, with_gradient, {&x.q, &x.k, &x.v, &result.out, &q_u, &q_v});
+    const at::Tensor q_u = add_bias(x.q, x.spec.relative_positions.u), q_v = add_bias(x.q, x.spec.relative_positions.v);
+    const DeviceParams device_params(x, needs_backward, {&x.q, &x.k, &x.v, &result.out, &q_u, &q_v});
     AttentionTensors tensors = tensors_of(gpu, x, result.lse);
     tensors.out = untyped_tensor(result.out), tensors.q_u = untyped_tensor(q_u), tensors.q_v = untyped_tensor(q_v);
     tensors.num_splits = gpu.kernels->head_mixing_num_splits(device_params.params, tensors.batch);
     at::Tensor partial_out;
     if (tensors.num_splits > 1) {
-      partial_out =
-          at::empty({tensors.batch * x.q.size(2) * tensors.num_splits * std::max(2 * heads, value_heads * x.v.size(3))},
-                    result.lse.options());
+      partial_out = at::empty(
+          {tensors.batch * x.q.size(2) * tensors.num_splits * std::max(2 * num_heads, num_value_heads * x.v.size(3))},
+          result.lse.options());
       tensors.partial_out = partial_out.mutable_data_ptr<float>();
     }
     nn::check_cuda(gpu.kernels->head_mixing_forward(device_params.params, tensors));
@@ -205,15 +208,16 @@ struct HeadMixingGpuBackend {
   }
 
   OperandGradients backward(const SavedAttention& saved, const at::Tensor& grad_out) const {
-    const Operands& x = saved.x;
+    const Operands& x = saved.operands;
     const at::Tensor &q = x.q, &m = x.matrix, &lse = saved.result.lse;
-    const RelativePositions& relative = x.spec.relative;
+    const RelativePositions& relative_positions = x.spec.relative_positions;
     const at::Tensor dout = with_contiguous_rows(grad_out), prob_sums = at::empty_like(lse),
                      stats = at::empty({prob_sums.numel() + kernels::kStatsPadding, 4}, prob_sums.options());
     AttentionTensors tensors = tensors_of(gpu, x, lse);
     OperandGradients d = allocate_gradients(x, tensors);
-    const at::Tensor q_u = add_bias(q, relative.u), q_v = add_bias(q, relative.v),
-                     dq_v = relative.u.defined() ? allocate_by_position(q, q.size(1), q.size(2), q.size(3)) : d.q;
+    const at::Tensor q_u = add_bias(q, relative_positions.u), q_v = add_bias(q, relative_positions.v),
+                     dq_v = relative_positions.u.defined() ? allocate_by_position(q, q.size(1), q.size(2), q.size(3))
+                                                           : d.q;
     DeviceParams device_params(x, true, {&q, &x.k, &x.v, &dout, &d.q, &d.k, &d.v, &q_u, &q_v, &dq_v});
     device_params.add_transposed_matrix(m);
     tensors.q_u = untyped_tensor(q_u), tensors.q_v = untyped_tensor(q_v);
@@ -225,19 +229,21 @@ struct HeadMixingGpuBackend {
         {q.size(0), gpu.kernels->head_mixing_num_matrix_gradients(device_params.params), m.size(-2), m.size(-1)},
         prob_sums.options());
     tensors.dm = matrix_gradients.mutable_data_ptr<float>();
-    if (relative.u.defined()) {
-      d.r = at::empty({q.size(0), relative.r.size(0), relative.r.size(1), relative.r.size(2)}, prob_sums.options());
+    if (relative_positions.u.defined()) {
+      d.r = at::empty(
+          {q.size(0), relative_positions.r.size(0), relative_positions.r.size(1), relative_positions.r.size(2)},
+          prob_sums.options());
       tensors.dq_v = untyped_tensor(dq_v), tensors.dr = d.r.mutable_data_ptr<float>();
     }
     nn::check_cuda(gpu.kernels->head_mixing_backward(device_params.params, tensors));
     if (!x.spec.kv_head_of.empty())
       d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
-    if (relative.u.defined()) {
+    if (relative_positions.u.defined()) {
       const auto bias_gradient = [](const at::Tensor& row_gradients, const at::Tensor& bias) {
         return row_gradients.sum(at::IntArrayRef{0, 2}, false, at::kFloat).to(bias.scalar_type());
       };
-      d.u = bias_gradient(d.q, relative.u), d.v_bias = bias_gradient(dq_v, relative.v);
-      d.r = d.r.sum(0).to(relative.r.scalar_type());
+      d.u = bias_gradient(d.q, relative_positions.u), d.v_bias = bias_gradient(dq_v, relative_positions.v);
+      d.r = d.r.sum(0).to(relative_positions.r.scalar_type());
       d.q = d.q.add(dq_v);
     }
     d.matrix = m.dim() == 4   ? matrix_gradients
@@ -253,7 +259,8 @@ Operands prepare_operands(const at::Tensor& q, const at::Tensor& k, const at::Te
   Operands x{with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v), {}, spec};
   if (at::Tensor& lengths = x.spec.key_lengths; lengths.defined())
     lengths = nn::to_device(lengths, q.device()).clamp(0, c10::nullopt).contiguous();
-  if (at::Tensor& r = x.spec.relative.r; r.defined()) r = (r.stride(2) == 1 ? r : r.contiguous()).to(q.scalar_type());
+  if (at::Tensor& r = x.spec.relative_positions.r; r.defined())
+    r = (r.stride(2) == 1 ? r : r.contiguous()).to(q.scalar_type());
   return x;
 }
 
@@ -264,13 +271,13 @@ std::string why_not_fused_on_gpu(at::ScalarType type, const LayerSpec& layer_spe
   const auto dtype = nn::dtype_of(type);
   if (!dtype) return std::string("no kernel for elements of type ") + c10::toString(type);
   nn::check_cuda(nn::cuda_kernels().device_problem());
-  const int size = static_cast<int>(std::max(layer_spec.key_size, layer_spec.value_size));
-  const char* reason = nn::cuda_kernels().missing_kernels(*dtype, size);
+  const int head_size = static_cast<int>(std::max(layer_spec.key_size, layer_spec.value_size));
+  const char* reason = nn::cuda_kernels().missing_kernels(*dtype, head_size);
   if (reason == nullptr && has_relative_positions && !has_mixing)
-    reason = nn::cuda_kernels().attention_kernels(*dtype, size)->relative_constraint();
+    reason = nn::cuda_kernels().attention_kernels(*dtype, head_size)->relative_constraint();
   if (reason == nullptr && has_mixing)
     reason = nn::cuda_kernels()
-                 .attention_kernels(*dtype, size)
+                 .attention_kernels(*dtype, head_size)
                  ->head_mixing_constraint(static_cast<int>(layer_spec.heads), static_cast<int>(layer_spec.value_heads),
                                           has_relative_positions);
   return reason != nullptr ? reason : "";

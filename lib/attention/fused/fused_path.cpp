@@ -21,23 +21,23 @@ at::Tensor AttentionLayer::attend_in_place(const Context& c, const KernelChoice&
 }
 
 at::Tensor AttentionLayer::attend_fused(Context& c, const KernelChoice& choice) {
-  const int64_t queries = c.q.size(2), keys = c.k.size(2);
+  const int64_t num_queries = c.q.size(2), num_keys = c.k.size(2);
   const Mask& mask = c.mask;
   const MaskForm& mask_form = choice.mask;
   if (choice.kernel == Kernel::sdpa) return attend_with_sdpa(c, mask_form.is_square);
   AttentionSpec spec{mask_form.queries_are_last && (!mask_form.causal_hides_no_key || mask.window > 0),
                      mask_form.queries_are_last ? mask.window : 0, mask.key_lengths,
                      stages_.normaliser->kernel_normaliser()};
-  stages_.score->set_relative_positions(c, spec.relative);
+  stages_.score->set_relative_positions(c, spec.relative_positions);
   // The kernel applies weights (hv) or (B, hv) of the combiner; the combiner itself applies weights (B, Tq, hv).
-  c.are_gates_applied = c.weights.defined() && c.weights.dim() < 3;
-  if (c.are_gates_applied) spec.head_scales = c.weights;
+  c.are_head_weights_applied = c.head_weights.defined() && c.head_weights.dim() < 3;
+  if (c.are_head_weights_applied) spec.head_scales = c.head_weights;
   spec.kv_head_of = c.kv_head_of;
   const bool mixes_heads = choice.matrix.defined();
   spec.dropout_before_mixing = mixes_heads && stages_.mixer->dropout_before_mixing();
   if (has_dropout(c.forward_context.training)) {
-    const int64_t heads = mixes_heads && !spec.dropout_before_mixing ? layer_spec_.value_heads : layer_spec_.heads;
-    spec.dropout = nn::dropout_range_of(heads * queries * keys, options_.dropout, c.forward_context,
+    const int64_t num_heads = mixes_heads && !spec.dropout_before_mixing ? layer_spec_.value_heads : layer_spec_.heads;
+    spec.dropout = nn::dropout_range_of(num_heads * num_queries * num_keys, options_.dropout, c.forward_context,
                                         probabilities_stream(), static_cast<uint32_t>(layer_spec_.layer));
   }
   switch (choice.kernel) {
@@ -56,14 +56,15 @@ at::Tensor AttentionLayer::attend_with_sdpa(Context& c, bool is_square) const {
   gather_kv_heads(c);
   std::optional<at::Tensor> mask;
   if (!is_square) {
-    const int64_t queries = c.q.size(2), keys = c.k.size(2);
-    at::Tensor visible = boolean_mask(c.mask, queries, keys, c.q.device());
+    const int64_t num_queries = c.q.size(2), num_keys = c.k.size(2);
+    at::Tensor visible = boolean_mask(c.mask, num_queries, num_keys, c.q.device());
     at::Tensor bias = c.mask.additive;
     if (visible.defined()) {
       at::Tensor hidden_bias = at::zeros(visible.sizes(), c.q.options()).masked_fill(~visible, -INFINITY);
       bias = bias.defined() ? bias + hidden_bias : hidden_bias;
     }
-    if (bias.defined()) mask = bias.to(c.q.scalar_type()).expand({c.q.size(0), layer_spec_.heads, queries, keys});
+    if (bias.defined())
+      mask = bias.to(c.q.scalar_type()).expand({c.q.size(0), layer_spec_.heads, num_queries, num_keys});
   }
   return at::scaled_dot_product_attention(c.q, c.k, c.v, mask, 0.0, is_square);
 }

@@ -31,17 +31,17 @@ kernels::HeadsView<T> row_of(const at::Tensor& x, int64_t b) {
 // The kernel parameters of attention with head mixing over a batch.
 class HeadMixingParams {
  public:
-  HeadMixingParams(const Operands& x, bool with_gradient)
+  HeadMixingParams(const Operands& x, bool needs_backward)
       : spec_(x.spec),
         matrix_(x.matrix),
-        relative_(x.spec.relative),
+        packed_relative_(x.spec.relative_positions),
         matrix_stride_(x.matrix.dim() > 2 ? x.matrix.stride(0) : 0),
         batch_size_(x.q.size(0)),
-        shared_params_(x.spec.params(x.q, x.k, x.v, with_gradient)) {
+        shared_params_(x.spec.params(x.q, x.k, x.v, needs_backward)) {
     shared_params_.max_keys = shared_params_.keys, shared_params_.value_heads = static_cast<int>(x.matrix.size(-1));
     shared_params_.mixing_matrix = matrix_.const_data_ptr<float>();
     shared_params_.matrix_query_stride = matrix_.dim() == 4 ? matrix_.stride(1) : 0;
-    shared_params_.relative = relative_.params();
+    shared_params_.relative = packed_relative_.params();
     shared_params_.bf16_gemm = bf16_gemm(x.q.scalar_type());
     shared_params_.l2_bytes = kernels::l2_cache_bytes();
   }
@@ -73,67 +73,68 @@ class HeadMixingParams {
  private:
   const AttentionSpec& spec_;
   const at::Tensor matrix_;
-  PackedRelative relative_;
+  PackedRelativePositions packed_relative_;
   int64_t matrix_stride_, batch_size_;
   kernels::AttentionParams shared_params_;
 };
 
-// Calls visit(first, count) for groups of `count` batch rows, large enough to keep all threads busy. The keys and
+// Calls visit(first_row, count) for groups of `count` batch rows, large enough to keep all threads busy. The keys and
 // values of a group are packed before its attention is computed.
 template <class Visit>
-void for_each_group(int64_t rows, int64_t num_parts, const Visit& visit) {
-  const int64_t group_size = std::clamp<int64_t>(ceil_div(2 * at::get_num_threads(), num_parts), 1, rows);
-  for (int64_t first = 0; first < rows; first += group_size) visit(first, std::min(group_size, rows - first));
+void for_each_group(int64_t num_rows, int64_t num_parts, const Visit& visit) {
+  const int64_t group_size = std::clamp<int64_t>(ceil_div(2 * at::get_num_threads(), num_parts), 1, num_rows);
+  for (int64_t first_row = 0; first_row < num_rows; first_row += group_size)
+    visit(first_row, std::min(group_size, num_rows - first_row));
 }
 
-// Packs the keys and values of the batch rows [first, first + rows) for the forward or the backward kernel.
+// Packs the keys and values of the batch rows [first_row, first_row + num_rows) for the forward or the backward kernel.
 template <class T>
-void pack_rows(const Operands& x, const HeadMixingParams& mixing_params, bool for_backward, int64_t first, int64_t rows,
-               const Scratch& packed_kv) {
+void pack_rows(const Operands& x, const HeadMixingParams& mixing_params, bool for_backward, int64_t first_row,
+               int64_t num_rows, const Scratch& packed_kv) {
   const kernels::AttentionParams& shared_params = mixing_params.shared_params();
   const int64_t num_packed = shared_params.heads + shared_params.value_heads,
                 packed_floats = kernels::head_mixing_pack_floats(shared_params, for_backward);
-  at::parallel_for(0, rows * num_packed, 1, [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, num_rows * num_packed, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t b = first + i / num_packed;
+      const int64_t b = first_row + i / num_packed;
       kernels::head_mixing_pack<T>(mixing_params.row_params(b), for_backward, i % num_packed, row_of<const T>(x.k, b),
                                    row_of<const T>(x.v, b), packed_kv.data() + i / num_packed * packed_floats);
     }
   });
 }
 
-// Computes batch rows with few queries, as in decoding; keys(b) and values(b) return the keys and values of batch row
-// b. If there are fewer rows than threads, the threads share the heads of each row.
+// Computes batch rows with few queries, as in decoding; keys_of_row(b) and values_of_row(b) return the keys and values
+// of batch row b. If there are fewer rows than threads, the threads share the heads of each row.
 template <class T, class Keys, class Values>
-void decode_rows(const at::Tensor& q, const Keys& keys, const Values& values, const HeadMixingParams& mixing_params,
-                 ForwardResult& result) {
+void decode_rows(const at::Tensor& q, const Keys& keys_of_row, const Values& values_of_row,
+                 const HeadMixingParams& mixing_params, ForwardResult& result) {
   float* lse = result.lse.mutable_data_ptr<float>();
   const auto decode_row = [&](int64_t b, const Scratch& scratch, const auto& for_each_head) {
     const kernels::AttentionParams params = mixing_params.row_params(b);
     for_each_head(params.heads, [&](int64_t j) {
-      kernels::head_mixing_decode_logits<T>(params, j, row_of<const T>(q, b), keys(b), scratch.data());
+      kernels::head_mixing_decode_logits<T>(params, j, row_of<const T>(q, b), keys_of_row(b), scratch.data());
     });
     kernels::head_mixing_decode_mix(params, lse + b * result.lse.stride(0), scratch.data());
     for_each_head(params.value_heads, [&](int64_t i) {
-      kernels::head_mixing_decode_values<T>(params, i, values(b), row_of<T>(result.out, b), scratch.data());
+      kernels::head_mixing_decode_values<T>(params, i, values_of_row(b), row_of<T>(result.out, b), scratch.data());
     });
   };
   const int64_t scratch_floats = kernels::head_mixing_decode_scratch_floats(mixing_params.shared_params()),
-                rows = q.size(0);
-  if (rows >= at::get_num_threads()) {
-    at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
+                num_rows = q.size(0);
+  if (num_rows >= at::get_num_threads()) {
+    at::parallel_for(0, num_rows, 1, [&](int64_t begin, int64_t end) {
       const Scratch scratch(scratch_floats);
       for (int64_t b = begin; b < end; ++b)
-        decode_row(b, scratch, [](int64_t heads, const auto& f) {
-          for (int64_t h = 0; h < heads; ++h) f(h);
+        decode_row(b, scratch, [](int64_t num_heads, const auto& f) {
+          for (int64_t h = 0; h < num_heads; ++h) f(h);
         });
     });
     return;
   }
   const Scratch scratch(scratch_floats);
-  for (int64_t b = 0; b < rows; ++b)
-    decode_row(b, scratch, [](int64_t heads, const auto& f) {
-      at::parallel_for(0, heads, 1, [&](int64_t begin, int64_t end) {
+  for (int64_t b = 0; b < num_rows; ++b)
+    decode_row(b, scratch, [](int64_t num_heads, const auto& f) {
+      at::parallel_for(0, num_heads, 1, [&](int64_t begin, int64_t end) {
         for (int64_t h = begin; h < end; ++h) f(h);
       });
     });
@@ -149,14 +150,14 @@ void forward_rows(const Operands& x, const HeadMixingParams& mixing_params, Forw
         mixing_params, result);
   float* lse = result.lse.mutable_data_ptr<float>();
   std::optional<Scratch> packed_kv;
-  for_each_group(x.q.size(0), num_parts, [&](int64_t first, int64_t rows) {
-    if (!packed_kv) packed_kv.emplace(rows * packed_floats);
-    pack_rows<T>(x, mixing_params, false, first, rows, *packed_kv);
-    at::parallel_for(0, rows * num_parts, 1, [&](int64_t begin, int64_t end) {
+  for_each_group(x.q.size(0), num_parts, [&](int64_t first_row, int64_t num_rows) {
+    if (!packed_kv) packed_kv.emplace(num_rows * packed_floats);
+    pack_rows<T>(x, mixing_params, false, first_row, num_rows, *packed_kv);
+    at::parallel_for(0, num_rows * num_parts, 1, [&](int64_t begin, int64_t end) {
       const Scratch scratch(kernels::head_mixing_forward_scratch_floats(mixing_params.shared_params()));
       const Bf16GemmScope gemm_scope(mixing_params.shared_params().bf16_gemm);
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t b = first + i / num_parts;
+        const int64_t b = first_row + i / num_parts;
         const kernels::BatchRowTensors<T> row{.q = row_of<const T>(x.q, b),
                                               .k = row_of<const T>(x.k, b),
                                               .v = row_of<const T>(x.v, b),
@@ -176,7 +177,7 @@ void forward_rows(const Operands& x, const HeadMixingParams& mixing_params, Forw
 template <class T>
 void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const HeadMixingParams& mixing_params,
                    bool has_one_reader_per_kv_head, OperandGradients& d) {
-  const Operands& x = saved.x;
+  const Operands& x = saved.operands;
   const kernels::AttentionParams& shared_params = mixing_params.shared_params();
   const int64_t num_parts = mixing_params.num_parts(), h = shared_params.heads, hv = shared_params.value_heads,
                 matrix_size = h * hv;
@@ -187,21 +188,22 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const He
   auto* lse = static_cast<float*>(const_cast<void*>(saved.result.lse.const_data_ptr()));
   const int64_t lse_stride = saved.result.lse.stride(0);
   auto* dm = d.matrix.mutable_data_ptr<float>();
-  // padded_size and distances are 0 without relative positions.
-  const int64_t padded_size = shared_params.relative.row_stride, distances = shared_params.relative.num_distances;
+  // padded_size and num_distances are 0 without relative positions.
+  const int64_t padded_size = shared_params.relative.row_stride, num_distances = shared_params.relative.num_distances;
   if (padded_size > 0) {
     d.u = at::empty({x.q.size(0) * num_parts, h, padded_size}, at::kFloat), d.v_bias = at::empty_like(d.u);
-    d.r = at::empty({x.q.size(0) * num_parts, h, distances, padded_size}, at::kFloat);
+    d.r = at::empty({x.q.size(0) * num_parts, h, num_distances, padded_size}, at::kFloat);
   }
   std::optional<Scratch> packed_kv, part_gradients;  // part_gradients: dk and dv of each part
-  for_each_group(x.q.size(0), num_parts, [&](int64_t first, int64_t rows) {
-    if (!packed_kv) packed_kv.emplace(rows * packed_floats), part_gradients.emplace(rows * num_parts * part_floats);
-    pack_rows<T>(x, mixing_params, true, first, rows, *packed_kv);
-    at::parallel_for(0, rows * num_parts, 1, [&](int64_t begin, int64_t end) {
+  for_each_group(x.q.size(0), num_parts, [&](int64_t first_row, int64_t num_rows) {
+    if (!packed_kv)
+      packed_kv.emplace(num_rows * packed_floats), part_gradients.emplace(num_rows * num_parts * part_floats);
+    pack_rows<T>(x, mixing_params, true, first_row, num_rows, *packed_kv);
+    at::parallel_for(0, num_rows * num_parts, 1, [&](int64_t begin, int64_t end) {
       const Scratch scratch(kernels::head_mixing_backward_scratch_floats(shared_params));
       const Bf16GemmScope gemm_scope(shared_params.bf16_gemm);
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t b = first + i / num_parts, part_index = i % num_parts, n = b * num_parts + part_index;
+        const int64_t b = first_row + i / num_parts, part_index = i % num_parts, n = b * num_parts + part_index;
         const bool has_matrix_per_query = shared_params.matrix_query_stride != 0;
         kernels::BatchRowTensors<T> row{.q = row_of<const T>(x.q, b),
                                         .k = {},
@@ -216,13 +218,13 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const He
         if (padded_size > 0)
           row.du = d.u.mutable_data_ptr<float>() + n * h * padded_size,
           row.dv_bias = d.v_bias.mutable_data_ptr<float>() + n * h * padded_size,
-          row.dr = d.r.mutable_data_ptr<float>() + n * h * distances * padded_size;
+          row.dr = d.r.mutable_data_ptr<float>() + n * h * num_distances * padded_size;
         kernels::head_mixing_backward(mixing_params.row_params(b), {part_index, num_parts}, row, scratch.data());
       }
     });
-    at::parallel_for(0, rows * (h + hv), 1, [&](int64_t begin, int64_t end) {
+    at::parallel_for(0, num_rows * (h + hv), 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t row = i / (h + hv), head = i % (h + hv), b = first + row;
+        const int64_t row = i / (h + hv), head = i % (h + hv), b = first_row + row;
         const kernels::AttentionParams params = mixing_params.row_params(b);
         const float* row_gradients = part_gradients->data() + row * num_parts * part_floats;
         const auto sum_parts = [&](const float* partial_sums, int64_t head_size,
@@ -254,16 +256,16 @@ at::Tensor sum_over_parts(const at::Tensor& x, const at::Tensor& like) {
 struct HeadMixingCpuBackend {
   static constexpr bool kBackwardReadsOut = false;
 
-  ForwardResult forward(const Operands& x, bool with_gradient) const {
+  ForwardResult forward(const Operands& x, bool needs_backward) const {
     ForwardResult result = empty_result(x);
-    const HeadMixingParams mixing_params(x, with_gradient);
+    const HeadMixingParams mixing_params(x, needs_backward);
     if (x.q.scalar_type() == at::kFloat) forward_rows<float>(x, mixing_params, result);
     else forward_rows<uint16_t>(x, mixing_params, result);
     return result;
   }
 
   OperandGradients backward(const SavedAttention& saved, const at::Tensor& grad_output) const {
-    const Operands& x = saved.x;
+    const Operands& x = saved.operands;
     const at::Tensor &q = x.q, &m = x.matrix;
     const bool has_one_reader_per_kv_head = x.spec.is_kv_permutation(x.k.size(1));
     const at::Tensor dout = with_contiguous_rows(grad_output);
@@ -276,9 +278,9 @@ struct HeadMixingCpuBackend {
     else backward_rows<uint16_t>(saved, dout, mixing_params, has_one_reader_per_kv_head, d);
     if (!has_one_reader_per_kv_head)
       d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
-    if (const RelativePositions& relative = x.spec.relative; d.u.defined())
-      d.u = sum_over_parts(d.u, relative.u), d.v_bias = sum_over_parts(d.v_bias, relative.v),
-      d.r = sum_over_parts(d.r, relative.r);
+    if (const RelativePositions& relative_positions = x.spec.relative_positions; d.u.defined())
+      d.u = sum_over_parts(d.u, relative_positions.u), d.v_bias = sum_over_parts(d.v_bias, relative_positions.v),
+      d.r = sum_over_parts(d.r, relative_positions.r);
     if (m.dim() == 3) d.matrix = d.matrix.sum(1);
     else if (m.dim() == 2) d.matrix = d.matrix.sum(at::IntArrayRef{0, 1}, false, at::kDouble).to(at::kFloat);
     return d;
@@ -299,9 +301,9 @@ at::Tensor head_mixing_cpu(const at::Tensor& q, const at::Tensor& k, const at::T
 at::Tensor head_mixing_decode_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
                                   const AttentionSpec& spec, Cache& cache) {
   const Cache::InPlaceView cache_view = cache.append_in_place(k, v);
-  const int64_t rows = q.size(0), last_position = cache_view.row_table.size(1) - 1;
-  cache_view.keys.narrow(0, 0, rows).select(2, last_position).copy_(k.select(2, 0));
-  cache_view.values.narrow(0, 0, rows).select(2, last_position).copy_(v.select(2, 0));
+  const int64_t num_rows = q.size(0), last_position = cache_view.row_table.size(1) - 1;
+  cache_view.keys.narrow(0, 0, num_rows).select(2, last_position).copy_(k.select(2, 0));
+  cache_view.values.narrow(0, 0, num_rows).select(2, last_position).copy_(v.select(2, 0));
   const Operands x{with_contiguous_rows(q), cache_view.keys, cache_view.values, scaled_matrix(m, spec.head_scales),
                    spec};
   ForwardResult result = empty_result(x);

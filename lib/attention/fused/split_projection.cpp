@@ -16,15 +16,15 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 struct SplitProjection : torch::autograd::Function<SplitProjection> {
-  static variable_list forward(AutogradContext* context, const at::Tensor& qkv, int64_t heads, int64_t key_size,
-                               int64_t value_heads, int64_t value_size) {
+  static variable_list forward(AutogradContext* context, const at::Tensor& qkv, int64_t num_heads, int64_t key_size,
+                               int64_t num_value_heads, int64_t value_size) {
     context->saved_data["sizes"] = qkv.sizes().vec();
-    const int64_t key_width = heads * key_size;
-    auto slice = [&](int64_t first, int64_t h, int64_t size) {
-      return qkv.narrow(-1, first, h * size).view({qkv.size(0), qkv.size(1), h, size}).transpose(1, 2);
+    const int64_t key_width = num_heads * key_size;
+    auto slice = [&](int64_t offset, int64_t h, int64_t size) {
+      return qkv.narrow(-1, offset, h * size).view({qkv.size(0), qkv.size(1), h, size}).transpose(1, 2);
     };
-    return {slice(0, heads, key_size), slice(key_width, heads, key_size),
-            slice(2 * key_width, value_heads, value_size)};
+    return {slice(0, num_heads, key_size), slice(key_width, num_heads, key_size),
+            slice(2 * key_width, num_value_heads, value_size)};
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -42,18 +42,18 @@ struct SplitProjection : torch::autograd::Function<SplitProjection> {
     if (are_adjacent_slices)
       return {
           gradients[0].as_strided(sizes, {length * width, width, 1}, gradients[0].storage_offset()), {}, {}, {}, {}};
-    std::vector<at::Tensor> parts;
-    for (const at::Tensor& g : gradients) parts.push_back(join_heads(g));
-    return {at::cat(parts, -1), {}, {}, {}, {}};
+    std::vector<at::Tensor> joined_gradients;
+    for (const at::Tensor& g : gradients) joined_gradients.push_back(join_heads(g));
+    return {at::cat(joined_gradients, -1), {}, {}, {}, {}};
   }
 };
 
 }  // namespace
 
-std::array<at::Tensor, 3> split_projection(const at::Tensor& qkv, int64_t heads, int64_t key_size, int64_t value_heads,
-                                           int64_t value_size) {
-  auto parts = SplitProjection::apply(qkv, heads, key_size, value_heads, value_size);
-  return {parts[0], parts[1], parts[2]};
+std::array<at::Tensor, 3> split_projection(const at::Tensor& qkv, int64_t num_heads, int64_t key_size,
+                                           int64_t num_value_heads, int64_t value_size) {
+  auto heads = SplitProjection::apply(qkv, num_heads, key_size, num_value_heads, value_size);
+  return {heads[0], heads[1], heads[2]};
 }
 
 }  // namespace mh::attention

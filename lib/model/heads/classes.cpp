@@ -13,9 +13,9 @@ class ClassesHead : public PooledHead {
  public:
   ClassesHead(nn::ParameterList& parameters, const ModelOptions& o)
       : PooledHead(parameters, o, "head.classes", o.bert.classes) {}
-  nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
+  nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double label_smoothing,
                       const nn::ForwardContext& forward_context) const override {
-    return class_loss(scores(hidden, forward_context), targets.values.select(1, 0), smoothing);
+    return class_loss(scores(hidden, forward_context), targets.values.select(1, 0), label_smoothing);
   }
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const override {
     return class_log_probabilities(scores(hidden, {}), targets.select(1, 0)).unsqueeze(1);
@@ -26,7 +26,7 @@ class ClassesTaskHead : public TaskHead {
  public:
   bool has_classes() const override { return true; }
   std::unique_ptr<OutputLayer> make(nn::ParameterList& parameters, const ModelOptions& o,
-                                    const TokenEmbedding& /*embedding*/, int64_t /*vocabulary*/) const override {
+                                    const TokenEmbedding& /*embedding*/, int64_t /*vocabulary_size*/) const override {
     return std::make_unique<ClassesHead>(parameters, o);
   }
 };

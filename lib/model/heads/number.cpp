@@ -34,7 +34,7 @@ class NumberHead : public PooledHead {
 class NumberTaskHead : public TaskHead {
  public:
   std::unique_ptr<OutputLayer> make(nn::ParameterList& parameters, const ModelOptions& o,
-                                    const TokenEmbedding& /*embedding*/, int64_t /*vocabulary*/) const override {
+                                    const TokenEmbedding& /*embedding*/, int64_t /*vocabulary_size*/) const override {
     return std::make_unique<NumberHead>(parameters, o);
   }
 };

@@ -17,12 +17,12 @@ Pooler::Pooler(nn::ParameterList& parameters, const ModelOptions& o) : dense_(pa
 
 at::Tensor Pooler::operator()(const at::Tensor& hidden) const { return at::tanh(dense_(hidden.select(1, 0))); }
 
-nn::SlicedLoss class_loss(const at::Tensor& logits, const at::Tensor& classes, double smoothing) {
+nn::SlicedLoss class_loss(const at::Tensor& logits, const at::Tensor& classes, double label_smoothing) {
   const at::Tensor scores = logits.to(at::kFloat), labels = nn::to_device(classes, scores.device());
-  const auto loss = [&](double label_smoothing) {
-    return at::cross_entropy_loss(scores, labels, {}, at::Reduction::Sum, /*ignore_index=*/-1, label_smoothing);
+  const auto loss = [&](double smoothing) {
+    return at::cross_entropy_loss(scores, labels, {}, at::Reduction::Sum, /*ignore_index=*/-1, smoothing);
   };
-  const at::Tensor smoothed = loss(smoothing), nll = smoothing == 0 ? smoothed : loss(0);
+  const at::Tensor smoothed = loss(label_smoothing), nll = label_smoothing == 0 ? smoothed : loss(0);
   return {smoothed, nll.detach().to(at::kDouble), classes.ge(0).sum().item<int64_t>()};
 }
 

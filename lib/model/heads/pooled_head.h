@@ -30,8 +30,8 @@ class Pooler {
 };
 
 // Returns the cross-entropy, nats, summed over the rows, of logits (B, C) with the target classes (B) int64; class -1
-// is not scored. `smoothing`: label smoothing.
-nn::SlicedLoss class_loss(const at::Tensor& logits, const at::Tensor& classes, double smoothing);
+// is not scored. `label_smoothing`: as in train.label_smoothing.
+nn::SlicedLoss class_loss(const at::Tensor& logits, const at::Tensor& classes, double label_smoothing);
 
 // Returns log p(class) (B), nats, for logits (B, C) and classes (B) int64; 0 where the class is negative.
 at::Tensor class_log_probabilities(const at::Tensor& logits, const at::Tensor& classes);

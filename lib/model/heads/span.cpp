@@ -18,16 +18,16 @@ class SpanHead : public OutputLayer {
   // Returns the scores (B, T, 2) of each position as the first and as the last position of the answer.
   at::Tensor logits(const at::Tensor& hidden) const override { return dense_(hidden).to(at::kFloat); }
 
-  nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
+  nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double label_smoothing,
                       const nn::ForwardContext&) const override {
     const SpanTargets span = span_targets(hidden, targets.values);
     const at::Tensor is_scored = span.target_positions.select(1, 0).ge(0);
     const at::Tensor nll = -(span.target_log_p().mean(1) * is_scored).sum();
     nn::SlicedLoss result{nll, nll.detach().to(at::kDouble), targets.values.select(1, 0).ge(0).sum().item<int64_t>()};
-    if (smoothing == 0) return result;
+    if (label_smoothing == 0) return result;
     const at::Tensor uniform_nll =
         -(span.log_p.masked_fill(span.is_padding.unsqueeze(2), 0).sum(1) / span.lengths).mean(1);
-    result.smoothed = nll * (1 - smoothing) + (uniform_nll * is_scored).sum() * smoothing;
+    result.smoothed = nll * (1 - label_smoothing) + (uniform_nll * is_scored).sum() * label_smoothing;
     return result;
   }
 
@@ -61,7 +61,7 @@ class SpanHead : public OutputLayer {
 class SpanTaskHead : public TaskHead {
  public:
   std::unique_ptr<OutputLayer> make(nn::ParameterList& parameters, const ModelOptions& o,
-                                    const TokenEmbedding& /*embedding*/, int64_t /*vocabulary*/) const override {
+                                    const TokenEmbedding& /*embedding*/, int64_t /*vocabulary_size*/) const override {
     return std::make_unique<SpanHead>(parameters, o);
   }
 };

@@ -15,36 +15,37 @@ namespace {
 
 class WordsHead : public OutputLayer {
  public:
-  WordsHead(nn::ParameterList& parameters, const ModelOptions& o, const TokenEmbedding& embedding, int64_t vocabulary)
+  WordsHead(nn::ParameterList& parameters, const ModelOptions& o, const TokenEmbedding& embedding,
+            int64_t vocabulary_size)
       : activation_(o.activation),
-        vocabulary_(vocabulary),
-        num_scored_rows_(num_scored_rows(o, vocabulary)),
+        vocabulary_size_(vocabulary_size),
+        num_scored_rows_(num_scored_rows(o, vocabulary_size)),
         transform_(parameters, "head.words.transform", o, o.width),
         norm_(parameters, "head.words.norm", o),
         weight_(o.tied ? embedding.bands()[0].table
-                       : &parameters.add("head.words.weight", {num_table_rows(o, vocabulary), o.width},
+                       : &parameters.add("head.words.weight", {num_table_rows(o, vocabulary_size), o.width},
                                          {embedding_init(o, o.width), true, true})),
-        bias_(
-            parameters.add("head.words.bias", {num_table_rows(o, vocabulary)}, {nn::Init::constant(0), false, false})) {
+        bias_(parameters.add("head.words.bias", {num_table_rows(o, vocabulary_size)},
+                             {nn::Init::constant(0), false, false})) {
     if (!o.bert.next_sentence) return;
     pooler_ = std::make_unique<Pooler>(parameters, o);
     next_sentence_ = std::make_unique<Dense>(parameters, "head.next", o, 2);
   }
 
   at::Tensor logits(const at::Tensor& hidden) const override {
-    return nn::linear(apply_transform(hidden), {weight_}, {&bias_}).narrow(-1, 0, vocabulary_).to(at::kFloat);
+    return nn::linear(apply_transform(hidden), {weight_}, {&bias_}).narrow(-1, 0, vocabulary_size_).to(at::kFloat);
   }
 
   at::Tensor sentence_logits(const at::Tensor& hidden) const override {
     return next_sentence_ != nullptr ? (*next_sentence_)((*pooler_)(hidden)).to(at::kFloat) : at::Tensor();
   }
 
-  nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
+  nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double label_smoothing,
                       const nn::ForwardContext&) const override {
     const at::Tensor indices = masked_indices(targets.values);
     nn::SlicedLoss loss =
         nn::sliced_cross_entropy(apply_transform(select_positions(hidden, indices)), weight_->value(), bias_.value(),
-                                 targets.values.flatten().index_select(0, indices), num_scored_rows_, smoothing);
+                                 targets.values.flatten().index_select(0, indices), num_scored_rows_, label_smoothing);
     if (next_sentence_ == nullptr) return loss;
     const nn::SlicedLoss next_loss = class_loss(sentence_logits(hidden), targets.values.select(1, 0), 0);
     loss.smoothed = loss.smoothed + next_loss.smoothed * targets.next_sentence_weight;
@@ -79,7 +80,7 @@ class WordsHead : public OutputLayer {
   at::Tensor apply_transform(const at::Tensor& x) const { return norm_(nn::activation(transform_(x), activation_)); }
 
   nn::Activation activation_;
-  int64_t vocabulary_, num_scored_rows_;
+  int64_t vocabulary_size_, num_scored_rows_;
   Dense transform_;
   LayerNorm norm_;
   nn::Parameter* weight_;
@@ -94,8 +95,8 @@ class WordsTaskHead : public TaskHead {
   bool scores_entries() const override { return true; }
   bool has_next_sentence() const override { return true; }
   std::unique_ptr<OutputLayer> make(nn::ParameterList& parameters, const ModelOptions& o,
-                                    const TokenEmbedding& embedding, int64_t vocabulary) const override {
-    return std::make_unique<WordsHead>(parameters, o, embedding, vocabulary);
+                                    const TokenEmbedding& embedding, int64_t vocabulary_size) const override {
+    return std::make_unique<WordsHead>(parameters, o, embedding, vocabulary_size);
   }
 };
 

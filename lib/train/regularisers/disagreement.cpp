@@ -21,13 +21,14 @@ class Disagreement : public ObservedTerm {
             {"outputs", "positions"});
   }
 
-  void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
+  void observe_probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
     if (property_ != "positions" || !is_training_pass()) return;
     // Σ_ij P_i ⊙ P_j = (Σ_i P_i)²
     const auto h = static_cast<double>(p.size(1));
     add(mean_over_queries(layer_spec.kind, p.sum(1).square().sum(-1)) / (h * h));
   }
-  at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& z) override {
+  at::Tensor intercept_heads(attention::HeadSide side, const attention::LayerSpec& layer_spec,
+                             const at::Tensor& z) override {
     if (side != attention::HeadSide::value || property_ != "outputs" || !is_training_pass()) return z;
     const at::Tensor mask = query_mask(layer_spec.kind, z, z.size(2)).unsqueeze(1).unsqueeze(-1);  // (B, 1, Tq, 1)
     at::Tensor flat_outputs = (z * mask).flatten(2).to(at::kFloat);                                // (B, hv, Tq dv)

@@ -20,14 +20,14 @@ class HardConcretePenalty : public Regulariser {
   }
   void start(nn::ParameterList& parameters, const attention::AttentionConfig& attention) override {
     for (nn::Parameter* p :
-         find_parameters(parameters, str("*", attention::kLogA),
+         find_parameters(parameters, str("*", attention::kLogAName),
                          {"train.regularisers.hard-concrete-penalty", "attention.combiner = \"hard-concrete\"",
                           "another combiner", "set attention.combiner, or remove the regulariser"})) {
       const auto layer = analysis::layer_of(p->name());
       if (!layer)
         throw Error(Exit::failed, p->name() + ": expected a parameter of an attention layer; found another parameter");
       const auto& stages = attention.layer(layer->kind, layer->layer).stages;
-      const auto options = stages.find(attention::kHardConcrete);
+      const auto options = stages.find(attention::kHardConcreteName);
       gates_.push_back({p, options == stages.end()
                                ? attention::HardConcreteDistribution{}
                                : static_cast<const attention::HardConcreteOptions&>(*options->second).distribution});

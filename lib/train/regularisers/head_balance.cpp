@@ -17,7 +17,7 @@ class HeadBalance : public ObservedTerm, public attention::Subscriber<attention:
  public:
   HeadBalance() : ObservedTerm(0.01, "load-balancing loss of the heads") {}
   void start(nn::ParameterList& parameters, const attention::AttentionConfig&) override {
-    find_parameters(parameters, str("*", attention::kRouter),
+    find_parameters(parameters, str("*", attention::kRouterName),
                     {"train.regularisers.head-balance", "attention.combiner = \"mixture-of-heads\"", "another combiner",
                      "set attention.combiner, or remove the regulariser"});
   }
@@ -25,7 +25,7 @@ class HeadBalance : public ObservedTerm, public attention::Subscriber<attention:
     if (!is_training_pass()) return;
     const auto r = static_cast<double>(observation.probabilities.size(-1));
     add((mean_over_queries(layer_spec.kind, observation.probabilities) *
-         mean_over_queries(layer_spec.kind, observation.mask.detach()))
+         mean_over_queries(layer_spec.kind, observation.chosen_mask.detach()))
             .mean() *
         (r * r));
   }

@@ -32,7 +32,7 @@ class NuclearGrowth : public Regulariser {
     for (auto& [kind, ratio] : ratios_) f.section(name_of(kind), ratio);
   }
   void start(nn::ParameterList& parameters, const attention::AttentionConfig&) override {
-    alphas_ = find_parameters(parameters, str("*", attention::kAlpha),
+    alphas_ = find_parameters(parameters, str("*", attention::kAlphaName),
                               {"train.regularisers.nuclear-growth", "attention.combiner = \"alphas\"",
                                "another combiner", "set attention.combiner, or remove the regulariser"});
     for (const auto& [kind, ratio] : ratios_) {
@@ -61,7 +61,7 @@ class NuclearGrowth : public Regulariser {
     return sum.defined() ? (sum * weight_).to(at::kFloat) : sum;
   }
   bool freezes(const nn::Parameter& p, const TrainProgress& progress) const override {
-    return p.name().ends_with(attention::kAlpha) && (progress.fraction() < start_ || ratio_of(p) == 0);
+    return p.name().ends_with(attention::kAlphaName) && (progress.fraction() < start_ || ratio_of(p) == 0);
   }
   bool depends_on_fraction() const override { return start_ > 0; }
 

@@ -24,7 +24,7 @@ class OrthogonalMixing : public ObservedTerm, public attention::Subscriber<atten
   }
   void start(nn::ParameterList& parameters, const attention::AttentionConfig&) override {
     matrices_ =
-        find_parameters(parameters, str("*", attention::kMixingMatrix),
+        find_parameters(parameters, str("*", attention::kMixingMatrixName),
                         {"train.regularisers.orthogonal-mixing", "a mixer with a learned matrix", "no such mixer",
                          "set attention.mixer, for example to \"mixhead-a\", or remove the regulariser"});
   }

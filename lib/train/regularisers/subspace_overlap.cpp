@@ -21,7 +21,7 @@ class SubspaceOverlap : public ObservedTerm {
             {"rows", "columns"});
   }
 
-  void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
+  void observe_probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
     const int64_t h = p.size(1);
     if (!is_training_pass() || h < 2) return;
     const at::Tensor masked_p = p * query_mask(layer_spec.kind, p, p.size(2)).unsqueeze(1).unsqueeze(-1);

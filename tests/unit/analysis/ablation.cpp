@@ -46,13 +46,13 @@ std::vector<int32_t> make_text(int n) {
 
 // Returns, for each set of heads in `head_sets`, the score of the model without these heads, from one evaluation per
 // set.
-std::vector<task::Score> reference_scores(const AnalysisInput& input, const std::vector<HeadSet>& head_sets) {
-  std::vector<task::Score> scores;
+std::vector<task::NllSum> reference_scores(const AnalysisInput& input, const std::vector<HeadSet>& head_sets) {
+  std::vector<task::NllSum> scores;
   for (const HeadSet& heads : head_sets) {
     for (attention::AttentionLayer* layer : input.model.attention_layers()) {
       using attention::HeadSide;
       const auto scale = [&, &masked = heads](HeadSide head_side) {
-        at::Tensor factors = at::ones({layer->layer_spec().heads_of(head_side)});
+        at::Tensor factors = at::ones({layer->layer_spec().num_heads_of(head_side)});
         for (const auto& [kind, set] : masked)
           for (const Head& head : set)
             if (kind == layer->layer_spec().kind && head.layer == layer->layer_spec().layer) factors[head.head] = 0;
@@ -103,12 +103,12 @@ double score_bound(const AnalysisInput& input) {
 }
 
 // Returns a matcher for the nll of `score`, computed again for the same ablated model in different batches.
-Approx near_score(const AnalysisInput& input, const task::Score& score) {
+Approx near_score(const AnalysisInput& input, const task::NllSum& score) {
   return rounding::within(score.nll, score_bound(input) * score.nll);
 }
 
 // Returns a matcher for the perplexity of `score`, computed again for the same ablated model in different batches.
-Approx near_perplexity(const AnalysisInput& input, const task::Score& score) {
+Approx near_perplexity(const AnalysisInput& input, const task::NllSum& score) {
   const double loss = nll_per_token(score);
   return rounding::within(std::exp(loss), std::exp(loss) * score_bound(input) * loss);
 }
@@ -129,7 +129,7 @@ void check_against_reference(const AnalysisInput& input) {
     REQUIRE(actual.size() == expected.size());
     for (size_t i = 0; i < sets.size(); ++i) {
       INFO("set " << i << ", " << tokens << " tokens per pass");
-      CHECK(actual[i].tokens == expected[i].tokens);
+      CHECK(actual[i].num_tokens == expected[i].num_tokens);
       CHECK(actual[i].nll == near_score(input, expected[i]));
     }
   }

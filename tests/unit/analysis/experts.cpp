@@ -63,7 +63,7 @@ struct GateRecorder : attention::Observer, attention::Subscriber<attention::Gate
 struct GateReplacer : attention::Observer, attention::Subscriber<attention::GateObservation> {
   at::Tensor z;            // (B, h, T, dv), head outputs
   at::Tensor replacement;  // (B, T, E), (B, E) or (h): the gates that the combiner uses instead of its own
-  at::Tensor heads(attention::HeadSide side, const attention::LayerSpec&, const at::Tensor& x) override {
+  at::Tensor intercept_heads(attention::HeadSide side, const attention::LayerSpec&, const at::Tensor& x) override {
     return side == attention::HeadSide::value ? z = x : x;
   }
   void receive(const attention::LayerSpec&, attention::GateObservation& observation) override {
@@ -93,7 +93,7 @@ TEST_CASE("a one-hot gate drops the heads that its expert leaves out and scales 
     layers::PerturbedLayer layer(std::string("heads = 4\ncombiner = 'mae'\n[attention.mae]\nhidden = 5\n") + options, 8,
                                  3);
     const int64_t drop = std::string(options).find('2') != std::string::npos ? 2 : 1;
-    const auto omitted_heads = attention::experts(4, drop);
+    const auto omitted_heads = attention::omitted_heads_by_expert(4, drop);
     const bool has_gates_per_row = std::string(options).find("uniform") != std::string::npos;
     for (size_t e = 0; e < omitted_heads.size(); ++e) {
       GateReplacer replacer;

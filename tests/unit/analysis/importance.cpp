@@ -95,16 +95,16 @@ struct ObservedTensors {
   std::vector<std::vector<ForwardPass>> layers{2};  // indexed by layer, then by forward pass
 };
 
-struct Recorder : attention::Observer, attention::Subscriber<attention::WeightObservation> {
+struct Recorder : attention::Observer, attention::Subscriber<attention::HeadWeightObservation> {
   int64_t length = 0;
   ObservedTensors::ForwardPass current[2];  // tensors of the current forward pass, indexed by layer
-  void begin(const attention::Lengths& lengths) override { length = lengths.decoder[0].item<int64_t>(); }
-  void probabilities(const attention::LayerSpec& s, const at::Tensor& p) override { current[s.layer].p = p; }
-  at::Tensor heads(HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
+  void begin_batch(const attention::Lengths& lengths) override { length = lengths.decoder[0].item<int64_t>(); }
+  void observe_probabilities(const attention::LayerSpec& s, const at::Tensor& p) override { current[s.layer].p = p; }
+  at::Tensor intercept_heads(HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
     ObservedTensors::ForwardPass& tensors = current[s.layer];
     return (side == HeadSide::score ? tensors.x : side == HeadSide::value ? tensors.z : tensors.c) = x;
   }
-  void receive(const attention::LayerSpec& s, attention::WeightObservation& observation) override {
+  void receive(const attention::LayerSpec& s, attention::HeadWeightObservation& observation) override {
     current[s.layer].w = observation.weights;
   }
 };
@@ -331,8 +331,8 @@ TEST_CASE("in cross-attention, the measure received is the mean over unmasked ke
                             at::kFloat)
                      .view({2, 2, 2, 3});
   const auto measure = importance_measures().make("received", "")->make_observer(SideSelection::whole);
-  measure->begin(at::tensor({2, 1}, at::kLong));
-  measure->probabilities(spec, p);
+  measure->begin_batch(at::tensor({2, 1}, at::kLong));
+  measure->observe_probabilities(spec, p);
   const auto scores = measure->mean_scores().at(AttentionKind::decoder_cross)[0];
   // The bound is one rounding of the weights, to fp32.
   CHECK(is_near(scores, {(0.6 + 0.5 + 0.3 + 0.9 + 0.1) / 5, (0.4 + 0.4 + 0.8 + 0.5 + 0.5) / 5},
@@ -563,12 +563,12 @@ TEST_CASE("head discrepancy of equal, opposite and zero head outputs has the clo
           "[discrepancy]") {
   const attention::LayerSpec spec;
   Discrepancy discrepancy;
-  discrepancy.begin(at::tensor({2}, at::kLong));
+  discrepancy.begin_batch(at::tensor({2}, at::kLong));
   at::Tensor z = at::ones({1, 4, 3, 2});
   z.select(1, 1).neg_();
   z.select(1, 2).zero_();
   z.narrow(2, 2, 1).fill_(100);  // padding
-  discrepancy.heads(HeadSide::value, spec, z);
+  discrepancy.intercept_heads(HeadSide::value, spec, z);
   const auto layer = discrepancy.layers().at(spec.kind)[0];
   // Cosine distances of the heads (0, 1): 2, (0, 2): 1, (0, 3): 0, (1, 2): 1, (1, 3): 2, (2, 3): 1. Euclidean distances
   // in the same order: 4, 2, 0, 2, 4, 2. The sum over ordered pairs counts each distance twice.

@@ -348,10 +348,10 @@ TEST_CASE("a pruned model has the outputs of the full model with the same heads 
     check_close(hidden_states(*pruned.model), expected);
 
     const std::string path = folder.file("cut.safetensors");
-    model::CheckpointTensors views;
-    views.add(pruned.model->parameters());
+    model::CheckpointTensors tensors;
+    tensors.add(pruned.model->parameters());
     auto sink = open_sink(path);
-    io::write_checkpoint(*sink, views.all(),
+    io::write_checkpoint(*sink, tensors.views(),
                          {{io::kFormatKey, "1"},
                           {io::kConfigKey, pruned.config.toml()},
                           {io::kTokenizerKey, io::to_base64(tokenizer->serialize())},

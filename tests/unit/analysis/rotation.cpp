@@ -384,9 +384,9 @@ TEST_CASE("the measures avg-l2, avg-l2-outputs and confidence equal plain loops 
       std::vector<int64_t> lengths;
       for (int64_t b = 0; b < batch; ++b) lengths.push_back(has_padding ? draw(0, queries) : queries);
       for (auto& [name, measure] : measures) {
-        if (has_padding) measure->begin(at::tensor(lengths, at::kLong));
-        measure->probabilities(spec, p);
-        RC_ASSERT(measure->heads(attention::HeadSide::value, spec, z).is_same(z));
+        if (has_padding) measure->begin_batch(at::tensor(lengths, at::kLong));
+        measure->observe_probabilities(spec, p);
+        RC_ASSERT(measure->intercept_heads(attention::HeadSide::value, spec, z).is_same(z));
       }
       for (int64_t b = 0; b < batch; ++b) {
         const int64_t length = lengths[static_cast<size_t>(b)];
@@ -553,7 +553,7 @@ TEST_CASE("hard head rotation pairs heads by their importance in the preceding v
     for (int64_t block = 0; block < 51; ++block) {
       const data::Row row{block * 8, std::min<int64_t>(8, 403 - block * 8), 0};
       const data::Batch batch = data::load_rows(corpora::text_of(shard, 0), {row}, 8);
-      measure->begin(at::tensor({row.length}, at::kLong));
+      measure->begin_batch(at::tensor({row.length}, at::kLong));
       run.model->hidden(batch.input.tokens, {}, nullptr, measure.get());
     }
   }

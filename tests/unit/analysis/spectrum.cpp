@@ -134,14 +134,14 @@ struct MatrixRecorder : attention::Observer, attention::Subscriber<attention::Mi
   std::vector<at::Tensor> p, before_mixing, logits, mixing_matrices;
   bool records_logits = false;
   bool wants_scores() const override { return records_logits; }
-  void scores(const attention::LayerSpec& s, const at::Tensor& x) override {
+  void observe_scores(const attention::LayerSpec& s, const at::Tensor& x) override {
     if (s.layer == 1) logits.push_back(x);
   }
-  at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
+  at::Tensor intercept_heads(attention::HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
     if (side == attention::HeadSide::score && s.layer == 1) before_mixing.push_back(x);
     return x;
   }
-  void probabilities(const attention::LayerSpec& s, const at::Tensor& x) override {
+  void observe_probabilities(const attention::LayerSpec& s, const at::Tensor& x) override {
     if (s.layer == 1) p.push_back(x);
   }
   void receive(const attention::LayerSpec& s, attention::MixingObservation& observation) override {
@@ -445,7 +445,7 @@ TEST_CASE("observed logits include masked query-key pairs, and observing logits 
   struct LogitRecorder : attention::Observer {
     at::Tensor logits;
     bool wants_scores() const override { return true; }
-    void scores(const attention::LayerSpec&, const at::Tensor& observed) override { logits = observed; }
+    void observe_scores(const attention::LayerSpec&, const at::Tensor& observed) override { logits = observed; }
   } recorder;
   layer(x, x, mask, {}, &recorder);
   REQUIRE(recorder.logits.sizes() == at::IntArrayRef({2, 2, 5, 5}));

@@ -71,11 +71,11 @@ HeadSet draw_heads(model::LanguageModel& model) {
 }
 
 // Returns the sum of the scores of all sentence pairs, each from its own forward pass.
-task::Score score_by_pair(const AnalysedModel& analysed_model) {
-  task::Score sum;
+task::NllSum score_by_pair(const AnalysedModel& analysed_model) {
+  task::NllSum sum;
   for (const auto& pair : analysed_model.sentences) {
-    const task::Score s = task::score(*analysed_model.model, translation::corpus_of({pair}), {});
-    sum.nll += s.nll, sum.tokens += s.tokens;
+    const task::NllSum s = task::score(*analysed_model.model, translation::corpus_of({pair}), {});
+    sum.nll += s.nll, sum.num_tokens += s.num_tokens;
   }
   return sum;
 }
@@ -91,10 +91,10 @@ using LayerKey = std::pair<AttentionKind, int64_t>;
 std::map<LayerKey, std::vector<ObservedTensors>> observe_pairs(const AnalysedModel& analysed_model) {
   struct Recorder : attention::Observer {
     std::map<LayerKey, ObservedTensors> current;
-    void probabilities(const attention::LayerSpec& s, const at::Tensor& x) override {
+    void observe_probabilities(const attention::LayerSpec& s, const at::Tensor& x) override {
       current[{s.kind, s.layer}].p = x;
     }
-    at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
+    at::Tensor intercept_heads(attention::HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
       return side == attention::HeadSide::value ? current[{s.kind, s.layer}].z = x : x;
     }
   };
@@ -196,8 +196,8 @@ TEST_CASE("scoring many ablated translation models in one pass gives the scores 
                         *rc::gen::elementOf(std::vector<int64_t>{1, 40, 1 << 14}));
     for (size_t i = 0; i < sets.size(); ++i) {
       const HeadMaskGuard mask_guard(*analysed_model.model, SideSelection::whole, sets[i]);
-      const task::Score expected = score_by_pair(analysed_model);
-      RC_ASSERT(actual[i].tokens == expected.tokens);
+      const task::NllSum expected = score_by_pair(analysed_model);
+      RC_ASSERT(actual[i].num_tokens == expected.num_tokens);
       RC_ASSERT(std::abs(actual[i].nll - expected.nll) <= analysed_model.pass_bound() * expected.nll);
     }
     for (auto* layer : analysed_model.model->attention_layers()) RC_ASSERT(!head_scales(*layer).value.defined());
@@ -281,8 +281,8 @@ TEST_CASE("the measure confidence excludes end-of-sentence positions of sentence
     attention::LayerSpec spec;
     spec.kind = kind;
     const auto measure = importance_measures().make("confidence", "")->make_observer(SideSelection::whole);
-    measure->begin(lengths);
-    measure->probabilities(spec, p);
+    measure->begin_batch(lengths);
+    measure->observe_probabilities(spec, p);
     return measure->mean_scores().at(kind)[0];
   };
   const auto mean = [&](int64_t first, int64_t count) {
@@ -614,8 +614,8 @@ TEST_CASE("spectra of logits and mixing matrices equal plain loops, and can be r
   struct Recorder : attention::Observer, attention::Subscriber<attention::MixingObservation> {
     std::map<std::string, std::vector<at::Tensor>> logits, before_mixing, mixing_matrices;
     bool wants_scores() const override { return true; }
-    void scores(const attention::LayerSpec& s, const at::Tensor& x) override { logits[s.name].push_back(x[0]); }
-    at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
+    void observe_scores(const attention::LayerSpec& s, const at::Tensor& x) override { logits[s.name].push_back(x[0]); }
+    at::Tensor intercept_heads(attention::HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
       if (side == attention::HeadSide::score) before_mixing[s.name].push_back(x[0]);
       return x;
     }

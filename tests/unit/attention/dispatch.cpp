@@ -34,7 +34,7 @@ struct Case {
 // Makes a forward pass a step of incremental decoding: the last query, its key and value, and 19 cached positions.
 void make_decoding_step(Context& c) {
   static StageState state;
-  c.state = &state;
+  c.stage_state = &state;
   for (at::Tensor* t : {&c.q, &c.k, &c.v}) *t = t->narrow(2, 19, 1);
   c.mask.offset = 19;
 }
@@ -64,7 +64,7 @@ std::map<std::string, Case> cases() {
   in_encoder.kind = AttentionKind::encoder_self;
   in_training.is_training = true;
   const std::string released_lines = "mixer = 'mixhead-a'\n[attention.mixhead-a]\nscope = 'released'\n";
-  const auto decode = [](Context& c) { c.state = &state; };
+  const auto decode = [](Context& c) { c.stage_state = &state; };
   const auto without_keys = [](Context& c) { c.k = c.v = at::zeros({2, 2, 0, 16}); };
   const auto in_double = [](Context& c) {
     for (at::Tensor* t : {&c.q, &c.k, &c.v}) *t = t->to(at::kDouble);
@@ -139,7 +139,7 @@ std::map<std::string, Case> cases() {
       {"sdpa-slower",
        {"heads = 2\n", {}, {}, "SDPA is faster, since it needs no mask tensor", false, Kernel::fused_gpu}},
       {"in-place-cache", decoding_case(
-                             "heads = 2\n", [](Context& c) { c.state = nullptr; }, "no key/value cache")},
+                             "heads = 2\n", [](Context& c) { c.stage_state = nullptr; }, "no key/value cache")},
       {"in-place-kind", in_encoder},
       {"in-place-queries",
        {"heads = 2\n", {}, decode, "20 queries and 20 new keys, not one of each", false, Kernel::fused_in_place}},
@@ -248,7 +248,7 @@ const Constraint* unmet_constraint(const Case& c, std::string* reason = nullptr)
   constraint->is_met(input, reason);
   if (choice.kernel != Kernel::composed) return constraint;
   // Path::fused computes or refuses each pass for which Path::automatic falls back.
-  dispatcher.set_path(Path::fused, std::make_shared<PathLog>());
+  dispatcher.set_path(Path::fused, std::make_shared<FallbackLog>());
   if (const KernelChoice fused = dispatcher.choose(layer, pass); fused.kernel == Kernel::composed)
     CHECK_THROWS_AS(dispatcher.report_fallback(layer, pass, fused), Error);
   return constraint;
@@ -292,7 +292,7 @@ TEST_CASE("constraints on the layer are reported without a forward pass, constra
     REQUIRE(constraint != all_constraints.end());
     const auto reasons = dispatcher.unfused_reasons(layer, c.is_training);
     CHECK(reasons.empty() == constraint->needs_pass());
-    CHECK(dispatcher.takes_fused(layer, c.is_training) == reasons.empty());
+    CHECK(dispatcher.takes_fused_path(layer, c.is_training) == reasons.empty());
     const std::string text = dispatcher.describe(layer, c.is_training);
     if (reasons.empty()) CHECK(text == "fused");
     else CHECK(text.find("composed: " + reasons[0]) == 0);
@@ -332,7 +332,7 @@ TEST_CASE("Path::composed chooses the composed path without an unmet constraint"
   const Context pass = built_case.pass();
   Dispatcher dispatcher(layer);
   CHECK(dispatcher.choose(layer, pass).kernel == Kernel::fused_cpu);
-  dispatcher.set_path(Path::composed, std::make_shared<PathLog>());
+  dispatcher.set_path(Path::composed, std::make_shared<FallbackLog>());
   const KernelChoice choice = dispatcher.choose(layer, pass);
   CHECK(choice.kernel == Kernel::composed);
   CHECK(choice.unmet_constraint == nullptr);

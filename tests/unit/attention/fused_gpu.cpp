@@ -34,9 +34,9 @@ attention::GpuKernels emulated_kernels() {
         return Launches::relative_constraint(host::Launcher{device});
       },
       Launches::num_query_tiles,
-      [](const AttentionParams& a, int64_t batch) {
+      [](const AttentionParams& a, int64_t batch_size) {
         host::EmulatedGpu device;
-        return Launches::num_splits(host::Launcher{device}, a, batch);
+        return Launches::num_splits(host::Launcher{device}, a, batch_size);
       },
       [](const AttentionParams& a, const AttentionTensors& x) {
         host::EmulatedGpu device;
@@ -46,13 +46,14 @@ attention::GpuKernels emulated_kernels() {
         host::EmulatedGpu device;
         return Launches::backward(host::Launcher{device}, a, x);
       },
-      [](int heads, int value_heads, bool has_relative_positions) {
+      [](int num_heads, int num_value_heads, bool has_relative_positions) {
         host::EmulatedGpu device;
-        return Launches::head_mixing_constraint(host::Launcher{device}, heads, value_heads, has_relative_positions);
+        return Launches::head_mixing_constraint(host::Launcher{device}, num_heads, num_value_heads,
+                                                has_relative_positions);
       },
-      [](const AttentionParams& a, int64_t batch) {
+      [](const AttentionParams& a, int64_t batch_size) {
         host::EmulatedGpu device;
-        return Launches::head_mixing_num_splits(host::Launcher{device}, a, batch);
+        return Launches::head_mixing_num_splits(host::Launcher{device}, a, batch_size);
       },
       [](const AttentionParams& a) {
         host::EmulatedGpu device;
@@ -73,33 +74,36 @@ int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low,
 
 // Draws the mask, normaliser, dropout and key/value heads of x, whose operands must be set.
 void draw_options(Inputs& x) {
-  const int64_t batch = x.operands[kQ].size(0), heads = x.operands[kQ].size(1), queries = x.operands[kQ].size(2),
-                keys = x.operands[kK].size(2), value_heads = x.operands[kV].size(1);
+  const int64_t batch_size = x.operands[kQ].size(0), num_heads = x.operands[kQ].size(1),
+                num_queries = x.operands[kQ].size(2), num_keys = x.operands[kK].size(2),
+                num_value_heads = x.operands[kV].size(1);
   attention::AttentionSpec& spec = x.spec;
-  spec.causal = queries <= keys && pick(0, 1) == 1;
-  if (spec.causal && pick(0, 1) == 1) spec.window = pick(1, keys);
-  if (!spec.causal && pick(0, 1) == 1) spec.key_lengths = at::randint(-1, keys + 3, {batch}, at::kLong);
+  spec.causal = num_queries <= num_keys && pick(0, 1) == 1;
+  if (spec.causal && pick(0, 1) == 1) spec.window = pick(1, num_keys);
+  if (!spec.causal && pick(0, 1) == 1) spec.key_lengths = at::randint(-1, num_keys + 3, {batch_size}, at::kLong);
   if (pick(0, 2) == 0) spec.normaliser = kernels::Normaliser::sigsoftmax;
   if (x.operands[kMatrix].defined()) spec.dropout_before_mixing = pick(0, 1) == 1;
   if (pick(0, 2) == 0) {
     const nn::ForwardContext forward_context{true, 3, 2, 4};
-    const int64_t num_heads = spec.dropout_before_mixing ? heads : value_heads;
-    x.dropout_mask = nn::dropout(at::ones({batch, num_heads, queries, keys}), 0.25, forward_context, "place", 4);
-    spec.dropout = nn::dropout_range_of(num_heads * queries * keys, 0.25, forward_context, "place", 4);
+    const int64_t num_dropout_heads = spec.dropout_before_mixing ? num_heads : num_value_heads;
+    x.dropout_mask = nn::dropout(at::ones({batch_size, num_dropout_heads, num_queries, num_keys}), 0.25,
+                                 forward_context, "place", 4);
+    spec.dropout = nn::dropout_range_of(num_dropout_heads * num_queries * num_keys, 0.25, forward_context, "place", 4);
   }
-  if (heads == value_heads && pick(0, 2) == 0)
-    for (int64_t h = 0; h < heads; ++h) spec.kv_head_of.push_back(pick(0, heads - 1));
+  if (num_heads == num_value_heads && pick(0, 2) == 0)
+    for (int64_t h = 0; h < num_heads; ++h) spec.kv_head_of.push_back(pick(0, num_heads - 1));
 }
 
 // Adds relative positions, with the keys divided into one or two ranges of consecutive positions.
 void add_relative_positions(Inputs& x) {
-  const int64_t heads = x.operands[kQ].size(1), queries = x.operands[kQ].size(2), keys = x.operands[kK].size(2),
-                size = x.operands[kQ].size(3), first_range_keys = pick(1, keys), num_rows = queries + keys;
-  x.spec.relative.key_ranges = {{0, first_range_keys, 0}};
-  if (first_range_keys < keys)
-    x.spec.relative.key_ranges.push_back({first_range_keys, keys - first_range_keys, num_rows});
-  x.operands[kContentBias] = at::randn({heads, size}), x.operands[kPositionBias] = at::randn({heads, size});
-  x.operands[kDistanceRows] = at::randn({heads, 2 * num_rows, size});
+  const int64_t num_heads = x.operands[kQ].size(1), num_queries = x.operands[kQ].size(2),
+                num_keys = x.operands[kK].size(2), size = x.operands[kQ].size(3), first_range_keys = pick(1, num_keys),
+                num_rows = num_queries + num_keys;
+  x.spec.relative_positions.key_ranges = {{0, first_range_keys, 0}};
+  if (first_range_keys < num_keys)
+    x.spec.relative_positions.key_ranges.push_back({first_range_keys, num_keys - first_range_keys, num_rows});
+  x.operands[kContentBias] = at::randn({num_heads, size}), x.operands[kPositionBias] = at::randn({num_heads, size});
+  x.operands[kDistanceRows] = at::randn({num_heads, 2 * num_rows, size});
 }
 
 // Checks the results of the GPU and CPU kernels, in fp32 or bf16, against the reference equations, and that both
@@ -110,8 +114,8 @@ void check_kernels(const Inputs& x, bool is_bf16) {
   const auto attend_fused = [&](bool on_gpu) {
     return [&gpu, on_gpu](const Inputs& inputs, const Tensors& t) {
       attention::AttentionSpec p = inputs.spec;
-      p.head_scales = t[kHeadScales], p.relative.u = t[kContentBias], p.relative.v = t[kPositionBias],
-      p.relative.r = t[kDistanceRows];
+      p.head_scales = t[kHeadScales], p.relative_positions.u = t[kContentBias],
+      p.relative_positions.v = t[kPositionBias], p.relative_positions.r = t[kDistanceRows];
       if (t[kMatrix].defined())
         return on_gpu ? attention::head_mixing_gpu(gpu, t[kQ], t[kK], t[kV], t[kMatrix], p)
                       : attention::head_mixing_cpu(t[kQ], t[kK], t[kV], t[kMatrix], p);
@@ -135,15 +139,15 @@ void check_kernels(const Inputs& x, bool is_bf16) {
   }
 }
 
-// Returns a random tensor (batch, heads, length, size), stored as (batch, length, heads, size).
-at::Tensor random_heads(int64_t batch, int64_t heads, int64_t length, int64_t size) {
-  return at::randn({batch, length, heads, size}).transpose(1, 2);
+// Returns a random tensor (batch_size, num_heads, length, size), stored as (batch_size, length, num_heads, size).
+at::Tensor random_heads(int64_t batch_size, int64_t num_heads, int64_t length, int64_t size) {
+  return at::randn({batch_size, length, num_heads, size}).transpose(1, 2);
 }
 
-// Returns random head scales (heads) or (batch, heads), or an undefined tensor.
-at::Tensor random_scales(int64_t batch, int64_t heads) {
+// Returns random head scales (num_heads) or (batch_size, num_heads), or an undefined tensor.
+at::Tensor random_scales(int64_t batch_size, int64_t num_heads) {
   const int64_t dimensions = pick(0, 2);
-  return dimensions == 0 ? at::Tensor() : dimensions == 1 ? at::randn({heads}) : at::randn({batch, heads});
+  return dimensions == 0 ? at::Tensor() : dimensions == 1 ? at::randn({num_heads}) : at::randn({batch_size, num_heads});
 }
 
 }  // namespace
@@ -152,18 +156,18 @@ TEST_CASE("emulated GPU and CPU attention kernels match the reference equations 
           "[attention][policy]") {
   CHECK(check_reduced("attention over random options", [] {
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
-    const int64_t batch = pick(1, 2), heads = pick(1, 3), queries = pick(1, 40), keys = pick(1, 70),
+    const int64_t batch_size = pick(1, 2), num_heads = pick(1, 3), num_queries = pick(1, 40), num_keys = pick(1, 70),
                   size = 16 * pick(1, 2);
     const bool is_bf16 = pick(0, 1) == 1;
-    Inputs x{{random_heads(batch, heads, queries, size),
-              random_heads(batch, heads, keys, size),
-              random_heads(batch, heads, keys, size),
+    Inputs x{{random_heads(batch_size, num_heads, num_queries, size),
+              random_heads(batch_size, num_heads, num_keys, size),
+              random_heads(batch_size, num_heads, num_keys, size),
               {},
-              random_scales(batch, heads),
+              random_scales(batch_size, num_heads),
               {},
               {},
               {}},
-             at::randn({batch, heads, queries, size}),
+             at::randn({batch_size, num_heads, num_queries, size}),
              {},
              {}};
     draw_options(x);
@@ -176,22 +180,22 @@ TEST_CASE("emulated GPU and CPU head mixing kernels match the reference equation
           "[attention][mixed]") {
   CHECK(check_reduced("head mixing over random options", [] {
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
-    const int64_t batch = pick(1, 2), heads = pick(1, 4), value_heads = pick(1, 4), queries = pick(1, 30),
-                  keys = pick(1, 40);
+    const int64_t batch_size = pick(1, 2), num_heads = pick(1, 4), num_value_heads = pick(1, 4),
+                  num_queries = pick(1, 30), num_keys = pick(1, 40);
     const int64_t key_size = pick(1, 32), value_size = pick(1, 32);
     const bool is_bf16 = pick(0, 1) == 1;
     const int64_t matrix_form = pick(0, 2);
-    Inputs x{{random_heads(batch, heads, queries, key_size),
-              random_heads(batch, heads, keys, key_size),
-              random_heads(batch, value_heads, keys, value_size),
-              matrix_form == 0   ? at::randn({heads, value_heads})
-              : matrix_form == 1 ? at::randn({batch, heads, value_heads})
-                                 : at::randn({batch, queries, heads, value_heads}),
-              random_scales(batch, value_heads),
+    Inputs x{{random_heads(batch_size, num_heads, num_queries, key_size),
+              random_heads(batch_size, num_heads, num_keys, key_size),
+              random_heads(batch_size, num_value_heads, num_keys, value_size),
+              matrix_form == 0   ? at::randn({num_heads, num_value_heads})
+              : matrix_form == 1 ? at::randn({batch_size, num_heads, num_value_heads})
+                                 : at::randn({batch_size, num_queries, num_heads, num_value_heads}),
+              random_scales(batch_size, num_value_heads),
               {},
               {},
               {}},
-             at::randn({batch, value_heads, queries, value_size}),
+             at::randn({batch_size, num_value_heads, num_queries, value_size}),
              {},
              {}};
     draw_options(x);

@@ -29,8 +29,8 @@ namespace {
 
 at::Tensor attend_fused(const Inputs& x, const Tensors& leaves) {
   AttentionSpec spec = x.spec;
-  spec.relative.u = leaves[kContentBias], spec.relative.v = leaves[kPositionBias],
-  spec.relative.r = leaves[kDistanceRows];
+  spec.relative_positions.u = leaves[kContentBias], spec.relative_positions.v = leaves[kPositionBias],
+  spec.relative_positions.r = leaves[kDistanceRows];
   spec.head_scales = leaves[kHeadScales];
   return leaves[kMatrix].defined()
              ? attention::head_mixing_cpu(leaves[kQ], leaves[kK], leaves[kV], leaves[kMatrix], spec)
@@ -40,56 +40,60 @@ at::Tensor attend_fused(const Inputs& x, const Tensors& leaves) {
 int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); }
 
 // Adds relative positions: random key ranges with gaps between the ranges, and random distance embeddings.
-void add_relative_positions(Inputs& x, int64_t heads, int64_t queries, int64_t keys, int64_t size) {
-  auto& p = x.spec.relative;
-  x.operands[kContentBias] = at::randn({heads, size}), x.operands[kPositionBias] = at::randn({heads, size});
+void add_relative_positions(Inputs& x, int64_t num_heads, int64_t num_queries, int64_t num_keys, int64_t size) {
+  auto& p = x.spec.relative_positions;
+  x.operands[kContentBias] = at::randn({num_heads, size}), x.operands[kPositionBias] = at::randn({num_heads, size});
   int64_t num_rows = 0;
-  for (int64_t first = 0; first < keys;) {
-    const int64_t count = pick(1, keys - first);
-    const int64_t num_visible = x.spec.causal ? std::min(count, keys - queries - first + 1) : count;
+  for (int64_t first = 0; first < num_keys;) {
+    const int64_t count = pick(1, num_keys - first);
+    const int64_t num_visible = x.spec.causal ? std::min(count, num_keys - num_queries - first + 1) : count;
     p.key_ranges.push_back({first, count, num_rows});
-    num_rows += std::max<int64_t>(1, queries + num_visible - 1);
+    num_rows += std::max<int64_t>(1, num_queries + num_visible - 1);
     first += count;
   }
-  x.operands[kDistanceRows] = at::randn({heads, num_rows, size});
+  x.operands[kDistanceRows] = at::randn({num_heads, num_rows, size});
 }
 
 // Draws random operands and options of a case, with head mixing if `with_mixing`.
 Inputs random_inputs(bool with_mixing) {
   at::manual_seed(static_cast<uint64_t>(pick(0, 1 << 30)));  // so that rapidcheck's seed reproduces the tensors
   Inputs x;
-  const int64_t batch = pick(1, 3), heads = pick(1, 5), value_heads = with_mixing ? pick(1, 5) : heads,
-                queries = pick(1, 80);
+  const int64_t batch_size = pick(1, 3), num_heads = pick(1, 5), num_value_heads = with_mixing ? pick(1, 5) : num_heads,
+                num_queries = pick(1, 80);
   const int64_t dk = with_mixing ? pick(1, 40) : 16 * pick(1, 3), dv = with_mixing ? pick(1, 40) : dk;
   x.spec.causal = pick(0, 2) > 0;
-  const int64_t keys = x.spec.causal ? queries + pick(0, 150) : pick(1, 200);
-  if (x.spec.causal && pick(0, 1) == 1) x.spec.window = pick(1, keys + 10);
+  const int64_t num_keys = x.spec.causal ? num_queries + pick(0, 150) : pick(1, 200);
+  if (x.spec.causal && pick(0, 1) == 1) x.spec.window = pick(1, num_keys + 10);
   if (pick(0, 1) == 1) x.spec.normaliser = kernels::Normaliser::sigsoftmax;
   // In half of the cases with h = hv, draws the key/value head that each query head reads: a rotation of all heads, or
   // a random choice among 1 to 6 key/value heads.
-  int64_t k_heads = heads, v_heads = value_heads;
-  if (heads == value_heads && pick(0, 1) == 1) {
+  int64_t num_k_heads = num_heads, num_v_heads = num_value_heads;
+  if (num_heads == num_value_heads && pick(0, 1) == 1) {
     std::vector<int64_t>& kv_head_of = x.spec.kv_head_of;
-    for (int64_t i = 0; i < heads; ++i) kv_head_of.push_back(i);
-    if (pick(0, 1) == 1) std::rotate(kv_head_of.begin(), kv_head_of.begin() + pick(0, heads - 1), kv_head_of.end());
+    for (int64_t i = 0; i < num_heads; ++i) kv_head_of.push_back(i);
+    if (pick(0, 1) == 1) std::rotate(kv_head_of.begin(), kv_head_of.begin() + pick(0, num_heads - 1), kv_head_of.end());
     else {
-      k_heads = v_heads = pick(1, 6);
-      for (int64_t& head : kv_head_of) head = pick(0, k_heads - 1);
+      num_k_heads = num_v_heads = pick(1, 6);
+      for (int64_t& head : kv_head_of) head = pick(0, num_k_heads - 1);
     }
   }
   x.operands.resize(kDistanceRows + 1);
   if (pick(0, 1) == 1) {
     at::Tensor& scales = x.operands[kHeadScales];
-    scales = at::randn(pick(0, 1) == 1 ? std::vector<int64_t>{value_heads} : std::vector<int64_t>{batch, value_heads});
-    if (pick(0, 1) == 1) scales.select(-1, pick(0, value_heads - 1)).zero_();  // the scale of a closed gate
+    scales = at::randn(pick(0, 1) == 1 ? std::vector<int64_t>{num_value_heads}
+                                       : std::vector<int64_t>{batch_size, num_value_heads});
+    if (pick(0, 1) == 1) scales.select(-1, pick(0, num_value_heads - 1)).zero_();  // the scale of a closed gate
   }
-  x.operands[kQ] = at::randn({batch, heads, queries, dk}) * 2, x.operands[kK] = at::randn({batch, k_heads, keys, dk});
-  x.operands[kV] = at::randn({batch, v_heads, keys, dv}), x.dout = at::randn({batch, value_heads, queries, dv});
+  x.operands[kQ] = at::randn({batch_size, num_heads, num_queries, dk}) * 2,
+  x.operands[kK] = at::randn({batch_size, num_k_heads, num_keys, dk});
+  x.operands[kV] = at::randn({batch_size, num_v_heads, num_keys, dv}),
+  x.dout = at::randn({batch_size, num_value_heads, num_queries, dv});
   if (with_mixing)
-    x.operands[kMatrix] =
-        pick(0, 1) == 1 ? at::randn({batch, queries, heads, value_heads}) : at::randn({heads, value_heads});
-  if (pick(0, 2) > 0) add_relative_positions(x, heads, queries, keys, dk);
-  else if (!x.spec.causal && pick(0, 1) == 1) x.spec.key_lengths = at::randint(0, keys + 1, {batch}, at::kLong);
+    x.operands[kMatrix] = pick(0, 1) == 1 ? at::randn({batch_size, num_queries, num_heads, num_value_heads})
+                                          : at::randn({num_heads, num_value_heads});
+  if (pick(0, 2) > 0) add_relative_positions(x, num_heads, num_queries, num_keys, dk);
+  else if (!x.spec.causal && pick(0, 1) == 1)
+    x.spec.key_lengths = at::randint(0, num_keys + 1, {batch_size}, at::kLong);
   return x;
 }
 
@@ -99,10 +103,10 @@ void add_dropout(Inputs& x) {
   const nn::ForwardContext forward_context{true, 3, *rc::gen::inRange(0U, 9U), pick(0, 5)};
   const double p = *rc::gen::element(0.1, 0.5);
   x.spec.dropout_before_mixing = x.operands[kMatrix].defined() && pick(0, 1) == 1;
-  const int64_t heads = x.spec.dropout_before_mixing ? x.operands[kQ].size(1) : x.dout.size(1);
+  const int64_t num_heads = x.spec.dropout_before_mixing ? x.operands[kQ].size(1) : x.dout.size(1);
   const at::Tensor &q = x.operands[kQ], &k = x.operands[kK];
-  x.dropout_mask = nn::dropout(at::ones({q.size(0), heads, q.size(2), k.size(2)}), p, forward_context, "place", 4);
-  x.spec.dropout = nn::dropout_range_of(heads * q.size(2) * k.size(2), p, forward_context, "place", 4);
+  x.dropout_mask = nn::dropout(at::ones({q.size(0), num_heads, q.size(2), k.size(2)}), p, forward_context, "place", 4);
+  x.spec.dropout = nn::dropout_range_of(num_heads * q.size(2) * k.size(2), p, forward_context, "place", 4);
 }
 
 }  // namespace
@@ -180,7 +184,7 @@ TEST_CASE("fused attention with relative positions is bit-identical for any numb
              {},
              {}};
     x.spec.causal = true;
-    x.spec.relative.key_ranges = {{0, 100, 0}};
+    x.spec.relative_positions.key_ranges = {{0, 100, 0}};
     std::vector<Tensors> results_by_threads;
     for (const int n : {1, 2, 5}) {
       at::set_num_threads(n);
@@ -212,19 +216,19 @@ TEST_CASE(
         layers::Layer l(std::string("heads = 2\ndropout = 0.2\n") + stages, 32);
         l.perturb_parameters(3);
         REQUIRE(l.layer->describe_path(true) == "fused");
-        const int64_t queries = 40, memory_length = 23;
-        const at::Tensor x = numbers::normal({2, queries, 32}, 8),
+        const int64_t num_queries = 40, memory_length = 23;
+        const at::Tensor x = numbers::normal({2, num_queries, 32}, 8),
                          m = at::cat({numbers::normal({2, memory_length, 32}, 9), x}, 1);
         attention::Mask mask;
         mask.causal = true, mask.offset = memory_length, mask.window = window;
         if (has_gaps) {
-          mask.key_positions = at::arange(-memory_length, queries, at::kLong);
+          mask.key_positions = at::arange(-memory_length, num_queries, at::kLong);
           mask.key_positions.narrow(0, 0, 9).sub_(4);  // a gap of four positions after the ninth key
         }
         const nn::ForwardContext forward_context{true, 5, 2, 3};
         const auto [fused, composed, exact, magnitudes] =
             layers::results_of_paths(l, m, [&](const at::Tensor& key_inputs) {
-              return l(key_inputs.narrow(1, memory_length, queries), key_inputs, mask, forward_context);
+              return l(key_inputs.narrow(1, memory_length, num_queries), key_inputs, mask, forward_context);
             });
         CHECK(find_excess_error(fused, composed, exact, at::kFloat, magnitudes) == "");
       }

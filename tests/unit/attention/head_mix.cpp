@@ -20,22 +20,23 @@ using rounding::agree;
 TEST_CASE("mix_heads and its gradients equal sums over heads for any layout and type", "[mixing]") {
   CHECK(rc::check([] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
-    const int64_t b = pick(1, 3), in_heads = pick(1, 9), out_heads = pick(1, 9), t = pick(1, 40), s = pick(1, 150);
+    const int64_t b = pick(1, 3), num_in_heads = pick(1, 9), num_out_heads = pick(1, 9), t = pick(1, 40),
+                  s = pick(1, 150);
     const bool has_matrix_per_query = pick(0, 1) == 1, is_transposed = pick(0, 1) == 1;
     const auto type = pick(0, 2) == 0 ? at::kBFloat16 : at::kFloat;
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
     at::Tensor x =
-        (is_transposed ? normal({b, t, in_heads, s}, seed).transpose(1, 2) : normal({b, in_heads, t, s}, seed))
+        (is_transposed ? normal({b, t, num_in_heads, s}, seed).transpose(1, 2) : normal({b, num_in_heads, t, s}, seed))
             .to(type);
-    at::Tensor m =
-        has_matrix_per_query ? normal({b, t, in_heads, out_heads}, seed + 1) : normal({in_heads, out_heads}, seed + 1);
+    at::Tensor m = has_matrix_per_query ? normal({b, t, num_in_heads, num_out_heads}, seed + 1)
+                                        : normal({num_in_heads, num_out_heads}, seed + 1);
     MixOptions mixing;
-    mixing.by_position = pick(0, 1) == 1;
+    mixing.stores_by_position = pick(0, 1) == 1;
     if (pick(0, 1) == 1) {
       mixing.causal_offset = pick(0, 3);
       x = x.tril(*mixing.causal_offset);
     }
-    const at::Tensor dy = normal({b, out_heads, t, s}, seed + 2).to(type);
+    const at::Tensor dy = normal({b, num_out_heads, t, s}, seed + 2).to(type);
     x = x.detach().requires_grad_(), m = m.detach().requires_grad_();
     const at::Tensor y = mix_heads(x, m, mixing);
     y.backward(dy);
@@ -56,8 +57,8 @@ TEST_CASE("mix_heads and its gradients equal sums over heads for any layout and 
     const auto absolute_product = [](const char* equation, const at::Tensor& a, const at::Tensor& c) {
       return at::einsum(equation, {a.abs(), c.abs()});
     };
-    RC_ASSERT(is_near(y, expected, in_heads, type, absolute_product(forward, xd, md)));
-    RC_ASSERT(is_near(x.grad(), dx, out_heads, type,
+    RC_ASSERT(is_near(y, expected, num_in_heads, type, absolute_product(forward, xd, md)));
+    RC_ASSERT(is_near(x.grad(), dx, num_out_heads, type,
                       absolute_product(has_matrix_per_query ? "bits,btji->bjts" : "bits,ji->bjts", dyd, md)));
     const int64_t num_dm_terms = has_matrix_per_query ? s : b * t * s;
     const at::Tensor dm_magnitudes =
@@ -96,20 +97,21 @@ TEST_CASE("mix_values and its gradients equal mix_heads followed by the product 
 }
 
 TEST_CASE("mix_values and its gradients equal the equation over several blocks of queries", "[mixing]") {
-  const int64_t queries = 300, keys = 310, heads = 3;
+  const int64_t num_queries = 300, num_keys = 310, num_heads = 3;
   for (bool has_matrix_per_query : {false, true})
     for (const CausalOffset& offset : {CausalOffset(), CausalOffset(10), CausalOffset(-5)})
-      for (int64_t in_heads : {heads, int64_t{2}}) {
+      for (int64_t num_in_heads : {num_heads, int64_t{2}}) {
         MixOptions mixing;
         mixing.causal_offset = offset;
-        const at::Tensor r = normal({2, heads, queries, 6}, 4);
-        const at::Tensor visible = offset ? at::ones({queries, keys}).tril(*offset) : at::ones({queries, keys});
+        const at::Tensor r = normal({2, num_heads, num_queries, 6}, 4);
+        const at::Tensor visible =
+            offset ? at::ones({num_queries, num_keys}).tril(*offset) : at::ones({num_queries, num_keys});
         std::vector<at::Tensor> results;
         for (auto type : {at::kFloat, at::kDouble}) {
-          at::Tensor p = (normal({2, in_heads, queries, keys}, 1) * visible).to(type),
-                     v = normal({2, heads, keys, 6}, 3).to(type),
-                     m = (has_matrix_per_query ? normal({2, queries, in_heads, heads}, 2)
-                                               : normal({in_heads, heads}, 2))
+          at::Tensor p = (normal({2, num_in_heads, num_queries, num_keys}, 1) * visible).to(type),
+                     v = normal({2, num_heads, num_keys, 6}, 3).to(type),
+                     m = (has_matrix_per_query ? normal({2, num_queries, num_in_heads, num_heads}, 2)
+                                               : normal({num_in_heads, num_heads}, 2))
                              .to(type);
           p.requires_grad_(), v.requires_grad_(), m.requires_grad_();
           const char* equation = has_matrix_per_query ? "bjts,btji->bits" : "bjts,ji->bits";
@@ -122,8 +124,8 @@ TEST_CASE("mix_values and its gradients equal the equation over several blocks o
         }
         // Numbers of terms: z sums over heads and keys; dp over the value size 6 and heads; dv over queries and heads;
         // dm over the value size 6 and over keys or, for one matrix, over rows, queries and keys.
-        const int64_t num_terms[] = {in_heads + keys, 6 + heads, queries + in_heads,
-                                     6 + (has_matrix_per_query ? keys : 2 * queries * keys)};
+        const int64_t num_terms[] = {num_in_heads + num_keys, 6 + num_heads, num_queries + num_in_heads,
+                                     6 + (has_matrix_per_query ? num_keys : 2 * num_queries * num_keys)};
         for (size_t i = 0; i < 4; ++i) CHECK(agree(results[i], results[i + 4], num_terms[i]));
       }
 }

@@ -25,7 +25,7 @@ struct DoublingInterceptor : Interceptor {
   HeadSide target;
   std::vector<std::vector<int64_t>> recorded_sizes;
   explicit DoublingInterceptor(HeadSide side) : target(side) {}
-  at::Tensor heads(HeadSide side, const LayerSpec&, const at::Tensor& x) override {
+  at::Tensor intercept_heads(HeadSide side, const LayerSpec&, const at::Tensor& x) override {
     if (side != target) return x;
     recorded_sizes.push_back(x.sizes().vec());
     return 2 * x;
@@ -37,8 +37,8 @@ struct DoublingInterceptor : Interceptor {
 struct DoublingObserver : Observer {
   DoublingInterceptor interceptor;
   explicit DoublingObserver(HeadSide side) : interceptor(side) {}
-  at::Tensor heads(HeadSide side, const LayerSpec& shape, const at::Tensor& x) override {
-    return interceptor.heads(side, shape, x);
+  at::Tensor intercept_heads(HeadSide side, const LayerSpec& shape, const at::Tensor& x) override {
+    return interceptor.intercept_heads(side, shape, x);
   }
 };
 

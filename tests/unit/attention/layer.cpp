@@ -140,8 +140,8 @@ TEST_CASE("Path::fused rejects each forward pass for which Path::automatic falls
   Layer exact_relative_layer("heads = 2\nscore = 'relative'\n", 32, 3);
   exact_relative_layer.convert(at::kDouble);
   exact_relative_layer.layer->set_path(Path::composed);
-  for (int64_t queries : {1, 2, 7, 8}) {
-    const at::Tensor first_queries = x.narrow(1, 0, queries), exact_queries = first_queries.to(at::kDouble);
+  for (int64_t num_queries : {1, 2, 7, 8}) {
+    const at::Tensor first_queries = x.narrow(1, 0, num_queries), exact_queries = first_queries.to(at::kDouble);
     relative_layer.layer->set_path(Path::composed);
     const at::Tensor composed_output = relative_layer(first_queries, first_queries, causal_mask);
     relative_layer.layer->set_path(Path::fused);
@@ -171,8 +171,8 @@ TEST_CASE("Path::fused rejects each forward pass for which Path::automatic falls
                  decoding_pass(released_unequal_layer));
 }
 
-TEST_CASE("PathLog reports each fallback reason once per kind of attention") {
-  PathLog log;
+TEST_CASE("FallbackLog reports each fallback reason once per kind of attention") {
+  FallbackLog log;
   CHECK(log.insert(AttentionKind::decoder_self, "few queries"));
   CHECK_FALSE(log.insert(AttentionKind::decoder_self, "few queries"));
   CHECK(log.insert(AttentionKind::decoder_self, "additive mask"));
@@ -183,8 +183,8 @@ TEST_CASE(
     "an observer reads probabilities that sum to 1, and zeroing a head in the observer equals a head scale of 0") {
   struct HeadZeroingObserver : Observer {
     at::Tensor p;
-    void probabilities(const LayerSpec&, const at::Tensor& probabilities) override { p = probabilities; }
-    at::Tensor heads(HeadSide side, const LayerSpec&, const at::Tensor& z) override {
+    void observe_probabilities(const LayerSpec&, const at::Tensor& probabilities) override { p = probabilities; }
+    at::Tensor intercept_heads(HeadSide side, const LayerSpec&, const at::Tensor& z) override {
       if (side != HeadSide::value) return z;
       at::Tensor out = z.clone();
       out.select(1, 1).zero_();

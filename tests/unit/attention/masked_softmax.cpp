@@ -18,10 +18,10 @@ using rounding::agree;
 
 namespace {
 
-// Returns the length of the chain of roundings in a probability of a row of `keys` logits: a term per key in the sum,
-// and the subtraction of the maximum, both exponentials of Sigsoftmax and the divisions. The subtraction rounds the
-// difference x ≤ 0 of a logit and the maximum, which changes e^x by at most |x| e^x < 1 roundings.
-int64_t num_roundings(int64_t keys) { return keys + 8; }
+// Returns the length of the chain of roundings in a probability of a row of `num_keys` logits: a term per key in the
+// sum, and the subtraction of the maximum, both exponentials of Sigsoftmax and the divisions. The subtraction rounds
+// the difference x ≤ 0 of a logit and the maximum, which changes e^x by at most |x| e^x < 1 roundings.
+int64_t num_roundings(int64_t num_keys) { return num_keys + 8; }
 
 }  // namespace
 

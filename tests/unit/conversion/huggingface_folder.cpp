@@ -31,7 +31,7 @@ model::LoadedModel make_bert(const std::string& model_lines, const std::string& 
       "ffn = 12\n" +
       model_lines + "[attention]\nheads = 2\n" + attention_lines);
   loaded_model.model =
-      model::build_language_model(loaded_model.config, model::vocabularies_of(loaded_model.tokenizers), at::kCPU);
+      model::build_language_model(loaded_model.config, model::vocabulary_sizes_of(loaded_model.tokenizers), at::kCPU);
   c10::NoGradGuard no_gradient;
   at::manual_seed(1);
   for (nn::Parameter& p : loaded_model.model->parameters().all()) p.master().copy_(at::randn(p.master().sizes()));

@@ -28,7 +28,7 @@ class SyntheticRows : public data::ExampleSource {
  public:
   SyntheticRows(std::vector<int64_t> lengths, const std::string& head, int64_t growth = 0)
       : lengths_(std::move(lengths)), head_type_(head), growth_(growth) {}
-  int64_t rows(int64_t epoch) const override { return static_cast<int64_t>(lengths_.size()) + epoch * growth_; }
+  int64_t num_rows(int64_t epoch) const override { return static_cast<int64_t>(lengths_.size()) + epoch * growth_; }
   int64_t length(int64_t epoch, int64_t row) const override {
     return lengths_[static_cast<size_t>(row) % lengths_.size()] + (growth_ != 0 ? epoch : 0);
   }
@@ -75,7 +75,7 @@ std::vector<int64_t> rows_of(train::Batches& batches, int64_t update) {
   std::vector<int64_t> rows;
   for (const auto& micro_batch : batches.micro_batches(update)) {
     const data::Batch batch = batches.load(update, micro_batch);
-    for (int64_t b = 0; b < micro_batch.count; ++b) rows.push_back(batch.input.tokens[b][0].item<int64_t>() - 1);
+    for (int64_t b = 0; b < micro_batch.num_rows; ++b) rows.push_back(batch.input.tokens[b][0].item<int64_t>() - 1);
   }
   return rows;
 }
@@ -134,17 +134,17 @@ TEST_CASE("every example is in exactly one update per epoch, and the split into 
         int64_t num_rows = 0, previous_width = 1 << 20, cost = 0;
         std::vector<int64_t> widths;
         for (const auto& micro_batch : batches->micro_batches(update)) {
-          RC_ASSERT(micro_batch.first == num_rows);
+          RC_ASSERT(micro_batch.first_row == num_rows);
           const data::Batch batch = batches->load(update, micro_batch);
           const int64_t width = batch.input.tokens.size(1);
-          RC_ASSERT(options.batch.micro_tokens == 0 || width * micro_batch.count <= options.batch.micro_tokens);
+          RC_ASSERT(options.batch.micro_tokens == 0 || width * micro_batch.num_rows <= options.batch.micro_tokens);
           RC_ASSERT(width <= previous_width);  // micro-batches are in order of falling width
-          widths.insert(widths.end(), static_cast<size_t>(micro_batch.count), 0);
-          for (int64_t b = 0; b < micro_batch.count; ++b)
-            widths[static_cast<size_t>(micro_batch.first + b)] = batch.input.lengths.encoder[b].item<int64_t>();
-          cost += data::kMicroBatchCost + width * micro_batch.count;
+          widths.insert(widths.end(), static_cast<size_t>(micro_batch.num_rows), 0);
+          for (int64_t b = 0; b < micro_batch.num_rows; ++b)
+            widths[static_cast<size_t>(micro_batch.first_row + b)] = batch.input.lengths.encoder[b].item<int64_t>();
+          cost += data::kMicroBatchCost + width * micro_batch.num_rows;
           RC_ASSERT(batch.input.lengths.encoder.max().item<int64_t>() == width);
-          previous_width = width, num_rows += micro_batch.count;
+          previous_width = width, num_rows += micro_batch.num_rows;
         }
         RC_ASSERT(cost == min_split_cost(widths, options.batch.micro_tokens));
         const auto rows_of_update = rows_of(*batches, update);
@@ -228,9 +228,11 @@ TEST_CASE("the loss weight of a next-sentence target is the mean number of predi
 
 TEST_CASE("the length of training on examples may be in updates or epochs, not in tokens", "[examples]") {
   const auto batches = corpora::make_batches(examples({5, 6, 7, 8, 9}, "classes"), train_options(2));
-  CHECK(batches->updates({7, Length::Unit::updates}) == 7);
-  CHECK(batches->updates({2, Length::Unit::epochs}) == 6);
-  CHECK(refusal([&] { batches->updates({7, Length::Unit::tokens}); }).find("updates or epochs") != std::string::npos);
+  CHECK(batches->to_updates({7, Length::Unit::updates}) == 7);
+  CHECK(batches->to_updates({2, Length::Unit::epochs}) == 6);
+  CHECK(refusal([&] {
+          batches->to_updates({7, Length::Unit::tokens});
+        }).find("updates or epochs") != std::string::npos);
   CHECK(status_of([] { corpora::make_batches(examples({}, "classes"), train_options(2)); }) == 3);
 }
 
@@ -317,8 +319,8 @@ TEST_CASE("evaluation of examples in batches equals evaluation of each example s
       num_correct_words += logits[static_cast<int64_t>(t)].argmax().item<int64_t>() == single_row[0].targets[t];
     }
   }
-  CHECK(evaluation.rows == 6);
-  CHECK(evaluation.scored == num_words);
+  CHECK(evaluation.num_rows == 6);
+  CHECK(evaluation.num_scored == num_words);
   const double loss = words_nll / static_cast<double>(num_words) + next_nll / 6;
   CHECK(evaluation.loss == rounding::within(loss, rounding::pass_bound(*model, 29) * loss));
   CHECK(task::score_named(evaluation.scores, "word_accuracy") ==
@@ -337,20 +339,21 @@ TEST_CASE("a partial load copies shared parameters; only output heads and mixers
     return model;
   };
   const std::string pretrained_toml = str(kBertConfig, "bert.next_sentence = true\n[attention]\nheads = 4\n");
-  auto pretrained = build(pretrained_toml);
-  pretrained->parameters().initialise(5);
+  auto pretrained_model = build(pretrained_toml);
+  pretrained_model->parameters().initialise(5);
   const std::string path = folder.file("m.safetensors");
-  model::CheckpointTensors views;
-  views.add(pretrained->parameters());
+  model::CheckpointTensors tensors;
+  tensors.add(pretrained_model->parameters());
   {
     auto sink = open_sink(path);
-    io::write_checkpoint(*sink, views.all(), {});
+    io::write_checkpoint(*sink, tensors.views(), {});
     sink->close();
   }
   const io::Checkpoint checkpoint(path);
-  auto finetuned =
+  auto finetuned_model =
       build(str(kBertConfig, "bert.head = 'classes'\nbert.classes = 3\n[attention]\nheads = 4\nmixer = 'mixhead-b'\n"));
-  const model::PartialLoad partial_load = model::compare_with_checkpoint(checkpoint, finetuned->parameters(), "--init");
+  const model::PartialLoad partial_load =
+      model::compare_with_checkpoint(checkpoint, finetuned_model->parameters(), "--init");
   const std::set<std::string> added_parameters(partial_load.added_parameters.begin(),
                                                partial_load.added_parameters.end()),
       ignored_tensors(partial_load.ignored_tensors.begin(), partial_load.ignored_tensors.end());
@@ -360,12 +363,12 @@ TEST_CASE("a partial load copies shared parameters; only output heads and mixers
   CHECK(ignored_tensors.count("head.next.weight") == 1);
   for (const std::string& name : added_parameters)
     CHECK((name.rfind("head.", 0) == 0 || name.find(".mixer.") != std::string::npos));
-  const at::Tensor initial_head = finetuned->parameters().find("head.classes.weight")->master().clone();
-  model::load_matching_parameters(checkpoint, finetuned->parameters());
-  CHECK(finetuned->parameters().find("head.classes.weight")->master().equal(initial_head));
-  for (const nn::Parameter& p : finetuned->parameters().all())
+  const at::Tensor initial_head = finetuned_model->parameters().find("head.classes.weight")->master().clone();
+  model::load_matching_parameters(checkpoint, finetuned_model->parameters());
+  CHECK(finetuned_model->parameters().find("head.classes.weight")->master().equal(initial_head));
+  for (const nn::Parameter& p : finetuned_model->parameters().all())
     if (added_parameters.count(p.name()) == 0)
-      CHECK(p.master().equal(pretrained->parameters().find(p.name())->master()));
+      CHECK(p.master().equal(pretrained_model->parameters().find(p.name())->master()));
   // A partial load is refused if a parameter outside attention stages, pooler and task head is absent from the
   // checkpoint or from the model, or differs in shape.
   for (const char* change : {"[attention]\nheads = 4\nhead_size = 8\n", "ffn = 32\n[attention]\nheads = 4\n",
@@ -373,9 +376,9 @@ TEST_CASE("a partial load copies shared parameters; only output heads and mixers
     std::string toml = str(kBertConfig, change);
     if (const auto begin = toml.find("layers = 2\n"); std::string(change).find("layers") == 0) toml.erase(begin, 11);
     if (const auto begin = toml.find("ffn = 24\n"); std::string(change).find("ffn") == 0) toml.erase(begin, 9);
-    auto incompatible = build(toml);
+    auto incompatible_model = build(toml);
     CHECK(refusal([&] {
-            model::compare_with_checkpoint(checkpoint, incompatible->parameters(), "--init m");
+            model::compare_with_checkpoint(checkpoint, incompatible_model->parameters(), "--init m");
           }).find("--init m") == 0);
   }
 }

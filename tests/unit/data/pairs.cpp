@@ -34,12 +34,12 @@ const char* kModelConfig =
     "'1e'\nlog_every = "
     "'1e'\nlabel_smoothing = 0.1\n";
 
-RunConfig config_of(const Folder& folder, const std::string& extra) {
+RunConfig config_of(const Folder& folder, const std::string& extra_toml) {
   Config config;
   config.load_text(
       str(kModelConfig, "[data]\ntrain = '", folder.file("t.mhs"), "'\nvalid = '", folder.file("t.mhs"), "'\n"),
       "test");
-  config.load_text(extra, "extra");
+  config.load_text(extra_toml, "extra");
   return RunConfig::read(config);
 }
 
@@ -67,17 +67,17 @@ TEST_CASE("batches contain every sentence pair once per epoch and respect the to
         const int64_t update = epoch * batches->updates_per_epoch() + u;
         int64_t num_rows = 0, max_length = 0;
         for (const Batches::MicroBatch& micro_batch : batches->micro_batches(update)) {
-          RC_ASSERT(micro_batch.first == num_rows);
-          num_rows += micro_batch.count;
+          RC_ASSERT(micro_batch.first_row == num_rows);
+          num_rows += micro_batch.num_rows;
           const data::Batch batch = batches->load(update, micro_batch);
           const auto& input = batch.input;
-          RC_ASSERT(input.tokens.size(0) == micro_batch.count);
+          RC_ASSERT(input.tokens.size(0) == micro_batch.num_rows);
           max_length = std::max({max_length, input.tokens.size(1), input.source.size(1)});
           if (options.batch.micro_tokens > 0)
-            RC_ASSERT(micro_batch.count == 1 ||
-                      micro_batch.count * std::max(input.tokens.size(1), input.source.size(1)) <=
+            RC_ASSERT(micro_batch.num_rows == 1 ||
+                      micro_batch.num_rows * std::max(input.tokens.size(1), input.source.size(1)) <=
                           options.batch.micro_tokens);
-          for (int64_t r = 0; r < micro_batch.count; ++r) {
+          for (int64_t r = 0; r < micro_batch.num_rows; ++r) {
             const auto source_length = input.lengths.encoder[r].item<int64_t>(),
                        target_length = input.lengths.decoder[r].item<int64_t>();
             pairs::Sentence source, target;
@@ -105,10 +105,10 @@ TEST_CASE("batches contain every sentence pair once per epoch and respect the to
       if (epoch == 0) order_of_epoch_0 = order;
       else RC_ASSERT(order != order_of_epoch_0);
     }
-    RC_ASSERT(batches->updates({3, Length::Unit::epochs}) == 3 * batches->updates_per_epoch());
-    RC_ASSERT(batches->updates({1, Length::Unit::tokens}) == 1);
+    RC_ASSERT(batches->to_updates({3, Length::Unit::epochs}) == 3 * batches->updates_per_epoch());
+    RC_ASSERT(batches->to_updates({1, Length::Unit::tokens}) == 1);
     const int64_t num_targets = pairs_of(shard).num_targets();
-    RC_ASSERT(batches->updates({2 * num_targets, Length::Unit::tokens}) == 2 * batches->updates_per_epoch());
+    RC_ASSERT(batches->to_updates({2 * num_targets, Length::Unit::tokens}) == 2 * batches->updates_per_epoch());
   }));
 }
 
@@ -190,23 +190,23 @@ TEST_CASE("a translation model learns to copy; resuming is bit-identical, and mi
           "[pairs]") {
   Folder folder;
   pairs::write(folder.file("t.mhs"), pairs::random_pairs(300), 10, 10);
-  const auto uninterrupted = runs::run(config_of(folder, "[train]\nlength = '12e'\n"), folder.file("whole"));
+  const auto uninterrupted_model = runs::run(config_of(folder, "[train]\nlength = '12e'\n"), folder.file("whole"));
   const io::ShardFile shard(folder.file("t.mhs"));
   const auto dataset =
-      task::task_of_kind(io::kPairsKind, "t.mhs")->open(text::FileRecords(shard), uninterrupted.tokenizers, {});
+      task::task_of_kind(io::kPairsKind, "t.mhs")->open(text::FileRecords(shard), uninterrupted_model.tokenizers, {});
   const data::Corpus& corpus = dataset->corpus();
   const auto loss = [&](const model::LoadedModel& loaded) {
-    const task::Score s = task::score(*loaded.model, corpus, {});
-    CHECK(s.tokens == corpus.num_targets());
-    return s.nll / static_cast<double>(s.tokens);
+    const task::NllSum s = task::score(*loaded.model, corpus, {});
+    CHECK(s.num_tokens == corpus.num_targets());
+    return s.nll / static_cast<double>(s.num_tokens);
   };
-  CHECK(loss(uninterrupted) < 1.3);  // nats per token; a uniform distribution over 12 tokens gives ln 12 = 2.5
+  CHECK(loss(uninterrupted_model) < 1.3);  // nats per token; a uniform distribution over 12 tokens gives ln 12 = 2.5
   runs::run(config_of(folder, "[train]\nlength = '5u'\nschedule.length = '12e'\n"), folder.file("resumed"));
-  const auto resumed =
+  const auto resumed_model =
       runs::run(config_of(folder, "[train]\nlength = '12e'\nschedule.length = '12e'\n"), folder.file("resumed"), true);
-  for (const auto& p : uninterrupted.model->parameters().all()) {
+  for (const auto& p : uninterrupted_model.model->parameters().all()) {
     INFO(p.name());
-    CHECK(at::equal(p.master(), resumed.model->parameters().find(p.name())->master()));
+    CHECK(at::equal(p.master(), resumed_model.model->parameters().find(p.name())->master()));
   }
   // Without dropout, gradient accumulation gives the same weights up to rounding. The runs use SGD, since Adam would
   // amplify rounding to full steps where the gradient is almost zero, as for key biases; gradient clipping limits the
@@ -232,7 +232,7 @@ TEST_CASE("every target token is scored once, in order, conditioned on its sourc
   Config config;
   config.load_text(kModelConfig, "test");
   auto model =
-      model::build_language_model(model::ModelConfig::read(config), model::vocabularies_of(tokenizers), at::kCPU);
+      model::build_language_model(model::ModelConfig::read(config), model::vocabulary_sizes_of(tokenizers), at::kCPU);
   model->parameters().initialise(1);
   const auto dataset = task::task_of_kind(io::kPairsKind, "t.mhs")->open(text::FileRecords(shard), tokenizers, {});
   const data::Corpus& corpus = dataset->corpus();
@@ -246,7 +246,7 @@ TEST_CASE("every target token is scored once, in order, conditioned on its sourc
   };
   data::ScoringOptions small_batches;
   small_batches.batch = 3;
-  const task::Score score = task::score(*model, corpus, small_batches, observer);
+  const task::NllSum score = task::score(*model, corpus, small_batches, observer);
   const double pass_bound = rounding::pass_bound(*model, 12);
   size_t position = 0;
   double sum = 0;
@@ -265,14 +265,14 @@ TEST_CASE("every target token is scored once, in order, conditioned on its sourc
     }
   }
   CHECK(position == log_probabilities.size());
-  CHECK(score.tokens == static_cast<int64_t>(position));
+  CHECK(score.num_tokens == static_cast<int64_t>(position));
   CHECK(score.nll == rounding::within(sum, pass_bound * sum));
   data::ScoringOptions sample_options;
   sample_options.sample.blocks = 7;
   std::set<int64_t> pairs_seen;
   data::BatchVisitor visitor;
   visitor.visit = [&](const data::ForwardedBatch& pass) {
-    for (const data::Row& row : pass.rows) pairs_seen.insert(row.pair);
+    for (const data::Row& row : pass.rows) pairs_seen.insert(row.record_index);
   };
   data::for_each_batch(*model, corpus, sample_options, visitor);
   CHECK(pairs_seen.size() == 7);

@@ -1,4 +1,4 @@
-// Tests of data::prefetch(), which loads batches in a background thread.
+// Tests of data::prefetch_batches(), which loads batches in a background thread.
 #include "data/prefetched_batches.h"
 
 #include <rapidcheck.h>
@@ -19,7 +19,7 @@ using namespace mh::train;
 
 namespace {
 
-std::unique_ptr<Batches> text_batches(Batching batching, int64_t micro_tokens) {
+std::unique_ptr<Batches> text_batches(BatchOrder batching, int64_t micro_tokens) {
   static const std::vector<int32_t> text = [] {  // static, since the batches refer to the text
     std::vector<int32_t> tokens;
     for (int32_t i = 0; i < 203; ++i) tokens.push_back(i * i % 17);
@@ -37,7 +37,8 @@ std::unique_ptr<Batches> pair_batches() {
   return corpora::make_batches(translation::corpus_of(translation::random_sentence_pairs(30)), options);
 }
 
-// Adds 100 to the targets, which marks a batch as prepared. The tests pass add_marker() as `prepare` to prefetch().
+// Adds 100 to the targets, which marks a batch as prepared. The tests pass add_marker() as `prepare` to
+// prefetch_batches().
 data::Batch add_marker(data::Batch batch) {
   batch.targets = batch.targets + 100;
   return batch;
@@ -47,8 +48,8 @@ void require_equal_batches(Batches& actual, Batches& expected, int64_t update) {
   const auto micro_batches = actual.micro_batches(update), expected_micro_batches = expected.micro_batches(update);
   RC_ASSERT(micro_batches.size() == expected_micro_batches.size());
   for (size_t i = 0; i < micro_batches.size(); ++i) {
-    RC_ASSERT(micro_batches[i].first == expected_micro_batches[i].first);
-    RC_ASSERT(micro_batches[i].count == expected_micro_batches[i].count);
+    RC_ASSERT(micro_batches[i].first_row == expected_micro_batches[i].first_row);
+    RC_ASSERT(micro_batches[i].num_rows == expected_micro_batches[i].num_rows);
     const data::Batch a = actual.load(update, micro_batches[i]), b = expected.load(update, micro_batches[i]);
     RC_ASSERT(at::equal(a.input.tokens, b.input.tokens));
     RC_ASSERT(at::equal(a.targets, b.targets + 100));
@@ -64,18 +65,18 @@ TEST_CASE("prefetched batches equal directly loaded batches for any order of req
     const int batch_kind = *rc::gen::inRange(0, 4);
     const auto make = [&] {
       if (batch_kind == 3) return pair_batches();
-      return text_batches(batch_kind == 0 ? Batching::streams : Batching::blocks, batch_kind == 2 ? 10 : 0);
+      return text_batches(batch_kind == 0 ? BatchOrder::streams : BatchOrder::blocks, batch_kind == 2 ? 10 : 0);
     };
     const auto expected = make();
     const int64_t end = *rc::gen::inRange(1, 40);
-    const auto actual = data::prefetch(make(), end, add_marker);
+    const auto actual = data::prefetch_batches(make(), end, add_marker);
     RC_ASSERT(actual->updates_per_epoch() == expected->updates_per_epoch());
     RC_ASSERT(actual->rows_per_update() == expected->rows_per_update());
     RC_ASSERT(actual->rows_per_micro_batch() == expected->rows_per_micro_batch());
     RC_ASSERT(actual->tokens_per_update() == expected->tokens_per_update());
     int64_t update = *rc::gen::inRange<int64_t>(0, end);
     for (int request = 0; request < 25; ++request) {
-      RC_ASSERT(actual->continues(update) == expected->continues(update));
+      RC_ASSERT(actual->continues_streams(update) == expected->continues_streams(update));
       require_equal_batches(*actual, *expected, update);
       switch (*rc::gen::inRange(0, 8)) {
         case 0:
@@ -104,9 +105,9 @@ TEST_CASE("an error while prefetching an update is thrown when this update is re
       return {x, x};
     }
     std::string describe_rows(int64_t) override { return ""; }
-    int64_t updates(const Length&) const override { return 10; }
+    int64_t to_updates(const Length&) const override { return 10; }
   };
-  const auto prefetched = data::prefetch(std::make_unique<FailingBatches>(), 10, add_marker);
+  const auto prefetched = data::prefetch_batches(std::make_unique<FailingBatches>(), 10, add_marker);
   for (int64_t update = 0; update < 3; ++update)
     CHECK(prefetched->load(update, prefetched->micro_batches(update)[0]).targets.item<int64_t>() == 100 + update);
   for (int request = 0; request < 2; ++request)

@@ -36,11 +36,11 @@ std::vector<int32_t> make_tokens(int64_t count) {
   return text;
 }
 
-std::unique_ptr<model::LanguageModel> build(const std::string& extra, const std::string& attention = "") {
+std::unique_ptr<model::LanguageModel> build(const std::string& extra_toml, const std::string& attention = "") {
   Config config;
-  config.load_text(
-      str("[model]\n", kModelConfig, extra, "[attention]\nheads = 4\nbias = false\nscore = 'relative'\n", attention),
-      "test");
+  config.load_text(str("[model]\n", kModelConfig, extra_toml,
+                       "[attention]\nheads = 4\nbias = false\nscore = 'relative'\n", attention),
+                   "test");
   auto model = model::build_language_model(model::ModelConfig::read(config), 6, at::kCPU);
   model->parameters().initialise(1);
   c10::NoGradGuard no_gradient;
@@ -51,7 +51,7 @@ std::unique_ptr<model::LanguageModel> build(const std::string& extra, const std:
 
 // Returns a configuration for a text of 400 tokens in 8 streams of 50 tokens: seven updates per epoch, of which the
 // last has 2 tokens per stream.
-RunConfig config_of(const Folder& folder, const std::string& extra) {
+RunConfig config_of(const Folder& folder, const std::string& extra_toml) {
   Config config;
   config.load_text(
       str("[model]\n", kModelConfig,
@@ -61,17 +61,17 @@ RunConfig config_of(const Folder& folder, const std::string& extra) {
           folder.file("t.mhs"), "'\n"),
       "test");
   // A section may occur several times in `extra`; later values override earlier values.
-  for (size_t begin = 0; begin < extra.size();) {
-    const size_t next = std::min(extra.size(), extra.find("\n[", begin));
-    config.load_text(extra.substr(begin, next - begin) + "\n", "extra");
+  for (size_t begin = 0; begin < extra_toml.size();) {
+    const size_t next = std::min(extra_toml.size(), extra_toml.find("\n[", begin));
+    config.load_text(extra_toml.substr(begin, next - begin) + "\n", "extra");
     begin = next + 1;
   }
   return RunConfig::read(config);
 }
 
-model::LoadedModel train_in_folder(const Folder& folder, const std::string& name, const std::string& extra,
+model::LoadedModel train_in_folder(const Folder& folder, const std::string& name, const std::string& extra_toml,
                                    bool resume = false) {
-  return runs::run(config_of(folder, extra), folder.file(name), resume);
+  return runs::run(config_of(folder, extra_toml), folder.file(name), resume);
 }
 
 bool have_same_weights(const model::LoadedModel& a, const model::LoadedModel& b) {
@@ -94,7 +94,7 @@ TEST_CASE("streams contain every token once, in order, for any numbers of tokens
     RC_PRE(num_tokens >= num_streams);
     const std::vector<int32_t> text = make_tokens(num_tokens);
     TrainOptions options;
-    options.batch.order = Batching::streams, options.batch.block = block, options.batch.tokens = num_streams * block;
+    options.batch.order = BatchOrder::streams, options.batch.block = block, options.batch.tokens = num_streams * block;
     auto batches = corpora::make_batches(corpora::text_of(text, 5), options);
     // Naive reference: the text is divided into streams, the longer streams first, and each stream into blocks.
     std::vector<std::vector<int64_t>> streams(static_cast<size_t>(num_streams));
@@ -109,7 +109,7 @@ TEST_CASE("streams contain every token once, in order, for any numbers of tokens
     RC_ASSERT(batches->updates_per_epoch() == (max_length + block - 1) / block);
     for (int64_t u = 0; u < 2 * batches->updates_per_epoch(); ++u) {
       const int64_t segment = u % batches->updates_per_epoch();
-      RC_ASSERT(batches->continues(u) == (segment > 0));
+      RC_ASSERT(batches->continues_streams(u) == (segment > 0));
       const auto update = batches->rows_of(u);
       const int64_t width = std::min(block, max_length - segment * block);
       const data::Batch batch = batches->load(u, {0, static_cast<int64_t>(update.rows.size())});
@@ -134,7 +134,7 @@ TEST_CASE("streams contain every token once, in order, for any numbers of tokens
   }));
   const std::vector<int32_t> text = make_tokens(5);
   TrainOptions options;
-  options.batch.order = Batching::streams, options.batch.block = 2, options.batch.tokens = 12;
+  options.batch.order = BatchOrder::streams, options.batch.block = 2, options.batch.tokens = 12;
   CHECK(contains(refusal([&] { corpora::make_batches(corpora::text_of(text, 5), options); }), "at most 5 streams"));
   CHECK(length_to_updates({1, Length::Unit::epochs}, options.batch, 100) == 9);  // ceil(ceil(100 / 6 streams) / 2)
   CHECK(length_to_updates({101, Length::Unit::tokens}, options.batch, 100) == 10);
@@ -185,13 +185,13 @@ TEST_CASE("the score of a text in parallel streams equals a loop over its tokens
         observed_nll -= log_probability;
         CHECK(token == text[static_cast<size_t>(index)]);
       };
-      const task::Score score = task::score(*model, corpora::text_of(text, 2), options, observer);
-      CHECK(score.tokens == 103);
+      const task::NllSum score = task::score(*model, corpora::text_of(text, 2), options, observer);
+      CHECK(score.num_tokens == 103);
       CHECK(score.nll == rounding::within(expected_nll, rounding::pass_bound(*model, kKeys) * expected_nll));
       CHECK(observed_nll == rounding::fp64(score.nll, 103));  // the same terms in another order
-      std::vector<int64_t> in_order(103);
-      std::iota(in_order.begin(), in_order.end(), 0);
-      CHECK(order == in_order);
+      std::vector<int64_t> positions_in_order(103);
+      std::iota(positions_in_order.begin(), positions_in_order.end(), 0);
+      CHECK(order == positions_in_order);
     }
   }
 }
@@ -255,13 +255,13 @@ TEST_CASE("memories load into micro-batches of another size; mismatched or damag
   const std::string path = folder.file("m.safetensors");
   auto write = [&](const std::function<void(const std::string&, at::Tensor&)>& change) {
     auto tensors = model::memory_tensors(saved);
-    model::CheckpointTensors views;
+    model::CheckpointTensors checkpoint_tensors;
     for (auto& [name, tensor] : tensors) {
       if (change) change(name, tensor);
-      if (tensor.defined()) views.add(name, tensor);
+      if (tensor.defined()) checkpoint_tensors.add(name, tensor);
     }
     auto sink = open_sink(path);
-    io::write_checkpoint(*sink, views.all(), {});
+    io::write_checkpoint(*sink, checkpoint_tensors.views(), {});
     sink->close();
   };
   auto load = [&](int64_t num_rows, int64_t rows_per_micro_batch, int64_t capacity, int64_t width) {
@@ -314,7 +314,7 @@ TEST_CASE("training carries the memory from update to update and empties it at t
   write_text(folder.file("t.mhs"), make_tokens(400));
   const std::string sgd =
       "[model]\ndropout_ffn = 0.0\n[train]\noptimizer.rule = 'sgd'\noptimizer.momentum = 0.0\nlr = 0.5\n";
-  auto trained = train_in_folder(folder, "run", sgd + "length = '9u'\n");
+  auto trained_model = train_in_folder(folder, "run", sgd + "length = '9u'\n");
   // Reference: a training loop from the same initial weights.
   auto config = config_of(folder, sgd);
   auto model = model::build_language_model(config.model, 6, at::kCPU);
@@ -344,7 +344,7 @@ TEST_CASE("training carries the memory from update to update and empties it at t
     }
     model->parameters().zero_gradients();
   }
-  for (auto& p : trained.model->parameters().all()) {
+  for (auto& p : trained_model.model->parameters().all()) {
     INFO(p.name());
     // Without momentum each of 9 updates moves an element by lr times its gradient, whose errors follow from a forward
     // and a backward pass with up to 10 + 8 keys; scaling and update are 3 roundings.
@@ -355,24 +355,24 @@ TEST_CASE("training carries the memory from update to update and empties it at t
   // The memory affects the weights, so the comparison above detects a run that ignores the memory.
   auto without_memory =
       train_in_folder(folder, "no-memory", sgd + "length = '9u'\n[model]\ntransformer-xl.memory = 0\n");
-  CHECK_FALSE(have_same_weights(trained, without_memory));
+  CHECK_FALSE(have_same_weights(trained_model, without_memory));
 }
 
 TEST_CASE("resuming a run with a memory gives bit-identical weights", "[streams]") {
   Folder folder;
   write_text(folder.file("t.mhs"), make_tokens(400));
-  for (const std::string extra : {"", "[train]\nbatch.micro_tokens = 24\n", "[train]\nprecision = 'bf16'\n",
-                                  "[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.4\n",
-                                  "[model]\ntransformer-xl.initial_memory = 'zeros'\n"}) {
-    INFO(extra);
-    const std::string name = std::to_string(std::hash<std::string>()(extra));
-    auto length = [&](int updates) {
-      return str(extra, "[train]\nlength = '", updates, "u'\nschedule.length = '16u'\n");
+  for (const std::string extra_toml : {"", "[train]\nbatch.micro_tokens = 24\n", "[train]\nprecision = 'bf16'\n",
+                                       "[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.4\n",
+                                       "[model]\ntransformer-xl.initial_memory = 'zeros'\n"}) {
+    INFO(extra_toml);
+    const std::string name = std::to_string(std::hash<std::string>()(extra_toml));
+    auto length = [&](int num_updates) {
+      return str(extra_toml, "[train]\nlength = '", num_updates, "u'\nschedule.length = '16u'\n");
     };
-    auto uninterrupted = train_in_folder(folder, name, length(16));
+    auto uninterrupted_model = train_in_folder(folder, name, length(16));
     for (int stop : {5, 7, 9}) {  // update 7 is the last of an epoch
       train_in_folder(folder, str(name, stop), length(stop));
-      CHECK(have_same_weights(train_in_folder(folder, str(name, stop), length(16), true), uninterrupted));
+      CHECK(have_same_weights(train_in_folder(folder, str(name, stop), length(16), true), uninterrupted_model));
     }
   }
 }
@@ -382,11 +382,11 @@ TEST_CASE("updates in micro-batches, each with its own memory, give the same wei
   Folder folder;
   write_text(folder.file("t.mhs"), make_tokens(397));
   // Gradient clipping limits the largest gradient to 1, the value that sgd_bound() receives below.
-  const std::string common =
+  const std::string common_toml =
       "[train]\nlength = '9u'\noptimizer.rule = 'sgd'\noptimizer.clip_norm = 1.0\nlr = 0.1\n"
       "[train.procedures.skip-retain]\nrate = 0.3\n";
-  auto whole_updates = train_in_folder(folder, "whole", common),
-       micro_batches = train_in_folder(folder, "parts", common + "[train]\nbatch.micro_tokens = 24\n");
+  auto whole_updates = train_in_folder(folder, "whole", common_toml),
+       micro_batches = train_in_folder(folder, "parts", common_toml + "[train]\nbatch.micro_tokens = 24\n");
   const auto check_same = [&](const model::LoadedModel& other) {
     for (auto& p : whole_updates.model->parameters().all()) {
       INFO(p.name());
@@ -396,8 +396,8 @@ TEST_CASE("updates in micro-batches, each with its own memory, give the same wei
   };
   check_same(micro_batches);
   // The saved memory covers all rows of an update, so a resumed run may use micro-batches of another size.
-  train_in_folder(folder, "mixed", common + "[train]\nlength = '4u'\nbatch.micro_tokens = 24\n");
-  check_same(train_in_folder(folder, "mixed", common + "[train]\nbatch.micro_tokens = 16\n", true));
+  train_in_folder(folder, "mixed", common_toml + "[train]\nlength = '4u'\nbatch.micro_tokens = 24\n");
+  check_same(train_in_folder(folder, "mixed", common_toml + "[train]\nbatch.micro_tokens = 16\n", true));
 }
 
 TEST_CASE("the validation loss of a training run equals an evaluation with the same block size and memory",
@@ -405,17 +405,17 @@ TEST_CASE("the validation loss of a training run equals an evaluation with the s
   Folder folder;
   write_text(folder.file("t.mhs"), make_tokens(400));
   write_text(folder.file("v.mhs"), make_tokens(133));
-  const std::string valid = "[data]\nvalid = '" + folder.file("v.mhs") + "'\n[train]\nlength = '9u'\n";
+  const std::string valid_toml = "[data]\nvalid = '" + folder.file("v.mhs") + "'\n[train]\nlength = '9u'\n";
   const shards::TextShard text = shards::read_tokens(folder.file("v.mhs"));
-  for (const auto& [extra, block, memory] : {std::tuple{std::string(), 8, 10},
-                                             {"validation.block = 3\n", 3, 15},
-                                             {"validation.block = 3\nvalidation.memory = 4\n", 3, 4},
-                                             {"validation.memory = 0\n", 8, 0}}) {
+  for (const auto& [extra_toml, block, memory] : {std::tuple{std::string(), 8, 10},
+                                                  {"validation.block = 3\n", 3, 15},
+                                                  {"validation.block = 3\nvalidation.memory = 4\n", 3, 4},
+                                                  {"validation.memory = 0\n", 8, 0}}) {
     const std::string name = std::to_string(block * 100 + memory);
-    auto loaded = train_in_folder(folder, name, valid + extra);
+    auto loaded = train_in_folder(folder, name, valid_toml + extra_toml);
     data::ScoringOptions options;
     options.block = block, options.memory = memory;
-    const task::Score score = task::score(*loaded.model, corpora::text_of(text.tokens, 0), options);
+    const task::NllSum score = task::score(*loaded.model, corpora::text_of(text.tokens, 0), options);
     const double valid_nll = read_log(folder.file(name), "valid_nll").back()["valid_nll"];
     CHECK(valid_nll == rounding::fp64(score.nll / 133, 133));  // a mean in fp64 of the same terms
   }
@@ -426,14 +426,16 @@ TEST_CASE("Skip-Retain: phase 2 starts from the best weights, and resuming in ei
   Folder folder;
   write_text(folder.file("t.mhs"), make_tokens(400));
   write_text(folder.file("v.mhs"), make_tokens(60));
-  const std::string base = "[data]\nvalid = '" + folder.file("v.mhs") +
-                           "'\n[train]\nvalidation.every = '2u'\nlr = 0.05\n" +
-                           "schedule.length = '16u'\n[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.4\n";
-  auto length = [&](int updates) { return str(base, "until = '8u'\n[train]\nlength = '", updates, "u'\n"); };
-  auto uninterrupted = train_in_folder(folder, "whole", length(16));
+  const std::string base_toml =
+      "[data]\nvalid = '" + folder.file("v.mhs") + "'\n[train]\nvalidation.every = '2u'\nlr = 0.05\n" +
+      "schedule.length = '16u'\n[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.4\n";
+  auto length = [&](int num_updates) {
+    return str(base_toml, "until = '8u'\n[train]\nlength = '", num_updates, "u'\n");
+  };
+  auto uninterrupted_model = train_in_folder(folder, "whole", length(16));
   for (int stop : {6, 8, 10}) {  // phase 1 ends at update 8
     train_in_folder(folder, str(stop), length(stop));
-    CHECK(have_same_weights(train_in_folder(folder, str(stop), length(16), true), uninterrupted));
+    CHECK(have_same_weights(train_in_folder(folder, str(stop), length(16), true), uninterrupted_model));
   }
   // The training state at the end of phase 1 has the best weights, a zero optimiser state and no memory.
   auto boundary_model = train_in_folder(folder, "boundary", length(8));
@@ -449,7 +451,8 @@ TEST_CASE("Skip-Retain: phase 2 starts from the best weights, and resuming in ei
     for (uint64_t i = 0; i < info.num_bytes() / 4; ++i) REQUIRE(values[i] == 0);
   }
   // A run without phase 2 gives different weights; a skip rate of 0 gives the weights of training without Skip-Retain.
-  CHECK_FALSE(have_same_weights(train_in_folder(folder, "endless", base + "[train]\nlength = '16u'\n"), uninterrupted));
+  CHECK_FALSE(have_same_weights(train_in_folder(folder, "endless", base_toml + "[train]\nlength = '16u'\n"),
+                                uninterrupted_model));
   const std::string no_procedure = "[train]\nlength = '9u'\n";
   CHECK(have_same_weights(
       train_in_folder(folder, "plain", no_procedure),
@@ -462,9 +465,9 @@ TEST_CASE("Skip-Retain: exhausted patience in phase 1 starts phase 2, and resumi
   write_text(folder.file("t.mhs"), make_tokens(400));
   write_text(folder.file("v.mhs"), make_tokens(60));
   // The learning rate is so high that most validation losses exceed the best validation loss so far.
-  auto config = [&](int updates, int patience) {
+  auto config = [&](int num_updates, int patience) {
     return str("[data]\nvalid = '", folder.file("v.mhs"),
-               "'\n[train]\nvalidation.every = '1u'\nlr = 0.2\nschedule.length = '40u'\n", "length = '", updates,
+               "'\n[train]\nvalidation.every = '1u'\nlr = 0.2\nschedule.length = '40u'\n", "length = '", num_updates,
                "u'\nvalidation.patience = ", patience,
                "\n[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.4\nuntil = '36u'\n");
   };
@@ -481,7 +484,7 @@ TEST_CASE("Skip-Retain: exhausted patience in phase 1 starts phase 2, and resumi
     }
     return events;
   };
-  auto uninterrupted = train_in_folder(folder, "whole", config(40, 3));
+  auto uninterrupted_model = train_in_folder(folder, "whole", config(40, 3));
   double best_nll = INFINITY;
   int64_t num_worse_validations = 0, return_update = 0, last_update = 0, num_returns = 0;
   for (const LogEvent& event : log_of("whole")) {
@@ -503,20 +506,20 @@ TEST_CASE("Skip-Retain: exhausted patience in phase 1 starts phase 2, and resumi
   CHECK(last_update > return_update);
   for (int64_t stop : {return_update - 1, return_update, return_update + 1}) {
     train_in_folder(folder, str(stop), config(static_cast<int>(stop), 3));
-    CHECK(have_same_weights(train_in_folder(folder, str(stop), config(40, 3), true), uninterrupted));
+    CHECK(have_same_weights(train_in_folder(folder, str(stop), config(40, 3), true), uninterrupted_model));
   }
   // A resumed run may set a patience that the validations before the resume have already exhausted.
   train_in_folder(folder, "exhausted", config(static_cast<int>(return_update), 0));
-  CHECK(have_same_weights(train_in_folder(folder, "exhausted", config(40, 3), true), uninterrupted));
+  CHECK(have_same_weights(train_in_folder(folder, "exhausted", config(40, 3), true), uninterrupted_model));
 }
 
 TEST_CASE("Skip-Retain: a run may resume with validation disabled, in phase 1 and in phase 2", "[streams]") {
   Folder folder;
   write_text(folder.file("t.mhs"), make_tokens(400));
-  const std::string base = "[data]\nvalid = '" + folder.file("t.mhs") +
-                           "'\n[train.procedures.skip-retain]\nuntil = '4u'\n[train]\nschedule.length = '8u'\n";
-  auto config = [&](int updates, const char* every) {
-    return str(base, "length = '", updates, "u'\nvalidation.every = '", every, "'\n");
+  const std::string base_toml = "[data]\nvalid = '" + folder.file("t.mhs") +
+                                "'\n[train.procedures.skip-retain]\nuntil = '4u'\n[train]\nschedule.length = '8u'\n";
+  auto config = [&](int num_updates, const char* every) {
+    return str(base_toml, "length = '", num_updates, "u'\nvalidation.every = '", every, "'\n");
   };
   for (int stop : {3, 4, 6}) {  // in phase 1, at the end of phase 1, in phase 2
     train_in_folder(folder, str(stop), config(stop, "1u"));
@@ -546,14 +549,15 @@ TEST_CASE("invalid options of streams, memories and Skip-Retain are refused befo
   Folder folder;
   write_text(folder.file("t.mhs"), make_tokens(400));
   int run_number = 0;
-  auto refusal_of = [&](const std::string& extra) {
+  auto refusal_of = [&](const std::string& extra_toml) {
     const std::string out = folder.file(std::to_string(run_number++));
-    std::string message = refusal([&] { Trainer(config_of(folder, "[train]\nlength = '4u'\n" + extra), out, false); });
+    std::string message =
+        refusal([&] { Trainer(config_of(folder, "[train]\nlength = '4u'\n" + extra_toml), out, false); });
     CHECK_FALSE(std::filesystem::exists(out));
     return message;
   };
   const std::string skip_retain = "[train.procedures.skip-retain]\n",
-                    valid = "[data]\nvalid = '" + folder.file("t.mhs") + "'\n";
+                    valid_toml = "[data]\nvalid = '" + folder.file("t.mhs") + "'\n";
   CHECK(contains(refusal_of("[train]\nbatch.order = 'blocks'\n"), "train.batch.order"));
   CHECK(contains(refusal_of("[train]\nbatch.tokens = 4000\n"), "at most 400 streams"));
   CHECK(contains(refusal_of("[train]\nvalidation.block = 19\n"), "train.validation.block"));
@@ -565,7 +569,7 @@ TEST_CASE("invalid options of streams, memories and Skip-Retain are refused befo
                  "'dot-product'\n"),
       "skip layers"));
   CHECK(contains(refusal_of(skip_retain + "until = '2u'\n"), "no --valid"));
-  CHECK(contains(refusal_of(skip_retain + "until = '2u'\n" + valid + "[train]\nvalidation.every = '3u'\n"),
+  CHECK(contains(refusal_of(skip_retain + "until = '2u'\n" + valid_toml + "[train]\nvalidation.every = '3u'\n"),
                  "no validation up to update"));
   // Streams without a memory are allowed: their blocks are independent sequences.
   CHECK_NOTHROW(train_in_folder(folder, "no-memory", "[train]\nlength = '9u'\n[model]\ntransformer-xl.memory = 0\n"));
@@ -577,16 +581,17 @@ TEST_CASE("loading a checkpoint may override configuration keys that change no p
   train_in_folder(folder, "run", "[train]\nlength = '3u'\n");
   const std::string path = folder.file("run") + "/last.safetensors";
   auto load = [&](const std::vector<std::string>& overrides) { return model::load_model(path, at::kCPU, overrides); };
-  auto original = load({}), overridden = load({"model.transformer-xl.same_length=true", "attention.relative.clamp=3",
-                                               "model.transformer-xl.memory=20"});
-  CHECK(overridden.config.model.transformer_xl.same_length);
-  CHECK(overridden.model->memory_length() == 20);
+  auto original_model = load({}),
+       overridden_model = load(
+           {"model.transformer-xl.same_length=true", "attention.relative.clamp=3", "model.transformer-xl.memory=20"});
+  CHECK(overridden_model.config.model.transformer_xl.same_length);
+  CHECK(overridden_model.model->memory_length() == 20);
   const std::vector<int32_t> text = make_tokens(90);
   data::ScoringOptions options;
   options.block = 8, options.memory = 20;
   // Without the overrides both models would compute the same bits.
-  CHECK(task::score(*original.model, corpora::text_of(text, 0), options).nll !=
-        task::score(*overridden.model, corpora::text_of(text, 0), options).nll);
+  CHECK(task::score(*original_model.model, corpora::text_of(text, 0), options).nll !=
+        task::score(*overridden_model.model, corpora::text_of(text, 0), options).nll);
   CHECK(contains(refusal([&] { load({"model.layers=3"}); }), "keep the names and shapes of all parameters"));
   CHECK(contains(refusal([&] { load({"model.ffn=32"}); }), "(16, 16)"));
   CHECK(

@@ -134,8 +134,8 @@ Inputs random_inputs(const Case& c, const Sizes& sizes) {
   }
   if (c.has_relative_positions) {
     const int64_t first_range_keys = c.keys / 3, num_distances = c.queries + c.keys;
-    x.spec.relative.key_ranges = {{0, first_range_keys, 0},
-                                  {first_range_keys, c.keys - first_range_keys, num_distances}};
+    x.spec.relative_positions.key_ranges = {{0, first_range_keys, 0},
+                                            {first_range_keys, c.keys - first_range_keys, num_distances}};
     x.operands[kContentBias] = at::randn({sizes.heads, sizes.key_size}),
     x.operands[kPositionBias] = at::randn({sizes.heads, sizes.key_size});
     x.operands[kDistanceRows] = at::randn({sizes.heads, 2 * num_distances, sizes.key_size});
@@ -149,7 +149,8 @@ Inputs random_inputs(const Case& c, const Sizes& sizes) {
 at::Tensor attend_with_kernels(const Inputs& x, const Tensors& t) {
   AttentionSpec spec = x.spec;
   spec.head_scales = t[kHeadScales];
-  spec.relative.u = t[kContentBias], spec.relative.v = t[kPositionBias], spec.relative.r = t[kDistanceRows];
+  spec.relative_positions.u = t[kContentBias], spec.relative_positions.v = t[kPositionBias],
+  spec.relative_positions.r = t[kDistanceRows];
   const attention::GpuKernels gpu = attention::gpu_kernels(t[kQ], t[kK], t[kV]);
   return t[kMatrix].defined() ? attention::head_mixing_gpu(gpu, t[kQ], t[kK], t[kV], t[kMatrix], spec)
                               : attention::fused_gpu(gpu, t[kQ], t[kK], t[kV], spec);

@@ -39,11 +39,11 @@ using Vector = std::vector<double>;
 // Adaptive input and softmax from the equations of token_embedding.cpp and adaptive_output.cpp, token by token.
 struct Reference {
   ModelOptions options;
-  int64_t vocabulary = 0;
+  int64_t vocabulary_size = 0;
   std::map<std::string, Matrix> parameters;
 
-  int64_t num_rows() const { return options.vocabulary_rows > 0 ? options.vocabulary_rows : vocabulary; }
-  int64_t num_scored_rows() const { return options.score_padded_rows ? num_rows() : vocabulary; }
+  int64_t num_rows() const { return options.vocabulary_rows > 0 ? options.vocabulary_rows : vocabulary_size; }
+  int64_t num_scored_rows() const { return options.score_padded_rows ? num_rows() : vocabulary_size; }
   bool has(const std::string& name) const { return parameters.count(name) > 0; }
 
   // Returns the band of an entry and the first entry of this band.
@@ -142,16 +142,16 @@ struct Reference {
 // An embedding and an output layer without hidden layers between them.
 struct EmbeddingAndOutput {
   ModelOptions options;
-  int64_t vocabulary;
+  int64_t vocabulary_size;
   ParameterList parameters{at::kCPU};
   std::unique_ptr<TokenEmbedding> embedding;
   std::unique_ptr<OutputLayer> output;
 
   EmbeddingAndOutput(const ModelOptions& model_options, int64_t num_entries, uint64_t seed = 1)
-      : options(model_options), vocabulary(num_entries) {
-    check_bands(options, vocabulary);
-    embedding = make_token_embedding(parameters, options, vocabulary);
-    output = make_output(parameters, options, *embedding, vocabulary);
+      : options(model_options), vocabulary_size(num_entries) {
+    check_bands(options, vocabulary_size);
+    embedding = make_token_embedding(parameters, options, vocabulary_size);
+    output = make_output(parameters, options, *embedding, vocabulary_size);
     parameters.initialise(1);
     c10::NoGradGuard no_gradient;
     // Larger values than the initial ones, so that biases are not zero and scores are not small.
@@ -159,12 +159,12 @@ struct EmbeddingAndOutput {
   }
   // Returns a bound on the number of roundings in sequence from the tokens to a log-probability: the embedding, the
   // scores, and the sums of two softmaxes.
-  int64_t num_roundings() const { return rounding::num_parameter_roundings(parameters) + 2 * vocabulary; }
+  int64_t num_roundings() const { return rounding::num_parameter_roundings(parameters) + 2 * vocabulary_size; }
   SlicedLoss loss(const at::Tensor& tokens, const at::Tensor& targets, const nn::ForwardContext& forward_context = {}) {
     return output->loss((*embedding)(tokens), targets, 0, forward_context);
   }
   Reference reference() const {
-    Reference r{options, vocabulary, {}};
+    Reference r{options, vocabulary_size, {}};
     for (const auto& p : parameters.all()) {
       const at::Tensor& m = p.master();
       r.parameters[p.name()] = {m.size(0), m.dim() > 1 ? m.size(1) : 1, layers::doubles(m)};
@@ -192,12 +192,12 @@ TEST_CASE("parameter counts of models with adaptive input and softmax equal thos
   // Baevski & Auli on WikiText-103, with heads of size 128, and Mixhead's tables 7 to 10, which keep the width and
   // change the size of heads; the comments give the published counts. fairseq's dictionary has 267,744 rows, padded to
   // a multiple of 8; the 267,735 entries without padding give the same digits.
-  auto baevski = [](const char* cutoffs, int64_t head_size, int64_t vocabulary) {
+  auto baevski = [](const char* cutoffs, int64_t head_size, int64_t vocabulary_size) {
     return num_trainable_parameters(
         str("[model]\nlayers = 16\nwidth = 1024\nffn = 4096\nfinal_norm = false\ntied_projections = true\n"
             "input_cutoffs = ",
             cutoffs, "\noutput_cutoffs = ", cutoffs, "\n[attention]\nheads = 8\nhead_size = ", head_size),
-        vocabulary);
+        vocabulary_size);
   };
   const char* wt103 = "[20000, 60000]";
   CHECK(baevski(wt103, 128, 267744) == 246933504);  // 246.93M
@@ -208,12 +208,12 @@ TEST_CASE("parameter counts of models with adaptive input and softmax equal thos
   CHECK(baevski(wt103, 128, 267735) / 10000 == 24693);
   CHECK(baevski("[60000, 160000]", 128, 793471) == 330500032);  // One Billion Word: 330.5M
 
-  auto xl = [](const std::string& sizes, const std::string& attention, int64_t vocabulary) {
+  auto xl = [](const std::string& sizes, const std::string& attention, int64_t vocabulary_size) {
     return num_trainable_parameters(
         "[model]\nbackbone = 'transformer-xl'\nnorm = 'post'\npositions = 'none'\ninit = 'transformer-xl'\n"
         "output_bias = true\ninput_cutoffs = [20000, 40000, 200000]\noutput_cutoffs = [20000, 40000, 200000]\n" +
             sizes + "[attention]\nbias = false\nscore = 'relative'\n" + attention,
-        vocabulary);
+        vocabulary_size);
   };
   // Transformer-XL on WikiText-103, 151M: bands as wide as the model have no projections, so that the adaptive softmax
   // adds only the weights and biases of the classes, one for each tail band, to a plain softmax.
@@ -227,12 +227,13 @@ TEST_CASE("parameter counts of models with adaptive input and softmax equal thos
 
 TEST_CASE("Bands::split assigns each entry to exactly one band", "[adaptive]") {
   CHECK(rc::check("split", [] {
-    const auto vocabulary = *rc::gen::inRange<int64_t>(4, 60);
-    auto cutoffs = *rc::gen::unique<std::vector<int64_t>>(rc::gen::inRange<int64_t>(1, vocabulary));
+    const auto vocabulary_size = *rc::gen::inRange<int64_t>(4, 60);
+    auto cutoffs = *rc::gen::unique<std::vector<int64_t>>(rc::gen::inRange<int64_t>(1, vocabulary_size));
     cutoffs.resize(std::min<size_t>(cutoffs.size(), 4));
     std::sort(cutoffs.begin(), cutoffs.end());
-    const auto input_entries = *rc::gen::container<std::vector<int64_t>>(rc::gen::inRange<int64_t>(-2, vocabulary));
-    Bands bands(cutoffs, vocabulary);
+    const auto input_entries =
+        *rc::gen::container<std::vector<int64_t>>(rc::gen::inRange<int64_t>(-2, vocabulary_size));
+    Bands bands(cutoffs, vocabulary_size);
     const auto splits = bands.split(at::tensor(input_entries, at::kLong));
     std::vector<int64_t> reassembled_entries(input_entries.size(), -7);
     for (size_t b = 0; b < splits.size(); ++b) {
@@ -243,13 +244,13 @@ TEST_CASE("Bands::split assigns each entry to exactly one band", "[adaptive]") {
         RC_ASSERT(offsets[i] >= 0);
         RC_ASSERT(offsets[i] < bands.size(b));
         RC_ASSERT(reassembled_entries[static_cast<size_t>(positions[i])] == -7);
-        reassembled_entries[static_cast<size_t>(positions[i])] = offsets[i] + bands.first(b);
+        reassembled_entries[static_cast<size_t>(positions[i])] = offsets[i] + bands.first_entry(b);
       }
     }
     for (size_t i = 0; i < input_entries.size(); ++i)
       RC_ASSERT(reassembled_entries[i] == (input_entries[i] < 0 ? -7 : input_entries[i]));
     const auto sizes = bands.sizes();
-    RC_ASSERT(std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) == vocabulary);
+    RC_ASSERT(std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) == vocabulary_size);
   }));
 }
 
@@ -258,8 +259,9 @@ TEST_CASE("adaptive input and softmax and their gradients match the equations ov
     ModelOptions model_options;
     model_options.cutoff_factor = *rc::gen::element<int64_t>(1, 2, 3);
     model_options.width = *rc::gen::element<int64_t>(12, 17, 20);
-    const auto vocabulary = *rc::gen::inRange<int64_t>(4, 40);
-    auto cutoffs = *rc::gen::nonEmpty(rc::gen::unique<std::vector<int64_t>>(rc::gen::inRange<int64_t>(1, vocabulary)));
+    const auto vocabulary_size = *rc::gen::inRange<int64_t>(4, 40);
+    auto cutoffs =
+        *rc::gen::nonEmpty(rc::gen::unique<std::vector<int64_t>>(rc::gen::inRange<int64_t>(1, vocabulary_size)));
     cutoffs.resize(std::min<size_t>(cutoffs.size(), model_options.cutoff_factor == 3 ? 2 : 3));
     std::sort(cutoffs.begin(), cutoffs.end());
     model_options.output_cutoffs = cutoffs;
@@ -271,25 +273,26 @@ TEST_CASE("adaptive input and softmax and their gradients match the equations ov
     model_options.project_head = has_projections && *rc::gen::arbitrary<bool>();
     model_options.output_bias = *rc::gen::arbitrary<bool>();
     model_options.scale_embedding = *rc::gen::arbitrary<bool>();
-    model_options.vocabulary_rows = *rc::gen::element<int64_t>(0, vocabulary + 3);
+    model_options.vocabulary_rows = *rc::gen::element<int64_t>(0, vocabulary_size + 3);
     model_options.score_padded_rows = *rc::gen::arbitrary<bool>();
     const auto seed = *rc::gen::inRange<uint64_t>(1, 1000);
-    EmbeddingAndOutput model(model_options, vocabulary, seed);
+    EmbeddingAndOutput model(model_options, vocabulary_size, seed);
     Reference reference = model.reference();
-    at::Tensor tokens = random_tokens(3, 4, vocabulary, seed), targets = random_tokens(3, 4, vocabulary, seed + 1);
+    at::Tensor tokens = random_tokens(3, 4, vocabulary_size, seed),
+               targets = random_tokens(3, 4, vocabulary_size, seed + 1);
     targets[1][2] = -1;
     const auto token_ids = to_vector(tokens), target_ids = to_vector(targets);
 
     at::Tensor hidden = (*model.embedding)(tokens);
     const at::Tensor log_p = model.output->target_log_probabilities(hidden, targets).flatten(),
                      all_log_p = model.output->logits(hidden).flatten(0, 1);
-    RC_ASSERT(all_log_p.size(1) == vocabulary);
+    RC_ASSERT(all_log_p.size(1) == vocabulary_size);
     Vector expected_hidden, expected_log_p, expected_all;
     for (size_t i = 0; i < token_ids.size(); ++i) {
       const Vector h = reference.embed(token_ids[i]);
       expected_hidden.insert(expected_hidden.end(), h.begin(), h.end());
       expected_log_p.push_back(target_ids[i] < 0 ? 0 : reference.log_p(h, target_ids[i]));
-      for (int64_t e = 0; e < vocabulary; ++e) expected_all.push_back(reference.log_p(h, e));
+      for (int64_t e = 0; e < vocabulary_size; ++e) expected_all.push_back(reference.log_p(h, e));
     }
     const auto tensor_like = [](const Vector& values, const at::Tensor& t) {
       return at::tensor(values, at::kDouble).view(t.sizes());
@@ -431,7 +434,7 @@ TEST_CASE("bands with bf16 copies of the parameters have the loss and gradients 
     EmbeddingAndOutput fp32_model(model_options, 30), bf16_model(model_options, 30), perturbed_model(model_options, 30);
     at::Tensor tokens = at::arange(30, at::kLong).view({2, 15}), targets = (tokens + 7) % 30;
     const nn::ForwardContext forward_context{true, 3, 7, 0};
-    bf16_model.parameters.set_bf16(true);
+    bf16_model.parameters.use_bf16_copies(true);
     // bf16 rounds the weights, the activations and the gradients. Each of these three roundings has about the effect of
     // a change of each weight by one unit roundoff.
     {
@@ -464,11 +467,11 @@ TEST_CASE("bands with bf16 copies of the parameters have the loss and gradients 
 
 TEST_CASE("an adaptive softmax never stores all scores of a tail band", "[adaptive]") {
   if (!reset_peak_memory()) SKIP("peak memory cannot be reset on this system");
-  const int64_t n = 4096, vocabulary = 40000;  // all scores of the last band: 650 MB
+  const int64_t n = 4096, vocabulary_size = 40000;  // all scores of the last band: 650 MB
   auto model_options = options_with({100, 200}, 2, 64);
-  EmbeddingAndOutput model(model_options, vocabulary);
+  EmbeddingAndOutput model(model_options, vocabulary_size);
   at::Tensor hidden = at::randn({1, n, 64}).requires_grad_();
-  at::Tensor targets = at::randint(200, vocabulary, {1, n}, at::kLong);
+  at::Tensor targets = at::randint(200, vocabulary_size, {1, n}, at::kLong);
   reset_peak_memory();
   const int64_t initial_kb = peak_memory_kb();
   model.output->loss(hidden, targets, 0, {}).smoothed.backward();
@@ -476,14 +479,15 @@ TEST_CASE("an adaptive softmax never stores all scores of a tail band", "[adapti
 }
 
 TEST_CASE("initial standard deviations of bands follow the initialisation scheme", "[adaptive]") {
-  struct Expected {
+  struct ExpectedDeviations {
     InitScheme scheme;
     double embedding, projection, output, classes;
   };
   // Xavier-uniform has a standard deviation of √(2 / (fan in + fan out)).
   const auto xavier = [](double in, double out) { return std::sqrt(2 / (in + out)); };
-  for (const Expected& e : {Expected{InitScheme::fairseq, 1 / 8.0, xavier(256, 64), xavier(64, 1000), xavier(256, 2)},
-                            {InitScheme::transformer_xl, .02, .01, .02, .02}}) {
+  for (const ExpectedDeviations& e :
+       {ExpectedDeviations{InitScheme::fairseq, 1 / 8.0, xavier(256, 64), xavier(64, 1000), xavier(256, 2)},
+        {InitScheme::transformer_xl, .02, .01, .02, .02}}) {
     auto model_options = options_with({1000, 2000}, 4, 256);
     model_options.tied = false;
     model_options.project_head = model_options.output_bias = true;
@@ -513,11 +517,11 @@ TEST_CASE("invalid options of bands are rejected with an error that names the ke
   auto build = [](const std::string& lines) {
     build_language_model(parse_model_config("[model]\nlayers = 1\nwidth = 32\nffn = 8\n" + lines), 30, at::kMeta);
   };
-  for (const auto& valid :
+  for (const auto& valid_toml :
        {std::string(), cutoff_lines, cutoff_lines + "tied_projections = true\n", cutoff_lines + "cutoff_factor = 1\n",
         std::string("output_cutoffs = [10]\ncutoff_factor = 1\n"), std::string("input_cutoffs = [10]\ntied = false\n"),
         std::string("output_cutoffs = [10]\ntied = false\nproject_head = true\ndropout_tail = 0.2\n")})
-    CHECK_NOTHROW(build(valid));
+    CHECK_NOTHROW(build(valid_toml));
   for (auto [key, invalid] : std::vector<std::pair<std::string, std::string>>{
            {"model.input_cutoffs", "input_cutoffs = [20, 10]\noutput_cutoffs = [20, 10]\n"},
            {"model.output_cutoffs", "tied = false\noutput_cutoffs = [10, 10]\n"},

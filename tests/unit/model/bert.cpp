@@ -80,14 +80,14 @@ at::Tensor example_targets(const std::string& head) {
 
 struct Reference : reference::NaiveSublayers {
   HiddenStates operator()(const std::vector<int64_t>& tokens, const std::vector<int64_t>& segments,
-                          int64_t layers) const {
+                          int64_t num_layers) const {
     HiddenStates x = embed("encoder", tokens, 1);
     const auto positions = parameter("encoder.positions.weight"), table = parameter("encoder.segments.weight");
     for (size_t t = 0; t < x.size(); ++t)
       for (size_t c = 0; c < x[t].size(); ++c)
         x[t][c] += positions[t * x[t].size() + c] + table[static_cast<size_t>(segments[t]) * x[t].size() + c];
     x = layer_norm("encoder.embedding_norm", x);
-    for (int64_t i = 0; i < layers; ++i)
+    for (int64_t i = 0; i < num_layers; ++i)
       x = feed_forward_sublayer(str("encoder.layers.", i, ".ffn"),
                                 attention_sublayer(str("encoder.layers.", i, ".self"), x, nullptr, false));
     return x;
@@ -142,20 +142,20 @@ TEST_CASE("parameter counts of encoders equal those of BERT and of Bhojanapalli 
   CHECK(num_encoder_parameters(base_lines) == 109482240);
   CHECK(num_encoder_parameters(large_lines) == 335141888);
   // Without head_size the count is independent of the number of heads.
-  for (int heads : {8, 32})
-    CHECK(num_encoder_parameters(std::string(large_lines).replace(large_lines.find("= 16"), 4, str("= ", heads))) ==
+  for (int num_heads : {8, 32})
+    CHECK(num_encoder_parameters(std::string(large_lines).replace(large_lines.find("= 16"), 4, str("= ", num_heads))) ==
           335141888);
   // Bhojanapalli et al. 2020: width 512, inner width 4096, fixed head sizes.
-  const auto count_in_millions = [](int heads, int size) {
+  const auto count_in_millions = [](int num_heads, int size) {
     return static_cast<double>(num_encoder_parameters(
-               str("layers = 24\nwidth = 512\nffn = 4096\nbert.next_sentence = true\n[attention]\nheads = ", heads,
+               str("layers = 24\nwidth = 512\nffn = 4096\nbert.next_sentence = true\n[attention]\nheads = ", num_heads,
                    "\nhead_size = ", size, "\n"))) /
            1e6;
   };
   const double published_counts[][3] = {{8, 128, 167.4}, {12, 128, 192.6}, {16, 128, 217.8}, {32, 128, 318.6},
                                         {8, 32, 129.6},  {8, 64, 142.2},   {8, 256, 217.8}};
-  for (const auto& [heads, size, count] : published_counts)
-    CHECK(count_in_millions(static_cast<int>(heads), static_cast<int>(size)) == rounding::printed(count, 4));
+  for (const auto& [num_heads, size, count] : published_counts)
+    CHECK(count_in_millions(static_cast<int>(num_heads), static_cast<int>(size)) == rounding::printed(count, 4));
 }
 
 TEST_CASE("the encoder and its output heads match a naive reference in double precision for rows of different lengths",

@@ -22,8 +22,10 @@ using translators::stage_lines;
 
 namespace {
 
-int64_t num_trainable_parameters(const std::string& toml, const Vocabularies& vocabularies) {
-  return build_language_model(parse_model_config(toml), vocabularies, at::kMeta)->parameters().num_trainable_elements();
+int64_t num_trainable_parameters(const std::string& toml, const VocabularySizes& vocabulary_sizes) {
+  return build_language_model(parse_model_config(toml), vocabulary_sizes, at::kMeta)
+      ->parameters()
+      .num_trainable_elements();
 }
 
 at::Tensor lengths(std::initializer_list<int64_t> values) {
@@ -77,14 +79,14 @@ struct Reference : reference::NaiveSublayers {
     return add(embed(owner, tokens, std::sqrt(static_cast<double>(width))), sinusoidal_positions(tokens.size()));
   }
   HiddenStates operator()(const std::vector<int64_t>& source, const std::vector<int64_t>& target,
-                          int64_t encoder_layers, int64_t layers) const {
+                          int64_t encoder_layers, int64_t num_layers) const {
     HiddenStates m = embed_positions("encoder", source);
     for (int64_t i = 0; i < encoder_layers; ++i)
       m = feed_forward_sublayer(str("encoder.layers.", i, ".ffn"),
                                 attention_sublayer(str("encoder.layers.", i, ".self"), m, nullptr, false));
     if (is_pre_norm) m = layer_norm("encoder.norm", m);
     HiddenStates x = embed_positions("decoder", target);
-    for (int64_t i = 0; i < layers; ++i) {
+    for (int64_t i = 0; i < num_layers; ++i) {
       const std::string name = str("decoder.layers.", i);
       x = attention_sublayer(name + ".self", x, nullptr, true);
       x = attention_sublayer(name + ".cross", x, &m, false);
@@ -237,11 +239,11 @@ TEST_CASE("gradients of an encoder-decoder equal finite differences", "[translat
 
 TEST_CASE("invalid options of an encoder-decoder are rejected, and so are encoder-decoder options in a decoder",
           "[translation]") {
-  const auto error_of = [](const std::string& lines, const Vocabularies& vocabularies) {
+  const auto error_of = [](const std::string& lines, const VocabularySizes& vocabulary_sizes) {
     return refusal([&] {
       build_language_model(
           parse_model_config("[model]\nlayers = 1\nwidth = 16\nffn = 8\n" + lines + "[attention]\nheads = 2\n"),
-          vocabularies, at::kMeta);
+          vocabulary_sizes, at::kMeta);
     });
   };
   const std::string encoder_decoder = "backbone = 'encoder-decoder'\n";

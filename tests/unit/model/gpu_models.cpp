@@ -30,7 +30,7 @@ using numbers::max_abs;
 namespace {
 
 std::unique_ptr<LanguageModel> build(const std::string& toml, at::Device device) {
-  auto model = build_language_model(models::parse_model_config(toml), every_model::kVocabularies, device);
+  auto model = build_language_model(models::parse_model_config(toml), every_model::kVocabularySizes, device);
   model->parameters().initialise(1);
   return model;
 }
@@ -143,8 +143,8 @@ TEST_CASE("beam search on the test device returns the hypotheses of the CPU", "[
 TEST_CASE("singular values on the test device equal singular values on the CPU", "[device]") {
   const at::Device device = choose_device(test_device());
   at::manual_seed(4);
-  for (const int64_t columns : {7, 40, 90}) {
-    const at::Tensor x = at::randn({3, 2, 40, columns}).softmax(-1);
+  for (const int64_t num_columns : {7, 40, 90}) {
+    const at::Tensor x = at::randn({3, 2, 40, num_columns}).softmax(-1);
     const at::Tensor actual = analysis::singular_values(x.to(device)), expected = analysis::singular_values(x);
     // On each device the singular values have the precision of fp32 entries; values below 2^-24 σ_1 are set to 0
     // (analysis/spectrum.h).
@@ -164,7 +164,7 @@ TEST_CASE("a captured CUDA graph has the losses and gradients of eager kernels",
               "[attention]\nheads = 4\ndropout = 0.1\n") +
           stage;
       const auto graphed_model = build(toml, device), eager_model = build(toml, device);
-      graphed_model->parameters().set_bf16(bf16), eager_model->parameters().set_bf16(bf16);
+      graphed_model->parameters().use_bf16_copies(bf16), eager_model->parameters().use_bf16_copies(bf16);
       const auto forward_backward_of = [](LanguageModel& model) {
         return [&model](const Input& input, const Targets& targets, const nn::ForwardContext& forward_context) {
           const SlicedLoss loss = model.loss(model.hidden(input, forward_context), targets, 0.1, forward_context);

@@ -203,14 +203,14 @@ TEST_CASE("max_length is the minimum over the positions and the stages of all la
     return build_language_model(parse_model_config(str("[model]\nlayers = 2\nwidth = 16\nffn = 8\n", extra_toml)), 30,
                                 at::kMeta);
   };
-  const std::string plain = "[attention]\nheads = 4\n",
-                    dense = plain + "score = 'synthesizer-dense'\nsynthesizer-dense.length = 12\n",
+  const std::string plain_toml = "[attention]\nheads = 4\n",
+                    dense = plain_toml + "score = 'synthesizer-dense'\nsynthesizer-dense.length = 12\n",
                     random_layer_1 =
                         "[attention.decoder.self.1]\nscore = 'synthesizer-random'\nsynthesizer-random.length = 9\n";
-  CHECK(build(plain)->max_length() == 0);
-  CHECK(build("positions = 'learned'\nmax_positions = 10\n" + plain)->max_length() == 10);
+  CHECK(build(plain_toml)->max_length() == 0);
+  CHECK(build("positions = 'learned'\nmax_positions = 10\n" + plain_toml)->max_length() == 10);
   CHECK(build(dense)->max_length() == 12);
-  CHECK(build(plain + random_layer_1)->max_length() == 9);
+  CHECK(build(plain_toml + random_layer_1)->max_length() == 9);
   CHECK(build(dense + random_layer_1)->max_length() == 9);
   CHECK(build("positions = 'learned'\nmax_positions = 10\n" + dense)->max_length() == 10);
   CHECK(build("positions = 'learned'\nmax_positions = 20\n" + dense)->max_length() == 12);

@@ -50,7 +50,9 @@ std::unique_ptr<LanguageModel> tiny_model(const std::string& extra_toml, const s
   return model;
 }
 
-at::Tensor tokens(int64_t rows, int64_t length, uint64_t seed) { return models::random_tokens(rows, length, 30, seed); }
+at::Tensor tokens(int64_t num_rows, int64_t length, uint64_t seed) {
+  return models::random_tokens(num_rows, length, 30, seed);
+}
 
 nn::ForwardContext context_of_update(uint32_t number) { return {true, 3, number, 0}; }
 
@@ -107,8 +109,8 @@ at::Tensor hidden_by_segments(LanguageModel& model, const at::Tensor& x, const s
 
 TEST_CASE("parameter counts of Transformer-XL equal published sizes and the formula", "[txl]") {
   // Skip Cross-Head on enwik8: 41M in the paper.
-  auto count = [](const std::string& model, const std::string& attention, int64_t vocabulary) {
-    return build_language_model(parse_model_config(kPublished + model, attention), vocabulary, at::kMeta)
+  auto count = [](const std::string& model, const std::string& attention, int64_t vocabulary_size) {
+    return build_language_model(parse_model_config(kPublished + model, attention), vocabulary_size, at::kMeta)
         ->parameters()
         .num_trainable_elements();
   };
@@ -204,12 +206,12 @@ TEST_CASE("reordered rows of a decoding state continue as their source rows", "[
   for (bool with_gradients : {false, true}) {
     at::AutoGradMode mode(with_gradients);
     auto model = tiny_model("transformer-xl.memory = 20\n");
-    at::Tensor x = tokens(3, 7, 5), rows = at::tensor({2, 0}, at::kLong), next_tokens = tokens(2, 1, 6);
+    at::Tensor x = tokens(3, 7, 5), old_rows = at::tensor({2, 0}, at::kLong), next_tokens = tokens(2, 1, 6);
     auto state = model->new_state();
     model->hidden(x, {}, state.get());
-    state->reorder(rows);
+    state->reorder(old_rows);
     CHECK(agree(*model, model->hidden(next_tokens, {}, state.get()),
-                model->hidden(at::cat({x.index_select(0, rows), next_tokens}, 1), {}).narrow(1, 7, 1)));
+                model->hidden(at::cat({x.index_select(0, old_rows), next_tokens}, 1), {}).narrow(1, 7, 1)));
   }
 }
 
@@ -431,17 +433,18 @@ TEST_CASE("Transformer-XL on the test device equals the CPU in training, with sk
   for (auto* m : {cpu_model.get(), device_model.get()}) m->parameters().initialise(1);
   SkipDraws skips(*cpu_model, "schedule = 'linear'\n");
   auto cpu_state = cpu_model->new_state(), device_state = device_model->new_state();
-  auto close = [&](const at::Tensor& x, const at::Tensor& y) { return agree(*cpu_model, x, y.to(at::kCPU)); };
+  auto are_close = [&](const at::Tensor& x, const at::Tensor& y) { return agree(*cpu_model, x, y.to(at::kCPU)); };
   for (uint32_t i = 0; i < 10; ++i) {
     at::Tensor x = tokens(2, 5, i);
     const nn::ForwardContext forward_context = skips.context_of_update(i);
-    CHECK(close(cpu_model->hidden(x, forward_context, cpu_state.get()),
-                device_model->hidden(x.to(device), forward_context, device_state.get())));
+    CHECK(are_close(cpu_model->hidden(x, forward_context, cpu_state.get()),
+                    device_model->hidden(x.to(device), forward_context, device_state.get())));
   }
   c10::NoGradGuard no_gradient;
   for (int64_t length : {5, 1, 1}) {
     at::Tensor x = tokens(2, length, 3);
-    CHECK(close(cpu_model->hidden(x, {}, cpu_state.get()), device_model->hidden(x.to(device), {}, device_state.get())));
+    CHECK(are_close(cpu_model->hidden(x, {}, cpu_state.get()),
+                    device_model->hidden(x.to(device), {}, device_state.get())));
   }
 }
 
@@ -457,7 +460,7 @@ TEST_CASE("bf16 with a memory equals fp32 up to rounding, with and without gradi
     for (auto& p : perturbed_model->parameters().all())
       p.master().mul_(1 + tolerance::kBf16 * (2 * at::randint(2, p.master().sizes()).to(at::kFloat) - 1));
   }
-  bf16_model->parameters().set_bf16(true);
+  bf16_model->parameters().use_bf16_copies(true);
   at::Tensor x = tokens(2, 9, 5);
   for (bool with_gradients : {false, true}) {
     at::AutoGradMode mode(with_gradients);

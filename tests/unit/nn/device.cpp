@@ -43,8 +43,8 @@ std::unique_ptr<model::LanguageModel> small_model(at::Device device, const std::
   return model;
 }
 
-at::Tensor cyclic_tokens(int64_t rows, int64_t length) {
-  return (at::arange(rows * length) * 7 % 50).view({rows, length});
+at::Tensor cyclic_tokens(int64_t num_rows, int64_t length) {
+  return (at::arange(num_rows * length) * 7 % 50).view({num_rows, length});
 }
 
 // With --device cuda, chooses the GPU before the first test, since a LibTorch call before choose_device() would
@@ -105,7 +105,7 @@ TEST_CASE("loss and gradients of a training step on a GPU agree with the CPU", "
         for (auto& p : model->parameters().all())
           p.master().mul_(1 + noise * (2 * at::randint(2, p.master().sizes()).to(at::kFloat) - 1));
       }
-      model->parameters().set_bf16(bf16);
+      model->parameters().use_bf16_copies(bf16);
       nn::ForwardContext forward_context{true, 1, 4, 0};
       auto loss = model->loss(model->hidden(inputs.to(device), forward_context), targets, extra_toml.empty() ? 0.1 : 0,
                               forward_context);
@@ -141,7 +141,7 @@ TEST_CASE("optimiser steps on a GPU agree with the CPU", "[device]") {
       for (int64_t i = 0; i < 50; ++i)  // more tensors than one kernel launch updates
         list->add(str("w", i), {33, i == 7 ? 4001 : i + 1}, {nn::Init::normal(1), true, true});
       list->initialise(1);
-      list->set_bf16(true);
+      list->use_bf16_copies(true);
     }
     for (const auto& p : cpu_parameters.all()) num_elements += p.master().numel();
     const train::ParameterGroups groups;

@@ -88,12 +88,12 @@ struct Case {
   explicit Case(const std::string& toml)
       : config(models::parse_model_config(without_dropout(toml))), is_encoder_only(toml.find("'bert'") != toml.npos) {
     register_meta_kernels();
-    model = build_language_model(config, every_model::kVocabularies, at::kMeta);
+    model = build_language_model(config, every_model::kVocabularySizes, at::kMeta);
   }
   at::Tensor hidden(const nn::ForwardContext& forward_context, attention::Observer* observer = nullptr,
                     DecodingState* state = nullptr, int64_t length = 5) const {
     const Input input = every_model::input(*model, is_encoder_only, length);
-    if (observer != nullptr) observer->begin(input.lengths);
+    if (observer != nullptr) observer->begin_batch(input.lengths);
     const at::Tensor h = model->hidden(input.to(at::kMeta), forward_context, state, observer);
     REQUIRE(h.is_meta());
     REQUIRE(h.sizes() == at::IntArrayRef({2, length, config.model.width}));
@@ -175,10 +175,10 @@ TEST_CASE("memories and decoding states stay on the device of the parameters, al
     if (!can_decode) continue;
     const auto state = c.model->new_state();
     c.hidden({}, nullptr, state.get(), 1);
-    const auto step = [&](int64_t rows) {
-      const at::Tensor tokens = at::zeros({rows, 1}, at::TensorOptions().dtype(at::kLong).device(at::kMeta));
+    const auto step = [&](int64_t num_rows) {
+      const at::Tensor tokens = at::zeros({num_rows, 1}, at::TensorOptions().dtype(at::kLong).device(at::kMeta));
       const at::Tensor h = c.model->hidden(tokens, {}, state.get());
-      CHECK(h.sizes() == at::IntArrayRef({rows, 1, c.config.model.width}));
+      CHECK(h.sizes() == at::IntArrayRef({num_rows, 1, c.config.model.width}));
       CHECK(c.model->logits(h).is_meta());
     };
     step(2);

@@ -178,7 +178,7 @@ TEST_CASE("optimiser steps by GPU kernels agree with the CPU within rounding", "
           list.add(str("w", i), {i % 7 + 1, i % 5 + (i == 3 ? 3000 : 1)},
                    {nn::Init::normal(1), i % 2 == 0, i % 3 == 0});
         list.initialise(1);
-        list.set_bf16(bf16);
+        list.use_bf16_copies(bf16);
         train::Optimizer optimizer(list, options, groups);
         at::manual_seed(13);
         Tensors results;
@@ -233,7 +233,7 @@ TEST_CASE("loss and gradients of a training step by GPU kernels agree with the C
           for (auto& p : model->parameters().all())
             p.master().mul_(1 + noise * (2 * at::randint(2, p.master().sizes()).to(at::kFloat) - 1));
         }
-        model->parameters().set_bf16(bf16);
+        model->parameters().use_bf16_copies(bf16);
         const nn::ForwardContext forward_context{true, 1, 4, 0};
         const auto loss =
             model->loss(model->hidden(tokens, forward_context), targets, extra_toml.empty() ? 0.1 : 0, forward_context);

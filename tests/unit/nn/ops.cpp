@@ -72,11 +72,11 @@ TEST_CASE("linear over several parameters is exact within rounding, in training 
   nn::Parameter *weight_a = add("weight_a", {48, 32}), *weight_b = add("weight_b", {16, 32}),
                 *bias_a = add("bias_a", {48}), *bias_b = add("bias_b", {16});
   for (const bool bf16 : {false, true}) {
-    list.set_bf16(bf16);
-    list.refresh_copies();
-    for (const int64_t rows : {1, 5, 64, 200}) {
-      INFO(rows << " rows, bf16 " << bf16);
-      const at::Tensor x = at::randn({rows, 3, 32});
+    list.use_bf16_copies(bf16);
+    list.refresh_bf16_copies();
+    for (const int64_t num_rows : {1, 5, 64, 200}) {
+      INFO(num_rows << " rows, bf16 " << bf16);
+      const at::Tensor x = at::randn({num_rows, 3, 32});
       const auto joint_linear = [&] { return nn::linear(x, {weight_a, nullptr, weight_b}, {bias_a, nullptr, bias_b}); };
       const at::Tensor weight = at::cat({weight_a->value(), weight_b->value()}),
                        bias = at::cat({bias_a->value(), bias_b->value()});
@@ -87,7 +87,7 @@ TEST_CASE("linear over several parameters is exact within rounding, in training 
         return numbers::find_excess_error({actual}, {composed_result}, {exact_result}, weight.scalar_type());
       };
       CHECK(excess_error(joint_linear(), composed, exact) == "");
-      CHECK(nn::linear(x, {weight_b}, {nullptr}).sizes() == at::IntArrayRef({rows, 3, 16}));
+      CHECK(nn::linear(x, {weight_b}, {nullptr}).sizes() == at::IntArrayRef({num_rows, 3, 16}));
       c10::NoGradGuard guard;
       const nn::DecodingProducts products;
       const at::Tensor first = joint_linear();
@@ -99,7 +99,7 @@ TEST_CASE("linear over several parameters is exact within rounding, in training 
       const nn::DecodingProducts nested_products(&products);
       CHECK(joint_linear().equal(first));
       // A row does not depend on the other rows.
-      for (const int64_t row : {int64_t{0}, rows - 1})
+      for (const int64_t row : {int64_t{0}, num_rows - 1})
         CHECK(nn::linear(x.narrow(0, row, 1), {weight_a, nullptr, weight_b}, {bias_a, nullptr, bias_b})
                   .equal(first.narrow(0, row, 1)));
       c10::AutoGradMode gradient_mode(true);
@@ -119,20 +119,20 @@ TEST_CASE("the bits of a decoding product depend neither on the number of rows n
       nn::ParameterList list(at::kCPU);
       nn::Parameter& weight = list.add("weight", {out, in}, {{}, true, true});
       weight.master().normal_();
-      list.set_bf16(bf16);
-      list.refresh_copies();
+      list.use_bf16_copies(bf16);
+      list.refresh_bf16_copies();
       const nn::DecodingProducts products;
       const at::Tensor x = at::randn({330, in});
       at::set_num_threads(1);
       const at::Tensor output_of_all_rows = nn::linear(x, {&weight}, {nullptr});
       for (const int num_threads : {1, 2, 3})
-        for (const int64_t rows : {1, 63, 64, 65, 129, 330}) {
-          INFO(in << " -> " << out << (bf16 ? ", bf16, " : ", fp32, ") << rows << " rows, " << num_threads
+        for (const int64_t num_rows : {1, 63, 64, 65, 129, 330}) {
+          INFO(in << " -> " << out << (bf16 ? ", bf16, " : ", fp32, ") << num_rows << " rows, " << num_threads
                   << " threads");
           at::set_num_threads(num_threads);
-          const int64_t first = (330 - rows) / 2;
-          CHECK(nn::linear(x.narrow(0, first, rows), {&weight}, {nullptr})
-                    .equal(output_of_all_rows.narrow(0, first, rows)));
+          const int64_t first = (330 - num_rows) / 2;
+          CHECK(nn::linear(x.narrow(0, first, num_rows), {&weight}, {nullptr})
+                    .equal(output_of_all_rows.narrow(0, first, num_rows)));
         }
       at::set_num_threads(initial_num_threads);
     }
@@ -142,15 +142,15 @@ TEST_CASE("error of nn::linear and its gradients is at most twice the error of a
   at::manual_seed(3);
   auto nn_linear = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) { return nn::linear(x, w, b); };
   auto torch_linear = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) { return at::linear(x, w, b); };
-  for (auto [rows, in, out] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1},
-                               {3, 5, 2},
-                               {64, 32, 48},
-                               {257, 100, 30},
-                               {1000, 64, 192},
-                               {0, 4, 3}})
+  for (auto [num_rows, in, out] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1},
+                                   {3, 5, 2},
+                                   {64, 32, 48},
+                                   {257, 100, 30},
+                                   {1000, 64, 192},
+                                   {0, 4, 3}})
     for (bool with_bias : {false, true}) {
-      INFO(rows << " x " << in << " -> " << out);
-      at::Tensor x = at::randn({2, rows, in}), w = at::randn({out, in}), b, dy = at::randn({2, rows, out});
+      INFO(num_rows << " x " << in << " -> " << out);
+      at::Tensor x = at::randn({2, num_rows, in}), w = at::randn({out, in}), b, dy = at::randn({2, num_rows, out});
       if (with_bias) b = at::randn({out});
       for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
         auto round = [&](const at::Tensor& t) { return t.defined() ? t.to(type).to(at::kDouble) : t; };
@@ -219,7 +219,7 @@ TEST_CASE("layer_norm preserves the type of its input and accumulates in fp32", 
 TEST_CASE("add_and_norm and its gradients equal dropout, sum and layer norm in double precision", "[ops]") {
   CHECK(rc::check([] {
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
-    const int64_t rows = *rc::gen::inRange(1, 4), length = *rc::gen::inRange(1, 70);
+    const int64_t num_rows = *rc::gen::inRange(1, 4), length = *rc::gen::inRange(1, 70);
     const int64_t size = *rc::gen::element(1, 2, 15, 16, 17, 48, 100, 256, 1000);
     const bool bf16 = *rc::gen::arbitrary<bool>(), with_sum = *rc::gen::arbitrary<bool>(),
                in_training = *rc::gen::arbitrary<bool>();
@@ -227,8 +227,8 @@ TEST_CASE("add_and_norm and its gradients equal dropout, sum and layer norm in d
     const nn::ForwardContext forward_context{in_training, 3, 5, *rc::gen::inRange(0, 9)};
     const nn::DropoutArguments drop{p, forward_context, "place", 2};
     const auto leaf = [](const at::Tensor& t) { return t.detach().clone().requires_grad_(); };
-    const at::Tensor x0 = at::randn({rows, length, size}) + offset,
-                     y0 = at::randn({rows, length, size}).to(bf16 ? at::kBFloat16 : at::kFloat),
+    const at::Tensor x0 = at::randn({num_rows, length, size}) + offset,
+                     y0 = at::randn({num_rows, length, size}).to(bf16 ? at::kBFloat16 : at::kFloat),
                      gain0 = at::randn({size}), shift0 = at::randn({size});
     const at::Tensor dsum = at::randn_like(x0), dnorm = at::randn_like(x0);
     const at::Tensor dropout_mask = nn::dropout(at::ones_like(x0), p, forward_context, "place", 2).to(at::kDouble);

@@ -29,7 +29,7 @@ struct Reference {
 
 // Returns loss = (1 - e) nll + e / V Σ_j nll_j and its gradients in double precision, row by row; e: label smoothing.
 Reference reference(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
-                    const at::Tensor& targets, int64_t vocabulary, double e) {
+                    const at::Tensor& targets, int64_t vocabulary_size, double e) {
   at::Tensor h = hidden.to(at::kDouble).contiguous(), w = weight.to(at::kDouble).contiguous();
   at::Tensor b = bias.defined() ? bias.to(at::kDouble).contiguous() : at::zeros({weight.size(0)}, at::kDouble);
   Reference r{0,
@@ -44,12 +44,12 @@ Reference reference(const at::Tensor& hidden, const at::Tensor& weight, const at
   const double *hp = h.const_data_ptr<double>(), *wp = w.const_data_ptr<double>(), *bp = b.const_data_ptr<double>();
   double *dh = r.dhidden.data_ptr<double>(), *dw = r.dweight.data_ptr<double>(), *db = r.dbias.data_ptr<double>(),
          *terms = r.terms.data_ptr<double>();
-  std::vector<double> logits(static_cast<size_t>(vocabulary));
+  std::vector<double> logits(static_cast<size_t>(vocabulary_size));
   for (int64_t i = 0; i < h.size(0); ++i) {
     int64_t target = targets.const_data_ptr<int64_t>()[i];
     if (target < 0) continue;
     double max_logit = -1e300, sum = 0, sum_nll = 0;
-    for (int64_t j = 0; j < vocabulary; ++j) {
+    for (int64_t j = 0; j < vocabulary_size; ++j) {
       double x = bp[j];
       for (int64_t k = 0; k < d; ++k) x += hp[i * d + k] * wp[j * d + k];
       logits[static_cast<size_t>(j)] = x;
@@ -61,11 +61,11 @@ Reference reference(const at::Tensor& hidden, const at::Tensor& weight, const at
     for (double x : logits) sum_nll += lse - x;
     double nll = lse - logits[static_cast<size_t>(target)];
     r.nll += nll;
-    r.smoothed += (1 - e) * nll + e / static_cast<double>(vocabulary) * sum_nll;
+    r.smoothed += (1 - e) * nll + e / static_cast<double>(vocabulary_size) * sum_nll;
     r.log_p.data_ptr<double>()[i] = -nll;
-    for (int64_t j = 0; j < vocabulary; ++j) {
+    for (int64_t j = 0; j < vocabulary_size; ++j) {
       const double p = std::exp(logits[static_cast<size_t>(j)] - lse),
-                   target_p = e / static_cast<double>(vocabulary) + (j == target ? 1 - e : 0), g = p - target_p;
+                   target_p = e / static_cast<double>(vocabulary_size) + (j == target ? 1 - e : 0), g = p - target_p;
       db[j] += g, terms[j] += p + target_p;
       for (int64_t k = 0; k < d; ++k) {
         dh[i * d + k] += g * wp[j * d + k];
@@ -81,7 +81,7 @@ Reference reference(const at::Tensor& hidden, const at::Tensor& weight, const at
 TEST_CASE("sliced cross-entropy, its gradients and its log-probabilities match the equation", "[ops]") {
   at::manual_seed(1);
   struct Case {
-    int64_t n, d, rows, vocabulary;
+    int64_t n, d, rows, vocabulary_size;
     double e;
     bool has_bias;
   };
@@ -90,16 +90,16 @@ TEST_CASE("sliced cross-entropy, its gradients and its log-probabilities match t
                  {70, 8, 40, 33, 0.1, true},
                  {200, 16, 129, 128, 0.3, true},
                  {2100, 4, 4200, 4117, 0.1, false}}) {
-    INFO("N " << c.n << " d " << c.d << " vocabulary " << c.vocabulary);
+    INFO("N " << c.n << " d " << c.d << " vocabulary " << c.vocabulary_size);
     at::Tensor hidden = at::randn({c.n, c.d}), weight = at::randn({c.rows, c.d}), bias;
     if (c.has_bias) bias = at::randn({c.rows});
-    at::Tensor targets = at::randint(c.vocabulary, {c.n}, at::kLong);
+    at::Tensor targets = at::randint(c.vocabulary_size, {c.n}, at::kLong);
     if (c.n > 3) targets[2] = -1;
-    Reference expected = reference(hidden, weight, bias, targets, c.vocabulary, c.e);
+    Reference expected = reference(hidden, weight, bias, targets, c.vocabulary_size, c.e);
     for (at::ScalarType type : {at::kDouble, at::kFloat}) {
       auto leaf = [&](const at::Tensor& t) { return t.defined() ? t.to(type).detach().clone().requires_grad_() : t; };
       at::Tensor h = leaf(hidden), w = leaf(weight), b = leaf(bias);
-      nn::SlicedLoss loss = nn::sliced_cross_entropy(h, w, b, targets, c.vocabulary, c.e);
+      nn::SlicedLoss loss = nn::sliced_cross_entropy(h, w, b, targets, c.vocabulary_size, c.e);
       // Error of log p: a logit sums d products and the bias; the softmax adds up 64 exponentials at a time, each with
       // an error of 2 units in the last place; the logarithm is in fp64. An absolute error of log p is a relative error
       // of the probability p in the gradients. The gradient of `hidden` is a sum over the vocabulary, whose terms add
@@ -108,7 +108,7 @@ TEST_CASE("sliced cross-entropy, its gradients and its log-probabilities match t
       const auto bound = [&](int64_t num_roundings, double size) {
         return rounding::bound(type, at::kDouble, num_roundings, size);
       };
-      const int64_t num_roundings = c.d + 1 + std::min<int64_t>(c.vocabulary, 64) + 4;
+      const int64_t num_roundings = c.d + 1 + std::min<int64_t>(c.vocabulary_size, 64) + 4;
       const double log_p_error = bound(num_roundings, expected.largest_logit), largest_sum = max_abs(expected.terms),
                    sum_error = log_p_error + bound(c.n, 1);
       const auto num_scored = targets.ge(0).sum().item<int64_t>();
@@ -120,10 +120,11 @@ TEST_CASE("sliced cross-entropy, its gradients and its log-probabilities match t
       CHECK(loss.smoothed.item<double>() ==
             rounding::within(expected.smoothed, loss_error + bound(1, expected.smoothed)));
       (loss.smoothed * 0.5).backward();
-      CHECK(error(h.grad(), expected.dhidden / 2) <= (log_p_error + bound(c.vocabulary, 1)) * 2 * max_abs(weight) / 2);
+      CHECK(error(h.grad(), expected.dhidden / 2) <=
+            (log_p_error + bound(c.vocabulary_size, 1)) * 2 * max_abs(weight) / 2);
       CHECK(error(w.grad(), expected.dweight / 2) <= sum_error * largest_sum * max_abs(hidden) / 2);
       if (c.has_bias) CHECK(error(b.grad(), expected.dbias / 2) <= sum_error * largest_sum / 2);
-      at::Tensor log_p = nn::sliced_log_probabilities(h, w, b, targets, c.vocabulary);
+      at::Tensor log_p = nn::sliced_log_probabilities(h, w, b, targets, c.vocabulary_size);
       CHECK(log_p.scalar_type() == at::kFloat);
       CHECK(error(log_p, expected.log_p) <=
             log_p_error + rounding::bound(at::kFloat, at::kDouble, 1, max_abs(expected.log_p)));
@@ -204,12 +205,12 @@ TEST_CASE("cross-entropy is finite for extreme logits and propagates NaN", "[ops
 
 TEST_CASE("cross-entropy stores only a slice of the logits and the gradient of the weight", "[ops]") {
   if (!reset_peak_memory()) SKIP("peak memory cannot be reset on this system");
-  const int64_t n = 4096, d = 32, vocabulary = 40000;  // all logits: 655 MB
-  at::Tensor h = at::randn({n, d}).requires_grad_(), w = (at::randn({vocabulary, d}) * 0.1).requires_grad_();
-  at::Tensor targets = at::randint(vocabulary, {n}, at::kLong);
+  const int64_t n = 4096, d = 32, vocabulary_size = 40000;  // all logits: 655 MB
+  at::Tensor h = at::randn({n, d}).requires_grad_(), w = (at::randn({vocabulary_size, d}) * 0.1).requires_grad_();
+  at::Tensor targets = at::randint(vocabulary_size, {n}, at::kLong);
   reset_peak_memory();
   int64_t initial_kb = peak_memory_kb();
-  nn::sliced_cross_entropy(h, w, {}, targets, vocabulary, 0).smoothed.backward();
+  nn::sliced_cross_entropy(h, w, {}, targets, vocabulary_size, 0).smoothed.backward();
   CHECK(peak_memory_kb() - initial_kb < 200 * 1024);
 }
 

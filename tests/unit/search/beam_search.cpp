@@ -35,20 +35,20 @@ const char* kDecoder = "[model]\nlayers = 2\nwidth = 16\nffn = 24\n[attention]\n
 
 // Builds a model and multiplies its weight matrices by `factor`, so that the distributions of the model are far from
 // uniform.
-std::unique_ptr<model::LanguageModel> build_peaked(const std::string& toml, const model::Vocabularies& v,
+std::unique_ptr<model::LanguageModel> build_peaked(const std::string& toml, const model::VocabularySizes& sizes,
                                                    double factor = 1.7) {
-  auto model = build_model(toml, v);
+  auto model = build_model(toml, sizes);
   c10::NoGradGuard no_gradient;
   for (auto& p : model->parameters().all())
     if (p.master().dim() == 2) p.master().mul_(factor);
   return model;
 }
 
-std::vector<int32_t> random_source(int64_t length, int64_t vocabulary, uint64_t seed) {
-  const at::Tensor t = models::random_tokens(1, length, vocabulary, seed);
+std::vector<int32_t> random_source(int64_t length, int64_t vocabulary_size, uint64_t seed) {
+  const at::Tensor t = models::random_tokens(1, length, vocabulary_size, seed);
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < length; ++i) tokens.push_back(t[0][i].item<int32_t>());
-  tokens.back() = kSpecialTokens.end;
+  tokens.back() = kSpecialTokens.end_id;
   return tokens;
 }
 
@@ -59,7 +59,7 @@ at::Tensor row(const std::vector<int32_t>& tokens) {
 
 // Returns the input of a teacher-forced pass: the end token followed by `tokens`, and the source unless it is empty.
 model::Input forced_input(const std::vector<int32_t>& source, const std::vector<int32_t>& tokens) {
-  std::vector<int32_t> in{kSpecialTokens.end};
+  std::vector<int32_t> in{kSpecialTokens.end_id};
   in.insert(in.end(), tokens.begin(), tokens.end());
   model::Input input(row(in));
   if (source.empty()) return input;
@@ -108,9 +108,9 @@ std::vector<Hypothesis> reference_search(model::LanguageModel& model, const Sent
         if (n < static_cast<int64_t>(s.prefix.size())) {
           if (token != s.prefix[static_cast<size_t>(n)]) continue;
         } else if (n >= max_length) {
-          if (token != kSpecialTokens.end) continue;
-        } else if ((n < options.min_length && token == kSpecialTokens.end) ||
-                   (options.no_unknown && token == kSpecialTokens.unknown)) {
+          if (token != kSpecialTokens.end_id) continue;
+        } else if ((n < options.min_length && token == kSpecialTokens.end_id) ||
+                   (options.no_unknown && token == kSpecialTokens.unknown_id)) {
           continue;
         }
         extensions.push_back({partial.tokens, partial.log_probability + log_p[t]});
@@ -124,7 +124,7 @@ std::vector<Hypothesis> reference_search(model::LanguageModel& model, const Sent
     for (size_t i = 0; i < std::min(2 * beam, extensions.size()) && live_hypotheses.size() < beam &&
                        finished_hypotheses.size() < beam;
          ++i) {
-      if (extensions[i].tokens.back() != kSpecialTokens.end) live_hypotheses.push_back(extensions[i]);
+      if (extensions[i].tokens.back() != kSpecialTokens.end_id) live_hypotheses.push_back(extensions[i]);
       else if (i < beam)
         finished_hypotheses.push_back(
             {extensions[i].tokens, extensions[i].log_probability,
@@ -168,10 +168,10 @@ std::vector<std::vector<Hypothesis>> device_search(model::LanguageModel& model, 
   return search_on_device(model, sentence_pointers, BeamPolicy(kSpecialTokens, options, sampling));
 }
 
-std::vector<Sentence> random_sentences(const std::vector<int64_t>& lengths, int64_t vocabulary) {
+std::vector<Sentence> random_sentences(const std::vector<int64_t>& lengths, int64_t vocabulary_size) {
   std::vector<Sentence> sentences;
   for (size_t i = 0; i < lengths.size(); ++i)
-    sentences.push_back({random_source(lengths[i], vocabulary, 50 + i), {}, static_cast<int64_t>(i)});
+    sentences.push_back({random_source(lengths[i], vocabulary_size, 50 + i), {}, static_cast<int64_t>(i)});
   return sentences;
 }
 
@@ -229,20 +229,20 @@ TEST_CASE("best_entries() returns the largest logits of a row in stable order, a
 
 TEST_CASE("best_candidates() returns the tokens, logits and log-sum-exps of candidates_of()", "[search]") {
   CHECK(rc::check([] {
-    const int64_t entries = *rc::gen::inRange(1, 700), rows = *rc::gen::inRange(1, 4);
+    const int64_t entries = *rc::gen::inRange(1, 700), num_rows = *rc::gen::inRange(1, 4);
     const int64_t count = *rc::gen::inRange(1, 40), levels = *rc::gen::inRange(1, 400);
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1000));
-    at::Tensor x = at::randint(levels, {rows, entries}, at::kFloat) * 0.1 - 7;
-    x.masked_fill_(x.eq(-7).logical_and(at::rand({rows, entries}) > 0.5), -INFINITY);
+    at::Tensor x = at::randint(levels, {num_rows, entries}, at::kFloat) * 0.1 - 7;
+    x.masked_fill_(x.eq(-7).logical_and(at::rand({num_rows, entries}) > 0.5), -INFINITY);
     x.select(1, 0).fill_(1);
     std::vector<int32_t> excluded_entries;
     if (*rc::gen::arbitrary<bool>())
       excluded_entries.push_back(*rc::gen::inRange<int32_t>(0, static_cast<int32_t>(entries)));
     const BestCandidates best = best_candidates(x, count, excluded_entries);
-    RC_ASSERT(best.tokens.sizes() == at::IntArrayRef({rows, std::min(count, entries)}));
+    RC_ASSERT(best.tokens.sizes() == at::IntArrayRef({num_rows, std::min(count, entries)}));
     const Candidates expected = candidates_of(x, {count, excluded_entries, {}});
-    for (int64_t r = 0; r < rows; ++r) {
-      const auto& expected_row = expected.rows[static_cast<size_t>(r)];
+    for (int64_t r = 0; r < num_rows; ++r) {
+      const auto& expected_row = expected.entries[static_cast<size_t>(r)];
       RC_ASSERT(std::abs(best.lse[r].item<double>() - expected.lse[static_cast<size_t>(r)]) <= 2 * kLseError);
       for (int64_t k = 0; k < best.tokens.size(1); ++k) {
         const auto rank = static_cast<size_t>(k);
@@ -265,9 +265,9 @@ TEST_CASE("a key/value cache equals index_select and concatenation after any seq
     cache.append(k, v);
     at::Tensor expected_k = k, expected_v = v;
     for (int step = 0; step < 3; ++step) {
-      const int64_t rows = expected_k.size(0);
+      const int64_t num_rows = expected_k.size(0);
       const auto source_rows = *rc::gen::container<std::vector<int64_t>>(static_cast<size_t>(*rc::gen::inRange(1, 8)),
-                                                                         rc::gen::inRange<int64_t>(0, rows));
+                                                                         rc::gen::inRange<int64_t>(0, num_rows));
       const at::Tensor order = at::tensor(source_rows, at::kLong);
       cache.reorder(order);
       const at::Tensor new_k = at::randn({order.numel(), 2, 1, 3}), new_v = at::randn({order.numel(), 2, 1, 4});
@@ -352,7 +352,7 @@ TEST_CASE("search_on_device() returns the hypotheses of beam_search() in long se
       s.prefix = *rc::gen::container<std::vector<int32_t>>(
           static_cast<size_t>(*rc::gen::inRange(0, static_cast<int>(std::min<int64_t>(options.max_length_b, 12)))),
           rc::gen::inRange<int32_t>(2, 9));
-      s.number = i;
+      s.index = i;
       sentences.push_back(s);
     }
     const auto expected = beam_search(model, sentences, kSpecialTokens, options, sampling),
@@ -376,7 +376,7 @@ TEST_CASE("a beam as wide as the search space returns the hypotheses of exhausti
       std::vector<std::vector<int32_t>> longer_prefixes;
       for (const auto& prefix : prefixes) {
         auto finished_tokens = prefix;
-        finished_tokens.push_back(kSpecialTokens.end);
+        finished_tokens.push_back(kSpecialTokens.end_id);
         const double log_p = forced_log_probability(*model, s.source, finished_tokens);
         all_hypotheses.push_back(
             {finished_tokens, log_p, log_p / std::pow(static_cast<double>(finished_tokens.size()), penalty)});
@@ -404,7 +404,7 @@ TEST_CASE("a beam of size 1 selects the most probable token at every step", "[se
   const auto actual = beam_search(*model, sentences, kSpecialTokens, options);
   for (size_t i = 0; i < sentences.size(); ++i) {
     std::vector<int32_t> tokens;
-    while (tokens.empty() || tokens.back() != kSpecialTokens.end) {
+    while (tokens.empty() || tokens.back() != kSpecialTokens.end_id) {
       auto log_p = log_probabilities(*model, sentences[i].source, tokens);
       if (tokens.empty()) log_p[0] = -INFINITY;  // min_length is 1 by default, which excludes the end token here
       tokens.push_back(
@@ -431,7 +431,7 @@ TEST_CASE("hypothesis scores equal those of teacher forcing and of a batch of on
         CHECK(h.log_probability == rounding::within(forced_log_probability(*model, sentences[i].source, h.tokens),
                                                     log_probability_bound(*model, h)));
         CHECK(h.score == rounding::fp64(h.log_probability / static_cast<double>(h.tokens.size()), 2));
-        CHECK(std::count(h.tokens.begin(), h.tokens.end(), kSpecialTokens.end) == 1);
+        CHECK(std::count(h.tokens.begin(), h.tokens.end(), kSpecialTokens.end_id) == 1);
       }
       require_same(*model, beam_search(*model, {sentences[i]}, kSpecialTokens, options)[0], batch_results[i]);
     }
@@ -488,7 +488,7 @@ TEST_CASE("hypotheses are bit-identical for any batch size on the fused path", "
   for (const auto& [beam, samples, bf16] :
        {Case{1, 0, false}, {5, 0, false}, {8, 0, false}, {1, 8, false}, {1, 0, true}, {5, 0, true}, {1, 8, true}}) {
     INFO("beam " << beam << ", samples " << samples << (bf16 ? ", bf16" : ""));
-    model->parameters().set_bf16(bf16);
+    model->parameters().use_bf16_copies(bf16);
     SearchOptions options;
     options.beam = beam, options.max_length_b = 12;
     SamplingOptions sampling;
@@ -587,7 +587,7 @@ TEST_CASE("samples depend only on the seed and the number of the sentence, and o
   for (const auto& sentence_samples : beam_search(*model, sentences, kSpecialTokens, strict_options, sampling))
     for (const Hypothesis& h : sentence_samples) {
       CHECK(h.tokens.size() == 9);
-      CHECK(std::count(h.tokens.begin(), h.tokens.end(), kSpecialTokens.unknown) == 0);
+      CHECK(std::count(h.tokens.begin(), h.tokens.end(), kSpecialTokens.unknown_id) == 0);
     }
   // Sampling with top_k = 1 or temperature = 0 is greedy search.
   options.beam = 1;
@@ -630,12 +630,12 @@ TEST_CASE("forced tokens are sampled even if every token of the vocabulary is ex
   SamplingOptions sampling;
   sampling.samples = 3;
   // The first token is forced, while end and unknown token are excluded; the second token can only be the end token.
-  Sentence s{random_source(3, 20, 1), {kSpecialTokens.unknown}, 0};
+  Sentence s{random_source(3, 20, 1), {kSpecialTokens.unknown_id}, 0};
   for (const auto& all_hypotheses : {beam_search(*model_of_two_tokens, {s}, kSpecialTokens, options, sampling),
                                      device_search(*model_of_two_tokens, {s}, options, sampling)}) {
     REQUIRE(all_hypotheses[0].size() == 3);
     for (const Hypothesis& h : all_hypotheses[0])
-      CHECK(h.tokens == std::vector<int32_t>{kSpecialTokens.unknown, kSpecialTokens.end});
+      CHECK(h.tokens == std::vector<int32_t>{kSpecialTokens.unknown_id, kSpecialTokens.end_id});
   }
   // A sentence without a prefix has no allowed first token.
   std::vector<Sentence> sentences{s, s};

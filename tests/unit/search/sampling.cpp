@@ -53,8 +53,8 @@ ScoredTokens score(model::LanguageModel& model, const std::vector<int32_t>& text
     s.indices.push_back(token_score.index);
     s.log_probabilities.push_back(token_score.log_probability);
   };
-  const task::Score total = task::score(model, corpora::text_of(text, 0), options, observer);
-  CHECK(total.tokens == static_cast<int64_t>(s.indices.size()));
+  const task::NllSum total = task::score(model, corpora::text_of(text, 0), options, observer);
+  CHECK(total.num_tokens == static_cast<int64_t>(s.indices.size()));
   return s;
 }
 
@@ -118,7 +118,9 @@ TEST_CASE("a sampled block is scored with a full memory, and the blocks that fil
   }
   struct TokenCounter : attention::Observer {
     int64_t num_tokens = 0;
-    void begin(const attention::Lengths& lengths) override { num_tokens += lengths.decoder.sum().item<int64_t>(); }
+    void begin_batch(const attention::Lengths& lengths) override {
+      num_tokens += lengths.decoder.sum().item<int64_t>();
+    }
   } counter;
   data::BatchVisitor visitor;
   visitor.observer = &counter;

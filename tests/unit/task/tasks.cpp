@@ -170,7 +170,7 @@ TEST_CASE("evaluation returns a finite loss and only scores that the task names"
     const model::ModelConfig config =
         models::parse_model_config(str("[model]\n", sample.model, "[attention]\nheads = 2\n"));
     REQUIRE(task->serves(config.model));
-    auto model = model::build_language_model(config, model::vocabularies_of(tokenizers), at::kCPU);
+    auto model = model::build_language_model(config, model::vocabulary_sizes_of(tokenizers), at::kCPU);
     model->parameters().initialise(1);
     const auto dataset = task->open(text::FileRecords(shard), tokenizers, {config.model.bert, 96, 1, false});
     dataset->require_targets();
@@ -185,7 +185,7 @@ TEST_CASE("evaluation returns a finite loss and only scores that the task names"
       options.metric = score;
       const auto evaluation = dataset->evaluate(*model, options);
       CHECK(std::isfinite(evaluation.loss));
-      CHECK(evaluation.scored > 0);
+      CHECK(evaluation.num_scored > 0);
       CHECK(std::isfinite(task::score_named(evaluation.scores, score)));
       CHECK(dataset->score(*model, score, options) == task::score_named(evaluation.scores, score));
     }

@@ -62,7 +62,7 @@ TEST_CASE(
        plain_model = build_language_model(parse_model_config(toml), 23, at::kCPU);
   graphed_model->parameters().initialise(3), plain_model->parameters().initialise(3);
   const bool bf16 = GENERATE(false, true);
-  if (bf16) graphed_model->parameters().set_bf16(true), plain_model->parameters().set_bf16(true);
+  if (bf16) graphed_model->parameters().use_bf16_copies(true), plain_model->parameters().use_bf16_copies(true);
   const auto forward_backward_of = [](LanguageModel& model) {
     return [&model](const Input& input, const Targets& targets, const mh::nn::ForwardContext& forward_context) {
       Targets cpu_targets = targets;  // CPU kernels read `values`, GPU kernels `device_values`

@@ -25,8 +25,8 @@ namespace {
 double term_after_backward(Regulariser& term, const std::vector<at::Tensor>& layers, bool observes_outputs) {
   const attention::LayerSpec spec;
   for (const at::Tensor& x : layers) {
-    if (observes_outputs) term.observer()->heads(attention::HeadSide::value, spec, x);
-    else term.observer()->probabilities(spec, x);
+    if (observes_outputs) term.observer()->intercept_heads(attention::HeadSide::value, spec, x);
+    else term.observer()->observe_probabilities(spec, x);
   }
   at::Tensor value = term.loss({});
   value.backward();
@@ -145,7 +145,7 @@ TEST_CASE("two subspace-overlap sections add R_d and R_c to the loss, and the gr
   std::vector<at::Tensor> layers;
   for (uint64_t seed : {1, 2})
     layers.push_back(at::softmax(numbers::normal({2, 3, 4, 5}, seed), -1).detach().requires_grad_());
-  for (const at::Tensor& p : layers) terms.observer()->probabilities({}, p);
+  for (const at::Tensor& p : layers) terms.observer()->observe_probabilities({}, p);
   const at::Tensor value = terms.loss({});
   CHECK(value.item<double>() == near_term(naive_overlaps(layers, 0.5, 2.0)));
   value.backward();
@@ -438,7 +438,7 @@ TEST_CASE("regularisers ignore padding in value and gradient", "[regularisers]")
     std::function<void(attention::Observer&, const at::Tensor&)> show;
   };
   const auto probabilities = [&](attention::Observer& observer, const at::Tensor& x) {
-    observer.probabilities(spec, x);
+    observer.observe_probabilities(spec, x);
   };
   const std::vector<Case> cases{
       {"disagreement", "of = 'positions'", {heads, n + memory}, true, false, probabilities},
@@ -448,7 +448,7 @@ TEST_CASE("regularisers ignore padding in value and gradient", "[regularisers]")
        true,
        true,
        [&](attention::Observer& observer, const at::Tensor& x) {
-         observer.heads(attention::HeadSide::value, spec, x);
+         observer.intercept_heads(attention::HeadSide::value, spec, x);
        }},
       {"subspace-overlap", "of = 'rows'", {heads, n + memory}, true, true, probabilities},
       {"subspace-overlap", "of = 'columns'", {heads, n + memory}, true, true, probabilities},
@@ -468,7 +468,7 @@ TEST_CASE("regularisers ignore padding in value and gradient", "[regularisers]")
     auto term = make_regulariser(c.name, c.options);
     auto value_of = [&](const at::Tensor& x, const at::Tensor& lengths) {
       attention::Observer& observer = *term->observer();
-      observer.begin(lengths);
+      observer.begin_batch(lengths);
       c.show(observer, c.has_heads_first ? x.transpose(1, 2) : x);
       return term->loss({});
     };
@@ -520,7 +520,7 @@ std::vector<int64_t> observed_lengths;
 class LengthRecorder : public ObservedTerm {
  public:
   LengthRecorder() : ObservedTerm(1, "recorded term") {}
-  void begin(const attention::Lengths& lengths) override {
+  void begin_batch(const attention::Lengths& lengths) override {
     for (int64_t b = 0; b < lengths.decoder.size(0); ++b)
       observed_lengths.push_back(lengths.decoder[b].item<int64_t>());
   }

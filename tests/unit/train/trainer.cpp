@@ -125,9 +125,9 @@ TEST_CASE("batches cover every token exactly once per epoch, in a new order each
     for (int64_t u = 0; u < 15; ++u) {
       auto update = batches.rows_of(epoch * 15 + u);
       std::vector<int64_t> rows;
-      for (const auto& row : update.rows) rows.push_back(row.first / 10);
+      for (const auto& row : update.rows) rows.push_back(row.offset / 10);
       data::Batch batch = batches.load(epoch * 15 + u, {0, static_cast<int64_t>(rows.size())});
-      CHECK_FALSE(batches.continues(epoch * 15 + u));
+      CHECK_FALSE(batches.continues_streams(epoch * 15 + u));
       for (size_t r = 0; r < rows.size(); ++r) {
         covered_rows.insert(rows[r]);
         order.push_back(rows[r]);
@@ -151,8 +151,8 @@ TEST_CASE("batches cover every token exactly once per epoch, in a new order each
     if (epoch == 0) first_order = order;
     else CHECK(order != first_order);
   }
-  CHECK(batches.updates({2, Length::Unit::epochs}) == 30);
-  CHECK(batches.updates({701, Length::Unit::tokens}) == 11);
+  CHECK(batches.to_updates({2, Length::Unit::epochs}) == 30);
+  CHECK(batches.to_updates({701, Length::Unit::tokens}) == 11);
   options.batch.tokens = 9;
   CHECK(status_of([&] { corpora::make_batches(corpora::text_of(shard, 0), options); }) == 2);
 }
@@ -168,8 +168,8 @@ TEST_CASE("training in fp32 and bf16 reduces the loss of a deterministic text be
     const shards::TextShard text = shards::read_tokens(folder.file("t.mhs"));
     data::ScoringOptions scoring_options;
     scoring_options.block = 8;
-    task::Score score = task::score(*loaded.model, corpora::text_of(text.tokens, 0), scoring_options);
-    CHECK(score.tokens == 2000);
+    task::NllSum score = task::score(*loaded.model, corpora::text_of(text.tokens, 0), scoring_options);
+    CHECK(score.num_tokens == 2000);
     CHECK(score.nll / 2000 < 0.2);  // about ln 6 = 1.79 before training
   }
 }
@@ -306,10 +306,10 @@ TEST_CASE("chunks score every token exactly once for any context length") {
     std::vector<int> times_scored(static_cast<size_t>(num_tokens));
     for (const auto& c : data::make_chunks(num_tokens, block, context)) {
       CHECK(c.length <= block);
-      if (c.first > 0) CHECK(c.num_context == context);
-      CHECK((c.first + c.num_context) % (block - context) ==
+      if (c.offset > 0) CHECK(c.num_context == context);
+      CHECK((c.offset + c.num_context) % (block - context) ==
             0);  // as in fairseq, chunks advance by block - context tokens, also from the first chunk to the second
-      for (int64_t i = c.first + c.num_context; i < c.first + c.length; ++i) ++times_scored[static_cast<size_t>(i)];
+      for (int64_t i = c.offset + c.num_context; i < c.offset + c.length; ++i) ++times_scored[static_cast<size_t>(i)];
     }
     for (int times : times_scored) CHECK(times == 1);
   }
@@ -335,9 +335,9 @@ TEST_CASE("scores are independent of the batch size and equal a token-by-token e
   double sum = 0;
   c10::NoGradGuard no_gradient;
   for (const auto& c : data::make_chunks(53, 8, 5))
-    for (int64_t i = c.first + c.num_context; i < c.first + c.length; ++i) {
+    for (int64_t i = c.offset + c.num_context; i < c.offset + c.length; ++i) {
       std::vector<int64_t> inputs;
-      for (int64_t k = c.first; k <= i; ++k) inputs.push_back(k == 0 ? 0 : text[static_cast<size_t>(k - 1)]);
+      for (int64_t k = c.offset; k <= i; ++k) inputs.push_back(k == 0 ? 0 : text[static_cast<size_t>(k - 1)]);
       at::Tensor x = at::tensor(inputs, at::kLong).unsqueeze(0);
       at::Tensor log_p = at::log_softmax(model->logits(model->hidden(x, {})), -1);
       sum -= log_p[0][static_cast<int64_t>(inputs.size()) - 1][text[static_cast<size_t>(i)]].item<double>();

@@ -122,7 +122,7 @@ TEST_CASE("head rotation ranks the heads of each kind of attention separately an
       const c10::NoGradGuard no_gradient;
       for (int64_t pair = 0; pair < static_cast<int64_t>(data.sentences.size()); ++pair) {
         const data::Batch batch = translation::load_pair(corpus, pair);
-        measure->begin(batch.input.lengths);
+        measure->begin_batch(batch.input.lengths);
         run.model->hidden(batch.input, {}, nullptr, measure.get());
       }
     }
@@ -298,7 +298,7 @@ LossAndGradients forward_backward(const model::ModelConfig& config, const std::s
   if (samples_experts) requests.add(std::make_shared<attention::SampleExperts>());
   forward_context.training = true, forward_context.seed = 7, forward_context.requests = &requests;
   attention::Observer* observer = regulariser.empty() ? nullptr : terms.observer();
-  if (observer != nullptr) observer->begin(batch.input.lengths);
+  if (observer != nullptr) observer->begin_batch(batch.input.lengths);
   const nn::SlicedLoss loss =
       model->loss(model->hidden(batch.input, forward_context, nullptr, observer), batch.targets, 0.1, forward_context);
   const at::Tensor term = regulariser.empty() ? at::Tensor() : terms.loss({0, 0, 1});

@@ -5,6 +5,6 @@
 namespace mh::attention {
 
 // Name of the parameter α (ho, hv), without the layer name before it.
-constexpr const char* kAlpha = ".combiner.alpha";
+constexpr const char* kAlphaName = ".combiner.alpha";
 
 }  // namespace mh::attention

@@ -12,17 +12,17 @@ class Alphas : public Combiner {
  public:
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
     alpha_ = &parameters.add(
-        layer_spec.name + kAlpha, {layer_spec.output_heads, layer_spec.value_heads},
+        layer_spec.name + kAlphaName, {layer_spec.output_heads, layer_spec.value_heads},
         {nn::Init::identity(),
          false,
          false,
          {{0, layer_spec.output_heads, HeadSide::output}, {1, layer_spec.value_heads, HeadSide::value}}});
   }
-  bool mixes() const override { return true; }
+  bool mixes_heads() const override { return true; }
   at::Tensor combine(const Context&, const at::Tensor& z) override {
-    MixOptions mixing;
-    mixing.by_position = true;
-    return join_heads(mix_heads(z, alpha_->value().t(), mixing));
+    MixOptions mix_options;
+    mix_options.stores_by_position = true;
+    return join_heads(mix_heads(z, alpha_->value().t(), mix_options));
   }
   at::Tensor as_linear_map() const override { return alpha_->master().t(); }
   std::string why_not_fused() const override { return ""; }

@@ -43,12 +43,12 @@ class Differential : public MatrixMixer {
       return &parameters.add(layer_spec.name + ".mixer." + name, {layer_spec.key_size},
                              {nn::Init::normal(0.1), false, false});
     };
-    query1_ = add("lambda_query1"), key1_ = add("lambda_key1");
-    query2_ = add("lambda_query2"), key2_ = add("lambda_key2");
+    lambda_query1_ = add("lambda_query1"), lambda_key1_ = add("lambda_key1");
+    lambda_query2_ = add("lambda_query2"), lambda_key2_ = add("lambda_key2");
   }
   at::Tensor matrix(const Context&) override {
-    const at::Tensor lambda = at::exp(at::dot(query1_->value(), key1_->value())) -
-                              at::exp(at::dot(query2_->value(), key2_->value())) + lambda0_;
+    const at::Tensor lambda = at::exp(at::dot(lambda_query1_->value(), lambda_key1_->value())) -
+                              at::exp(at::dot(lambda_query2_->value(), lambda_key2_->value())) + lambda0_;
     first_head_mask_ = first_head_mask_.to(lambda.device()), second_head_mask_ = second_head_mask_.to(lambda.device());
     return first_head_mask_ - lambda * second_head_mask_;
   }
@@ -56,7 +56,7 @@ class Differential : public MatrixMixer {
  private:
   double lambda0_ = 0;
   at::Tensor first_head_mask_, second_head_mask_;  // (h, h)
-  nn::Parameter *query1_ = nullptr, *key1_ = nullptr, *query2_ = nullptr, *key2_ = nullptr;
+  nn::Parameter *lambda_query1_ = nullptr, *lambda_key1_ = nullptr, *lambda_query2_ = nullptr, *lambda_key2_ = nullptr;
 };
 
 const Registration<Differential> differential_entry(

@@ -2,7 +2,7 @@
 // probability p, and the other heads are rescaled, Z'_i = ξ_i Z_i hv / Σ_j ξ_j, where ξ_i is 0 for a dropped head and 1
 // otherwise. If all heads of a batch row would be dropped, none is. Evaluation is plain attention.
 #include "attention/gated_combiner.h"
-#include "attention/row_draws.h"
+#include "attention/uniform_per_row.h"
 #include "nn/device.h"
 
 namespace mh::attention {
@@ -19,27 +19,27 @@ class DropHead : public GatedCombiner {
  public:
   using Options = DropHeadOptions;
   DropHead(const DropHeadOptions& options, const LayerSpec& layer_spec)
-      : options_(options), heads_(layer_spec.value_heads) {}
-  at::Tensor weights(const Context& c) override {
+      : options_(options), num_heads_(layer_spec.value_heads) {}
+  at::Tensor head_weights(const Context& c) override {
     if (!c.forward_context.training || options_.rate == 0) return {};
     return show_gates(c, nn::to_device(sample_gates(c), c.query_input.device()));
   }
   bool samples_on_host() const override { return options_.rate > 0; }
-  at::Tensor as_linear_map() const override { return at::eye(heads_); }
+  at::Tensor as_linear_map() const override { return at::eye(num_heads_); }
 
  private:
   // Returns the factor of each head, (B, hv): hv / Σξ for heads that are not dropped, 0 for dropped heads.
   at::Tensor sample_gates(const Context& c) const {
-    at::Tensor mask = uniform_per_row(c, "drop-head", heads_);
-    auto* x = mask.mutable_data_ptr<float>();
-    for (int64_t i = 0; i < mask.numel(); ++i) x[i] = x[i] < options_.rate ? 0.0F : 1.0F;
-    const at::Tensor num_undropped = mask.sum(1, true);
-    mask = at::where(num_undropped == 0, at::ones({}), mask);
-    return mask * (static_cast<double>(heads_) / mask.sum(1, true));
+    at::Tensor undropped_mask = uniform_per_row(c, "drop-head", num_heads_);
+    auto* uniforms = undropped_mask.mutable_data_ptr<float>();
+    for (int64_t i = 0; i < undropped_mask.numel(); ++i) uniforms[i] = uniforms[i] < options_.rate ? 0.0F : 1.0F;
+    const at::Tensor num_undropped = undropped_mask.sum(1, true);
+    undropped_mask = at::where(num_undropped == 0, at::ones({}), undropped_mask);
+    return undropped_mask * (static_cast<double>(num_heads_) / undropped_mask.sum(1, true));
   }
 
   DropHeadOptions options_;
-  int64_t heads_;
+  int64_t num_heads_;
 };
 
 const Registration<DropHead> drop_head_entry(combiners(), "drop-head",

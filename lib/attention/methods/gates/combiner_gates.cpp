@@ -32,7 +32,7 @@ class Gates : public GatedCombiner {
                         {nn::Init::constant(std::log(options_.start / (1 - options_.start))), false, false, {axis}});
   }
   bool has_head_gates() const override { return true; }
-  at::Tensor weights(const Context& c) override {
+  at::Tensor head_weights(const Context& c) override {
     const at::Tensor& b = bias_->value();
     return show_gates(c, at::sigmoid(weight_ != nullptr ? nn::linear(c.query_input, weight_->value(), b) : b));
   }

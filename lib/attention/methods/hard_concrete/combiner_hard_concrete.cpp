@@ -10,7 +10,8 @@
 
 namespace mh::attention {
 
-at::Tensor hard_concrete(const HardConcreteDistribution& distribution, const at::Tensor& log_a, const at::Tensor& u) {
+at::Tensor hard_concrete_gates(const HardConcreteDistribution& distribution, const at::Tensor& log_a,
+                               const at::Tensor& u) {
   const at::Tensor s =
       u.defined() ? at::sigmoid((at::log(u) - at::log1p(-u) + log_a) / distribution.temperature) : at::sigmoid(log_a);
   return (distribution.low + (distribution.high - distribution.low) * s).clamp(0, 1);
@@ -43,17 +44,17 @@ class HardConcreteGates : public GatedCombiner {
   HardConcreteGates(const HardConcreteOptions& options, const LayerSpec&) : options_(options) {}
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
     log_a_ = &parameters.add(
-        layer_spec.name + kLogA, {layer_spec.value_heads},
+        layer_spec.name + kLogAName, {layer_spec.value_heads},
         {nn::Init::constant(options_.start), false, false, {{0, layer_spec.value_heads, HeadSide::value}}});
   }
   bool has_head_gates() const override { return true; }
   bool samples_on_host() const override { return true; }
-  at::Tensor weights(const Context& c) override {
-    return show_gates(c, hard_concrete(options_.distribution, log_a_->value(),
-                                       c.forward_context.training ? sample_uniforms(c) : at::Tensor()));
+  at::Tensor head_weights(const Context& c) override {
+    return show_gates(c, hard_concrete_gates(options_.distribution, log_a_->value(),
+                                             c.forward_context.training ? sample_uniforms(c) : at::Tensor()));
   }
   at::Tensor as_linear_map() const override {
-    return at::diag(hard_concrete(options_.distribution, log_a_->master().detach(), {}));
+    return at::diag(hard_concrete_gates(options_.distribution, log_a_->master().detach(), {}));
   }
 
  private:
@@ -72,7 +73,7 @@ class HardConcreteGates : public GatedCombiner {
   nn::Parameter* log_a_ = nullptr;
 };
 
-const Registration<HardConcreteGates> hard_concrete_gates_entry(combiners(), kHardConcrete,
+const Registration<HardConcreteGates> hard_concrete_gates_entry(combiners(), kHardConcreteName,
                                                                 "learned gates that can be exactly 0 or 1");
 
 }  // namespace

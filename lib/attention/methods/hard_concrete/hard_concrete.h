@@ -16,8 +16,8 @@ struct HardConcreteDistribution {
 };
 
 // Name of the combiner in configurations (attention.combiner).
-constexpr const char* kHardConcrete = "hard-concrete";
-constexpr const char* kLogA = ".combiner.log_a";  // name of the parameter log a (hv), without the layer name
+constexpr const char* kHardConcreteName = "hard-concrete";
+constexpr const char* kLogAName = ".combiner.log_a";  // name of the parameter log a (hv), without the layer name
 struct HardConcreteOptions : OptionsOf<HardConcreteOptions> {
   HardConcreteDistribution distribution;
   double start = 0;
@@ -25,7 +25,8 @@ struct HardConcreteOptions : OptionsOf<HardConcreteOptions> {
 };
 
 // Returns gates for log_a and noise u, uniform in (0, 1), of the same shape; an undefined u means gates without noise.
-at::Tensor hard_concrete(const HardConcreteDistribution& distribution, const at::Tensor& log_a, const at::Tensor& u);
+at::Tensor hard_concrete_gates(const HardConcreteDistribution& distribution, const at::Tensor& log_a,
+                               const at::Tensor& u);
 
 // Returns the penalty, a scalar, that closes gates: the expected number of gates that are not 0, Σ P(g ≠ 0) = Σ σ(log a
 // - t log(-l / r)). The caller multiplies the penalty by a coefficient and adds it to the loss.

@@ -35,7 +35,7 @@ class HeadWeights : public GatedCombiner {
     return new_options;
   }
   bool has_head_gates() const override { return true; }
-  at::Tensor weights(const Context& c) override {
+  at::Tensor head_weights(const Context& c) override {
     device_weights_ =
         (device_weights_.defined() ? device_weights_ : at::tensor(weights_, at::kFloat)).to(c.query_input.device());
     return show_gates(c, device_weights_);

@@ -21,7 +21,7 @@
 #include "attention/methods/mae/experts.h"
 #include "attention/methods/mae/mae_gate.h"
 #include "attention/methods/mae/sample_experts.h"
-#include "attention/row_draws.h"
+#include "attention/uniform_per_row.h"
 #include "base/error.h"
 #include "nn/device.h"
 
@@ -85,12 +85,12 @@ class MixtureOfExperts : public GatedCombiner {
   bool has_head_gates() const override { return true; }
   // Returns false for learned gates, which sample only in passes with the request SampleExperts.
   bool samples_on_host() const override { return options_.gate == MaeOptions::Gate::uniform; }
-  at::Tensor weights(const Context& c) override {
+  at::Tensor head_weights(const Context& c) override {
     at::Tensor w = options_.gate == MaeOptions::Gate::learned ? learned_factors(c) : uniform_factors(c);
     if (c.observer != nullptr)
-      c.observer->show(
-          c.layer_spec,
-          WeightObservation{w.defined() ? w : at::ones({num_kept_heads_}, c.query_input.options().dtype(at::kFloat))});
+      c.observer->show(c.layer_spec,
+                       HeadWeightObservation{
+                           w.defined() ? w : at::ones({num_kept_heads_}, c.query_input.options().dtype(at::kFloat))});
     return w;
   }
 
@@ -107,7 +107,7 @@ class MixtureOfExperts : public GatedCombiner {
     at::Tensor g = gate_(c);
     if (c.observer != nullptr) g = show_expert_gates(c, g);
     if (c.forward_context.request<SampleExperts>() != nullptr) {
-      if (g.dim() == 3 && options_.sample_unit == MaeOptions::Unit::sequence) g = mean_over(g, make_query_mask(c));
+      if (g.dim() == 3 && options_.sample_unit == MaeOptions::Unit::sequence) g = masked_mean(g, make_query_mask(c));
       return factors_of_experts(sample_experts(c, g.dim() == 3, g));
     }
     return factors_of(g);
@@ -133,9 +133,9 @@ class MixtureOfExperts : public GatedCombiner {
   }
   // Returns the factors (…, hv) of the remaining heads of the layer, for the gates (…, E) of the experts.
   at::Tensor factors_of(const at::Tensor& g) {
-    return options_.original_heads.select_kept(scale() * (1 - at::matmul(g, omission_matrix(g.device()))));
+    return options_.original_heads.select_kept(expert_scale() * (1 - at::matmul(g, omission_matrix(g.device()))));
   }
-  double scale() const {
+  double expert_scale() const {
     return static_cast<double>(num_original_heads_) / static_cast<double>(num_original_heads_ - options_.drop);
   }
 
@@ -144,7 +144,7 @@ class MixtureOfExperts : public GatedCombiner {
     if (omission_matrix_.defined() && omission_matrix_.device() == device) return omission_matrix_;
     at::Tensor matrix = at::zeros({num_experts_, num_original_heads_}, at::kFloat);
     auto* row = matrix.mutable_data_ptr<float>();
-    for (const auto& expert : experts(num_original_heads_, options_.drop)) {
+    for (const auto& expert : omitted_heads_by_expert(num_original_heads_, options_.drop)) {
       for (int64_t head : expert) row[head] = 1;
       row += num_original_heads_;
     }
@@ -157,15 +157,15 @@ class MixtureOfExperts : public GatedCombiner {
     auto sizes = expert_indices.sizes().vec();
     sizes.push_back(num_original_heads_);
     return options_.original_heads.select_kept(
-        (scale() * (1 - omission_matrix(expert_indices.device()).index_select(0, expert_indices.flatten())))
+        (expert_scale() * (1 - omission_matrix(expert_indices.device()).index_select(0, expert_indices.flatten())))
             .view(sizes));
   }
 
   // Returns the index, int64, of an expert sampled for each batch row (B) or position (B, Tq), from gates (B, E) or (B,
   // Tq, E), or uniformly if g is undefined. The samples of positions do not depend on padding.
-  at::Tensor sample_experts(const Context& c, bool by_position, const at::Tensor& g) const {
-    at::Tensor u = uniform_per_row(c, "experts", by_position ? c.query_input.size(1) : 1);
-    if (!by_position) u = u.squeeze(1);
+  at::Tensor sample_experts(const Context& c, bool is_per_position, const at::Tensor& g) const {
+    at::Tensor u = uniform_per_row(c, "experts", is_per_position ? c.query_input.size(1) : 1);
+    if (!is_per_position) u = u.squeeze(1);
     u = nn::to_device(u, c.query_input.device());
     if (!g.defined()) return (u.to(at::kDouble) * static_cast<double>(num_experts_)).to(at::kLong);
     return (g.cumsum(-1) <= u.unsqueeze(-1)).sum(-1).clamp_max(num_experts_ - 1);

@@ -22,17 +22,17 @@ constexpr double kNormEpsilon = 1e-5, kNormMomentum = 0.1;
 // sums: x is divided into chunks of `window` positions, and a sum is a prefix sum of the chunk of t plus a suffix sum
 // of the previous chunk.
 at::Tensor window_sums(const at::Tensor& x, int64_t window) {
-  const int64_t batch_size = x.size(0), n = x.size(1), columns = x.size(2);
+  const int64_t batch_size = x.size(0), n = x.size(1), num_columns = x.size(2);
   const at::Tensor transposed_x = x.transpose(1, 2).contiguous();  // contiguous, so sums take a third of the time
   if (window == 0 || window >= n) return transposed_x.cumsum(2).transpose(1, 2).contiguous();
   const int64_t num_chunks = ceil_div(n, window);
-  at::Tensor chunks =
-      at::constant_pad_nd(transposed_x, {0, num_chunks * window - n}).view({batch_size, columns, num_chunks, window});
+  at::Tensor chunks = at::constant_pad_nd(transposed_x, {0, num_chunks * window - n})
+                          .view({batch_size, num_columns, num_chunks, window});
   at::Tensor suffix_sums = chunks.flip(3).cumsum(3).flip(3);
   at::Tensor previous_chunk_sums =
       at::constant_pad_nd(suffix_sums.narrow(2, 0, num_chunks - 1).narrow(3, 1, window - 1), {0, 1, 1, 0});
   return (chunks.cumsum(3) + previous_chunk_sums)
-      .view({batch_size, columns, num_chunks * window})
+      .view({batch_size, num_columns, num_chunks * window})
       .narrow(2, 0, n)
       .transpose(1, 2)
       .contiguous();
@@ -85,24 +85,24 @@ void ExpertGate::add_parameters(nn::ParameterList& parameters, const LayerSpec& 
   const Init down_init = options_.init == MaeOptions::GateInit::zero
                              ? Init::constant(0)
                              : Init::uniform(1 / std::sqrt(static_cast<double>(hidden)));
-  auto make_traits = [](const Init& init) { return nn::Traits{init, false, false}; };
+  auto make_traits = [](const Init& init) { return nn::ParameterTraits{init, false, false}; };
   auto statistic_traits = [&](double initial_value) {
-    nn::Traits traits = make_traits(Init::constant(initial_value));
+    nn::ParameterTraits traits = make_traits(Init::constant(initial_value));
     traits.trainable = false;
     return traits;
   };
   norm_weight_ = &parameters.add(name + "norm.weight", {d}, make_traits(Init::constant(1)));
   norm_bias_ = &parameters.add(name + "norm.bias", {d}, make_traits(Init::constant(0)));
-  mean_ = &parameters.add(name + "norm.mean", {d}, statistic_traits(0));
-  variance_ = &parameters.add(name + "norm.variance", {d}, statistic_traits(1));
-  nn::Traits up_traits = make_traits(up_init);
+  running_mean_ = &parameters.add(name + "norm.mean", {d}, statistic_traits(0));
+  running_variance_ = &parameters.add(name + "norm.variance", {d}, statistic_traits(1));
+  nn::ParameterTraits up_traits = make_traits(up_init);
   up_traits.is_product_operand = true;  // W_up may use reduced precision; W_down is small and stays fp32
-  up_ = &parameters.add(name + "up.weight", {hidden, d}, up_traits);
+  up_weight_ = &parameters.add(name + "up.weight", {hidden, d}, up_traits);
   up_bias_ = &parameters.add(name + "up.bias", {hidden}, make_traits(up_init));
-  nn::Traits down_traits = make_traits(down_init);
+  nn::ParameterTraits down_traits = make_traits(down_init);
   // With drop = 1 expert i omits head i, so swapping two heads also swaps the rows of their experts.
   if (options_.drop == 1) down_traits.head_axes = {options_.original_heads.axis(0)};
-  down_ = &parameters.add(name + "down.weight", {num_experts_, hidden}, down_traits);
+  down_weight_ = &parameters.add(name + "down.weight", {num_experts_, hidden}, down_traits);
   down_bias_ = &parameters.add(name + "down.bias", {num_experts_}, down_traits);
 }
 
@@ -110,7 +110,7 @@ at::Tensor make_query_mask(const Context& c) {
   return length_mask(query_lengths(c), c.query_input.size(1), c.query_input.device());
 }
 
-at::Tensor mean_over(const at::Tensor& x, const at::Tensor& query_mask) {
+at::Tensor masked_mean(const at::Tensor& x, const at::Tensor& query_mask) {
   if (!query_mask.defined()) return x.mean(1);
   at::Tensor weight = query_mask.to(x.scalar_type()).unsqueeze(-1);
   return (x * weight).sum(1) / weight.sum(1).clamp_min(1);
@@ -124,14 +124,14 @@ at::Tensor ExpertGate::operator()(const Context& c) {
   const c10::AutoGradMode mode(c10::GradMode::is_enabled() && c.forward_context.request<SampleExperts>() == nullptr);
   const at::Tensor query_mask = make_query_mask(c);
   if (options_.mean == MaeOptions::Mean::causal) return gates_from_means(c, running_means(c, query_mask), query_mask);
-  return gates_from_means(c, mean_over(c.query_input.to(at::kFloat), query_mask),
+  return gates_from_means(c, masked_mean(c.query_input.to(at::kFloat), query_mask),
                           query_mask.defined() ? query_mask.any(1) : query_mask);
 }
 
 // Returns the mean (B, Tq, d), fp32, of the layer inputs up to each query; with a window, of at most the last `window`
 // inputs. The mean includes inputs of a memory and of earlier decoding steps, in self-attention only those whose keys
-// the layer still retains, and excludes padding. c.state stores the inputs of earlier decoding steps; with a window,
-// only the last window - 1.
+// the layer still retains, and excludes padding. c.stage_state stores the inputs of earlier decoding steps; with a
+// window, only the last window - 1.
 at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& query_mask) const {
   const int64_t num_queries = c.query_input.size(1), window = options_.window;
   at::Tensor x = c.query_input.to(at::kFloat);
@@ -148,8 +148,8 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& query_m
     x = at::cat({memory_mask.defined() ? m * memory_weights : m, x}, 1);
     token_weights = at::cat({memory_weights, token_weights}, 1);
   }
-  if (c.state != nullptr) {
-    at::Tensor &latest_inputs = (*c.state)["mae.latest"], &latest_weights = (*c.state)["mae.latest_real"];
+  if (c.stage_state != nullptr) {
+    at::Tensor &latest_inputs = (*c.stage_state)["mae.latest"], &latest_weights = (*c.stage_state)["mae.latest_real"];
     if (latest_inputs.defined()) {
       // Uses only inputs whose keys are still in the cache.
       const int64_t num_latest = latest_inputs.size(1), num_past = c.num_keys - num_queries;
@@ -172,7 +172,7 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& query_m
 // and the running statistics are updated with the unbiased variance. Each micro-batch is normalised separately.
 at::Tensor ExpertGate::normalise(const nn::ForwardContext& forward_context, const at::Tensor& x,
                                  const at::Tensor& query_mask) {
-  at::Tensor mean = mean_->master(), variance = variance_->master();
+  at::Tensor mean = running_mean_->master(), variance = running_variance_->master();
   if (forward_context.training &&
       (!is_frozen(forward_context) || options_.norm_statistics == MaeOptions::Statistics::batch)) {
     at::Tensor rows = x.flatten(0, -2);
@@ -183,8 +183,8 @@ at::Tensor ExpertGate::normalise(const nn::ForwardContext& forward_context, cons
       if (!is_frozen(forward_context)) {
         c10::NoGradGuard no_gradient;
         const double unbiased_factor = static_cast<double>(n) / static_cast<double>(std::max<int64_t>(1, n - 1));
-        mean_->master().mul_(1 - kNormMomentum).add_(mean, kNormMomentum);
-        variance_->master().mul_(1 - kNormMomentum).add_(variance, kNormMomentum * unbiased_factor);
+        running_mean_->master().mul_(1 - kNormMomentum).add_(mean, kNormMomentum);
+        running_variance_->master().mul_(1 - kNormMomentum).add_(variance, kNormMomentum * unbiased_factor);
       }
     }
   }
@@ -194,13 +194,13 @@ at::Tensor ExpertGate::normalise(const nn::ForwardContext& forward_context, cons
 // Returns the gates (…, E), fp32, for means x (…, d), fp32; rows sum to 1.
 at::Tensor ExpertGate::gates_from_means(const Context& c, const at::Tensor& x, const at::Tensor& query_mask) {
   at::Tensor normalised_x = normalise(c.forward_context, x, query_mask);
-  at::Tensor activations = at::tanh(nn::linear(normalised_x, up_->value(), up_bias_->value()).to(at::kFloat));
+  at::Tensor activations = at::tanh(nn::linear(normalised_x, up_weight_->value(), up_bias_->value()).to(at::kFloat));
   nn::ForwardContext forward_context = c.forward_context;
   forward_context.training = forward_context.training && !is_frozen(forward_context);
   activations =
       nn::dropout(activations, options_.dropout, forward_context, std::string(name_of(c.layer_spec.kind)) + ".gate",
                   static_cast<uint32_t>(c.layer_spec.layer));
-  return at::softmax(nn::linear(activations, down_->value(), down_bias_->value()), -1);
+  return at::softmax(nn::linear(activations, down_weight_->value(), down_bias_->value()), -1);
 }
 
 }  // namespace mh::attention

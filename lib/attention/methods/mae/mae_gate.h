@@ -54,8 +54,8 @@ class ExpertGate {
 
   MaeOptions options_;
   int64_t num_experts_;
-  nn::Parameter *norm_weight_ = nullptr, *norm_bias_ = nullptr, *mean_ = nullptr, *variance_ = nullptr;
-  nn::Parameter *up_ = nullptr, *up_bias_ = nullptr, *down_ = nullptr, *down_bias_ = nullptr;
+  nn::Parameter *norm_weight_ = nullptr, *norm_bias_ = nullptr, *running_mean_ = nullptr, *running_variance_ = nullptr;
+  nn::Parameter *up_weight_ = nullptr, *up_bias_ = nullptr, *down_weight_ = nullptr, *down_bias_ = nullptr;
 };
 
 // Returns whether each query is real (not padding), (B, Tq) bool; undefined if the batch has no lengths, which means
@@ -64,6 +64,6 @@ at::Tensor make_query_mask(const Context& c);
 
 // Returns the mean (B, c) of x (B, T, c) over the positions where `query_mask` (B, T) is true, over all positions if
 // `query_mask` is undefined; 0 for a batch row without real positions.
-at::Tensor mean_over(const at::Tensor& x, const at::Tensor& query_mask);
+at::Tensor masked_mean(const at::Tensor& x, const at::Tensor& query_mask);
 
 }  // namespace mh::attention

@@ -11,9 +11,9 @@ class FixedMixer : public MatrixMixer {
   bool can_change_head_count() const override { return true; }
   bool is_per_query() const override { return true; }
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
-    nn::Traits traits = mixing_matrix_traits(layer_spec, matrix_init(layer_spec));
+    nn::ParameterTraits traits = mixing_matrix_traits(layer_spec, matrix_init(layer_spec));
     traits.trainable = false;
-    matrix_ = &parameters.add(layer_spec.name + kMixingMatrix, {layer_spec.heads, layer_spec.value_heads}, traits);
+    matrix_ = &parameters.add(layer_spec.name + kMixingMatrixName, {layer_spec.heads, layer_spec.value_heads}, traits);
   }
   at::Tensor matrix(const Context&) override { return matrix_->value(); }
 
@@ -35,11 +35,12 @@ class MeanMixer : public FixedMixer {
   }
 };
 
-const Registration<RandomNormalMixer> normal_entry(
+const Registration<RandomNormalMixer> normal_mixer_entry(
     mixers(), "random-normal", "mixing of probabilities by a fixed matrix of normal random numbers");
-const Registration<RandomUniformMixer> uniform_entry(
+const Registration<RandomUniformMixer> uniform_mixer_entry(
     mixers(), "random-uniform", "mixing of probabilities by a fixed matrix of uniform random numbers from 0 to 1");
-const Registration<MeanMixer> mean_entry(mixers(), "mean", "mean of the probabilities of all heads, for every head");
+const Registration<MeanMixer> mean_mixer_entry(mixers(), "mean",
+                                               "mean of the probabilities of all heads, for every head");
 
 }  // namespace
 }  // namespace mh::attention

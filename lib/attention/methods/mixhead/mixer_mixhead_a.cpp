@@ -13,7 +13,7 @@ class MixheadA : public Mixhead {
 
  private:
   void add_matrices(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
-    matrix_ = &parameters.add(layer_spec.name + kMixingMatrix, {layer_spec.heads, layer_spec.value_heads},
+    matrix_ = &parameters.add(layer_spec.name + kMixingMatrixName, {layer_spec.heads, layer_spec.value_heads},
                               mixing_matrix_traits(layer_spec, nn::Init::identity()));
   }
   at::Tensor learned_matrix(const Context&) const override { return matrix_->value(); }

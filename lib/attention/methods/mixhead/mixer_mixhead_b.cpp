@@ -15,17 +15,18 @@ class MixheadB : public Mixhead {
 
  private:
   void add_matrices(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
-    query_ = &parameters.add(layer_spec.name + ".mixer.query.weight", {layer_spec.value_heads, layer_spec.key_size},
-                             {nn::Init::constant(0), false, false, {{0, layer_spec.value_heads, HeadSide::value}}});
-    matrix_ = &parameters.add(layer_spec.name + kMixingMatrix, {layer_spec.heads, layer_spec.value_heads},
+    query_weight_ =
+        &parameters.add(layer_spec.name + ".mixer.query.weight", {layer_spec.value_heads, layer_spec.key_size},
+                        {nn::Init::constant(0), false, false, {{0, layer_spec.value_heads, HeadSide::value}}});
+    matrix_ = &parameters.add(layer_spec.name + kMixingMatrixName, {layer_spec.heads, layer_spec.value_heads},
                               mixing_matrix_traits(layer_spec, nn::Init::identity()));
   }
   at::Tensor learned_matrix(const Context& c) const override {
     // (B, T, h, dk) -> (B, T, h, hv)
-    return nn::linear(c.q.transpose(1, 2), query_->value(), {}) + matrix_->value();
+    return nn::linear(c.q.transpose(1, 2), query_weight_->value(), {}) + matrix_->value();
   }
 
-  nn::Parameter *query_ = nullptr, *matrix_ = nullptr;
+  nn::Parameter *query_weight_ = nullptr, *matrix_ = nullptr;
 };
 
 const Registration<MixheadB> mixhead_b_entry(

@@ -52,24 +52,24 @@ class MixtureOfHeads : public GatedCombiner {
     return new_options;
   }
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
-    router_ = &parameters.add(layer_spec.name + kRouter, {original_heads_.count, layer_spec.width},
-                              {nn::Init::xavier_uniform(), true, false, {original_heads_.axis(0)}});
+    router_weight_ = &parameters.add(layer_spec.name + kRouterName, {original_heads_.count, layer_spec.width},
+                                     {nn::Init::xavier_uniform(), true, false, {original_heads_.axis(0)}});
     if (options_.shared > 0)
-      balance_ = &parameters.add(layer_spec.name + ".combiner.balance.weight", {2, layer_spec.width},
-                                 {nn::Init::xavier_uniform(), true, false});
+      balance_weight_ = &parameters.add(layer_spec.name + ".combiner.balance.weight", {2, layer_spec.width},
+                                        {nn::Init::xavier_uniform(), true, false});
   }
   bool has_head_gates() const override { return true; }
-  at::Tensor weights(const Context& c) override {
+  at::Tensor head_weights(const Context& c) override {
     const at::Tensor x = c.query_input.to(at::kFloat);
-    const at::Tensor scores = nn::linear(x, router_->value(), {});                          // (B, T, h)
+    const at::Tensor scores = nn::linear(x, router_weight_->value(), {});                   // (B, T, h)
     const at::Tensor p = at::softmax(scores.narrow(-1, options_.shared, num_routed_), -1);  // (B, T, r)
     const at::Tensor chosen_heads = std::get<1>(p.topk(options_.chosen, -1));               // (B, T, k)
-    const at::Tensor mask = at::zeros_like(p).scatter(-1, chosen_heads, 1.0);
-    if (c.observer != nullptr) c.observer->show(c.layer_spec, RoutingObservation{p, mask});
-    const at::Tensor selected_p = p * mask;
+    const at::Tensor chosen_mask = at::zeros_like(p).scatter(-1, chosen_heads, 1.0);
+    if (c.observer != nullptr) c.observer->show(c.layer_spec, RoutingObservation{p, chosen_mask});
+    const at::Tensor selected_p = p * chosen_mask;
     at::Tensor w = selected_p * (static_cast<double>(options_.chosen) / selected_p.sum(-1, true));
-    if (balance_ != nullptr) {
-      const at::Tensor a = 2 * at::softmax(nn::linear(x, balance_->value(), {}), -1);
+    if (balance_weight_ != nullptr) {
+      const at::Tensor a = 2 * at::softmax(nn::linear(x, balance_weight_->value(), {}), -1);
       const at::Tensor shared_weights =
           at::softmax(scores.narrow(-1, 0, options_.shared), -1) * static_cast<double>(options_.shared);
       w = at::cat({shared_weights * a.narrow(-1, 0, 1), w * a.narrow(-1, 1, 1)}, -1);
@@ -81,7 +81,7 @@ class MixtureOfHeads : public GatedCombiner {
   MixtureOfHeadsOptions options_;
   OriginalHeads original_heads_;  // the heads that the router was built for, and the heads that the layer still has
   int64_t num_routed_;
-  nn::Parameter *router_ = nullptr, *balance_ = nullptr;
+  nn::Parameter *router_weight_ = nullptr, *balance_weight_ = nullptr;
 };
 
 const Registration<MixtureOfHeads> mixture_of_heads_entry(combiners(), "mixture-of-heads",

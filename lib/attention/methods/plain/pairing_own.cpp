@@ -11,8 +11,8 @@ class OwnPairing : public Pairing {
   bool is_per_query() const override { return true; }
 };
 
-const Registration<OwnPairing> own_entry(pairings(), "own",
-                                         "each query head reads the key/value head of the same index");
+const Registration<OwnPairing> own_pairing_entry(pairings(), "own",
+                                                 "each query head reads the key/value head of the same index");
 
 }  // namespace
 }  // namespace mh::attention

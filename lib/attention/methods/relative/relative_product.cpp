@@ -16,20 +16,24 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Returns the shifted view (N, count, key_end) of the matrix by_distance (N, count, key_end + count - 1).
-at::Tensor relative_shift(const at::Tensor& by_distance, int64_t key_end) {
-  const int64_t n = by_distance.size(0), count = by_distance.size(1), width = by_distance.size(2);
-  return by_distance.as_strided({n, count, key_end}, {count * width, width - 1, 1}, count - 1);
+// Returns the shifted view (N, count, key_end) of the matrix products_by_distance (N, count, key_end + count - 1).
+at::Tensor relative_shift(const at::Tensor& products_by_distance, int64_t key_end) {
+  const int64_t n = products_by_distance.size(0), count = products_by_distance.size(1),
+                width = products_by_distance.size(2);
+  return products_by_distance.as_strided({n, count, key_end}, {count * width, width - 1, 1}, count - 1);
 }
 
 // Returns r repeated for each batch row, (B h, D, c), for r (h, D, c), or (1, D, c) shared by all heads.
-at::Tensor expand_to_batch(const at::Tensor& r, int64_t batch, int64_t heads) {
-  if (r.size(0) == 1) return r.expand({batch * heads, r.size(1), r.size(2)});
-  return r.unsqueeze(0).expand({batch, heads, r.size(1), r.size(2)}).reshape({batch * heads, r.size(1), r.size(2)});
+at::Tensor expand_to_batch(const at::Tensor& r, int64_t batch_size, int64_t num_heads) {
+  if (r.size(0) == 1) return r.expand({batch_size * num_heads, r.size(1), r.size(2)});
+  return r.unsqueeze(0)
+      .expand({batch_size, num_heads, r.size(1), r.size(2)})
+      .reshape({batch_size * num_heads, r.size(1), r.size(2)});
 }
 
-// Calls visit(t, count, key_end, first, width) for each block of queries [t, t + count) that sees a key: the queries
-// see only keys in [0, key_end), and their distances are the rows [first, first + width) of r.
+// Calls visit(t, count, key_end, first_distance, width) for each block of queries [t, t + count) that sees a key: the
+// queries see only keys in [0, key_end), and their distances are the rows [first_distance, first_distance + width) of
+// r.
 template <class Visit>
 void for_each_visible_query_block(int64_t num_queries, int64_t num_keys, CausalOffset offset, const Visit& visit) {
   no_autograd::for_each_query_block(num_queries, num_keys, offset, [&](int64_t t, int64_t count, int64_t key_end) {
@@ -47,9 +51,11 @@ struct RelativeProduct : torch::autograd::Function<RelativeProduct> {
                      embeddings = expand_to_batch(r, x.size(0), x.size(1)).transpose(1, 2);
     const at::Tensor flat_logits = logits.flatten(0, 1);
     for_each_visible_query_block(
-        x.size(2), k.size(2), offset, [&](int64_t t, int64_t count, int64_t key_end, int64_t first, int64_t width) {
-          const at::Tensor by_distance = at::bmm(flat_y.narrow(1, t, count), embeddings.narrow(2, first, width));
-          flat_logits.narrow(1, t, count).narrow(2, 0, key_end).add_(relative_shift(by_distance, key_end));
+        x.size(2), k.size(2), offset,
+        [&](int64_t t, int64_t count, int64_t key_end, int64_t first_distance, int64_t width) {
+          const at::Tensor products_by_distance =
+              at::bmm(flat_y.narrow(1, t, count), embeddings.narrow(2, first_distance, width));
+          flat_logits.narrow(1, t, count).narrow(2, 0, key_end).add_(relative_shift(products_by_distance, key_end));
         });
     return logits;
   }
@@ -63,21 +69,27 @@ struct RelativeProduct : torch::autograd::Function<RelativeProduct> {
     if (context->needs_input_grad(1)) dk = no_autograd::transposed_product(grad_logits, x, offset);
     const bool needs_y = context->needs_input_grad(2), needs_r = context->needs_input_grad(3);
     if (needs_y || needs_r) {
-      const int64_t batch = x.size(0), heads = x.size(1);
+      const int64_t batch_size = x.size(0), num_heads = x.size(1);
       const at::Tensor flat_grad_logits = no_autograd::flatten_heads(grad_logits),
-                       flat_y = no_autograd::flatten_heads(y), embeddings = expand_to_batch(r, batch, heads);
+                       flat_y = no_autograd::flatten_heads(y), embeddings = expand_to_batch(r, batch_size, num_heads);
       if (needs_y) dy = at::zeros(flat_y.sizes(), y.options());
       if (needs_r) dr = at::zeros(embeddings.sizes(), r.options());
       for_each_visible_query_block(
-          x.size(2), k.size(2), offset, [&](int64_t t, int64_t count, int64_t key_end, int64_t first, int64_t width) {
-            const at::Tensor by_distance = at::zeros({flat_grad_logits.size(0), count, width}, grad_logits.options());
-            relative_shift(by_distance, key_end).copy_(flat_grad_logits.narrow(1, t, count).narrow(2, 0, key_end));
-            if (needs_y) dy.narrow(1, t, count).copy_(at::bmm(by_distance, embeddings.narrow(1, first, width)));
-            if (needs_r) dr.narrow(1, first, width).baddbmm_(by_distance.transpose(1, 2), flat_y.narrow(1, t, count));
+          x.size(2), k.size(2), offset,
+          [&](int64_t t, int64_t count, int64_t key_end, int64_t first_distance, int64_t width) {
+            const at::Tensor products_by_distance =
+                at::zeros({flat_grad_logits.size(0), count, width}, grad_logits.options());
+            relative_shift(products_by_distance, key_end)
+                .copy_(flat_grad_logits.narrow(1, t, count).narrow(2, 0, key_end));
+            if (needs_y)
+              dy.narrow(1, t, count).copy_(at::bmm(products_by_distance, embeddings.narrow(1, first_distance, width)));
+            if (needs_r)
+              dr.narrow(1, first_distance, width)
+                  .baddbmm_(products_by_distance.transpose(1, 2), flat_y.narrow(1, t, count));
           });
       if (needs_y) dy = dy.view(y.sizes());
       if (needs_r) {
-        dr = dr.view({batch, heads, r.size(1), r.size(2)}).sum(0);
+        dr = dr.view({batch_size, num_heads, r.size(1), r.size(2)}).sum(0);
         if (r.size(0) == 1) dr = dr.sum(0, true);
       }
     }
@@ -89,9 +101,10 @@ struct RelativeProduct : torch::autograd::Function<RelativeProduct> {
 
 int64_t num_distances(int64_t num_queries, int64_t num_keys, CausalOffset offset) {
   int64_t num_rows = 1;
-  for_each_visible_query_block(
-      num_queries, num_keys, offset,
-      [&](int64_t, int64_t, int64_t, int64_t first, int64_t width) { num_rows = std::max(num_rows, first + width); });
+  for_each_visible_query_block(num_queries, num_keys, offset,
+                               [&](int64_t, int64_t, int64_t, int64_t first_distance, int64_t width) {
+                                 num_rows = std::max(num_rows, first_distance + width);
+                               });
   return num_rows;
 }
 

@@ -44,9 +44,9 @@ struct RelativeOptions : OptionsOf<RelativeOptions> {
   }
 };
 
-// A range of keys at consecutive positions: `count` keys from index `first`; key `first` has position `position`.
+// A range of keys at consecutive positions: `num_keys` keys from index `first_key`, whose position is `first_position`.
 struct PositionRange {
-  int64_t first, count, position;
+  int64_t first_key, num_keys, first_position;
 };
 
 class RelativeScore : public Score {
@@ -105,22 +105,22 @@ class RelativeScore : public Score {
                  ", for which the composed path is faster");
     return true;
   }
-  void set_relative_positions(const Context& c, RelativePositions& relative) override {
+  void set_relative_positions(const Context& c, RelativePositions& relative_positions) override {
     const int64_t num_queries = c.q.size(2);
     std::vector<at::Tensor> embeddings;
     int64_t num_rows = 0;
     for (const PositionRange& range : position_ranges(c.mask, c.k.size(2))) {
       // Number of keys of the range that the first query sees; 0 or negative if the range begins after this query.
-      int64_t num_visible = range.count;
-      if (c.mask.causal) num_visible = std::min(num_visible, c.mask.offset - range.first + 1);
+      int64_t num_visible = range.num_keys;
+      if (c.mask.causal) num_visible = std::min(num_visible, c.mask.offset - range.first_key + 1);
       const int64_t count = std::max<int64_t>(1, num_queries + num_visible - 1),
-                    max_distance = num_queries - 1 - range.position;
+                    max_distance = num_queries - 1 - range.first_position;
       embeddings.push_back(embed_distances(c, max_distance - count + 1, count));
-      relative.key_ranges.push_back({range.first, range.count, num_rows});
+      relative_positions.key_ranges.push_back({range.first_key, range.num_keys, num_rows});
       num_rows += count;
     }
-    relative.u = content_bias_->value(), relative.v = position_bias_->value();
-    relative.r = embeddings.size() == 1 ? embeddings[0] : at::cat(embeddings, 1);
+    relative_positions.u = content_bias_->value(), relative_positions.v = position_bias_->value();
+    relative_positions.r = embeddings.size() == 1 ? embeddings[0] : at::cat(embeddings, 1);
   }
 
   void score(Context& c) override {
@@ -132,16 +132,17 @@ class RelativeScore : public Score {
     const at::Tensor x = add_bias(content_bias_), y = add_bias(position_bias_);
     std::vector<at::Tensor> range_logits;
     for (const PositionRange& range : position_ranges(c.mask, num_keys)) {
-      const at::Tensor k = c.k.narrow(2, range.first, range.count);
+      const at::Tensor k = c.k.narrow(2, range.first_key, range.num_keys);
       CausalOffset offset = c.mask.causal_offset();
-      if (offset) *offset -= range.first;
+      if (offset) *offset -= range.first_key;
       if (options_.distances == Distances::exact) {
-        const int64_t count = num_distances(num_queries, range.count, offset),
-                      max_distance = num_queries - 1 - range.position;
+        const int64_t count = num_distances(num_queries, range.num_keys, offset),
+                      max_distance = num_queries - 1 - range.first_position;
         const auto [y_projected, r] = distance_factors(c, y, max_distance - count + 1, count);
         range_logits.push_back(relative_product(x, k, y_projected, r, offset));
       } else {
-        const auto [y_projected, r] = distance_factors(c, y, num_queries - range.position - range.count, range.count);
+        const auto [y_projected, r] =
+            distance_factors(c, y, num_queries - range.first_position - range.num_keys, range.num_keys);
         range_logits.push_back(product_with_keys(x, k, offset) + at::matmul(y_projected, r.transpose(-1, -2)));
       }
     }
@@ -155,7 +156,7 @@ class RelativeScore : public Score {
     const auto* p = positions.const_data_ptr<int64_t>();
     std::vector<PositionRange> ranges;
     for (int64_t s = 0; s < num_keys; ++s) {
-      if (s > 0 && p[s] == p[s - 1] + 1) ++ranges.back().count;
+      if (s > 0 && p[s] == p[s - 1] + 1) ++ranges.back().num_keys;
       else ranges.push_back({s, 1, p[s]});
     }
     return ranges;
@@ -199,25 +200,25 @@ class RelativeScore : public Score {
     if (!sinusoid_table_.defined() || min_distance < table_min_distance_ ||
         min_distance + count > table_min_distance_ + sinusoid_table_.size(0)) {
       // The new table has more distances than requested, since later calls with a growing memory need more.
-      int64_t first = std::min(min_distance, int64_t{-1}), end = min_distance + 2 * count;
+      int64_t begin = std::min(min_distance, int64_t{-1}), end = min_distance + 2 * count;
       if (sinusoid_table_.defined())
-        first = std::min(first, table_min_distance_),
+        begin = std::min(begin, table_min_distance_),
         end = std::max(end, table_min_distance_ + sinusoid_table_.size(0));
-      sinusoid_table_ = sinusoids(first, end - first, device);
-      table_min_distance_ = first;
+      sinusoid_table_ = sinusoids(begin, end - begin, device);
+      table_min_distance_ = begin;
     }
     return sinusoid_table_.narrow(0, min_distance - table_min_distance_, count);
   }
 
-  at::Tensor sinusoids(int64_t first, int64_t count, at::Device device) const {
+  at::Tensor sinusoids(int64_t min_distance, int64_t count, at::Device device) const {
     const int64_t width = weight_->master().size(1);
     const auto options = at::TensorOptions().dtype(at::kDouble);
-    at::Tensor distance = at::arange(first, first + count, options);
-    if (options_.clamp > 0) distance = distance.clamp(-options_.clamp, options_.clamp);
-    at::Tensor frequency =
+    at::Tensor distances = at::arange(min_distance, min_distance + count, options);
+    if (options_.clamp > 0) distances = distances.clamp(-options_.clamp, options_.clamp);
+    at::Tensor frequencies =
         at::exp(at::arange(width / 2, options) * (-2 * std::log(10000.0) / static_cast<double>(width)));
-    at::Tensor angle = distance.unsqueeze(1) * frequency;
-    return at::cat({angle.sin(), angle.cos()}, 1).to(at::kFloat).to(device);
+    at::Tensor angles = distances.unsqueeze(1) * frequencies;
+    return at::cat({angles.sin(), angles.cos()}, 1).to(at::kFloat).to(device);
   }
 
   RelativeOptions options_;
@@ -226,7 +227,7 @@ class RelativeScore : public Score {
   int64_t table_min_distance_ = 0;
 };
 
-const Registration<RelativeScore> relative_entry(
+const Registration<RelativeScore> relative_score_entry(
     scores(), "relative",
     "dot products of queries with keys and with embeddings of relative positions (Transformer-XL)");
 

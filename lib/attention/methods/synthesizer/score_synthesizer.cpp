@@ -19,7 +19,7 @@ void check_length(const LayerSpec& layer_spec, const char* name, int64_t num_pos
                 str(num_positions), str("raise attention.", name, ".length, or shorten blocks or contexts")});
 }
 
-struct DenseOptions : OptionsOf<DenseOptions> {
+struct DenseSynthesizerOptions : OptionsOf<DenseSynthesizerOptions> {
   int64_t length = 512;
   bool per_head = false;
   void describe(Fields& f) override {
@@ -32,12 +32,12 @@ struct DenseOptions : OptionsOf<DenseOptions> {
 
 class DenseSynthesizer : public Score {
  public:
-  using Options = DenseOptions;
-  DenseSynthesizer(const DenseOptions& options, const LayerSpec&) : options_(options) {}
+  using Options = DenseSynthesizerOptions;
+  DenseSynthesizer(const DenseSynthesizerOptions& options, const LayerSpec&) : options_(options) {}
 
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& s) override {
     const int64_t n = options_.length;
-    auto add = [&](const char* suffix, std::vector<int64_t> shape, nn::Traits traits) {
+    auto add = [&](const char* suffix, std::vector<int64_t> shape, nn::ParameterTraits traits) {
       if (options_.per_head) shape.insert(shape.begin(), s.heads), traits.head_axes = {{0, s.heads, HeadSide::score}};
       return &parameters.add(s.name + suffix, std::move(shape), traits);
     };
@@ -63,11 +63,11 @@ class DenseSynthesizer : public Score {
   }
 
  private:
-  DenseOptions options_;
+  DenseSynthesizerOptions options_;
   nn::Parameter *weight_ = nullptr, *bias_ = nullptr;
 };
 
-struct RandomOptions : OptionsOf<RandomOptions> {
+struct RandomSynthesizerOptions : OptionsOf<RandomSynthesizerOptions> {
   int64_t length = 512;
   bool train = true;
   void describe(Fields& f) override {
@@ -78,11 +78,11 @@ struct RandomOptions : OptionsOf<RandomOptions> {
 
 class RandomSynthesizer : public Score {
  public:
-  using Options = RandomOptions;
-  RandomSynthesizer(const RandomOptions& options, const LayerSpec&) : options_(options) {}
+  using Options = RandomSynthesizerOptions;
+  RandomSynthesizer(const RandomSynthesizerOptions& options, const LayerSpec&) : options_(options) {}
 
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& s) override {
-    nn::Traits traits{nn::Init::xavier_uniform(), true, false, {{0, s.heads, HeadSide::score}}};
+    nn::ParameterTraits traits{nn::Init::xavier_uniform(), true, false, {{0, s.heads, HeadSide::score}}};
     traits.trainable = options_.train;
     logits_ = &parameters.add(s.name + ".synthesizer.logits", {s.heads, options_.length, options_.length}, traits);
   }
@@ -105,14 +105,14 @@ class RandomSynthesizer : public Score {
   }
 
  private:
-  RandomOptions options_;
+  RandomSynthesizerOptions options_;
   nn::Parameter* logits_ = nullptr;
 };
 
-const Registration<DenseSynthesizer> dense_entry(
+const Registration<DenseSynthesizer> dense_synthesizer_entry(
     scores(), "synthesizer-dense", "logits of all key positions, computed from the query by a small network");
-const Registration<RandomSynthesizer> random_entry(scores(), "synthesizer-random",
-                                                   "table of logits for all pairs of positions");
+const Registration<RandomSynthesizer> random_synthesizer_entry(scores(), "synthesizer-random",
+                                                               "table of logits for all pairs of positions");
 
 }  // namespace
 }  // namespace mh::attention

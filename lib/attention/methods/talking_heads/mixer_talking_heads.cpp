@@ -27,7 +27,7 @@ class TalkingHeads : public MatrixMixer {
  public:
   using Options = TalkingHeadsOptions;
   TalkingHeads(const TalkingHeadsOptions& options, const LayerSpec& layer_spec)
-      : options_(options), inner_heads_(options.inside > 0 ? options.inside : layer_spec.heads) {
+      : options_(options), num_inner_heads_(options.inside > 0 ? options.inside : layer_spec.heads) {
     if (!options.pre && !options.post)
       throw Error(Exit::usage, Problem{layer_spec.name + ", mixer 'talking-heads'",
                                        "attention.talking-heads.pre or attention.talking-heads.post to be true",
@@ -43,23 +43,24 @@ class TalkingHeads : public MatrixMixer {
     const nn::Init init = options_.init == "identity" ? nn::Init::identity() : nn::Init::xavier_uniform();
     // With both matrices, the axis between them belongs to no side of the layer's heads. With one matrix, both of its
     // axes are head axes of the layer.
-    nn::Traits pre_traits = mixing_matrix_traits(layer_spec, init), post_traits = pre_traits;
-    const bool has_both = options_.pre && options_.post;
-    if (has_both) pre_traits.head_axes.pop_back(), post_traits.head_axes.erase(post_traits.head_axes.begin());
+    nn::ParameterTraits pre_traits = mixing_matrix_traits(layer_spec, init), post_traits = pre_traits;
+    const bool has_both_matrices = options_.pre && options_.post;
+    if (has_both_matrices) pre_traits.head_axes.pop_back(), post_traits.head_axes.erase(post_traits.head_axes.begin());
     if (options_.pre)
       logit_matrix_ = &parameters.add(layer_spec.name + ".mixer.logits",
-                                      {layer_spec.heads, has_both ? inner_heads_ : layer_spec.value_heads}, pre_traits);
+                                      {layer_spec.heads, has_both_matrices ? num_inner_heads_ : layer_spec.value_heads},
+                                      pre_traits);
     if (options_.post)
-      probability_matrix_ =
-          &parameters.add(layer_spec.name + kMixingMatrix,
-                          {has_both ? inner_heads_ : layer_spec.heads, layer_spec.value_heads}, post_traits);
+      probability_matrix_ = &parameters.add(
+          layer_spec.name + kMixingMatrixName,
+          {has_both_matrices ? num_inner_heads_ : layer_spec.heads, layer_spec.value_heads}, post_traits);
   }
   bool can_change_head_count() const override { return true; }
   bool is_per_query() const override { return true; }
   std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads&, const LayerSpec&) const override {
     if (!options_.pre || !options_.post) return nullptr;
     auto new_options = std::make_shared<TalkingHeadsOptions>(options_);
-    new_options->inside = inner_heads_;
+    new_options->inside = num_inner_heads_;
     return new_options;
   }
 
@@ -80,7 +81,7 @@ class TalkingHeads : public MatrixMixer {
 
  private:
   TalkingHeadsOptions options_;
-  int64_t inner_heads_;
+  int64_t num_inner_heads_;
   nn::Parameter *logit_matrix_ = nullptr, *probability_matrix_ = nullptr;
 };
 

@@ -29,7 +29,7 @@ double dot(const Vector& a, const Vector& b) {
 }
 
 struct Sizes {
-  int64_t batch, length, width, num_pairs, dk, dv;
+  int64_t batch_size, length, width, num_pairs, dk, dv;
 };
 
 // Returns the output of causal differential attention, (B, T, d), row-major, in naive loops written from the equations
@@ -39,14 +39,14 @@ struct Sizes {
 // Σ |terms| = (P_1 + |λ| P_2) |V| and the root mean square that divides (P_1 - λ P_2) V.
 Vector differential(const Sizes& sizes, double lambda0, const Weights& w, const Vector& x,
                     double* cancellation = nullptr) {
-  const auto [batch, length, width, num_pairs, dk, dv] = sizes;
+  const auto [batch_size, length, width, num_pairs, dk, dv] = sizes;
   const Vector q = apply_projection(w, "query", x, width), k = apply_projection(w, "key", x, width),
                v = apply_projection(w, "value", x, width);
   const double lambda = std::exp(dot(w.at("mixer.lambda_query1"), w.at("mixer.lambda_key1"))) -
                         std::exp(dot(w.at("mixer.lambda_query2"), w.at("mixer.lambda_key2"))) + lambda0;
   const int64_t pair_size = 2 * dv;
-  Vector concatenated(static_cast<size_t>(batch * length * num_pairs * pair_size));
-  for (int64_t b = 0; b < batch; ++b)
+  Vector concatenated(static_cast<size_t>(batch_size * length * num_pairs * pair_size));
+  for (int64_t b = 0; b < batch_size; ++b)
     for (int64_t t = 0; t < length; ++t)
       for (int64_t i = 0; i < num_pairs; ++i) {
         Vector weight(static_cast<size_t>(t + 1)), absolute_weight(weight.size()), z(static_cast<size_t>(pair_size)),

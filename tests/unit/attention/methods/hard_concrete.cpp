@@ -29,8 +29,8 @@ TEST_CASE("hard-concrete gates, their gradients and their penalty match the equa
     const double s = sigmoid((std::log(x) - std::log(1 - x) + log_a) / 0.33);
     return std::min(1.0, std::max(0.0, -0.1 + 1.2 * s));
   };
-  const at::Tensor x = a.clone().requires_grad_(), g = hard_concrete(distribution, x, u),
-                   evaluation_gates = hard_concrete(distribution, a, {});
+  const at::Tensor x = a.clone().requires_grad_(), g = hard_concrete_gates(distribution, x, u),
+                   evaluation_gates = hard_concrete_gates(distribution, a, {});
   g.sum().backward();
   int64_t num_closed = 0, num_open = 0;
   double penalty = 0;
@@ -52,7 +52,7 @@ TEST_CASE("the penalty of hard-concrete gates is the expected number of nonzero 
   const at::Tensor a = at::full({1}, 0.7, at::kDouble);
   const int64_t num_draws = 20000;
   const at::Tensor u = (at::arange(num_draws, at::kDouble) + 0.5) / static_cast<double>(num_draws);
-  const at::Tensor g = hard_concrete({}, a.expand({num_draws}), u);
+  const at::Tensor g = hard_concrete_gates({}, a.expand({num_draws}), u);
   // The share of evenly spaced u above a threshold differs from the probability by at most half the spacing.
   CHECK((g != 0).to(at::kDouble).mean().item<double>() ==
         rounding::within(hard_concrete_penalty({}, a).item<double>(),

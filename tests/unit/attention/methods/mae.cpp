@@ -75,7 +75,7 @@ ForwardContext training_context(uint32_t update = 0, bool samples_experts = fals
 }
 
 // Returns all sets of `num_dropped` dropped heads out of `heads` in lexicographic order, each as one flag per head. The
-// algorithm differs from that of experts().
+// algorithm differs from that of omitted_heads_by_expert().
 std::vector<std::vector<bool>> dropped_sets(int64_t heads, int64_t num_dropped) {
   std::vector<bool> is_dropped(static_cast<size_t>(heads));
   std::fill(is_dropped.begin(), is_dropped.begin() + num_dropped, true);
@@ -197,16 +197,16 @@ std::string config_of(const Reference& oracle, const std::string& extra_lines = 
 
 // Returns the length of the chain of roundings in the gates: a term per token in the mean, d and `hidden` terms in the
 // products, a term per expert in the sum of the softmax.
-int64_t num_gate_roundings(Layer& l, int64_t tokens) {
+int64_t num_gate_roundings(Layer& l, int64_t num_tokens) {
   const at::Tensor& down = l["gate.down.weight"];  // (E, hidden)
-  return tokens + l["gate.up.weight"].size(1) + down.size(1) + down.size(0) + layers::kElementwiseRoundings;
+  return num_tokens + l["gate.up.weight"].size(1) + down.size(1) + down.size(0) + layers::kElementwiseRoundings;
 }
 
 // Returns whether gates (…, E) agree. An error ε of the logits changes a gate by at most ε / 2; the logits are known,
 // up to a constant, from the logarithms of the gates.
-bool gates_agree(Layer& l, const at::Tensor& a, const at::Tensor& b, int64_t tokens) {
+bool gates_agree(Layer& l, const at::Tensor& a, const at::Tensor& b, int64_t num_tokens) {
   const double logit = numbers::max_abs(b.clamp_min(std::numeric_limits<float>::min()).log());
-  return rounding::agree(a, b, num_gate_roundings(l, tokens), std::max(1.0, logit / 2));
+  return rounding::agree(a, b, num_gate_roundings(l, num_tokens), std::max(1.0, logit / 2));
 }
 
 // Returns an estimate of the largest gate logit for inputs up to `input_size`: the largest output of a batch norm with
@@ -241,20 +241,23 @@ struct HeadWeightLayer : Layer {
     set("value.bias", at::ones({heads}));
     set("output.weight", at::eye(heads));
   }
-  // Returns whether head weights agree; `tokens`: number of keys.
-  bool agree(const at::Tensor& a, const at::Tensor& b, int64_t tokens) const {
-    return rounding::agree(a, b, layers::num_roundings(layer->layer_spec(), tokens));
+  // Returns whether head weights agree; `num_tokens`: number of keys.
+  bool agree(const at::Tensor& a, const at::Tensor& b, int64_t num_tokens) const {
+    return rounding::agree(a, b, layers::num_roundings(layer->layer_spec(), num_tokens));
   }
 };
 
 }  // namespace
 
-TEST_CASE("experts() lists all sets of dropped heads in lexicographic order, and expert_count() counts the sets",
-          "[mae]") {
-  CHECK(experts(4, 2) == std::vector<std::vector<int64_t>>{{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}});
+TEST_CASE(
+    "omitted_heads_by_expert() lists all sets of dropped heads in lexicographic order, and expert_count() counts the "
+    "sets",
+    "[mae]") {
+  CHECK(omitted_heads_by_expert(4, 2) ==
+        std::vector<std::vector<int64_t>>{{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}});
   for (int64_t heads = 1; heads < 9; ++heads)
     for (int64_t drop = 0; drop <= heads; ++drop) {
-      const auto all_experts = experts(heads, drop);
+      const auto all_experts = omitted_heads_by_expert(heads, drop);
       const auto expected = dropped_sets(heads, drop);
       REQUIRE(all_experts.size() == expected.size());
       CHECK(expert_count(heads, drop) == static_cast<int64_t>(all_experts.size()));
@@ -267,7 +270,7 @@ TEST_CASE("experts() lists all sets of dropped heads in lexicographic order, and
   CHECK(expert_count(8, 2) == 28);
   CHECK(expert_count(64, 32) > 1000000000);
   CHECK(expert_count(65536, 30000) > 1000000000);
-  CHECK(experts(3, 4).empty());
+  CHECK(omitted_heads_by_expert(3, 4).empty());
 }
 
 TEST_CASE("the MAE gate adds 2 d + (d + 1) hidden + (hidden + 1) E parameters; uniform sampling adds none", "[mae]") {
@@ -437,7 +440,7 @@ TEST_CASE("an MAE gate of 1 for one expert scales the heads of the expert by h /
   at::Tensor x = normal({2, 6, 12}, 1);
   const LayerRounding rounding = rounding_of(plain_layer, x, x, causal_mask());
   for (int64_t drop : {1, 2}) {
-    const auto all_experts = experts(4, drop);
+    const auto all_experts = omitted_heads_by_expert(4, drop);
     for (size_t e = 0; e < all_experts.size(); ++e) {
       Layer l(str("heads = 4\ncombiner = 'mae'\nmae.init = 'zero'\nmae.drop = ", drop), 12);
       l["gate.down.bias"].detach()[static_cast<int64_t>(e)] = 300;  // exp(-300) is 0, so all other gates are 0
@@ -466,7 +469,7 @@ TEST_CASE("head weights of MAE sum to h and lie in [0, h / (h - t)]", "[mae]") {
     RC_ASSERT(w.max().item<double>() <= h / static_cast<double>(heads - drop) + error);
     // The weight of head j is h / (h - t) times the sum of the gates of the experts that do not drop head j.
     at::Tensor g = gates_of(l, x, causal_mask()), expected = at::zeros_like(w);
-    const auto all_experts = experts(heads, drop);
+    const auto all_experts = omitted_heads_by_expert(heads, drop);
     for (int64_t j = 0; j < heads; ++j)
       for (size_t e = 0; e < all_experts.size(); ++e)
         if (std::find(all_experts[e].begin(), all_experts[e].end(), j) == all_experts[e].end())
@@ -527,7 +530,7 @@ TEST_CASE("uniform MAE equals multi-head attention in evaluation, and on average
        {std::pair("sequence", std::vector<int64_t>{6000, 2, 4}), {"position", {60, 100, 4}}}) {
     HeadWeightLayer sampling_layer(4, str("mae.gate = 'uniform'\nmae.drop = 2\nmae.sample_unit = '", unit, "'\n"));
     at::Tensor w = sampling_layer.forward(at::zeros(sizes), causal_mask(), training_context());
-    const auto all_experts = experts(4, 2);
+    const auto all_experts = omitted_heads_by_expert(4, 2);
     for (const auto& expert : all_experts) {
       at::Tensor is_dropped = (w.select(-1, expert[0]) == 0) & (w.select(-1, expert[1]) == 0);
       CHECK(is_dropped.to(at::kDouble).mean().item<double>() == rounding::within(p, margin));
@@ -539,9 +542,9 @@ namespace {
 
 // Records the kind of each attention layer and a mask of its dropped heads, (B, h) or (B, Tq, h) of type bool, in the
 // order of the layers.
-struct DroppedHeads : Observer, Subscriber<WeightObservation> {
+struct DroppedHeads : Observer, Subscriber<HeadWeightObservation> {
   std::vector<std::pair<AttentionKind, at::Tensor>> masks;
-  void receive(const LayerSpec& shape, WeightObservation& observation) override {
+  void receive(const LayerSpec& shape, HeadWeightObservation& observation) override {
     masks.emplace_back(shape.kind, observation.weights == 0);
   }
 };
@@ -642,7 +645,9 @@ TEST_CASE("resume with mae.sample_unit = position is bit-identical; resume with 
   runs::write_text(folder.file("t.mhs"), runs::repeating_tokens(400));
   const std::string uniform_lines = "[attention]\ncombiner = 'mae'\n[attention.mae]\ngate = 'uniform'\n",
                     position_line = "sample_unit = 'position'\n";
-  auto stop_after = [](int updates) { return str("[train]\nlength = '", updates, "u'\nschedule.length = '6u'\n"); };
+  auto stop_after = [](int num_updates) {
+    return str("[train]\nlength = '", num_updates, "u'\nschedule.length = '6u'\n");
+  };
   auto uninterrupted_model = runs::train_in_folder(folder, "whole", uniform_lines + position_line + stop_after(6));
   runs::train_in_folder(folder, "run", uniform_lines + position_line + stop_after(3));
   try {
@@ -663,7 +668,7 @@ TEST_CASE("resume with mae.sample_unit = position is bit-identical; resume with 
 TEST_CASE("an F pass of MAE has gradients for the heads of the sampled expert only, and none for the gate", "[mae]") {
   Layer l("heads = 4\ncombiner = 'mae'\nmae.drop = 2\n", 12);
   l.randomise_gate(1);
-  const auto all_experts = experts(4, 2);
+  const auto all_experts = omitted_heads_by_expert(4, 2);
   at::Tensor x = normal({1, 6, 12}, 1).requires_grad_(), r = normal({1, 6, 12}, 2);
   const at::Tensor mean = l["gate.norm.mean"].clone(), variance = l["gate.norm.variance"].clone();
   const at::Tensor g = gates_of(l, x, causal_mask());
@@ -951,7 +956,7 @@ TEST_CASE("MAE takes the fused path, whose error in fp32 and in bf16 is at most 
   const at::Tensor exact = l.forward(x.to(at::kDouble), causal_mask());
   l.convert(at::kFloat);
   CHECK(numbers::find_excess_error({output(Path::fused)}, {output(Path::composed)}, {exact}, at::kFloat) == "");
-  l.parameters.set_bf16(true);
+  l.parameters.use_bf16_copies(true);
   const at::Tensor composed = output(Path::composed), y = output(Path::fused);
   CHECK(y.scalar_type() == at::kBFloat16);
   CHECK(numbers::find_excess_error({y}, {composed}, {exact}, at::kBFloat16) == "");

@@ -131,8 +131,8 @@ TEST_CASE("parameter counts of Mixhead equal the table in the paper", "[mixhead]
                                                        {16, 10, 41, 1600, 8160},
                                                        {16, 8, 64, 1024, 9216},
                                                        {18, 8, 128, 1152, 19584}}) {
-    auto count = [&, heads = h, size = dk](const char* mixer) {
-      return Layer(str("heads = ", heads, "\nhead_size = ", size, "\nmixer = '", mixer, "'"), 4)
+    auto count = [&, num_heads = h, size = dk](const char* mixer) {
+      return Layer(str("heads = ", num_heads, "\nhead_size = ", size, "\nmixer = '", mixer, "'"), 4)
           .parameters.num_trainable_elements();
     };
     CHECK(layers * (count("mixhead-a") - count("none")) == added_by_a);
@@ -154,7 +154,7 @@ TEST_CASE("columns of fixed mixing matrices sum to 1; random matrices depend on 
   for (const char* mixer : {"mixhead-a", "mixhead-b"}) {
     Layer l(str("heads = 4\nmixer = '", mixer, "'"), 8, 1);
     for (auto& p : l.parameters.all())
-      if (p.name().rfind("x.mixer.", 0) == 0) CHECK(!p.traits().has_decay);
+      if (p.name().rfind("x.mixer.", 0) == 0) CHECK(!p.traits().has_weight_decay);
   }
 }
 

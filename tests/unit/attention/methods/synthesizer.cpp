@@ -17,13 +17,17 @@ namespace {
 
 // Returns the output of attention with synthesized logits, (B, Tq, d), row-major, in naive loops. Zero keys remove the
 // dot product from reference::attention(). `length`: maximum number of positions; query 0 has position 0.
-Vector synthesizer_attention(const Layer& l, Weights w, const Vector& x, const Vector& m, int64_t batch, int64_t length,
-                             const reference::MayAttend& may_attend) {
+Vector synthesizer_attention(const Layer& l, Weights w, const Vector& x, const Vector& m, int64_t batch_size,
+                             int64_t length, const reference::MayAttend& may_attend) {
   const LayerSpec& s = l.layer->layer_spec();
   const int64_t d = s.width, h = s.heads, dk = s.key_size;
-  const reference::Sizes sizes{
-      batch,       static_cast<int64_t>(x.size()) / (batch * d), static_cast<int64_t>(m.size()) / (batch * d), d, h, dk,
-      s.value_size};
+  const reference::Sizes sizes{batch_size,
+                               static_cast<int64_t>(x.size()) / (batch_size * d),
+                               static_cast<int64_t>(m.size()) / (batch_size * d),
+                               d,
+                               h,
+                               dk,
+                               s.value_size};
   const Vector q = apply_projection(w, "query", x, d);
   w["key.weight"] = Vector(static_cast<size_t>(h * dk * d));
   auto logit = [&](int64_t b, int64_t i, int64_t t, int64_t key) {
@@ -54,24 +58,26 @@ TEST_CASE("synthesizers match a naive reference over random shapes and masks", "
     const bool is_random = *rc::gen::arbitrary<bool>(), is_per_head = *rc::gen::arbitrary<bool>(),
                is_cross = !is_random && *rc::gen::arbitrary<bool>(), causal = !is_cross && *rc::gen::arbitrary<bool>(),
                is_padded = *rc::gen::arbitrary<bool>();
-    const int64_t batch = pick(1, 3), queries = pick(1, 6), keys = is_cross ? pick(1, 7) : queries, d = pick(1, 7),
-                  length = 7 + pick(0, 3);
+    const int64_t batch_size = pick(1, 3), num_queries = pick(1, 6), num_keys = is_cross ? pick(1, 7) : num_queries,
+                  d = pick(1, 7), length = 7 + pick(0, 3);
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
     Layer l(attention_lines(is_random ? "synthesizer-random" : "synthesizer-dense", pick(1, 3), pick(1, 5), length,
                             is_random || !is_per_head ? "" : "per_head = true\n"),
             d, seed, is_cross ? AttentionKind::decoder_cross : AttentionKind::encoder_self);
-    at::Tensor x = normal({batch, queries, d}, seed), m = is_cross ? normal({batch, keys, d}, seed + 1) : x;
+    at::Tensor x = normal({batch_size, num_queries, d}, seed),
+               m = is_cross ? normal({batch_size, num_keys, d}, seed + 1) : x;
     Mask mask;
     mask.causal = causal;
     std::vector<int64_t> lengths;
     if (is_padded) {
-      for (int64_t b = 0; b < batch; ++b) lengths.push_back(pick(0, keys));
+      for (int64_t b = 0; b < batch_size; ++b) lengths.push_back(pick(0, num_keys));
       mask.key_lengths = at::tensor(lengths, at::kLong);
     }
     auto may_attend = [&](int64_t b, int64_t t, int64_t s) {
       return (!causal || s <= t) && (!is_padded || s < lengths[static_cast<size_t>(b)]);
     };
-    const Vector expected = synthesizer_attention(l, l.weights(), doubles(x), doubles(m), batch, length, may_attend);
+    const Vector expected =
+        synthesizer_attention(l, l.weights(), doubles(x), doubles(m), batch_size, length, may_attend);
     RC_ASSERT(layers::rounding_of(l, x, m, mask).agree(l.layer->forward(x, m, mask, {}), expected));
   }));
 }

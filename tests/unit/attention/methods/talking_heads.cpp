@@ -33,7 +33,7 @@ TEST_CASE("newly initialised talking heads equal multi-head attention and have n
   layers::check_initial_identity({"mixer = 'talking-heads'"});
   const Layer l("heads = 4\nmixer = 'talking-heads'", 8, 1);
   for (const auto& p : l.parameters.all())
-    if (p.name().rfind("x.mixer.", 0) == 0) CHECK(!p.traits().has_decay);
+    if (p.name().rfind("x.mixer.", 0) == 0) CHECK(!p.traits().has_weight_decay);
 }
 
 TEST_CASE("rows of probabilities after talking heads sum to the column sums of the second matrix", "[talking-heads]") {

@@ -1,5 +1,5 @@
 // Counter-based random numbers for each batch row.
-#include "attention/row_draws.h"
+#include "attention/uniform_per_row.h"
 
 #include <ATen/ops/empty.h>
 
