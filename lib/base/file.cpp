@@ -272,6 +272,22 @@ class SpecialFileSink : public DescriptorSink {
   }
 };
 
+// Counts the bytes of an output that discard_outputs() suppresses.
+class DiscardingSink : public ByteSink {
+ public:
+  explicit DiscardingSink(std::string name) : name_(std::move(name)) {}
+  using ByteSink::write;
+  void write(const void*, size_t size) override { bytes_written_ += size; }
+  void close() override {}
+  uint64_t bytes_written() const override { return bytes_written_; }
+  const std::string& name() const override { return name_; }
+
+ private:
+  std::string name_;
+  uint64_t bytes_written_ = 0;
+};
+bool are_outputs_discarded = false;
+
 class DescriptorSource : public ByteSource {
  public:
   DescriptorSource(int descriptor, std::string name, bool owns_descriptor)
@@ -362,7 +378,20 @@ std::unique_ptr<ByteSink> sink_of_descriptor(int descriptor, const std::string& 
   return std::make_unique<DescriptorSink>(descriptor, name);
 }
 
+void discard_outputs() {
+  const int descriptor = open_descriptor("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (descriptor < 0) fail_to_write("/dev/null", errno);
+  std::fflush(stdout);
+  const int result = retry_if_interrupted([&] { return dup2(descriptor, STDOUT_FILENO); });
+  const int code = errno;
+  ::close(descriptor);
+  if (result < 0) fail_to_write("/dev/null", code);
+  are_outputs_discarded = true;
+}
+bool discards_outputs() { return are_outputs_discarded; }
+
 std::unique_ptr<ByteSink> open_sink(const std::string& path) {
+  if (are_outputs_discarded) return std::make_unique<DiscardingSink>(path == "-" ? kStandardOutput : path);
   if (path == "-" && isatty(STDOUT_FILENO) == 1) return std::make_unique<TerminalSink>();
   if (path == "-") return sink_of_descriptor(STDOUT_FILENO, kStandardOutput);
   if (path.empty()) throw Error(Exit::usage, Problem{"output", "a file name, or - for standard output", "''", ""});

@@ -33,6 +33,13 @@ class ByteSink {
 // read-only, and Error(usage) if `path` is a folder or empty.
 std::unique_ptr<ByteSink> open_sink(const std::string& path);
 
+// Discards all outputs of this process from now on: standard output becomes /dev/null, and open_sink() returns sinks
+// that create no file. For the processes of a job other than rank 0, which have the same results as rank 0. Throws
+// Error(failed) if /dev/null cannot be opened.
+void discard_outputs();
+// Returns whether discard_outputs() has been called.
+bool discards_outputs();
+
 struct TemporaryPath;  // an entry of the table that remove_unfinished_outputs() reads; in file.cpp
 
 // A new folder of files. The files are written to a temporary folder in the same parent folder, and close() gives the

@@ -16,6 +16,7 @@ namespace {
 
 LogLevel process_log_level = LogLevel::normal;
 std::string tool_name = "mh";
+int process_rank = 0;
 std::mutex mutex;
 bool is_progress_drawn = false;  // whether a progress line is on the terminal, which a message must erase first
 
@@ -25,6 +26,7 @@ void print(const char* kind, const char* colour, const std::string& message) {
   if (is_progress_drawn) line += "\r\033[K";
   is_progress_drawn = false;
   line += tool_name + ": ";
+  if (process_rank > 0) line += "rank " + std::to_string(process_rank) + ": ";
   if (*kind != '\0') line += stderr_has_colour() ? std::string(colour) + kind + "\033[0m: " : std::string(kind) + ": ";
   line += escape_controls(message) + "\n";
   std::fwrite(line.data(), 1, line.size(), stderr);
@@ -36,14 +38,17 @@ void set_log_level(LogLevel level) { process_log_level = level; }
 LogLevel log_level() { return process_log_level; }
 void set_log_name(const std::string& name) { tool_name = name; }
 const std::string& log_name() { return tool_name; }
+void set_log_rank(int rank) { process_rank = rank; }
 
 void log_error(const std::string& message) { print("error", "\033[1;31m", message); }
-void log_warning(const std::string& message) { print("warning", "\033[1;33m", message); }
+void log_warning(const std::string& message) {
+  if (process_rank == 0) print("warning", "\033[1;33m", message);
+}
 void log_info(const std::string& message) {
-  if (process_log_level != LogLevel::quiet) print("", "", message);
+  if (process_rank == 0 && process_log_level != LogLevel::quiet) print("", "", message);
 }
 void log_detail(const std::string& message) {
-  if (process_log_level == LogLevel::verbose) print("", "", message);
+  if (process_rank == 0 && process_log_level == LogLevel::verbose) print("", "", message);
 }
 
 bool stderr_is_terminal() {
@@ -62,7 +67,7 @@ ProgressLine::ProgressLine(std::string label, int64_t total, std::string unit)
     : label_(std::move(label)),
       total_(total),
       unit_(std::move(unit)),
-      is_enabled_(stderr_is_terminal() && process_log_level != LogLevel::quiet),
+      is_enabled_(stderr_is_terminal() && process_rank == 0 && process_log_level != LogLevel::quiet),
       start_time_(std::chrono::steady_clock::now()) {}
 
 ProgressLine::~ProgressLine() { clear(); }

@@ -16,9 +16,12 @@ LogLevel log_level();
 // Sets the name of the tool, such as "mh-prep", with which each message starts.
 void set_log_name(const std::string& name);
 const std::string& log_name();
+// Sets the rank of this process in its job. Rank 0, the default, logs as a single process does. Any other rank only
+// logs errors, which name the rank, and draws no progress line, since the messages of all ranks are alike.
+void set_log_rank(int rank);
 
 void log_error(const std::string& message);    // shown at every level
-void log_warning(const std::string& message);  // shown at every level
+void log_warning(const std::string& message);  // shown at every level, by rank 0
 void log_info(const std::string& message);     // hidden by --quiet
 void log_detail(const std::string& message);   // shown only with --verbose
 

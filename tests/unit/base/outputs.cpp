@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/signals.h"
 #include "fixtures/folder.h"
 
@@ -41,7 +42,56 @@ int wait_status_of(const Action& action) {
   return status;
 }
 
+// Returns what the action writes to stderr in a child process.
+template <class Action>
+std::string stderr_of(const Action& action) {
+  const Folder folder;
+  const int status = wait_status_of([&] {
+    REQUIRE(std::freopen(folder.file("stderr").c_str(), "w", stderr) != nullptr);
+    action();
+    std::fflush(stderr);
+  });
+  CHECK(status == 0);
+  return read_text_file(folder.file("stderr"));
+}
+
 }  // namespace
+
+TEST_CASE("discard_outputs() suppresses files and standard output") {
+  const Folder folder;
+  const int status = wait_status_of([&] {
+    if (std::freopen(folder.file("stdout").c_str(), "w", stdout) == nullptr) _exit(1);
+    std::printf("before");
+    discard_outputs();
+    std::printf("after");
+    std::fflush(stdout);
+    write_file_atomically("-", "after");
+    write_file_atomically(folder.file("a"), "text");
+    const auto sink = open_sink(folder.file("b"));
+    sink->write("text");
+    sink->close();
+    _exit(discards_outputs() && sink->bytes_written() == 4 && sink->name() == folder.file("b") ? 0 : 2);
+  });
+  CHECK(status == 0);
+  CHECK(names_in(folder.path) == std::set<std::string>{"stdout"});
+  CHECK(read_text_file(folder.file("stdout")) == "before");
+}
+
+TEST_CASE("a rank above 0 logs errors alone, with its rank") {
+  const auto log_all = [](int rank) {
+    return stderr_of([rank] {
+      set_log_level(LogLevel::verbose);
+      set_log_name("mh-test");
+      set_log_rank(rank);
+      log_detail("a detail");
+      log_info("a message");
+      log_warning("a warning");
+      log_error("an error");
+    });
+  };
+  CHECK(log_all(0) == "mh-test: a detail\nmh-test: a message\nmh-test: warning: a warning\nmh-test: error: an error\n");
+  CHECK(log_all(3) == "mh-test: rank 3: error: an error\n");
+}
 
 TEST_CASE("an OutputFolder appears only in close(), with all files and the mode of the umask") {
   const Folder folder;
