@@ -1,0 +1,17 @@
+// The c10d objects of a group. Only sources of this folder include this file, since the headers of c10d are large.
+#pragma once
+
+#include <chrono>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+namespace mh::distributed {
+
+struct Connections {
+  int rank = 0, size = 1;
+  std::chrono::milliseconds timeout{};        // of each operation
+  c10::intrusive_ptr<c10d::Store> store;      // key-value store of the job
+  c10::intrusive_ptr<c10d::Backend> backend;  // operations on tensors in main memory
+};
+
+}  // namespace mh::distributed

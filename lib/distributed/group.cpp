@@ -1,0 +1,114 @@
+#include "distributed/group.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "distributed/connections.h"
+#include "nn/aten.h"
+
+namespace mh::distributed {
+
+struct PendingOperation::State {
+  std::shared_ptr<const Connections> connections;
+  c10::intrusive_ptr<c10d::Work> work;
+  std::vector<at::Tensor> tensors;  // the tensors of the operation, which c10d does not own
+};
+
+namespace {
+
+// Calls an operation of c10d and converts its exceptions.
+template <class Operation>
+auto convert_errors(const Connections& connections, const Operation& operation) {
+  try {
+    return operation();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    const std::string message = error.what();
+    throw Error(Exit::failed,
+                Problem{str("rank ", connections.rank),
+                        str("all ", connections.size, " processes of the job to answer within ",
+                            human_seconds(std::chrono::duration<double>(connections.timeout).count())),
+                        message.substr(0, message.find('\n')), "see the messages of the other processes"});
+  }
+}
+
+PendingOperation start(std::shared_ptr<const Connections> connections, std::vector<at::Tensor> tensors,
+                       const std::function<c10::intrusive_ptr<c10d::Work>(std::vector<at::Tensor>&)>& operation) {
+  auto state = std::make_shared<PendingOperation::State>();
+  state->connections = std::move(connections);
+  state->tensors = std::move(tensors);
+  state->work = convert_errors(*state->connections, [&] { return operation(state->tensors); });
+  return PendingOperation(std::move(state));
+}
+
+at::Tensor bytes_of(const std::string& text, int64_t length) {
+  at::Tensor bytes = at::zeros({length}, at::kByte);
+  if (!text.empty()) std::memcpy(bytes.data_ptr(), text.data(), text.size());
+  return bytes;
+}
+std::string text_of(const at::Tensor& bytes, int64_t length) {
+  return {static_cast<const char*>(bytes.data_ptr()), static_cast<size_t>(length)};
+}
+
+}  // namespace
+
+void PendingOperation::wait() {
+  if (state_ == nullptr) return;
+  convert_errors(*state_->connections, [&] { return state_->work->wait(); });
+  state_ = nullptr;
+}
+
+int Group::rank() const { return is_single() ? 0 : connections_->rank; }
+int Group::size() const { return is_single() ? 1 : connections_->size; }
+
+PendingOperation Group::start_sum(const at::Tensor& tensor) const {
+  if (is_single() || tensor.numel() == 0) return {};
+  return start(connections_, {tensor.detach()},
+               [&](std::vector<at::Tensor>& tensors) { return connections_->backend->allreduce(tensors); });
+}
+
+void Group::broadcast(const at::Tensor& tensor) const {
+  if (is_single() || tensor.numel() == 0) return;
+  start(connections_, {tensor.detach()}, [&](std::vector<at::Tensor>& tensors) {
+    return connections_->backend->broadcast(tensors);
+  }).wait();
+}
+
+std::string Group::broadcast(const std::string& text) const {
+  if (is_single()) return text;
+  const at::Tensor length = at::full({1}, static_cast<int64_t>(text.size()), at::kLong);
+  broadcast(length);
+  const auto num_bytes = length.item<int64_t>();
+  const at::Tensor bytes = is_main() ? bytes_of(text, num_bytes) : at::zeros({num_bytes}, at::kByte);
+  broadcast(bytes);
+  return text_of(bytes, num_bytes);
+}
+
+std::vector<std::string> Group::gather(const std::string& text) const {
+  if (is_single()) return {text};
+  const at::Tensor lengths = at::zeros({size()}, at::kLong);
+  lengths[rank()] = static_cast<int64_t>(text.size());
+  sum(lengths);
+  const int64_t max_length = lengths.max().item<int64_t>();
+  std::vector<std::vector<at::Tensor>> outputs(1);
+  for (int i = 0; i < size(); ++i) outputs[0].push_back(at::zeros({max_length}, at::kByte));
+  if (max_length > 0)
+    start(connections_, {bytes_of(text, max_length)}, [&](std::vector<at::Tensor>& inputs) {
+      return connections_->backend->allgather(outputs, inputs);
+    }).wait();
+  std::vector<std::string> texts;
+  for (int i = 0; i < size(); ++i) texts.push_back(text_of(outputs[0][i], lengths[i].item<int64_t>()));
+  return texts;
+}
+
+void Group::barrier() const {
+  if (is_single()) return;
+  start(connections_, {}, [&](std::vector<at::Tensor>&) { return connections_->backend->barrier(); }).wait();
+}
+
+}  // namespace mh::distributed

@@ -1,0 +1,62 @@
+// The processes of a job that compute one result together, and collective operations between them, by LibTorch's c10d.
+//
+// Every process must call the same operations in the same order, with tensors of equal shapes and types. An operation
+// throws Error(failed) if it does not complete within the timeout of the group, or if the connection to another process
+// is lost. Afterwards the group is unusable.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace mh::distributed {
+
+struct Connections;  // connections.h
+
+// An operation that has started.
+class PendingOperation {
+ public:
+  struct State;
+  PendingOperation() = default;  // an operation that is complete
+  explicit PendingOperation(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  // Waits until the tensors of the operation have their results. Throws the errors of the operation.
+  void wait();
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+class Group {
+ public:
+  // A group of one process: no operation changes its argument, and none communicates.
+  Group() = default;
+  explicit Group(std::shared_ptr<const Connections> connections) : connections_(std::move(connections)) {}
+
+  int rank() const;
+  int size() const;
+  bool is_single() const { return connections_ == nullptr; }
+  // Returns whether this process writes the outputs and the log of the job.
+  bool is_main() const { return rank() == 0; }
+
+  // Starts sum(). The caller must not access the tensor before it has called wait(). Operations complete in the order
+  // in which they start.
+  PendingOperation start_sum(const at::Tensor& tensor) const;
+  // Replaces each element of a contiguous tensor by its sum over all processes. The result has the same bits in all
+  // processes; the order of the additions depends only on the number of processes and on the shape.
+  void sum(const at::Tensor& tensor) const { start_sum(tensor).wait(); }
+  // Replaces the elements of a contiguous tensor by those of rank 0.
+  void broadcast(const at::Tensor& tensor) const;
+  // Returns the text of rank 0, which may contain any bytes.
+  std::string broadcast(const std::string& text) const;
+  // Returns the texts of all processes, in the order of their ranks. Texts may differ in length.
+  std::vector<std::string> gather(const std::string& text) const;
+  // Waits until every process has called barrier().
+  void barrier() const;
+
+ private:
+  std::shared_ptr<const Connections> connections_;  // null: one process
+};
+
+}  // namespace mh::distributed

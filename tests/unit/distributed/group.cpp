@@ -1,0 +1,130 @@
+// Groups of several processes, here threads of one process with a store in memory.
+#include "distributed/group.h"
+
+#include <catch2/catch.hpp>
+#include <exception>
+#include <functional>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <vector>
+
+#include "base/error.h"
+#include "distributed/connections.h"
+#include "distributed/gloo_backend.h"
+#include "fixtures/aten.h"
+
+using namespace mh;
+using distributed::Group;
+
+namespace {
+
+// Calls `body` with the group of each of `size` processes, each in its own thread. Throws the first exception.
+void in_each_process(int size, const std::function<void(const Group&)>& body,
+                     std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::vector<std::exception_ptr> exceptions(size);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        auto connections = std::make_shared<distributed::Connections>();
+        connections->rank = rank;
+        connections->size = size;
+        connections->timeout = timeout;
+        connections->store = store;
+        connections->backend = distributed::make_gloo_backend(store, rank, size, "127.0.0.1", timeout);
+        body(Group(std::move(connections)));
+      } catch (...) {
+        exceptions[rank] = std::current_exception();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& exception : exceptions)
+    if (exception) std::rethrow_exception(exception);
+}
+
+// A tensor of random numbers that differs in each process.
+at::Tensor random_of(int rank, int64_t size, at::ScalarType type) {
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(17 + rank);
+  return at::randn({size}, generator, at::TensorOptions(type));
+}
+
+}  // namespace
+
+TEST_CASE("group: one process changes nothing") {
+  const Group group;
+  const at::Tensor t = at::ones({3});
+  group.sum(t);
+  group.broadcast(t);
+  group.barrier();
+  CHECK(at::equal(t, at::ones({3})));
+  CHECK(group.is_main());
+  CHECK(group.size() == 1);
+  CHECK(group.gather("text") == std::vector<std::string>{"text"});
+}
+
+TEST_CASE("group: a sum is the sum over all processes, with equal bits in each") {
+  for (const int size : {2, 3, 5}) {
+    for (const int64_t length : {0, 1, 2, 1000, 100003}) {
+      at::Tensor exact = at::zeros({length}, at::kDouble), magnitude = at::zeros({length}, at::kDouble);
+      for (int rank = 0; rank < size; ++rank) {
+        const at::Tensor term = random_of(rank, length, at::kFloat).to(at::kDouble);
+        exact += term;
+        magnitude += term.abs();
+      }
+      std::vector<at::Tensor> results(size);
+      in_each_process(size, [&](const Group& group) {
+        const at::Tensor t = random_of(group.rank(), length, at::kFloat);
+        group.sum(t);
+        results[group.rank()] = t;
+      });
+      // A sum of n terms in fp32 has an error of at most (n - 1) roundings of the sum of absolute terms.
+      const double unit_roundoff = 0x1p-24;
+      CHECK(((results[0].to(at::kDouble) - exact).abs() <= 1.001 * (size - 1) * unit_roundoff * magnitude)
+                .all()
+                .item<bool>());
+      for (int rank = 1; rank < size; ++rank) CHECK(at::equal(results[rank], results[0]));
+    }
+  }
+}
+
+TEST_CASE("group: sums of several tensors may be pending at once") {
+  in_each_process(3, [](const Group& group) {
+    std::vector<at::Tensor> tensors;
+    std::vector<distributed::PendingOperation> pending;
+    for (int i = 0; i < 20; ++i) {
+      tensors.push_back(at::full({1 + 100 * i}, group.rank() + i, at::kDouble));
+      pending.push_back(group.start_sum(tensors.back()));
+    }
+    for (auto& operation : pending) operation.wait();
+    for (int i = 0; i < 20; ++i)
+      if (!(tensors[i] == 3.0 * i + 3).all().item<bool>()) throw std::runtime_error("wrong sum");
+  });
+}
+
+TEST_CASE("group: broadcasts and gathers texts of any bytes and lengths") {
+  const std::vector<std::string> texts{"", std::string("a\0b", 3), std::string(100000, 'x')};
+  for (const std::string& text : texts)
+    in_each_process(3, [&](const Group& group) {
+      if (group.broadcast(group.is_main() ? text : "other") != text) throw std::runtime_error("wrong text");
+      if (group.gather(texts[group.rank()]) != texts) throw std::runtime_error("wrong texts");
+      group.barrier();
+    });
+}
+
+TEST_CASE("group: a process that does not take part ends the others with an error") {
+  try {
+    in_each_process(
+        2,
+        [](const Group& group) {
+          if (group.is_main()) group.sum(at::ones({1000}));
+          else std::this_thread::sleep_for(std::chrono::seconds(2));
+        },
+        std::chrono::milliseconds(500));
+    FAIL("expected an error");
+  } catch (const Error& error) {
+    CHECK(error.exit() == Exit::failed);
+    CHECK_THAT(error.what(), Catch::Contains("rank 0: expected all 2 processes of the job to answer within"));
+  }
+}
