@@ -1,0 +1,207 @@
+#include "distributed/join.h"
+
+#include <c10/util/Logging.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "distributed/connections.h"
+#include "distributed/gloo_backend.h"
+
+namespace mh::distributed {
+
+namespace {
+
+using std::chrono::milliseconds;
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+constexpr milliseconds kPollInterval{50};
+// How long rank 0, which serves the store, waits for the others to read that the job cannot start.
+constexpr milliseconds kRefusalWait{5000};
+
+// The properties of a process in the store.
+struct Description {
+  int rank = 0, size = 1;
+  std::string job, build;
+  std::string machine;  // identifies the machine, and differs after a restart of the machine
+};
+
+std::string machine_id() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  std::string boot_id;
+  try {
+    boot_id = trim(read_text_file("/proc/sys/kernel/random/boot_id"));
+  } catch (const Error&) {
+    // Without /proc the name of the machine must suffice.
+  }
+  return str(name, " ", boot_id);
+}
+
+std::string first_line(const std::exception& error) {
+  const std::string message = error.what();
+  return message.substr(0, message.find('\n'));
+}
+
+std::string seconds_text(milliseconds duration) {
+  return human_seconds(std::chrono::duration<double>(duration).count());
+}
+
+std::string key_of(int rank, const char* property) { return str("process/", rank, "/", property); }
+
+constexpr const char* kLastProperty = "machine";  // the property that write_description() writes last
+
+void write_description(c10d::Store& store, const Description& d) {
+  store.set(key_of(d.rank, "size"), std::to_string(d.size));
+  store.set(key_of(d.rank, "job"), d.job);
+  store.set(key_of(d.rank, "build"), d.build);
+  store.set(key_of(d.rank, kLastProperty), d.machine);
+}
+// Reads the description of a process that has written its last property.
+Description read_description(c10d::Store& store, int rank) {
+  return {rank, std::stoi(store.get_to_str(key_of(rank, "size"))), store.get_to_str(key_of(rank, "job")),
+          store.get_to_str(key_of(rank, "build")), store.get_to_str(key_of(rank, kLastProperty))};
+}
+
+// Opens the key-value store of the job, which rank 0 or the launcher serves.
+StorePtr open_store(const Launch& launch, milliseconds timeout) {
+  const bool serves = launch.rank == 0 && !launch.launcher_serves_store;
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(launch.port);
+  options.isServer = serves;
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(launch.host, options);
+  } catch (const std::exception& error) {
+    if (serves)
+      throw Error(Exit::failed,
+                  Problem{"MASTER_PORT", str("a port at which rank 0 can listen"),
+                          str("port ", launch.port, ": ", first_line(error)), "set MASTER_PORT to a free port"});
+    throw Error(Exit::failed, Problem{"MASTER_ADDR, MASTER_PORT",
+                                      str("the store of the job at ", launch.host, ":", launch.port, " within ",
+                                          seconds_text(timeout)),
+                                      first_line(error), "check the address and that rank 0 runs"});
+  }
+}
+
+// Returns the descriptions of all processes. Throws Error(failed), which names the missing ranks, after `timeout`.
+std::vector<Description> wait_for_descriptions(c10d::Store& store, int size, milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  std::vector<Description> descriptions;
+  for (int rank = 0; rank < size; ++rank) {
+    while (!store.check({key_of(rank, kLastProperty)})) {
+      if (std::chrono::steady_clock::now() > deadline) {
+        std::vector<std::string> missing;
+        for (int i = rank; i < size; ++i)
+          if (!store.check({key_of(i, kLastProperty)})) missing.push_back(std::to_string(i));
+        throw Error(Exit::failed,
+                    Problem{"start of the job", str("all ", size, " processes within ", seconds_text(timeout)),
+                            str("no process of rank ", join_alternatives(missing)),
+                            "check that these processes run and have the same MASTER_ADDR and MASTER_PORT"});
+      }
+      std::this_thread::sleep_for(kPollInterval);
+    }
+    descriptions.push_back(read_description(store, rank));
+  }
+  return descriptions;
+}
+
+// Returns the problem of a property that must be equal in all processes.
+Problem disagreement(const std::string& name, const std::string& value, int rank, const std::string& other_value) {
+  return {name, str("the same value in all processes: ", value, " in rank 0"), str(other_value, " in rank ", rank),
+          "start all processes of the job with the same program and variables"};
+}
+
+// Throws Error(usage) unless the description of process `other` agrees with that of rank 0.
+void check_agreement(const Description& first, const Description& other) {
+  if (other.job != first.job)
+    throw Error(Exit::usage, disagreement("job", quote_start(first.job), other.rank, quote_start(other.job)));
+  if (other.size != first.size)
+    throw Error(Exit::usage, disagreement("number of processes", std::to_string(first.size), other.rank,
+                                          std::to_string(other.size)));
+  if (other.build != first.build)
+    throw Error(Exit::usage, disagreement("build of the program", first.build, other.rank, other.build));
+}
+
+// Writes the description of this process to the store, compares the descriptions of all processes and returns them.
+std::vector<Description> exchange_descriptions(c10d::Store& store, const Description& own, milliseconds timeout) {
+  if (store.add(str("claims/", own.rank), 1) > 1)
+    throw Error(Exit::failed, Problem{"start of the job", str("one process of rank ", own.rank), "several",
+                                      "give each process its own rank, and each job its own MASTER_PORT"});
+  write_description(store, own);
+  if (own.rank != 0) {
+    store.wait({key_of(0, kLastProperty)}, timeout);
+    check_agreement(read_description(store, 0), own);
+  }
+  const std::vector<Description> descriptions = wait_for_descriptions(store, own.size, timeout);
+  for (const Description& other : descriptions) check_agreement(descriptions[0], other);
+  return descriptions;
+}
+
+// Calls exchange_descriptions(), and makes every process throw if one does: a process writes its error to the store,
+// and rank 0, which serves the store, waits until the others have read it.
+std::vector<Description> agree(c10d::Store& store, const Description& own, milliseconds timeout) {
+  try {
+    return exchange_descriptions(store, own, timeout);
+  } catch (const std::exception&) {
+    if (own.rank == 0) {
+      const auto deadline = std::chrono::steady_clock::now() + std::min(kRefusalWait, timeout);
+      while (std::chrono::steady_clock::now() < deadline && store.add("refused", 0) + 1 < own.size)
+        std::this_thread::sleep_for(kPollInterval);
+    } else {
+      store.add("refused", 1);
+    }
+    throw;
+  }
+}
+
+}  // namespace
+
+Membership join(const Launch& launch, const std::string& build, milliseconds timeout) {
+  if (launch.size == 1) return {};
+  FLAGS_caffe2_log_level =
+      3;  // c10d logs every failed attempt to connect; the errors of this file replace its messages
+  const StorePtr server = open_store(launch, timeout);
+  // A store of torchrun also holds the keys of torchrun and of earlier attempts of the same job.
+  const auto store = c10::make_intrusive<c10d::PrefixStore>("multihead", server);
+  const Description own{launch.rank, launch.size, launch.job, build, machine_id()};
+  std::vector<Description> descriptions;
+  try {
+    descriptions = agree(*store, own, timeout);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw Error(Exit::failed, Problem{"start of the job", "the store of the job, which rank 0 serves",
+                                      first_line(error), "see the message of rank 0"});
+  }
+  Membership membership;
+  membership.local_rank = launch.local_rank;
+  membership.local_size = static_cast<int>(std::count_if(
+      descriptions.begin(), descriptions.end(), [&](const Description& d) { return d.machine == own.machine; }));
+  auto connections = std::make_shared<Connections>();
+  connections->rank = launch.rank;
+  connections->size = launch.size;
+  connections->timeout = timeout;
+  connections->store = store;
+  const bool is_one_machine = membership.local_size == launch.size;
+  try {
+    connections->backend = make_gloo_backend(c10::make_intrusive<c10d::PrefixStore>("gloo", store), launch.rank,
+                                             launch.size, is_one_machine ? "127.0.0.1" : "", timeout);
+  } catch (const std::exception& error) {
+    throw Error(Exit::failed,
+                Problem{str("rank ", launch.rank), "connections to all processes of the job", first_line(error),
+                        "if the machine has several network interfaces, name one in GLOO_SOCKET_IFNAME"});
+  }
+  membership.group = Group(std::move(connections));
+  return membership;
+}
+
+}  // namespace mh::distributed
