@@ -57,11 +57,11 @@ void require_same_parameters(const ModelConfig& checkpoint_config, const ModelCo
     std::map<std::string, Layout> layout_of_name;
     const auto model = build_language_model(c, vocabulary_sizes, at::kMeta);
     for (const nn::Parameter& p : model->parameters().all()) {
-      std::string head_counts;
-      for (const nn::HeadAxis& axis : p.traits().head_axes)
-        head_counts += str(head_counts.empty() ? "" : " by ", axis.heads);
+      std::vector<std::string> head_counts;
+      for (const nn::HeadAxis& axis : p.traits().head_axes) head_counts.push_back(std::to_string(axis.heads));
       const std::string shape = "the shape " + shape_text(p.master().sizes());
-      layout_of_name[p.name()] = {shape, (head_counts.empty() ? "" : head_counts + " heads and ") + shape};
+      layout_of_name[p.name()] = {shape,
+                                  head_counts.empty() ? shape : str(join(head_counts, " by "), " heads and ", shape)};
     }
     return layout_of_name;
   };
