@@ -383,9 +383,9 @@ void discard_outputs() {
   if (descriptor < 0) fail_to_write("/dev/null", errno);
   std::fflush(stdout);
   const int result = retry_if_interrupted([&] { return dup2(descriptor, STDOUT_FILENO); });
-  const int code = errno;
+  const int error_number = errno;
   ::close(descriptor);
-  if (result < 0) fail_to_write("/dev/null", code);
+  if (result < 0) fail_to_write("/dev/null", error_number);
   are_outputs_discarded = true;
 }
 bool discards_outputs() { return are_outputs_discarded; }
