@@ -103,12 +103,10 @@ at::Tensor gather_rows(const at::Tensor& store, const at::Tensor& rows, int64_t 
 
 }  // namespace
 
-void Cache::reorder_state(const at::Tensor& old_rows) {
-  for (auto& [name, tensor] : stage_state_) tensor = tensor.index_select(0, old_rows.to(tensor.device()));
-}
+void Cache::reorder_stage_states(const at::Tensor& old_rows) { stage_states_.reorder(old_rows); }
 
 void Cache::reorder(const at::Tensor& old_rows) {
-  reorder_state(old_rows);
+  reorder_stage_states(old_rows);
   reorder_keys_and_values(old_rows);
 }
 

@@ -20,15 +20,15 @@ class Cache {
   // positions of each batch row into one physical row.
   std::pair<at::Tensor, at::Tensor> keys_and_values();
   void skip(int64_t num_positions) { length_ += num_positions; }  // increases length() only, for a layer without heads
-  // Reorders the batch rows of keys, values and stage state for beam search: new row i is the former row old_rows[i],
+  // Reorders the batch rows of keys, values and stage states for beam search: new row i is the former row old_rows[i],
   // for old_rows (B') int64.
   void reorder(const at::Tensor& old_rows);
-  // Reorders the batch rows of the stage state only: new row i is the former row old_rows[i].
-  void reorder_state(const at::Tensor& old_rows);
+  // Reorders the batch rows of the stage states only: new row i is the former row old_rows[i].
+  void reorder_stage_states(const at::Tensor& old_rows);
   // Reorders the batch rows of keys and values only: new row i is the former row old_rows[i].
   void reorder_keys_and_values(const at::Tensor& old_rows);
-  void retain_last(int64_t num_positions);  // drops all older keys and values; stage state is unchanged
-  StageState& stage_state() { return stage_state_; }
+  void retain_last(int64_t num_positions);  // drops all older keys and values; stage states are unchanged
+  StageStates& stage_states() { return stage_states_; }
 
   // View of the cached keys and values on a CPU, for decoding kernels that read each position through a row table.
   // While the table exists, reorder_keys_and_values() reorders it and copies no keys and values, unless there are more
@@ -48,7 +48,7 @@ class Cache {
   at::Tensor keys_, values_;        // (P, h, capacity, dk), (P, hv, capacity, dv)
   at::Tensor row_table_;            // (B, capacity) int32 row table; undefined: batch row b is physical row b
   int64_t begin_ = 0, length_ = 0;  // positions [begin_, begin_ + length_) of the storage are in use
-  StageState stage_state_;
+  StageStates stage_states_;
 };
 
 }  // namespace mh::attention

@@ -175,7 +175,7 @@ bool sdpa_is_slower(const ConstraintInput& c, std::string* why) {
 }
 
 bool has_cache(const ConstraintInput& c, std::string* why) {
-  return c.pass->stage_state != nullptr || report_unmet(why, "no key/value cache");
+  return c.pass->stage_states != nullptr || report_unmet(why, "no key/value cache");
 }
 
 bool is_decoder_self(const ConstraintInput& c, std::string* why) {

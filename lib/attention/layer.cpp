@@ -92,7 +92,7 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
   if (layer_spec_.heads == 0) return forward_without_heads(query_input, key_input, cache);
   const Projections p = project(query_input, key_input, cache);
   Context c{layer_spec_, forward_context, mask, query_input, key_input, p.q, p.k, p.v};
-  if (cache != nullptr) c.stage_state = &cache->stage_state();
+  if (cache != nullptr) c.stage_states = &cache->stage_states();
   c.observer = observer;
   c.num_keys = c.v.size(2) + (cache != nullptr && !p.is_cached ? cache->length() : 0);
   stages_.pairing->pair(c);

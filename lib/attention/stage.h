@@ -9,10 +9,10 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "attention/layer_spec.h"
 #include "attention/mask.h"
@@ -37,8 +37,32 @@ struct Capabilities {
   bool incremental = true;  // prefill and decode with a key/value cache
 };
 
-// Tensors (B, …), by name, that stages store between steps of incremental decoding.
-using StageState = std::map<std::string, at::Tensor>;
+// What the stages of one method store between steps of incremental decoding. The method derives its own type.
+class StageState {
+ public:
+  virtual ~StageState() = default;
+  // Reorders the batch rows: new row i is the former row old_rows[i], for old_rows (B') int64.
+  virtual void reorder(const at::Tensor& old_rows) = 0;
+};
+
+// The states of the stages of a layer, at most one of each type.
+class StageStates {
+ public:
+  // Returns the state of type T, which the first call creates.
+  template <class T>
+  T& get() {
+    for (const auto& state : states_)
+      if (auto* typed_state = dynamic_cast<T*>(state.get())) return *typed_state;
+    states_.push_back(std::make_unique<T>());
+    return static_cast<T&>(*states_.back());
+  }
+  void reorder(const at::Tensor& old_rows) {
+    for (const auto& state : states_) state->reorder(old_rows);
+  }
+
+ private:
+  std::vector<std::unique_ptr<StageState>> states_;
+};
 
 // The inputs and intermediate results of one forward pass of a layer. Each stage reads fields that earlier stages have
 // set.
@@ -66,7 +90,7 @@ struct Context {
   at::Tensor head_weights = {};           // result of Combiner::head_weights(), which is called once, before the score
   bool are_head_weights_applied = false;  // whether head_outputs are already multiplied by `head_weights`
   bool are_rows_repeated = false;         // whether batch rows are already repeated for the interceptor's variants
-  StageState* stage_state = nullptr;      // null outside incremental decoding
+  StageStates* stage_states = nullptr;    // null outside incremental decoding
   Observer* observer = nullptr;           // may be null
 };
 

@@ -33,7 +33,7 @@ class TranslationState : public DecodingState {
   void reorder(const at::Tensor& old_rows) override {
     if (!encoder_output.states.defined()) return;  // no forward pass has encoded the sources yet
     for (auto& cache : self_caches) cache.reorder(old_rows);
-    for (auto& cache : cross_caches) cache.reorder_state(old_rows);
+    for (auto& cache : cross_caches) cache.reorder_stage_states(old_rows);
     const at::Tensor row_indices = old_rows.to(at::kCPU).contiguous();
     // Source of each new row: first an index into the cached sources; replaced below by an index into
     // `selected_sources`.
@@ -50,7 +50,7 @@ class TranslationState : public DecodingState {
   void reorder_within_sources(
       const at::Tensor& old_rows) override {  // the keys and values of cross-attention stay in place
     for (auto& cache : self_caches) cache.reorder(old_rows);
-    for (auto& cache : cross_caches) cache.reorder_state(old_rows);
+    for (auto& cache : cross_caches) cache.reorder_stage_states(old_rows);
   }
   std::vector<attention::Cache> self_caches, cross_caches;  // one cache per decoder layer
   EncoderOutput encoder_output;

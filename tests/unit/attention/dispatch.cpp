@@ -33,8 +33,8 @@ struct Case {
 
 // Makes a forward pass a step of incremental decoding: the last query, its key and value, and 19 cached positions.
 void make_decoding_step(Context& c) {
-  static StageState state;
-  c.stage_state = &state;
+  static StageStates states;
+  c.stage_states = &states;
   for (at::Tensor* t : {&c.q, &c.k, &c.v}) *t = t->narrow(2, 19, 1);
   c.mask.offset = 19;
 }
@@ -58,13 +58,13 @@ std::map<std::string, Case> cases() {
   static struct : Observer {
     const char* why_composed() const override { return nullptr; }
   } output_observer;
-  static StageState state;
+  static StageStates states;
   Case in_encoder = decoding_case("heads = 2\n", {}, "attention of the kind encoder.self"),
        in_training = decoding_case("heads = 2\n", {}, "training, or gradients are enabled");
   in_encoder.kind = AttentionKind::encoder_self;
   in_training.is_training = true;
   const std::string released_lines = "mixer = 'mixhead-a'\n[attention.mixhead-a]\nscope = 'released'\n";
-  const auto decode = [](Context& c) { c.stage_state = &state; };
+  const auto decode = [](Context& c) { c.stage_states = &states; };
   const auto without_keys = [](Context& c) { c.k = c.v = at::zeros({2, 2, 0, 16}); };
   const auto in_double = [](Context& c) {
     for (at::Tensor* t : {&c.q, &c.k, &c.v}) *t = t->to(at::kDouble);
@@ -139,7 +139,7 @@ std::map<std::string, Case> cases() {
       {"sdpa-slower",
        {"heads = 2\n", {}, {}, "SDPA is faster, since it needs no mask tensor", false, Kernel::fused_gpu}},
       {"in-place-cache", decoding_case(
-                             "heads = 2\n", [](Context& c) { c.stage_state = nullptr; }, "no key/value cache")},
+                             "heads = 2\n", [](Context& c) { c.stage_states = nullptr; }, "no key/value cache")},
       {"in-place-kind", in_encoder},
       {"in-place-queries",
        {"heads = 2\n", {}, decode, "20 queries and 20 new keys, not one of each", false, Kernel::fused_in_place}},

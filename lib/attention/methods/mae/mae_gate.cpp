@@ -17,6 +17,17 @@ namespace {
 
 constexpr double kNormEpsilon = 1e-5, kNormMomentum = 0.1;
 
+// The inputs of earlier decoding steps that a running mean contains.
+struct LatestInputs : StageState {
+  at::Tensor inputs;   // (B, n, d), fp32
+  at::Tensor weights;  // (B, n, 1): 1 if real, 0 for padding
+  void reorder(const at::Tensor& old_rows) override {
+    if (!inputs.defined()) return;
+    inputs = inputs.index_select(0, old_rows.to(inputs.device()));
+    weights = weights.index_select(0, old_rows.to(weights.device()));
+  }
+};
+
 // Returns the sums (B, n, c), at each position t, of x (B, n, c) over the positions [t - window + 1, t]; window = 0:
 // over [0, t]. Positions outside of the window contribute no rounding error, since no sum is a difference of prefix
 // sums: x is divided into chunks of `window` positions, and a sum is a prefix sum of the chunk of t plus a suffix sum
@@ -130,7 +141,7 @@ at::Tensor ExpertGate::operator()(const Context& c) {
 
 // Returns the mean (B, Tq, d), fp32, of the layer inputs up to each query; with a window, of at most the last `window`
 // inputs. The mean includes inputs of a memory and of earlier decoding steps, in self-attention only those whose keys
-// the layer still retains, and excludes padding. c.stage_state stores the inputs of earlier decoding steps; with a
+// the layer still retains, and excludes padding. c.stage_states stores the inputs of earlier decoding steps; with a
 // window, only the last window - 1.
 at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& query_mask) const {
   const int64_t num_queries = c.query_input.size(1), window = options_.window;
@@ -148,8 +159,8 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& query_m
     x = at::cat({memory_mask.defined() ? m * memory_weights : m, x}, 1);
     token_weights = at::cat({memory_weights, token_weights}, 1);
   }
-  if (c.stage_state != nullptr) {
-    at::Tensor &latest_inputs = (*c.stage_state)["mae.latest"], &latest_weights = (*c.stage_state)["mae.latest_real"];
+  if (c.stage_states != nullptr) {
+    auto& [latest_inputs, latest_weights] = c.stage_states->get<LatestInputs>();
     if (latest_inputs.defined()) {
       // Uses only inputs whose keys are still in the cache.
       const int64_t num_latest = latest_inputs.size(1), num_past = c.num_keys - num_queries;

@@ -20,7 +20,7 @@ MixerInput Mixhead::mixer_input() const {
 }
 
 bool Mixhead::mixes_in(const Context& c) const {
-  return layer_mixes_ && (options_.scope == "all" || c.stage_state == nullptr);
+  return layer_mixes_ && (options_.scope == "all" || c.stage_states == nullptr);
 }
 
 at::Tensor Mixhead::mix_logits(const Context& c, const at::Tensor& logits) {
