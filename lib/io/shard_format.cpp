@@ -112,7 +112,7 @@ std::string header_fault(const ShardHeader& header) {
 
 int64_t ShardHeader::largest_limit() const {
   // Does not check the limits; header_fault() checks that each field has a limit.
-  return limits.empty() ? std::max(vocabulary, source_vocabulary) : *std::ranges::max_element(limits);
+  return limits.empty() ? std::max(vocabulary_size, source_vocabulary_size) : *std::ranges::max_element(limits);
 }
 
 void ShardHeader::set_kind(const std::string& name, std::vector<int64_t> field_limits) {
