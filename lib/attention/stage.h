@@ -41,6 +41,8 @@ struct Capabilities {
 class StageState {
  public:
   virtual ~StageState() = default;
+  // Returns a copy, which may share tensors, since steps replace the tensors and never write to them.
+  virtual std::unique_ptr<StageState> clone() const = 0;
   // Reorders the batch rows: new row i is the former row old_rows[i], for old_rows (B') int64.
   virtual void reorder(const at::Tensor& old_rows) = 0;
 };
@@ -48,6 +50,16 @@ class StageState {
 // The states of the stages of a layer, at most one of each type.
 class StageStates {
  public:
+  StageStates() = default;
+  StageStates(const StageStates& other) {
+    for (const auto& state : other.states_) states_.push_back(state->clone());
+  }
+  StageStates(StageStates&&) = default;
+  StageStates& operator=(StageStates other) {
+    states_.swap(other.states_);
+    return *this;
+  }
+  ~StageStates() = default;
   // Returns the state of type T, which the first call creates.
   template <class T>
   T& get() {

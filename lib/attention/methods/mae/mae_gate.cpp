@@ -21,6 +21,7 @@ constexpr double kNormEpsilon = 1e-5, kNormMomentum = 0.1;
 struct LatestInputs : StageState {
   at::Tensor inputs;   // (B, n, d), fp32
   at::Tensor weights;  // (B, n, 1): 1 if real, 0 for padding
+  std::unique_ptr<StageState> clone() const override { return std::make_unique<LatestInputs>(*this); }
   void reorder(const at::Tensor& old_rows) override {
     if (!inputs.defined()) return;
     inputs = inputs.index_select(0, old_rows.to(inputs.device()));
