@@ -1,0 +1,21 @@
+// Division of the rows of an update among the processes of a job.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace mh::data {
+
+// The consecutive rows [first_row, first_row + num_rows) of an update.
+struct RowRange {
+  int64_t first_row = 0, num_rows = 0;
+  bool operator==(const RowRange&) const = default;
+};
+
+// Divides rows with the costs `row_costs`, such as their numbers of tokens, into `num_shares` consecutive ranges whose
+// largest cost is minimal, in the order of the processes. Rows of equal cost are divided into ranges that differ by at
+// most one row, larger ranges first. If there are fewer rows than shares, the last ranges are empty. The result depends
+// only on the arguments, so each process computes the ranges of all. Requires num_shares > 0 and costs >= 0.
+std::vector<RowRange> divide_rows(const std::vector<int64_t>& row_costs, int64_t num_shares);
+
+}  // namespace mh::data
