@@ -17,16 +17,23 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+// Returns the traits of an embedding table with rows of `width` elements. `is_product_operand`: whether an output layer
+// is tied to the table, so that matrix products use the table.
+nn::ParameterTraits table_traits(const ModelOptions& o, int64_t width, bool is_product_operand) {
+  nn::ParameterTraits traits{embedding_init(o, width), true, is_product_operand};
+  traits.is_lookup_table = true;
+  return traits;
+}
+
 double scale_of(const ModelOptions& o) { return o.scale_embedding ? std::sqrt(static_cast<double>(o.width)) : 1; }
 
 class SingleTableEmbedding : public TokenEmbedding {
  public:
-  // `is_output_weight`: whether an output layer is tied to the table, so that matrix products use the table.
+  // `is_output_weight`: whether an output layer is tied to the table.
   SingleTableEmbedding(nn::ParameterList& parameters, const ModelOptions& o, const std::string& name, int64_t num_rows,
                        bool is_output_weight)
       : scale_(scale_of(o)) {
-    bands_.push_back(
-        {&parameters.add(name, {num_rows, o.width}, {embedding_init(o, o.width), true, is_output_weight})});
+    bands_.push_back({&parameters.add(name, {num_rows, o.width}, table_traits(o, o.width, is_output_weight))});
   }
 
   at::Tensor operator()(const at::Tensor& tokens) const override {
@@ -68,7 +75,7 @@ class AdaptiveEmbedding : public TokenEmbedding {
       const std::string name = str("decoder.embedding.bands.", b);
       const int64_t width = band_width(o, b);
       nn::Parameter& table =
-          parameters.add(name + ".weight", {band_ranges_.size(b), width}, {embedding_init(o, width), true, o.tied});
+          parameters.add(name + ".weight", {band_ranges_.size(b), width}, table_traits(o, width, o.tied));
       bands_.push_back(
           {&table, &parameters.add(name + ".projection.weight", {o.width, width}, {projection_init(o), true, true})});
     }

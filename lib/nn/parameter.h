@@ -90,6 +90,9 @@ struct ParameterTraits {
   bool trainable = true;  // false: fixed random values, or running statistics; saved to checkpoints, but never
                           // updated by the optimiser
   HeadRole role = HeadRole::none;
+  // Whether the forward pass also reads rows of the master as a lookup table. In bf16 training, a table that matrix
+  // products read too has gradients in two leaf tensors: the master and the bf16 copy.
+  bool is_lookup_table = false;
 };
 
 class Parameter {
@@ -104,6 +107,7 @@ class Parameter {
   // Returns the tensor that the forward pass uses: the bf16 copy, a separate leaf tensor, if use_bf16_copy() has
   // created one; otherwise the fp32 master.
   const at::Tensor& value() const { return bf16_copy_.defined() ? bf16_copy_ : master_; }
+  bool has_bf16_copy() const { return bf16_copy_.defined(); }
 
   // Sets whether the parameter is trained, that is, receives gradients. Parameters with traits().trainable = false
   // are never trained.
