@@ -1,48 +1,17 @@
-// Groups of several processes, here threads of one process with a store in memory.
 #include "distributed/group.h"
 
 #include <catch2/catch.hpp>
-#include <exception>
-#include <functional>
 #include <string>
-#include <thread>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
 #include "base/error.h"
-#include "distributed/connections.h"
-#include "distributed/gloo_backend.h"
 #include "fixtures/aten.h"
+#include "fixtures/processes.h"
 
 using namespace mh;
 using distributed::Group;
 
 namespace {
-
-// Calls `body` with the group of each of `size` processes, each in its own thread. Throws the first exception.
-void in_each_process(int size, const std::function<void(const Group&)>& body,
-                     std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
-  const auto store = c10::make_intrusive<c10d::HashStore>();
-  std::vector<std::exception_ptr> exceptions(size);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank)
-    threads.emplace_back([&, rank] {
-      try {
-        auto connections = std::make_shared<distributed::Connections>();
-        connections->rank = rank;
-        connections->size = size;
-        connections->timeout = timeout;
-        connections->store = store;
-        connections->backend = distributed::make_gloo_backend(store, rank, size, "127.0.0.1", timeout);
-        body(Group(std::move(connections)));
-      } catch (...) {
-        exceptions[rank] = std::current_exception();
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  for (const auto& exception : exceptions)
-    if (exception) std::rethrow_exception(exception);
-}
 
 // A tensor of random numbers that differs in each process.
 at::Tensor random_of(int rank, int64_t size, at::ScalarType type) {
