@@ -93,6 +93,8 @@ struct ParameterTraits {
   // Whether the forward pass also reads rows of the master as a lookup table. In bf16 training, a table that matrix
   // products read too has gradients in two leaf tensors: the master and the bf16 copy.
   bool is_lookup_table = false;
+  // Whether forward passes in training update the parameter by statistics of their batch; `trainable` is false then.
+  bool is_running_statistic = false;
 };
 
 class Parameter {

@@ -101,6 +101,7 @@ void ExpertGate::add_parameters(nn::ParameterList& parameters, const LayerSpec& 
   auto statistic_traits = [&](double initial_value) {
     nn::ParameterTraits traits = make_traits(Init::constant(initial_value));
     traits.trainable = false;
+    traits.is_running_statistic = true;
     return traits;
   };
   norm_weight_ = &parameters.add(name + "norm.weight", {d}, make_traits(Init::constant(1)));
