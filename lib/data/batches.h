@@ -24,6 +24,7 @@
 #include "data/batch_options.h"
 #include "data/examples.h"
 #include "data/pairs.h"
+#include "data/row_shares.h"
 #include "data/text.h"
 
 namespace mh::data {
@@ -31,13 +32,16 @@ namespace mh::data {
 class Batches {
  public:
   virtual ~Batches() = default;
-  // A micro-batch: the rows [first_row, first_row + num_rows) of the batch of an update, which one forward pass
-  // processes.
-  struct MicroBatch {
-    int64_t first_row = 0, num_rows = 0;
-  };
-  // Returns the micro-batches of update `update` (from 0), in the order of their rows.
-  virtual std::vector<MicroBatch> micro_batches(int64_t update) = 0;
+  // A micro-batch: rows of the batch of an update, which one forward pass processes.
+  using MicroBatch = RowRange;
+  // Returns the number of tokens of each row of update `update` (from 0), by which rows are divided among processes.
+  virtual std::vector<int64_t> row_costs(int64_t update) = 0;
+  // Returns the micro-batches of the rows `rows` of an update, in the order of the rows.
+  virtual std::vector<MicroBatch> micro_batches_of(int64_t update, const RowRange& rows) = 0;
+  // Returns the rows of an update that this process computes: all, or the share of a process (share_batches()).
+  virtual RowRange own_rows(int64_t update) { return {0, static_cast<int64_t>(row_costs(update).size())}; }
+  // Returns the micro-batches of update `update` that this process computes, in the order of their rows.
+  virtual std::vector<MicroBatch> micro_batches(int64_t update) { return micro_batches_of(update, own_rows(update)); }
   // Returns the input and targets of a micro-batch that micro_batches(update) returned.
   virtual Batch load(int64_t update, const MicroBatch& micro_batch) = 0;
   // Describes the rows of an update for error messages: "20 rows, the first from token 4096".
@@ -83,7 +87,8 @@ class TextBatches : public Batches {
     int64_t width = 0;  // row length in tokens after padding; the same in all micro-batches of an update
   };
   virtual UpdateRows rows_of(int64_t update) = 0;
-  std::vector<MicroBatch> micro_batches(int64_t update) override;
+  std::vector<int64_t> row_costs(int64_t update) override;
+  std::vector<MicroBatch> micro_batches_of(int64_t update, const RowRange& rows) override;
   Batch load(int64_t update, const MicroBatch& micro_batch) override;
   std::string describe_rows(int64_t update) override;
   int64_t to_updates(const Length& length) const override {

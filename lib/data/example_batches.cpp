@@ -28,17 +28,24 @@ class ExampleBatches : public Batches {
     tokens_per_update_ = rows_in_update_ * o.block;
   }
 
-  // Splits the sorted rows of an update into consecutive micro-batches of minimal total cost, by dynamic programming.
-  // The cost of a micro-batch is kMicroBatchCost plus its tokens, padding included. A micro-batch that exceeds
-  // micro_tokens has a single row.
-  std::vector<MicroBatch> micro_batches(int64_t update) override {
+  std::vector<int64_t> row_costs(int64_t update) override {
     load_update(update);
-    const auto num_rows = static_cast<int64_t>(update_rows_.size());
-    // By row r: minimal cost of rows [r, num_rows), and end of the first micro-batch in the split of this cost.
-    std::vector<int64_t> min_cost(static_cast<size_t>(num_rows) + 1, 0), micro_batch_end(static_cast<size_t>(num_rows));
-    for (int64_t first_row = num_rows - 1; first_row >= 0; --first_row) {
+    std::vector<int64_t> costs;
+    for (int64_t row = 0; row < static_cast<int64_t>(update_rows_.size()); ++row) costs.push_back(row_length(row));
+    return costs;
+  }
+
+  // Splits the sorted rows `rows` of an update into consecutive micro-batches of minimal total cost, by dynamic
+  // programming. The cost of a micro-batch is kMicroBatchCost plus its tokens, padding included. A micro-batch that
+  // exceeds micro_tokens has a single row.
+  std::vector<MicroBatch> micro_batches_of(int64_t update, const RowRange& rows) override {
+    load_update(update);
+    const int64_t end_row = rows.first_row + rows.num_rows;
+    // By row r: minimal cost of rows [r, end_row), and end of the first micro-batch in the split of this cost.
+    std::vector<int64_t> min_cost(static_cast<size_t>(end_row) + 1, 0), micro_batch_end(static_cast<size_t>(end_row));
+    for (int64_t first_row = end_row - 1; first_row >= rows.first_row; --first_row) {
       const auto row_index = static_cast<size_t>(first_row);
-      for (int64_t end = first_row + 1; end <= num_rows; ++end) {
+      for (int64_t end = first_row + 1; end <= end_row; ++end) {
         const int64_t num_tokens = row_length(first_row) * (end - first_row);
         if (options_.micro_tokens > 0 && num_tokens > options_.micro_tokens && end > first_row + 1) break;
         const int64_t total_cost = kMicroBatchCost + num_tokens + min_cost[static_cast<size_t>(end)];
@@ -47,7 +54,8 @@ class ExampleBatches : public Batches {
       }
     }
     std::vector<MicroBatch> micro_batches;
-    for (int64_t first_row = 0; first_row < num_rows; first_row = micro_batch_end[static_cast<size_t>(first_row)])
+    for (int64_t first_row = rows.first_row; first_row < end_row;
+         first_row = micro_batch_end[static_cast<size_t>(first_row)])
       micro_batches.push_back({first_row, micro_batch_end[static_cast<size_t>(first_row)] - first_row});
     return micro_batches;
   }

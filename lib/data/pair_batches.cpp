@@ -34,16 +34,27 @@ class PairBatches : public Batches {
     shuffle_batches(0);
   }
 
-  std::vector<MicroBatch> micro_batches(int64_t update) override {
+  std::vector<int64_t> row_costs(int64_t update) override {
     const MicroBatch batch_range = batch_range_of(update);
-    if (options_.micro_tokens == 0) return {{0, batch_range.num_rows}};
+    std::vector<int64_t> costs;
+    for (int64_t i = 0; i < batch_range.num_rows; ++i) {
+      const int64_t pair = pair_at(batch_range, i);
+      costs.push_back(pairs_.source_length(pair) + pairs_.target_length(pair));
+    }
+    return costs;
+  }
+
+  std::vector<MicroBatch> micro_batches_of(int64_t update, const RowRange& rows) override {
+    const MicroBatch batch_range = batch_range_of(update);
+    if (rows.num_rows == 0) return {};
+    if (options_.micro_tokens == 0) return {rows};
     int64_t max_width = 1;
     for (int64_t i = 0; i < batch_range.num_rows; ++i)
       max_width = std::max(max_width, max_side_length(pair_at(batch_range, i)));
     std::vector<MicroBatch> micro_batches;
     const int64_t max_rows = std::max<int64_t>(1, options_.micro_tokens / max_width);
-    for (int64_t first_row = 0; first_row < batch_range.num_rows; first_row += max_rows)
-      micro_batches.push_back({first_row, std::min(max_rows, batch_range.num_rows - first_row)});
+    for (int64_t first = 0; first < rows.num_rows; first += max_rows)
+      micro_batches.push_back({rows.first_row + first, std::min(max_rows, rows.num_rows - first)});
     return micro_batches;
   }
 

@@ -39,14 +39,22 @@ class PrefetchedBatches : public Batches {
         std::find_if(requested_update.micro_batches.begin(), requested_update.micro_batches.end(), is_requested) -
         requested_update.micro_batches.begin()));
   }
-  std::string describe_rows(int64_t update) override {
-    prefetch_queue_.reset();  // stops the prefetch thread, since batches_ is not thread-safe
-    return batches_->describe_rows(update);
+  std::vector<int64_t> row_costs(int64_t update) override { return stopped_batches().row_costs(update); }
+  std::vector<MicroBatch> micro_batches_of(int64_t update, const RowRange& rows) override {
+    return stopped_batches().micro_batches_of(update, rows);
   }
+  RowRange own_rows(int64_t update) override { return stopped_batches().own_rows(update); }
+  std::string describe_rows(int64_t update) override { return stopped_batches().describe_rows(update); }
   bool continues_streams(int64_t update) const override { return batches_->continues_streams(update); }
   int64_t to_updates(const Length& length) const override { return batches_->to_updates(length); }
 
  private:
+  // Stops the prefetch thread, since batches_ is not thread-safe, and returns batches_.
+  Batches& stopped_batches() {
+    prefetch_queue_.reset();
+    return *batches_;
+  }
+
   const LoadedUpdate& fetch(int64_t update) {
     if (current_update_ && current_update_->update == update) return *current_update_;
     if (prefetch_queue_ == nullptr || !current_update_ || update != current_update_->update + 1) restart_queue(update);

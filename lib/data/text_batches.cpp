@@ -112,11 +112,16 @@ TextBatches::TextBatches(Text text, const BatchOptions& o, int64_t seed)
   tokens_per_update_ = rows_per_update_ * o.block;
 }
 
-std::vector<Batches::MicroBatch> TextBatches::micro_batches(int64_t update) {
+// All rows of an update are padded to the same length.
+std::vector<int64_t> TextBatches::row_costs(int64_t update) {
+  const UpdateRows update_rows = rows_of(update);
+  return std::vector<int64_t>(update_rows.rows.size(), update_rows.width);
+}
+
+std::vector<Batches::MicroBatch> TextBatches::micro_batches_of(int64_t /*update*/, const RowRange& rows) {
   std::vector<MicroBatch> micro_batches;
-  const auto num_rows = static_cast<int64_t>(rows_of(update).rows.size());
-  for (int64_t first = 0; first < num_rows; first += rows_per_micro_batch_)
-    micro_batches.push_back({first, std::min(rows_per_micro_batch_, num_rows - first)});
+  for (int64_t first = 0; first < rows.num_rows; first += rows_per_micro_batch_)
+    micro_batches.push_back({rows.first_row + first, std::min(rows_per_micro_batch_, rows.num_rows - first)});
   return micro_batches;
 }
 

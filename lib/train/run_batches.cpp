@@ -21,9 +21,13 @@ class TwoPhaseBatches : public Batches {
     updates_per_epoch_ = first_phase_->updates_per_epoch();
     tokens_per_update_ = std::max(first_phase_->tokens_per_update(), second_phase_->tokens_per_update());
   }
-  std::vector<MicroBatch> micro_batches(int64_t update) override {
+  std::vector<int64_t> row_costs(int64_t update) override {
     const auto [batches, phase_update] = phase_of(update);
-    return batches->micro_batches(phase_update);
+    return batches->row_costs(phase_update);
+  }
+  std::vector<MicroBatch> micro_batches_of(int64_t update, const data::RowRange& rows) override {
+    const auto [batches, phase_update] = phase_of(update);
+    return batches->micro_batches_of(phase_update, rows);
   }
   data::Batch load(int64_t update, const MicroBatch& micro_batch) override {
     const auto [batches, phase_update] = phase_of(update);

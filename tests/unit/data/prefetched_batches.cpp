@@ -96,9 +96,10 @@ TEST_CASE("prefetched batches equal directly loaded batches for any order of req
 
 TEST_CASE("an error while prefetching an update is thrown when this update is requested", "[prefetch]") {
   struct FailingBatches : Batches {
-    std::vector<MicroBatch> micro_batches(int64_t update) override {
+    std::vector<int64_t> row_costs(int64_t) override { return {1}; }
+    std::vector<MicroBatch> micro_batches_of(int64_t update, const data::RowRange& rows) override {
       if (update >= 3) throw Error(Exit::input, str("update ", update));
-      return {{0, 1}};
+      return {rows};
     }
     data::Batch load(int64_t update, const MicroBatch&) override {
       at::Tensor x = at::full({1, 1}, update, at::kLong);

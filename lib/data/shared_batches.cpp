@@ -1,0 +1,42 @@
+#include "data/shared_batches.h"
+
+#include <utility>
+
+namespace mh::data {
+
+namespace {
+
+class SharedBatches : public Batches {
+ public:
+  SharedBatches(std::unique_ptr<Batches> batches, int rank, int num_processes)
+      : batches_(std::move(batches)), rank_(rank), num_processes_(num_processes) {
+    rows_per_update_ = batches_->rows_per_update();
+    rows_per_micro_batch_ = batches_->rows_per_micro_batch();
+    updates_per_epoch_ = batches_->updates_per_epoch();
+    tokens_per_update_ = batches_->tokens_per_update();
+  }
+
+  std::vector<int64_t> row_costs(int64_t update) override { return batches_->row_costs(update); }
+  std::vector<MicroBatch> micro_batches_of(int64_t update, const RowRange& rows) override {
+    return batches_->micro_batches_of(update, rows);
+  }
+  RowRange own_rows(int64_t update) override {
+    return divide_rows(row_costs(update), num_processes_)[static_cast<size_t>(rank_)];
+  }
+  Batch load(int64_t update, const MicroBatch& micro_batch) override { return batches_->load(update, micro_batch); }
+  std::string describe_rows(int64_t update) override { return batches_->describe_rows(update); }
+  bool continues_streams(int64_t update) const override { return batches_->continues_streams(update); }
+  int64_t to_updates(const Length& length) const override { return batches_->to_updates(length); }
+
+ private:
+  const std::unique_ptr<Batches> batches_;
+  const int rank_, num_processes_;
+};
+
+}  // namespace
+
+std::unique_ptr<Batches> share_batches(std::unique_ptr<Batches> batches, int rank, int num_processes) {
+  return std::make_unique<SharedBatches>(std::move(batches), rank, num_processes);
+}
+
+}  // namespace mh::data

@@ -1,0 +1,14 @@
+// Batches of one of several processes that train one model.
+#pragma once
+
+#include <memory>
+
+#include "data/batches.h"
+
+namespace mh::data {
+
+// Returns Batches whose micro_batches() contain only the rows that process `rank` of `num_processes` computes
+// (divide_rows()). All other functions refer to all rows of an update, so rows keep their indices.
+std::unique_ptr<Batches> share_batches(std::unique_ptr<Batches> batches, int rank, int num_processes);
+
+}  // namespace mh::data
