@@ -6,7 +6,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <initializer_list>
+#include <span>
 #include <vector>
 
 #include "base/error.h"
@@ -45,7 +45,7 @@ void use_alternate_stack() {
   sigaltstack(&stack, nullptr);
 }
 
-void install_handler(std::initializer_list<int> signals, void (*handler)(int)) {
+void install_handler(std::span<const int> signals, void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART | SA_ONSTACK;
@@ -81,12 +81,12 @@ void install_sigbus_handler() {
   sigaction(SIGBUS, &action, nullptr);
 }
 
-void install_cleanup_handlers() { install_handler({SIGINT, SIGTERM, SIGHUP}, remove_files_and_raise); }
+void install_cleanup_handlers() { install_handler(std::span(kStopSignals).first(3), remove_files_and_raise); }
 
 void install_stop_handlers() {
   received_signal = 0;
   use_alternate_stack();
-  install_handler({SIGINT, SIGTERM, SIGHUP, SIGUSR1}, store_signal);
+  install_handler(kStopSignals, store_signal);
 }
 
 int stop_signal() { return received_signal; }

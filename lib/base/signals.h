@@ -3,6 +3,9 @@
 // SIGINT after an earlier stop signal, ends the process at once.
 #pragma once
 
+#include <array>
+#include <csignal>
+
 namespace mh {
 
 // Installs handlers for SIGINT, SIGTERM and SIGHUP that remove temporary files and then end the process as by default.
@@ -16,6 +19,8 @@ void install_sigbus_handler();
 
 // Installs handlers that store stop signals; only the main thread may call this function.
 void install_stop_handlers();
+// The signals that install_stop_handlers() stores; install_cleanup_handlers() handles all but SIGUSR1.
+constexpr std::array<int, 4> kStopSignals{SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 // Returns the last stop signal since install_stop_handlers(), or 0.
 int stop_signal();
 
