@@ -106,9 +106,14 @@ std::vector<std::string> Group::gather(const std::string& text) const {
   return texts;
 }
 
-void Group::barrier() const {
+// Sums a tensor of one element, since Gloo's own barrier ignores the timeout of a call.
+void Group::barrier(std::chrono::milliseconds timeout) const {
   if (is_single()) return;
-  start(connections_, {}, [&](std::vector<at::Tensor>&) { return connections_->backend->barrier(); }).wait();
+  c10d::AllreduceOptions options;
+  if (timeout.count() > 0) options.timeout = timeout;
+  start(connections_, {at::zeros({1})}, [&](std::vector<at::Tensor>& tensors) {
+    return connections_->backend->allreduce(tensors, options);
+  }).wait();
 }
 
 }  // namespace mh::distributed

@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -52,8 +53,9 @@ class Group {
   std::string broadcast(const std::string& text) const;
   // Returns the texts of all processes, in the order of their ranks. Texts may differ in length.
   std::vector<std::string> gather(const std::string& text) const;
-  // Waits until every process has called barrier().
-  void barrier() const;
+  // Waits until every process has called barrier(), at most for `timeout` (zero: the timeout of the group). A longer
+  // timeout is for work of rank 0 that the others wait for, such as saving a checkpoint.
+  void barrier(std::chrono::milliseconds timeout = {}) const;
 
  private:
   std::shared_ptr<const Connections> connections_;  // null: one process
