@@ -25,6 +25,16 @@ void Memories::reorder(const at::Tensor& old_rows) {
   }
 }
 
+Memories Memories::narrow_rows(int64_t first_row, int64_t num_rows) const {
+  Memories memories(layers.size(), capacity);
+  memories.next_position = next_position;
+  for (size_t l = 0; l < layers.size(); ++l) {
+    memories.layers[l].positions = layers[l].positions;
+    if (layers[l].inputs.defined()) memories.layers[l].inputs = layers[l].inputs.narrow(0, first_row, num_rows);
+  }
+  return memories;
+}
+
 std::unique_ptr<Memories> LanguageModel::new_memory(int64_t) {
   throw Error(Exit::failed,
               "expected a model with a memory of earlier segments; found a model without memory; use "

@@ -35,6 +35,8 @@ class Memories : public DecodingState {
   Memories(size_t num_layers, int64_t max_positions) : layers(num_layers), capacity(max_positions) {}
   int64_t length() const override { return next_position; }
   void reorder(const at::Tensor& old_rows) override;
+  // Returns the memories of the batch rows [first_row, first_row + num_rows), without caches.
+  Memories narrow_rows(int64_t first_row, int64_t num_rows) const;
 
   std::vector<Layer> layers;
   int64_t capacity;  // maximum number of positions per layer; 0: no positions in training, otherwise unlimited
