@@ -8,13 +8,39 @@
 
 namespace mh::train {
 
+namespace {
+
+// Longest time that the other processes wait for rank 0 to write a file.
+constexpr std::chrono::hours kWriteTimeout{6};
+
+}  // namespace
+
 void Checkpointer::write(const std::string& path, const model::CheckpointTensors& tensors,
                          io::Metadata extra_metadata) const {
-  extra_metadata.insert({{io::kFormatKey, "1"}, {io::kConfigKey, toml_}});
-  extra_metadata.merge(text::metadata_of(tokenizers_));
-  auto sink = open_sink(path);
-  io::write_checkpoint(*sink, tensors.views(), std::move(extra_metadata));
-  sink->close();
+  if (objects_.group.is_main()) {
+    extra_metadata.insert({{io::kFormatKey, "1"}, {io::kConfigKey, toml_}});
+    extra_metadata.merge(text::metadata_of(tokenizers_));
+    auto sink = open_sink(path);
+    io::write_checkpoint(*sink, tensors.views(), std::move(extra_metadata));
+    sink->close();
+  }
+  objects_.group.barrier(kWriteTimeout);
+}
+
+model::NamedTensors Checkpointer::gather_memories() const {
+  model::NamedTensors tensors = model::memory_tensors(objects_.memories);
+  if (objects_.group.is_single()) return tensors;
+  const data::RowRange rows = objects_.batches.own_rows(objects_.state.update);
+  for (auto& [label, tensor] : tensors) {
+    if (tensor.dim() != 3) continue;  // positions, which are equal in all processes
+    std::vector<int64_t> shape = tensor.sizes().vec();
+    shape[0] = objects_.batches.rows_per_update();
+    const at::Tensor all_rows = at::zeros(shape, tensor.options());
+    all_rows.narrow(0, rows.first_row, rows.num_rows).copy_(tensor);
+    objects_.group.sum(all_rows);  // each row is zero in all processes but one
+    tensor = all_rows;
+  }
+  return tensors;
 }
 
 void Checkpointer::save_weights(const std::string& path) const {
@@ -33,12 +59,12 @@ void Checkpointer::save_state(const std::string& path, const std::string& reason
   model::CheckpointTensors tensors;
   tensors.add(objects_.model.parameters());
   for (const auto& [label, tensor] : objects_.optimizer.moments()) tensors.add(label, tensor);
-  for (const auto& [label, tensor] : model::memory_tensors(objects_.memories)) tensors.add(label, tensor);
+  for (const auto& [label, tensor] : gather_memories()) tensors.add(label, tensor);
   write(path, tensors, {{io::kTrainingKey, to_json(state)}});
   log_detail(str("saved at update ", state.update, ": ", reason));
 }
 
-void Checkpointer::load_state(const io::Checkpoint& checkpoint, const Batches& batches, int64_t width) const {
+void Checkpointer::load_state(const io::Checkpoint& checkpoint, int64_t width) const {
   model::LanguageModel& model = objects_.model;
   TrainState& state = objects_.state;
   model::load_parameters(checkpoint, model.parameters());
@@ -49,10 +75,14 @@ void Checkpointer::load_state(const io::Checkpoint& checkpoint, const Batches& b
   if (state.has_memory && model.memory_length() == 0)
     throw Error(Exit::input, Problem{checkpoint.name(), "no Transformer-XL memory, since the model has none",
                                      "tensors of a memory", "resume from a training state of the same run"});
-  if (state.has_memory)
-    objects_.memories =
-        model::load_memories(checkpoint, *model.new_memory(model.memory_length()), batches.rows_per_update(),
-                             batches.rows_per_micro_batch(), width, model.parameters().device());
+  if (state.has_memory) {
+    const int64_t num_rows = objects_.batches.rows_per_update();
+    const std::vector<model::Memories> memories = model::load_memories(
+        checkpoint, *model.new_memory(model.memory_length()), num_rows, num_rows, width, model.parameters().device());
+    objects_.memories.clear();
+    for (const auto& micro_batch : objects_.batches.micro_batches(state.update))
+      objects_.memories.push_back(memories[0].narrow_rows(micro_batch.first_row, micro_batch.num_rows));
+  }
   for (const auto& entry : objects_.procedures.entries())
     if (auto it = state.procedure_states.find(entry.name); it != state.procedure_states.end()) {
       require_sound_json(it->second, "the saved state of " + entry.name, "resume from another training state");

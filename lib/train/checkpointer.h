@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "distributed/group.h"
 #include "io/checkpoint.h"
 #include "model/load.h"
 #include "model/memories.h"
@@ -22,8 +23,12 @@ struct TrainingObjects {
   const Procedures& procedures;
   std::vector<model::Memories>& memories;  // Transformer-XL memories, one for each micro-batch; empty: none
   TrainState& state;
+  Batches& batches;
+  const distributed::Group& group;
 };
 
+// All processes of a job call the functions of a Checkpointer together; rank 0 writes the files, and the others wait
+// until it has written them.
 class Checkpointer {
  public:
   // `toml`: the resolved configuration. All arguments must outlive the checkpointer.
@@ -35,12 +40,14 @@ class Checkpointer {
   // Writes a training state: parameters, optimiser state, memories and TrainState. `reason`: why the state is saved,
   // for the log.
   void save_state(const std::string& path, const std::string& reason) const;
-  // Restores everything that save_state() wrote. `batches` and `width` (model.width, d) determine the shapes of the
-  // memories. Throws Error(input) for a state that is damaged or does not fit the model.
-  void load_state(const io::Checkpoint& checkpoint, const Batches& batches, int64_t width) const;
+  // Restores everything that save_state() wrote; of the memories, the rows of this process. `width`: model.width, d.
+  // Throws Error(input) for a state that is damaged or does not fit the model.
+  void load_state(const io::Checkpoint& checkpoint, int64_t width) const;
 
  private:
   void write(const std::string& path, const model::CheckpointTensors& tensors, io::Metadata extra_metadata = {}) const;
+  // Returns the memories of all rows of an update, as tensors of a training state.
+  model::NamedTensors gather_memories() const;
   const std::string& toml_;
   const text::Tokenizers& tokenizers_;
   const TrainingObjects objects_;

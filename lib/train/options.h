@@ -174,6 +174,7 @@ struct TrainOptions {
   std::string attention_path = "auto";
   bool cuda_graph = false;
   Length log_every{10, Length::Unit::updates};
+  int64_t timeout = 600;
   BatchOptions batch;
   OptimizerOptions optimizer;
   ScheduleOptions schedule;
@@ -210,6 +211,11 @@ struct TrainOptions {
             "without regularisers")
         .changeable();
     f.field("log_every", log_every, "interval between log lines of the training loss; 0u: only at the end")
+        .changeable();
+    f.field("timeout", timeout,
+            "longest wait for another process of the job, in seconds, before training ends with an error; the time in "
+            "which rank 0 saves or a process validates is not counted",
+            between(1, 1 << 20))
         .changeable();
     f.section("batch", batch);
     f.section("optimizer", optimizer);

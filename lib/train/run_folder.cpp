@@ -53,7 +53,8 @@ void refuse_link(const fs::path& path) {
                                      "remove the link, since a run writes only inside its folder"});
 }
 
-RunFolder::RunFolder(const std::string& path, bool resume) : path_(path) {
+RunFolder::RunFolder(const std::string& path, bool resume, bool is_owner) : path_(path), is_owner_(is_owner) {
+  if (!is_owner) return;
   std::error_code error;
   if (resume && !fs::exists(file("config.toml"), error))
     throw Error(Exit::input, Problem{path, "the folder of a run",
@@ -96,6 +97,7 @@ RunFolder::~RunFolder() {
 bool RunFolder::has(const std::string& name) const { return fs::exists(file(name)); }
 
 void RunFolder::log(const nlohmann::ordered_json& line) {
+  if (!is_owner_) return;
   const std::string text = line.dump() + "\n";
   if (log_fd_ < 0) log_fd_ = open_descriptor(file("log.jsonl"), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (const int code = log_fd_ < 0 ? errno : write_fully(log_fd_, text); code != 0)
@@ -104,13 +106,13 @@ void RunFolder::log(const nlohmann::ordered_json& line) {
 }
 
 void RunFolder::rewind_log(int64_t update, bool is_complete) {
-  if (!has("log.jsonl")) return;
+  if (!is_owner_ || !has("log.jsonl")) return;
   const std::string name = file("log.jsonl");
   write_file_atomically(name, io::rewind_log(read_text_file(name), update, is_complete, name));
 }
 
 std::string RunFolder::checkpoint_path(int64_t update) {
-  fs::create_directories(file("checkpoints"));
+  if (is_owner_) fs::create_directories(file("checkpoints"));
   char name[64];
   std::snprintf(name, sizeof name, "checkpoints/update-%09lld.safetensors", static_cast<long long>(update));
   return file(name);
@@ -129,13 +131,13 @@ std::vector<fs::path> checkpoint_files(const std::string& folder) {
 }  // namespace
 
 void RunFolder::retain_newest_checkpoints(int64_t num_retained) {
-  if (!has("checkpoints")) return;
+  if (!is_owner_ || !has("checkpoints")) return;
   const auto files = checkpoint_files(file("checkpoints"));
   for (size_t i = 0; i + static_cast<size_t>(num_retained) < files.size(); ++i) fs::remove(files[i]);
 }
 
 void RunFolder::remove_checkpoints_except(const std::map<int64_t, double>& scores) {
-  if (!has("checkpoints")) return;
+  if (!is_owner_ || !has("checkpoints")) return;
   std::set<fs::path> retained_files;
   for (const auto& entry : scores) retained_files.insert(checkpoint_path(entry.first));
   for (const fs::path& path : checkpoint_files(file("checkpoints")))

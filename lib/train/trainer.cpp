@@ -2,6 +2,9 @@
 
 #include <ATen/Parallel.h>
 
+#include <bit>
+#include <chrono>
+
 #include "base/error.h"
 #include "base/json_types.h"
 #include "base/log.h"
@@ -12,6 +15,27 @@
 namespace mh::train {
 
 using nlohmann::ordered_json;
+
+namespace {
+
+// Longest time that a process waits for another to finish a validation.
+constexpr std::chrono::hours kValidationTimeout{24};
+
+// Converts a validation to a text that has the bits of all numbers, and back.
+std::string to_bytes(const Validation& validation) {
+  ordered_json scores;
+  for (const auto& [name, value] : validation.scores) scores[name] = std::bit_cast<uint64_t>(value);
+  return ordered_json{{"loss", std::bit_cast<uint64_t>(validation.loss)}, {"scores", scores}}.dump();
+}
+Validation from_bytes(const std::string& text) {
+  const auto fields = ordered_json::parse(text);
+  Validation validation{std::bit_cast<double>(fields.at("loss").get<uint64_t>()), {}};
+  for (const auto& [name, value] : fields.at("scores").items())
+    validation.scores.emplace_back(name, std::bit_cast<double>(value.get<uint64_t>()));
+  return validation;
+}
+
+}  // namespace
 
 bool Trainer::is_due(const Length& every) const {
   if (state_.update == end_) return true;
@@ -29,13 +53,17 @@ void Trainer::save_state(const std::string& reason, const char* name) const {
 Validation Trainer::validate(attention::Observer* observer) {
   const double start_time = monotonic_seconds();
   Validation result = validator_->run(*model_, observer);
+  if (!group_.is_single()) {
+    group_.barrier(kValidationTimeout);
+    result = from_bytes(group_.broadcast(to_bytes(result)));
+  }
   progress_log_->add_validation(monotonic_seconds() - start_time);
   return result;
 }
 
 Validation Trainer::validate_best() {
   const std::string weights_path =
-      folder_->file(folder_->has("best.safetensors") ? "best.safetensors" : "last.safetensors");
+      folder_->file(folder_has("best.safetensors") ? "best.safetensors" : "last.safetensors");
   model::load_parameters(io::Checkpoint(weights_path), model_->parameters());
   return validate(nullptr);
 }
@@ -68,10 +96,14 @@ bool Trainer::finish_update() {
     for (const auto& entry : config_.procedures.entries())
       if (auto* observer = entry.plugin->observer(progress())) active_observers.push_back(observer);
   analysis::Observers observers(active_observers);
-  const Validation result = is_validation_due && stop_signal() == 0
-                                ? validate(active_observers.empty() ? nullptr : &observers)
-                                : Validation{};
-  state_.is_complete = stop_signal() == 0;
+  if (group_.is_single()) stop_signal_ = stop_signal();
+  Validation result;
+  // Every process computes the whole validation, and all continue with the results of rank 0.
+  if (is_validation_due && stop_signal_ == 0) {
+    result = validate(active_observers.empty() ? nullptr : &observers);
+    stop_signal_ = agree_on_stop_signal(group_);
+  }
+  state_.is_complete = stop_signal_ == 0;
   if (!state_.is_complete) {
     save_state("stopped by a signal");
     return false;
@@ -125,6 +157,15 @@ void Trainer::begin_epoch() {
     if (const std::string change_json = entry.plugin->before_epoch({*model_, *optimizer_}, progress());
         !change_json.empty())
       folder_->log({{"update", state_.update + 1}, {entry.name, ordered_json::parse(change_json)}});
+  if (group_.is_single()) return;
+  for (const auto& entry : config_.procedures.entries()) {
+    const std::vector<std::string> states = group_.gather(entry.plugin->state());
+    for (size_t rank = 1; rank < states.size(); ++rank)
+      if (states[rank] != states[0])
+        throw Error(Exit::failed, Problem{"train.procedures." + entry.name, "equal decisions in all processes",
+                                          str("another state in rank ", rank, " than in rank 0"),
+                                          "start all processes on processors of one kind"});
+  }
 }
 
 void Trainer::update() {
@@ -145,6 +186,7 @@ void Trainer::update() {
   ++state_.update;
   if (!batches_->continues_streams(state_.update)) memories.clear();
   memories_ = std::move(memories);
+  stop_signal_ = result.stop_signal;
   progress_log_->add(result, monotonic_seconds() - start_time, selection_->summary());
 }
 
@@ -155,6 +197,7 @@ void Trainer::log_start() const {
                             {"parameters", model_->parameters().num_trainable_elements()},
                             {"updates_per_epoch", batches_->updates_per_epoch()},
                             {"configuration", toml_}};
+  if (!group_.is_single()) start_record["processes"] = group_.size();
   if (!warm_start_name_.empty()) start_record["from"] = warm_start_name_;
   folder_->log(start_record);
   if (!warm_start_name_.empty()) log_info("the run starts from the weights of " + warm_start_name_);
@@ -192,7 +235,7 @@ int Trainer::run() {
   log_start();
   // Saves the state before training, so that a full disk is detected at once, and every folder with results contains
   // last.safetensors.
-  if (!folder_->has("last.safetensors")) save_state("start");
+  if (!folder_has("last.safetensors")) save_state("start");
   ProgressLine progress("train", end_, "updates");
   progress.set_start_count(state_.update);
   progress_log_->start();
@@ -207,9 +250,9 @@ int Trainer::run() {
       log_info(str("training stops early: no improvement in ", state_.selection.stale_validations, " validations"));
     return 0;
   }
-  log_info(str("the run was stopped by signal ", stop_signal(), " after update ", with_commas(state_.update),
+  log_info(str("the run was stopped by signal ", stop_signal_, " after update ", with_commas(state_.update),
                "; continue with mh-train --resume"));
-  return 128 + stop_signal();
+  return 128 + stop_signal_;
 }
 
 }  // namespace mh::train

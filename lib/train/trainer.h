@@ -20,8 +20,10 @@ class Trainer {
   // Opens the data, builds the model and opens the folder; throws for invalid configurations, data and folders.
   // `resume`: whether to continue from last.safetensors, or from update 0 if a killed run did not write that file.
   // `warm_start`: weights that a new run starts from.
+  // `group`: the processes that train the model together. All of them create the same trainer and call the same
+  // functions. Each computes its share of the rows of an update; rank 0 alone writes to the folder.
   Trainer(RunConfig config, const std::string& folder, bool resume, at::Device device = at::kCPU,
-          WarmStart warm_start = {});
+          WarmStart warm_start = {}, distributed::Group group = {});
   ~Trainer();
 
   // Trains to the end of the run, until early stopping or until a stop signal, and saves the training state. Returns
@@ -38,6 +40,9 @@ class Trainer {
   int64_t best_update() const { return state_.selection.best_update; }
 
  private:
+  // Throws Error(usage) if the configurations of the processes differ, and for options that several processes do not
+  // support.
+  void check_processes() const;
   void build(const std::string& folder, bool resume, const WarmStart& warm_start);
   void open_folder(const std::string& folder, bool resume, const WarmStart& warm_start);
   // Logs the start of the run: version, number of parameters, length.
@@ -68,8 +73,13 @@ class Trainer {
   bool should_stop_early() const { return selection_->should_stop_early(); }
   bool is_finished() const { return state_.update >= end_ || should_stop_early(); }
 
+  // Returns whether rank 0 sees a file in the folder; the same in all processes.
+  bool folder_has(const std::string& name) const;
+
   RunConfig config_;
   at::Device device_;
+  const distributed::Group group_;
+  int stop_signal_ = 0;  // stop signal of any process after the last update; 0: none
   RunData data_;
   std::string toml_;  // resolved configuration
   std::unique_ptr<Batches> batches_;

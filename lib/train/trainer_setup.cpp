@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "data/pinned.h"
 #include "data/prefetched_batches.h"
+#include "data/shared_batches.h"
 #include "train/resume.h"
 #include "train/run_batches.h"
 #include "train/run_properties.h"
@@ -11,8 +12,9 @@
 
 namespace mh::train {
 
-Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::Device device, WarmStart warm_start)
-    : config_(std::move(config)), device_(device) {
+Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::Device device, WarmStart warm_start,
+                 distributed::Group group)
+    : config_(std::move(config)), device_(device), group_(std::move(group)) {
   config_.check();
   data_ = open_data(config_);
   if (warm_start.checkpoint != nullptr)
@@ -28,11 +30,40 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
 
 Trainer::~Trainer() = default;
 
+bool Trainer::folder_has(const std::string& name) const {
+  return group_.broadcast(str(folder_->has(name))) == str(true);
+}
+
+void Trainer::check_processes() const {
+  if (group_.is_single()) return;
+  const std::vector<std::string> configurations = group_.gather(toml_);
+  for (size_t rank = 1; rank < configurations.size(); ++rank)
+    if (const auto differences = config_difference_texts(configurations[0], configurations[rank], {});
+        !differences.empty())
+      throw Error(Exit::usage, Problem{"configuration", "equal configurations and data in all processes",
+                                       str("in rank ", rank, ": ", join(differences, "; ")),
+                                       "start all processes of the job with the same options and data"});
+  const auto refuse = [&](const std::string& expected, const std::string& found) {
+    refuse_usage("job", str(expected, " in a job of several processes"), found, "start one process");
+  };
+  if (!device_.is_cpu()) refuse("a CPU (--device cpu)", "a GPU");
+  if (config_.train.cuda_graph) refuse("train.cuda_graph=false", "train.cuda_graph=true");
+  for (const nn::Parameter& p : model_->parameters().all())
+    if (p.traits().is_running_statistic) refuse("no statistics of batches", "the parameter " + p.name());
+  if (model_->memory_length() > 0 && batches_->rows_per_update() < group_.size())
+    refuse_usage(
+        "train.batch.tokens",
+        str("at least ", group_.size(), " streams (train.batch.tokens / train.batch.block), one for each process"),
+        str(batches_->rows_per_update(), " streams"), "raise train.batch.tokens, or start fewer processes");
+}
+
 // Builds all objects that do not write to the folder. Errors in the configuration or the data thus leave no folder.
 void Trainer::build(const std::string& folder, bool resume, const WarmStart& warm_start) {
   batches_ = batches_of(config_, *data_.train_shard, data_.tokenizers);
+  if (!group_.is_single()) batches_ = data::share_batches(std::move(batches_), group_.rank(), group_.size());
   model_ = model::build_language_model(config_.model, model::vocabulary_sizes_of(data_.tokenizers), device_);
   toml_ = config_.toml();
+  check_processes();
   end_ = batches_->to_updates(config_.train.length);
   if (!device_.is_cpu()) batches_ = data::prefetch_batches(std::move(batches_), end_, data::pin_batch);
   schedule_lengths_ =
@@ -60,26 +91,29 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& war
   // Must follow initialise(), which compares hidden states in fp32.
   if (config_.train.precision == "bf16") model_->parameters().use_bf16_copies(true);
   model_->set_path(attention::parse_attention_path(config_.train.attention_path));
-  update_step_ = std::make_unique<UpdateStep>(config_, *model_, *batches_, *optimizer_, *pass_planner_);
+  update_step_ = std::make_unique<UpdateStep>(config_, *model_, *batches_, *optimizer_, *pass_planner_, group_);
 }
 
 void Trainer::open_folder(const std::string& folder, bool resume, const WarmStart& warm_start) {
-  folder_ = std::make_unique<RunFolder>(folder, resume);
+  if (group_.is_main()) folder_ = std::make_unique<RunFolder>(folder, resume);
+  group_.barrier();
+  if (!group_.is_main()) folder_ = std::make_unique<RunFolder>(folder, resume, false);
   checkpointer_ = std::make_unique<Checkpointer>(
-      toml_, data_.tokenizers, TrainingObjects{*model_, *optimizer_, config_.procedures, memories_, state_});
+      toml_, data_.tokenizers,
+      TrainingObjects{*model_, *optimizer_, config_.procedures, memories_, state_, *batches_, group_});
   selection_ = std::make_unique<ModelSelection>(config_.train, *validator_, *folder_, *checkpointer_, state_);
   // Examples have no perplexity, since their loss may be a squared error or the sum of two losses.
   const bool logs_perplexity = config_.task().traits().has_perplexity;
   progress_log_ = std::make_unique<ProgressLog>(*folder_, state_, *batches_, *optimizer_, logs_perplexity);
-  if (const std::string state_path = folder + "/last.safetensors"; resume && folder_->has("last.safetensors")) {
+  if (const std::string state_path = folder + "/last.safetensors"; resume && folder_has("last.safetensors")) {
     const io::Checkpoint checkpoint(state_path);
     require_same_run(config_, checkpoint.metadata_entry(io::kConfigKey), checkpoint.name());
-    checkpointer_->load_state(checkpoint, *batches_, config_.model.model.width);
+    checkpointer_->load_state(checkpoint, config_.model.model.width);
     text::require_vocabularies(data_.train_shard->header(), data_.train_shard->name(), text::tokenizers_of(checkpoint),
                                checkpoint.name());
     check_restored_state(state_, config_.train, schedule_lengths_, end_);
   } else if (resume) {
-    if (folder_->has_progress())
+    if (group_.is_main() && folder_->has_progress())
       throw Error(Exit::input,
                   Problem{state_path, "the training state of the run, since the folder contains saved weights",
                           "no such file", "restore the file, or start a new run with another --out"});

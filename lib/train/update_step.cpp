@@ -1,10 +1,44 @@
 #include "train/update_step.h"
 
+#include <algorithm>
+
+#include "base/signals.h"
+
 namespace mh::train {
 
+namespace {
+
+// Writes 1 to the element of `flags` (kStopSignals.size()) of this process's stop signal.
+void set_stop_flag(const at::Tensor& flags) {
+  const auto* signal = std::find(kStopSignals.begin(), kStopSignals.end(), stop_signal());
+  if (signal != kStopSignals.end()) flags[signal - kStopSignals.begin()] = 1;
+}
+// Returns the first stop signal whose element in the sum of all flags is not 0; 0 if there is none.
+int stop_signal_in(const at::Tensor& flags) {
+  for (size_t i = 0; i < kStopSignals.size(); ++i)
+    if (flags[static_cast<int64_t>(i)].item<double>() > 0) return kStopSignals[i];
+  return 0;
+}
+
+}  // namespace
+
+int agree_on_stop_signal(const distributed::Group& group) {
+  if (group.is_single()) return stop_signal();
+  const at::Tensor flags = at::zeros({static_cast<int64_t>(kStopSignals.size())}, at::kDouble);
+  set_stop_flag(flags);
+  group.sum(flags);
+  return stop_signal_in(flags);
+}
+
 UpdateStep::UpdateStep(const RunConfig& config, model::LanguageModel& model, Batches& batches, Optimizer& optimizer,
-                       PassPlanner& planner)
-    : config_(config), model_(model), batches_(batches), optimizer_(optimizer), pass_planner_(planner) {
+                       PassPlanner& planner, const distributed::Group& group)
+    : config_(config),
+      model_(model),
+      batches_(batches),
+      optimizer_(optimizer),
+      pass_planner_(planner),
+      group_(group),
+      gradient_buckets_(group, model.parameters()) {
   if (config_.train.cuda_graph)
     graphed_forward_backward_ = std::make_unique<GraphedForwardBackward>(
         model_,
@@ -37,7 +71,9 @@ UpdateStep::Result UpdateStep::forward_backward(const TrainingPass& pass, const 
   Result sums;
   // (2) fp64: nll and smoothed, summed over the micro-batches.
   at::Tensor losses = at::zeros({2}, at::TensorOptions(device).dtype(at::kDouble));
+  gradient_buckets_.begin_pass();
   for (size_t micro_batch_index = 0; micro_batch_index < micro_batches.size(); ++micro_batch_index) {
+    if (micro_batch_index + 1 == micro_batches.size()) gradient_buckets_.begin_last_backward();
     const data::Batch batch = batches_.load(progress.update, micro_batches[micro_batch_index]);
     nn::ForwardContext context{true, static_cast<uint64_t>(config_.train.seed), static_cast<uint32_t>(progress.update),
                                micro_batches[micro_batch_index].first_row, &pass.requests};
@@ -50,7 +86,20 @@ UpdateStep::Result UpdateStep::forward_backward(const TrainingPass& pass, const 
     losses.add_(at::stack({loss.nll, loss.smoothed.detach().to(at::kDouble)}));
     sums.num_targets += loss.num_scored;
   }
+  gradient_buckets_.finish();
   losses = losses.to(at::kCPU);  // the only synchronisation of CPU and GPU in this function
+  if (!group_.is_single()) {
+    const int64_t num_flags = static_cast<int64_t>(kStopSignals.size());
+    const at::Tensor all =
+        at::cat({losses, at::full({1}, sums.num_targets, at::kDouble), at::zeros({num_flags}, at::kDouble)});
+    set_stop_flag(all.narrow(0, 3, num_flags));
+    group_.sum(all);
+    losses = all.narrow(0, 0, 2);
+    sums.num_targets = all[2].item<int64_t>();
+    sums.stop_signal = stop_signal_in(all.narrow(0, 3, num_flags));
+  } else {
+    sums.stop_signal = stop_signal();
+  }
   sums.nll = losses[0].item<double>(), sums.smoothed = losses[1].item<double>();
   return sums;
 }

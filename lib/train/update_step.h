@@ -7,6 +7,7 @@
 
 #include "model/memories.h"
 #include "train/batches.h"
+#include "train/gradient_buckets.h"
 #include "train/graphed_forward_backward.h"
 #include "train/optimizer.h"
 #include "train/pass_planner.h"
@@ -20,14 +21,17 @@ class UpdateStep {
     double nll = 0, smoothed = 0;  // loss without and with label smoothing, summed over the targets, nats
     int64_t num_targets = 0;       // number of targets of all micro-batches of the update
     double gradient_norm = 0;      // norm of the gradient of the mean loss, before clipping
+    // Stop signal of any process of the job; 0 if there is none. Equal in all processes.
+    int stop_signal = 0;
     bool is_finite() const { return std::isfinite(smoothed) && std::isfinite(gradient_norm); }
     // Returns 1 / num_targets, the factor from sums to means over the targets; 1 without targets.
     double sum_to_mean_factor() const { return 1 / static_cast<double>(std::max<int64_t>(1, num_targets)); }
   };
 
-  // All arguments must outlive this object.
+  // All arguments must outlive this object. The processes of `group` take each step together: each computes its
+  // micro-batches, and losses and gradients are sums over all processes.
   UpdateStep(const RunConfig& config, model::LanguageModel& model, Batches& batches, Optimizer& optimizer,
-             PassPlanner& planner);
+             PassPlanner& planner, const distributed::Group& group);
 
   // Takes an optimiser step with learning rate `lr` on the batch of update progress.update. Reads and advances
   // `memories`, one for each micro-batch (empty: starts with new memories, if the model has a memory). Leaves the
@@ -39,7 +43,7 @@ class UpdateStep {
   bool uses_cuda_graph() const { return graphed_forward_backward_ != nullptr; }
 
  private:
-  // Computes the losses and accumulates the gradients of all micro-batches.
+  // Computes the losses and accumulates the gradients of all micro-batches of all processes.
   Result forward_backward(const TrainingPass& pass, const TrainProgress& progress,
                           std::vector<model::Memories>& memories);
   // Runs the forward and backward pass of one micro-batch: accumulates the gradients and returns the losses, whose
@@ -52,8 +56,14 @@ class UpdateStep {
   Batches& batches_;
   Optimizer& optimizer_;
   PassPlanner& pass_planner_;
+  const distributed::Group& group_;
+  GradientBuckets gradient_buckets_;
   TrainProgress progress_;  // `progress` of the last call of forward_backward()
   std::unique_ptr<GraphedForwardBackward> graphed_forward_backward_;  // null without train.cuda_graph
 };
+
+// Returns the stop signal of any process of the job, the same in all; 0 if there is none. All processes call this
+// function together.
+int agree_on_stop_signal(const distributed::Group& group);
 
 }  // namespace mh::train

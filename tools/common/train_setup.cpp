@@ -10,6 +10,7 @@
 #include "base/json_types.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "common/processes.h"
 #include "model/partial_load.h"
 #include "nn/device.h"
 #include "train/dry_run.h"
@@ -124,6 +125,7 @@ Config run_configuration(const Arguments& args, const io::Checkpoint* checkpoint
 }
 
 void run(const Arguments& args, Tool& tool) {
+  start_process();
   if (args.out_folder.empty() && (args.resume || !args.dry_run))
     throw Error(Exit::usage,
                 Problem{"--out", "the folder of the run", "none", log_name() + " --help shows all options"});
@@ -136,10 +138,15 @@ void run(const Arguments& args, Tool& tool) {
 std::unique_ptr<train::Trainer> make_trainer(const Arguments& args) {
   const at::Device device = nn::choose_device(args.device);
   nn::prepare_cpu(args.threads);
+  if (args.checkpoint_path == "-" && start_process().size > 1)
+    refuse_usage(args.checkpoint_option, "a file in a job of several processes, since each process reads it",
+                 input_name("-"), "write the checkpoint to a file first");
   const auto checkpoint = initial_checkpoint(args);
   Config config = run_configuration(args, checkpoint.get());
-  return std::make_unique<train::Trainer>(train::RunConfig::read(config), args.out_folder, args.resume, device,
-                                          train::WarmStart{checkpoint.get(), args.inherits_training});
+  train::RunConfig run_config = train::RunConfig::read(config);
+  const distributed::Group& group = join_processes(std::chrono::seconds(run_config.train.timeout), args.threads);
+  return std::make_unique<train::Trainer>(std::move(run_config), args.out_folder, args.resume, device,
+                                          train::WarmStart{checkpoint.get(), args.inherits_training}, group);
 }
 
 void dry_run(const Arguments& args) {

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/json_types.h"
 #include "base/table.h"
+#include "common/processes.h"
 #include "train/seeds.h"
 #include "train/trainer.h"
 
@@ -41,6 +42,9 @@ void run_seeds(const Arguments& args, Tool& tool) {
   if (args.out_folder.empty())
     throw Error(Exit::usage,
                 Problem{"--out", "the folder of the runs", "none", "mh-finetune --help shows all options"});
+  if (const int size = start_process().size; size > 1)
+    refuse_usage("--seeds", "one process", str("a job of ", size, " processes"),
+                 "start a job for each seed, with --seed");
   if (args.num_seeds > 1) check_files(args);
   const train::SeedRuns runs{args.out_folder, args.seed >= 0 ? args.seed : 1, args.num_seeds, args.resume};
   train::check_seed_folders(runs);

@@ -1,0 +1,41 @@
+#include "common/processes.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/processors.h"
+#include "base/text.h"
+#include "distributed/build_id.h"
+#include "distributed/join.h"
+#include "nn/ops.h"
+
+namespace mh {
+
+const Launch& start_process() {
+  static const Launch launch = [] {
+    Launch l = read_launch();
+    if (l.rank > 0) {
+      set_log_rank(l.rank);
+      discard_outputs();
+    }
+    return l;
+  }();
+  return launch;
+}
+
+const distributed::Group& join_processes(std::chrono::seconds timeout, int num_threads) {
+  static const distributed::Membership membership = [&] {
+    const Launch& launch = start_process();
+    distributed::Membership m = distributed::join(launch, distributed::build_id(), timeout);
+    if (!m.group.is_single() && num_threads == 0 && std::getenv("OMP_NUM_THREADS") == nullptr)
+      nn::prepare_cpu(std::max(1, num_usable_processors() / m.local_size));
+    if (!m.group.is_single())
+      log_info(str("job of ", m.group.size(), " processes, ", m.local_size, " on this machine"));
+    return m;
+  }();
+  return membership.group;
+}
+
+}  // namespace mh

@@ -1,0 +1,20 @@
+// The processes of a job that run one command together (base/launch.h).
+#pragma once
+
+#include <chrono>
+
+#include "base/launch.h"
+#include "distributed/group.h"
+
+namespace mh {
+
+// Returns the description of this process. The first call also prepares the process: ranks above 0 write no outputs
+// and log errors only.
+const Launch& start_process();
+
+// Connects the processes of the job, and divides the processors of each machine among its processes, unless
+// `num_threads` (--threads) is not 0 or the environment variable OMP_NUM_THREADS is set. Only the first call connects.
+// Throws the errors of distributed::join().
+const distributed::Group& join_processes(std::chrono::seconds timeout, int num_threads);
+
+}  // namespace mh
