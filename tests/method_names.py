@@ -18,8 +18,9 @@ METHODS = ("lib/attention/methods/**/*", "lib/train/procedures/*", "lib/train/re
 ENTRY = re.compile(r"\b(pairings|scores|normalisers|mixers|combiners|procedures|regularisers)\(\),\s*(?:\"([^\"]+)\"|(\w+))")
 REGISTRATION = re.compile(r"^const Registration<", re.MULTILINE)
 
-# Names that are also ordinary words: only a string literal that equals the name is a fault.
-WORDS = {"concatenate", "disagreement", "dot-product", "gates", "mean", "none", "own", "plain", "relative", "softmax", "differential"}
+# Names that are also ordinary words or functions of the kernels: only a string literal that equals the name is a fault.
+WORDS = {"concatenate", "disagreement", "dot-product", "gates", "head-weights", "mean", "none", "own", "plain", "relative", "sigsoftmax", "softmax",
+         "differential"}
 # String literals allowed in a file: other meanings of the word, and the default stage of each kind.
 ALLOWED = {
     "lib/attention/options.h": {"own", "dot-product", "softmax", "none", "concatenate"},
@@ -93,7 +94,7 @@ def main():
     for path in core:
         faults += faults_of(str(path.relative_to(ROOT)), path.read_text(encoding="utf-8"), names)
     broken_examples = [("lib/model/x.cpp", 'if (options.combiner == "mae") {}'), ("lib/train/x.cpp", 'if (name == "own") {}'),
-              ("lib/attention/x.cpp", 'reasons.push_back("Sigsoftmax");'), ("lib/attention/x.cpp", "bool is_mixture_of_heads = false;"),
+              ("lib/attention/x.cpp", 'reasons.push_back("TalkingHeads");'), ("lib/attention/x.cpp", "bool is_mixture_of_heads = false;"),
               ("lib/attention/fused/x.cpp", '#include "attention/methods/mae/experts.h"'), ("lib/base/x.cpp", 'key == "mae"'),
               ("lib/attention/fused/x.cpp", "void set_mixhead(MixheadMatrix m);"), ("lib/nn/x.h", "struct DropHeadMask;")]
     for path, text in broken_examples:
