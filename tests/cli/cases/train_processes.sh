@@ -1,0 +1,141 @@
+# Several processes train one model. Two processes give the same bits as one process whose two micro-batches are their rows, also
+# after a resume with another number of processes. Rank 0 alone writes. A process that ends or differs ends the job.
+[ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
+make_text 300 > text
+mh-prep vocab text > v 2>/dev/null
+mh-prep lm --vocab v text -o t.mhs 2>/dev/null
+cat > c.toml <<'T'
+[model]
+layers = 2
+width = 32
+ffn = 64
+dropout_embedding = 0.1
+dropout_ffn = 0.1
+[attention]
+heads = 4
+dropout = 0.1
+[train]
+length = "24u"
+batch.block = 16
+batch.tokens = 128
+lr = 0.003
+optimizer.clip_norm = 1.0
+validation.every = "8u"
+checkpoint.every = "8u"
+log_every = "4u"
+timeout = 60
+T
+cat > xl.toml <<'T'
+[model]
+backbone = "transformer-xl"
+transformer-xl.memory = 16
+[attention]
+score = "relative"
+[train]
+batch.order = "streams"
+T
+train() { mh-train --threads 1 -q --config c.toml --train t.mhs --valid t.mhs "$@"; }
+
+# start_processes SIZE COMMAND…: starts COMMAND in SIZE processes of one job, with their output in the files out.RANK and err.RANK.
+# wait_for_processes sets the array `statuses` to their exit statuses.
+start_processes() {
+  local size=$1 rank port
+  shift
+  port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+  pids=()
+  for ((rank = 0; rank < size; rank++)); do
+    RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=$size MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$@" >out.$rank 2>err.$rank &
+    pids+=($!)
+  done
+}
+wait_for_processes() {
+  local pid status
+  statuses=()
+  for pid in "${pids[@]}"; do
+    status=0
+    wait "$pid" || status=$?
+    statuses+=("$status")
+  done
+}
+# in_processes STATUS SIZE COMMAND…: runs COMMAND in SIZE processes; fails unless each ends with exit status STATUS.
+in_processes() {
+  local status
+  start_processes "${@:2}"
+  wait_for_processes
+  for status in "${statuses[@]}"; do
+    [ "$status" -eq "$1" ] || { cat err.*; fail "expected exit status $1 of all processes; found ${statuses[*]}: ${*:3}"; }
+  done
+}
+same_run() { expect 0 python3 "$ROOT/tests/cli/same_run.py" "$1" "$2"; }
+
+for backbone in decoder xl; do
+  options=()
+  [ "$backbone" = decoder ] || options=(--config xl.toml)
+  # One process with two micro-batches of four rows each.
+  expect 0 train "${options[@]}" --set train.batch.micro_tokens=64 --out one-$backbone
+  in_processes 0 2 train "${options[@]}" --out two-$backbone
+  same_run one-$backbone two-$backbone
+  [ ! -s out.1 ] && [ ! -s err.1 ] || fail "expected no output of rank 1"
+  grep -q '"processes":2' two-$backbone/log.jsonl || fail "expected the number of processes in the log"
+  # Another number of processes resumes the run.
+  in_processes 0 2 train "${options[@]}" --set train.length=8u --out changed-$backbone
+  expect 0 mh-train --threads 1 -q --resume --out changed-$backbone --set train.length=16u --set train.batch.micro_tokens=64
+  in_processes 0 2 mh-train --threads 1 -q --resume --out changed-$backbone --set train.length=24u --set train.batch.micro_tokens=0
+  same_run one-$backbone changed-$backbone
+  # Three processes add the gradients in another order.
+  in_processes 0 3 train "${options[@]}" --out three-$backbone
+  with_tolerance - one-$backbone three-$backbone <<'P' || fail "expected the losses of one process with three processes"
+import json
+import sys
+
+import tolerance
+
+def losses(folder):
+    lines = [json.loads(line) for line in open(f"{folder}/log.jsonl")]
+    return [line.get("nll", line.get("valid_nll")) for line in lines if "nll" in line or "valid_nll" in line]
+
+a, b = map(losses, sys.argv[1:3])
+assert len(a) == len(b) == 9, (a, b)
+bound = tolerance.chain_bound(24 * 512, 5)  # the roundings of 24 updates
+assert all(abs(x - y) <= bound * x for x, y in zip(a, b)), (a, b, bound)
+P
+done
+
+# More processes than rows: the last contribute zeros.
+expect 0 train --set train.batch.tokens=32 --set train.batch.micro_tokens=16 --out two-rows
+in_processes 0 3 train --set train.batch.tokens=32 --out three-of-two-rows
+same_run two-rows three-of-two-rows
+
+# A stop signal to any process saves the state once and ends all.
+start_processes 2 train --set train.length=100000u --out stopped
+for _ in $(seq 100); do [ ! -f stopped/last.safetensors ] || break; sleep 0.1; done
+sleep 0.5
+kill -TERM "${pids[1]}"
+wait_for_processes
+[ "${statuses[*]}" = "143 143" ] || { cat err.*; fail "expected exit status 143 of both processes; found ${statuses[*]}"; }
+expect 0 mh-train --threads 1 -q --resume --out stopped --set "train.length=24u" --set train.batch.micro_tokens=64 ||
+  fail "expected the stopped run to resume"
+
+# A killed process ends the others; the last saved state is whole.
+start_processes 2 train --set train.length=100000u --set train.checkpoint.every=2u --out killed
+for _ in $(seq 100); do [ ! -f killed/last.safetensors ] || break; sleep 0.1; done
+sleep 0.5
+kill -KILL "${pids[1]}"
+wait_for_processes
+[ "${statuses[*]}" = "1 137" ] || { cat err.*; fail "expected exit statuses 1 and 137; found ${statuses[*]}"; }
+grep -q "expected all 2 processes of the job to answer within" err.0 || fail "expected an error about the job; found $(cat err.0)"
+
+# Refused: other configurations, statistics of batches, a rank that is not below the size.
+start_processes 2 sh -c 'mh-train --threads 1 -q --config c.toml --train t.mhs --out refused --set train.lr=0.00$RANK'
+wait_for_processes
+[ "${statuses[*]}" = "2 2" ] || { cat err.*; fail "expected exit status 2 of both processes; found ${statuses[*]}"; }
+record_error 2 err.0 "two processes with train.lr=0.000 and train.lr=0.001"
+record_error 2 err.1 "the same, rank 1"
+in_processes 2 2 train --set attention.combiner=mae --out refused
+record_error 2 err.0 "two processes with attention.combiner=mae"
+in_processes 2 5 train --config xl.toml --set train.batch.tokens=64 --out refused
+record_error 2 err.0 "five processes with four streams"
+RANK=2 WORLD_SIZE=2 expect 2 train --out refused
+WORLD_SIZE=2 expect 2 train --out refused
+RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 expect 2 train --out refused
+[ ! -e refused ] || fail "expected no run folder after an error"
