@@ -3,9 +3,11 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "ceil_div.h"
 #include "model/load.h"
 #include "train/memory_estimate.h"
 #include "train/pass_planner.h"
+#include "train/process_checks.h"
 #include "train/run_batches.h"
 #include "train/run_data.h"
 #include "train/run_properties.h"
@@ -41,7 +43,8 @@ void set_update_counts(DryRunReport& report, const RunConfig& run, const Batches
 
 }  // namespace
 
-DryRunReport dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std::string& vocabulary_option) {
+DryRunReport dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std::string& vocabulary_option,
+                     int64_t num_processes) {
   const auto& t = run.train;
   run.check_without_data();
   model::VocabularySizes vocabulary_sizes(run.model.model.vocabulary_rows, run.model.model.encoder_decoder.source_rows);
@@ -70,6 +73,11 @@ DryRunReport dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std:
   run.groups.check(model->parameters(), t.optimizer.rule);
   run.regularisers.start(model->parameters(), run.model.attention);
   run.check_model(*model);
+  const task::TaskTraits traits = run.task().traits();
+  const int64_t num_rows = traits.has_text_order || traits.counts_rows
+                               ? (t.batch.rows > 0 ? t.batch.rows : t.batch.tokens / t.batch.block)
+                               : 0;  // sentence pairs: the number differs between updates
+  check_processes(run, *model, traits.has_text_order ? num_rows : 0, num_processes);
   // Procedures receive the properties of the run only if the number of updates is known. The properties include a
   // validation set, since a dry run may lack --valid.
   if (batches != nullptr && t.length.count > 0)
@@ -85,7 +93,12 @@ DryRunReport dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std:
   report.vocabulary_size = vocabulary_sizes.target;
   report.source_vocabulary_size = vocabulary_sizes.source;
   report.length = t.length;
-  report.memory_bytes = memory_estimate(run, *model);
+  report.memory_bytes = memory_estimate(run, *model, num_processes);
+  report.num_processes = num_processes;
+  report.rows_per_process = ceil_div(num_rows, num_processes);
+  // A ring sums each element by sending it twice to all but one process. Buckets are fp32.
+  report.bytes_sent_per_update =
+      2 * (num_processes - 1) * static_cast<int64_t>(sizeof(float)) * report.num_trained_parameters / num_processes;
   set_update_counts(report, run, batches.get());
   if (t.batch.long_block > 0) report.max_long_row_predictions = run.max_long_row_predictions();
   return report;

@@ -20,20 +20,25 @@ struct DryRunReport {
   int64_t source_vocabulary_size = 0;  // size of the separate vocabulary of the encoder; 0: no separate vocabulary
   int64_t tokens_per_update = 0;       // maximum number of tokens in an update, padding included
   Length length;                       // train.length
-  int64_t memory_bytes = 0;            // estimate of the peak main memory (memory_estimate())
+  int64_t memory_bytes = 0;            // estimate of the peak main memory of a process (memory_estimate())
   int64_t num_updates = 0;             // length of training in updates; 0: train.length is 0, or unknown without data
   int64_t num_warmup_updates = 0;      // length of the warm-up in updates; 0: no warm-up, or unknown
   std::optional<double>
-      num_epochs;  // length of training in epochs, rounded to hundredths; nullopt without data or length
+      num_epochs;                // length of training in epochs, rounded to hundredths; nullopt without data or length
+  int64_t num_processes = 1;     // number of processes that train the model together
+  int64_t rows_per_process = 0;  // number of rows of an update in the largest share; 0: not constant
+  int64_t bytes_sent_per_update = 0;  // bytes that a process sends in an update to sum the gradients
   // Maximum number of predicted tokens in a row of train.batch.long_block tokens; nullopt without such rows, or if the
   // task has no maximum.
   std::optional<int64_t> max_long_row_predictions;
 };
 
-// Checks a configuration as training does, and reports the model and the training that the configuration describes.
+// Checks a configuration as training by `num_processes` processes does, and reports the model and the training that the
+// configuration describes.
 // `checkpoint`: checkpoint of a warm start, or null. A training shard is required only if neither the configuration nor
 // `checkpoint` sets the size of the vocabulary. Throws the errors of training, and Error(usage) about the option
 // `vocabulary_option` if the size of the vocabulary is unknown.
-DryRunReport dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std::string& vocabulary_option);
+DryRunReport dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std::string& vocabulary_option,
+                     int64_t num_processes = 1);
 
 }  // namespace mh::train

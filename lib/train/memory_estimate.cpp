@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attention/layer.h"
+#include "ceil_div.h"
 
 namespace mh::train {
 
@@ -13,16 +14,16 @@ constexpr int64_t kProgramBytes = int64_t{300} << 20;
 
 }  // namespace
 
-int64_t memory_estimate(const RunConfig& run, model::LanguageModel& model) {
+int64_t memory_estimate(const RunConfig& run, model::LanguageModel& model, int64_t num_processes) {
   const TrainOptions& t = run.train;
   const model::ModelOptions& model_options = run.model.model;
   const bool is_bf16 = t.precision == "bf16", uses_adamw = t.optimizer.rule == "adamw";
   const int64_t block = std::max(t.batch.block, t.batch.long_block);
   // At least one row, since a batch with fewer tokens than a row of long_block tokens has one such row.
   const auto rows_of = [&](int64_t num_tokens) { return std::max<int64_t>(num_tokens / block, 1); };
-  const int64_t rows_per_update = t.batch.rows > 0 ? t.batch.rows : rows_of(t.batch.tokens);
+  const int64_t own_rows = ceil_div(t.batch.rows > 0 ? t.batch.rows : rows_of(t.batch.tokens), num_processes);
   const int64_t rows_per_micro_batch =
-      t.batch.micro_tokens > 0 ? std::min(rows_per_update, rows_of(t.batch.micro_tokens)) : rows_per_update;
+      t.batch.micro_tokens > 0 ? std::min(own_rows, rows_of(t.batch.micro_tokens)) : own_rows;
   const int64_t tokens = rows_per_micro_batch * block, element_bytes = is_bf16 ? 2 : 4;
   int64_t bytes =
       kProgramBytes + model.parameters().num_trainable_elements() * (4 + 4 + (uses_adamw ? 8 : 4) + (is_bf16 ? 4 : 0));
@@ -33,7 +34,7 @@ int64_t memory_estimate(const RunConfig& run, model::LanguageModel& model) {
     const int64_t ffn_width = s.kind == attention::AttentionKind::decoder_cross ? 0 : model_options.ffn;
     bytes += tokens * (element_bytes * 2 * (s.heads * s.key_size + s.value_heads * s.value_size) +
                        4 * 4 * model_options.width + element_bytes * 2 * ffn_width);
-    bytes += 4 * rows_per_update * model_options.transformer_xl.memory * model_options.width;
+    bytes += 4 * own_rows * model_options.transformer_xl.memory * model_options.width;
     if (layer->unfused_reasons(true).empty()) continue;
     // Attention probabilities in fp32, and, with dropout, also the probabilities after dropout.
     const int64_t num_copies = run.model.attention.layer(s.kind, s.layer).dropout > 0 ? 2 : 1;

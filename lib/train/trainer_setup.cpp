@@ -5,6 +5,7 @@
 #include "data/pinned.h"
 #include "data/prefetched_batches.h"
 #include "data/shared_batches.h"
+#include "train/process_checks.h"
 #include "train/resume.h"
 #include "train/run_batches.h"
 #include "train/run_properties.h"
@@ -43,18 +44,9 @@ void Trainer::check_processes() const {
       throw Error(Exit::usage, Problem{"configuration", "equal configurations and data in all processes",
                                        str("in rank ", rank, ": ", join(differences, "; ")),
                                        "start all processes of the job with the same options and data"});
-  const auto refuse = [&](const std::string& expected, const std::string& found) {
-    refuse_usage("job", str(expected, " in a job of several processes"), found, "start one process");
-  };
-  if (!device_.is_cpu()) refuse("a CPU (--device cpu)", "a GPU");
-  if (config_.train.cuda_graph) refuse("train.cuda_graph=false", "train.cuda_graph=true");
-  for (const nn::Parameter& p : model_->parameters().all())
-    if (p.traits().is_running_statistic) refuse("no statistics of batches", "the parameter " + p.name());
-  if (model_->memory_length() > 0 && batches_->rows_per_update() < group_.size())
-    refuse_usage(
-        "train.batch.tokens",
-        str("at least ", group_.size(), " streams (train.batch.tokens / train.batch.block), one for each process"),
-        str(batches_->rows_per_update(), " streams"), "raise train.batch.tokens, or start fewer processes");
+  if (!device_.is_cpu())
+    refuse_usage(str("a job of ", group_.size(), " processes"), "a CPU (--device cpu)", "a GPU", "start one process");
+  train::check_processes(config_, *model_, batches_->rows_per_update(), group_.size());
 }
 
 // Builds all objects that do not write to the folder. Errors in the configuration or the data thus leave no folder.

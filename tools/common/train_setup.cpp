@@ -37,6 +37,12 @@ void add_options(CLI::App& app, Arguments& args, const std::string& checkpoint_o
       ->excludes(resume);
   CLI::Option* dry_run_option = app.add_flag(
       "--dry-run", args.dry_run, "print the parameter count, memory use and length of the run without training");
+  app.add_option("--processes", args.num_processes,
+                 "number of processes of the run that --dry-run describes; training receives the number from the "
+                 "launcher [1]")
+      ->type_name("N")
+      ->check(whole_number(1, 1 << 20))
+      ->needs(dry_run_option);
   add_format(app, args.format, args.inherits_training ? "of --dry-run and --seeds" : "of --dry-run");
   add_model_options(app, args, "train.").device->excludes(dry_run_option);
   app.add_option("--seed", args.seed, "random seed; sets train.seed")->type_name("N")->check(whole_number(0));
@@ -152,7 +158,8 @@ std::unique_ptr<train::Trainer> make_trainer(const Arguments& args) {
 void dry_run(const Arguments& args) {
   const auto checkpoint = initial_checkpoint(args);
   Config config = run_configuration(args, checkpoint.get());
-  const train::DryRunReport report = train::dry_run(train::RunConfig::read(config), checkpoint.get(), "--dry-run");
+  const train::DryRunReport report =
+      train::dry_run(train::RunConfig::read(config), checkpoint.get(), "--dry-run", args.num_processes);
   nlohmann::ordered_json columns{
       {"parameters", report.num_parameters},  {"trained_parameters", report.num_trained_parameters},
       {"vocabulary", report.vocabulary_size}, {"tokens_per_update", report.tokens_per_update},
@@ -162,6 +169,11 @@ void dry_run(const Arguments& args) {
   if (report.num_warmup_updates > 0) columns["warmup_updates"] = report.num_warmup_updates;
   if (report.num_epochs) columns["epochs"] = *report.num_epochs;
   if (report.max_long_row_predictions) columns["long_predictions"] = *report.max_long_row_predictions;
+  if (report.num_processes > 1) {
+    columns["processes"] = report.num_processes;
+    if (report.rows_per_process > 0) columns["rows_per_process"] = report.rows_per_process;
+    columns["bytes_sent_per_update"] = report.bytes_sent_per_update;
+  }
   if (args.format == "json") return print_text(columns.dump() + "\n");
   std::string table;
   for (auto& [key, value] : columns.items())

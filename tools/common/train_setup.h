@@ -24,6 +24,7 @@ struct Arguments : ModelArguments {
   bool inherits_training = false;
   std::string checkpoint_option;  // name of the option for the checkpoint, such as "--from"
   int64_t seed = -1;              // random seed; -1: not set on the command line
+  int64_t num_processes = 1;      // number of processes that a dry run describes
   int64_t num_seeds = 0;          // mh-finetune: number of runs; 0: a single run in the folder --out itself
 };
 

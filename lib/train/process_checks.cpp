@@ -1,0 +1,22 @@
+#include "train/process_checks.h"
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace mh::train {
+
+void check_processes(const RunConfig& run, model::LanguageModel& model, int64_t rows_per_update,
+                     int64_t num_processes) {
+  if (num_processes == 1) return;
+  const std::string job = str("a job of ", num_processes, " processes");
+  if (run.train.cuda_graph) refuse_usage(job, "train.cuda_graph=false", "true", "start one process");
+  for (const nn::Parameter& p : model.parameters().all())
+    if (p.traits().is_running_statistic)
+      refuse_usage(job, "a model without running statistics of micro-batches", "the parameter " + p.name(),
+                   "start one process");
+  if (model.memory_length() > 0 && rows_per_update > 0 && rows_per_update < num_processes)
+    refuse_usage(job, "at least one stream for each process (train.batch.tokens / train.batch.block)",
+                 str(rows_per_update, " streams"), "raise train.batch.tokens, or start fewer processes");
+}
+
+}  // namespace mh::train
