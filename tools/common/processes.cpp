@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/processors.h"
-#include "base/text.h"
 #include "distributed/build_id.h"
 #include "distributed/join.h"
 #include "nn/ops.h"
