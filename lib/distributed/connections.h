@@ -2,8 +2,11 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "distributed/heartbeat.h"
 
 namespace mh::distributed {
 
@@ -12,6 +15,7 @@ struct Connections {
   std::chrono::milliseconds timeout{};        // of each operation
   c10::intrusive_ptr<c10d::Store> store;      // key-value store of the job
   c10::intrusive_ptr<c10d::Backend> backend;  // operations on tensors in main memory
+  std::shared_ptr<Heartbeat> heartbeat{};     // null: errors do not name the process that failed
 };
 
 }  // namespace mh::distributed

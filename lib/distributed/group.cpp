@@ -29,11 +29,13 @@ auto convert_errors(const Connections& connections, const Operation& operation) 
     throw;
   } catch (const std::exception& error) {
     const std::string message = error.what();
-    throw Error(Exit::failed,
-                Problem{str("rank ", connections.rank),
-                        str("all ", connections.size, " processes of the job to answer within ",
-                            human_seconds(std::chrono::duration<double>(connections.timeout).count())),
-                        message.substr(0, message.find('\n')), "see the messages of the other processes"});
+    const std::string silent_ranks = connections.heartbeat == nullptr ? "" : connections.heartbeat->silent_ranks();
+    throw Error(Exit::failed, Problem{str("job of ", connections.size, " processes"),
+                                      str("an answer of every process within ",
+                                          human_seconds(std::chrono::duration<double>(connections.timeout).count())),
+                                      str(silent_ranks.empty() ? "" : "no sign of life of " + silent_ranks + "; ",
+                                          message.substr(0, message.find('\n'))),
+                                      "see the messages of the other processes"});
   }
 }
 

@@ -2,7 +2,7 @@
 //
 // Every process must call the same operations in the same order, with tensors of equal shapes and types. An operation
 // throws Error(failed) if it does not complete within the timeout of the group, or if the connection to another process
-// is lost. Afterwards the group is unusable.
+// is lost; the error names the ranks that have ended or hang. Afterwards the group is unusable.
 #pragma once
 
 #include <ATen/core/Tensor.h>

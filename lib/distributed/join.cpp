@@ -22,7 +22,7 @@ namespace {
 using std::chrono::milliseconds;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-constexpr milliseconds kPollInterval{50};
+constexpr milliseconds kPollInterval{50}, kHeartbeatInterval{500};
 // How long rank 0, which serves the store, waits for the others to read that the job cannot start.
 constexpr milliseconds kRefusalWait{5000};
 
@@ -200,6 +200,7 @@ Membership join(const Launch& launch, const std::string& build, milliseconds tim
                 Problem{str("rank ", launch.rank), "connections to all processes of the job", first_line(error),
                         "if the machine has several network interfaces, name one in GLOO_SOCKET_IFNAME"});
   }
+  connections->heartbeat = std::make_shared<Heartbeat>(store, launch.rank, launch.size, kHeartbeatInterval);
   membership.group = Group(std::move(connections));
   return membership;
 }

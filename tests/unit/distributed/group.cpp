@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "distributed/heartbeat.h"
 #include "fixtures/aten.h"
 #include "fixtures/processes.h"
 
@@ -82,6 +83,20 @@ TEST_CASE("group: broadcasts and gathers texts of any bytes and lengths") {
     });
 }
 
+TEST_CASE("heartbeat: the ranks of processes that have ended are silent") {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const std::chrono::milliseconds interval(20);
+  distributed::Heartbeat first(store, 0, 4, interval);
+  auto second = std::make_unique<distributed::Heartbeat>(store, 1, 4, interval);
+  const distributed::Heartbeat third(store, 2, 4, interval);
+  auto fourth = std::make_unique<distributed::Heartbeat>(store, 3, 4, interval);
+  CHECK(first.silent_ranks().empty());
+  second = nullptr;
+  CHECK(first.silent_ranks() == "rank 1");
+  fourth = nullptr;
+  CHECK(first.silent_ranks() == "ranks 1, 3");
+}
+
 TEST_CASE("group: a process that does not take part ends the others with an error") {
   try {
     in_each_process(
@@ -94,6 +109,6 @@ TEST_CASE("group: a process that does not take part ends the others with an erro
     FAIL("expected an error");
   } catch (const Error& error) {
     CHECK(error.exit() == Exit::failed);
-    CHECK_THAT(error.what(), Catch::Contains("rank 0: expected all 2 processes of the job to answer within"));
+    CHECK_THAT(error.what(), Catch::Contains("job of 2 processes: expected an answer of every process within 1s"));
   }
 }
