@@ -539,7 +539,7 @@ TEST_CASE("head discrepancy before and after the combiner equals plain loops", "
               double dot = 0, a = 0, b = 0, squared_distance = 0;
               for (int64_t t = 0; t < pass.length; ++t)
                 for (int64_t s = 0; s < z.size(2); ++s) {
-                  const double x = entry(z, i, t, s), y = entry(z, j, t, s);
+                  const double x = element(z, i, t, s), y = element(z, j, t, s);
                   dot += x * y, a += x * x, b += y * y, squared_distance += (x - y) * (x - y);
                 }
               cosine += 1 - dot / std::sqrt(a * b), euclidean += std::sqrt(squared_distance);
