@@ -1,7 +1,7 @@
 # Several processes train one model. Two processes give the same bits as one process whose two micro-batches are their rows, also
 # after a resume with another number of processes. Rank 0 alone writes. A process that ends or differs ends the job.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
-make_text 300 > text
+make_text 600 > text  # the run ends before the last update of an epoch, which has fewer rows
 mh-prep vocab text > v 2>/dev/null
 mh-prep lm --vocab v text -o t.mhs 2>/dev/null
 cat > c.toml <<'T'
@@ -28,13 +28,14 @@ T
 cat > xl.toml <<'T'
 [model]
 backbone = "transformer-xl"
+positions = "none"
 transformer-xl.memory = 16
 [attention]
 score = "relative"
 [train]
 batch.order = "streams"
 T
-train() { mh-train --threads 1 -q --config c.toml --train t.mhs --valid t.mhs "$@"; }
+train=(mh-train --threads 1 -q --config c.toml --train t.mhs --valid t.mhs)
 
 # start_processes SIZE COMMAND…: starts COMMAND in SIZE processes of one job, with their output in the files out.RANK and err.RANK.
 # wait_for_processes sets the array `statuses` to their exit statuses.
@@ -72,18 +73,18 @@ for backbone in decoder xl; do
   options=()
   [ "$backbone" = decoder ] || options=(--config xl.toml)
   # One process with two micro-batches of four rows each.
-  expect 0 train "${options[@]}" --set train.batch.micro_tokens=64 --out one-$backbone
-  in_processes 0 2 train "${options[@]}" --out two-$backbone
+  expect 0 "${train[@]}" "${options[@]}" --set train.batch.micro_tokens=64 --out one-$backbone
+  in_processes 0 2 "${train[@]}" "${options[@]}" --out two-$backbone
   same_run one-$backbone two-$backbone
   [ ! -s out.1 ] && [ ! -s err.1 ] || fail "expected no output of rank 1"
   grep -q '"processes":2' two-$backbone/log.jsonl || fail "expected the number of processes in the log"
   # Another number of processes resumes the run.
-  in_processes 0 2 train "${options[@]}" --set train.length=8u --out changed-$backbone
+  in_processes 0 2 "${train[@]}" "${options[@]}" --set train.length=8u --out changed-$backbone
   expect 0 mh-train --threads 1 -q --resume --out changed-$backbone --set train.length=16u --set train.batch.micro_tokens=64
   in_processes 0 2 mh-train --threads 1 -q --resume --out changed-$backbone --set train.length=24u --set train.batch.micro_tokens=0
   same_run one-$backbone changed-$backbone
   # Three processes add the gradients in another order.
-  in_processes 0 3 train "${options[@]}" --out three-$backbone
+  in_processes 0 3 "${train[@]}" "${options[@]}" --out three-$backbone
   with_tolerance - one-$backbone three-$backbone <<'P' || fail "expected the losses of one process with three processes"
 import json
 import sys
@@ -102,12 +103,12 @@ P
 done
 
 # More processes than rows: the last contribute zeros.
-expect 0 train --set train.batch.tokens=32 --set train.batch.micro_tokens=16 --out two-rows
-in_processes 0 3 train --set train.batch.tokens=32 --out three-of-two-rows
+expect 0 "${train[@]}" --set train.batch.tokens=32 --set train.batch.micro_tokens=16 --out two-rows
+in_processes 0 3 "${train[@]}" --set train.batch.tokens=32 --out three-of-two-rows
 same_run two-rows three-of-two-rows
 
 # A stop signal to any process saves the state once and ends all.
-start_processes 2 train --set train.length=100000u --out stopped
+start_processes 2 "${train[@]}" --set train.length=100000u --out stopped
 for _ in $(seq 100); do [ ! -f stopped/last.safetensors ] || break; sleep 0.1; done
 sleep 0.5
 kill -TERM "${pids[1]}"
@@ -117,7 +118,7 @@ expect 0 mh-train --threads 1 -q --resume --out stopped --set "train.length=24u"
   fail "expected the stopped run to resume"
 
 # A killed process ends the others; the last saved state is whole.
-start_processes 2 train --set train.length=100000u --set train.checkpoint.every=2u --out killed
+start_processes 2 "${train[@]}" --set train.length=100000u --set train.checkpoint.every=2u --out killed
 for _ in $(seq 100); do [ ! -f killed/last.safetensors ] || break; sleep 0.1; done
 sleep 0.5
 kill -KILL "${pids[1]}"
@@ -131,11 +132,11 @@ wait_for_processes
 [ "${statuses[*]}" = "2 2" ] || { cat err.*; fail "expected exit status 2 of both processes; found ${statuses[*]}"; }
 record_error 2 err.0 "two processes with train.lr=0.000 and train.lr=0.001"
 record_error 2 err.1 "the same, rank 1"
-in_processes 2 2 train --set attention.combiner=mae --out refused
+in_processes 2 2 "${train[@]}" --set attention.combiner=mae --out refused
 record_error 2 err.0 "two processes with attention.combiner=mae"
-in_processes 2 5 train --config xl.toml --set train.batch.tokens=64 --out refused
+in_processes 2 5 "${train[@]}" --config xl.toml --set train.batch.tokens=64 --out refused
 record_error 2 err.0 "five processes with four streams"
-RANK=2 WORLD_SIZE=2 expect 2 train --out refused
-WORLD_SIZE=2 expect 2 train --out refused
-RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 expect 2 train --out refused
+RANK=2 WORLD_SIZE=2 expect 2 "${train[@]}" --out refused
+WORLD_SIZE=2 expect 2 "${train[@]}" --out refused
+RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 expect 2 "${train[@]}" --out refused
 [ ! -e refused ] || fail "expected no run folder after an error"

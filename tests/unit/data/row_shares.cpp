@@ -36,13 +36,13 @@ int64_t best_max_cost(const std::vector<int64_t>& row_costs, size_t first_row, i
 }  // namespace
 
 TEST_CASE("row shares: rows of equal cost are divided evenly, larger shares first") {
-  CHECK(divide_rows(std::vector<int64_t>(8, 5), 3) == std::vector<RowRange>{{0, 3}, {3, 3}, {6, 2}});
-  CHECK(divide_rows(std::vector<int64_t>(6, 5), 3) == std::vector<RowRange>{{0, 2}, {2, 2}, {4, 2}});
+  CHECK((divide_rows(std::vector<int64_t>(8, 5), 3) == std::vector<RowRange>{{0, 3}, {3, 3}, {6, 2}}));
+  CHECK((divide_rows(std::vector<int64_t>(6, 5), 3) == std::vector<RowRange>{{0, 2}, {2, 2}, {4, 2}}));
 }
 
 TEST_CASE("row shares: the last of more processes than rows have no rows") {
-  CHECK(divide_rows({7, 1}, 4) == std::vector<RowRange>{{0, 1}, {1, 1}, {2, 0}, {2, 0}});
-  CHECK(divide_rows({}, 2) == std::vector<RowRange>{{0, 0}, {0, 0}});
+  CHECK((divide_rows({7, 1}, 4) == std::vector<RowRange>{{0, 1}, {1, 1}, {2, 0}, {2, 0}}));
+  CHECK((divide_rows({}, 2) == std::vector<RowRange>{{0, 0}, {0, 0}}));
 }
 
 TEST_CASE("row shares: shares cover all rows in order, and the most expensive share is as cheap as possible") {
