@@ -39,7 +39,7 @@ void Trainer::check_processes() const {
   if (group_.is_single()) return;
   const std::vector<std::string> configurations = group_.gather(toml_);
   for (size_t rank = 1; rank < configurations.size(); ++rank)
-    if (const auto differences = config_difference_texts(configurations[0], configurations[rank], {});
+    if (const auto differences = config_difference_texts(configurations[0], configurations[rank], {""});
         !differences.empty())
       throw Error(Exit::usage, Problem{"configuration", "equal configurations and data in all processes",
                                        str("in rank ", rank, ": ", join(differences, "; ")),
