@@ -37,12 +37,14 @@ batch.order = "streams"
 T
 train=(mh-train --threads 1 -q --config c.toml --train t.mhs --valid t.mhs)
 
+# free_port: prints a TCP port that no program uses.
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 # start_processes SIZE COMMAND…: starts COMMAND in SIZE processes of one job, with their output in the files out.RANK and err.RANK.
 # wait_for_processes sets the array `statuses` to their exit statuses.
 start_processes() {
   local size=$1 rank port
   shift
-  port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+  port=$(free_port)
   pids=()
   for ((rank = 0; rank < size; rank++)); do
     RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=$size MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$@" >out.$rank 2>err.$rank &
@@ -139,4 +141,57 @@ record_error 2 err.0 "five processes with four streams"
 RANK=2 WORLD_SIZE=2 expect 2 "${train[@]}" --out refused
 WORLD_SIZE=2 expect 2 "${train[@]}" --out refused
 RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 expect 2 "${train[@]}" --out refused
+RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 expect 2 "${train[@]}" --out refused
+RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_PORT=1x MASTER_ADDR=127.0.0.1 expect 2 "${train[@]}" --out refused
+OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=1 expect 2 "${train[@]}" --out refused
+seq 9 | RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 expect 2 mh-train --from - --train t.mhs --out refused
+if [ -n "$(command -v mh-finetune || true)" ]; then
+  RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 expect 2 mh-finetune --init two-decoder/best.safetensors --train t.mhs --seeds 2 --out refused
+fi
+
+# Refused at the start: a missing process, no process of rank 0, a port in use, another number of processes.
+short=("${train[@]}" --set train.timeout=2 --out refused)
+MASTER_PORT=$(free_port) RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 expect 1 "${short[@]}"
+MASTER_PORT=$(free_port) RANK=1 LOCAL_RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 expect 1 "${short[@]}"
+python3 -c 'import socket, sys, time
+s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(); print(s.getsockname()[1], flush=True); time.sleep(60)' > port &
+listener=$!
+for _ in $(seq 50); do [ ! -s port ] || break; sleep 0.1; done
+MASTER_PORT=$(cat port) RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 expect 1 "${short[@]}"
+kill "$listener"
+port=$(free_port)
+MASTER_PORT=$port RANK=1 LOCAL_RANK=1 WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 "${short[@]}" 2> err.1 &
+other=$!
+MASTER_PORT=$port RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 expect 2 "${short[@]}"
+status=0
+wait "$other" || status=$?
+[ "$status" -eq 2 ] || { cat err.1; fail "expected exit status 2 of rank 1; found $status"; }
+record_error 2 err.1 "rank 1 of 3 beside rank 0 of 2"
 [ ! -e refused ] || fail "expected no run folder after an error"
+
+# The variables of mpirun and of srun.
+in_processes_of() {
+  local rank
+  pids=()
+  for rank in 0 1; do "$1" "$rank" "${@:2}" > out.$rank 2> err.$rank & pids+=($!); done
+  wait_for_processes
+  [ "${statuses[*]}" = "0 0" ] || { cat err.*; fail "expected exit status 0 of both processes of $1; found ${statuses[*]}"; }
+}
+job=$$
+by_mpirun() { OMPI_COMM_WORLD_RANK=$1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=$1 OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=$job "${@:2}"; }
+by_srun() { SLURM_PROCID=$1 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=$1 SLURM_JOB_ID=$job SLURM_STEP_ID=0 SLURM_STEP_NODELIST="localhost,other[1-2]" "${@:2}"; }
+in_processes_of by_mpirun "${train[@]}" --set train.length=8u --out by-mpirun
+in_processes_of by_srun "${train[@]}" --set train.length=8u --out by-srun
+same_run by-mpirun by-srun
+needs_peers
+without=
+for launcher in torchrun mpirun; do [ -n "$(command -v $launcher || true)" ] || without+="${without:+ and }$launcher"; done
+if [ -n "$(command -v mpirun || true)" ]; then
+  expect 0 mpirun --allow-run-as-root --oversubscribe -n 2 "${train[@]}" --set train.length=8u --out mpirun
+  same_run by-mpirun mpirun
+fi
+if [ -n "$(command -v torchrun || true)" ]; then
+  expect 0 torchrun --standalone --nproc-per-node 2 --no-python "${train[@]}" --set train.length=8u --out torchrun
+  same_run by-mpirun torchrun
+fi
+[ -z "$without" ] || echo "without $without"
