@@ -28,7 +28,7 @@ struct SumNormTensors {
   // Gradients. dsum or dnorm may be null: zero. If dnorm is not null, the backward pass reads sum, mean and rstd.
   const float *dsum = nullptr, *dnorm = nullptr;
   float* dx = nullptr;
-  void* dy = nullptr;  // null, only on a GPU: not stored, since dy equals dx (fp32 without dropout)
+  void* dy = nullptr;  // on a GPU, may be null in fp32 without dropout: dy then equals dx and is not stored
   // Gradients of weight and bias, summed over each chunk of `chunk_rows` rows: (chunks, size).
   float *dweight = nullptr, *dbias = nullptr;
   int64_t chunk_rows = 0;

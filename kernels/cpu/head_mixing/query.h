@@ -1,5 +1,5 @@
-// Softmax, dropout and mixing of head mixing on a CPU, for one query and all heads. Softmax loops over the logits of
-// one head in vectors of 16; mixing loops over chunks of 128 keys of all heads, 8 KiB for 16 heads
+// The softmax, dropout and mixing steps of head-mixing attention on a CPU, for one query and all heads. Softmax loops
+// over the logits of one head in vectors of 16; mixing loops over chunks of 128 keys of all heads, 8 KiB for 16 heads
 // (cpu/head_mix_chunk.h).
 #pragma once
 

@@ -116,8 +116,9 @@ MH_DEVICE ProductMatrices matrices_of_product(const Thread& thread, const Attent
   return {matrix_of_query(params, b, first, queries), matrix_of_query(params, b, first + 1, queries)};
 }
 
-// A lane's part of the left operand that mixes the one or two queries of a product, out of their mixing matrices. In
-// fp16 each row of the operand is divided by a power of two, so that its largest element is in range.
+// A lane's part of the left operand of a product that mixes the heads of one or two queries; its rows come from the
+// mixing matrices of these queries. In fp16 each row of the operand is divided by a power of two, so that its largest
+// element is in range.
 template <class X, int kMatrixHeads>
 struct MixMatrix {
   uint32_t x[2][kMatrixHeads / 8];
