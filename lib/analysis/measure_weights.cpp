@@ -63,8 +63,8 @@ class ParameterNorms : public ImportanceMeasure {
   }
 
  private:
-  // Returns the head axes of p that belong to this side, without axes that survive pruning; none if p is no parameter
-  // of the layer or, with counts_only_matrices_, is no matrix across heads.
+  // Returns the head axes of p that belong to this side, without axes that survive pruning. Returns an empty list if p
+  // is not a parameter of the layer, or if counts_only_matrices_ is set and p is not a matrix that mixes heads.
   std::vector<HeadAxis> axes_of(const nn::Parameter& p, const attention::AttentionLayer& layer,
                                 SideSelection side) const {
     if (p.name().rfind(layer.layer_spec().name + ".", 0) != 0) return {};
@@ -98,7 +98,7 @@ class ParameterNorms : public ImportanceMeasure {
     return sums;
   }
 
-  bool counts_only_matrices_;  // whether only matrices across heads are counted
+  bool counts_only_matrices_;  // whether only matrices that mix heads are counted
 };
 
 struct Alpha : ParameterNorms {

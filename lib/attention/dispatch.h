@@ -5,7 +5,7 @@
 // constraints on layer and pass, and all constraints on one kernel. The description of a layer in the log
 // (Dispatcher::describe), the check of --attention fused (require_fused) and the choice in a forward pass (choose)
 // evaluate the same list. A decoding step that does not meet the constraints on the in-place kernels takes a kernel
-// that reads gathered keys and values; this is no fallback, so it is neither logged nor an error.
+// that reads gathered keys and values; this is not a fallback, so it is neither logged nor an error.
 #pragma once
 
 #include <ATen/core/Tensor.h>

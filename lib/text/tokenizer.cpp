@@ -64,7 +64,7 @@ std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
-  // Bounds the memory for files that are no vocabularies. No usable vocabulary is larger, since the header of a
+  // Bounds the memory for files that are not vocabularies. No usable vocabulary is larger, since the header of a
   // checkpoint, which stores the vocabulary, has at most 100 MB.
   constexpr size_t kMaxVocabularyBytes = 256U << 20;
   auto source = open_source(path);
