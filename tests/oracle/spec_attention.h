@@ -34,8 +34,8 @@ struct Inputs {
   at::Tensor dropout_mask;  // (B, h or hv, Tq, Tk), entries 0 or 1 / (1 - p); undefined: no dropout
 };
 
-// Gathers from t, which is k or v (B, key/value heads, Tk, size), the head that each query head (for k) or each head of
-// the output (for v) reads, (B, h or hv, Tk, size).
+// Returns t, which is k or v (B, key/value heads, Tk, size), with one head for each reader: the query heads read k, and
+// the value heads read v. The result is (B, h or hv, Tk, size).
 inline at::Tensor gather_kv_heads(const Inputs& x, const at::Tensor& t) {
   const auto& heads = x.spec.kv_head_of;
   return heads.empty() ? t : t.index_select(1, at::tensor(heads, at::kLong).to(t.device()));

@@ -117,8 +117,8 @@ TEST_CASE("Path::fused rejects each forward pass for which Path::automatic falls
   check_rejected(mixhead_layer, "an observer reads the probabilities",
                  [&] { return mixhead_layer(x, x, causal_mask, {}, &recorder); });
 
-  // With head mixing or relative positions, an additive mask, and a causal mask with key lengths, need the composed
-  // path.
+  // A layer with head mixing or relative positions needs the composed path for an additive mask, and for a causal mask
+  // with key lengths.
   Mask additive_mask = causal_mask, memory_mask = causal_mask;
   additive_mask.additive = normal({1, 1, 20, 20}, 2);
   check_rejected(mixhead_layer,

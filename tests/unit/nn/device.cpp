@@ -172,7 +172,7 @@ TEST_CASE("error of sliced cross-entropy on a GPU is at most twice the composed 
           "[device]") {
   NEEDS_GPU;
   at::manual_seed(3);
-  const int64_t n = 3000, d = 64, v = 33278;  // two slices; v is no multiple of 4
+  const int64_t n = 3000, d = 64, v = 33278;  // two slices; v is not a multiple of 4
   const at::Tensor h0 = at::randn({n, d}), w0 = at::randn({v, d}) * 0.3, targets = at::randint(v, {n}, at::kLong);
   targets.narrow(0, 100, 50).fill_(-1);
   using Tensors = std::vector<at::Tensor>;
