@@ -228,8 +228,8 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
         if (compute_g) divide_by_sums(params, query_g, query_prob_sums, query_g);
         mix_query_backward(params, layout, query, query_elements, mixing, query_prob_sums, query_g);
         if (params.normaliser == Normaliser::sigsoftmax)
-          for (int64_t c = 0; c * kChunkKeys < query.width; ++c)
-            multiply_chunk(params.heads, std::min(kChunkKeys, query.width - c * kChunkKeys),
+          for (int64_t c = 0; c * kChunkKeys < query.num_keys; ++c)
+            multiply_chunk(params.heads, std::min(kChunkKeys, query.num_keys - c * kChunkKeys),
                            slopes + c * layout.chunk_stride(), dp_row + c * layout.chunk_stride());
       }
       if (!compute_ds) return;

@@ -30,7 +30,7 @@ struct VisibleKeys {
   int64_t key_begin;            // first key of the span, a multiple of kChunkKeys
   int64_t padded_queries;       // num_queries rounded up to a multiple of 8
   int64_t first_query_key_end;  // end of the keys that the first query sees; may be outside the span
-  int64_t width;                // end of the keys that the last query sees, clamped to the span
+  int64_t num_keys;             // number of keys of the span up to the last key that the last query sees
   bool causal;
   MH_INLINE VisibleKeys(const AttentionParams& params, const TileLayout& layout, const QueryRange& tile, int64_t key)
       : first_query(tile.first),
@@ -38,15 +38,17 @@ struct VisibleKeys {
         key_begin(key),
         padded_queries(round_up(num_queries, 8)),
         first_query_key_end(params.visible_end(first_query) - key),
-        width(std::clamp<int64_t>(params.visible_end(first_query + num_queries - 1) - key, 0, layout.span)),
+        num_keys(std::clamp<int64_t>(params.visible_end(first_query + num_queries - 1) - key, 0, layout.span)),
         causal(params.causal) {}
   // Returns the number of keys with logits for query i of the tile.
   MH_INLINE int64_t num_logits(int64_t i) const {
-    return causal ? std::clamp<int64_t>(first_query_key_end + (i | 7), 0, width) : width;
+    return causal ? std::clamp<int64_t>(first_query_key_end + (i | 7), 0, num_keys) : num_keys;
   }
   // Returns whether every group of 8 queries has logits for the first `keys` keys of the span, not counting keys that
   // no query sees.
-  MH_INLINE bool all_visible(int64_t keys) const { return !causal || first_query_key_end + 7 >= std::min(keys, width); }
+  MH_INLINE bool all_visible(int64_t keys) const {
+    return !causal || first_query_key_end + 7 >= std::min(keys, num_keys);
+  }
 };
 
 // Returns the offset of a key of the span in the elements of one head of one query of a tile. The elements are
@@ -72,13 +74,13 @@ void multiply_rows_fp32(const TileLayout& layout, const PackedRowSpec& row_spec,
                         const float* packed_rows, const float* transposed, float* tile) {
   const int64_t size = row_spec.size, padded_size = pad_to_lanes(size);
   for (int64_t j = 0; j < row_spec.heads; ++j)
-    for (int64_t c = 0; c * kChunkKeys < visible.width; ++c) {
+    for (int64_t c = 0; c * kChunkKeys < visible.num_keys; ++c) {
       const float *a = packed_rows + j * layout.rows * padded_size,
                   *b = transposed + ((j * layout.num_chunks + c) * kChunkKeys + visible.key_begin) * size;
       float* to = tile + c * layout.chunk_stride() + j * kChunkKeys;
       if (visible.all_visible((c + 1) * kChunkKeys)) {
         matmul<RegisterTile, false>(visible.padded_queries,
-                                    pad_to_lanes(std::min(kChunkKeys, visible.width - c * kChunkKeys)), size,
+                                    pad_to_lanes(std::min(kChunkKeys, visible.num_keys - c * kChunkKeys)), size,
                                     {a, padded_size, 1}, {b, kChunkKeys}, {to, layout.query_stride()});
         continue;
       }
@@ -99,9 +101,9 @@ void product_over_keys(const TileLayout& layout, const VisibleKeys& visible, int
                                {values + (visible.key_begin + c * kChunkKeys) * padded_size, padded_size},
                                {sums + y * padded_size, padded_size});
   };
-  for (int64_t c = 0; c * kChunkKeys < visible.width; ++c) {
+  for (int64_t c = 0; c * kChunkKeys < visible.num_keys; ++c) {
     if (visible.all_visible((c + 1) * kChunkKeys))
-      add(c, 0, visible.padded_queries, std::min(kChunkKeys, visible.width - c * kChunkKeys));
+      add(c, 0, visible.padded_queries, std::min(kChunkKeys, visible.num_keys - c * kChunkKeys));
     else
       for (int64_t y = 0; y < visible.padded_queries; y += 8)
         if (visible.num_logits(y) > c * kChunkKeys)
@@ -113,8 +115,8 @@ void product_over_keys(const TileLayout& layout, const VisibleKeys& visible, int
 // fp32.
 void product_over_queries(const TileLayout& layout, const VisibleKeys& visible, int64_t padded_size, const float* tile,
                           const float* packed_rows, float* sums) {
-  for (int64_t c = 0; c * kChunkKeys < visible.width; ++c) {
-    const int64_t count = pad_to_lanes(std::min(kChunkKeys, visible.width - c * kChunkKeys));
+  for (int64_t c = 0; c * kChunkKeys < visible.num_keys; ++c) {
+    const int64_t count = pad_to_lanes(std::min(kChunkKeys, visible.num_keys - c * kChunkKeys));
     const float* a = tile + c * layout.chunk_stride();
     float* to = sums + (visible.key_begin + c * kChunkKeys) * padded_size;
     if (visible.all_visible((c + 1) * kChunkKeys)) {
@@ -142,7 +144,7 @@ void multiply_rows_bf16(const Bf16Gemm& gemm, const TileLayout& layout, const Pa
                         const VisibleKeys& visible, const float* packed_rows, const float* transposed, float* tile) {
   const int64_t padded_size = pad_to_lanes(row_spec.size);
   for (int64_t j = 0; j < row_spec.heads; ++j)
-    for (int64_t s = 0; s < visible.width; s += kGemmColumns) {
+    for (int64_t s = 0; s < visible.num_keys; s += kGemmColumns) {
       float* to = tile + j * kChunkKeys + key_offset(layout, s);
       const auto* left = reinterpret_cast<const uint16_t*>(packed_rows + j * layout.rows * padded_size);
       const auto* right = reinterpret_cast<const uint16_t*>(transposed + j * layout.padded_keys() * padded_size) +
@@ -159,7 +161,7 @@ MH_INLINE auto gemm_tile(const Bf16Gemm& gemm, const TileLayout& layout, const V
   return GemmTile{gemm,
                   layout.rows,
                   visible.key_begin,
-                  visible.key_begin + visible.width,
+                  visible.key_begin + visible.num_keys,
                   layout.query_stride(),
                   [&, tile](int64_t s) { return tile + key_offset(layout, s - visible.key_begin); },
                   [&](int64_t i) {
@@ -210,7 +212,7 @@ void add_relative_biases(const AttentionParams& params, const TileLayout& layout
 MH_INLINE DistanceRange distance_range(const AttentionParams& params, const VisibleKeys& visible,
                                        const KeyRange& key_range) {
   DistanceRange range = distance_range(key_range, params.queries, visible.first_query, visible.num_queries,
-                                       visible.key_begin, visible.key_begin + visible.width);
+                                       visible.key_begin, visible.key_begin + visible.num_keys);
   range.first_key -= visible.key_begin;
   return range;
 }
@@ -267,7 +269,7 @@ void position_term_backward(const AttentionParams& params, const TileLayout& lay
     for (int64_t i = 0; i < visible.num_queries; ++i) {
       float* row_products = scratch.distance_products + i * product_stride + visible.num_queries - 1 - i;
       const int64_t end = std::min({range.first_key + range.num_keys,
-                                    params.visible_end(visible.first_query + i) - visible.key_begin, visible.width});
+                                    params.visible_end(visible.first_query + i) - visible.key_begin, visible.num_keys});
       for (int64_t s = range.first_key, n = 0; s < end; s += n) {
         n = contiguous_keys(s, end);
         std::memcpy(row_products + s - range.first_key,

@@ -18,13 +18,15 @@ struct Query {
   // Range of keys that the query sees, [visible_begin, visible_end), counted from the first key of the span; may be
   // empty.
   int64_t visible_begin, visible_end;
-  int64_t width;  // number of keys of the span with logits in the tile
-  MH_INLINE Query(const AttentionParams& params, int64_t query, int64_t key, int64_t num_keys)
+  // Number of keys for which the tile has logits of this query, from the first key of the span on; logits of keys
+  // outside the visible range are computed, but masked.
+  int64_t num_keys;
+  MH_INLINE Query(const AttentionParams& params, int64_t query, int64_t key, int64_t keys)
       : t(query),
         key_begin(key),
         visible_begin(std::max<int64_t>(0, params.visible_begin(query) - key)),
-        visible_end(std::clamp<int64_t>(params.visible_end(query) - key, 0, num_keys)),
-        width(num_keys) {}
+        visible_end(std::clamp<int64_t>(params.visible_end(query) - key, 0, keys)),
+        num_keys(keys) {}
 };
 
 // Sets the elements of one head of one query to `value` for the keys before `first`, which are masked.
@@ -35,10 +37,10 @@ void fill_masked_before(const TileLayout& layout, int64_t first, float value, fl
   }
 }
 
-// Applies sigsoftmax_logits() to the `width` logits x of one head of one query.
-void sigsoftmax_head(const TileLayout& layout, int64_t width, float* x, float* slopes) {
-  for (int64_t c = 0; c * kChunkKeys < width; ++c)
-    sigsoftmax_logits(x + c * layout.chunk_stride(), pad_to_lanes(std::min(kChunkKeys, width - c * kChunkKeys)),
+// Applies sigsoftmax_logits() to the `num_keys` logits x of one head of one query.
+void sigsoftmax_head(const TileLayout& layout, int64_t num_keys, float* x, float* slopes) {
+  for (int64_t c = 0; c * kChunkKeys < num_keys; ++c)
+    sigsoftmax_logits(x + c * layout.chunk_stride(), pad_to_lanes(std::min(kChunkKeys, num_keys - c * kChunkKeys)),
                       slopes != nullptr ? slopes + c * layout.chunk_stride() : nullptr);
 }
 
@@ -50,14 +52,14 @@ float head_maximum(const TileLayout& layout, const float* x, int64_t visible_end
                        maximum_of(x + c * layout.chunk_stride(), std::min(kChunkKeys, visible_end - c * kChunkKeys)));
   return maximum;
 }
-// Replaces the first `visible_end` of `width` logits of one head of one query by exp(x - maximum), and the others, of
-// masked keys, by 0. Returns the sum of the exponentials.
-float exponentiate_head(const TileLayout& layout, float* x, int64_t visible_end, int64_t width, float maximum) {
+// Replaces the first `visible_end` of `num_keys` logits of one head of one query by exp(x - maximum), and the others,
+// of masked keys, by 0. Returns the sum of the exponentials.
+float exponentiate_head(const TileLayout& layout, float* x, int64_t visible_end, int64_t num_keys, float maximum) {
   float sum = 0;
-  for (int64_t c = 0; c * kChunkKeys < width; ++c) {
+  for (int64_t c = 0; c * kChunkKeys < num_keys; ++c) {
     const int64_t visible_count = std::clamp<int64_t>(visible_end - c * kChunkKeys, 0, kChunkKeys);
     sum += exponentiate_row(x + c * layout.chunk_stride(), visible_count,
-                            pad_to_lanes(std::min(kChunkKeys, width - c * kChunkKeys)), maximum);
+                            pad_to_lanes(std::min(kChunkKeys, num_keys - c * kChunkKeys)), maximum);
   }
   return sum;
 }
@@ -124,17 +126,17 @@ void online_softmax_query(const AttentionParams& params, const TileLayout& layou
                           float* max_logits, float* sums) {
   for (int64_t j = 0; j < params.heads; ++j) {
     float* head_elements = x + j * kChunkKeys;
-    if (params.normaliser == Normaliser::sigsoftmax) sigsoftmax_head(layout, q.width, head_elements, nullptr);
+    if (params.normaliser == Normaliser::sigsoftmax) sigsoftmax_head(layout, q.num_keys, head_elements, nullptr);
     const int64_t visible_end = q.visible_end > q.visible_begin ? q.visible_end : 0;
     if (visible_end > 0) fill_masked_before(layout, q.visible_begin, -INFINITY, head_elements);
     const float previous_max = max_logits[j];
     max_logits[j] = std::max(previous_max, head_maximum(layout, head_elements, visible_end));
     if (max_logits[j] == -INFINITY && is_head_masked(layout, head_elements, visible_end)) {
-      fill_masked_before(layout, q.width, 0, head_elements);
+      fill_masked_before(layout, q.num_keys, 0, head_elements);
       continue;
     }
     if (sums[j] != 0) sums[j] *= std::exp(previous_max - max_logits[j]);
-    sums[j] += exponentiate_head(layout, head_elements, visible_end, q.width, max_logits[j]);
+    sums[j] += exponentiate_head(layout, head_elements, visible_end, q.num_keys, max_logits[j]);
     if (visible_end > 0) fill_masked_before(layout, q.visible_begin, 0, head_elements);
   }
 }
@@ -155,11 +157,11 @@ void exponentiate_query(const AttentionParams& params, const TileLayout& layout,
   for (int64_t j = 0; j < params.heads; ++j) {
     float* head_elements = x + j * kChunkKeys;
     if (is_sigsoftmax)
-      sigsoftmax_head(layout, q.width, head_elements, slopes != nullptr ? slopes + j * kChunkKeys : nullptr);
+      sigsoftmax_head(layout, q.num_keys, head_elements, slopes != nullptr ? slopes + j * kChunkKeys : nullptr);
     const float offset = offsets.data[j * offsets.head_stride];
-    const int64_t visible_begin = std::min(q.visible_begin, q.width);
+    const int64_t visible_begin = std::min(q.visible_begin, q.num_keys);
     fill_masked_before(layout, visible_begin, -INFINITY, head_elements);
-    sums[j] += exponentiate_head(layout, head_elements, std::isinf(offset) ? 0 : q.visible_end, q.width, offset);
+    sums[j] += exponentiate_head(layout, head_elements, std::isinf(offset) ? 0 : q.visible_end, q.num_keys, offset);
     fill_masked_before(layout, visible_begin, 0, head_elements);
   }
 }
@@ -180,14 +182,14 @@ void mix_query(const AttentionParams& params, const TileLayout& layout, const Qu
                float* dropout_mask, float* mix_out) {
   const bool has_dropout = params.has_dropout();
   if (has_dropout) dropout_mask_of_query(params, layout, q, dropout_mask);
-  for (int64_t c = 0; c * kChunkKeys < q.width; ++c) {
-    const int64_t chunk_width = std::min(kChunkKeys, q.width - c * kChunkKeys),
-                  count = std::clamp<int64_t>(q.visible_end - c * kChunkKeys, 0, chunk_width);
+  for (int64_t c = 0; c * kChunkKeys < q.num_keys; ++c) {
+    const int64_t chunk_keys = std::min(kChunkKeys, q.num_keys - c * kChunkKeys),
+                  count = std::clamp<int64_t>(q.visible_end - c * kChunkKeys, 0, chunk_keys);
     float* x_chunk = x + c * layout.chunk_stride();
     if (has_dropout && params.dropout_before_mixing)
       apply_dropout(layout, params.heads, c, count, dropout_mask, x_chunk, x_chunk);
-    mix_chunk(params.heads, params.value_heads, {matrix, 1, params.value_heads}, x_chunk, chunk_width, mix_out);
-    copy_chunk(params.value_heads, chunk_width, mix_out, x_chunk);
+    mix_chunk(params.heads, params.value_heads, {matrix, 1, params.value_heads}, x_chunk, chunk_keys, mix_out);
+    copy_chunk(params.value_heads, chunk_keys, mix_out, x_chunk);
     if (has_dropout && !params.dropout_before_mixing)
       apply_dropout(layout, params.value_heads, c, count, dropout_mask, mix_out, x_chunk);
   }
@@ -197,7 +199,7 @@ void mix_query(const AttentionParams& params, const TileLayout& layout, const Qu
 // by the gradients before dropout.
 void dropout_query_backward(const AttentionParams& params, const TileLayout& layout, const Query& q,
                             const float* dropout_mask, float* dp) {
-  for (int64_t c = 0; c * kChunkKeys < q.width; ++c) {
+  for (int64_t c = 0; c * kChunkKeys < q.num_keys; ++c) {
     float* dy = dp + c * layout.chunk_stride();
     apply_dropout(layout, params.value_heads, c, std::clamp<int64_t>(q.visible_end - c * kChunkKeys, 0, kChunkKeys),
                   dropout_mask, dy, dy);
@@ -223,12 +225,12 @@ void accumulate_g(const AttentionParams& params, const TileLayout& layout, const
   const int64_t num_head_pairs = params.heads * params.value_heads;
   const bool has_dropout = params.has_dropout() && params.dropout_before_mixing;
   std::fill_n(scratch.lane_sums, num_head_pairs * lanes, 0.0F);
-  for (int64_t c = 0; c * kChunkKeys < q.width; ++c) {
-    const int64_t chunk_width = std::min(kChunkKeys, q.width - c * kChunkKeys),
-                  count = std::clamp<int64_t>(q.visible_end - c * kChunkKeys, 0, chunk_width);
+  for (int64_t c = 0; c * kChunkKeys < q.num_keys; ++c) {
+    const int64_t chunk_keys = std::min(kChunkKeys, q.num_keys - c * kChunkKeys),
+                  count = std::clamp<int64_t>(q.visible_end - c * kChunkKeys, 0, chunk_keys);
     const float* x = elements.p + c * layout.chunk_stride();
     if (has_dropout) {
-      copy_chunk(params.heads, chunk_width, x, scratch.dropped_probs);
+      copy_chunk(params.heads, chunk_keys, x, scratch.dropped_probs);
       apply_dropout(layout, params.heads, c, count, elements.dropout_mask, x, scratch.dropped_probs);
       x = scratch.dropped_probs;
     }
@@ -254,18 +256,18 @@ void mix_query_backward(const AttentionParams& params, const TileLayout& layout,
   divide_by_sums(params, matrix, sums, scaled_matrix);
   const bool dropout_before_mixing = params.has_dropout() && params.dropout_before_mixing;
   const bool dropout_after_mixing = params.has_dropout() && !params.dropout_before_mixing;
-  for (int64_t c = 0; c * kChunkKeys < q.width; ++c) {
-    const int64_t chunk_width = std::min(kChunkKeys, q.width - c * kChunkKeys),
-                  count = std::clamp<int64_t>(q.visible_end - c * kChunkKeys, 0, chunk_width);
+  for (int64_t c = 0; c * kChunkKeys < q.num_keys; ++c) {
+    const int64_t chunk_keys = std::min(kChunkKeys, q.num_keys - c * kChunkKeys),
+                  count = std::clamp<int64_t>(q.visible_end - c * kChunkKeys, 0, chunk_keys);
     float *x = elements.p + c * layout.chunk_stride(), *dy = elements.dp + c * layout.chunk_stride();
     // mix_out: dP_j, the gradients of the probabilities.
-    mix_chunk(value_heads, heads, {matrix, value_heads, 1}, dy, chunk_width, mix_out);
+    mix_chunk(value_heads, heads, {matrix, value_heads, 1}, dy, chunk_keys, mix_out);
     if (dropout_before_mixing) apply_dropout(layout, heads, c, count, dropout_mask, mix_out, mix_out);
     for (int64_t j = 0; j < heads; ++j) {
       float delta = 0;
       const float factor = inverse_or_zero(sums[j]);
       for (int64_t i = 0; i < value_heads; ++i) delta += matrix[j * value_heads + i] * g[j * value_heads + i];
-      for (int64_t s = 0; s < chunk_width; s += lanes) {
+      for (int64_t s = 0; s < chunk_keys; s += lanes) {
         Floats a, b;
         load(x + j * kChunkKeys + s, a);
         load(mix_out + j * kChunkKeys + s, b);
@@ -274,8 +276,8 @@ void mix_query_backward(const AttentionParams& params, const TileLayout& layout,
       }
     }
     if (dropout_before_mixing) apply_dropout(layout, heads, c, count, dropout_mask, x, x);
-    mix_chunk(heads, value_heads, {scaled_matrix, 1, value_heads}, x, chunk_width, mix_out);
-    copy_chunk(value_heads, chunk_width, mix_out, x);
+    mix_chunk(heads, value_heads, {scaled_matrix, 1, value_heads}, x, chunk_keys, mix_out);
+    copy_chunk(value_heads, chunk_keys, mix_out, x);
     if (dropout_after_mixing) apply_dropout(layout, value_heads, c, count, dropout_mask, mix_out, x);
   }
 }
