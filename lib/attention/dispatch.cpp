@@ -285,7 +285,7 @@ Dispatcher::Dispatcher(const LayerView& layer) : features_(layer.options, layer.
   for (const Constraint& constraint : kConstraints) {
     std::string why;
     if (constraint.scope != Scope::construction || constraint.is_met(c, &why)) continue;
-    construction_reasons_.push_back(std::move(why));
+    fallback_reasons_at_construction_.push_back(std::move(why));
     if (first_unmet_at_construction_ == nullptr) first_unmet_at_construction_ = &constraint;
   }
 }
@@ -297,7 +297,7 @@ void Dispatcher::set_path(Path path, std::shared_ptr<FallbackLog> fallback_log) 
 }
 
 std::vector<std::string> Dispatcher::unfused_reasons(const LayerView& layer, bool training) const {
-  std::vector<std::string> reasons = construction_reasons_;
+  std::vector<std::string> reasons = fallback_reasons_at_construction_;
   const ConstraintInput c{layer, features_, path_, training};
   for (const Constraint& constraint : kConstraints) {
     std::string why;

@@ -199,7 +199,8 @@ class Dispatcher {
 
  private:
   KernelFeatures features_;
-  std::vector<std::string> construction_reasons_;
+  // Reasons of the unmet constraints of Scope::construction; empty if the layer meets all of them.
+  std::vector<std::string> fallback_reasons_at_construction_;
   const Constraint* first_unmet_at_construction_ = nullptr;  // null if all constraints of the scope are met
   Path path_ = Path::automatic;
   std::shared_ptr<FallbackLog> fallback_log_ = std::make_shared<FallbackLog>();
