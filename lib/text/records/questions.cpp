@@ -24,8 +24,9 @@ AnswerSpan span_of(const TextRange& answer, const std::vector<TextRange>& token_
 
 // Returns BERT's measure of the context that the window gives a token: the number of tokens on its shorter side, plus a
 // hundredth of the length of the window to break ties.
-double context_score(const ParagraphWindow& window, int32_t token) {
-  const int32_t num_left = token - window.first_token, num_right = window.first_token + window.num_tokens - 1 - token;
+double context_score(const ParagraphWindow& window, int32_t token_index) {
+  const int32_t num_left = token_index - window.first_token,
+                num_right = window.first_token + window.num_tokens - 1 - token_index;
   return std::min(num_left, num_right) + 0.01 * window.num_tokens;
 }
 
@@ -137,12 +138,12 @@ std::vector<bool> Questions::scored_tokens(int64_t row) const {
   const auto [begin, end] = rows_of(row_window.question_index);
   std::vector<bool> is_scored(static_cast<size_t>(row_window.num_tokens), true);
   for (int32_t i = 0; i < row_window.num_tokens; ++i) {
-    const int32_t token = row_window.first_token + i;
-    const double row_context = context_score(row_window, token);
+    const int32_t token_index = row_window.first_token + i;
+    const double row_context = context_score(row_window, token_index);
     for (int64_t other_row = begin; other_row < end; ++other_row) {
       const ParagraphWindow& w = window(other_row);
-      if (other_row == row || token < w.first_token || token >= w.first_token + w.num_tokens) continue;
-      const double other_context = context_score(w, token);
+      if (other_row == row || token_index < w.first_token || token_index >= w.first_token + w.num_tokens) continue;
+      const double other_context = context_score(w, token_index);
       if (other_context > row_context || (other_context == row_context && other_row < row))
         is_scored[static_cast<size_t>(i)] = false;
     }
