@@ -64,7 +64,9 @@ struct ScheduleOptions {
     f.field("rule", rule, "learning-rate schedule after the warm-up; equations under LEARNING RATES in mh-config(5)",
             {"constant", "inverse-sqrt", "cosine", "linear", "cyclic-cosine"})
         .changeable();
-    f.field("length", length, "length of the learning-rate schedule, warm-up included; 0u: train.length").changeable();
+    f.field("length", length,
+            "length of the learning-rate schedule, warm-up included, such as 1000u for 1000 updates; 0u: train.length")
+        .changeable();
     f.field("warmup", warmup, "length of the linear warm-up from train.schedule.warmup_lr to train.lr").changeable();
     f.field(
          "warmup_ratio", warmup_ratio,
@@ -78,9 +80,10 @@ struct ScheduleOptions {
             {"warmup", "start"})
         .changeable();
     f.field("min_lr", min_lr, "lowest learning rate of the cosine schedule", at_least(0)).changeable();
-    f.field("period", period,
-            "rule cosine: length of the first cycle; 0u: a single cycle up to the end of the schedule; rule "
-            "cyclic-cosine: half the length of a cycle, above 0u")
+    f.field(
+         "period", period,
+         "rule cosine: length of the first cycle, such as 1000u for 1000 updates; 0u: a single cycle up to the end of "
+         "the schedule; rule cyclic-cosine: half the length of a cycle, above 0u")
         .changeable();
     f.field("period_growth", period_growth,
             "ratio of the length of a cycle of the cosine schedule to the length of the previous cycle", at_least(1))
@@ -119,7 +122,8 @@ struct ValidationOptions {
   DecodeOptions decode;
   void check() const;
   void describe(Fields& f) {
-    f.field("every", every, "interval between validations; 0u: only at the end").changeable();
+    f.field("every", every, "interval between validations, such as 100u for 100 updates; 0u: only at the end")
+        .changeable();
     f.field("metric", metric,
             "metric that selects the best model: loss, BLEU of translations decoded with the options "
             "train.validation.decode.*, or a score of the task",
@@ -153,7 +157,8 @@ struct CheckpointOptions {
   std::string retain_by = "newest";
   void check() const;
   void describe(Fields& f) {
-    f.field("every", every, "interval between saved training states; 0u: only at the end").changeable();
+    f.field("every", every, "interval between saved training states, such as 100u for 100 updates; 0u: only at the end")
+        .changeable();
     f.field("retain", retain,
             "number of models retained in the folder checkpoints/, for example for averaging; 0: none", at_least(0))
         .changeable();
@@ -210,7 +215,8 @@ struct TrainOptions {
             "language model without memory and without adaptive vocabulary, and training without micro-batches and "
             "without regularisers")
         .changeable();
-    f.field("log_every", log_every, "interval between log lines of the training loss; 0u: only at the end")
+    f.field("log_every", log_every,
+            "interval between log lines of the training loss, such as 100u for 100 updates; 0u: only at the end")
         .changeable();
     f.field("timeout", timeout,
             "longest wait for another process of the job, in seconds, before training ends with an error; the time in "

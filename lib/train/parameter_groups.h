@@ -34,7 +34,8 @@ struct ParameterGroupOptions {
             "patterns of the names of the group's parameters; * matches any characters, ? one character");
     f.field("frozen", frozen, "freeze the parameters of the group throughout training");
     f.field("freeze_until", freeze_until,
-            "length of training for which the parameters of the group are frozen; 0u: not frozen");
+            "length of training for which the parameters of the group are frozen, such as 100u for 100 updates; 0u: "
+            "not frozen");
     f.field("rule", rule, "update rule of the group; empty: train.optimizer.rule", {"", "adamw", "sgd", "nag"});
     f.field("lr", lr, "constant learning rate of the group; 0: learning rate of the schedule", at_least(0));
     f.field("lr_factor", lr_factor, "factor by which the group multiplies the learning rate of the schedule",

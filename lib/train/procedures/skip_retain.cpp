@@ -45,9 +45,10 @@ class SkipRetain : public Procedure {
              "the last layer, which is never skipped");
     f.field("rate", skip_rate_, "probability that an update skips a layer; without effect for schedule = linear",
             between(0, 0.999));
-    f.field("until", max_phase_length_,
-            "latest end of the phase in which layers are skipped; after this phase, training continues with all layers "
-            "from the best weights; 0u: layers are skipped throughout training");
+    f.field(
+        "until", max_phase_length_,
+        "latest end of the phase in which layers are skipped, such as 100u for 100 updates; after this phase, training "
+        "continues with all layers from the best weights; 0u: layers are skipped throughout training");
   }
 
   void set_run_properties(const RunProperties& properties) override {

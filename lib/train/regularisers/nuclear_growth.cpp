@@ -70,7 +70,8 @@ class NuclearGrowth : public Regulariser {
     double ratio = 1;
     void describe(Fields& f) {
       f.field("ratio", ratio,
-              "factor r of the term for the alphas of one kind of attention; 0: the alphas of this kind stay frozen",
+              "ratio r: factor on the weight γ of the nuclear-norm term in the layers of one kind of attention; 0: no "
+              "term for this kind of attention, and its alphas stay frozen at their initial values",
               at_least(0));
     }
   };
