@@ -2,8 +2,10 @@
 #include "attention/options.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace mh::attention {
 
@@ -140,6 +142,13 @@ std::string AttentionConfig::toml() const {
     text += difference(std::string("attention.") + name_of(layer_key.first) + "." + std::to_string(layer_key.second),
                        option_values_of(kind_options_.at(layer_key.first)), option_values_of(options));
   return text;
+}
+
+std::string AttentionConfig::combiners_text() const {
+  std::set<std::string> names;
+  for (const auto& [layer_key, options] : layer_options_) names.insert(str('"', options.combiner, '"'));
+  if (names.empty()) names.insert(str('"', base_options_.combiner, '"'));
+  return "attention.combiner = " + join({names.begin(), names.end()}, ", ");
 }
 
 LayerSpec make_layer_spec(const AttentionOptions& o, AttentionKind kind, int64_t layer, int64_t width,

@@ -52,6 +52,8 @@ class AttentionConfig {
   // Returns the options as TOML: the section [attention], then the options in which a kind differs from [attention] and
   // a layer from its kind. read() restores equal options from this text.
   std::string toml() const;
+  // Returns the combiners of all layers for messages, each once: `attention.combiner = "mae", "concatenate"`.
+  std::string combiners_text() const;
 
  private:
   AttentionOptions base_options_;

@@ -11,10 +11,10 @@ void BatchOptions::check() const {
                  "raise train.batch.tokens, or lower train.batch.block");
   if (micro_tokens > 0 && micro_tokens < block)
     refuse_usage("train.batch.micro_tokens", "0, or " + at_least_block, std::to_string(micro_tokens),
-                 "raise train.batch.micro_tokens, or leave the key out");
+                 "raise train.batch.micro_tokens, or leave train.batch.micro_tokens out");
   if (micro_tokens > 0 && micro_tokens < long_block)
     refuse_usage("train.batch.micro_tokens", str("0, or at least train.batch.long_block, ", long_block),
-                 str(micro_tokens), "raise train.batch.micro_tokens, or leave the key out");
+                 str(micro_tokens), "raise train.batch.micro_tokens, or leave train.batch.micro_tokens out");
 }
 
 }  // namespace mh::data

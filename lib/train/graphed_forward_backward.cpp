@@ -33,8 +33,8 @@ GraphedForwardBackward::Signature GraphedForwardBackward::signature_of(const dat
 nn::SlicedLoss GraphedForwardBackward::operator()(const data::Batch& batch, const nn::ForwardContext& context) {
   if (batch.input.source.defined() || batch.input.segments.defined())
     throw Error(Exit::failed,
-                "train.cuda_graph: expected a batch of tokens and targets only; found sources or segments; set "
-                "train.cuda_graph=false");
+                Problem{"train.cuda_graph", "a batch of tokens and targets only",
+                        batch.input.source.defined() ? "source tokens" : "segments", "set train.cuda_graph=false"});
   const Signature signature = signature_of(batch);
   num_repeats_ = signature == last_signature_ ? num_repeats_ + 1 : 1;
   last_signature_ = signature;

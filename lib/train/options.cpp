@@ -39,29 +39,33 @@ void CheckpointOptions::check() const {
 void ValidationOptions::check() const {
   if (min_improvement > 0 && patience == 0)
     refuse_usage("train.validation.min_improvement", "0, or train.validation.patience above 0", str(min_improvement),
-                 "set train.validation.patience, or leave the key out");
+                 "set train.validation.patience, or leave train.validation.min_improvement out");
   decode.check();
   if (const auto changed_keys = config_difference_texts(toml_text({}), toml_text(decode), {"train.validation.decode."});
       !changed_keys.empty() && !task::score_spec(metric).needs_decoding) {
     const std::string decoded_scores = join_alternatives(task::decoded_score_names());
-    refuse_usage("train.validation.decode", "no keys in this section unless train.validation.metric=" + decoded_scores,
-                 "changes from the defaults, " + join(changed_keys, "; "),
-                 str("set train.validation.metric=", decoded_scores, ", or leave the keys out"));
+    refuse_usage(
+        "train.validation.decode", "no keys in this section unless train.validation.metric=" + decoded_scores,
+        "changes from the defaults, " + join(changed_keys, "; "),
+        str("set train.validation.metric=", decoded_scores, ", or leave the keys of train.validation.decode out"));
   }
 }
 
 void ScheduleOptions::check() const {
   if (warmup_ratio > 0 && warmup.count > 0)
     refuse_usage("train.schedule.warmup_ratio", "either train.schedule.warmup_ratio or train.schedule.warmup",
-                 str(warmup_ratio, " and ", to_string(warmup)), "leave one of the two keys out");
+                 str("train.schedule.warmup_ratio=", warmup_ratio, " and train.schedule.warmup=", to_string(warmup)),
+                 "leave train.schedule.warmup_ratio or train.schedule.warmup out");
   if (decay_from == "start") {
     if (rule != "linear" && rule != "cosine")
       refuse_usage("train.schedule.decay_from", "warmup, or train.schedule.rule=linear or cosine",
-                   str("start with ", rule), "leave the key out, or set another train.schedule.rule");
+                   str("start with train.schedule.rule=", rule),
+                   "leave train.schedule.decay_from out, or set another train.schedule.rule");
     if (period.count > 0)
       refuse_usage("train.schedule.decay_from",
                    "warmup with train.schedule.period, whose cycles begin after the warm-up",
-                   str("start and train.schedule.period=", to_string(period)), "leave one of the two keys out");
+                   str("start and train.schedule.period=", to_string(period)),
+                   "leave train.schedule.decay_from or train.schedule.period out");
   }
   if (rule == "cyclic-cosine" && period.count == 0)
     refuse_usage("train.schedule.period", "half the length of a cycle, for train.schedule.rule=cyclic-cosine", "0u",

@@ -39,19 +39,26 @@ void ParameterGroups::read(Config& config) {
       throw Error(Exit::usage, Problem{"train.groups." + name + ".match", "patterns of parameter names", "no patterns",
                                        "for example [\"*.gate.*\"]"});
     if (group.lr > 0 && group.lr_factor != 1)
-      throw Error(Exit::usage, Problem{"train.groups." + name, "either lr or lr_factor", "both keys",
-                                       "leave one of the two keys out"});
-    const bool has_optimizer_keys = group.freeze_until.count > 0 || !group.rule.empty() || group.lr > 0 ||
-                                    group.lr_factor != 1 || group.momentum >= 0 || group.weight_decay >= 0;
+      throw Error(Exit::usage,
+                  Problem{"train.groups." + name, "either lr or lr_factor", "both", "leave lr or lr_factor out"});
+    std::vector<std::string> update_keys;  // keys in use that affect updates
+    for (const auto& [key, is_set] : {std::pair{"freeze_until", group.freeze_until.count > 0},
+                                      {"rule", !group.rule.empty()},
+                                      {"lr", group.lr > 0},
+                                      {"lr_factor", group.lr_factor != 1},
+                                      {"momentum", group.momentum >= 0},
+                                      {"weight_decay", group.weight_decay >= 0}})
+      if (is_set) update_keys.emplace_back(key);
     if (!group.decay_norms_and_biases && group.rule != "adamw")
       throw Error(
           Exit::usage,
           Problem{"train.groups." + name + ".decay_norms_and_biases", "the key rule = \"adamw\" in the same group",
                   group.rule.empty() ? "no rule" : group.rule, "set rule, or leave decay_norms_and_biases out"});
-    if (group.frozen && has_optimizer_keys)
+    if (group.frozen && !update_keys.empty())
       throw Error(Exit::usage,
                   Problem{"train.groups." + name, "either frozen = true or keys that affect updates, such as lr",
-                          "both", "leave frozen out; freeze_until freezes the group for a limited time"});
+                          "frozen = true with " + join(update_keys, ", "),
+                          "leave frozen out; freeze_until freezes the group for a limited time"});
   }
 }
 

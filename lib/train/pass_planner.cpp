@@ -39,7 +39,8 @@ std::vector<TrainingPass> PassPlanner::requested_passes(const TrainProgress& pro
     if (!requesting_procedure.empty())
       throw Error(Exit::usage,
                   Problem{"train.procedures", "at most one procedure that sets the passes of an update",
-                          str(requesting_procedure, " and ", entry.name), "remove one of the two procedures"});
+                          str(requesting_procedure, " and ", entry.name),
+                          str("remove train.procedures.", requesting_procedure, " or train.procedures.", entry.name)});
     passes = std::move(procedure_passes), requesting_procedure = entry.name;
   }
   return passes;

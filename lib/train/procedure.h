@@ -34,7 +34,7 @@ struct RunProperties {
   bool validates_each_epoch = false;                 // whether there is a validation at the end of each epoch
   int64_t next_validation_update = 0;                // number of completed updates at the next validation; 0: none
   bool has_best_weights = false;                     // whether the run resumes with weights in best.safetensors
-  bool moves_weights = false;                        // whether moves_weights() of any procedure is true
+  std::string weight_moving_procedure;               // name of a procedure with moves_weights(); empty: none
   // Returns the update rule of a parameter by its name, such as "adamw".
   std::function<std::string(const std::string& parameter)> update_rule_of;
 };

@@ -49,21 +49,23 @@ void RunConfig::check() const {
                                      "for example --set train.length=300u"});
   if (train.validation.patience > 0 && data.valid_path.empty())
     throw Error(Exit::usage, Problem{"train.validation.patience", "0, or --valid with a shard for early stopping",
-                                     "no --valid", "pass --valid, or leave the key out"});
+                                     "no --valid", "pass --valid, or leave train.validation.patience out"});
   if (train.validation.metric != "loss" && data.valid_path.empty())
     throw Error(Exit::usage, Problem{"train.validation.metric", "loss, or --valid with a shard to score", "no --valid",
-                                     "pass --valid, or leave the key out"});
+                                     "pass --valid, or leave train.validation.metric out"});
   if (train.checkpoint.retain_by == "best" && data.valid_path.empty())
     throw Error(Exit::usage, Problem{"train.checkpoint.retain_by", "newest, or --valid with a shard to rank models",
-                                     "no --valid", "pass --valid, or leave the key out"});
+                                     "no --valid", "pass --valid, or leave train.checkpoint.retain_by out"});
   check_without_data();
 }
 
 void RunConfig::check_without_data() const {
   train.check();
   if (train.label_smoothing > 0 && !model.model.output_cutoffs.empty())
-    refuse_usage("train.label_smoothing", "0 with model.output_cutoffs", str(train.label_smoothing),
-                 "leave one of the two keys out, since label smoothing requires a full softmax over the vocabulary");
+    refuse_usage(
+        "train.label_smoothing", "0 with model.output_cutoffs", str(train.label_smoothing),
+        "leave train.label_smoothing or model.output_cutoffs out, since label smoothing requires a full softmax over "
+        "the vocabulary");
   check_task_options();
   const int64_t memory = model.model.transformer_xl.memory;
   if (memory > 0 && train.batch.order == BatchOrder::blocks)
@@ -99,10 +101,10 @@ void RunConfig::check_task_options() const {
                  "set train.batch.tokens");
   if (batch.bucket_updates > 1 && !traits.counts_rows)
     refuse_usage("train.batch.bucket_updates", "1, for a model that does not read examples", str(batch.bucket_updates),
-                 "leave the key out");
+                 "leave train.batch.bucket_updates out");
   if (batch.long_block > 0 && !traits.counts_rows)
     refuse_usage("train.batch.long_block", "0, for a model that does not read examples", str(batch.long_block),
-                 "leave the key out");
+                 "leave train.batch.long_block out");
   if ((batch.long_block > 0) != (batch.long_from.count > 0))
     refuse_usage("train.batch.long_from", "both train.batch.long_from and train.batch.long_block, or neither",
                  batch.long_block > 0 ? "no train.batch.long_from" : "no train.batch.long_block",
@@ -110,10 +112,10 @@ void RunConfig::check_task_options() const {
   task().check(batch.long_block);
   if (!traits.has_text_order && batch.order == BatchOrder::streams)
     refuse_usage("train.batch.order", str("blocks, since ", traits.row_noun, " are independent"),
-                 "streams, which only texts support", "leave the key out");
+                 "streams, which only texts support", "leave train.batch.order out");
   if (traits.has_perplexity && !traits.has_text_order && train.validation.block > 0)
     refuse_usage("train.validation.block", "0, since whole sentences are scored", str(train.validation.block),
-                 "leave the key out");
+                 "leave train.validation.block out");
 }
 
 void RunConfig::check_model(model::LanguageModel& language_model) const {
@@ -142,20 +144,24 @@ void RunConfig::check_model(model::LanguageModel& language_model) const {
 
 void RunConfig::check_cuda_graph(model::LanguageModel& language_model) const {
   const auto refuse = [](const std::string& expected, const std::string& found) {
-    throw Error(Exit::usage, Problem{"train.cuda_graph", expected, found, "leave the key out"});
+    throw Error(Exit::usage, Problem{"train.cuda_graph", expected, found, "leave train.cuda_graph out"});
   };
   // A dry run builds the model on LibTorch's device "meta" and reports the errors of a run on a GPU.
   const at::Device device = language_model.parameters().device();
   if (!device.is_cuda() && !device.is_meta()) refuse("a model on a GPU", "--device cpu");
   if (!task().traits().has_text_order)
-    refuse("a language model, whose rows have equal lengths", "a model of pairs or examples");
+    refuse("a language model, whose rows have equal lengths",
+           task().traits().has_perplexity ? "a model of pairs" : "a model of examples");
   if (language_model.memory_length() > 0)
     refuse("a model without a memory", str("model.transformer-xl.memory=", language_model.memory_length()));
   if (train.batch.micro_tokens > 0)
     refuse("no micro-batches, train.batch.micro_tokens=0", str("train.batch.micro_tokens=", train.batch.micro_tokens));
-  if (!model.model.input_cutoffs.empty() || !model.model.output_cutoffs.empty())
+  std::vector<std::string> cutoff_keys;
+  if (!model.model.input_cutoffs.empty()) cutoff_keys.emplace_back("model.input_cutoffs");
+  if (!model.model.output_cutoffs.empty()) cutoff_keys.emplace_back("model.output_cutoffs");
+  if (!cutoff_keys.empty())
     refuse("a model without adaptive embeddings or softmax, whose tensor shapes depend on the tokens",
-           "model.input_cutoffs or model.output_cutoffs");
+           join(cutoff_keys, " and "));
   if (!regularisers.entries().empty()) refuse("no regularisers", regularisers.entries().front().name);
   for (const attention::AttentionLayer* layer : language_model.attention_layers())
     if (const std::string sampling_stages = layer->host_sampling_stage(); !sampling_stages.empty())

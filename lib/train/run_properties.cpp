@@ -22,7 +22,7 @@ RunProperties run_properties_of(const RunConfig& run, const Batches& batches, bo
     properties.validates_each_epoch = every.count > 0 && batches.updates_per_epoch() % interval == 0;
   }
   for (const auto& entry : run.procedures.entries())
-    properties.moves_weights = properties.moves_weights || entry.plugin->moves_weights();
+    if (entry.plugin->moves_weights()) properties.weight_moving_procedure = entry.name;
   properties.update_rule_of = [&run](const std::string& parameter) {
     const ParameterGroupOptions* group = run.groups.group_of(parameter);
     return group != nullptr && !group->rule.empty() ? group->rule : run.train.optimizer.rule;

@@ -163,7 +163,7 @@ void Trainer::begin_epoch() {
     for (size_t rank = 1; rank < states.size(); ++rank)
       if (states[rank] != states[0])
         throw Error(Exit::failed, Problem{"train.procedures." + entry.name, "equal decisions in all processes",
-                                          str("another state in rank ", rank, " than in rank 0"),
+                                          str("different states in rank 0 and rank ", rank),
                                           "start all processes on processors of one kind"});
   }
 }

@@ -235,7 +235,8 @@ class HeadRotation : public Procedure {
         refuse("end", str("at least start, ", schedule_.start_epoch), str(schedule_.end_epoch),
                "raise end, or lower start");
       if (soft_variant_ != SoftVariant::paper && mode_ != Mode::soft)
-        refuse("soft", "mode = \"soft\"", "another mode", "leave soft out");
+        refuse("soft", "mode = \"soft\"", mode_ == Mode::hard ? "mode = \"hard\"" : "mode = \"random\"",
+               "leave soft out");
       return;
     }
     if (t_max_ > 0) refuse("t_max", "0, or mode = \"soft\"", str(t_max_), "leave t_max out");

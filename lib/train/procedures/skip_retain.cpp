@@ -56,11 +56,14 @@ class SkipRetain : public Procedure {
     phase_end_ = properties.to_updates(max_phase_length_);
     run_end_ = properties.num_updates;
     if (max_phase_length_.count == 0) return;
-    if (properties.moves_weights)
-      throw Error(Exit::usage,
-                  Problem{"train.procedures.skip-retain.until",
-                          "0u with a procedure that swaps heads, since the best weights do not record the swaps",
-                          to_string(max_phase_length_), "remove one of the two procedures, or set until = \"0u\""});
+    if (const std::string& procedure = properties.weight_moving_procedure; !procedure.empty())
+      throw Error(Exit::usage, Problem{"train.procedures.skip-retain.until",
+                                       str("0u together with train.procedures.", procedure,
+                                           ", since skip-retain would return to the best weights, which do not record "
+                                           "the swaps of heads"),
+                                       to_string(max_phase_length_),
+                                       str("remove train.procedures.skip-retain or train.procedures.", procedure,
+                                           ", or set until = \"0u\"")});
     if (!properties.has_best_weights &&
         (properties.next_validation_update == 0 || properties.next_validation_update > phase_end_))
       throw Error(Exit::usage,

@@ -22,10 +22,11 @@ class HardConcretePenalty : public Regulariser {
     for (nn::Parameter* p :
          find_parameters(parameters, str("*", attention::kLogAName),
                          {"train.regularisers.hard-concrete-penalty", "attention.combiner = \"hard-concrete\"",
-                          "another combiner", "set attention.combiner, or remove the regulariser"})) {
+                          attention.combiners_text(), "set attention.combiner, or remove the regulariser"})) {
       const auto layer = analysis::layer_of(p->name());
       if (!layer)
-        throw Error(Exit::failed, p->name() + ": expected a parameter of an attention layer; found another parameter");
+        throw Error(Exit::failed, Problem{p->name(), "a parameter name with a kind of attention and a layer",
+                                          "neither in the name", ""});
       const auto& stages = attention.layer(layer->kind, layer->layer).stages;
       const auto options = stages.find(attention::kHardConcreteName);
       gates_.push_back({p, options == stages.end()

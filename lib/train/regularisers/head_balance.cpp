@@ -16,10 +16,10 @@ namespace {
 class HeadBalance : public ObservedTerm, public attention::Subscriber<attention::RoutingObservation> {
  public:
   HeadBalance() : ObservedTerm(0.01, "load-balancing loss of the heads") {}
-  void start(nn::ParameterList& parameters, const attention::AttentionConfig&) override {
+  void start(nn::ParameterList& parameters, const attention::AttentionConfig& attention) override {
     find_parameters(parameters, str("*", attention::kRouterName),
-                    {"train.regularisers.head-balance", "attention.combiner = \"mixture-of-heads\"", "another combiner",
-                     "set attention.combiner, or remove the regulariser"});
+                    {"train.regularisers.head-balance", "attention.combiner = \"mixture-of-heads\"",
+                     attention.combiners_text(), "set attention.combiner, or remove the regulariser"});
   }
   void receive(const attention::LayerSpec& layer_spec, attention::RoutingObservation& observation) override {
     if (!is_training_pass()) return;

@@ -31,19 +31,19 @@ class NuclearGrowth : public Regulariser {
             between(0, 1));
     for (auto& [kind, ratio] : ratios_) f.section(name_of(kind), ratio);
   }
-  void start(nn::ParameterList& parameters, const attention::AttentionConfig&) override {
+  void start(nn::ParameterList& parameters, const attention::AttentionConfig& attention) override {
     alphas_ = find_parameters(parameters, str("*", attention::kAlphaName),
                               {"train.regularisers.nuclear-growth", "attention.combiner = \"alphas\"",
-                               "another combiner", "set attention.combiner, or remove the regulariser"});
+                               attention.combiners_text(), "set attention.combiner, or remove the regulariser"});
     for (const auto& [kind, ratio] : ratios_) {
       const bool has_alpha = std::any_of(alphas_.begin(), alphas_.end(), [kind = kind](const nn::Parameter* p) {
         const auto layer = analysis::layer_of(p->name());
         return layer && layer->kind == kind;
       });
+      const std::string key = str("train.regularisers.nuclear-growth.", name_of(kind), ".ratio");
       if (!has_alpha && ratio.ratio != Ratio().ratio)
-        throw Error(Exit::usage, Problem{str("train.regularisers.nuclear-growth.", name_of(kind), ".ratio"),
-                                         "a kind of attention whose layers have alphas",
-                                         "no alphas in layers of this kind", "leave the key out"});
+        throw Error(Exit::usage, Problem{key, "a kind of attention whose layers have alphas",
+                                         "no alphas in layers of this kind", str("leave ", key, " out")});
     }
   }
   at::Tensor loss(const TrainProgress& progress) override {
