@@ -91,7 +91,7 @@ void Config::load_file(const std::string& path, std::vector<std::string> open_fi
   if (std::any_of(open_files.begin(), open_files.end(), is_same_file))
     throw Error(Exit::usage, Problem{path, "includes without a cycle",
                                      "a file that includes itself: " + join(open_files, " -> ") + " -> " + path,
-                                     "remove one of these includes"});
+                                     "remove an include, so that no file includes itself"});
   // Only a file on the command line may be a pipe; an included file must be a regular file.
   const std::string text = open_files.empty() ? read_text_file(path) : read_regular_file(path);
   const std::string source_name = input_name(path);

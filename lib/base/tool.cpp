@@ -48,6 +48,16 @@ std::optional<std::pair<std::string, std::string>> parts_around(const CLI::Parse
   return std::pair{message.substr(0, begin), message.substr(begin + verb.size())};
 }
 
+// Returns the placeholder and the help text of a positional argument of the app or of its parsed subcommands, such as
+// "DATA (shard)"; the name if there is no such argument.
+std::string describe_positional(const CLI::App& app, const std::string& name) {
+  if (const CLI::Option* option = app.get_option_no_throw(name))
+    return str(option->get_type_name(), " (", option->get_description(), ")");
+  for (const CLI::App* sub : app.get_subcommands())
+    if (sub->get_option_no_throw(name) != nullptr) return describe_positional(*sub, name);
+  return name;
+}
+
 // Returns the message for an error of CLI11. The message states what was expected and found if options or arguments
 // exclude or require each other or are missing, and suggests the nearest option for an unknown option. For other errors
 // returns the message of CLI11.
@@ -56,7 +66,7 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
     const auto& [option, other] = *names;
     const CLI::Option* positional = other[0] == '-' ? nullptr : app.get_option_no_throw(other);
     return positional == nullptr ? str(option, ": expected no ", other, " together with ", option,
-                                       "; found both; leave one of the two out")
+                                       "; found both; leave ", option, " or ", other, " out")
                                  : str(option, ": expected only arguments of ", option,
                                        "; found the additional argument ", join(positional->results(), " "));
   }
@@ -68,7 +78,8 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   if (const auto names = parts_around(error, "RequiredError", " is required")) {
     const std::string& missing_name = names->first;
     if (missing_name == "A subcommand") return "expected a subcommand; found none";
-    return str("expected the ", missing_name[0] == '-' ? "option " : "argument ", missing_name, "; found none");
+    if (missing_name[0] == '-') return str("expected the option ", missing_name, "; found none");
+    return str("expected the argument ", describe_positional(app, missing_name), "; found none");
   }
   std::vector<std::string> names;
   collect_options(app, names);
