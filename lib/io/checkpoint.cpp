@@ -185,7 +185,7 @@ Checkpoint::Header Checkpoint::read_header() const {
     throw Error(
         Exit::input,
         Problem{
-            name_, "a checkpoint (.safetensors)", "another kind of file",
+            name_, "a checkpoint (.safetensors)", "a file without the header of a checkpoint",
             "use a checkpoint that mh-train wrote; if a command reads checkpoints and a shard, name the shard last"});
   if (length > size_ - 8)
     throw format_error(": byte 0", str("a header of ", length, " bytes"), str("a truncated file of ", size_, " bytes"));

@@ -13,7 +13,8 @@ class TorchFile : public TensorFile {
   explicit TorchFile(const std::string& path) : archive_(path) {
     const std::string pickle_entry = archive_.find_by_suffix("/data.pkl");
     if (pickle_entry.empty())
-      throw Error(Exit::input, Problem{path, "an archive of torch.save, with one data.pkl", "another archive", ""});
+      throw Error(Exit::input,
+                  Problem{path, "an archive of torch.save, with one data.pkl", "an archive without data.pkl", ""});
     const std::string folder = pickle_entry.substr(0, pickle_entry.rfind('/') + 1);
     if (const std::string byte_order_entry = folder + "byteorder"; archive_.has(byte_order_entry)) {
       const auto bytes = archive_.data(byte_order_entry);
