@@ -27,7 +27,7 @@ void BertVocabularyOptions::check() const {
         Problem{"--vocab", "either --vocab (a wordpiece vocabulary or a model) or --wordpiece (BERT's vocab.txt)",
                 vocabulary_path.empty() ? "neither" : "both",
                 vocabulary_path.empty() ? "make a vocabulary for --vocab with mh-prep vocab --type wordpiece"
-                                        : "leave one of the two options out"});
+                                        : "leave --vocab or --wordpiece out"});
   if (!wordpiece_path.empty()) {
     if (std::filesystem::is_directory(wordpiece_path))
       refuse_text_options("--wordpiece", wordpiece_path, cased, strip_accents);

@@ -35,7 +35,9 @@ std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::
   VocabularyFile file = read_vocabulary(bytes, name);
   auto require_piece = [&](size_t index, const char* piece) {
     if (index >= file.pieces.size() || file.pieces[index].text != piece)
-      throw Error(Exit::input, Problem{name, str("the piece ", piece, " as entry ", index), "another piece",
+      throw Error(Exit::input, Problem{name, str("the piece ", piece, " as entry ", index),
+                                       index < file.pieces.size() ? "the piece " + escape_piece(file.pieces[index].text)
+                                                                  : "no entry",
                                        "make the vocabulary again with mh-prep vocab"});
   };
   if (file.type == "word") {

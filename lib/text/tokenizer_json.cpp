@@ -220,7 +220,7 @@ NumberedPieces numbered_pieces(const Json& object, const std::string& name) {
   auto refuse = [&](const std::string& expected, const std::string& found) {
     throw Error(Exit::input, Problem{name, expected, found, "copy the file again"});
   };
-  if (!object.is_object() || object.empty()) refuse("a JSON object that maps pieces to ids", "another JSON value");
+  if (!object.is_object() || object.empty()) refuse("a JSON object that maps pieces to ids", abbreviate(object));
   NumberedPieces pieces;
   for (const auto& [piece, id] : object.items()) {
     if (!id.is_number_unsigned()) refuse(str("the id of the piece '", piece, "'"), abbreviate(id));

@@ -32,8 +32,9 @@ void make_lm(const PrepArguments& arguments, const LmOptions& options) {
   refuse_output_onto(arguments, {options.vocabulary_path});
   auto tokenizer = load_tokenizer(options.vocabulary_path);
   if (tokenizer->takes_any_bytes() && arguments.crlf_handling == "normalise")
-    throw Error(Exit::usage, Problem{"--crlf", "--crlf refuse, since a vocabulary of the type byte keeps all bytes",
-                                     "--crlf " + arguments.crlf_handling, "leave --crlf out"});
+    throw Error(Exit::usage,
+                Problem{"--crlf", "no --crlf normalise with a vocabulary of the type byte, which keeps all bytes",
+                        "--crlf " + arguments.crlf_handling, "leave --crlf out"});
   if (tokenizer->takes_any_bytes()) warn_compressed_inputs(arguments.inputs);
   TextBatches text(arguments.inputs, line_ends(arguments, tokenizer->takes_any_bytes()),
                    [&](std::string_view t) { return tokenizer->find_split(t); });
