@@ -111,7 +111,10 @@ double parse_fraction(const std::string& text, const std::string& where) {
   std::smatch match;
   if (std::regex_match(text, match, pattern))
     if (const double percent = std::stod(match[1]); percent <= 100) return percent / 100;
-  throw Error(Exit::usage, Problem{where, "a percentage from 0% to 100%", text, "for example 30%"});
+  static const std::regex number_from_1_to_100(R"((?:[1-9]\d?(?:\.\d{1,9})?|100))");
+  throw Error(Exit::usage,
+              Problem{where, "a percentage with a percent sign, from 0% to 100%", text,
+                      std::regex_match(text, number_from_1_to_100) ? "write " + text + "%" : "for example 30%"});
 }
 
 }  // namespace mh::analysis

@@ -114,7 +114,7 @@ std::vector<Row> make_chunks(int64_t num_tokens, int64_t block, int64_t context)
 ScoringOptions Text::resolve(const ScoringOptions& options, model::LanguageModel& model) const {
   ScoringOptions o = options;
   if (o.memory > 0 && o.context > 0)
-    refuse_usage("--context", "0 with --memory above 0", str(o.context), "leave one of the two options out");
+    refuse_usage("--context", "0 with --memory above 0", str(o.context), "leave --context or --memory out");
   if (o.memory > 0 && model.memory_length() == 0)
     refuse_usage("--memory", "0 for a model without a memory", str(o.memory),
                  "use --context, which every model supports");

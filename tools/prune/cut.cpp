@@ -33,8 +33,9 @@ struct Arguments : ModelArguments {
 // Throws Error(usage) for invalid arguments. Called before any file is read.
 void check_arguments(const Arguments& args) {
   if (args.heads.empty() == args.measure.empty())
-    refuse_usage("mh-prune cut", "either --heads or --by", args.heads.empty() ? "neither" : "both",
-                 args.heads.empty() ? "for example --by taylor --data valid.mhs --fraction 30%" : "leave one out");
+    refuse_usage(
+        "mh-prune cut", "either --heads or --by", args.heads.empty() ? "neither" : "both",
+        args.heads.empty() ? "for example --by taylor --data valid.mhs --fraction 30%" : "leave --heads or --by out");
   if (args.output.empty())
     refuse_usage("--output", "a file for the new checkpoint", "none", "use -o FILE, or -o - for standard output");
   if (!args.measure.empty()) {
@@ -43,7 +44,7 @@ void check_arguments(const Arguments& args) {
     if (args.fraction.empty() == (args.count == 0))
       refuse_usage("--by", "either --fraction or --count, for the number of heads to prune",
                    args.count == 0 ? "neither" : "both",
-                   args.count == 0 ? "for example --fraction 30%" : "leave one out");
+                   args.count == 0 ? "for example --fraction 30%" : "leave --fraction or --count out");
     if (args.model == "-" && args.data == "-")
       refuse_usage("mh-prune cut", "standard input (-) for at most one file", "- twice",
                    "write the other input to a file");
