@@ -71,7 +71,7 @@ class FolderReader {
         throw Error(Exit::input, Problem{entry.path, "unique tensor names",
                                          str(it->second, " and ", name, ", which are both names of the tensor ",
                                              name_without_prefix),
-                                         "remove one of the two tensors"});
+                                         str("remove the tensor ", it->second, " or ", name)});
       names_without_prefix_.insert(name_without_prefix);
     }
   }

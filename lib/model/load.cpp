@@ -90,7 +90,10 @@ bool is_training_state(const std::string& name) {
 void CheckpointTensors::add(const std::string& name, const at::Tensor& tensor) {
   const auto type = dtype_of(tensor);
   if (!tensor.is_contiguous() || !type)
-    throw Error(Exit::failed, name + ": expected a contiguous fp32 or int64 tensor; found another type or layout");
+    throw Error(Exit::failed, Problem{name, "a contiguous fp32 or int64 tensor",
+                                      str(tensor.is_contiguous() ? "a contiguous" : "a strided", " tensor of the type ",
+                                          c10::toString(tensor.scalar_type())),
+                                      ""});
   tensors_.push_back(tensor.to(at::kCPU));
   views_.push_back({{name, *type, tensor.sizes().vec()}, tensors_.back().const_data_ptr()});
 }

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "base/text.h"
 
 namespace mh::nn {
 
@@ -53,9 +54,10 @@ Parameter& ParameterList::add(const std::string& name, std::vector<int64_t> shap
     if (axis >= shape.size() || head_axis.heads < 1 || head_axis.block_count() < head_axis.heads ||
         shape[axis] % head_axis.block_count() != 0 || (num_head_blocks > 0 && num_head_blocks != head_axis.heads) ||
         (head_axis.block_count() > head_axis.heads && num_head_blocks == 0))
-      throw Error(
-          Exit::failed,
-          name + ": expected a head axis that consists of equal blocks, at least one per head; found another shape");
+      throw Error(Exit::failed, Problem{name, "a head axis that consists of equal blocks, at least one per head",
+                                        str("axis ", axis, " of the shape ", shape_text(shape), ", with ",
+                                            head_axis.heads, " heads and ", head_axis.block_count(), " blocks"),
+                                        ""});
   }
   if (traits.role == HeadRole::none) traits.role = role_;
   parameters_.emplace_back(name, at::empty(shape, at::TensorOptions().dtype(at::kFloat).device(device_)),

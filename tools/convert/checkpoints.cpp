@@ -30,7 +30,7 @@ void check_arguments(const Arguments& args) {
   const bool has_seed = args.seed != Arguments{}.seed;
   if (has_seed || args.keep_padded_rows)
     refuse_usage(has_seed ? "--seed" : "--padded-vocabulary", "a Hugging Face folder with this option", "checkpoints",
-                 "leave the option out");
+                 has_seed ? "leave --seed out" : "leave --padded-vocabulary out");
   if (std::count(args.files.begin(), args.files.end(), "-") > 1)
     refuse_usage("mh-convert", "standard input (-) for at most one file", "- twice", "write the other input to a file");
   check_output(args);
@@ -61,8 +61,8 @@ void add_origin(io::Metadata& metadata, const std::string& file, const nlohmann:
     steps = nlohmann::ordered_json::parse(text, nullptr, false);
   }
   if (!steps.is_array())
-    throw Error(Exit::input,
-                Problem{file + ": " + io::kOriginKey, "a JSON array", "another value", "use another checkpoint"});
+    throw Error(Exit::input, Problem{file + ": " + io::kOriginKey, "a JSON array", str("a JSON ", steps.type_name()),
+                                     "use another checkpoint"});
   steps.push_back(step);
   text = steps.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }

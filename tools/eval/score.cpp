@@ -116,7 +116,7 @@ void score(ScoreJob& job) {
     if (scores_tokens && !file.empty())
       throw Error(Exit::usage,
                   Problem{option, "a shard of examples or questions",
-                          str(source.name(), ", of the kind ", source.header().kind), "leave the option out"});
+                          str(source.name(), ", of the kind ", source.header().kind), str("leave ", option, " out")});
   Table table(Table::format_named(job.args->format),
               !job.per_token_path.empty() || !job.decoding.hypotheses_path.empty());
   for (size_t i = 0; i + 1 < job.files.size(); ++i) {
