@@ -197,20 +197,20 @@ MH_INLINE void compute_logits(const AttentionParams& params, const QueryBlock& b
 // exp(x - running_max), and the logits of masked keys by 0; updates running_max, the maximum logit, and running_sum,
 // the sum of exponentials, of the keys so far; and rescales `values` (d), the sum of values weighted by exponentials,
 // to the new maximum.
-MH_INLINE void online_softmax(const VisibleRange& visible, int64_t width, int64_t d, float* x, float& running_max,
+MH_INLINE void online_softmax(const VisibleRange& visible_range, int64_t width, int64_t d, float* x, float& running_max,
                               float& running_sum, float* values) {
-  if (visible.is_empty()) return fill_masked(width, 0, x);
-  fill_masked(visible.first, -INFINITY, x);
+  if (visible_range.is_empty()) return fill_masked(width, 0, x);
+  fill_masked(visible_range.first, -INFINITY, x);
   const float previous_max = running_max;
-  running_max = std::max(running_max, maximum_of(x, visible.end));
-  if (running_max == -INFINITY && all_masked(x, visible.end)) return fill_masked(width, 0, x);
+  running_max = std::max(running_max, maximum_of(x, visible_range.end));
+  if (running_max == -INFINITY && all_masked(x, visible_range.end)) return fill_masked(width, 0, x);
   if (running_sum != 0 && running_max > previous_max) {
     const float factor = std::exp(previous_max - running_max);
     running_sum *= factor;
     scale_rows(factor, 1, d, values, d);
   }
-  running_sum += exponentiate_row(x, visible.end, width, running_max);
-  fill_masked(visible.first, 0, x);
+  running_sum += exponentiate_row(x, visible_range.end, width, running_max);
+  fill_masked(visible_range.first, 0, x);
 }
 
 // Computes the forward pass of one head, in blocks of kBlockQueries queries. Products: Fp32Products or Bf16Products.
@@ -238,11 +238,11 @@ MH_INLINE void forward_tiled(const AttentionParams& params, const HeadTensors<T>
       for (int64_t i = 0; i < block.m; ++i) {
         float* x = s + i * row_stride;
         if (params.normaliser == Normaliser::sigsoftmax) sigsoftmax_logits(x, block.num_keys(), nullptr);
-        const VisibleRange visible(params, block, i);
-        online_softmax(visible, block.num_keys(), d, x, running_max[i], running_sum[i], out_sums + i * d);
-        if (!params.has_dropout() || visible.is_empty()) continue;
-        dropout_mask_of_query(params, block, i, visible.end, dropout_mask);
-        apply_dropout_to_row(dropout_mask, visible.end, x);
+        const VisibleRange visible_range(params, block, i);
+        online_softmax(visible_range, block.num_keys(), d, x, running_max[i], running_sum[i], out_sums + i * d);
+        if (!params.has_dropout() || visible_range.is_empty()) continue;
+        dropout_mask_of_query(params, block, i, visible_range.end, dropout_mask);
+        apply_dropout_to_row(dropout_mask, visible_range.end, x);
       }
       products.accumulate_out(block, s, out_sums);
     }
@@ -306,19 +306,19 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
       products.compute_dp(block, ds);
       for (int64_t i = 0; i < block.padded_m; ++i) {
         float *p_row = p + i * row_stride, *ds_row = ds + i * row_stride;
-        const VisibleRange visible(params, block, std::min(i, block.m - 1));
+        const VisibleRange visible_range(params, block, std::min(i, block.m - 1));
         // Padding rows, queries that see no key of the block, and fully masked rows add nothing to the gradients.
-        if (i >= block.m || visible.is_empty() || lse[first + i] == INFINITY) {
+        if (i >= block.m || visible_range.is_empty() || lse[first + i] == INFINITY) {
           std::fill_n(p_row, width, 0.0F), std::fill_n(ds_row, width, 0.0F);
           continue;
         }
         const bool is_sigsoftmax = params.normaliser == Normaliser::sigsoftmax;
         if (is_sigsoftmax) sigsoftmax_logits(p_row, width, slopes);
-        exponentiate_row(p_row, visible.end, width, lse[first + i]);
-        fill_masked(visible.first, 0, p_row);
+        exponentiate_row(p_row, visible_range.end, width, lse[first + i]);
+        fill_masked(visible_range.first, 0, p_row);
         if (params.has_dropout())
-          dropout_mask_of_query(params, block, i, visible.end, dropout_mask),
-              apply_dropout_to_row(dropout_mask, visible.end, ds_row);
+          dropout_mask_of_query(params, block, i, visible_range.end, dropout_mask),
+              apply_dropout_to_row(dropout_mask, visible_range.end, ds_row);
         const float delta = deltas[first + i];
         Floats dscale_lanes{};
         for (int64_t j = 0; j < width; j += lanes) {
@@ -334,7 +334,7 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
           store(g, ds_row + j);
         }
         head_dscale += sum_of(dscale_lanes);
-        if (params.has_dropout()) apply_dropout_to_row(dropout_mask, visible.end, p_row);
+        if (params.has_dropout()) apply_dropout_to_row(dropout_mask, visible_range.end, p_row);
       }
       std::fill_n(dq_sums, kBlockQueries * d, 0.0F);
       products.accumulate_dq(block, ds, dq_sums);

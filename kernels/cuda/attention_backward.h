@@ -93,7 +93,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
   const int queries = static_cast<int>(params.queries), g = thread.lane() / 4, t = thread.lane() % 4;
   const int tile = thread.blocks_x() - 1 - thread.block_x(), first = tile * Traits::kQueries,
             row = first + thread.warp() * 16 + g;
-  const IndexRange visible = visible_keys(params, b, first, Traits::kQueries);
+  const IndexRange visible_range = visible_keys(params, b, first, Traits::kQueries);
   load_tile<Traits::kQueries, kSize, Traits::kStride>(
       thread, shared.q, matrix_of_head(q, b, head, queries, params.key_size, params.has_aligned_rows), first);
   load_tile<Traits::kQueries, kSize, Traits::kStride>(
@@ -115,7 +115,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
   Accumulator sums[Traits::kColumns / 8], distance_sums[kRelative ? Traits::kColumns / 8 : 1];
   const int warp_offset = thread.warp() * 16 * Traits::kStride;
   for_each_key_tile<Traits, T, kSize, kRelative, true>(
-      thread, params, tensors, {b, head, first, visible}, shared,
+      thread, params, tensors, {b, head, first, visible_range}, shared,
       [&](int s, int end, int stage, [[maybe_unused]] int ring_row) {
         thread.barrier();
         Accumulator p[Traits::kKeys / 8], dp[Traits::kKeys / 8];

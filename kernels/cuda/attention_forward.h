@@ -99,7 +99,7 @@ MH_DEVICE float row_maximum(const Thread& thread, float x) {
 struct QueryTile {
   int64_t b, head;
   int first;
-  IndexRange visible;
+  IndexRange visible_range;
 };
 
 // Streams the tiles of Traits::kKeys keys that a query tile sees, and of their values if kLoadValues, through shared.k
@@ -115,9 +115,9 @@ MH_DEVICE void for_each_key_tile(const Thread& thread, const AttentionParams& pa
   const T* keys = row_of(k, b, params.key_head(head), 0);
   const T* values = kLoadValues ? row_of(v, b, params.value_head(head), 0) : nullptr;
   for (int range_index = 0; range_index < (kRelative ? params.relative.num_key_ranges : 1); ++range_index) {
-    IndexRange range = tile.visible;
+    IndexRange range = tile.visible_range;
     if constexpr (kRelative) {
-      range = intersect(tile.visible, params.relative.key_ranges[range_index]);
+      range = intersect(tile.visible_range, params.relative.key_ranges[range_index]);
       if (range.first >= range.end) continue;
     }
     const auto load = [&](int s, int stage, [[maybe_unused]] int ring_row, [[maybe_unused]] bool is_first) {
@@ -172,7 +172,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
   const int queries = static_cast<int>(params.queries), g = thread.lane() / 4, t = thread.lane() % 4;
   // The last query tiles are computed first, since under a causal mask they see the most keys.
   const int first = (thread.blocks_x() - 1 - thread.block_x()) * Traits::kQueries, row = first + thread.warp() * 16 + g;
-  const IndexRange visible =
+  const IndexRange visible_range =
       split_of(visible_keys(params, b, first, Traits::kQueries), Traits::kKeys, thread.block_z(), tensors.num_splits);
   load_tile<Traits::kQueries, kSize, Traits::kStride>(
       thread, shared.q, matrix_of_head(q, b, head, queries, params.key_size, params.has_aligned_rows), first);
@@ -186,7 +186,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
   float running_max[2] = {-INFINITY, -INFINITY}, running_sum[2] = {0, 0};
   T* const warp_q = shared.q + thread.warp() * 16 * Traits::kStride;
   for_each_key_tile<Traits, T, kSize, kRelative, kOutputs>(
-      thread, params, tensors, {b, head, first, visible}, shared,
+      thread, params, tensors, {b, head, first, visible_range}, shared,
       [&](int s, int end, int stage, [[maybe_unused]] int ring_row) {
         thread.barrier();
         Accumulator p[Traits::kKeys / 8];

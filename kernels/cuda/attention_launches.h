@@ -30,14 +30,14 @@ inline int num_tiles_of(int64_t length, int size) { return static_cast<int>(ceil
 // tiles of keys, on a GPU that runs concurrent_blocks blocks at a time. Cost model, in units of the time of one tile: a
 // block costs its tiles plus 1, and combining the splits costs 2.
 inline int best_num_splits(int64_t blocks, int tiles, int concurrent_blocks) {
-  int best = 1;
+  int best_splits = 1;
   int64_t best_time = INT64_MAX;
   for (int splits = 1; splits <= tiles && splits <= concurrent_blocks; ++splits) {
     const int64_t waves = ceil_div(blocks * splits, concurrent_blocks), block_time = num_tiles_of(tiles, splits) + 1;
     const int64_t time = waves * block_time + (splits > 1 ? 2 : 0);
-    if (time < best_time) best = splits, best_time = time;
+    if (time < best_time) best_splits = splits, best_time = time;
   }
-  return best;
+  return best_splits;
 }
 
 // The bodies of the kernels without head mixing. kThreads: threads of a block. Traits: tile sizes.

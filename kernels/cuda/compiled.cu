@@ -12,13 +12,14 @@ MH_COMPILED(MH_DECLARE)
 #undef MH_DECLARE
 
 const AttentionKernels* cuda_attention_kernels(Dtype dtype, int size) {
-  const AttentionKernels* best = nullptr;
-#define MH_COMPARE(name, compiled_size)                                                                          \
-  if (dtype == Dtype::name && size <= compiled_size && (best == nullptr || compiled_size < best->max_head_size)) \
-    best = attention_##name##_##compiled_size();
+  const AttentionKernels* best_kernels = nullptr;
+#define MH_COMPARE(name, compiled_size)                                         \
+  if (dtype == Dtype::name && size <= compiled_size &&                          \
+      (best_kernels == nullptr || compiled_size < best_kernels->max_head_size)) \
+    best_kernels = attention_##name##_##compiled_size();
   MH_COMPILED(MH_COMPARE)
 #undef MH_COMPARE
-  return best;
+  return best_kernels;
 }
 
 const char* cuda_missing_kernels(Dtype dtype, int size) {

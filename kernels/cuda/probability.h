@@ -19,13 +19,13 @@ MH_DEVICE int num_unpadded_keys_of(const AttentionParams& params, int64_t b, int
 MH_DEVICE IndexRange visible_keys(const AttentionParams& params, int64_t b, int first, int count) {
   const int queries = static_cast<int>(params.queries), end = first + count < queries ? first + count : queries;
   const int keys = static_cast<int>(params.keys), causal_offset = keys - queries;
-  IndexRange visible{0, num_unpadded_keys_of(params, b, keys)};
+  IndexRange visible_range{0, num_unpadded_keys_of(params, b, keys)};
   if (params.causal) {
-    if (causal_offset + end < visible.end) visible.end = causal_offset + end;
+    if (causal_offset + end < visible_range.end) visible_range.end = causal_offset + end;
     if (params.window > 0 && causal_offset + first + 1 - params.window > 0)
-      visible.first = static_cast<int>(causal_offset + first + 1 - params.window);
+      visible_range.first = static_cast<int>(causal_offset + first + 1 - params.window);
   }
-  return visible;
+  return visible_range;
 }
 
 // Returns a range of queries that includes all queries that see at least one of the keys first … first + count - 1 of

@@ -12,11 +12,11 @@
 
 namespace mh::kernels {
 
-// Returns the keys of a key range that are in the range `visible`.
-MH_DEVICE IndexRange intersect(const IndexRange& visible, const KeyRange& key_range) {
+// Returns the keys of a key range that are in the range `visible_range`.
+MH_DEVICE IndexRange intersect(const IndexRange& visible_range, const KeyRange& key_range) {
   const int first = static_cast<int>(key_range.first_key),
             end = static_cast<int>(key_range.first_key + key_range.num_keys);
-  return {first > visible.first ? first : visible.first, end < visible.end ? end : visible.end};
+  return {first > visible_range.first ? first : visible_range.first, end < visible_range.end ? end : visible_range.end};
 }
 
 // Returns the index of the row of r for the distance from a query to a key of a key range. The index may be out of the

@@ -32,18 +32,18 @@ PackedRowSpec out_row_spec(const AttentionParams& params) { return {params.value
 // Computes `tile`: the scaled products of a tile's packed queries with the visible keys, or the products of its packed
 // output gradients with the visible values.
 void multiply_rows(const AttentionParams& params, const TileLayout& layout, const PackedRowSpec& row_spec,
-                   const VisibleKeys& visible, const float* packed_rows, const float* transposed, float* tile) {
+                   const VisibleKeys& visible_range, const float* packed_rows, const float* transposed, float* tile) {
   if (uses_bf16_gemm(params))
-    multiply_rows_bf16(*params.bf16_gemm, layout, row_spec, visible, packed_rows, transposed, tile);
-  else multiply_rows_fp32(layout, row_spec, visible, packed_rows, transposed, tile);
+    multiply_rows_bf16(*params.bf16_gemm, layout, row_spec, visible_range, packed_rows, transposed, tile);
+  else multiply_rows_fp32(layout, row_spec, visible_range, packed_rows, transposed, tile);
 }
 
 // Computes the logits of a tile from its packed queries `packed_rows`, including relative positions.
-void compute_logits(const AttentionParams& params, const TileLayout& layout, const VisibleKeys& visible,
+void compute_logits(const AttentionParams& params, const TileLayout& layout, const VisibleKeys& visible_range,
                     const float* packed_rows, const float* transposed_k, const DistanceScratch& distances,
                     float* tile) {
-  multiply_rows(params, layout, query_row_spec(params), visible, packed_rows, transposed_k, tile);
-  if (params.has_relative_positions()) add_position_term(params, layout, visible, distances, tile);
+  multiply_rows(params, layout, query_row_spec(params), visible_range, packed_rows, transposed_k, tile);
+  if (params.has_relative_positions()) add_position_term(params, layout, visible_range, distances, tile);
 }
 
 // One head of a tile, and scratch to round it to a bf16 operand, 64 keys of all queries at a time.
@@ -54,19 +54,20 @@ struct HeadTile {
 
 // Computes sums (rows, padded_size) += tile (rows, keys) · right (keys, padded_size) for one head; right: packed fp32
 // or bf16.
-void add_tile_product(const AttentionParams& params, const TileLayout& layout, const VisibleKeys& visible,
+void add_tile_product(const AttentionParams& params, const TileLayout& layout, const VisibleKeys& visible_range,
                       int64_t padded_size, const HeadTile& tile, const float* right, float* sums) {
-  if (!uses_bf16_gemm(params)) return product_over_keys(layout, visible, padded_size, tile.elements, right, sums);
-  gemm_tile(*params.bf16_gemm, layout, visible, tile.elements, tile.bf16_tile)
+  if (!uses_bf16_gemm(params)) return product_over_keys(layout, visible_range, padded_size, tile.elements, right, sums);
+  gemm_tile(*params.bf16_gemm, layout, visible_range, tile.elements, tile.bf16_tile)
       .add_product(reinterpret_cast<const uint16_t*>(right), layout.padded_keys(), padded_size, sums);
 }
 // Computes sums (keys, padded_size) += tileᵀ (keys, layout.rows) · packed_rows (layout.rows, padded_size) for one
 // head. packed_rows: written by pack_tile() with right operands.
-void add_transposed_tile_product(const AttentionParams& params, const TileLayout& layout, const VisibleKeys& visible,
-                                 int64_t padded_size, const HeadTile& tile, const float* packed_rows, float* sums) {
+void add_transposed_tile_product(const AttentionParams& params, const TileLayout& layout,
+                                 const VisibleKeys& visible_range, int64_t padded_size, const HeadTile& tile,
+                                 const float* packed_rows, float* sums) {
   if (!uses_bf16_gemm(params))
-    return product_over_queries(layout, visible, padded_size, tile.elements, packed_rows, sums);
-  gemm_tile(*params.bf16_gemm, layout, visible, tile.elements, tile.bf16_tile)
+    return product_over_queries(layout, visible_range, padded_size, tile.elements, packed_rows, sums);
+  gemm_tile(*params.bf16_gemm, layout, visible_range, tile.elements, tile.bf16_tile)
       .add_transposed_product(reinterpret_cast<const uint16_t*>(packed_rows) + layout.rows * padded_size, padded_size,
                               sums);
 }
@@ -127,20 +128,21 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
     const int64_t key_begin = params.visible_begin(first) / layout.span * layout.span,
                   key_end = params.visible_end(first + count - 1);
     for (int64_t key = key_begin; key < key_end; key += layout.span) {
-      const VisibleKeys visible(params, layout, queries, key);
-      compute_logits(params, layout, visible, packed_q, operands.transposed_k, distances, tile);
+      const VisibleKeys visible_range(params, layout, queries, key);
+      compute_logits(params, layout, visible_range, packed_q, operands.transposed_k, distances, tile);
       for (int64_t i = 0; i < count; ++i)
-        online_softmax_query(params, layout, {params, first + i, key, visible.num_logits(i)},
+        online_softmax_query(params, layout, {params, first + i, key, visible_range.num_logits(i)},
                              tile + i * layout.query_stride(), max_logits + i * params.heads, sums + i * params.heads);
     }
     for (int64_t i = 0; i < count; ++i)
       for (int64_t j = 0; j < params.heads; ++j)
         lse[j * params.queries + first + i] = lse_of(max_logits[i * params.heads + j], sums[i * params.heads + j]);
     for (int64_t key = key_begin; key < key_end; key += layout.span) {
-      const VisibleKeys visible(params, layout, queries, key);
-      if (!has_single_span) compute_logits(params, layout, visible, packed_q, operands.transposed_k, distances, tile);
+      const VisibleKeys visible_range(params, layout, queries, key);
+      if (!has_single_span)
+        compute_logits(params, layout, visible_range, packed_q, operands.transposed_k, distances, tile);
       for (int64_t i = 0; i < count; ++i) {
-        const Query query(params, first + i, key, visible.num_logits(i));
+        const Query query(params, first + i, key, visible_range.num_logits(i));
         float* x = tile + i * layout.query_stride();
         if (!has_single_span)
           exponentiate_query(params, layout, query, {max_logits + i * params.heads, 1}, x, nullptr, unused_sums);
@@ -149,7 +151,7 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
         mix_query(params, layout, query, matrix, x, dropout_mask, mix_out);
       }
       for (int64_t i = 0; i < params.value_heads; ++i)
-        add_tile_product(params, layout, visible, layout.dv, {tile + i * kChunkKeys, bf16_tile},
+        add_tile_product(params, layout, visible_range, layout.dv, {tile + i * kChunkKeys, bf16_tile},
                          operands.values + i * layout.padded_keys() * layout.dv,
                          out_sums + i * layout.rows * layout.dv);
     }
@@ -210,11 +212,11 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
     std::fill_n(g, layout.rows * num_head_pairs, 0.0F);
     std::fill_n(prob_sums, layout.rows * params.heads, 0.0F);
     const auto process_span = [&](int64_t key, bool compute_g, bool compute_ds) {
-      const VisibleKeys visible(params, layout, queries, key);
-      compute_logits(params, layout, visible, packed_q, operands.transposed_k, distances, p);
-      multiply_rows(params, layout, out_row_spec(params), visible, packed_dout, operands.values, dp);
+      const VisibleKeys visible_range(params, layout, queries, key);
+      compute_logits(params, layout, visible_range, packed_q, operands.transposed_k, distances, p);
+      multiply_rows(params, layout, out_row_spec(params), visible_range, packed_dout, operands.values, dp);
       for (int64_t i = 0; i < count; ++i) {
-        const Query query(params, first + i, key, visible.num_logits(i));
+        const Query query(params, first + i, key, visible_range.num_logits(i));
         float *p_row = p + i * layout.query_stride(), *dp_row = dp + i * layout.query_stride();
         const QueryElements query_elements{p_row, dp_row, dropout_mask};
         float *query_prob_sums = prob_sums + i * params.heads, *query_g = g + i * num_head_pairs;
@@ -233,20 +235,20 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
                            slopes + c * layout.chunk_stride(), dp_row + c * layout.chunk_stride());
       }
       if (!compute_ds) return;
-      for (int64_t i = count; i < visible.padded_queries; ++i)  // the padding rows of the tile have no gradient
+      for (int64_t i = count; i < visible_range.padded_queries; ++i)  // the padding rows of the tile have no gradient
         for (float* tile : {p, dp}) std::fill_n(tile + i * layout.query_stride(), layout.query_stride(), 0.0F);
       for (int64_t j = 0; j < params.heads; ++j) {
         const int64_t key_offset = j * layout.padded_keys() * layout.dk, query_offset = j * layout.rows * layout.dk;
         const HeadTile dlogits{dp + j * kChunkKeys, bf16_tile};
-        add_tile_product(params, layout, visible, layout.dk, dlogits, operands.keys + key_offset,
+        add_tile_product(params, layout, visible_range, layout.dk, dlogits, operands.keys + key_offset,
                          dq_sums + query_offset);
         if (params.has_relative_positions())
-          position_term_backward(params, layout, visible, j, distances, dp, {tensors.dr, dq_v});
-        add_transposed_tile_product(params, layout, visible, layout.dk, dlogits, packed_q + query_offset,
+          position_term_backward(params, layout, visible_range, j, distances, dp, {tensors.dr, dq_v});
+        add_transposed_tile_product(params, layout, visible_range, layout.dk, dlogits, packed_q + query_offset,
                                     dk + key_offset);
       }
       for (int64_t i = 0; i < params.value_heads; ++i)
-        add_transposed_tile_product(params, layout, visible, layout.dv, {p + i * kChunkKeys, bf16_tile},
+        add_transposed_tile_product(params, layout, visible_range, layout.dv, {p + i * kChunkKeys, bf16_tile},
                                     packed_dout + i * layout.rows * layout.dv,
                                     dv + i * layout.padded_keys() * layout.dv);
     };

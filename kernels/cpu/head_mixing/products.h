@@ -70,66 +70,66 @@ struct PackedRowSpec {
 
 // Computes the products of packed_rows (heads, layout.rows, padded size) with the visible columns of `transposed`
 // (heads, chunks, size, kChunkKeys), which has the packed keys or values, into a tile, in fp32.
-void multiply_rows_fp32(const TileLayout& layout, const PackedRowSpec& row_spec, const VisibleKeys& visible,
+void multiply_rows_fp32(const TileLayout& layout, const PackedRowSpec& row_spec, const VisibleKeys& visible_range,
                         const float* packed_rows, const float* transposed, float* tile) {
   const int64_t size = row_spec.size, padded_size = pad_to_lanes(size);
   for (int64_t j = 0; j < row_spec.heads; ++j)
-    for (int64_t c = 0; c * kChunkKeys < visible.num_keys; ++c) {
+    for (int64_t c = 0; c * kChunkKeys < visible_range.num_keys; ++c) {
       const float *a = packed_rows + j * layout.rows * padded_size,
-                  *b = transposed + ((j * layout.num_chunks + c) * kChunkKeys + visible.key_begin) * size;
+                  *b = transposed + ((j * layout.num_chunks + c) * kChunkKeys + visible_range.key_begin) * size;
       float* to = tile + c * layout.chunk_stride() + j * kChunkKeys;
-      if (visible.all_visible((c + 1) * kChunkKeys)) {
-        matmul<RegisterTile, false>(visible.padded_queries,
-                                    pad_to_lanes(std::min(kChunkKeys, visible.num_keys - c * kChunkKeys)), size,
+      if (visible_range.all_visible((c + 1) * kChunkKeys)) {
+        matmul<RegisterTile, false>(visible_range.padded_queries,
+                                    pad_to_lanes(std::min(kChunkKeys, visible_range.num_keys - c * kChunkKeys)), size,
                                     {a, padded_size, 1}, {b, kChunkKeys}, {to, layout.query_stride()});
         continue;
       }
-      for (int64_t y = 0; y < visible.padded_queries; y += 8)
+      for (int64_t y = 0; y < visible_range.padded_queries; y += 8)
         matmul<RegisterTile, false>(
-            8, pad_to_lanes(std::clamp<int64_t>(visible.num_logits(y) - c * kChunkKeys, 0, kChunkKeys)), size,
+            8, pad_to_lanes(std::clamp<int64_t>(visible_range.num_logits(y) - c * kChunkKeys, 0, kChunkKeys)), size,
             {a + y * padded_size, padded_size, 1}, {b, kChunkKeys},
             {to + y * layout.query_stride(), layout.query_stride()});
     }
 }
 
 // Computes sums (queries, padded_size) += tile (queries, keys) · values (keys, padded_size) for one head, in fp32.
-void product_over_keys(const TileLayout& layout, const VisibleKeys& visible, int64_t padded_size, const float* tile,
-                       const float* values, float* sums) {
+void product_over_keys(const TileLayout& layout, const VisibleKeys& visible_range, int64_t padded_size,
+                       const float* tile, const float* values, float* sums) {
   const auto add = [&](int64_t c, int64_t y, int64_t queries, int64_t count) {
     matmul<RegisterTile, true>(queries, padded_size, count,
                                {tile + c * layout.chunk_stride() + y * layout.query_stride(), layout.query_stride(), 1},
-                               {values + (visible.key_begin + c * kChunkKeys) * padded_size, padded_size},
+                               {values + (visible_range.key_begin + c * kChunkKeys) * padded_size, padded_size},
                                {sums + y * padded_size, padded_size});
   };
-  for (int64_t c = 0; c * kChunkKeys < visible.num_keys; ++c) {
-    if (visible.all_visible((c + 1) * kChunkKeys))
-      add(c, 0, visible.padded_queries, std::min(kChunkKeys, visible.num_keys - c * kChunkKeys));
+  for (int64_t c = 0; c * kChunkKeys < visible_range.num_keys; ++c) {
+    if (visible_range.all_visible((c + 1) * kChunkKeys))
+      add(c, 0, visible_range.padded_queries, std::min(kChunkKeys, visible_range.num_keys - c * kChunkKeys));
     else
-      for (int64_t y = 0; y < visible.padded_queries; y += 8)
-        if (visible.num_logits(y) > c * kChunkKeys)
-          add(c, y, 8, std::min(visible.num_logits(y) - c * kChunkKeys, kChunkKeys));
+      for (int64_t y = 0; y < visible_range.padded_queries; y += 8)
+        if (visible_range.num_logits(y) > c * kChunkKeys)
+          add(c, y, 8, std::min(visible_range.num_logits(y) - c * kChunkKeys, kChunkKeys));
   }
 }
 
 // Computes sums (keys, padded_size) += tileᵀ (keys, queries) · packed_rows (queries, padded_size) for one head, in
 // fp32.
-void product_over_queries(const TileLayout& layout, const VisibleKeys& visible, int64_t padded_size, const float* tile,
-                          const float* packed_rows, float* sums) {
-  for (int64_t c = 0; c * kChunkKeys < visible.num_keys; ++c) {
-    const int64_t count = pad_to_lanes(std::min(kChunkKeys, visible.num_keys - c * kChunkKeys));
+void product_over_queries(const TileLayout& layout, const VisibleKeys& visible_range, int64_t padded_size,
+                          const float* tile, const float* packed_rows, float* sums) {
+  for (int64_t c = 0; c * kChunkKeys < visible_range.num_keys; ++c) {
+    const int64_t count = pad_to_lanes(std::min(kChunkKeys, visible_range.num_keys - c * kChunkKeys));
     const float* a = tile + c * layout.chunk_stride();
-    float* to = sums + (visible.key_begin + c * kChunkKeys) * padded_size;
-    if (visible.all_visible((c + 1) * kChunkKeys)) {
-      matmul<RegisterTile, true>(count, padded_size, visible.padded_queries, {a, 1, layout.query_stride()},
+    float* to = sums + (visible_range.key_begin + c * kChunkKeys) * padded_size;
+    if (visible_range.all_visible((c + 1) * kChunkKeys)) {
+      matmul<RegisterTile, true>(count, padded_size, visible_range.padded_queries, {a, 1, layout.query_stride()},
                                  {packed_rows, padded_size}, {to, padded_size});
       continue;
     }
     int64_t group_begin = 0;  // first query of the first group of 8 with elements for key x of the chunk
     for (int64_t x = 0; x < count; x += 8) {
-      while (group_begin < visible.padded_queries &&
-             pad_to_lanes(visible.num_logits(group_begin)) <= c * kChunkKeys + x)
+      while (group_begin < visible_range.padded_queries &&
+             pad_to_lanes(visible_range.num_logits(group_begin)) <= c * kChunkKeys + x)
         group_begin += 8;
-      matmul<RegisterTile, true>(8, padded_size, visible.padded_queries - group_begin,
+      matmul<RegisterTile, true>(8, padded_size, visible_range.padded_queries - group_begin,
                                  {a + x + group_begin * layout.query_stride(), 1, layout.query_stride()},
                                  {packed_rows + group_begin * padded_size, padded_size},
                                  {to + x * padded_size, padded_size});
@@ -141,31 +141,34 @@ void product_over_queries(const TileLayout& layout, const VisibleKeys& visible, 
 // as multiply_rows_fp32() but with bf16 operands, whose rows are not scaled. Each head of packed_rows and of
 // `transposed` takes as much memory as with fp32 elements, and its bf16 operand is in the first half.
 void multiply_rows_bf16(const Bf16Gemm& gemm, const TileLayout& layout, const PackedRowSpec& row_spec,
-                        const VisibleKeys& visible, const float* packed_rows, const float* transposed, float* tile) {
+                        const VisibleKeys& visible_range, const float* packed_rows, const float* transposed,
+                        float* tile) {
   const int64_t padded_size = pad_to_lanes(row_spec.size);
   for (int64_t j = 0; j < row_spec.heads; ++j)
-    for (int64_t s = 0; s < visible.num_keys; s += kGemmColumns) {
+    for (int64_t s = 0; s < visible_range.num_keys; s += kGemmColumns) {
       float* to = tile + j * kChunkKeys + key_offset(layout, s);
       const auto* left = reinterpret_cast<const uint16_t*>(packed_rows + j * layout.rows * padded_size);
       const auto* right = reinterpret_cast<const uint16_t*>(transposed + j * layout.padded_keys() * padded_size) +
-                          (visible.key_begin + s) * padded_size;
+                          (visible_range.key_begin + s) * padded_size;
       gemm_product<false>(gemm, layout.rows, kGemmColumns, padded_size, {left, padded_size}, {right, padded_size},
                           {to, layout.query_stride()});
       if (row_spec.factor != 1)
-        scale_rows(row_spec.factor, visible.padded_queries, kGemmColumns, to, layout.query_stride());
+        scale_rows(row_spec.factor, visible_range.padded_queries, kGemmColumns, to, layout.query_stride());
     }
 }
 // Returns one head of a tile as an operand of bf16 products. Query i has elements for pad_to_lanes(num_logits(i)) keys.
-MH_INLINE auto gemm_tile(const Bf16Gemm& gemm, const TileLayout& layout, const VisibleKeys& visible, const float* tile,
-                         uint16_t* bf16_tile) {
+MH_INLINE auto gemm_tile(const Bf16Gemm& gemm, const TileLayout& layout, const VisibleKeys& visible_range,
+                         const float* tile, uint16_t* bf16_tile) {
   return GemmTile{gemm,
                   layout.rows,
-                  visible.key_begin,
-                  visible.key_begin + visible.num_keys,
+                  visible_range.key_begin,
+                  visible_range.key_begin + visible_range.num_keys,
                   layout.query_stride(),
-                  [&, tile](int64_t s) { return tile + key_offset(layout, s - visible.key_begin); },
+                  [&, tile](int64_t s) { return tile + key_offset(layout, s - visible_range.key_begin); },
                   [&](int64_t i) {
-                    return i < visible.padded_queries ? visible.key_begin + pad_to_lanes(visible.num_logits(i)) : 0;
+                    return i < visible_range.padded_queries
+                               ? visible_range.key_begin + pad_to_lanes(visible_range.num_logits(i))
+                               : 0;
                   },
                   bf16_tile};
 }
@@ -209,11 +212,11 @@ void add_relative_biases(const AttentionParams& params, const TileLayout& layout
 
 // Returns the keys of a key range that a tile sees, counted from the first key of the span, and the rows of r at their
 // distances.
-MH_INLINE DistanceRange distance_range(const AttentionParams& params, const VisibleKeys& visible,
+MH_INLINE DistanceRange distance_range(const AttentionParams& params, const VisibleKeys& visible_range,
                                        const KeyRange& key_range) {
-  DistanceRange range = distance_range(key_range, params.queries, visible.first_query, visible.num_queries,
-                                       visible.key_begin, visible.key_begin + visible.num_keys);
-  range.first_key -= visible.key_begin;
+  DistanceRange range = distance_range(key_range, params.queries, visible_range.first_query, visible_range.num_queries,
+                                       visible_range.key_begin, visible_range.key_begin + visible_range.num_keys);
+  range.first_key -= visible_range.key_begin;
   return range;
 }
 
@@ -225,22 +228,22 @@ struct DistanceScratch {
 };
 
 // Adds the position term scale * (q + v) · r[distance] to a tile of logits.
-void add_position_term(const AttentionParams& params, const TileLayout& layout, const VisibleKeys& visible,
+void add_position_term(const AttentionParams& params, const TileLayout& layout, const VisibleKeys& visible_range,
                        const DistanceScratch& scratch, float* tile) {
   const RelativeParams& relative = params.relative;
   const int64_t product_stride = distance_row_stride(layout.span, layout.rows);
   for (int64_t j = 0; j < params.heads; ++j)
     for (int64_t range_index = 0; range_index < relative.num_key_ranges; ++range_index) {
-      const DistanceRange range = distance_range(params, visible, relative.key_ranges[range_index]);
+      const DistanceRange range = distance_range(params, visible_range, relative.key_ranges[range_index]);
       if (range.num_keys <= 0) continue;
       matmul<RegisterTile, false>(
-          visible.padded_queries, pad_to_lanes(range.num_rows), layout.dk,
+          visible_range.padded_queries, pad_to_lanes(range.num_rows), layout.dk,
           {scratch.q_v + j * layout.rows * layout.dk, layout.dk, 1},
           {relative.r_transposed + j * layout.dk * relative.num_distances + range.first_row, relative.num_distances},
           {scratch.distance_products, product_stride});
-      for (int64_t i = 0; i < visible.num_queries; ++i) {
-        const float* from = scratch.distance_products + i * product_stride + visible.num_queries - 1 - i;
-        const int64_t end = std::min(range.first_key + range.num_keys, visible.num_logits(i));
+      for (int64_t i = 0; i < visible_range.num_queries; ++i) {
+        const float* from = scratch.distance_products + i * product_stride + visible_range.num_queries - 1 - i;
+        const int64_t end = std::min(range.first_key + range.num_keys, visible_range.num_logits(i));
         for (int64_t s = range.first_key, n = 0; s < end; s += n) {
           n = contiguous_keys(s, end);
           add_to(from + s - range.first_key, n,
@@ -258,18 +261,19 @@ struct DistanceGradients {
 
 // Adds the gradients of the position term scale * (q + v) · r[distance] of head j to `to`. tile: gradients of the
 // logits.
-void position_term_backward(const AttentionParams& params, const TileLayout& layout, const VisibleKeys& visible,
+void position_term_backward(const AttentionParams& params, const TileLayout& layout, const VisibleKeys& visible_range,
                             int64_t j, const DistanceScratch& scratch, const float* tile, const DistanceGradients& to) {
   const RelativeParams& relative = params.relative;
   const int64_t product_stride = distance_row_stride(layout.span, layout.rows);
   for (int64_t range_index = 0; range_index < relative.num_key_ranges; ++range_index) {
-    const DistanceRange range = distance_range(params, visible, relative.key_ranges[range_index]);
+    const DistanceRange range = distance_range(params, visible_range, relative.key_ranges[range_index]);
     if (range.num_keys <= 0) continue;
-    std::fill_n(scratch.distance_products, visible.padded_queries * product_stride, 0.0F);
-    for (int64_t i = 0; i < visible.num_queries; ++i) {
-      float* row_products = scratch.distance_products + i * product_stride + visible.num_queries - 1 - i;
+    std::fill_n(scratch.distance_products, visible_range.padded_queries * product_stride, 0.0F);
+    for (int64_t i = 0; i < visible_range.num_queries; ++i) {
+      float* row_products = scratch.distance_products + i * product_stride + visible_range.num_queries - 1 - i;
       const int64_t end = std::min({range.first_key + range.num_keys,
-                                    params.visible_end(visible.first_query + i) - visible.key_begin, visible.num_keys});
+                                    params.visible_end(visible_range.first_query + i) - visible_range.key_begin,
+                                    visible_range.num_keys});
       for (int64_t s = range.first_key, n = 0; s < end; s += n) {
         n = contiguous_keys(s, end);
         std::memcpy(row_products + s - range.first_key,
@@ -280,9 +284,9 @@ void position_term_backward(const AttentionParams& params, const TileLayout& lay
     const int64_t r_offset = j * relative.num_distances * layout.dk + range.first_row * layout.dk,
                   q_v_offset = j * layout.rows * layout.dk;
     matmul<RegisterTile, true>(
-        visible.padded_queries, layout.dk, range.num_rows, {scratch.distance_products, product_stride, 1},
+        visible_range.padded_queries, layout.dk, range.num_rows, {scratch.distance_products, product_stride, 1},
         {static_cast<const float*>(relative.r) + r_offset, layout.dk}, {to.dq_v + q_v_offset, layout.dk});
-    matmul<RegisterTile, true>(round_up(range.num_rows, 8), layout.dk, visible.padded_queries,
+    matmul<RegisterTile, true>(round_up(range.num_rows, 8), layout.dk, visible_range.padded_queries,
                                {scratch.distance_products, 1, product_stride}, {scratch.q_v + q_v_offset, layout.dk},
                                {to.dr + r_offset, layout.dk});
   }

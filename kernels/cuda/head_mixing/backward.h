@@ -103,7 +103,7 @@ MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const Attention
   const int chunk_head = thread.block_z() / plan.num_head_blocks * kChunkHeads,
             num_chunk_heads =
                 params.value_heads - chunk_head < kChunkHeads ? params.value_heads - chunk_head : kChunkHeads;
-  const IndexRange visible = visible_keys(params, b, first, warp.num_block_rows);
+  const IndexRange visible_range = visible_keys(params, b, first, warp.num_block_rows);
 
   // Resident rows: q (with kRelative q + u and q + v), then dout.
   auto* const resident_smem = static_cast<T*>(memory);
@@ -122,7 +122,7 @@ MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const Attention
   const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp},
       row_tile_gradient_operands{gradient_operands, plan, warp};
   const RowRange resident_range{first, queries};
-  const auto tiles = tiles_of_keys<kRelative>(params, visible, first + warp.num_block_rows - 1);
+  const auto tiles = tiles_of_keys<kRelative>(params, visible_range, first + warp.num_block_rows - 1);
   LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, score_operands}, resident_range, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
   if (plan.num_resident_tiles > 0) {
@@ -270,7 +270,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
             warp_head = first_head + warp.row_tile_warp * kWarpHeads,
             next_first_head = first_head + plan.warps_per_row_tile * kWarpHeads;
   const HeadBlock heads{first_head, warp_head, next_first_head < params.heads ? next_first_head : params.heads};
-  const IndexRange visible = visible_keys(params, b, first, warp.num_block_rows);
+  const IndexRange visible_range = visible_keys(params, b, first, warp.num_block_rows);
 
   // Resident rows: dout, then q (with kRelative q + u and q + v).
   auto* const resident_smem = static_cast<T*>(memory);
@@ -289,7 +289,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp},
       row_tile_gradient_operands{gradient_operands, plan, warp};
   const RowRange resident_range{first, queries};
-  const auto tiles = tiles_of_keys<kRelative>(params, visible, first + warp.num_block_rows - 1);
+  const auto tiles = tiles_of_keys<kRelative>(params, visible_range, first + warp.num_block_rows - 1);
   LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, score_operands}, resident_range, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
   if (plan.num_resident_tiles > 0) {

@@ -109,7 +109,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
             next_first_head = first_head + plan.warps_per_row_tile * kWarpHeads;
   const HeadBlock heads{first_head, warp_head,
                         next_first_head < params.value_heads ? next_first_head : params.value_heads};
-  const IndexRange visible =
+  const IndexRange visible_range =
       split_of(visible_keys(params, b, first, warp.num_block_rows), 16,
                kSplitKv ? thread.block_z() & (splits.count - 1) : 0, kSplitKv ? splits.count : 1);
 
@@ -128,7 +128,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   const Operands value_operands{{v, b, params.value_head_of}, {}, heads.range(), params.value_size, nullptr};
   const RowTileOperands<Operands> row_tile_score_operands{score_operands, plan, warp};
   const RowRange resident_range{first, queries};
-  const auto tiles = tiles_of_keys<kRelative>(params, visible, first + warp.num_block_rows - 1);
+  const auto tiles = tiles_of_keys<kRelative>(params, visible_range, first + warp.num_block_rows - 1);
   LoadSchedule<Operands, 2, decltype(tiles)> schedule({score_operands, value_operands}, resident_range, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
   if (plan.num_resident_tiles > 0)

@@ -46,12 +46,12 @@ MH_DEVICE void add_shifted(const Thread& thread, Accumulator (&sums)[2], float* 
 // of which `last_query` is the last.
 struct VisibleKeyTiles {
   const AttentionParams& params;
-  IndexRange visible;
+  IndexRange visible_range;
   int last_query;
   MH_DEVICE StreamedTile operator()(int n) const {
     for (int i = 0; i < params.relative.num_key_ranges; ++i) {
       const KeyRange& key_range = params.relative.key_ranges[i];
-      const IndexRange range = intersect(visible, key_range);
+      const IndexRange range = intersect(visible_range, key_range);
       const int tiles = range.end > range.first ? ceil_div(range.end - range.first, 16) : 0,
                 tile_first = range.first + 16 * n;
       if (n < tiles)
@@ -65,10 +65,10 @@ struct VisibleKeyTiles {
 
 // Returns the tiles of the visible keys of a block whose last query is `last_query`.
 template <bool kRelative>
-MH_DEVICE auto tiles_of_keys([[maybe_unused]] const AttentionParams& params, const IndexRange& visible,
+MH_DEVICE auto tiles_of_keys([[maybe_unused]] const AttentionParams& params, const IndexRange& visible_range,
                              [[maybe_unused]] int last_query) {
-  if constexpr (kRelative) return VisibleKeyTiles{params, visible, last_query};
-  else return RangeTiles{visible};
+  if constexpr (kRelative) return VisibleKeyTiles{params, visible_range, last_query};
+  else return RangeTiles{visible_range};
 }
 
 // The tiles of the queries in query_range, with the window of r for the resident keys from key `first` on, of key range

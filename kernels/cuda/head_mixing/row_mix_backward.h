@@ -137,7 +137,7 @@ MH_DEVICE void row_mix_matrix_gradient(const Thread& thread, const AttentionPara
   const int64_t b = block.batch_row;
   const int queries = static_cast<int>(params.queries), first = block.tile * kQueries, g = thread.lane() / 4,
             t = thread.lane() % 4, warp_head = thread.warp() * kWarpHeads;
-  const IndexRange visible = visible_keys(params, b, first, kQueries);
+  const IndexRange visible_range = visible_keys(params, b, first, kQueries);
 
   auto* const query_rows = static_cast<T*>(memory);
   T* const dout_rows = query_rows + params.heads * kQueries * kStride;
@@ -147,7 +147,7 @@ MH_DEVICE void row_mix_matrix_gradient(const Thread& thread, const AttentionPara
              gradients = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end(), 1);
   const KeyLoader<Traits, T, kKeys> keys(thread, params, tensors, b);
   const ValueLoader<Traits, T, kKeys> values(thread, params, tensors, b);
-  AlternatingLoads<Traits, T, kKeys> loads{keys, values, visible};
+  AlternatingLoads<Traits, T, kKeys> loads{keys, values, visible_range};
   const auto load = [&](T* stage) { loads.load(thread, stage); };
   QueryLoader<Traits, T, kQueries>(thread, params, tensors, b).load(thread, query_rows, first, queries);
   DoutLoader<Traits, T, kQueries>(thread, params, tensors, b).load(thread, dout_rows, first, queries);
@@ -162,64 +162,65 @@ MH_DEVICE void row_mix_matrix_gradient(const Thread& thread, const AttentionPara
 
   const bool can_use_fast_path = allows_fast_path(params);
   MH_ROLLED
-  for (int key = visible.first; key < visible.end; key += kKeys) {
-    dispatch_bool(
-        can_use_fast_path && all_visible(params, visible.end, first, kQueries, key, kKeys), [&](auto fast_path) {
-          constexpr bool kFastPath = decltype(fast_path)::value;
-          pipeline.acquire(thread, load);
-          Accumulator p[kWarpHeads][kRowTiles][kKeys / 8];
-          MH_FOR (o, kWarpHeads) {
-            const int j = warp_head + o;
-            if (j >= params.heads) break;
-            multiply_row_tiles<kSize, kRowTiles, kKeys>(
-                thread, query_rows + j * kQueries * kStride, pipeline.current() + j * kKeys * kStride,
-                [&](int row_tile, Accumulator(&products)[Sizes::kKeys / 8]) {
-                  const int query = first + 16 * row_tile;
-                  to_probabilities<kFastPath>(thread, params, {query, key, visible.end}, lse2[o][row_tile], products);
-                  MH_FOR (n, kKeys / 8) {
-                    MH_FOR (e, 4) sum[o][row_tile][e / 2] += products[n].x[e];
-                    p[o][row_tile][n] = products[n];
-                  }
-                  if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
-                    apply_dropout(params, b, j, query + g, key + 2 * t, products);
-                  probabilities.template put<T>(thread, j, row_tile, products);
-                });
-          }
-          pipeline.release();
-          pipeline.acquire(thread, load);
-          MH_FOR (o, kWarpHeads) {
-            const int i = warp_head + o;
-            if (i >= params.value_heads) break;
-            multiply_row_tiles<kSize, kRowTiles, kKeys>(
-                thread, dout_rows + i * kQueries * kStride, pipeline.current() + i * kKeys * kStride,
-                [&](int row_tile, Accumulator(&dp)[Sizes::kKeys / 8]) {
-                  if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
-                    apply_dropout(params, b, i, first + 16 * row_tile + g, key + 2 * t, dp);
-                  gradients.template put<T>(thread, i, row_tile, dp);
-                });
-          }
-          pipeline.release();
-          thread.barrier();
-          MH_FOR (u, Sizes::kWarpProducts)
-            accumulate_pair_sums<T, Traits::kMatrixHeads>(thread, pair_sums[u], probabilities, gradients,
-                                                          Traits::query_of(thread.warp(), u), params.heads,
-                                                          params.value_heads);
-          mix_queries<Traits, T, T, true>(thread, gradients, params.value_heads, params.heads, matrices);
-          thread.barrier();
-          MH_FOR (o, kWarpHeads) {
-            const int j = warp_head + o;
-            if (j >= params.heads) break;
-            MH_FOR (row_tile, kRowTiles)
-              MH_FOR (c, kKeys / 16) {
-                Accumulator dp[2];
-                gradients.template get<T>(thread, j, row_tile, 16 * c, dp);
-                if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
-                  apply_dropout(params, b, j, first + 16 * row_tile + g, key + 16 * c + 2 * t, dp);
-                MH_FOR (n, 2)
-                  MH_FOR (e, 4) delta[o][row_tile][e / 2] += p[o][row_tile][2 * c + n].x[e] * dp[n].x[e];
-              }
-          }
-        });
+  for (int key = visible_range.first; key < visible_range.end; key += kKeys) {
+    dispatch_bool(can_use_fast_path && all_visible(params, visible_range.end, first, kQueries, key, kKeys),
+                  [&](auto fast_path) {
+                    constexpr bool kFastPath = decltype(fast_path)::value;
+                    pipeline.acquire(thread, load);
+                    Accumulator p[kWarpHeads][kRowTiles][kKeys / 8];
+                    MH_FOR (o, kWarpHeads) {
+                      const int j = warp_head + o;
+                      if (j >= params.heads) break;
+                      multiply_row_tiles<kSize, kRowTiles, kKeys>(
+                          thread, query_rows + j * kQueries * kStride, pipeline.current() + j * kKeys * kStride,
+                          [&](int row_tile, Accumulator(&products)[Sizes::kKeys / 8]) {
+                            const int query = first + 16 * row_tile;
+                            to_probabilities<kFastPath>(thread, params, {query, key, visible_range.end},
+                                                        lse2[o][row_tile], products);
+                            MH_FOR (n, kKeys / 8) {
+                              MH_FOR (e, 4) sum[o][row_tile][e / 2] += products[n].x[e];
+                              p[o][row_tile][n] = products[n];
+                            }
+                            if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
+                              apply_dropout(params, b, j, query + g, key + 2 * t, products);
+                            probabilities.template put<T>(thread, j, row_tile, products);
+                          });
+                    }
+                    pipeline.release();
+                    pipeline.acquire(thread, load);
+                    MH_FOR (o, kWarpHeads) {
+                      const int i = warp_head + o;
+                      if (i >= params.value_heads) break;
+                      multiply_row_tiles<kSize, kRowTiles, kKeys>(
+                          thread, dout_rows + i * kQueries * kStride, pipeline.current() + i * kKeys * kStride,
+                          [&](int row_tile, Accumulator(&dp)[Sizes::kKeys / 8]) {
+                            if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
+                              apply_dropout(params, b, i, first + 16 * row_tile + g, key + 2 * t, dp);
+                            gradients.template put<T>(thread, i, row_tile, dp);
+                          });
+                    }
+                    pipeline.release();
+                    thread.barrier();
+                    MH_FOR (u, Sizes::kWarpProducts)
+                      accumulate_pair_sums<T, Traits::kMatrixHeads>(thread, pair_sums[u], probabilities, gradients,
+                                                                    Traits::query_of(thread.warp(), u), params.heads,
+                                                                    params.value_heads);
+                    mix_queries<Traits, T, T, true>(thread, gradients, params.value_heads, params.heads, matrices);
+                    thread.barrier();
+                    MH_FOR (o, kWarpHeads) {
+                      const int j = warp_head + o;
+                      if (j >= params.heads) break;
+                      MH_FOR (row_tile, kRowTiles)
+                        MH_FOR (c, kKeys / 16) {
+                          Accumulator dp[2];
+                          gradients.template get<T>(thread, j, row_tile, 16 * c, dp);
+                          if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
+                            apply_dropout(params, b, j, first + 16 * row_tile + g, key + 16 * c + 2 * t, dp);
+                          MH_FOR (n, 2)
+                            MH_FOR (e, 4) delta[o][row_tile][e / 2] += p[o][row_tile][2 * c + n].x[e] * dp[n].x[e];
+                        }
+                    }
+                  });
   }
   thread.template wait_group<0>();
   thread.barrier();
@@ -293,7 +294,7 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
   const int64_t b = block.batch_row;
   const int queries = static_cast<int>(params.queries), first = block.tile * Traits::kQueries, g = thread.lane() / 4,
             t = thread.lane() % 4, warp_head = thread.warp() * kWarpHeads;
-  const IndexRange visible = visible_keys(params, b, first, Traits::kQueries);
+  const IndexRange visible_range = visible_keys(params, b, first, Traits::kQueries);
 
   auto* const query_rows = static_cast<T*>(memory);
   T* const dout_rows = query_rows + params.heads * Traits::kQueries * kStride;
@@ -302,7 +303,7 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
   const Tile tile = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end());
   const KeyLoader<Traits, T, kKeys> keys(thread, params, tensors, b);
   const ValueLoader<Traits, T, kKeys> values(thread, params, tensors, b);
-  AlternatingLoads<Traits, T, kKeys> loads{values, keys, visible};
+  AlternatingLoads<Traits, T, kKeys> loads{values, keys, visible_range};
   const auto load = [&](T* stage) { loads.load(thread, stage); };
   QueryLoader<Traits, T, Traits::kQueries>(thread, params, tensors, b).load(thread, query_rows, first, queries);
   DoutLoader<Traits, T, Traits::kQueries>(thread, params, tensors, b).load(thread, dout_rows, first, queries);
@@ -321,9 +322,9 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
   Accumulator sums[kWarpHeads][kRowTiles][kSize / 8];
   const bool can_use_fast_path = allows_fast_path(params);
   MH_ROLLED
-  for (int key = visible.first; key < visible.end; key += kKeys) {
+  for (int key = visible_range.first; key < visible_range.end; key += kKeys) {
     dispatch_bool(
-        can_use_fast_path && all_visible(params, visible.end, first, Traits::kQueries, key, kKeys),
+        can_use_fast_path && all_visible(params, visible_range.end, first, Traits::kQueries, key, kKeys),
         [&](auto fast_path) {
           constexpr bool kFastPath = decltype(fast_path)::value;
           pipeline.acquire(thread, load);
@@ -353,8 +354,8 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
                 thread, query_rows + j * Traits::kQueries * kStride, key_rows,
                 [&](int row_tile, Accumulator(&p)[Sizes::kKeys / 8]) {
                   Accumulator slopes[Sizes::kKeys / 8];
-                  to_slopes<kFastPath>(thread, params, {first + 16 * row_tile, key, visible.end}, stats[o][row_tile], p,
-                                       slopes);
+                  to_slopes<kFastPath>(thread, params, {first + 16 * row_tile, key, visible_range.end},
+                                       stats[o][row_tile], p, slopes);
                   if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
                     to_logit_gradients<T, true>(thread, tile, j, row_tile, stats[o][row_tile], slopes, dropout);
                   else to_logit_gradients<T, false>(thread, tile, j, row_tile, stats[o][row_tile], slopes, dropout);

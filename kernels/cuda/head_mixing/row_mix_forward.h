@@ -95,7 +95,7 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
   const int64_t b = block.batch_row;
   const int queries = static_cast<int>(params.queries), first = block.tile * Traits::kQueries, g = thread.lane() / 4,
             t = thread.lane() % 4, warp_head = thread.warp() * kWarpHeads;
-  const IndexRange visible =
+  const IndexRange visible_range =
       split_of(visible_keys(params, b, first, Traits::kQueries), Traits::kKeys, thread.block_z(), splits.count);
 
   auto* const query_rows = static_cast<T*>(memory);
@@ -104,7 +104,7 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
   const Tile tile = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end());
   const KeyLoader<Traits, T, Traits::kKeys> keys(thread, params, tensors, b);
   const ValueLoader<Traits, T, Traits::kKeys> values(thread, params, tensors, b);
-  AlternatingLoads<Traits, T, Traits::kKeys> loads{keys, values, visible};
+  AlternatingLoads<Traits, T, Traits::kKeys> loads{keys, values, visible_range};
   const auto load = [&](T* stage) { loads.load(thread, stage); };
   QueryLoader<Traits, T, Traits::kQueries>(thread, params, tensors, b).load(thread, query_rows, first, queries);
   pipeline.fill(thread, load);
@@ -118,9 +118,9 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
   Accumulator sums[kWarpHeads][kRowTiles][kSize / 8];
   const bool can_use_fast_path = allows_fast_path(params);
   MH_ROLLED
-  for (int key = visible.first; key < visible.end; key += Traits::kKeys) {
+  for (int key = visible_range.first; key < visible_range.end; key += Traits::kKeys) {
     dispatch_bool(
-        can_use_fast_path && all_visible(params, visible.end, first, Traits::kQueries, key, Traits::kKeys),
+        can_use_fast_path && all_visible(params, visible_range.end, first, Traits::kQueries, key, Traits::kKeys),
         [&](auto fast_path) {
           constexpr bool kFastPath = decltype(fast_path)::value;
           pipeline.acquire(thread, load);
@@ -131,7 +131,7 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
                 thread, query_rows + j * Traits::kQueries * kStride, pipeline.current() + j * Traits::kKeys * kStride,
                 [&](int row_tile, Accumulator(&p)[Traits::kKeys / 8]) {
                   const int query = first + 16 * row_tile;
-                  to_probabilities<kFastPath>(thread, params, {query, key, visible.end}, lse2[o][row_tile], p);
+                  to_probabilities<kFastPath>(thread, params, {query, key, visible_range.end}, lse2[o][row_tile], p);
                   if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
                     apply_dropout(params, b, j, query + g, key + 2 * t, p);
                   tile.template put<Probability>(thread, j, row_tile, p);
