@@ -14,8 +14,8 @@ using namespace squads;
 namespace {
 
 // Returns the context score of a token in a window, computed as in _check_is_max_context() of BERT's run_squad.py.
-double context_score(const text::ParagraphWindow& w, int32_t token) {
-  return std::min(token - w.first_token, w.first_token + w.num_tokens - 1 - token) + 0.01 * w.num_tokens;
+double context_score(const text::ParagraphWindow& w, int32_t token_index) {
+  return std::min(token_index - w.first_token, w.first_token + w.num_tokens - 1 - token_index) + 0.01 * w.num_tokens;
 }
 
 }  // namespace
@@ -72,14 +72,15 @@ TEST_CASE("questions: a token is scored in the window with the most context") {
       const auto [begin, end] = questions.rows_of(questions.window(row).question_index);
       const auto is_scored = questions.scored_tokens(row);
       for (size_t i = 0; i < is_scored.size(); ++i) {
-        const int32_t token = questions.window(row).first_token + static_cast<int32_t>(i);
+        const int32_t token_index = questions.window(row).first_token + static_cast<int32_t>(i);
         int64_t best_row = -1;
         double max_score = -1;
         for (int64_t r = begin; r < end; ++r) {
           const text::ParagraphWindow& w = questions.window(r);
-          if (token < w.first_token || token >= w.first_token + w.num_tokens || context_score(w, token) <= max_score)
+          if (token_index < w.first_token || token_index >= w.first_token + w.num_tokens ||
+              context_score(w, token_index) <= max_score)
             continue;
-          max_score = context_score(w, token);
+          max_score = context_score(w, token_index);
           best_row = r;
         }
         RC_ASSERT(is_scored[i] == (best_row == row));
