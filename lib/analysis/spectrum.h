@@ -40,7 +40,7 @@ at::Tensor singular_values_of_product(const at::Tensor& a, const at::Tensor& b);
 
 // The measures of rank of matrices with singular values (…, n), fp64; NaN for a matrix of zeros.
 struct RankMeasures {
-  at::Tensor curve;           // (…, n), c_k
+  at::Tensor curve;           // (…, n), c_k = Σ_{i ≤ k} σ_i / Σ σ_i
   at::Tensor first_fraction;  // (…), c_1
   at::Tensor area;            // (…), mean of c_k
   at::Tensor effective_rank;  // (…)

@@ -24,14 +24,19 @@ std::vector<SpectrumStatistics> statistics_of(const SpectraEntry& entry) {
   const RankMeasures means = entry.spectra.means();
   const auto area = to_vector(means.area), effective_rank = to_vector(means.effective_rank),
              rank_share = to_vector(means.rank_share), stable_rank = to_vector(means.stable_rank),
-             first = to_vector(means.first_fraction);
+             first_fraction = to_vector(means.first_fraction);
   const auto entropy = entry.has_entropy ? to_vector(entry.entropy.entropy()) : std::vector<double>(area.size(), kNaN);
   const auto normalised_entropy = entry.has_entropy ? to_vector(entry.entropy.normalised_entropy()) : entropy;
   std::vector<SpectrumStatistics> head_statistics;
   for (size_t head = 0; head < area.size(); ++head) {
-    SpectrumStatistics s{
-        area[head],    effective_rank[head],     rank_share[head], stable_rank[head],
-        entropy[head], normalised_entropy[head], {first[head]},    to_vector(means.curve[static_cast<int64_t>(head)])};
+    SpectrumStatistics s{area[head],
+                         effective_rank[head],
+                         rank_share[head],
+                         stable_rank[head],
+                         entropy[head],
+                         normalised_entropy[head],
+                         {first_fraction[head]},
+                         to_vector(means.curve[static_cast<int64_t>(head)])};
     for (size_t tenth = 1; tenth < 10; ++tenth)
       s.sampled_curve.push_back(s.curve[ceil_div(tenth * s.curve.size(), 10) - 1]);
     head_statistics.push_back(s);
