@@ -57,10 +57,10 @@ at::Tensor AttentionLayer::attend_with_sdpa(Context& c, bool is_square) const {
   std::optional<at::Tensor> mask;
   if (!is_square) {
     const int64_t num_queries = c.q.size(2), num_keys = c.k.size(2);
-    at::Tensor visible = boolean_mask(c.mask, num_queries, num_keys, c.q.device());
+    at::Tensor visible_mask = boolean_mask(c.mask, num_queries, num_keys, c.q.device());
     at::Tensor bias = c.mask.additive;
-    if (visible.defined()) {
-      at::Tensor hidden_bias = at::zeros(visible.sizes(), c.q.options()).masked_fill(~visible, -INFINITY);
+    if (visible_mask.defined()) {
+      at::Tensor hidden_bias = at::zeros(visible_mask.sizes(), c.q.options()).masked_fill(~visible_mask, -INFINITY);
       bias = bias.defined() ? bias + hidden_bias : hidden_bias;
     }
     if (bias.defined())

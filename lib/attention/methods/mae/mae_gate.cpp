@@ -72,7 +72,7 @@ void MaeOptions::describe(Fields& f) {
   f.choice("gate", gate, {{Gate::learned, "learned"}, {Gate::uniform, "uniform"}},
            "gate of the experts; uniform: no parameters; training samples experts uniformly, and evaluation uses plain "
            "attention");
-  f.field("hidden", hidden, "inner width of the network that computes the gate", between(1, 1 << 16));
+  f.field("hidden", hidden_size, "inner width of the network that computes the gate", between(1, 1 << 16));
   f.field("dropout", dropout, "dropout rate of the inner layer of the gate network", between(0, 0.999));
   f.choice("mean", mean, {{Mean::causal, "causal"}, {Mean::full, "full"}},
            "input of the gate network; causal: mean of the layer inputs up to each position; full: mean over the whole "
@@ -91,12 +91,12 @@ void MaeOptions::describe(Fields& f) {
 
 void ExpertGate::add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) {
   const std::string name = layer_spec.name + kExpertGatePrefix;
-  const int64_t d = layer_spec.width, hidden = options_.hidden;
+  const int64_t d = layer_spec.width, hidden_size = options_.hidden_size;
   using nn::Init;
   const Init up_init = Init::uniform(1 / std::sqrt(static_cast<double>(d)));
   const Init down_init = options_.init == MaeOptions::GateInit::zero
                              ? Init::constant(0)
-                             : Init::uniform(1 / std::sqrt(static_cast<double>(hidden)));
+                             : Init::uniform(1 / std::sqrt(static_cast<double>(hidden_size)));
   auto make_traits = [](const Init& init) { return nn::ParameterTraits{init, false, false}; };
   auto statistic_traits = [&](double initial_value) {
     nn::ParameterTraits traits = make_traits(Init::constant(initial_value));
@@ -110,12 +110,12 @@ void ExpertGate::add_parameters(nn::ParameterList& parameters, const LayerSpec& 
   running_variance_ = &parameters.add(name + "norm.variance", {d}, statistic_traits(1));
   nn::ParameterTraits up_traits = make_traits(up_init);
   up_traits.is_product_operand = true;  // W_up may use reduced precision; W_down is small and stays fp32
-  up_weight_ = &parameters.add(name + "up.weight", {hidden, d}, up_traits);
-  up_bias_ = &parameters.add(name + "up.bias", {hidden}, make_traits(up_init));
+  up_weight_ = &parameters.add(name + "up.weight", {hidden_size, d}, up_traits);
+  up_bias_ = &parameters.add(name + "up.bias", {hidden_size}, make_traits(up_init));
   nn::ParameterTraits down_traits = make_traits(down_init);
   // With drop = 1 expert i omits head i, so swapping two heads also swaps the rows of their experts.
   if (options_.drop == 1) down_traits.head_axes = {options_.original_heads.axis(0)};
-  down_weight_ = &parameters.add(name + "down.weight", {num_experts_, hidden}, down_traits);
+  down_weight_ = &parameters.add(name + "down.weight", {num_experts_, hidden_size}, down_traits);
   down_bias_ = &parameters.add(name + "down.bias", {num_experts_}, down_traits);
 }
 

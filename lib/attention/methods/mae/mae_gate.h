@@ -23,7 +23,7 @@ struct MaeOptions : OptionsOf<MaeOptions> {
 
   int64_t drop = 1;
   Gate gate = Gate::learned;
-  int64_t hidden = 256;
+  int64_t hidden_size = 256;
   double dropout = 0.1;
   Mean mean = Mean::causal;
   int64_t window = 0;

@@ -16,14 +16,14 @@ namespace mh::attention {
 namespace {
 
 struct MixtureOfHeadsOptions : OptionsOf<MixtureOfHeadsOptions> {
-  int64_t shared = 2;
-  int64_t chosen = 2;
+  int64_t num_shared_heads = 2;
+  int64_t num_chosen_heads = 2;
   OriginalHeads original_heads;
   void describe(Fields& f) override {
-    f.field("shared", shared,
+    f.field("shared", num_shared_heads,
             "number of shared heads: the first heads of the layer, which are active at every position", at_least(0));
-    f.field("chosen", chosen, "number of routed heads (the heads that are not shared) that each position chooses",
-            at_least(1));
+    f.field("chosen", num_chosen_heads,
+            "number of routed heads (the heads that are not shared) that each position chooses", at_least(1));
     original_heads.describe(f);
   }
 };
@@ -34,14 +34,15 @@ class MixtureOfHeads : public GatedCombiner {
   MixtureOfHeads(const MixtureOfHeadsOptions& options, const LayerSpec& layer_spec)
       : options_(options),
         original_heads_(options.original_heads.resolve_for(layer_spec, "mixture-of-heads")),
-        num_routed_(original_heads_.count - options.shared) {
-    if (options.chosen > num_routed_)
+        num_routed_heads_(original_heads_.count - options.num_shared_heads) {
+    if (options.num_chosen_heads > num_routed_heads_)
       throw Error(
           Exit::usage,
           Problem{layer_spec.name + ", combiner 'mixture-of-heads'",
                   str("a sum of attention.mixture-of-heads.shared and attention.mixture-of-heads.chosen of at most ",
                       original_heads_.count, ", the number of heads"),
-                  str(options.shared, " + ", options.chosen), "lower one of these keys, or raise attention.heads"});
+                  str(options.num_shared_heads, " + ", options.num_chosen_heads),
+                  "lower one of these keys, or raise attention.heads"});
   }
   // The router of a pruned layer still chooses among all heads that the layer had before pruning.
   std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads,
@@ -54,24 +55,24 @@ class MixtureOfHeads : public GatedCombiner {
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
     router_weight_ = &parameters.add(layer_spec.name + kRouterName, {original_heads_.count, layer_spec.width},
                                      {nn::Init::xavier_uniform(), true, false, {original_heads_.axis(0)}});
-    if (options_.shared > 0)
+    if (options_.num_shared_heads > 0)
       balance_weight_ = &parameters.add(layer_spec.name + ".combiner.balance.weight", {2, layer_spec.width},
                                         {nn::Init::xavier_uniform(), true, false});
   }
   bool has_head_gates() const override { return true; }
   at::Tensor head_weights(const Context& c) override {
     const at::Tensor x = c.query_input.to(at::kFloat);
-    const at::Tensor scores = nn::linear(x, router_weight_->value(), {});                   // (B, T, h)
-    const at::Tensor p = at::softmax(scores.narrow(-1, options_.shared, num_routed_), -1);  // (B, T, r)
-    const at::Tensor chosen_heads = std::get<1>(p.topk(options_.chosen, -1));               // (B, T, k)
+    const at::Tensor scores = nn::linear(x, router_weight_->value(), {});                                   // (B, T, h)
+    const at::Tensor p = at::softmax(scores.narrow(-1, options_.num_shared_heads, num_routed_heads_), -1);  // (B, T, r)
+    const at::Tensor chosen_heads = std::get<1>(p.topk(options_.num_chosen_heads, -1));                     // (B, T, k)
     const at::Tensor chosen_mask = at::zeros_like(p).scatter(-1, chosen_heads, 1.0);
     if (c.observer != nullptr) c.observer->show(c.layer_spec, RoutingObservation{p, chosen_mask});
     const at::Tensor selected_p = p * chosen_mask;
-    at::Tensor w = selected_p * (static_cast<double>(options_.chosen) / selected_p.sum(-1, true));
+    at::Tensor w = selected_p * (static_cast<double>(options_.num_chosen_heads) / selected_p.sum(-1, true));
     if (balance_weight_ != nullptr) {
       const at::Tensor a = 2 * at::softmax(nn::linear(x, balance_weight_->value(), {}), -1);
-      const at::Tensor shared_weights =
-          at::softmax(scores.narrow(-1, 0, options_.shared), -1) * static_cast<double>(options_.shared);
+      const at::Tensor shared_weights = at::softmax(scores.narrow(-1, 0, options_.num_shared_heads), -1) *
+                                        static_cast<double>(options_.num_shared_heads);
       w = at::cat({shared_weights * a.narrow(-1, 0, 1), w * a.narrow(-1, 1, 1)}, -1);
     }
     return show_gates(c, original_heads_.select_kept(w));
@@ -80,7 +81,7 @@ class MixtureOfHeads : public GatedCombiner {
  private:
   MixtureOfHeadsOptions options_;
   OriginalHeads original_heads_;  // the heads that the router was built for, and the heads that the layer still has
-  int64_t num_routed_;
+  int64_t num_routed_heads_;
   nn::Parameter *router_weight_ = nullptr, *balance_weight_ = nullptr;
 };
 

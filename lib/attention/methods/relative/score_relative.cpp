@@ -65,8 +65,9 @@ class RelativeScore : public Score {
     const std::string prefix = options_.shared_biases ? s.name.substr(0, s.name.find('.')) : s.name;
     auto share_bias = [&](const char* suffix) {
       const std::string name = prefix + suffix;
-      if (const nn::Parameter* existing = parameters.find(name);
-          existing != nullptr && existing->master().sizes() != at::IntArrayRef({s.heads, s.key_size}))
+      if (const nn::Parameter* existing_parameter = parameters.find(name);
+          existing_parameter != nullptr &&
+          existing_parameter->master().sizes() != at::IntArrayRef({s.heads, s.key_size}))
         throw Error(Exit::usage,
                     Problem{s.name,
                             "the same head count and head size in all layers, since the layers share the "
