@@ -58,12 +58,13 @@ std::u32string code_points(std::string_view utf8) {
   std::u32string text;
   text.reserve(utf8.size());
   const auto* p = reinterpret_cast<const utf8proc_uint8_t*>(utf8.data());
-  for (auto remaining = static_cast<utf8proc_ssize_t>(utf8.size()); remaining > 0;) {
+  for (auto num_remaining_bytes = static_cast<utf8proc_ssize_t>(utf8.size()); num_remaining_bytes > 0;) {
     utf8proc_int32_t c = *p;
-    const utf8proc_ssize_t n = c < 0x80 ? 1 : std::max<utf8proc_ssize_t>(1, utf8proc_iterate(p, remaining, &c));
+    const utf8proc_ssize_t n =
+        c < 0x80 ? 1 : std::max<utf8proc_ssize_t>(1, utf8proc_iterate(p, num_remaining_bytes, &c));
     text.push_back(static_cast<char32_t>(c));
     p += n;
-    remaining -= n;
+    num_remaining_bytes -= n;
   }
   return text;
 }

@@ -24,20 +24,20 @@ const MergeTable::Entry* MergeTable::find(int32_t left, int32_t right) const {
 void MergeTable::apply(std::vector<Symbol>& symbols, MergeOrder order) const {
   const auto num_symbols = static_cast<int64_t>(symbols.size());
   struct Links {
-    int64_t previous, next;
+    int64_t previous_position, next_position;
   };
   // Doubly linked list of the remaining symbols; a symbol of 0 bytes was joined to the symbol before it.
   std::vector<Links> links(symbols.size());
   for (int64_t i = 0; i < num_symbols; ++i) links[static_cast<size_t>(i)] = {i - 1, i + 1};
   auto symbol = [&](int64_t position) -> Symbol& { return symbols[static_cast<size_t>(position)]; };
-  auto next = [&](int64_t position) -> int64_t& { return links[static_cast<size_t>(position)].next; };
+  auto next_position = [&](int64_t position) -> int64_t& { return links[static_cast<size_t>(position)].next_position; };
 
   // Queue of pairs that can be joined: rank, position, left symbol, right symbol.
   using QueuedPair = std::tuple<size_t, int64_t, int32_t, int32_t>;
   std::priority_queue<QueuedPair, std::vector<QueuedPair>, std::greater<>> queued_pairs;
   auto queue_pair = [&](int64_t left) {
-    if (left < 0 || next(left) >= num_symbols) return;
-    const int32_t l = symbol(left).id, r = symbol(next(left)).id;
+    if (left < 0 || next_position(left) >= num_symbols) return;
+    const int32_t l = symbol(left).id, r = symbol(next_position(left)).id;
     if (const Entry* entry = find(l, r)) queued_pairs.emplace(entry->rank, left, l, r);
   };
   for (int64_t i = 0; i + 1 < num_symbols; ++i) queue_pair(i);
@@ -45,8 +45,8 @@ void MergeTable::apply(std::vector<Symbol>& symbols, MergeOrder order) const {
   // same position is valid too if it joins to the same symbol.
   auto is_current = [&](const QueuedPair& queued_pair) {
     const auto [rank, position, left, right] = queued_pair;
-    if (symbol(position).num_bytes == 0 || next(position) >= num_symbols) return false;
-    const int32_t l = symbol(position).id, r = symbol(next(position)).id;
+    if (symbol(position).num_bytes == 0 || next_position(position) >= num_symbols) return false;
+    const int32_t l = symbol(position).id, r = symbol(next_position(position)).id;
     if (l == left && r == right) return true;
     if (order == MergeOrder::rounds) return false;
     const Entry* entry = find(l, r);
@@ -62,15 +62,16 @@ void MergeTable::apply(std::vector<Symbol>& symbols, MergeOrder order) const {
       queued_pairs.pop();
       if (!is_current(queued_pair)) continue;
       const auto [pair_rank, position, left, right] = queued_pair;
-      Symbol& right_symbol = symbol(next(position));
+      Symbol& right_symbol = symbol(next_position(position));
       symbol(position) = {find(left, right)->joined_symbol, symbol(position).num_bytes + right_symbol.num_bytes};
       right_symbol.num_bytes = 0;
-      next(position) = next(next(position));
-      if (next(position) < num_symbols) links[static_cast<size_t>(next(position))].previous = position;
+      next_position(position) = next_position(next_position(position));
+      if (next_position(position) < num_symbols)
+        links[static_cast<size_t>(next_position(position))].previous_position = position;
       joined_positions.push_back(position);
     }
     for (int64_t position : joined_positions) {
-      queue_pair(links[static_cast<size_t>(position)].previous);
+      queue_pair(links[static_cast<size_t>(position)].previous_position);
       queue_pair(position);
     }
   }

@@ -16,12 +16,12 @@ namespace {
 // Iterates over the fields of a message in the wire format of Protocol Buffers.
 class ProtoFields {
  public:
-  explicit ProtoFields(std::string_view bytes) : remaining_(bytes) {}
+  explicit ProtoFields(std::string_view bytes) : remaining_bytes_(bytes) {}
   // Reads the next field; `bytes` is empty for a numeric field. Returns false at the end and at an invalid field.
   bool read_field(uint64_t& number, std::string_view& bytes) {
     uint64_t key = 0, length = 0;
     bytes = {};
-    if (remaining_.empty() || !read_varint(key)) return false;
+    if (remaining_bytes_.empty() || !read_varint(key)) return false;
     number = key >> 3;
     switch (key & 7) {
       case 0:
@@ -31,8 +31,8 @@ class ProtoFields {
       case 5:
         return skip(4);
       case 2:
-        if (!read_varint(length) || length > remaining_.size()) return false;
-        bytes = remaining_.substr(0, length);
+        if (!read_varint(length) || length > remaining_bytes_.size()) return false;
+        bytes = remaining_bytes_.substr(0, length);
         return skip(length);
       default:
         return false;
@@ -41,22 +41,22 @@ class ProtoFields {
 
  private:
   bool skip(size_t bytes) {
-    if (bytes > remaining_.size()) return false;
-    remaining_.remove_prefix(bytes);
+    if (bytes > remaining_bytes_.size()) return false;
+    remaining_bytes_.remove_prefix(bytes);
     return true;
   }
   bool read_varint(uint64_t& value) {
     value = 0;
     for (int shift = 0; shift < 64; shift += 7) {
-      if (remaining_.empty()) return false;
-      const auto byte = static_cast<unsigned char>(remaining_[0]);
-      remaining_.remove_prefix(1);
+      if (remaining_bytes_.empty()) return false;
+      const auto byte = static_cast<unsigned char>(remaining_bytes_[0]);
+      remaining_bytes_.remove_prefix(1);
       value |= uint64_t{byte & 0x7FU} << shift;
       if (byte < 0x80) return true;
     }
     return false;
   }
-  std::string_view remaining_;
+  std::string_view remaining_bytes_;
 };
 
 // A double-array trie of 32-bit units. The root is unit 0. The child of unit p by byte c is unit base(p) ^ c if that

@@ -51,7 +51,7 @@ class PairEncoder {
       const size_t source_length = source_.add(batch.source, s, tokens), source_end = tokens.size();
       const size_t target_length = target_.add(batch.target, t, tokens);
       if (const char* reason = filters_.drop_reason(source_length, target_length)) {
-        if (source_length * target_length == 0 && filters_.empty == "refuse")
+        if (source_length * target_length == 0 && filters_.empty_handling == "refuse")
           refuse_empty(batch, i, source_length == 0);
         ++out.summary.num_dropped[reason];
         tokens.resize(begin);

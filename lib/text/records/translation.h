@@ -18,7 +18,7 @@ struct PairFilters {
   int64_t min_length = 0;
   int64_t max_length = 0;
   double max_ratio = 0;
-  std::string empty = "refuse";
+  std::string empty_handling = "refuse";
   void describe(Fields& f) {
     f.field("min_length", min_length,
             "minimum number of tokens of source and of target, end-of-line token excluded; other pairs are dropped",
@@ -30,7 +30,7 @@ struct PairFilters {
     f.field("max_ratio", max_ratio,
             "drop pairs whose longer side has more than X times as many tokens as the shorter side; 0: no limit",
             at_least(0));
-    f.field("empty", empty,
+    f.field("empty", empty_handling,
             "treatment of pairs with an empty source or target; refuse: stop with an error; drop: leave the pair out",
             {"refuse", "drop"});
   }
@@ -53,7 +53,7 @@ struct PairSummary {
 // Writes every pair that the filters accept as a record. Source and target must be UTF-8 text; the tokens of a source
 // and of a target end with the end-of-line token, whatever the type of vocabulary. Throws Error(input), with file and
 // line, if a line contains the end-of-line token as text (the word <eos>), and for an empty source or target unless
-// filters.empty is "drop". The shard's trailer counts the dropped pairs.
+// filters.empty_handling is "drop". The shard's trailer counts the dropped pairs.
 PairSummary encode_pairs(PairBatches& text, const Tokenizer& source, const Tokenizer& target,
                          const PairFilters& filters, int num_threads, io::ShardWriter& writer);
 

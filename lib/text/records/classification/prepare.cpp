@@ -20,7 +20,7 @@ namespace {
 struct ColumnOptions {
   std::string text, text_b, label;
   bool no_header = false;
-  std::string malformed = "refuse";
+  std::string malformed_handling = "refuse";
   void describe(Fields& f) {
     f.field("text", text,
             "column of the text: name in the first line, or number from 1; default of mh-prep glue: the column of the "
@@ -33,7 +33,7 @@ struct ColumnOptions {
             "task, if the files have labels; default of mh-prep examples: no labels");
     f.field("no_header", no_header,
             "read the first line as an example instead of a header; columns are then selected by number");
-    f.field("malformed", malformed,
+    f.field("malformed", malformed_handling,
             "treatment of lines with a wrong number of columns in files with labels; refuse: stop with an error; drop: "
             "leave the line out",
             {"refuse", "drop"});
@@ -90,10 +90,11 @@ void write_examples_shard(const PrepArguments& arguments, const BertVocabularyOp
                                      {"text_b", columns.text_b},
                                      {"label", columns.label},
                                      {"no_header", columns.no_header},
-                                     {"malformed", columns.malformed}});
+                                     {"malformed", columns.malformed_handling}});
   ExampleSummary summary;
   write_shard(arguments, header, [&](ShardWriter& writer) {
-    summary = encode_examples(text, find_columns, task, columns.malformed == "drop", *tokenizer, num_threads, writer);
+    summary = encode_examples(text, find_columns, task, columns.malformed_handling == "drop", *tokenizer, num_threads,
+                              writer);
     if (summary.num_examples == 0)
       refuse_inputs(arguments, "examples, one per line", "none", "name a file with at least one example");
   });

@@ -44,9 +44,9 @@ void make_squad(const PrepArguments& arguments, const SquadPrepOptions& options)
   const Squad squad = read_squad(arguments.inputs, options.squad);
   ShardHeader header = header_of(*tokenizer);
   set_questions_header(header, squad, options.squad);
-  header.provenance =
-      provenance_of(arguments, options.vocabulary,
-                    {{"missing_share", options.squad.missing_share}, {"unanswerable", options.squad.unanswerable}});
+  header.provenance = provenance_of(
+      arguments, options.vocabulary,
+      {{"missing_share", options.squad.missing_share}, {"unanswerable", options.squad.unanswerable_handling}});
   QuestionSummary summary;
   write_shard(arguments, header, [&](ShardWriter& writer) {
     summary = encode_questions(squad, *tokenizer, options.threads.num_threads(), writer);

@@ -146,7 +146,7 @@ void set_questions_header(io::ShardHeader& header, const Squad& squad, const Squ
   const auto offset_limit = static_cast<int64_t>(longest_paragraph) + 1;
   header.set_kind(io::kQuestionsKind,
                   {header.vocabulary_size, header.vocabulary_size, offset_limit, offset_limit, 256, 256});
-  header.task = json{{kUnanswerableKey, options.unanswerable == "keep"}}.dump();
+  header.task = json{{kUnanswerableKey, options.unanswerable_handling == "keep"}}.dump();
 }
 
 bool may_have_impossible(const io::ShardHeader& header) {

@@ -178,7 +178,7 @@ class SquadReader {
     q.is_impossible = is_impossible != nullptr && is_impossible->get<bool>();
     for (const json& answer : require_entry(object, "answers", EntryType::list, location_))
       q.answers.push_back(read_answer(answer, text, offsets));
-    if (q.is_impossible && options_.unanswerable == "refuse")
+    if (q.is_impossible && options_.unanswerable_handling == "refuse")
       location_.refuse("a question that the paragraph answers", "a question with 'is_impossible', as in SQuAD 2.0",
                        "give --unanswerable keep to keep such questions");
     if (q.is_impossible != q.answers.empty())

@@ -14,11 +14,11 @@ namespace mh::text {
 
 struct SquadOptions {
   double missing_share = 0.01;
-  std::string unanswerable = "refuse";
+  std::string unanswerable_handling = "refuse";
   void describe(Fields& f) {
     f.field("missing_share", missing_share,
             "maximum fraction of answers whose text is not at the offset answer_start in the paragraph", between(0, 1));
-    f.field("unanswerable", unanswerable,
+    f.field("unanswerable", unanswerable_handling,
             "treatment of questions of SQuAD 2.0 that the paragraph does not answer; refuse: stop with an error; keep: "
             "store the questions",
             {"refuse", "keep"});

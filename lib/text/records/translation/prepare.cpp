@@ -109,7 +109,7 @@ void make_translation(const PrepArguments& arguments, const TranslationOptions& 
                      {"min_length", options.filters.min_length},
                      {"max_length", options.filters.max_length},
                      {"max_ratio", options.filters.max_ratio},
-                     {"empty", options.filters.empty}});
+                     {"empty", options.filters.empty_handling}});
   header.provenance =
       provenance.dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // file names may contain any bytes
 

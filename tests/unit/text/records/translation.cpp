@@ -81,7 +81,7 @@ TEST_CASE("pair filters equal a naive reference, for one input file and for two"
     const auto pairs = *rc::gen::container<std::vector<std::pair<std::string, std::string>>>(
         rc::gen::pair(side_of({"a", "b", "c", "q"}), side_of({"x", "y", "q"})));
     PairFilters filters;
-    filters.empty = "drop";
+    filters.empty_handling = "drop";
     filters.min_length = *rc::gen::inRange(0, 3);
     filters.max_length = *rc::gen::element(0, 3, 8);
     filters.max_ratio = *rc::gen::element(0.0, 1.0, 1.5, 2.0);
