@@ -26,24 +26,24 @@ std::vector<AnswerSearch::Candidate> AnswerSearch::best_candidates(int64_t row, 
   const auto paragraph_begin = static_cast<size_t>(questions_.paragraph_start(row));
   const std::span<const float> paragraph_start_logits = start_logits.subspan(paragraph_begin, is_scored.size()),
                                paragraph_end_logits = end_logits.subspan(paragraph_begin, is_scored.size());
-  std::vector<Candidate> best;
+  std::vector<Candidate> candidates;
   for (size_t s = 0; s < is_scored.size(); ++s) {
     if (!is_scored[s]) continue;
     const size_t limit = std::min(is_scored.size(), s + static_cast<size_t>(options_.max_answer_tokens));
     for (size_t e = s; e < limit; ++e) {
       const double start_logit = paragraph_start_logits[s], end_logit = paragraph_end_logits[e];
-      if (best.size() == count) {
-        if (start_logit + end_logit <= best.front().score()) continue;
-        std::pop_heap(best.begin(), best.end(), ranks_before);
-        best.pop_back();
+      if (candidates.size() == count) {
+        if (start_logit + end_logit <= candidates.front().score()) continue;
+        std::pop_heap(candidates.begin(), candidates.end(), ranks_before);
+        candidates.pop_back();
       }
-      best.push_back(
+      candidates.push_back(
           {start_logit, end_logit, {w.first_token + static_cast<int32_t>(s), w.first_token + static_cast<int32_t>(e)}});
-      std::push_heap(best.begin(), best.end(), ranks_before);
+      std::push_heap(candidates.begin(), candidates.end(), ranks_before);
     }
   }
-  std::sort_heap(best.begin(), best.end(), ranks_before);
-  return best;
+  std::sort_heap(candidates.begin(), candidates.end(), ranks_before);
+  return candidates;
 }
 
 std::vector<AnswerSearch::Candidate> AnswerSearch::best_distinct_candidates(

@@ -70,7 +70,7 @@ Chrf::Units Chrf::units_of(std::string_view sentence) {
 
 ChrfStatistics Chrf::statistics(std::string_view hypothesis, std::span<const std::string_view> references) {
   const Units hypothesis_units = units_of(hypothesis);
-  ChrfStatistics best;
+  ChrfStatistics best_statistics;
   double best_score = -1;
   for (std::string_view reference : references) {
     const Units reference_units = units_of(reference);
@@ -90,9 +90,9 @@ ChrfStatistics Chrf::statistics(std::string_view hypothesis, std::span<const std
     count_matches(hypothesis_units.characters, reference_units.characters, 0, ChrfStatistics::kCharacterOrders);
     count_matches(hypothesis_units.words, reference_units.words, ChrfStatistics::kCharacterOrders,
                   static_cast<size_t>(options_.max_word_order));
-    if (const double score = chrf_score(s); score > best_score) best_score = score, best = s;
+    if (const double score = chrf_score(s); score > best_score) best_score = score, best_statistics = s;
   }
-  return best;
+  return best_statistics;
 }
 
 }  // namespace mh::metrics

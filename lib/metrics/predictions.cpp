@@ -80,14 +80,14 @@ Predictions read_predictions(const std::string& path) {
   return predictions;
 }
 
-AnswerScore answer_score(const text::Question& question, const std::string& answer, bool unanswerable) {
+AnswerScore answer_score(const text::Question& question, const std::string& answer, bool is_unanswerable) {
   std::vector<std::string> gold_answers;
   for (const text::GoldAnswer& a : question.answers)
-    if (!unanswerable || !normalised_answer(a.text).empty()) gold_answers.push_back(a.text);
+    if (!is_unanswerable || !normalised_answer(a.text).empty()) gold_answers.push_back(a.text);
   const bool has_no_gold_answer = gold_answers.empty();
   if (has_no_gold_answer) gold_answers.emplace_back();
   AnswerScore score = answer_score(answer, gold_answers);
-  if (unanswerable && has_no_gold_answer) score.f1 = score.exact;
+  if (is_unanswerable && has_no_gold_answer) score.f1 = score.exact;
   return score;
 }
 

@@ -169,13 +169,13 @@ std::string normalised_answer(std::string_view answer) {
 AnswerScore answer_score(std::string_view answer, std::span<const std::string> gold_answers) {
   if (gold_answers.empty()) throw Error(Exit::input, Problem{"answers", "at least one true answer", "none", ""});
   const std::u32string normalised_prediction = normalise(answer);
-  AnswerScore best;
+  AnswerScore best_score;
   for (const std::string& gold_answer : gold_answers) {
     const std::u32string normalised_gold_answer = normalise(gold_answer);
-    best.exact = std::max(best.exact, normalised_prediction == normalised_gold_answer ? 1.0 : 0.0);
-    best.f1 = std::max(best.f1, shared_words_f1(normalised_prediction, normalised_gold_answer));
+    best_score.exact = std::max(best_score.exact, normalised_prediction == normalised_gold_answer ? 1.0 : 0.0);
+    best_score.f1 = std::max(best_score.f1, shared_words_f1(normalised_prediction, normalised_gold_answer));
   }
-  return best;
+  return best_score;
 }
 
 void AnswerScoreMean::add(const AnswerScore& score) {

@@ -27,11 +27,11 @@ Candidates candidates_on_cpu(const at::Tensor& input, const CandidateConstraints
       const auto row = static_cast<size_t>(r);
       const std::span<const float> row_logits{x + r * stride, static_cast<size_t>(vocab_size)};
       const int32_t forced_token = constraints.forced_tokens.empty() ? -1 : constraints.forced_tokens[row];
-      std::vector<Entry>& best = c.entries[row];
-      if (forced_token < 0) best.resize(static_cast<size_t>(std::min(constraints.max_candidates, vocab_size)));
-      best.resize(
-          static_cast<size_t>(kernels::best_entries(row_logits, constraints.excluded_tokens, best, &c.lse[row])));
-      if (forced_token >= 0) best = {{row_logits[static_cast<size_t>(forced_token)], forced_token}};
+      std::vector<Entry>& row_entries = c.entries[row];
+      if (forced_token < 0) row_entries.resize(static_cast<size_t>(std::min(constraints.max_candidates, vocab_size)));
+      row_entries.resize(static_cast<size_t>(
+          kernels::best_entries(row_logits, constraints.excluded_tokens, row_entries, &c.lse[row])));
+      if (forced_token >= 0) row_entries = {{row_logits[static_cast<size_t>(forced_token)], forced_token}};
     }
   });
   return c;
@@ -56,14 +56,14 @@ Candidates candidates_on_gpu(const at::Tensor& logits, const CandidateConstraint
   c.lse.assign(lse.const_data_ptr<double>(), lse.const_data_ptr<double>() + num_rows);
   c.entries.resize(static_cast<size_t>(num_rows));
   for (int64_t r = 0; r < num_rows; ++r) {
-    std::vector<Entry>& best = c.entries[static_cast<size_t>(r)];
+    std::vector<Entry>& row_entries = c.entries[static_cast<size_t>(r)];
     if (!constraints.forced_tokens.empty() && constraints.forced_tokens[static_cast<size_t>(r)] >= 0) {
-      best = {{forced_logits.const_data_ptr<float>()[r], constraints.forced_tokens[static_cast<size_t>(r)]}};
+      row_entries = {{forced_logits.const_data_ptr<float>()[r], constraints.forced_tokens[static_cast<size_t>(r)]}};
       continue;
     }
     for (int64_t k = 0; k < count; ++k)
       if (const float logit = best_logits.const_data_ptr<float>()[r * count + k]; logit > -INFINITY)
-        best.push_back({logit, static_cast<int32_t>(best_tokens.const_data_ptr<int64_t>()[r * count + k])});
+        row_entries.push_back({logit, static_cast<int32_t>(best_tokens.const_data_ptr<int64_t>()[r * count + k])});
   }
   return c;
 }
@@ -100,7 +100,7 @@ BestCandidates best_candidates(const at::Tensor& logits, int64_t count, const st
   const int64_t num_rows = logits.size(0), vocab_size = logits.size(1), num_blocks = ceil_div(vocab_size, kBlockLogits);
   const at::Tensor max_logits = logits.amax(1, true);
   const at::Tensor exp_sums = (logits - max_logits).exp_().sum(1, false, at::kDouble);
-  BestCandidates best{max_logits.squeeze(1).to(at::kDouble) + exp_sums.log(), {}, {}};
+  BestCandidates candidates{max_logits.squeeze(1).to(at::kDouble) + exp_sums.log(), {}, {}};
   count = std::min(count, vocab_size);
   at::Tensor allowed_logits = at::full({num_rows, num_blocks * kBlockLogits}, -INFINITY, logits.options());
   allowed_logits.narrow(1, 0, vocab_size).copy_(logits);
@@ -113,9 +113,9 @@ BestCandidates best_candidates(const at::Tensor& logits, int64_t count, const st
   const at::Tensor tokens = block_indices * kBlockLogits + at::arange(kBlockLogits, block_indices.options());
   const auto [values, indices] = largest_first(
       allowed_logits.gather(1, block_indices.expand({num_rows, num_selected_blocks, kBlockLogits})).flatten(1), count);
-  best.logits = values;
-  best.tokens = tokens.flatten(1).gather(1, indices);
-  return best;
+  candidates.logits = values;
+  candidates.tokens = tokens.flatten(1).gather(1, indices);
+  return candidates;
 }
 
 }  // namespace mh::search

@@ -118,15 +118,15 @@ class DeviceSearch {
     const int64_t beam_size = policy_.options().beam, num_extensions = 2 * beam_size,
                   old_rows_per_sentence = rows_per_sentence_;
     const at::Tensor logits = next_logits();
-    const BestCandidates best = best_candidates(logits, num_extensions, policy_.excluded_tokens(length_));
-    const int64_t candidates_per_row = best.tokens.size(1);
+    const BestCandidates candidates = best_candidates(logits, num_extensions, policy_.excluded_tokens(length_));
+    const int64_t candidates_per_row = candidates.tokens.size(1);
     Extensions result;
-    const at::Tensor lse = best.lse.view({num_sentences(), old_rows_per_sentence});
+    const at::Tensor lse = candidates.lse.view({num_sentences(), old_rows_per_sentence});
     result.lse_sums = lse.sum(1, true);
     // (S, W, candidates_per_row): the candidates of each row, sorted by token, so that among equal log-probabilities
     // the smaller token precedes.
-    auto [tokens, order] = best.tokens.view({num_sentences(), old_rows_per_sentence, candidates_per_row}).sort(2);
-    at::Tensor log_p = best.logits.view({num_sentences(), old_rows_per_sentence, candidates_per_row})
+    auto [tokens, order] = candidates.tokens.view({num_sentences(), old_rows_per_sentence, candidates_per_row}).sort(2);
+    at::Tensor log_p = candidates.logits.view({num_sentences(), old_rows_per_sentence, candidates_per_row})
                            .gather(2, order)
                            .to(at::kDouble) -
                        lse.unsqueeze(2);
@@ -172,22 +172,22 @@ class DeviceSearch {
                   num_candidates = o.top_k > 0 ? std::min(o.top_k, vocab_size) : vocab_size;
     if (vocab_size <= static_cast<int64_t>(excluded_tokens.size()) && !all_tokens_forced_[static_cast<size_t>(step)])
       BeamPolicy::throw_no_candidates();
-    const BestCandidates best = best_candidates(logits, o.temperature == 0 ? 1 : num_candidates, excluded_tokens);
+    const BestCandidates candidates = best_candidates(logits, o.temperature == 0 ? 1 : num_candidates, excluded_tokens);
     Extensions result;
-    const at::Tensor lse = best.lse.view({num_sentences(), rows_per_sentence_});
+    const at::Tensor lse = candidates.lse.view({num_sentences(), rows_per_sentence_});
     result.lse_sums = lse.sum(1, true);
     at::Tensor sampled_index = at::zeros({num_sentences() * rows_per_sentence_, 1}, int64_options_);
     if (o.temperature > 0) {  // inverse-CDF sampling, which selects the same token as sample_token() (sampling.h)
-      const at::Tensor x = best.logits.to(at::kDouble);
+      const at::Tensor x = candidates.logits.to(at::kDouble);
       const at::Tensor cumulative_weights = ((x - x.narrow(1, 0, 1)) / o.temperature).exp().cumsum(1);
       const at::Tensor thresholds =
           uniforms_[step].reshape({-1, 1}) * cumulative_weights.narrow(1, num_candidates - 1, 1);
       sampled_index = at::searchsorted(cumulative_weights, thresholds, /*out_int32=*/false, /*right=*/true)
                           .clamp_max(num_candidates - 1);
     }
-    result.tokens = best.tokens.gather(1, sampled_index).view({num_sentences(), rows_per_sentence_});
+    result.tokens = candidates.tokens.gather(1, sampled_index).view({num_sentences(), rows_per_sentence_});
     at::Tensor log_p =
-        best.logits.gather(1, sampled_index).view({num_sentences(), rows_per_sentence_}).to(at::kDouble) - lse;
+        candidates.logits.gather(1, sampled_index).view({num_sentences(), rows_per_sentence_}).to(at::kDouble) - lse;
     if (const at::Tensor& forced_tokens = forced_tokens_[static_cast<size_t>(step)]; forced_tokens.defined()) {
       result.tokens = at::where(forced_tokens.ge(0), forced_tokens, result.tokens);
       log_p = at::where(forced_tokens.ge(0), forced_log_p(logits, forced_tokens, lse), log_p);
