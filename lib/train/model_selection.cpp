@@ -38,10 +38,10 @@ bool ModelSelection::retain(const Validation& result) {
   while (static_cast<int64_t>(retained_scores.size()) > options_.checkpoint.retain) {
     // Of several models with the worst score, the newest is removed. Likewise, best.safetensors is the oldest of
     // several models with the best score.
-    auto worst = retained_scores.begin();
+    auto worst_entry = retained_scores.begin();
     for (auto it = retained_scores.begin(); it != retained_scores.end(); ++it)
-      if (!(it->second < worst->second)) worst = it;
-    retained_scores.erase(worst);
+      if (!(it->second < worst_entry->second)) worst_entry = it;
+    retained_scores.erase(worst_entry);
   }
   if (retained_scores.count(update_) == 0) return false;
   checkpointer_.save_weights(folder_.checkpoint_path(update_));
@@ -54,11 +54,11 @@ void ModelSelection::reset_patience() {
 }
 
 std::string ModelSelection::best_weights_path() const {
-  std::string best = folder_.file("best.safetensors");
+  std::string path = folder_.file("best.safetensors");
   if (!std::isfinite(state_.best_score))
-    throw Error(Exit::failed, Problem{best, "weights of a validation with a finite score", "no such validation",
+    throw Error(Exit::failed, Problem{path, "weights of a validation with a finite score", "no such validation",
                                       "start a new run with a lower train.lr"});
-  return best;
+  return path;
 }
 
 }  // namespace mh::train

@@ -54,7 +54,7 @@ void ParameterGroups::read(Config& config) {
           Exit::usage,
           Problem{"train.groups." + name + ".decay_norms_and_biases", "the key rule = \"adamw\" in the same group",
                   group.rule.empty() ? "no rule" : group.rule, "set rule, or leave decay_norms_and_biases out"});
-    if (group.frozen && !update_keys.empty())
+    if (group.is_frozen && !update_keys.empty())
       throw Error(Exit::usage,
                   Problem{"train.groups." + name, "either frozen = true or keys that affect updates, such as lr",
                           "frozen = true with " + join(update_keys, ", "),

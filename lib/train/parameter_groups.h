@@ -21,7 +21,7 @@ namespace mh::train {
 // Options of a parameter group: [train.groups.NAME].
 struct ParameterGroupOptions {
   std::vector<std::string> match;
-  bool frozen = false;
+  bool is_frozen = false;
   Length freeze_until{0, Length::Unit::updates};
   std::string rule;
   double lr = 0;
@@ -32,7 +32,7 @@ struct ParameterGroupOptions {
   void describe(Fields& f) {
     f.field("match", match,
             "patterns of the names of the group's parameters; * matches any characters, ? one character");
-    f.field("frozen", frozen, "freeze the parameters of the group throughout training");
+    f.field("frozen", is_frozen, "freeze the parameters of the group throughout training");
     f.field("freeze_until", freeze_until,
             "length of training for which the parameters of the group are frozen, such as 100u for 100 updates; 0u: "
             "not frozen");

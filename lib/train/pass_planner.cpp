@@ -24,7 +24,7 @@ PassPlanner::PassPlanner(const RunConfig& run, nn::ParameterList& parameters, co
     parameters_.push_back(&p);
     is_selected_.push_back(trainable(p));
     freeze_until_.push_back(group == nullptr     ? 0
-                            : group->frozen      ? kNever
+                            : group->is_frozen   ? kNever
                             : batches == nullptr ? 0
                                                  : batches->to_updates(group->freeze_until));
   }

@@ -10,10 +10,10 @@ namespace {
 // Returns the cosine decay from `high` (t = 0) to `low` (t = 1).
 double cosine(double low, double high, double t) { return low + 0.5 * (high - low) * (1 + std::cos(M_PI * t)); }
 
-// Returns the learning rate of the cosine schedule with cycles, after `completed` updates; cycles start at the end of
-// the warm-up.
-double cosine_cycles(const TrainOptions& o, const ScheduleLengths& lengths, int64_t completed) {
-  auto t = static_cast<double>(completed - lengths.warmup), period = static_cast<double>(lengths.period);
+// Returns the learning rate of the cosine schedule with cycles, after `num_completed` updates; cycles start at the end
+// of the warm-up.
+double cosine_cycles(const TrainOptions& o, const ScheduleLengths& lengths, int64_t num_completed) {
+  auto t = static_cast<double>(num_completed - lengths.warmup), period = static_cast<double>(lengths.period);
   double scale = 1;
   while (t >= period) {
     t -= period;
@@ -40,19 +40,19 @@ ScheduleLengths schedule_lengths(const TrainOptions& o, int64_t end,
   return lengths;
 }
 
-double learning_rate(const TrainOptions& o, const ScheduleLengths& lengths, int64_t completed) {
-  const auto c = static_cast<double>(completed), warmup = static_cast<double>(lengths.warmup);
+double learning_rate(const TrainOptions& o, const ScheduleLengths& lengths, int64_t num_completed) {
+  const auto c = static_cast<double>(num_completed), warmup = static_cast<double>(lengths.warmup);
   const bool decays_from_start = o.schedule.decay_from == "start", is_cyclic = o.schedule.rule == "cyclic-cosine";
   const bool starts_at_peak = is_cyclic || (decays_from_start && o.schedule.rule == "cosine");
-  if (completed == 0 && starts_at_peak) return o.lr;
-  if (completed < lengths.warmup) return o.schedule.warmup_lr + c * (o.lr - o.schedule.warmup_lr) / warmup;
+  if (num_completed == 0 && starts_at_peak) return o.lr;
+  if (num_completed < lengths.warmup) return o.schedule.warmup_lr + c * (o.lr - o.schedule.warmup_lr) / warmup;
   if (is_cyclic) return cosine(0, o.lr, c / static_cast<double>(std::max<int64_t>(1, lengths.period)));
   if (o.schedule.rule == "inverse-sqrt") return o.lr * std::sqrt(std::max(1.0, warmup)) / std::sqrt(std::max(1.0, c));
-  if (o.schedule.rule == "cosine" && lengths.period > 0) return cosine_cycles(o, lengths, completed);
+  if (o.schedule.rule == "cosine" && lengths.period > 0) return cosine_cycles(o, lengths, num_completed);
   if (o.schedule.rule == "constant") return o.lr;
   const int64_t origin = decays_from_start ? 0 : lengths.warmup;
   const double length = static_cast<double>(std::max<int64_t>(1, lengths.total_updates - origin));
-  const double t = std::min(1.0, static_cast<double>(completed - origin) / length);
+  const double t = std::min(1.0, static_cast<double>(num_completed - origin) / length);
   return o.schedule.rule == "cosine" ? cosine(o.schedule.min_lr, o.lr, t) : o.lr * (1 - t);
 }
 

@@ -24,8 +24,8 @@ int64_t warmup_from_ratio(const TrainOptions& options, int64_t total_updates);
 ScheduleLengths schedule_lengths(const TrainOptions& options, int64_t end,
                                  const std::function<int64_t(const Length&)>& to_updates);
 
-// Returns the learning rate at c = `completed` updates. lr: train.lr; W, H, T: lengths of the warm-up, of the schedule
-// and of its period.
+// Returns the learning rate at c = `num_completed` updates. lr: train.lr; W, H, T: lengths of the warm-up, of the
+// schedule and of its period.
 //
 // Warm-up, c < W: warmup_lr + c (lr - warmup_lr) / W. From c = W on:
 //   constant       lr
@@ -43,6 +43,6 @@ ScheduleLengths schedule_lengths(const TrainOptions& options, int64_t end,
 // The two schedules of the published program of Transformer-XL, cosine with decay_from "start" and cyclic-cosine, give
 // lr to the first update (c = 0) although there is a warm-up: that program sets the learning rate after each update,
 // and its optimiser starts at lr.
-double learning_rate(const TrainOptions& options, const ScheduleLengths& lengths, int64_t completed);
+double learning_rate(const TrainOptions& options, const ScheduleLengths& lengths, int64_t num_completed);
 
 }  // namespace mh::train

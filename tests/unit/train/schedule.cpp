@@ -87,9 +87,9 @@ TEST_CASE("cyclic-cosine equals the schedule of Skip Cross-Head Transformer-XL")
   check_rates(train_options("cyclic-cosine", 1), {4, 0, 4},
               {1, .25, .5, .75, 0, .1464466094, .5, .8535533906, 1, .8535533906, .5, .1464466094, 0});
   const TrainOptions options = train_options("cyclic-cosine", 2.5e-4);
-  for (auto [completed, rate] :
+  for (auto [num_completed, rate] :
        {std::pair{8000, 1.25e-4}, {16000, 0.0}, {24000, 1.25e-4}, {32000, 2.5e-4}, {48000, 0.0}, {64000, 2.5e-4}})
-    CHECK(learning_rate(options, {16000, 0, 16000}, completed) ==
+    CHECK(learning_rate(options, {16000, 0, 16000}, num_completed) ==
           rounding::within(rate, rounding::fp64_bound(kCosineOperations, options.lr)));
 }
 
@@ -97,22 +97,22 @@ TEST_CASE("cyclic-cosine equals the schedule of Skip Cross-Head Transformer-XL")
 // the start of the warm-up.
 TEST_CASE("inverse-sqrt and cosine with periods equal the schedules of fairseq") {
   TrainOptions options = train_options("inverse-sqrt", 5e-4, 1e-7);
-  for (auto [completed, rate] :
+  for (auto [num_completed, rate] :
        {std::pair{0, 1e-7}, {1, 2.24975e-7}, {2000, 2.5005e-4}, {4000, 5e-4}, {16000, 2.5e-4}, {50000, 1.41421e-4}})
-    CHECK(learning_rate(options, {4000, 0, 0}, completed) == rounding::printed(rate, 6));
+    CHECK(learning_rate(options, {4000, 0, 0}, num_completed) == rounding::printed(rate, 6));
   CHECK(learning_rate(options, {0, 0, 0}, 0) == 5e-4);  // no reference: fairseq requires a warm-up
   // Baevski & Auli: 1e-7 to 1 over 16000 updates, then cycles of 270000 · 2^i, rates multiplied by .75^i.
   options = train_options("cosine", 1, 1e-7, 1e-4);
   options.schedule.period_growth = 2, options.schedule.period_shrink = 0.75;
   const ScheduleLengths lengths{16000, 286000, 270000};
-  for (auto [completed, rate] : {std::pair{0, 1e-7},
-                                 {16000, 1.0},
-                                 {83500, .853568},
-                                 {151000, .50005},
-                                 {218500, .146532},
-                                 {285999, 1.0000e-4},
-                                 {286000, .75}})
-    CHECK(learning_rate(options, lengths, completed) == rounding::printed(rate, 6));
+  for (auto [num_completed, rate] : {std::pair{0, 1e-7},
+                                     {16000, 1.0},
+                                     {83500, .853568},
+                                     {151000, .50005},
+                                     {218500, .146532},
+                                     {285999, 1.0000e-4},
+                                     {286000, .75}})
+    CHECK(learning_rate(options, lengths, num_completed) == rounding::printed(rate, 6));
 }
 
 TEST_CASE("decay_from = start is refused for schedules without a decay to the end of training") {
