@@ -240,8 +240,8 @@ std::vector<task::NllSum> score_ablations(const AnalysisInput& input, const std:
     }
     if (pass_sets.empty()) break;
     if (input.progress)
-      pass_input.progress = [&input, pass, num_passes](int64_t completed, int64_t total) {
-        input.progress(pass * total + completed, num_passes * total);
+      pass_input.progress = [&input, pass, num_passes](int64_t num_completed, int64_t total) {
+        input.progress(pass * total + num_completed, num_passes * total);
       };
     score_together(pass_input, pass_sets, pass_scores, max_tokens_per_pass);
   }

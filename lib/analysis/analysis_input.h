@@ -19,8 +19,8 @@ struct AnalysisInput {
   data::ScoringOptions
       scoring_options;  // need not be resolved (data::Corpus::resolve()); `sample`: text blocks or sentences
   SideSelection side = SideSelection::whole;
-  std::function<void(int64_t completed, int64_t total)> progress = {};  // called with numbers of batch rows
-  std::set<attention::AttentionKind> kinds = {};                        // kinds of attention to analyse; empty: all
+  std::function<void(int64_t num_completed, int64_t total)> progress = {};  // called with numbers of batch rows
+  std::set<attention::AttentionKind> kinds = {};                            // kinds of attention to analyse; empty: all
 };
 
 // Runs input.model over input.corpus without gradients; `observer` observes the forward pass of each scored mini-batch.

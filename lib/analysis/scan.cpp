@@ -17,8 +17,8 @@ std::vector<double> evaluate_ablations(const AnalysisInput& input, const std::ve
   std::vector<double> values;
   for (int64_t i = 0; i < num_models; ++i) {
     const HeadMaskGuard mask_guard(input.model, input.side, masked_sets[static_cast<size_t>(i)]);
-    values.push_back(metric([&](int64_t completed, int64_t total) {
-      if (input.progress) input.progress(i * total + completed, num_models * total);
+    values.push_back(metric([&](int64_t num_completed, int64_t total) {
+      if (input.progress) input.progress(i * total + num_completed, num_models * total);
     }));
   }
   return values;

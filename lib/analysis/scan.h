@@ -41,7 +41,7 @@ std::vector<ScanCase> scan_cases(model::LanguageModel& model, SideSelection side
                                  const ScanOptions& options);
 
 // Returns the metric of the model with its currently masked heads; calls `progress` with numbers of batch rows.
-using MetricFunction = std::function<double(const std::function<void(int64_t completed, int64_t total)>& progress)>;
+using MetricFunction = std::function<double(const std::function<void(int64_t num_completed, int64_t total)>& progress)>;
 
 // The key of the cases of one layer and mode.
 using ScanLayerKey = std::tuple<AttentionKind, int64_t, ScanMode>;

@@ -23,8 +23,8 @@ struct BatchVisitor {
   // Observes the forward pass of every mini-batch that `visit` receives; null: no observer. Observer::begin_batch()
   // receives the lengths of the rows first.
   attention::Observer* observer = nullptr;
-  std::function<void(const ForwardedBatch&)> visit;                   // called after each scored mini-batch
-  std::function<void(int64_t completed, int64_t total)> on_progress;  // receives numbers of rows; may be empty
+  std::function<void(const ForwardedBatch&)> visit;                       // called after each scored mini-batch
+  std::function<void(int64_t num_completed, int64_t total)> on_progress;  // receives numbers of rows; may be empty
 };
 
 // Runs the model over the corpus. `options` are completed by Corpus::resolve(), whose errors this function throws. Does

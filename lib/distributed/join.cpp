@@ -99,12 +99,12 @@ std::vector<Description> wait_for_descriptions(c10d::Store& store, int size, mil
   for (int rank = 0; rank < size; ++rank) {
     while (!store.check({key_of(rank, kLastProperty)})) {
       if (std::chrono::steady_clock::now() > deadline) {
-        std::vector<std::string> missing;
+        std::vector<std::string> missing_ranks;
         for (int i = rank; i < size; ++i)
-          if (!store.check({key_of(i, kLastProperty)})) missing.push_back(std::to_string(i));
+          if (!store.check({key_of(i, kLastProperty)})) missing_ranks.push_back(std::to_string(i));
         throw Error(Exit::failed,
                     Problem{"start of the job", str("all ", size, " processes within ", seconds_text(timeout)),
-                            str("no process of rank ", join_alternatives(missing)),
+                            str("no process of rank ", join_alternatives(missing_ranks)),
                             "check that these processes run and have the same MASTER_ADDR and MASTER_PORT"});
       }
       std::this_thread::sleep_for(kPollInterval);
@@ -132,29 +132,30 @@ void check_agreement(const Description& first, const Description& other) {
 }
 
 // Writes the description of this process to the store, compares the descriptions of all processes and returns them.
-std::vector<Description> exchange_descriptions(c10d::Store& store, const Description& own, milliseconds timeout) {
-  if (store.add(str("claims/", own.rank), 1) > 1)
-    throw Error(Exit::failed, Problem{"start of the job", str("one process of rank ", own.rank), "several",
+std::vector<Description> exchange_descriptions(c10d::Store& store, const Description& own_description,
+                                               milliseconds timeout) {
+  if (store.add(str("claims/", own_description.rank), 1) > 1)
+    throw Error(Exit::failed, Problem{"start of the job", str("one process of rank ", own_description.rank), "several",
                                       "give each process its own rank, and each job its own MASTER_PORT"});
-  write_description(store, own);
-  if (own.rank != 0) {
+  write_description(store, own_description);
+  if (own_description.rank != 0) {
     store.wait({key_of(0, kLastProperty)}, timeout);
-    check_agreement(read_description(store, 0), own);
+    check_agreement(read_description(store, 0), own_description);
   }
-  const std::vector<Description> descriptions = wait_for_descriptions(store, own.size, timeout);
+  const std::vector<Description> descriptions = wait_for_descriptions(store, own_description.size, timeout);
   for (const Description& other : descriptions) check_agreement(descriptions[0], other);
   return descriptions;
 }
 
 // Calls exchange_descriptions(), and makes every process throw if one does: a process writes its error to the store,
 // and rank 0, which serves the store, waits until the others have read it.
-std::vector<Description> agree(c10d::Store& store, const Description& own, milliseconds timeout) {
+std::vector<Description> agree(c10d::Store& store, const Description& own_description, milliseconds timeout) {
   try {
-    return exchange_descriptions(store, own, timeout);
+    return exchange_descriptions(store, own_description, timeout);
   } catch (const std::exception&) {
-    if (own.rank == 0) {
+    if (own_description.rank == 0) {
       const auto deadline = std::chrono::steady_clock::now() + std::min(kRefusalWait, timeout);
-      while (std::chrono::steady_clock::now() < deadline && store.add("refused", 0) + 1 < own.size)
+      while (std::chrono::steady_clock::now() < deadline && store.add("refused", 0) + 1 < own_description.size)
         std::this_thread::sleep_for(kPollInterval);
     } else {
       store.add("refused", 1);
@@ -172,10 +173,10 @@ Membership join(const Launch& launch, const std::string& build, milliseconds tim
   const StorePtr server = open_store(launch, timeout);
   // A store of torchrun also holds the keys of torchrun and of earlier attempts of the same job.
   const auto store = c10::make_intrusive<c10d::PrefixStore>("multihead", server);
-  const Description own{launch.rank, launch.size, launch.job, build, machine_id()};
+  const Description own_description{launch.rank, launch.size, launch.job, build, machine_id()};
   std::vector<Description> descriptions;
   try {
-    descriptions = agree(*store, own, timeout);
+    descriptions = agree(*store, own_description, timeout);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -184,8 +185,9 @@ Membership join(const Launch& launch, const std::string& build, milliseconds tim
   }
   Membership membership;
   membership.local_rank = launch.local_rank;
-  membership.local_size = static_cast<int>(std::count_if(
-      descriptions.begin(), descriptions.end(), [&](const Description& d) { return d.machine == own.machine; }));
+  membership.local_size =
+      static_cast<int>(std::count_if(descriptions.begin(), descriptions.end(),
+                                     [&](const Description& d) { return d.machine == own_description.machine; }));
   auto connections = std::make_shared<Connections>();
   connections->rank = launch.rank;
   connections->size = launch.size;

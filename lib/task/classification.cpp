@@ -173,8 +173,8 @@ class Classification : public Task {
       throw Error(Exit::input, Problem{name, "a label for each training example",
                                        str(num_unlabelled, " of ", examples->size(), " examples without a label"),
                                        "use a shard whose examples all have labels"});
-    if (const int64_t truncated = examples->num_truncated(); truncated > 0)
-      log_info(str(with_commas(truncated), " of ", examples->size(), " rows of ", name, " are truncated to ",
+    if (const int64_t num_truncated = examples->num_truncated(); num_truncated > 0)
+      log_info(str(with_commas(num_truncated), " of ", examples->size(), " rows of ", name, " are truncated to ",
                    options.block, " tokens"));
     return std::make_unique<ClassificationDataset>(examples, tokenizer.special_tokens().padding_id, name);
   }

@@ -66,7 +66,7 @@ struct EvaluationOptions {
   DecodingOptions decoding = {};      // options of scores that need decoding
   // Observes forward passes; evaluate() calls the observer when the loss is computed, not while decoding. May be null.
   attention::Observer* observer = nullptr;
-  std::function<void(int64_t completed, int64_t total)> on_progress = {};  // receives numbers of rows; may be empty
+  std::function<void(int64_t num_completed, int64_t total)> on_progress = {};  // receives numbers of rows; may be empty
 };
 
 // The records of a shard, as rows for training or scoring.

@@ -34,8 +34,8 @@ struct TokenScore {
 // Callbacks of score(); each may be empty or null.
 struct ScoreCallbacks {
   std::function<void(const TokenScore&)> on_token;  // called once for each scored token, in corpus order
-  std::function<void(int64_t completed, int64_t total)> on_progress;  // receives numbers of rows
-  attention::Observer* observer = nullptr;                            // observes every forward pass that scores tokens
+  std::function<void(int64_t num_completed, int64_t total)> on_progress;  // receives numbers of rows
+  attention::Observer* observer = nullptr;  // observes every forward pass that scores tokens
 };
 
 // Returns the summed negative log-likelihood of a corpus. After a stop signal (base/signals.h), returns early with the

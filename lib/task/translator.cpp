@@ -33,12 +33,13 @@ int64_t encode(const text::Tokenizer& tokenizer, text::Encoder& encoder, std::st
 
 std::string to_single_line(const std::string& text) {
   std::string line;
-  for (std::string_view remaining = text; !remaining.empty();) {
-    const size_t num_valid = std::min(find_invalid_utf8(remaining), remaining.size());
-    for (char c : remaining.substr(0, num_valid)) line += static_cast<unsigned char>(c) < ' ' || c == '\x7F' ? ' ' : c;
-    if (num_valid == remaining.size()) break;
+  for (std::string_view remaining_text = text; !remaining_text.empty();) {
+    const size_t num_valid = std::min(find_invalid_utf8(remaining_text), remaining_text.size());
+    for (char c : remaining_text.substr(0, num_valid))
+      line += static_cast<unsigned char>(c) < ' ' || c == '\x7F' ? ' ' : c;
+    if (num_valid == remaining_text.size()) break;
     line += "\xEF\xBF\xBD";
-    remaining.remove_prefix(num_valid + 1);
+    remaining_text.remove_prefix(num_valid + 1);
   }
   return line;
 }
@@ -101,7 +102,7 @@ void Translator::truncate_source(search::Sentence& s, const NameFunction& name) 
 
 std::vector<std::vector<search::Hypothesis>> Translator::translate(
     std::vector<search::Sentence> sentences, const NameFunction& name,
-    const std::function<void(int64_t completed)>& on_progress) {
+    const std::function<void(int64_t num_completed)>& on_progress) {
   for (search::Sentence& s : sentences) truncate_source(s, name);
   const search::SpecialTokens special_tokens{tokenizers_.target->end_of_line_id(), tokenizers_.target->unknown_id()};
   std::vector<std::vector<search::Hypothesis>> translations(sentences.size());
@@ -162,8 +163,8 @@ void translate(Translator& translator, const data::Pairs& pairs, const std::stri
     for (int64_t pair = begin; pair < end; ++pair) sentences.push_back({pairs.source(pair), {}, pair});
     const auto translations = translator.translate(
         std::move(sentences), [&](int64_t index) { return str(shard, ", pair ", index + 1); },
-        [&](int64_t completed) {
-          if (on_progress) on_progress(begin + completed, pairs.size());
+        [&](int64_t num_completed) {
+          if (on_progress) on_progress(begin + num_completed, pairs.size());
         });
     for (int64_t pair = begin; pair < end; ++pair)
       if (const auto& hypotheses = translations[static_cast<size_t>(pair - begin)]; !hypotheses.empty())

@@ -77,7 +77,7 @@ class Translator {
   // max_source tokens, unless `truncate`, and for an empty sentence with a prefix.
   std::vector<std::vector<search::Hypothesis>> translate(
       std::vector<search::Sentence> sentences, const NameFunction& name,
-      const std::function<void(int64_t completed)>& on_progress = {});
+      const std::function<void(int64_t num_completed)>& on_progress = {});
 
   // Returns the tokens of a source sentence, end token included, and counts unknown tokens in num_unknown(). Throws
   // Error(input) about `location` if the line contains the end-of-line token.
@@ -120,14 +120,14 @@ std::string decode_reference(const text::Tokenizer& tokenizer, std::vector<int32
 // after a stop signal it is not called for pairs that are not translated. `shard`: name of the data in error messages.
 void translate(Translator& translator, const data::Pairs& pairs, const std::string& shard,
                const std::function<void(int64_t pair, const std::vector<search::Hypothesis>&)>& on_pair,
-               const std::function<void(int64_t completed, int64_t total)>& on_progress = {});
+               const std::function<void(int64_t num_completed, int64_t total)>& on_progress = {});
 
 // Callbacks of bleu_statistics_of(); each may be empty.
 struct TranslationCallbacks {
   // Receives the first hypothesis of each pair (beam search: the best one), in the order of the pairs: its text, and
   // its number of tokens with the end token.
   std::function<void(const std::string& text, int64_t num_tokens)> on_translation;
-  std::function<void(int64_t completed, int64_t total)> on_progress;  // receives numbers of sentences
+  std::function<void(int64_t num_completed, int64_t total)> on_progress;  // receives numbers of sentences
 };
 
 // Translates all pairs and returns the BLEU statistics, summed over the pairs. `references`: one for each pair; empty:
@@ -140,6 +140,6 @@ metrics::BleuStatistics bleu_statistics_of(Translator& translator, const data::P
 // Translates all pairs and returns the corpus BLEU against the decoded targets.
 metrics::BleuScore bleu_of(Translator& translator, const data::Pairs& pairs, const std::string& shard,
                            const metrics::BleuOptions& options,
-                           const std::function<void(int64_t completed, int64_t total)>& on_progress = {});
+                           const std::function<void(int64_t num_completed, int64_t total)>& on_progress = {});
 
 }  // namespace mh::task

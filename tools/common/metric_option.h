@@ -37,7 +37,7 @@ class MetricOption {
   // observes each forward pass and may be null; `progress` is called with numbers of sentences or rows and may be
   // empty.
   double compute(model::LoadedModel& model, const task::Dataset& dataset,
-                 const std::function<void(int64_t completed, int64_t total)>& progress,
+                 const std::function<void(int64_t num_completed, int64_t total)>& progress,
                  attention::Observer* observer = nullptr) const;
   // Returns the table columns that describe how text was decoded and scored; an empty object for metrics without
   // decoding.

@@ -133,9 +133,9 @@ std::string measurement_text(const std::string& measure, const data::ScoringOpti
 
 std::function<void(int64_t, int64_t)> progress_bar(const std::string& label, const std::string& unit) {
   auto bar = std::make_shared<std::unique_ptr<ProgressLine>>();
-  return [=](int64_t completed, int64_t total) {
+  return [=](int64_t num_completed, int64_t total) {
     if (*bar == nullptr) *bar = std::make_unique<ProgressLine>(label, total, unit);
-    (*bar)->update(completed);
+    (*bar)->update(num_completed);
   };
 }
 

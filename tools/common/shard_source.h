@@ -66,6 +66,7 @@ nlohmann::ordered_json settings_of(const data::ScoringOptions& scoring_options, 
 std::string measurement_text(const std::string& measure, const data::ScoringOptions& scoring_options);
 
 // Returns a progress callback; its first call creates the progress bar.
-std::function<void(int64_t completed, int64_t total)> progress_bar(const std::string& label, const std::string& unit);
+std::function<void(int64_t num_completed, int64_t total)> progress_bar(const std::string& label,
+                                                                       const std::string& unit);
 
 }  // namespace mh

@@ -114,7 +114,7 @@ void translate_lines(const Arguments& args, const TranslateJob& job) {
     const auto hypotheses = translator.translate(
         std::move(batch_sentences),
         [&](int64_t line_index) { return locations[static_cast<size_t>(line_index - first_line)]; },
-        [&](int64_t completed) { progress.update(first_line + completed); });
+        [&](int64_t num_completed) { progress.update(first_line + num_completed); });
     write_translations(job, translator, first_line, hypotheses);
     batch_sentences.clear();
     locations.clear();
