@@ -54,7 +54,7 @@ expect_refused "0u together with train.procedures.head-rotation, since skip-reta
 gates=(--set attention.combiner=mae --set train.procedures.block-coordinate.first=1 --set "train.groups.g.match=['*.gate.*']" --set train.length=2e)
 expect_refused "only frozen parameters in pass 1 of 2" "${gates[@]}" --set train.groups.g.frozen=true
 expect_refused "only frozen parameters" "${gates[@]}" --set train.groups.g.freeze_until=1000u
-expect_refused "train.groups.g: expected either frozen = true or keys that affect updates, such as lr; found both" "${gates[@]}" --set train.groups.g.frozen=true --set train.groups.g.lr=1
+expect_refused "train.groups.g: expected either frozen = true or keys that affect updates, such as lr; found frozen = true with lr" "${gates[@]}" --set train.groups.g.frozen=true --set train.groups.g.lr=1
 with_group() { "$1" "$2" --set "train.groups.a.match=['*.self.*']" "${@:3}"; }
 with_group expect_refused "train.groups.a.momentum: expected the update rule sgd or nag; found adamw" --set train.groups.a.momentum=0.5
 with_group expect_refused "expected a number from 0 to 1, or -1; found -0.5" --set train.groups.a.momentum=-0.5
