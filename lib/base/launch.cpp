@@ -115,6 +115,7 @@ Launch read_launch(const EnvironmentReader& environment) {
   if (variables.has(kTorchrun.rank) || variables.has(kTorchrun.size)) {
     launch = read_ranks(variables, kTorchrun);
     launch.job = variables.text("TORCHELASTIC_RUN_ID");
+    launch.attempt = variables.text("TORCHELASTIC_RESTART_COUNT");
     launch.launcher_serves_store = variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
   } else if (variables.has(kMpirun.size)) {
     launch = read_ranks(variables, kMpirun);

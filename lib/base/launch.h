@@ -3,7 +3,7 @@
 // Launchers, in order of precedence:
 //
 //   torchrun  RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RUN_ID,
-//             TORCHELASTIC_USE_AGENT_STORE; a script may set the first six itself
+//             TORCHELASTIC_RESTART_COUNT, TORCHELASTIC_USE_AGENT_STORE; a script may set the first six itself
 //   mpirun    OMPI_COMM_WORLD_RANK, …_SIZE, …_LOCAL_RANK, …_LOCAL_SIZE; PMIX_NAMESPACE or OMPI_MCA_ess_base_jobid
 //   srun      SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID, SLURM_STEP_NODELIST, SLURM_JOB_ID, SLURM_STEP_ID
 //
@@ -28,6 +28,7 @@ struct Launch {
   int port = 0;
   bool launcher_serves_store = false;  // the launcher serves the store, so rank 0 must not
   std::string job;                     // identifies the job among jobs with the same address; may be empty
+  std::string attempt;                 // number of the start of the job, which a launcher may start again; may be empty
 };
 
 // Returns the value of an environment variable; null if it is unset.

@@ -172,7 +172,7 @@ Membership join(const Launch& launch, const std::string& build, milliseconds tim
       3;  // c10d logs every failed attempt to connect; the errors of this file replace its messages
   const StorePtr server = open_store(launch, timeout);
   // A store of torchrun also holds the keys of torchrun and of earlier attempts of the same job.
-  const auto store = c10::make_intrusive<c10d::PrefixStore>("multihead", server);
+  const auto store = c10::make_intrusive<c10d::PrefixStore>("multihead/" + launch.attempt, server);
   const Description own_description{launch.rank, launch.size, launch.job, build, machine_id()};
   std::vector<Description> descriptions;
   try {

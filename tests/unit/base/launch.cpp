@@ -49,8 +49,9 @@ TEST_CASE("launch: without a launcher a job has one process") {
 }
 
 TEST_CASE("launch: the variables of torchrun") {
-  const mh::Launch launch =
-      read(with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "a7"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}}));
+  const mh::Launch launch = read(with(
+      kTorchrun,
+      {{"TORCHELASTIC_RUN_ID", "a7"}, {"TORCHELASTIC_RESTART_COUNT", "2"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}}));
   CHECK(launch.launcher == "torchrun");
   CHECK(launch.rank == 3);
   CHECK(launch.size == 8);
@@ -59,6 +60,7 @@ TEST_CASE("launch: the variables of torchrun") {
   CHECK(launch.host == "host");
   CHECK(launch.port == 29500);
   CHECK(launch.job == "a7");
+  CHECK(launch.attempt == "2");
   CHECK(launch.launcher_serves_store);
   CHECK_FALSE(read(kTorchrun).launcher_serves_store);
   CHECK_FALSE(read(without(kTorchrun, "LOCAL_WORLD_SIZE")).local_size.has_value());
