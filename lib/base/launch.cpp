@@ -1,5 +1,6 @@
 #include "base/launch.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -61,14 +62,11 @@ Launch read_ranks(const Variables& variables, const Names& names) {
   Launch launch;
   launch.launcher = names.launcher;
   launch.size = variables.integer(names.size, 1, kMaxProcesses);
-  launch.rank = variables.integer(names.rank, 0, launch.size - 1);
+  if (launch.size > 1 || variables.has(names.rank)) launch.rank = variables.integer(names.rank, 0, launch.size - 1);
   if (variables.has(names.local_size)) launch.local_size = variables.integer(names.local_size, 1, launch.size);
   else if (launch.size == 1) launch.local_size = 1;
   if (variables.has(names.local_rank))
     launch.local_rank = variables.integer(names.local_rank, 0, launch.local_size.value_or(launch.size) - 1);
-  else if (launch.size > 1)
-    refuse_usage(names.local_rank, "the index of the process on its machine", "no value",
-                 "set this environment variable in the launcher of the job");
   return launch;
 }
 
@@ -98,21 +96,24 @@ void read_address(const Variables& variables, Launch& launch) {
 }  // namespace
 
 std::string first_slurm_host(const std::string& list) {
-  // "node[07-09,12],login1": the prefix before the bracket and the first number within the bracket.
-  const size_t end = list.find_first_of("[,");
-  if (end == std::string::npos || list[end] == ',') return list.substr(0, end);
-  const size_t number_end = list.find_first_of("-,]", end);
-  if (number_end == std::string::npos) return list;
-  const size_t bracket_end = list.find(']', end);
-  const size_t suffix_end = list.find(',', bracket_end);
-  return list.substr(0, end) + list.substr(end + 1, number_end - end - 1) +
-         (bracket_end == std::string::npos ? "" : list.substr(bracket_end + 1, suffix_end - bracket_end - 1));
+  // "node[07-09,12],login1": each bracket stands for its first number, up to the first comma outside of brackets.
+  std::string host;
+  for (size_t i = 0; i < list.size() && list[i] != ','; ++i) {
+    if (list[i] != '[') {
+      host += list[i];
+      continue;
+    }
+    const size_t number_end = std::min(list.find_first_of("-,]", i), list.size());
+    host += list.substr(i + 1, number_end - i - 1);
+    i = std::min(list.find(']', i), list.size());
+  }
+  return host;
 }
 
 Launch read_launch(const EnvironmentReader& environment) {
   const Variables variables(environment);
   Launch launch;
-  if (variables.has(kTorchrun.rank) || variables.has(kTorchrun.size)) {
+  if (variables.has(kTorchrun.size)) {
     launch = read_ranks(variables, kTorchrun);
     launch.job = variables.text("TORCHELASTIC_RUN_ID");
     launch.attempt = variables.text("TORCHELASTIC_RESTART_COUNT");

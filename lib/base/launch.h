@@ -28,7 +28,7 @@ struct Launch {
   int port = 0;
   bool launcher_serves_store = false;  // the launcher serves the store, so rank 0 must not
   std::string job;                     // identifies the job among jobs with the same address; may be empty
-  std::string attempt;                 // number of the start of the job, which a launcher may start again; may be empty
+  std::string attempt;                 // number of restarts of the job, if the launcher counts them; may be empty
 };
 
 // Returns the value of an environment variable; null if it is unset.
