@@ -14,37 +14,44 @@ namespace mh::distributed {
 
 struct PendingOperation::State {
   std::shared_ptr<const Connections> connections;
+  std::chrono::milliseconds timeout{};
   c10::intrusive_ptr<c10d::Work> work;
   std::vector<at::Tensor> tensors;  // the tensors of the operation, which c10d does not own
 };
 
 namespace {
 
-// Calls an operation of c10d and converts its exceptions.
+// Calls an operation of c10d and converts its exceptions. `timeout`: time limit of the operation.
 template <class Operation>
-auto convert_errors(const Connections& connections, const Operation& operation) {
+auto convert_errors(const Connections& connections, std::chrono::milliseconds timeout, const Operation& operation) {
   try {
     return operation();
   } catch (const Error&) {
+    throw;
+  } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& error) {
     const std::string message = error.what();
     const std::string silent_ranks = connections.heartbeat == nullptr ? "" : connections.heartbeat->silent_ranks();
     throw Error(Exit::failed, Problem{str("job of ", connections.size, " processes"),
                                       str("an answer of every process within ",
-                                          human_seconds(std::chrono::duration<double>(connections.timeout).count())),
+                                          human_seconds(std::chrono::duration<double>(timeout).count())),
                                       str(silent_ranks.empty() ? "" : "no sign of life of " + silent_ranks + "; ",
                                           message.substr(0, message.find('\n'))),
                                       "see the messages of the other processes"});
   }
 }
 
-PendingOperation start(std::shared_ptr<const Connections> connections, std::vector<at::Tensor> tensors,
-                       const std::function<c10::intrusive_ptr<c10d::Work>(std::vector<at::Tensor>&)>& operation) {
+// Starts an operation on tensors. `timeout`: its time limit; zero: the timeout of the group.
+PendingOperation start_operation(
+    std::shared_ptr<const Connections> connections, std::vector<at::Tensor> tensors,
+    const std::function<c10::intrusive_ptr<c10d::Work>(std::vector<at::Tensor>&)>& operation,
+    std::chrono::milliseconds timeout = {}) {
   auto state = std::make_shared<PendingOperation::State>();
   state->connections = std::move(connections);
   state->tensors = std::move(tensors);
-  state->work = convert_errors(*state->connections, [&] { return operation(state->tensors); });
+  state->timeout = timeout.count() > 0 ? timeout : state->connections->timeout;
+  state->work = convert_errors(*state->connections, state->timeout, [&] { return operation(state->tensors); });
   return PendingOperation(std::move(state));
 }
 
@@ -61,7 +68,7 @@ std::string text_of(const at::Tensor& bytes, int64_t length) {
 
 void PendingOperation::wait() {
   if (state_ == nullptr) return;
-  convert_errors(*state_->connections, [&] { return state_->work->wait(); });
+  convert_errors(*state_->connections, state_->timeout, [&] { return state_->work->wait(); });
   state_ = nullptr;
 }
 
@@ -70,13 +77,13 @@ int Group::size() const { return is_single() ? 1 : connections_->size; }
 
 PendingOperation Group::start_sum(const at::Tensor& tensor) const {
   if (is_single() || tensor.numel() == 0) return {};
-  return start(connections_, {tensor.detach()},
-               [&](std::vector<at::Tensor>& tensors) { return connections_->backend->allreduce(tensors); });
+  return start_operation(connections_, {tensor.detach()},
+                         [&](std::vector<at::Tensor>& tensors) { return connections_->backend->allreduce(tensors); });
 }
 
 void Group::broadcast(const at::Tensor& tensor) const {
   if (is_single() || tensor.numel() == 0) return;
-  start(connections_, {tensor.detach()}, [&](std::vector<at::Tensor>& tensors) {
+  start_operation(connections_, {tensor.detach()}, [&](std::vector<at::Tensor>& tensors) {
     return connections_->backend->broadcast(tensors);
   }).wait();
 }
@@ -100,7 +107,7 @@ std::vector<std::string> Group::gather(const std::string& text) const {
   std::vector<std::vector<at::Tensor>> outputs(1);
   for (int i = 0; i < size(); ++i) outputs[0].push_back(at::zeros({max_length}, at::kByte));
   if (max_length > 0)
-    start(connections_, {bytes_of(text, max_length)}, [&](std::vector<at::Tensor>& inputs) {
+    start_operation(connections_, {bytes_of(text, max_length)}, [&](std::vector<at::Tensor>& inputs) {
       return connections_->backend->allgather(outputs, inputs);
     }).wait();
   std::vector<std::string> texts;
@@ -113,9 +120,10 @@ void Group::barrier(std::chrono::milliseconds timeout) const {
   if (is_single()) return;
   c10d::AllreduceOptions options;
   if (timeout.count() > 0) options.timeout = timeout;
-  start(connections_, {at::zeros({1})}, [&](std::vector<at::Tensor>& tensors) {
-    return connections_->backend->allreduce(tensors, options);
-  }).wait();
+  start_operation(
+      connections_, {at::zeros({1})},
+      [&](std::vector<at::Tensor>& tensors) { return connections_->backend->allreduce(tensors, options); }, timeout)
+      .wait();
 }
 
 }  // namespace mh::distributed

@@ -2,7 +2,7 @@
 //
 // Every process must call the same operations in the same order, with tensors of equal shapes and types. An operation
 // throws Error(failed) if it does not complete within the timeout of the group, or if the connection to another process
-// is lost; the error names the ranks that have ended or hang. Afterwards the group is unusable.
+// is lost; the error names the ranks that have ended or are stopped. Afterwards the group is unusable.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -41,8 +41,7 @@ class Group {
   // Returns whether this process writes the outputs and the log of the job.
   bool is_main() const { return rank() == 0; }
 
-  // Starts sum(). The caller must not access the tensor before it has called wait(). Operations complete in the order
-  // in which they start.
+  // Starts sum(). The caller must not access the tensor before it has called wait().
   PendingOperation start_sum(const at::Tensor& tensor) const;
   // Replaces each element of a contiguous tensor by its sum over all processes. The result has the same bits in all
   // processes; the order of the additions depends only on the number of processes and on the shape.

@@ -1,5 +1,9 @@
 #include "distributed/heartbeat.h"
 
+#include <future>
+#include <memory>
+#include <vector>
+
 #include "base/error.h"
 #include "base/text.h"
 
@@ -7,7 +11,34 @@ namespace mh::distributed {
 
 namespace {
 
+constexpr std::chrono::seconds kStoreTimeout{5};
+constexpr const char* kVerdictKey = "heartbeat/silent";  // the ranks that the first observer has found
+
 std::string key_of(int rank) { return str("heartbeat/", rank); }
+
+// Returns the counters of all processes.
+std::vector<int64_t> read_counters(c10d::Store& store, int size) {
+  std::vector<int64_t> counters;
+  for (int rank = 0; rank < size; ++rank) counters.push_back(store.add(key_of(rank), 0));
+  return counters;
+}
+
+// Returns the result of Heartbeat::silent_ranks() for process `own_rank`. Throws the exceptions of the store.
+std::string observe(c10d::Store& store, int own_rank, int size, std::chrono::milliseconds interval) {
+  if (store.check({kVerdictKey})) return store.get_to_str(kVerdictKey);
+  const std::vector<int64_t> first_counters = read_counters(store, size);
+  std::this_thread::sleep_for(4 * interval);
+  const std::vector<int64_t> second_counters = read_counters(store, size);
+  std::vector<std::string> silent_ranks;
+  for (size_t rank = 0; rank < first_counters.size(); ++rank)
+    if (static_cast<int>(rank) != own_rank && first_counters[rank] == second_counters[rank])
+      silent_ranks.push_back(std::to_string(rank));
+  if (silent_ranks.empty()) return "";
+  const std::string verdict =
+      store.compareSet(kVerdictKey, "", (silent_ranks.size() == 1 ? "rank " : "ranks ") + join(silent_ranks, ", "));
+  if (own_rank == 0) std::this_thread::sleep_for(4 * interval);  // serves the store until the others have read it
+  return verdict;
+}
 
 }  // namespace
 
@@ -36,26 +67,19 @@ Heartbeat::~Heartbeat() {
   thread_.join();
 }
 
-std::vector<int64_t> Heartbeat::counters() {
-  std::vector<int64_t> values;
-  for (int rank = 0; rank < size_; ++rank) values.push_back(store_->add(key_of(rank), 0));
-  return values;
-}
-
+// Asks the store in a thread of its own, since operations of the store have no time limit.
 std::string Heartbeat::silent_ranks() {
-  try {
-    const std::vector<int64_t> first = counters();
-    std::this_thread::sleep_for(4 * interval_);
-    const std::vector<int64_t> second = counters();
-    std::vector<std::string> silent;
-    for (int rank = 0; rank < size_; ++rank)
-      if (rank != rank_ && first[static_cast<size_t>(rank)] == second[static_cast<size_t>(rank)])
-        silent.push_back(std::to_string(rank));
-    if (silent.empty()) return "";
-    return (silent.size() == 1 ? "rank " : "ranks ") + join(silent, ", ");
-  } catch (const std::exception&) {
-    return "rank 0";
-  }
+  const auto promise = std::make_shared<std::promise<std::string>>();
+  std::future<std::string> result = promise->get_future();
+  std::thread([promise, store = store_, rank = rank_, size = size_, interval = interval_] {
+    try {
+      promise->set_value(observe(*store, rank, size, interval));
+    } catch (const std::exception&) {
+      promise->set_value("rank 0");
+    }
+  }).detach();
+  if (result.wait_for(10 * interval_ + kStoreTimeout) != std::future_status::ready) return "rank 0";
+  return result.get();
 }
 
 }  // namespace mh::distributed

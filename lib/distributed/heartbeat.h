@@ -1,5 +1,6 @@
-// Signs of life of the processes of a job, in its key-value store. They tell which process has ended or hangs after an
-// operation has failed, since the errors of connections name addresses and no ranks.
+// Signs of life of the processes of a job, in its key-value store. After an operation has failed, they show which
+// process has ended or is stopped, since the errors of connections name addresses and no ranks. A process whose main
+// thread hangs still gives signs of life.
 #pragma once
 
 #include <atomic>
@@ -21,13 +22,11 @@ class Heartbeat {
   Heartbeat& operator=(const Heartbeat&) = delete;
 
   // Observes the counters for four intervals and returns the ranks whose counters do not change, such as "rank 2" or
-  // "ranks 2, 5"; "rank 0" if the store, which rank 0 serves, does not answer; "" if all processes are alive.
+  // "ranks 2, 5"; "rank 0" if the store, which rank 0 serves, does not answer; "" if all processes are alive. All
+  // processes of a job return the ranks that the first of them has found, since the others end because of these.
   std::string silent_ranks();
 
  private:
-  // Returns the counters of all processes. Throws the exceptions of the store.
-  std::vector<int64_t> counters();
-
   const c10::intrusive_ptr<c10d::Store> store_;
   const int rank_, size_;
   const std::chrono::milliseconds interval_;

@@ -1,6 +1,7 @@
 #include "distributed/join.h"
 
 #include <c10/util/Logging.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,14 +24,15 @@ using std::chrono::milliseconds;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
 constexpr milliseconds kPollInterval{50}, kHeartbeatInterval{500};
-// How long rank 0, which serves the store, waits for the others to read that the job cannot start.
+// Time for which rank 0 serves the store after an error, so that the others can read why the job cannot start.
 constexpr milliseconds kRefusalWait{5000};
 
 // The properties of a process in the store.
 struct Description {
   int rank = 0, size = 1;
   std::string job, build;
-  std::string machine;  // identifies the machine, and differs after a restart of the machine
+  std::string processors;  // the processors of the machine that the process may use
+  std::string machine;     // identifies the machine, and differs after a restart of the machine
 };
 
 std::string machine_id() {
@@ -43,6 +45,16 @@ std::string machine_id() {
     // Without /proc the name of the machine must suffice.
   }
   return str(name, " ", boot_id);
+}
+
+// Returns the indices of the processors that the process may use; "" if they are unknown.
+std::string processor_list() {
+  cpu_set_t cpus;
+  std::vector<std::string> indices;
+  if (sched_getaffinity(0, sizeof cpus, &cpus) != 0) return "";
+  for (int i = 0; i < CPU_SETSIZE; ++i)
+    if (CPU_ISSET(i, &cpus)) indices.push_back(std::to_string(i));
+  return mh::join(indices, ",");
 }
 
 std::string first_line(const std::exception& error) {
@@ -62,12 +74,17 @@ void write_description(c10d::Store& store, const Description& d) {
   store.set(key_of(d.rank, "size"), std::to_string(d.size));
   store.set(key_of(d.rank, "job"), d.job);
   store.set(key_of(d.rank, "build"), d.build);
+  store.set(key_of(d.rank, "processors"), d.processors);
   store.set(key_of(d.rank, kLastProperty), d.machine);
 }
 // Reads the description of a process that has written its last property.
 Description read_description(c10d::Store& store, int rank) {
-  return {rank, std::stoi(store.get_to_str(key_of(rank, "size"))), store.get_to_str(key_of(rank, "job")),
-          store.get_to_str(key_of(rank, "build")), store.get_to_str(key_of(rank, kLastProperty))};
+  return {rank,
+          std::stoi(store.get_to_str(key_of(rank, "size"))),
+          store.get_to_str(key_of(rank, "job")),
+          store.get_to_str(key_of(rank, "build")),
+          store.get_to_str(key_of(rank, "processors")),
+          store.get_to_str(key_of(rank, kLastProperty))};
 }
 
 // Opens the key-value store of the job, which rank 0 or the launcher serves.
@@ -168,12 +185,12 @@ std::vector<Description> agree(c10d::Store& store, const Description& own_descri
 
 Membership join(const Launch& launch, const std::string& build, milliseconds timeout) {
   if (launch.size == 1) return {};
-  FLAGS_caffe2_log_level =
-      3;  // c10d logs every failed attempt to connect; the errors of this file replace its messages
+  // c10d logs every failed attempt to connect; the errors of this file replace its messages.
+  FLAGS_caffe2_log_level = 3;
   const StorePtr server = open_store(launch, timeout);
   // A store of torchrun also holds the keys of torchrun and of earlier attempts of the same job.
   const auto store = c10::make_intrusive<c10d::PrefixStore>("multihead/" + launch.attempt, server);
-  const Description own_description{launch.rank, launch.size, launch.job, build, machine_id()};
+  const Description own_description{launch.rank, launch.size, launch.job, build, processor_list(), machine_id()};
   std::vector<Description> descriptions;
   try {
     descriptions = agree(*store, own_description, timeout);
@@ -184,10 +201,13 @@ Membership join(const Launch& launch, const std::string& build, milliseconds tim
                                       first_line(error), "see the message of rank 0"});
   }
   Membership membership;
-  membership.local_rank = launch.local_rank;
-  membership.local_size =
-      static_cast<int>(std::count_if(descriptions.begin(), descriptions.end(),
-                                     [&](const Description& d) { return d.machine == own_description.machine; }));
+  const auto count = [&](const auto& predicate) {
+    return static_cast<int>(std::count_if(descriptions.begin(), descriptions.end(), predicate));
+  };
+  membership.local_size = count([&](const Description& d) { return d.machine == own_description.machine; });
+  membership.num_sharing_processors = count([&](const Description& d) {
+    return d.machine == own_description.machine && d.processors == own_description.processors;
+  });
   auto connections = std::make_shared<Connections>();
   connections->rank = launch.rank;
   connections->size = launch.size;

@@ -12,7 +12,10 @@ namespace mh::distributed {
 // A process as a member of its job.
 struct Membership {
   Group group;
-  int local_rank = 0, local_size = 1;  // index of the process on its machine; number of processes of the job there
+  int local_size = 1;  // number of processes of the job on this machine
+  // Number of processes of the job on this machine that may use the same processors; 1 if the launcher has given each
+  // process processors of its own.
+  int num_sharing_processors = 1;
 };
 
 // Connects this process with the other processes of its job, and returns when all are connected. For a job of one
