@@ -1,10 +1,12 @@
 #include "train/checkpointer.h"
 
 #include <ATen/Parallel.h>
+#include <xxhash.h>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/text.h"
 
 namespace mh::train {
 
@@ -43,6 +45,24 @@ model::NamedTensors Checkpointer::gather_memories() const {
   return tensors;
 }
 
+void Checkpointer::require_equal_states() const {
+  if (objects_.group.is_single()) return;
+  uint64_t hash = XXH3_64bits_withSeed(nullptr, 0, static_cast<uint64_t>(objects_.state.update));
+  const auto add = [&](const at::Tensor& t) {
+    const at::Tensor bytes = t.detach().to(at::kCPU).contiguous();
+    hash = XXH3_64bits_withSeed(bytes.const_data_ptr(), bytes.nbytes(), hash);
+  };
+  for (const nn::Parameter& p : objects_.model.parameters().all()) add(p.master());
+  for (const auto& [label, tensor] : objects_.optimizer.moments()) add(tensor);
+  const std::vector<std::string> hashes = objects_.group.gather(hex64(hash));
+  for (size_t rank = 1; rank < hashes.size(); ++rank)
+    if (hashes[rank] != hashes[0])
+      throw Error(Exit::failed,
+                  Problem{str("update ", objects_.state.update), "equal weights and optimiser states in all processes",
+                          str("others in rank ", rank, " than in rank 0"),
+                          "start all processes from the same files, on processors of one kind"});
+}
+
 void Checkpointer::save_weights(const std::string& path) const {
   model::CheckpointTensors tensors;
   tensors.add(objects_.model.parameters());
@@ -50,6 +70,7 @@ void Checkpointer::save_weights(const std::string& path) const {
 }
 
 void Checkpointer::save_state(const std::string& path, const std::string& reason) const {
+  require_equal_states();
   TrainState& state = objects_.state;
   state.last_lr = objects_.optimizer.last_lr;
   state.num_threads = at::get_num_threads();

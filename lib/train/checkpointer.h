@@ -44,6 +44,10 @@ class Checkpointer {
   // Throws Error(input) for a state that is damaged or does not fit the model.
   void load_state(const io::Checkpoint& checkpoint, int64_t width) const;
 
+  // Throws Error(failed) if the weights, optimiser states or numbers of updates of the processes differ: a start from
+  // different files, or different rounding on different processors.
+  void require_equal_states() const;
+
  private:
   void write(const std::string& path, const model::CheckpointTensors& tensors, io::Metadata extra_metadata = {}) const;
   // Returns the memories of all rows of an update, as tensors of a training state.

@@ -74,10 +74,9 @@ DryRunReport dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std:
   run.regularisers.start(model->parameters(), run.model.attention);
   run.check_model(*model);
   const task::TaskTraits traits = run.task().traits();
-  const int64_t num_rows = traits.has_text_order || traits.counts_rows
-                               ? (t.batch.rows > 0 ? t.batch.rows : t.batch.tokens / t.batch.block)
-                               : 0;  // sentence pairs: the number differs between updates
-  check_processes(run, *model, traits.has_text_order ? num_rows : 0, num_processes);
+  // Rows of other corpora differ in cost, so shares of equal cost differ in their numbers of rows.
+  const int64_t num_rows = traits.has_text_order ? t.batch.tokens / t.batch.block : 0;
+  check_processes(run, *model, num_rows, num_processes);
   // Procedures receive the properties of the run only if the number of updates is known. The properties include a
   // validation set, since a dry run may lack --valid.
   if (batches != nullptr && t.length.count > 0)

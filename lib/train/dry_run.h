@@ -26,7 +26,7 @@ struct DryRunReport {
   std::optional<double>
       num_epochs;                // length of training in epochs, rounded to hundredths; nullopt without data or length
   int64_t num_processes = 1;     // number of processes that train the model together
-  int64_t rows_per_process = 0;  // number of rows of an update in the largest share; 0: not constant
+  int64_t rows_per_process = 0;  // number of rows of an update of a text in the largest share; 0: another corpus
   int64_t bytes_sent_per_update = 0;  // bytes that a process sends in an update to sum the gradients
   // Maximum number of predicted tokens in a row of train.batch.long_block tokens; nullopt without such rows, or if the
   // task has no maximum.

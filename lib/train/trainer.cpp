@@ -110,7 +110,12 @@ bool Trainer::finish_update() {
   }
   const bool is_best = is_validation_due && selection_->record(result);
   if (ends_epoch)
-    for (const auto& entry : config_.procedures.entries()) entry.plugin->after_epoch(*model_, progress());
+    for (const auto& entry : config_.procedures.entries()) {
+      entry.plugin->after_epoch(*model_, progress());
+      // Decisions at the start of the next epoch follow from this state, so all processes decide as rank 0.
+      if (const std::string state = group_.broadcast(entry.plugin->state()); !group_.is_main())
+        entry.plugin->set_state(state);
+    }
   if (is_due(config_.train.log_every) || should_stop_early()) progress_log_->write();
   save_after_update(is_validation_due ? &result : nullptr, is_best);
   return true;

@@ -42,7 +42,7 @@ class Trainer {
  private:
   // Throws Error(usage) if the configurations of the processes differ, and for options that several processes do not
   // support.
-  void check_processes() const;
+  void check_processes(bool resume, const WarmStart& warm_start) const;
   void build(const std::string& folder, bool resume, const WarmStart& warm_start);
   void open_folder(const std::string& folder, bool resume, const WarmStart& warm_start);
   // Logs the start of the run: version, number of parameters, length.

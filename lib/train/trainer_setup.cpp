@@ -35,9 +35,12 @@ bool Trainer::folder_has(const std::string& name) const {
   return group_.broadcast(str(folder_->has(name))) == str(true);
 }
 
-void Trainer::check_processes() const {
+void Trainer::check_processes(bool resume, const WarmStart& warm_start) const {
   if (group_.is_single()) return;
-  const std::vector<std::string> configurations = group_.gather(toml_);
+  // The options of the command line that are not part of the configuration.
+  const std::string from = warm_start.checkpoint == nullptr ? "" : warm_start.checkpoint->name();
+  const std::vector<std::string> configurations = group_.gather(
+      str(toml_, "\n[start]\nresume = ", resume ? "true" : "false", "\nfrom = ", quoted_toml(from), "\n"));
   for (size_t rank = 1; rank < configurations.size(); ++rank)
     if (const auto differences = config_difference_texts(configurations[0], configurations[rank], {""});
         !differences.empty())
@@ -55,7 +58,7 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& war
   if (!group_.is_single()) batches_ = data::share_batches(std::move(batches_), group_.rank(), group_.size());
   model_ = model::build_language_model(config_.model, model::vocabulary_sizes_of(data_.tokenizers), device_);
   toml_ = config_.toml();
-  check_processes();
+  check_processes(resume, warm_start);
   end_ = batches_->to_updates(config_.train.length);
   if (!device_.is_cpu()) batches_ = data::prefetch_batches(std::move(batches_), end_, data::pin_batch);
   schedule_lengths_ =
@@ -105,12 +108,13 @@ void Trainer::open_folder(const std::string& folder, bool resume, const WarmStar
                                checkpoint.name());
     check_restored_state(state_, config_.train, schedule_lengths_, end_);
   } else if (resume) {
-    if (group_.is_main() && folder_->has_progress())
+    if (group_.broadcast(str(folder_->has_progress())) == str(true))
       throw Error(Exit::input,
                   Problem{state_path, "the training state of the run, since the folder contains saved weights",
                           "no such file", "restore the file, or start a new run with another --out"});
     require_same_run(config_, read_text_file(folder_->file("config.toml")), "config.toml");
   }
+  checkpointer_->require_equal_states();
   if (warm_start.checkpoint != nullptr) {
     warm_start_name_ = warm_start.checkpoint->name();
     save_state("start");  // must precede config.toml: a resume without this state would start from random weights

@@ -90,13 +90,13 @@ UpdateStep::Result UpdateStep::forward_backward(const TrainingPass& pass, const 
   losses = losses.to(at::kCPU);  // the only synchronisation of CPU and GPU in this function
   if (!group_.is_single()) {
     const int64_t num_flags = static_cast<int64_t>(kStopSignals.size());
-    const at::Tensor all =
+    const at::Tensor totals =
         at::cat({losses, at::full({1}, sums.num_targets, at::kDouble), at::zeros({num_flags}, at::kDouble)});
-    set_stop_flag(all.narrow(0, 3, num_flags));
-    group_.sum(all);
-    losses = all.narrow(0, 0, 2);
-    sums.num_targets = all[2].item<int64_t>();
-    sums.stop_signal = stop_signal_in(all.narrow(0, 3, num_flags));
+    set_stop_flag(totals.narrow(0, 3, num_flags));
+    group_.sum(totals);
+    losses = totals.narrow(0, 0, 2);
+    sums.num_targets = totals[2].item<int64_t>();
+    sums.stop_signal = stop_signal_in(totals.narrow(0, 3, num_flags));
   } else {
     sums.stop_signal = stop_signal();
   }

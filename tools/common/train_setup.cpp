@@ -136,7 +136,7 @@ void run(const Arguments& args, Tool& tool) {
     throw Error(Exit::usage,
                 Problem{"--out", "the folder of the run", "none", log_name() + " --help shows all options"});
   if (args.resume && !MappedFile::is_mappable(args.out_folder + "/config.toml"))
-    train::RunFolder run_folder(args.out_folder, true);
+    train::RunFolder run_folder(args.out_folder, true, start_process().rank == 0);
   if (args.dry_run) return ignore_broken_pipe([&] { dry_run(args); });
   tool.set_status(make_trainer(args)->run());
 }
@@ -147,6 +147,10 @@ std::unique_ptr<train::Trainer> make_trainer(const Arguments& args) {
   if (args.checkpoint_path == "-" && start_process().size > 1)
     refuse_usage(args.checkpoint_option, "a file in a job of several processes, since each process reads it",
                  input_name("-"), "write the checkpoint to a file first");
+  for (const std::string& path : args.config_paths)
+    if (path == "-" && start_process().size > 1)
+      refuse_usage("--config", "a file in a job of several processes, since each process reads it", input_name("-"),
+                   "write the configuration to a file first");
   const auto checkpoint = initial_checkpoint(args);
   Config config = run_configuration(args, checkpoint.get());
   train::RunConfig run_config = train::RunConfig::read(config);
