@@ -126,7 +126,7 @@ sleep 0.5
 kill -KILL "${pids[1]}"
 wait_for_processes
 [ "${statuses[*]}" = "1 137" ] || { cat err.*; fail "expected exit statuses 1 and 137; found ${statuses[*]}"; }
-grep -q "expected an answer of every process within 1m00s; found no sign of life of rank 1;" err.0 || fail "expected an error about rank 1; found $(cat err.0)"
+grep -q "expected an answer of every process within .*; found no sign of life of rank 1;" err.0 || fail "expected an error about rank 1; found $(cat err.0)"
 
 # Refused: other configurations, statistics of batches, a rank that is not below the size.
 start_processes 2 sh -c 'mh-train --threads 1 -q --config c.toml --train t.mhs --out refused --set train.lr=0.00$RANK'
