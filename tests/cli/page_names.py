@@ -127,9 +127,10 @@ LISTS = [
     NameList("mh-environment.7", "exit status", marked("Li", ".Sh EXIT STATUS", name=r"\d"), lambda _: statuses()),
     NameList("mh-environment.7", "variable that the tools read",
              lambda text: marked("Ev", ".Sh ENVIRONMENT", name=r"\w+")(text.split("Variables of the libraries")[0]),
-             lambda _: names(r'getenv\(\s*"?(\w+)', *C_SOURCES)),
+             # The OpenMP runtime reads OMP_NUM_THREADS; the tools only test whether it is set.
+             lambda _: names(r'getenv\("(\w+)', *C_SOURCES) - {"OMP_NUM_THREADS"} | names(r'"((?:[A-Z]+_)*[A-Z]+|OMPI_MCA_ess_base_jobid)"', "lib/base/launch.cpp")),
     NameList("mh-environment.7", "signal", marked("It", ".Sh SIGNALS", name=r"SIG\w+"),
-             lambda _: names(r"\b(SIG[A-Z0-9]+)\b", "lib/base/signals.cpp", "lib/base/tool.cpp")),
+             lambda _: names(r"\b(SIG[A-Z0-9]+)\b", "lib/base/signals.cpp", "lib/base/signals.h", "lib/base/tool.cpp")),
     NameList("mh-eval.1", "column", marked("Li", *EVALUATION),
              lambda tools: columns("tools/eval/score.cpp", "tools/eval/examples.cpp", "tools/eval/decode.cpp", "lib/task/questions.cpp") |
              scores(tools, "from", "log-probabilities")),
@@ -151,14 +152,14 @@ LISTS = [
              columns_of_metrics),
     NameList("mh-spectrum.1", "column of --curves", words(".It Fl -curves Ar file"), lambda _: heading("tools/spectrum/rows.cpp"), is_exact=False),
     NameList("mh-swap.1", "column", marked("Li", ".Ss Choice of heads", ".Ss report"), lambda _: columns("tools/swap/*.cpp", SCORING)),
-    NameList("mh-train.1", "property of the dry run", marked("Li", ".It Fl -dry-run"), lambda _: columns("tools/common/train_setup.cpp")),
+    NameList("mh-train.1", "property of the dry run", marked("Li", ".It Fl -dry-run", ".It Fl -processes Ar n"), lambda _: columns("tools/common/train_setup.cpp")),
     NameList("mh-train.1", "key of the log", marked("Li", ".Sh LOG"),
              lambda _: columns("lib/train/trainer.cpp", "lib/train/progress_log.cpp", "lib/train/validation.cpp", "lib/train/model_selection.cpp") |
              names(r'"(swapped|undone)"', "lib/train/procedures/head_rotation.cpp"), lambda _: {"valid_"}),
     NameList("mh-train.1", "file of a run", marked("Pa", ".Sh FILES"),
              lambda _: names(r'"(\w+\.(?:safetensors|toml|jsonl)|lock)"|"(checkpoints/)', "lib/train/*.cpp", "lib/train/*.h")),
     NameList("mh-train.1", "signal", lambda text: set(re.findall(r"\bSIG[A-Z0-9]+", parts(text, ".Sh RESUMING"))),
-             lambda _: set(re.findall(r"SIG\w+", " ".join(names(r"install_handler\(\{(.*)\}, store_signal\)", "lib/base/signals.cpp"))))),
+             lambda _: set(re.findall(r"SIG\w+", " ".join(names(r"kStopSignals\{(.*)\}", "lib/base/signals.h"))))),
     NameList("mh-vocab.5", "key", marked("It", ".Ss Head"),
              lambda _: names(r'read_\w+\("(\w+)"\)|kMagic = "([\w-]+) ', "lib/text/vocabulary_file.cpp")),
     *(NameList(f"mh-{tool}.1", "exit status", lambda text: set(re.findall(r"(?:^|; )(\d) ", parts(text, ".Sh EXIT STATUS"), re.MULTILINE)), lambda _: statuses())
