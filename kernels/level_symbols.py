@@ -22,7 +22,7 @@ for archive in archives:
     count_lines.append(f"{archive} {len(names)}\n")
     if not names:
         unexpected_symbols.append(f"{archive}: expected loops; found no symbol")
-if unexpected:
+if unexpected_symbols:
     sys.exit("\n".join(["expected only loops in the files of one SIMD level; found", *unexpected_symbols,
                         "make the function a member of the loops, or MH_INLINE"]))
 with open(output, "w", encoding="utf-8") as file:
