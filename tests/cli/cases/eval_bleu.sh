@@ -34,7 +34,7 @@ record 3 mh-eval bleu crlf hyp
 record 3 mh-eval bleu hyp missing
 record 3 mh-eval bleu . hyp
 record 2 mh-eval bleu - - < hyp
-expect 2 mh-eval bleu hyp; expect_stderr "references"
+expect 2 mh-eval bleu hyp; expect_stderr "reference translations"
 record 2 mh-eval bleu hyp ref --tokenize 13b
 record 2 mh-eval bleu hyp ref --smooth-value 0.5
 record 2 mh-eval bleu hyp ref --smooth floor --smooth-value -1
