@@ -2,40 +2,17 @@
 
 #include <ATen/Parallel.h>
 
-#include <bit>
-#include <chrono>
-
 #include "base/error.h"
 #include "base/json_types.h"
 #include "base/log.h"
 #include "base/signals.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "train/shared_validation.h"
 
 namespace mh::train {
 
 using nlohmann::ordered_json;
-
-namespace {
-
-// Longest time that a process waits for another to finish a validation.
-constexpr std::chrono::hours kValidationTimeout{24};
-
-// Converts a validation to a text that has the bits of all numbers, and back.
-std::string to_bytes(const Validation& validation) {
-  ordered_json scores;
-  for (const auto& [name, value] : validation.scores) scores[name] = std::bit_cast<uint64_t>(value);
-  return ordered_json{{"loss", std::bit_cast<uint64_t>(validation.loss)}, {"scores", scores}}.dump();
-}
-Validation from_bytes(const std::string& text) {
-  const auto fields = ordered_json::parse(text);
-  Validation validation{std::bit_cast<double>(fields.at("loss").get<uint64_t>()), {}};
-  for (const auto& [name, value] : fields.at("scores").items())
-    validation.scores.emplace_back(name, std::bit_cast<double>(value.get<uint64_t>()));
-  return validation;
-}
-
-}  // namespace
 
 bool Trainer::is_due(const Length& every) const {
   if (state_.update == end_) return true;
@@ -53,10 +30,7 @@ void Trainer::save_state(const std::string& reason, const char* name) const {
 Validation Trainer::validate(attention::Observer* observer) {
   const double start_time = monotonic_seconds();
   Validation result = validator_->run(*model_, observer);
-  if (!group_.is_single()) {
-    group_.barrier(kValidationTimeout);
-    result = from_bytes(group_.broadcast(to_bytes(result)));
-  }
+  result = validation_of_rank_0(result, group_);
   progress_log_->add_validation(monotonic_seconds() - start_time);
   return result;
 }
