@@ -78,7 +78,7 @@ rm -rf a b s o mixed small.safetensors none.safetensors
 # expect_refused STATUS OPTION...: records an error of mh-prune cut and checks that no file was written.
 expect_refused() {
   record "$1" mh-prune cut "${@:2}" -o x
-  only $only_these
+  expect_files $only_these
 }
 expect_refused 2 "$model"
 expect_refused 2 "$model" --heads 0:1 --by avg-l2 --data t.mhs --count 1
