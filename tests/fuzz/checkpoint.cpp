@@ -46,7 +46,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!has_valid_header) return 0;  // open_safetensors() would refuse the same header
   fuzz::check(size, fuzz::kBinaryFactor, [&] {
     const auto tensors = io::open_safetensors(path);
-    for (const io::TensorInfo& tensor : tensors->tensors()) tensors->bytes(tensor.name);
+    for (const io::TensorInfo& tensor : tensors->tensors()) tensors->read_bytes(tensor.name);
   });
   return 0;
 }

@@ -146,7 +146,7 @@ TEST_CASE("a pickle with references to its memo and with attributes of its dict 
   CHECK(tensors[0].info.name == "a");
   CHECK(tensors[1].info.name == "b");
   CHECK(tensors[1].offset == 2);
-  CHECK(tensors[1].storage == "0");
+  CHECK(tensors[1].storage_key == "0");
   CHECK(read("\x80\x02}.").empty());
 }
 

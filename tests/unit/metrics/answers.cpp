@@ -171,7 +171,7 @@ TEST_CASE("predicted classes and numbers are written in the submission format of
   CHECK(file_of("mnli", {0, 1, 2}) == "index\tprediction\n0\tentailment\n1\tneutral\n2\tcontradiction\n");
   CHECK(file_of("cola", {1}) == "index\tprediction\n0\t1\n");
   CHECK(file_of("stsb", {3.14159, 0, 4.9999}) == "index\tprediction\n0\t3.142\n1\t0.000\n2\t5.000\n");
-  CHECK(glue("mnli").file == "MNLI-m.tsv");
+  CHECK(glue("mnli").prediction_file == "MNLI-m.tsv");
 }
 
 TEST_CASE("predictions: written predictions read back equal and are scored against the answers") {
