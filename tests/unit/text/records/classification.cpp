@@ -90,7 +90,7 @@ TEST_CASE("labels are class names, or numbers within bounds", "[examples]") {
   CHECK(pair_task().label_of("no") == 0);
   CHECK(pair_task().label_of("yes") == 1);
   for (const char* text : {"", "Yes", "yes ", "2", "1"}) CHECK(!pair_task().label_of(text));
-  CHECK(pair_task().limit() == 2);
+  CHECK(pair_task().label_limit() == 2);
   CHECK(pair_task().text_of(1) == "yes");
   CHECK(number_task().label_of("0") == 0);
   CHECK(number_task().label_of("5.000") == 5000);
@@ -99,7 +99,7 @@ TEST_CASE("labels are class names, or numbers within bounds", "[examples]") {
   CHECK(number_task().label_of("0.0009") == 1);
   for (const char* text : {"", "-0.1", "5.0001", "nan", "inf", "3,8", "3.8 ", "x"})
     CHECK(!number_task().label_of(text));
-  CHECK(number_task().limit() == 5001);
+  CHECK(number_task().label_limit() == 5001);
   CHECK(number_task().text_of(3800) == "3.800");
 }
 
