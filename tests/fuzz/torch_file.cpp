@@ -8,7 +8,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string& path = fuzz::memory_file(fuzz::text_of(data, size));
   fuzz::check(size, fuzz::kBinaryFactor, [&] {
     const auto tensors = io::open_torch_file(path);
-    for (const io::TensorInfo& tensor : tensors->tensors()) tensors->bytes(tensor.name);
+    for (const io::TensorInfo& tensor : tensors->tensors()) tensors->read_bytes(tensor.name);
   });
   return 0;
 }
