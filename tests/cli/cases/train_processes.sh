@@ -69,6 +69,15 @@ in_processes() {
     [ "$status" -eq "$1" ] || { cat err.*; fail "expected exit status $1 of all processes; found ${statuses[*]}: ${*:3}"; }
   done
 }
+# continue_run FOLDER: resumes the run in FOLDER with one process for two more updates.
+continue_run() {
+  local update
+  update=$(python3 -c 'import json, struct, sys
+data = open(sys.argv[1] + "/last.safetensors", "rb").read()
+metadata = json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])["__metadata__"]
+print(json.loads(metadata["multihead.training"])["update"])' "$1")
+  expect 0 mh-train --threads 1 -q --resume --out "$1" --set "train.length=$((update + 2))u" --set train.batch.micro_tokens=64
+}
 same_run() { expect 0 python3 "$ROOT/tests/cli/same_run.py" "$1" "$2"; }
 
 for backbone in decoder xl; do
@@ -116,8 +125,7 @@ sleep 0.5
 kill -TERM "${pids[1]}"
 wait_for_processes
 [ "${statuses[*]}" = "143 143" ] || { cat err.*; fail "expected exit status 143 of both processes; found ${statuses[*]}"; }
-expect 0 mh-train --threads 1 -q --resume --out stopped --set "train.length=24u" --set train.batch.micro_tokens=64 ||
-  fail "expected the stopped run to resume"
+continue_run stopped
 
 # A killed process ends the others; the last saved state is whole.
 start_processes 2 "${train[@]}" --set train.length=100000u --set train.checkpoint.every=2u --out killed
@@ -127,6 +135,7 @@ kill -KILL "${pids[1]}"
 wait_for_processes
 [ "${statuses[*]}" = "1 137" ] || { cat err.*; fail "expected exit statuses 1 and 137; found ${statuses[*]}"; }
 grep -q "expected an answer of every process within .*; found no sign of life of rank 1;" err.0 || fail "expected an error about rank 1; found $(cat err.0)"
+continue_run killed
 
 # Refused: other configurations, statistics of batches, a rank that is not below the size.
 start_processes 2 sh -c 'mh-train --threads 1 -q --config c.toml --train t.mhs --out refused --set train.lr=0.00$RANK'
