@@ -1,9 +1,10 @@
 #include "base/launch.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
-#include <cstring>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -70,11 +71,9 @@ Launch read_ranks(const Variables& variables, const Names& names) {
   return launch;
 }
 
-// Returns a port that depends only on `job`, so that all processes of a job derive the same port (FNV-1a).
+// Returns a port that depends only on `job`, so that all processes of a job derive the same port.
 int port_of(const std::string& job) {
-  uint32_t hash = 2166136261u;
-  for (const char byte : job) hash = (hash ^ static_cast<unsigned char>(byte)) * 16777619u;
-  return kFirstPort + static_cast<int>(hash % kNumPorts);
+  return kFirstPort + static_cast<int>(XXH3_64bits(job.data(), job.size()) % kNumPorts);
 }
 
 // Returns the host of the store, for a launcher that does not set MASTER_ADDR.
@@ -96,7 +95,7 @@ void read_address(const Variables& variables, Launch& launch) {
 }  // namespace
 
 std::string first_slurm_host(const std::string& list) {
-  // "node[07-09,12],login1": each bracket stands for its first number, up to the first comma outside of brackets.
+  // Replaces each bracket by its first number, and ends at the first comma outside of brackets.
   std::string host;
   for (size_t i = 0; i < list.size() && list[i] != ','; ++i) {
     if (list[i] != '[') {
