@@ -2,13 +2,26 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <memory>
+#include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "base/text.h"
 #include "distributed/heartbeat.h"
 
 namespace mh::distributed {
+
+// Returns the first line of the text of an exception; the other lines of LibTorch's exceptions are a stack trace.
+inline std::string first_line_of(const std::exception& error) {
+  const std::string message = error.what();
+  return message.substr(0, message.find('\n'));
+}
+
+inline std::string seconds_text(std::chrono::milliseconds duration) {
+  return human_seconds(std::chrono::duration<double>(duration).count());
+}
 
 struct Connections {
   int rank = 0, size = 1;

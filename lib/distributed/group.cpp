@@ -31,13 +31,11 @@ auto convert_errors(const Connections& connections, std::chrono::milliseconds ti
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& error) {
-    const std::string message = error.what();
     const std::string silent_ranks = connections.heartbeat == nullptr ? "" : connections.heartbeat->silent_ranks();
     throw Error(Exit::failed, Problem{str("job of ", connections.size, " processes"),
-                                      str("an answer of every process within ",
-                                          human_seconds(std::chrono::duration<double>(timeout).count())),
+                                      str("an answer of every process within ", seconds_text(timeout)),
                                       str(silent_ranks.empty() ? "" : "no sign of life of " + silent_ranks + "; ",
-                                          message.substr(0, message.find('\n'))),
+                                          first_line_of(error)),
                                       "see the messages of the other processes"});
   }
 }

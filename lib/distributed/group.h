@@ -46,7 +46,7 @@ class Group {
   // Replaces each element of a contiguous tensor by its sum over all processes. The result has the same bits in all
   // processes; the order of the additions depends only on the number of processes and on the shape.
   void sum(const at::Tensor& tensor) const { start_sum(tensor).wait(); }
-  // Replaces the elements of a contiguous tensor by those of rank 0.
+  // Copies the elements of a contiguous tensor from rank 0 to all other processes, in place.
   void broadcast(const at::Tensor& tensor) const;
   // Returns the text of rank 0, which may contain any bytes.
   std::string broadcast(const std::string& text) const;

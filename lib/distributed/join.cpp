@@ -57,15 +57,6 @@ std::string processor_list() {
   return mh::join(indices, ",");
 }
 
-std::string first_line(const std::exception& error) {
-  const std::string message = error.what();
-  return message.substr(0, message.find('\n'));
-}
-
-std::string seconds_text(milliseconds duration) {
-  return human_seconds(std::chrono::duration<double>(duration).count());
-}
-
 std::string key_of(int rank, const char* property) { return str("process/", rank, "/", property); }
 
 constexpr const char* kLastProperty = "machine";  // the property that write_description() writes last
@@ -100,12 +91,12 @@ StorePtr open_store(const Launch& launch, milliseconds timeout) {
   } catch (const std::exception& error) {
     if (serves)
       throw Error(Exit::failed,
-                  Problem{"MASTER_PORT", str("a port at which rank 0 can listen"),
-                          str("port ", launch.port, ": ", first_line(error)), "set MASTER_PORT to a free port"});
+                  Problem{"MASTER_PORT", "a port at which rank 0 can listen",
+                          str("port ", launch.port, ": ", first_line_of(error)), "set MASTER_PORT to a free port"});
     throw Error(Exit::failed, Problem{"MASTER_ADDR, MASTER_PORT",
                                       str("the store of the job at ", launch.host, ":", launch.port, " within ",
                                           seconds_text(timeout)),
-                                      first_line(error), "check the address and that rank 0 runs"});
+                                      first_line_of(error), "check the address and that rank 0 runs"});
   }
 }
 
@@ -198,7 +189,7 @@ Membership join(const Launch& launch, const std::string& build, milliseconds tim
     throw;
   } catch (const std::exception& error) {
     throw Error(Exit::failed, Problem{"start of the job", "the store of the job, which rank 0 serves",
-                                      first_line(error), "see the message of rank 0"});
+                                      first_line_of(error), "see the message of rank 0"});
   }
   Membership membership;
   const auto count = [&](const auto& predicate) {
@@ -218,12 +209,15 @@ Membership join(const Launch& launch, const std::string& build, milliseconds tim
     connections->backend = make_gloo_backend(c10::make_intrusive<c10d::PrefixStore>("gloo", store), launch.rank,
                                              launch.size, is_one_machine ? "127.0.0.1" : "", timeout);
   } catch (const std::exception& error) {
-    throw Error(Exit::failed,
-                Problem{str("rank ", launch.rank), "connections to all processes of the job", first_line(error),
-                        "if the machine has several network interfaces, name one in GLOO_SOCKET_IFNAME"});
+    throw Error(
+        Exit::failed,
+        Problem{"start of the job", "connections to all processes of the job", first_line_of(error),
+                "see the messages of the other processes; if the machine has several network interfaces, name one in "
+                "GLOO_SOCKET_IFNAME"});
   }
   connections->heartbeat = std::make_shared<Heartbeat>(store, launch.rank, launch.size, kHeartbeatInterval);
   membership.group = Group(std::move(connections));
+  membership.group.barrier();  // a process may end right after join(), before the others have connected to it
   return membership;
 }
 
