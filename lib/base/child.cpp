@@ -188,7 +188,7 @@ Child::Child(const Work& work, LineConsumer on_line) : line_consumer_(std::move(
     const rlimit no_core_dump{0, 0};
     setrlimit(RLIMIT_CORE, &no_core_dump);
     // If the parent was started with descriptor 0, 1 or 2 closed, the socket or the pipe may have that number. The
-    // child duplicates both to numbers above 2.
+    // child duplicates the socket and the pipe to numbers above 2.
     reply_channel = fcntl(channel[1], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     const int output_descriptor = fcntl(output_pipe[1], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     for (int descriptor : {channel[0], channel[1], output_pipe[0], output_pipe[1]}) close(descriptor);

@@ -65,7 +65,8 @@ class Child {
   bool wait_until_writable();
   void read_reply();
   bool read_lines();
-  // Returns wait_for_end() of the child, and restores the handling of SIGCHLD.
+  // Waits until the child has ended and restores the parent's action for SIGCHLD. Returns the wait status of the child,
+  // or none if waitpid() fails.
   std::optional<int> reap();
 
   LineConsumer line_consumer_;

@@ -1,6 +1,6 @@
-// A configuration: values from TOML files, each of which may `include` others, and from `--set key=value`; the last
-// assignment of a key counts. Option structs read their fields from a Config; check_all_known() reports a key that no
-// struct has read.
+// A configuration: values from TOML files, each of which may `include` other files, and from `--set key=value`; the
+// last assignment of a key counts. Option structs read their fields from a Config; check_all_known() reports a key that
+// no struct has read.
 #pragma once
 
 #include <map>
@@ -43,8 +43,9 @@ class Config {
   // Returns the keys that start with `section.`, without that prefix.
   std::vector<std::string> keys_below(const std::string& section) const;
 
-  // Throws Error(usage) for the first key, in alphabetical order, that no read() has registered as known, except for an
-  // empty section of known keys; the message suggests the nearest known key.
+  // Throws Error(usage), which suggests the nearest known key, for the first key in alphabetical order that no read()
+  // has registered. An empty section, such as `[train]` without keys, is accepted if read() has registered a key of the
+  // section.
   void check_all_known() const;
 
  private:

@@ -18,7 +18,7 @@
 
 namespace mh {
 
-// Bounds of a number, both inclusive; the error for a number out of bounds states them.
+// Bounds of a number, both inclusive; the error for a number out of bounds states the bounds.
 struct Range {
   double low;
   double high;

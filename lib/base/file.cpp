@@ -192,7 +192,7 @@ struct Mapping {
   std::atomic<const uint8_t*> end{nullptr};
   char name[PATH_MAX]{};  // without control characters
 };
-constinit std::array<Mapping, 256> mappings;  // constinit, as temporary_paths
+constinit std::array<Mapping, 256> mappings;  // constinit: initialising at start-up would touch each page
 std::mutex mappings_mutex;
 
 void add_mapping(const uint8_t* begin, size_t size, const std::string& name) {
@@ -216,7 +216,7 @@ class FileSink : public DescriptorSink {
  public:
   FileSink(const std::string& path, mode_t mode) : DescriptorSink(-1, path) {
     do {
-      temporary_path_ = path + ".partXXXXXX";  // set for each attempt, since a failed call may change the string
+      temporary_path_ = path + ".partXXXXXX";  // set for each attempt: a failed mkostemp() may change the path
       descriptor_ = mkostemp(temporary_path_.data(), O_CLOEXEC);
     } while (descriptor_ < 0 && errno == EINTR);
     if (descriptor_ < 0) fail_to_write(path, errno);

@@ -22,15 +22,16 @@ class ByteSink {
   // Flushes the buffer; also syncs a file to disk and renames it from its temporary name to its final name. Without
   // close() no file appears, and an existing file of the final name remains unchanged.
   virtual void close() = 0;
-  // Returns the number of bytes passed to write(); on a terminal, their number after escaping.
+  // Returns the number of bytes passed to write(); for a terminal, the number of bytes after control characters are
+  // escaped.
   virtual uint64_t bytes_written() const = 0;
   virtual const std::string& name() const = 0;
 };
 
 // Opens a file for writing, or standard output for "-". A file is written under a temporary name in the same folder,
-// and close() renames it atomically; it has the permissions of the file that it replaces, or those of the umask. A
-// device such as /dev/null or a FIFO is written in place. Throws Error(failed) if the folder does not exist or is
-// read-only, and Error(usage) if `path` is a folder or empty.
+// and close() renames it atomically; the new file has the permissions of the file that it replaces, or those of the
+// umask. A device such as /dev/null or a FIFO is written in place. Throws Error(failed) if the folder does not exist or
+// is read-only, and Error(usage) if `path` is a folder or empty.
 std::unique_ptr<ByteSink> open_sink(const std::string& path);
 
 // Discards all outputs of this process from now on: standard output becomes /dev/null, and open_sink() returns sinks
@@ -110,8 +111,8 @@ class MappedFile {
 std::string input_name(const std::string& path);
 // Returns the content of a file, or of standard input for "-". Throws Error(input) if opening or reading fails.
 std::string read_text_file(const std::string& path);
-// Returns the content of a file that a folder or another file names. Throws Error(input) as MappedFile does, since a
-// pipe or a device could supply bytes without end.
+// Returns the content of a regular file. Throws Error(input) for a pipe or a device, which could supply bytes without
+// end, and for paths that open_source() cannot open. Reads files that a folder or another file names, not the user.
 std::string read_regular_file(const std::string& path);
 // Writes a file under a temporary name and renames it, as open_sink() does.
 void write_file_atomically(const std::string& path, std::string_view bytes);

@@ -20,14 +20,14 @@ constexpr size_t kMaxUncheckedJsonBytes = size_t{1} << 20;
 
 // Returns the maximum number of strings, objects and arrays that require_sound_json() accepts in `size` bytes of JSON.
 // A string, object or array takes up to 112 bytes of memory, however short its text: 64 bytes of its own, and 48 bytes
-// in the list that contains it, while this list grows. So size / 5 of them take at most 23 times the size of the text,
-// and 2^18 of them take 28 MiB.
+// in the growing list that contains it. Thus size / 5 strings take at most 23 times the size of the text, and 2^18
+// strings take 28 MiB.
 constexpr size_t max_json_containers(size_t size) { return size / 5 + (size_t{1} << 18); }
 
-// Throws Error(input) for faults that the JSON parser accepts: a NUL byte, at which the parser stops and ignores
-// the rest; a key that occurs twice in an object, of which the parser uses the last value; nesting deeper than
-// kMaxJsonDepth. Also throws it for more strings, objects and arrays than max_json_containers(). Does not check the
-// syntax. `name`: name of the file for the message. `advice`: Problem::advice of the error.
+// Throws Error(input) for faults that the JSON parser accepts: a NUL byte, at which the parser stops and ignores the
+// rest; a key that occurs twice in an object, of which the parser uses the last value; nesting deeper than
+// kMaxJsonDepth; more strings, objects and arrays than max_json_containers(). Does not check the syntax. `name`: name
+// of the file for the message. `advice`: Problem::advice of the error.
 void require_sound_json(std::string_view text, const std::string& name, const std::string& advice);
 
 }  // namespace mh

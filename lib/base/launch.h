@@ -3,7 +3,7 @@
 // Launchers, in order of precedence:
 //
 //   torchrun  RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RUN_ID,
-//             TORCHELASTIC_RESTART_COUNT, TORCHELASTIC_USE_AGENT_STORE; a script may set the first six itself
+//             TORCHELASTIC_RESTART_COUNT, TORCHELASTIC_USE_AGENT_STORE; a user may set the first six without torchrun
 //   mpirun    OMPI_COMM_WORLD_RANK, …_SIZE, …_LOCAL_RANK, …_LOCAL_SIZE; PMIX_NAMESPACE or OMPI_MCA_ess_base_jobid
 //   srun      SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID, SLURM_STEP_NODELIST, SLURM_JOB_ID, SLURM_STEP_ID
 //
@@ -26,7 +26,7 @@ struct Launch {
   // Address at which rank 0, or the launcher, serves the key-value store of the job. Empty and 0 if size is 1.
   std::string host;
   int port = 0;
-  bool launcher_serves_store = false;  // the launcher serves the store, so rank 0 must not
+  bool launcher_serves_store = false;  // the launcher, instead of rank 0, serves the store
   std::string job;                     // identifies the job among jobs with the same address; may be empty
   std::string attempt;                 // number of restarts of the job, if the launcher counts them; may be empty
 };

@@ -122,8 +122,8 @@ class Gnuplot {
   pid_t pid_ = -1;
 };
 
-// Returns the descriptor of a file in memory that contains `script`, at offset 0. Unlike a pipe, the file needs no
-// process that fills it while gnuplot fills the pipe of its output.
+// Returns the descriptor of a file in memory that contains `script`, at offset 0. With a pipe instead, this process
+// would have to write the script while it reads the output of gnuplot.
 int memory_file(const std::string& script) {
   const int descriptor = memfd_create("gnuplot", MFD_CLOEXEC);
   int error_number = descriptor < 0 ? errno : write_fully(descriptor, script);
@@ -207,7 +207,7 @@ void Plot::add(const HeatMap& map) {
       data_block += str(x, " ", y, " ", number_text(map.rows[y][x]), "\n");
   }
   const auto upper_limit = [](size_t n) { return shortest_decimal(static_cast<double>(std::max<size_t>(n, 1)) - 0.5); };
-  // Standard output cannot show shades, so the cells show numbers there.
+  // A plot of characters cannot show shades, so its cells show numbers.
   const char* cell_style = path_ == "-" ? " using 1:2:(sprintf('%.3g', $3)) with labels"
                                         : " using 1:2:(0.5):(0.5):3 with boxxyerror fillstyle solid linecolor palette";
   panels_.push_back(
@@ -220,8 +220,8 @@ void Plot::add(const HeatMap& map) {
 void Plot::draw() {
   std::string script = terminal_command(path_, panels_.size());
   const bool is_text_plot = sink_ == nullptr;
-  // Selects standard output, even if a start-up file of gnuplot names an output. gnuplot never receives the path, since
-  // it runs a program if the path begins with '|'.
+  // Selects standard output, even if a start-up file of gnuplot names an output. gnuplot never receives the path of the
+  // plot, since gnuplot would run a path that begins with '|' as a program.
   script += "set output\n";
   // On standard output panels are stacked; in a file two panels share a row.
   if (panels_.size() > 1)

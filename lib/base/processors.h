@@ -8,7 +8,7 @@
 namespace mh {
 
 // Returns the number of processors in the affinity mask of the calling thread (taskset, cgroup cpusets), at least 1.
-// std::thread::hardware_concurrency() counts all processors of the machine.
+// std::thread::hardware_concurrency(), in contrast, counts all processors of the machine.
 inline int num_usable_processors() {
   cpu_set_t cpus;
   const int num_usable = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 0;

@@ -72,8 +72,8 @@ struct NewAssignment {
   const char* value = nullptr;  // TOML; null: the old value
 };
 
-// The refusal of a value that had different meanings in earlier versions, which a flag in the section of the key
-// distinguishes in this version.
+// The refusal of a value whose meaning differed between earlier versions. In this version a flag in the section of the
+// key selects the meaning.
 struct AmbiguousValue {
   const char* expected;     // for the message
   const char* new_value;    // TOML; value of the same key in this version
@@ -82,7 +82,7 @@ struct AmbiguousValue {
 
 // The replacement of a value of an earlier version.
 struct RenamedValue {
-  const char* key_pattern;  // key of the value; `*`: any number of names, none included
+  const char* key_pattern;  // key of the value; `*` matches any number of names, or none
   const char* old_value;    // TOML; null: any value
   std::vector<NewAssignment> new_assignments;
   std::optional<AmbiguousValue> refusal = {};

@@ -10,12 +10,12 @@
 namespace mh {
 
 // Returns the candidate with the smallest edit distance to `word`, or "" if no candidate is near enough to be a typing
-// error: within a third of the length of the word, or within 1 for short words.
+// error: at most a third of the length of the word, in bytes, or at most 1 if the word is shorter than 6 bytes.
 std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates);
 
 // Returns a question with the nearest candidate, such as "did you mean 'lr'?", or "" if no candidate is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
-// Returns the same question, or `advice` if no candidate is near.
+// Returns the question "did you mean …?" with the nearest candidate, or `advice` if no candidate is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates, const std::string& advice);
 
 std::vector<std::string> split(std::string_view text, char separator);

@@ -111,8 +111,8 @@ Tool::Tool(ToolInfo info) : info_(std::move(info)), app_(std::make_unique<CLI::A
 Tool::~Tool() = default;
 
 int Tool::run(int argc, char** argv, const std::function<void()>& body) {
-  // Ignores both signals, so that a write to a closed pipe or beyond the file size limit fails with an error instead of
-  // ending the process.
+  // Ignores SIGPIPE and SIGXFSZ, so that a write to a closed pipe or beyond the file size limit fails with an error
+  // instead of ending the process.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   install_cleanup_handlers();
