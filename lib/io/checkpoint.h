@@ -58,17 +58,17 @@ inline constexpr const char* kChecksumsKey = "multihead.xxh64";    // JSON: chec
 // kMaxHeaderBytes.
 void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Metadata metadata);
 
-// Reads a checkpoint. A regular file is mapped into memory. From a pipe or standard input ("-"), the constructor reads
-// the bytes that the header announces into memory. The constructor checks the header and its checksum; the first access
-// to a tensor checks the checksum of the tensor. Throws Error(input) for any fault. A file without metadata of
-// multihead is read as plain tensors; a file with such metadata must have checksums.
+// Reads a checkpoint. A regular file is mapped into memory; from a pipe or standard input ("-"), the constructor reads
+// as many bytes as the header announces. The constructor checks the header and its checksum; the first access to a
+// tensor checks the checksum of the tensor. Throws Error(input) for any fault. A file without metadata of multihead is
+// read as plain tensors; a file with metadata of multihead must have checksums.
 class Checkpoint {
  public:
   explicit Checkpoint(const std::string& path);
   ~Checkpoint();
   const std::string& name() const { return name_; }
   const std::vector<TensorInfo>& tensors() const { return tensor_infos_; }
-  // Returns null if the file has no tensor of this name.
+  // Returns name, type and shape of a tensor; null if the file has no tensor of this name.
   const TensorInfo* find(const std::string& name) const;
   // Returns the data of a tensor of this file, valid for the lifetime of this object. The address may be unaligned for
   // the type of the tensor.

@@ -230,7 +230,7 @@ class PickleMachine {
 
   // Functions on the stack and the memo. A missing value and a value of the wrong type throw Error(input).
   void push(Value value) {
-    count_memory(2 * sizeof(Value));  // a copy on the stack, and a copy in a tuple
+    count_memory(2 * sizeof(Value));  // one value on the stack, and its copy in a tuple
     stack_.push_back(value);
   }
   const Value& top() {

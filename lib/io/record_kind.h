@@ -11,8 +11,7 @@ struct RecordKind {
   std::string name;
   std::vector<std::string> preparations;  // subcommands of mh-prep that make shards of this kind
   std::vector<std::string> field_names;
-  size_t num_token_fields;  // number of leading fields that contain tokens; later fields contain numbers that are no
-                            // tokens
+  size_t num_token_fields;  // number of leading fields that contain tokens; later fields contain other numbers
   std::string length_rule;  // rule for the lengths of sequences, for messages
   std::string meaning;      // content of the fields and of the header's `task`, for `--list records` and mh-shard(5)
   // Returns whether a sequence of `length` numbers is valid for the field with index `field`. `previous_length`: length

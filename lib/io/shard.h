@@ -128,11 +128,11 @@ class ShardFile {
   // Returns the XXH64 of the decompressed content, from the trailer; equal for shards with equal content.
   uint64_t content_hash() const { return content_hash_; }
 
-  // Reads the tokens [first_token, first_token + out.size()) of the content. Throws std::out_of_range beyond the end.
-  // Verifies the checksum of every frame that it decompresses, and throws Error(input) for a frame without a checksum;
-  // up to 16 frames are cached (at most 2 MiB for a shard of ShardWriter).
+  // Reads the tokens [first_token, first_token + out.size()) of the content. Throws std::out_of_range beyond the end of
+  // the content. Verifies the checksum of every decompressed frame, and throws Error(input) for a frame without a
+  // checksum. Caches up to 16 frames (at most 2 MiB for a shard of ShardWriter).
   void read(uint64_t first_token, std::span<int32_t> out) const;
-  // Returns the lengths of all sequences in order, as many as records times fields. The first call reads and checks
+  // Returns the lengths of all sequences in order, one for each field of each record. The first call reads and checks
   // the lengths.
   const std::vector<uint32_t>& sequence_lengths() const;
   using TokenCheck = std::function<void(std::span<const int32_t>)>;
@@ -172,13 +172,14 @@ class ShardFile {
 // 0 only after the last check.
 class ShardStream {
  public:
-  // Opens a shard, or standard input for "-", and reads its header. Throws Error(input).
+  // Opens a shard, or standard input for "-", and reads its header. Throws Error(input) if opening fails or the header
+  // is invalid.
   explicit ShardStream(const std::string& path);
   ~ShardStream();
   const ShardHeader& header() const;
   const std::string& name() const;
   // Reads up to out.size() tokens and returns their number; returns 0 at the end of the shard. Throws Error(input) for
-  // damage.
+  // a damaged shard.
   size_t read(std::span<int32_t> out);
   const ShardCounts& counts() const;  // valid after read() has returned 0
   // Returns the lengths of all sequences in order; valid after read() has returned 0.

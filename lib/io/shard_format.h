@@ -21,7 +21,7 @@ constexpr std::string_view kHeaderTag = "MHSHARD1";   // first 8 bytes of the pa
 constexpr std::string_view kLengthsTag = "MHLENGT1";  // first 8 bytes of a payload of sequence lengths
 constexpr std::string_view kTrailerTag = "MHTRAIL1";  // first 8 bytes of the payload of a trailer
 
-constexpr size_t kFrameTokens = 1 << 15;               // tokens of a full frame; few, for fast random reads
+constexpr size_t kFrameTokens = 1 << 15;               // tokens of a full frame; few, as reads decompress whole frames
 constexpr uint32_t kMaxShardHeaderBytes = 256U << 20;  // a longer header is invalid
 constexpr uint32_t kMaxJsonBytes = 2U << 20;           // limit of the JSON text of a header or trailer
 constexpr size_t kLengthsChunkBytes = 64U << 20;       // limit of compressed sequence lengths per trailer frame
@@ -66,8 +66,8 @@ Trailer decode_trailer(std::string_view payload, const std::string& name);
 void decode_lengths(const std::string& varints, const Trailer& trailer, const std::string& name,
                     std::vector<uint32_t>* lengths);
 
-// Returns an owner of `object`, which zstd or xxHash has allocated and `free` frees. Throws std::bad_alloc if `object`
-// is null.
+// Returns an owner of `object`, an object of zstd or xxHash that the function `free` frees. Throws std::bad_alloc if
+// `object` is null.
 template <class T, class Result>
 std::unique_ptr<T, Result (*)(T*)> owner_of(T* object, Result (*free)(T*)) {
   if (object == nullptr) throw std::bad_alloc();

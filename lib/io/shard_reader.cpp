@@ -69,8 +69,8 @@ std::string quote_first_bytes(const uint8_t* data, size_t size) {
 }
 
 // Returns the decompressed size in bytes of a zstd frame of tokens. `frame`: at least the header of the frame;
-// `offset`: of the frame in the shard. Throws Error(input) unless the header states a checksum and the size of whole
-// tokens, at most kMaxFrameBytes.
+// `offset`: offset of the frame in the shard. Throws Error(input) unless the header states a checksum and a size of
+// whole tokens, at most kMaxFrameBytes.
 uint64_t content_size_of(std::span<const uint8_t> frame, int token_bytes, const std::string& name, uint64_t offset) {
   constexpr size_t kDescriptor = 4;  // offset of the byte after the magic number
   constexpr uint8_t kChecksumFlag = 4;
@@ -261,8 +261,8 @@ struct ShardStream::State {
     }
     return text;
   }
-  // Adds a frame to seek_table. `compressed_size`: size in the file, bytes; `content_size`: size of the tokens in the
-  // frame, 0 if it has none.
+  // Adds a frame to seek_table. `compressed_size`: size of the frame in the file, bytes; `content_size`: size of its
+  // decompressed tokens, bytes; 0 for a frame without tokens.
   void add_seek_entry(uint64_t compressed_size, uint64_t content_size) {
     store32(seek_table, static_cast<uint32_t>(compressed_size));
     store32(seek_table, static_cast<uint32_t>(content_size));

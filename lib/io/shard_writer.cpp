@@ -51,8 +51,8 @@ struct ShardWriter::State {
     XXH64_reset(lengths_hash.get(), 0);
   }
 
-  // Adds a frame to the seek table. `compressed_size`: size in the file, bytes; `content_size`: size of the tokens in
-  // the frame, bytes, 0 if it has none. Throws Error(failed) for 2^32 frames.
+  // Adds a frame to the seek table. `compressed_size`: size of the frame in the file, bytes; `content_size`: size of
+  // its decompressed tokens, bytes; 0 for a frame without tokens. Throws Error(failed) for 2^32 frames.
   void add_seek_entry(uint64_t compressed_size, uint64_t content_size) {
     store32(seek_table, static_cast<uint32_t>(compressed_size));
     store32(seek_table, static_cast<uint32_t>(content_size));

@@ -23,8 +23,8 @@ class ZipArchive {
   explicit ZipArchive(const std::string& path);
   const std::string& name() const { return file_.name(); }
   // Returns the bytes of an entry, valid for the lifetime of this object. The first access verifies the CRC-32 of the
-  // entry, unless the archive states 0, as after torch.serialization.set_crc32_options(False). Throws Error(input) for
-  // an entry that is missing, damaged or beyond the end of the file.
+  // entry, unless the archive stores 0 as the CRC-32, as after torch.serialization.set_crc32_options(False). Throws
+  // Error(input) for an entry that is missing, damaged or beyond the end of the file.
   std::span<const uint8_t> data(const std::string& entry) const;
   bool has(const std::string& entry) const { return entries_.count(entry) > 0; }
   // Returns the name of the only entry whose name ends with `suffix`; "" if there is none or more than one.
