@@ -33,8 +33,8 @@ constexpr CharacterRange kAddedSinceUnicode9[] = {
     {0x12FF1, 0x13455}, {0x16E97, 0x16F4F}, {0x16FE2, 0x16FF1}, {0x1CF00, 0x1CF46}, {0x1E000, 0x1E4EF},
     {0x1E944, 0x1E95F}};
 
-// The marks of kAddedSinceUnicode9 that Unicode 9.0 added. Canonical ordering sorts them, since tokenizers takes the
-// combining classes from Unicode 9.0.
+// The marks of kAddedSinceUnicode9 that Unicode 9.0 added. Canonical ordering sorts these marks, since Hugging Face
+// tokenizers takes the combining classes from Unicode 9.0.
 constexpr CharacterRange kOrderedMarks[] = {{0x8D4, 0x8E1},     {0x1DFB, 0x1DFB},   {0x11442, 0x11446},
                                             {0x11C3F, 0x11C3F}, {0x1E000, 0x1E02A}, {0x1E944, 0x1E94A}};
 
@@ -43,7 +43,7 @@ constexpr CharacterRange kIdeographs[] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF}, 
                                           {0x2A700, 0x2B81F}, {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F}};
 
 utf8proc_category_t category(char32_t c) {
-  if (c == 0x166D || c == 0x111C9) return UTF8PROC_CATEGORY_PO;  // their categories before Unicode 12.0 and 11.0
+  if (c == 0x166D || c == 0x111C9) return UTF8PROC_CATEGORY_PO;  // category before Unicode 12.0 and 11.0, respectively
   if (c == 0x1734) return UTF8PROC_CATEGORY_MN;                  // category before Unicode 14.0
   if (is_in_any(kAddedSinceUnicode9, c)) return UTF8PROC_CATEGORY_CN;
   return utf8proc_category(static_cast<utf8proc_int32_t>(c));
@@ -65,8 +65,8 @@ bool is_white_space(char32_t c) {
   return c_category >= UTF8PROC_CATEGORY_ZS && c_category <= UTF8PROC_CATEGORY_ZP;
 }
 
-// Returns the canonical combining class, by which canonical ordering sorts marks; 0: the character is not moved.
-// U+0300 is the first character with another class.
+// Returns the canonical combining class, by which canonical ordering sorts marks; 0: the character is not moved. U+0300
+// is the first character with a class other than 0.
 int combining_class_of(char32_t c) {
   if (c < 0x300 || (is_in_any(kAddedSinceUnicode9, c) && !is_in_any(kOrderedMarks, c))) return 0;
   return utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->combining_class;

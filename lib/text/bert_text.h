@@ -9,8 +9,8 @@
 //   words are separated by spaces, and every punctuation mark is a word: the categories P*, and in ASCII every
 //   printable character other than a letter, a digit or a space.
 //
-// The library tokenizers uses the categories of Unicode 8.0, the decompositions of 9.0 and the lower case of 16.0, and
-// so does this file: newer characters count as letters without decomposition.
+// Hugging Face tokenizers and this file use the categories of Unicode 8.0, the decompositions of 9.0 and the lower case
+// of 16.0; newer characters count as letters without decomposition.
 #pragma once
 
 #include <cstdint>

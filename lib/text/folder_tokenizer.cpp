@@ -164,7 +164,7 @@ class FolderReader {
   // Adds the added tokens of all files of the folder. Returns the ids of the pieces `pieces`; -1: not in the folder.
   std::vector<int64_t> add_tokens(const std::vector<std::string>& pieces) {
     for (const auto& [id, piece] : pieces_)
-      if (!ids_.emplace(piece, id).second)  // the readers of tokenizer.json, vocab.json and vocab.txt refuse this
+      if (!ids_.emplace(piece, id).second)  // the readers of the files refuse a repeated piece
         throw std::logic_error("expected distinct pieces in " + folder_ + "; found '" + piece + "' twice");
     for (const TokenizerJson::Token& token : json_tokens_)
       add_token(path("tokenizer.json") + ": added_tokens", token.id, token.piece, token.flags);

@@ -15,8 +15,9 @@ namespace mh::text {
 // missing, disagree, or require unsupported text processing.
 std::unique_ptr<ByteBpeTokenizer> read_byte_bpe_folder(const std::string& folder);
 std::unique_ptr<WordPieceTokenizer> read_wordpiece_folder(const std::string& folder);
-// Reads BERT's vocab.txt (standard input for "-"), whose text is normalised by `normalisation`, or a folder as
-// read_wordpiece_folder() does, since a folder states its normalisation. Throws Error(input).
+// Reads BERT's vocab.txt (standard input for "-"), with `normalisation` as the normalisation of text. If `path` is a
+// folder, calls read_wordpiece_folder() and ignores `normalisation`, since a folder states its own. Throws
+// Error(input).
 std::unique_ptr<WordPieceTokenizer> read_wordpiece_vocabulary(const std::string& path, BertNormalisation normalisation);
 
 // Throws Error(usage) if --cased or --strip-accents is given, since a model folder states its own normalisation.

@@ -27,7 +27,8 @@ class MergeLearner {
     std::vector<Merge> result;
     if (active_pairs_.empty()) return result;
     ProgressLine progress("merges", num_merges, "merges");
-    // learn-bpe has the same values of `threshold`, and prunes pairs after the same merges.
+    // `threshold` has the values of the threshold in learn-bpe, so pairs are pruned after the same merges as in
+    // learn-bpe.
     double threshold = static_cast<double>(pair_at(most_frequent()).count) / 10;
     for (int64_t i = 0; i < num_merges; ++i) {
       if (active_pairs_.empty() || (i > 0 && static_cast<double>(pair_at(most_frequent()).count) < threshold)) {
@@ -85,8 +86,8 @@ class MergeLearner {
     if (inserted) pairs_.push_back({left, right, 0, 0, false, false, {}});
     return it->second;
   }
-  // Adds `sign` times the count of words_[word] to the count of the pair of symbols[index] and symbols[index + 1]. A
-  // pair that is not active becomes active, with the previous count 0.
+  // Adds `sign` times the count of words_[word] to the count of the pair of symbols[index] and symbols[index + 1]. An
+  // inactive pair becomes active, and its count starts at 0.
   void change_count(const std::vector<int32_t>& symbols, size_t index, size_t word, int sign) {
     const int32_t p = pair_index(symbols[index], symbols[index + 1]);
     Pair& pair = pair_at(p);

@@ -49,7 +49,7 @@ size_t count_characters(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
-// ---- In the child ----
+// ---- Functions and classes of the child process ----
 
 // Exception for a word too long for BPE.
 struct LongWord {
@@ -57,7 +57,7 @@ struct LongWord {
   size_t num_characters;
 };
 
-// Throws std::logic_error unless `status` is OK. The normaliser accepts every text.
+// Throws std::logic_error unless `status` is OK. An error is a bug, since the normaliser accepts every text.
 void require_normalised(const sentencepiece::util::Status& status) {
   if (!status.ok()) throw std::logic_error("SentencePiece's normaliser: " + status.ToString());
 }
@@ -140,7 +140,7 @@ class InputLines : public sentencepiece::SentenceIterator {
 };
 
 std::string train(const std::string& arguments, ChildInput& input) {
-  sentencepiece::logging::SetMinLogLevel(0);  // the parent reads the trainer's messages
+  sentencepiece::logging::SetMinLogLevel(0);  // level of all messages, which the parent reads
   InputLines lines(input);
   std::string model;
   try {
@@ -151,7 +151,7 @@ std::string train(const std::string& arguments, ChildInput& input) {
   }
 }
 
-// ---- In the parent ----
+// ---- Functions and classes of the parent process ----
 
 // Returns the number after `label` in a message of the library; nullopt if the message has no `label` or no number
 // after it.
@@ -190,7 +190,7 @@ class TrainerMessages {
     if (const auto n = number_after(text, "Final character coverage=")) coverage_ = *n;
     if (text.starts_with("Added: "))
       if (const auto n = number_after(text, " size=")) progress_.update(static_cast<int64_t>(*n));
-    // These checks fail before the trainer has an alphabet.
+    // The trainer makes these checks before it logs the size of the alphabet.
     for (const char* check : {"[!sentences_.empty()]", "[!required_chars_.empty()]"})
       if (text.starts_with(check)) alphabet_size_ = 0;
   }
@@ -207,7 +207,7 @@ class TrainerMessages {
   std::optional<double> coverage_;
 };
 
-// Counts the lines passed to add(), and stores file and line number of the first of them.
+// Counts the lines passed to add(), and stores file and line number of the first line.
 struct LineCount {
   uint64_t num_lines = 0;
   std::string first_location;  // "FILE:LINE"
@@ -285,7 +285,8 @@ class TrainingText {
     check_text(batch);
     return true;
   }
-  // Appends a line that has words to `out`, marked if necessary, and counts it.
+  // Counts a line and appends it to `out`, with kLongLineMark if a word may be too long for BPE. Ignores a line without
+  // words.
   void add_line(const std::string& file, uint64_t line_number, std::string_view line, std::string& out) {
     if (line.find_first_not_of(' ') == line.npos) return;
     ++num_lines_;

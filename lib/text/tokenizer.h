@@ -76,8 +76,8 @@ std::string decode_lines(std::span<const int32_t> tokens, int32_t end_of_line_id
   return text;
 }
 
-// A vocabulary entry, with its number of occurrences in the text from which the vocabulary was made (0 also if it was
-// not counted).
+// A vocabulary entry, with its number of occurrences in the text from which the vocabulary was made; 0 if occurrences
+// were not counted.
 struct Piece {
   std::string text;
   uint64_t count = 0;

@@ -118,13 +118,13 @@ struct WordPieceOptions {
   int64_t min_count = 1;  // minimum count of a pair to be joined
 };
 
-// Learns pieces from normalised words and their counts as the WordPieceTrainer of tokenizers 0.22 does, by byte pair
-// encoding: repeatedly joins the most frequent pair of adjacent symbols. The order of the pieces is [PAD] [UNK] [CLS]
-// [SEP] [MASK], the characters by code point, the characters that follow another one, with ##, by code point, then the
-// joined pieces. Among equal counts, the pair with the lower ids is joined. The library tokenizers assigns ids to the
-// characters with ## in the order of a hash table, so its vocabulary differs between executions if counts are equal;
-// with the ids of this function the library would learn the same pieces. Throws Error(usage) if `max_size` is too
-// small.
+// Learns pieces from normalised words and their counts as the WordPieceTrainer of Hugging Face tokenizers 0.22 does, by
+// byte pair encoding: repeatedly joins the most frequent pair of adjacent symbols; among equal counts, the pair with
+// the lower ids. The order of the pieces is [PAD] [UNK] [CLS] [SEP] [MASK], the characters by code point, then, with
+// ##, the characters that occur after another character of a word, by code point, then the joined pieces. Hugging Face
+// tokenizers assigns ids to the characters with ## in the order of a hash table, so its vocabulary differs between
+// executions if counts are equal; with the ids of this function it would learn the same pieces. Throws Error(usage) if
+// `max_size` is too small.
 std::vector<std::string> learn_wordpieces(const WordMap<uint64_t>& words, const WordPieceOptions& options);
 
 }  // namespace mh::text

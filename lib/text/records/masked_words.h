@@ -10,14 +10,14 @@
 // are removed from the longer segment, at random from its start or its end, until both segments fit.
 //
 // Of an input sequence of n tokens, at most k = min(max_predictions, max(1, mask_share · n)) are predicted, where the
-// product is rounded half to even; [CLS] and [SEP] never are. The tokens, or with whole-word masking the words, are
-// taken in random order; a word that would exceed k predicted tokens is skipped, so that an input sequence may have no
-// predicted token. Each predicted token is replaced by [MASK] with a probability of 80%, is unchanged with 10%, and
-// becomes a random entry of the vocabulary, special entries included, with 10%.
+// product is rounded half to even; [CLS] and [SEP] are never predicted. The tokens, or with whole-word masking the
+// words, are taken in random order; a word that would exceed k predicted tokens is skipped, so that an input sequence
+// may have no predicted token. Each predicted token is replaced by [MASK] with a probability of 80%, is unchanged with
+// 10%, and becomes a random entry of the vocabulary, special entries included, with 10%.
 //
-// Differences from create_pretraining_data: the shorter length is sampled for each input sequence (there: once for all
-// input sequences of a document); the second document always differs from the first (there: it may be the same after
-// ten attempts); a word whose beginning was truncated counts as a word (there: it belongs to the previous word).
+// Differences from create_pretraining_data: the shorter length is sampled for each input sequence, not once for all
+// input sequences of a document; the second document always differs from the first, whereas create_pretraining_data
+// gives up after ten attempts; a word whose beginning was truncated counts as a word, not as part of the previous word.
 #pragma once
 
 #include <cstdint>
@@ -121,9 +121,9 @@ class PretrainingExamples {
   RandomStream row_stream_, segment_stream_, mask_stream_;
 };
 
-// Returns the weight of a next-sentence target relative to a predicted word in the loss of an update with the input
-// sequences `update_examples`, since BERT's loss is the mean over the predicted words plus the mean over the input
-// sequences; 1 if `update_examples` has no next-sentence target.
+// Returns the weight of a next-sentence target relative to a predicted word in the loss of an update; 1 if
+// `update_examples`, the input sequences of the update, have no next-sentence target. BERT's loss is the mean over the
+// predicted words plus the mean over the input sequences.
 double next_sentence_weight(std::span<const Example> update_examples);
 
 }  // namespace mh::text

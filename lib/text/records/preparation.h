@@ -69,7 +69,7 @@ void write_shard(const PrepArguments& arguments, const io::ShardHeader& header,
 // Throws Error(input) about all inputs, with the parts of a Problem (base/error.h).
 [[noreturn]] void refuse_inputs(const PrepArguments& arguments, const std::string& expected, const std::string& found,
                                 const std::string& advice);
-// Throws Error(input) about input files that are all empty, or about standard input without bytes.
+// Throws Error(input) because all input files are empty, or because standard input has no bytes.
 [[noreturn]] void refuse_empty_inputs(const PrepArguments& arguments, const std::string& expected,
                                       const std::string& advice);
 constexpr const char* kTextFilesHelp = "text files, one sentence or paragraph per line";

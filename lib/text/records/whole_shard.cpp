@@ -10,8 +10,8 @@ namespace mh::text {
 
 namespace {
 
-// Reads the tokens in chunks first: a single growing vector would take three times its size whenever it doubles, for
-// its old and its new memory.
+// Reads the tokens in chunks first: a single vector that doubles when it is full would take three times its size while
+// it copies its tokens to the new memory.
 std::vector<int32_t> read_all_tokens(io::ShardStream& stream) {
   std::deque<std::vector<int32_t>> chunks;
   size_t num_tokens = 0, num_read = 0;

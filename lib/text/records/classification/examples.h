@@ -33,8 +33,8 @@ struct ExampleTask {
   std::string json() const;          // the header's `task`
   bool operator==(const ExampleTask&) const = default;
 };
-// Returns the task of a shard of examples. Throws Error(input) for another kind, for a header without a valid task, and
-// if the limit of the field label exceeds that of the task. `name` is the shard's name in messages.
+// Returns the task of a shard of examples. Throws Error(input) for another kind of shard, for a header without a valid
+// task, and if the limit of the field label exceeds the limit of the task. `name` is the shard's name in messages.
 ExampleTask task_of(const io::ShardHeader& header, const std::string& name);
 // Sets the kind, the fields and the task of `header`, whose vocabulary must already be set.
 void set_examples_header(io::ShardHeader& header, const ExampleTask& task);
@@ -57,7 +57,7 @@ std::optional<size_t> column_at(const std::string& name, const std::vector<std::
 
 struct ExampleSummary {
   uint64_t num_examples = 0, num_labelled = 0;
-  uint64_t num_malformed = 0;                // number of lines skipped for their number of columns
+  uint64_t num_malformed = 0;                // number of lines skipped for a wrong number of columns
   uint64_t num_tokens = 0, num_unknown = 0;  // number of tokens, and of unknown tokens among them
   uint64_t num_bytes = 0;                    // size of the text
   double seconds = 0;
