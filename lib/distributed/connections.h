@@ -25,7 +25,7 @@ inline std::string seconds_text(std::chrono::milliseconds duration) {
 
 struct Connections {
   int rank = 0, size = 1;
-  std::chrono::milliseconds timeout{};        // of each operation
+  std::chrono::milliseconds timeout{};        // time limit of each operation
   c10::intrusive_ptr<c10d::Store> store;      // key-value store of the job
   c10::intrusive_ptr<c10d::Backend> backend;  // operations on tensors in main memory
   std::shared_ptr<Heartbeat> heartbeat{};     // null: errors do not name the process that failed

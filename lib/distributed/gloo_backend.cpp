@@ -1,5 +1,5 @@
-// The only source that includes headers of Gloo. Debian's headers are older than the Gloo in LibTorch: its class
-// gloo::rendezvous::Store has further virtual functions there. This source therefore only passes pointers between
+// The only source that includes headers of Gloo. Debian's headers are older than the Gloo in LibTorch, whose class
+// gloo::rendezvous::Store has additional virtual functions. This source therefore only passes pointers between
 // functions of LibTorch, and creates no object of a class of Gloo (tests/cli/cases/gloo_objects.sh).
 #define USE_C10D_GLOO
 #include "distributed/gloo_backend.h"

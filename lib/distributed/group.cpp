@@ -113,7 +113,7 @@ std::vector<std::string> Group::gather(const std::string& text) const {
   return texts;
 }
 
-// Sums a tensor of one element, since Gloo's own barrier ignores the timeout of a call.
+// Synchronises by the sum of a tensor of one element, since Gloo's own barrier ignores the timeout of a call.
 void Group::barrier(std::chrono::milliseconds timeout) const {
   if (is_single()) return;
   c10d::AllreduceOptions options;

@@ -31,7 +31,7 @@ class PendingOperation {
 
 class Group {
  public:
-  // A group of one process: no operation changes its argument, and none communicates.
+  // Creates a group of one process, whose operations neither communicate nor change their arguments.
   Group() = default;
   explicit Group(std::shared_ptr<const Connections> connections) : connections_(std::move(connections)) {}
 
@@ -52,8 +52,8 @@ class Group {
   std::string broadcast(const std::string& text) const;
   // Returns the texts of all processes, in the order of their ranks. Texts may differ in length.
   std::vector<std::string> gather(const std::string& text) const;
-  // Waits until every process has called barrier(), at most for `timeout` (zero: the timeout of the group). A longer
-  // timeout is for work of rank 0 that the others wait for, such as saving a checkpoint.
+  // Waits until every process has called barrier(), at most for `timeout` (zero: the timeout of the group). Callers
+  // pass a longer timeout if rank 0 works while the other processes wait, for example when rank 0 saves a checkpoint.
   void barrier(std::chrono::milliseconds timeout = {}) const;
 
  private:

@@ -12,7 +12,7 @@ namespace mh::distributed {
 namespace {
 
 constexpr std::chrono::seconds kStoreTimeout{5};
-constexpr const char* kVerdictKey = "heartbeat/silent";  // the ranks that the first observer has found
+constexpr const char* kVerdictKey = "heartbeat/silent";  // key of the first result of observe() that is not empty
 
 std::string key_of(int rank) { return str("heartbeat/", rank); }
 
@@ -36,7 +36,7 @@ std::string observe(c10d::Store& store, int own_rank, int size, std::chrono::mil
   if (silent_ranks.empty()) return "";
   const std::string verdict =
       store.compareSet(kVerdictKey, "", (silent_ranks.size() == 1 ? "rank " : "ranks ") + join(silent_ranks, ", "));
-  if (own_rank == 0) std::this_thread::sleep_for(4 * interval);  // serves the store until the others have read it
+  if (own_rank == 0) std::this_thread::sleep_for(4 * interval);  // other processes still read the store of rank 0
   return verdict;
 }
 

@@ -1,6 +1,6 @@
-// Signs of life of the processes of a job, in its key-value store. After an operation has failed, they show which
-// process has ended or is stopped, since the errors of connections name addresses and no ranks. A process whose main
-// thread hangs still gives signs of life.
+// Heartbeats of the processes of a job: a counter for each process in the key-value store of the job. After an
+// operation has failed, the counters show which process has ended or is stopped, whereas the errors of connections name
+// addresses and no ranks. A process whose main thread hangs still increments its counter.
 #pragma once
 
 #include <atomic>
@@ -22,8 +22,9 @@ class Heartbeat {
   Heartbeat& operator=(const Heartbeat&) = delete;
 
   // Observes the counters for four intervals and returns the ranks whose counters do not change, such as "rank 2" or
-  // "ranks 2, 5"; "rank 0" if the store, which rank 0 serves, does not answer; "" if all processes are alive. All
-  // processes of a job return the ranks that the first of them has found, since the others end because of these.
+  // "ranks 2, 5"; "rank 0" if the store, which rank 0 serves, does not answer; "" if all processes are alive. Later
+  // calls in any process return the first result that is not "", since a later call would also find the processes that
+  // ended because of the failure.
   std::string silent_ranks();
 
  private:

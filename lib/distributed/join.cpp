@@ -24,7 +24,8 @@ using std::chrono::milliseconds;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
 constexpr milliseconds kPollInterval{50}, kHeartbeatInterval{500};
-// Time for which rank 0 serves the store after an error, so that the others can read why the job cannot start.
+// Maximum time for which rank 0 serves the store after an error, so that the other processes can read why the job
+// cannot start.
 constexpr milliseconds kRefusalWait{5000};
 
 // The properties of a process in the store.
@@ -42,7 +43,7 @@ std::string machine_id() {
   try {
     boot_id = trim(read_text_file("/proc/sys/kernel/random/boot_id"));
   } catch (const Error&) {
-    // Without /proc the name of the machine must suffice.
+    // Without /proc, the host name alone identifies the machine.
   }
   return str(name, " ", boot_id);
 }
@@ -155,8 +156,9 @@ std::vector<Description> exchange_descriptions(c10d::Store& store, const Descrip
   return descriptions;
 }
 
-// Calls exchange_descriptions(), and makes every process throw if one does: a process writes its error to the store,
-// and rank 0, which serves the store, waits until the others have read it.
+// Calls exchange_descriptions(), which throws in every process if it throws in one. Rank 0, which serves the store,
+// then waits, at most for kRefusalWait, until every other process has read the descriptions and counted its error in
+// the store.
 std::vector<Description> agree(c10d::Store& store, const Description& own_description, milliseconds timeout) {
   try {
     return exchange_descriptions(store, own_description, timeout);
@@ -176,7 +178,7 @@ std::vector<Description> agree(c10d::Store& store, const Description& own_descri
 
 Membership join(const Launch& launch, const std::string& build, milliseconds timeout) {
   if (launch.size == 1) return {};
-  // c10d logs every failed attempt to connect; the errors of this file replace its messages.
+  // Silences c10d, which logs every failed attempt to connect; join() throws an error instead.
   FLAGS_caffe2_log_level = 3;
   const StorePtr server = open_store(launch, timeout);
   // A store of torchrun also holds the keys of torchrun and of earlier attempts of the same job.
@@ -217,7 +219,7 @@ Membership join(const Launch& launch, const std::string& build, milliseconds tim
   }
   connections->heartbeat = std::make_shared<Heartbeat>(store, launch.rank, launch.size, kHeartbeatInterval);
   membership.group = Group(std::move(connections));
-  membership.group.barrier();  // a process may end right after join(), before the others have connected to it
+  membership.group.barrier();  // otherwise a process could end before the other processes have connected to it
   return membership;
 }
 

@@ -19,8 +19,8 @@ struct Membership {
 };
 
 // Connects this process with the other processes of its job, and returns when all are connected. For a job of one
-// process, returns a group of one process at once. `build`: identifies the build of the program, as build_id() does;
-// "" if unknown. `timeout`: maximum wait for another process, here and in each later operation of the group.
+// process, returns a group of one process at once. `build`: build id of the program (build_id()); "" if unknown.
+// `timeout`: maximum wait for another process, in join() and in each later operation of the group.
 //
 // Throws Error(failed) if a process is missing after `timeout`, if the address of the job is wrong or in use, or if two
 // processes have the same rank, and Error(usage) if the processes disagree on the number of processes, on the job, or
