@@ -3,10 +3,10 @@
 //   - All pairs of a start and an end are considered, not only pairs of the 20 best starts and 20 best ends of a row.
 //   - An answer consists of bytes of the paragraph, from the first byte of its first token to the last byte of its
 //     last token. BERT's get_final_text instead searches the words around the tokens for the letters of the tokens,
-//     joins these words with single spaces, and returns all of them if the search fails.
+//     joins these words with single spaces, and returns all joined words if the search fails.
 //
 // A candidate answer starts at a token of the paragraph and ends at the same or a later token of the same window, at
-// most AnswerOptions::max_answer_tokens tokens in all. It belongs to the window that scores its first token
+// most AnswerOptions::max_answer_tokens tokens in all. The candidate belongs to the window that scores its first token
 // (Questions::scored_tokens()). The score of an answer is the sum of its start and end logits. Of several candidates
 // with the same text only the best counts. Ties are broken by the earlier window, then by the earlier start, then by
 // the earlier end; an answer precedes "no answer".
@@ -62,8 +62,8 @@ class AnswerSearch {
   // Adds the start and end logits of a row, one of each per position; rows may come in any order. Throws Error(failed)
   // if the number of start or end logits differs from the length of the row, and for a logit that is not finite.
   void add(int64_t row, std::span<const float> start_logits, std::span<const float> end_logits);
-  // Returns the answers to a question. Throws Error(failed) if the question has no rows, or if add() has not
-  // received all of them.
+  // Returns the answers to a question. Throws Error(failed) if the question has no rows, or if add() has not received
+  // all rows of the question.
   Answers answers(int64_t question) const;
 
  private:

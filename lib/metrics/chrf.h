@@ -40,7 +40,7 @@ struct ChrfStatistics {
     // Number of n-grams of the hypotheses, without the hypotheses whose references have no n-gram of this order.
     int64_t hypothesis = 0;
     int64_t reference = 0;  // number of n-grams of the references
-    int64_t matches = 0;    // number of n-grams of the hypotheses in the references, clipped as in ngrams.h
+    int64_t matches = 0;    // sum over n-grams of min(count in the hypothesis, count in the reference)
     bool operator==(const NgramCounts&) const = default;
   };
   int64_t num_sentences = 0;

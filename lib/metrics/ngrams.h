@@ -1,6 +1,6 @@
-// Counts the n-grams that a hypothesis shares with its references, exactly and in linear time. An n-gram has a number,
-// which is found by the number of its first n - 1 tokens and by its last token, so n-grams are never compared token by
-// token.
+// Counts the n-grams that a hypothesis shares with its references, exactly and in linear time. Each n-gram has a
+// number, which a hash map finds from the number of its first n - 1 tokens and its last token, so n-grams are never
+// compared token by token.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ class NgramMatcher {
   void assign_reference_numbers(std::span<const TokenIds> references, size_t n);
 
   NgramNumbers ngram_numbers_;
-  // [reference][position]: number of the n-gram that starts there.
+  // [reference][position]: number of the n-gram that starts at this position of the reference.
   std::vector<std::vector<uint32_t>> reference_numbers_;
   // By number of the n-gram: largest count in one reference; count in the current sentence.
   std::vector<int64_t> max_counts_, counts_;

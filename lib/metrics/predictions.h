@@ -45,7 +45,8 @@ struct PredictionScores {
   int64_t num_unknown_ids = 0;          // number of predictions whose id belongs to no question
 };
 PredictionScores score_predictions(const text::Questions& questions, const Predictions& predictions);
-// Returns the score of a predicted answer to a question; `is_unanswerable` selects the rules of SQuAD 2.0.
+// Returns the score of a predicted answer to a question. `is_unanswerable`: whether questions of the data set may be
+// impossible, so that the rules of SQuAD 2.0 apply.
 AnswerScore answer_score(const text::Question& question, const std::string& answer, bool is_unanswerable);
 
 }  // namespace mh::metrics

@@ -11,7 +11,7 @@
 //              coefficient for two). 0 if all true or all predicted classes are equal; NaN without rows
 //   Pearson    Σ (x - x̄)(y - ȳ) / √(Σ (x - x̄)² Σ (y - ȳ)²); NaN if x or y is constant, with fewer than two rows, and
 //              if a number is NaN or infinite
-//   Spearman   Pearson of the ranks; equal numbers have the mean of their ranks; an infinite number has a rank
+//   Spearman   Pearson of the ranks; equal numbers have the mean of their ranks; infinite numbers are ranked
 //
 // Classes may start at any number. Accuracy and F1 are within [0, 1] and Matthews within [-1, 1], not in percent.
 #pragma once
