@@ -46,7 +46,8 @@ class Batches {
   virtual Batch load(int64_t update, const MicroBatch& micro_batch) = 0;
   // Describes the rows of an update for error messages: "20 rows, the first from token 4096".
   virtual std::string describe_rows(int64_t update) = 0;
-  // Returns whether row b of the update continues row b of the previous update, so that the memory carries over.
+  // Returns whether row b of the update continues row b of the previous update, so that the Transformer-XL memory of
+  // the previous update is used.
   virtual bool continues_streams(int64_t /*update*/) const { return false; }
   // Returns the number of rows in an update of a text; the last update of an epoch may be smaller. 0 for other corpora.
   int64_t rows_per_update() const { return rows_per_update_; }
@@ -57,8 +58,8 @@ class Batches {
   int64_t updates_per_epoch() const { return updates_per_epoch_; }
   // Returns the maximum number of tokens in an update, padding included.
   int64_t tokens_per_update() const { return tokens_per_update_; }
-  // Converts a length of training to updates. A length in tokens is rounded up to whole updates; batches of examples
-  // throw Error(usage) for it.
+  // Converts a length of training to updates. Rounds a length in tokens up to whole updates; batches of examples throw
+  // Error(usage) for a length in tokens.
   virtual int64_t to_updates(const Length& length) const = 0;
 
  protected:
@@ -110,8 +111,8 @@ std::unique_ptr<TextBatches> make_batches(Text text, const BatchOptions& options
 // options.block.
 std::unique_ptr<Batches> make_batches(Pairs pairs, const BatchOptions& options, int64_t seed);
 
-// Estimated fixed cost of a micro-batch of examples, in tokens, in addition to its tokens: each backward pass reads and
-// writes the gradients of all weights.
+// Estimated fixed cost of a micro-batch of examples, in tokens: each backward pass reads and writes the gradients of
+// all weights. The total cost of a micro-batch is its number of tokens plus this constant.
 constexpr int64_t kMicroBatchCost = 64;
 // Returns batches of options.rows examples (options.tokens / options.block if rows is 0), sorted by length within an
 // update and split into the micro-batches of lowest cost. Throws Error(input) if there are no examples;

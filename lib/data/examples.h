@@ -49,7 +49,8 @@ class Examples : public IndependentRows {
   int32_t padding_id_;
 };
 
-// Returns a batch of examples, padded to the longest. The caller sets Batch::next_sentence_weight.
+// Returns a batch of examples, padded to the length of the longest example. The caller sets
+// Batch::next_sentence_weight.
 Batch load_examples(const Examples& corpus, std::span<const text::Example> examples);
 
 }  // namespace mh::data

@@ -74,7 +74,7 @@ class PairBatches : public Batches {
   int64_t to_updates(const Length& length) const override {
     return count_updates(length, updates_per_epoch_, [&](int64_t num_tokens) {
       // `num_tokens` counts target tokens, and batches differ in their number of target tokens. A remainder of less
-      // than an epoch is converted with the mean number per batch.
+      // than an epoch is converted with the mean number of target tokens per batch.
       return epochs_to_updates(num_tokens / pairs_.num_targets(), updates_per_epoch_, length) +
              ceil_div(num_tokens % pairs_.num_targets() * updates_per_epoch_, pairs_.num_targets());
     });

@@ -11,7 +11,7 @@
 namespace mh::data {
 
 // Source and target end with the end-of-line token of their vocabularies. A pair without a reference translation has an
-// empty target, without that token.
+// empty target, without the end-of-line token.
 class Pairs : public IndependentRows {
  public:
   // `sequences`: token sequences in the order source 0, target 0, source 1, target 1, …
@@ -46,7 +46,7 @@ class Pairs : public IndependentRows {
   int32_t source_end_id_, target_end_id_;
 };
 
-// Returns a batch of these rows, with sources padded to the longest source and targets to the longest target.
+// Returns a batch of `rows`, with sources padded to the longest source and targets to the longest target.
 Batch load_pairs(const Pairs& pairs, const std::vector<Row>& rows);
 
 }  // namespace mh::data

@@ -11,8 +11,8 @@
 namespace mh::data {
 
 // Returns Batches that pass every batch of `batches` through `prepare` (such as pin_batch()) and prefetch the updates
-// below `end_update` that follow the last requested one. Updates may be requested in any order; a request out of order
-// discards the queue. The queue is not part of a training state, since the update number determines a batch.
+// that follow the last requested update, up to `end_update` - 1. Updates may be requested in any order; a request out
+// of order discards the queue. The queue is not part of a training state, since the update number determines a batch.
 std::unique_ptr<Batches> prefetch_batches(std::unique_ptr<Batches> batches, int64_t end_update,
                                           std::function<Batch(Batch)> prepare);
 
