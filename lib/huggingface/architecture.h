@@ -69,7 +69,8 @@ class Architecture {
   // Returns the prefix that tensor names have in a model with an output head, such as "transformer."; tensors of the
   // output head have no prefix.
   virtual std::string tensor_prefix() const = 0;
-  // Returns whether the tensor belongs to an output head. `tensor_name`, also below: name without tensor_prefix().
+  // Returns whether the tensor belongs to an output head. `tensor_name`, in this function and the next two: name
+  // without tensor_prefix().
   virtual bool belongs_to_output_head(const std::string& tensor_name) const = 0;
   // Returns whether the tensor is a buffer, such as a causal mask, which transformers recomputes and multihead does not
   // need.

@@ -45,7 +45,7 @@ struct OutputHeadLayer {
   const char* required_setting = nullptr;  // key of a flag that is true in models with the layer; null: all models
 };
 
-// The form of a head in transformers.
+// An output head in transformers: its model classes, tensors and settings.
 struct OutputHeadFormat {
   const char* head;                       // value of model.bert.head
   std::vector<ModelClass> model_classes;  // a written config.json names the first class whose flag is true
@@ -80,7 +80,7 @@ void read_next_sentence(const std::set<std::string>& tensor_names, Settings& set
 void add_word_outputs(const Settings& settings, TensorNames& tensor_names) {
   const std::string huggingface_prefix = "cls.predictions.";
   const bool is_tied = settings.at("model.tied") == true;
-  // transformers 5 ties the two biases if it ties the weights; otherwise it uses decoder.bias.
+  // transformers 5 ties decoder.bias to bias if it ties the weights; otherwise its models use decoder.bias.
   const std::string bias_name = huggingface_prefix + "bias", decoder_bias_name = huggingface_prefix + "decoder.bias";
   tensor_names.pairs.push_back({is_tied ? bias_name : decoder_bias_name, {"head.words.bias"}, false, kWordsComponent});
   tensor_names.aliases[is_tied ? decoder_bias_name : bias_name] = is_tied ? bias_name : decoder_bias_name;
