@@ -42,8 +42,8 @@ class CommandLineFields : public Fields {
  public:
   explicit CommandLineFields(CLI::App& app) : app_(app) {}
 
-  // Adds an option for each field of the struct, with the present value as the default in the help, except for empty
-  // values and bools. A bool becomes a flag; `--flag=false` sets it to false.
+  // Adds an option for each field of the struct. The help shows the present value of a field as its default, unless the
+  // value is empty or a bool. A bool becomes a flag; `--flag=false` sets it to false.
   template <class Options>
   void declare(Options& options) {
     options.describe(*this);

@@ -208,7 +208,8 @@ bool FieldLister::visit(const Field& field, std::string&) {
   return false;
 }
 
-// Gives a field the less strict of its own rule and the rule of its section, as require_same_run() does.
+// Stores the less strict of `rule` and the rule stored before, for the field `key` or for all fields of the section
+// `key`. require_same_run() also applies the less strict rule.
 void FieldLister::set_resume_rule(const std::string& key, ResumeRule rule) {
   for (FieldDescription& field : descriptions_)
     if (key.ends_with('.') ? field.key.starts_with(key) : field.key == key)

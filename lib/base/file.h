@@ -35,8 +35,8 @@ class ByteSink {
 std::unique_ptr<ByteSink> open_sink(const std::string& path);
 
 // Discards all outputs of this process from now on: standard output becomes /dev/null, and open_sink() returns sinks
-// that create no file. For the processes of a job other than rank 0, which have the same results as rank 0. Throws
-// Error(failed) if /dev/null cannot be opened.
+// that create no file. Every process of a job except rank 0 calls this function, since all processes have the same
+// results. Throws Error(failed) if /dev/null cannot be opened.
 void discard_outputs();
 // Returns whether discard_outputs() has been called.
 bool discards_outputs();

@@ -32,8 +32,8 @@ bool stderr_has_colour();
 
 // A progress line on stderr, rewritten in place:
 //   train  45% [=====>    ] 1,350/3,000 updates  loss 5.123  2,650 tok/s  left 3m10s
-// Draws at most ten times a second, except for the final count and after clear(), and nothing with --quiet or if stderr
-// is not a terminal.
+// Draws at most ten times a second, except for the final count and the first count after clear(). Draws nothing with
+// --quiet or if stderr is not a terminal.
 class ProgressLine {
  public:
   // `total`: number of units at the end; 0 or less if unknown: the line then shows the count and the elapsed time.

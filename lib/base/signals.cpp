@@ -34,9 +34,9 @@ void remove_files_and_raise(int signal) {
   std::raise(signal);
 }
 
-// Provides a separate stack for signal handlers that run on the main thread, to which Linux delivers a signal of the
-// process unless the main thread blocks the signal. The kernels of oneDNN store data below the red zone of the stack
-// pointer, where the frame of a signal handler on the same stack would overwrite the data.
+// Gives signal handlers on the main thread a stack of their own: the kernels of oneDNN store data below the red zone of
+// the stack pointer, where the frame of a handler on the same stack would overwrite the data. Linux delivers a signal
+// of the process to the main thread unless the main thread blocks the signal.
 void use_alternate_stack() {
   static std::vector<char> memory(std::max<size_t>(1 << 16, static_cast<size_t>(sysconf(_SC_SIGSTKSZ))));
   stack_t stack{};
