@@ -18,13 +18,13 @@ enum class LineEnds { refuse_crlf, normalise_crlf, as_text };
 
 // Buffer sizes in bytes; tests use smaller sizes than the defaults.
 struct ReadSizes {
-  size_t batch_bytes =
-      1 << 20;  // a batch ends when its text reaches this size, or its segments an eighth of this number
+  // A batch ends when its text has batch_bytes bytes, or when it has batch_bytes / 8 segments.
+  size_t batch_bytes = 1 << 20;
   // Maximum size of a chunk; a longer line is read in several chunks. Must be larger than a byte order mark (3 bytes),
   // so that a file that contains only the mark is one complete line.
   size_t chunk_bytes = 1 << 20;
-  size_t max_line_bytes =
-      8 << 20;  // maximum length of text without a split position; of a line, if find_split is empty
+  // Maximum length of text without a split position, or of a line if find_split is empty.
+  size_t max_line_bytes = 8 << 20;
 };
 
 // Lines of text, or segments of a very long line, without line ends.

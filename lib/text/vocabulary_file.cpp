@@ -1,6 +1,6 @@
 // Reads and writes vocabulary files, mh-vocab(5): five header lines, then one line per piece with its count. A
-// vocabulary with merges has another header line, and one line per merge after the pieces; a vocabulary of the type
-// wordpiece has two more header lines; a vocabulary with added tokens has another header line, and one line per added
+// vocabulary with merges has one more header line, and one line per merge after the pieces; a vocabulary of the type
+// wordpiece has two more header lines; a vocabulary with added tokens has one more header line, and one line per added
 // token at the end.
 #include <xxhash.h>
 

@@ -26,8 +26,8 @@ const std::vector<GlueTask>& glue_tasks();
 const GlueTask& glue_task(const std::string& name);
 std::vector<std::string> glue_names();
 
-// Columns that the user selects by name or by number. An empty name selects the GLUE task's column; without a GLUE
-// task, or without a header, no column.
+// Columns that the user selects by name or by number. An empty name selects the column of the GLUE task; without a GLUE
+// task, or without a header, an empty name selects no column.
 struct ColumnChoice {
   std::string first_text, second_text, label;
   bool has_header = true;
