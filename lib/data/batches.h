@@ -2,12 +2,12 @@
 // no state of the data loader. Every epoch contains each target exactly once, except that an epoch of sampled documents
 // is cut or filled up to the length of the first epoch (example_batches.cpp).
 //
-//   blocks    Text, as fairseq's sample-break-mode `none`: the text is split into consecutive blocks of n tokens, which
-//             are shuffled in each epoch by (seed, epoch). No state passes from block to block.
-//   streams   Text, as Transformer-XL: the text is split into B contiguous streams (class Streams), and each update
+//   blocks    Text, as with sample-break-mode `none` of fairseq: the text is split into consecutive blocks of n
+//             tokens, which are shuffled in each epoch by (seed, epoch). No state passes from block to block.
+//   streams   Text, as in Transformer-XL: the text is split into B contiguous streams (class Streams), and each update
 //             takes the next n tokens of every stream, so that the memory holds the preceding tokens. The last update
 //             of an epoch takes the remaining tokens. Each epoch starts at the beginning of every stream with an empty
-//             memory, as in the published code.
+//             memory, as in the code of Transformer-XL.
 //   examples  Rows of an encoder model, shuffled in each epoch by (seed, epoch).
 //   pairs     Sentence pairs of similar length; an update takes as many pairs as fit into train.batch.tokens tokens
 //             when all are padded to the longest source or target. Pairs of equal length are shuffled among batches,
