@@ -52,12 +52,13 @@ void open_cuda() {
     throw device_error("LibTorch with CUDA", "LibTorch initialised without CUDA", "report this as a defect");
 }
 
-// The copies of cached_constant(), by the name of their device and their values.
+// The constants that cached_constant() has copied to a device. Key: name of the device, and values of the constant.
 struct ConstantCache {
   std::mutex mutex;
   std::map<std::pair<std::string, std::vector<int64_t>>, at::Tensor> constants;
 };
-// Returns the cache of the process, which is never destroyed: static objects are destroyed after CUDA has shut down.
+// Returns the cache of the process. The cache is never destroyed, since static objects are destroyed after CUDA has
+// shut down, when GPU memory can no longer be freed.
 ConstantCache& constant_cache() {
   static auto& cache = *new ConstantCache;
   return cache;

@@ -34,7 +34,7 @@ const kernels::CudaApi& cuda_kernels();
 void* current_stream(at::Device device);
 
 // The table of GPU kernels and the CUDA stream (cudaStream_t) on which to launch them. For a CPU, both pointers are
-// null and operations call the CPU kernels, except in a ScopedGpuEmulation.
+// null and operations call the CPU kernels, except while a ScopedGpuEmulation exists.
 struct Gpu {
   const kernels::CudaApi* kernels = nullptr;
   void* stream = nullptr;
@@ -47,7 +47,7 @@ Gpu gpu_of(at::Device device);
 // type.
 std::optional<kernels::Dtype> dtype_of(at::ScalarType type);
 
-// Makes gpu_of() return `kernels`, with a null stream, for the CPU during the lifetime of this object. Used by tests.
+// While an object of this class exists, gpu_of() of a CPU returns `kernels` and a null stream. Used by tests.
 class ScopedGpuEmulation {
  public:
   explicit ScopedGpuEmulation(const kernels::CudaApi& kernels);
@@ -60,7 +60,7 @@ class ScopedGpuEmulation {
 at::Tensor to_device(const at::Tensor& x, at::Device device);
 // Returns `values` as an int64 tensor on `device`, for constants that every forward pass needs, such as the indices of
 // a pruned layer's heads. For a device other than the CPU, the first call copies the values and caches the copy until
-// the program ends, so callers must use few distinct vectors: values drawn at random go through to_device(). CUDA
+// the program ends, so callers must pass few distinct vectors, and use to_device() for values drawn at random. CUDA
 // graphs may read the cached copy.
 at::Tensor cached_constant(at::Device device, const std::vector<int64_t>& values);
 // Returns the number of constants that cached_constant() has cached, over all devices. Used by tests.

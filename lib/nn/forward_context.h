@@ -9,8 +9,9 @@
 
 namespace mh::nn {
 
-// A request from a training procedure to the attention stages of one method or to a backbone, valid for one forward
-// pass. The method or backbone derives its own type from Request, and finds the request by that type (Requests::find).
+// A request from a training procedure to the attention stages of one method or to a backbone, such as to skip layers
+// (model::SkipLayers), valid for one forward pass. The method or backbone derives its own type from Request, and finds
+// the request by that type (Requests::find).
 class Request {
  public:
   virtual ~Request() = default;

@@ -15,14 +15,14 @@
 namespace mh::nn {
 
 // Returns x weightᵀ + bias (…, out) in the type of `weight`. x (…, in) and bias (out) are cast to that type; weight
-// (out, in); bias may be undefined. On a CPU, in fp32 and bf16, all three matrix products of the forward and backward
-// pass use oneDNN: on processors that are not Intel's, MKL, LibTorch's library for fp32, reaches less than half the
-// speed of oneDNN.
+// (out, in); bias may be undefined. On a CPU, the fp32 and bf16 products of the forward and the backward pass use
+// oneDNN. For fp32, LibTorch would use MKL, which reaches less than half the speed of oneDNN on processors of other
+// vendors than Intel.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 // Returns fused_activation(x weightᵀ + bias) (…, Σ out_i) for x (…, in). `weight` is the concatenation of the
 // parameters `weights` (out_i, in), so that one product computes all outputs; `bias` is the concatenation of `biases`
-// (out_i), or no bias if `biases` is empty. While a DecodingProducts object exists in this thread and gradients are
-// disabled, its cached weights are used.
+// (out_i), or no bias if `biases` is empty. While a DecodingProducts object (product.h) exists in this thread and
+// gradients are disabled, the product reads the concatenation from the object's cache.
 at::Tensor linear(const at::Tensor& x, ParameterRefs weights, ParameterRefs biases = {},
                   Activation fused_activation = Activation::none);
 
@@ -34,11 +34,12 @@ at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, double 
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon);
 
 // Returns x (B, …) with inverted dropout: an element is divided by 1 - p, or set to 0 with probability p. Returns x
-// itself outside of training or if p = 0. Whether element `offset` of row b is dropped is a pure function of
-// (seed, stream_name, update, site, index), with the seed and the update of `forward_context`, where
-// index = (forward_context.row_offset + b) * x[0].numel() + offset is the element's index in the full batch of the
-// update. So neither the number of threads, nor the micro-batches, nor the device changes the result. `stream_name`
-// names the operation ("attention.output"); `site` is the number of the layer or band, or 0.
+// itself outside of training or if p = 0. Whether element `offset` of row b is dropped is a pure function of (seed,
+// stream_name, update, site, index), with the seed and the update of `forward_context`, where index =
+// (forward_context.row_offset + b) * x[0].numel() + offset is the element's index in the full batch of the update. So
+// neither the number of threads, nor the micro-batches, nor the device changes the result. `stream_name` names the
+// operation ("attention.output"); `site` distinguishes operations with the same name: the index of the layer, or of the
+// band of the vocabulary (model/bands.h); 0 for a single operation.
 at::Tensor dropout(const at::Tensor& x, double p, const nn::ForwardContext& forward_context,
                    std::string_view stream_name, uint32_t site);
 // Returns the dropout parameters with which a kernel that applies dropout itself drops the same elements as dropout().
@@ -78,12 +79,12 @@ struct SlicedLoss {
 };
 
 // Returns the cross-entropy of a linear output layer. The logits are computed in slices of rows, so that only one slice
-// is in memory at a time: for each slice, the logits, their log-sum-exp and, if requested, the gradients of `hidden`,
-// `weight` and `bias`. hidden (N, d); weight (rows, d) and bias (rows) or undefined, of which only the first
-// `vocabulary_size` rows are used; targets (N) int64, where negative targets are not scored. Label smoothing with e =
-// label_smoothing, as in PyTorch: (1 - e) * nll + e / vocabulary_size * (sum of the nll of all entries). If the targets
-// are on the CPU, the call does not wait for a GPU. `device_targets`: copy of `targets` on the device of `hidden`;
-// undefined: the function makes the copy.
+// is in memory at a time: for each slice, the logits, their log-sum-exp, and the gradients of `hidden`, `weight` and
+// `bias` that autograd requires. hidden (N, d); weight (rows, d) and bias (rows) or undefined, of which only the first
+// `vocabulary_size` rows are used; targets (N) int64, where negative targets are not scored. As in PyTorch, the
+// smoothed loss of a row is (1 - e) * nll + e / vocabulary_size * (sum of -log p(i) over all vocabulary entries i),
+// with e = label_smoothing. If the targets are on the CPU, the call does not wait for a GPU. `device_targets`: copy of
+// `targets` on the device of `hidden`; undefined: the function makes the copy.
 SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                                 const at::Tensor& targets, int64_t vocabulary_size, double label_smoothing,
                                 const at::Tensor& device_targets = {});
@@ -91,8 +92,8 @@ SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
 // target is `vocabulary_size` or more.
 int64_t count_scored(const at::Tensor& targets, int64_t vocabulary_size);
 
-// Returns log p(target) (N) fp32, nats, for the output layer of sliced_cross_entropy(); 0 where the target is negative.
-// Computes the logits in slices of rows. Without autograd.
+// Returns log p(target) (N) fp32, nats, for the same arguments as sliced_cross_entropy(); 0 where the target is
+// negative. Computes the logits in slices of rows. Without autograd.
 at::Tensor sliced_log_probabilities(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                                     const at::Tensor& targets, int64_t vocabulary_size);
 

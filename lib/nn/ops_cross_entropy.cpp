@@ -19,9 +19,9 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 // Returns the number of rows of a slice. A long slice needs fewer accumulations into the gradient of the weight; a
-// short slice stays in the CPU's cache. On a CPU the time hardly changes between 8 and 32 million logits per slice (d
-// 256, vocabularies of 8000 and 33278); with 2 million the time is a third longer. A GPU needs more rows to be fully
-// used.
+// short slice stays in the CPU's cache. On a CPU the time hardly changes between 8 and 32 million logits per slice
+// (width 256, vocabularies of 8,000 and 33,278 entries); with 2 million logits the time is a third longer. A GPU needs
+// more rows per slice to keep all multiprocessors busy.
 int64_t rows_per_slice(int64_t vocabulary_size, bool on_gpu) {
   return on_gpu ? std::clamp<int64_t>((64 << 20) / vocabulary_size, 256, 8192)
                 : std::clamp<int64_t>((16 << 20) / vocabulary_size, 64, 1024);

@@ -48,7 +48,7 @@ at::Tensor apply_dropout(const kernels::DropoutParams& params, uint64_t stream_o
     run_dropout_kernel(params, stream_offset, x, y);
     return y;
   }
-  // For any other type (fp64 in tests), x is multiplied by a mask, the result of dropout of a tensor of ones.
+  // For any other type (fp64 in tests), multiplies x by a mask: a tensor of ones after dropout.
   at::Tensor ones = at::ones(x.sizes(), x.options().dtype(at::kFloat)), dropout_mask = at::empty_like(ones);
   run_dropout_kernel(params, stream_offset, ones, dropout_mask);
   return x * dropout_mask.to(type);

@@ -1,5 +1,5 @@
 // The parameters of a model: named tensors with traits. The optimiser, the swapping and pruning of heads, the resuming
-// of training and the import of checkpoints read the traits, so they need not know the layers.
+// of training and the import of checkpoints read the traits instead of depending on the code of each layer.
 //
 // The names (`decoder.layers.3.self.query.weight`) are an interface and must not change: they are written to
 // checkpoints and checked when a checkpoint is loaded.
@@ -68,8 +68,9 @@ struct HeadAxis {
   int64_t axis = 0;
   int64_t heads = 0;  // number of heads of the kind `side` in the layer
   HeadSide side = HeadSide::value;
-  // Whether pruning a head keeps the head's block, as for experts that each omit one head: swapping moves a block with
-  // its head, but pruning leaves the axis unchanged. So there may be more blocks than heads.
+  // Whether pruning a head keeps the head's block, as in gates that keep one output for each head of the unpruned layer
+  // (attention/pruned_heads.h). Swapping two heads swaps their blocks, but pruning leaves the axis unchanged, so there
+  // may be more blocks than heads.
   bool survives_pruning = false;
   int64_t num_blocks = 0;  // number of blocks if survives_pruning; 0: one block per head
   // (heads): index of each head's block if survives_pruning; empty: block i belongs to head i.
@@ -82,18 +83,19 @@ struct HeadAxis {
 // The properties of a parameter, which code outside of the parameter's layer reads.
 struct ParameterTraits {
   Init init;
-  bool has_weight_decay =
-      true;  // false (biases, layer norms): adamw decays the parameter only with decay_norms_and_biases
+  // Whether AdamW decays the parameter; false (biases, layer norms): only if decay_norms_and_biases is true.
+  bool has_weight_decay = true;
   bool is_product_operand = false;  // whether matrix products read the parameter, so that bf16 training keeps a bf16
                                     // copy
-  std::vector<HeadAxis> head_axes = {};  // empty: not divided by heads; two: a matrix from heads to heads
+  std::vector<HeadAxis> head_axes = {};  // empty: no axis is divided by heads; two axes: a matrix from heads to heads
   bool trainable = true;  // false: fixed random values, or running statistics; saved to checkpoints, but never
                           // updated by the optimiser
   HeadRole role = HeadRole::none;
-  // Whether the forward pass also reads rows of the master as a lookup table. In bf16 training, a table that matrix
-  // products read too has gradients in two leaf tensors: the master and the bf16 copy.
+  // Whether the forward pass looks up rows of the fp32 master, as in a token embedding. In bf16 training, a lookup
+  // table that is also a product operand has gradients in two leaf tensors: the fp32 master and the bf16 copy.
   bool is_lookup_table = false;
-  // Whether forward passes in training update the parameter by statistics of their batch; `trainable` is false then.
+  // Whether training passes update the parameter with statistics of their batch, as in batch norm; then `trainable` is
+  // false.
   bool is_running_statistic = false;
 };
 
@@ -129,7 +131,8 @@ class Parameter {
   ParameterTraits traits_;
 };
 
-// Owns the parameters of a model. Modules hold references, which stay valid (deque) for the lifetime of the list.
+// Owns the parameters of a model. Modules hold references, which stay valid for the lifetime of the list, since a deque
+// does not move its elements.
 class ParameterList {
  public:
   // The device "meta" creates tensors without storage, to count parameters without allocating memory (`--dry-run`).

@@ -54,7 +54,7 @@ bool can_be_packed(const at::Tensor& weight) {
 }
 
 // Returns the matrix in row-major or column-major layout without gaps, or unchanged if it is packed. Copies a matrix
-// with other strides, for which oneDNN has only reference kernels, a hundred times slower.
+// with other strides, since oneDNN's reference kernels for other strides are a hundred times slower.
 at::Tensor make_dense(const at::Tensor& matrix) {
   const bool is_dense = matrix.is_mkldnn() || matrix.is_contiguous() || matrix.t().is_contiguous();
   return is_dense ? matrix : matrix.contiguous();
@@ -90,7 +90,8 @@ at::Tensor whole_product(const at::Tensor& x, const at::Tensor& weight, const at
 }
 
 // Lets oneDNN compute products of the current thread with one thread, during the lifetime of the object. A parallel
-// region is not enough: in a parallel region oneDNN runs with one thread, but plans for the maximum number of threads.
+// region is not enough: in a parallel region oneDNN runs with one thread, but plans the product for the maximum number
+// of threads.
 class SingleThreadScope {
  public:
   SingleThreadScope() { omp_set_num_threads(1); }
@@ -103,8 +104,9 @@ class SingleThreadScope {
 };
 
 // Returns fused_activation(x weightᵀ + bias), computed in chunks whose numbers of rows are in `chunk_sizes`
-// (ascending); see DecodingProducts. Divides the rows evenly among the threads, but gives each chunk except the last at
-// least kFullRows / 2 rows, and rounds the number of rows of a chunk up to the next size.
+// (ascending), for the reason stated at DecodingProducts. Divides the rows evenly among the threads, but gives each
+// chunk except the last at least kFullRows / 2 rows, and rounds the number of rows of a chunk up to the next element of
+// `chunk_sizes`.
 at::Tensor product_in_chunks(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                              Activation fused_activation, const std::vector<int64_t>& chunk_sizes) {
   const int64_t num_rows = x.size(0), num_threads = at::in_parallel_region() ? 1 : at::get_num_threads(),
@@ -129,9 +131,9 @@ at::Tensor product_in_chunks(const at::Tensor& x, const at::Tensor& weight, cons
   return num_chunks == 1 ? results[0] : at::cat(results);
 }
 
-// Returns the elements of kCandidates, ascending, for which each row of a product of that many rows with the packed
-// weight has the same bits as in a product with kFullRows rows. The order of oneDNN's additions depends on the shape of
-// a product and not on the values, so one test product for each number of rows suffices.
+// Returns the numbers n of rows in kCandidates, ascending, for which each row of a product of n rows with the packed
+// weight has the same bits as in a product of kFullRows rows. The order of oneDNN's additions depends on the shape of a
+// product and not on the values, so one test product for each number of rows suffices.
 std::vector<int64_t> find_chunk_sizes(const at::Tensor& weight, const at::Tensor& bias) {
   constexpr int64_t kDistinctRows = 16;
   constexpr int64_t kCandidates[] = {16, 32, 48, 64, 80, 96, 128, 160};  // multiples of kDistinctRows
@@ -151,7 +153,7 @@ std::vector<int64_t> find_chunk_sizes(const at::Tensor& weight, const at::Tensor
   const at::Tensor expected_rows = products(kFullRows)[0];
   std::vector<int64_t> sizes;
   for (const int64_t count : kCandidates)
-    if (count == kFullRows ||  // also if the weight contains NaN, which equals no number
+    if (count == kFullRows ||  // not compared, since a comparison fails if the weight contains NaN
         products(count).eq(expected_rows).all().item<bool>())
       sizes.push_back(count);
   return sizes;
