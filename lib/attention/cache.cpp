@@ -74,7 +74,7 @@ void Cache::retain_last(int64_t num_positions) {
 namespace {
 
 // Returns the rows to copy as a pair (destination rows, source rows) if reordering is possible in place, that is, if
-// the number of rows does not grow and no source row is overwritten; otherwise nothing.
+// the number of rows does not grow and no source row is overwritten; otherwise std::nullopt.
 std::optional<std::pair<std::vector<int64_t>, std::vector<int64_t>>> in_place_moves(const at::Tensor& rows,
                                                                                     int64_t old_num_rows) {
   const int64_t new_num_rows = rows.numel();

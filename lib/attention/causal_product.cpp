@@ -55,7 +55,7 @@ at::Tensor transposed_product(const at::Tensor& p, const at::Tensor& y, CausalOf
   if (!uses_blocks(p, num_queries, num_keys, offset)) return at::matmul(p.transpose(-1, -2), y);
   const at::Tensor a = flatten_heads(p).transpose(1, 2), b = flatten_heads(y);  // (B h, S, T), (B h, T, d)
   at::Tensor result = at::empty({p.size(0), p.size(1), num_keys, y.size(3)}, y.options()), z = result.flatten(0, 1);
-  // Only the queries from s - offset on see keys in [s, s + count).
+  // Only queries t >= s - offset see keys in [s, s + count).
   for (int64_t s = 0; s < num_keys; s += kPositionsPerBlock) {
     const int64_t count = std::min(kPositionsPerBlock, num_keys - s),
                   first_query = std::clamp<int64_t>(s - *offset, 0, num_queries);

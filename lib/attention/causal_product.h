@@ -28,8 +28,8 @@ at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalO
 
 // Implementations without autograd, for autograd functions.
 namespace no_autograd {
-// Returns pᵀ y (B, h, S, d), the gradient of keys or, for hv heads, of values, for p (B, h, T, S), whose hidden entries
-// must be exactly 0, and y (B, h, T, d).
+// Returns pᵀ y (B, h, S, d) for p (B, h, T, S), whose hidden entries must be exactly 0, and y (B, h, T, d): the
+// gradient of the keys, or with hv instead of h heads the gradient of the values.
 at::Tensor transposed_product(const at::Tensor& p, const at::Tensor& y, CausalOffset offset);
 // Returns q kᵀ (B, h, T, S) without autograd.
 at::Tensor product_with_keys(const at::Tensor& q, const at::Tensor& k, CausalOffset offset);

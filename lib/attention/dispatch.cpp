@@ -164,7 +164,8 @@ bool kernel_supports_types(const ConstraintInput& c, std::string* why) {
                       ", ", c10::toString(p.k.scalar_type()), ", ", c10::toString(p.v.scalar_type()));
 }
 
-// SDPA is the fastest GPU kernel for forward passes that need no mask tensor and no feature that SDPA lacks.
+// Returns whether the project's GPU kernel is at least as fast as SDPA, which is faster for forward passes that need
+// neither a mask tensor nor a feature that SDPA lacks.
 bool sdpa_is_slower(const ConstraintInput& c, std::string* why) {
   const MaskForm& mask = c.choice.mask;
   const Mask& m = c.pass->mask;
@@ -360,8 +361,8 @@ void Dispatcher::report_fallback(const LayerView& layer, const Context& pass, co
   if (choice.unmet_constraint == nullptr) return;
   const bool training = pass.forward_context.training;
   const bool is_layer_reason = !choice.unmet_constraint->needs_pass();
-  // The reasons of the layer are part of describe(), which was logged when the model was built, except for the
-  // reasons of an interceptor, which is set later.
+  // Reasons that depend only on the layer are part of describe(), which was logged when the model was built. An
+  // interceptor is set later, so its reason is logged here.
   if (is_layer_reason && why_composed(layer.interceptor) == nullptr) {
     if (path_ == Path::fused) require_fused(layer, training);
     return;

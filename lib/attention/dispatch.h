@@ -4,8 +4,9 @@
 // As in PyTorch's sdp_utils, a list of constraints decides: a forward pass takes the fused path if it meets all
 // constraints on layer and pass, and all constraints on one kernel. The description of a layer in the log
 // (Dispatcher::describe), the check of --attention fused (require_fused) and the choice in a forward pass (choose)
-// evaluate the same list. A decoding step that does not meet the constraints on the in-place kernels takes a kernel
-// that reads gathered keys and values; this is not a fallback, so it is neither logged nor an error.
+// evaluate the same list. A decoding step that does not meet the constraints on the in-place kernels takes another
+// fused kernel, which reads gathered keys and values; this choice is not a fallback, so it is neither logged nor an
+// error.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -65,7 +66,7 @@ struct KernelFeatures {
   bool has_mixing = false;                // the mixer mixes logits or probabilities
   bool has_relative_positions = false;    // the score stage adds relative positions
   const char* normaliser_name = nullptr;  // Normaliser::kernel_feature(); null if SDPA has this normaliser
-  // Dropout of probabilities, in use in training only. SDPA lacks the random stream of nn::dropout.
+  // Dropout of probabilities, applied in training only. SDPA cannot drop the elements that nn::dropout() would drop.
   bool has_dropout = false;
 
   KernelFeatures() = default;
@@ -111,9 +112,9 @@ struct Constraint;
 // The dispatcher's decision for one forward pass.
 struct KernelChoice {
   Kernel kernel = Kernel::composed;
-  // With Kernel::composed: the first unmet constraint of the layer or the pass. If only constraints of Scope::kernel
-  // are unmet, each candidate kernel has a first unmet constraint, and unmet_constraint is the latest of these in the
-  // list. Null for all other kernels, and with Path::composed.
+  // With Kernel::composed: the first unmet constraint of the layer or the forward pass. If only constraints of
+  // Scope::kernel are unmet, each candidate kernel has a first unmet constraint; of these constraints, unmet_constraint
+  // is the last in the order of constraints(). Null for all other kernels, and with Path::composed.
   const Constraint* unmet_constraint = nullptr;
   MaskForm mask = {};
   at::Tensor matrix = {};  // mixing matrix from Mixer::matrix(); undefined: no mixing
@@ -139,7 +140,7 @@ struct ConstraintInput {
   Path path = Path::automatic;
   bool training = false;
   const Context* pass = nullptr;  // null: only the layer is checked
-  KernelChoice choice = {};       // decision so far; Scope::kernel reads `mask` and `gpu`
+  KernelChoice choice = {};       // not yet final; constraints of Scope::kernel read `mask` and `gpu`
 };
 
 // The inputs that a constraint reads. Constraints are checked in the order of the scopes.
@@ -148,7 +149,7 @@ enum class Scope {
   layer,         // interceptor of the layer, which callers may set at any time
   device,        // element type and device of the parameters; training or evaluation
   pass,          // observer and tensors of a forward pass
-  kernel,        // all of these, for one kernel: whether it can compute a forward pass, and is the fastest
+  kernel,        // layer and pass, for one kernel: whether the kernel can compute the pass, and is the fastest
 };
 
 // A condition for the fused path; with Scope::kernel, a condition for some of its kernels.
@@ -166,7 +167,7 @@ std::span<const Constraint> constraints();
 // Returns the first constraint of Scope::kernel that a kernel does not meet in a forward pass; null if it meets all.
 const Constraint* first_unmet(const ConstraintInput& input, Kernel kernel);
 
-// Chooses the kernel of each forward pass of one layer. A forward pass takes a lock only if the layer logs a fallback
+// Chooses the kernel of each forward pass of one layer. A forward pass locks a mutex only if the layer logs a fallback
 // reason for the first time, or has an interceptor that needs the composed path.
 class Dispatcher {
  public:

@@ -22,8 +22,8 @@ struct MixingObservation {
 // Options of mix_heads() and mix_values().
 struct MixOptions {
   // Entries x[b, i, t, s] with s > t + *causal_offset are hidden; empty: no entry is hidden. The CPU kernel does not
-  // read hidden entries of x or of gradients and writes 0 for them, which halves the work of causal self-attention. The
-  // LibTorch operations for other devices and types read hidden entries, too.
+  // read hidden entries of x or of gradients and writes 0 to hidden entries of its results, which halves the work of
+  // causal self-attention. The LibTorch operations for other devices and types read hidden entries, too.
   CausalOffset causal_offset;
   // Whether the CPU kernel of mix_heads() stores the result (B, h_out, T, S) in the order (B, T, h_out, S), so that
   // concatenating the heads needs no copy. mix_values() ignores this option.

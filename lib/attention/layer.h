@@ -5,7 +5,7 @@
 //
 // Source: Vaswani et al. 2017, section 3.2, with head sizes independent of the width (Bhojanapalli et al. 2020).
 //
-// A layer without heads has no stages and returns the bias of its output projection, or zeros if it has none.
+// A layer without heads has no stages and returns the bias of its output projection, or zeros if there is no bias.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -64,13 +64,14 @@ class AttentionLayer {
   }
   bool has_head_gates() const { return stages_.combiner != nullptr && stages_.combiner->has_head_gates(); }
 
-  // Returns whether the heads of this side to prune can be chosen: value heads always; score and output heads unless
-  // they are pruned together with the value heads of the same indices. False in a layer without heads.
+  // Returns whether the heads to prune can be chosen on this side independently: always for value heads; for score and
+  // output heads unless pruning a value head also prunes the score or output head of the same index. False in a layer
+  // without heads.
   bool can_prune_separately(HeadSide side) const;
   // Returns the options of the layer after pruning all heads but `kept_heads`. The pruned layer has no heads if
   // `kept_heads` has no value head or no output head, or, if the mixer mixes probabilities, no score head. Throws
   // Error(usage) if a stage ties score, value or output heads together and only some of the tied heads are in
-  // `kept_heads`, and if a mixer of logits is left without score heads.
+  // `kept_heads`, or if a mixer of logits would have no score heads.
   AttentionOptions options_after_pruning(const KeptHeads& kept_heads) const;
 
   // Returns the matrix (hv, ho) of the combiner in evaluation if the combiner folds into the output projection

@@ -1,6 +1,6 @@
-// Description of an attention mask. The fused kernels read it directly; the composed path converts it to a mask tensor,
-// as does SDPA unless the mask is only causal, over equal numbers of queries and keys. In boolean mask tensors, true
-// means that the query may attend to the key.
+// Description of an attention mask. The fused kernels read the description directly. The composed path converts the
+// description to a mask tensor, and so does SDPA, unless the mask is only causal and the numbers of queries and keys
+// are equal. In boolean mask tensors, true means that the query may attend to the key.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +17,7 @@ struct Mask {
   int64_t window = 0;  // > 0: query t sees only keys s > t + offset - window; 0: unlimited
   // (B) int64, or undefined: only keys s < key_lengths[b] are real (not padding). Padding keys and values must be
   // finite: the composed path and SDPA multiply them by probabilities and gradients that are 0. Only the fused CPU
-  // kernels and the fused GPU kernel without head mixing do not read them.
+  // kernels and the fused GPU kernel without head mixing do not read padding.
   at::Tensor key_lengths;
   // (B) int64, or undefined: only queries t < query_lengths[b] are real (not padding). Masks no key; stages that
   // average over queries use the lengths to exclude padding.

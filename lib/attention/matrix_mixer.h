@@ -22,8 +22,8 @@ inline MixOptions causal_mix_options(const Context& c) { return MixOptions{c.mas
 // Shows a learned mixing matrix to the observer of the forward pass, if there is one.
 void show_matrix(const Context& c, const at::Tensor& matrix);
 
-// Returns the traits of a mixing matrix (h, hv). Weight decay treats it like biases and layer norms
-// (nn::ParameterTraits::has_weight_decay), since decay would pull the matrix away from the identity.
+// Returns the traits of a mixing matrix (h, hv). Weight decay treats the matrix like biases and layer norms
+// (nn::ParameterTraits::has_weight_decay), since decay would pull the matrix away from the identity matrix.
 nn::ParameterTraits mixing_matrix_traits(const LayerSpec& layer_spec, const nn::Init& init);
 
 }  // namespace mh::attention

@@ -34,7 +34,7 @@ class Observer : public Interceptor {
   virtual bool wants_scores() const { return false; }
   // Receives the logits (B, h, Tq, Tk) of the score stage: scaled, before mixer and mask.
   virtual void observe_scores(const LayerSpec&, const at::Tensor&) {}
-  // Receives the probabilities (B, hv, Tq, Tk) after the mixer and before dropout; after both if dropout precedes
+  // Receives the probabilities (B, hv, Tq, Tk) after the mixer. Dropout is not applied yet, unless dropout precedes
   // mixing (Mixer::dropout_before_mixing). If the mixer mixes no heads, rows sum to 1, fully masked rows to 0.
   virtual void observe_probabilities(const LayerSpec&, const at::Tensor&) {}
 

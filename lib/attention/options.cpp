@@ -11,8 +11,8 @@ namespace mh::attention {
 
 namespace {
 
-// Lists the options of the stage implementation `name`, and adds them to `stages`, with default values, if they are
-// missing there.
+// Lists the options of the stage implementation `name`, and adds them to `stages`, with default values, if `stages`
+// lacks them.
 template <class S>
 void describe_stage(Fields& f, const Registry<StageFactory<S>>& registry, const std::string& key,
                     const std::string& name, std::map<std::string, std::shared_ptr<StageOptions>>& stages) {

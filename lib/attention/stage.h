@@ -37,7 +37,8 @@ struct Capabilities {
   bool incremental = true;  // prefill and decode with a key/value cache
 };
 
-// What the stages of one method store between steps of incremental decoding. The method derives its own type.
+// Data that the stages of one method keep between steps of incremental decoding. The method derives its own type from
+// StageState.
 class StageState {
  public:
   virtual ~StageState() = default;
@@ -155,9 +156,9 @@ class Score : public Stage {
   // positions for the fused kernels.
   virtual bool has_relative_positions() const { return false; }
   virtual void set_relative_positions(const Context&, RelativePositions&) {}
-  // Returns whether a forward pass is faster on the composed path, which Path::automatic then takes although a fused
-  // form exists. If so and `why` is not null, sets `why` to the reason, which must be the same for all forward passes
-  // of a layer.
+  // Returns whether a forward pass is faster on the composed path than on the fused path; Path::automatic then takes
+  // the composed path. If the result is true and `why` is not null, sets `why` to the reason, which must be the same
+  // for all forward passes of a layer.
   virtual bool prefers_composed(const Context&, std::string* /*why*/) const { return false; }
 };
 

@@ -9,7 +9,7 @@
 
 namespace mh::attention {
 
-// All null in a layer without heads.
+// The stages of a layer; all pointers are null in a layer without heads.
 struct Stages {
   std::unique_ptr<Pairing> pairing;
   std::unique_ptr<Score> score;
