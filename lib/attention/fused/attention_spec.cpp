@@ -66,7 +66,7 @@ at::Tensor scaled_matrix(const at::Tensor& m, const at::Tensor& scales) {
 
 PackedRelativePositions::PackedRelativePositions(const RelativePositions& relative_positions) {
   if (!relative_positions.u.defined()) return;
-  const int64_t padding_size = (16 - relative_positions.r.size(2) % 16) % 16;  // to vectors of 16 floats
+  const int64_t padding_size = (16 - relative_positions.r.size(2) % 16) % 16;  // pads dk to a multiple of 16
   const auto pad = [&](const at::Tensor& x, int64_t num_padding_rows) {
     return at::constant_pad_nd(x.detach().to(at::kFloat), {0, padding_size, 0, num_padding_rows}).contiguous();
   };

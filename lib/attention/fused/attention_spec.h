@@ -36,8 +36,8 @@ struct AttentionSpec {
   at::Tensor head_scales = {};  // (hv) or (B, hv), or undefined: factor of each value head
 
   // Returns the kernel parameters that do not depend on the batch row, for a CPU or GPU and for q (B, h, Tq, dk), k (B,
-  // h, Tk, dk) and v (B, hv, Tk, dv). Of all pointers, sets only those to kv_head_of, which this object owns. Sets
-  // value_heads to h; with head mixing the caller sets it to hv. needs_backward: whether a backward pass follows.
+  // h, Tk, dk) and v (B, hv, Tk, dv). The caller sets all pointers except those to `kv_head_of`, which this object
+  // owns, and with head mixing also replaces value_heads = h by hv. `needs_backward`: whether a backward pass follows.
   kernels::AttentionParams params(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                   bool needs_backward) const;
 

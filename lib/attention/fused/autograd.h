@@ -25,8 +25,8 @@ struct ForwardResult {
   at::Tensor lse;  // (B, h, Tq), fp32: log-sum-exp of the logits of each query, nats; +inf for a fully masked row
 };
 
-// Gradients of the operands; undefined if the operand is undefined. A backend returns them in the shapes of the
-// operands; during its backward pass they may hold partial sums, or k and v one head for each query head.
+// Gradients of the operands; undefined if the operand is undefined. A backend returns gradients in the shapes of the
+// operands. During its backward pass, gradients may be partial sums, and k and v may have one head for each query head.
 struct OperandGradients {
   at::Tensor q, k, v, matrix = {}, head_scales = {}, u = {}, v_bias = {}, r = {};
 };

@@ -12,7 +12,7 @@ namespace mh::attention {
 const kernels::Bf16Gemm* bf16_gemm(at::ScalarType type);
 
 // Scope guard for a thread that computes with a Bf16Gemm. The destructor releases the processor's AMX tiles, which slow
-// down other code until they are released; without one (null) it does nothing.
+// down other code until they are released; if `gemm` is null, the destructor does nothing.
 class Bf16GemmScope {
  public:
   explicit Bf16GemmScope(const kernels::Bf16Gemm* gemm) : has_gemm_(gemm != nullptr) {}

@@ -40,8 +40,8 @@ void attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const
   const StridedHeads<T> queries(q), new_keys(k), new_values(v), keys(cache.keys), values(cache.values), outputs(out);
   const auto* row_table = cache.row_table.const_data_ptr<int32_t>();
   const int64_t row_table_stride = cache.row_table.stride(0);
-  // A thread computes heads of consecutive batch rows. In beam search these are hypotheses of one sentence, which read
-  // mostly the same keys.
+  // A thread computes heads of consecutive batch rows. In beam search, consecutive batch rows are hypotheses of one
+  // sentence, which read mostly the same keys.
   at::parallel_for(0, q.size(0) * num_heads, num_heads, [&](int64_t begin, int64_t end) {
     std::vector<float> scratch(static_cast<size_t>(kernels::cached_attention_scratch_floats(last_position + 1, d)));
     for (int64_t i = begin; i < end; ++i) {

@@ -1,7 +1,7 @@
 // Attention without head mixing on a CPU, by the kernel of kernels/cpu/attention.h.
 //
-// SDPA sends its small matrix products to MKL, or creates a oneDNN primitive for each. With head size 32 and 256
-// positions, this kernel takes a third of the time of SDPA.
+// SDPA computes its small matrix products with MKL, or creates a oneDNN primitive for each product. With head size 32
+// and 256 positions, this kernel takes a third of the time of SDPA.
 #pragma once
 
 #include <ATen/core/Tensor.h>

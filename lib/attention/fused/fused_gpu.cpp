@@ -37,7 +37,7 @@ at::Tensor key_ranges_to_device(const std::vector<kernels::KeyRange>& key_ranges
   std::vector<int64_t> range_members(3 * key_ranges.size());
   std::memcpy(range_members.data(), key_ranges.data(), key_ranges.size() * sizeof(kernels::KeyRange));
   // A single key range (keys without a gap) differs between calls only in its number of keys, so few tensors are
-  // cached. The gaps of a memory are random, so several ranges are copied in every call.
+  // cached. Several key ranges, in a memory with gaps, differ at random between calls and are copied in every call.
   return key_ranges.size() == 1 ? nn::cached_constant(device, range_members)
                                 : nn::to_device(at::tensor(range_members), device);
 }
@@ -253,8 +253,8 @@ struct HeadMixingGpuBackend {
   }
 };
 
-// Returns the operands in device memory and in the layout of the kernels, without a mixing matrix, and with head_scales
-// as in `spec`.
+// Returns the operands in device memory and in the layout of the kernels, without a mixing matrix. Leaves
+// spec.head_scales unchanged.
 Operands prepare_operands(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionSpec& spec) {
   Operands x{with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v), {}, spec};
   if (at::Tensor& lengths = x.spec.key_lengths; lengths.defined())

@@ -1,5 +1,5 @@
-// The CPU backend with head mixing. Threads compute parts of the queries of each batch row; then the gradients of the
-// parts are summed.
+// The CPU backend with head mixing. Each work item is a part of the queries of a batch row; the backward pass sums the
+// gradients of all parts.
 #include "attention/fused/head_mixing_cpu.h"
 
 #include <ATen/Parallel.h>
@@ -78,8 +78,8 @@ class HeadMixingParams {
   kernels::AttentionParams shared_params_;
 };
 
-// Calls visit(first_row, count) for groups of `count` batch rows, large enough to keep all threads busy. The keys and
-// values of a group are packed before its attention is computed.
+// Calls visit(first_row, count) for groups of `count` batch rows, large enough to keep all threads busy. The caller
+// packs the keys and values of a group before computing the attention of the group.
 template <class Visit>
 void for_each_group(int64_t num_rows, int64_t num_parts, const Visit& visit) {
   const int64_t group_size = std::clamp<int64_t>(ceil_div(2 * at::get_num_threads(), num_parts), 1, num_rows);
