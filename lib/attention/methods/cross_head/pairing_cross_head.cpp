@@ -53,8 +53,8 @@ class CrossHead : public Pairing {
   std::string why_not_fused() const override { return ""; }
 
  private:
-  // Throws Error(usage) unless `have_same_heads`, that is, unless keys and values have the same heads, since one
-  // permutation serves keys and values.
+  // Throws Error(usage) if `have_same_heads` is false: one permutation applies to keys and values, so keys and values
+  // must have the same heads. `found`: the actual heads, for the message.
   static void require_same_heads(bool have_same_heads, const LayerSpec& layer_spec, const std::string& found) {
     if (!have_same_heads)
       throw Error(Exit::usage, Problem{layer_spec.name + ", pairing 'cross-head'", "the same heads for keys and values",

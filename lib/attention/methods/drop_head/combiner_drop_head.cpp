@@ -1,6 +1,6 @@
 // DropHead (Zhou et al. 2020): dropout of whole heads. In training each head of each batch row is dropped with
 // probability p, and the other heads are rescaled, Z'_i = ξ_i Z_i hv / Σ_j ξ_j, where ξ_i is 0 for a dropped head and 1
-// otherwise. If all heads of a batch row would be dropped, none is. Evaluation is plain attention.
+// otherwise. If all heads of a batch row would be dropped, no head is dropped. Evaluation is plain attention.
 #include "attention/gated_combiner.h"
 #include "attention/uniform_per_row.h"
 #include "nn/device.h"

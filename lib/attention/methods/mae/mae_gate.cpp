@@ -51,7 +51,7 @@ at::Tensor window_sums(const at::Tensor& x, int64_t window) {
 }
 
 // Returns whether each of n positions is below the length of its batch row, (B, n) bool; undefined if `lengths` is
-// undefined, which means that all positions are below.
+// undefined, which means that no position is padding.
 at::Tensor length_mask(const at::Tensor& lengths, int64_t n, at::Device device) {
   if (!lengths.defined()) return {};
   return at::arange(n, at::TensorOptions().dtype(at::kLong).device(device)).unsqueeze(0) <

@@ -5,8 +5,8 @@
 
 namespace mh::attention {
 
-// Request for an F pass (combiner_mae.cpp): each mixture samples one expert for each unit, and gates are frozen and
-// receive no gradient.
+// Request for an F pass (combiner_mae.cpp): each mixture samples one expert for each unit (batch row or position), and
+// gates are frozen and receive no gradient.
 struct SampleExperts : nn::Request {};
 
 }  // namespace mh::attention

@@ -9,8 +9,8 @@
 // layer leaves a gap in the layer's memory). Keys are processed in ranges of consecutive positions, with one relative
 // shift for each range.
 //
-// distances = "block_end" is the variant in the code of "Skip Cross-Head Transformer-XL": the distance of the key to
-// the end of the block, which is the same for every query.
+// With distances = "block_end", as in the code of "Skip Cross-Head Transformer-XL", δ is the distance from the key to
+// the end of the block, and thus the same for every query.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -200,7 +200,7 @@ class RelativeScore : public Score {
   at::Tensor cached_sinusoids(int64_t min_distance, int64_t count, at::Device device) {
     if (!sinusoid_table_.defined() || min_distance < table_min_distance_ ||
         min_distance + count > table_min_distance_ + sinusoid_table_.size(0)) {
-      // The new table has more distances than requested, since later calls with a growing memory need more.
+      // The new table has more distances than requested, since a growing memory needs more distances in later calls.
       int64_t begin = std::min(min_distance, int64_t{-1}), end = min_distance + 2 * count;
       if (sinusoid_table_.defined())
         begin = std::min(begin, table_min_distance_),
