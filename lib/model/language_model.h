@@ -35,9 +35,9 @@ class DecodingState {
   // Reorders, repeats or drops rows of the batch: new row i is old row old_rows[i]; `old_rows`: (B') int64. Beam search
   // selects hypotheses and removes finished sentences with this function.
   virtual void reorder(const at::Tensor& old_rows) = 0;
-  // Does the same as reorder(), but requires that the number of rows does not change and that new row i continues a
-  // hypothesis of the source of old row i. `old_rows`: (B) int64, on the device of the model; the host does not wait
-  // for the values.
+  // Does the same as reorder(), but requires that the number of rows does not change and that old row old_rows[i] is a
+  // hypothesis for the same source as old row i. `old_rows`: (B) int64, on the device of the model; the host does not
+  // wait for the values.
   virtual void reorder_within_sources(const at::Tensor& old_rows) { reorder(old_rows); }
 };
 
@@ -104,11 +104,11 @@ class LanguageModel {
   at::Tensor sentence_logits(const at::Tensor& hidden) const;
 
   // Returns the cross-entropy of the targets, nats, summed over the scored targets. Task head `span`: summed over the
-  // answers, the mean of first and last position for each. Task head `number`: the sum of squared errors. Large
-  // softmaxes are computed in slices of rows, so that only one slice of the logits is in memory. `num_scored` is the
-  // number of scored targets (of answers if the task head is `span`); targets of next-sentence prediction do not count.
-  // `smoothed` is differentiable with respect to `hidden` and the parameters of the output layer. `forward_context`:
-  // the context with which `hidden` was computed, for dropout in the output layer.
+  // answers, where the loss of an answer is the mean over its first and last position. Task head `number`: the sum of
+  // squared errors. Large softmaxes are computed in slices of rows, so that only one slice of the logits is in memory.
+  // `num_scored` is the number of scored targets (of answers if the task head is `span`); targets of next-sentence
+  // prediction do not count. `smoothed` is differentiable with respect to `hidden` and the parameters of the output
+  // layer. `forward_context`: the context with which `hidden` was computed, for dropout in the output layer.
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double label_smoothing,
                       const nn::ForwardContext& forward_context = {}) const;
 
@@ -117,15 +117,16 @@ class LanguageModel {
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const;
 
   // Creates an empty decoding state; the first call of hidden() determines the number of rows. Throws Error(usage) if
-  // the model is an encoder, or if a layer of the backbone decoder or encoder-decoder does not support incremental
-  // decoding.
+  // the model is an encoder, or, for the backbones decoder and encoder-decoder, if a decoder layer does not support
+  // incremental decoding.
   virtual std::unique_ptr<DecodingState> new_state() = 0;
 
   // Returns the configured maximum number of positions of earlier segments in each layer's memory (Transformer-XL); 0:
   // no memory.
   virtual int64_t memory_length() const { return 0; }
-  // Creates an empty memory of at most `capacity` positions (0: see Memories::capacity), which may differ from
-  // memory_length(). Throws Error(failed) if the backbone does not support memories.
+  // Creates an empty memory of at most `capacity` positions, which may differ from memory_length(). Capacity 0 stores
+  // no positions in training and all positions outside of training. Throws Error(failed) if the backbone does not
+  // support memories.
   virtual std::unique_ptr<Memories> new_memory(int64_t capacity);
   // Returns the number of layers that a forward pass can skip (SkipLayers in model/skip_layers.h); 0: skipping is not
   // supported.

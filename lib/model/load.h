@@ -23,7 +23,7 @@ struct LoadedModel {
 // `overrides`: assignments in the syntax of --set to keys of [model] and [attention] that leave all parameters
 // unchanged ("model.transformer-xl.memory=640"). Throws Error(input) if the file is not a checkpoint of this project,
 // or if a tensor, which the message names, is missing, unknown or of another shape or type; Error(usage) for an
-// override of another section, of an unknown key or with an invalid value, and for one that changes a parameter.
+// override that names a key of another section or an unknown key, has an invalid value, or changes a parameter.
 LoadedModel load_model(const std::string& path, at::Device device, const std::vector<std::string>& overrides = {});
 LoadedModel load_model(const io::Checkpoint& checkpoint, at::Device device,
                        const std::vector<std::string>& overrides = {});
@@ -43,7 +43,7 @@ void require_same_parameters(const ModelConfig& checkpoint_config, const ModelCo
 void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parameters);
 
 // A list of fp32 and int64 tensors to write to a checkpoint. add() copies GPU tensors to main memory. Tensors in main
-// memory are not copied, and must not change until the checkpoint is written.
+// memory are not copied, so their values must not change until the checkpoint is written.
 class CheckpointTensors {
  public:
   void add(const std::string& name, const at::Tensor& tensor);

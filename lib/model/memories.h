@@ -24,11 +24,11 @@ class Memories : public DecodingState {
     // (B, m, d): inputs of the layer at m earlier positions, without gradient. Undefined if m = 0, or if `cache` is
     // used instead.
     at::Tensor inputs;
-    // Keys and values of the m earlier positions, which evaluation stores instead of `inputs` and need not recompute,
-    // if gradients are disabled and the layer supports incremental decoding.
+    // Keys and values of the m earlier positions. If gradients are disabled and the layer supports incremental
+    // decoding, evaluation stores keys and values instead of `inputs`, so that later segments do not recompute them.
     attention::Cache cache;
-    // (m): the earlier positions, ascending, counted from the first token of the first segment; initial zeros have
-    // negative positions. Forward passes that skip the layer leave gaps.
+    // (m): the earlier positions, ascending, counted from the first token of the first segment; negative for the zeros
+    // of an initial memory (initial_memory = "zeros"). Forward passes that skip the layer leave gaps.
     std::vector<int64_t> positions;
   };
   // `max_positions`: value of `capacity`.

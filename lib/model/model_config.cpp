@@ -14,7 +14,7 @@ namespace mh::model {
 
 namespace {
 
-constexpr int64_t kMaxWidth = 1 << 20;  // largest width; a product of three sizes fits into 63 bits
+constexpr int64_t kMaxWidth = 1 << 20;  // largest width, so that a product of three sizes fits into 63 bits
 
 std::string head_help() {
   std::string text = "task head of the encoder";

@@ -24,8 +24,8 @@ class OutputLayer {
 };
 
 // Creates an adaptive softmax if model.output_cutoffs is not empty, otherwise a full softmax. With model.tied, the
-// output layer uses the tables of `embedding`, with model.tied_projections its projections. `parameters`, which owns
-// them, must outlive the output layer.
+// output layer uses the tables of `embedding`; with model.tied_projections, it uses the projections of `embedding`.
+// `parameters` owns the tables and projections, and must outlive the output layer.
 std::unique_ptr<OutputLayer> make_output(nn::ParameterList& parameters, const ModelOptions& options,
                                          const TokenEmbedding& embedding, int64_t vocabulary_size);
 

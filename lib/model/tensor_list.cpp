@@ -24,8 +24,8 @@ using Shapes = std::vector<std::pair<std::string, std::string>>;  // names and s
                                                                   // of the model's parameters
 using FieldDescriptions = std::vector<FieldDescription>;
 
-// Sizes are chosen so that no size equals twice another size or the product of two sizes, and name_of_size() finds the
-// right symbol. The width can be divided by 4 five times, for six bands of decreasing width.
+// No size equals twice another size or the product of two sizes, so that name_of_size() finds the right symbol. The
+// width is divisible by 4^5, for six bands whose widths decrease by the factor 4.
 constexpr int64_t kWidth = 7168, kVocabularyRows = 4001, kSourceRows = 4003;
 constexpr std::array<int64_t, 5> kCutoffs = {1301, 1823, 2399, 2903, 3461};
 
@@ -56,7 +56,8 @@ Symbols symbols() {
   return result;
 }
 
-// Returns the symbol of a size, the product of two symbols, or twice a symbol; otherwise the number.
+// Returns the text of a size: a symbol ("dk"), a product of two symbols ("h dk"), twice a symbol ("2 dk"), or else the
+// number.
 std::string name_of_size(int64_t size, const Symbols& symbols) {
   for (const auto& [value, name] : symbols)
     if (value == size) return name;
@@ -237,8 +238,8 @@ std::vector<ListedTensor> stage_tensors(const std::string& stage, const std::str
   const Shapes default_shapes = shapes_of(settings, all_symbols);
   for (const auto& [tensor, shape] : default_shapes) known_names.insert(tensor);
   settings.push_back(str("attention.", stage, "=", name));
-  // If the stage supports it, the numbers of value heads or output heads differ from the number of score heads, so that
-  // the shapes distinguish them.
+  // If the stage supports different head counts, makes the number of value heads or output heads differ from the number
+  // of score heads, so that the shapes distinguish the kinds of heads.
   for (const char* head_count_setting : {"attention.value_heads=26", "attention.output_heads=34"}) {
     if (!shapes_if_valid(settings, {head_count_setting}, all_symbols)) continue;
     settings.emplace_back(head_count_setting);
