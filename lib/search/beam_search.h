@@ -1,21 +1,22 @@
 // Beam search, and sampling, with the key/value cache of a model, for many sentences at once.
 //
 // A hypothesis y_1 … y_n, whose last token is the end token, has the score Σ log p(y_t | …) / n^length_penalty. Each
-// step considers the 2·beam most probable extensions of the live hypotheses of a sentence. Those among the first `beam`
-// extensions that end with the end token become finished hypotheses; the first `beam` extensions that do not end with
-// it become the live hypotheses. The search for a sentence ends as soon as the sentence has `beam` finished hypotheses
-// (the rule of fairseq), or when its hypotheses reach the maximum length, at which the end token is forced. The
-// finished hypotheses are then sorted by score. A beam of 1 is greedy search.
+// step considers the 2·beam most probable extensions of the live hypotheses of a sentence. Of the first `beam`
+// extensions, those by the end token become finished hypotheses; the first `beam` extensions by another token become
+// the live hypotheses. The search for a sentence ends as soon as the sentence has `beam` finished hypotheses (the rule
+// of fairseq), or when its hypotheses reach the maximum length, at which the end token is forced. The finished
+// hypotheses are then sorted by score. A beam of 1 is greedy search.
 //
-// Among extensions with equal log-probabilities, the extension of the better hypothesis comes first; of two
-// extensions of one hypothesis, the extension with the smaller token. The order does not depend on the other sentences
-// of the batch. The result of a sentence is the same, bit for bit, in every batch (nn::DecodingProducts), if all layers
-// take the fused path of the project's CPU kernel (attention/fused/fused_cpu.h: head sizes that are multiples of 16),
-// and if no sentence has more rows (beam size or number of samples) than attention::max_decode_queries(). The kernel
-// sees the rows of a sentence as queries of one source; with more rows, forced prefixes and finished samples can reduce
-// the number of queries, and attention with few queries uses another kernel, which rounds differently. If a sentence
-// has more rows, and on the composed path, whose products have the shape of the longest sentence of the batch, scores
-// agree to a relative error of about 2e-7, and tokens agree unless the scores of two extensions are that close.
+// Among extensions with equal log-probabilities, the extension of the better hypothesis comes first; of two extensions
+// of one hypothesis, the extension with the smaller token. The order does not depend on the other sentences of the
+// batch. The result of a sentence is the same, bit for bit, in every batch (nn::DecodingProducts), if all layers take
+// the fused path of the project's CPU kernel (attention/fused/fused_cpu.h: head sizes that are multiples of 16), and if
+// no sentence has more rows (beam size or number of samples) than attention::max_decode_queries(). Otherwise, the
+// scores of a sentence in different batches agree to a relative error of about 2e-7, and the tokens agree unless the
+// scores of two extensions are that close. The reasons: on the composed path, the shape of the products depends on the
+// longest sentence of the batch; on the fused path, the rows of a sentence are queries of one source, forced prefixes
+// and finished samples reduce their number, and up to max_decode_queries() queries use another kernel, which rounds
+// differently.
 //
 // On a GPU the steps are tensor operations (device_search.h), and the host reads their results every few steps. With an
 // observer, the host reads the results of each step and removes finished sentences from the batch, so that the observer
@@ -105,9 +106,9 @@ int64_t max_hypothesis_length(const SearchOptions& options, model::LanguageModel
 // Returns the hypotheses of each sentence: with beam search, at most `beam` different hypotheses, best first; with
 // sampling, all samples, in the order of their random streams. Finished sentences are removed from the batch. If a
 // signal requests the process to stop (base/signals.h), the search ends early, and unfinished sentences have no
-// hypotheses. `observer`: called for each forward pass; may be null. Throws Error(usage) if a prefix is longer than the
-// maximum length, if the model does not support incremental decoding, or if all tokens are excluded; Error(failed) if a
-// distribution is not finite.
+// hypotheses. `observer`: receives the tensors of each forward pass; may be null. Throws Error(usage) if a prefix is
+// longer than the maximum length, if the model does not support incremental decoding, or if all tokens are excluded;
+// Error(failed) if a distribution is not finite.
 std::vector<std::vector<Hypothesis>> beam_search(model::LanguageModel& model, const std::vector<Sentence>& sentences,
                                                  const SpecialTokens& special_tokens, const SearchOptions& options,
                                                  const SamplingOptions& sampling = {},

@@ -18,7 +18,7 @@ using Sentences = std::vector<const Sentence*>;
 struct LiveHypothesis {
   std::vector<int32_t> tokens;
   double log_probability = 0;  // nats, summed over the tokens
-  int64_t slot = 0;            // row within the rows of the sentence; after an extension, the slot of the parent
+  int64_t slot = 0;            // index of the row among the rows of the sentence; after an extension, the parent's slot
 };
 
 // The state of the search for one sentence.
@@ -71,7 +71,8 @@ class BeamPolicy {
   // Throws Error(usage) because every token of the vocabulary is excluded, for example in a vocabulary that has only
   // the end token and the unknown token.
   [[noreturn]] static void throw_no_candidates();
-  // Moves the finished hypotheses out of a beam and returns them, best first, or by sample number with sampling.
+  // Moves the finished hypotheses out of a beam and returns them, best first, or in the order of sample numbers with
+  // sampling.
   std::vector<Hypothesis> results(Beam& beam) const;
 
  private:

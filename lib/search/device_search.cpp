@@ -155,7 +155,7 @@ class DeviceSearch {
     tokens_ = result.tokens.gather(1, live_indices).masked_fill(~is_live, end_id());
     rows_per_sentence_ = beam_size;
     const at::Tensor sentence_indices = at::arange(num_sentences(), int64_options_).unsqueeze(1);
-    // In the first step, all rows of a sentence continue its only row.
+    // In the first step, each sentence has a single row, which all of its new rows continue.
     if (old_rows_per_sentence < beam_size)
       state_->reorder(at::arange(num_sentences(), at::kLong).repeat_interleave(beam_size));
     else if (beam_size > 1)

@@ -1,12 +1,12 @@
 // Beam search and sampling (beam_search.h) as tensor operations of fixed shapes, so that a GPU decodes token after
-// token without waiting for the host. The hypotheses follow from the extensions of each step, a few numbers per
-// sentence. After at most kMaxStepsPerRead steps, the host reads the extensions of these steps, applies the rules of
-// beams.h, and removes finished sentences from the batch. Until then, finished sentences and rows without a live
-// hypothesis are computed, too.
+// token without waiting for the host. Each step returns only its extensions, a few numbers per sentence, from which the
+// host derives the hypotheses. After at most kMaxStepsPerRead steps, the host reads the extensions of these steps,
+// applies the rules of beams.h, and removes finished sentences from the batch. Until then, finished sentences and rows
+// without a live hypothesis are computed, too.
 //
 // The implementation works on any device, and is meant for GPUs, which would be idle while the host reads the results
-// of each step. On a CPU, beam_search.cpp is faster, since it leaves most hypotheses in their rows. Both
-// implementations find the same tokens and draw the same samples, up to rounding.
+// of each step. On a CPU, beam_search.cpp is faster, since it leaves most hypotheses in their rows and thus copies less
+// of the cache. Both implementations find the same tokens and draw the same samples, up to rounding.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // Generation of text, one token at a time, with the key/value cache. The caller receives each token before the next one
-// is computed, so on a GPU the host waits for each token: the host reads the log-sum-exp of the logits, and the logits,
-// from which it draws the token (at temperature 0, the GPU selects the likeliest token, which the host reads instead of
-// the logits). If the text need not be displayed while it is generated, beam_search() (beam_search.h), which can also
-// sample, is faster.
+// is computed, so on a GPU the host waits for each token. The host reads the logits and their log-sum-exp, and draws
+// the token from the logits; at temperature 0 the GPU selects the most probable token, and the host reads this token
+// instead of the logits. If the text need not be displayed while it is generated, beam_search() (beam_search.h), which
+// can also sample, is faster.
 #pragma once
 
 #include <cstdint>
