@@ -78,8 +78,8 @@ void compute_cpu_losses(at::Tensor& logits, const int64_t* targets, double label
   });
 }
 
-// Computes losses (n, 2) of logits (n, vocabulary_size) with a GPU kernel; targets (n) and losses are in GPU memory. If
-// `needs_gradient` is set, replaces the logits by their gradient.
+// Computes losses (n, 2), the nll and the smoothed loss of each row, for logits (n, vocabulary_size) with a GPU kernel;
+// targets (n) and losses are in GPU memory. If `needs_gradient` is set, replaces the logits by their gradient.
 void compute_gpu_losses(const Gpu& gpu, at::Tensor& logits, const at::Tensor& targets, double label_smoothing,
                         bool needs_gradient, at::Tensor& losses) {
   check_cuda(gpu.kernels->cross_entropy(
@@ -88,8 +88,8 @@ void compute_gpu_losses(const Gpu& gpu, at::Tensor& logits, const at::Tensor& ta
       static_cast<kernels::CrossEntropyLoss*>(losses.mutable_data_ptr()), gpu.stream));
 }
 
-// Computes losses (n, 2) of logits (n, vocabulary_size) with LibTorch operations, for any type and device. If
-// `needs_gradient` is set, replaces the logits by their gradient.
+// Computes losses (n, 2), the nll and the smoothed loss of each row, for logits (n, vocabulary_size) with LibTorch
+// operations, for any type and device. If `needs_gradient` is set, replaces the logits by their gradient.
 void compute_fallback_losses(at::Tensor& logits, const at::Tensor& targets, double label_smoothing, bool needs_gradient,
                              at::Tensor& losses) {
   const at::Tensor is_scored = targets.ge(0);
