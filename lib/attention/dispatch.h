@@ -36,7 +36,7 @@ Path parse_attention_path(const std::string& name);  // "composed" or "fused"; a
 // layer. Thread-safe, since layers may run in several threads.
 class FallbackLog {
  public:
-  // Records the reason, and returns whether it is new for this kind of layer.
+  // Records the reason, and returns whether the reason is new for this kind of layer.
   bool insert(AttentionKind kind, const std::string& reason) {
     const std::lock_guard lock(mutex_);
     return logged_reasons_.emplace(kind, reason).second;

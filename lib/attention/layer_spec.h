@@ -16,10 +16,10 @@ using nn::HeadSide;
 struct LayerSpec {
   AttentionKind kind = AttentionKind::decoder_self;
   int64_t layer = 0;         // index of the layer in its encoder or decoder, from 0
-  int64_t width = 0;         // d
+  int64_t width = 0;         // d, width of the model
   int64_t heads = 0;         // h, number of score heads; 0: layer without heads
-  int64_t value_heads = 0;   // hv
-  int64_t output_heads = 0;  // ho
+  int64_t value_heads = 0;   // hv, number of value heads
+  int64_t output_heads = 0;  // ho, number of output heads
   int64_t key_size = 0;      // dk, size of a query or key of one head
   int64_t value_size = 0;    // dv, size of a value of one head
   std::string name;          // prefix of parameter names, such as "decoder.layers.3.self"

@@ -37,7 +37,7 @@ void softmax_rows(const at::Tensor& a, const at::Tensor& attention_mask, Softmax
   if (!attention_mask.defined())
     return for_each_row(
         a, [&](int64_t r) { kernels::softmax_row(softmax_kind, a_data + r * size, nullptr, p_data + r * size, size); });
-  // Before a copy, only the last axis of the mask is expanded: usually all heads share one mask, and a copy of the mask
+  // Expands only the last axis of the mask before copying the mask: usually all heads share one mask, and a copy
   // expanded to all heads would be larger.
   at::Tensor expanded_mask =
       attention_mask.expand({attention_mask.size(0), attention_mask.size(1), attention_mask.size(2), size});

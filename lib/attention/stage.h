@@ -1,6 +1,6 @@
 // Interfaces of the stages of an attention layer. Head counts, head sizes and five stages define a layer: pairing,
-// score, normaliser, mixer, combiner. A published method is usually one stage, sometimes two; the default stages are
-// multi-head attention (Vaswani et al. 2017).
+// score, normaliser, mixer, combiner. A published method is usually one stage, sometimes two; the default stages
+// compute multi-head attention (Vaswani et al. 2017).
 //
 // Symbols: B batch size; Tq, Tk numbers of queries and keys; d width of the model; dk, dv sizes of a key and of a value
 // of one head; h number of heads. If a layer has different numbers of score, value and output heads (HeadSide), h is

@@ -7,8 +7,8 @@
 
 namespace mh::attention {
 
-// Returns the bf16 matrix products for tensors of this type on this processor; null if products are computed
-// in fp32.
+// Returns the bf16 matrix products for tensors of this type on this processor; null if the kernels must compute
+// products in fp32.
 const kernels::Bf16Gemm* bf16_gemm(at::ScalarType type);
 
 // Scope guard for a thread that computes with a Bf16Gemm. The destructor releases the processor's AMX tiles, which slow

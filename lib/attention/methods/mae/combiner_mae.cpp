@@ -12,9 +12,9 @@
 // expert D ~ g in each layer for each unit, and trains all parameters except the gate; heads in D receive no gradient
 // from this unit.
 //
-// The unit of the paper is a training instance (table 2 of the paper, to which the language models of table 4 refer): a
-// batch row, which is a sentence or a row of a text (sample_unit = "sequence"). A causal gate has a distribution for
-// each position of the row; the expert is sampled from the mean of these distributions over real positions. Only this
+// In the paper, the unit is a training instance (table 2, to which table 4 refers for language models), that is, a
+// batch row: a sentence or a row of a text (sample_unit = "sequence"). A causal gate has a distribution for each
+// position of the row; the expert is sampled from the mean of these distributions over real positions. Only this
 // sampling reads later positions, and only in training; with sample_unit = "position", the expert of each position is
 // sampled from the distribution of that position.
 #include "attention/gated_combiner.h"

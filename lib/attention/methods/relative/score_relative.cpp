@@ -177,7 +177,8 @@ class RelativeScore : public Score {
 
   static bool has_few_queries(const Context& c) { return c.q.size(0) * c.q.size(2) < c.layer_spec.key_size; }
 
-  // Returns r (h, count, dk) for the distances from min_distance + count - 1 down to min_distance.
+  // Returns the projected embeddings r (h, count, dk) of the distances from min_distance + count - 1 down to
+  // min_distance.
   at::Tensor embed_distances(const Context& c, int64_t min_distance, int64_t count) {
     at::Tensor r = nn::linear(sinusoids_of(c, min_distance, count), weight_->value(), {})
                        .view({count, c.layer_spec.heads, c.layer_spec.key_size})
@@ -185,7 +186,8 @@ class RelativeScore : public Score {
     return c.kv_head_of.empty() ? r : r.index_select(0, nn::to_device(at::tensor(c.kv_head_of), r.device()));
   }
 
-  // Returns S (count, d), with dropout, for the distances from min_distance + count - 1 down to min_distance.
+  // Returns the sinusoids S (count, d), with dropout, of the distances from min_distance + count - 1 down to
+  // min_distance.
   at::Tensor sinusoids_of(const Context& c, int64_t min_distance, int64_t count) {
     const at::Tensor s = cached_sinusoids(min_distance, count, c.q.device());
     // Dropout of a distance drops the same elements in all layers and batch rows, as in the published model, where
@@ -196,7 +198,8 @@ class RelativeScore : public Score {
         .flip(0);
   }
 
-  // Returns S (count, d), without dropout, for the distances min_distance, min_distance + 1, … from the cached table.
+  // Returns the sinusoids S (count, d), without dropout, of the distances min_distance, min_distance + 1, … from the
+  // cached table.
   at::Tensor cached_sinusoids(int64_t min_distance, int64_t count, at::Device device) {
     if (!sinusoid_table_.defined() || min_distance < table_min_distance_ ||
         min_distance + count > table_min_distance_ + sinusoid_table_.size(0)) {
