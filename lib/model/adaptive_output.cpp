@@ -85,10 +85,10 @@ class AdaptiveOutput : public OutputLayer {
   }
 
   // Returns the cross-entropy of the head, in which the target of a rarer entry is the class of the entry's band, plus
-  // the cross-entropy of each tail over the targets in its band. A tail without targets is skipped. Its parameters then
-  // get no gradient from this loss if each band has its own table, and zero gradients for its rows if one table holds
-  // all bands. The optimiser leaves a parameter without gradient, its moments and its step count unchanged; a tied
-  // table may get a gradient from the embedding.
+  // the cross-entropy of each tail over the targets in its band. A tail without targets is skipped: if each band has
+  // its own table, the parameters of the tail get no gradient from this loss; if one table holds all bands, the rows of
+  // the tail get zero gradients. The optimiser leaves a parameter without gradient, its moments and its step count
+  // unchanged; a tied table may get a gradient from the embedding.
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& all_targets, double label_smoothing,
                       const nn::ForwardContext& forward_context) const override {
     if (label_smoothing != 0)

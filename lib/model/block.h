@@ -43,7 +43,7 @@ class FeedForward {
   // `name`: prefix of the parameters' names. `stream_prefix`: prefix of the name of the random stream for dropout.
   FeedForward(nn::ParameterList& parameters, const std::string& name, const ModelOptions& options,
               std::string stream_prefix);
-  // Returns y (B, T, d) for x (B, T, d). `layer`: index of the layer, which selects the random numbers.
+  // Returns y (B, T, d) for x (B, T, d). `layer`: index of the layer, which selects the random numbers of dropout.
   at::Tensor operator()(const at::Tensor& x, const nn::ForwardContext& forward_context, int64_t layer) const;
 
  private:

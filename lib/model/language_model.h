@@ -98,7 +98,8 @@ class LanguageModel {
 
   // Returns the logits (B, T, vocabulary), fp32, for hidden (B, T, d); their softmax is the distribution of the model.
   // Used by generation and analysis; training calls loss() instead. Shapes for the task heads of an encoder: words (B,
-  // T, vocabulary), where T may be any selection of positions; classes (B, 1, C); number (B, 1, 1); span (B, T, 2).
+  // T, vocabulary), where `hidden` may contain any selection of T positions; classes (B, 1, C); number (B, 1, 1); span
+  // (B, T, 2).
   at::Tensor logits(const at::Tensor& hidden) const;
   // Returns the logits (B, 2) of next-sentence prediction; an undefined tensor if model.bert.next_sentence is false.
   at::Tensor sentence_logits(const at::Tensor& hidden) const;
@@ -148,7 +149,7 @@ class LanguageModel {
   // are training passes, which apply dropout to the attention probabilities.
   void require_fused(bool training);
   // Returns log lines that state which attention path the layers take, and why. Layers of the same kind with the same
-  // description share one line. `training`: as for require_fused().
+  // description share one line. `training`: whether the lines describe the paths of training passes.
   std::vector<std::string> describe_paths(bool training);
 
  protected:

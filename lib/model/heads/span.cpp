@@ -37,8 +37,8 @@ class SpanHead : public OutputLayer {
   }
 
  private:
-  // Log-probabilities and targets of the answer's first and last position. Padding positions have probability 0, since
-  // their number depends on the other texts in the batch.
+  // Log-probabilities and targets of the answer's first and last position. Padding positions have probability 0, so
+  // that the probabilities of a text do not depend on the other texts in the batch.
   struct SpanTargets {
     at::Tensor log_p;  // (B, T, 2): log p of each position as the first and as the last position of the answer
     at::Tensor target_positions;  // (B, 2) int64: first and last position of the answer; negative: not scored
