@@ -34,9 +34,9 @@ std::set<int64_t> heads_of_layer(const HeadSet& set, const AttentionLayer& layer
   return heads;
 }
 
-// Returns the head scales of a layer for n groups of models, (n, heads of the side) for each side that is scaled or
-// selected: the layer's current scales, with 0 for the heads of the selected sides that a group masks.
-// `masked_heads_of_groups`: the indices of these heads, for each group.
+// Returns the head scales of a layer (factors that multiply the tensors of its heads) for n groups of models, (n, heads
+// of the side) for each head side that `side` selects or that is already scaled: the layer's current scales, with 0 for
+// masked heads. `masked_heads_of_groups`: for each group, the indices of the heads that the group masks.
 HeadScales masked_scales(const AttentionLayer& layer, SideSelection side,
                          const std::vector<std::set<int64_t>>& masked_heads_of_groups, at::Device device) {
   HeadScales scales = attention::head_scales(layer);
@@ -61,7 +61,7 @@ HeadScales masked_scales(const AttentionLayer& layer, SideSelection side,
 // heads in all layers so far; each group has one copy of the batch rows. A layer in which the models of a group mask
 // different heads splits the group.
 struct GroupPlan {
-  std::vector<HeadScales> scales;  // per layer; the current scales of the layer if no model masks its heads
+  std::vector<HeadScales> scales;  // per layer: scales of its heads, unchanged if no model masks a head of the layer
   std::vector<size_t> group_of;    // per model: index of its group after the last layer
   int64_t num_groups = 1;          // number of groups after the last layer
 };
@@ -78,12 +78,12 @@ GroupPlan plan_groups(model::LanguageModel& model, SideSelection side, const std
     std::vector<std::set<int64_t>> masked_heads_of_groups(groups.size());
     bool masks_any = false;
     for (size_t g = 0; g < groups.size(); ++g) {
-      std::map<std::set<int64_t>, size_t> group_by_heads;  // group of the models that mask these heads
+      std::map<std::set<int64_t>, size_t> group_by_heads;  // group index, by the heads masked in this layer
       for (size_t model_index : groups[g]) {
         const auto masked_heads = heads_of_layer(masked_sets[model_index], *layer);
         masks_any = masks_any || !masked_heads.empty();
-        // The models with the first set of masked heads stay in group g, and every other set starts a new group at the
-        // end, because attention::Variants requires that existing groups keep their indices.
+        // The models with the first set of masked heads stay in group g, and every other set starts a new group after
+        // the last group, because attention::Variants requires that existing groups keep their indices.
         const auto [group_entry, is_new] =
             group_by_heads.try_emplace(masked_heads, group_by_heads.empty() ? g : next_groups.size());
         if (is_new && group_entry->second == next_groups.size()) {
@@ -108,7 +108,8 @@ GroupPlan plan_groups(model::LanguageModel& model, SideSelection side, const std
   return plan;
 }
 
-// Runs all models of `masked_sets` over the text together, and adds the result of model i to *model_scores[i].
+// Scores all models of `masked_sets` in the same forward passes over the text, and adds the score of model i to
+// *model_scores[i].
 void score_together(const AnalysisInput& input, const std::vector<HeadSet>& masked_sets,
                     std::vector<task::NllSum*> model_scores, int64_t max_tokens_per_pass) {
   const GroupPlan plan = plan_groups(input.model, input.side, masked_sets);
@@ -165,7 +166,7 @@ HeadSet all_heads(model::LanguageModel& model, SideSelection side, const Kinds& 
 }
 
 void check_heads(model::LanguageModel& model, SideSelection side, const HeadSet& heads, const std::string& where) {
-  std::map<AttentionKind, std::map<int64_t, int64_t>> num_heads_by_layer;  // on this side, by kind and layer
+  std::map<AttentionKind, std::map<int64_t, int64_t>> num_heads_by_layer;  // heads on `side`, by kind and layer
   for (const AttentionLayer* layer : model.attention_layers())
     if (heads.count(layer->layer_spec().kind) > 0)
       num_heads_by_layer[layer->layer_spec().kind][layer->layer_spec().layer] = num_heads_of(*layer, side);
@@ -211,10 +212,10 @@ HeadMaskGuard::HeadMaskGuard(model::LanguageModel& model, SideSelection side, co
 std::vector<task::NllSum> score_ablations(const AnalysisInput& input, const std::vector<HeadSet>& masked_sets,
                                           int64_t max_tokens_per_pass) {
   c10::NoGradGuard no_gradient;
-  all_heads(input.model, input.side, input.kinds);  // throws like num_heads_of()
+  all_heads(input.model, input.side, input.kinds);  // throws if a layer has no separate heads on input.side
   for (const HeadSet& heads : masked_sets) check_heads(input.model, input.side, heads, "--heads");
-  // Models are sorted by the first layer in which they mask heads, so that models of one forward pass share many
-  // layers below this layer.
+  // Models are sorted by the first layer in which they mask heads, so that the models of one forward pass have many
+  // unmasked layers in common, which are computed once.
   const auto layers = input.model.attention_layers();
   const auto first_masked_layer = [&](size_t i) {
     size_t layer = 0;

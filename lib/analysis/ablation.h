@@ -36,7 +36,7 @@ HeadSet all_heads(model::LanguageModel& model, SideSelection side, const Kinds& 
 // the layers of the kinds in `heads`.
 void check_heads(model::LanguageModel& model, SideSelection side, const HeadSet& heads, const std::string& where);
 
-// Saves the interceptors of all layers; the destructor restores them.
+// Saves the interceptors of all attention layers in the constructor, and restores them in the destructor.
 class InterceptorGuard {
  public:
   explicit InterceptorGuard(model::LanguageModel& model);

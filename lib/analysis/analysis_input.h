@@ -16,8 +16,9 @@ enum class SideSelection { whole, score, value, output };
 struct AnalysisInput {
   model::LanguageModel& model;
   const data::Corpus& corpus;
-  data::ScoringOptions
-      scoring_options;  // need not be resolved (data::Corpus::resolve()); `sample`: text blocks or sentences
+  // Options as the user set them, or as data::Corpus::resolve() completed them. The sample consists of text blocks or
+  // sentences.
+  data::ScoringOptions scoring_options;
   SideSelection side = SideSelection::whole;
   std::function<void(int64_t num_completed, int64_t total)> progress = {};  // called with numbers of batch rows
   std::set<attention::AttentionKind> kinds = {};                            // kinds of attention to analyse; empty: all

@@ -28,10 +28,10 @@ struct CurvePoint {
 };
 
 // Returns the points of a pruning curve. `measure`: name of the importance measure. Importance is measured on the text
-// of `importance_input`, and the points are scored on the text of `scoring_input`; both must have the same model, side
-// and kinds. All points are scored by one call of score_ablations(). The number of masked heads is rounded to the
-// nearest integer. If a signal asks the process to stop, returns early with the points so far, whose scores are then
-// incomplete, as in score_ablations().
+// of `importance_input`, and the points are scored on the text of `scoring_input`; the two inputs must have the same
+// model, side and kinds. All points are scored by one call of score_ablations(). The number of masked heads is rounded
+// to the nearest integer. If a signal asks the process to stop, returns early with the points so far, whose scores then
+// cover only a part of the text.
 std::vector<CurvePoint> pruning_curve(const AnalysisInput& scoring_input, const AnalysisInput& importance_input,
                                       const std::string& measure, const CurveOptions& options);
 

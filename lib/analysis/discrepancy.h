@@ -26,7 +26,7 @@ class Discrepancy : public attention::Observer {
 
   struct Sums {
     int64_t num_heads = 0;  // hv before the combiner, ho after it
-    // Sums over ordered pairs of heads; layers() averages the sums over sequences.
+    // Distances, summed over ordered pairs of heads and over sequences; layers() returns the means over sequences.
     double cosine = 0, euclidean = 0;
     // Returns the number of ordered pairs of heads.
     double num_pairs() const { return static_cast<double>(num_heads * (num_heads - 1)); }

@@ -23,7 +23,7 @@ namespace {
 using attention::GateObservation;
 using attention::LayerSpec;
 
-// Throws Error(usage) unless g are gates over experts, (B, E) or (B, Tq, E), that sum to 1.
+// Throws Error(usage) unless the gates g are gates over experts, (B, E) or (B, Tq, E), which sum to 1 over E.
 void require_expert_gates(const LayerSpec& layer_spec, const at::Tensor& g) {
   if (g.dim() >= 2 && (g.detach().to(at::kDouble).sum(-1) - 1).abs().max().item<double>() < 1e-3) return;
   throw Error(Exit::usage,
@@ -99,7 +99,8 @@ class OneHotGates : public attention::Observer, public attention::Subscriber<Gat
     const at::Tensor g = observation.gates;
     at::Tensor experts = g.argmax(-1);
     if (seed_ > 0) {
-      // Each layer draws once per real unit, in order, so that batch size and padding do not change the draws.
+      // Each layer draws one expert for each unit that is not padding, in order, so that batch size and padding do not
+      // change the draws.
       auto& layer_random =
           random_by_layer_
               .try_emplace(layer_spec.name,

@@ -3,8 +3,8 @@
 //
 //   Σ_i W_i Z'_i = Σ_j W'_j Z_j,      W'_j = Σ_i m[j, i] W_i
 //
-// Azov & Landau 2020 write this equation as W^O' = (αᵀ ⊗ I) W^O, with α = mᵀ and the transposed projection. Operations
-// of the combiner that are active only in training, such as DropHead, are lost.
+// Azov & Landau 2020 write this equation as W^O' = (αᵀ ⊗ I) W^O, with α = mᵀ and W^O transposed. Operations of the
+// combiner that are active only in training, such as DropHead, are lost.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -27,8 +27,8 @@ class GradientProducts : public attention::Observer {
 
  private:
   std::map<std::pair<AttentionKind, int64_t>, std::vector<attention::HeadSide>> sides_;  // by kind and layer
-  // Until collect(), Layer::products holds the factors, of the same shape and all 1, that multiply the heads; the
-  // gradients of the factors are the inner products.
+  // Until collect(), Layer::products holds factors equal to 1, (B, heads of the side, Tq), that multiply the tensors of
+  // the heads; the gradients of these factors are the inner products.
   std::vector<Layer> layers_;
 };
 

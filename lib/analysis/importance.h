@@ -41,8 +41,8 @@ class ImportanceMeasure {
   class Adapter;
 };
 
-// The registry entry of a measure that an observer alone computes. `MeasureType`: the class of the observer, whose
-// constructor takes a SideSelection.
+// The registry entry of a measure whose scores come from an observer of forward passes. `MeasureType`: the class of the
+// observer, whose constructor takes a SideSelection.
 template <class MeasureType>
 class ImportanceMeasure::Adapter : public ImportanceMeasure {
  public:
@@ -90,7 +90,7 @@ std::vector<RankedHead> rank_heads(const std::map<AttentionKind, LayerScores>& s
 struct SideName {
   SideSelection side;
   const char* name;
-  const char* meaning;  // for the help of mh-prune --side
+  const char* meaning;  // tensors that the side contains, for the help of mh-prune --side
 };
 inline constexpr std::array kSideNames{SideName{SideSelection::whole, "whole", "all sides"},
                                        SideName{SideSelection::score, "score", "queries and keys"},
