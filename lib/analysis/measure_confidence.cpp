@@ -2,13 +2,13 @@
 //
 //   confidence  mean over queries of the largest probability of the row
 //   received    mean over keys of the largest probability that any query gives the key. Source: the "advanced" variant
-//               of head rotation by Azov & Landau. In self-attention the mean leaves out keys of a memory; in
-//               cross-attention without lengths of the encoder's rows it covers the keys that any query of any head
-//               attends to
+//               of head rotation by Azov & Landau. In self-attention the mean leaves out keys of a memory. In
+//               cross-attention, if the lengths of the encoder's rows are unknown, the mean covers the keys to which
+//               any head gives a nonzero probability
 //
 // In sentences the mean of confidence covers only queries that are words, and the mean of received only keys that are
-// words (analysis/word_range.h); the largest probability of a key is taken over all real queries. The published code
-// leaves out only the last entry of the matrix, and counts padding.
+// words (analysis/word_range.h); the largest probability of a key is taken over all queries that are not padding. The
+// published code leaves out only the last entry of the matrix, and counts padding.
 #include "analysis/importance.h"
 
 namespace mh::analysis {

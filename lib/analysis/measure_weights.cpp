@@ -63,8 +63,9 @@ class ParameterNorms : public ImportanceMeasure {
   }
 
  private:
-  // Returns the head axes of p that belong to this side, without axes that survive pruning. Returns an empty list if p
-  // is not a parameter of the layer, or if counts_only_matrices_ is set and p is not a matrix that mixes heads.
+  // Returns the head axes of p that belong to this side, without axes that pruning leaves unchanged. The result is
+  // empty if p is not a parameter of the layer, or if counts_only_matrices_ is set and p is not a matrix that mixes
+  // heads.
   std::vector<HeadAxis> axes_of(const nn::Parameter& p, const attention::AttentionLayer& layer,
                                 SideSelection side) const {
     if (p.name().rfind(layer.layer_spec().name + ".", 0) != 0) return {};

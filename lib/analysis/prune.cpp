@@ -71,8 +71,8 @@ KeptHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& 
   return {kept_heads_of(HeadSide::score), kept_heads_of(HeadSide::value), kept_heads_of(HeadSide::output)};
 }
 
-// Returns the tensor of parameter p without the blocks of heads that are not in `kept_heads`. Axes that survive pruning
-// (HeadAxis) are unchanged.
+// Returns the tensor of parameter p without the blocks of heads that are not in `kept_heads`. Axes with
+// HeadAxis::survives_pruning are unchanged.
 at::Tensor without_pruned_blocks(const nn::Parameter& p, const KeptHeads& kept_heads) {
   at::Tensor kept_blocks = p.master().detach();
   for (const nn::HeadAxis& axis : p.traits().head_axes) {

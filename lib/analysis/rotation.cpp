@@ -31,7 +31,7 @@ std::vector<Head> rank_layer(const LayerScores& scores, int64_t layer) {
   return rank_heads(scores, heads_in(layer, static_cast<int64_t>(scores[static_cast<size_t>(layer)].size())));
 }
 
-// Returns k with the unit that it has for this selection, such as "3 pairs of heads", for messages.
+// Returns k with its unit, which depends on the selection, such as "3 pairs of heads", for messages.
 std::string count_text(PairSelection selection, int64_t k) {
   if (selection == PairSelection::soft) return str(k, k == 1 ? " head" : " heads", " per layer");
   return str(k, k == 1 ? " pair" : " pairs", selection == PairSelection::released ? " of layers" : " of heads");

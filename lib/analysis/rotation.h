@@ -8,9 +8,10 @@
 //           means ⌊L/2⌋. With an odd number of layers the middle layer has no partner
 //   random  k disjoint pairs, drawn uniformly
 //
-// `released` is soft as in the published code: in each of k pairs of layers, the 4 least important heads of the first
-// layer are swapped with the heads of the same indices in the second layer. The paper's pseudocode pairs L_i with
-// L_(N-i), counted from 1, which is off by one, and bounds k by ⌊N_layers/2⌋, which is the bound of t_max.
+// `released` is the variant of soft in the published code: in each of k pairs of layers, the 4 least important heads of
+// the first layer are swapped with the heads of the same indices in the second layer. The paper's pseudocode of soft
+// differs: it pairs layer i, counted from 1, with layer L - i instead of L + 1 - i, and limits k instead of t_max to
+// ⌊L/2⌋.
 #pragma once
 
 #include <array>
@@ -49,8 +50,8 @@ inline bool uses_importance(PairSelection selection) { return selection != PairS
 // Returns the largest valid k for layers with these head counts; 0 if no k is valid.
 int64_t largest_k(PairSelection selection, const std::vector<int64_t>& head_counts);
 
-// Returns the pairs of heads by the selection in the function's name. Of heads with equal scores, the head in the lower
-// layer, then the head with the lower index, is the less important one. k must be at most largest_k().
+// Returns the pairs of heads that the selection in the function's name swaps. Of heads with equal scores, the head in
+// the lower layer, then the head with the lower index, is the less important one. k must be at most largest_k().
 std::vector<HeadPair> pair_hard(AttentionKind kind, const LayerScores& scores, int64_t k);
 std::vector<HeadPair> pair_soft(AttentionKind kind, const LayerScores& scores, int64_t k, int64_t t_max);
 std::vector<HeadPair> pair_released(AttentionKind kind, const LayerScores& scores, int64_t k);

@@ -62,8 +62,8 @@ struct Scan {
 };
 
 // Evaluates the full model, and for each case the model with the heads of the case masked. `metric`: evaluates the
-// model; empty: perplexity, which is incomplete like the scores of score_ablations() if a signal asks the process to
-// stop. Calls input.progress with the progress over all cases. Throws Error(usage) like score_ablations().
+// model; empty: perplexity, which covers only the text evaluated so far if a signal asks the process to stop. Calls
+// input.progress with the progress over all cases. Throws Error(usage) like score_ablations().
 Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const MetricFunction& metric = {});
 
 // The metric of the cases of one layer and mode, compared with the metric of the full model.

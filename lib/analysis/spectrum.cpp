@@ -1,4 +1,4 @@
-// Singular values by the eigenvalues of Gram matrices, and statistics of spectra.
+// Computes singular values from the eigenvalues of Gram matrices, and statistics of spectra.
 #include "analysis/spectrum.h"
 
 #include <ATen/Parallel.h>
@@ -21,7 +21,7 @@ namespace {
 // rows (masked keys) and most of the upper triangle: a causal 512 × 512 matrix takes a quarter of the work of the full
 // product.
 constexpr int64_t kGramColumns = 64;
-constexpr int64_t kMaxLoopSize = 16;  // largest m for which plain loops are faster than a call of at::mm
+constexpr int64_t kMaxLoopSize = 16;  // largest number of rows for which plain loops are faster than at::mm
 // Maximum number of matrix elements that batched_singular_values() converts to fp64 at once, 0.5 GB; at least one
 // matrix is converted.
 constexpr int64_t kMaxChunkElements = int64_t{1} << 26;
@@ -66,7 +66,8 @@ class SingularValueSolver {
         a_(static_cast<size_t>(kernels::eigenvalue_rows(m) * kernels::eigenvalue_stride(m))),
         scratch_(static_cast<size_t>(kernels::eigenvalue_scratch_doubles(m))) {}
 
-  // Writes the singular values of x to values (m); returns false if they are not finite.
+  // Writes the singular values of x to values (m); returns false if x is not finite or the
+  // eigenvalues do not converge.
   bool solve(const at::Tensor& x, double* values) {
     const int64_t m = x_.size(0);
     x_.copy_(x);

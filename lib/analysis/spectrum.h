@@ -66,7 +66,7 @@ class SpectrumMeans {
   explicit SpectrumMeans(bool samples_curves = false, bool has_varying_size = false)
       : samples_curves_(samples_curves), has_varying_size_(has_varying_size) {}
   // Adds singular values (blocks, h, n) of h heads, or h = 1 for a matrix without heads. h must be the same in all
-  // calls, and n, too, unless has_varying_size() is set.
+  // calls; n must be the same in all calls unless has_varying_size() is set.
   void add(const at::Tensor& values);
   int64_t num_blocks() const { return num_blocks_; }
   bool has_varying_size() const { return has_varying_size_; }

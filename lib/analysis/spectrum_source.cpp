@@ -22,8 +22,8 @@ SpectraEntry& SpectrumSource::find_or_add_entry(const std::string& matrix_kind, 
                                                 bool has_matrix_per_head, bool has_varying_size) {
   for (const auto& p : entries_)
     if (p->name == name) return *p;
-  // `name` is the prefix of a layer or the name of a parameter. layer_of() parses only names of parameters; ".x"
-  // extends the prefix of a layer to such a name.
+  // `name` is the prefix of a layer or the name of a parameter. layer_of() parses only names of parameters; ".x" turns
+  // the prefix of a layer into the name of a parameter.
   const auto prefix_layer = layer_of(name + ".x");
   const auto parameter_layer = layer_of(name);
   const auto& layer = prefix_layer ? prefix_layer : parameter_layer;

@@ -59,7 +59,7 @@ class SpectrumSource : public attention::Observer {
   virtual bool needs_argument() const { return false; }
   // Prepares the source for a model. Must be called once, before any forward pass. Throws Error(usage) if the model
   // lacks a mixer, a matrix across heads or the parameter that the source reads, or if the parameter has the wrong
-  // number of axes or heads; a source may also remain without entries.
+  // number of axes or heads. Other sources have no entries, without an error, if the model lacks their matrices.
   virtual void start(model::LanguageModel& model, const SourceRequest& request) { request_ = request; }
   void begin_batch(const attention::Lengths& lengths) override { lengths_ = lengths; }
   // Returns the layers or parameters with their spectra, in the order of layers.

@@ -5,9 +5,9 @@
 // Azov & Landau). W^O, the output bias and layer norms do not move, so that the output of each head now goes through
 // the other head's block of W^O. Options also move the head's columns of W^O, and the head's rows or columns in the
 // parameters of stages: gates, alphas, mixing matrices, relative projections and so on. Parameters that layers share
-// (such as shared relative biases) belong to no layer and do not move. With both options and without shared parameters,
-// swapping two heads of one layer changes nothing but their order. The optimiser's moments move only if the caller
-// passes them as extra tensors.
+// (such as shared relative biases) belong to no layer and do not move. With both options (SwapOptions) and without
+// shared parameters, swapping two heads of one layer changes nothing but their order. The optimiser's moments move only
+// if the caller passes them as extra tensors.
 //
 // check_swap() refuses a layer in which a parameter that would move has a number of heads other than the number of
 // value heads.
