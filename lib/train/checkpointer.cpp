@@ -12,7 +12,7 @@ namespace mh::train {
 
 namespace {
 
-// Longest time that the other processes wait for rank 0 to write a file.
+// Maximum time for which the other processes wait until rank 0 has written a file.
 constexpr std::chrono::hours kWriteTimeout{6};
 
 }  // namespace
@@ -34,12 +34,12 @@ model::NamedTensors Checkpointer::gather_memories() const {
   if (objects_.group.is_single()) return tensors;
   const data::RowRange rows = objects_.batches.own_rows(objects_.state.update);
   for (auto& [label, tensor] : tensors) {
-    if (tensor.dim() != 3) continue;  // positions, which are equal in all processes
+    if (tensor.dim() != 3) continue;  // the tensor of positions, which is equal in all processes
     std::vector<int64_t> shape = tensor.sizes().vec();
     shape[0] = objects_.batches.rows_per_update();
     const at::Tensor all_rows = at::zeros(shape, tensor.options());
     all_rows.narrow(0, rows.first_row, rows.num_rows).copy_(tensor);
-    objects_.group.sum(all_rows);  // each row is zero in all processes but one
+    objects_.group.sum(all_rows);  // each process has its own rows, and zeros in all other rows
     tensor = all_rows;
   }
   return tensors;

@@ -27,8 +27,8 @@ struct TrainingObjects {
   const distributed::Group& group;
 };
 
-// All processes of a job call the functions of a Checkpointer together; rank 0 writes the files, and the others wait
-// until it has written them.
+// All processes of a job call the functions of a Checkpointer together: rank 0 writes the files, and the other ranks
+// wait until the files are written.
 class Checkpointer {
  public:
   // `toml`: the resolved configuration. All arguments must outlive the checkpointer.
@@ -40,12 +40,12 @@ class Checkpointer {
   // Writes a training state: parameters, optimiser state, memories and TrainState. `reason`: why the state is saved,
   // for the log.
   void save_state(const std::string& path, const std::string& reason) const;
-  // Restores everything that save_state() wrote; of the memories, the rows of this process. `width`: model.width, d.
-  // Throws Error(input) for a state that is damaged or does not fit the model.
+  // Restores everything that save_state() wrote, but of the memories only the rows of this process. `width`: width of
+  // the model, d. Throws Error(input) for a state that is damaged or does not fit the model.
   void load_state(const io::Checkpoint& checkpoint, int64_t width) const;
 
-  // Throws Error(failed) if the weights, optimiser states or numbers of updates of the processes differ: a start from
-  // different files, or different rounding on different processors.
+  // Throws Error(failed) if the weights, optimiser states or numbers of updates of the processes differ, which happens
+  // if the processes started from different files, or if their processors round differently.
   void require_equal_states() const;
 
  private:

@@ -69,16 +69,17 @@ DryRunReport dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std:
                         "set model.vocabulary_rows, or pass --train"});
   auto model = model::build_language_model(run.model, vocabulary_sizes, at::Device(at::kMeta));
   model->set_path(attention::parse_attention_path(t.attention_path));
-  // These checks of training require neither data nor the number of updates.
+  // The next three checks require neither data nor the number of updates.
   run.groups.check(model->parameters(), t.optimizer.rule);
   run.regularisers.start(model->parameters(), run.model.attention);
   run.check_model(*model);
   const task::TaskTraits traits = run.task().traits();
-  // Rows of other corpora differ in cost, so shares of equal cost differ in their numbers of rows.
+  // Only for a text is the number of rows of each process known: rows of other corpora differ in cost, and processes
+  // receive shares of equal cost.
   const int64_t num_rows = traits.has_text_order ? t.batch.tokens / t.batch.block : 0;
   check_processes(run, *model, num_rows, num_processes);
-  // Procedures receive the properties of the run only if the number of updates is known. The properties include a
-  // validation set, since a dry run may lack --valid.
+  // Procedures receive the properties of the run only if the number of updates is known. The properties state that the
+  // run has a validation set, since a dry run may lack --valid.
   if (batches != nullptr && t.length.count > 0)
     for (const auto& entry : run.procedures.entries())
       entry.plugin->set_run_properties(run_properties_of(run, *batches, true));
@@ -95,7 +96,7 @@ DryRunReport dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std:
   report.memory_bytes = memory_estimate(run, *model, num_processes);
   report.num_processes = num_processes;
   report.rows_per_process = ceil_div(num_rows, num_processes);
-  // A ring sums each element by sending it twice to all but one process. Buckets are fp32.
+  // In a ring all-reduce of N processes, each process sends 2 (N - 1) / N times the number of elements, in fp32.
   report.bytes_sent_per_update =
       2 * (num_processes - 1) * static_cast<int64_t>(sizeof(float)) * report.num_trained_parameters / num_processes;
   set_update_counts(report, run, batches.get());

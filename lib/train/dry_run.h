@@ -26,15 +26,15 @@ struct DryRunReport {
   std::optional<double>
       num_epochs;                // length of training in epochs, rounded to hundredths; nullopt without data or length
   int64_t num_processes = 1;     // number of processes that train the model together
-  int64_t rows_per_process = 0;  // number of rows of an update of a text in the largest share; 0: another corpus
-  int64_t bytes_sent_per_update = 0;  // bytes that a process sends in an update to sum the gradients
+  int64_t rows_per_process = 0;  // maximum number of rows of an update in a process; 0 unless the corpus is a text
+  int64_t bytes_sent_per_update = 0;  // bytes that each process sends per update to sum the gradients
   // Maximum number of predicted tokens in a row of train.batch.long_block tokens; nullopt without such rows, or if the
   // task has no maximum.
   std::optional<int64_t> max_long_row_predictions;
 };
 
-// Checks a configuration as training by `num_processes` processes does, and reports the model and the training that the
-// configuration describes.
+// Checks a configuration as training by `num_processes` processes would, and reports the model and the training that
+// the configuration describes.
 // `checkpoint`: checkpoint of a warm start, or null. A training shard is required only if neither the configuration nor
 // `checkpoint` sets the size of the vocabulary. Throws the errors of training, and Error(usage) about the option
 // `vocabulary_option` if the size of the vocabulary is unknown.

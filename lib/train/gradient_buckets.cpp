@@ -14,9 +14,9 @@ namespace mh::train {
 
 namespace {
 
-constexpr int64_t kFirstBucketBytes = 1 << 20;  // small, so that the first sum starts early
+constexpr int64_t kFirstBucketBytes = 1 << 20;  // limit of the first bucket; small, so that its sum starts early
 
-// Returns the number of leaf tensors of a parameter that receive gradients.
+// Returns how many leaf tensors of a parameter (master, bf16 copy) receive gradients.
 int num_leaves_of(const nn::Parameter& p) { return p.has_bf16_copy() && p.traits().is_lookup_table ? 2 : 1; }
 
 }  // namespace

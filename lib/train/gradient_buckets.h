@@ -1,13 +1,13 @@
 // Sums the gradients of a training pass over the processes of a job while the backward pass still runs.
 //
-// The fp32 gradients of the masters of all parameters that the pass trains are stored in a few flat buckets, in the
-// reverse order of the parameters, since the backward pass completes the gradients roughly in this order. A bucket is
-// summed over all processes (distributed::Group::start_sum) once the gradients of its parameters and all earlier
-// buckets are complete, so every process sums the same buckets in the same order.
+// The fp32 gradients of the masters (fp32 values) of all parameters that the pass trains are stored in a few flat
+// buckets, in the reverse order of the parameters, since the backward pass completes the gradients roughly in reverse.
+// A bucket is summed over all processes (distributed::Group::start_sum) once the gradients of its parameters and all
+// earlier buckets are complete, so every process sums the same buckets in the same order.
 //
-// c10d::Reducer, the class of DistributedDataParallel, is not used: it sums the gradients of leaf tensors after each
-// backward pass, but here a bf16 copy and its master are two leaves of one gradient, micro-batches accumulate into the
-// master, and procedures change which parameters a pass trains.
+// c10d::Reducer, the class of DistributedDataParallel, is not used: the Reducer sums the gradients of leaf tensors
+// after each backward pass, but here a bf16 copy and its master are two leaves of one gradient, micro-batches
+// accumulate into the master, and procedures change which parameters a pass trains.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,10 +22,11 @@ namespace mh::train {
 
 class GradientBuckets {
  public:
-  static constexpr int64_t kBucketBytes = 25 << 20;  // as in DistributedDataParallel
+  static constexpr int64_t kBucketBytes = 25 << 20;  // 25 MiB, the default of DistributedDataParallel
 
-  // `parameters` must outlive this object. A bucket has at most `bucket_bytes` bytes, unless a parameter is larger. For
-  // a group of one process, no function of this object has an effect.
+  // `parameters` must outlive this object. A bucket receives parameters until it has at least `bucket_bytes` bytes, and
+  // the first bucket until it has at least 1 MiB or, if less, `bucket_bytes`. For a group of one process, no function
+  // of this object has an effect.
   GradientBuckets(distributed::Group group, nn::ParameterList& parameters, int64_t bucket_bytes = kBucketBytes);
   ~GradientBuckets();
   GradientBuckets(const GradientBuckets&) = delete;
@@ -40,8 +41,9 @@ class GradientBuckets {
   // all processes, or undefined if no process has a gradient of this parameter. Throws the errors of the group.
   void finish();
 
-  // Returns how many buckets the last pass had, and how many of them it started to sum before finish().
+  // Returns the number of buckets of the last pass.
   size_t num_buckets() const { return buckets_.size(); }
+  // Returns the number of buckets of the last pass whose sums started before finish().
   size_t num_started_early() const { return num_started_early_; }
 
  private:
@@ -51,20 +53,20 @@ class GradientBuckets {
     nn::Parameter* parameter = nullptr;
     size_t bucket = 0;
     at::Tensor gradient;                      // view of the bucket with the shape of the parameter
-    bool has_gradient = false;                // any backward pass of the training pass has computed a gradient
-    int num_missing_leaves = 0;               // leaf tensors whose gradient of the last backward pass is not complete
+    bool has_gradient = false;                // whether any backward pass of the training pass computed a gradient
+    int num_missing_leaves = 0;               // number of leaf tensors whose gradients are not yet complete
     std::vector<at::Tensor> hooked_leaves{};  // leaf tensors with a hook
   };
   struct Bucket {
-    std::vector<size_t> slots;  // in the order of their gradients
+    std::vector<size_t> slots;  // indices in slots_, in the order of the gradients in `values`
     at::Tensor values;          // fp32: the gradients, then for each slot 1 if it has a gradient, else 0
     int64_t num_gradient_elements = 0;
-    size_t num_missing_slots = 0;  // slots whose gradients are not complete
+    size_t num_missing_slots = 0;  // number of slots whose gradients are not yet complete
     distributed::PendingOperation sum;
   };
   // Divides the parameters that require a gradient into buckets.
   void make_buckets();
-  // Installs a hook on each leaf tensor of a parameter that has none.
+  // Installs a hook on each leaf tensor of a slot's parameter, unless exactly these tensors already have hooks.
   void install_hooks(size_t slot_index);
   void remove_hooks(Slot& slot);
   // Called when a backward pass has added a gradient to a leaf tensor of a slot.

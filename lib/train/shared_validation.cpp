@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Longest time that a process waits for another to finish a validation.
+// Maximum time for which a process waits until all processes have finished a validation.
 constexpr std::chrono::hours kValidationTimeout{24};
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The validation of one process of a job as the result of all.
+// Makes the validation of rank 0 the result of all processes of a job.
 #pragma once
 
 #include "distributed/group.h"
@@ -6,8 +6,8 @@
 
 namespace mh::train {
 
-// Waits until all processes have validated, and returns the result of rank 0 with the bits of all its numbers. A stop
-// signal may have ended the validation of a process early, so results may differ in their scores.
+// Waits until all processes have validated, and returns the result of rank 0, bit for bit. A stop signal may have ended
+// the validation of a process early, so results may differ in their scores.
 Validation validation_of_rank_0(const Validation& own_validation, const distributed::Group& group);
 
 }  // namespace mh::train

@@ -72,7 +72,7 @@ bool Trainer::finish_update() {
   analysis::Observers observers(active_observers);
   if (group_.is_single()) stop_signal_ = stop_signal();
   Validation result;
-  // Every process computes the whole validation, and all continue with the results of rank 0.
+  // Every process computes the whole validation, and all processes continue with the results of rank 0.
   if (is_validation_due && stop_signal_ == 0) {
     result = validate(active_observers.empty() ? nullptr : &observers);
     stop_signal_ = agree_on_stop_signal(group_);
@@ -86,7 +86,7 @@ bool Trainer::finish_update() {
   if (ends_epoch)
     for (const auto& entry : config_.procedures.entries()) {
       entry.plugin->after_epoch(*model_, progress());
-      // Decisions at the start of the next epoch follow from this state, so all processes decide as rank 0.
+      // All processes take the state of rank 0, so that they make the same decisions at the start of the next epoch.
       if (const std::string state = group_.broadcast(entry.plugin->state()); !group_.is_main())
         entry.plugin->set_state(state);
     }
@@ -152,7 +152,7 @@ void Trainer::update() {
   const double start_time = monotonic_seconds(), lr = learning_rate(config_.train, schedule_lengths_, state_.update);
   const double previous_lr = optimizer_->last_lr;
   UpdateStep::Result result;  // result of the last pass
-  // Every pass of the update reads the memory from before the update; the memory after the last pass is kept.
+  // Every pass reads the Transformer-XL memory that precedes the update; the memory after the last pass is kept.
   std::vector<model::Memories> memories;
   const std::vector<TrainingPass> passes = pass_planner_->passes(progress());
   for (size_t i = 0; i < passes.size(); ++i) {
@@ -203,7 +203,8 @@ void Trainer::log_start() const {
 
 int Trainer::run() {
   install_stop_handlers();
-  // A resume may have lowered train.validation.patience below the number of validations without improvement.
+  // Early stopping may be due at once: a resume may lower train.validation.patience below the number of validations
+  // without improvement.
   if (state_.is_complete && state_.update < end_ && should_stop_early() && begin_phase()) save_state("new phase");
   if (is_finished() && state_.is_complete) {
     log_info(str("the run is finished: ", with_commas(state_.update), " of ", with_commas(end_), " updates",

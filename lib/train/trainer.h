@@ -19,9 +19,9 @@ class Trainer {
  public:
   // Opens the data, builds the model and opens the folder; throws for invalid configurations, data and folders.
   // `resume`: whether to continue from last.safetensors, or from update 0 if a killed run did not write that file.
-  // `warm_start`: weights that a new run starts from.
-  // `group`: the processes that train the model together. All of them create the same trainer and call the same
-  // functions. Each computes its share of the rows of an update; rank 0 alone writes to the folder.
+  // `warm_start`: weights that a new run starts from. `group`: the processes that train the model together. All
+  // processes create the same trainer and call the same functions. Each process computes its share of the rows of an
+  // update; rank 0 alone writes to the folder.
   Trainer(RunConfig config, const std::string& folder, bool resume, at::Device device = at::kCPU,
           WarmStart warm_start = {}, distributed::Group group = {});
   ~Trainer();
@@ -73,7 +73,7 @@ class Trainer {
   bool should_stop_early() const { return selection_->should_stop_early(); }
   bool is_finished() const { return state_.update >= end_ || should_stop_early(); }
 
-  // Returns whether rank 0 sees a file in the folder; the same in all processes.
+  // Returns, in all processes, whether rank 0 finds the file `name` in the folder.
   bool folder_has(const std::string& name) const;
 
   RunConfig config_;

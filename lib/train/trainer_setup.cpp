@@ -37,7 +37,8 @@ bool Trainer::folder_has(const std::string& name) const {
 
 void Trainer::check_processes(bool resume, const WarmStart& warm_start) const {
   if (group_.is_single()) return;
-  // The options of the command line that are not part of the configuration.
+  // The command line also sets whether the run resumes, and the checkpoint of a warm start; these two values are not in
+  // the configuration, but must be equal in all processes as well.
   const std::string from = warm_start.checkpoint == nullptr ? "" : warm_start.checkpoint->name();
   const std::vector<std::string> configurations = group_.gather(
       str(toml_, "\n[start]\nresume = ", resume ? "true" : "false", "\nfrom = ", quoted_toml(from), "\n"));
@@ -71,7 +72,7 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& war
   config_.regularisers.start(model_->parameters(), config_.model.attention);
   config_.check_model(*model_);
   validator_ = std::make_unique<Validator>(config_, data_.valid_shard.get(), data_.tokenizers);
-  // Reports rows that are too long before training, not at the first validation.
+  // Refuses rows that are too long for the model before training, not at the first validation.
   if (validates()) validator_->check(*model_);
   TrainState state;
   if (const std::string state_path = folder + "/last.safetensors"; resume && MappedFile::is_mappable(state_path))

@@ -8,12 +8,13 @@ namespace mh::train {
 
 namespace {
 
-// Writes 1 to the element of `flags` (kStopSignals.size()) of this process's stop signal.
+// Sets flags[i] to 1 if this process has received the stop signal kStopSignals[i]. `flags`: (kStopSignals.size()).
 void set_stop_flag(const at::Tensor& flags) {
   const auto* signal = std::find(kStopSignals.begin(), kStopSignals.end(), stop_signal());
   if (signal != kStopSignals.end()) flags[signal - kStopSignals.begin()] = 1;
 }
-// Returns the first stop signal whose element in the sum of all flags is not 0; 0 if there is none.
+// Returns the first stop signal kStopSignals[i] for which flags[i], summed over all processes, is not 0; 0 if there is
+// none.
 int stop_signal_in(const at::Tensor& flags) {
   for (size_t i = 0; i < kStopSignals.size(); ++i)
     if (flags[static_cast<int64_t>(i)].item<double>() > 0) return kStopSignals[i];

@@ -28,8 +28,8 @@ class UpdateStep {
     double sum_to_mean_factor() const { return 1 / static_cast<double>(std::max<int64_t>(1, num_targets)); }
   };
 
-  // All arguments must outlive this object. The processes of `group` take each step together: each computes its
-  // micro-batches, and losses and gradients are sums over all processes.
+  // All arguments must outlive this object. The processes of `group` take each step together: each process computes its
+  // own micro-batches, and losses and gradients are summed over all processes.
   UpdateStep(const RunConfig& config, model::LanguageModel& model, Batches& batches, Optimizer& optimizer,
              PassPlanner& planner, const distributed::Group& group);
 
@@ -62,8 +62,8 @@ class UpdateStep {
   std::unique_ptr<GraphedForwardBackward> graphed_forward_backward_;  // null without train.cuda_graph
 };
 
-// Returns the stop signal of any process of the job, the same in all; 0 if there is none. All processes call this
-// function together.
+// Returns a stop signal that any process of the job has received, the same signal in all processes; 0 if there is none.
+// All processes call this function together.
 int agree_on_stop_signal(const distributed::Group& group);
 
 }  // namespace mh::train
