@@ -29,8 +29,8 @@ class GraphedForwardBackward {
   // create objects that cannot be created during a capture, such as handles of cuBLAS.
   static constexpr int kWarmUpUpdates = 3;
 
-  // The model must outlive this object. `forward_backward` computes the two passes; `make_graph` creates an empty
-  // graph.
+  // The model must outlive this object. `forward_backward` runs the forward and the backward pass; `make_graph` creates
+  // an empty graph.
   GraphedForwardBackward(model::LanguageModel& model, ForwardBackward forward_backward, MakeGraph make_graph)
       : model_(model), forward_backward_(std::move(forward_backward)), make_graph_(std::move(make_graph)) {}
 

@@ -36,8 +36,8 @@ bool ModelSelection::retain(const Validation& result) {
   auto& retained_scores = state_.retained_scores;
   retained_scores[update_] = validator_.selection_score(result);
   while (static_cast<int64_t>(retained_scores.size()) > options_.checkpoint.retain) {
-    // Of several models with the worst score, the newest is removed. Likewise, best.safetensors is the oldest of
-    // several models with the best score.
+    // Of several models with the worst score, the newest is removed. Between equal scores the older model is preferred,
+    // for best.safetensors as well.
     auto worst_entry = retained_scores.begin();
     for (auto it = retained_scores.begin(); it != retained_scores.end(); ++it)
       if (!(it->second < worst_entry->second)) worst_entry = it;

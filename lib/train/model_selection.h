@@ -25,8 +25,8 @@ class ModelSelection {
   // Logs the validation after the current update. Returns whether its score is the best so far, and saves the weights
   // to best.safetensors if so.
   bool record(const Validation& result);
-  // Returns whether the validation is among the train.checkpoint.retain best ones, and saves the weights to
-  // checkpoints/ if so.
+  // Returns whether the validation is among the best N validations, with N = train.checkpoint.retain, and saves the
+  // weights to checkpoints/ if so.
   bool retain(const Validation& result);
   // Deletes the files in checkpoints/ that are no longer retained. Must be called after the training state is saved, so
   // that every training state names only files that exist.

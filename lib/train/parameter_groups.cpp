@@ -41,7 +41,7 @@ void ParameterGroups::read(Config& config) {
     if (group.lr > 0 && group.lr_factor != 1)
       throw Error(Exit::usage,
                   Problem{"train.groups." + name, "either lr or lr_factor", "both", "leave lr or lr_factor out"});
-    std::vector<std::string> update_keys;  // keys in use that affect updates
+    std::vector<std::string> update_keys;  // keys set in this group that affect updates
     for (const auto& [key, is_set] : {std::pair{"freeze_until", group.freeze_until.count > 0},
                                       {"rule", !group.rule.empty()},
                                       {"lr", group.lr > 0},
@@ -117,7 +117,7 @@ void ParameterGroups::check(const nn::ParameterList& parameters, const std::stri
                                                     "mh-train --list tensors lists the names of parameters")});
     }
   std::map<const ParameterGroupOptions*, int64_t>
-      num_parameters;  // number of trainable parameters by group; null: no group
+      num_parameters;  // number of trainable parameters of each group; null: parameters without a group
   for (const nn::Parameter& p : parameters.all())
     if (p.traits().trainable) ++num_parameters[group_of(p.name())];
   for (const auto& [name, group] : groups_) {

@@ -67,7 +67,7 @@ class Procedure {
   virtual std::vector<int64_t> first_epochs_of_passes() const { return {0}; }
   // Returns whether the procedure moves weights of the model between epochs and records the moves in its state.
   virtual bool moves_weights() const { return false; }
-  // Modifies a pass of an update. Called for every pass, also those that other procedures requested.
+  // Modifies a pass of an update. Called for every pass, also for passes that other procedures requested.
   virtual void modify_pass(TrainingPass&, const TrainProgress&) const {}
   // Returns whether training continues, after progress.update completed updates, from the best weights so far with a
   // reset optimiser. `is_stalled`: whether train.validation.patience is exhausted; the run then stops unless a
@@ -76,14 +76,14 @@ class Procedure {
   // Returns whether observer() can return an observer in this run.
   virtual bool observes() const { return false; }
   // Returns an observer for the validation at the end of an epoch, or null. The argument is the progress after this
-  // epoch. Called a second time for the same epoch if a signal interrupted that validation.
+  // epoch. Called a second time for the same epoch if a signal interrupted the validation.
   virtual attention::Observer* observer(const TrainProgress&) { return nullptr; }
   // Called after the last update of an epoch and the validation that follows it, if one is due, and before the training
   // state is saved; may change parameters.
   virtual void after_epoch(model::LanguageModel&, const TrainProgress&) {}
   // Called before the first update of an epoch; may change parameters. A training state that is due at the end of the
-  // previous epoch is already saved, so its model is the validated one, without these changes. Returns a JSON object
-  // for log.jsonl that describes the changes, or "".
+  // previous epoch is saved before this call, and so contains the validated model without these changes. Returns a JSON
+  // object for log.jsonl that describes the changes; "" if there are none.
   virtual std::string before_epoch(const ModelAndOptimizer&, const TrainProgress&) { return ""; }
   // Returns the state of the procedure as JSON. The training state contains it, and a resume passes it to set_state().
   virtual std::string state() const { return "{}"; }

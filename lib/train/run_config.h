@@ -86,8 +86,8 @@ struct RunConfig {
   std::optional<int64_t> max_long_row_predictions() const;
   // Returns the row length of a text in validation, in tokens.
   int64_t validation_block() const;
-  // Returns the length of the Transformer-XL memory in validation, in tokens; 0: no memory. By default, memory plus row
-  // have the same length as in training, as in the evaluation of Transformer-XL.
+  // Returns the length of the Transformer-XL memory in validation, in tokens; 0: no memory. By default, memory and row
+  // together are as long as in training, which is the evaluation protocol of Transformer-XL.
   int64_t validation_memory() const;
   // Returns the resolved configuration as TOML.
   std::string toml() const;

@@ -23,8 +23,8 @@ void refuse_link(const std::filesystem::path& path);
 class RunFolder {
  public:
   // Creates or opens the folder and locks it. `is_owner`: whether this process writes the files of the run; if not, the
-  // folder must exist, and no function changes it or throws for its content. For a new run, throws Error(usage) if
-  // has_progress(). For a resume, throws Error(input) without config.toml. Throws the error of refuse_link() for the
+  // folder must exist, and no function changes the folder or throws for its content. For a new run, throws Error(usage)
+  // if has_progress(). For a resume, throws Error(input) without config.toml. Throws the error of refuse_link() for the
   // files of the run, and Error(failed) if the folder cannot be created or written, or if another process has locked
   // it.
   RunFolder(const std::string& path, bool resume, bool is_owner = true);

@@ -1,5 +1,5 @@
-// Learning-rate schedules. Update n (from 1) takes the learning rate at n - 1 completed updates, as in the published
-// programs; the first update thus takes the learning rate at 0 completed updates.
+// Learning-rate schedules. Update n (from 1) takes the learning rate at n - 1 completed updates, as in fairseq and
+// transformers; the first update thus takes the learning rate at 0 completed updates.
 #pragma once
 
 #include <functional>

@@ -16,7 +16,7 @@ struct SeedRuns {
   std::string folder;  // parent folder of the folders of the runs
   int64_t first_seed = 1,
           num_runs = 1;  // the runs have the seeds first_seed, first_seed + 1, …, first_seed + num_runs - 1
-  bool resume = false;   // whether to resume the runs; if so, their folders must exist, otherwise not
+  bool resume = false;   // whether to resume the runs; their folders must exist if true, must not exist if false
   // Returns the folder of the run with a seed, such as "FOLDER/seed3" for seed 3.
   std::string folder_of(int64_t seed) const;
 };

@@ -6,7 +6,7 @@
 namespace mh::train {
 
 struct TrainProgress {
-  int64_t update = 0;        // number of completed updates, which is the number of the next update, from 0
+  int64_t update = 0;        // number of completed updates; also the index of the next update, from 0
   int64_t epoch = 0;         // epoch of the next update, from 0
   int64_t schedule_end = 0;  // length of the schedule in updates: train.schedule.length, or train.length if not set
   // Returns the completed fraction of the learning-rate schedule; above 1 after the end of the schedule, 0 if

@@ -33,7 +33,8 @@ class Validator {
   // the forward passes of the loss; may be null.
   Validation run(model::LanguageModel& model, attention::Observer* observer) const;
 
-  // Returns the score that compares models, lower is better: the loss, or minus the score train.validation.metric.
+  // Returns the score that compares models, lower is better: the loss, or minus the score that train.validation.metric
+  // names.
   double selection_score(const Validation& validation) const;
   // Returns the improvement from selection score `old_score` to `new_score`, positive if the model improved: in
   // perplexity for the loss of a language model, and otherwise in the selection score.
@@ -43,7 +44,7 @@ class Validator {
   nlohmann::ordered_json log_fields(const Validation& validation) const;
   // Returns loss and scores as text for log messages.
   std::string log_message(const Validation& validation) const;
-  // Returns the perplexity, the loss or the score train.validation.metric as short text for a progress bar.
+  // Returns the perplexity, the loss or the score that train.validation.metric names, as short text for a progress bar.
   std::string summary(const Validation& validation) const;
 
  private:

@@ -146,7 +146,7 @@ class HeadRotation : public Procedure {
   bool moves_weights() const override { return true; }
   std::string before_epoch(const ModelAndOptimizer& objects, const TrainProgress& progress) override {
     const int64_t epoch = progress.epoch + 1;
-    if (epoch <= last_begun_epoch_) return "";  // the resumed run has swapped the heads of this epoch
+    if (epoch <= last_begun_epoch_) return "";  // this epoch began, with its swaps, before the run was resumed
     const auto action = next_action(progress);
     last_begun_epoch_ = epoch;
     if (action == RotationSchedule::Action::none) return "";

@@ -3,9 +3,9 @@
 //   r² mean_e(f_e p_e),
 //
 // where the mean runs over the r routed heads e of a layer, f_e is the fraction of positions whose router selects head
-// e, and p_e is the mean routing probability of head e, both over all positions of a micro-batch that are not padding.
-// If each position selects k heads and all heads are selected equally often, the value is k. The gradient passes
-// through p_e only.
+// e, and p_e is the mean routing probability of head e. f_e and p_e are computed over all positions of a micro-batch
+// that are not padding. If each position selects k heads and all heads are selected equally often, the value is k. The
+// gradient passes through p_e only.
 #include "attention/methods/mixture_of_heads/routing.h"
 #include "train/parameter_groups.h"
 #include "train/regulariser.h"

@@ -4,7 +4,7 @@
 //   rows     R_d = Σ_i<j |P_i P_jᵀ|_F²      columns  R_c = Σ_i<j |P_iᵀ P_j|_F²
 //
 // The term is divided by the number of pairs of heads and by Tq (rows) or Tk (columns), averaged over the rows of the
-// batch, and summed over layers. The loss of the paper contains both R_d and R_c; a configuration then has two
+// batch, and summed over layers. The loss of the paper contains R_d and R_c; a configuration with both terms has two
 // sections, at least one of which has the key `type`.
 #include "train/regulariser.h"
 
