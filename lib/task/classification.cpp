@@ -70,7 +70,7 @@ class ClassTally : public ExampleTally {
   static constexpr double kNumberUnit = 0.001;  // shards store numbers in thousandths
   ExampleTask task_;
   std::vector<double> true_values_,
-      predicted_values_;  // label and prediction by row; true_values_ is negative for an unknown label
+      predicted_values_;  // label and prediction of each row; a negative element of true_values_: unknown label
 };
 
 class ClassificationDataset : public ExampleDataset {
@@ -151,8 +151,8 @@ class Classification : public Task {
             str("model.bert.classes=", labels.size()), "model.bert.labels=[" + join(labels, ", ") + "]",
             "model.bert.next_sentence=false"};
   }
-  // Copies the names of the classes from the shard to model.bert.labels, so that a checkpoint names its classes, unless
-  // labels are set or the number of classes is not model.bert.classes.
+  // Copies the names of the classes from the shard to model.bert.labels, so that a checkpoint contains the names. Does
+  // nothing if model.bert.labels is set, or if the shard does not have model.bert.classes classes.
   void set_shard_options(model::ModelOptions& model_options, const io::ShardHeader& header,
                          const std::string& name) const override {
     if (model_options.bert.head != "classes" || !model_options.bert.labels.empty()) return;
@@ -161,7 +161,7 @@ class Classification : public Task {
   }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                 const DatasetOptions& options) const override {
-    records.verify();  // an invalid token or label would be an index out of range
+    records.verify();  // throws for tokens and labels that would be indices out of range
     const std::string& name = records.name();
     const text::WordPieceTokenizer& tokenizer = text::require_wordpiece(*tokenizers.target, name);
     const ExampleTask task = text::task_of(records.header(), name);

@@ -48,7 +48,8 @@ class ExampleDataset : public Dataset {
   data::Examples examples_;
 };
 
-// A source of examples that are the same in every epoch. `Records` has size(), length(row) and make(row).
+// A source of examples that are the same in every epoch. The type `Records` must have the functions size(), length(row)
+// and make(row).
 template <class Records>
 class FixedExamples : public data::ExampleSource {
  public:

@@ -138,7 +138,7 @@ class MaskedWords : public Task {
     config.set(str("mlm.long_predictions=", options.max_predictions));
   }
   std::optional<int64_t> max_predictions() const override { return options_.max_predictions; }
-  // Sets mlm.max_predictions of the copy to mlm.long_predictions, or, if mlm.long_predictions is 0, to
+  // Returns a copy of the task whose mlm.max_predictions is mlm.long_predictions or, if mlm.long_predictions is 0,
   // min(mlm.max_predictions, block) · long_block / block, rounded up.
   std::unique_ptr<Task> clone_for_long_rows(int64_t block, int64_t long_block) const override {
     auto task = std::make_unique<MaskedWords>(*this);
@@ -153,7 +153,7 @@ class MaskedWords : public Task {
   }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                 const DatasetOptions& dataset_options) const override {
-    records.verify();  // a token outside the vocabulary would be an index out of range
+    records.verify();  // throws for a token outside the vocabulary, which would be an index out of range
     const text::WordPieceTokenizer& tokenizer = text::require_wordpiece(*tokenizers.target, records.name());
     text::PretrainingOptions options = options_;
     options.next_sentence = dataset_options.bert.next_sentence;

@@ -62,7 +62,7 @@ Evaluation evaluation_of(const NllSum& score);
 
 struct EvaluationOptions {
   data::ScoringOptions scoring = {};  // for a text, scoring.block must be above 0
-  std::string metric = "loss";        // a score that evaluate() must return; "loss": none besides the loss
+  std::string metric = "loss";        // a score that evaluate() must compute; "loss": no further score
   DecodingOptions decoding = {};      // options of scores that need decoding
   // Observes forward passes; evaluate() calls the observer when the loss is computed, not while decoding. May be null.
   attention::Observer* observer = nullptr;
@@ -82,7 +82,7 @@ class Dataset {
   // Throws Error(usage) if the model does not support the records, for example their length.
   virtual void check(model::LanguageModel& /*model*/) const {}
 
-  // Returns the names of the scores of this dataset, without the loss and scores of parts (possible_exact).
+  // Returns the names of the scores of this dataset, except the loss and scores of only some records (possible_exact).
   virtual std::vector<std::string> score_names() const { return {}; }
   // Returns the loss, all scores that need no further forward pass, and the score options.metric. Returns early after a
   // stop signal (base/signals.h).

@@ -34,7 +34,7 @@ class PairsDataset : public Dataset {
     EvaluationOptions score_options = options;
     score_options.observer = nullptr, score_options.on_progress = {};
     score_options.decoding.translation.max_source =
-        std::max<int64_t>(1, pairs_.max_length());  // supported by the model, as check() ensures
+        std::max<int64_t>(1, pairs_.max_length());  // the model supports this length, as check() ensures
     result.scores = {{kBleu, score(model, kBleu, score_options)}};
     return result;
   }
@@ -73,7 +73,7 @@ class Translation : public Task {
   bool reads_pipes() const override { return true; }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                 const DatasetOptions&) const override {
-    records.verify();  // a token beyond the source or target vocabulary would cause an access out of range
+    records.verify();  // throws for a token outside its vocabulary, which would be an index out of range
     return std::make_unique<PairsDataset>(
         data::Pairs(records.sequences(), tokenizers.source_or_target().end_of_line_id(),
                     tokenizers.target->end_of_line_id()),

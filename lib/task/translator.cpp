@@ -123,7 +123,7 @@ std::vector<std::vector<search::Hypothesis>> Translator::translate(
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return source_length(a) > source_length(b); });
   auto num_completed = static_cast<int64_t>(sentences.size() - order.size());
   const c10::NoGradGuard no_gradient;
-  const nn::DecodingProducts products;  // packs the weights once for all batches, not once for each
+  const nn::DecodingProducts products;  // packs the weights once for all batches instead of once per batch
   for (size_t order_index = 0; order_index < order.size() && stop_signal() == 0;) {
     const size_t max_length = std::max<size_t>(1, source_length(order[order_index]));
     const size_t num_rows = std::max<size_t>(1, static_cast<size_t>(options_.batch_tokens) / max_length);
