@@ -31,8 +31,8 @@ class ShardSource {
   // Returns the dataset of the shard for a model. Throws Error(input) if the model does not read records of the shard's
   // kind, if the vocabulary of the shard differs from the model's, or if the shard has no target token.
   std::shared_ptr<const task::Dataset> dataset_for(const model::LoadedModel& model) const;
-  // Returns the result of dataset_for(), for computing a loss. Throws Error(input) like dataset_for(), and for a shard
-  // without labels.
+  // Returns the result of dataset_for(). Throws Error(input) like dataset_for(), and for a shard without labels, on
+  // which no loss can be computed.
   std::shared_ptr<const task::Dataset> labelled_dataset_for(const model::LoadedModel& model) const;
   // Throws Error(input) if the model of `checkpoint`, which need not be loaded, does not read records of the
   // shard's kind or has another vocabulary.

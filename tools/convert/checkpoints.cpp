@@ -1,4 +1,4 @@
-// mh-convert --average and --fold: write a new checkpoint from checkpoints.
+// mh-convert --average and --fold: write a new checkpoint from one or more checkpoints.
 #include <unistd.h>
 
 #include <algorithm>

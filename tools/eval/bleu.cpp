@@ -26,7 +26,7 @@ struct BleuJob {
   bool prints_sentences = false;  // whether the table has a row for each sentence instead of one for the corpus
   bool computes_chrf = false;     // whether chrF is computed in addition to BLEU
   metrics::BleuOptions bleu_options;
-  metrics::ChrfOptions chrf_options;  // `lowercase` is copied from BLEU's options
+  metrics::ChrfOptions chrf_options;  // `lowercase` is set from the BLEU option of this name
   void describe(Fields& f);
 };
 

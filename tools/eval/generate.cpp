@@ -20,7 +20,7 @@ struct GenerateJob {
   void describe(Fields& f) { options.describe(f); }
 };
 
-constexpr size_t kMaxPromptBytes = 1 << 20;  // bytes; longer than the context of any model
+constexpr size_t kMaxPromptBytes = 1 << 20;  // maximum size of a prompt, 1 MiB, which exceeds the context of any model
 
 std::string read_prompt(const GenerateJob& job) {
   if (job.prompt_file.empty()) return job.prompt;
@@ -64,7 +64,7 @@ void write_text(const GenerateJob& job) {
       throw Error(Exit::input, Problem{"--prompt", "UTF-8 text", str("an invalid byte at offset ", offset),
                                        "write the prompt in UTF-8"});
   const std::vector<int32_t> prompt = encode_prompt(*model.tokenizers.target, prompt_text, name);
-  // The last generated token is not fed back to the model.
+  // The model does not read the last generated token, so that this token needs no position.
   model.model->require_length("the prompt and --length together",
                               static_cast<int64_t>(prompt.size()) + options.length - 1);
   auto sink = open_sink("-");

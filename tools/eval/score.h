@@ -15,8 +15,10 @@ namespace mh::eval {
 
 // The translation of a shard of pairs, and the references for BLEU.
 struct DecodeJob {
-  bool has_options = false;                      // whether an option of translation is on the command line
-  std::string hypotheses_path, references_path;  // paths of files; no references: BLEU against the shard's targets
+  bool has_options = false;  // whether an option of translation is on the command line
+  // Paths of the files of translations and of references. Without references, BLEU is computed against the targets of
+  // the shard.
+  std::string hypotheses_path, references_path;
   task::DecodingOptions options;
   std::shared_ptr<const text::Lines> reference_lines;  // contents of the file `references_path`
   void describe(Fields& f);
@@ -31,8 +33,8 @@ struct DecodeJob {
 // The output files of predictions for a shard of examples or questions.
 struct ExamplesJob {
   std::string predictions_path, best_answers_path;  // paths of the files of --predictions and --best-answers
-  // If an output file is set, throws Error(usage) for several models, and for an output file that is also an input or
-  // the other output file. `files`: models, then the shard.
+  // If an output file is set, throws Error(usage) for several models, for an output file that is also an input, and for
+  // two equal output files. `files`: paths of the models, then of the shard.
   void check(const std::vector<std::string>& files) const;
   // Returns whether standard output receives the scores; otherwise it receives predictions or best answers.
   bool prints_scores() const { return predictions_path != "-" && best_answers_path != "-"; }

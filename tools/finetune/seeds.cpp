@@ -27,7 +27,7 @@ ordered_json row_of(const std::string& seed, const ordered_json& update, const t
 // pipe.
 void check_files(const Arguments& args) {
   const auto check = [](const std::string& path, const char* option, const char* content) {
-    std::error_code ignored_error;  // ignored here: reading an inaccessible file throws
+    std::error_code ignored_error;  // ignored: opening the file later throws
     if (path != "-" && !std::filesystem::is_fifo(path, ignored_error)) return;
     refuse_usage("--seeds", str(option, " with a file, since each run reads the ", content),
                  (path == "-" ? "" : "the pipe ") + input_name(path), str("write the ", content, " to a file first"));
@@ -54,7 +54,8 @@ void run_seeds(const Arguments& args, Tool& tool) {
     run_arguments.out_folder = folder;
     return make_trainer(run_arguments);
   };
-  Table table(Table::format_named(args.format), true);  // the run folders are the other outputs
+  // A closed pipe must not end the runs, which also write their folders.
+  Table table(Table::format_named(args.format), true);
   std::vector<train::SeedResult> results;
   const int status = train::run_seeds(runs, make_run_trainer, [&](const train::SeedResult& result) {
     results.push_back(result);

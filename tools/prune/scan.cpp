@@ -91,9 +91,9 @@ struct LayerAblation {
 };
 using LayerAblations = std::map<analysis::ScanLayerKey, std::vector<LayerAblation>>;
 
-// Prints one row per layer, ablation mode and model; the rows of the models of one layer and mode are adjacent. The
-// column "change" is the percent change of the deviation relative to the first model; NaN for the first model itself,
-// and if the first model lacks the layer.
+// Prints one row per layer, ablation mode and model, with adjacent rows for the same layer and mode. The column
+// "change" is the percent change of the deviation relative to the first model; NaN for the first model itself, and if
+// the first model lacks the layer.
 void print_summary(const ScanArguments& args, Table& table, const LayerAblations& ablations) {
   for (const auto& [scan_layer, models] : ablations)
     for (const LayerAblation& ablation : models) {

@@ -78,7 +78,7 @@ PruneSession::PruneSession(const MeasureArguments& args, const std::function<voi
   for (size_t i = 0; i < num_models(); ++i) {
     AnalysedModel& analysed_model = load(i);
     analysis::all_heads(*analysed_model.model.model, analysed_model.side,
-                        analysed_model.kinds);  // throws without separate heads on this side
+                        analysed_model.kinds);  // throws if a layer has no separate heads on this side
     for (const std::string& measure : args.measures)
       analysis::check_importance(measure, "--by", *analysed_model.model.model, analysed_model.side,
                                  analysed_model.kinds);

@@ -29,7 +29,7 @@ std::string kind_suffix(const std::string& kind, size_t num_kinds) {
 }
 
 // Returns the smaller dimension of the matrices as an integer; if the dimension varies from matrix to matrix, returns
-// its mean.
+// the mean dimension.
 ordered_json mean_size_of(const analysis::SpectrumMeans& spectra) {
   return spectra.has_varying_size() ? ordered_json(spectra.mean_size())
                                     : ordered_json(std::llround(spectra.mean_size()));

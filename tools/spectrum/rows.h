@@ -21,7 +21,7 @@ struct OutputOptions {
   std::string source_name, format;     // the values of --of and --format
   std::string curves_path, plot_path;  // paths of the files of --curves and --plot; "": no such file
   bool is_summary = false;  // whether the table has a row per model and kind of attention instead of a row per head
-  // Whether curves have the index k / n instead of k, since the matrices differ in size.
+  // Whether the x axis of curves is k / n instead of k, because the matrices differ in their smaller dimension n.
   bool uses_relative_index = false;
   size_t num_models = 1;
 };

@@ -1,4 +1,4 @@
-// mh-swap MODEL: writes the checkpoint with heads swapped; everything else is unchanged byte for byte.
+// mh-swap MODEL: writes the checkpoint with heads swapped; all other bytes of the checkpoint are unchanged.
 #include <algorithm>
 #include <limits>
 
@@ -90,7 +90,7 @@ void score_heads(const SwapJob& job, const model::LoadedModel& model, const Shar
 void print_pairs(const SwapJob& job, const std::string& model, const PairChoice& choice) {
   Table table(Table::format_named(job.args->format));
   // Without --data, the columns of scoring options are NaN. The seed is NaN if neither --data nor --mode random uses
-  // it.
+  // a seed.
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
   const bool has_scores = !job.data.empty(), is_sampled = has_scores || !job.mode.empty();
   auto score = [&](AttentionKind kind, const analysis::Head& head) {
@@ -125,7 +125,7 @@ void run_swap(const SwapJob& job) {
                            : nullptr;
   PairChoice choice;
   choice.scoring_options = job.args->scoring_options;
-  std::map<AttentionKind, std::vector<int64_t>> head_counts;  // of each layer from which --mode chooses
+  std::map<AttentionKind, std::vector<int64_t>> head_counts;  // of each layer, by kind; empty without --mode
   const PairSelection selection = analysis::pair_selection_named(job.mode);
   if (job.mode.empty()) {
     for (const std::string& text : job.pairs) choice.pairs.push_back(analysis::parse_pair(text, "--pairs"));

@@ -180,7 +180,7 @@ std::string tensor_rows() {
 struct NamedTable {
   const char* name;
   const char* meaning;
-  std::string (*text)();  // header and rows
+  std::string (*text)();  // returns the header and the rows
 };
 
 const std::vector<NamedTable>& tables() {

@@ -22,7 +22,7 @@ int main(int argc, char** argv) {
   train_setup::Arguments args;
   std::string table;
   CLI::App& app = tool.app();
-  const size_t num_shared_options = app.get_options().size();  // such as --quiet, which --list allows
+  const size_t num_shared_options = app.get_options().size();  // options of every tool, which --list allows: --quiet, …
   train_setup::add_options(app, args, "--from", "checkpoint whose parameters and model configuration start a new run");
   const std::vector<CLI::Option*> options = app.get_options();
   app.add_option("--list", table, "table to print instead of training: " + join(train_setup::list_names(), ", "))
