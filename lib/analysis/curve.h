@@ -16,7 +16,7 @@ namespace mh::analysis {
 
 struct CurveOptions {
   double step = 0.1;       // fraction of the heads that each step masks in addition
-  bool per_layer = false;  // whether the fraction applies to each layer; false: to all layers together
+  bool per_layer = false;  // whether the fraction applies to each layer; false: to the heads of all layers together
   bool rerank = false;     // whether importance is measured again after each step, with the heads masked so far
   bool normalise = false;  // whether the scores of each layer are divided by their l2 norm before ranking
 };

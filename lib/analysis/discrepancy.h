@@ -6,8 +6,8 @@
 //   euclidean  |Z_i - Z_j|₂
 //
 // The discrepancy of a layer is the sum of the distances of all ordered pairs, which is the entrywise ℓ₁ norm of the
-// matrix of distances, averaged over sequences. It is measured before the combiner (head outputs) and after it
-// (input of the output projection, where combiners such as alphas have mixed the heads).
+// matrix of distances, averaged over sequences. The discrepancy is measured before the combiner (head outputs) and
+// after it (input of the output projection, where combiners such as alphas have mixed the heads).
 #pragma once
 
 #include <map>
@@ -25,7 +25,7 @@ class Discrepancy : public attention::Observer {
                              const at::Tensor& x) override;
 
   struct Sums {
-    int64_t num_heads = 0;  // hv before the combiner, ho after it
+    int64_t num_heads = 0;  // hv before the combiner, ho after the combiner
     // Distances, summed over ordered pairs of heads and over sequences; layers() returns the means over sequences.
     double cosine = 0, euclidean = 0;
     // Returns the number of ordered pairs of heads.

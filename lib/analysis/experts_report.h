@@ -55,8 +55,8 @@ struct ExpertReport {
 };
 
 // Runs the model over the text and returns the report. `max_tokens`: maximum number of tokens per expert;
-// `min_count`: minimum count of a listed token with its expert. Padding is not counted. Context positions are not
-// counted in `tokens`, but are units of the layers whose gates depend on the position.
+// `min_count`: minimum number of occurrences of a listed token with the expert. Padding is not counted. Context
+// positions are not counted in `tokens`, but are units of the layers whose gates depend on the position.
 ExpertReport report_experts(const AnalysisInput& input, int64_t max_tokens, int64_t min_count);
 
 struct ExpertScore {

@@ -13,7 +13,7 @@
 //
 // In layers with separate score, value or output heads, AnalysisInput::side selects the head side that is measured.
 // With `whole`, taylor, ablation, alpha and weight-norm cover all sides of a head, and the measures that have an
-// observer (make_observer()) only its value side.
+// observer (make_observer()) cover only the value side.
 #pragma once
 
 #include <array>

@@ -1,8 +1,8 @@
 // Base classes of measures that observe forward passes and give each head of each layer a score. A higher score means a
 // more important head.
 //
-// Sums are accumulated in fp64 over real positions only; begin_batch() receives the sequence lengths, which exclude
-// padding.
+// Sums are accumulated in fp64 over positions that are not padding; begin_batch() receives the sequence lengths, which
+// exclude padding.
 #pragma once
 
 #include <map>

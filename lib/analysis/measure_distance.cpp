@@ -5,7 +5,7 @@
 //   avg-l2-outputs  for head i, the mean over heads j ≠ i of |Z_j - Z_i|₂, with Z the head outputs or, for
 //                   output heads, the result of the combiner (Tq·dv numbers), averaged over rows
 //
-// Source: head rotation by Azov & Landau. Their code includes padding; here padding is left out.
+// Source: head rotation by Azov & Landau. The published code includes padding, which these measures leave out.
 #include <c10/core/GradMode.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // The measure "gate": the mean of |w|, with w the weight by which the combiner multiplies a head's output (gates, fixed
-// weights, or the total weight in a mixture of experts or of heads). The mean is over real positions, or over batch
-// rows if all positions of a row have the same weight.
+// weights, or the total weight in a mixture of experts or of heads). The mean is over positions that are not padding,
+// or over batch rows if all positions of a row have the same weight.
 #include <c10/core/GradMode.h>
 
 #include "analysis/importance.h"

@@ -10,7 +10,7 @@
 namespace mh::analysis {
 
 // Forwards the tensors of each forward pass to all its observers, which must outlive this object. A tensor that
-// observers may replace passes through them in order: each observer receives the result of the previous one.
+// observers may replace passes through the observers in order: each observer receives the result of the previous one.
 class Observers : public attention::Observer {
  public:
   explicit Observers(std::vector<attention::Observer*> observers = {}) : observers_(std::move(observers)) {}

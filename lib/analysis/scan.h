@@ -36,7 +36,7 @@ struct ScanOptions {
 };
 
 // Returns the cases, ordered by kind, layer and head; the case of a layer precedes the cases of its heads. `kinds`:
-// kinds of attention to scan, as in all_heads(); must include the kinds of options.heads.
+// kinds of attention to scan, which must include the kinds of options.heads; empty: all kinds.
 std::vector<ScanCase> scan_cases(model::LanguageModel& model, SideSelection side, const Kinds& kinds,
                                  const ScanOptions& options);
 

@@ -22,8 +22,8 @@ namespace {
 // product.
 constexpr int64_t kGramColumns = 64;
 constexpr int64_t kMaxLoopSize = 16;  // largest number of rows for which plain loops are faster than at::mm
-// Maximum number of matrix elements that batched_singular_values() converts to fp64 at once, 0.5 GB; at least one
-// matrix is converted.
+// Maximum number of matrix elements that batched_singular_values() converts to fp64 at once (0.5 GB); a larger matrix
+// is converted alone.
 constexpr int64_t kMaxChunkElements = int64_t{1} << 26;
 
 // Writes the lower triangle of x xᵀ, for contiguous fp64 x (m, n), in the layout of kernels::symmetric_eigenvalues().

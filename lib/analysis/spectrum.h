@@ -8,8 +8,8 @@
 //   stable rank    = Σ σ_i² / σ_1² = |A|_F² / σ_1²
 //
 // Averages are taken of curves and measures, never of matrices (Mixhead, figures 1 and 3). Curves of matrices of
-// different sizes, such as those of sentences, are aligned by k / n: the piecewise linear curve through (0, 0) and all
-// points (k / n, c_k) is sampled at 1%, 2%, …, 100%.
+// different sizes, such as attention matrices of sentences, are aligned by k / n: the piecewise linear curve through
+// (0, 0) and all points (k / n, c_k) is sampled at 1%, 2%, …, 100%.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,9 +25,9 @@ namespace mh::analysis {
 // Returns the singular values (…, min(m, n)), fp64 on the CPU, descending, of x (…, m, n) of any floating-point type.
 // The singular values are the square roots of the eigenvalues of x xᵀ or xᵀ x, computed in fp64, with an error of up to
 // about 3e-8 σ_1, which is also the precision that fp32 entries of x allow; values below 2^-24 σ_1 are set to 0. So c_k
-// is accurate to 1e-6 if Σ σ_i is some tens of σ_1, and to 1e-5 for matrices of rank 1. On a CPU each thread takes one
-// matrix at a time and skips the trailing zeros that a causal mask leaves in rows; on a GPU batched_singular_values()
-// runs, and only the values are copied to the host. Throws Error(failed) if x is not finite.
+// is accurate to 1e-6 if Σ σ_i is at least several tens of times σ_1, and to 1e-5 for matrices of rank 1. On a CPU each
+// thread takes one matrix at a time and skips the trailing zeros that a causal mask leaves in rows; on a GPU
+// batched_singular_values() runs, and only the values are copied to the host. Throws Error(failed) if x is not finite.
 at::Tensor singular_values(const at::Tensor& x);
 
 // Returns the same values as singular_values(), up to rounding, computed by batched tensor operations; the result stays
@@ -72,7 +72,7 @@ class SpectrumMeans {
   bool has_varying_size() const { return has_varying_size_; }
   // Returns the mean of n over blocks.
   double mean_size() const { return size_sum_ / static_cast<double>(std::max<int64_t>(1, num_blocks_)); }
-  // Returns the means over blocks: curves (h, n), or (h, kGridPoints) with has_varying_size(); all others (h).
+  // Returns the means over blocks: curves (h, n), or (h, kGridPoints) with has_varying_size(); all other measures (h).
   RankMeasures means() const;
   // Returns the `quantile` quantile (0 … 1) of c_k over blocks, (h, n) or (h, kGridPoints), linearly interpolated.
   at::Tensor curve_quantile(double quantile) const;

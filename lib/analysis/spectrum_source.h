@@ -2,16 +2,16 @@
 // by parameter, either from observed forward passes or from parameters.
 //
 //   attention      attention matrices after mixing, before dropout
-//   before-mixing  input of the mixer: attention matrices, or logits if it mixes logits
+//   before-mixing  input of the mixer: attention matrices, or logits if the mixer mixes logits
 //   logits         scaled logits before mask and mixer, including logits that a causal mask hides: a causal model never
 //                  uses the hidden logits, whose relative positions have negative distances
-//   mixing         matrices that mix heads; one per position if they depend on the position
+//   mixing         matrices that mix heads; one per position for mixers that depend on the position
 //   alphas         parameters whose two axes are both heads: alphas and mixing matrices
 //   output-value   W^V_i W^O_i, the map of head i from input to output, ignoring mixer and combiner
 //   weight:NAME    the parameter of this name; if it has three axes, each matrix along the first axis
 //
-// For text, the first four sources use only blocks of full length. For sentences, a matrix covers the real queries and
-// keys of one sentence, without padding.
+// For text, the first four sources use only blocks of full length. For sentences, a matrix covers the queries and keys
+// of one sentence, without padding.
 #pragma once
 
 #include <memory>

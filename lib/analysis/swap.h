@@ -12,8 +12,9 @@
 // check_swap() refuses a layer in which a parameter that would move has a number of heads other than the number of
 // value heads.
 //
-// Entry (i, j) of a matrix between heads moves with its two heads if both come from the same layer; otherwise the entry
-// stays. All pairs are swapped at once, so that their order does not matter and a second swap undoes the first.
+// Entry (i, j) of a matrix between heads moves with the heads i and j if both heads come from the same layer; otherwise
+// the entry stays. All pairs are swapped at once, so that their order does not matter and a second swap undoes the
+// first.
 #pragma once
 
 #include <functional>

@@ -39,7 +39,7 @@ class OptimizerMoments {
   // Reads the moments to the CPU, fp32, with the shapes of their parameters. Throws Error(usage) that names the option
   // `where` if the checkpoint has no moments.
   OptimizerMoments(const io::Checkpoint& checkpoint, const nn::ParameterList& parameters, const std::string& where);
-  // Returns the moments of one parameter, which share memory with all(); empty if it has none.
+  // Returns the moments of a parameter, which share memory with all(); empty for a parameter without moments.
   std::vector<at::Tensor> moments_of(const nn::Parameter& parameter) const;
   const std::map<std::string, at::Tensor>& all() const { return tensors_; }  // by tensor name
 
