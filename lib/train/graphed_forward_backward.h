@@ -69,7 +69,7 @@ class GraphedForwardBackward {
   const ForwardBackward forward_backward_;
   const MakeGraph make_graph_;
   Signature last_signature_;
-  int num_repeats_ = 0;  // number of consecutive updates with the signature last_signature_, the present one included
+  int num_repeats_ = 0;  // number of consecutive updates with the signature last_signature_, the current one included
   std::optional<Capture> capture_;
 };
 

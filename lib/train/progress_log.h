@@ -24,7 +24,7 @@ class ProgressLog {
   void add(const UpdateStep::Result& result, double seconds, const std::string& validation_summary);
   // Excludes the duration of a validation from the measured time.
   void add_validation(double seconds) { validation_seconds_ += seconds; }
-  // Writes a line on all updates since the previous line, unless there were none.
+  // Writes a line on all updates since the previous line; does nothing if there were no updates.
   void write();
   // Returns the text for the end of the progress bar: loss, speed and last validation.
   const std::string& progress_text() const { return progress_text_; }

@@ -56,7 +56,7 @@ class ObservedTerm : public Regulariser, public attention::Observer {
   // Returns whether gradients are enabled. Without gradients the pass is not a training pass, and subclasses must not
   // call add().
   static bool is_training_pass();
-  // Adds a scalar to the term of the present forward pass.
+  // Adds a scalar to the term of the current forward pass.
   void add(const at::Tensor& term) { sum_ = sum_.defined() ? sum_ + term : term; }
   double weight() const { return weight_; }
   // Returns the number of queries in each row without padding, (B) fp32 on the device of `like`, whose first axis has
@@ -67,9 +67,10 @@ class ObservedTerm : public Regulariser, public attention::Observer {
   at::Tensor key_lengths(attention::AttentionKind kind, const at::Tensor& like, int64_t num_positions) const;
   // Returns the query mask (B, num_positions) fp32: 1 for a query and 0 for padding.
   at::Tensor query_mask(attention::AttentionKind kind, const at::Tensor& like, int64_t num_positions) const;
-  // Returns the mean of x (B, Tq, …) over all queries of the batch that are not padding, (…); 0 if there are none.
+  // Returns the mean of x (B, Tq, …) over all queries of the batch that are not padding, (…); 0 if all queries are
+  // padding.
   at::Tensor mean_over_queries(attention::AttentionKind kind, const at::Tensor& x) const;
-  // Returns the mean of x (B) over the rows whose length is above 0; 0 if there are none. `lengths`: (B).
+  // Returns the mean of x (B) over the rows whose length is above 0; 0 if all lengths are 0. `lengths`: (B).
   at::Tensor mean_over_nonempty_rows(const at::Tensor& x, const at::Tensor& lengths) const;
 
  private:

@@ -50,7 +50,7 @@ void require_same_run(const RunConfig& run, const std::string& stored_toml, cons
   old_config.load_text(stored_toml, file);
   set_legacy_defaults(old_config);
   const RunConfig old_run = RunConfig::read(old_config);
-  // In old_text, a key that the file lacks has the value that set_legacy_defaults() sets or, failing that, its present
+  // In old_text, a key that the file lacks has the value that set_legacy_defaults() sets or, failing that, its current
   // default.
   const std::string old_text = old_run.toml(), new_text = run.toml();
   const ChangeableKeys changeable_keys(old_run);

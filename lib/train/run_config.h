@@ -46,7 +46,7 @@ struct DataOptions {
 };
 
 // Completes a configuration that an earlier version wrote: sets missing keys to the values that reproduce the behaviour
-// of that version, where the present defaults do not.
+// of that version, where the current defaults do not.
 void set_legacy_defaults(Config& config);
 
 struct RunConfig {

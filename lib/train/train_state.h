@@ -10,7 +10,7 @@
 
 namespace mh::train {
 
-// The present version of the learning-rate rule. Version 2: update n takes the learning rate at n - 1 completed
+// The current version of the learning-rate rule. Version 2: update n takes the learning rate at n - 1 completed
 // updates. Version 1, also the version of training states without the key "schedule_rule": update n takes the learning
 // rate at n completed updates.
 constexpr int64_t kScheduleVersion = 2;
@@ -51,7 +51,7 @@ struct TrainState {
 };
 
 // A key of the JSON entry and its meaning, for `mh-train --list training` and mh-checkpoint(5). The test
-// checkpoint_page compares the names with the keys of real training states.
+// checkpoint_page compares the names with the keys of training states that mh-train writes.
 struct TrainingKey {
   const char* name;
   const char* meaning;

@@ -306,7 +306,7 @@ class HeadRotation : public Procedure {
   // By kind of attention: number of heads of each layer.
   std::map<attention::AttentionKind, std::vector<int64_t>> num_heads_;
   std::vector<HeadPair> manual_pairs_;                  // pairs of mode manual
-  std::unique_ptr<analysis::MeasureObserver> measure_;  // measure that observes the present validation; null: none
+  std::unique_ptr<analysis::MeasureObserver> measure_;  // measure that observes the current validation; null: none
   // The members below are the state that a resume restores.
   // Last epoch that has begun, and last epoch before which heads were swapped; counted from 1; 0: none.
   int64_t last_begun_epoch_ = 0, swap_epoch_ = 0;

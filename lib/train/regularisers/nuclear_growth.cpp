@@ -1,7 +1,7 @@
 // The regulariser "nuclear-growth": increases the nuclear norm |α|_* of the alphas, the head mixing matrices of Azov &
 // Landau. The published loss is
 //
-//   γ Σ r (|α₀|_* + Δ - |α|_*),   α₀: present value of α, detached; r: ratio for the layer's kind of attention;
+//   γ Σ r (|α₀|_* + Δ - |α|_*),   α₀: current value of α, detached; r: ratio for the layer's kind of attention;
 //                                 γ, Δ: options `weight` and `margin`
 //
 // The sum runs over the layers. For each layer the gradient is -γ r U Vᵀ (α = U Σ Vᵀ), and the value is γ r Δ for any
