@@ -45,7 +45,7 @@ struct Evaluation {
   // error of numbers), plus the mean next-sentence loss if there is one.
   double loss = 0;
   int64_t num_rows = 0;    // number of scored examples, fewer than all after a stop signal; 0 for texts and pairs
-  int64_t num_scored = 0;  // number of scored targets, which are those with a known value
+  int64_t num_scored = 0;  // number of scored targets, that is, targets with a known value
   NamedScores scores;      // scores of the task; may be empty, for example if no label is known or after a stop signal
   // Functions that return the contents of the files of Dataset::output_files(), by name; empty unless all rows were
   // scored. Valid as long as the dataset.

@@ -117,7 +117,8 @@ class Translator {
 std::string decode_reference(const text::Tokenizer& tokenizer, std::vector<int32_t> tokens);
 
 // Translates the sources of all pairs. `on_pair` receives the hypotheses of every pair, in the order of the pairs;
-// after a stop signal it is not called for pairs that are not translated. `shard`: name of the data in error messages.
+// after a stop signal, `on_pair` is not called for pairs that are not translated. `shard`: name of the data in error
+// messages.
 void translate(Translator& translator, const data::Pairs& pairs, const std::string& shard,
                const std::function<void(int64_t pair, const std::vector<search::Hypothesis>&)>& on_pair,
                const std::function<void(int64_t num_completed, int64_t total)>& on_progress = {});
