@@ -1,4 +1,5 @@
-// Measures attention of one layer, causal, forward and backward except for decoding, for ./run bench:
+// Measures causal attention of one layer for ./run bench: the forward and backward pass or, for decode-a and decode-b,
+// the forward pass:
 //
 //   attention_bench KIND BATCH HEADS LENGTH SIZE fp32|bf16|fp16 THREADS|cuda
 //   attention_bench -       reads these arguments from each line of standard input
@@ -13,9 +14,9 @@
 //   decode-a, decode-b     Mixhead A and B with one query and LENGTH keys, forward only
 //
 // On a GPU, plain, cross-head and scaled use PyTorch's attention, as attention layers do. The program prints the time
-// of a call (ms, median over about one second, or 0.3 s on a GPU) and the peak memory that a call adds, results
-// excluded (MB). On a GPU, times come from events and memory from the statistics of the allocator, after warm-up calls.
-// fp16 needs a GPU.
+// of a call (ms, median over about one second, or 0.3 s on a GPU) and the peak memory that a call adds, without its
+// output and gradients (MB). On a GPU, times come from events and memory from the statistics of the allocator, after
+// warm-up calls. fp16 needs a GPU.
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Event.h>
 #include <c10/core/GradMode.h>
@@ -46,7 +47,7 @@ using namespace mh;
 namespace {
 
 struct Measurement {
-  double ms, mb;  // median time of a call; peak memory that a call adds, results included
+  double ms, mb;  // median time of a call; peak memory that a call adds, with its output and gradients
 };
 
 double median(std::vector<double> x) {

@@ -33,7 +33,7 @@ import tolerance
 
 
 class LargestError:
-    """The largest of several errors, each relative to its bound."""
+    """The largest of several errors, each divided by its bound."""
 
     def __init__(self):
         self.ratio, self.text = -1.0, ""
@@ -52,8 +52,8 @@ class LargestError:
 class LossComparison(LargestError):
     """Compares the losses of mh-train (fp32) with the losses of PyTorch in fp64.
 
-    The bound is tolerance.fused_bound() of the error of PyTorch in fp32, the largest until the update: an error of the weights remains in
-    the later updates.
+    The bound at an update is tolerance.fused_bound() of the largest error of PyTorch in fp32 up to this update, since an error in the
+    weights persists in later updates.
     """
 
     def __init__(self):

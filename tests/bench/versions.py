@@ -55,7 +55,7 @@ def print_row(name, metric, pairs):
 
 
 def compare(modules, benches, rounds):
-    """Measures each side of the project once, even if several comparisons have it. Returns whether the interval of a row is above LIMIT."""
+    """Measures each side of the project once, even if it occurs in several comparisons. Returns whether the interval of a row is above LIMIT."""
     is_above_limit, measured_names = False, set()
     for module in modules:
         for steps in zip(*(module.measure(version_bench) for version_bench in benches), strict=True):

@@ -80,7 +80,7 @@ def measure_on_cpu(call, clear):
 
 
 def measure_on_gpu(call, clear):
-    """Returns the same as measure_on_cpu(), for calls on a GPU."""
+    """Returns the median time of call() on a GPU in ms and the peak memory that a call adds in MB, results included. clear() drops gradients."""
     for _ in range(5):
         clear()
         call()

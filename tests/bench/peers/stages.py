@@ -92,7 +92,7 @@ class MixheadB(MixheadA):
 
 
 class ConstantMixing(ComposedAttention):
-    """Head mixing with a constant matrix: 1 / h, or the matrix of a loaded checkpoint."""
+    """Head mixing with a constant matrix: all entries 1 / h, or the matrix of a loaded checkpoint."""
 
     def __init__(self, d, h, f, n):
         super().__init__(d, h, f, n)
@@ -365,7 +365,7 @@ class MixtureOfHeads(WeightedHeads):
 @dataclasses.dataclass
 class Stage:
     """The peer of a stage, and the configuration of the stage for mh-train: lines of [attention], and other sections."""
-    layer: Callable  # (d, h, f); ComposedAttention also needs n
+    layer: Callable  # layer(d, h, f) makes a peer layer; ComposedAttention takes the sequence length n as a fourth argument
     attention: str = ""
     sections: str = ""
 

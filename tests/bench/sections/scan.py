@@ -27,7 +27,7 @@ def measure(bench):
 
         def rows(results):
             yield TableRow(f"scan of {8 * layers} heads, {description}", "s", results[label]["s"], results[label]["one by one s"], 1.8, lower_is_better=True)
-            # The bound is relative to the loss, as the differences.
+            # scan-bench prints differences relative to the loss, so the bound is for a loss of 1.
             bound = tolerance.mean_nll_bound({"tokens": blocks * block, "nll": 1}, checkpoint, max_keys)
             yield TableRow("scan, losses within rounding errors of separate evaluations", "largest", [max(differences)], bound, 1, lower_is_better=True)
 
