@@ -25,7 +25,7 @@ expect_refused() {
   [ -z "$(ls no)" ] || fail "expected no file in the folder 'no'; found some: ${*:3}"
 }
 
-# The options must fit every model; an error about the second model comes before the first result.
+# Options that do not fit the second of two models are refused before the first result is printed.
 expect_refused 2 "at most 22, the number of full blocks of 64 tokens in the text" mh-prune scan --blocks 30 $a $long t.mhs
 expect_refused 2 "at most 22" mh-prune rank --by random --blocks 30 $a $long t.mhs
 expect_refused 2 "at most 22" mh-spectrum --blocks 30 $a $long t.mhs --curves no/c
@@ -42,14 +42,14 @@ expect_refused 2 "the length of a block" mh-spectrum --blocks 0 $a $long few.mhs
 for tool in "mh-prune scan" "mh-prune rank --by random" "mh-spectrum" "mh-swap report"; do
   expect_refused 2 "less than --block, 16 tokens" $tool --blocks 4 --context 16 $a t.mhs
 done
-# Standard input is read once; --format is for tables.
+# Standard input can replace only one file, and --format needs a command that prints a table.
 expect_refused 2 "for at most one file" mh-prune cut - --by random --data - --fraction 50% -o no/x
 expect_refused 2 "for at most one file" mh-prune curve --by random --rank-data - - t.mhs
 expect_refused 2 "for at most one file" mh-spectrum - -
 expect_refused 2 "for at most one file" mh-spectrum experts - -
 expect_refused 2 "for at most one file" mh-swap report - -
 expect_refused 2 "--dry-run or report" mh-swap $a --pairs 0.0-0.1 --format json -o no/x
-# A pruned model whose layers have no heads.
+# A model without heads, from which all heads have been pruned, has no spectra; its scan succeeds.
 expect 0 mh-prune cut $a --by random --data t.mhs --blocks 5 --seed 3 --fraction 100% -o none.safetensors
 expect_stderr "by random in blocks of 16 tokens, 5 of them; seed 3"
 expect_stderr "decoder.self:1:3"

@@ -72,7 +72,7 @@ expect 2 mh-train --config c.toml --train t.mhs --out no --set train.batch.long_
 
 expect 2 mh-train --config c.toml --train t.mhs --out no --set mlm.long_predictions=9
 expect_stderr "0, unless train.batch.long_block is set"
-# Documents of three pieces in blocks of 3 tokens, which leave room for one piece.
+# Trains in blocks of 3 tokens, which have room for one piece beside [CLS] and [SEP].
 printf 't0w1 t0w2 t0w3\n\nt1w1 t1w2 t1w3\n' | mh-prep mlm -q --vocab v - > three.mhs
 expect 0 mh-train --config c.toml --train three.mhs --out three --threads 1 --set model.bert.next_sentence=false --set train.batch.block=3 --set train.length=30u
 
@@ -103,8 +103,8 @@ tail -n +2 train.tsv | cut -f 1 > truth
 tail -n +2 out | cut -f 2 | paste - truth | awk '$1 == $2' | wc -l > right
 [ "$(cat right)" -gt 108 ] || fail "$(cat right) of 120 predictions are right"
 grep -q 'labels = \["c0", "c1", "c2"\]' ft/seed1/config.toml || fail "labels: $(grep labels ft/seed1/config.toml)"
-# A shard with the classes in another order is refused, a shard without labels yields no score, and seeds are given by
-# one option only.
+# A shard with the classes in another order is refused, a shard without labels yields no score, and --seeds excludes
+# train.seed.
 mh-prep examples -q --vocab $m --text text --label label --labels c2,c1,c0 train.tsv > other.mhs
 expect 3 mh-eval ft/seed2/best.safetensors other.mhs; expect_stderr "in the model's order, c0, c1, c2"; expect_stderr "found c2, c1, c0"
 expect 0 mh-eval ft/seed2/best.safetensors other.mhs --set 'model.bert.labels=[]'
@@ -135,7 +135,7 @@ for labels in c0,c1,c2 c2,c1,c0; do
 done
 expect 0 mh-eval named.safetensors c0,c1,c2.mhs
 expect 3 mh-eval named.safetensors c2,c1,c0.mhs; expect_stderr "in the model's order, c0, c1, c2"
-# Scores that are NaN are refused.
+# A model whose scores are NaN is refused, and no predictions are written.
 cp -r named spoilt
 python3 - <<'P'
 import json, struct
@@ -151,7 +151,7 @@ P
 mh-convert -q spoilt > nan.safetensors
 expect 1 mh-eval nan.safetensors c0,c1,c2.mhs --predictions nan.tsv; [ ! -e nan.tsv ] || fail "predictions were written although the scores are NaN"
 
-# Methods that leave the function of the model unchanged at the start are reported as such; others cause a warning.
+# mh-finetune reports that an added method does not change the hidden states at the start, or warns that it does.
 expect 0 mh-finetune --train classes.mhs $go --out mixed --set train.length=1u --set attention.mixer=mixhead-b
 expect_stderr "do not change the hidden states yet"
 expect 0 mh-finetune --train classes.mhs $go --out halved --set train.length=1u --set attention.mixer=mixhead-b --set train.precision=bf16

@@ -22,7 +22,7 @@ for folder in "${all[@]}"; do
   "$programs/token-ids" $folder.v < text > ids
   huggingface_recorded compare $folder printed ids
   mh-prep -q lm --vocab $folder.v text -o $folder.mhs
-  if [ $type = byte-bpe ]; then expect 0 mh-eval $folder.safetensors $folder.mhs; fi  # the commands of README.md
+  if [ $type = byte-bpe ]; then expect 0 mh-eval $folder.safetensors $folder.mhs; fi  # the example of README.md evaluates a converted GPT-2
   expect 0 mh-convert --to huggingface $folder.safetensors $folder.back
   huggingface_recorded config $folder $folder.back
   expect 0 mh-convert $folder.back -o again
@@ -157,7 +157,7 @@ for bad in '[]' '{' '' '{"model": 3}'; do
   copy_to_bad gpt2-5; printf '%s' "$bad" > bad/tokenizer.json
   expect 3 mh-convert bad -o x; expect_stderr "bad/tokenizer.json"
 done
-# Settings and vocabularies that contradict the tensors.
+# Settings and vocabularies that contradict the tensors are refused.
 while IFS='|' read -r folder file change words; do
   copy_to_bad $folder
   python3 - "$file" "$change" <<'P'
@@ -177,7 +177,7 @@ gpt2-4|added_tokens.json|{"<new>": 277}|belongs to another model
 T
 copy_to_bad bert-4; echo more >> bad/vocab.txt
 expect 3 mh-convert bad -o x; expect_stderr "found the additional piece 'more'"
-# The vocabulary has the settings of the normaliser, here lower case with accents.
+# mh-prep takes the settings of the normaliser from tokenizer.json, here lower case with accents.
 copy_to_bad bert-5
 python3 - <<'P'
 import json

@@ -63,7 +63,7 @@ expect_resources 1 called table
 expect_stdout "failed: resources/deep sm_90: expected no spills; found 20 bytes"
 expect_stdout "mh-tests: 1 passed, 1 failed, 0 skipped"
 
-# Damaged logs: no kernel, an incomplete kernel, two kernels with the same name.
+# Damaged logs are refused: no kernel, an incomplete kernel, two kernels with the same name.
 : > empty
 expect_resources 3 empty table
 expect_stderr "expected the output of ptxas -v for kernels; found none"
@@ -89,7 +89,7 @@ expect_stderr 'expected a line `# nvcc VERSION` and the header'
 expect_resources 2 log
 expect_resources 2 log table --al
 
-# A log without its first line.
+# A log without its first line, which states the version of nvcc, is refused.
 sed 1d log > headless
 expect_resources 3 headless table
 expect_stderr "expected a line '== nvcc VERSION: FILE' before the kernels"

@@ -4,7 +4,7 @@
 print_score() { mh-eval bleu -q --tokenize none --format json "$@" | with_tolerance -c '
 import json, math, sys, tolerance
 row = json.load(sys.stdin)
-# The exponential of the mean of four logarithms of percentages: each is up to ln 100 and has four roundings.
+# BLEU is the exponential of the mean of four logarithms of percentages; a logarithm is at most ln 100 and has four roundings.
 bound = tolerance.chain_bound(4 * 4 + 2, 100 * math.log(100), tolerance.FP64)
 print(row["sentences"], row["hypothesis_tokens"], 100.0 if abs(row["score"] - 100) <= bound else row["score"])'; }
 line='the cat sat on the mat'

@@ -13,7 +13,7 @@ train relative --set attention.score=relative --set model.positions=none
 plain=plain/last.safetensors mixed=mixed/last.safetensors relative=relative/last.safetensors
 expect_refused() { expect 2 "${@:2}" --attention fused; expect_stderr "$1"; [ ! -e none ] || fail "a file is left"; }
 
-# Observers, in every tool that attaches one.
+# Every command that attaches an observer of probabilities is refused.
 observed="a forward pass that meets the constraints of the fused path; found unmet constraints: an observer reads the probabilities"
 expect_refused "$observed" mh-spectrum --blocks 2 $plain t.mhs
 expect_refused "$observed" mh-swap --mode soft --k 1 --data t.mhs $plain -o none
@@ -24,8 +24,8 @@ expect_refused "$observed" mh-prune cut $plain --by confidence --data t.mhs --fr
 expect_refused "scale factors of score heads act on probabilities, which the fused path does not store" \
   mh-prune scan --side score $mixed t.mhs
 expect 0 mh-prune scan --side value --attention fused $mixed t.mhs
-# Few queries with relative positions: the fused path gives the same scores as the composed path, and so does each
-# decoding step.
+# With relative positions and few queries, the fused and the composed path give the same scores and generate the same
+# text.
 for path in fused composed auto; do expect 0 mh-eval --format json --block 8 --batch 1 --attention $path $relative t.mhs; cp out $path; done
 with_tolerance - <<'P'
 import json, tolerance
@@ -41,7 +41,7 @@ done
 # Reasons that depend on the layer are reported before all others.
 expect_refused "the mixer mixes logits" mh-eval logits/last.safetensors t.mhs
 
-# auto composes these passes and logs the reason once for both layers.
+# With --attention auto these passes take the composed path, and the reason is logged once for both layers.
 expect_logged_once() { expect 0 "${@:2}"; [ "$(grep -c "attention: decoder.self: composed: $1" err)" -eq 1 ] || fail "expected one log line for the reason: $1"; }
 expect_logged_once "an observer" mh-spectrum --blocks 2 $plain t.mhs
 expect_logged_once "scale factors of score heads" mh-prune scan -v --side score $mixed t.mhs

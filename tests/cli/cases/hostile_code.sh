@@ -70,10 +70,10 @@ expect_harmless 0 mh-train -q --threads 1 --from ../c.safetensors --train ../t.m
   --set train.length=1u
 expect_harmless 0 mh-train -q --threads 1 --resume --out ../run --set train.length=2u
 ! command -v gnuplot >/dev/null || expect_harmless 0 mh-spectrum -q ../c.safetensors --of output-value --plot ../x.svg
-# A path of a plot that gnuplot takes for a command.
+# A plot path that begins with |, which gnuplot would run as a command.
 ! command -v gnuplot >/dev/null || expect_harmless 0 mh-spectrum -q ../c.safetensors --of output-value --plot '|touch marker;.svg'
 [ ! -e marker ] || fail "the path of a plot was executed"
-# Pickles in the place of the weights or of a checkpoint.
+# Pickles in place of the weights of a folder or of a checkpoint are refused.
 rm ../model/model.safetensors; cp evil.pt ../model/pytorch_model.bin
 expect 3 mh-convert ../model -o ../x; expect_stderr "system"
 cp evil.pickle ../model/pytorch_model.bin

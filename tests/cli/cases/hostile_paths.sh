@@ -20,7 +20,7 @@ touch $out/x.safetensors.part $out/checkpoints/update-000000009.safetensors.part
 cp "$ROOT/tests/cli/recorded/gpt2-4/config.json" $out
 mkdir link_targets; ln -s ../$out/x link_targets/x; ln -s ../$out/new link_targets/new
 
-# Every key of a configuration whose value is a free text, and the names of sections, with paths of existing and new files.
+# Sets each configuration key with a free text as its value, and names of sections, to paths of existing and new files.
 python3 -B - "$ROOT/tests/cli" "$base/outside" <<'P'
 import json, shutil, subprocess, sys
 sys.path.insert(0, sys.argv[1])
@@ -36,7 +36,7 @@ cases += [(key, "../../outside/x") for key in texts if key not in paths]
 cases += [("include", path) for path in ("../../outside/config.toml", "link_targets/new")]
 cases += [(f'train.groups."{outside}/x".match', "*"), ('train.regularisers."../../outside/x".type', "head-balance")]
 for key, path in cases:
-    # The key NAME of a table names a section.
+    # NAME in a key stands for the name of a section, which the user chooses.
     key = key.replace(".NAME.", '."../../outside/x".')
     value = f'["{path}"]' if texts.get(key) == "texts" or key.endswith(".match") else f'"{path}"'
     with open("c.toml", "w") as file:
@@ -53,8 +53,8 @@ for key, path in cases:
     assert process.returncode == 0 or (key, path) not in cases[:1] + [("data.valid", cases[0][1])], process.stderr
     shutil.rmtree("try", ignore_errors=True)
 P
-# A file that a configuration names must be a regular file, also in the configuration of a run that is resumed. A device
-# or a pipe could supply bytes without end, and a pipe could be one without a writer.
+# A file that a configuration names must be a regular file, also in the configuration of a resumed run: a device could
+# supply bytes without end, and a tool would wait forever for a pipe without a writer.
 mkfifo pipe
 for path in /dev/zero pipe -; do
   echo "include = '$path'" > c.toml
@@ -70,7 +70,8 @@ done
 [ ! -e try ] || fail "expected no run folder after an error; found one"
 rm -r pipe named
 
-# The configuration, the origin and the training state of a checkpoint. Only a resume reads the shards that it names.
+# Paths in the configuration, the origin and the training state of a checkpoint. Only a resume may read the shards that
+# the configuration names.
 python3 -B - "$ROOT/tests/cli" "$base/outside" <<'P'
 import json, sys
 sys.path.insert(0, sys.argv[1])
@@ -105,7 +106,7 @@ status=0; untouched --readable $out -- $resume --out resumed 2>err || status=$?
 [[ $status = 0 || $status = 3 ]] || fail "expected exit status 0 or 3 after a resume from a hostile training state; found $status"
 expect 0 untouched --readable $out -- $resume --out run
 
-# A link in a run folder, through which the run would change a file elsewhere.
+# A symbolic link in a run folder is refused, since the run would change the target of the link.
 expect_link_refused() { expect 3 "$@"; expect_stderr "a symbolic link"; }
 for name in lock config.toml log.jsonl last.safetensors best.safetensors diverged.safetensors checkpoints; do
   rm -rf linked; cp -r run linked; rm -rf linked/$name; ln -s "$base/outside/$name" linked/$name
@@ -121,7 +122,7 @@ mkdir seeds; ln -s "$base/outside" seeds/seed1
 expect 3 untouched $out -- mh-finetune --resume --seeds 1 --out seeds; expect_stderr "a symbolic link"
 [ ! -e $out/new ] || fail "a run created a file through a link"
 
-# Names of files in a Hugging Face folder.
+# File names in the files of a Hugging Face folder, such as the index of its weights, lead to no file outside the folder.
 cp -r "$ROOT/tests/cli/recorded/gpt2-4" whole
 python3 -B "$ROOT/tests/cli/huggingface_recorded.py" weights whole
 copy_run() { rm -rf f; cp -r whole f; }
@@ -139,7 +140,7 @@ P
   expect 3 untouched $out -- mh-convert f -o x
   [ ! -e x ] || fail "expected no output for the file name '$name'; found one"
 done
-# Links inside the folder are read, as in the cache of huggingface_hub.
+# Links to files within the folder are followed; the cache of huggingface_hub has such links.
 copy_run; mv f/model.safetensors f/part; ln -s part f/model.safetensors
 expect 0 untouched $out -- mh-convert -q f -o x
 python3 - "$base/outside" <<'P'

@@ -25,7 +25,7 @@ expect_refused 'content with a matching checksum' 's.trailer = {"content_xxh64":
 head -c 6 whole.mhs > x.mhs
 expect 3 mh-prep info x.mhs; expect_stderr "byte 6: expected a header"
 
-# Names of inputs that exceed the JSON text of a header: each character of the folder takes six bytes.
+# Paths of inputs that exceed the size limit of a header's JSON text, in which each character of $folder takes six bytes.
 folder=$(printf '\1%.0s' $(seq 250))
 mkdir -p "$folder/$folder/$folder/$folder" && cp text "$folder/$folder/$folder/$folder"
 inputs=()

@@ -29,7 +29,7 @@ assert abs(rows[0]["nll"] - full["nll"]) <= nll_bound and rows[0]["tokens"] == f
 modes = [row["mode"] for row in rows]
 assert [modes.count(m) for m in ("head", "all-but-one", "layer")] == [8, 8, 2], modes
 for row in rows:
-    bound = tolerance.chain_bound(4, row["perplexity"], tolerance.FP64)  # an error of 2 roundings of exp, or 3 differences
+    bound = tolerance.chain_bound(4, row["perplexity"], tolerance.FP64)  # exp errs by 2 roundings, the difference by 3
     assert abs(row["perplexity"] - math.exp(row["nll"])) <= bound
     assert abs(row["difference"] - row["perplexity"] + rows[0]["perplexity"]) <= bound
     assert abs(row["relative"] - 100 * row["difference"] / rows[0]["perplexity"]) \
@@ -38,7 +38,7 @@ lines = [json.loads(line) for line in open("summary.json")]
 assert [(line["layer"], line["model"].split("/")[0]) for line in lines] == [(0, "run"), (0, "mixed"), (1, "run"), (1, "mixed")]
 for line in lines[::2]:
     heads = [row["perplexity"] for row in rows if row["mode"] == "head" and row["layer"] == line["layer"]]
-    # The passes of both scans have batches of other sizes; d exp(nll) = exp(nll) d nll.
+    # The two scans have batches of different sizes, so their losses differ by rounding; d exp(nll) = exp(nll) d nll.
     bound = nll_bound * max(heads)
     assert abs(line["deviation"] - statistics.stdev(heads)) <= bound and line["change"] is None
     deviations = {row["layer_deviation"] for row in rows if row["mode"] == "head" and row["layer"] == line["layer"]}

@@ -1,6 +1,8 @@
-# Programs that use the same files at the same time: the cache and a run folder have one writer, an output is always whole.
+# Programs that use the same files at the same time: the download cache and a run folder have at most one writer, and an
+# output file is complete at any time.
 make_shards
-# Two writers of an output: it is the old file, then always one of the whole new ones, and one of these in the end.
+# While two processes write shared.mhs, it is the complete old file or one of the two complete new files; in the end it is
+# one of the new files.
 mh-prep lm --vocab v text -o a.mhs 2>/dev/null
 mh-prep lm --vocab v2 text -o b.mhs 2>/dev/null
 # expect_one_of FILE…: fails unless the output equals one of the FILEs.
@@ -19,7 +21,7 @@ for _ in 1 2 3 4 5; do
   expect_one_of a.mhs b.mhs  # the loop may have read nothing after the last rename
 done
 [ -z "$(find . -name 'shared.mhs.part*')" ] || fail "a temporary file is left"
-# ./run waits while another clone downloads into the cache, then uses what that clone has downloaded.
+# ./run waits while another clone of the repository downloads into the cache, then uses the downloaded files.
 mkdir -p clone cache/multihead
 cp "$ROOT/run" clone
 exec 9>cache/multihead/lock
@@ -35,7 +37,7 @@ wait "$pid" && fail "expected a build without sources to fail"
 grep -q downloads clone.log && fail "expected no second download; found: $(cat clone.log)"
 grep -q "meson failed" clone.log || fail "expected an error of meson; found: $(cat clone.log)"
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
-# A second training in a run folder names the first one.
+# A second training in the same run folder is refused with the process number of the first training.
 mh-train -q --train t.mhs --valid t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \
   --set train.batch.tokens=64 --set train.length=100000u --set train.validation.every=50000u 2>/dev/null &
 pid=$!
@@ -43,7 +45,7 @@ for _ in $(seq 200); do [ -s run/lock ] && break; sleep 0.05; done
 expect 1 mh-train -q --train t.mhs --out run --set train.length=1u
 expect_stderr "process $pid on $(hostname)"
 kill -9 "$pid"; wait "$pid" 2>/dev/null || true
-# The lock of a killed run does not block the next one.
+# The lock of a killed run does not block the next run in the folder.
 rm -rf run/*.safetensors run/checkpoints
 expect 0 mh-train -q --train t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
   --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=1u

@@ -26,10 +26,10 @@ for row in rows:
     assert row["matrices"] == "8" and row["n"] == "32" and row["blocks"] == "8" and row["seed"] == "1"
     assert 1 <= float(row["stable_rank"]) <= float(row["effective_rank"]) + rank_bound <= 32
     # A causal query t has t + 1 visible keys; attention after 4 updates is nearly uniform over these keys.
-    # A term has the errors of a logarithm, one unit in the last place of fp32 or two unit roundoffs, and of a product.
+    # A term has 3 roundings: the error of the logarithm, one unit in the last place of fp32, counts as two, and the product as one.
     assert float(row["entropy"]) <= sum(math.log(t) for t in range(1, 33)) / 32 + tolerance.chain_bound(3, math.log(32))
     assert 0.5 < float(row["entropy_share"]) <= 1 + tolerance.chain_bound(3, 1)
-# The error of a result is its change with the size of the batches; blocks one by one measure it.
+# The bound on the difference of two runs follows from the change of a result if blocks are computed one at a time (single.json).
 def json_rows(name): return [json.loads(line) for line in open(name)]
 assert len(json_rows("spectrum.json")) == len(json_rows("piped.json")) == len(json_rows("single.json")) == 4
 for a, b, single in zip(json_rows("spectrum.json"), json_rows("piped.json"), json_rows("single.json")):
@@ -152,7 +152,7 @@ for row in csv.DictReader(open("kept/spectrum.tsv"), delimiter="\t"):
     # A sum of at most n terms, each with a logarithm and a product.
     assert abs(entropy.mean() - float(row["entropy"])) <= tolerance.chain_bound(n + 2, math.log(n))
     seen = numpy.log(numpy.arange(2, 33))
-    assert abs((entropy[:, 1:] / seen).mean() - float(row["entropy_share"])) <= tolerance.chain_bound(n + 3, 1)  # and a quotient
+    assert abs((entropy[:, 1:] / seen).mean() - float(row["entropy_share"])) <= tolerance.chain_bound(n + 3, 1)  # also divided by ln of the number of keys
     curves = [c for c in csv.DictReader(open("kept/curves.tsv"), delimiter="\t") if (c["name"], c["head"]) == (row["name"], row["head"])]
     for name, share_of in (("p10", 10), ("p50", 50), ("p90", 90)):
         assert abs(numpy.percentile(curve, share_of, axis=0) - [float(c[name]) for c in curves]).max() <= 2 * n * error * largest_share

@@ -78,7 +78,7 @@ import json, tolerance
 rows = [json.loads(line) for line in open("out")]
 assert len(rows) == 12 and {row["layer"] for row in rows} == {0, 1, 2}, rows
 assert all(row["cosine_change"] == row["euclidean_change"] == 0 for row in rows[:6])
-# The change, in percent, is more than the rounding errors of two passes.
+# The change, in percent, exceeds the rounding errors of two passes.
 assert any(abs(row["euclidean_change"]) > tolerance.chain_bound(tolerance.pass_roundings("run/best.safetensors", 16), 100)
            for row in rows[6:])
 assert all(row["cosine"] / 12 == row["cosine_mean"] and row["sequences"] == 5 for row in rows)

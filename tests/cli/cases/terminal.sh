@@ -1,5 +1,5 @@
-# Control characters in texts, labels and names reach a terminal as text, and a pipe unchanged.
-# The text has ESC, C1 controls in UTF-8 and as a byte, CR, BEL, backspace, DEL, and embeddings, overrides and isolates of
+# Control characters in texts, labels and names are escaped on a terminal and unchanged in a pipe.
+# The text `hostile` has ESC, C1 controls in UTF-8 and as a byte, CR, BEL, backspace, DEL, and embeddings, overrides and isolates of
 # bidirectional text.
 hostile=$'\033[31m\302\2332J\r\a\b\177\342\200\256\342\200\252\342\201\246\342\201\251'
 printf 'a %s b\nc\n' "$hostile" > text
@@ -24,8 +24,8 @@ missing = [word for word in sys.argv[2:end] if word not in text]
 if status != int(sys.argv[1]) or controls or missing:
     sys.exit(f"{sys.argv[end + 1:]}: exit status {status}, control characters {controls}, without {missing}: {shown!r}")
 P
-# on_terminal STATUS COMMAND…: `escapes` are the escape sequences that COMMAND must print. Control characters of COMMAND are escaped in
-# errors.txt, and the terminal ends lines with CR LF.
+# on_terminal STATUS COMMAND…: runs COMMAND on a terminal, where it must print the escape sequences in `escapes`. An expected error goes
+# to errors.txt, with control characters of COMMAND escaped and without the CR that the terminal adds at line ends.
 all=('\x1b[31m' '\x9b2J' '\x0d\x07\x08\x7f\u202e\u202a\u2066\u2069')
 on_terminal() {
   TERM=dumb python3 on_terminal.py "$1" "${escapes[@]}" -- "${@:2}" </dev/null >shown || fail "on a terminal: $*"
@@ -43,7 +43,7 @@ mh-prep lm --vocab v bytes -o bytes.mhs 2>/dev/null
 escapes=('\x9b2J'$'\302'' b')
 mh-prep cat bytes.mhs | cmp - bytes
 TERM=dumb python3 on_terminal.py 0 '\x9b2J' -- mh-prep cat bytes.mhs </dev/null >shown || fail "bytes that are not UTF-8"
-# Names of files, in errors and in tables.
+# Control characters in names of files, in errors and in tables.
 name="no$hostile.mhs"
 escapes=("${all[@]}")
 on_terminal 3 mh-prep cat "$name"
@@ -51,7 +51,7 @@ on_terminal 3 mh-prep info "$name"
 on_terminal 2 mh-prep cat "--$hostile" char.mhs
 cp char.mhs "$name"
 on_terminal 0 mh-prep info "$name"
-# A column and a label of a table.
+# Control characters in a column name and in a label of a table.
 printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' one > vocab.txt
 printf 'sentence\tlabel\none\t%s\n' "${hostile/$'\r'/}" > labels.tsv
 printf '%s\tsentence\none\t1\n' "${hostile/$'\r'/}" > columns.tsv
@@ -60,7 +60,7 @@ on_terminal 3 mh-prep glue --task sst2 --wordpiece vocab.txt labels.tsv
 on_terminal 3 mh-prep glue --task sst2 --wordpiece vocab.txt --text missing columns.tsv
 [ -n "$(command -v mh-eval || true)" ] || exit 0
 
-# Names of models and tensors, generated tokens, and texts in a configuration.
+# Control characters in names of models and tensors, in generated tokens, and in texts of a configuration.
 escapes=("${all[@]}")
 m="model$hostile.safetensors"
 mh-train -q --threads 1 --train char.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
@@ -86,6 +86,6 @@ with open("value.toml", "w") as file:
     file.write(f'model.backbone = "{escaped}"\n')
 P
 on_terminal 2 mh-train --config c.toml --train char.mhs --out no
-escapes=()  # a message quotes values and names of tensors in other forms, or leaves them out
+escapes=()  # these messages escape a value or a tensor name in another form, or do not quote it
 on_terminal 2 mh-train --config value.toml --train char.mhs --out no
 on_terminal 3 mh-eval tensor.safetensors char.mhs

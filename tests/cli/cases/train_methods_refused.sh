@@ -41,7 +41,7 @@ expect_refused "lets gates read later tokens" --set attention.combiner=mae --set
 expect_refused "attention.combiner = \"mixture-of-heads\"" --set train.regularisers.head-balance.weight=1
 expect_refused "mixture-of-heads.chosen of at most 2, the number of heads" --set attention.combiner=mixture-of-heads --set attention.mixture-of-heads.chosen=1
 expect_refused "an even number of score heads" --set attention.mixer=differential --set attention.heads=1
-# Blocks longer than the maximum length of a synthesizer.
+# Blocks longer than the maximum length of a synthesizer are refused.
 for s in synthesizer-dense synthesizer-random; do
   long="--set attention.score=$s --set attention.$s.length=12"
   expect_refused "at most attention.$s.length, 12 tokens" $long; expect_stderr "train.batch.block"
@@ -50,7 +50,7 @@ for s in synthesizer-dense synthesizer-random; do
 done
 xl="--set model.backbone=transformer-xl --set model.positions=none --set attention.score=relative"
 expect_refused "0u together with train.procedures.head-rotation, since skip-retain would return to the best weights" --valid t.mhs $xl --set train.procedures.skip-retain.until=2u --set train.validation.every=1u --set $r.mode=random --set $r.k=1 --set model.layers=2
-# Gates that are frozen in the passes that would train only the gates, and parameter groups without effect.
+# Refuses frozen gates if a pass would train only the gates, and parameter groups without effect.
 gates=(--set attention.combiner=mae --set train.procedures.block-coordinate.first=1 --set "train.groups.g.match=['*.gate.*']" --set train.length=2e)
 expect_refused "only frozen parameters in pass 1 of 2" "${gates[@]}" --set train.groups.g.frozen=true
 expect_refused "only frozen parameters" "${gates[@]}" --set train.groups.g.freeze_until=1000u

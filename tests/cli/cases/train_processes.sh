@@ -1,5 +1,5 @@
-# Several processes train one model. Two processes give the same bits as one process whose two micro-batches are their rows, also
-# after a resume with another number of processes. Rank 0 alone writes. A process that ends or differs ends the job.
+# Several processes train one model. Two processes give the same bits as one process with two micro-batches, also after a resume with
+# another number of processes. Only rank 0 writes files. A process that ends early or has another configuration ends the job.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_text 600 > text  # the run ends before the last update of an epoch, which has fewer rows
 mh-prep vocab text > v 2>/dev/null
@@ -94,7 +94,7 @@ for backbone in decoder xl; do
   expect 0 mh-train --threads 1 -q --resume --out changed-$backbone --set train.length=16u --set train.batch.micro_tokens=64
   in_processes 0 2 mh-train --threads 1 -q --resume --out changed-$backbone --set train.length=24u --set train.batch.micro_tokens=0
   same_run one-$backbone changed-$backbone
-  # Three processes add the gradients in another order.
+  # Three processes add the gradients in another order than one process, so their losses differ by rounding.
   in_processes 0 3 "${train[@]}" "${options[@]}" --out three-$backbone
   with_tolerance - one-$backbone three-$backbone <<'P' || fail "expected the losses of one process with three processes"
 import json
@@ -113,12 +113,12 @@ assert all(abs(x - y) <= bound * x for x, y in zip(a, b)), (a, b, bound)
 P
 done
 
-# More processes than rows: the last contribute zeros.
+# With more processes than rows, the processes without rows contribute zero gradients.
 expect 0 "${train[@]}" --set train.batch.tokens=32 --set train.batch.micro_tokens=16 --out two-rows
 in_processes 0 3 "${train[@]}" --set train.batch.tokens=32 --out three-of-two-rows
 same_run two-rows three-of-two-rows
 
-# A stop signal to any process saves the state once and ends all.
+# A stop signal to any process saves the state once and ends all processes.
 start_processes 2 "${train[@]}" --set train.length=100000u --out stopped
 for _ in $(seq 100); do [ ! -f stopped/last.safetensors ] || break; sleep 0.1; done
 sleep 0.5
@@ -127,7 +127,7 @@ wait_for_processes
 [ "${statuses[*]}" = "143 143" ] || { cat err.*; fail "expected exit status 143 of both processes; found ${statuses[*]}"; }
 continue_run stopped
 
-# A killed process ends the others; the last saved state is whole.
+# A killed process ends the other processes; the last saved state is complete.
 start_processes 2 "${train[@]}" --set train.length=100000u --set train.checkpoint.every=2u --out killed
 for _ in $(seq 100); do [ ! -f killed/last.safetensors ] || break; sleep 0.1; done
 sleep 0.5
@@ -137,7 +137,8 @@ wait_for_processes
 grep -q "expected an answer of every process within .*; found no sign of life of rank 1;" err.0 || fail "expected an error about rank 1; found $(cat err.0)"
 continue_run killed
 
-# Refused: other configurations, statistics of batches, a rank that is not below the size.
+# Refuses processes with different configurations, batch norm statistics, more processes than streams, and invalid variables of a
+# launcher, such as a rank that is not below the number of processes.
 start_processes 2 sh -c 'mh-train --threads 1 -q --config c.toml --train t.mhs --out refused --set train.lr=0.00$RANK'
 wait_for_processes
 [ "${statuses[*]}" = "2 2" ] || { cat err.*; fail "expected exit status 2 of both processes; found ${statuses[*]}"; }
@@ -158,7 +159,8 @@ if [ -n "$(command -v mh-finetune || true)" ]; then
   RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 expect 2 mh-finetune --init two-decoder/best.safetensors --train t.mhs --seeds 2 --out refused
 fi
 
-# Refused at the start: a missing process, no process of rank 0, a port in use, another number of processes.
+# Fails at the start if a process is missing, if no process has rank 0, if the port is in use, or if two processes state different
+# numbers of processes.
 short=("${train[@]}" --set train.timeout=2 --out refused)
 MASTER_PORT=$(free_port) RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 expect 1 "${short[@]}"
 MASTER_PORT=$(free_port) RANK=1 LOCAL_RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 expect 1 "${short[@]}"
@@ -178,7 +180,7 @@ wait "$other" || status=$?
 record_error 2 err.1 "rank 1 of 3 beside rank 0 of 2"
 [ ! -e refused ] || fail "expected no run folder after an error"
 
-# The variables of mpirun and of srun.
+# Jobs of two processes with the variables of mpirun and of srun give the same bits.
 in_processes_of() {
   local rank
   pids=()

@@ -36,8 +36,8 @@ expect 2 mh-train --resume --dry-run
 expect 3 mh-train --config c.toml --train <(cat t.mhs) --out new
 expect 2 mh-train --config c.toml --train $'t\xff.mhs' --out new; expect_stderr "UTF-8"
 [ ! -d new ] || fail "expected no output folder after an error; found one"
-# A first update with learning rate 0 is reported once, and so is a state of an earlier version, in which update n used
-# the learning rate at n completed updates instead of n - 1.
+# A warning about a first update with learning rate 0 is printed only once. The same holds for the warning about a state of
+# an earlier version, in which update n used the learning rate at n completed updates instead of n - 1.
 decay='--set train.schedule.rule=linear --set train.schedule.warmup=2u --set train.schedule.warmup_lr=0 --set train.schedule.length=9u'
 expect 0 mh-train --config c.toml --train t.mhs --out decays $decay; expect_stderr "the first update has learning rate 0"
 cp decays/last.safetensors new.safetensors
@@ -54,7 +54,7 @@ expect 1 mh-train --resume --out nan --set train.length=20u --set train.lr=1e38
 cmp run/last.safetensors nan/last.safetensors
 [ -f nan/diverged.safetensors ] || fail "expected nan/diverged.safetensors; found none"
 expect 0 mh-train --resume --out nan --set train.length=20u --set train.lr=1e-3
-# The saved state of a procedure or a memory that the run does not have.
+# A resume refuses an invalid state of a procedure, and a memory that the model does not have.
 mh-train -q --config c.toml --train t.mhs --out rotated --set model.layers=2 --set train.procedures.head-rotation.mode=random --set train.procedures.head-rotation.k=1
 xl="--set model.backbone=transformer-xl --set model.positions=none --set attention.score=relative --set model.layers=2"
 mh-train -q --config c.toml --train t.mhs --out skipped $xl --set train.procedures.skip-retain.rate=0.5
@@ -76,7 +76,7 @@ edit("unpaired", lambda state: state["procedures"].update({"head-rotation": '{"b
 edit("skipped", lambda state: state["procedures"].update({"skip-retain": "[]"}))
 P
 for run in run rotated unpaired skipped; do expect 3 mh-train --resume --out $run --set train.length=9u; done
-# Layer skipping ends with the best weights; without a validation with a finite score there are none.
+# Skip-Retain fails if no validation has a finite loss, since its phase 2 starts from the best weights.
 expect 1 mh-train --config c.toml --train t.mhs --valid t.mhs --out wild $xl --set train.procedures.skip-retain.until=1u --set train.validation.every=1u --set train.lr=1e30
 # train.length in tokens counts tokens, although the last row and batch of an epoch are short.
 tokens=$(mh-prep info --format json t.mhs | python3 -c 'import json, sys; print(json.load(sys.stdin)["tokens"])')

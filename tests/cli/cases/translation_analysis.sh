@@ -103,7 +103,7 @@ assert [r["kind"] for r in hard] == ["encoder.self"] * 2 + ["decoder.self"] * 2 
 assert all(r["pair"].startswith(r["kind"] + ":") and r["score"] >= r["other_score"] for r in hard)
 rows = [json.loads(line) for line in open("out")]
 assert len(rows) == 2 * 7 * 2 and {r["kind"] for r in rows} == {"encoder.self", "decoder.self", "decoder.cross"}
-bound = tolerance.chain_bound(tolerance.pass_roundings("run/last.safetensors", 25), 100)  # of the rounding errors, in percent
+bound = tolerance.chain_bound(tolerance.pass_roundings("run/last.safetensors", 25), 100)  # rounding errors of a pass, in percent
 changed = {(r["kind"], r["layer"]) for r in rows[14:] if abs(r["euclidean_change"]) > bound}
 assert ("encoder.self", 0) in changed and ("decoder.cross", 0) in changed
 P
