@@ -16,12 +16,12 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WORDS = ROOT / "tests/words.tsv"
 SKIPPED = 77  # exit status of a script that skips its check
-MAX_SUBJECT = 72  # characters
-MAX_FILES = 20  # of a commit, without renamed and golden files
+MAX_SUBJECT = 72  # maximum length of the subject of a commit, characters
+MAX_FILES = 20  # maximum number of files in a commit, without renamed and golden files
 GOLDEN = "tests/cli/golden/"
-MAX_PARAMETERS = 7  # as readability-function-size in .clang-tidy, which does not see tests and CUDA sources
+MAX_PARAMETERS = 7  # maximum number of parameters of a function, as in .clang-tidy, whose check does not see tests and CUDA sources
 SUBJECT = re.compile(r"[\w./-]+: (\S+) \S.*(?<!\.)")
-# A word without the ending of "added", "adding" or "adds", or a verb whose stem has such an ending.
+# A word that does not end in -ed, -ing or a single s, or a verb whose stem has such an ending, such as "embed" or "bring".
 IMPERATIVE = re.compile(r"[a-z-]+(?<!ed)(?<!ing)(?<![^s]s)|[a-z]*eed|bias|bring|embed|focus|shed|string")
 
 

@@ -3,9 +3,9 @@
 
     damaged_memory.py TOOLS [--mib N] [--only NAME…]
 
-Makes, in the working folder, files of about N MiB whose content takes much memory per byte, and reads each with a tool. A file may cost
-64 MiB and its size times the factor of its format, more than the same command takes with a small file; SECURITY.md promises so. Prints a
-line for each file, and ends with status 1 if a file costs more, or if a tool ends with a status other than 0, 2 and 3.
+Makes, in the working folder, files of about N MiB whose content takes much memory per byte, and reads each with a tool. As
+SECURITY.md promises, a tool may take 64 MiB plus the size of the file times the factor of its format more memory than with a small file.
+Prints a line for each file, and ends with status 1 if a tool takes more memory or ends with a status other than 0, 2 and 3.
 """
 import argparse
 import io
@@ -22,18 +22,18 @@ import checkpoint_header
 import shard_bytes
 
 CONFIGURATION = pathlib.Path(__file__).parent / "recorded/gpt2-5/config.json"
-BASE = 64 << 20           # constant part of the limit on the memory that a file may cost, bytes
-BINARY, TEXT = 2, 24      # part of this limit per byte of a binary file and of a text file
-SMALL = 1 << 10           # size of the small file of a kind, bytes
+BASE = 64 << 20           # limit on the memory for a file: constant part, bytes
+BINARY, TEXT = 2, 24      # limit on the memory for a file: bytes per byte of a binary file, of a text file
+SMALL = 1 << 10           # size of the small file with which the memory is compared, bytes
 
 
 def repeated(element, size, begin="", end=""):
-    """Returns `begin` element,element,… `end`, about `size` bytes."""
+    """Returns copies of `element` separated by commas, between `begin` and `end`, about `size` bytes in total."""
     return begin + ",".join([element] * (size // (len(element) + 1))) + end
 
 
 def numbered(template, size, separator):
-    """Returns texts of the template with consecutive hexadecimal numbers for #, about `size` bytes."""
+    """Returns copies of `template` with consecutive hexadecimal numbers in place of #, about `size` bytes in total."""
     count = size // (len(template) + len(separator) + 4)
     return separator.join(template.replace("#", format(i, "x")) for i in range(count))
 
@@ -121,7 +121,8 @@ def files(tools):
     yield "shard/vocabulary", TEXT, "mh-prep info FILE", lambda size: shard(tools, vocabulary_bytes=size)
     yield "shard/provenance", TEXT, "mh-prep info FILE", lambda size: shard(
         tools, provenance=VALUES["objects"](min(size, (2 << 20) - 4096)))  # the reader limits the JSON text of a header to 2 MiB
-    yield "shard/frames", BINARY, "mh-train --dry-run --train FILE", lambda size: shard(tools, copies=size // 27)  # 19 bytes and 8 in the seek table
+    yield "shard/frames", BINARY, "mh-train --dry-run --train FILE", lambda size: shard(
+        tools, copies=size // 27)  # a frame has 19 bytes, and its entry in the seek table 8 bytes
     yield "log.jsonl/lines", TEXT, "mh-train --resume --out log.jsonl", lambda size: '{"update":1}\n' * (size // 13)
     yield "log.jsonl/keys", TEXT, "mh-train --resume --out log.jsonl", lambda size: (
         '{"update":1,"a":{' + numbered('"#":0', min(size, (1 << 20) - 64), ",") + "}}\n")  # the reader limits a line to 1 MiB

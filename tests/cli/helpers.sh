@@ -16,17 +16,17 @@ expect() {
   [ "$status" -eq "$expected_status" ] || fail "expected exit status $expected_status; found $status: $*"
   case $status in [1-4]) record_error "$status" err "${*//$'\n'/ }" ;; esac
 }
-# record_error STATUS FILE COMMAND: appends an expected error to errors.txt: the text COMMAND, the message in FILE, and STATUS. For a
-# command that `expect` cannot run. In a subshell with the original PATH, since some cases change PATH.
+# record_error STATUS FILE COMMAND: appends an expected error to errors.txt: the text COMMAND, the message in FILE, and STATUS. `expect`
+# calls this function; cases call it for a command that `expect` cannot run. A subshell has the original PATH, since some cases change PATH.
 record_error() {
   (PATH=$first_path; { printf '$ %s\n' "$3"; cat "$2"; echo "exit status $1"; } | make_reproducible exact exact >> "$GOLDEN_WORK/errors")
 }
-# needs_peers: states that the following commands need Python packages, programs or data that a machine may lack. run.py compares the
-# errors of the commands before it also if the case then ends early, with `skip` or a last line "without …".
+# needs_peers: states that the following commands need Python packages, programs or data that a machine may lack. Even if the case then
+# ends early, by `skip` or with a last line "without …", run.py compares the errors of the commands before the call of needs_peers.
 needs_peers() { echo '-- with peers' >> "$GOLDEN_WORK/errors"; }
 # expect_stderr TEXT: fails unless stderr of the last `expect` contains TEXT. expect_stdout TEXT: fails unless its stdout contains TEXT.
-# After an expected error `expect_stderr` is for numbers, which run.py does not compare with errors.txt, and for texts of a case
-# that may end early or without a comparison.
+# run.py compares the messages of expected errors with errors.txt, so `expect_stderr` checks only the numbers in such a message, which
+# run.py ignores, and messages of cases that may end before this comparison.
 expect_stderr() { grep -qF -- "$1" err || fail "expected in stderr: $1"; }
 expect_stdout() { grep -qF -- "$1" out || fail "expected in stdout: $1"; }
 # with_tolerance ARGUMENT…: runs Python, which can import tests/cli/tolerance.py.

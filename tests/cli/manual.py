@@ -95,8 +95,8 @@ def faults_of_installation(pages):
 
 
 def faults_of_meanings(tools):
-    """Returns one line for each configuration key whose meaning is not one noun phrase without a capital letter, unless its first word
-    has several, such as BLEU, and without a full stop. The manual pages add both."""
+    """Returns one line for each configuration key whose meaning has a full stop or begins with a capital letter, both of which the manual
+    pages add. A first word with several capital letters, such as BLEU, is allowed."""
     return [f"mh-train --list keys: expected a meaning of {row['key']} without a capital letter and a full stop; found '{row['meaning']}'; "
             "join sentences by a semicolon" for row in page_lists.table(tools, "keys")
             if re.match(r"[A-Z][^A-Z]*?(?: |$)", row["meaning"]) or re.search(r"\.(?: |$)", row["meaning"])]

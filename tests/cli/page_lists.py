@@ -170,7 +170,8 @@ def name_list(table_name, column, where=lambda row: True, conjunction="or", end=
 
 
 def entries(table_name, column, text, where=lambda row: True, macro="Cm"):
-    """Returns a function that lists the column `text` by the column `column`; adjacent rows with the same text share an entry."""
+    """Returns a function that makes a list of the rows: terms from the column `column`, explained by the column `text`; adjacent rows with the
+    same text share an entry."""
     def make_list(tools):
         rows = [row for row in table(tools, table_name) if where(row)]
         return tagged_list((f"{macro} {' , '.join(row[column] for row in group)}", prose(meaning))

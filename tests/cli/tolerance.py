@@ -27,7 +27,7 @@ def print_bound(decimals):
 
 
 def mean_bound(values):
-    """Returns the bound on the difference of two means of `values` in fp64, a sum and a quotient each."""
+    """Returns the bound on the difference of two means of `values`, each computed in fp64 as a sum and a quotient."""
     return chain_bound(len(values), max(map(abs, values)), FP64)
 
 
@@ -42,8 +42,8 @@ def deviation_bound(values):
 
 
 def spectrum_curve_bound(values, m, n):
-    """Returns the bound on the error of each point of the curve c_k of a matrix (m, n) with the singular values `values`, descending, as
-    tests/fixtures/spectra.h: Σ δσ_i / Σ σ_i.
+    """Returns the bound on the error of each point of the curve c_k of a matrix (m, n) with the singular values `values`, descending:
+    Σ δσ_i / Σ σ_i, with the errors δσ_i of tests/fixtures/spectra.h.
 
     mh-spectrum computes σ_i² from the Gram matrix, with m + n roundings of numbers up to σ_1², and sets values up to 2^-24 σ_1 to 0. The
     reference has up to 10 sweeps of rotations, with m + n roundings each of numbers up to σ_1.
@@ -55,8 +55,8 @@ def spectrum_curve_bound(values, m, n):
 
 
 def spectrum_mean_bounds(n, num_matrices):
-    """Returns the bounds on the difference of two results in fp64, from the same singular values, of a mean over `num_matrices` matrices
-    with up to n singular values: of the curve c_k, and of a measure of rank.
+    """Returns two bounds, for the mean of the curves c_k and for the mean of a measure of rank, over `num_matrices` matrices with up to n
+    singular values. A bound holds for the difference of two means that are computed in fp64 from the same singular values.
 
     A point c_k has n roundings each of Σ σ_i and of the sum up to k, one of the quotient, and the mean over k adds n + 1. An effective
     rank, up to n, is the exponential of an entropy, up to ln n, of n terms with as many roundings as a point, a logarithm and a product.
@@ -89,7 +89,7 @@ def pass_roundings(path, max_keys):
 def mean_nll_bound(score, path, max_keys):
     """Returns the bound on the difference of two mean losses of the model in the checkpoint `path`, from forward passes in fp32.
 
-    `score`: output of mh-eval, or a line of mh-prune, with one of both losses. The losses of different tokens have independent errors,
-    so the error of the mean is the error of one loss divided by the square root of the number of tokens.
+    `score`: a JSON object of mh-eval or mh-prune with `tokens`, the number of scored tokens, and `nll`, one of the two losses. The losses
+    of different tokens have independent errors, so the error of the mean is the error of one loss divided by the square root of the number of tokens.
     """
     return chain_bound(pass_roundings(path, max_keys) / score["tokens"], score["nll"])

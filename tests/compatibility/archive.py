@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT / "tests/cli"))
 import tolerance
 
 UPDATES = 20
-# Results of machines with different vector instructions differ by rounding errors. A forward pass of a model of the archive has a chain of
+# Results from machines with different vector instructions differ by rounding errors. A forward pass of a model of the archive has a chain of
 # at most NUM_ROUNDINGS roundings (tolerance.pass_roundings), a backward pass as many. Losses and gradients are means over BATCH_TOKENS
 # tokens, whose errors are independent. Scores have the errors of one forward pass over more tokens.
 NUM_ROUNDINGS, BATCH_TOKENS = 1024, 32

@@ -32,13 +32,14 @@ import scenarios
 ERRORS = {"open": ["EMFILE", "EINTR"], "read": ["EIO", "EINTR"], "write": ["ENOSPC", "EIO", "EDQUOT", "EINTR", "short"],
           "fsync": ["EIO", "ENOSPC", "EINTR"], "fsyncfolder": ["EIO"], "rename": ["EIO", "ENOSPC", "KILL"], "mkdir": ["ENOSPC"], "mmap": ["ENOMEM"],
           "close": ["EIO", "EINTR"], "malloc": ["ENOMEM"]}
-# Further errors for mh-prep. Not tested are calls whose failure cannot concern data: isatty, posix_fadvise, munmap, shutdown of a socket,
-# signal handlers, reading of /proc, and unlink and rmdir, whose failure leaves a temporary file. waitpid fails only if a signal interrupts it, since the child exists.
+# Further errors for mh-prep. Calls whose failure cannot change data are not tested: isatty, posix_fadvise, munmap, shutdown of a socket,
+# signal handlers, reading of /proc, and unlink and rmdir, whose failure leaves a temporary file. waitpid can fail only by EINTR, since the
+# child exists.
 PREP_ERRORS = {"fsyncfolder": ["EIO", "EINTR"], "closeother": ["EIO", "EINTR"], "stat": ["EIO"], "fstat": ["EIO"], "fchmod": ["EPERM"], "realpath": ["EIO"],
                "socketpair": ["EMFILE"], "pipe": ["EMFILE"], "fork": ["EAGAIN", "ENOMEM"], "poll": ["ENOMEM", "EINTR"],
                "send": ["ENOMEM", "EINTR"], "waitpid": ["EINTR"], "thread": ["EAGAIN"]}
 PLOT_ERRORS = {"pipe": ["EMFILE"], "waitpid": ["EINTR"]}  # further errors for commands that run gnuplot
-HARMLESS_ERRORS = {"EINTR", "short"}  # a correct caller repeats the call
+HARMLESS_ERRORS = {"EINTR", "short"}  # errors after which a correct caller repeats the call
 # Functions whose failure no tool may take for success. Not in this set are, for example, functions that also serve a check or an
 # estimate which the tool can do without (open, stat, fstat), reads of a child's messages, and closing files whose data is already
 # read or synced (closeother).

@@ -246,7 +246,7 @@ def add_prepared(corpus, prep):
 
 
 def add_refused(corpus):
-    """Adds inputs that readers must refuse: without the check, the reader exhausts memory or the stack, or uses a value of another type."""
+    """Adds inputs that readers must refuse, since they would exhaust memory or the stack, or make a reader use a value of another type."""
     num_layers = 10 ** 12                               # more than kMaxLayers of lib/huggingface, in the keys of BERT and GPT-2
     corpus.add("huggingface_config", "many-layers", json.dumps({"num_hidden_layers": num_layers, "n_layer": num_layers}).encode())
     nested_object = {}

@@ -120,8 +120,8 @@ def read_pairs(path):
 
 
 class Batches:
-    """Batches of mh-train. A call with an update returns source (B, S), mask (B, 1, 1, S) or None, tokens and targets (B, T) each; padded
-    targets are -1."""
+    """The batches of mh-train. Calling the object with the number of an update returns source (B, S), mask (B, 1, 1, S) or None, tokens
+    and targets (B, T) each; padded targets are -1."""
 
     def __init__(self, pairs, batch_tokens, seed=1):
         self.pairs, self.seed, self.epoch = pairs, seed, None

@@ -69,7 +69,7 @@ mh-prep -q mlm --vocab pieces.v sentences -o m.mhs
 mh-train -q --train m.mhs --out masked --set model.backbone=bert --set model.layers=1 --set model.width=16 --set model.ffn=16 \
   --set attention.heads=2 --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=1u
 expect_not_written masked "a model that transformers supports"
-# A BERT checkpoint with a word vocabulary in place of its WordPiece vocabulary is refused.
+# A BERT checkpoint with a word vocabulary in place of its WordPiece vocabulary cannot be converted to Hugging Face.
 cp -r "$ROOT/tests/cli/recorded/bert-4" recorded
 python3 -B "$ROOT/tests/cli/huggingface_recorded.py" weights recorded
 mh-convert -q recorded -o replaced.safetensors
