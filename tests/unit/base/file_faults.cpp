@@ -64,7 +64,7 @@ TEST_CASE("a mapped file truncated by another program ends the tool with status 
   for (const auto& entry : std::filesystem::directory_iterator(folder.path)) CHECK(entry.path() == path);
 }
 
-TEST_CASE("a bus error outside mapped files still ends the process by the signal") {
+TEST_CASE("a bus error outside mapped files ends the process by SIGBUS") {
   const ProcessEnd process_end = run_in_fork([] {
     install_sigbus_handler();
     std::raise(SIGBUS);

@@ -77,7 +77,7 @@ TEST_CASE("discard_outputs() suppresses files and standard output") {
   CHECK(read_text_file(folder.file("stdout")) == "before");
 }
 
-TEST_CASE("a rank above 0 logs errors alone, with its rank") {
+TEST_CASE("a process of rank above 0 logs only errors, and its messages state the rank") {
   const auto log_all = [](int rank) {
     return stderr_of([rank] {
       set_log_level(LogLevel::verbose);

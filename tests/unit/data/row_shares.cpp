@@ -1,3 +1,4 @@
+// divide_rows(): the division of the rows of an update across processes, compared with all possible divisions.
 #include "data/row_shares.h"
 
 #include <rapidcheck.h>
@@ -21,7 +22,8 @@ int64_t max_cost_of(const std::vector<int64_t>& row_costs, const std::vector<Row
   return max_cost;
 }
 
-// Returns the smallest possible cost of the most expensive range, by trying every division.
+// Returns the smallest possible cost of the most expensive range, over all divisions of the rows from `first_row` on
+// into `num_shares` ranges.
 int64_t best_max_cost(const std::vector<int64_t>& row_costs, size_t first_row, int64_t num_shares) {
   if (num_shares == 1)
     return std::accumulate(row_costs.begin() + static_cast<int64_t>(first_row), row_costs.end(), int64_t{0});
@@ -40,7 +42,7 @@ TEST_CASE("row shares: rows of equal cost are divided evenly, larger shares firs
   CHECK((divide_rows(std::vector<int64_t>(6, 5), 3) == std::vector<RowRange>{{0, 2}, {2, 2}, {4, 2}}));
 }
 
-TEST_CASE("row shares: the last of more processes than rows have no rows") {
+TEST_CASE("row shares: with more processes than rows, the last processes have no rows") {
   CHECK((divide_rows({7, 1}, 4) == std::vector<RowRange>{{0, 1}, {1, 1}, {2, 0}, {2, 0}}));
   CHECK((divide_rows({}, 2) == std::vector<RowRange>{{0, 0}, {0, 0}}));
 }

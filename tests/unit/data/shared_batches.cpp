@@ -1,4 +1,4 @@
-// The shares of several processes in the batches of an update.
+// The division of the batch of an update across processes.
 #include "data/shared_batches.h"
 
 #include <catch2/catch.hpp>
@@ -32,7 +32,8 @@ std::unique_ptr<Batches> make_batches(BatchOrder order, bool has_pairs, int64_t 
 
 }  // namespace
 
-TEST_CASE("shared batches: the processes together compute each row of an update once, in order") {
+TEST_CASE(
+    "shared batches: each row of an update is in a micro-batch of exactly one process, in the order of the ranks") {
   for (const int num_processes : {1, 2, 3, 7})
     for (const int64_t micro_tokens : {0, 20})
       for (const bool has_pairs : {false, true})

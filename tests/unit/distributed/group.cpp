@@ -1,3 +1,5 @@
+// Communication between the processes of a job, here threads of the test program: sums, broadcasts, gathers,
+// heartbeats.
 #include "distributed/group.h"
 
 #include <catch2/catch.hpp>
@@ -14,15 +16,15 @@ using distributed::Group;
 
 namespace {
 
-// A tensor of random numbers that differs in each process.
-at::Tensor random_of(int rank, int64_t size, at::ScalarType type) {
+// Returns a tensor (size) of random numbers, different in each process.
+at::Tensor random_tensor(int rank, int64_t size, at::ScalarType type) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(17 + rank);
   return at::randn({size}, generator, at::TensorOptions(type));
 }
 
 }  // namespace
 
-TEST_CASE("group: one process changes nothing") {
+TEST_CASE("group: operations of a group of one process leave tensors and texts unchanged") {
   const Group group;
   const at::Tensor t = at::ones({3});
   group.sum(t);
@@ -34,18 +36,18 @@ TEST_CASE("group: one process changes nothing") {
   CHECK(group.gather("text") == std::vector<std::string>{"text"});
 }
 
-TEST_CASE("group: a sum is the sum over all processes, with equal bits in each") {
+TEST_CASE("group: a sum over all processes is within rounding of the exact sum and bit-identical in all processes") {
   for (const int size : {2, 3, 5}) {
     for (const int64_t length : {0, 1, 2, 1000, 100003}) {
       at::Tensor exact = at::zeros({length}, at::kDouble), magnitude = at::zeros({length}, at::kDouble);
       for (int rank = 0; rank < size; ++rank) {
-        const at::Tensor term = random_of(rank, length, at::kFloat).to(at::kDouble);
+        const at::Tensor term = random_tensor(rank, length, at::kFloat).to(at::kDouble);
         exact += term;
         magnitude += term.abs();
       }
       std::vector<at::Tensor> results(size);
       in_each_process(size, [&](const Group& group) {
-        const at::Tensor t = random_of(group.rank(), length, at::kFloat);
+        const at::Tensor t = random_tensor(group.rank(), length, at::kFloat);
         group.sum(t);
         results[group.rank()] = t;
       });
@@ -59,7 +61,7 @@ TEST_CASE("group: a sum is the sum over all processes, with equal bits in each")
   }
 }
 
-TEST_CASE("group: sums of several tensors may be pending at once") {
+TEST_CASE("group: sums of several tensors may be pending at the same time") {
   in_each_process(3, [](const Group& group) {
     std::vector<at::Tensor> tensors;
     std::vector<distributed::PendingOperation> pending;
@@ -83,7 +85,7 @@ TEST_CASE("group: broadcasts and gathers texts of any bytes and lengths") {
     });
 }
 
-TEST_CASE("heartbeat: the ranks of processes that have ended are silent") {
+TEST_CASE("heartbeat: silent_ranks() returns the ranks of the processes that have ended") {
   const std::chrono::milliseconds interval(20);
   for (const bool is_one : {true, false}) {
     const auto store = c10::make_intrusive<c10d::HashStore>();
@@ -94,13 +96,13 @@ TEST_CASE("heartbeat: the ranks of processes that have ended are silent") {
     second = nullptr;
     if (!is_one) fourth = nullptr;
     CHECK(first.silent_ranks() == (is_one ? "rank 1" : "ranks 1, 3"));
-    // Processes that end later do not change the ranks that the first observer has found.
+    // All processes return the ranks that the first process found, although another process has ended since.
     fourth = nullptr;
     CHECK(third.silent_ranks() == (is_one ? "rank 1" : "ranks 1, 3"));
   }
 }
 
-TEST_CASE("group: a process that does not take part ends the others with an error") {
+TEST_CASE("group: if a process does not take part in a sum, the other processes end with an error") {
   try {
     in_each_process(
         2,

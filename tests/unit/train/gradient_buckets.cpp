@@ -1,3 +1,4 @@
+// GradientBuckets, which sum the gradients over the processes of a job, bucket by bucket during the last backward pass.
 #include "train/gradient_buckets.h"
 
 #include <catch2/catch.hpp>
@@ -62,7 +63,8 @@ Gradients gradients_of_one_process(const std::vector<int64_t>& micro_batches, bo
 }
 
 // Returns the gradients of process 0 of a job whose process r accumulates the micro-batches shares[r], in the second of
-// two passes. `num_started_early`: receives the smallest number of buckets that a process started to sum early.
+// two passes. Sets `num_started_early` to the minimum over the processes of the number of buckets whose sum started
+// before the end of the last backward pass.
 Gradients gradients_of_processes(const std::vector<std::vector<int64_t>>& shares, bool has_bf16_copies,
                                  int64_t bucket_bytes, size_t& num_started_early) {
   Gradients result;
@@ -145,7 +147,7 @@ TEST_CASE("gradient buckets: complete buckets are summed during the last backwar
   }
 }
 
-TEST_CASE("gradient buckets: the trained parameters may change between passes") {
+TEST_CASE("gradient buckets: parameters may be frozen and unfrozen between passes") {
   in_each_process(2, [](const Group& group) {
     SmallModel model(false);
     GradientBuckets buckets(group, model.parameters);
