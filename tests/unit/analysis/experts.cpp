@@ -214,8 +214,8 @@ TEST_CASE("uniform gates have entropy ln E, and scores with random experts are i
   const double nll = task::score(*model, text, make_analysis_input(*model, text).scoring_options).nll;
   CHECK(batch_1_scores[0].score ==
         rounding::within(std::exp(nll / 62), rounding::perplexity_bound(*model, 6, nll, 62)));
-  // Bound on the rounding error of each perplexity, for a perplexity that none exceeds: no random score is more than 2
-  // deviations above the mean of the 3 random scores.
+  // `bound`: bound on the rounding error of a perplexity of at most `max_score`. No perplexity exceeds `max_score`:
+  // none of the 3 random scores is more than 2 deviations above their mean.
   const double max_score = std::max({batch_1_scores[0].score, batch_1_scores[1].score,
                                      batch_1_scores[2].score + 2 * batch_1_scores[2].deviation}),
                bound = rounding::perplexity_bound(*model, 6, 62 * std::log(max_score), 62);

@@ -256,7 +256,7 @@ const Constraint* unmet_constraint(const Case& c, std::string* reason = nullptr)
 
 }  // namespace
 
-TEST_CASE("each constraint of the fused path rejects its own case and gives the reason") {
+TEST_CASE("each constraint of the fused path rejects the case that violates this constraint, and gives the reason") {
   c10::NoGradGuard no_gradient;
   const auto all_cases = cases();
   std::set<std::string> names;
@@ -269,7 +269,7 @@ TEST_CASE("each constraint of the fused path rejects its own case and gives the 
     CHECK(unmet_constraint(own_case->second, &reason) == &constraint);
     CHECK_FALSE(own_case->second.reason.empty());
     CHECK(reason.find(own_case->second.reason) != std::string::npos);
-    // Without set_layer and set_pass some kernel meets all constraints.
+    // Without the changes of set_layer and set_pass, all constraints of some kernel are met.
     if (constraint.scope == Scope::construction || constraint.scope == Scope::device) continue;
     Case unmodified_case = own_case->second;
     unmodified_case.set_layer = {}, unmodified_case.set_pass = {}, unmodified_case.kernel = Kernel::composed;

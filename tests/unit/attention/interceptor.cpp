@@ -95,7 +95,7 @@ TEST_CASE("Path::fused rejects an interceptor that changes probabilities and acc
 }
 
 TEST_CASE(
-    "show() passes an observation to subscribers of its type only, in order, each with the changes of earlier ones") {
+    "show() passes an observation to the subscribers of its type in order, with the changes of earlier subscribers") {
   struct FirstObserver : Observer, Subscriber<MixingObservation> {
     void receive(const LayerSpec&, MixingObservation& observation) override {
       observation.matrix = observation.matrix + 1;

@@ -323,7 +323,7 @@ TEST_CASE("CPU head mixing stays within its buffers and writes every element of 
       params.dropout_row_stride = params.max_keys;
     }
     const int64_t num_parts = pick(1, 4);
-    params.l2_bytes = int64_t{1} << pick(10, 20);  // smaller than the probabilities: several spans
+    params.l2_bytes = int64_t{1} << pick(10, 20);  // smaller than the probabilities: several key spans
     draw_options(params);
     const HeadChoices choices(params, params.heads, params.value_heads);
     std::optional<RelativePositions> positions;
@@ -347,7 +347,7 @@ TEST_CASE("CPU attention without mixing stays within its buffers and writes ever
     params.key_size = 16 * pick_int(1, 4), params.scale = 0.3F;
     const DropoutParams dropout{{1, 2}, 3, 4, 1 << 22, 4.0F / 3};
     if (pick(0, 1) == 1) params.dropout = dropout, params.dropout_row_stride = max_keys;
-    params.l2_bytes = int64_t{1} << pick(10, 20);  // smaller than the probabilities: several spans
+    params.l2_bytes = int64_t{1} << pick(10, 20);  // smaller than the probabilities: several key spans
     draw_options(params);
     const HeadChoices choices(params, 1, 1);
     std::optional<RelativePositions> positions;

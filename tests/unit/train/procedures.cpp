@@ -110,7 +110,7 @@ TEST_CASE("frozen parameters do not change, and Adam's bias correction starts wh
         }) == 2);
 }
 
-TEST_CASE("block coordinate descent trains gates only in epochs with G passes, and other parameters in every epoch",
+TEST_CASE("block coordinate descent trains gates only in some epochs, and other parameters in every epoch",
           "[procedures]") {
   Folder folder;
   write_text(folder.file("t.mhs"), repeating_tokens(400));  // 7 updates per epoch
@@ -124,7 +124,7 @@ TEST_CASE("block coordinate descent trains gates only in epochs with G passes, a
       continue;
     }
     INFO(p.name());
-    // Epoch 1 (counted from 0) has only F passes, which do not train gates.
+    // Epoch 1 (counted from 0) has only passes that do not train gates.
     CHECK(at::equal(find(first, p.name()), find(second, p.name())));
   }
   CHECK(status_of([&] {
@@ -132,11 +132,13 @@ TEST_CASE("block coordinate descent trains gates only in epochs with G passes, a
         }) == 2);
 }
 
-TEST_CASE("an F pass after a G pass continues from the momentum of the previous update", "[procedures]") {
+TEST_CASE(
+    "training the gates between two passes of the other parameters does not change the momentum of these parameters",
+    "[procedures]") {
   Folder folder;
   write_text(folder.file("t.mhs"), repeating_tokens(400));
-  // Gates do not change at learning rate 0, so an update with a G pass and an F pass equals an update with only an F
-  // pass.
+  // Gates do not change at learning rate 0, so an update with a pass of the gates (G) and a pass of the other
+  // parameters (F) equals an update with only the second pass.
   const std::string method =
       "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\ndropout = 0.0\nnorm_statistics = 'batch'\n"
       "[train]\nlength = '9u'\nschedule.warmup = '9u'\noptimizer.rule = 'nag'\n"
@@ -181,7 +183,7 @@ TEST_CASE("a run is refused if a pass of any epoch would train only frozen param
   CHECK(contains(start_error("match = ['*']\nfreeze_until = '1u'", "every = 5\nfirst = 2\n"),
                  "epoch 0 (counted from 0)"));
   CHECK(start_error(gates + "freeze_until = '14u'", "every = 5\nfirst = 2\n").empty());
-  // The run ends before epoch 5, the first epoch with G passes.
+  // The run ends before epoch 5, the first epoch with passes that train gates.
   CHECK(start_error(gates + "frozen = true", "every = 5\nfirst = 5\n").empty());
 }
 

@@ -665,7 +665,9 @@ TEST_CASE("resume with mae.sample_unit = position is bit-identical; resume with 
   CHECK_FALSE(at::equal(runs::find(sequence_model, name), runs::find(uninterrupted_model, name)));
 }
 
-TEST_CASE("an F pass of MAE has gradients for the heads of the sampled expert only, and none for the gate", "[mae]") {
+TEST_CASE(
+    "an MAE pass with sampled experts has gradients for the heads of the sampled expert only, and none for the gate",
+    "[mae]") {
   Layer l("heads = 4\ncombiner = 'mae'\nmae.drop = 2\n", 12);
   l.randomise_gate(1);
   const auto all_experts = omitted_heads_by_expert(4, 2);
@@ -675,7 +677,8 @@ TEST_CASE("an F pass of MAE has gradients for the heads of the sampled expert on
   std::set<std::set<int64_t>> drawn_sets;
   for (uint32_t update = 0; update < 12; ++update) {
     l.parameters.zero_gradients();
-    // The gates of an F pass equal the gates of evaluation: running statistics, no dropout, no gradient.
+    // The gates of a pass that samples experts equal the gates of evaluation: running statistics, no dropout, no
+    // gradient.
     RecordingObserver recorder;
     (l.forward(x, causal_mask(), training_context(update, true), &recorder) * r).sum().backward();
     CHECK(!recorder.g.requires_grad());
@@ -772,7 +775,7 @@ TEST_CASE("the batch norm of the MAE gate updates running statistics like at::ba
   const int64_t num_roundings = 15 + 3 + layers::kElementwiseRoundings;
   CHECK(rounding::agree(l["gate.norm.mean"], mean, num_roundings));
   CHECK(rounding::agree(l["gate.norm.variance"], variance, num_roundings));
-  // Evaluation and F passes do not update the running statistics.
+  // Evaluation and passes that sample experts do not update the running statistics.
   mean = l["gate.norm.mean"].clone();
   l.forward(x, {});
   l.forward(x, {}, training_context(0, true));
@@ -793,7 +796,7 @@ TEST_CASE("the batch norm of the MAE gate updates running statistics like at::ba
   CHECK(decoder_layer.forward(x.narrow(0, 0, 2), mask, training_context()).isfinite().all().item<bool>());
 }
 
-TEST_CASE("with mae.norm_statistics = batch, F passes use batch statistics and do not update running statistics",
+TEST_CASE("with mae.norm_statistics = batch, sampling passes use batch statistics and keep the running statistics",
           "[mae]") {
   at::Tensor x = normal({5, 3, 8}, 1) + 3;
   Layer running_statistics_layer("heads = 2\ncombiner = 'mae'\nmae.dropout = 0\n", 8),
@@ -807,7 +810,8 @@ TEST_CASE("with mae.norm_statistics = batch, F passes use batch statistics and d
   CHECK(!gates_agree(batch_statistics_layer, g, evaluation_gates, 3));
 }
 
-TEST_CASE("dropout in the MAE gate is active in G passes and inactive in F passes", "[mae]") {
+TEST_CASE("dropout in the MAE gate is active in passes that train the gate and inactive in passes that sample experts",
+          "[mae]") {
   Layer l("heads = 2\ncombiner = 'mae'\nmae.dropout = 0.5\n", 8);
   at::Tensor x = normal({4, 3, 8}, 1);
   CHECK(!gates_agree(l, gates_of(l, x, causal_mask(), training_context(0)),
@@ -996,7 +1000,9 @@ TEST_CASE("invalid MAE options are rejected with the reason; the capabilities of
       Layer("heads = 2\ncombiner = 'mae'\nmae.mean = 'full'\nmae.gate = 'uniform'\n", 8).layer->capabilities().causal);
 }
 
-TEST_CASE("block coordinate descent runs a G pass for the gate in some epochs and an F pass in every epoch", "[mae]") {
+TEST_CASE(
+    "block coordinate descent trains the gate in some epochs, and other parameters with sampled experts in every epoch",
+    "[mae]") {
   Config config;
   config.load_text("[p]\nevery = 3\nfirst = 1\n", "test");
   auto every_fifth = train::procedures().make("block-coordinate", ""),
