@@ -25,8 +25,8 @@ from peers import decoder, translation
 def gradient_bound(name, peer_gradients, exact_gradients):
     """Returns the bound on the error of the gradient of the tensor `name`: tolerance.fused_bound() of the error of PyTorch in fp32.
 
-    The softmax is invariant to the key bias: the terms of its gradient cancel. They are the terms of the gradient of the key weights with
-    inputs of 1, which therefore gives their magnitude.
+    The terms of the gradient of a key bias cancel, since the softmax is invariant to the bias. The gradient of the key weights, a sum of
+    the same terms times the inputs, gives the magnitude of the terms.
     """
     magnitude = max(exact_gradients[n].abs().max().item() for n in {name, name.replace(".key.bias", ".key.weight")})
     return tolerance.fused_bound((peer_gradients[name] - exact_gradients[name]).abs().max().item(), magnitude)

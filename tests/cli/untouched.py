@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a command and checks that it leaves files alone.
+"""Runs a command and checks that it neither changes nor opens the given files.
 
 untouched.py [--readable] PATH… -- COMMAND…   runs COMMAND; fails with status 99 if it changes a PATH or a file below a PATH or,
                                               without --readable, opens one; otherwise has the exit status of COMMAND
@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 ACCESS, MODIFY, ATTRIB, OPEN, IS_DIR = 0x1, 0x2, 0x4, 0x20, 0x40000000
-CHANGES = MODIFY | ATTRIB | 0xFC0  # 0xFC0: moved from and to, created, deleted, deleted itself, moved itself
+CHANGES = MODIFY | ATTRIB | 0xFC0  # 0xFC0: the events for moved, created and deleted files
 TOUCHED_STATUS = 99
 
 

@@ -33,8 +33,8 @@ status=0; wait "$pid" || status=$?
 exec 8>&-
 [ "$status" -eq 143 ] || fail "expected exit status 143 after SIGTERM; found $status"
 [ -z "$(find . -name 'stopped.mhs*')" ] || fail "expected no partial file; found one"
-# An output that is a symbolic link: its target is replaced and keeps its permissions, or is unchanged after an error. A link
-# without a target becomes the output.
+# If the output is a symbolic link, a tool replaces the content of the link's target, which keeps its permissions, and leaves the target
+# unchanged after an error. A link without a target is replaced by the output file.
 mkdir elsewhere
 printf old > elsewhere/target
 chmod 640 elsewhere/target
@@ -79,7 +79,7 @@ expect 0 mh-eval generate $m --prompt-file prompt --length 3
 expect 0 mh-eval generate $m --prompt-file - --length 3 < prompt
 expect 3 mh-eval generate $m --prompt $'\xff'
 expect 2 mh-eval generate $m --prompt a --prompt-file prompt
-# A reader that closes standard output does not cost the files that the command also writes.
+# A command whose standard output is a closed pipe still writes its output files.
 closed_output() { python3 -c '
 import os, subprocess, sys
 reader, writer = os.pipe()

@@ -160,7 +160,7 @@ expect 0 mh-finetune --train classes.mhs $go --out crossed --set train.length=1u
 expect 0 mh-finetune --train classes.mhs $go --out drawn --set train.length=1u --set attention.mixer=random-normal
 expect_stderr "the model computes another function than"
 
-# Regression.
+# Regression: the number to predict follows from the topic of the words.
 awk 'BEGIN { srand(6); print "score\ttext"; for (i = 0; i < 80; i++) { t = int(rand() * 4); print t ".5\tt" t "w" int(rand() * 9) " t" t "w" int(rand() * 9) } }' > numbers.tsv
 mh-prep examples -q --vocab $m --text text --label score --number 0,5 numbers.tsv > numbers.mhs
 expect 3 mh-eval ft/seed2/best.safetensors numbers.mhs

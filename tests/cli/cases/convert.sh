@@ -57,7 +57,7 @@ assert abs(a["nll"] - b["nll"]) <= tolerance.mean_nll_bound(a, "run/best.safeten
 P
 record 2 mh-convert --fold folded -o x
 
-# Deeply nested JSON inside the metadata would exhaust the stack when it is written again.
+# Checkpoints whose metadata contains deeply nested JSON, which would exhaust the stack, or contradicts the tensors are refused.
 python3 -B - "$ROOT/tests/cli" <<'P'
 import sys
 sys.path.insert(0, sys.argv[1])

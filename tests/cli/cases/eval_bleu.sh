@@ -19,7 +19,7 @@ printf 'the end .' > unended
 printf 'the end .\n' | mh-eval bleu unended - > out
 expect_stdout "100"
 
-# Errors.
+# Refuses files with different numbers of lines, empty and missing files, and options that exclude each other.
 head -1 ref > short
 record 3 mh-eval bleu hyp ref short
 record 3 mh-eval bleu short ref

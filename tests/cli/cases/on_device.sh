@@ -30,8 +30,8 @@ P
 }
 # check_near_scores NAME KEYS MODEL DECISIONS: fails unless the scores on $device (file NAME) agree with the scores on the CPU (file
 # NAME.cpu). A loss or a perplexity may differ by the rounding errors of a forward pass of MODEL with at most KEYS keys,
-# on a GPU with products of split numbers (kSplitProductError of tests/oracle/tolerance.h). Any other score is a share of
-# DECISIONS decisions, such as predicted tokens, and may differ by one decision.
+# on a GPU with products of split numbers (kSplitProductError of tests/oracle/tolerance.h). Any other score is a mean over
+# DECISIONS decisions, such as predicted classes or translated sentences, and may differ by the weight of one decision.
 check_near_scores() {
   with_tolerance - "$@" <<'P' || fail "$1: the scores on $device differ from the scores on the CPU"
 import json, sys, tolerance

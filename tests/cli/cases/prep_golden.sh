@@ -36,7 +36,7 @@ golden codes-wordpiece 0 mh-prep codes wordpiece.vocab
 printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' one two three '##s' '?' . who won the team > vocab.txt
 golden --stderr vocab-wordpiece-from 0 mh-prep vocab --type wordpiece --from vocab.txt
 golden --stderr vocab-wordpiece-cased 0 mh-prep vocab --type wordpiece --cased --from vocab.txt
-# Language-model shards.
+# Shards of text for language models.
 for type in word char byte joint wordpiece; do
   record_shard "lm-$type" mh-prep lm --vocab $type.vocab en
 done
@@ -46,14 +46,14 @@ record 0 mh-prep cat lm-word.mhs lm-unknown.mhs
 golden_record lm-two-shards
 printf 'the cat\r\nthe mat\r\n' > crlf
 record_shard lm-crlf mh-prep lm --vocab word.vocab --crlf normalise crlf
-# Translation.
+# Shards of sentence pairs.
 record_shard translation mh-prep translation --vocab joint.vocab de en
 mh-prep vocab -q de > de.vocab
 record_shard translation-two mh-prep translation --source-vocab de.vocab --target-vocab word.vocab de en
 printf 'the cat\n\na\nthe cat sat on the mat\n' > s
 printf 'the mat\nthe\nthe cat sat on the mat\nthe cat sat on\n' > t
 record_shard translation-dropped mh-prep translation --vocab word.vocab --empty drop --max-length 5 --max-ratio 2 s t
-# Examples from GLUE and other files, questions, documents.
+# Shards of examples from GLUE and other files, of SQuAD questions, and of documents.
 printf 'Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\tOne two.\tthree\n0\t9\t9\ttwo\tfour\n' > mrpc.tsv
 record_shard glue-mrpc mh-prep glue --task mrpc --wordpiece vocab.txt mrpc.tsv
 printf 'gj04\t1\t\tOne two.\ngj04\t0\t*\tTwo one.\n' > cola.tsv
@@ -70,7 +70,7 @@ J
 record_shard squad mh-prep squad --wordpiece vocab.txt --unanswerable keep squad.json
 printf 'one two.\n\nthree.\n\n\nTwos!\nthree three\n' > documents
 record_shard mlm mh-prep mlm --wordpiece vocab.txt documents
-# Errors.
+# Each of the following commands must fail; the golden files have its message.
 : > empty
 printf 'good\nb\xffd\n' > bad8
 printf 'a\tx\na\tx\ty\n' > two_tabs

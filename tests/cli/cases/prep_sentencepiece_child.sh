@@ -13,7 +13,7 @@ done
 (cat small; make_word 32768) | expect 0 mh-prep vocab --type bpe --size 40 - -o model
 expect 0 mh-prep lm --vocab model long -o x.mhs
 rm model
-# Characters that SentencePiece reserves.
+# mh-prep reports characters that SentencePiece reserves, and uses the lines that contain these characters.
 printf 'the cat sat\n\342\226\205 the dog\ndog \342\226\205 cat\n<unk> a\342\226\201cat\n' > reserved
 expect 0 mh-prep vocab --type bpe --size 20 reserved -o reserved.model
 expect_stderr "U+2585 gets no piece, since SentencePiece reserves it: 2 lines, first reserved:2"
@@ -21,7 +21,7 @@ expect_stderr "reserves them: 1 line, first reserved:4"
 expect_stderr "U+2581 is read as a space, since SentencePiece reserves it: 1 line, first reserved:4"
 ! grep -q 'LOG(' err || fail "expected no raw log line of SentencePiece"
 expect 0 mh-prep lm --vocab reserved.model reserved -o x.mhs
-# Rare characters.
+# mh-prep reports characters without a piece, which --character-coverage below 1 causes.
 (for i in $(seq 200); do echo "the cat sat on the mat"; done; printf 'q\303\251\n') > rare
 expect 0 mh-prep vocab --type bpe --size 20 --character-coverage 0.99 rare -o model; expect_stderr "characters have a piece"
 expect 0 mh-prep vocab --type bpe --size 20 --character-coverage 1 rare -o model

@@ -26,7 +26,7 @@ sed 's/"answer_start": 12/"answer_start": 13/' a.json > moved.json
 record 3 mh-prep squad --vocab v moved.json -o z.mhs
 record 0 mh-prep squad --vocab v --missing-share 0.4 moved.json -o moved.mhs
 mh-prep info moved.mhs | grep -q 'missing_answers	1' || fail "expected missing_answers 1 in the shard"
-# SQuAD 2.0.
+# SQuAD 2.0: a file with unanswerable questions is refused without --unanswerable keep.
 sed 's/"answers": \[{"text": "Cafés", "answer_start": 12}\]/"answers": [], "is_impossible": true, "plausible_answers": [{"text": "x", "answer_start": 0}]/' a.json > two.json
 record 3 mh-prep squad --vocab v two.json -o z.mhs
 record 0 mh-prep squad --vocab v --unanswerable keep two.json -o two.mhs

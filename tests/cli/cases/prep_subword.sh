@@ -18,7 +18,7 @@ mh-prep cat x.mhs | cmp - <(paste de en)
 expect 0 mh-prep info x.mhs; expect_stdout "source_tokenizer	subword-nmt"
 mh-prep lm --vocab joint.vocab en | mh-prep cat - | cmp - en
 expect 0 mh-prep vocab --type subword-nmt --merges 100000 en -o all.vocab; expect_stderr "no pair of symbols occurs twice"
-# Errors.
+# Each of the following commands must fail because of its options or files.
 record 2 mh-prep vocab --type subword-nmt en
 record 2 mh-prep vocab --type subword-nmt --merges 5 --codes codes en
 record 2 mh-prep vocab --type word --merges 5 en

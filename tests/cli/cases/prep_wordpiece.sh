@@ -37,7 +37,7 @@ expect 0 mh-prep vocab --type wordpiece --size 30 --alphabet 2 learn -o few.voca
 expect_stderr "characters have a piece (--alphabet)"
 rm few.vocab
 [ "$(mh-prep vocab -q --type wordpiece --size 30 --cased learn | mh-prep codes - | sed -n 7p)" = "A" ] || fail "expected the upper-case piece A with --cased"
-# Errors.
+# Each of the following commands must fail because of its options or files.
 record 2 mh-prep vocab --type wordpiece learn
 record 2 mh-prep vocab --type wordpiece --size 9 --from vocab.txt
 record 2 mh-prep vocab --type wordpiece --size 9

@@ -59,7 +59,7 @@ cat $a | mh-prune scan -q - t.mhs > piped
 [ "$(wc -l < piped)" -eq 10 ] || fail "expected 10 lines for a model from a pipe"
 expect 0 mh-prune scan --blocks 5 --seed 3 --block 8 $a t.mhs
 [ "$(awk 'NR == 2 {print $12}' out)" = 40 ] || fail "expected 40 tokens in five blocks of 8"
-# Rankings.
+# mh-prune rank sorts the heads by importance; the scores by ablation follow from the losses of the scan.
 expect 0 mh-prune rank --by ablation,random --format json $a t.mhs
 with_tolerance - <<'P'
 import json, tolerance

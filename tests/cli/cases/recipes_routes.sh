@@ -45,7 +45,7 @@ num_pairs=$(wc -l < clean.de)
 [ "$num_pairs" -lt 100 ] || fail "nothing was filtered"
 [ "$(wc -l < valid.de)" -eq $((num_pairs / 23)) ] && [ "$(wc -l < train.en)" -eq $((num_pairs - num_pairs / 23)) ] || fail "expected every 23rd of $num_pairs pairs in valid; found $(wc -l train.* valid.*)"
 ! grep -q '[A-Z]' train.de train.en valid.en || fail "expected no capital letters in the lowercased text"
-# No filter counts subword pieces: each pair becomes one record and decodes to its words.
+# mh-prep translation drops no pair because of its number of subword pieces, and each record decodes to the words of its pair.
 mh-prep info train.mhs | grep -qx "records	$(wc -l < train.de)" || fail "pairs are lost"
 mh-prep cat train.mhs | cmp - <(paste train.de train.en)
 # Long sentences: consecutive pairs are joined while source and target have at most 240 pieces.

@@ -71,7 +71,7 @@ expect_stdout '"seed":null'
 expect 0 mh-swap report --help
 expect_stdout "--blocks"
 
-# mh-swap report.
+# mh-swap report prints the discrepancy of the heads of each layer, and its change between two models.
 expect 0 mh-swap report $m once.safetensors t.mhs --blocks 5 --format json
 with_tolerance - <<'P'
 import json, tolerance

@@ -80,7 +80,7 @@ expect 2 mh-eval --set model.mem=4 $m v.mhs
 mh-train -q --train t.mhs --out plain --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
   --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=1u
 expect 2 mh-eval --memory 9 plain/last.safetensors v.mhs; expect_stderr "0 for a model without a memory"
-# Errors of training.
+# mh-train refuses options that contradict streams, memories or Skip-Retain.
 expect_refused() { expect 2 mh-train --config c.toml --train t.mhs --out new "${@:2}"; expect_stderr "$1"; [ ! -d new ] || fail "expected no output folder after an error; found one"; }
 expect_refused "train.batch.order" --valid v.mhs --set train.batch.order=blocks
 expect_refused "streams, the number of tokens in the text" --valid v.mhs --set train.batch.tokens=1000000

@@ -29,7 +29,7 @@ mh-train -q --train t.mhs --out lm --set model.layers=1 --set model.width=16 --s
   --set train.batch.block=16 --set train.batch.tokens=64 --set train.length=2u
 m=run/last.safetensors mixed=mixed/last.safetensors lm=lm/last.safetensors
 
-# mh-prune scan, rank and curve.
+# mh-prune scan, rank and curve treat each kind of attention separately, or together.
 expect 0 mh-eval --format json $m p.mhs
 cp out full.json
 expect 0 mh-prune scan --format json $m p.mhs
@@ -86,7 +86,7 @@ expect 0 mh-train -q --from cut.safetensors --train p.mhs --out cut-run --set tr
   --set train.batch.tokens=400
 expect 0 mh-eval cut-run/last.safetensors p.mhs
 
-# mh-swap.
+# mh-swap exchanges heads within a kind of attention; exchanging twice restores the checkpoint.
 pairs=encoder.self:0.1-2.3,decoder.cross:0.0-1.2
 expect 0 mh-swap $m --pairs $pairs -o once.safetensors
 expect 0 mh-swap once.safetensors --pairs $pairs -o twice.safetensors
@@ -108,7 +108,7 @@ changed = {(r["kind"], r["layer"]) for r in rows[14:] if abs(r["euclidean_change
 assert ("encoder.self", 0) in changed and ("decoder.cross", 0) in changed
 P
 
-# mh-spectrum.
+# mh-spectrum prints spectra for each kind of attention and layer.
 expect 0 mh-spectrum $m p.mhs --blocks 20 --curves curves.tsv
 cp out spectrum.tsv
 expect 0 mh-spectrum $m $mixed p.mhs --blocks 20 --summary --format json
