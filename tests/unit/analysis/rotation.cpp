@@ -278,7 +278,7 @@ TEST_CASE("RotationSchedule swaps heads and swaps them back before the epochs of
   CHECK(RotationSchedule{2, 10, 1, 4}.action_before(4, 2, true) == RotationSchedule::Action::none);
 }
 
-TEST_CASE("hard, soft and released selection give the pairs of a worked example", "[rotation]") {
+TEST_CASE("the modes hard, soft and released of head rotation select the pairs of a worked example", "[rotation]") {
   const LayerScores scores{{0.5, 0.1, 0.9, 0.4}, {0.3, 0.3, 0.7, 0.2}, {0.8, 0.6, 0.05, 1.0}};
   const AttentionKind kind = AttentionKind::decoder_self;
   CHECK(to_strings(pair_hard(kind, scores, 3)) ==
@@ -304,7 +304,8 @@ TEST_CASE("hard, soft and released selection give the pairs of a worked example"
   CHECK(largest_k(PairSelection::hard, {}) == 0);
 }
 
-TEST_CASE("every selection returns disjoint pairs, and hard and soft select heads by rank", "[rotation]") {
+TEST_CASE("every mode of head rotation selects disjoint pairs, and the modes hard and soft select heads by rank",
+          "[rotation]") {
   CHECK(rc::check([](uint64_t seed) {
     RandomSequence random(RandomStream(seed, "test"));
     LayerScores scores(1 + random.uniform_below(5));

@@ -72,7 +72,7 @@ struct RelativePositions {
 
   RelativePositions() = default;
   RelativePositions(const AttentionParams& params, int64_t heads, int64_t size) {
-    int64_t num_rows = 0;  // rows of r
+    int64_t num_rows = 0;  // number of rows of r
     for (int64_t first = 0; first < params.keys;) {
       const int64_t range_keys = pick(1, params.keys - first),
                     num_visible =

@@ -278,14 +278,14 @@ TEST_CASE("BLEU of random sentences equals a naive implementation", "[bleu]") {
   }));
 }
 
-TEST_CASE("statistics of a line of 300000 words are exact and take less than quadratic time", "[bleu]") {
+TEST_CASE("BLEU statistics of a line of 300000 words are exact and take less than quadratic time", "[bleu]") {
   std::string repeated_words, distinct_words;
   for (int i = 0; i < 300000; ++i) repeated_words += "w ", distinct_words += str("w", i, " ");
   CHECK(statistics_of(plain_options(), repeated_words, {repeated_words, distinct_words}).num_matches[3] == 299997);
   CHECK(statistics_of(plain_options(), distinct_words, {repeated_words, distinct_words}).num_matches[0] == 300000);
 }
 
-TEST_CASE("signatures list the options of a score", "[bleu]") {
+TEST_CASE("signatures of BLEU and chrF list the options of the score", "[bleu]") {
   const std::string version = std::string("|version:mh-") + mh::version();
   BleuOptions options;
   CHECK(bleu_signature(options, 1, BleuScope::corpus) == "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp" + version);

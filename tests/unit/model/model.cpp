@@ -198,7 +198,7 @@ TEST_CASE("initial parameters are a function of the seed") {
   CHECK(!at::equal(initial_weight(1), initial_weight(2)));
 }
 
-TEST_CASE("max_length is the minimum over the positions and the stages of all layers") {
+TEST_CASE("max_length() is the minimum of the limits of learned positions and of the stages of all layers") {
   auto build = [](const std::string& extra_toml) {
     return build_language_model(parse_model_config(str("[model]\nlayers = 2\nwidth = 16\nffn = 8\n", extra_toml)), 30,
                                 at::kMeta);

@@ -252,7 +252,7 @@ TEST_CASE("no gradient flows through the memory to an earlier segment", "[txl]")
   CHECK(gradient.narrow(0, 15, 15).abs().max().item<float>() > 0);
 }
 
-TEST_CASE("skip_probability follows each schedule", "[txl]") {
+TEST_CASE("skip_probability() of a layer follows the chosen schedule of Skip-Retain", "[txl]") {
   using train::SkipSchedule;
   auto probabilities = [](SkipSchedule schedule, int64_t layers) {
     std::vector<double> p;

@@ -113,7 +113,8 @@ TEST_CASE("each task reads a registered record kind that no other task reads", "
   CHECK(status_of([] { task::task_of_kind("other", "t.mhs"); }) == 3);
 }
 
-TEST_CASE("all scores have distinct names, and tasks that share a score declare it alike", "[tasks]") {
+TEST_CASE("all scores have distinct names, and tasks that share a score declare the same label, digits and properties",
+          "[tasks]") {
   const std::vector<std::string> names = task::names_of(task::all_scores());
   CHECK(std::set<std::string>(names.begin(), names.end()).size() == names.size());
   for (const std::string& name : task::tasks().names())
@@ -205,7 +206,7 @@ TEST_CASE("evaluation returns a finite loss and only scores that the task names"
   }
 }
 
-TEST_CASE("options of a task are accepted only for models of that task, and a copy of TaskOptions keeps them",
+TEST_CASE("options of a task are accepted only for models of that task, and a copy of TaskOptions keeps the options",
           "[tasks]") {
   for (const std::string& name : task::tasks().names()) {
     const auto task = task::tasks().make(name, "task");

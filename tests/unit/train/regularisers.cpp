@@ -254,12 +254,12 @@ TEST_CASE("nuclear-growth has a constant value, but the gradient of -|α|_*, and
     at::Tensor value = term->loss({3, 0, 10});
     value.backward();
     const auto [u, s, v] = at::linalg_svd(a.detach().to(at::kDouble), false);
-    // The difference of two nuclear norms in fp64 has the errors of decompositions of 10 sweeps; the value is rounded
-    // to fp32.
+    // The value is a difference of two nuclear norms, rounded to fp32. Each norm has the error of a singular value
+    // decomposition in fp64 with up to 10 sweeps of rotations.
     CHECK(value.item<double>() ==
           rounding::within(2 * margin, tolerance::chain_error_bound(1, tolerance::kFp32, 2 * margin) +
                                            rounding::fp64_bound(10 * 8, 2 * s.sum().item<double>())));
-    CHECK(rounding::agree(a.grad(), -2 * at::matmul(u, v), 1));  // the same decomposition in fp64, rounded once
+    CHECK(rounding::agree(a.grad(), -2 * at::matmul(u, v), 1));  // U Vᵀ in fp64, rounded once
   }
 }
 
@@ -310,7 +310,8 @@ TEST_CASE("the nuclear norm has its defining properties, and the gradient of nuc
   const int64_t h = 5;
   auto norm = [](const at::Tensor& x) { return at::linalg_svdvals(x).sum().item<double>(); };
   const at::Tensor a = at::randn({h, h}, at::kDouble), q = std::get<0>(at::linalg_qr(at::randn({h, h}, at::kDouble)));
-  // Each of h singular values has the error of a backward-stable decomposition of 10 sweeps, relative to the largest.
+  // Each of h singular values has the error of a backward-stable decomposition with up to 10 sweeps of rotations,
+  // relative to the largest singular value.
   const auto near_norm = [&](double expected) {
     return rounding::within(expected, rounding::fp64_bound(10 * 2 * h, static_cast<double>(h) * expected));
   };

@@ -416,7 +416,7 @@ TEST_CASE("truncation removes tokens at the start and at the end of a segment wi
   check_fraction("removed at the start", 0.5, num_removed_at_start, num_removed);
 }
 
-TEST_CASE("a row with room for one word token contains one", "[pretraining]") {
+TEST_CASE("a pre-training row with room for one word token contains one word token", "[pretraining]") {
   const Corpus corpus({{{5, 7, 8}}, {{10, 11, 13}, {14}}});
   PretrainingOptions options;
   options.max_length = 3, options.next_sentence = false,
@@ -429,7 +429,8 @@ TEST_CASE("a row with room for one word token contains one", "[pretraining]") {
   }
 }
 
-TEST_CASE("documents that give no rows are refused", "[pretraining]") {
+TEST_CASE("pre-training refuses missing or empty documents, and next-sentence prediction with a single document",
+          "[pretraining]") {
   const Corpus single_document({{{5, 7}, {8}}}), no_documents({});
   PretrainingOptions options;
   CHECK(status_of([&] { make_pretraining(single_document, options); }) == 2);

@@ -69,7 +69,8 @@ auto random_tokens(int32_t limit, size_t max_length) {
 
 }  // namespace
 
-TEST_CASE("each record kind has commands that make it and a text that prints it", "[records]") {
+TEST_CASE("each record kind has subcommands of mh-prep that make its shards, and a RecordText that prints them",
+          "[records]") {
   for (const RecordKind& kind : record_kinds()) {
     INFO(kind.name);
     CHECK(!kind.preparations.empty());
