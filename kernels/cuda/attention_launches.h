@@ -390,7 +390,8 @@ struct AttentionLaunches {
                                     const AttentionTensors& tensors) {
     using Body = Forward<T, kSize, kOutputs, kRelative>;
     if (!(params.scale > 0))
-      return "expected a positive scale of the logits; found a scale <= 0 or NaN; negate the queries";
+      return "expected a positive scale of the logits; found a scale <= 0 or NaN; "
+             "for a negative scale, negate the scale and the queries";
     return launcher(
         Grid{num_tiles_of(params.queries, Body::Traits::kQueries), batch_heads(params, tensors), tensors.num_splits},
         Body::kThreads, sizeof(typename Body::Traits::Shared), Body{params, KernelTensors<T>(tensors)});

@@ -40,8 +40,8 @@ const char* cuda_missing_kernels(Dtype dtype, int size) {
       options = " -Dhead_sizes=" + sizes + "," + std::to_string(larger);
   if (!has_dtype && (size <= max_size || !options.empty())) options += " -Ddtypes=" + dtypes + "," + name;
   thread_local std::string problem;
-  problem = "expected a head size of at most the largest of " + sizes + ", and one of the types " + dtypes +
-            "; found head size " + std::to_string(size) + " and type " + name + "; use --attention composed" +
+  problem = "expected a head size up to the largest compiled size (" + sizes + ") and a compiled type (" + dtypes +
+            "); found head size " + std::to_string(size) + " and type " + name + "; use --attention composed" +
             (options.empty() ? "" : ", or run meson configure build" + options + " and ninja -C build");
   return problem.c_str();
 }

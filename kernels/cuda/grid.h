@@ -11,7 +11,7 @@ struct Grid {
 inline const char* grid_problem(const Grid& grid) {
   constexpr unsigned kMaxBlocks = 65535;  // unsigned, so that a size that overflowed is above the limit, too
   if (static_cast<unsigned>(grid.y) > kMaxBlocks)
-    return "expected at most 65535 for batch rows times heads; found more; use smaller batches";
+    return "expected at most 65535 for batch rows times heads; found more; use fewer rows per batch";
   if (static_cast<unsigned>(grid.z) > kMaxBlocks)
     return "expected at most 65535 groups of heads or splits of keys; found more; use fewer heads";
   return nullptr;

@@ -10,7 +10,8 @@ namespace mh::kernels {
 // Returns the description of a CUDA error; null for cudaSuccess.
 inline const char* error_string(cudaError_t status) {
   if (status == cudaErrorNoKernelImageForDevice)
-    return "expected a GPU that this build has code for; found another GPU; run meson configure build "
+    return "expected a GPU that this build has code for; found a GPU of another architecture; run meson configure "
+           "build "
            "-Dgpu_targets=sm_80,sm_90 and ninja -C build, or use --device cpu if the GPU is older than sm_80";
   return status == cudaSuccess ? nullptr : cudaGetErrorString(status);
 }

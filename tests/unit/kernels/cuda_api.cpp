@@ -46,8 +46,8 @@ TEST_CASE("the CUDA library has kernels up to the largest compiled head size and
   const Dtype dtype = dtype_name == "fp32" ? Dtype::fp32 : dtype_name == "bf16" ? Dtype::bf16 : Dtype::fp16;
   CHECK(api().attention_kernels(dtype, max_head_size + 1) == nullptr);
   CHECK(api().missing_kernels(dtype, 300) ==
-        "expected a head size of at most the largest of " + sizes + ", and one of the types " + dtypes +
-            "; found head size 300 and type " + dtype_name + "; use --attention composed");
+        "expected a head size up to the largest compiled size (" + sizes + ") and a compiled type (" + dtypes +
+            "); found head size 300 and type " + dtype_name + "; use --attention composed");
   const std::string head_sizes_option = " -Dhead_sizes=" + sizes + ",256",
                     dtypes_option = " -Ddtypes=" + dtypes + ",fp16";
   const auto ends_with_build_options = [](const std::string& options) {
