@@ -128,12 +128,13 @@ bool AttentionLayer::can_prune_separately(HeadSide side) const {
 
 AttentionOptions AttentionLayer::options_after_pruning(const KeptHeads& kept_heads) const {
   if (kept_heads.score != kept_heads.value && !can_prune_separately(HeadSide::score))
-    refuse_usage(layer_spec_.name, "score heads that are pruned together with their value heads",
-                 str("a different selection, with mixer '", options_.mixer, "'"), "prune the same heads on all sides");
+    refuse_usage(layer_spec_.name,
+                 str("the same pruned heads on the score and value sides, for mixer '", options_.mixer, "'"),
+                 "different heads", "prune the same heads on both sides");
   if (kept_heads.output != kept_heads.value && !can_prune_separately(HeadSide::output))
-    refuse_usage(layer_spec_.name, "output heads that are pruned together with their value heads",
-                 str("a different selection, with combiner '", options_.combiner, "'"),
-                 "prune the same heads on all sides");
+    refuse_usage(layer_spec_.name,
+                 str("the same pruned heads on the output and value sides, for combiner '", options_.combiner, "'"),
+                 "different heads", "prune the same heads on both sides");
   AttentionOptions new_options = options_;
   if (kept_heads.value.empty() || kept_heads.output.empty() ||
       (kept_heads.score.empty() && stages_.mixer->mixer_input() == MixerInput::probabilities)) {
@@ -141,8 +142,9 @@ AttentionOptions AttentionLayer::options_after_pruning(const KeptHeads& kept_hea
     return new_options;
   }
   if (kept_heads.score.empty())
-    refuse_usage(layer_spec_.name, "at least one score head, since attention without logits is uniform", "none",
-                 "prune the same heads on all sides");
+    refuse_usage(layer_spec_.name,
+                 str("at least one remaining score head, since mixer '", options_.mixer, "' mixes logits"), "none",
+                 "keep a score head, or prune the value and output heads, too");
   new_options.heads = static_cast<int64_t>(kept_heads.score.size());
   const auto num_value_heads = static_cast<int64_t>(kept_heads.value.size()),
              num_output_heads = static_cast<int64_t>(kept_heads.output.size());

@@ -161,7 +161,7 @@ LayerSpec make_layer_spec(const AttentionOptions& o, AttentionKind kind, int64_t
       refuse_usage("attention.output_heads", "0, since attention.heads is 0", str(o.output_heads),
                    "leave attention.output_heads out");
   } else if (o.head_size == 0 && width % o.heads != 0) {
-    refuse_usage("attention.heads", str("a divisor of the width ", width), str(o.heads),
+    refuse_usage("attention.heads", str("a divisor of the model width, ", width), str(o.heads),
                  "set attention.heads to a divisor, or set attention.head_size, which may have any value");
   }
   const int64_t value_heads = o.value_heads > 0 ? o.value_heads : o.heads;

@@ -35,10 +35,10 @@ OriginalHeads OriginalHeads::resolve_for(const LayerSpec& layer_spec, const std:
   }
   if (static_cast<int64_t>(kept_heads.size()) != layer_spec.value_heads)
     refuse_kept_heads(str("one index for each of the layer's ", layer_spec.value_heads, " heads"),
-                      str(kept_heads.size(), " indices"), "list the remaining heads of the layer");
+                      str(kept_heads.size(), " indices"), "list the indices of these heads before pruning");
   const std::set<int64_t> distinct_heads(kept_heads.begin(), kept_heads.end());
   if (distinct_heads.size() != kept_heads.size())
-    refuse_kept_heads("each head once", "a head twice", "remove the repeated index");
+    refuse_kept_heads("each head once", "a repeated index", "replace the index by the index of another head");
   if (*distinct_heads.rbegin() >= count)
     refuse_kept_heads(str("head indices from 0 to ", count - 1), str(*distinct_heads.rbegin()),
                       str("correct the index, or raise ", count_key));

@@ -49,7 +49,8 @@ void open_cuda() {
   cuda_api =
       reinterpret_cast<const kernels::CudaApi* (*)()>(open_symbol("libmultihead-cuda.so", kernels::kCudaApiSymbol))();
   if (!at::globalContext().hasCUDA())
-    throw device_error("LibTorch with CUDA", "LibTorch initialised without CUDA", "report this as a defect");
+    throw device_error("LibTorch with CUDA", "LibTorch initialised without CUDA",
+                       "use --device cpu, and report a defect of multihead");
 }
 
 // The constants that cached_constant() has copied to a device. Key: name of the device, and values of the constant.
@@ -69,7 +70,7 @@ ConstantCache& constant_cache() {
 void* open_symbol(const char* library, const char* symbol) {
   void* address = dlsym(open_library(library), symbol);
   if (address == nullptr)
-    throw device_error(std::string("this version's ") + library, "a library of another version",
+    throw device_error(std::string(library) + " of this version of multihead", "a library of another version",
                        "rebuild with ./run build");
   return address;
 }

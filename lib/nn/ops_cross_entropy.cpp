@@ -194,7 +194,7 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
       TORCH_CHECK(
           saved_gradient != context->saved_data.end(),
           "expected one backward pass through sliced_cross_entropy(), which frees the gradients; found a second "
-          "one; compute the loss again");
+          "backward pass; compute the loss again before each backward pass");
       at::Tensor gradient = saved_gradient->second.toTensor();
       context->saved_data.erase(saved_gradient);
       if (!gradient.defined()) return gradient;
@@ -235,7 +235,7 @@ int64_t count_scored(const at::Tensor& targets, int64_t vocabulary_size) {
   if (begin != end)
     if (const int64_t max_target = *std::max_element(begin, end); max_target >= vocabulary_size)
       throw Error(Exit::failed, Problem{"targets of the cross-entropy",
-                                        str("numbers below ", vocabulary_size, ", the number of outputs of the layer"),
+                                        str("indices below ", vocabulary_size, ", the number of outputs of the model"),
                                         str(max_target), "use data with the vocabulary or the classes of the model"});
   return std::count_if(begin, end, [](int64_t target) { return target >= 0; });
 }

@@ -47,7 +47,8 @@ void Parameter::collect_gradient() {
 
 Parameter& ParameterList::add(const std::string& name, std::vector<int64_t> shape, ParameterTraits traits) {
   if (find(name) != nullptr)
-    throw Error(Exit::failed, "expected distinct parameter names; found two parameters named " + name);
+    throw Error(Exit::failed,
+                "expected distinct parameter names; found two parameters named " + name + "; rename one parameter");
   for (const HeadAxis& head_axis : traits.head_axes) {
     const auto axis = static_cast<size_t>(head_axis.axis);
     const auto num_head_blocks = static_cast<int64_t>(head_axis.head_blocks.size());
@@ -69,8 +70,10 @@ Parameter& ParameterList::share(const std::string& name, std::vector<int64_t> sh
   Parameter* existing_parameter = find(name);
   if (existing_parameter == nullptr) return add(name, std::move(shape), std::move(traits));
   if (existing_parameter->master().sizes() != at::IntArrayRef(shape))
-    throw Error(Exit::failed,
-                name + ": expected equal shapes in all layers that share this parameter; found different shapes");
+    throw Error(Exit::failed, Problem{name,
+                                      str("the shape ", shape_text(existing_parameter->master().sizes()),
+                                          ", as in the other layers that share the parameter"),
+                                      "the shape " + shape_text(shape), "give these layers equal sizes"});
   return *existing_parameter;
 }
 

@@ -461,7 +461,7 @@ TEST_CASE("pruning refuses missing heads, score or output heads that are not sep
                  "the same heads for keys"));
   CHECK(contains(prune_error("mixer = 'mixhead-a'\nmixhead-a.on = 'logits'\n", {{0, 0}, {0, 1}, {0, 2}, {0, 3}},
                              SideSelection::score),
-                 "attention without logits is uniform"));
+                 "since mixer 'mixhead-a' mixes logits"));
   CHECK(prune_error("mixer = 'mixhead-a'\n", {{0, 0}, {0, 1}, {0, 2}, {0, 3}}, SideSelection::score).empty());
   Model full("decoder", "mixer = 'mixhead-a'\n");
   const auto pruned = analysis::prune_heads(

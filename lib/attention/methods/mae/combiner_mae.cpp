@@ -47,8 +47,9 @@ class MixtureOfExperts : public GatedCombiner {
       refuse("drop", str("less than ", num_original_heads_, ", the number of heads of the layer"), str(options.drop),
              "lower attention.mae.drop, or raise attention.heads");
     if (num_experts_ > kMaxExperts)
-      refuse("drop", str("at most ", kMaxExperts, " experts"),
-             str(options.drop, " of ", num_original_heads_, " heads, which makes more"), "lower attention.mae.drop");
+      refuse("drop", str("at most ", kMaxExperts, " experts, one for each choice of the dropped heads"),
+             str("more experts, for ", options.drop, " dropped heads of ", num_original_heads_),
+             "lower attention.mae.drop");
     if (options.mean == MaeOptions::Mean::full && options.window > 0)
       refuse("window", "0 with mean = \"full\"", str(options.window),
              "set attention.mae.window to 0, since only the causal mean has a window");
