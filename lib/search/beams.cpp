@@ -102,8 +102,8 @@ void BeamPolicy::advance(Beam& beam, std::span<const Extension> extensions, int6
 }
 
 void BeamPolicy::throw_no_candidates() {
-  throw Error(Exit::usage,
-              Problem{"the search", "an allowed next token", "none", "lower --min-length, or leave out --no-unknown"});
+  throw Error(Exit::usage, Problem{"the search", "an allowed next token", "only excluded tokens",
+                                   "lower --min-length, or leave out --no-unknown"});
 }
 
 std::vector<Hypothesis> BeamPolicy::results(Beam& beam) const {

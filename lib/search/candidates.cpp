@@ -84,7 +84,7 @@ constexpr int64_t kBlockLogits = 64;
 void require_finite(std::span<const double> lse) {
   for (double row_lse : lse)
     if (!std::isfinite(row_lse))
-      throw Error(Exit::failed, Problem{"decoding", "finite logits of the next token", str(row_lse),
+      throw Error(Exit::failed, Problem{"decoding", "finite logits of the next token", str("the log-sum-exp ", row_lse),
                                         "check the weights of the model for damage, or use --precision fp32"});
 }
 
