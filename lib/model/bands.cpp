@@ -79,7 +79,8 @@ void check_bands(const ModelOptions& o, int64_t vocabulary_size) {
   const bool has_one_table = o.cutoff_factor == 1;
   if (o.input_cutoffs.empty() && o.output_cutoffs.empty() && o.cutoff_factor != ModelOptions().cutoff_factor)
     refuse_usage("model.cutoff_factor", "cutoffs in model.input_cutoffs or model.output_cutoffs",
-                 str(o.cutoff_factor, " without cutoffs"), "set model.input_cutoffs or model.output_cutoffs");
+                 str("model.cutoff_factor=", o.cutoff_factor, " without cutoffs"),
+                 "set model.input_cutoffs or model.output_cutoffs, or leave model.cutoff_factor out");
   if (o.tied && !has_one_table && o.input_cutoffs != o.output_cutoffs)
     refuse_usage(
         "model.tied", "equal model.input_cutoffs and model.output_cutoffs, whose bands share embedding tables",

@@ -109,17 +109,18 @@ void write_parameters(ByteSink& sink, const nn::ParameterList& parameters, io::M
   sink.close();
 }
 
+constexpr const char* kUnmodifiedCheckpoint = "use an unmodified checkpoint";  // advice
+
 void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::Tensor& destination) {
   const io::TensorInfo* info = checkpoint.find(name);
   if (info == nullptr)
-    throw Error(Exit::input, Problem{checkpoint.name(), "the tensor " + name, "no tensor of this name",
-                                     "use a checkpoint of the same model"});
+    throw Error(Exit::input,
+                Problem{checkpoint.name(), "the tensor " + name, "no tensor of this name", kUnmodifiedCheckpoint});
   const io::DType type = dtype_of(destination).value();
   if (info->shape != destination.sizes().vec() || info->type != type)
     throw Error(Exit::input,
                 Problem{checkpoint.name() + ": " + name, str(io::name_of(type), " ", shape_text(destination.sizes())),
-                        std::string(io::name_of(info->type)) + " " + shape_text(info->shape),
-                        "use a checkpoint of the same model"});
+                        std::string(io::name_of(info->type)) + " " + shape_text(info->shape), kUnmodifiedCheckpoint});
   c10::NoGradGuard no_gradient;
   at::Tensor stored_tensor = at::empty(destination.sizes(), destination.scalar_type());
   const void* stored_bytes = checkpoint.data(name);
@@ -132,8 +133,9 @@ void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parame
   for (const nn::Parameter& p : parameters.all()) parameter_names.push_back(p.name());
   for (const io::TensorInfo& info : checkpoint.tensors()) {
     if (is_training_state(info.name) || parameters.find(info.name) != nullptr) continue;
-    throw Error(Exit::input, Problem{checkpoint.name(), "tensors of this model only", "the unknown tensor " + info.name,
-                                     did_you_mean(info.name, parameter_names, "use a checkpoint of the same model")});
+    throw Error(Exit::input,
+                Problem{checkpoint.name(), "only tensors of the configured model", "the unknown tensor " + info.name,
+                        did_you_mean(info.name, parameter_names, kUnmodifiedCheckpoint)});
   }
   for (nn::Parameter& p : parameters.all()) load_tensor(checkpoint, p.name(), p.master());
   parameters.refresh_bf16_copies();

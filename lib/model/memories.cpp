@@ -37,7 +37,7 @@ Memories Memories::narrow_rows(int64_t first_row, int64_t num_rows) const {
 
 std::unique_ptr<Memories> LanguageModel::new_memory(int64_t) {
   throw Error(Exit::failed,
-              "expected a model with a memory of earlier segments; found a model without memory; use "
+              "expected a model with a memory of earlier segments; found a model without memory; set "
               "model.backbone=transformer-xl");
 }
 
@@ -62,7 +62,7 @@ std::vector<Memories> load_memories(const io::Checkpoint& checkpoint, const Memo
                                     int64_t rows_per_micro_batch, int64_t width, at::Device device) {
   auto refuse = [&](const std::string& name, const std::string& expected, const std::string& found) {
     throw Error(Exit::input, Problem{checkpoint.name() + ": " + name, expected, found,
-                                     "resume from a training state of the same run"});
+                                     "resume from an unmodified training state of this run"});
   };
   std::vector<Memories> memories(static_cast<size_t>(ceil_div(num_rows, rows_per_micro_batch)), empty_memories);
   at::Tensor next_position = at::empty({}, at::kLong);

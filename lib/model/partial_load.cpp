@@ -72,9 +72,9 @@ void require_same_heads(LanguageModel& old_model, LanguageModel& new_model, cons
     for (const nn::HeadSide side : {nn::HeadSide::score, nn::HeadSide::value, nn::HeadSide::output})
       if (old_spec.num_heads_of(side) != new_spec.num_heads_of(side))
         throw Error(Exit::usage, Problem{option_name,
-                                         str("as many heads as in the checkpoint, ", old_spec.num_heads_of(side),
-                                             " in layer ", old_spec.layer),
-                                         str(new_spec.num_heads_of(side)),
+                                         str(old_spec.num_heads_of(side), " heads in layer ", old_spec.layer,
+                                             ", as in the checkpoint"),
+                                         str(new_spec.num_heads_of(side), " heads"),
                                          "keep the checkpoint's head counts, since other counts assign the columns of "
                                          "the projections to other heads"});
   }

@@ -28,7 +28,8 @@ class TransformerXl : public LanguageModel {
                           "set model.positions=none, and attention.score=relative for relative positions"});
     if (options_.transformer_xl.same_length && options_.transformer_xl.memory == 0)
       throw Error(Exit::usage,
-                  Problem{"model.transformer-xl.same_length", "a memory, which sets the number of keys",
+                  Problem{"model.transformer-xl.same_length",
+                          "model.transformer-xl.memory above 0, the number of keys of every query",
                           "model.transformer-xl.memory=0",
                           "raise model.transformer-xl.memory, or set model.transformer-xl.same_length=false"});
     embedding_ = make_token_embedding(parameters_, options_, vocabulary_size);
@@ -38,7 +39,7 @@ class TransformerXl : public LanguageModel {
       if (options_.transformer_xl.memory > 0 && !self_attention.capabilities().memory)
         throw Error(Exit::usage, Problem{self_attention.layer_spec().name, "stages that support a memory",
                                          "a stage without this support",
-                                         "choose another stage, or set model.transformer-xl.memory=0"});
+                                         "choose stages with this support, or set model.transformer-xl.memory=0"});
     }
     if (options_.final_norm && options_.norm == Norm::pre)
       final_norm_ = std::make_unique<LayerNorm>(parameters_, "decoder.norm", options_);

@@ -102,8 +102,10 @@ void check_labels(const ExampleTask& task, const model::BertOptions& bert_option
     throw Error(Exit::input, Problem{shard, expected, found, advice});
   };
   if (task.is_number() != (bert_options.head == "number"))
-    refuse(task.is_number() ? "classes, for model.bert.head='classes'" : "numbers, for model.bert.head='number'",
-           task.is_number() ? "numbers" : "classes", "use a model whose model.bert.head predicts these labels");
+    refuse(str("labels that are ", task.is_number() ? "classes" : "numbers", ", for model.bert.head='",
+               bert_options.head, "'"),
+           str("labels that are ", task.is_number() ? "numbers" : "classes"),
+           str("use a model with model.bert.head='", task.is_number() ? "number" : "classes", "'"));
   if (!task.is_number() && bert_options.classes == 0)
     throw Error(Exit::usage,
                 Problem{"model.bert.classes", str(task.labels.size(), ", the number of classes of ", shard), "0",

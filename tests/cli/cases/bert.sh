@@ -250,7 +250,7 @@ expect_refused 3 "documents" --train classes.mhs $go --set "model.bert.head='wor
 expect_refused 2 "one name for each of the 2 classes" --train classes.mhs $go --set model.bert.classes=2
 expect_refused 2 "model.bert.classes" --train classes.mhs $go --set model.bert.classes=0 --set 'model.bert.labels=[]'
 expect 2 mh-train --config c.toml --train t.mhs --out no --set model.bert.segments=1; expect_stderr "at least 2, since a row of t.mhs has 2 segments"; [ ! -d no ] || fail "a folder is left"
-expect_refused 2 "as many heads as in the checkpoint, 4 in layer 0; found 2" --train classes.mhs $go --set attention.heads=2
+expect_refused 2 "4 heads in layer 0, as in the checkpoint; found 2 heads" --train classes.mhs $go --set attention.heads=2
 expect 0 mh-finetune --train classes.mhs $go --out gated --set train.length=1u --set attention.combiner=gates --train-only gates
 expect_stderr "keep their random initial values: "; expect_stderr "to train the output head, add head"
 expect 0 mh-finetune --train classes.mhs $go --out headed --set train.length=1u --set attention.combiner=gates --train-only gates,head
