@@ -150,10 +150,11 @@ int64_t num_heads_of(const AttentionLayer& layer, SideSelection side) {
   const int64_t num_heads = layer_spec.num_heads_of(sides[0]);
   for (HeadSide s : sides)
     if (layer_spec.num_heads_of(s) != num_heads)
-      throw Error(
-          Exit::usage,
-          Problem{"--side", "score, value or output",
-                  str("whole, but ", layer_spec.name, " has different numbers of score, value and output heads"), ""});
+      throw Error(Exit::usage,
+                  Problem{"--side",
+                          str("score, value or output, since the numbers of score, value and output heads of ",
+                              layer_spec.name, " differ"),
+                          "whole", "use --side score, value or output"});
   return num_heads;
 }
 

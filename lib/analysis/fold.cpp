@@ -35,7 +35,8 @@ FoldedModel fold_combiners(const model::ModelConfig& config, model::LanguageMode
   if (matrices.empty())
     throw Error(Exit::usage,
                 Problem{where, "a combiner that mixes heads by one matrix for all inputs, such as alphas",
-                        join({combiners.begin(), combiners.end()}, ", "),
+                        (combiners.size() == 1 ? "the combiner " : "the combiners ") +
+                            join({combiners.begin(), combiners.end()}, ", "),
                         "use a checkpoint with such a combiner; a model with another combiner has nothing to fold"});
   folded_model.config.attention.hoist_common_options();
   folded_model.model =

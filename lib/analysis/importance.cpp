@@ -73,7 +73,7 @@ void check_importance(const std::string& name, const std::string& where, model::
             "unit",
             str(layer->layer_spec().name, ": ", layer->layer_spec().num_heads_of(sides[0]), " ", name_of(sides[0]),
                 " heads, ", layer->layer_spec().num_heads_of(tensor_side), " ", name_of(tensor_side), " heads"),
-            "choose a side: score, value or output");
+            "use --side score, value or output");
     if (const std::string reason = importance->undefined_reason(model, *layer, side); !reason.empty())
       refuse(side == SideSelection::whole
                  ? "a measure that scores each head as a unit in every layer"

@@ -45,7 +45,7 @@ KeptHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& 
   };
   const HeadSide pruned_side = head_side_of(side);
   const int64_t num_heads = layer_spec.num_heads_of(pruned_side);
-  if (num_heads == 0) refuse("a layer with heads", "a layer without heads", "");
+  if (num_heads == 0) refuse("a layer with heads", "a layer without heads", "choose heads of another layer");
   if (*pruned_heads.rbegin() >= num_heads || *pruned_heads.begin() < 0)
     refuse(str("a head from 0 to ", num_heads - 1),
            str(*pruned_heads.begin() < 0 ? *pruned_heads.begin() : *pruned_heads.rbegin()), "");
@@ -55,10 +55,12 @@ KeptHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& 
                " output heads"),
            "use --side score, value or output");
   if (!layer.can_prune_separately(pruned_side))
-    refuse(str("a layer whose ", name_of(side), " heads are not tied one to one to its value heads"),
-           str("no ",
-               pruned_side == HeadSide::score ? "mixer that changes the number of heads" : "combiner that mixes heads"),
-           "use --side whole");
+    refuse(
+        str(pruned_side == HeadSide::score ? "a mixer that changes the number of heads" : "a combiner that mixes heads",
+            ", which --side ", name_of(side), " requires"),
+        str("no ",
+            pruned_side == HeadSide::score ? "mixer that changes the number of heads" : "combiner that mixes heads"),
+        "use --side whole");
   // Score or output heads that cannot be pruned separately are pruned together with the value heads.
   auto kept_heads_of = [&](HeadSide queried_side) {
     const bool is_pruned = side == SideSelection::whole || queried_side == pruned_side ||
@@ -94,7 +96,7 @@ const nn::Parameter& full_parameter_of(nn::ParameterList& full_parameters, const
         name.substr(0, name.find('.')) + name.substr(prefix_of(layer->kind, layer->layer).size());
     if (const nn::Parameter* p = full_parameters.find(shared_name)) return *p;
   }
-  throw Error(Exit::failed, "the full model has no parameter for " + name + " of the pruned model");
+  throw Error(Exit::failed, Problem{name, "a parameter of this name in the model before pruning", "none", ""});
 }
 
 }  // namespace
@@ -151,7 +153,8 @@ KeptHeadsByLayer heads_after_pruning(model::LanguageModel& model, const HeadSet&
     for (const auto& [layer, pruned_indices] : layers)
       kept_heads[kind][layer] = find_kept_heads(require_layer(model, kind, layer, where), pruned_indices, side, where);
   }
-  if (kept_heads.empty()) throw Error(Exit::usage, Problem{where, "heads to prune", "none", ""});
+  if (kept_heads.empty())
+    throw Error(Exit::usage, Problem{where, "heads to prune", "none", "choose at least one head"});
   return kept_heads;
 }
 

@@ -132,7 +132,7 @@ std::map<AttentionKind, std::vector<int64_t>> head_counts_for_pairing(
   if (t_max > 0 && selection != PairSelection::soft)
     throw Error(Exit::usage, Problem{key("t_max"),
                                      selection == PairSelection::released
-                                         ? "0 with the mode released, since k is then the number of pairs of layers"
+                                         ? "0 with the mode released, whose number of pairs of layers is k"
                                          : "0 unless the mode is soft",
                                      str(t_max), str("leave ", key("t_max"), " out")});
   const auto head_counts = head_counts_of(parameters);

@@ -54,7 +54,7 @@ void require_matching_layers(nn::ParameterList& parameters, const std::vector<in
   auto refuse = [&](const std::string& found) {
     throw Error(Exit::usage,
                 Problem{str(where, ", ", to_string(pair)), "layers whose heads have equal sizes and parameters", found,
-                        "name pairs of heads in layers of equal sizes and parameters"});
+                        "swap only heads of layers with equal sizes and parameters"});
   };
   int64_t num_parameters_a = 0, num_parameters_b = 0;
   for (const nn::Parameter& p : parameters.all()) {
@@ -74,7 +74,7 @@ void require_matching_layers(nn::ParameterList& parameters, const std::vector<in
               str(parameter->name(), " of ", axis.heads, " heads, in a layer with ", num_value_heads, " value heads"));
   }
   if (num_parameters_a != num_parameters_b)
-    refuse(str("parameters of layer ", pair.b.layer, " that the other layer lacks"));
+    refuse(str("parameters of layer ", pair.b.layer, " that layer ", pair.a.layer, " lacks"));
 }
 
 // The tensors of a parameter that a swap changes: the parameter and its extra tensors (`tensors`), and copies from
@@ -182,8 +182,12 @@ void swap_heads(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
         if (source_i.layer != source_j.layer) continue;  // heads i and j come from different layers after the swap
         const SwappedTensors& source = swapped_tensors.at(prefix_of(kind, source_i.layer) + suffix);
         if (source.copies.size() != destination.tensors.size())
-          throw Error(Exit::failed, name + " and its partner in layer " + str(source_i.layer) +
-                                        " have different numbers of extra tensors");
+          throw Error(Exit::failed,
+                      Problem{name,
+                              str(source.copies.size() - 1, " optimiser moments, as for the same parameter of layer ",
+                                  source_i.layer),
+                              str(destination.tensors.size() - 1),
+                              "swap heads without the moments, or only between layers with one update rule"});
         for (size_t t = 0; t < destination.tensors.size(); ++t)
           head_block(*destination.traits, destination.tensors[t], i, j)
               .copy_(head_block(*source.traits, source.copies[t], source_i.head, source_j.head));

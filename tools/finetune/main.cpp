@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
   tool.run_and_exit(argc, argv, [&] {
     if (args.checkpoint_path.empty() && !args.resume)
       throw Error(Exit::usage, Problem{"--init", "a checkpoint to start from, or --resume", "neither",
-                                       "mh-train trains from scratch"});
+                                       "pass --init FILE or --resume; mh-train trains without a checkpoint"});
     if (args.num_seeds > 0 && !args.dry_run) train_setup::run_seeds(args, tool);
     else train_setup::run(args, tool);
   });

@@ -128,8 +128,8 @@ expect_refused 2 "one or more models, then the data" report $m
 expect_refused 2 "--mode" $m --mode hard report $m t.mhs
 expect_refused 3 "the vocabulary" report $m other.mhs
 train small --set model.layers=2
-expect_refused 2 "as many layers as the first model: 3" report $m small/last.safetensors t.mhs
+expect_refused 2 "the number of layers of $m, 3; found 2" report $m small/last.safetensors t.mhs
 train rules --set "train.groups.g.match=['*.layers.0.*']" --set train.groups.g.rule=sgd --set train.groups.g.lr=0.1
-expect_refused 1 "different numbers of extra tensors" rules/last.safetensors --pairs decoder.self:0.0-1.1 --with optimizer -o x
+expect_refused 1 "2 optimiser moments, as for the same parameter of layer 1; found 1" rules/last.safetensors --pairs decoder.self:0.0-1.1 --with optimizer -o x
 train sizes --set attention.decoder.self.1.head_size=3
 expect_refused 2 "layers whose heads have equal sizes and parameters" sizes/last.safetensors --mode random --k 1 -o x
