@@ -32,11 +32,11 @@ auto convert_errors(const Connections& connections, std::chrono::milliseconds ti
     throw;
   } catch (const std::exception& error) {
     const std::string silent_ranks = connections.heartbeat == nullptr ? "" : connections.heartbeat->silent_ranks();
-    throw Error(Exit::failed, Problem{str("job of ", connections.size, " processes"),
-                                      str("an answer of every process within ", seconds_text(timeout)),
-                                      str(silent_ranks.empty() ? "" : "no sign of life of " + silent_ranks + "; ",
-                                          first_line_of(error)),
-                                      "see the messages of the other processes"});
+    throw Error(Exit::failed,
+                Problem{str("job of ", connections.size, " processes"),
+                        str("an answer from every process within ", seconds_text(timeout)),
+                        str(silent_ranks.empty() ? "" : "no heartbeat of " + silent_ranks + "; ", first_line_of(error)),
+                        "see the messages of the other processes"});
   }
 }
 

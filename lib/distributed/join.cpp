@@ -95,9 +95,9 @@ StorePtr open_store(const Launch& launch, milliseconds timeout) {
                   Problem{"MASTER_PORT", "a port at which rank 0 can listen",
                           str("port ", launch.port, ": ", first_line_of(error)), "set MASTER_PORT to a free port"});
     throw Error(Exit::failed, Problem{"MASTER_ADDR, MASTER_PORT",
-                                      str("the store of the job at ", launch.host, ":", launch.port, " within ",
-                                          seconds_text(timeout)),
-                                      first_line_of(error), "check the address and that rank 0 runs"});
+                                      str("a connection to the key-value store of the job at ", launch.host, ":",
+                                          launch.port, " within ", seconds_text(timeout)),
+                                      first_line_of(error), "check the address, and that the process of rank 0 runs"});
   }
 }
 
@@ -111,10 +111,10 @@ std::vector<Description> wait_for_descriptions(c10d::Store& store, int size, mil
         std::vector<std::string> missing_ranks;
         for (int i = rank; i < size; ++i)
           if (!store.check({key_of(i, kLastProperty)})) missing_ranks.push_back(std::to_string(i));
-        throw Error(Exit::failed,
-                    Problem{"start of the job", str("all ", size, " processes within ", seconds_text(timeout)),
-                            str("no process of rank ", join_alternatives(missing_ranks)),
-                            "check that these processes run and have the same MASTER_ADDR and MASTER_PORT"});
+        throw Error(Exit::failed, Problem{"start of the job",
+                                          str("connections of all ", size, " processes within ", seconds_text(timeout)),
+                                          str("no connection of rank ", join_alternatives(missing_ranks)),
+                                          "check that all processes run, with the same MASTER_ADDR and MASTER_PORT"});
       }
       std::this_thread::sleep_for(kPollInterval);
     }
@@ -125,8 +125,8 @@ std::vector<Description> wait_for_descriptions(c10d::Store& store, int size, mil
 
 // Returns the problem of a property that must be equal in all processes.
 Problem disagreement(const std::string& name, const std::string& value, int rank, const std::string& other_value) {
-  return {name, str("the same value in all processes: ", value, " in rank 0"), str(other_value, " in rank ", rank),
-          "start all processes of the job with the same program and variables"};
+  return {name, str(value, ", as in rank 0"), str(other_value, " in rank ", rank),
+          "start all processes of the job with the same program and the same environment variables of the launcher"};
 }
 
 // Throws Error(usage) unless the description of process `other` agrees with that of rank 0.
@@ -144,8 +144,9 @@ void check_agreement(const Description& first, const Description& other) {
 std::vector<Description> exchange_descriptions(c10d::Store& store, const Description& own_description,
                                                milliseconds timeout) {
   if (store.add(str("claims/", own_description.rank), 1) > 1)
-    throw Error(Exit::failed, Problem{"start of the job", str("one process of rank ", own_description.rank), "several",
-                                      "give each process its own rank, and each job its own MASTER_PORT"});
+    throw Error(Exit::failed,
+                Problem{"start of the job", str("one process of rank ", own_description.rank), "several processes",
+                        "give each process its own rank, and each job its own MASTER_PORT"});
   write_description(store, own_description);
   if (own_description.rank != 0) {
     store.wait({key_of(0, kLastProperty)}, timeout);
@@ -190,8 +191,9 @@ Membership join(const Launch& launch, const std::string& build, milliseconds tim
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    throw Error(Exit::failed, Problem{"start of the job", "the store of the job, which rank 0 serves",
-                                      first_line_of(error), "see the message of rank 0"});
+    throw Error(Exit::failed,
+                Problem{"start of the job", "a connection to the key-value store of the job, which rank 0 serves",
+                        first_line_of(error), "see the message of rank 0"});
   }
   Membership membership;
   const auto count = [&](const auto& predicate) {

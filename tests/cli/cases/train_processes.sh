@@ -134,7 +134,7 @@ sleep 0.5
 kill -KILL "${pids[1]}"
 wait_for_processes
 [ "${statuses[*]}" = "1 137" ] || { cat err.*; fail "expected exit statuses 1 and 137; found ${statuses[*]}"; }
-grep -q "expected an answer of every process within .*; found no sign of life of rank 1;" err.0 || fail "expected an error about rank 1; found $(cat err.0)"
+grep -q "expected an answer from every process within .*; found no heartbeat of rank 1;" err.0 || fail "expected an error about rank 1; found $(cat err.0)"
 continue_run killed
 
 # Refuses processes with different configurations, batch norm statistics, more processes than streams, and invalid variables of a

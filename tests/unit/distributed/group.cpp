@@ -114,6 +114,6 @@ TEST_CASE("group: if a process does not take part in a sum, the other processes 
     FAIL("expected an error");
   } catch (const Error& error) {
     CHECK(error.exit() == Exit::failed);
-    CHECK_THAT(error.what(), Catch::Contains("job of 2 processes: expected an answer of every process within 1s"));
+    CHECK_THAT(error.what(), Catch::Contains("job of 2 processes: expected an answer from every process within 1s"));
   }
 }
