@@ -59,8 +59,8 @@ void Checkpointer::require_equal_states() const {
     if (hashes[rank] != hashes[0])
       throw Error(Exit::failed,
                   Problem{str("update ", objects_.state.update), "equal weights and optimiser states in all processes",
-                          str("others in rank ", rank, " than in rank 0"),
-                          "start all processes from the same files, on processors of one kind"});
+                          str("differences between rank 0 and rank ", rank),
+                          "start all processes from the same files, on processors of one model"});
 }
 
 void Checkpointer::save_weights(const std::string& path) const {
@@ -94,8 +94,9 @@ void Checkpointer::load_state(const io::Checkpoint& checkpoint, int64_t width) c
   objects_.optimizer.last_lr = state.last_lr;
   objects_.optimizer.set_steps(state.steps);
   if (state.has_memory && model.memory_length() == 0)
-    throw Error(Exit::input, Problem{checkpoint.name(), "no Transformer-XL memory, since the model has none",
-                                     "tensors of a memory", "resume from a training state of the same run"});
+    throw Error(Exit::input,
+                Problem{checkpoint.name(), "no tensors of a memory, since model.transformer-xl.memory is 0",
+                        "tensors of a memory", "resume from an unmodified training state of this run"});
   if (state.has_memory) {
     const int64_t num_rows = objects_.batches.rows_per_update();
     const std::vector<model::Memories> memories = model::load_memories(

@@ -50,10 +50,10 @@ void ParameterGroups::read(Config& config) {
                                       {"weight_decay", group.weight_decay >= 0}})
       if (is_set) update_keys.emplace_back(key);
     if (!group.decay_norms_and_biases && group.rule != "adamw")
-      throw Error(
-          Exit::usage,
-          Problem{"train.groups." + name + ".decay_norms_and_biases", "the key rule = \"adamw\" in the same group",
-                  group.rule.empty() ? "no rule" : group.rule, "set rule, or leave decay_norms_and_biases out"});
+      throw Error(Exit::usage,
+                  Problem{"train.groups." + name + ".decay_norms_and_biases",
+                          "the key rule = \"adamw\" in the same group", group.rule.empty() ? "no rule" : group.rule,
+                          "set rule = \"adamw\", or leave decay_norms_and_biases out"});
     if (group.is_frozen && !update_keys.empty())
       throw Error(Exit::usage,
                   Problem{"train.groups." + name, "either frozen = true or keys that affect updates, such as lr",

@@ -9,11 +9,12 @@ void check_processes(const RunConfig& run, model::LanguageModel& model, int64_t 
                      int64_t num_processes) {
   if (num_processes == 1) return;
   const std::string job = str("a job of ", num_processes, " processes");
-  if (run.train.cuda_graph) refuse_usage(job, "train.cuda_graph=false", "true", "start one process");
+  if (run.train.cuda_graph)
+    refuse_usage(job, "train.cuda_graph=false", "true", "leave train.cuda_graph out, or start one process");
   for (const nn::Parameter& p : model.parameters().all())
     if (p.traits().is_running_statistic)
-      refuse_usage(job, "a model without running statistics of micro-batches", "the parameter " + p.name(),
-                   "start one process");
+      refuse_usage(job, "a model without running statistics, which would differ between processes",
+                   "the parameter " + p.name(), "start one process");
   if (model.memory_length() > 0 && rows_per_update > 0 && rows_per_update < num_processes)
     refuse_usage(job, "at least one stream for each process (train.batch.tokens / train.batch.block)",
                  str(rows_per_update, " streams"), "raise train.batch.tokens, or start fewer processes");

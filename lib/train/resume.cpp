@@ -65,9 +65,11 @@ void require_same_run(const RunConfig& run, const std::string& stored_toml, cons
                         "with another --out"});
   for (const std::string& change : allowed_changes) log_info("changed: " + change);
   if (depends_on_length(run) && old_run.train.length != run.train.length)
-    log_warning("the end of the learning-rate schedule moves from " + to_string(old_run.train.length) + " to " +
-                to_string(run.train.length) +
-                ": the run differs from a new run of this length; set train.schedule.length to keep the schedule");
+    log_warning(
+        "the end of the learning-rate schedule moves from " + to_string(old_run.train.length) + " to " +
+        to_string(run.train.length) +
+        ", but completed updates followed the old schedule; to keep the old schedule, set train.schedule.length=" +
+        to_string(old_run.train.length));
 }
 
 void check_restored_state(TrainState& state, const TrainOptions& options, const ScheduleLengths& lengths, int64_t end) {

@@ -77,8 +77,8 @@ void RunConfig::check_without_data() const {
   if (memory > 0 && validation_memory() < 0)
     refuse_usage("train.validation.block",
                  str("at most ", memory + train.batch.block,
-                     ", the sum of model.transformer-xl.memory and train.batch.block, unless train.validation.memory "
-                     "is set, whose default is the sum minus train.validation.block"),
+                     ", the sum of model.transformer-xl.memory and train.batch.block, if train.validation.memory is "
+                     "not set"),
                  str(train.validation.block), "lower train.validation.block, or set train.validation.memory");
 }
 
@@ -90,20 +90,21 @@ void RunConfig::check_task_options() const {
   if (task::score_spec(metric).needs_decoding && !has_metric)
     refuse_usage("train.validation.metric", "loss, or a score of the model's task",
                  metric + ", which scores translations only",
-                 "set train.validation.metric=loss, or a score of the task");
+                 "set train.validation.metric=loss, or to a score of the model's task");
   if (traits.has_perplexity && !has_metric)
-    refuse_usage(
-        "train.validation.metric", scores.empty() ? "loss, for a language model" : "loss or " + join(scores, ", "),
-        metric + ", which scores examples only", "use a score of the task, or train an encoder with mh-finetune");
+    refuse_usage("train.validation.metric",
+                 scores.empty() ? "loss, for a language model" : "loss or " + join(scores, ", "),
+                 metric + ", which scores examples only",
+                 "set train.validation.metric=loss, or train an encoder with mh-finetune");
   const BatchOptions& batch = train.batch;
   if (batch.rows > 0 && !traits.counts_rows)
-    refuse_usage("train.batch.rows", "0, for a model that does not read examples", str(batch.rows),
-                 "set train.batch.tokens");
+    refuse_usage("train.batch.rows", "0, for a model of texts or sentence pairs", str(batch.rows),
+                 "leave train.batch.rows out, and set the size of a batch by train.batch.tokens");
   if (batch.bucket_updates > 1 && !traits.counts_rows)
-    refuse_usage("train.batch.bucket_updates", "1, for a model that does not read examples", str(batch.bucket_updates),
+    refuse_usage("train.batch.bucket_updates", "1, for a model of texts or sentence pairs", str(batch.bucket_updates),
                  "leave train.batch.bucket_updates out");
   if (batch.long_block > 0 && !traits.counts_rows)
-    refuse_usage("train.batch.long_block", "0, for a model that does not read examples", str(batch.long_block),
+    refuse_usage("train.batch.long_block", "0, for a model of texts or sentence pairs", str(batch.long_block),
                  "leave train.batch.long_block out");
   if ((batch.long_block > 0) != (batch.long_from.count > 0))
     refuse_usage("train.batch.long_from", "both train.batch.long_from and train.batch.long_block, or neither",

@@ -58,7 +58,7 @@ RunFolder::RunFolder(const std::string& path, bool resume, bool is_owner) : path
   std::error_code error;
   if (resume && !fs::exists(file("config.toml"), error))
     throw Error(Exit::input, Problem{path, "the folder of a run",
-                                     fs::exists(path, error) ? "no config.toml in it" : "no such folder",
+                                     fs::exists(path, error) ? "a folder without config.toml" : "no such folder",
                                      "start a run with --config and --train"});
   fs::create_directories(path, error);
   if (error || !fs::is_directory(path))
@@ -102,7 +102,7 @@ void RunFolder::log(const nlohmann::ordered_json& line) {
   if (log_fd_ < 0) log_fd_ = open_descriptor(file("log.jsonl"), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (const int code = log_fd_ < 0 ? errno : write_fully(log_fd_, text); code != 0)
     throw Error(Exit::failed, Problem{file("log.jsonl"), "a successful write", std::strerror(code),
-                                      "free space, then mh-train --resume --out " + path_});
+                                      "free some space, then continue with mh-train --resume --out " + path_});
 }
 
 void RunFolder::rewind_log(int64_t update, bool is_complete) {

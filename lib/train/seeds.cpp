@@ -47,7 +47,7 @@ void check_seed_folders(const SeedRuns& runs) {
                           str("start the missing run with mh-finetune --init FILE --seed ", seed, " --out ", folder,
                               " and the other options of the first runs; then repeat this command")});
     if (!runs.resume && exists)
-      throw Error(Exit::usage, Problem{"--out", "a folder without runs of these seeds", folder + ", which exists",
+      throw Error(Exit::usage, Problem{"--out", str("no earlier run with seed ", seed), "the folder " + folder,
                                        "continue the runs with --resume, or choose another --out or --seed"});
   }
 }

@@ -141,9 +141,10 @@ void Trainer::begin_epoch() {
     const std::vector<std::string> states = group_.gather(entry.plugin->state());
     for (size_t rank = 1; rank < states.size(); ++rank)
       if (states[rank] != states[0])
-        throw Error(Exit::failed, Problem{"train.procedures." + entry.name, "equal decisions in all processes",
-                                          str("different states in rank 0 and rank ", rank),
-                                          "start all processes on processors of one kind"});
+        throw Error(Exit::failed,
+                    Problem{"train.procedures." + entry.name, "equal states of the procedure in all processes",
+                            str("different states in rank 0 and rank ", rank),
+                            "start all processes on processors of one model"});
   }
 }
 

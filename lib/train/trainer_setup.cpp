@@ -46,10 +46,11 @@ void Trainer::check_processes(bool resume, const WarmStart& warm_start) const {
     if (const auto differences = config_difference_texts(configurations[0], configurations[rank], {""});
         !differences.empty())
       throw Error(Exit::usage, Problem{"configuration", "equal configurations and data in all processes",
-                                       str("in rank ", rank, ": ", join(differences, "; ")),
+                                       str("(rank 0 -> rank ", rank, ") ", join(differences, "; ")),
                                        "start all processes of the job with the same options and data"});
   if (!device_.is_cpu())
-    refuse_usage(str("a job of ", group_.size(), " processes"), "a CPU (--device cpu)", "a GPU", "start one process");
+    refuse_usage(str("a job of ", group_.size(), " processes"), "a CPU", "a GPU",
+                 "pass --device cpu, or start one process");
   train::check_processes(config_, *model_, batches_->rows_per_update(), group_.size());
 }
 

@@ -232,7 +232,7 @@ class HeadRotation : public Procedure {
         refuse("epochs", "mode = \"manual\", or no epochs", str(manual_epochs_.size(), " epochs"),
                "set mode = \"manual\", or leave epochs out");
       if (schedule_.end_epoch < schedule_.start_epoch)
-        refuse("end", str("at least start, ", schedule_.start_epoch), str(schedule_.end_epoch),
+        refuse("end", str("at least ", schedule_.start_epoch, ", the value of start"), str(schedule_.end_epoch),
                "raise end, or lower start");
       if (soft_variant_ != SoftVariant::paper && mode_ != Mode::soft)
         refuse("soft", "mode = \"soft\"", mode_ == Mode::hard ? "mode = \"hard\"" : "mode = \"random\"",
@@ -268,7 +268,8 @@ class HeadRotation : public Procedure {
       const auto [entry, is_new] = rules.emplace(name_of(layer->kind) + suffix, rule);
       if (entry->second != rule)
         throw Error(Exit::usage, Problem{key("swap_optimizer_state"), "layers with the same update rule",
-                                         str(entry->second, " and ", rule, " for ", p.name()), "change train.groups"});
+                                         str(rule, " for ", p.name(), ", but ", entry->second, " in an earlier layer"),
+                                         "set one rule for these parameters in train.groups"});
     }
   }
 

@@ -23,10 +23,10 @@ class OrthogonalMixing : public ObservedTerm, public attention::Subscriber<atten
             {"parameters", "positions"});
   }
   void start(nn::ParameterList& parameters, const attention::AttentionConfig&) override {
-    matrices_ =
-        find_parameters(parameters, str("*", attention::kMixingMatrixName),
-                        {"train.regularisers.orthogonal-mixing", "a mixer with a learned matrix", "no such mixer",
-                         "set attention.mixer, for example to \"mixhead-a\", or remove the regulariser"});
+    matrices_ = find_parameters(
+        parameters, str("*", attention::kMixingMatrixName),
+        {"train.regularisers.orthogonal-mixing", "a mixer with a learned matrix", "no learned matrix of a mixer",
+         "set attention.mixer, for example to \"mixhead-a\", or remove the regulariser"});
   }
   attention::Observer* observer() override { return matrix_source_ == "positions" ? this : nullptr; }
 

@@ -120,7 +120,7 @@ expect 2 mh-eval ft/seed2/best.safetensors classes.mhs --per-token x
 expect 2 mh-eval ft/seed2/best.safetensors - < <(cat classes.mhs)
 expect 0 mh-eval --format json ft/seed2/best.safetensors bare.mhs; expect_stdout '"loss":null'; expect_stdout '"scored":0'
 expect 2 mh-finetune --train classes.mhs $go --out no --seeds 2 --set train.seed=7
-expect 2 mh-finetune --train classes.mhs $go --out ft --seed 3 --seeds 2; expect_stderr "ft/seed3, which exists"; [ ! -d ft/seed4 ] || fail "a seed ran although another was refused"
+expect 2 mh-finetune --train classes.mhs $go --out ft --seed 3 --seeds 2; expect_stderr "found the folder ft/seed3"; [ ! -d ft/seed4 ] || fail "a seed ran although another was refused"
 expect 3 mh-eval ft classes.mhs
 expect 2 mh-finetune --resume --out ft --seeds 4; expect_stderr "no folder ft/seed4"; expect_stderr "--seed 4"
 expect 0 mh-finetune -q --resume --out ft --seeds 3 --threads 1; [ "$(wc -l < out)" -eq 6 ] || fail "$(cat out)"
