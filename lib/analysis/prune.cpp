@@ -96,7 +96,8 @@ const nn::Parameter& full_parameter_of(nn::ParameterList& full_parameters, const
         name.substr(0, name.find('.')) + name.substr(prefix_of(layer->kind, layer->layer).size());
     if (const nn::Parameter* p = full_parameters.find(shared_name)) return *p;
   }
-  throw Error(Exit::failed, Problem{name, "a parameter of this name in the model before pruning", "none", ""});
+  throw Error(Exit::failed, Problem{name, "a parameter of this name in the model before pruning", "none",
+                                    "report a defect of multihead"});
 }
 
 }  // namespace
@@ -184,7 +185,8 @@ void copy_remaining_parameters(nn::ParameterList& full_parameters, const KeptHea
     if (kept_values.sizes() != p.master().sizes())
       throw Error(Exit::failed,
                   Problem{p.name(), str("the shape ", shape_text(p.master().sizes()), " of the pruned model"),
-                          str("the shape ", shape_text(kept_values.sizes()), " after removing the pruned heads"), ""});
+                          str("the shape ", shape_text(kept_values.sizes()), " after removing the pruned heads"),
+                          "report a defect of multihead"});
     p.master().copy_(kept_values);
   }
   pruned_parameters.refresh_bf16_copies();

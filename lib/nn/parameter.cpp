@@ -58,7 +58,7 @@ Parameter& ParameterList::add(const std::string& name, std::vector<int64_t> shap
       throw Error(Exit::failed, Problem{name, "a head axis that consists of equal blocks, at least one per head",
                                         str("axis ", axis, " of the shape ", shape_text(shape), ", with ",
                                             head_axis.heads, " heads and ", head_axis.block_count(), " blocks"),
-                                        ""});
+                                        "correct the traits of the parameter"});
   }
   if (traits.role == HeadRole::none) traits.role = role_;
   parameters_.emplace_back(name, at::empty(shape, at::TensorOptions().dtype(at::kFloat).device(device_)),

@@ -107,7 +107,7 @@ void Checkpointer::load_state(const io::Checkpoint& checkpoint, int64_t width) c
   }
   for (const auto& entry : objects_.procedures.entries())
     if (auto it = state.procedure_states.find(entry.name); it != state.procedure_states.end()) {
-      require_sound_json(it->second, "the saved state of " + entry.name, "resume from another training state");
+      require_sound_json(it->second, "the saved state of " + entry.name, "resume from an unmodified training state");
       entry.plugin->set_state(it->second);
     }
 }

@@ -118,8 +118,11 @@ void PassPlanner::check() const {
       if (has_trainable) continue;
       const std::string where = str("epoch ", progress.epoch, " (counted from 0)");
       if (update_passes.size() == 1)
-        throw Error(Exit::usage, Problem{where, "a trainable parameter", "only frozen parameters",
-                                         "change train.trainable, train.groups or train.procedures"});
+        throw Error(
+            Exit::usage,
+            Problem{
+                where, "a trainable parameter", "only frozen parameters",
+                "unfreeze parameters in train.trainable or train.groups, or remove the procedure in train.procedures"});
       throw Error(
           Exit::usage,
           Problem{where, "a trainable parameter in each of the passes into which train.procedures divides an update",

@@ -134,13 +134,13 @@ void RunConfig::check_model(model::LanguageModel& language_model) const {
   if (regularisers.observer() != nullptr)
     throw Error(Exit::usage,
                 Problem{"train.attention_path", "auto or composed, since a regulariser reads attention probabilities",
-                        "fused", "remove the regulariser, or change train.attention_path"});
+                        "fused", "remove the regulariser, or set train.attention_path=auto"});
   for (const auto& entry : procedures.entries())
     if (entry.plugin->observes())
       throw Error(Exit::usage, Problem{"train.attention_path",
                                        str("auto or composed, since the procedure ", entry.name,
                                            " reads attention probabilities during validation"),
-                                       "fused", "remove the procedure, or change train.attention_path"});
+                                       "fused", "remove the procedure, or set train.attention_path=auto"});
 }
 
 void RunConfig::check_cuda_graph(model::LanguageModel& language_model) const {

@@ -67,7 +67,7 @@ std::string to_json(const TrainState& s) {
 }
 
 TrainState parse_train_state(const std::string& json, const std::string& name) {
-  const std::string where = name + ": " + io::kTrainingKey, advice = "resume from another training state";
+  const std::string where = name + ": " + io::kTrainingKey, advice = "resume from an unmodified training state";
   require_sound_json(json, where, advice);
   auto j = nlohmann::json::parse(json, nullptr, false);
   TrainState s;

@@ -11,7 +11,8 @@ namespace mh::attention {
 kernels::AttentionParams AttentionSpec::params(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                bool needs_backward) const {
   for (const int64_t head : kv_head_of)
-    TORCH_CHECK(head >= 0 && head < k.size(1), "kv_head_of: no key/value head has the index ", head);
+    TORCH_CHECK(head >= 0 && head < k.size(1), "kv_head_of: expected key/value heads from 0 to ", k.size(1) - 1,
+                "; found ", head);
   kernels::AttentionParams params;
   params.queries = q.size(2), params.keys = k.size(2);
   params.heads = params.value_heads = static_cast<int>(q.size(1));

@@ -190,7 +190,7 @@ class HeadRotation : public Procedure {
     };
     const auto refuse = [](const char* found) {
       throw Error(Exit::input, Problem{"the saved state of head-rotation", "the JSON object that head-rotation writes",
-                                       found, "resume from another training state"});
+                                       str("other content: ", found), "resume from an unmodified training state"});
     };
     try {
       last_begun_epoch_ = integer_of<int64_t>(j.at("begun")), swap_epoch_ = integer_of<int64_t>(j.at("swapped_at"));

@@ -59,8 +59,8 @@ class SkipRetain : public Procedure {
     if (const std::string& procedure = properties.weight_moving_procedure; !procedure.empty())
       throw Error(Exit::usage, Problem{"train.procedures.skip-retain.until",
                                        str("0u together with train.procedures.", procedure,
-                                           ", since skip-retain would return to the best weights, which do not record "
-                                           "the swaps of heads"),
+                                           ", since skip-retain returns to the best weights, without the later swaps "
+                                           "of heads"),
                                        to_string(max_phase_length_),
                                        str("remove train.procedures.skip-retain or train.procedures.", procedure,
                                            ", or set until = \"0u\"")});
@@ -113,8 +113,9 @@ class SkipRetain : public Procedure {
     try {
       has_stalled_ = nlohmann::json::parse(text).value("stalled", false);
     } catch (const nlohmann::json::exception& error) {
-      throw Error(Exit::input, Problem{"the saved state of skip-retain", "the JSON object that skip-retain writes",
-                                       error.what(), "resume from another training state"});
+      throw Error(Exit::input,
+                  Problem{"the saved state of skip-retain", "the JSON object that skip-retain writes",
+                          str("other content: ", error.what()), "resume from an unmodified training state"});
     }
   }
 

@@ -26,7 +26,7 @@ class HardConcretePenalty : public Regulariser {
       const auto layer = analysis::layer_of(p->name());
       if (!layer)
         throw Error(Exit::failed, Problem{p->name(), "a parameter name with a kind of attention and a layer",
-                                          "neither in the name", ""});
+                                          "neither in the name", "report a defect of multihead"});
       const auto& stages = attention.layer(layer->kind, layer->layer).stages;
       const auto options = stages.find(attention::kHardConcreteName);
       gates_.push_back({p, options == stages.end()

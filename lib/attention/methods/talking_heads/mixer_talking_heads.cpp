@@ -29,9 +29,10 @@ class TalkingHeads : public MatrixMixer {
   TalkingHeads(const TalkingHeadsOptions& options, const LayerSpec& layer_spec)
       : options_(options), num_inner_heads_(options.inside > 0 ? options.inside : layer_spec.heads) {
     if (!options.pre && !options.post)
-      throw Error(Exit::usage, Problem{layer_spec.name + ", mixer 'talking-heads'",
-                                       "attention.talking-heads.pre or attention.talking-heads.post to be true",
-                                       "false for both", "set one of them to true, or set attention.mixer = \"none\""});
+      throw Error(Exit::usage,
+                  Problem{layer_spec.name + ", mixer 'talking-heads'",
+                          "attention.talking-heads.pre or attention.talking-heads.post to be true", "false for both",
+                          "set one of the two keys to true, or set attention.mixer = \"none\""});
     if (options.inside > 0 && !(options.pre && options.post))
       throw Error(Exit::usage,
                   Problem{layer_spec.name + ", attention.talking-heads.inside",
