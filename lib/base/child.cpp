@@ -75,7 +75,7 @@ bool is_complete_reply(std::string_view reply) {
   } catch (const std::exception& error) {
     reply(kException, error.what(), 1);
   } catch (...) {
-    reply(kException, "the type is not std::exception", 1);
+    reply(kException, "unknown type, not derived from std::exception", 1);
   }
 }
 
@@ -99,7 +99,9 @@ size_t count_threads() {
   return count;
 }
 
-[[noreturn]] void fail(const char* message) { throw Error(Exit::failed, str(message, ": ", std::strerror(errno))); }
+[[noreturn]] void fail(const char* message) {
+  throw Error(Exit::failed, str(message, ": ", std::strerror(errno), "; run the command again"));
+}
 
 // Resets the signal handlers inherited from the parent, which would remove unfinished files of the parent or report a
 // crash of the child as a crash of the parent.
@@ -149,9 +151,10 @@ bool ChildInput::read_line(std::string& line) {
 
 Child::Child(const Work& work, LineConsumer on_line) : line_consumer_(std::move(on_line)) {
   if (const size_t num_threads = count_threads(); num_threads > 1)
-    throw Error(Exit::failed,
-                Problem{"child process", "a parent process with a single thread", str(num_threads, " threads"),
-                        "unset LD_PRELOAD, since a preloaded library may start threads"});
+    throw Error(
+        Exit::failed,
+        Problem{"child process", "a parent process with a single thread, since a child process copies only one thread",
+                str(num_threads, " threads"), "unset LD_PRELOAD, since a preloaded library may start threads"});
   int channel[2], output_pipe[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel) != 0)
     fail("cannot create a socket for the child process");

@@ -75,8 +75,8 @@ void Config::insert(const std::string& key, const Value& value, RenamedKeys rena
   std::vector<std::string> replacements;
   replacements.reserve(assignments.size());
   for (const Assignment& assignment : assignments) replacements.push_back(assignment.key + " = " + assignment.text);
-  log_warning(
-      str(value.origin, ": ", key, " = ", value.text, " is from an earlier version; use ", join(replacements, ", ")));
+  log_warning(str(value.origin, ": ", key, " = ", value.text,
+                  " is a setting of an earlier version of multihead; write ", join(replacements, " and "), " instead"));
 }
 
 void Config::load_file(const std::string& path) { load_file(path, {}); }
@@ -104,7 +104,8 @@ void Config::load_file(const std::string& path, std::vector<std::string> open_fi
       for (const toml::node& node : *file_names)
         if (auto file_name = node.value_exact<std::string>()) names.push_back(*file_name);
     if (names.empty())
-      throw Error(Exit::usage, Problem{source_name + ": include", "file names in quotes", toml_text(*include), ""});
+      throw Error(Exit::usage, Problem{source_name + ": include", "file names in quotes", toml_text(*include),
+                                       "write include = [\"FILE.toml\"]"});
     for (const std::string& name : names) load_file(name[0] == '/' ? name : folder_of(path) + name, open_files);
   }
   load_text(text, source_name, RenamedKeys::warn);

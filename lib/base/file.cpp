@@ -46,7 +46,7 @@ auto retry_if_interrupted(const Call& call) {
 // Closes a descriptor and returns 0 or an errno. Linux closes the descriptor even if a signal interrupts the call.
 int close_descriptor(int descriptor) { return ::close(descriptor) == 0 || errno == EINTR ? 0 : errno; }
 
-// Returns advice for the errno of a failed write; "" for an errno without advice.
+// Returns advice for the errno of a failed write.
 std::string advice_for_errno(int error_number) {
   switch (error_number) {
     case ENOSPC:
@@ -59,7 +59,7 @@ std::string advice_for_errno(int error_number) {
     case ENOENT:
       return "create the folder first";
     default:
-      return "";
+      return "write to another folder or disk";
   }
 }
 
@@ -297,7 +297,10 @@ class DescriptorSource : public ByteSource {
   }
   size_t read(void* data, size_t size) override {
     const ssize_t n = retry_if_interrupted([&] { return ::read(descriptor_, data, size); });
-    if (n < 0) throw Error(Exit::input, Problem{name_, "a readable input", system_message(errno), ""});
+    if (n < 0)
+      throw Error(Exit::input, Problem{name_, "a readable input", system_message(errno),
+                                       errno == EISDIR ? "name a file in the folder"
+                                                       : "check the disk or the connection that provides the input"});
     return static_cast<size_t>(n);
   }
   const std::string& name() const override { return name_; }
@@ -450,8 +453,8 @@ MappedFile::MappedFile(const std::string& path) : name_(path) {
     if (address == MAP_FAILED) {
       int error_number = errno;
       close(descriptor);
-      throw Error(Exit::input,
-                  Problem{path, "a file that can be mapped into memory", system_message(error_number), ""});
+      throw Error(Exit::input, Problem{path, "a file that can be mapped into memory", system_message(error_number),
+                                       "free memory, or copy the file to a local disk"});
     }
     data_ = static_cast<const uint8_t*>(address);
     add_mapping(data_, size_, path);

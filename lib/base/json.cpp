@@ -84,7 +84,7 @@ void require_sound_json(std::string_view text, const std::string& name, const st
     throw Error(Exit::input, Problem{name,
                                      str("JSON of ", text.size(), " bytes with at most ", limit,
                                          " strings, objects and arrays, since each takes memory"),
-                                     str(num_containers), advice});
+                                     str(num_containers, " strings, objects and arrays"), advice});
 }
 
 }  // namespace mh

@@ -34,7 +34,9 @@ class Variables {
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
     if (error != std::errc() || end != value.data() + value.size() || number < min || number > max)
       refuse_usage(name, str("an integer from ", min, " to ", max), value.empty() ? "no value" : quote_start(value),
-                   "set this environment variable in the launcher of the job, or unset the variables of the launcher");
+                   str("set the environment variable ", name,
+                       " in the launcher of the job; for a job of one process, unset the "
+                       "variables of torchrun, mpirun and srun"));
     return number;
   }
   // Returns the first of the variables that is set; "" if none is.
@@ -81,9 +83,9 @@ std::string derived_host(const Variables& variables, const Launch& launch) {
   if (launch.launcher == "srun" && variables.has("SLURM_STEP_NODELIST"))
     return first_slurm_host(variables.text("SLURM_STEP_NODELIST"));
   if (launch.launcher == "mpirun" && launch.local_size == launch.size) return "127.0.0.1";
-  refuse_usage("MASTER_ADDR", "the name or address of the machine of rank 0",
+  refuse_usage("MASTER_ADDR", "the host name or address of the machine that runs rank 0",
                str("no value in a job of ", launch.size, " processes started by ", launch.launcher),
-               "set this environment variable for all processes");
+               "set the environment variable MASTER_ADDR to the same value for all processes of the job");
 }
 
 void read_address(const Variables& variables, Launch& launch) {

@@ -67,7 +67,8 @@ std::string terminal_command(const std::string& path, size_t num_panels) {
 }
 
 [[noreturn]] void fail_to_plot(const char* action, int error_number) {
-  throw Error(Exit::failed, str("--plot: cannot ", action, ": ", std::strerror(error_number)));
+  throw Error(Exit::failed, str("--plot: cannot ", action, ": ", std::strerror(error_number),
+                                "; run the command again, or leave --plot out"));
 }
 
 // An open file descriptor, or -1. The destructor closes it.

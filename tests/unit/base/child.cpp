@@ -318,8 +318,8 @@ TEST_CASE("starting a Child in a process with more than one thread is refused", 
             throw;
           }
         }) == 1);
-  CHECK(message.find("expected a parent process with a single thread; found 2 threads; unset LD_PRELOAD") !=
-        message.npos);
+  CHECK(message.find("expected a parent process with a single thread, since a child process copies only one thread; "
+                     "found 2 threads; unset LD_PRELOAD") != message.npos);
   stop = true;
   other_thread.join();
 }
