@@ -32,7 +32,8 @@ void ShardSource::require_readable_by(const model::ModelOptions& model, const te
   const std::string kind = task->record_kind();
   if (header().kind != kind)
     throw Error(Exit::input, Problem{name_, str("a shard of the kind ", kind, ", which ", name, " reads"),
-                                     header().kind, "make such a shard with " + io::prep_commands_for(kind)});
+                                     "a shard of the kind " + header().kind,
+                                     str("make a shard of the kind ", kind, " with ", io::prep_commands_for(kind))});
   text::require_vocabularies(header(), name_, tokenizers, name);
 }
 
@@ -58,7 +59,8 @@ std::shared_ptr<const task::Dataset> ShardSource::dataset_for(const model::Loade
   std::shared_ptr<const task::Dataset> dataset =
       run_config.task().open(*records_, model.tokenizers, run_config.dataset_options(false));
   if (dataset->corpus().num_targets() == 0)
-    throw Error(Exit::input, Problem{name_, "at least one target token", "none", "use another shard"});
+    throw Error(Exit::input, Problem{name_, "at least one token, class or number to predict", "none",
+                                     "use a shard with more records"});
   return dataset;
 }
 
@@ -112,8 +114,8 @@ data::ScoringOptions resolved_scoring_options(const model::LoadedModel& model,
   data::ScoringOptions options = scoring_options;
   if (options.block == 0) options.block = training.batch.block;
   if (options.block > training.batch.block)
-    log_warning(str(model.name, ": blocks of ", options.block, " tokens are longer than the training blocks of ",
-                    training.batch.block, " tokens"));
+    log_warning(str(model.name, ": blocks of ", options.block, " tokens are longer than the blocks of ",
+                    training.batch.block, " tokens in training, so scores may be worse; --block sets the length"));
   return dataset.corpus().resolve(options, *model.model);
 }
 

@@ -133,8 +133,7 @@ Config run_configuration(const Arguments& args, const io::Checkpoint* checkpoint
 void run(const Arguments& args, Tool& tool) {
   start_process();
   if (args.out_folder.empty() && (args.resume || !args.dry_run))
-    throw Error(Exit::usage,
-                Problem{"--out", "the folder of the run", "none", log_name() + " --help shows all options"});
+    throw Error(Exit::usage, Problem{"--out", "the folder of the run", "none", "add --out FOLDER"});
   if (args.resume && !MappedFile::is_mappable(args.out_folder + "/config.toml"))
     train::RunFolder run_folder(args.out_folder, true, start_process().rank == 0);
   if (args.dry_run) return ignore_broken_pipe([&] { dry_run(args); });
@@ -145,12 +144,13 @@ std::unique_ptr<train::Trainer> make_trainer(const Arguments& args) {
   const at::Device device = nn::choose_device(args.device);
   nn::prepare_cpu(args.threads);
   if (args.checkpoint_path == "-" && start_process().size > 1)
-    refuse_usage(args.checkpoint_option, "a file in a job of several processes, since each process reads it",
-                 input_name("-"), "write the checkpoint to a file first");
+    refuse_usage(args.checkpoint_option,
+                 "a file in a job of several processes, since each process reads the checkpoint", input_name("-"),
+                 "write the checkpoint to a file first");
   for (const std::string& path : args.config_paths)
     if (path == "-" && start_process().size > 1)
-      refuse_usage("--config", "a file in a job of several processes, since each process reads it", input_name("-"),
-                   "write the configuration to a file first");
+      refuse_usage("--config", "a file in a job of several processes, since each process reads the configuration",
+                   input_name("-"), "write the configuration to a file first");
   const auto checkpoint = initial_checkpoint(args);
   Config config = run_configuration(args, checkpoint.get());
   train::RunConfig run_config = train::RunConfig::read(config);
