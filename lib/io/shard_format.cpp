@@ -26,7 +26,7 @@ std::string encode_payload(std::string_view tag, const std::string& text, const 
   if (text.size() > kMaxJsonBytes)
     throw Error(Exit::usage,
                 Problem{"shard", str("at most ", kMaxJsonBytes, " bytes of names of inputs, options and counts"),
-                        str(text.size()), "name fewer inputs, or concatenate them"});
+                        str(text.size(), " bytes"), "name fewer inputs, or concatenate the input files"});
   std::string payload(tag);
   store64(payload, text.size());
   payload += text;
@@ -48,7 +48,7 @@ std::pair<json, std::string_view> decode_payload(std::string_view payload, std::
     throw_damaged(where, "content that matches its checksum", "different content");
   uint64_t length = load64(bytes + 8);
   const uint64_t limit = std::min<uint64_t>(checksum_offset - 16, kMaxJsonBytes);
-  if (length > limit) throw_damaged(where, str("at most ", limit, " bytes of JSON"), str(length));
+  if (length > limit) throw_damaged(where, str("at most ", limit, " bytes of JSON"), str(length, " bytes"));
   const std::string_view text = payload.substr(16, length);
   require_sound_json(text, where, str("the shard is damaged; ", kRemakeAdvice));
   json payload_json = json::parse(text, nullptr, false);
@@ -164,12 +164,14 @@ ShardHeader decode_header(std::string_view payload, const std::string& name) {
     throw_damaged(str(name, ": header"), "all keys of the header", error.what());
   }
   if (source_bytes > tail.size())
-    throw_damaged(str(name, ": header"), str("a source tokenizer within ", tail.size(), " bytes"), str(source_bytes));
+    throw_damaged(str(name, ": header"), str("a source tokenizer of at most ", tail.size(), " bytes"),
+                  str(source_bytes, " bytes"));
   header.tokenizer = std::string(tail.substr(0, tail.size() - source_bytes));
   header.source_tokenizer = std::string(tail.substr(tail.size() - source_bytes));
   if (std::string fault = header_fault(header); !fault.empty())
-    throw_damaged(str(name, ": header"),
-                  "2 or 4 bytes per token, a vocabulary, and the fields, limits and sides of the record kind", fault);
+    throw_damaged(
+        str(name, ": header"),
+        "2 or 4 bytes per token, a vocabulary, and the fields, limits and source vocabulary of the record kind", fault);
   return header;
 }
 
@@ -225,7 +227,7 @@ void decode_lengths(const std::string& varints, const Trailer& trailer, const st
   }
   if (num_sequences != trailer.num_sequences || sum != trailer.counts.num_tokens)
     throw_damaged(name, str(trailer.num_sequences, " sequences, in total ", trailer.counts.num_tokens, " tokens"),
-                  str(num_sequences, " sequences, total length ", sum));
+                  str(num_sequences, " sequences, in total ", sum, " tokens"));
 }
 
 }  // namespace mh::io

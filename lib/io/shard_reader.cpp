@@ -27,7 +27,7 @@ void unpack_tokens(const uint8_t* bytes, size_t count, int token_bytes, int64_t 
     largest_token = std::max(largest_token, v);
     out[i] = static_cast<int32_t>(v);
   }
-  if (largest_token >= limit) throw_damaged(name, str("tokens below ", limit), str(largest_token));
+  if (largest_token >= limit) throw_damaged(name, str("token ids below ", limit), str("the token id ", largest_token));
 }
 
 // Appends the decompressed zstd stream `compressed_lengths` to `out`. Throws Error(input) for a damaged stream and for
@@ -42,8 +42,10 @@ void decompress_lengths(const std::string& compressed_lengths, uint64_t limit, s
     ZSTD_outBuffer output{buffer.data(), buffer.size(), 0};
     zstd_status = check_zstd_memory(ZSTD_decompressStream(context.get(), &output, &in));
     if (ZSTD_isError(zstd_status) != 0)
-      throw_damaged(name, "compressed sequence lengths", ZSTD_getErrorName(zstd_status));
-    if (out.size() + output.pos > limit) throw_damaged(name, str(limit, " bytes of sequence lengths"), "more bytes");
+      throw_damaged(name, "sequence lengths that zstd can decompress",
+                    str("zstd's error '", ZSTD_getErrorName(zstd_status), "'"));
+    if (out.size() + output.pos > limit)
+      throw_damaged(name, str(limit, " bytes of sequence lengths, as the trailer states"), "more bytes");
     out.append(buffer.data(), output.pos);
     if (zstd_status == 0 || (in.pos == in.size && output.pos < output.size)) break;
   }
@@ -79,7 +81,7 @@ uint64_t content_size_of(std::span<const uint8_t> frame, int token_bytes, const 
   if (!has_checksum || size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR || size == 0 ||
       size > kMaxFrameBytes || size % static_cast<unsigned>(token_bytes) != 0)
     throw_damaged(name, offset, "a frame of tokens with its size and a checksum",
-                  quote_first_bytes(frame.data(), frame.size()));
+                  "a frame that begins with " + quote_first_bytes(frame.data(), frame.size()));
   return size;
 }
 
@@ -96,7 +98,7 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
     throw_not_a_shard(name(), "a file that begins with " + quote_first_bytes(data, size));
   uint32_t header_size = load32(data + 4);
   if (header_size > kMaxShardHeaderBytes)
-    throw_damaged(name(), 4, str("a header of at most ", kMaxShardHeaderBytes, " bytes"), str(header_size));
+    throw_damaged(name(), 4, str("a header of at most ", kMaxShardHeaderBytes, " bytes"), str(header_size, " bytes"));
   if (header_size > size - 8) throw_truncated(name(), size, str("a header of ", header_size, " bytes"));
   header_ = decode_header({reinterpret_cast<const char*>(data) + 8, header_size}, name());
 
@@ -110,7 +112,7 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
   uint64_t table_size = 8 * num_frames + 9;
   if (table_size + 8 > size || load32(data + size - table_size - 8) != kSeekMagic ||
       load32(data + size - table_size - 4) != table_size)
-    throw_damaged(name(), size - 9, "a seek table that matches its number of frames", str(num_frames, " frames"));
+    throw_damaged(name(), size - 9, str("a seek table of ", num_frames, " frames"), "a table of another size");
   const uint8_t* entry = data + size - table_size;
   uint64_t offset = 0, content_bytes = 0;
   const uint64_t end = size - table_size - 8;
@@ -119,18 +121,20 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
   for (uint64_t i = 0; i < num_frames; ++i, entry += 8) {
     uint32_t compressed_bytes = load32(entry), bytes = load32(entry + 4);
     if (compressed_bytes < 8 || compressed_bytes > end - offset)
-      throw_damaged(name(), static_cast<uint64_t>(entry - data), str("a frame within ", end, " bytes"),
-                    str(compressed_bytes));
+      throw_damaged(name(), static_cast<uint64_t>(entry - data), str("a frame of 8 to ", end - offset, " bytes"),
+                    str("a frame of ", compressed_bytes, " bytes"));
     const uint32_t magic = load32(data + offset);
     if (bytes > 0) {
       if (magic != kZstdMagic || has_trailer || bytes > kMaxFrameBytes || bytes % header_.token_bytes != 0)
-        throw_damaged(name(), offset, "a frame of tokens", quote_first_bytes(data + offset, 8));
+        throw_damaged(name(), offset, "a frame of tokens",
+                      "a frame that begins with " + quote_first_bytes(data + offset, 8));
       frames_.push_back({offset, compressed_bytes, content_bytes, bytes});
       content_bytes += bytes;
     } else {
       if (load32(data + offset + 4) != compressed_bytes - 8 || has_trailer || (i == 0) != (magic == kHeaderMagic) ||
           (i > 0 && magic != kTrailerMagic))
-        throw_damaged(name(), offset, "a header or trailer frame", quote_first_bytes(data + offset, 8));
+        throw_damaged(name(), offset, "a header or trailer frame",
+                      "a frame that begins with " + quote_first_bytes(data + offset, 8));
       std::string_view payload(reinterpret_cast<const char*>(data) + offset + 8, compressed_bytes - 8);
       if (payload.substr(0, 8) == kLengthsTag) {
         lengths_frames_.emplace_back(offset + 16, compressed_bytes - 16);
@@ -146,8 +150,10 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
   content_hash_ = trailer.content_hash;
   if (content_bytes != counts_.num_tokens * header_.token_bytes ||
       trailer.num_sequences != counts_.num_records * header_.field_names.size())
-    throw_damaged(name(), end, str(counts_.num_tokens, " tokens, as the trailer states"),
-                  str(content_bytes / header_.token_bytes));
+    throw_damaged(name(), end,
+                  str(counts_.num_tokens, " tokens in ", counts_.num_records * header_.field_names.size(),
+                      " sequences, as the trailer states"),
+                  str(content_bytes / header_.token_bytes, " tokens in ", trailer.num_sequences, " sequences"));
   trailer_ = std::make_unique<Trailer>(trailer);
   size_t largest_frame = 1;
   for (const Frame& f : frames_) largest_frame = std::max<size_t>(largest_frame, f.content_bytes);
@@ -168,7 +174,9 @@ std::shared_ptr<const std::vector<uint8_t>> ShardFile::load_frame(size_t index) 
   const std::span<const uint8_t> compressed_frame(file_.data() + f.file_offset, f.compressed_bytes);
   if (const uint64_t content_size = content_size_of(compressed_frame, header_.token_bytes, name(), f.file_offset);
       content_size != f.content_bytes)
-    throw_damaged(name(), f.file_offset, str(f.content_bytes, " bytes in the frame"), str(content_size));
+    throw_damaged(name(), f.file_offset,
+                  str(f.content_bytes, " bytes of tokens in the frame, as the seek table states"),
+                  str(content_size, " bytes"));
   auto bytes = std::make_shared<std::vector<uint8_t>>(f.content_bytes);
   size_t n = check_zstd_memory(
       ZSTD_decompress(bytes->data(), bytes->size(), compressed_frame.data(), compressed_frame.size()));
@@ -300,7 +308,9 @@ void ShardStream::State::read_frame(const uint8_t* magic) {
     is_last_block = (block & 1) != 0;
     size_t block_bytes = (block >> 1 & 3) == 1 ? 1 : block >> 3;
     if (bytes.size() + block_bytes > ZSTD_compressBound(kMaxFrameBytes))
-      throw_damaged(name, frame_offset, "a compressed frame within the size limit", "a larger frame");
+      throw_damaged(name, frame_offset,
+                    str("a compressed frame of at most ", ZSTD_compressBound(kMaxFrameBytes), " bytes"),
+                    "a larger frame");
     read_more(block_bytes);
   }
   read_more(4);  // checksum
@@ -331,8 +341,11 @@ void ShardStream::State::read_seek_table(uint32_t size) {
   decode_lengths(varints, trailer, name, nullptr);
   if (content_bytes != trailer.counts.num_tokens * static_cast<uint64_t>(header.token_bytes) ||
       trailer.num_sequences != trailer.counts.num_records * header.field_names.size())
-    throw_damaged(name, offset, str(trailer.counts.num_tokens, " tokens, as the trailer states"),
-                  str(content_bytes / static_cast<uint64_t>(header.token_bytes)));
+    throw_damaged(name, offset,
+                  str(trailer.counts.num_tokens, " tokens in ", trailer.counts.num_records * header.field_names.size(),
+                      " sequences, as the trailer states"),
+                  str(content_bytes / static_cast<uint64_t>(header.token_bytes), " tokens in ", trailer.num_sequences,
+                      " sequences"));
   if (XXH64_digest(hash.get()) != trailer.content_hash)
     throw_damaged(name, offset, "content with a matching checksum", "a different checksum");
   is_at_end = true;
@@ -356,7 +369,8 @@ bool ShardStream::State::read_next_frame() {
       return false;
     }
     if (magic != kTrailerMagic || size < 8 || has_trailer || size > kLengthsChunkBytes + 8)
-      throw_damaged(source->name(), offset - 8, "a frame of tokens or a trailer", quote_first_bytes(frame_header, 8));
+      throw_damaged(source->name(), offset - 8, "a frame of tokens or a trailer",
+                    "a frame that begins with " + quote_first_bytes(frame_header, 8));
     std::string payload = read_text(size, "a trailer");
     add_seek_entry(size + 8, 0);
     if (payload.compare(0, 8, kLengthsTag) == 0) {
@@ -384,7 +398,7 @@ ShardStream::ShardStream(const std::string& path) : state_(std::make_unique<Stat
   if (num_read_bytes < 8) throw_truncated(name(), num_read_bytes, "a header");
   uint32_t size = load32(frame_header + 4);
   if (size > kMaxShardHeaderBytes)
-    throw_damaged(name(), 4, str("a header of at most ", kMaxShardHeaderBytes, " bytes"), str(size));
+    throw_damaged(name(), 4, str("a header of at most ", kMaxShardHeaderBytes, " bytes"), str(size, " bytes"));
   s.header = decode_header(s.read_text(size, "the header"), name());
   s.add_seek_entry(size + 8, 0);
 }

@@ -57,7 +57,8 @@ struct ShardWriter::State {
     store32(seek_table, static_cast<uint32_t>(compressed_size));
     store32(seek_table, static_cast<uint32_t>(content_size));
     if (++num_frames == 0)
-      throw Error(Exit::failed, "shard: expected fewer than 2^32 frames; found more; split the input");
+      throw Error(Exit::failed,
+                  "shard: expected fewer than 2^32 frames of tokens; found more; split the text into several shards");
   }
   // Writes a skippable frame. `in_seek_table`: whether the frame is added to the seek table.
   void write_skippable(uint32_t magic, std::string_view payload, bool in_seek_table = true) {
@@ -105,7 +106,8 @@ ShardWriter::ShardWriter(ByteSink& sink, const ShardHeader& header) : state_(std
   std::string payload = encode_header(header);
   if (payload.size() > kMaxShardHeaderBytes)
     throw Error(Exit::usage,
-                Problem{"shard header", str("at most ", kMaxShardHeaderBytes, " bytes"), str(payload.size()), ""});
+                Problem{"shard header", str("at most ", kMaxShardHeaderBytes, " bytes"), str(payload.size(), " bytes"),
+                        "use a smaller vocabulary, which the header contains"});
   state_->write_skippable(kHeaderMagic, payload);
 }
 
@@ -137,7 +139,7 @@ void ShardWriter::add_tokens(std::span<const int32_t> tokens) {
     for (size_t i = 0; i < n; ++i) {
       auto v = static_cast<uint32_t>(tokens[i]);
       if (v >= static_cast<uint64_t>(limit))
-        throw Error(Exit::failed, str("shard: expected tokens below ", limit, "; found ", tokens[i]));
+        throw Error(Exit::failed, str("shard: expected token ids below ", limit, "; found the token id ", tokens[i]));
       for (size_t b = 0; b < bytes_per_token; ++b) *out++ = static_cast<uint8_t>(v >> (8 * b));
     }
     s.num_sequence_tokens += n;
@@ -149,7 +151,7 @@ void ShardWriter::add_tokens(std::span<const int32_t> tokens) {
 void ShardWriter::end_sequence() {
   State& s = *state_;
   if (s.num_sequence_tokens > UINT32_MAX)
-    throw Error(Exit::input, "shard: expected fewer than 2^32 tokens in a sequence; found more; split the line");
+    throw Error(Exit::input, "shard: expected fewer than 2^32 tokens in a line; found more; split the line");
   if (s.kind != nullptr && !s.kind->allows_length(s.trailer.num_sequences % s.header.field_names.size(),
                                                   s.num_sequence_tokens, s.num_previous_tokens))
     throw Error(Exit::failed,
