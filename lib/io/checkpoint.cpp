@@ -179,7 +179,9 @@ Error Checkpoint::format_error(const std::string& where, const std::string& expe
 
 Checkpoint::Header Checkpoint::read_header() const {
   if (size_ == 0) throw empty_input_error(name_, "a checkpoint (.safetensors)", kDamagedAdvice);
-  if (size_ < 9) throw format_error("", "a checkpoint (.safetensors)", str(size_, " bytes, fewer than a header has"));
+  if (size_ < 9)
+    throw format_error("", "a checkpoint (.safetensors)",
+                       str("a file of ", size_, " bytes, too short for the header of a checkpoint"));
   const uint64_t length = header_length(bytes_);
   if (!is_plausible_header(length, bytes_[8]))
     throw Error(
@@ -215,24 +217,28 @@ void Checkpoint::parse(const Header& header) {
       auto type_name = value.at("dtype").get<std::string>();
       auto type =
           std::find_if(std::begin(kTypes), std::end(kTypes), [&](const TypeInfo& t) { return type_name == t.name; });
-      if (type == std::end(kTypes)) throw format_error(": " + key, "a known dtype", type_name);
+      if (type == std::end(kTypes))
+        throw format_error(": " + key, "one of the dtypes F64, F32, F16, BF16, I64, I32, I16, I8, U8 and BOOL",
+                           type_name);
       info.type = type->type;
       for (const char* field : {"shape", "data_offsets"})
         if (!is_integer_array(value.at(field)))
-          throw format_error(": " + key, str("integers in ", field), value.at(field).dump());
+          throw format_error(": " + key, str("a list of integers as ", field), value.at(field).dump());
       info.shape = value.at("shape").get<std::vector<int64_t>>();
       auto offsets = value.at("data_offsets").get<std::vector<uint64_t>>();
       if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > size_ - 8 - length)
-        throw format_error(": " + key, str("offsets within ", size_ - 8 - length, " bytes"),
+        throw format_error(": " + key, str("data_offsets within the ", size_ - 8 - length, " bytes of tensor data"),
                            value.at("data_offsets").dump());
       if (info.num_bytes() != offsets[1] - offsets[0])
-        throw format_error(": " + key, str(info.num_bytes(), " bytes of data for this shape"),
-                           str(offsets[1] - offsets[0]));
+        throw format_error(": " + key, str("data_offsets of ", info.num_bytes(), " bytes, as dtype and shape require"),
+                           str(offsets[1] - offsets[0], " bytes"));
       locations_[key] = {tensor_infos_.size(), 8 + length + offsets[0]};
       spans.push_back({offsets[0], offsets[1], key});
       tensor_infos_.push_back(std::move(info));
     } catch (const json::exception& error) {
-      throw format_error(": " + key, "dtype, shape and data_offsets", error.what());
+      throw format_error(": " + key,
+                         key == "__metadata__" ? "a JSON object of texts" : "the keys dtype, shape and data_offsets",
+                         error.what());
     } catch (const std::overflow_error&) {
       throw format_error(": " + key, "a shape of less than 2^63 bytes", value.at("shape").dump());
     }
@@ -242,10 +248,13 @@ void Checkpoint::parse(const Header& header) {
   uint64_t offset = 0;
   for (const Span& s : spans) {
     if (s.begin != offset)
-      throw format_error(": " + s.name, str("data at offset ", offset), str("data at offset ", s.begin));
+      throw format_error(": " + s.name, str("data_offsets from ", offset, ", the end of the preceding tensor"),
+                         str("data_offsets from ", s.begin));
     offset = s.end;
   }
-  if (offset != size_ - 8 - length) throw format_error("", str(offset, " bytes of data"), str(size_ - 8 - length));
+  if (offset != size_ - 8 - length)
+    throw format_error("", str(offset, " bytes of tensor data, as the header states"),
+                       str(size_ - 8 - length, " bytes"));
   auto checksums = metadata_.find(kChecksumsKey);
   if (checksums != metadata_.end()) {
     require_sound_json(checksums->second, name_ + ": metadata " + kChecksumsKey, kDamagedAdvice);
@@ -292,8 +301,8 @@ const void* Checkpoint::data(const std::string& name) const {
 const std::string& Checkpoint::metadata_entry(const char* key) const {
   auto it = metadata_.find(key);
   if (it == metadata_.end())
-    throw Error(Exit::input, Problem{name_, str("the metadata key ", key, ", as in a checkpoint of mh-train"), "none",
-                                     "use a checkpoint that mh-train or mh-convert wrote"});
+    throw Error(Exit::input, Problem{name_, str("the metadata key ", key, ", which mh-train and mh-convert write"),
+                                     "no such key", "use a checkpoint that mh-train or mh-convert wrote"});
   return it->second;
 }
 

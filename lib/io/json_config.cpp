@@ -48,7 +48,8 @@ Json JsonConfig::value(const std::string& key, const Json& default_value) const 
   const auto entry = values_.find(key);
   if (entry == values_.end() || entry->is_null()) return default_value;
   if (!has_type_of(*entry, default_value))
-    throw Error(Exit::input, Problem{path_ + ": " + key, kind_of(default_value), entry->dump(), ""});
+    throw Error(Exit::input, Problem{path_ + ": " + key, kind_of(default_value), entry->dump(),
+                                     "copy the file from the source of the model"});
   return *entry;
 }
 

@@ -95,7 +95,7 @@ class PickleMachine {
   // Counts the memory of a value before it is allocated. Throws Error(input) if all values together exceed the limit.
   void count_memory(size_t bytes) {
     if (bytes > kMaxValueBytes - value_bytes_)
-      refuse(str("values of at most ", kMaxValueBytes, " bytes"), "more", kSafetensorsAdvice);
+      refuse(str("values of at most ", kMaxValueBytes, " bytes in memory"), "larger values", kSafetensorsAdvice);
     value_bytes_ += bytes;
   }
   // Returns the size, in bytes, of the storage key, the shape and the strides of a tensor.
@@ -113,7 +113,7 @@ class PickleMachine {
     switch (opcode) {
       case kProto:
         if (const uint64_t version = read_number(1); version != 2)
-          refuse("pickle protocol 2, as written by torch.save", str(version), kSafetensorsAdvice);
+          refuse("pickle protocol 2, as written by torch.save", str("protocol ", version), kSafetensorsAdvice);
         return;
       case kMark:
         return push(MarkOnStack{});
@@ -188,7 +188,7 @@ class PickleMachine {
   }
   std::span<const uint8_t> read_bytes(uint64_t count) {
     if (count > pickle_.size() - offset_)
-      refuse(str(count, " more bytes"), str(pickle_.size() - offset_, ": the data is truncated"));
+      refuse(str(count, " more bytes"), str(pickle_.size() - offset_, " bytes: the data is truncated"));
     const auto chunk = pickle_.subspan(offset_, count);
     offset_ += count;
     return chunk;
@@ -202,7 +202,7 @@ class PickleMachine {
   }
   int64_t read_long() {
     const uint64_t size = read_number(1);
-    if (size > 8) refuse("a number of at most 8 bytes", str(size));
+    if (size > 8) refuse("a number of at most 8 bytes", str("a number of ", size, " bytes"));
     if (size == 0) return 0;
     const uint64_t n = read_number(static_cast<int>(size));
     const auto num_unused_bits = static_cast<int>(64 - 8 * size);
@@ -217,7 +217,7 @@ class PickleMachine {
     const std::string module = read_line(), name = module + "." + read_line();
     const char* global = known_global(name);
     if (global == nullptr)
-      refuse("a Python global of a state dict",
+      refuse("a Python class or function that a state dict of PyTorch needs",
              "the global '" + printable_text(name) + "', which multihead does not call",
              std::string("a pickle can run any code; if you trust the file, ") + kSafetensorsAdvice);
     return {global};
@@ -250,7 +250,7 @@ class PickleMachine {
     return std::move(*typed_value);
   }
   Values pop_last(size_t count) {
-    if (stack_.size() < count) refuse(str(count, " values on the stack"), str(stack_.size()));
+    if (stack_.size() < count) refuse(str(count, " values on the stack"), str(stack_.size(), " values"));
     const auto begin = stack_.end() - static_cast<std::ptrdiff_t>(count);
     Values values(begin, stack_.end());
     stack_.erase(begin, stack_.end());
@@ -296,29 +296,30 @@ class PickleMachine {
 
   const StorageId* to_storage(const Tuple& id) {
     const Values& fields = *id.items;
-    constexpr const char* kExpectedTag = "the tag 'storage' of a storage";
+    constexpr const char* kExpectedTag = "the text 'storage' as the first field of a storage";
     if (*argument<String>(fields, 0, kExpectedTag).text != "storage") refuse(kExpectedTag, "other text");
     const std::string_view type = argument<Global>(fields, 1, "a storage type").name;
     const auto dtype = storage_type(type);
     if (!dtype) refuse("a storage type", std::string(type));
     const auto size = argument<int64_t>(fields, 4, "the size of a storage");
-    if (size < 0) refuse("the size of a storage", str(size));
+    if (size < 0) refuse("a storage size of at least 0", str(size));
     return store(storages_, {*dtype, argument<String>(fields, 2, "the key of a storage").text, size});
   }
 
   Value call(std::string_view function, const Values& arguments) {
     if (function == kOrderedDict) {
-      if (!arguments.empty()) refuse("an empty dict", "arguments", kSafetensorsAdvice);
+      if (!arguments.empty())
+        refuse("a call of OrderedDict without arguments", str(arguments.size(), " arguments"), kSafetensorsAdvice);
       return new_dict();
     }
     if (function == kRebuildTensor) return Tensor{to_tensor(arguments)};
     if (function == kRebuildParameter) return argument<Tensor>(arguments, 0, "a tensor");
-    refuse("a call of a function of a state dict", std::string(function), kSafetensorsAdvice);
+    refuse("a call of a function that builds a dict or a tensor", std::string(function), kSafetensorsAdvice);
   }
 
   std::vector<int64_t> to_integers(const Tuple& tuple, const char* expected) const {
     if (tuple.items->size() > kMaxDimensions)
-      refuse(str("at most ", kMaxDimensions, " dimensions"), str(tuple.items->size()));
+      refuse(str("at most ", kMaxDimensions, " dimensions"), str(tuple.items->size(), " dimensions"));
     std::vector<int64_t> result;
     for (size_t i = 0; i < tuple.items->size(); ++i) {
       result.push_back(argument<int64_t>(*tuple.items, i, expected));
@@ -336,7 +337,8 @@ class PickleMachine {
         argument<int64_t>(arguments, 1, "an offset"),
         to_integers(argument<Tuple>(arguments, 3, "strides"), "strides of a tensor")};
     if (result.strides.size() != result.info.shape.size())
-      refuse("one stride per dimension", "a different number of strides");
+      refuse("one stride per dimension",
+             str(result.strides.size(), " strides for ", result.info.shape.size(), " dimensions"));
     if (!lies_in_storage(result))
       refuse(str("a tensor within a storage of ", storage.size, " elements"),
              "a tensor that extends beyond the storage");

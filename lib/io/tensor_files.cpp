@@ -80,8 +80,8 @@ void TensorFiles::add(const std::string& path, std::unique_ptr<TensorFile> file)
   for (const TensorInfo& info : file->tensors()) {
     const auto [it, is_new] = entries_.emplace(info.name, Entry{info, file.get(), path});
     if (!is_new)
-      throw Error(Exit::input,
-                  Problem{path, "unique tensor names", info.name + ", which is also in " + it->second.path, ""});
+      throw Error(Exit::input, Problem{path, "unique tensor names", info.name + ", which is also in " + it->second.path,
+                                       "copy the folder again"});
   }
   files_.push_back(std::move(file));
 }
@@ -105,7 +105,8 @@ std::vector<float> TensorFiles::read_fp32(const std::string& name) const {
       return convert_elements<uint16_t>(bytes, [](uint16_t x) { return std::bit_cast<float>(uint32_t{x} << 16); });
     default:
       throw Error(Exit::input, Problem{entry.path + ": " + name, "floating-point numbers (F32, F16, BF16 or F64)",
-                                       name_of(entry.info.type), "the file belongs to another model"});
+                                       str("the type ", name_of(entry.info.type)),
+                                       "copy the folder again; the tensor belongs to another model"});
   }
 }
 

@@ -13,8 +13,8 @@ class TorchFile : public TensorFile {
   explicit TorchFile(const std::string& path) : archive_(path) {
     const std::string pickle_entry = archive_.find_by_suffix("/data.pkl");
     if (pickle_entry.empty())
-      throw Error(Exit::input,
-                  Problem{path, "an archive of torch.save, with one data.pkl", "an archive without data.pkl", ""});
+      throw Error(Exit::input, Problem{path, "an archive of torch.save, with one data.pkl",
+                                       "an archive with no data.pkl, or with several", kSafetensorsAdvice});
     const std::string folder = pickle_entry.substr(0, pickle_entry.rfind('/') + 1);
     if (const std::string byte_order_entry = folder + "byteorder"; archive_.has(byte_order_entry)) {
       const auto bytes = archive_.data(byte_order_entry);
@@ -34,9 +34,9 @@ class TorchFile : public TensorFile {
     const size_t element_size = element_bytes(t.info.type);
     const auto storage = archive_.data(t.storage_key);
     if (storage.size() / element_size != static_cast<uint64_t>(t.storage_size) || storage.size() % element_size != 0)
-      throw Error(Exit::input,
-                  Problem{str(archive_.name(), ": ", t.storage_key), str(t.storage_size, " elements of ", name),
-                          str(storage.size(), " bytes"), "the file is damaged; copy it again"});
+      throw Error(Exit::input, Problem{str(archive_.name(), ": ", t.storage_key),
+                                       str(t.storage_size, " elements of ", name, " (", element_size, " bytes each)"),
+                                       str(storage.size(), " bytes"), "the file is damaged; copy it again"});
     std::vector<uint8_t> out(t.info.num_bytes());
     uint8_t* destination = out.data();
     if (!out.empty())
@@ -76,8 +76,8 @@ void reject_legacy_format(const std::string& path) {
   if (!open_source(path)->read_exactly(first_bytes, sizeof first_bytes) ||
       std::memcmp(first_bytes, kMagic, sizeof first_bytes) != 0)
     return;
-  throw Error(Exit::input,
-              Problem{path, "the format of torch.save since PyTorch 1.6", "the older format", kSafetensorsAdvice});
+  throw Error(Exit::input, Problem{path, "the format of torch.save since PyTorch 1.6", "the format of earlier versions",
+                                   kSafetensorsAdvice});
 }
 
 }  // namespace

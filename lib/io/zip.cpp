@@ -47,13 +47,13 @@ uint32_t crc32(std::span<const uint8_t> bytes) {
 ZipArchive::ZipArchive(const std::string& path) : file_(path) {
   const CentralDirectory directory = find_central_directory();
   if (directory.offset > file_.size() || directory.size > file_.size() - directory.offset)
-    throw format_error(": central directory", str("a range within ", file_.size(), " bytes"),
-                       str(directory.size, " bytes at ", directory.offset));
+    throw format_error(": central directory", str("a directory within the ", file_.size(), " bytes of the file"),
+                       str(directory.size, " bytes at byte ", directory.offset));
   uint64_t offset = directory.offset;
   for (uint64_t i = 0; i < directory.num_entries; ++i) offset = add_entry(offset);
   if (offset != directory.offset + directory.size)
     throw format_error(str(": byte ", directory.offset), str("a directory of ", directory.size, " bytes"),
-                       str(offset - directory.offset));
+                       str(offset - directory.offset, " bytes"));
 }
 
 Error ZipArchive::format_error(const std::string& where, const std::string& expected, const std::string& found) const {
@@ -94,7 +94,7 @@ ZipArchive::CentralDirectory ZipArchive::find_central_directory() const {
 uint64_t ZipArchive::add_entry(uint64_t offset) {
   const std::string where = str(": byte ", offset);
   if (read_number(offset, 4) != kDirectorySignature)
-    throw format_error(where, "an entry of the directory", "other bytes");
+    throw format_error(where, "the signature of a directory entry", "other bytes");
   const uint64_t flags = read_number(offset + 8, 2), method = read_number(offset + 10, 2);
   Entry entry{read_number(offset + 42, 4), read_number(offset + 24, 4),
               static_cast<uint32_t>(read_number(offset + 16, 4))};
@@ -104,7 +104,8 @@ uint64_t ZipArchive::add_entry(uint64_t offset) {
   uint64_t field_offset = offset + kDirectoryRecordBytes + name_size;
   const uint64_t next_offset = field_offset + extra_size + comment_size;
   if (next_offset > file_.size())
-    throw format_error(where, str("an entry within ", file_.size(), " bytes"), "a longer entry");
+    throw format_error(where, str("a directory entry within the ", file_.size(), " bytes of the file"),
+                       "a longer entry");
   const std::string name(reinterpret_cast<const char*>(file_.data()) + offset + kDirectoryRecordBytes, name_size);
   for (const uint64_t extra_end = field_offset + extra_size; field_offset + 4 <= extra_end;) {
     const uint64_t kind = read_number(field_offset, 2), size = read_number(field_offset + 2, 2);
@@ -114,7 +115,8 @@ uint64_t ZipArchive::add_entry(uint64_t offset) {
     if (kind != 1) continue;
     for (uint64_t* n : {&entry.size, &compressed_size, &entry.header_offset}) {
       if (*n != kLarge32) continue;
-      if (value_offset + 8 > field_offset) throw format_error(where, "64-bit sizes", "fewer bytes");
+      if (value_offset + 8 > field_offset)
+        throw format_error(where, "64-bit sizes in the ZIP64 field", "a shorter field");
       *n = read_number(value_offset, 8);
       value_offset += 8;
     }
@@ -132,17 +134,17 @@ std::span<const uint8_t> ZipArchive::data(const std::string& name) const {
   const Entry& entry = match->second;
   const std::string where = ": " + name;
   if (entry.header_offset > file_.size() || read_number(entry.header_offset, 4) != kEntrySignature)
-    throw format_error(where, str("an entry at byte ", entry.header_offset), "other bytes");
+    throw format_error(where, str("the signature of an entry at byte ", entry.header_offset), "other bytes");
   const uint64_t begin = entry.header_offset + kEntryBytes + read_number(entry.header_offset + 26, 2) +
                          read_number(entry.header_offset + 28, 2);
   if (begin > file_.size() || entry.size > file_.size() - begin)
-    throw format_error(where, str(entry.size, " bytes at ", begin),
+    throw format_error(where, str(entry.size, " bytes at byte ", begin),
                        str("a truncated file of ", file_.size(), " bytes"));
   const std::span<const uint8_t> bytes(file_.data() + begin, entry.size);
   const std::lock_guard lock(mutex_);
   if (entry.crc == 0 || verified_names_.count(name) > 0) return bytes;
   if (const uint32_t computed_crc = crc32(bytes); computed_crc != entry.crc)
-    throw format_error(where, str("the checksum ", entry.crc), str(computed_crc));
+    throw format_error(where, str("content with the CRC-32 checksum ", entry.crc), str("the checksum ", computed_crc));
   verified_names_.insert(name);
   return bytes;
 }
