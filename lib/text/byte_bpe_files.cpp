@@ -32,8 +32,7 @@ std::optional<Merge> parse_merge(std::string_view line) {
 }
 
 [[noreturn]] void refuse_to_write(const std::string& where, const std::string& expected, const std::string& found) {
-  throw Error(Exit::input,
-              Problem{where, expected, found, "keep the vocabulary file of mh-prep instead of converting it"});
+  throw Error(Exit::input, Problem{where, expected, found, "use the vocabulary file of mh-prep without conversion"});
 }
 
 }  // namespace
@@ -55,7 +54,7 @@ std::vector<Merge> read_byte_bpe_merges(const std::string& text, const std::stri
                           quote_start(line_text), "copy the file again"});
     merges.push_back(std::move(*merge));
   }
-  if (merges.empty()) throw Error(Exit::input, Problem{name, "merges", "none", "copy the file again"});
+  if (merges.empty()) throw Error(Exit::input, Problem{name, "at least one merge", "none", "copy the file again"});
   return merges;
 }
 
@@ -64,10 +63,11 @@ std::string serialize_byte_bpe_pieces(const NumberedPieces& pieces) {
   WordMap<bool> written_pieces;
   for (const auto& [id, piece] : pieces) {
     if (piece.empty() || find_invalid_utf8(piece) != piece.npos || std::exchange(written_pieces[piece], true))
-      refuse_to_write(str("vocab.json: entry ", id), "distinct pieces of UTF-8 text", "'" + escape_piece(piece) + "'");
+      refuse_to_write(str("vocab.json: entry ", id), "distinct pieces of UTF-8 text",
+                      "'" + escape_piece(piece) + "', which is empty, repeated or not UTF-8");
     json += str(json.empty() ? "{" : ",", nlohmann::json(piece).dump(), ":", id);
   }
-  if (pieces.empty()) refuse_to_write("vocab.json", "pieces", "none");
+  if (pieces.empty()) refuse_to_write("vocab.json", "at least one piece", "none");
   return json + "}";
 }
 
@@ -81,7 +81,7 @@ std::string serialize_byte_bpe_merges(const std::vector<Merge>& merges) {
                       str("'", escape_piece(m.left), "' and '", escape_piece(m.right), "'"));
     text += line + "\n";
   }
-  if (merges.empty()) refuse_to_write("merges.txt", "merges", "none");
+  if (merges.empty()) refuse_to_write("merges.txt", "at least one merge", "none");
   return text;
 }
 

@@ -40,7 +40,8 @@ class FolderReader {
         special_tokens_map_(io::JsonConfig::read_if_exists(folder + "/special_tokens_map.json")) {}
 
   std::unique_ptr<ByteBpeTokenizer> read_byte_bpe() {
-    config_.require("add_prefix_space", false, {false}, "multihead encodes text without a leading space");
+    config_.require("add_prefix_space", false, {false},
+                    "use a model with this setting: multihead encodes text without a leading space");
     const std::string json_path = path("tokenizer.json"), pieces_path = path("vocab.json"),
                       merges_path = path("merges.txt");
     std::vector<Merge> merges;
@@ -72,8 +73,10 @@ class FolderReader {
   }
 
   std::unique_ptr<WordPieceTokenizer> read_wordpiece() {
-    config_.require("tokenize_chinese_chars", true, {true}, "multihead encodes each ideograph as a word");
-    config_.require("do_basic_tokenize", true, {true}, "multihead always splits text into words");
+    config_.require("tokenize_chinese_chars", true, {true},
+                    "use a model with this setting: multihead encodes each ideograph as a word");
+    config_.require("do_basic_tokenize", true, {true},
+                    "use a model with this setting: multihead always splits text into words");
     const std::string json_path = path("tokenizer.json"), pieces_path = path("vocab.txt");
     BertNormalisation normalisation;
     if (const auto json_text = read_if_exists(json_path)) {

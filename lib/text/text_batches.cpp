@@ -40,7 +40,7 @@ void TextBatches::add_segment(TextBatch& batch, std::string_view text, bool ends
     } else {
       error_ = std::make_exception_ptr(
           Error(Exit::input, Problem{str(source_->name(), ":", chunk_.line_number), "lines that end in LF", "CR LF",
-                                     "remove each CR; mh-prep does so with --crlf normalise"}));
+                                     "convert the line ends to LF; mh-prep converts CR LF with --crlf normalise"}));
     }
   }
   size_t begin = batch.text.size();

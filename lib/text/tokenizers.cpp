@@ -91,7 +91,7 @@ void require_vocabulary(const io::ShardHeader& header, const std::string& name, 
   if (header.vocabulary_size_of(side) != tokenizer.size())
     io::throw_damaged(str(name, ": header"),
                       str("a vocabulary of ", tokenizer.size(), " entries, the size of the stored tokenizer"),
-                      str(header.vocabulary_size_of(side)));
+                      str(header.vocabulary_size_of(side), " entries"));
 }
 
 }  // namespace mh::text

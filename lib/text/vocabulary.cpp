@@ -155,7 +155,7 @@ std::unique_ptr<Tokenizer> make_wordpiece_vocabulary(const VocabularyOptions& op
   for (std::string& piece : learn_wordpieces(words, {options.max_size, options.max_alphabet_size, options.min_count}))
     pieces.push_back({std::move(piece), 0});
   if (pieces.size() < static_cast<size_t>(options.max_size))
-    log_info(str("stopped after ", pieces.size(), " entries: no pair of pieces occurs often enough"));
+    log_info(str("stopped after ", pieces.size(), " entries: no pair of pieces occurs --min-count times"));
   auto tokenizer = make_wordpiece_tokenizer(pieces, normalisation_of(options), "the vocabulary just learnt");
   std::vector<int32_t> tokens;
   spaced_words.for_each([&](std::string_view spaced_word, uint64_t count) {

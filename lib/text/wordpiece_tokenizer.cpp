@@ -258,7 +258,7 @@ std::string serialize_wordpieces(const std::vector<Piece>& pieces, const std::st
       throw Error(Exit::input,
                   Problem{str(name, ": entry ", i), "distinct pieces, each a line of BERT's vocab.txt",
                           str("'", escape_piece(piece), "', which readers of this format would change or refuse"),
-                          "keep the vocabulary file of mh-prep instead of converting it"});
+                          "use the vocabulary file of mh-prep without conversion"});
     text += piece + "\n";
   }
   return text;

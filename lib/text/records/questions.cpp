@@ -36,7 +36,7 @@ void WindowOptions::check() const {
   if (max_length <= max_question_tokens + kNumSpecialTokens)
     throw Error(Exit::usage, Problem{"train.batch.block",
                                      str("more than ", max_question_tokens + kNumSpecialTokens,
-                                         ", the tokens of a question, [CLS] and two [SEP]"),
+                                         " tokens, the limit squad.question plus [CLS] and two [SEP]"),
                                      str(max_length), "raise train.batch.block, or lower squad.question"});
 }
 

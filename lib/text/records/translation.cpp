@@ -76,7 +76,7 @@ class PairEncoder {
     throw Error(Exit::input,
                 Problem{str(batch_side.file, ":", batch_side.segments[i].line_number),
                         "a pair with non-empty source and target", str("an empty ", is_source ? "source" : "target"),
-                        "drop such pairs with --empty drop"});
+                        "fill the empty line, or drop the pair with --empty drop"});
   }
   SentenceEncoder source_, target_;
   PairFilters filters_;

@@ -25,7 +25,7 @@ print_ids() { mh-prep lm -q --vocab "$1" accents | mh-prep cat --ids -; }
 [ "$(print_ids waynono)" = "2 12 10 11 4" ] || fail "wrong token ids with case and accents: $(print_ids waynono)"
 # A learnt vocabulary has special pieces, characters, then merged pieces, each with its count in the encoded text.
 printf 'ab abc\nab AB, b\n' > learn
-expect 0 mh-prep vocab --type wordpiece --size 30 learn -o learnt; expect_stderr "no pair of pieces occurs often enough"
+expect 0 mh-prep vocab --type wordpiece --size 30 learn -o learnt; expect_stderr "no pair of pieces occurs --min-count times"
 [ "$(mh-prep codes learnt | tail -n +6 | tr '\n' ' ')" = ", a b c ##b ##c ab abc " ] || fail "wrong pieces in the learnt vocabulary: $(cat learnt)"
 [ "$(tail -n 3 learnt | tr '\t\n' '  ')" = "##c 0 ab 3 abc 1 " ] || fail "wrong counts in the learnt vocabulary: $(cat learnt)"
 grep -qF "[SEP]	2" learnt || fail "expected the count 2 of [SEP], one per line: $(cat learnt)"

@@ -32,7 +32,7 @@ struct EncodedExamples {
 // Returns the fields of a line. `where`: file and line for the message.
 std::vector<std::string> split_columns(std::string_view line, const std::string& where) {
   if (const auto num_columns = 1 + std::ranges::count(line, '\t'); num_columns > kMaxColumns)
-    throw Error(Exit::input, Problem{where, str("at most ", kMaxColumns, " columns"), str(num_columns),
+    throw Error(Exit::input, Problem{where, str("at most ", kMaxColumns, " columns"), str(num_columns, " columns"),
                                      "separate columns by single tabs, and lines by newlines"});
   return split(line, '\t');
 }
@@ -91,7 +91,7 @@ class ExampleEncoder {
                         c.num_columns > 0 ? str(c.num_columns, " columns") : str(c.min_columns(), " columns or more"),
                         str(fields_.size()),
                         c.label != ExampleColumns::kNone
-                            ? "separate columns by single tabs, or drop such lines with --malformed drop"
+                            ? "separate columns by single tabs, or drop the line with --malformed drop"
                             : "separate columns by single tabs; in a file without labels no line can be "
                               "dropped, since predictions are numbered by line"});
   }

@@ -70,8 +70,8 @@ EncodedQuestions encode(const SquadParagraph& paragraph, const WordPieceTokenize
   std::vector<TextRange> token_ranges;
   tokenizer.encode_with_ranges(paragraph.text, context, token_ranges);
   if (context.empty())
-    throw Error(Exit::input, Problem{paragraph.where, "a paragraph of words", "a paragraph without tokens",
-                                     "remove the paragraph from the file"});
+    throw Error(Exit::input, Problem{paragraph.where, "a paragraph with at least one token",
+                                     "a paragraph without tokens", "remove the paragraph from the file"});
   make_monotonic(token_ranges);
   std::vector<int32_t> begins, ends;
   for (const TextRange& range : token_ranges) {
@@ -184,10 +184,10 @@ QuestionRecord decode_question_record(const std::array<std::span<const int32_t>,
                                       const std::string& name, uint64_t number) {
   const auto [question, context, begins, ends, text, object] = fields;
   auto refuse = [&](const std::string& expected, const std::string& found) {
-    io::throw_damaged(name, str(expected, " in record ", number), found);
+    io::throw_damaged(str(name, ": record ", number), expected, found);
   };
   if (context.empty() || begins.size() != context.size() || ends.size() != context.size())
-    refuse("a paragraph of tokens, each with begin and end",
+    refuse("a paragraph of tokens that each have a begin and an end",
            str(context.size(), " tokens, ", begins.size(), " begins and ", ends.size(), " ends"));
   QuestionRecord record{
       {question.begin(), question.end()}, {context.begin(), context.end()}, {}, bytes_of(text), {}, {}, false};

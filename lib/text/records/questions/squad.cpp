@@ -93,14 +93,14 @@ const json* find_entry(const json& object, const char* key, EntryType type, cons
   if (!object.is_object()) location.refuse(str("an object with the entry '", key, "'"), object.type_name());
   const auto it = object.find(key);
   if (it == object.end()) return nullptr;
-  if (!has_type(*it, type)) location.refuse(str("the entry '", key, "': ", describe_type(type)), it->type_name());
+  if (!has_type(*it, type)) location.refuse(str("the entry '", key, "' as ", describe_type(type)), it->type_name());
   return &*it;
 }
 
 // Returns the entry `key` of a JSON object. Throws Error(input) if it is missing or not of the type `type`.
 const json& require_entry(const json& object, const char* key, EntryType type, const FileLocation& location) {
   const json* value = find_entry(object, key, type, location);
-  if (value == nullptr) location.refuse(str("the entry '", key, "': ", describe_type(type)), "none");
+  if (value == nullptr) location.refuse(str("the entry '", key, "' as ", describe_type(type)), "no such entry");
   return *value;
 }
 
@@ -152,7 +152,7 @@ class SquadReader {
       first_missing_location_.refuse(str("at least ", 100 * (1 - options_.missing_share),
                                          "% of the answers to occur in the paragraph at their 'answer_start'"),
                                      str(squad_.num_answers - squad_.num_answers_without_range, " of ",
-                                         squad_.num_answers, "; the first mismatch is in this question"),
+                                         squad_.num_answers, " answers; the first mismatch is in this question"),
                                      "check that answer_start counts Unicode code points, or raise --missing-share");
     return std::move(squad_);
   }
@@ -180,10 +180,10 @@ class SquadReader {
       q.answers.push_back(read_answer(answer, text, offsets));
     if (q.is_impossible && options_.unanswerable_handling == "refuse")
       location_.refuse("a question that the paragraph answers", "a question with 'is_impossible', as in SQuAD 2.0",
-                       "give --unanswerable keep to keep such questions");
+                       "pass --unanswerable keep to keep unanswerable questions");
     if (q.is_impossible != q.answers.empty())
       location_.refuse(q.is_impossible ? "no answers to a question with 'is_impossible'" : "at least one answer",
-                       str(q.answers.size()), "correct 'is_impossible' or 'answers' of the question");
+                       str(q.answers.size(), " answers"), "correct 'is_impossible' or 'answers' of the question");
     ++squad_.num_questions;
     squad_.num_answers += q.answers.size();
     squad_.num_impossible += q.is_impossible ? 1 : 0;
