@@ -5,7 +5,7 @@
 namespace mh::data {
 
 void BatchOptions::check() const {
-  const std::string at_least_block = str("at least train.batch.block, ", block, " tokens");
+  const std::string at_least_block = str("at least ", block, " tokens, the value of train.batch.block");
   if (tokens < block)
     refuse_usage("train.batch.tokens", at_least_block, std::to_string(tokens),
                  "raise train.batch.tokens, or lower train.batch.block");
@@ -13,8 +13,9 @@ void BatchOptions::check() const {
     refuse_usage("train.batch.micro_tokens", "0, or " + at_least_block, std::to_string(micro_tokens),
                  "raise train.batch.micro_tokens, or leave train.batch.micro_tokens out");
   if (micro_tokens > 0 && micro_tokens < long_block)
-    refuse_usage("train.batch.micro_tokens", str("0, or at least train.batch.long_block, ", long_block),
-                 str(micro_tokens), "raise train.batch.micro_tokens, or leave train.batch.micro_tokens out");
+    refuse_usage("train.batch.micro_tokens",
+                 str("0, or at least ", long_block, " tokens, the value of train.batch.long_block"), str(micro_tokens),
+                 "raise train.batch.micro_tokens, or leave train.batch.micro_tokens out");
 }
 
 }  // namespace mh::data

@@ -22,7 +22,8 @@ class ExampleBatches : public Batches {
       : examples_(std::move(examples)), options_(o), seed_(seed) {
     rows_in_epoch_ = examples_.size();
     if (rows_in_epoch_ == 0)
-      throw Error(Exit::input, Problem{"the training data", "at least one row to train on", "no rows", ""});
+      throw Error(Exit::input, Problem{"the training data", "at least one row to train on", "no rows",
+                                       "use a training shard with more records"});
     rows_in_update_ = o.rows > 0 ? o.rows : std::max<int64_t>(1, o.tokens / o.block);
     updates_per_epoch_ = ceil_div(rows_in_epoch_, rows_in_update_);
     tokens_per_update_ = rows_in_update_ * o.block;

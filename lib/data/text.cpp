@@ -24,8 +24,8 @@ struct StreamRows {
 
 void require_context_below_block(int64_t block, int64_t context) {
   if (context >= block)
-    throw Error(Exit::usage, Problem{"--context", str("less than --block, ", block, " tokens"), str(context),
-                                     "raise --block, or lower --context"});
+    throw Error(Exit::usage, Problem{"--context", str("less than ", block, " tokens, the value of --block"),
+                                     str(context), "raise --block, or lower --context"});
 }
 
 // Returns a stream for each sampled block: the blocks that fill the memory, then the sampled block.
@@ -114,7 +114,7 @@ std::vector<Row> make_chunks(int64_t num_tokens, int64_t block, int64_t context)
 ScoringOptions Text::resolve(const ScoringOptions& options, model::LanguageModel& model) const {
   ScoringOptions o = options;
   if (o.memory > 0 && o.context > 0)
-    refuse_usage("--context", "0 with --memory above 0", str(o.context), "leave --context or --memory out");
+    refuse_usage("--context", "0 if --memory is above 0", str(o.context), "leave --context or --memory out");
   if (o.memory > 0 && model.memory_length() == 0)
     refuse_usage("--memory", "0 for a model without a memory", str(o.memory),
                  "use --context, which every model supports");

@@ -60,8 +60,9 @@ std::vector<AnswerSearch::Candidate> AnswerSearch::best_distinct_candidates(
 void AnswerSearch::add(int64_t row, std::span<const float> start_logits, std::span<const float> end_logits) {
   const auto length = static_cast<size_t>(questions_.length(row));
   if (start_logits.size() != length || end_logits.size() != length)
-    throw Error(Exit::failed, Problem{str("row ", row), str(length, " start logits and end logits"),
-                                      str(start_logits.size(), " and ", end_logits.size()), ""});
+    throw Error(Exit::failed,
+                Problem{str("row ", row), str(length, " start logits and as many end logits"),
+                        str(start_logits.size(), " start logits and ", end_logits.size(), " end logits"), ""});
   auto is_finite = [](float v) { return std::isfinite(v); };
   if (!std::all_of(start_logits.begin(), start_logits.end(), is_finite) ||
       !std::all_of(end_logits.begin(), end_logits.end(), is_finite))

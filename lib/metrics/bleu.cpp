@@ -58,7 +58,7 @@ void BleuOptions::check() const {
                                      "leave the smoothing value out, or choose the method floor or add-k"});
   if (compound_split && tokenizer == BleuTokenizer::characters)
     throw Error(Exit::usage, Problem{"the compound split of BLEU (option --compound-split, key compound_split)",
-                                     "a tokeniser that produces whole words, such as 13a", "char",
+                                     "a tokeniser that produces whole words, such as 13a", "the tokeniser char",
                                      "choose another tokeniser, or leave the compound split out"});
 }
 

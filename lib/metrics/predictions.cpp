@@ -19,7 +19,7 @@ std::string json_by_question(const text::Questions& questions, const std::vector
                              const ValueOf& value_of) {
   if (answers.size() != questions.questions().size())
     throw Error(Exit::failed, Problem{"predictions", str("answers to ", questions.questions().size(), " questions"),
-                                      str(answers.size()), ""});
+                                      str(answers.size(), " answers"), ""});
   std::string text;
   for (size_t i = 0; i < answers.size(); ++i)
     text += str(i == 0 ? "{\n " : ",\n ", ordered_json(questions.questions()[i].id).dump(), ": ",
@@ -58,9 +58,9 @@ std::string best_answers_json(const text::Questions& questions, const std::vecto
 
 Predictions read_predictions(const std::string& path) {
   auto refuse = [&](const std::string& found) {
-    throw Error(Exit::input,
-                Problem{input_name(path), "predictions: a JSON object with the text of an answer for each id", found,
-                        "use the format of the official SQuAD scripts"});
+    throw Error(Exit::input, Problem{input_name(path),
+                                     "predictions, a JSON object from the id of each question to the text of an answer",
+                                     found, "write the predictions in the format of the official SQuAD scripts"});
   };
   Predictions predictions;
   const std::string json = read_text_file(path);

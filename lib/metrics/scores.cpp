@@ -17,8 +17,8 @@ constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 
 void require_equal_sizes(size_t num_true, size_t num_predictions) {
   if (num_true != num_predictions)
-    throw Error(Exit::input,
-                Problem{"scores", str("as many predictions as true values, ", num_true), str(num_predictions), ""});
+    throw Error(Exit::input, Problem{"scores", str(num_true, " predictions, one for each true value"),
+                                     str(num_predictions, " predictions"), ""});
 }
 
 // Returns the deviations from the mean, divided by the largest absolute deviation so that squares neither overflow nor

@@ -180,7 +180,7 @@ TEST_CASE("pairs longer than train.batch.block are refused, and the message stat
   TrainOptions options;
   options.batch.block = 3, options.batch.tokens = 100;
   const std::string text = refusal([&] { corpora::make_batches(pairs_of(shard), options); });
-  CHECK(contains(text, "at least 5, the longest source or target"));
+  CHECK(contains(text, "at least 5 tokens, the length of the longest source or target"));
   CHECK(contains(text, "2 of 3 pairs"));
   options.batch.block = 5;
   CHECK(corpora::make_batches(pairs_of(shard), options)->updates_per_epoch() == 1);

@@ -214,7 +214,7 @@ TEST_CASE("the scoring protocol of a text follows from the options and the model
   CHECK(protocol(resolve_options(*without_memory, 2, -1, 0)) == "context-window");
   CHECK(contains(refusal([&] { resolve_options(*without_memory, 0, 5, 0); }), "0 for a model without a memory"));
   CHECK(contains(refusal([&] { resolve_options(*without_memory, 0, -1, 5); }), "--streams"));
-  CHECK(contains(refusal([&] { resolve_options(*with_memory, 2, 5, 0); }), "0 with --memory above 0"));
+  CHECK(contains(refusal([&] { resolve_options(*with_memory, 2, 5, 0); }), "0 if --memory is above 0"));
 }
 
 TEST_CASE("queries attend to an initial memory of zeros, which therefore differs from an empty memory", "[streams]") {
