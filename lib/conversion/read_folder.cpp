@@ -79,9 +79,9 @@ class FolderReader {
   model::LoadedModel read() {
     Settings settings = architecture_->settings(config_, names_without_prefix_);
     if (const Json& layers = settings.at("model.layers"); layers > names_without_prefix_.size())
-      throw Error(Exit::input,
-                  Problem{config_.path() + ": number of layers",
-                          str("at most ", names_without_prefix_.size(), ", the number of tensors"), layers.dump(), ""});
+      throw Error(Exit::input, Problem{config_.path() + ": number of layers",
+                                       str("at most ", names_without_prefix_.size(), ", the number of tensors"),
+                                       layers.dump(), "copy config.json from the source of the model"});
     settings = read_vocabulary(std::move(settings));
     log_token_ids();
     log_ignored_keys();
@@ -108,7 +108,8 @@ class FolderReader {
   std::unique_ptr<Architecture> find_architecture() const {
     std::vector<Json> known_types;
     for (const std::string& name : architectures().names()) known_types.emplace_back(name);
-    config_.require("model_type", "", known_types, "other architectures are not supported");
+    config_.require("model_type", "", known_types,
+                    "use a model of one of these architectures, the only ones that multihead supports");
     return architectures().make(config_.value("model_type", "").get<std::string>(), "model_type");
   }
 
@@ -140,9 +141,9 @@ class FolderReader {
                           str("a row for each of the ", vocabulary_size, " entries of the vocabulary"),
                           str(num_embedding_rows, " rows"),
                           num_embedding_rows < vocabulary_size
-                              ? "the vocabulary belongs to another model"
+                              ? "the vocabulary belongs to another model; copy the vocabulary files of this model"
                               : "if the rows are padding, keep them with --padded-vocabulary; otherwise the "
-                                "vocabulary belongs to another model"});
+                                "vocabulary belongs to another model: copy the vocabulary files of this model"});
     if (num_embedding_rows == vocabulary_size) return settings;
     settings["model.vocabulary_rows"] = num_embedding_rows;
     settings["model.score_padded_rows"] = true;
@@ -247,8 +248,9 @@ class FolderReader {
     std::vector<int64_t> shape = huggingface_shape(pair, targets);
     if (entry.info.shape != shape)
       throw Error(Exit::input,
-                  Problem{entry.path + ": " + entry.info.name, shape_text(shape) + ", as in config.json",
-                          shape_text(entry.info.shape), "config.json and the tensors belong to different models"});
+                  Problem{entry.path + ": " + entry.info.name, "the shape " + shape_text(shape) + ", as in config.json",
+                          "the shape " + shape_text(entry.info.shape),
+                          "config.json and the tensors belong to different models; copy the folder again"});
     std::vector<float> elements = files_.read_fp32(entry.info.name);
     c10::NoGradGuard no_gradient;
     at::Tensor tensor = at::from_blob(elements.data(), shape, at::kFloat);

@@ -88,7 +88,7 @@ class FolderWriter {
     try {
       settings = architecture_->settings({config.dump(), "config.json"}, huggingface_names);
     } catch (const Error& error) {
-      refuse("a model that transformers supports", error.what());
+      refuse("a model that transformers supports", str("the error '", error.what(), "'"));
     }
     const int64_t vocabulary_size = loaded_model_.tokenizers.target->size();
     settings["model.vocabulary_rows"] =
@@ -103,7 +103,9 @@ class FolderWriter {
          config_difference_texts(loaded_model_.config.toml(), converted_config.toml(), {"model.", "attention."}))
       if (affects_training_only(change)) training_changes.push_back(change);
       else if (!affects_head_sizes(change)) unsupported_changes.push_back(change);
-    if (!unsupported_changes.empty()) refuse("settings that transformers supports", join(unsupported_changes, "; "));
+    if (!unsupported_changes.empty())
+      refuse("settings that transformers supports",
+             "settings that the conversion changes: " + join(unsupported_changes, "; "));
     const auto model =
         model::build_language_model(converted_config, model::vocabulary_sizes_of(loaded_model_.tokenizers), at::kMeta);
     for (const nn::Parameter& written_parameter : loaded_model_.model->parameters().all()) {

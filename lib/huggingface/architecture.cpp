@@ -59,7 +59,8 @@ std::string toml_of(const Settings& settings) {
 Json activation_of(const JsonConfig& config, const char* key, const char* default_value) {
   std::vector<Json> known_names;
   for (const auto& [huggingface_name, activation] : kActivations) known_names.emplace_back(huggingface_name);
-  config.require(key, default_value, known_names, "other activations are not supported");
+  config.require(key, default_value, known_names,
+                 "use a model with one of these activations, the only ones that multihead supports");
   const Json config_value = config.value(key, default_value);
   for (const auto& [huggingface_name, activation] : kActivations)
     if (config_value == huggingface_name) return activation;

@@ -145,8 +145,9 @@ std::vector<std::string> labels_of(const JsonConfig& config) {
   for (size_t i = 0; i < id2label.size(); ++i) {
     const auto label = id2label.find(std::to_string(i));
     if (label == id2label.end() || !label->is_string() || std::ranges::count(labels, label->get<std::string>()) > 0)
-      throw Error(Exit::input, Problem{config.path() + ": id2label",
-                                       "a unique label for each class number, counted from 0", id2label.dump(), ""});
+      throw Error(Exit::input,
+                  Problem{config.path() + ": id2label", "a unique label for each class number, counted from 0",
+                          id2label.dump(), "correct the labels in id2label"});
     labels.push_back(*label);
   }
   return labels;
@@ -167,8 +168,9 @@ const OutputHeadFormat& format_in_folder(const JsonConfig& config, const std::se
     if (has_head && (format.num_labels == 0 || format.num_labels == labels_of(config).size())) return format;
   }
   if (class_names.empty()) return head_formats().front();
-  throw Error(Exit::input, Problem{config.path() + ": architectures", "one of " + join(known_classes, ", "),
-                                   class_names[0].dump(), "other heads are not supported"});
+  throw Error(Exit::input,
+              Problem{config.path() + ": architectures", "one of " + join(known_classes, ", "), class_names[0].dump(),
+                      "use a model of one of these classes, the only ones that multihead supports"});
 }
 
 // Returns the format of the head of a model with these settings. Throws Error(input) for a head without a format.
@@ -191,7 +193,7 @@ void read_classifier(const OutputHeadFormat& format, const JsonConfig& config, S
     if (labels != default_labels(labels.size())) settings["model.bert.labels"] = labels;
   }
   config.require("problem_type", format.problem_type, {format.problem_type},
-                 "the classifier has " + str(labels.size(), " outputs"));
+                 str("correct problem_type: the classifier has ", labels.size(), " outputs"));
   const Json dropout = config.value("classifier_dropout", nullptr);
   settings["model.dropout_output"] = dropout.is_null() ? settings["model.dropout_embedding"] : dropout;
 }
@@ -222,10 +224,12 @@ class Bert : public Architecture {
                     {"attention.bias", true}};
     read_keys(setting_pairs(), config, result);
     result["model.activation"] = activation_of(config, "hidden_act", "gelu");
-    config.require("position_embedding_type", "absolute", {"absolute"}, "other position embeddings are not supported");
-    config.require("is_decoder", false, {false}, "causal masks are not supported for BERT");
-    config.require("add_cross_attention", false, {false}, "cross-attention is not supported for BERT");
-    config.require("pruned_heads", Json::object(), {Json::object()}, "pruned heads are not supported");
+    config.require("position_embedding_type", "absolute", {"absolute"},
+                   "use a model with absolute position embeddings, the only kind that multihead supports for BERT");
+    config.require("is_decoder", false, {false}, "use a BERT model without a causal mask");
+    config.require("add_cross_attention", false, {false}, "use a BERT model without cross-attention");
+    config.require("pruned_heads", Json::object(), {Json::object()},
+                   "use the model before pruning: multihead does not read pruned heads of BERT");
     for (const char* key : kIgnoredKeys) config.value(key, nullptr);
     const OutputHeadFormat& format = format_in_folder(config, tensor_names);
     result["model.bert.head"] = format.head;

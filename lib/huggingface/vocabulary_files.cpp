@@ -31,7 +31,7 @@ void refuse_vocabulary(const text::Tokenizer& tokenizer, const std::string& name
   throw Error(
       Exit::input,
       Problem{name, "a vocabulary of the type " + expected + ", which transformers requires for this architecture",
-              "a vocabulary of the type " + tokenizer.type(), ""});
+              "a vocabulary of the type " + tokenizer.type(), "keep the model as a multihead checkpoint"});
 }
 
 }  // namespace mh::huggingface

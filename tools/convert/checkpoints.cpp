@@ -26,7 +26,8 @@ void check_arguments(const Arguments& args) {
                  args.files.empty() ? "none" : "only " + join(args.files, ", "), "mh-convert --help shows all options");
   if (args.files.empty()) refuse_usage("mh-convert", "a checkpoint", "none", "mh-convert --help shows all options");
   if (!args.average && args.files.size() > 1)
-    refuse_usage("--fold", "one checkpoint", str(args.files.size()), "add --average to average the checkpoints first");
+    refuse_usage("--fold", "one checkpoint", str(args.files.size(), " checkpoints"),
+                 "add --average to average the checkpoints first");
   const bool has_seed = args.seed != Arguments{}.seed;
   if (has_seed || args.keep_padded_rows)
     refuse_usage(has_seed ? "--seed" : "--padded-vocabulary", "a Hugging Face folder with this option", "checkpoints",
