@@ -138,7 +138,7 @@ int Tool::run(int argc, char** argv, const std::function<void()>& body) {
     log_error(error.what());
     return static_cast<int>(error.exit());
   } catch (const std::bad_alloc&) {
-    log_error("out of memory");
+    log_error("out of memory; free memory, or use a machine with more memory");
     return static_cast<int>(Exit::device);
   } catch (const std::exception& error) {
     // In an exception of LibTorch, the first line is the message and the rest is a stack trace.

@@ -24,9 +24,10 @@ constexpr const char* kRemakeAdvice = "make the shard again with mh-prep, or cop
 // Throws Error(usage) for more JSON than decode_payload() accepts.
 std::string encode_payload(std::string_view tag, const std::string& text, const std::string& tail) {
   if (text.size() > kMaxJsonBytes)
-    throw Error(Exit::usage,
-                Problem{"shard", str("at most ", kMaxJsonBytes, " bytes of names of inputs, options and counts"),
-                        str(text.size(), " bytes"), "name fewer inputs, or concatenate the input files"});
+    throw Error(
+        Exit::usage,
+        Problem{"shard", str("at most ", kMaxJsonBytes, " bytes for the names of inputs, the options and the counts"),
+                str(text.size(), " bytes"), "name fewer inputs, or concatenate the input files"});
   std::string payload(tag);
   store64(payload, text.size());
   payload += text;

@@ -265,12 +265,12 @@ class TrainingText {
   // Logs how many lines have characters or names that SentencePiece reserves, and where the first such line is.
   void log_reserved_text() const {
     if (unknown_mark_lines_.num_lines > 0)
-      log_info("U+2585 gets no piece, since SentencePiece reserves it: " + unknown_mark_lines_.text());
+      log_info("U+2585, which SentencePiece reserves, gets no piece: " + unknown_mark_lines_.text());
     if (reserved_name_lines_.num_lines > 0)
-      log_info("<unk>, <s> and </s> in the text count as unknown characters, since SentencePiece reserves them: " +
+      log_info("<unk>, <s> and </s>, which SentencePiece reserves, count as unknown characters: " +
                reserved_name_lines_.text());
     if (word_start_lines_.num_lines > 0)
-      log_info("U+2581 is read as a space, since SentencePiece reserves it: " + word_start_lines_.text());
+      log_info("U+2581, which SentencePiece reserves, is read as a space: " + word_start_lines_.text());
   }
 
  private:

@@ -16,9 +16,9 @@ rm model
 # mh-prep reports characters that SentencePiece reserves, and uses the lines that contain these characters.
 printf 'the cat sat\n\342\226\205 the dog\ndog \342\226\205 cat\n<unk> a\342\226\201cat\n' > reserved
 expect 0 mh-prep vocab --type bpe --size 20 reserved -o reserved.model
-expect_stderr "U+2585 gets no piece, since SentencePiece reserves it: 2 lines, first reserved:2"
-expect_stderr "reserves them: 1 line, first reserved:4"
-expect_stderr "U+2581 is read as a space, since SentencePiece reserves it: 1 line, first reserved:4"
+expect_stderr "U+2585, which SentencePiece reserves, gets no piece: 2 lines, first reserved:2"
+expect_stderr "count as unknown characters: 1 line, first reserved:4"
+expect_stderr "U+2581, which SentencePiece reserves, is read as a space: 1 line, first reserved:4"
 ! grep -q 'LOG(' err || fail "expected no raw log line of SentencePiece"
 expect 0 mh-prep lm --vocab reserved.model reserved -o x.mhs
 # mh-prep reports characters without a piece, which --character-coverage below 1 causes.

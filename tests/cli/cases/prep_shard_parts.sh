@@ -31,5 +31,5 @@ mkdir -p "$folder/$folder/$folder/$folder" && cp text "$folder/$folder/$folder/$
 inputs=()
 for _ in $(seq 400); do inputs+=("$folder/$folder/$folder/$folder/text"); done
 prepare_many_inputs() { mh-prep lm --vocab v "${inputs[@]}" -o none.mhs; }
-expect 2 prepare_many_inputs; expect_stderr "bytes of names of inputs"
+expect 2 prepare_many_inputs; expect_stderr "bytes for the names of inputs"
 [ ! -e none.mhs ] || fail "a refused run left a file"

@@ -172,7 +172,8 @@ class SquadReader {
     SquadQuestion q;
     location_.question = q.id = require_entry(object, "id", EntryType::text, location_).get<std::string>();
     if (!ids_.insert(q.id).second)
-      location_.refuse("a unique id", "the id of an earlier question", "leave the repeated question or file out");
+      location_.refuse("a unique id", "the id of an earlier question",
+                       "remove the repeated question, or name each file once");
     q.text = require_text(object, "question", location_);
     const json* is_impossible = find_entry(object, "is_impossible", EntryType::boolean, location_);
     q.is_impossible = is_impossible != nullptr && is_impossible->get<bool>();
