@@ -29,8 +29,8 @@ class JsonConfig {
   // type differs from that of `default_value`; a null default accepts every type, and a floating-point default accepts
   // integers.
   Json value(const std::string& key, const Json& default_value) const;
-  // Throws Error(input), with the reason `reason`, unless the value of the key, or `default_value` if the key is
-  // missing or null, is one of `allowed_values`.
+  // Throws Error(input), with `reason` as advice to the user, unless the value of the key is one of `allowed_values`. A
+  // missing or null key has the value `default_value`.
   void require(const std::string& key, const Json& default_value, const std::vector<Json>& allowed_values,
                const std::string& reason) const;
   // Returns the keys that neither value() nor require() has read.
