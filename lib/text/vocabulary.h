@@ -26,39 +26,43 @@ struct VocabularyOptions {
   bool byte_fallback = false;
   int64_t num_threads = 0;
   void describe(Fields& f) {
-    f.field("type", type, "type of the vocabulary", vocabulary_type_names());
+    f.field("type", type,
+            "type of the vocabulary; bpe, unigram: subwords of SentencePiece; byte-bpe: byte-level BPE of GPT-2",
+            vocabulary_type_names());
     f.field("size", max_size,
             "maximum number of entries, special tokens included; 0: no limit; required for bpe, unigram, and wordpiece "
             "without --from",
             at_least(0));
     f.field("min_count", min_count,
-            "word, char, subword-nmt: minimum count of an entry in the text; wordpiece: minimum count at which a pair "
-            "of pieces is merged",
+            "with --type word, char or subword-nmt: minimum count of an entry in the text; with --type wordpiece: "
+            "minimum count at which a pair of pieces is merged",
             at_least(1));
     f.field("merges", num_merges,
-            "subword-nmt: number of BPE merges to learn from the text, as subword-nmt learn-bpe does; 0: merges come "
-            "from --codes",
+            "with --type subword-nmt: number of BPE merges to learn from the text, as subword-nmt learn-bpe does; 0: "
+            "merges come from --codes",
             at_least(0));
     f.field("codes", codes_path,
-            "subword-nmt: file with existing merges, used instead of learning new merges with --merges; either the "
-            "output of subword-nmt learn-bpe, or a vocabulary of mh-prep vocab --type subword-nmt");
+            "with --type subword-nmt: file with existing merges, used instead of learning new merges with --merges; "
+            "either the output of subword-nmt learn-bpe, or a vocabulary of mh-prep vocab --type subword-nmt");
     f.field("from", source_path,
-            "existing vocabulary to convert instead of reading text; wordpiece: BERT's vocab.txt or the folder of a "
-            "BERT model; byte-bpe: the folder of a GPT-2 model");
-    f.field("cased", cased, "wordpiece: preserve the case of letters instead of converting text to lower case");
-    f.field("strip_accents", strip_accents, "wordpiece: removal of accents; auto: yes unless --cased",
+            "existing vocabulary to convert instead of reading text; with --type wordpiece: BERT's vocab.txt or the "
+            "folder of a BERT model; with --type byte-bpe: the folder of a GPT-2 model");
+    f.field("cased", cased,
+            "with --type wordpiece: preserve the case of letters instead of converting text to lower case");
+    f.field("strip_accents", strip_accents, "with --type wordpiece: removal of accents; auto: yes unless --cased",
             {"auto", "yes", "no"});
-    f.field(
-        "alphabet", max_alphabet_size,
-        "wordpiece: maximum number of distinct characters that get a piece; the most frequent characters are chosen",
-        at_least(1));
+    f.field("alphabet", max_alphabet_size,
+            "with --type wordpiece: maximum number of distinct characters that get a piece; the most frequent "
+            "characters are chosen",
+            at_least(1));
     f.field("character_coverage", character_coverage,
-            "bpe, unigram: fraction of the characters of the text that get a piece; the rarest characters get no piece",
+            "with --type bpe or unigram: fraction of the characters of the text that get a piece; the rarest "
+            "characters get no piece",
             between(0.98, 1));
     f.field("byte_fallback", byte_fallback,
-            "bpe, unigram: encode characters without a piece as UTF-8 bytes instead of as <unk>");
+            "with --type bpe or unigram: encode characters without a piece as UTF-8 bytes instead of as <unk>");
     f.field("threads", num_threads,
-            "bpe, unigram: number of threads of the SentencePiece trainer; 0: one per core, at most 128",
+            "with --type bpe or unigram: number of threads of the SentencePiece trainer; 0: one per core, at most 128",
             between(0, 128));
   }
   // Throws Error(usage) for options that `type` does not use, and for missing or contradictory options.

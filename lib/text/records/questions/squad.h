@@ -17,7 +17,9 @@ struct SquadOptions {
   std::string unanswerable_handling = "refuse";
   void describe(Fields& f) {
     f.field("missing_share", missing_share,
-            "maximum fraction of answers whose text is not at the offset answer_start in the paragraph", between(0, 1));
+            "maximum fraction of answers whose text is not at the offset answer_start in the paragraph; a larger "
+            "fraction is an error",
+            between(0, 1));
     f.field("unanswerable", unanswerable_handling,
             "treatment of questions of SQuAD 2.0 that the paragraph does not answer; refuse: stop with an error; keep: "
             "store the questions",
