@@ -25,9 +25,10 @@ struct SampleOptions {
   bool allows_fewer_blocks = false;  // whether a sample of more blocks than exist takes all; false: error
   void describe(Fields& f) {
     f.field("blocks", blocks,
-            "size of a random sample, in blocks of a text or in sentence pairs; 0: no sample, the whole corpus",
+            "size of a random sample of the corpus, in blocks of a text, sentence pairs or examples; 0: no sample, the "
+            "whole corpus",
             at_least(0));
-    f.field("seed", seed, "seed of the random sample of blocks or sentence pairs", at_least(0));
+    f.field("seed", seed, "seed of the random sample of blocks, sentence pairs or examples", at_least(0));
   }
 };
 
@@ -46,9 +47,9 @@ struct ScoringOptions {
             "number of context tokens, which are not scored, at the start of each sequence of a text; 0: no context",
             at_least(0));
     f.field("memory", memory,
-            "length of the Transformer-XL memory in tokens; -1: length in the model, or 0 with --context",
+            "length of the Transformer-XL memory in tokens; -1: model.transformer-xl.memory, or 0 with --context",
             between(-1, 1 << 24));
-    f.field("streams", streams, "number of parallel streams of a text, for a model with a memory; 0 chooses 10",
+    f.field("streams", streams, "number of parallel streams of a text, for a model with a memory; 0: 10 streams",
             between(0, 1 << 24));
     f.field("batch", batch,
             "batch size: number of sequences in a forward pass; affects speed, not results; 0: as many as fit in about "

@@ -38,8 +38,8 @@ void add_options(CLI::App& app, Arguments& args, const std::string& checkpoint_o
   CLI::Option* dry_run_option = app.add_flag(
       "--dry-run", args.dry_run, "print the parameter count, memory use and length of the run without training");
   app.add_option("--processes", args.num_processes,
-                 "number of processes of the run that --dry-run describes; training receives the number from the "
-                 "launcher [1]")
+                 "number of processes of the run that --dry-run describes; in training, the launcher, such as "
+                 "torchrun, sets this number [1]")
       ->type_name("N")
       ->check(whole_number(1, 1 << 20))
       ->needs(dry_run_option);

@@ -30,8 +30,8 @@ int main(int argc, char** argv) {
       "--fold", args.fold,
       "fold combiners that mix heads by one matrix for all inputs, such as alphas, into the output projection");
   app.add_option("--to", args.output_format,
-                 "output format: huggingface; writes the model of the first argument to a new Hugging Face folder, the "
-                 "second argument")
+                 "output format; huggingface: write the model of the first argument to a new Hugging Face folder with "
+                 "the name of the second argument")
       ->type_name("FORMAT")
       ->check(one_of({"huggingface"}));
   app.add_flag("--padded-vocabulary", args.keep_padded_rows,

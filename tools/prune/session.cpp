@@ -22,7 +22,8 @@ CLI::Option* add_side_option(CLI::App& app, std::string& side) {
   }
   return app
       .add_option("--side", side,
-                  str("side of a head in layers that mix heads: ", join_alternatives(meanings), " [whole]"))
+                  str("side of a head to ablate, rank or prune in layers that mix heads: ", join_alternatives(meanings),
+                      " [whole]"))
       ->type_name("SIDE")
       ->check(one_of(names));
 }

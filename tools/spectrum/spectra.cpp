@@ -272,9 +272,9 @@ Job add_spectra(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vect
   add_format(app, args->format);
   spectra_options.push_back(app.add_flag("--summary", job->is_summary,
                                          "print a row for each model and kind of attention, with means over layers"));
-  add(app.add_option(
-          "--curves", job->curves_path,
-          "output file of a table with the mean and percentiles of c_k over blocks or sentences, for every k"),
+  add(app.add_option("--curves", job->curves_path,
+                     "output file of a table of c_k (sum of the k largest singular values / sum of all) for every k: "
+                     "mean and percentiles over blocks or sentences"),
       "FILE");
   add(app.add_option("--plot", job->plot_path,
                      "output file of a plot (.svg, .png or .pdf) with the curve of each layer, or with heat maps of "

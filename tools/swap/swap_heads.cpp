@@ -235,7 +235,8 @@ Job add_swap(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vector<
   args->fields = std::make_unique<ScoringFields>(app);
   args->fields->declare(args->scoring_options);
   args->fields->sample_fields.option("seed")->description(
-      "seed of the random sample of blocks or sentence pairs, and of the pairs that --mode random chooses [1]");
+      "seed of the random sample of blocks, sentence pairs or examples, and of the pairs that --mode random chooses "
+      "[1]");
   return {&app, [job] {
             Arguments& tool_args = *job->args;
             tool_args.fields->store_values(tool_args.scoring_options);
