@@ -43,7 +43,8 @@ void TransformerXlOptions::describe(Fields& f) {
           "let every query attend to the same number of keys: model.transformer-xl.memory keys, the key of the "
           "query's own position included");
   f.choice("initial_memory", initial_memory, {{InitialMemory::empty, "empty"}, {InitialMemory::zeros, "zeros"}},
-           "content of the memory before the first segment; zeros: zero vectors, which queries attend to");
+           "content of the memory before the first segment; empty: no positions; zeros: zero vectors, which queries "
+           "attend to");
 }
 
 void BertOptions::describe(Fields& f) {

@@ -39,8 +39,8 @@ struct OptimizerOptions {
             at_least(0))
         .changeable();
     f.field("decay_norms_and_biases", decay_norms_and_biases,
-            "decay layer norms and biases too, with adamw, as in fairseq; false: decay neither, as in common PyTorch "
-            "recipes");
+            "apply weight decay to layer norms and biases too, with adamw, as in fairseq; false: to neither, as in "
+            "common PyTorch recipes");
     f.field("clip_norm", clip_norm, "maximum norm of the gradient of the mean loss; 0 disables gradient clipping",
             at_least(0))
         .changeable();

@@ -46,8 +46,8 @@ struct ParameterGroupOptions {
     f.field("weight_decay", weight_decay, "weight decay of the group; -1: train.optimizer.weight_decay",
             or_unset(-1, at_least(0)));
     f.field("decay_norms_and_biases", decay_norms_and_biases,
-            "decay layer norms and biases of the group too, with adamw, if the group sets its own rule; otherwise "
-            "train.optimizer.decay_norms_and_biases applies");
+            "apply weight decay to layer norms and biases of the group too, with adamw, if the group sets its own "
+            "rule; otherwise train.optimizer.decay_norms_and_biases applies");
   }
 };
 

@@ -50,8 +50,9 @@ class BlockCoordinate : public Procedure {
   int64_t gate_epoch_interval_ = 5, first_gate_epoch_ = 0;
 };
 
-const Registration<BlockCoordinate> block_coordinate_entry(procedures(), "block-coordinate",
-                                                           "alternating training of gates and all other parameters");
+const Registration<BlockCoordinate> block_coordinate_entry(
+    procedures(), "block-coordinate",
+    "separate training passes for the gates and for all other parameters of a mixture of attentive experts");
 
 }  // namespace
 }  // namespace mh::train

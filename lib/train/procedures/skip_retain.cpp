@@ -42,7 +42,7 @@ class SkipRetain : public Procedure {
               {SkipSchedule::not_last, "not-last"},
               {SkipSchedule::not_ends, "not-ends"}},
              "layers that an update may skip; linear: layer i of n, counted from 0, with probability 0.5 i / n, except "
-             "the last layer, which is never skipped");
+             "the last layer, which is never skipped; not-ends: neither the first nor the last layer");
     f.field("rate", skip_rate_, "probability that an update skips a layer; without effect for schedule = linear",
             between(0, 0.999));
     f.field(

@@ -89,7 +89,8 @@ class NuclearGrowth : public Regulariser {
 
 const Registration<NuclearGrowth> nuclear_growth_entry(
     regularisers(), "nuclear-growth",
-    "growth of the nuclear norm of alphas, which are frozen at the start of training");
+    "reward for growth of the nuclear norm of alphas, the matrices that mix head outputs; the alphas are frozen at the "
+    "start of training");
 
 }  // namespace
 }  // namespace mh::train

@@ -54,7 +54,7 @@ class OrthogonalMixing : public ObservedTerm, public attention::Subscriber<atten
 };
 
 const Registration<OrthogonalMixing> orthogonal_mixing_entry(regularisers(), "orthogonal-mixing",
-                                                             "orthogonality of mixing matrices");
+                                                             "penalty on mixing matrices that are not orthogonal");
 
 }  // namespace
 }  // namespace mh::train

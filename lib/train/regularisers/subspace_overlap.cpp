@@ -44,8 +44,9 @@ class SubspaceOverlap : public ObservedTerm {
   std::string subspace_ = "rows";
 };
 
-const Registration<SubspaceOverlap> subspace_overlap_entry(regularisers(), "subspace-overlap",
-                                                           "penalty on the overlap of the subspaces of heads");
+const Registration<SubspaceOverlap> subspace_overlap_entry(
+    regularisers(), "subspace-overlap",
+    "penalty on the overlap of the subspaces that the attention matrices of heads span");
 
 }  // namespace
 }  // namespace mh::train
