@@ -291,7 +291,7 @@ const Registration<LogitsSource> logits_entry(
     "logits; relative scores use negative distances for later keys.");
 const Registration<MixingSource> mixing_entry(spectrum_sources(), "mixing",
                                               "Matrices that mix heads, one for each position if they depend on the "
-                                              "position: row j is the source head, column i the mixed head.");
+                                              "position: row j belongs to source head j, column i to mixed head i.");
 const Registration<AlphasSource> alphas_entry(
     spectrum_sources(), "alphas",
     "Parameters that map heads to heads: alphas, with a row for each output head and a column for each value head, and "

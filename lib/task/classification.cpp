@@ -182,8 +182,8 @@ class Classification : public Task {
   }
 };
 
-const Registration<Classification> classification_entry(tasks(), "classification",
-                                                        "the class of a text or of a pair of texts, or a number");
+const Registration<Classification> classification_entry(
+    tasks(), "classification", "prediction of a class or a number for a text or a pair of texts");
 
 }  // namespace
 

@@ -42,8 +42,8 @@ class LanguageModelling : public Task {
   }
 };
 
-const Registration<LanguageModelling> language_modelling_entry(tasks(), "language-modelling",
-                                                               "each token of a text from the tokens before it");
+const Registration<LanguageModelling> language_modelling_entry(
+    tasks(), "language-modelling", "prediction of each token of a text from the tokens before it");
 
 }  // namespace
 

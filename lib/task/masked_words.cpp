@@ -171,7 +171,7 @@ class MaskedWords : public Task {
 };
 
 const Registration<MaskedWords> masked_words_entry(tasks(), "masked-words",
-                                                   "masked words and next sentences of documents");
+                                                   "prediction of masked words and next sentences of documents");
 
 }  // namespace
 

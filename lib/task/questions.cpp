@@ -178,7 +178,8 @@ class Questions : public Task {
   QuestionOptions options_;
 };
 
-const Registration<Questions> questions_entry(tasks(), "questions", "answers to questions, as spans of paragraphs");
+const Registration<Questions> questions_entry(tasks(), "questions",
+                                              "prediction of answers to questions, as spans of paragraphs");
 
 }  // namespace
 

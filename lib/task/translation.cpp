@@ -81,7 +81,8 @@ class Translation : public Task {
   }
 };
 
-const Registration<Translation> translation_entry(tasks(), "translation", "sentences in another language");
+const Registration<Translation> translation_entry(tasks(), "translation",
+                                                  "translation of sentences into another language");
 
 }  // namespace
 

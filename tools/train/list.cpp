@@ -187,7 +187,7 @@ const std::vector<NamedTable>& tables() {
   static const std::vector<NamedTable> all_tables{
       {"stages",
        "Stages of attention layers, with their options and defaults; for the defaults, whether the stage mixes heads, "
-       "and whether --fold of mh-convert(1) removes it.",
+       "and whether --fold of mh-convert(1) removes the stage.",
        stage_rows},
       {"keys", "Keys of a configuration, with types, defaults, and whether a resume may change the key.", key_rows},
       {"backbones", "Values of model.backbone.", [] { return table_of("backbone", model::backbones()); }},
@@ -202,7 +202,10 @@ const std::vector<NamedTable>& tables() {
       {"selections", "Values of --mode of mh-swap(1).",
        [] { return meaning_table_of("mode", analysis::kPairSelections); }},
       {"matrices", "Values of --of of mh-spectrum(1).", matrix_rows},
-      {"scores", "Scores of mh-eval(1) for each kind of records, with what they are computed from.", score_rows},
+      {"scores",
+       "Scores of mh-eval(1) for each kind of records, with the outputs of the model from which each score is "
+       "computed.",
+       score_rows},
       {"glue", "Tasks of mh-prep glue, with the columns of their files.", glue_rows},
       {"records", "Kinds of records in shards, see mh-shard(5).", record_rows},
       {"vocabularies", "Types of vocabularies, see mh-vocab(5).", vocabulary_rows},
