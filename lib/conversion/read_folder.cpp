@@ -224,7 +224,7 @@ class FolderReader {
     const std::set<std::string> initialised_components = missing_components();
     if (!initialised_components.empty()) parameters.initialise(options_.seed);
     for (const std::string& component : initialised_components)
-      log_warning(component + " is missing and is initialised from the seed (--seed)");
+      log_warning(component + " is missing in the Hugging Face folder and is initialised from the seed (--seed)");
     std::set<std::string> filled_names;
     for (const TensorPair& pair : names_.pairs) {
       filled_names.insert(pair.multihead_names.begin(), pair.multihead_names.end());
@@ -277,7 +277,8 @@ class FolderReader {
       const io::TensorFiles::Entry &a = *files_.find(full_names_.at(alias)),
                                    &b = *files_.find(full_names_.at(original));
       if (a.info.shape == b.info.shape && files_.read_fp32(a.info.name) == files_.read_fp32(b.info.name)) continue;
-      if (names_.ignored_aliases.count(alias) > 0) log_info(a.info.name + " is ignored in favour of " + b.info.name);
+      if (names_.ignored_aliases.count(alias) > 0)
+        log_info("tensor " + a.info.name + " is ignored in favour of " + b.info.name + ", which has another value");
       else
         throw Error(Exit::input,
                     Problem{a.path + ": " + a.info.name, "the values of " + b.info.name, "different values",

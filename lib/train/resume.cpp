@@ -63,7 +63,7 @@ void require_same_run(const RunConfig& run, const std::string& stored_toml, cons
                         "(stored -> new) " + join(fixed_changes, "; "),
                         "restore the stored values (data files, --set, config.toml of the run), or start a new run "
                         "with another --out"});
-  for (const std::string& change : allowed_changes) log_info("changed: " + change);
+  for (const std::string& change : allowed_changes) log_info("changed by this resume: " + change);
   if (depends_on_length(run) && old_run.train.length != run.train.length)
     log_warning(
         "the end of the learning-rate schedule moves from " + to_string(old_run.train.length) + " to " +

@@ -59,7 +59,7 @@ int run_seeds(const SeedRuns& runs,
   for (int64_t i = 0; i < runs.num_runs; ++i) {
     const int64_t seed = runs.first_seed + i;
     const std::string folder = runs.folder_of(seed);
-    log_info(str("seed ", seed, ", ", i + 1, " of ", runs.num_runs, ": ", folder));
+    log_info(str("run ", i + 1, " of ", runs.num_runs, ": seed ", seed, ", folder ", folder));
     std::unique_ptr<Trainer> trainer;
     try {
       trainer = make_trainer(seed, folder);

@@ -56,7 +56,7 @@ void Trainer::return_to_best() {
   memories_.clear();
   selection_->reset_patience();
   folder_->log({{"update", state_.update}, {"returned_to", best_update()}});
-  log_info(str("update ", with_commas(state_.update), ": continues from the best weights, of update ",
+  log_info(str("update ", with_commas(state_.update), ": training continues from the best weights, saved at update ",
                with_commas(best_update())));
 }
 
@@ -189,15 +189,14 @@ void Trainer::log_start() const {
         "the first update has learning rate 0, the start of the warm-up (train.schedule.warmup_lr), and changes no "
         "weights");
   if (const TrainOptions& t = config_.train; t.batch.long_block > 0 && config_.max_long_row_predictions())
-    log_info(str("from update ", with_commas(batches_->to_updates(t.batch.long_from) + 1), " on rows have ",
+    log_info(str("from update ", with_commas(batches_->to_updates(t.batch.long_from) + 1), " on, rows have ",
                  t.batch.long_block, " tokens, of which at most ", *config_.max_long_row_predictions(),
                  " are predicted"));
   if (update_step_->uses_cuda_graph())
     log_info(
-        "updates of equal shapes replay a captured CUDA graph; passes with requests of a training procedure run "
-        "without "
-        "a graph");
-  if (pass_planner_->skips_passes()) log_info("passes that would train no parameter of train.trainable are left out");
+        "updates of equal shapes replay a captured CUDA graph; passes in which a training procedure samples experts "
+        "or skips layers run without a graph");
+  if (pass_planner_->skips_passes()) log_info("passes that would train no parameter of train.trainable are skipped");
   log_info(str(with_commas(model_->parameters().num_trainable_elements()), " parameters, ", with_commas(end_),
                " updates of ", with_commas(batches_->tokens_per_update()), " tokens"));
 }

@@ -62,7 +62,9 @@ ordered_json decode_and_score(const DecodeJob& job, model::LoadedModel& model, c
   log_info(str(with_commas(pairs.size()), " sentences translated to ", with_commas(num_tokens), " tokens in ",
                human_seconds(seconds), ", ",
                with_commas(static_cast<int64_t>(static_cast<double>(num_tokens) / seconds)), " tokens/s"));
-  if (translator.num_truncated() > 0) log_warning(str(translator.num_truncated(), " source sentences were truncated"));
+  if (translator.num_truncated() > 0)
+    log_warning(
+        str(translator.num_truncated(), " source sentences were truncated to the maximum length (--max-source)"));
   const metrics::BleuScore score = bleu_score(statistics, job.options.bleu, metrics::BleuScope::corpus);
   ordered_json row = {{"bleu", score.score},
                       {"signature", job.options.signature()},

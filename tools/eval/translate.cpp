@@ -87,7 +87,9 @@ void warn_about_input(const task::Translator& translator) {
   if (translator.num_unknown_in_prefixes() > 0)
     log_warning(str(translator.num_unknown_in_prefixes(),
                     " tokens of the prefixes are unknown to the vocabulary and written as the unknown token"));
-  if (translator.num_truncated() > 0) log_warning(str(translator.num_truncated(), " source sentences were truncated"));
+  if (translator.num_truncated() > 0)
+    log_warning(
+        str(translator.num_truncated(), " source sentences were truncated to the maximum length (--max-source)"));
 }
 
 void translate_lines(const Arguments& args, const TranslateJob& job) {

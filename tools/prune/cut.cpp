@@ -103,7 +103,7 @@ void log_pruning(const Arguments& args, const HeadChoice& choice, model::Languag
     for (const auto& [side, name] : sides) distinct_counts.insert(head_counts_text(pruned_model, kind, side));
     for (const auto& [side, name] : sides) {
       if (distinct_counts.size() == 1 && side != HeadSide::value) continue;
-      log_info(str(name_of(kind), distinct_counts.size() == 1 ? "" : str(", ", name), ": heads ",
+      log_info(str(name_of(kind), distinct_counts.size() == 1 ? "" : str(", ", name), ": heads per layer ",
                    head_counts_text(original_model, kind, side), " -> ", head_counts_text(pruned_model, kind, side)));
     }
   }

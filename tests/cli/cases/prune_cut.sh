@@ -15,7 +15,7 @@ model=run/best.safetensors
 only_these="other.mhs t.mhs text v v2 $(find run -type f | tr '\n' ' ')"
 
 expect 0 mh-prune cut "$model" --heads 0:1,0:3,1:2 -o small.safetensors
-expect_stderr "decoder.self: heads 4 4 -> 2 3"
+expect_stderr "decoder.self: heads per layer 4 4 -> 2 3"
 expect_stderr "parameters "
 [ "$(stat -c %s small.safetensors)" -lt "$(stat -c %s "$model")" ] || fail "the file is not smaller"
 # The pruned model has the same loss as the complete model with weight 0 for the pruned heads.
@@ -34,7 +34,7 @@ rm masked.json
 # Prunes a training state into a pipe, and prunes a pruned model again, down to a layer without heads.
 mh-prune -q cut run/last.safetensors --heads decoder.self:0:1,0:3,1:2 -o - | cmp - small.safetensors
 expect 0 mh-prune cut small.safetensors --heads 0:0,0:1 -o none.safetensors
-expect_stderr "decoder.self: heads 2 3 -> 0 3"
+expect_stderr "decoder.self: heads per layer 2 3 -> 0 3"
 expect 0 mh-eval none.safetensors t.mhs
 expect 0 mh-eval generate none.safetensors --length 5
 
@@ -60,7 +60,7 @@ rm -rf headless
 expect 0 mh-prune cut "$model" --by confidence --data t.mhs --fraction 30% -o small.safetensors
 [ "$(mh-eval --format json small.safetensors t.mhs | wc -l)" -eq 1 ] || fail "expected one score of the pruned model"
 expect 0 mh-prune cut "$model" --by avg-l2 --data t.mhs --count 2 --per-layer --blocks 4 -o - > /dev/null
-expect_stderr "decoder.self: heads 4 4 -> 2 2"
+expect_stderr "decoder.self: heads per layer 4 4 -> 2 2"
 mh-prune -q cut - --by avg-l2 --data t.mhs --count 2 -o a < "$model"
 mh-prune -q cut "$model" --by avg-l2 --data - --count 2 -o b < t.mhs
 cmp a b
@@ -68,8 +68,8 @@ cmp a b
 # With a mixer, score heads and value heads are pruned separately.
 train mixed attention.mixer=mixhead-a attention.combiner=alphas
 expect 0 mh-prune cut mixed/best.safetensors --heads 0:1 --side score -o s
-expect_stderr "decoder.self, score: heads 4 4 -> 3 4"
-expect_stderr "decoder.self, value: heads 4 4 -> 4 4"
+expect_stderr "decoder.self, score: heads per layer 4 4 -> 3 4"
+expect_stderr "decoder.self, value: heads per layer 4 4 -> 4 4"
 expect 0 mh-prune cut s --heads 0:1 --side output -o o
 expect 0 mh-eval o t.mhs
 record 2 mh-prune cut s --heads 0:1 -o x

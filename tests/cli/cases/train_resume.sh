@@ -39,5 +39,5 @@ check_killed_run 0.6 head-rotation mh-train --threads 1 --config c.toml --train 
 expect 0 mh-train --threads 1 --resume --out whole
 expect_stderr "the run is finished"
 expect 0 mh-train --threads 1 --resume --out whole --set train.length=410u
-expect_stderr "changed: train.length"
+expect_stderr "changed by this resume: train.length"
 [ -z "$(find killed -name '*.part*')" ] || fail "expected no partial file; found one"

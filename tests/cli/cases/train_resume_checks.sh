@@ -26,7 +26,7 @@ expect 3 mh-train --resume --out run
 cp good run/last.safetensors
 # Resumes from another working folder, and with another attention path, which is reported.
 mkdir elsewhere
-( cd elsewhere && expect 0 mh-train --resume --out ../run --set train.length=8u --attention composed && expect_stderr "changed: train.attention_path" && expect_stderr "composed, as requested" )
+( cd elsewhere && expect 0 mh-train --resume --out ../run --set train.length=8u --attention composed && expect_stderr "changed by this resume: train.attention_path" && expect_stderr "composed, as requested" )
 # A run that cannot start leaves no folder.
 expect 2 mh-train --config c.toml --train t.mhs --out new --set model.positions=learned --set model.max_positions=8
 expect 2 mh-train --config c.toml --train t.mhs --out new --attention fused --set attention.dropout=0.1 --set attention.head_size=8; expect_stderr "dropout of the probabilities with head_size 8"

@@ -67,8 +67,8 @@ assert [r["heads_gone"] for r in rows("curve.json")] == [0, 10, 20]
 P
 # A pruned model has the loss of the complete model with the head ablated, and can be analysed like any model.
 expect 0 mh-prune cut $m --heads encoder.self:0:1,decoder.cross:1:0,decoder.cross:1:1,decoder.cross:1:2,decoder.cross:1:3 -o cut.safetensors
-expect_stderr "encoder.self: heads 4 4 4 -> 3 4 4"
-expect_stderr "decoder.cross: heads 4 4 -> 4 0"
+expect_stderr "encoder.self: heads per layer 4 4 4 -> 3 4 4"
+expect_stderr "decoder.cross: heads per layer 4 4 -> 4 0"
 expect 0 mh-prune cut $m --by confidence --kind decoder.cross --count 1 --data p.mhs -o one.safetensors
 expect_stderr "decoder.cross: heads"
 expect 0 mh-eval --format json one.safetensors p.mhs
