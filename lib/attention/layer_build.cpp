@@ -61,10 +61,10 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
     const Capabilities stage_capabilities = stage.capabilities();
     const bool is_cross = layer_spec.kind == AttentionKind::decoder_cross,
                is_causal = layer_spec.kind == AttentionKind::decoder_self;
-    const char* missing_capability = is_cross && !stage_capabilities.cross     ? "cross-attention"
-                                     : is_causal && !stage_capabilities.causal ? "a causal model"
-                                     : !is_cross && !stage_capabilities.self   ? "self-attention"
-                                                                               : nullptr;
+    const char* missing_capability = is_cross && !stage_capabilities.supports_cross_attention     ? "cross-attention"
+                                     : is_causal && !stage_capabilities.supports_causal_attention ? "a causal model"
+                                     : !is_cross && !stage_capabilities.supports_self_attention   ? "self-attention"
+                                                                                                  : nullptr;
     if (missing_capability != nullptr)
       throw Error(
           Exit::usage,
@@ -171,9 +171,11 @@ Capabilities AttentionLayer::capabilities() const {
   Capabilities result;
   stages_.for_each_stage(options_, [&](const Stage& stage, const char*, const std::string&) {
     const Capabilities stage_capabilities = stage.capabilities();
-    result = {result.self && stage_capabilities.self, result.causal && stage_capabilities.causal,
-              result.cross && stage_capabilities.cross, result.memory && stage_capabilities.memory,
-              result.incremental && stage_capabilities.incremental};
+    result = {result.supports_self_attention && stage_capabilities.supports_self_attention,
+              result.supports_causal_attention && stage_capabilities.supports_causal_attention,
+              result.supports_cross_attention && stage_capabilities.supports_cross_attention,
+              result.supports_memory && stage_capabilities.supports_memory,
+              result.supports_incremental_decoding && stage_capabilities.supports_incremental_decoding};
   });
   return result;
 }

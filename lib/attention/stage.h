@@ -30,11 +30,11 @@ struct RelativePositions;  // attention/fused/attention_spec.h
 
 // The kinds and modes of attention that a stage supports.
 struct Capabilities {
-  bool self = true;         // self-attention of an encoder or decoder
-  bool causal = true;       // decoder self-attention, whose result must not depend on later positions
-  bool cross = true;        // attention from decoder positions to the encoder output
-  bool memory = true;       // keys of earlier segments precede the keys of the queries
-  bool incremental = true;  // prefill and decode with a key/value cache
+  bool supports_self_attention = true;        // self-attention of an encoder or decoder
+  bool supports_causal_attention = true;      // decoder self-attention, whose result must not depend on later positions
+  bool supports_cross_attention = true;       // attention from decoder positions to the encoder output
+  bool supports_memory = true;                // keys of earlier segments precede the keys of the queries
+  bool supports_incremental_decoding = true;  // prefill and decode with a key/value cache
 };
 
 // Data that the stages of one method keep between steps of incremental decoding. The method derives its own type from

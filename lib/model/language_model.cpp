@@ -62,7 +62,8 @@ void LanguageModel::require_length(const std::string& length_option, int64_t len
 
 void LanguageModel::require_incremental() {
   for (const attention::AttentionLayer* layer : attention_layers())
-    if (layer->layer_spec().kind != attention::AttentionKind::encoder_self && !layer->capabilities().incremental)
+    if (layer->layer_spec().kind != attention::AttentionKind::encoder_self &&
+        !layer->capabilities().supports_incremental_decoding)
       throw Error(
           Exit::usage,
           Problem{layer->layer_spec().name, "stages that support incremental decoding", "a stage without this support",

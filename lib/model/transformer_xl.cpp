@@ -36,7 +36,7 @@ class TransformerXl : public LanguageModel {
     for (int64_t i = 0; i < options_.layers; ++i) {
       blocks_.emplace_back(parameters_, config, attention::AttentionKind::decoder_self, i, str("decoder.layers.", i));
       const attention::AttentionLayer& self_attention = blocks_.back().self_attention();
-      if (options_.transformer_xl.memory > 0 && !self_attention.capabilities().memory)
+      if (options_.transformer_xl.memory > 0 && !self_attention.capabilities().supports_memory)
         throw Error(Exit::usage, Problem{self_attention.layer_spec().name, "stages that support a memory",
                                          "a stage without this support",
                                          "choose stages with this support, or set model.transformer-xl.memory=0"});
@@ -112,8 +112,8 @@ class TransformerXl : public LanguageModel {
                                  attention::Observer* observer) const {
     // Only evaluation caches keys and values: in training the weights change between segments, so that cached keys and
     // values would be outdated.
-    const bool uses_cache =
-        !forward_context.training && !c10::GradMode::is_enabled() && block.self_attention().capabilities().incremental;
+    const bool uses_cache = !forward_context.training && !c10::GradMode::is_enabled() &&
+                            block.self_attention().capabilities().supports_incremental_decoding;
     if (!uses_cache && layer.cache.length() > 0)
       throw Error(Exit::failed,
                   "expected a memory that was created in training; found a memory that was created in evaluation; "

@@ -114,9 +114,9 @@ void check_pruned(SingleLayer& full, SingleLayer& pruned, const Sizes& sizes) {
     CHECK(close(pruned(x, x, mask), full(x, x, mask)));
     mask.offset = sizes.keys;
     const at::Tensor memory_and_x = at::cat({m, x}, 1);
-    if (capabilities.memory) CHECK(close(pruned(x, memory_and_x, mask), full(x, memory_and_x, mask)));
+    if (capabilities.supports_memory) CHECK(close(pruned(x, memory_and_x, mask), full(x, memory_and_x, mask)));
   }
-  if (!capabilities.incremental || kind == AttentionKind::encoder_self) return;
+  if (!capabilities.supports_incremental_decoding || kind == AttentionKind::encoder_self) return;
   Cache pruned_cache, full_cache;
   for (int64_t begin = 0, size = 1; begin < sizes.queries; begin += size) {
     size = std::min<int64_t>(1 + begin % 2, sizes.queries - begin);

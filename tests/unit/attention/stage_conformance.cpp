@@ -68,8 +68,11 @@ Capabilities shared_capabilities(const AttentionOptions& o, const LayerSpec& sha
        {capabilities_of(pairings(), o.pairing, o, shape), capabilities_of(scores(), o.score, o, shape),
         capabilities_of(normalisers(), o.normaliser, o, shape), capabilities_of(mixers(), o.mixer, o, shape),
         capabilities_of(combiners(), o.combiner, o, shape)})
-    shared = {shared.self && p.self, shared.causal && p.causal, shared.cross && p.cross, shared.memory && p.memory,
-              shared.incremental && p.incremental};
+    shared = {shared.supports_self_attention && p.supports_self_attention,
+              shared.supports_causal_attention && p.supports_causal_attention,
+              shared.supports_cross_attention && p.supports_cross_attention,
+              shared.supports_memory && p.supports_memory,
+              shared.supports_incremental_decoding && p.supports_incremental_decoding};
   return shared;
 }
 
@@ -78,9 +81,10 @@ Capabilities shared_capabilities(const AttentionOptions& o, const LayerSpec& sha
 std::unique_ptr<Layer> build(const Combination& c, AttentionKind kind) {
   const AttentionOptions options = layers::options_of(c.toml(), kind);
   const Capabilities capabilities = shared_capabilities(options, make_layer_spec(options, kind, 0, c.sizes.width, "x"));
-  const bool is_supported = kind == AttentionKind::decoder_cross  ? capabilities.cross
-                            : kind == AttentionKind::decoder_self ? capabilities.self && capabilities.causal
-                                                                  : capabilities.self;
+  const bool is_supported = kind == AttentionKind::decoder_cross ? capabilities.supports_cross_attention
+                            : kind == AttentionKind::decoder_self
+                                ? capabilities.supports_self_attention && capabilities.supports_causal_attention
+                                : capabilities.supports_self_attention;
   if (!is_supported) {
     CHECK_THROWS_AS(Layer(c.toml(), c.sizes.width, 1, kind), Error);
     return nullptr;
@@ -156,13 +160,13 @@ void check_causal_self(const Combination& c) {
   check_rows(*l, x, x, mask);
   check_causality(*l, x, x, mask, sizes.queries / 2);
   const Capabilities capabilities = l->layer->capabilities();
-  if (capabilities.memory) {
+  if (capabilities.supports_memory) {
     const at::Tensor m = at::cat({normal({sizes.rows, sizes.keys - sizes.queries, sizes.width}, sizes.seed + 1), x}, 1);
     mask.offset = sizes.keys - sizes.queries;
     check_rows(*l, x, m, mask);
     check_causality(*l, x, m, mask, sizes.queries / 2);
   }
-  if (!capabilities.incremental) return;
+  if (!capabilities.supports_incremental_decoding) return;
   c10::NoGradGuard no_gradient;
   mask.offset = 0;
   const at::Tensor full_output = (*l)(x, x, mask);
@@ -209,7 +213,7 @@ void check_cross(const Combination& c) {
   at::Tensor changed_inputs = m.clone();
   changed_inputs[0].narrow(0, sizes.num_real, sizes.keys - sizes.num_real).add_(3);
   CHECK(rounding.agree((*l)(x, changed_inputs, mask), full_output));
-  if (!l->layer->capabilities().incremental) return;
+  if (!l->layer->capabilities().supports_incremental_decoding) return;
   Cache cache;
   for (int64_t first = 0, size; first < sizes.queries; first += size) {
     size = step_size(first, sizes.queries);

@@ -54,7 +54,7 @@ class MixtureOfExperts : public GatedCombiner {
       refuse("window", "0 with mean = \"full\"", str(options.window),
              "set attention.mae.window to 0, since only the causal mean has a window");
     const bool is_decoder = layer_spec.kind != AttentionKind::encoder_self;
-    if (!capabilities().causal && is_decoder)
+    if (!capabilities().supports_causal_attention && is_decoder)
       refuse("mean", "\"causal\" in a decoder layer", "\"full\", which lets gates read later tokens",
              str("set attention.", name_of(layer_spec.kind), ".mae.mean = \"causal\""));
   }
@@ -75,7 +75,7 @@ class MixtureOfExperts : public GatedCombiner {
   Capabilities capabilities() const override {
     Capabilities result;
     if (options_.gate == MaeOptions::Gate::learned && options_.mean == MaeOptions::Mean::full)
-      result.causal = result.cross = result.incremental = false;
+      result.supports_causal_attention = result.supports_cross_attention = result.supports_incremental_decoding = false;
     return result;
   }
 

@@ -91,8 +91,8 @@ class RelativeScore : public Score {
   // block_end does not support decoding, since the distances to the end of the block change in every step.
   Capabilities capabilities() const override {
     Capabilities result;
-    result.cross = false;
-    result.incremental = options_.distances == Distances::exact;
+    result.supports_cross_attention = false;
+    result.supports_incremental_decoding = options_.distances == Distances::exact;
     return result;
   }
   std::string why_not_fused() const override {

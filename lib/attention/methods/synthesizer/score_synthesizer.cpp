@@ -48,7 +48,7 @@ class DenseSynthesizer : public Score {
   bool uses_keys() const override { return false; }
   Capabilities capabilities() const override {
     Capabilities result;
-    result.memory = false;
+    result.supports_memory = false;
     return result;
   }
   int64_t max_length() const override { return options_.length; }
@@ -91,7 +91,7 @@ class RandomSynthesizer : public Score {
   // Cross-attention is not supported: a decoding step does not know the position of its query.
   Capabilities capabilities() const override {
     Capabilities result;
-    result.cross = result.memory = false;
+    result.supports_cross_attention = result.supports_memory = false;
     return result;
   }
   int64_t max_length() const override { return options_.length; }

@@ -990,14 +990,16 @@ TEST_CASE("invalid MAE options are rejected with the reason; the capabilities of
   check_rejected("heads = 2\nmae.gate = 'even'\n", AttentionKind::decoder_self, "uniform");
   Capabilities full_capabilities =
       Layer("heads = 2\ncombiner = 'mae'\nmae.mean = 'full'\n", 8, AttentionKind::encoder_self).layer->capabilities();
-  CHECK((full_capabilities.self && !full_capabilities.causal && !full_capabilities.cross &&
-         !full_capabilities.incremental));
+  CHECK((full_capabilities.supports_self_attention && !full_capabilities.supports_causal_attention &&
+         !full_capabilities.supports_cross_attention && !full_capabilities.supports_incremental_decoding));
   Capabilities causal_capabilities = Layer("heads = 2\ncombiner = 'mae'\n", 8).layer->capabilities();
-  CHECK((causal_capabilities.self && causal_capabilities.causal && causal_capabilities.cross &&
-         causal_capabilities.memory && causal_capabilities.incremental));
+  CHECK((causal_capabilities.supports_self_attention && causal_capabilities.supports_causal_attention &&
+         causal_capabilities.supports_cross_attention && causal_capabilities.supports_memory &&
+         causal_capabilities.supports_incremental_decoding));
   // Uniform sampling has no gate, so mae.mean = 'full' cannot leak later tokens.
-  CHECK(
-      Layer("heads = 2\ncombiner = 'mae'\nmae.mean = 'full'\nmae.gate = 'uniform'\n", 8).layer->capabilities().causal);
+  CHECK(Layer("heads = 2\ncombiner = 'mae'\nmae.mean = 'full'\nmae.gate = 'uniform'\n", 8)
+            .layer->capabilities()
+            .supports_causal_attention);
 }
 
 TEST_CASE(
