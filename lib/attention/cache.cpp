@@ -11,14 +11,14 @@ namespace mh::attention {
 
 // Grows the storage, if necessary, to hold the positions of k and v after the cached positions.
 void Cache::reserve(const at::Tensor& k, const at::Tensor& v) {
-  const int64_t num_new = k.size(2);
-  if (keys_.defined() && begin_ + length_ + num_new <= keys_.size(2)) return;
-  const int64_t capacity = std::max<int64_t>(2 * (length_ + num_new), 64);
-  auto grow = [&](at::Tensor& store, const at::Tensor& x) {
-    at::Tensor new_store =
-        at::empty({store.defined() ? store.size(0) : x.size(0), x.size(1), capacity, x.size(3)}, x.options());
-    if (length_ > 0) new_store.narrow(2, 0, length_).copy_(store.narrow(2, begin_, length_));
-    store = new_store;
+  const int64_t num_new_positions = k.size(2);
+  if (keys_.defined() && begin_ + length_ + num_new_positions <= keys_.size(2)) return;
+  const int64_t capacity = std::max<int64_t>(2 * (length_ + num_new_positions), 64);
+  auto grow = [&](at::Tensor& buffer, const at::Tensor& x) {
+    at::Tensor new_buffer =
+        at::empty({buffer.defined() ? buffer.size(0) : x.size(0), x.size(1), capacity, x.size(3)}, x.options());
+    if (length_ > 0) new_buffer.narrow(2, 0, length_).copy_(buffer.narrow(2, begin_, length_));
+    buffer = new_buffer;
   };
   grow(keys_, k);
   grow(values_, v);
@@ -33,10 +33,10 @@ void Cache::reserve(const at::Tensor& k, const at::Tensor& v) {
 std::pair<at::Tensor, at::Tensor> Cache::append(const at::Tensor& k, const at::Tensor& v) {
   materialise_rows();
   reserve(k, v);
-  const int64_t end = begin_ + length_, num_new = k.size(2);
-  keys_.narrow(2, end, num_new).copy_(k);
-  values_.narrow(2, end, num_new).copy_(v);
-  length_ += num_new;
+  const int64_t end = begin_ + length_, num_new_positions = k.size(2);
+  keys_.narrow(2, end, num_new_positions).copy_(k);
+  values_.narrow(2, end, num_new_positions).copy_(v);
+  length_ += num_new_positions;
   return keys_and_values();
 }
 
@@ -59,8 +59,8 @@ void Cache::materialise_rows() {
   if (!row_table_.defined()) return;
   const at::Tensor rows = row_table_.narrow(1, begin_, length_).to(at::kLong),
                    positions = at::arange(begin_, begin_ + length_, at::kLong);
-  for (at::Tensor* store : {&keys_, &values_})
-    *store = at::index(store->transpose(1, 2), {rows, positions}).transpose(1, 2).contiguous();
+  for (at::Tensor* buffer : {&keys_, &values_})
+    *buffer = at::index(buffer->transpose(1, 2), {rows, positions}).transpose(1, 2).contiguous();
   row_table_.reset();
   begin_ = 0;
 }
@@ -90,15 +90,15 @@ std::optional<std::pair<std::vector<int64_t>, std::vector<int64_t>>> in_place_mo
   return moves;
 }
 
-// Returns a tensor (B', h, capacity, size) whose row i is row rows[i] of `store` (P, h, capacity, size), for rows (B').
-// Copies only the positions [begin, begin + length), to the positions [0, length).
-at::Tensor gather_rows(const at::Tensor& store, const at::Tensor& rows, int64_t begin, int64_t length) {
-  auto sizes = store.sizes().vec();
+// Returns a tensor (B', h, capacity, size) whose row i is row rows[i] of `buffer` (P, h, capacity, size), for rows
+// (B'). Copies only the positions [begin, begin + length), to the positions [0, length).
+at::Tensor gather_rows(const at::Tensor& buffer, const at::Tensor& rows, int64_t begin, int64_t length) {
+  auto sizes = buffer.sizes().vec();
   sizes[0] = rows.numel();
-  at::Tensor new_store = at::empty(sizes, store.options());
-  at::Tensor destination = new_store.narrow(2, 0, length);
-  at::index_select_out(destination, store.narrow(2, begin, length), 0, rows);
-  return new_store;
+  at::Tensor new_buffer = at::empty(sizes, buffer.options());
+  at::Tensor destination = new_buffer.narrow(2, 0, length);
+  at::index_select_out(destination, buffer.narrow(2, begin, length), 0, rows);
+  return new_buffer;
 }
 
 }  // namespace
@@ -122,15 +122,15 @@ void Cache::reorder_keys_and_values(const at::Tensor& old_rows) {
   // In beam search (search/beam_search.h) most hypotheses stay in their row, so only the rows that move are copied.
   if (const auto moves = keys_.is_cpu() ? in_place_moves(rows, keys_.size(0)) : std::nullopt) {
     const at::Tensor destinations = at::tensor(moves->first, at::kLong), sources = at::tensor(moves->second, at::kLong);
-    for (at::Tensor* store : {&keys_, &values_}) {
-      at::Tensor used_positions = store->narrow(2, begin_, length_);
+    for (at::Tensor* buffer : {&keys_, &values_}) {
+      at::Tensor used_positions = buffer->narrow(2, begin_, length_);
       if (destinations.numel() > 0)
         used_positions.index_copy_(0, destinations, used_positions.index_select(0, sources));
-      *store = store->narrow(0, 0, rows.numel());
+      *buffer = buffer->narrow(0, 0, rows.numel());
     }
     return;
   }
-  for (at::Tensor* store : {&keys_, &values_}) *store = gather_rows(*store, rows, begin_, length_);
+  for (at::Tensor* buffer : {&keys_, &values_}) *buffer = gather_rows(*buffer, rows, begin_, length_);
   begin_ = 0;
 }
 

@@ -97,7 +97,7 @@ bool interceptor_suits_fused(const ConstraintInput& c, std::string* why) {
 }
 
 bool gpu_has_kernels(const ConstraintInput& c, std::string* why) {
-  if (!c.layer.on_gpu || !uses_features(c)) return true;
+  if (!c.layer.is_on_gpu || !uses_features(c)) return true;
   const std::string reason =
       why_not_fused_on_gpu(c.layer.type, c.layer.layer_spec, c.features.has_mixing, c.features.has_relative_positions);
   return reason.empty() || report_unmet(why, feature_names(c), ": ", reason);
@@ -107,7 +107,7 @@ bool gpu_has_kernels(const ConstraintInput& c, std::string* why) {
 bool is_cpu_head_size(const ConstraintInput& c) { return c.layer.layer_spec.key_size % 16 == 0; }
 
 bool head_size_suits_cpu(const ConstraintInput& c, std::string* why) {
-  if (c.layer.on_gpu || c.features.has_mixing || is_cpu_head_size(c) || !uses_features(c)) return true;
+  if (c.layer.is_on_gpu || c.features.has_mixing || is_cpu_head_size(c) || !uses_features(c)) return true;
   if (why == nullptr) return false;
   std::vector<std::string> reasons;
   for (const std::string& feature : c.features.names(c.training))
@@ -256,13 +256,13 @@ constexpr Constraint kConstraints[] = {
 static_assert(2 * std::size(kConstraints) <= 64, "Dispatcher::logged_fallbacks_ has two bits for each constraint");
 
 // Returns the kernels for a device, with or without head mixing, in the order in which the dispatcher tries them.
-std::span<const Kernel> candidate_kernels(bool on_gpu, bool mixes_heads) {
+std::span<const Kernel> candidate_kernels(bool is_on_gpu, bool mixes_heads) {
   static constexpr Kernel kMixingCpu[] = {Kernel::head_mixing_in_place, Kernel::head_mixing_cpu},
                           kMixingGpu[] = {Kernel::head_mixing_gpu},
                           kCpu[] = {Kernel::fused_in_place, Kernel::fused_cpu, Kernel::sdpa},
                           kGpu[] = {Kernel::fused_gpu, Kernel::sdpa};
-  if (mixes_heads) return on_gpu ? std::span<const Kernel>(kMixingGpu) : kMixingCpu;
-  return on_gpu ? std::span<const Kernel>(kGpu) : kCpu;
+  if (mixes_heads) return is_on_gpu ? std::span<const Kernel>(kMixingGpu) : kMixingCpu;
+  return is_on_gpu ? std::span<const Kernel>(kGpu) : kCpu;
 }
 
 [[noreturn]] void refuse_path(const LayerSpec& layer_spec, const char* expected, const std::string& reasons) {

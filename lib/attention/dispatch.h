@@ -129,7 +129,7 @@ struct LayerView {
   const AttentionOptions& options;
   const Stages& stages;
   at::ScalarType type = at::kFloat;  // element type of the layer's matrix products
-  bool on_gpu = false;
+  bool is_on_gpu = false;
   const Interceptor* interceptor = nullptr;  // set with AttentionLayer::set_interceptor(); may be null
 };
 

@@ -16,8 +16,8 @@ at::Tensor join_gated_heads(const at::Tensor& z, const at::Tensor& w) {
 at::Tensor show_gates(const Context& c, const at::Tensor& gates) {
   if (c.observer == nullptr) return gates;
   GateObservation observation{gates};
-  c.observer->show(c.layer_spec, observation);
-  c.observer->show(c.layer_spec, HeadWeightObservation{observation.gates});
+  c.observer->notify_subscribers(c.layer_spec, observation);
+  c.observer->notify_subscribers(c.layer_spec, HeadWeightObservation{observation.gates});
   return observation.gates;
 }
 

@@ -12,15 +12,15 @@ at::Tensor join_heads(const at::Tensor& z);
 // (B, T, hv dv). w may have any floating-point type.
 at::Tensor join_gated_heads(const at::Tensor& z, const at::Tensor& w);
 
-// Observation (Observer::show) of the gates of a combiner: (hv), (B, E) or (B, Tq, E), where E is the number of experts
-// in a mixture of experts, otherwise the number hv of value heads. A subscriber may replace `gates` by a tensor of the
-// same shape, which the combiner then uses.
+// Observation (Observer::notify_subscribers) of the gates of a combiner: (hv), (B, E) or (B, Tq, E), where E is the
+// number of experts in a mixture of experts, otherwise the number hv of value heads. A subscriber may replace `gates`
+// by a tensor of the same shape, which the combiner then uses.
 struct GateObservation {
   at::Tensor gates;
 };
 
-// Observation (Observer::show) of the factor that multiplies each head output before the output projection: (hv),
-// (B, hv) or (B, Tq, hv). In a mixture of experts, the factor combines the gates of all experts.
+// Observation (Observer::notify_subscribers) of the factor that multiplies each head output before the output
+// projection: (hv), (B, hv) or (B, Tq, hv). In a mixture of experts, the factor combines the gates of all experts.
 struct HeadWeightObservation {
   at::Tensor weights;
 };

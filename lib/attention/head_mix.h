@@ -13,8 +13,8 @@ namespace mh::attention {
 // is the matrix that mixes probabilities, and h is the number of heads in the softmax.
 constexpr const char* kMixingMatrixName = ".mixer.matrix";
 
-// Observation (Observer::show) of a mixer's learned matrix across heads, (h, hv) or (B, Tq, h, hv); rows are source
-// heads.
+// Observation (Observer::notify_subscribers) of a mixer's learned matrix across heads, (h, hv) or (B, Tq, h, hv); rows
+// are source heads.
 struct MixingObservation {
   at::Tensor matrix;
 };

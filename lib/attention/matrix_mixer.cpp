@@ -14,7 +14,7 @@ at::Tensor MatrixMixer::mix_values(const Context& c, const at::Tensor& probabili
 }
 
 void show_matrix(const Context& c, const at::Tensor& matrix) {
-  if (c.observer != nullptr) c.observer->show(c.layer_spec, MixingObservation{matrix});
+  if (c.observer != nullptr) c.observer->notify_subscribers(c.layer_spec, MixingObservation{matrix});
 }
 
 nn::ParameterTraits mixing_matrix_traits(const LayerSpec& layer_spec, const nn::Init& init) {

@@ -12,8 +12,8 @@
 namespace mh::attention {
 
 // Base class of observers that receive observations of type T from stages. The header of the stage declares T, the
-// stage calls Observer::show(), and the observer derives from Subscriber<T> in addition to Observer. A subscriber may
-// change the members of an observation that the stage reads back.
+// stage calls Observer::notify_subscribers(), and the observer derives from Subscriber<T> in addition to Observer. A
+// subscriber may change the members of an observation that the stage reads back.
 template <class T>
 class Subscriber {
  public:
@@ -49,7 +49,7 @@ class Observer : public Interceptor {
   // Passes an observation to the subscribers of its type in order. Each subscriber receives the observation with the
   // changes of previous subscribers.
   template <class T>
-  void show(const LayerSpec& layer_spec, T&& observation) {
+  void notify_subscribers(const LayerSpec& layer_spec, T&& observation) {
     using Observation = std::remove_reference_t<T>;
     for_each_observer([&](Observer& observer) {
       if (auto* subscriber = dynamic_cast<Subscriber<Observation>*>(&observer))

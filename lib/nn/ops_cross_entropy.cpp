@@ -22,8 +22,8 @@ using torch::autograd::variable_list;
 // short slice stays in the CPU's cache. On a CPU the time hardly changes between 8 and 32 million logits per slice
 // (width 256, vocabularies of 8,000 and 33,278 entries); with 2 million logits the time is a third longer. A GPU needs
 // more rows per slice to keep all multiprocessors busy.
-int64_t rows_per_slice(int64_t vocabulary_size, bool on_gpu) {
-  return on_gpu ? std::clamp<int64_t>((64 << 20) / vocabulary_size, 256, 8192)
+int64_t rows_per_slice(int64_t vocabulary_size, bool is_on_gpu) {
+  return is_on_gpu ? std::clamp<int64_t>((64 << 20) / vocabulary_size, 256, 8192)
                 : std::clamp<int64_t>((16 << 20) / vocabulary_size, 64, 1024);
 }
 
@@ -187,8 +187,8 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const at::Tensor& grad_output = gradients[0];
     // On a GPU the host does not read grad_output, since the host would have to wait for the GPU.
-    const bool on_gpu = static_cast<bool>(gpu_of(grad_output.device()));
-    const double factor = on_gpu ? 0 : grad_output.item<double>();
+    const bool is_on_gpu = static_cast<bool>(gpu_of(grad_output.device()));
+    const double factor = is_on_gpu ? 0 : grad_output.item<double>();
     auto take_gradient = [&](const char* name) {
       auto saved_gradient = context->saved_data.find(name);
       TORCH_CHECK(
@@ -200,7 +200,7 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
       if (!gradient.defined()) return gradient;
       // grad_output has the shape (1) in this product, so that the product is computed in the wider type of the two
       // tensors: type promotion ignores tensors without dimensions.
-      if (on_gpu) gradient.mul_(grad_output.view({1}));
+      if (is_on_gpu) gradient.mul_(grad_output.view({1}));
       else if (factor != 1) gradient.mul_(factor);
       return gradient;
     };

@@ -162,13 +162,13 @@ struct SumNormFunction : torch::autograd::Function<SumNormFunction> {
 
 // Returns whether the fused kernels support the types and sizes of these tensors.
 bool has_fused_kernel(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight, const at::Tensor& bias) {
-  const bool on_gpu = static_cast<bool>(gpu_of(x.device()));
+  const bool is_on_gpu = static_cast<bool>(gpu_of(x.device()));
   const bool is_supported_type =
-      y.scalar_type() == at::kFloat || y.scalar_type() == at::kBFloat16 || (on_gpu && y.scalar_type() == at::kHalf);
+      y.scalar_type() == at::kFloat || y.scalar_type() == at::kBFloat16 || (is_on_gpu && y.scalar_type() == at::kHalf);
   const auto is_row_vector = [&](const at::Tensor& w) {
     return !w.defined() || (w.scalar_type() == at::kFloat && w.is_contiguous() && w.numel() == x.size(-1));
   };
-  return (x.is_cpu() || on_gpu) && (!on_gpu || x.size(-1) <= kernels::kMaxSumNormWidth) &&
+  return (x.is_cpu() || is_on_gpu) && (!is_on_gpu || x.size(-1) <= kernels::kMaxSumNormWidth) &&
          x.scalar_type() == at::kFloat && is_supported_type && x.sizes().equals(y.sizes()) && x.numel() > 0 &&
          is_row_vector(weight) && is_row_vector(bias);
 }

@@ -96,7 +96,7 @@ std::map<std::string, Case> cases() {
         "the test replaces scores"}},
       {"gpu-kernels",
        {"heads = 2\nmixer = 'mixhead-a'\n",
-        [](LayerView& l) { l.on_gpu = true, l.type = at::kDouble; },
+        [](LayerView& l) { l.is_on_gpu = true, l.type = at::kDouble; },
         {},
         "head mixing: no kernel for elements of type Double"}},
       {"head-size",

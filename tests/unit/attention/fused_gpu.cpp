@@ -111,15 +111,16 @@ void add_relative_positions(Inputs& x) {
 void check_kernels(const Inputs& x, bool is_bf16) {
   const auto type = is_bf16 ? at::kBFloat16 : at::kFloat;
   const auto gpu = is_bf16 ? emulated_kernels<kernels::Bf16>() : emulated_kernels<float>();
-  const auto attend_fused = [&](bool on_gpu) {
-    return [&gpu, on_gpu](const Inputs& inputs, const Tensors& t) {
+  const auto attend_fused = [&](bool is_on_gpu) {
+    return [&gpu, is_on_gpu](const Inputs& inputs, const Tensors& t) {
       attention::AttentionSpec p = inputs.spec;
       p.head_scales = t[kHeadScales], p.relative_positions.u = t[kContentBias],
       p.relative_positions.v = t[kPositionBias], p.relative_positions.r = t[kDistanceRows];
       if (t[kMatrix].defined())
-        return on_gpu ? attention::head_mixing_gpu(gpu, t[kQ], t[kK], t[kV], t[kMatrix], p)
-                      : attention::head_mixing_cpu(t[kQ], t[kK], t[kV], t[kMatrix], p);
-      return on_gpu ? attention::fused_gpu(gpu, t[kQ], t[kK], t[kV], p) : attention::fused_cpu(t[kQ], t[kK], t[kV], p);
+        return is_on_gpu ? attention::head_mixing_gpu(gpu, t[kQ], t[kK], t[kV], t[kMatrix], p)
+                         : attention::head_mixing_cpu(t[kQ], t[kK], t[kV], t[kMatrix], p);
+      return is_on_gpu ? attention::fused_gpu(gpu, t[kQ], t[kK], t[kV], p)
+                       : attention::fused_cpu(t[kQ], t[kK], t[kV], p);
     };
   };
   const Tensors exact = run_with_gradients(x, type, at::kDouble, at::kCPU, composed_attention),

@@ -95,7 +95,8 @@ TEST_CASE("Path::fused rejects an interceptor that changes probabilities and acc
 }
 
 TEST_CASE(
-    "show() passes an observation to the subscribers of its type in order, with the changes of earlier subscribers") {
+    "notify_subscribers() passes an observation to the subscribers of its type in order, with the changes of earlier "
+    "subscribers") {
   struct FirstObserver : Observer, Subscriber<MixingObservation> {
     void receive(const LayerSpec&, MixingObservation& observation) override {
       observation.matrix = observation.matrix + 1;
@@ -111,10 +112,10 @@ TEST_CASE(
   analysis::Observers inner_observers({&second_observer, &unsubscribed_observer}),
       all_observers({&first_observer, &inner_observers});
   MixingObservation observation{at::zeros({2, 2})};
-  all_observers.show({}, observation);
+  all_observers.notify_subscribers({}, observation);
   CHECK(at::equal(second_observer.matrix, at::ones({2, 2})));
   CHECK(at::equal(observation.matrix, second_observer.matrix));
-  all_observers.show({}, RoutingObservation{});
+  all_observers.notify_subscribers({}, RoutingObservation{});
   CHECK(second_observer.num_routings == 1);
   CHECK_FALSE(unsubscribed_observer.g.defined());
 }

@@ -459,10 +459,10 @@ TEST_CASE("regularisers ignore padding in value and gradient", "[regularisers]")
        false,
        false,
        [&](attention::Observer& observer, const at::Tensor& x) {
-         observer.show(spec, attention::MixingObservation{x});
+         observer.notify_subscribers(spec, attention::MixingObservation{x});
        }},
       {"head-balance", "", {heads}, false, false, [&](attention::Observer& observer, const at::Tensor& x) {
-         observer.show(spec, attention::RoutingObservation{x, (x > 0.5).to(at::kFloat)});
+         observer.notify_subscribers(spec, attention::RoutingObservation{x, (x > 0.5).to(at::kFloat)});
        }}};
   for (const Case& c : cases) {
     INFO(c.name << ' ' << c.options);
@@ -553,7 +553,7 @@ TEST_CASE("head-balance is the sum over layers and heads of h f p, with selectio
     const at::Tensor p = at::softmax(at::randn({batch, n, heads}), -1).requires_grad_();
     const at::Tensor chosen = at::zeros({batch, n, heads}).scatter(-1, std::get<1>(p.detach().topk(k, -1)), 1.0);
     layers.push_back(p);
-    term->observer()->show({}, attention::RoutingObservation{p, chosen});
+    term->observer()->notify_subscribers({}, attention::RoutingObservation{p, chosen});
     for (int64_t e = 0; e < heads; ++e) {
       double f = 0, mean = 0;
       for (int64_t b = 0; b < batch; ++b)
@@ -571,6 +571,6 @@ TEST_CASE("head-balance is the sum over layers and heads of h f p, with selectio
   // Each of 4 heads is selected at half of the positions.
   const at::Tensor uniform = at::full({1, 2, heads}, 0.25),
                    chosen = at::tensor({1.F, 1.F, 0.F, 0.F, 0.F, 0.F, 1.F, 1.F});
-  term->observer()->show({}, attention::RoutingObservation{uniform, chosen.view({1, 2, heads})});
+  term->observer()->notify_subscribers({}, attention::RoutingObservation{uniform, chosen.view({1, 2, heads})});
   CHECK(term->loss({}).item<double>() == 0.5 * k);
 }

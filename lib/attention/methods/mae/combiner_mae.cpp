@@ -89,9 +89,9 @@ class MixtureOfExperts : public GatedCombiner {
   at::Tensor head_weights(const Context& c) override {
     at::Tensor w = options_.gate == MaeOptions::Gate::learned ? learned_factors(c) : uniform_factors(c);
     if (c.observer != nullptr)
-      c.observer->show(c.layer_spec,
-                       HeadWeightObservation{
-                           w.defined() ? w : at::ones({num_kept_heads_}, c.query_input.options().dtype(at::kFloat))});
+      c.observer->notify_subscribers(
+          c.layer_spec, HeadWeightObservation{
+                            w.defined() ? w : at::ones({num_kept_heads_}, c.query_input.options().dtype(at::kFloat))});
     return w;
   }
 
@@ -99,7 +99,7 @@ class MixtureOfExperts : public GatedCombiner {
   // Shows the gates of the experts to the observer, and returns them with the changes that the observer made.
   static at::Tensor show_expert_gates(const Context& c, const at::Tensor& gates) {
     GateObservation observation{gates};
-    c.observer->show(c.layer_spec, observation);
+    c.observer->notify_subscribers(c.layer_spec, observation);
     return observation.gates;
   }
 

@@ -66,7 +66,7 @@ class MixtureOfHeads : public GatedCombiner {
     const at::Tensor p = at::softmax(scores.narrow(-1, options_.num_shared_heads, num_routed_heads_), -1);  // (B, T, r)
     const at::Tensor chosen_heads = std::get<1>(p.topk(options_.num_chosen_heads, -1));                     // (B, T, k)
     const at::Tensor chosen_mask = at::zeros_like(p).scatter(-1, chosen_heads, 1.0);
-    if (c.observer != nullptr) c.observer->show(c.layer_spec, RoutingObservation{p, chosen_mask});
+    if (c.observer != nullptr) c.observer->notify_subscribers(c.layer_spec, RoutingObservation{p, chosen_mask});
     const at::Tensor selected_p = p * chosen_mask;
     at::Tensor w = selected_p * (static_cast<double>(options_.num_chosen_heads) / selected_p.sum(-1, true));
     if (balance_weight_ != nullptr) {

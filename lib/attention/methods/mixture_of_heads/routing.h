@@ -1,5 +1,5 @@
-// Observation (Observer::show) of the heads that a mixture of heads chooses at each position, and the name of the
-// router's parameter.
+// Observation (Observer::notify_subscribers) of the heads that a mixture of heads chooses at each position, and the
+// name of the router's parameter.
 #pragma once
 
 #include <ATen/core/Tensor.h>
