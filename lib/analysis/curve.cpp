@@ -31,9 +31,9 @@ void mask_by_rank(HeadSet& masked_heads, const std::vector<RankedHead>& ranked_h
   for (const auto& [kind, heads] : masked_heads)
     for (const Head& head : heads) --num_remaining[key(kind, head)];
   for (const RankedHead& r : ranked_heads)
-    if (int64_t& num_left = num_remaining[key(r.kind, r.head)];
-        num_left > 0 && masked_heads[r.kind].insert(r.head).second)
-      --num_left;
+    if (int64_t& num_remaining_heads = num_remaining[key(r.kind, r.head)];
+        num_remaining_heads > 0 && masked_heads[r.kind].insert(r.head).second)
+      --num_remaining_heads;
 }
 
 }  // namespace

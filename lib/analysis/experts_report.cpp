@@ -48,7 +48,7 @@ class GateObserver : public attention::Observer, public attention::Subscriber<Ga
     const bool is_per_position = g.dim() == 3;
     const at::Tensor experts = g.argmax(-1);  // (B) or (B, Tq)
     if (!first_layer_experts_.defined())
-      first_layer_experts_ = experts, in_encoder_ = has_encoder_queries(layer_spec.kind);
+      first_layer_experts_ = experts, is_in_encoder_ = has_encoder_queries(layer_spec.kind);
     at::Tensor unit_entropies = entropy_of_rows(g), unit_experts = experts;
     if (const at::Tensor& lengths = lengths_.queries(layer_spec.kind); is_per_position && lengths.defined()) {
       const at::Tensor is_valid = at::arange(g.size(1)).unsqueeze(0) < lengths.unsqueeze(1);
@@ -69,9 +69,9 @@ class GateObserver : public attention::Observer, public attention::Subscriber<Ga
   // Returns the index of the expert of each unit of the last forward pass in the first layer with gates, (B) or
   // (B, Tq).
   const at::Tensor& first_layer_experts() const { return first_layer_experts_; }
-  bool in_encoder() const { return in_encoder_; }  // whether the first layer with gates is in the encoder
+  bool is_in_encoder() const { return is_in_encoder_; }  // whether the first layer with gates is in the encoder
   WordRange word_range(int64_t row, int64_t num_positions) const {
-    return word_range_of(lengths_, in_encoder_, row, num_positions);
+    return word_range_of(lengths_, is_in_encoder_, row, num_positions);
   }
   std::vector<LayerGates> layers() const {
     std::vector<LayerGates> ordered_layers;
@@ -83,7 +83,7 @@ class GateObserver : public attention::Observer, public attention::Subscriber<Ga
   Kinds kinds_;
   attention::Lengths lengths_;
   at::Tensor first_layer_experts_;
-  bool in_encoder_ = false;
+  bool is_in_encoder_ = false;
   std::map<std::string, LayerGates> layers_;
   std::vector<std::string> layer_order_;
 };
@@ -177,7 +177,7 @@ ExpertReport report_experts(const AnalysisInput& analysis_input, int64_t max_tok
   visitor.visit = [&](const data::ForwardedBatch& pass) {
     const model::Input& input = pass.batch.input;
     const at::Tensor first_layer_experts = gate_observer.first_layer_experts().contiguous(),
-                     inputs = (gate_observer.in_encoder() ? input.source : input.tokens).contiguous();
+                     inputs = (gate_observer.is_in_encoder() ? input.source : input.tokens).contiguous();
     const auto* expert_of_unit = first_layer_experts.const_data_ptr<int64_t>();
     const auto* token_ids = inputs.const_data_ptr<int64_t>();
     const int64_t padded_length = inputs.size(1);
@@ -194,7 +194,7 @@ ExpertReport report_experts(const AnalysisInput& analysis_input, int64_t max_tok
     }
   };
   data::for_each_batch(analysis_input.model, analysis_input.corpus, analysis_input.scoring_options, visitor);
-  ExpertReport report{gate_observer.layers(), gate_observer.in_encoder(), {}};
+  ExpertReport report{gate_observer.layers(), gate_observer.is_in_encoder(), {}};
   const auto append_top_tokens = [&](std::vector<ExpertToken>& expert_tokens) {
     std::stable_sort(expert_tokens.begin(), expert_tokens.end(),
                      [](const auto& a, const auto& b) { return a.pmi > b.pmi; });

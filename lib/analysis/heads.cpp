@@ -90,8 +90,8 @@ HeadSet parse_heads(const std::vector<std::string>& texts, const std::vector<Att
   HeadSet heads;
   for (const std::string& text : texts) {
     std::smatch match;
-    auto refuse = [&](const std::string& expected, const char* next, const char* violation = "") {
-      throw Error(Exit::usage, Problem{where, expected, str("'", text, "'", violation), next});
+    auto refuse = [&](const std::string& expected, const char* advice, const char* violation = "") {
+      throw Error(Exit::usage, Problem{where, expected, str("'", text, "'", violation), advice});
     };
     if (!std::regex_match(text, match, pattern))
       refuse("LAYER:HEAD or KIND:LAYER:HEAD, counted from 0", "for example 0:1,0:3,5:7");

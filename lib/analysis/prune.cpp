@@ -40,8 +40,8 @@ AttentionLayer& require_layer(model::LanguageModel& model, AttentionKind kind, i
 KeptHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& pruned_heads, SideSelection side,
                           const std::string& where) {
   const attention::LayerSpec& layer_spec = layer.layer_spec();
-  auto refuse = [&](const std::string& expected, const std::string& found, const char* next) {
-    throw Error(Exit::usage, Problem{str(where, ", ", layer_spec.name), expected, found, next});
+  auto refuse = [&](const std::string& expected, const std::string& found, const char* advice) {
+    throw Error(Exit::usage, Problem{str(where, ", ", layer_spec.name), expected, found, advice});
   };
   const HeadSide pruned_side = head_side_of(side);
   const int64_t num_heads = layer_spec.num_heads_of(pruned_side);

@@ -17,12 +17,13 @@ struct WordRange {
 
 // Returns the positions of the words in batch row `row` of the encoder's or the decoder's input, which is padded to
 // `num_positions`.
-inline WordRange word_range_of(const attention::Lengths& lengths, bool in_encoder, int64_t row, int64_t num_positions) {
-  const at::Tensor& row_lengths = in_encoder ? lengths.encoder : lengths.decoder;
+inline WordRange word_range_of(const attention::Lengths& lengths, bool is_in_encoder, int64_t row,
+                               int64_t num_positions) {
+  const at::Tensor& row_lengths = is_in_encoder ? lengths.encoder : lengths.decoder;
   const int64_t length =
       row_lengths.defined() ? std::min(num_positions, row_lengths[row].item<int64_t>()) : num_positions;
   if (!lengths.encoder.defined()) return {0, length};
-  return {in_encoder ? 0 : 1, std::max<int64_t>(0, length - 1)};
+  return {is_in_encoder ? 0 : 1, std::max<int64_t>(0, length - 1)};
 }
 
 // Returns whether the queries, or the keys, of a kind of attention come from the encoder's sequence.
