@@ -322,18 +322,18 @@ ChildEnd Child::finish() {
     const int signal = WTERMSIG(status);
     end.cause = str("ended by signal ", signal, " (", strsignal(signal), ")");
     end.ran_out_of_memory = signal == SIGKILL;
-    end.crashed = signal == SIGSEGV || signal == SIGBUS || signal == SIGABRT;
+    end.has_crashed = signal == SIGSEGV || signal == SIGBUS || signal == SIGABRT;
   } else if (kind == kOutOfMemory) {
     end.cause = "ran out of memory";
     end.ran_out_of_memory = true;
   } else if (kind == kException) {
     end.cause = "threw an exception: " + text;
   } else if (kind == kResult && WEXITSTATUS(status) == 0) {
-    end.succeeded = true;
+    end.has_succeeded = true;
     end.result = std::move(text);
   } else {
     end.cause = str("ended by exit status ", WEXITSTATUS(status));
-    end.crashed = WEXITSTATUS(status) == kExitCalled;
+    end.has_crashed = WEXITSTATUS(status) == kExitCalled;
   }
   return end;
 }

@@ -31,12 +31,12 @@ class ChildInput {
 
 // Describes how the child process, which runs a Child::Work, ended.
 struct ChildEnd {
-  bool succeeded = false;  // true if the work returned
-  std::string result;      // return value of the work, if `succeeded`
+  bool has_succeeded = false;  // true if the work returned
+  std::string result;          // return value of the work, if `has_succeeded`
   bool ran_out_of_memory =
-      false;             // std::bad_alloc in the work, or SIGKILL, which the kernel sends when memory runs out
-  bool crashed = false;  // SIGSEGV, SIGBUS, SIGABRT or a call of exit() ended the child
-  std::string cause;     // verb phrase for messages: "ended by signal 11 (Segmentation fault)"; empty if `succeeded`
+      false;                 // std::bad_alloc in the work, or SIGKILL, which the kernel sends when memory runs out
+  bool has_crashed = false;  // SIGSEGV, SIGBUS, SIGABRT or a call of exit() ended the child
+  std::string cause;  // verb phrase for messages: "ended by signal 11 (Segmentation fault)"; empty if `has_succeeded`
 };
 
 class Child {

@@ -34,14 +34,14 @@ void collect_options(const CLI::App& app, std::vector<std::string>& names) {
 
 // Returns the command without its options: `name`, or "mh-prune rank" if a subcommand was parsed.
 std::string command_name(const CLI::App& app, const std::string& name) {
-  const auto subs = app.get_subcommands();
-  return subs.empty() ? name : name + " " + subs.back()->get_name();
+  const auto subcommands = app.get_subcommands();
+  return subcommands.empty() ? name : name + " " + subcommands.back()->get_name();
 }
 
 // Returns the parts of the message of `error` before and after `verb`. Returns none if the error has another type of
 // CLI11 than `type`, or if its message does not contain `verb`.
-std::optional<std::pair<std::string, std::string>> parts_around(const CLI::ParseError& error, const char* type,
-                                                                std::string_view verb) {
+std::optional<std::pair<std::string, std::string>> split_message_at(const CLI::ParseError& error, const char* type,
+                                                                    std::string_view verb) {
   const std::string message = error.what();
   const size_t begin = message.find(verb);
   if (error.get_name() != type || begin == message.npos) return std::nullopt;
@@ -62,7 +62,7 @@ std::string describe_positional(const CLI::App& app, const std::string& name) {
 // exclude or require each other or are missing, and suggests the nearest option for an unknown option. For other errors
 // returns the message of CLI11.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
-  if (const auto names = parts_around(error, "ExcludesError", " excludes ")) {
+  if (const auto names = split_message_at(error, "ExcludesError", " excludes ")) {
     const auto& [option, other] = *names;
     const CLI::Option* positional = other[0] == '-' ? nullptr : app.get_option_no_throw(other);
     return positional == nullptr ? str(option, ": expected no ", other, " together with ", option,
@@ -70,12 +70,12 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
                                  : str(option, ": expected only arguments of ", option,
                                        "; found the additional argument ", join(positional->results(), " "));
   }
-  if (const auto names = parts_around(error, "RequiresError", " requires ")) {
+  if (const auto names = split_message_at(error, "RequiresError", " requires ")) {
     const auto& [option, other] = *names;
     return str(option, ": expected ", other, " with this option; found no ", other, "; add ", other, ", or leave ",
                option, " out");
   }
-  if (const auto names = parts_around(error, "RequiredError", " is required")) {
+  if (const auto names = split_message_at(error, "RequiredError", " is required")) {
     const std::string& missing_name = names->first;
     if (missing_name == "A subcommand") return "expected a subcommand; found none";
     if (missing_name[0] == '-') return str("expected the option ", missing_name, "; found none");
@@ -101,8 +101,8 @@ Error standard_output_error() {
 Tool::Tool(ToolInfo info) : info_(std::move(info)), app_(std::make_unique<CLI::App>(info_.purpose, info_.name)) {
   app_->set_version_flag("--version", info_.name + " " + version(), "print the version and exit");
   app_->set_help_flag("-h,--help", "print this help and exit");
-  app_->add_flag("-q,--quiet", quiet_, "print only warnings and errors on stderr");
-  app_->add_flag("-v,--verbose", verbose_, "print more messages on stderr");
+  app_->add_flag("-q,--quiet", is_quiet_, "print only warnings and errors on stderr");
+  app_->add_flag("-v,--verbose", is_verbose_, "print more messages on stderr");
   app_->footer("Examples:\n" + info_.examples);
   app_->fallthrough();
   app_->get_formatter()->column_width(34);
@@ -130,7 +130,7 @@ int Tool::run(int argc, char** argv, const std::function<void()>& body) {
       throw Error(Exit::usage,
                   usage_message(*app_, error) + "; " + command_name(*app_, info_.name) + " --help shows all options");
     }
-    set_log_level(quiet_ ? LogLevel::quiet : verbose_ ? LogLevel::verbose : LogLevel::normal);
+    set_log_level(is_quiet_ ? LogLevel::quiet : is_verbose_ ? LogLevel::verbose : LogLevel::normal);
     body();
     if (std::fflush(stdout) != 0) throw standard_output_error();
     return status_;

@@ -39,8 +39,8 @@ class Tool {
  private:
   ToolInfo info_;
   std::unique_ptr<CLI::App> app_;
-  bool quiet_ = false;
-  bool verbose_ = false;
+  bool is_quiet_ = false;
+  bool is_verbose_ = false;
   int status_ = 0;
 };
 

@@ -397,13 +397,13 @@ std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& t
     throw Error(Exit::device, Problem{"SentencePiece's trainer", "enough memory for the text", end_text,
                                       "use a part of the text, or a machine with more memory"});
   // An alphabet of size 1 contains only the space mark U+2581.
-  if (end.crashed && messages.alphabet_size().value_or(2) <= 1) refuse_empty_alphabet();
-  if (end.crashed)
+  if (end.has_crashed && messages.alphabet_size().value_or(2) <= 1) refuse_empty_alphabet();
+  if (end.has_crashed)
     throw Error(Exit::input, Problem{"SentencePiece's trainer", "text that the trainer can process", end_text,
                                      str("break up the longest word (", training_text.longest_word_text(),
                                          ") if this word is much longer than others, choose another --size or a larger "
                                          "--character-coverage, or give more text")});
-  if (!end.succeeded)
+  if (!end.has_succeeded)
     throw Error(Exit::failed, Problem{"SentencePiece's trainer", "a process that ends with a model", end_text,
                                       "run the command again with -v to see SentencePiece's messages"});
   std::string reply = end.result.substr(1);  // the bytes after the ResultKind

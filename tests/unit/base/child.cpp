@@ -105,7 +105,7 @@ TEST_CASE("the parent receives the result of the child's work, and the child's s
         return all;
       },
       text);
-  CHECK(outcome.end.succeeded);
+  CHECK(outcome.end.has_succeeded);
   CHECK(outcome.end.cause.empty());
   std::string expected;
   for (int i = 0; i < 20000; ++i) expected += "<" + std::to_string(i) + ">";
@@ -145,9 +145,9 @@ TEST_CASE("an Error thrown in a child is rethrown in the parent with the same me
 TEST_CASE("the parent survives a child that crashes, exits or throws, and reports the cause", "[child]") {
   auto cause = [](const Child::Work& work) {
     const Outcome outcome = run(work, std::string(1 << 20, 'x'));
-    CHECK_FALSE(outcome.end.succeeded);
+    CHECK_FALSE(outcome.end.has_succeeded);
     CHECK_FALSE(outcome.end.ran_out_of_memory);
-    return outcome.end.cause + (outcome.end.crashed ? "; crashed" : "");
+    return outcome.end.cause + (outcome.end.has_crashed ? "; crashed" : "");
   };
   const auto cause_of_signal = [&](int number) {
     return cause([=](ChildInput&) -> std::string {
@@ -182,7 +182,7 @@ TEST_CASE("the parent survives a child that crashes, exits or throws, and report
 TEST_CASE("the cause of a child's end is reported even if the parent ignores SIGCHLD", "[child]") {
   const ScopedSignalAction ignore_action(SIGCHLD, SIG_IGN);
   const ChildEnd abort_end = run([](ChildInput&) -> std::string { std::abort(); }).end;
-  CHECK_FALSE(abort_end.succeeded);
+  CHECK_FALSE(abort_end.has_succeeded);
   CHECK(abort_end.cause == "ended by signal 6 (Aborted)");
   const ChildEnd kill_end = run([](ChildInput&) -> std::string {
                               raise(SIGKILL);
@@ -199,8 +199,8 @@ TEST_CASE("a child whose exit status was consumed by another waitpid() call is r
   Child child([](ChildInput&) { return std::string("result"); }, [](std::string_view) {});
   REQUIRE(waitpid(child.pid(), nullptr, 0) == child.pid());
   const ChildEnd end = child.finish();
-  CHECK_FALSE(end.succeeded);
-  CHECK_FALSE(end.crashed);
+  CHECK_FALSE(end.has_succeeded);
+  CHECK_FALSE(end.has_crashed);
   CHECK(end.cause == "ended with an unknown status");
 }
 
@@ -256,7 +256,7 @@ TEST_CASE("std::bad_alloc and SIGKILL in a child are reported as out of memory",
                                     return "";
                                   })}) {
     const ChildEnd end = run(work).end;
-    CHECK_FALSE(end.succeeded);
+    CHECK_FALSE(end.has_succeeded);
     CHECK(end.ran_out_of_memory);
     CHECK_FALSE(end.cause.empty());
   }
