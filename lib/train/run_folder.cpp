@@ -29,8 +29,8 @@ void remove_partial_files(const std::string& folder) {
   std::vector<fs::path> partial_files;
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    for (const char* ending : {".safetensors.part", ".toml.part", ".jsonl.part"})
-      if (name.find(ending) != std::string::npos) partial_files.push_back(entry.path());
+    for (const char* infix : {".safetensors.part", ".toml.part", ".jsonl.part"})
+      if (name.find(infix) != std::string::npos) partial_files.push_back(entry.path());
   }
   for (const fs::path& file : partial_files) fs::remove(file);
 }

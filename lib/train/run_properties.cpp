@@ -13,13 +13,14 @@ RunProperties run_properties_of(const RunConfig& run, const Batches& batches, bo
   properties.has_validation_set = has_validation_set;
   properties.has_best_weights = std::isfinite(state.selection.best_score);
   if (has_validation_set) {
-    const Length& every = run.train.validation.every;
-    const int64_t interval = std::max<int64_t>(1, batches.to_updates(every));
+    const Length& interval = run.train.validation.every;
+    const int64_t num_interval_updates = std::max<int64_t>(1, batches.to_updates(interval));
     const int64_t last_complete_update = state.is_complete ? state.update : state.update - 1;
     properties.next_validation_update =
-        every.count > 0 ? std::min(properties.num_updates, (last_complete_update / interval + 1) * interval)
-                        : properties.num_updates;
-    properties.validates_each_epoch = every.count > 0 && batches.updates_per_epoch() % interval == 0;
+        interval.count > 0
+            ? std::min(properties.num_updates, (last_complete_update / num_interval_updates + 1) * num_interval_updates)
+            : properties.num_updates;
+    properties.validates_each_epoch = interval.count > 0 && batches.updates_per_epoch() % num_interval_updates == 0;
   }
   for (const auto& entry : run.procedures.entries())
     if (entry.plugin->moves_weights()) properties.weight_moving_procedure = entry.name;

@@ -40,13 +40,13 @@ void check_seed_folders(const SeedRuns& runs) {
   for (int64_t seed = runs.first_seed; seed < runs.first_seed + runs.num_runs; ++seed) {
     const std::string folder = runs.folder_of(seed);
     refuse_link(folder);
-    const bool exists = std::filesystem::exists(folder);
-    if (runs.resume && !exists)
+    const bool folder_exists = std::filesystem::exists(folder);
+    if (runs.resume && !folder_exists)
       throw Error(Exit::usage,
                   Problem{"--resume --seeds", str("the folder of a run with seed ", seed), "no folder " + folder,
                           str("start the missing run with mh-finetune --init FILE --seed ", seed, " --out ", folder,
                               " and the other options of the first runs; then repeat this command")});
-    if (!runs.resume && exists)
+    if (!runs.resume && folder_exists)
       throw Error(Exit::usage, Problem{"--out", str("no earlier run with seed ", seed), "the folder " + folder,
                                        "continue the runs with --resume, or choose another --out or --seed"});
   }

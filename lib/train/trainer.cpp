@@ -14,9 +14,9 @@ namespace mh::train {
 
 using nlohmann::ordered_json;
 
-bool Trainer::is_due(const Length& every) const {
+bool Trainer::is_due(const Length& interval) const {
   if (state_.update == end_) return true;
-  return every.count > 0 && state_.update % std::max<int64_t>(1, batches_->to_updates(every)) == 0;
+  return interval.count > 0 && state_.update % std::max<int64_t>(1, batches_->to_updates(interval)) == 0;
 }
 
 TrainProgress Trainer::progress() const {

@@ -68,8 +68,8 @@ class Trainer {
   void return_to_best();
   void save_state(const std::string& reason, const char* name = "last.safetensors") const;
   TrainProgress progress() const;
-  // Returns whether the number of completed updates is a multiple of `every` (never for 0u) or the end of the run.
-  bool is_due(const Length& every) const;
+  // Returns whether the number of completed updates is a multiple of `interval` (never for 0u) or the end of the run.
+  bool is_due(const Length& interval) const;
   bool should_stop_early() const { return selection_->should_stop_early(); }
   bool is_finished() const { return state_.update >= end_ || should_stop_early(); }
 

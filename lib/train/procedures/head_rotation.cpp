@@ -96,12 +96,12 @@ class HeadRotation : public Procedure {
           Problem{key("measure"),
                   "a measure that a validation can compute: " + join(analysis::observer_measure_names(), ", "),
                   measure_name_, "use another measure, or swap heads with mh-swap, which supports all measures"});
-    const std::string purpose = str("head-rotation with mode = \"", mode_ == Mode::hard ? "hard" : "soft", "\"");
+    const std::string mode_text = str("head-rotation with mode = \"", mode_ == Mode::hard ? "hard" : "soft", "\"");
     if (!properties.has_validation_set)
-      refuse_usage("--valid", "a shard to rank heads on, for " + purpose, "no --valid",
+      refuse_usage("--valid", "a shard to rank heads on, for " + mode_text, "no --valid",
                    "pass --valid, or set mode = \"random\"");
     if (!properties.validates_each_epoch)
-      refuse_usage("train.validation.every", "a validation at the end of each epoch, for " + purpose,
+      refuse_usage("train.validation.every", "a validation at the end of each epoch, for " + mode_text,
                    "epochs that end without a validation", "set train.validation.every = \"1e\"");
     if (schedule_.start_epoch < 2)
       refuse_usage(key("start"), "at least 2, since no validation precedes epoch 1", str(schedule_.start_epoch),
