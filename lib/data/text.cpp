@@ -79,11 +79,11 @@ Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width) {
     *length_data++ = row.length;
     if (row.length > 0) {
       // The first input is the token before the row, or the end-of-line token at the start of the text.
-      const int64_t num_previous = row.offset > 0 ? 1 : 0;
+      const int64_t num_previous_tokens = row.offset > 0 ? 1 : 0;
       tokens[0] = text.end_of_line_id;
-      text.read_tokens(row.offset - num_previous,
-                       std::span(tokens).subspan(static_cast<size_t>(1 - num_previous),
-                                                 static_cast<size_t>(row.length + num_previous)));
+      text.read_tokens(row.offset - num_previous_tokens,
+                       std::span(tokens).subspan(static_cast<size_t>(1 - num_previous_tokens),
+                                                 static_cast<size_t>(row.length + num_previous_tokens)));
       std::copy_n(tokens.begin(), row.length, input_data);
       std::copy_n(tokens.begin() + 1 + row.num_context, row.length - row.num_context, target_data + row.num_context);
     }

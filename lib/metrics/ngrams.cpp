@@ -62,15 +62,15 @@ void NgramMatcher::match(TokenIds hypothesis, std::span<const TokenIds> referenc
   // the start is removed from starts_.
   for (size_t n = 1; n <= matches.size() && !starts_.empty(); ++n) {
     assign_reference_numbers(references, n);
-    size_t num_starts = 0;
+    size_t num_matching_starts = 0;
     for (NgramStart start : starts_) {
       if (start.position + n > hypothesis.size()) break;
       start.number = ngram_numbers_.find(key_of(start.number, hypothesis[start.position + n - 1]));
       if (start.number == kNone) continue;
       if (counts_[start.number]++ < max_counts_[start.number]) ++matches[n - 1];
-      starts_[num_starts++] = start;
+      starts_[num_matching_starts++] = start;
     }
-    starts_.resize(num_starts);
+    starts_.resize(num_matching_starts);
   }
 }
 

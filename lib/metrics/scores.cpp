@@ -15,9 +15,9 @@ namespace {
 
 constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 
-void require_equal_sizes(size_t num_true, size_t num_predictions) {
-  if (num_true != num_predictions)
-    throw Error(Exit::input, Problem{"scores", str(num_true, " predictions, one for each true value"),
+void require_equal_sizes(size_t num_true_values, size_t num_predictions) {
+  if (num_true_values != num_predictions)
+    throw Error(Exit::input, Problem{"scores", str(num_true_values, " predictions, one for each true value"),
                                      str(num_predictions, " predictions"), ""});
 }
 

@@ -23,15 +23,15 @@ Lines::Lines(const std::string& path) : name(input_name(path)), text(read_text_f
     throw Error(Exit::input, Problem{name, "one sentence per line", "no lines", "name a file with at least one line"});
 }
 
-void require_line_count(const std::string& counterpart, size_t num_sentences, const Lines& lines) {
+void require_line_count(const std::string& paired_name, size_t num_sentences, const Lines& lines) {
   const size_t num_lines = lines.lines.size();
   if (num_lines == num_sentences) return;
-  const std::string& longer = num_sentences > num_lines ? counterpart : lines.name;
+  const std::string& longer_name = num_sentences > num_lines ? paired_name : lines.name;
   throw Error(
       Exit::input,
-      Problem{lines.name, str(num_sentences, num_sentences == 1 ? " line" : " lines", ", as many as in ", counterpart),
+      Problem{lines.name, str(num_sentences, num_sentences == 1 ? " line" : " lines", ", as many as in ", paired_name),
               str(num_lines, num_lines == 1 ? " line" : " lines", "; line ", std::min(num_sentences, num_lines) + 1,
-                  " of ", longer, " has no counterpart"),
+                  " of ", longer_name, " has no counterpart"),
               "give one line per sentence in both inputs, in the same order"});
 }
 

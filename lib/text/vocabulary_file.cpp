@@ -217,8 +217,9 @@ class VocabularyReader {
 
   void verify_checksum() {
     const std::string checksum = read_entry("xxh64");
-    std::string_view blank;
-    if (!read_line(blank) || !blank.empty()) refuse("an empty line", "'" + std::string(blank) + "'");
+    std::string_view separator_line;
+    if (!read_line(separator_line) || !separator_line.empty())
+      refuse("an empty line", "'" + std::string(separator_line) + "'");
     if (hash_of(remaining_lines_) != checksum)
       refuse("content with the checksum " + checksum, "the checksum " + hash_of(remaining_lines_));
   }

@@ -12,7 +12,7 @@ namespace {
 
 // The numbers of tokens removed from the start and the end of a segment.
 struct Truncation {
-  int64_t num_front = 0, num_back = 0;
+  int64_t num_front_tokens = 0, num_back_tokens = 0;
 };
 
 // Returns the numbers of tokens to remove from two segments of `first_length` and `second_length` tokens, so that both
@@ -24,7 +24,7 @@ std::pair<Truncation, Truncation> sample_truncations(int64_t first_length, int64
   while (first_length + second_length > max_tokens) {
     const bool shortens_first = first_length > second_length;
     Truncation& truncation = shortens_first ? truncations.first : truncations.second;
-    ++(random.uniform() < 0.5 ? truncation.num_front : truncation.num_back);
+    ++(random.uniform() < 0.5 ? truncation.num_front_tokens : truncation.num_back_tokens);
     --(shortens_first ? first_length : second_length);
   }
   return truncations;
@@ -145,10 +145,11 @@ Example PretrainingExamples::Epoch::make(int64_t i) const {
   result.tokens.push_back(pretraining_->special_tokens_.cls_id);
   const auto add = [&](SentenceRange s, Truncation truncation) {
     const size_t offset = result.tokens.size();
-    result.tokens.resize(
-        offset + static_cast<size_t>(pretraining_->count_tokens(s) - truncation.num_front - truncation.num_back));
-    pretraining_->sequences_.read(pretraining_->sequences_.begin(s.begin) + static_cast<uint64_t>(truncation.num_front),
-                                  std::span(result.tokens).subspan(offset));
+    result.tokens.resize(offset + static_cast<size_t>(pretraining_->count_tokens(s) - truncation.num_front_tokens -
+                                                      truncation.num_back_tokens));
+    pretraining_->sequences_.read(
+        pretraining_->sequences_.begin(s.begin) + static_cast<uint64_t>(truncation.num_front_tokens),
+        std::span(result.tokens).subspan(offset));
     result.tokens.push_back(pretraining_->special_tokens_.separator_id);
   };
   add(pair.first, first_truncation);

@@ -25,9 +25,9 @@ AnswerSpan span_of(const TextRange& answer, const std::vector<TextRange>& token_
 // Returns BERT's measure of the context that the window gives a token: the number of tokens on its shorter side, plus a
 // hundredth of the length of the window to break ties.
 double context_score(const ParagraphWindow& window, int32_t token_index) {
-  const int32_t num_left = token_index - window.first_token,
-                num_right = window.first_token + window.num_tokens - 1 - token_index;
-  return std::min(num_left, num_right) + 0.01 * window.num_tokens;
+  const int32_t num_tokens_before = token_index - window.first_token,
+                num_tokens_after = window.first_token + window.num_tokens - 1 - token_index;
+  return std::min(num_tokens_before, num_tokens_after) + 0.01 * window.num_tokens;
 }
 
 }  // namespace

@@ -41,12 +41,13 @@ std::vector<int32_t> encode_details(const SquadQuestion& q, const std::string& w
     if (a.byte_range) answer.update({{"begin", a.byte_range->begin}, {"end", a.byte_range->end}});
     answers.push_back(answer);
   }
-  const std::string details = ordered_json{{"id", q.id}, {"answers", answers}, {"impossible", q.is_impossible}}.dump();
-  if (details.size() > kMaxUncheckedJsonBytes)
+  const std::string details_json =
+      ordered_json{{"id", q.id}, {"answers", answers}, {"impossible", q.is_impossible}}.dump();
+  if (details_json.size() > kMaxUncheckedJsonBytes)
     throw Error(Exit::input,
                 Problem{where, str("an id and answers of at most ", kMaxUncheckedJsonBytes, " bytes in a question"),
-                        str(details.size(), " bytes"), "remove the question from the file"});
-  return numbers_of(details);
+                        str(details_json.size(), " bytes"), "remove the question from the file"});
+  return numbers_of(details_json);
 }
 
 // Makes begins and ends non-decreasing: canonical ordering of Unicode marks may produce decreasing ranges within a
