@@ -119,9 +119,9 @@ MH_INLINE float attend_query(const float* q, int64_t keys, int64_t d, const Keys
     s[j] = sum_of(sum);
   }
   const float max_logit = maximum_of(s, keys);
-  const bool fully_masked = max_logit == -INFINITY && all_masked(s, keys);
-  const float exp_sum = exponentiate_row(s, fully_masked ? 0 : keys, pad_to_lanes(keys), max_logit),
-              out_scale = fully_masked ? 0 : factor / exp_sum;
+  const bool is_fully_masked = max_logit == -INFINITY && all_masked(s, keys);
+  const float exp_sum = exponentiate_row(s, is_fully_masked ? 0 : keys, pad_to_lanes(keys), max_logit),
+              out_scale = is_fully_masked ? 0 : factor / exp_sum;
   int64_t c = 0;
   for (; c + 4 * lanes <= d; c += 4 * lanes) weighted_sum<4>(s, keys, value, c, out_scale, out);
   for (; c < d; c += lanes) weighted_sum<1>(s, keys, value, c, out_scale, out);

@@ -51,29 +51,29 @@ MH_INLINE void scatter(const float* from, int64_t heads, int64_t first, int64_t 
 
 template <SimdLevel L, class T>
 void HeadMixLoops<L, T>::forward(const HeadMixParams& params, const float* m, const T* x, T* y, float* scratch) {
-  float *x_chunk = scratch, *y_chunk = scratch + params.in_heads * width;
+  float *x_chunk = scratch, *y_chunk = scratch + params.num_in_heads * width;
   for (int64_t s = 0; s < params.count; s += width) {
     const int64_t n = std::min(width, params.count - s);
-    gather(x, params.x_stride, params.in_heads, s, n, x_chunk);
-    mix_chunk(params.in_heads, params.out_heads, {m, 1, params.out_heads}, x_chunk, n, y_chunk);
-    scatter(y_chunk, params.out_heads, s, n, y, params.y_stride);
+    gather(x, params.x_stride, params.num_in_heads, s, n, x_chunk);
+    mix_chunk(params.num_in_heads, params.num_out_heads, {m, 1, params.num_out_heads}, x_chunk, n, y_chunk);
+    scatter(y_chunk, params.num_out_heads, s, n, y, params.y_stride);
   }
 }
 
 template <SimdLevel L, class T>
 void HeadMixLoops<L, T>::backward(const HeadMixParams& params, const float* m, const HeadMixGradients<T>& g,
                                   float* scratch) {
-  float *x_chunk = scratch, *dy_chunk = scratch + params.in_heads * width;
+  float *x_chunk = scratch, *dy_chunk = scratch + params.num_in_heads * width;
   for (int64_t s = 0; s < params.count; s += width) {
     const int64_t n = std::min(width, params.count - s);
-    gather(g.dy, params.y_stride, params.out_heads, s, n, dy_chunk);
+    gather(g.dy, params.y_stride, params.num_out_heads, s, n, dy_chunk);
     if (g.dm != nullptr) {
-      gather(g.x, params.x_stride, params.in_heads, s, n, x_chunk);
-      outer_product_chunk(params.in_heads, params.out_heads, x_chunk, dy_chunk, n, g.dm);
+      gather(g.x, params.x_stride, params.num_in_heads, s, n, x_chunk);
+      outer_product_chunk(params.num_in_heads, params.num_out_heads, x_chunk, dy_chunk, n, g.dm);
     }
     if (g.dx != nullptr) {
-      mix_chunk(params.out_heads, params.in_heads, {m, params.out_heads, 1}, dy_chunk, n, x_chunk);
-      scatter(x_chunk, params.in_heads, s, n, g.dx, g.dx_stride);
+      mix_chunk(params.num_out_heads, params.num_in_heads, {m, params.num_out_heads, 1}, dy_chunk, n, x_chunk);
+      scatter(x_chunk, params.num_in_heads, s, n, g.dx, g.dx_stride);
     }
   }
 }

@@ -5,8 +5,9 @@
 // in fp32, mixes them there, and copies the results to y. The inner loops (cpu/head_mix_chunk.h) keep a tile of results
 // in registers: for y, 4 out heads by 16 elements (four vectors), summed over all in heads; for the gradient of
 // m, 4 in heads by 2 out heads with 16 partial sums each (eight vectors), summed over the elements of a chunk.
-// Scratch memory takes 512 * (in_heads + out_heads) bytes, and the partial sums of the gradient of m take 64 * in_heads
-// * out_heads bytes: 16 KiB each for 16 heads. Heads of 512 elements have 4 chunks.
+// Scratch memory takes 512 * (num_in_heads + num_out_heads) bytes, and the partial sums of the gradient of m take 64 *
+// num_in_heads
+// * num_out_heads bytes: 16 KiB each for 16 heads. Heads of 512 elements have 4 chunks.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +23,14 @@ constexpr int64_t kMixWidth = 128;
 // The sizes of a map at one position: head j of x, of `count` elements, starts at x + j * x_stride, and head i of y,
 // also of `count` elements, at y + i * y_stride.
 struct HeadMixParams {
-  int64_t in_heads, out_heads;  // number of heads of x; number of heads of y
+  int64_t num_in_heads, num_out_heads;  // number of heads of x; number of heads of y
   int64_t x_stride, y_stride;
   int64_t count;
 };
 
 // The gradients at one position: dx_j = Σ_i m[j, i] dy_i, with head stride dx_stride, and dm[j, i] += Σ_s x_j[s]
-// dy_i[s]. dy has head stride y_stride. dm (in_heads, out_heads, 16) has 16 partial sums of each element, which the
-// caller adds. dx may be dy, and then dx_stride equals y_stride. dx or dm may be null: not computed.
+// dy_i[s]. dy has head stride y_stride. dm (num_in_heads, num_out_heads, 16) has 16 partial sums of each element, which
+// the caller adds. dx may be dy, and then dx_stride equals y_stride. dx or dm may be null: not computed.
 template <class T>
 struct HeadMixGradients {
   const T *x, *dy;
@@ -46,11 +47,11 @@ struct HeadMixLoops {
 };
 
 // Returns the number of floats of scratch memory that mix_heads() or mix_heads_backward() needs.
-inline int64_t head_mix_scratch_floats(int64_t in_heads, int64_t out_heads) {
-  return (in_heads + out_heads) * kMixWidth;
+inline int64_t head_mix_scratch_floats(int64_t num_in_heads, int64_t num_out_heads) {
+  return (num_in_heads + num_out_heads) * kMixWidth;
 }
 
-// Computes y = mᵀ x across heads, with m (in_heads, out_heads). y may be x if x_stride equals y_stride.
+// Computes y = mᵀ x across heads, with m (num_in_heads, num_out_heads). y may be x if x_stride equals y_stride.
 template <class T>
 void mix_heads(const HeadMixParams& params, const float* m, const T* x, T* y, float* scratch) {
   dispatch_simd_level([&](auto simd_level) { HeadMixLoops<simd_level, T>::forward(params, m, x, y, scratch); });

@@ -20,7 +20,7 @@
 // For 16 heads of 64 and 512 positions a tile of 32 queries takes 1026 KiB. The scratch memory takes 1295 KiB in the
 // forward pass and 2663 KiB in the backward pass, and 4 KiB more with products in bf16. The packed keys and values of a
 // batch row, which its tiles share, take 4 MiB in the forward pass and 6 MiB in the backward pass, and dK and dV of a
-// QueryPart 2 MiB each. cpu/head_mixing/decode.h has the tiling of the decode path.
+// QueryShare 2 MiB each. cpu/head_mixing/decode.h has the tiling of the decode path.
 //
 // The log-sum-exp has a rounding error of 2^-24 of the largest logit. The recomputed probabilities are therefore
 // divided by their sum; without that, the gradients of a query's logits would not sum to zero if the logits are large.
@@ -58,17 +58,17 @@ struct BatchRowTensors {
   float* lse;                    // (heads, queries): log-sum-exp, nats; +inf for a fully masked row
   HeadsView<const T> dout = {};  // gradient of out; read by the backward pass, which writes the members below
   HeadsView<T> dq = {};
-  // Gradients in fp32 from the query tiles of one QueryPart; overwritten, not accumulated. dk: (heads, keys,
+  // Gradients in fp32 from the query tiles of one QueryShare; overwritten, not accumulated. dk: (heads, keys,
   // key_size) and dv: (value_heads, keys, value_size), where sizes are padded to 16 and keys to 128
   // (head_mixing_key_floats, head_mixing_value_floats). dm: with a matrix for each query (queries, heads,
-  // value_heads), of which only the queries of the QueryPart are written; with a shared matrix (heads, value_heads).
+  // value_heads), of which only the queries of the QueryShare are written; with a shared matrix (heads, value_heads).
   // du, dv_bias and dr: gradients of u, v (heads, key_size) and r (heads, distances, key_size) of RelativeParams, with
   // key_size padded to 16; not written without relative positions.
   float *dk = nullptr, *dv = nullptr, *dm = nullptr, *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
 };
 
-// The share of one thread: part `index` of `count` parts into which the query tiles of a batch row are divided.
-struct QueryPart {
+// The work of one thread: share `index` of the `count` shares into which the query tiles of a batch row are divided.
+struct QueryShare {
   int64_t index = 0, count = 1;
 };
 
@@ -77,12 +77,12 @@ template <SimdLevel, class T>
 struct HeadMixingLoops {
   static void pack(const AttentionParams& params, bool backward, int64_t head, HeadsView<const T> k,
                    HeadsView<const T> v, float* packed_kv);
-  static void forward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& tensors,
+  static void forward(const AttentionParams& params, const QueryShare& share, const BatchRowTensors<T>& tensors,
                       float* scratch);
-  static void backward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& tensors,
+  static void backward(const AttentionParams& params, const QueryShare& share, const BatchRowTensors<T>& tensors,
                        float* scratch);
-  static void sum_parts(const float* from, int64_t num_parts, int64_t part_stride, int64_t length, int64_t size,
-                        HeadsView<T> to);
+  static void sum_partials(const float* from, int64_t num_partials, int64_t partial_stride, int64_t length,
+                           int64_t size, HeadsView<T> to);
   static void decode_logits(const AttentionParams& params, int64_t head, HeadsView<const T> q, HeadsView<const T> k,
                             float* shared_scratch);
   static void decode_mix(const AttentionParams& params, float* lse, float* shared_scratch);
@@ -114,34 +114,34 @@ int64_t head_mixing_backward_scratch_floats(const AttentionParams& params);
 int64_t head_mixing_key_floats(const AttentionParams& params);
 int64_t head_mixing_value_floats(const AttentionParams& params);
 
-// Compute the forward and the backward pass of the query tiles of one part. params.mixing_matrix is the shared matrix
+// Compute the forward and the backward pass of the query tiles of one share. params.mixing_matrix is the shared matrix
 // of the batch row, or the matrix of its query 0.
 template <class T>
-void head_mixing_forward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& tensors,
+void head_mixing_forward(const AttentionParams& params, const QueryShare& share, const BatchRowTensors<T>& tensors,
                          float* scratch) {
   dispatch_simd_level(
-      [&](auto simd_level) { HeadMixingLoops<simd_level, T>::forward(params, part, tensors, scratch); });
+      [&](auto simd_level) { HeadMixingLoops<simd_level, T>::forward(params, share, tensors, scratch); });
 }
 template <class T>
-void head_mixing_backward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& tensors,
+void head_mixing_backward(const AttentionParams& params, const QueryShare& share, const BatchRowTensors<T>& tensors,
                           float* scratch) {
   dispatch_simd_level(
-      [&](auto simd_level) { HeadMixingLoops<simd_level, T>::backward(params, part, tensors, scratch); });
+      [&](auto simd_level) { HeadMixingLoops<simd_level, T>::backward(params, share, tensors, scratch); });
 }
 
-// Sums the gradients that the parts of a backward pass wrote for one head, and writes the sum, rounded to T, to head 0
-// of `to` (length, size). from: `num_parts` matrices (length, size padded to 16), `part_stride` floats apart.
+// Sums the gradients that the shares of a backward pass wrote for one head, and writes the sum, rounded to T, to head 0
+// of `to` (length, size). from: `num_partials` matrices (length, size padded to 16), `partial_stride` floats apart.
 template <class T>
-void head_mixing_sum_parts(const float* from, int64_t num_parts, int64_t part_stride, int64_t length, int64_t size,
-                           HeadsView<T> to) {
+void head_mixing_sum_partials(const float* from, int64_t num_partials, int64_t partial_stride, int64_t length,
+                              int64_t size, HeadsView<T> to) {
   dispatch_simd_level([&](auto simd_level) {
-    HeadMixingLoops<simd_level, T>::sum_parts(from, num_parts, part_stride, length, size, to);
+    HeadMixingLoops<simd_level, T>::sum_partials(from, num_partials, partial_stride, length, size, to);
   });
 }
 
 // Returns whether the decode path serves a call with these parameters: at most kMaxDecodeQueries queries
 // (cpu/attention.h), without gradient, dropout and relative positions. The decode path reads keys and values in place.
-// head_mixing_forward() with part 0 computes all heads of a batch row. Alternatively several threads share a batch row
+// head_mixing_forward() with share 0 computes all heads of a batch row. Alternatively several threads share a batch row
 // in three steps, with a barrier after each step and one scratch memory of head_mixing_decode_scratch_floats() floats:
 // head_mixing_decode_logits() for each query head; head_mixing_decode_mix() once, which writes lse (heads, queries);
 // head_mixing_decode_values() for each value head.

@@ -8,19 +8,19 @@ namespace mh::kernels {
 
 namespace {
 
-// Returns the index of the query tile that a part computes in round `round`; may be past the last tile. The order of
-// the parts alternates from round to round, which balances their work: under a causal mask later tiles have more keys.
-MH_INLINE int64_t query_tile_index(const QueryPart& part, int64_t round) {
-  return round * part.count + (round % 2 == 0 ? part.index : part.count - 1 - part.index);
+// Returns the index of the query tile that a share computes in round `round`; may be past the last tile. The order of
+// the shares alternates from round to round, which balances their work: under a causal mask later tiles have more keys.
+MH_INLINE int64_t query_tile_index(const QueryShare& share, int64_t round) {
+  return round * share.count + (round % 2 == 0 ? share.index : share.count - 1 - share.index);
 }
 
 // Packs the rows of a tile of queries, of all heads of `from`, as left operands: in fp32 (heads, layout.rows, padded
-// size), scaled by row_spec.factor; or in bf16, not scaled, as pack_bf16_rows() does. with_right_operands: for
+// size), scaled by row_spec.factor; or in bf16, not scaled, as pack_bf16_rows() does. packs_right_operands: for
 // bf16, packs right operands also.
 template <class T>
 void pack_tile(const AttentionParams& params, const TileLayout& layout, const PackedRowSpec& row_spec,
-               HeadsView<const T> from, const QueryRange& queries, bool with_right_operands, float* packed_rows) {
-  if (uses_bf16_gemm(params)) return pack_bf16_rows(layout, row_spec, from, queries, with_right_operands, packed_rows);
+               HeadsView<const T> from, const QueryRange& queries, bool packs_right_operands, float* packed_rows) {
+  if (uses_bf16_gemm(params)) return pack_bf16_rows(layout, row_spec, from, queries, packs_right_operands, packed_rows);
   for (int64_t j = 0; j < row_spec.heads; ++j)
     pack_rows_fp32(from.at(j, queries.first), from.row_stride, queries.count, row_spec.size, row_spec.factor,
                    layout.rows, packed_rows + j * layout.rows * pad_to_lanes(row_spec.size));
@@ -90,11 +90,11 @@ void store_rows(const TileLayout& layout, const PackedRowSpec& row_spec, const Q
 }  // namespace
 
 template <SimdLevel L, class T>
-void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPart& part,
+void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryShare& share,
                                     const BatchRowTensors<T>& tensors, float* scratch) {
   float* const lse = tensors.lse;
   if (is_decode(params)) {
-    if (part.index != 0) return;
+    if (share.index != 0) return;
     for (int64_t j = 0; j < params.heads; ++j) decode_logits(params, j, tensors.q, tensors.k, scratch);
     decode_mix(params, lse, scratch);
     for (int64_t i = 0; i < params.value_heads; ++i) decode_values(params, i, tensors.v, tensors.out, scratch);
@@ -116,8 +116,8 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
   const DistanceScratch distances{q_v, q_v + params.heads * layout.rows * layout.dk};
   auto* bf16_tile = reinterpret_cast<uint16_t*>(q_v);  // bf16 products exclude relative positions
   const bool has_single_span = layout.span >= params.keys;
-  for (int64_t round = 0; round * part.count * layout.rows < params.queries; ++round) {
-    const int64_t first = query_tile_index(part, round) * layout.rows,
+  for (int64_t round = 0; round * share.count * layout.rows < params.queries; ++round) {
+    const int64_t first = query_tile_index(share, round) * layout.rows,
                   count = std::min(layout.rows, params.queries - first);
     if (count <= 0) continue;
     const QueryRange queries{first, count};
@@ -160,7 +160,7 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
 }
 
 template <SimdLevel L, class T>
-void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryPart& part,
+void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryShare& share,
                                      const BatchRowTensors<T>& tensors, float* scratch) {
   float *dk = tensors.dk, *dv = tensors.dv, *dm = tensors.dm;
   const float* const lse = tensors.lse;
@@ -200,8 +200,8 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   std::fill_n(dk, key_floats(params), 0.0F);
   std::fill_n(dv, value_floats(params), 0.0F);
   if (!per_query_matrix) std::fill_n(dm, num_head_pairs, 0.0F);
-  for (int64_t round = 0; round * part.count * layout.rows < params.queries; ++round) {
-    const int64_t first = query_tile_index(part, round) * layout.rows,
+  for (int64_t round = 0; round * share.count * layout.rows < params.queries; ++round) {
+    const int64_t first = query_tile_index(share, round) * layout.rows,
                   count = std::min(layout.rows, params.queries - first);
     if (count <= 0) continue;
     const QueryRange queries{first, count};
@@ -281,16 +281,16 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
 }
 
 template <SimdLevel L, class T>
-void HeadMixingLoops<L, T>::sum_parts(const float* from, int64_t num_parts, int64_t part_stride, int64_t length,
-                                      int64_t size, HeadsView<T> to) {
+void HeadMixingLoops<L, T>::sum_partials(const float* from, int64_t num_partials, int64_t partial_stride,
+                                         int64_t length, int64_t size, HeadsView<T> to) {
   const int64_t padded_size = pad_to_lanes(size);
   for (int64_t r = 0; r < length; ++r)
     for (int64_t s = 0; s < size; s += lanes) {
       Floats sum;
       load(from + r * padded_size + s, sum);
-      for (int64_t part = 1; part < num_parts; ++part) {
+      for (int64_t i = 1; i < num_partials; ++i) {
         Floats partial;
-        load(from + part * part_stride + r * padded_size + s, partial);
+        load(from + i * partial_stride + r * padded_size + s, partial);
         sum += partial;
       }
       store_partial(sum, size - s, to.at(0, r) + s);

@@ -174,17 +174,17 @@ MH_INLINE auto gemm_tile(const Bf16Gemm& gemm, const TileLayout& layout, const V
 }
 
 // Packs the bf16 rows of a tile into `to` (heads, layout.rows, padded size) floats: a left operand in the first half of
-// each head, and, if `with_right_operands`, a right operand of the same rows in the second half. Does nothing for fp32
+// each head, and, if `packs_right_operands`, a right operand of the same rows in the second half. Does nothing for fp32
 // tensors.
 template <class T>
 void pack_bf16_rows(const TileLayout& layout, const PackedRowSpec& row_spec, HeadsView<const T> from,
-                    const QueryRange& queries, bool with_right_operands, float* to) {
+                    const QueryRange& queries, bool packs_right_operands, float* to) {
   if constexpr (std::is_same_v<T, uint16_t>)
     for (int64_t j = 0; j < row_spec.heads; ++j) {
       const int64_t padded_size = pad_to_lanes(row_spec.size);
       auto* head_rows = reinterpret_cast<uint16_t*>(to + j * layout.rows * padded_size);
       copy_rows(from.at(j, queries.first), from.row_stride, queries.count, layout.rows, row_spec.size, head_rows);
-      if (with_right_operands)
+      if (packs_right_operands)
         interleave_rows(head_rows, padded_size, layout.rows, layout.rows, padded_size,
                         head_rows + layout.rows * padded_size);
     }

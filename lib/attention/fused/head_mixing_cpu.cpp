@@ -1,5 +1,5 @@
-// The CPU backend with head mixing. Each work item is a part of the queries of a batch row; the backward pass sums the
-// gradients of all parts.
+// The CPU backend with head mixing. Threads compute shares of the queries of each batch row; then the gradients of the
+// shares are summed.
 #include "attention/fused/head_mixing_cpu.h"
 
 #include <ATen/Parallel.h>
@@ -19,7 +19,7 @@ namespace mh::attention {
 namespace {
 
 // Number of work items per batch to aim for. If there are fewer batch rows, the queries of each row are divided into
-// parts of at least one tile. A constant, so that the order of additions does not depend on the number of threads.
+// shares of at least one tile. A constant, so that the order of additions does not depend on the number of threads.
 constexpr int64_t kMinWorkItems = 8;
 
 // Returns batch row b of a tensor (B, h, T, d).
@@ -63,8 +63,8 @@ class HeadMixingParams {
     return params;
   }
 
-  // Returns the number of parts into which the queries of a batch row are divided.
-  int64_t num_parts() const {
+  // Returns the number of shares into which the queries of a batch row are divided.
+  int64_t num_shares() const {
     const int64_t queries_per_tile = kernels::head_mixing_tile_rows(shared_params_);
     return std::clamp<int64_t>(ceil_div(kMinWorkItems, batch_size_), 1,
                                ceil_div(shared_params_.queries, queries_per_tile));
@@ -81,8 +81,8 @@ class HeadMixingParams {
 // Calls visit(first_row, count) for groups of `count` batch rows, large enough to keep all threads busy. The caller
 // packs the keys and values of a group before computing the attention of the group.
 template <class Visit>
-void for_each_group(int64_t num_rows, int64_t num_parts, const Visit& visit) {
-  const int64_t group_size = std::clamp<int64_t>(ceil_div(2 * at::get_num_threads(), num_parts), 1, num_rows);
+void for_each_group(int64_t num_rows, int64_t num_shares, const Visit& visit) {
+  const int64_t group_size = std::clamp<int64_t>(ceil_div(2 * at::get_num_threads(), num_shares), 1, num_rows);
   for (int64_t first_row = 0; first_row < num_rows; first_row += group_size)
     visit(first_row, std::min(group_size, num_rows - first_row));
 }
@@ -142,7 +142,7 @@ void decode_rows(const at::Tensor& q, const Keys& keys_of_row, const Values& val
 
 template <class T>
 void forward_rows(const Operands& x, const HeadMixingParams& mixing_params, ForwardResult& result) {
-  const int64_t num_parts = mixing_params.num_parts(),
+  const int64_t num_shares = mixing_params.num_shares(),
                 packed_floats = kernels::head_mixing_pack_floats(mixing_params.shared_params(), false);
   if (kernels::is_head_mixing_decode(mixing_params.shared_params()))
     return decode_rows<T>(
@@ -150,21 +150,21 @@ void forward_rows(const Operands& x, const HeadMixingParams& mixing_params, Forw
         mixing_params, result);
   float* lse = result.lse.mutable_data_ptr<float>();
   std::optional<Scratch> packed_kv;
-  for_each_group(x.q.size(0), num_parts, [&](int64_t first_row, int64_t num_rows) {
+  for_each_group(x.q.size(0), num_shares, [&](int64_t first_row, int64_t num_rows) {
     if (!packed_kv) packed_kv.emplace(num_rows * packed_floats);
     pack_rows<T>(x, mixing_params, false, first_row, num_rows, *packed_kv);
-    at::parallel_for(0, num_rows * num_parts, 1, [&](int64_t begin, int64_t end) {
+    at::parallel_for(0, num_rows * num_shares, 1, [&](int64_t begin, int64_t end) {
       const Scratch scratch(kernels::head_mixing_forward_scratch_floats(mixing_params.shared_params()));
       const Bf16GemmScope gemm_scope(mixing_params.shared_params().bf16_gemm);
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t b = first_row + i / num_parts;
+        const int64_t b = first_row + i / num_shares;
         const kernels::BatchRowTensors<T> row{.q = row_of<const T>(x.q, b),
                                               .k = row_of<const T>(x.k, b),
                                               .v = row_of<const T>(x.v, b),
-                                              .packed_kv = packed_kv->data() + i / num_parts * packed_floats,
+                                              .packed_kv = packed_kv->data() + i / num_shares * packed_floats,
                                               .out = row_of<T>(result.out, b),
                                               .lse = lse + b * result.lse.stride(0)};
-        kernels::head_mixing_forward(mixing_params.row_params(b), {i % num_parts, num_parts}, row, scratch.data());
+        kernels::head_mixing_forward(mixing_params.row_params(b), {i % num_shares, num_shares}, row, scratch.data());
       }
     });
   });
@@ -172,83 +172,84 @@ void forward_rows(const Operands& x, const HeadMixingParams& mixing_params, Forw
 
 // Writes all gradients to d. `has_one_reader_per_kv_head`: one query head reads each key/value head, and d.k and d.v
 // have the heads of k and v; otherwise d.k and d.v have one head for each query head, and the caller sums them.
-// Gradients of relative positions are fp32 and separate for each part of each batch row, with dk padded to a multiple
-// of 16: d.u and d.v_bias (B · parts, h, dk), d.r (B · parts, h, distances, dk) with the padding rows of r.
+// Gradients of relative positions are fp32 and separate for each share of the queries of each batch row, with dk padded
+// to a multiple of 16: d.u and d.v_bias (B · shares, h, dk), d.r (B · shares, h, distances, dk) with the padding rows
+// of r.
 template <class T>
 void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const HeadMixingParams& mixing_params,
                    bool has_one_reader_per_kv_head, OperandGradients& d) {
   const Operands& x = saved.operands;
   const kernels::AttentionParams& shared_params = mixing_params.shared_params();
-  const int64_t num_parts = mixing_params.num_parts(), h = shared_params.heads, hv = shared_params.value_heads,
+  const int64_t num_shares = mixing_params.num_shares(), h = shared_params.heads, hv = shared_params.value_heads,
                 matrix_size = h * hv;
   const int64_t key_floats = kernels::head_mixing_key_floats(shared_params),
                 value_floats = kernels::head_mixing_value_floats(shared_params);
   const int64_t packed_floats = kernels::head_mixing_pack_floats(shared_params, true),
-                part_floats = key_floats + value_floats;
+                partial_floats = key_floats + value_floats;
   auto* lse = static_cast<float*>(const_cast<void*>(saved.result.lse.const_data_ptr()));
   const int64_t lse_stride = saved.result.lse.stride(0);
   auto* dm = d.matrix.mutable_data_ptr<float>();
   // padded_size and num_distances are 0 without relative positions.
   const int64_t padded_size = shared_params.relative.row_stride, num_distances = shared_params.relative.num_distances;
   if (padded_size > 0) {
-    d.u = at::empty({x.q.size(0) * num_parts, h, padded_size}, at::kFloat), d.v_bias = at::empty_like(d.u);
-    d.r = at::empty({x.q.size(0) * num_parts, h, num_distances, padded_size}, at::kFloat);
+    d.u = at::empty({x.q.size(0) * num_shares, h, padded_size}, at::kFloat), d.v_bias = at::empty_like(d.u);
+    d.r = at::empty({x.q.size(0) * num_shares, h, num_distances, padded_size}, at::kFloat);
   }
-  std::optional<Scratch> packed_kv, part_gradients;  // part_gradients: dk and dv of each part
-  for_each_group(x.q.size(0), num_parts, [&](int64_t first_row, int64_t num_rows) {
+  std::optional<Scratch> packed_kv, partial_gradients;  // partial_gradients: dk and dv of each share
+  for_each_group(x.q.size(0), num_shares, [&](int64_t first_row, int64_t num_rows) {
     if (!packed_kv)
-      packed_kv.emplace(num_rows * packed_floats), part_gradients.emplace(num_rows * num_parts * part_floats);
+      packed_kv.emplace(num_rows * packed_floats), partial_gradients.emplace(num_rows * num_shares * partial_floats);
     pack_rows<T>(x, mixing_params, true, first_row, num_rows, *packed_kv);
-    at::parallel_for(0, num_rows * num_parts, 1, [&](int64_t begin, int64_t end) {
+    at::parallel_for(0, num_rows * num_shares, 1, [&](int64_t begin, int64_t end) {
       const Scratch scratch(kernels::head_mixing_backward_scratch_floats(shared_params));
       const Bf16GemmScope gemm_scope(shared_params.bf16_gemm);
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t b = first_row + i / num_parts, part_index = i % num_parts, n = b * num_parts + part_index;
+        const int64_t b = first_row + i / num_shares, share_index = i % num_shares, n = b * num_shares + share_index;
         const bool has_matrix_per_query = shared_params.matrix_query_stride != 0;
         kernels::BatchRowTensors<T> row{.q = row_of<const T>(x.q, b),
                                         .k = {},
                                         .v = {},
-                                        .packed_kv = packed_kv->data() + i / num_parts * packed_floats,
+                                        .packed_kv = packed_kv->data() + i / num_shares * packed_floats,
                                         .out = {},
                                         .lse = lse + b * lse_stride,
                                         .dout = row_of<const T>(dout, b),
                                         .dq = row_of<T>(d.q, b)};
-        row.dk = part_gradients->data() + i * part_floats, row.dv = row.dk + key_floats;
+        row.dk = partial_gradients->data() + i * partial_floats, row.dv = row.dk + key_floats;
         row.dm = dm + (has_matrix_per_query ? b * x.q.size(2) : n) * matrix_size;
         if (padded_size > 0)
           row.du = d.u.mutable_data_ptr<float>() + n * h * padded_size,
           row.dv_bias = d.v_bias.mutable_data_ptr<float>() + n * h * padded_size,
           row.dr = d.r.mutable_data_ptr<float>() + n * h * num_distances * padded_size;
-        kernels::head_mixing_backward(mixing_params.row_params(b), {part_index, num_parts}, row, scratch.data());
+        kernels::head_mixing_backward(mixing_params.row_params(b), {share_index, num_shares}, row, scratch.data());
       }
     });
     at::parallel_for(0, num_rows * (h + hv), 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t row = i / (h + hv), head = i % (h + hv), b = first_row + row;
         const kernels::AttentionParams params = mixing_params.row_params(b);
-        const float* row_gradients = part_gradients->data() + row * num_parts * part_floats;
-        const auto sum_parts = [&](const float* partial_sums, int64_t head_size,
-                                   const kernels::HeadsView<T>& destination, int64_t destination_head) {
-          kernels::head_mixing_sum_parts(partial_sums, num_parts, part_floats, params.keys, head_size,
-                                         kernels::HeadsView<T>{destination.at(destination_head, 0),
-                                                               destination.head_stride, destination.row_stride});
+        const float* row_gradients = partial_gradients->data() + row * num_shares * partial_floats;
+        const auto sum_partials = [&](const float* partial_sums, int64_t head_size,
+                                      const kernels::HeadsView<T>& destination, int64_t destination_head) {
+          kernels::head_mixing_sum_partials(partial_sums, num_shares, partial_floats, params.keys, head_size,
+                                            kernels::HeadsView<T>{destination.at(destination_head, 0),
+                                                                  destination.head_stride, destination.row_stride});
         };
         if (head < h) {
-          sum_parts(row_gradients + head * (kernels::head_mixing_key_floats(params) / h), params.key_size,
-                    row_of<T>(d.k, b), has_one_reader_per_kv_head ? params.key_head(head) : head);
+          sum_partials(row_gradients + head * (kernels::head_mixing_key_floats(params) / h), params.key_size,
+                       row_of<T>(d.k, b), has_one_reader_per_kv_head ? params.key_head(head) : head);
         } else {
           const int64_t value_head = head - h;
-          sum_parts(row_gradients + key_floats + value_head * (kernels::head_mixing_value_floats(params) / hv),
-                    params.value_size, row_of<T>(d.v, b),
-                    has_one_reader_per_kv_head ? params.value_head(value_head) : value_head);
+          sum_partials(row_gradients + key_floats + value_head * (kernels::head_mixing_value_floats(params) / hv),
+                       params.value_size, row_of<T>(d.v, b),
+                       has_one_reader_per_kv_head ? params.value_head(value_head) : value_head);
         }
       }
     });
   });
 }
 
-// Returns the sum (h, …) over n parts of x (n, h, …), cut to the shape of `like`, in the type of `like`.
-at::Tensor sum_over_parts(const at::Tensor& x, const at::Tensor& like) {
+// Returns the sum (h, …) over n shares of x (n, h, …), cut to the shape of `like`, in the type of `like`.
+at::Tensor sum_over_shares(const at::Tensor& x, const at::Tensor& like) {
   at::Tensor sum = x.sum(0).narrow(-1, 0, like.size(-1));
   return sum.narrow(-2, 0, like.size(-2)).to(like.scalar_type());
 }
@@ -273,14 +274,14 @@ struct HeadMixingCpuBackend {
     OperandGradients d = empty_gradients(x, has_one_reader_per_kv_head);
     if (x.spec.key_lengths.defined()) d.k.zero_(), d.v.zero_();  // the kernel writes no gradients of padding keys
     d.matrix = m.dim() == 4 ? at::empty(m.sizes(), m.options())
-                            : at::empty({q.size(0), mixing_params.num_parts(), m.size(-2), m.size(-1)}, m.options());
+                            : at::empty({q.size(0), mixing_params.num_shares(), m.size(-2), m.size(-1)}, m.options());
     if (q.scalar_type() == at::kFloat) backward_rows<float>(saved, dout, mixing_params, has_one_reader_per_kv_head, d);
     else backward_rows<uint16_t>(saved, dout, mixing_params, has_one_reader_per_kv_head, d);
     if (!has_one_reader_per_kv_head)
       d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
     if (const RelativePositions& relative_positions = x.spec.relative_positions; d.u.defined())
-      d.u = sum_over_parts(d.u, relative_positions.u), d.v_bias = sum_over_parts(d.v_bias, relative_positions.v),
-      d.r = sum_over_parts(d.r, relative_positions.r);
+      d.u = sum_over_shares(d.u, relative_positions.u), d.v_bias = sum_over_shares(d.v_bias, relative_positions.v),
+      d.r = sum_over_shares(d.r, relative_positions.r);
     if (m.dim() == 3) d.matrix = d.matrix.sum(1);
     else if (m.dim() == 2) d.matrix = d.matrix.sum(at::IntArrayRef{0, 1}, false, at::kDouble).to(at::kFloat);
     return d;

@@ -176,7 +176,7 @@ void in_threads(int64_t count, const F& f) {
 // Checks that the forward and the backward pass with head mixing write finite results and, if
 // is_head_mixing_decode(params), that the three steps of decoding equal the forward pass.
 template <class T>
-void check_head_mixing(AttentionParams params, int64_t num_parts, RelativePositions* positions, std::mt19937& random) {
+void check_head_mixing(AttentionParams params, int64_t num_shares, RelativePositions* positions, std::mt19937& random) {
   const Tensor<T> q(params.heads, params.queries, params.key_size, random),
       k(params.heads, params.keys, params.key_size, random),
       v(params.value_heads, params.keys, params.value_size, random),
@@ -195,9 +195,9 @@ void check_head_mixing(AttentionParams params, int64_t num_parts, RelativePositi
     in_threads(num_packs, [&](int64_t i) {
       head_mixing_pack<T>(params, false, i, k.const_view(), v.const_view(), packed_kv.data());
     });
-    in_threads(num_parts, [&](int64_t part) {
+    in_threads(num_shares, [&](int64_t share) {
       std::vector<float> scratch = nan_buffer(head_mixing_forward_scratch_floats(params));
-      head_mixing_forward(params, {part, num_parts}, x, scratch.data());
+      head_mixing_forward(params, {share, num_shares}, x, scratch.data());
     });
   }
   RC_ASSERT(out.all_finite());
@@ -220,38 +220,40 @@ void check_head_mixing(AttentionParams params, int64_t num_parts, RelativePositi
     head_mixing_pack<T>(params, true, i, k.const_view(), v.const_view(), packed_kv.data());
   });
   const int64_t key_floats = head_mixing_key_floats(params),
-                part_floats = key_floats + head_mixing_value_floats(params);
-  std::vector<float> partial_gradients = nan_buffer(num_parts * part_floats);
-  // Each part of the queries writes the gradients of the matrices of its queries or, if all queries share a matrix, one
-  // term of the gradient of this matrix.
-  std::vector<float> dm = nan_buffer((has_matrix_per_query ? params.queries : num_parts) * matrix_size);
-  std::vector<RelativePositions> part_positions(positions != nullptr ? static_cast<size_t>(num_parts) : 0,
-                                                positions != nullptr ? *positions : RelativePositions{});
-  in_threads(num_parts, [&](int64_t part) {
+                partial_floats = key_floats + head_mixing_value_floats(params);
+  std::vector<float> partial_gradients = nan_buffer(num_shares * partial_floats);
+  // Each share of the queries writes the gradients of the matrices of its queries or, if all queries share a matrix,
+  // one term of the gradient of this matrix.
+  std::vector<float> dm = nan_buffer((has_matrix_per_query ? params.queries : num_shares) * matrix_size);
+  std::vector<RelativePositions> share_positions(positions != nullptr ? static_cast<size_t>(num_shares) : 0,
+                                                 positions != nullptr ? *positions : RelativePositions{});
+  in_threads(num_shares, [&](int64_t share) {
     std::vector<float> scratch = nan_buffer(head_mixing_backward_scratch_floats(params));
-    BatchRowTensors<T> part_tensors = x;
-    part_tensors.dk = partial_gradients.data() + part * part_floats, part_tensors.dv = part_tensors.dk + key_floats;
-    part_tensors.dm = dm.data() + (has_matrix_per_query ? 0 : part * matrix_size);
+    BatchRowTensors<T> share_tensors = x;
+    share_tensors.dk = partial_gradients.data() + share * partial_floats,
+    share_tensors.dv = share_tensors.dk + key_floats;
+    share_tensors.dm = dm.data() + (has_matrix_per_query ? 0 : share * matrix_size);
     if (positions != nullptr) {
-      RelativePositions& gradients = part_positions[static_cast<size_t>(part)];
-      part_tensors.du = gradients.du.data(), part_tensors.dv_bias = gradients.dv_bias.data(),
-      part_tensors.dr = gradients.dr.data();
+      RelativePositions& gradients = share_positions[static_cast<size_t>(share)];
+      share_tensors.du = gradients.du.data(), share_tensors.dv_bias = gradients.dv_bias.data(),
+      share_tensors.dr = gradients.dr.data();
     }
-    head_mixing_backward(params, {part, num_parts}, part_tensors, scratch.data());
+    head_mixing_backward(params, {share, num_shares}, share_tensors, scratch.data());
   });
   const auto sum_gradients = [&](const float* from, int64_t size, Tensor<T>& to, int64_t i) {
-    head_mixing_sum_parts(from, num_parts, part_floats, params.keys, size, HeadsView<T>{to.view().at(i, 0), 0, size});
+    head_mixing_sum_partials(from, num_shares, partial_floats, params.keys, size,
+                             HeadsView<T>{to.view().at(i, 0), 0, size});
   };
   in_threads(params.heads, [&](int64_t i) {
     sum_gradients(partial_gradients.data() + i * (key_floats / params.heads), params.key_size, dk, i);
   });
   in_threads(params.value_heads, [&](int64_t i) {
-    sum_gradients(partial_gradients.data() + key_floats + i * ((part_floats - key_floats) / params.value_heads),
+    sum_gradients(partial_gradients.data() + key_floats + i * ((partial_floats - key_floats) / params.value_heads),
                   params.value_size, dv, i);
   });
   RC_ASSERT(dq.all_finite() && dk.all_finite() && dv.all_finite());
   for (float element : dm) RC_ASSERT(std::isfinite(element));
-  for (const RelativePositions& gradients : part_positions) RC_ASSERT(gradients.all_finite());
+  for (const RelativePositions& gradients : share_positions) RC_ASSERT(gradients.all_finite());
 }
 
 // The results of the forward and backward pass of one head in fp32.
@@ -296,8 +298,8 @@ struct HeadResults {
     x.packed_kv = packed_kv.data(), x.dk = partial_gradients.data(),
     x.dv = partial_gradients.data() + head_mixing_key_floats(params), x.dm = &dm;
     head_mixing_backward(params, {}, x, scratch.data());
-    head_mixing_sum_parts<float>(x.dk, 1, 0, params.keys, params.key_size, dk.view());
-    head_mixing_sum_parts<float>(x.dv, 1, 0, params.keys, params.value_size, dv.view());
+    head_mixing_sum_partials<float>(x.dk, 1, 0, params.keys, params.key_size, dk.view());
+    head_mixing_sum_partials<float>(x.dv, 1, 0, params.keys, params.value_size, dv.view());
   }
 
  private:
@@ -322,7 +324,7 @@ TEST_CASE("CPU head mixing stays within its buffers and writes every element of 
       params.dropout_offset = static_cast<uint64_t>(pick(0, 1000));
       params.dropout_row_stride = params.max_keys;
     }
-    const int64_t num_parts = pick(1, 4);
+    const int64_t num_shares = pick(1, 4);
     params.l2_bytes = int64_t{1} << pick(10, 20);  // smaller than the probabilities: several key spans
     draw_options(params);
     const HeadChoices choices(params, params.heads, params.value_heads);
@@ -330,10 +332,10 @@ TEST_CASE("CPU head mixing stays within its buffers and writes every element of 
     if (pick(0, 1) == 1)
       params.relative = positions.emplace(params, params.heads, mh::round_up(params.key_size, 16)).relative;
     std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
-    check_head_mixing<float>(params, num_parts, positions ? &*positions : nullptr, random);
+    check_head_mixing<float>(params, num_shares, positions ? &*positions : nullptr, random);
     const Bf16Gemm gemm{naive_bf16_product};
     if (pick(0, 1) == 1) params.bf16_gemm = &gemm;
-    check_head_mixing<uint16_t>(params, num_parts, positions ? &*positions : nullptr, random);
+    check_head_mixing<uint16_t>(params, num_shares, positions ? &*positions : nullptr, random);
   }));
 }
 
