@@ -206,15 +206,16 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
           MH_FOR (n, Traits::kKeys / 8)
             MH_FOR (e, 2) new_max = fmaxf(p[n].x[2 * r + e], new_max);
           new_max = fmaxf(row_maximum(thread, new_max) * factor, running_max[r]);
-          // If no key has been visible or all logits are -inf, `base` is 0 instead of -inf, so that exponentials are
-          // zeros.
-          const float base = new_max == -INFINITY ? 0 : new_max, rescale = thread.exp2(running_max[r] - base);
+          // If no key has been visible or all logits are -inf, `finite_max` is 0 instead of -inf, so that exponentials
+          // are zeros.
+          const float finite_max = new_max == -INFINITY ? 0 : new_max,
+                      rescale = thread.exp2(running_max[r] - finite_max);
           running_max[r] = new_max;
           running_sum[r] *= rescale;
           MH_FOR (n, Traits::kKeys / 8)
             MH_FOR (e, 2) {
               float& exponential = p[n].x[2 * r + e];
-              exponential = thread.exp2(exponential * factor - base);
+              exponential = thread.exp2(exponential * factor - finite_max);
               running_sum[r] += exponential;
             }
           if constexpr (kOutputs) {
@@ -273,16 +274,16 @@ MH_DEVICE void combine_splits(const Thread& thread, const AttentionParams& param
     const float split_max = partial_of(split)[size];
     max_logit = split_max > max_logit ? split_max : max_logit;
   }
-  const float base = max_logit == -INFINITY ? 0 : max_logit;
+  const float finite_max = max_logit == -INFINITY ? 0 : max_logit;
   for (int split = 0; split < tensors.num_splits; ++split)
-    total_sum += partial_of(split)[size + 1] * thread.exp2(partial_of(split)[size] - base);
+    total_sum += partial_of(split)[size + 1] * thread.exp2(partial_of(split)[size] - finite_max);
   if (thread.lane() == 0) tensors.lse[thread.block_y() * params.queries + row] = lse_of(thread, max_logit, total_sum);
   const float head_scale = params.head_scales != nullptr ? params.head_scales[b * params.head_scales_stride + head] : 1,
               factor = total_sum > 0 ? head_scale / total_sum : 0;
   for (int c = thread.lane(); c < size; c += 32) {
     float sum = 0;
     for (int split = 0; split < tensors.num_splits; ++split)
-      sum += partial_of(split)[c] * thread.exp2(partial_of(split)[size] - base);
+      sum += partial_of(split)[c] * thread.exp2(partial_of(split)[size] - finite_max);
     store_element(thread, row_of(tensors.out, b, head, row) + c, sum * factor);
   }
 }

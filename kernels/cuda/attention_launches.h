@@ -26,18 +26,19 @@ namespace mh::kernels {
 // Returns the number of tiles of `size` rows that cover `length` rows.
 inline int num_tiles_of(int64_t length, int size) { return static_cast<int>(ceil_div(length, size)); }
 
-// Returns the fastest number of splits of the keys (split-KV) for a grid of `blocks` blocks that each loop over `tiles`
-// tiles of keys, on a GPU that runs concurrent_blocks blocks at a time. Cost model, in units of the time of one tile: a
-// block costs its tiles plus 1, and combining the splits costs 2.
-inline int best_num_splits(int64_t blocks, int tiles, int concurrent_blocks) {
-  int best_splits = 1;
+// Returns the fastest number of splits of the keys (split-KV) for a grid of `num_blocks` blocks that each loop over
+// `num_tiles` tiles of keys, on a GPU that runs num_concurrent_blocks blocks at a time. Cost model, in units of the
+// time of one tile: a block costs its tiles plus 1, and combining the splits costs 2.
+inline int best_num_splits(int64_t num_blocks, int num_tiles, int num_concurrent_blocks) {
+  int fastest_num_splits = 1;
   int64_t best_time = INT64_MAX;
-  for (int splits = 1; splits <= tiles && splits <= concurrent_blocks; ++splits) {
-    const int64_t waves = ceil_div(blocks * splits, concurrent_blocks), block_time = num_tiles_of(tiles, splits) + 1;
-    const int64_t time = waves * block_time + (splits > 1 ? 2 : 0);
-    if (time < best_time) best_splits = splits, best_time = time;
+  for (int num_splits = 1; num_splits <= num_tiles && num_splits <= num_concurrent_blocks; ++num_splits) {
+    const int64_t num_waves = ceil_div(num_blocks * num_splits, num_concurrent_blocks),
+                  block_time = num_tiles_of(num_tiles, num_splits) + 1;
+    const int64_t time = num_waves * block_time + (num_splits > 1 ? 2 : 0);
+    if (time < best_time) fastest_num_splits = num_splits, best_time = time;
   }
-  return best_splits;
+  return fastest_num_splits;
 }
 
 // The bodies of the kernels without head mixing. kThreads: threads of a block. Traits: tile sizes.
@@ -260,8 +261,8 @@ BlockOrder block_order(const Launcher& launcher, const AttentionParams& params, 
       params.keys * (params.heads * params.key_size + params.value_heads * params.value_size) * int64_t{sizeof(T)};
   const int64_t rows_in_l2 = kL2Bytes / std::max<int64_t>(1, row_bytes),
                 min_rows = ceil_div(4 * int64_t{launcher.num_multiprocessors()}, std::max(1, tiles));
-  const int64_t concurrent_rows = std::max<int64_t>({1, rows_in_l2, min_rows}),
-                groups = ceil_div(batch, concurrent_rows);
+  const int64_t num_concurrent_rows = std::max<int64_t>({1, rows_in_l2, min_rows}),
+                groups = ceil_div(batch, num_concurrent_rows);
   return {tiles, static_cast<int>(batch), static_cast<int>(ceil_div(batch, std::max<int64_t>(1, groups)))};
 }
 
@@ -320,7 +321,7 @@ struct AttentionLaunches {
     if (const char* problem = params.has_relative_positions() ? relative_constraint(launcher) : nullptr) return problem;
     const AttentionDelta<T> delta{params, KernelTensors<T>(tensors)};
     if (const char* problem =
-            launcher(Grid{num_tiles_of(params.queries, 4), batch_heads(params, tensors)}, delta.kThreads, 0, delta))
+            launcher(Grid{num_tiles_of(params.queries, 4), num_batch_heads(params, tensors)}, delta.kThreads, 0, delta))
       return problem;
     return params.has_relative_positions() ? launch_gradients<true>(launcher, params, tensors)
                                            : launch_gradients<false>(launcher, params, tensors);
@@ -381,7 +382,7 @@ struct AttentionLaunches {
   static constexpr const char* kTooLarge = "head counts or head sizes whose tiles exceed the shared memory of a block";
 
   // Returns batch * heads, the second size of the grid.
-  static int batch_heads(const AttentionParams& params, const AttentionTensors& tensors) {
+  static int num_batch_heads(const AttentionParams& params, const AttentionTensors& tensors) {
     return static_cast<int>(tensors.batch * params.value_heads);
   }
 
@@ -392,9 +393,9 @@ struct AttentionLaunches {
     if (!(params.scale > 0))
       return "expected a positive scale of the logits; found a scale <= 0 or NaN; "
              "for a negative scale, negate the scale and the queries";
-    return launcher(
-        Grid{num_tiles_of(params.queries, Body::Traits::kQueries), batch_heads(params, tensors), tensors.num_splits},
-        Body::kThreads, sizeof(typename Body::Traits::Shared), Body{params, KernelTensors<T>(tensors)});
+    return launcher(Grid{num_tiles_of(params.queries, Body::Traits::kQueries), num_batch_heads(params, tensors),
+                         tensors.num_splits},
+                    Body::kThreads, sizeof(typename Body::Traits::Shared), Body{params, KernelTensors<T>(tensors)});
   }
 
   // Launches the kernel that combines the splits of a forward pass, if there is more than one split.
@@ -403,7 +404,8 @@ struct AttentionLaunches {
                                     const AttentionTensors& tensors) {
     if (tensors.num_splits == 1) return nullptr;
     const CombineSplits<T> combine{params, KernelTensors<T>(tensors)};
-    return launcher(Grid{num_tiles_of(params.queries, 4), batch_heads(params, tensors)}, combine.kThreads, 0, combine);
+    return launcher(Grid{num_tiles_of(params.queries, 4), num_batch_heads(params, tensors)}, combine.kThreads, 0,
+                    combine);
   }
 
   // Launches the kernels of the backward pass that follow attention_delta().
@@ -426,7 +428,7 @@ struct AttentionLaunches {
   static const char* query_gradient(const Launcher& launcher, const AttentionParams& params,
                                     const AttentionTensors& tensors) {
     using Body = QueryGradient<T, kSize, kRelative>;
-    return launcher(Grid{num_query_tiles(params), batch_heads(params, tensors), kSize / Body::Traits::kColumns},
+    return launcher(Grid{num_query_tiles(params), num_batch_heads(params, tensors), kSize / Body::Traits::kColumns},
                     Body::kThreads, sizeof(typename Body::Traits::Shared), Body{params, KernelTensors<T>(tensors)});
   }
 
@@ -435,7 +437,7 @@ struct AttentionLaunches {
                                        const AttentionTensors& tensors) {
     using Body = DistanceGradient<T, kSize>;
     return launcher(
-        Grid{num_tiles_of(params.relative.num_distances, Body::Traits::kDistances), batch_heads(params, tensors)},
+        Grid{num_tiles_of(params.relative.num_distances, Body::Traits::kDistances), num_batch_heads(params, tensors)},
         Body::kThreads, sizeof(typename Body::Traits::Shared), Body{params, KernelTensors<T>(tensors)});
   }
 
@@ -443,7 +445,7 @@ struct AttentionLaunches {
   static const char* key_gradient(const Launcher& launcher, const AttentionParams& params,
                                   const AttentionTensors& tensors) {
     using Body = KeyGradient<T, kSize, kComputeDk, kComputeDv, kRelative>;
-    return launcher(Grid{num_key_tiles<kRelative>(params, Body::Traits::kKeys), batch_heads(params, tensors)},
+    return launcher(Grid{num_key_tiles<kRelative>(params, Body::Traits::kKeys), num_batch_heads(params, tensors)},
                     Body::kThreads, sizeof(typename Body::Traits::Shared), Body{params, KernelTensors<T>(tensors)});
   }
 
@@ -498,7 +500,8 @@ struct AttentionLaunches {
     if (problem != nullptr) return problem;
     if (tensors.num_splits == 1) return nullptr;
     const CombineHeadMixingSplits<T> combine{params, KernelTensors<T>(tensors), splits};
-    return launcher(Grid{num_tiles_of(params.queries, 4), batch_heads(params, tensors)}, combine.kThreads, 0, combine);
+    return launcher(Grid{num_tiles_of(params.queries, 4), num_batch_heads(params, tensors)}, combine.kThreads, 0,
+                    combine);
   }
 
   template <bool kRelative, class Launcher>
@@ -552,28 +555,28 @@ struct AttentionLaunches {
   }
 
   // Launches a head-mixing kernel with the plan of its tile sizes. num_tiles_of_rows(n) returns the number of tiles of
-  // n resident rows of a batch row. z_blocks: number of blocks in z for each head block. arguments: the arguments of
-  // the body after HeadMixingArguments.
+  // n resident rows of a batch row. num_z_blocks: number of blocks in z for each head block. arguments: the arguments
+  // of the body after HeadMixingArguments.
   template <class Body, class Launcher, class NumTilesOf, class... Arguments>
   static const char* launch_head_mixing(const Launcher& launcher, const AttentionParams& params,
                                         const AttentionTensors& tensors, const NumTilesOf& num_tiles_of_rows,
-                                        int z_blocks, const Arguments&... arguments) {
+                                        int num_z_blocks, const Arguments&... arguments) {
     const HeadMixingPlan plan = Body::Traits::plan(params, launcher.max_shared_memory());
     if (plan.num_stages == 0) return kTooLarge;
     const BlockOrder order =
         block_order<T>(launcher, params, tensors.batch, num_tiles_of_rows(16 * plan.num_row_tiles));
-    return launcher(Grid{order.num_blocks(), 1, plan.num_head_blocks * z_blocks}, plan.threads(), plan.shared_bytes,
+    return launcher(Grid{order.num_blocks(), 1, plan.num_head_blocks * num_z_blocks}, plan.threads(), plan.shared_bytes,
                     Body{{params, plan, order, KernelTensors<T>(tensors)}, arguments...});
   }
   // Launches a row-mix kernel with the plan of its tile sizes. tiles: number of tiles of resident rows of a batch row.
-  // z_blocks: number of blocks in z. arguments: as in launch_head_mixing().
+  // num_z_blocks: number of blocks in z. arguments: as in launch_head_mixing().
   template <class Body, class Launcher, class... Arguments>
   static const char* launch_row_mix(const Launcher& launcher, const AttentionParams& params,
-                                    const AttentionTensors& tensors, int tiles, int z_blocks,
+                                    const AttentionTensors& tensors, int tiles, int num_z_blocks,
                                     const Arguments&... arguments) {
     const RowMixPlan plan = Body::Sizes::plan(params, launcher.max_shared_memory());
     const BlockOrder order = block_order<T>(launcher, params, tensors.batch, tiles);
-    return launcher(Grid{order.num_blocks(), 1, z_blocks}, Body::kThreads, plan.shared_bytes,
+    return launcher(Grid{order.num_blocks(), 1, num_z_blocks}, Body::kThreads, plan.shared_bytes,
                     Body{{params, plan, order, KernelTensors<T>(tensors)}, arguments...});
   }
 

@@ -70,7 +70,7 @@ struct HeadMixingMatrixGradientTiles {
     const int chunk_heads = chunk_size(params), max_heads = params.heads > chunk_heads ? params.heads : chunk_heads,
               tensors_per_head = kRelative ? 2 : 1;
     return head_mixing_plan<T>({.heads = params.heads,
-                                .warp_heads = kWarpHeads,
+                                .max_heads_per_warp = kWarpHeads,
                                 .num_resident_tiles = tensors_per_head * params.heads + chunk_heads,
                                 .max_stage_heads = max_heads,
                                 .exchanged_fragments = FragmentExchange<T>::num_fragments(chunk_heads),
@@ -165,9 +165,9 @@ MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const Attention
   thread.template wait_group<0>();
   MH_FOR (o, kWarpHeads)
     MH_FOR (r, 2) {
-      const bool valid = warp_head + o < params.heads && lane_queries.query + 8 * r < queries && warp.t == 0;
+      const bool is_valid = warp_head + o < params.heads && lane_queries.query + 8 * r < queries && warp.t == 0;
       const float sum = row_sum(thread, head_sums[o][r]);
-      if (valid && chunk_head == 0)
+      if (is_valid && chunk_head == 0)
         tensors.prob_sums[(b * params.heads + warp_head + o) * params.queries + lane_queries.query + 8 * r] = sum;
       float* to =
           tensors.dm +
@@ -175,7 +175,7 @@ MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const Attention
           chunk_head;
       MH_FOR (i, kChunkHeads) {
         const float pair = row_sum(thread, pair_sums[o][i][r]);
-        if (valid && i < num_chunk_heads) to[i] = pair;
+        if (is_valid && i < num_chunk_heads) to[i] = pair;
       }
     }
 }
@@ -237,7 +237,7 @@ struct HeadMixingQueryGradientTiles {
     const int max_heads = params.heads > params.value_heads ? params.heads : params.value_heads,
               tensors_per_head = kRelative ? 2 : 1;
     return head_mixing_plan<T>({.heads = params.heads,
-                                .warp_heads = kWarpHeads,
+                                .max_heads_per_warp = kWarpHeads,
                                 .num_resident_tiles = tensors_per_head * params.heads + params.value_heads,
                                 .max_stage_heads = max_heads,
                                 .exchanged_fragments = FragmentExchange<T>::num_fragments(params.value_heads),

@@ -36,7 +36,7 @@ struct HeadMixingForwardTiles {
     const int max_heads = params.heads > params.value_heads ? params.heads : params.value_heads,
               tensors_per_head = kRelative ? 2 : 1;
     return head_mixing_plan<T>({.heads = params.value_heads,
-                                .warp_heads = kWarpHeads,
+                                .max_heads_per_warp = kWarpHeads,
                                 .num_resident_tiles = tensors_per_head * params.heads,
                                 .max_stage_heads = max_heads,
                                 .exchanged_fragments = FragmentExchange<T>::num_fragments(params.heads),

@@ -47,7 +47,7 @@ struct HeadMixingKeyGradientTiles {
         (kComputeDv ? num_weight_rows(params.heads) : 0) + (kComputeDk ? num_weight_rows(params.value_heads) : 0);
     if (kResident == ResidentRows::keys)
       return head_mixing_plan<T>({.heads = max_heads,
-                                  .warp_heads = kWarpHeads,
+                                  .max_heads_per_warp = kWarpHeads,
                                   .num_resident_tiles = total_heads,
                                   .max_stage_heads = max_heads,
                                   .all_tensors_tiles = total_heads,
@@ -56,7 +56,7 @@ struct HeadMixingKeyGradientTiles {
                                  kStride, max_shared_bytes);
     const bool is_distances = kResident == ResidentRows::distances;
     return head_mixing_plan<T>({.heads = is_distances ? params.heads : max_heads,
-                                .warp_heads = kWarpHeads,
+                                .max_heads_per_warp = kWarpHeads,
                                 .num_resident_tiles = is_distances ? params.heads : total_heads,
                                 .max_stage_heads = max_heads,
                                 .exchanged_fragments = exchanged_fragments(params),
@@ -149,9 +149,9 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   const RowRange resident_range{first, rows_end};
   // The order of the products of a tile: first dP̄ of all value heads and P of all query heads, which the warps
   // exchange; then dV and dK of the heads of the block.
-  const auto select_heads = [](Operands x, const HeadBlock& heads, bool with_resident) {
+  const auto select_heads = [](Operands x, const HeadBlock& heads, bool selects_resident) {
     x.heads = {heads.first, heads.end > heads.first ? heads.end : heads.first};
-    if (!with_resident) x.resident.data = nullptr;
+    if (!selects_resident) x.resident.data = nullptr;
     return x;
   };
   const auto tiles = [&] {

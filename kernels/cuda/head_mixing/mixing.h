@@ -177,10 +177,10 @@ MH_DEVICE void apply_dropout_to_tiles(const AttentionParams& params, LanePositio
       apply_dropout(params, position.b, heads.warp_head + o, position.query, position.key, x[o]);
 }
 
-// The shape of a matrix that mixes in_heads heads to out_heads heads: the query heads and the value heads, or, for the
-// transposed matrix of the backward pass, the value heads and the query heads.
+// The shape of a matrix that mixes num_in_heads heads to num_out_heads heads: the query heads and the value heads, or,
+// for the transposed matrix of the backward pass, the value heads and the query heads.
 struct MixShape {
-  int in_heads, out_heads;
+  int num_in_heads, num_out_heads;
 };
 
 // Computes mix_out[o] += Σ_h matrix[h, block.warp_head + o] x_h, where x_h is the exchanged fragment of head h, whose
@@ -190,13 +190,13 @@ MH_DEVICE void mix_rows(const Thread& thread, Accumulator (&mix_out)[kWarpHeads]
                         const FragmentExchange<X>& exchange, const float* const (&matrix)[2], MixShape shape,
                         const HeadBlock& block) {
   if (block.warp_head >= block.end) return;
-  const bool use_vector = has_aligned_vectors<kWarpHeads>(matrix[0], shape.out_heads);
+  const bool use_vector = has_aligned_vectors<kWarpHeads>(matrix[0], shape.num_out_heads);
   MH_ROLLED
-  for (int h = 0; h < shape.in_heads; ++h) {
+  for (int h = 0; h < shape.num_in_heads; ++h) {
     float weights[2][kWarpHeads];
     MH_FOR (r, 2)
-      load_weights(thread, weights[r], matrix[r] + h * shape.out_heads + block.warp_head, block.end - block.warp_head,
-                   use_vector);
+      load_weights(thread, weights[r], matrix[r] + h * shape.num_out_heads + block.warp_head,
+                   block.end - block.warp_head, use_vector);
     Accumulator x[2];
     exchange.get(thread, h, x);
     MH_FOR (o, kWarpHeads)
@@ -214,13 +214,13 @@ MH_DEVICE void mix_columns(const Thread& thread, Accumulator (&mix_out)[kWarpHea
                            const HeadBlock& block) {
   if (block.warp_head >= block.end) return;
   const float* const matrix[2][2] = {{matrix_of(0, 0), matrix_of(0, 1)}, {matrix_of(1, 0), matrix_of(1, 1)}};
-  const bool use_vector = has_aligned_vectors<kWarpHeads>(matrix[0][0], shape.out_heads);
+  const bool use_vector = has_aligned_vectors<kWarpHeads>(matrix[0][0], shape.num_out_heads);
   MH_ROLLED
-  for (int h = 0; h < shape.in_heads; ++h) {
+  for (int h = 0; h < shape.num_in_heads; ++h) {
     float weights[2][2][kWarpHeads];
     MH_FOR (c, 2)
       MH_FOR (e, 2)
-        load_weights(thread, weights[c][e], matrix[c][e] + h * shape.out_heads + block.warp_head,
+        load_weights(thread, weights[c][e], matrix[c][e] + h * shape.num_out_heads + block.warp_head,
                      block.end - block.warp_head, use_vector);
     Accumulator x[2];
     exchange.get(thread, h, x);
@@ -256,19 +256,19 @@ MH_DEVICE float floor_pow2(const float* elements, int64_t stride, int count) {
   return floor_pow2(max_magnitude);
 }
 
-// A mixing matrix (heads, out_heads) that all queries of a batch row share, in shared memory. It mixes 16-bit fragments
-// on the tensor cores: the left operand (16, 16) is two adjacent half fragments (16, 8) of heads h and h + 1; the right
-// operand (16, 8) is two identity matrices (8, 8), one above the other, multiplied by the weights of head h and of head
-// h + 1. For fp16 each column of the matrix is divided by a power of two (floor_pow2 of its largest magnitude), so that
-// it is in range.
+// A mixing matrix (heads, num_out_heads) that all queries of a batch row share, in shared memory. It mixes 16-bit
+// fragments on the tensor cores: the left operand (16, 16) is two adjacent half fragments (16, 8) of heads h and h + 1;
+// the right operand (16, 8) is two identity matrices (8, 8), one above the other, multiplied by the weights of head h
+// and of head h + 1. For fp16 each column of the matrix is divided by a power of two (floor_pow2 of its largest
+// magnitude), so that it is in range.
 template <class X, int kWarpHeads>
 struct SharedMatrix {
-  // (heads rounded up to even, out_heads), each weight twice in a word; then scales (out_heads). The pointer is to the
-  // column of the warp's first out head.
+  // (heads rounded up to even, num_out_heads), each weight twice in a word; then scales (num_out_heads). The pointer is
+  // to the column of the warp's first out head.
   const uint32_t* elements;
-  int heads, out_heads;    // number of heads that are mixed; number of out heads of the block
-  uint32_t diagonal_bits;  // bits to keep of a lane's word of a right operand: the diagonal
-  bool can_mix;            // whether shared memory has the matrix; otherwise mix_rows() or mix_columns() must mix
+  int heads, num_out_heads;  // number of heads that are mixed; number of out heads of the block
+  uint32_t diagonal_bits;    // bits to keep of a lane's word of a right operand: the diagonal
+  bool can_mix;              // whether shared memory has the matrix; otherwise mix_rows() or mix_columns() must mix
 
   // Copies the columns of the block from `matrix` to shared memory; not in fp32, or if `matrix` is null: the queries
   // share no matrix. out_block: the out heads of the block. row_offset: number of rows of another SharedMatrix that
@@ -276,29 +276,29 @@ struct SharedMatrix {
   template <class Thread>
   MH_DEVICE SharedMatrix(const Thread& thread, const HeadMixingPlan& plan, void* memory, const float* matrix,
                          MixShape shape, const HeadBlock& out_block, int row_offset = 0)
-      : heads(shape.in_heads),
-        out_heads(plan.warps_per_row_tile * kWarpHeads),
+      : heads(shape.num_in_heads),
+        num_out_heads(plan.warps_per_row_tile * kWarpHeads),
         diagonal_bits(thread.lane() / 4 / 2 != thread.lane() % 4 ? 0
                       : thread.lane() / 4 % 2 == 0               ? 0xFFFFu
                                                                  : 0xFFFF0000u),
         can_mix(sizeof(X) == 2 && matrix != nullptr) {
     auto* const matrix_memory =
         reinterpret_cast<uint32_t*>(static_cast<char*>(memory) + plan.shared_bytes - plan.weight_bytes) +
-        row_offset * out_heads;
+        row_offset * num_out_heads;
     elements = matrix_memory + out_block.warp_head - out_block.first;
     if constexpr (sizeof(X) == 2) {
       if (!can_mix) return;
       const int rows = num_weight_rows(heads) - 1;
       MH_ROLLED
-      for (int i = thread.index(); i < rows * out_heads; i += thread.threads()) {
-        const int row = i / out_heads, column = i % out_heads;
-        const bool valid = row < heads && out_block.first + column < shape.out_heads;
+      for (int i = thread.index(); i < rows * num_out_heads; i += thread.threads()) {
+        const int row = i / num_out_heads, column = i % num_out_heads;
+        const bool is_valid = row < heads && out_block.first + column < shape.num_out_heads;
         float scale = 1;
         if constexpr (std::is_same_v<X, Fp16>)
-          scale = valid ? floor_pow2(matrix + out_block.first + column, shape.out_heads, heads) : 1;
-        const float x = valid ? matrix[row * shape.out_heads + out_block.first + column] / scale : 0;
+          scale = is_valid ? floor_pow2(matrix + out_block.first + column, shape.num_out_heads, heads) : 1;
+        const float x = is_valid ? matrix[row * shape.num_out_heads + out_block.first + column] / scale : 0;
         matrix_memory[i] = thread.pack(x, x, X{});
-        if (row == 0) reinterpret_cast<float*>(matrix_memory)[rows * out_heads + column] = scale;
+        if (row == 0) reinterpret_cast<float*>(matrix_memory)[rows * num_out_heads + column] = scale;
       }
     }
   }
@@ -311,10 +311,10 @@ struct SharedMatrix {
       const auto* from = reinterpret_cast<const FragmentA<X>*>(exchange.memory) + thread.lane();
       const uint32_t* weights = elements;
       MH_ROLLED
-      for (int h = 0; h < heads; h += 2, from += 2 * 32, weights += 2 * out_heads) {
+      for (int h = 0; h < heads; h += 2, from += 2 * 32, weights += 2 * num_out_heads) {
         const FragmentA<X> left[2] = {from[0], from[32]};
         const auto upper = *reinterpret_cast<const WarpElements*>(weights),
-                   lower = *reinterpret_cast<const WarpElements*>(weights + out_heads);
+                   lower = *reinterpret_cast<const WarpElements*>(weights + num_out_heads);
         MH_FOR (o, kWarpHeads) {
           const uint32_t right[2] = {upper.x[o] & diagonal_bits, lower.x[o] & diagonal_bits};
           MH_FOR (n, 2) thread.multiply(mix_out[o][n].x, left[n].x, right, X{});
@@ -325,7 +325,7 @@ struct SharedMatrix {
   // Returns the scale of the warp's out head o, with which the caller multiplies the result of mix().
   MH_DEVICE float scale(int o) const {
     if (!std::is_same_v<X, Fp16> || !can_mix) return 1;
-    return reinterpret_cast<const float*>(elements)[(num_weight_rows(heads) - 1) * out_heads + o];
+    return reinterpret_cast<const float*>(elements)[(num_weight_rows(heads) - 1) * num_out_heads + o];
   }
 
  private:
@@ -335,15 +335,15 @@ struct SharedMatrix {
 };
 
 // Calls store(n) once for each warp, to store its results through shared memory, which has room for
-// plan.concurrent_stores warps of each row tile at a time. n: index of the warp among the warps of its row tile that
-// store at the same time. Called by all threads of a block.
+// plan.num_concurrent_stores warps of each row tile at a time. n: index of the warp among the warps of its row tile
+// that store at the same time. Called by all threads of a block.
 template <class Thread, class Store>
 MH_DEVICE void store_in_rounds(const Thread& thread, const HeadMixingPlan& plan, const WarpPosition& warp,
                                const Store& store) {
   thread.template wait_group<0>();
   thread.barrier();
-  for (int round_begin = 0; round_begin < plan.warps_per_row_tile; round_begin += plan.concurrent_stores) {
-    if (warp.row_tile_warp >= round_begin && warp.row_tile_warp < round_begin + plan.concurrent_stores)
+  for (int round_begin = 0; round_begin < plan.warps_per_row_tile; round_begin += plan.num_concurrent_stores) {
+    if (warp.row_tile_warp >= round_begin && warp.row_tile_warp < round_begin + plan.num_concurrent_stores)
       store(warp.row_tile_warp - round_begin);
     thread.barrier();
   }

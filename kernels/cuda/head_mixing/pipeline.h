@@ -177,14 +177,14 @@ struct GemmOperands {
   static MH_DEVICE int resident_offset(const HeadMixingPlan& plan) {
     return plan.heads_per_stage * (kStreamed + (kWindow ? 1 + plan.num_row_tiles : 0)) * 16 * kStride;
   }
-  // Loads the resident rows of the heads of `group` to `to` (kResident, group_heads, rows of the block, kStride).
+  // Loads the resident rows of the heads of `group` to `to` (kResident, max_group_heads, rows of the block, kStride).
   template <class Thread>
   MH_DEVICE void load_resident_rows(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
-                                    T* to, int group_heads, HeadRange group, RowRange rows) const {
+                                    T* to, int max_group_heads, HeadRange group, RowRange rows) const {
     if (has_data(resident)) load_operand(thread, params, to, resident, group, rows, 16 * plan.num_row_tiles);
     if constexpr (kResident == 2)
       if (has_data(resident_2))
-        load_operand(thread, params, to + group_heads * 16 * plan.num_row_tiles * kStride, resident_2, group, rows,
+        load_operand(thread, params, to + max_group_heads * 16 * plan.num_row_tiles * kStride, resident_2, group, rows,
                      16 * plan.num_row_tiles);
   }
   static MH_DEVICE bool has_data(const Operand& x) { return x.data != nullptr; }
@@ -261,24 +261,26 @@ struct LoadSchedule {
   }
 };
 
-// Calls work(group) for each HeadGroup of at most group_heads of the heads. Calls on_first_group() once, after the
+// Calls work(group) for each HeadGroup of at most max_group_heads of the heads. Calls on_first_group() once, after the
 // barrier that precedes the first group; not at all without heads. load(stage memory) starts to fill a stage. Called by
 // all threads of a block.
 template <class T, class Thread, class Load, class OnFirstGroup, class Work>
-MH_DEVICE void for_each_head_group(const Thread& thread, SmemPipeline<T>& pipeline, int group_heads, HeadRange heads,
-                                   const Load& load, const OnFirstGroup& on_first_group, const Work& work) {
-  for (int first = heads.first; first < heads.end; first += group_heads) {
+MH_DEVICE void for_each_head_group(const Thread& thread, SmemPipeline<T>& pipeline, int max_group_heads,
+                                   HeadRange heads, const Load& load, const OnFirstGroup& on_first_group,
+                                   const Work& work) {
+  for (int first = heads.first; first < heads.end; first += max_group_heads) {
     pipeline.acquire(thread, load);
     if (first == heads.first) on_first_group();
-    work(HeadGroup<T>{first, first + group_heads < heads.end ? first + group_heads : heads.end, pipeline.current()});
+    work(HeadGroup<T>{first, first + max_group_heads < heads.end ? first + max_group_heads : heads.end,
+                      pipeline.current()});
     pipeline.release();
   }
 }
 template <class T, class Thread, class Load, class Work>
-MH_DEVICE void for_each_head_group(const Thread& thread, SmemPipeline<T>& pipeline, int group_heads, HeadRange heads,
-                                   const Load& load, const Work& work) {
+MH_DEVICE void for_each_head_group(const Thread& thread, SmemPipeline<T>& pipeline, int max_group_heads,
+                                   HeadRange heads, const Load& load, const Work& work) {
   for_each_head_group(
-      thread, pipeline, group_heads, heads, load, [] {}, work);
+      thread, pipeline, max_group_heads, heads, load, [] {}, work);
 }
 
 // The layout of the shared memory of a block: resident rows, pipeline stages, exchanged fragments, products with

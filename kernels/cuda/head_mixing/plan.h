@@ -6,7 +6,7 @@
 // bytes of shared memory. A tile is 16 rows of kSize + 8 elements: 2304 bytes for heads of 64 in bf16. A fragment is
 // 512 bytes, or 1024 in fp32; in 16 bits an odd number of heads takes a fragment more. Products are 2560 bytes for each
 // warp of a row tile with relative positions, and otherwise 0. Weights are 4 * weight_rows * warps_per_row_tile *
-// warp_heads bytes, rounded up to a multiple of 16, and 0 in fp32.
+// max_heads_per_warp bytes, rounded up to a multiple of 16, and 0 in fp32.
 #pragma once
 
 #include "ceil_div.h"
@@ -23,14 +23,14 @@ struct BlockOrder {
     int tile, batch_row;
   };
   constexpr int num_blocks() const { return num_tiles * batch; }
-  // Returns the indices of the tile and of the batch row of a block. reversed: the last tile is first, since it has the
-  // most keys under a causal mask.
+  // Returns the indices of the tile and of the batch row of a block. is_reversed: the last tile is first, since it has
+  // the most keys under a causal mask.
   template <class Thread>
-  MH_DEVICE Position position(const Thread& thread, bool reversed) const {
+  MH_DEVICE Position position(const Thread& thread, bool is_reversed) const {
     const int group = thread.block_x() / (group_batch_rows * num_tiles), first = group * group_batch_rows,
               index_in_group = thread.block_x() - first * num_tiles;
     const int rows = batch - first < group_batch_rows ? batch - first : group_batch_rows, tile = index_in_group / rows;
-    return {reversed ? num_tiles - 1 - tile : tile, first + index_in_group % rows};
+    return {is_reversed ? num_tiles - 1 - tile : tile, first + index_in_group % rows};
   }
 };
 
@@ -47,18 +47,18 @@ struct HeadMixingPlan {
   int tiles_per_stage = 0, num_stages = 0;  // tiles of a stage; number of stages, 0: the kernel does not fit
   int shared_bytes = 0;                     // dynamic shared memory of a block
   int weight_bytes = 0;                     // bytes of the mixing matrices, at the end of the shared memory
-  int concurrent_stores = 0;  // warps of a row tile whose results fit in the shared memory at the same time
+  int num_concurrent_stores = 0;  // warps of a row tile whose results fit in the shared memory at the same time
   constexpr int threads() const { return 32 * warps_per_row_tile * num_row_tiles; }
 };
 
 // The shared memory requirements of a kernel. A tile is 16 rows of one tensor and head.
 struct HeadMixingRequirements {
-  int heads, warp_heads;        // heads that the warps of a row tile divide; maximum number of heads of a warp
-  int num_resident_tiles;       // resident tiles of a row tile
-  int max_stage_heads;          // heads of the operand that has the most heads
-  int all_tensors_tiles = 0;    // tiles of a stage with all streamed tensors (stage_has_all_tensors); 0: none
-  int exchanged_fragments = 0;  // fragments of a row tile (FragmentExchange)
-  int weight_rows = 0;          // rows of mixing matrices (SharedMatrix)
+  int heads, max_heads_per_warp;  // heads that the warps of a row tile divide; maximum number of heads of a warp
+  int num_resident_tiles;         // resident tiles of a row tile
+  int max_stage_heads;            // heads of the operand that has the most heads
+  int all_tensors_tiles = 0;      // tiles of a stage with all streamed tensors (stage_has_all_tensors); 0: none
+  int exchanged_fragments = 0;    // fragments of a row tile (FragmentExchange)
+  int weight_rows = 0;            // rows of mixing matrices (SharedMatrix)
   // Numbers of streamed and resident tensors of a head, and whether a window is streamed with them
   // (head_mixing/relative.h).
   int streamed_tensors = 1, resident_tensors = 1;
@@ -85,13 +85,14 @@ template <class T>
 constexpr HeadMixingPlan head_mixing_plan(const HeadMixingRequirements& requirements, int stride,
                                           int max_shared_bytes) {
   HeadMixingPlan plan;
-  const int warps = ceil_div(requirements.heads, requirements.warp_heads);
+  const int warps = ceil_div(requirements.heads, requirements.max_heads_per_warp);
   const int tile_bytes = 16 * stride * static_cast<int>(sizeof(T)), fragment_bytes = 32 * (sizeof(T) == 4 ? 32 : 16);
   plan.warps_per_row_tile = warps < kHeadMixingWarps ? warps : kHeadMixingWarps;
   plan.num_head_blocks = ceil_div(warps, plan.warps_per_row_tile);
   plan.weight_bytes =
-      sizeof(T) == 2 ? round_up(requirements.weight_rows * plan.warps_per_row_tile * requirements.warp_heads * 4, 16)
-                     : 0;
+      sizeof(T) == 2
+          ? round_up(requirements.weight_rows * plan.warps_per_row_tile * requirements.max_heads_per_warp * 4, 16)
+          : 0;
   // Returns the number of streamed tiles of a head.
   const auto streamed_tiles = [&](int num_row_tiles) {
     return requirements.streamed_tensors + (requirements.has_window ? 1 + num_row_tiles : 0);
@@ -108,9 +109,9 @@ constexpr HeadMixingPlan head_mixing_plan(const HeadMixingRequirements& requirem
     plan.num_stages = free_bytes < 0 || tiles_per_stage == 0 ? 0 : free_bytes / (tiles_per_stage * tile_bytes);
     plan.num_stages = plan.num_stages < kMaxStages ? plan.num_stages : kMaxStages;
     plan.shared_bytes = fixed_bytes + plan.num_stages * tiles_per_stage * tile_bytes;
-    plan.concurrent_stores = plan.shared_bytes / (num_row_tiles * tile_bytes) < plan.warps_per_row_tile
-                                 ? plan.shared_bytes / (num_row_tiles * tile_bytes)
-                                 : plan.warps_per_row_tile;
+    plan.num_concurrent_stores = plan.shared_bytes / (num_row_tiles * tile_bytes) < plan.warps_per_row_tile
+                                     ? plan.shared_bytes / (num_row_tiles * tile_bytes)
+                                     : plan.warps_per_row_tile;
     return plan.num_stages >= min_stages;
   };
   // First choice: all heads in a stage, with as many row tiles as the number of warps allows, and with at least two

@@ -171,16 +171,16 @@ MH_DEVICE void dispatch_bool(bool use_fast_path, const Body& body) {
   else body(std::false_type{});
 }
 
-// Mixes the in_heads heads of a tile to out_heads heads, in place, for the queries of the warp's products. Elements of
-// type X are replaced by elements of type To. kScaled: multiplies the result by the scales of the matrices; otherwise
-// the caller must. Called by all lanes of a warp.
+// Mixes the num_in_heads heads of a tile to num_out_heads heads, in place, for the queries of the warp's products.
+// Elements of type X are replaced by elements of type To. kScaled: multiplies the result by the scales of the matrices;
+// otherwise the caller must. Called by all lanes of a warp.
 template <class Traits, class X, class To, bool kScaled, int kWarpProducts, class Tile, class Thread>
-MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, int in_heads, int out_heads,
+MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, int num_in_heads, int num_out_heads,
                            const MixMatrix<X, Traits::kMatrixHeads> (&matrices)[kWarpProducts]) {
   constexpr int kMatrixHeads = Traits::kMatrixHeads;
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   const int head = thread.lane() % kMatrixHeads, query_in_product = kMatrixHeads == 8 ? thread.lane() / 8 % 2 : 0;
-  const uint16_t* const from = tile.memory + (head < in_heads ? head : tile.zero_head) * Tile::kHeadStride +
+  const uint16_t* const from = tile.memory + (head < num_in_heads ? head : tile.zero_head) * Tile::kHeadStride +
                                query_in_product * Tile::kStride + thread.lane() / 16 * 8;
   uint16_t* const to = tile.memory + g * Tile::kHeadStride + 2 * t;
   constexpr int kSecondRowOffset =
@@ -204,7 +204,7 @@ MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, int in_heads,
         MH_FOR (r, 2) {
           const float factor = kScaled ? matrices[u].scale[r] : 1;
           thread.store_if(
-              g + (kMatrixHeads == 16 ? 8 * r : 0) < out_heads,
+              g + (kMatrixHeads == 16 ? 8 * r : 0) < num_out_heads,
               to + Traits::query_of(thread.warp(), u) * Tile::kStride + r * kSecondRowOffset + 16 * n + 8 * c,
               thread.pack(mix_out[c].x[2 * r] * factor, mix_out[c].x[2 * r + 1] * factor, To{}));
         }
@@ -405,11 +405,11 @@ struct RowMixQueryTiles {
   static constexpr int stage_elements(const AttentionParams& params) {
     return (params.heads > params.value_heads ? params.heads : params.value_heads) * kKeys * Traits::kStride;
   }
-  // Returns the plan for resident rows of resident_heads heads, num_tiles tiles in shared memory, and at most
+  // Returns the plan for resident rows of num_resident_heads heads, num_tiles tiles in shared memory, and at most
   // `max_shared_bytes` bytes.
-  static constexpr RowMixPlan plan_of(const AttentionParams& params, int resident_heads, int num_tiles,
+  static constexpr RowMixPlan plan_of(const AttentionParams& params, int num_resident_heads, int num_tiles,
                                       int max_shared_bytes) {
-    return {resident_heads * kQueries * Traits::kStride * 2, stage_elements(params) * 2,
+    return {num_resident_heads * kQueries * Traits::kStride * 2, stage_elements(params) * 2,
             num_tiles * Tile::template bytes<Traits::kMatrixHeads>(params), max_shared_bytes};
   }
 };

@@ -222,7 +222,7 @@ std::string find_invalid_plan(int max_shared_bytes, bool has_relative_positions 
       AttentionParams params;
       params.heads = heads, params.value_heads = value_heads;
       for (const HeadMixingPlan& plan : plans<T, kSize>(params, max_shared_bytes, has_relative_positions))
-        if (plan.num_stages < 1 || plan.heads_per_stage < 1 || plan.concurrent_stores < 1 ||
+        if (plan.num_stages < 1 || plan.heads_per_stage < 1 || plan.num_concurrent_stores < 1 ||
             plan.shared_bytes > max_shared_bytes || plan.threads() > kHeadMixingThreads)
           return std::to_string(heads) + " and " + std::to_string(value_heads) + " heads of size " +
                  std::to_string(kSize);
