@@ -92,13 +92,14 @@ template <class T>
 void pack_rows(const Operands& x, const HeadMixingParams& mixing_params, bool for_backward, int64_t first_row,
                int64_t num_rows, const Scratch& packed_kv) {
   const kernels::AttentionParams& shared_params = mixing_params.shared_params();
-  const int64_t num_packed = shared_params.heads + shared_params.value_heads,
+  const int64_t num_packed_heads = shared_params.heads + shared_params.value_heads,
                 packed_floats = kernels::head_mixing_pack_floats(shared_params, for_backward);
-  at::parallel_for(0, num_rows * num_packed, 1, [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, num_rows * num_packed_heads, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t b = first_row + i / num_packed;
-      kernels::head_mixing_pack<T>(mixing_params.row_params(b), for_backward, i % num_packed, row_of<const T>(x.k, b),
-                                   row_of<const T>(x.v, b), packed_kv.data() + i / num_packed * packed_floats);
+      const int64_t b = first_row + i / num_packed_heads;
+      kernels::head_mixing_pack<T>(mixing_params.row_params(b), for_backward, i % num_packed_heads,
+                                   row_of<const T>(x.k, b), row_of<const T>(x.v, b),
+                                   packed_kv.data() + i / num_packed_heads * packed_floats);
     }
   });
 }

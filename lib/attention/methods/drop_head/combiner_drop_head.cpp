@@ -33,8 +33,8 @@ class DropHead : public GatedCombiner {
     at::Tensor undropped_mask = uniform_per_row(c, "drop-head", num_heads_);
     auto* uniforms = undropped_mask.mutable_data_ptr<float>();
     for (int64_t i = 0; i < undropped_mask.numel(); ++i) uniforms[i] = uniforms[i] < options_.rate ? 0.0F : 1.0F;
-    const at::Tensor num_undropped = undropped_mask.sum(1, true);
-    undropped_mask = at::where(num_undropped == 0, at::ones({}), undropped_mask);
+    const at::Tensor num_undropped_heads = undropped_mask.sum(1, true);
+    undropped_mask = at::where(num_undropped_heads == 0, at::ones({}), undropped_mask);
     return undropped_mask * (static_cast<double>(num_heads_) / undropped_mask.sum(1, true));
   }
 

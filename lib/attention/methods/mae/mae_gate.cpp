@@ -165,10 +165,11 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& query_m
     auto& [latest_inputs, latest_weights] = c.stage_states->get<LatestInputs>();
     if (latest_inputs.defined()) {
       // Uses only inputs whose keys are still in the cache.
-      const int64_t num_latest = latest_inputs.size(1), num_past = c.num_keys - num_queries;
-      const int64_t num_reused = is_self_attention ? std::min(num_latest, num_past) : num_latest;
-      x = at::cat({latest_inputs.narrow(1, num_latest - num_reused, num_reused), x}, 1);
-      token_weights = at::cat({latest_weights.narrow(1, num_latest - num_reused, num_reused), token_weights}, 1);
+      const int64_t num_latest_inputs = latest_inputs.size(1), num_past_positions = c.num_keys - num_queries;
+      const int64_t num_reused =
+          is_self_attention ? std::min(num_latest_inputs, num_past_positions) : num_latest_inputs;
+      x = at::cat({latest_inputs.narrow(1, num_latest_inputs - num_reused, num_reused), x}, 1);
+      token_weights = at::cat({latest_weights.narrow(1, num_latest_inputs - num_reused, num_reused), token_weights}, 1);
     }
     const int64_t n = x.size(1), num_retained = window > 0 ? std::min(window - 1, n) : n;
     latest_inputs = x.detach().narrow(1, n - num_retained, num_retained);
