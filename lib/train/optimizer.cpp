@@ -138,7 +138,7 @@ void Optimizer::step(Slot& slot, double schedule_lr, double scale, BatchedUpdate
   const double lr = slot.lr > 0 ? slot.lr : slot.lr_factor * schedule_lr;
   const auto lr_fp32 = static_cast<float>(lr), scale_fp32 = static_cast<float>(scale);
   const bool applies_decay = !slot.is_adam() || slot.decay_norms_and_biases || parameter.traits().has_weight_decay;
-  const double wd = applies_decay ? slot.weight_decay : 0;
+  const double weight_decay = applies_decay ? slot.weight_decay : 0;
   ++slot.steps;
   if (slot.is_adam()) {
     const double b1 = options_.optimizer.betas[0], b2 = options_.optimizer.betas[1];
@@ -148,19 +148,20 @@ void Optimizer::step(Slot& slot, double schedule_lr, double scale, BatchedUpdate
           AdamParams{lr_fp32, static_cast<float>(b1), static_cast<float>(b2),
                      static_cast<float>(options_.optimizer.epsilon),
                      bias_correction ? static_cast<float>(1 - std::pow(b1, n)) : 1.0F,
-                     bias_correction ? static_cast<float>(1 - std::pow(b2, n)) : 1.0F, static_cast<float>(lr * wd),
-                     scale_fp32},
+                     bias_correction ? static_cast<float>(1 - std::pow(b2, n)) : 1.0F,
+                     static_cast<float>(lr * weight_decay), scale_fp32},
           batched_updates);
   } else if (slot.rule == "sgd") {
-    apply(slot, MomentumParams{lr_fp32, static_cast<float>(slot.momentum), static_cast<float>(wd), scale_fp32},
+    apply(slot,
+          MomentumParams{lr_fp32, static_cast<float>(slot.momentum), static_cast<float>(weight_decay), scale_fp32},
           batched_updates);
   } else {
     const double previous_lr = slot.lr > 0 || last_lr <= 0 ? lr : slot.lr_factor * last_lr;
-    apply(
-        slot,
-        NagParams{lr_fp32, static_cast<float>(slot.momentum),
-                  static_cast<float>(previous_lr > 0 ? lr / previous_lr : 1), static_cast<float>(lr * wd), scale_fp32},
-        batched_updates);
+    apply(slot,
+          NagParams{lr_fp32, static_cast<float>(slot.momentum),
+                    static_cast<float>(previous_lr > 0 ? lr / previous_lr : 1), static_cast<float>(lr * weight_decay),
+                    scale_fp32},
+          batched_updates);
   }
 }
 

@@ -19,10 +19,10 @@ void ProgressLog::add(const UpdateStep::Result& result, double seconds, const st
   state_.sums_since_log.smoothed += result.smoothed;
   state_.sums_since_log.num_targets += result.num_targets;
   num_targets_since_log_ += result.num_targets;
-  const double speed = static_cast<double>(result.num_targets) / seconds;
+  const double tokens_per_second = static_cast<double>(result.num_targets) / seconds;
   progress_text_ =
       str("loss ", fixed_decimal(result.smoothed / static_cast<double>(std::max<int64_t>(1, result.num_targets)), 3),
-          "  ", with_commas(static_cast<int64_t>(speed)), " tok/s  ", validation_summary);
+          "  ", with_commas(static_cast<int64_t>(tokens_per_second)), " tok/s  ", validation_summary);
 }
 
 void ProgressLog::write() {
