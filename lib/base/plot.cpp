@@ -249,16 +249,16 @@ std::vector<std::string> short_names(const std::vector<std::string>& paths) {
           ++i;
         return i;
       };
-  size_t num_leading = count_common([](const auto& p, size_t i) { return p[i]; });
-  size_t num_trailing = count_common([](const auto& p, size_t i) { return p[p.size() - 1 - i]; });
+  size_t num_common_leading = count_common([](const auto& p, size_t i) { return p[i]; });
+  size_t num_common_trailing = count_common([](const auto& p, size_t i) { return p[p.size() - 1 - i]; });
   std::vector<std::string> names;
   for (size_t i = 0; i < components.size(); ++i) {
     const auto& p = components[i];
-    if (components.size() < 2 || num_leading + num_trailing >= p.size()) names.push_back(paths[i]);
+    if (components.size() < 2 || num_common_leading + num_common_trailing >= p.size()) names.push_back(paths[i]);
     else
-      names.push_back(join(
-          {p.begin() + static_cast<std::ptrdiff_t>(num_leading), p.end() - static_cast<std::ptrdiff_t>(num_trailing)},
-          "/"));
+      names.push_back(join({p.begin() + static_cast<std::ptrdiff_t>(num_common_leading),
+                            p.end() - static_cast<std::ptrdiff_t>(num_common_trailing)},
+                           "/"));
   }
   return names;
 }

@@ -142,11 +142,11 @@ void strip_accents(std::vector<BertCharacter>& text) {
   }
   std::vector<BertCharacter> out;
   out.reserve(decomposition.size());
-  size_t num_originals = 0;
+  size_t num_original_characters = 0;
   for (const DecomposedCharacter& component : decomposition) {
-    if (!component.is_additional) ++num_originals;
+    if (!component.is_additional) ++num_original_characters;
     if (component.c >= 0x300 && category(component.c) == UTF8PROC_CATEGORY_MN) continue;
-    const BertCharacter& original = text[num_originals - 1];
+    const BertCharacter& original = text[num_original_characters - 1];
     out.push_back({component.c, original.begin, original.end});
   }
   text.swap(out);
