@@ -1,5 +1,5 @@
-// Parameters of the fused attention kernels, on CPUs and GPUs, with and without head mixing; only cached_attention()
-// has its own (cpu/cached_attention.h). The naive reference loops of the tests read the same struct.
+// AttentionParams: parameters of the fused attention kernels, on CPUs and GPUs, with and without head mixing, and of
+// the reference loops of the tests. Only cached_attention() has parameters of another type (cpu/cached_attention.h).
 #pragma once
 
 #include <algorithm>
@@ -12,38 +12,38 @@ namespace mh::kernels {
 
 struct Bf16Gemm;  // cpu/bf16_gemm.h
 
-// A range of consecutive keys, [first_key, first_key + num_keys), whose distances to a query are consecutive rows of r
-// (RelativeParams): the distance between query t and key s is row number first_row + queries - 1 - t + s - first_key of
-// r.
+// A range of consecutive keys, [first_key, first_key + num_keys), whose distances to a query are consecutive rows of
+// RelativeParams::r: the distance between query t and key s is row first_row + (queries - 1 - t) + (s - first_key).
 struct KeyRange {
   int64_t first_key, num_keys, first_row;
 };
 
 // Relative positions of Transformer-XL (Dai et al. 2019, section 3.3): the logit of query t of head j and key s is
 // scale * ((q + u_j) · k + (q + v_j) · r_j[distance]). On a CPU, u, v and r are fp32, and their rows are padded with
-// zeros to a multiple of 16 elements. On a GPU, u and v are fp32, and r has the element type of the kernel, without
-// padding.
+// zeros to a multiple of 16 elements. On a GPU, u and v are fp32, r has the element type of the queries, and no row is
+// padded.
 struct RelativeParams {
-  // Number of rows of zeros after the last distance, on a CPU. Under a causal mask a tile of 64 queries reads 63 rows
-  // past the last distance, for masked keys, and products round the number of rows up to a multiple of 16.
+  // On a CPU, number of rows of zeros after the last distance in each head of r. A tile of 64 queries under a causal
+  // mask reads 63 rows past the last distance, for masked keys, and matrix products round the number of rows up to a
+  // multiple of 16.
   static constexpr int kPaddingRows = 80;
   // Content bias u and position bias v, (heads, key_size); null: no relative positions.
   const float *u = nullptr, *v = nullptr;
   const void* r = nullptr;                    // (heads, num_distances, key_size); each row is contiguous
   int64_t head_stride = 0, row_stride = 0;    // strides of r, elements
   const KeyRange* key_ranges = nullptr;       // ranges that cover all keys, in increasing order
-  int num_distances = 0, num_key_ranges = 0;  // rows of a head of r, on a CPU with kPaddingRows; number of key ranges
-  const float* r_transposed = nullptr;        // on a CPU: r transposed for each head, (heads, key_size, distances)
+  int num_distances = 0, num_key_ranges = 0;  // rows of one head of r, with kPaddingRows on a CPU; size of key_ranges
+  const float* r_transposed = nullptr;        // on a CPU: r with each head transposed, (heads, key_size, num_distances)
 };
 
 // Parameters of one call. Pointers refer to memory of the device that runs the kernel.
 struct AttentionParams {
-  // Numbers of queries and keys of a batch row; `keys` includes padding keys on a GPU only. With keys = 0 the output is
-  // zero.
+  // Numbers of queries and keys of a batch row. On a GPU `keys` includes padding keys, on a CPU it does not. With
+  // keys = 0 the output is zero.
   int64_t queries = 0, keys = 0;
   float scale = 1;      // factor of the logits; positive on a GPU
   bool causal = false;  // query i attends to keys 0 … keys - queries + i; requires queries <= keys
-  int64_t window = 0;   // with causal: number of the latest visible keys to which a query attends; 0: all
+  int64_t window = 0;   // with `causal`: a query attends to the last `window` keys up to its own position; 0: to all
   Normaliser normaliser = Normaliser::softmax;
   // Grouped-query attention: query head j reads the keys of head key_head_of[j], and value head i the values of head
   // value_head_of[i] of v; null: the head of the same index.
@@ -51,32 +51,37 @@ struct AttentionParams {
   // Factor of each value head, (value_heads); null: 1. With head mixing the mixing matrix includes the factors.
   const float* head_scales = nullptr;
   int64_t head_scales_stride = 0;  // batch stride of head_scales on a GPU; 0: the batch rows share the factors
-  // Whether a backward pass follows. The backward pass recomputes the logits, so the forward pass must then round them
-  // in the same way (no decode kernel).
+  // Whether a backward pass follows. If so, the decode kernel is not used: it rounds logits differently from the
+  // backward pass, which recomputes the logits.
   bool has_backward = true;
 
   // Dropout of probabilities; threshold 0: none. Element dropout_offset + (h * queries + i) * dropout_row_stride + j of
   // the random stream decides whether the probability of query i and key j in head h of a batch row is dropped;
-  // dropout_row_stride >= keys. On a CPU, dropout_offset is the first element of the current batch row (without head
-  // mixing: of the current head, and h is 0); on a GPU, of batch row 0, and the other batch rows follow it.
+  // dropout_row_stride >= keys. On a GPU, dropout_offset is the first element of batch row 0, and the elements of the
+  // other batch rows follow. On a CPU, dropout_offset is the first element of the current batch row; without head
+  // mixing, of the current head, and h is 0.
   DropoutParams dropout = {};
   uint64_t dropout_offset = 0;
   int64_t dropout_row_stride = 0;
   int num_dropout_heads = 0;           // on a GPU: number of heads of a batch row in the random stream
   bool dropout_before_mixing = false;  // whether dropout precedes head mixing; otherwise it follows head mixing
 
-  // Number of query heads, and of value heads: heads of the probabilities after mixing, and of the output.
+  // Number of query heads; number of value heads, which is also the number of heads of the mixed probabilities and of
+  // the output.
   int heads = 0, value_heads = 0;
-  // Head size of queries and keys, and of values. On a GPU at most the head size of the compiled kernel.
+  // Elements of a query or key of one head; elements of a value of one head. On a GPU at most the head size for which
+  // the kernel is compiled.
   int key_size = 0, value_size = 0;
-  // On a GPU: number of keys without padding, (batch); null: `keys` for all. With head mixing, the values (v) of
-  // padding keys must be finite: the gradients of padding keys, which are 0, would otherwise be NaN.
+  // On a GPU: number of keys of each batch row without padding keys, (batch); null: `keys` in every batch row. With
+  // head mixing, the values (v) of padding keys must be finite; otherwise the gradients of padding keys would be NaN
+  // instead of 0.
   const int64_t* key_lengths = nullptr;
   bool has_aligned_rows = false;  // on a GPU: whether all rows begin and end at multiples of 16 bytes
 
   // Head mixing, P̄_i = Σ_j m[j, i] P_j. The matrix m (heads, value_heads) of query t of batch row b begins at element
-  // b * matrix_batch_stride + t * matrix_query_stride, and so does its transpose, which the backward pass of a GPU
-  // reads. On a CPU, `mixing_matrix` is the address of the matrix of query 0 of the current batch row.
+  // b * matrix_batch_stride + t * matrix_query_stride of mixing_matrix, and its transpose, which the backward pass on a
+  // GPU reads, at the same element of mixing_matrix_transposed. On a CPU, mixing_matrix is the address of the matrix of
+  // query 0 of the current batch row.
   const float *mixing_matrix = nullptr, *mixing_matrix_transposed = nullptr;
   int64_t matrix_batch_stride = 0, matrix_query_stride = 0;  // matrix_query_stride 0: all queries share a matrix
 
@@ -86,8 +91,8 @@ struct AttentionParams {
   int64_t head = 0;      // without head mixing: the current head, an index into u, v, r and head_scales
   int64_t max_keys = 0;  // head mixing: maximum of `keys` over the batch; determines the tiling together with l2_bytes
   int64_t l2_bytes = 0;  // size of the L2 cache of a core (cpu/simd_level.h)
-  // Products of bf16 matrices, not used in a call with relative positions or in decoding; null: products in fp32.
-  // Always null for fp32 tensors. Without head mixing it requires AVX-512.
+  // Function for products of bf16 matrices; null: products in fp32. Null for fp32 tensors. Not used with relative
+  // positions or by the decode kernel; without head mixing, used only with AVX-512.
   const Bf16Gemm* bf16_gemm = nullptr;
 
   constexpr bool has_relative_positions() const { return relative.u != nullptr; }

@@ -1,5 +1,5 @@
-// MH_HOST_DEVICE: a function that loops on CPUs and kernels on GPUs share. On a CPU it is inlined into its caller,
-// since each level (cpu/simd.h) must have its own code.
+// MH_HOST_DEVICE declares a function that both CPU loops and GPU kernels call. On a CPU the function is inlined into
+// its caller, since each SIMD level (cpu/simd.h) needs a copy compiled for its instruction set.
 #pragma once
 
 #ifdef __CUDACC__

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that files compiled for one SIMD level (cpu/simd.h) define no symbols except their loops.
+"""Checks that files compiled for one SIMD level (cpu/simd.h) define no symbols except their loops,
+the member functions of the class templates *Loops.
 
     level_symbols.py NM OUTPUT ARCHIVE...
 

@@ -13,7 +13,7 @@ struct AdamParams {
   // 1 - beta1^t and 1 - beta2^t in update t = 1, 2, …; both 1 without bias correction
   float bias_correction1, bias_correction2;
   float lr_weight_decay;  // lr * weight decay: p -= lr_weight_decay * p before the step
-  float gradient_scale;   // factor of g: 1 / number of targets of the update, times the factor of gradient clipping
+  float gradient_scale;   // factor of the gradient g: clipping factor / number of targets of the update
 };
 
 // Applies Adam with decoupled weight decay (AdamW). step_size: lr / bias_correction1.
@@ -27,11 +27,11 @@ MH_HOST_DEVICE void adam_element(const AdamParams& params, float step_size, floa
 
 struct MomentumParams {
   float lr, momentum;
-  float weight_decay;    // added to the gradient
-  float gradient_scale;  // factor of g: 1 / number of targets of the update, times the factor of gradient clipping
+  float weight_decay;    // weight_decay * p is added to the gradient
+  float gradient_scale;  // factor of the gradient g: clipping factor / number of targets of the update
 };
 
-// Applies SGD with momentum, as torch.optim.SGD with dampening 0.
+// Applies SGD with momentum, like torch.optim.SGD with dampening 0.
 MH_HOST_DEVICE void sgd_element(const MomentumParams& params, float& p, float g, float& buffer) {
   buffer = params.momentum * buffer + params.gradient_scale * g + params.weight_decay * p;
   p -= params.lr * buffer;
@@ -39,12 +39,12 @@ MH_HOST_DEVICE void sgd_element(const MomentumParams& params, float& p, float g,
 
 struct NagParams {
   float lr, momentum;
-  float lr_ratio;         // lr / lr of the previous update; 1 in the first update
+  float lr_ratio;         // lr divided by the lr of the previous update; 1 in the first update
   float lr_weight_decay;  // lr * weight decay
-  float gradient_scale;   // factor of g: 1 / number of targets of the update, times the factor of gradient clipping
+  float gradient_scale;   // factor of the gradient g: clipping factor / number of targets of the update
 };
 
-// Applies Nesterov's accelerated gradient with decoupled weight decay, as fairseq's optimiser nag.
+// Applies Nesterov's accelerated gradient with decoupled weight decay, like the optimiser `nag` of fairseq.
 MH_HOST_DEVICE void nag_element(const NagParams& params, float& p, float g, float& buffer) {
   const float m = params.momentum, gradient = params.gradient_scale * g;
   p = p * (1 - params.lr_weight_decay) + m * m * params.lr_ratio * buffer - (1 + m) * params.lr * gradient;

@@ -23,13 +23,13 @@ struct SumNormTensors {
   int64_t rows = 0;
   const float* x = nullptr;
   const void* y = nullptr;
-  float *sum = nullptr, *norm = nullptr;   // sum null: s is not stored; norm null: no layer norm
+  float *sum = nullptr, *norm = nullptr;   // s and n; sum null: s is not stored; norm null: no layer norm
   float *mean = nullptr, *rstd = nullptr;  // both null: not stored
-  // Gradients. dsum or dnorm may be null: zero. If dnorm is not null, the backward pass reads sum, mean and rstd.
+  // Gradients with respect to sum and norm; null: zero. With dnorm, the backward pass reads sum, mean and rstd.
   const float *dsum = nullptr, *dnorm = nullptr;
   float* dx = nullptr;
   void* dy = nullptr;  // on a GPU, may be null in fp32 without dropout: dy then equals dx and is not stored
-  // Gradients of weight and bias, summed over each chunk of `chunk_rows` rows: (chunks, size).
+  // (chunks, size): gradients of weight and bias, summed over each chunk of `chunk_rows` rows.
   float *dweight = nullptr, *dbias = nullptr;
   int64_t chunk_rows = 0;
 };
