@@ -1,5 +1,5 @@
 // Computes attention without head mixing and its gradient in tiles, or by the decode kernel, and instantiates
-// AttentionLoops for one instruction set and both types.
+// AttentionLoops for one instruction set, for fp32 and bf16 tensors.
 #include "cpu/attention.h"
 
 #include <algorithm>
@@ -53,11 +53,11 @@ MH_INLINE void add_bias(const float* bias, int64_t rows, int64_t size, float sca
 
 // Relative positions of one head (RelativeParams), and their scratch for a block of queries.
 struct RelativePositions {
-  const float *u, *v, *r, *r_transposed;  // u and v (size), r (distances, size) and rᵀ of params.head
+  const float *u, *v, *r, *r_transposed;  // of head params.head: u and v (size), r (distances, size), rᵀ
   int64_t size, num_distances;            // elements of a row of r; number of rows of r
   int64_t product_stride;                 // row stride of distance_products
-  // (kBlockQueries, product_stride): products of q_v with consecutive rows of r; in the backward pass then their
-  // gradients.
+  // (kBlockQueries, product_stride): products of q_v with consecutive rows of r, which the backward pass replaces by
+  // their gradients.
   float* distance_products;
   float* q_v;  // (kBlockQueries, size): scale * (q + v)
   MH_INLINE RelativePositions(const AttentionParams& params, int64_t span, float* scratch)
@@ -73,7 +73,7 @@ struct RelativePositions {
   }
 };
 
-// Returns the keys of key range number `range_index` that `block` sees, and the rows of r at their distances.
+// Returns the keys of key range number `range_index` that queries of `block` see, and the rows of r of their distances.
 MH_INLINE DistanceRange distance_range(const AttentionParams& params, const QueryBlock& block, int64_t range_index) {
   return distance_range(params.relative.key_ranges[range_index], params.queries, block.first, block.m, block.key_begin,
                         std::min(block.key_end, params.visible_end(block.first + block.m - 1)));
@@ -128,7 +128,7 @@ MH_INLINE void position_term_backward(const AttentionParams& params, const Query
   }
 }
 
-// Computes `dropout_mask` (num_keys), 1 / (1 - p) or 0, of query i of a block for the keys from block.key_begin on.
+// Computes the dropout factors, 1 / (1 - p) or 0, of query i of a block and `num_keys` keys from block.key_begin on.
 MH_INLINE void dropout_mask_of_query(const AttentionParams& params, const QueryBlock& block, int64_t i,
                                      int64_t num_keys, float* dropout_mask) {
   const auto offset = static_cast<uint64_t>((block.first + i) * params.dropout_row_stride + block.key_begin);

@@ -1,24 +1,24 @@
-// Attention without head mixing on a CPU, for one head of one batch row: softmax(scale * Q Kᵀ) V, or another normaliser
-// than softmax, and its gradient. All types accumulate in fp32; bf16 products take bf16 operands. The probabilities are
-// never stored for more than one block of queries and one span of keys, or, in the decode kernel, for more than one
-// query.
+// Attention without head mixing on a CPU, for one head of one batch row: softmax(scale * Q Kᵀ) V, or the same with
+// Sigsoftmax, and the gradient. Sums are accumulated in fp32; products by Bf16Gemm take bf16 operands. The scratch
+// memory holds the probabilities of one block of queries and one span of keys, or, in the decode kernel, of one query.
 //
-// Tiling: in the forward pass a block of 32 queries (kBlockQueries) loops over spans of keys; in the backward pass a
-// span loops over blocks. A span is so short that its probabilities fit in the L2 cache. Keys and values are packed
-// once per head. The softmax is online: each span rescales the sums of the previous spans to the new running maximum.
+// Tiling: the forward pass loops over blocks of 32 queries (kBlockQueries), and for each block over spans of keys; the
+// backward pass loops over spans, and for each span over blocks. A span is so short that its probabilities fit in the
+// L2 cache. Keys and values are packed once per head. The softmax is online: each span rescales the sums of the
+// previous spans to the new running maximum.
 // The backward pass recomputes the probabilities from the log-sum-exp of each query.
 //
 // The products of a block with a span are computed in register tiles (cpu/products.h), or by Bf16Gemm, 64 keys at a
 // time. The scratch memory of a call holds the packed keys and values, the packed rows of a block, one tile of logits
 // (32, span + 16), or two in the backward pass, in fp32, and the sums of outputs or of gradients. For 512 positions
-// of size 64, and an L2 cache of at least 512 KiB, with which a span has all keys, the forward pass takes 338 KiB with
-// products in fp32, and 210 KiB in bf16; the backward pass 936 KiB and 748 KiB.
+// of size 64, and an L2 cache of at least 512 KiB, so that one span has all keys, the scratch memory of the forward
+// pass takes 338 KiB with products in fp32 and 210 KiB with products in bf16; of the backward pass 936 KiB and 748 KiB.
 //
-// The decode kernel, for few queries without a gradient (kMaxDecodeQueries), computes one query after another and reads
-// keys and values in place: first the logits of all keys, each with one vector of 16 partial sums, with a prefetch of
-// the key four keys ahead, then the output, up to 64 columns at a time in 4 vectors of accumulators. The scratch memory
-// in use is the scaled query and one row of logits: 2.25 KiB for 512 positions of size 64, whose keys and values take
-// 256 KiB in fp32 or 128 KiB in bf16, and stay in the L2 cache for the next query if they fit.
+// The decode kernel, for at most kMaxDecodeQueries queries without a gradient, computes one query after another and
+// reads keys and values in place: first the logits of all keys, each with one vector of 16 partial sums, with a
+// prefetch of the key four keys ahead; then the output, up to 64 columns at a time in 4 vectors of accumulators. It
+// uses scratch memory for the scaled query and one row of logits: 2.25 KiB for 512 positions of size 64. Their keys and
+// values take 256 KiB in fp32 or 128 KiB in bf16, and stay in the L2 cache for the next query if they fit.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@
 namespace mh::kernels {
 
 // Maximum number of queries of the decode kernel, which reads keys and values in place: for so few queries packing the
-// keys costs more than it saves. The decode kernel serves only passes without a gradient, since it rounds differently
-// from the tiled kernel.
+// keys costs more than it saves. The decode kernel serves only passes without a gradient, since it rounds logits
+// differently from the backward pass, which recomputes them.
 constexpr int64_t kMaxDecodeQueries = 8;
 
 // The tensors of one head of one batch row. A Matrix is (queries, size) or (keys, size). T is float or uint16_t (bf16).
@@ -40,14 +40,14 @@ template <class T>
 struct HeadTensors {
   Matrix<const T> q, k, v;
   Matrix<T> out;  // (queries, size): written by the forward pass, read by the backward pass
-  // (queries): log-sum-exp of each query, nats. +inf for a fully masked row, that is a query that sees no key or only
-  // logits of -inf; its output and its gradients are zero. Written by the forward pass, read by the backward pass.
+  // (queries): log-sum-exp of each query, nats. +inf for a fully masked row, a query that sees no key or only logits of
+  // -inf, whose output and gradients are zero. Written by the forward pass, read by the backward pass.
   float* lse;
   // Gradients. The backward pass reads dout, and writes dq, dk, dv and the members below.
   Matrix<const T> dout = {};
   Matrix<T> dq = {}, dk = {}, dv = {};
-  // Gradients of RelativeParams: du of u (size), dv_bias of v (size), dr of r (distances, size). Not written without
-  // relative positions.
+  // Gradients with respect to u, v and r of RelativeParams: du (size), dv_bias (size), dr (distances, size). Not
+  // written without relative positions.
   float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
   float* dscale = nullptr;  // gradient of the scale of this head's output, a scalar; null: not computed
 };
@@ -59,7 +59,8 @@ struct AttentionLoops {
   static void backward(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch);
 };
 
-// Return the number of floats of scratch memory that one call needs. The scratch must be aligned to 64 bytes.
+// Return the number of floats of scratch memory for one call of attention_forward() or attention_backward(). The
+// scratch memory must be aligned to 64 bytes.
 int64_t attention_forward_scratch_floats(const AttentionParams& params);
 int64_t attention_backward_scratch_floats(const AttentionParams& params);
 

@@ -12,7 +12,7 @@ namespace mh::kernels {
 // Returns n rounded up to a multiple of 16.
 MH_INLINE int64_t pad_to_lanes(int64_t n) { return round_up(n, lanes); }
 
-// Sets the lanes of v from lane `count` on to `padding`.
+// Sets lanes `count` … 15 of v to `padding`.
 MH_INLINE void replace_tail(int64_t count, float padding, Floats& v) {
   if (count >= lanes) return;
   constexpr Ints lane{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -21,7 +21,7 @@ MH_INLINE void replace_tail(int64_t count, float padding, Floats& v) {
   v = lane < static_cast<int32_t>(count) ? v : padding_lanes;
 }
 
-// Replaces the first `num_visible` logits of s (width) by exp(s - maximum), and the others, of masked keys, by 0.
+// Replaces the first `num_visible` logits of s (width) by exp(s - maximum), and the other logits, of masked keys, by 0.
 // Returns the sum of the exponentials.
 MH_INLINE float exponentiate_row(float* s, int64_t num_visible, int64_t width, float maximum) {
   Floats sum{};
@@ -39,7 +39,7 @@ MH_INLINE float exponentiate_row(float* s, int64_t num_visible, int64_t width, f
   return sum_of(sum);
 }
 
-// Returns the maximum of the first `num_visible` logits of s; -inf if there are none.
+// Returns the maximum of the first `num_visible` logits of s; -inf if num_visible is 0.
 MH_INLINE float maximum_of(const float* s, int64_t num_visible) {
   Floats max_lanes;
   fill(max_lanes, -INFINITY);
@@ -59,8 +59,8 @@ MH_INLINE bool all_masked(const float* s, int64_t num_visible) {
   return true;
 }
 
-// Returns the log-sum-exp max_logit + ln(sum), for `sum` = Σ exp(logit - max_logit); +inf if the sum is 0, so that the
-// probabilities recomputed from it are 0.
+// Returns the log-sum-exp max_logit + ln(sum), for `sum` = Σ exp(logit - max_logit); +inf if `sum` is 0, so that the
+// backward pass computes probabilities exp(logit - lse) of 0.
 MH_INLINE float lse_of(float max_logit, float sum) { return sum == 0 ? INFINITY : max_logit + std::log(sum); }
 
 // Computes columns first … first + 16 * num_vectors - 1 of out = factor * Σ_j s[j] value(j), over `keys` keys j.
@@ -87,9 +87,9 @@ template <class T>
 MH_INLINE void prefetch_row(const T* from, int64_t d) {
   for (int64_t i = 0; i < d; i += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(from + i);
 }
-constexpr int64_t kPrefetchDistance = 4;  // number of keys from the key in use to the key that is prefetched
+constexpr int64_t kPrefetchDistance = 4;  // the loop over keys prefetches the key this many keys ahead
 
-// Access to keys and values: key(j) and value(j) return the addresses of key j and value j, (d) each.
+// Access to keys and values: key(j) and value(j) return the addresses of key j (d) and value j (d).
 template <class Key, class Value>
 struct KeysAndValues {
   Key key;

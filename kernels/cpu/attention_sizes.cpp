@@ -7,7 +7,7 @@ namespace {
 
 using Fp32 = Fp32Products<Tile4x1, float>;  // scratch sizes are the same for all register tiles and types
 
-// Return the number of floats of scratch memory without the packed operands of Fp32Products or Bf16Products.
+// Return the size of the scratch memory, in floats, without the packed operands of Fp32Products or Bf16Products.
 int64_t forward_floats(const AttentionParams& params) {
   const int64_t span = forward_span(params);
   return kBlockQueries * row_stride_of(span) + kBlockQueries * params.key_size +

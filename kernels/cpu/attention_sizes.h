@@ -19,15 +19,15 @@ MH_INLINE int64_t distances_scratch_floats(const AttentionParams& params, int64_
                                          : 0;
 }
 
-// Returns the number of floats of the dropout mask of one query, with the padding that dropout_mask_range() writes.
+// Returns the size of the dropout mask of one query, in floats, with the padding that dropout_mask_range() writes.
 MH_INLINE int64_t dropout_mask_scratch_floats(const AttentionParams& params, int64_t span) {
   return params.has_dropout() ? span + 2 * kDropoutGroupSize : 0;
 }
 
-// Returns the number of keys of a span: the largest multiple of 64, which bf16 products require, with which `tiles`
-// tiles of logits (kBlockQueries, span) take at most a quarter of the L2 cache; but at least 64, and not more than all
-// keys need. Measured at 16384 keys: the backward pass takes 0.6 times as long as without spans; half or twice the span
-// takes the same time.
+// Returns the number of keys of a span: the largest multiple of 64 such that `tiles` tiles of logits (kBlockQueries,
+// span) take at most a quarter of the L2 cache; at least 64, and at most the number of keys, rounded up. bf16 products
+// require multiples of 64. Measured at 16384 keys: the backward pass takes 0.6 times as long as with one span of all
+// keys, and spans of half or twice the size take the same time.
 MH_INLINE int64_t span_of(const AttentionParams& params, int64_t tiles) {
   constexpr int64_t key_multiple = 64;
   const int64_t logit_bytes_per_key = tiles * kBlockQueries * static_cast<int64_t>(sizeof(float));

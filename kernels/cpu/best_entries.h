@@ -1,5 +1,5 @@
-// The largest entries of a row of logits (vocabulary), and the log-sum-exp of the row, for each decoding step. Takes
-// two passes over the row, and a third one over the few blocks of 64 entries that have a large entry. Only the results
+// The largest entries of a row of logits (vocabulary), and the log-sum-exp of the row, for each decoding step. Two
+// passes read the whole row, and a third pass reads the few blocks of 64 entries with a large maximum. Only the results
 // are sorted, and the row is not copied.
 //
 // Tiling: a call computes one row. The first pass holds the maximum of a block, and the second pass the sums of
@@ -20,8 +20,8 @@ struct Entry {
 
 // Fills `best` with the largest of `logits` in descending order; equal logits are ordered by index. The logits at
 // excluded_indices are left out. Returns the number of entries written: best.size(), or fewer if fewer entries are
-// above -inf. Writes to *lse the log-sum-exp (nats) of the whole row, with the excluded logits; not finite if a logit
-// is NaN or +inf, or if all logits are -inf.
+// above -inf. Writes to *lse the log-sum-exp (nats) of the whole row, including the excluded logits; not finite if a
+// logit is NaN or +inf, or if all logits are -inf.
 int64_t best_entries(std::span<const float> logits, std::span<const int32_t> excluded_indices, std::span<Entry> best,
                      double* lse);
 

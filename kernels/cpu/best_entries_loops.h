@@ -5,7 +5,7 @@
 
 namespace mh::kernels {
 
-constexpr int64_t kBlockEntries = 64;  // logits of a block, which the third pass reads if their maximum is large
+constexpr int64_t kBlockEntries = 64;  // logits of a block; the third pass skips blocks with a small maximum
 
 // The passes over the whole blocks of a row x (num_blocks, kBlockEntries), compiled for one instruction set
 // (cpu/simd.h).
@@ -13,7 +13,7 @@ template <SimdLevel>
 struct BestEntriesLoops {
   // Computes maxima (num_blocks), the maximum of each block.
   static void block_maxima(const float* x, int64_t num_blocks, float* maxima);
-  // Returns Σ exp(x - maximum), summed in fp32 over each 16 blocks and in fp64 over the row.
+  // Returns Σ exp(x - maximum) over all blocks, summed in fp32 within groups of 16 blocks and in fp64 across groups.
   static double exponential_sum(const float* x, int64_t num_blocks, float maximum);
 };
 

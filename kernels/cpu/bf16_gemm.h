@@ -6,7 +6,7 @@
 
 namespace mh::kernels {
 
-// The sizes of a product c (m, n) = a (m, k) b (k, n), accumulated in fp32; `add`: c += a b. Row r of a is at
+// The sizes of a product c (m, n) = a (m, k) b (k, n), or c += a b if `add`, accumulated in fp32. Row r of a is at
 // a + r * lda, and row r of c at c + r * ldc. The rows of b are interleaved in pairs: element (i, j) is at
 // b[i / 2 * 2 * ldb + 2 * j + i % 2]. k is even; n is a multiple of 16 and at most 64.
 struct Bf16GemmSizes {
@@ -14,7 +14,7 @@ struct Bf16GemmSizes {
   bool add;
 };
 
-// The function of the caller's library that computes a product of the given sizes; called by several threads at a time.
+// The function of the caller's library that computes a product. Several threads may call it at the same time.
 struct Bf16Gemm {
   void (*product)(const Bf16GemmSizes& sizes, const uint16_t* a, const uint16_t* b, float* c);
 };

@@ -1,6 +1,6 @@
-// Packed operands of bf16 products (cpu/bf16_gemm.h). Row sizes are padded to a multiple of 16 with zeros. A left
-// operand is row-major. A right operand is stored in panels of 64 columns, the last of which may have fewer, one after
-// another; each panel has all rows, interleaved in pairs.
+// Packed operands of bf16 products (cpu/bf16_gemm.h). Row sizes are padded with zeros to a multiple of 16. A left
+// operand is row-major. A right operand consists of consecutive panels of 64 columns, or fewer in the last panel; each
+// panel has all rows, interleaved in pairs (Bf16GemmSizes).
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,7 @@ namespace mh::kernels {
 
 constexpr int64_t kGemmColumns = 64;  // columns of a panel of a right operand
 
-// Loads the first `count` elements, or 16 if `count` is larger, into the lower halves of 32-bit words; the other words
-// become zero.
+// Loads the first `count` elements, at most 16, into the lower halves of 32-bit words; the other words become zero.
 MH_INLINE void load_words(const uint16_t* from, int64_t count, Words& to) {
   HalfWords h{};
   if (count >= lanes) std::memcpy(&h, from, sizeof h);
@@ -80,8 +79,9 @@ MH_INLINE void gemm_product(const Bf16Gemm& gemm, int64_t m, int64_t n, int64_t 
   }
 }
 
-// Rounds columns j … j + 15 of row i of an fp32 tile to bf16 in 32-bit words; columns from visible_end(i) on, of masked
-// keys, become zero. Row i is at tile + i * row_stride. VisibleEnd is callable as int64_t(int64_t).
+// Rounds columns j … j + 15 of row i of an fp32 tile to bf16, in the lower halves of 32-bit words; columns from
+// visible_end(i) on, of masked keys, become zero. Row i is at tile + i * row_stride. VisibleEnd is callable as
+// int64_t(int64_t).
 template <class VisibleEnd>
 MH_INLINE void round_lanes(const float* tile, int64_t row_stride, const VisibleEnd& visible_end, int64_t i, int64_t j,
                            Words& to) {
@@ -132,8 +132,8 @@ MH_INLINE void transpose_tile(const float* tile, int64_t row_stride, int64_t row
 
 // An fp32 tile of m queries and the keys key_begin … key_end - 1, as an operand of bf16 products. The elements for keys
 // s … s + 63 begin at address tile_address(s), with a row stride of `row_stride` floats. Row i counts as zero for keys
-// from visible_end(i) on. Keys are read 64 at a time from `key_begin` on, past key key_end - 1 if the number of keys is
-// not a multiple of 64; so visible_end(i) must exclude all keys without elements. `bf16_tile`: scratch, 64 m elements.
+// from visible_end(i) on. Products take 64 keys at a time, also past key_end - 1, so visible_end(i) must exclude all
+// keys for which row i has no elements. `bf16_tile`: scratch of 64 m elements.
 template <class TileAddress, class VisibleEnd>
 struct GemmTile {
   const Bf16Gemm& gemm;

@@ -23,10 +23,10 @@ struct KeySpan {
   int64_t begin, end;
 };
 
-// A block of queries, and the keys of a span that at least one of them sees.
+// A block of queries, and the keys of a span that at least one query of the block sees.
 struct QueryBlock {
   int64_t first, m, padded_m;  // first query; number of queries; m rounded up to a multiple of `row_multiple`
-  // The keys key_begin … key_end - 1, rounded outwards to multiples of `key_multiple`. No keys if key_end <= key_begin.
+  // The keys key_begin … key_end - 1, rounded outwards to multiples of `key_multiple`; none if key_end <= key_begin.
   int64_t key_begin, key_end;
   MH_INLINE QueryBlock(const AttentionParams& params, int64_t begin, const KeySpan& span, int64_t row_multiple,
                        int64_t key_multiple)
@@ -66,13 +66,13 @@ struct ScratchAllocator {
 template <class RegisterTile, class T>
 class Fp32Products {
  public:
-  // Returns the number of keys, rounded up to what the products require.
+  // Returns the number of keys, rounded up to the multiple that the products require.
   static MH_INLINE int64_t padded_num_keys(const AttentionParams& params) { return pad_to_lanes(params.keys); }
   // Returns the number of floats that the packed operands take from the scratch memory.
   static MH_INLINE int64_t scratch_floats(const AttentionParams& params, bool backward) {
     return ((backward ? 3 : 2) * padded_num_keys(params) + (backward ? 2 : 1) * kBlockQueries) * params.key_size;
   }
-  // Returns the block of queries from query `first` on, and the keys of `span` that it sees.
+  // Returns the block of queries from query `first` on, and the keys of `span` that the block sees.
   static MH_INLINE QueryBlock query_block_at(const AttentionParams& params, int64_t first, const KeySpan& span) {
     return {params, first, span, lanes, lanes};
   }
@@ -105,7 +105,7 @@ class Fp32Products {
   }
   // Returns the scaled queries of the block (padded_m, size), to which the caller may add a bias.
   MH_INLINE float* packed_queries() { return packed_q_; }
-  // Whether pack_queries() scales the queries. If it does not, the caller multiplies the dk of accumulate_dk() by
+  // Whether pack_queries() scales the queries. If not, the caller multiplies the dk from accumulate_dk() by
   // params.scale.
   static constexpr bool kQueriesScaled = true;
 
@@ -127,7 +127,7 @@ class Fp32Products {
   MH_INLINE void accumulate_dq(const QueryBlock& block, const float* ds, float* sums) const {
     add_product(block, ds, sums);
   }
-  // Compute dk (keys, size) += dSᵀ Q, with the packed (here scaled) Q, and dv (keys, size) += Pᵀ dO.
+  // Compute dk (keys, size) += dSᵀ Q, where Q are the packed queries, scaled, and dv (keys, size) += Pᵀ dO.
   MH_INLINE void accumulate_dk(const QueryBlock& block, const float* ds, float* dk) const {
     add_transposed_product(block, ds, packed_q_, dk);
   }
@@ -164,8 +164,8 @@ class Fp32Products {
   float *packed_q_, *packed_dout_ = nullptr;  // scaled queries, and dO in the backward pass (block, size)
 };
 
-// Products in bf16, with the interface of Fp32Products. They have few shapes, 64 keys and whole blocks of kBlockQueries
-// queries, since Bf16Gemm may generate code for each shape.
+// Products in bf16, with the interface of Fp32Products. Every product has 64 keys and kBlockQueries queries, since
+// Bf16Gemm may generate code for each shape.
 class Bf16Products {
   static constexpr int64_t kKeysPerProduct = kGemmColumns;
 

@@ -1,4 +1,4 @@
-// Instantiates attention of one query to the key/value cache for one instruction set and both types.
+// Attention of one query to the key/value cache, instantiated for one instruction set, for fp32 and bf16 tensors.
 #include "cpu/cached_attention.h"
 
 #include "cpu/attention_row.h"

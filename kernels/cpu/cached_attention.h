@@ -1,9 +1,9 @@
 // Attention of one query to the key/value cache, which is read in place. The query is the new position of one
 // hypothesis and head.
 //
-// Hypotheses of a beam search that continue the same prefix share its keys and values. CachedQuery::cache_row_of names
-// the cache row of each position, so hypotheses with a common prefix read the same memory, and nothing is copied when
-// they diverge.
+// Hypotheses of a beam search that continue the same prefix share its keys and values: CachedQuery::cache_row_of has
+// the cache row of each position, so hypotheses with a common prefix read the same memory, and no key or value is
+// copied when the hypotheses diverge.
 //
 // Tiling: a call computes one query of one head: first the logits of all positions, each with a vector of 16 partial
 // sums, then the output, up to 64 columns at a time in 4 vectors of accumulators. The scratch memory has the scaled
@@ -25,7 +25,7 @@ struct CachedRows {
   int64_t row_stride, position_stride;
 };
 
-// The inputs of attention of one query. `size`, of keys and of values, is a multiple of 16.
+// The inputs of attention of one query. `size`, the number of elements of a key or value, is a multiple of 16.
 template <class T>
 struct CachedQuery {
   const T* q;  // query (size)
@@ -42,7 +42,7 @@ struct CachedAttentionLoops {
   static void attend(const CachedQuery<T>& query, T* out, float* scratch);
 };
 
-// Returns the number of floats of scratch memory that one call needs.
+// Returns the number of floats of scratch memory for one call of cached_attention().
 inline int64_t cached_attention_scratch_floats(int64_t length, int64_t size) { return size + round_up(length, 16); }
 // Computes out (size) = softmax(scale * q Kᵀ) V over positions 0 … query.length - 1.
 template <class T>

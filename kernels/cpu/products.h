@@ -37,7 +37,7 @@ MH_INLINE void matmul_tile(int64_t k, StridedMatrix a, Matrix<const float> b, Ma
     for (int v = 0; v < num_vectors; ++v) store(sum[i][v], c.data + i * c.row_stride + v * lanes);
 }
 
-// Computes c (m, n) = a (m, k) b (k, n), or c += a b if `add`. m is a multiple of 8, and n of 16.
+// Computes c (m, n) = a (m, k) b (k, n), or c += a b if `add`. m is a multiple of 8, and n is a multiple of 16.
 template <class RegisterTile, bool add>
 MH_INLINE void matmul(int64_t m, int64_t n, int64_t k, StridedMatrix a, Matrix<const float> b, Matrix<float> c) {
   constexpr int rows = RegisterTile::rows, num_vectors = RegisterTile::num_vectors;

@@ -18,8 +18,8 @@ struct DistanceRange {
   int64_t first_key, num_keys, first_row, num_rows;
 };
 
-// Returns the range of a key range for the m queries from query `first` on, of `queries` in all, that see the keys
-// key_begin … key_end - 1.
+// Returns the keys of `key_range` among the keys key_begin … key_end - 1, and the rows of r of their distances to the
+// queries first … first + m - 1. `queries`: number of queries of the batch row.
 MH_INLINE DistanceRange distance_range(const KeyRange& key_range, int64_t queries, int64_t first, int64_t m,
                                        int64_t key_begin, int64_t key_end) {
   const int64_t skipped_keys = std::max<int64_t>(0, key_begin - key_range.first_key);
