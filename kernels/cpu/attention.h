@@ -5,8 +5,8 @@
 // Tiling: the forward pass loops over blocks of 32 queries (kBlockQueries), and for each block over spans of keys; the
 // backward pass loops over spans, and for each span over blocks. A span is so short that its probabilities fit in the
 // L2 cache. Keys and values are packed once per head. The softmax is online: each span rescales the sums of the
-// previous spans to the new running maximum.
-// The backward pass recomputes the probabilities from the log-sum-exp of each query.
+// previous spans to the new running maximum. The backward pass recomputes the probabilities from the log-sum-exp of
+// each query.
 //
 // The products of a block with a span are computed in register tiles (cpu/products.h), or by Bf16Gemm, 64 keys at a
 // time. The scratch memory of a call holds the packed keys and values, the packed rows of a block, one tile of logits

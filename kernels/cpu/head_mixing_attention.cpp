@@ -1,4 +1,5 @@
-// Instantiates the passes of attention with head mixing (cpu/head_mixing/) for one instruction set and both types.
+// Instantiates the passes of attention with head mixing (cpu/head_mixing/) for one instruction set, for fp32 and bf16
+// tensors.
 #include "cpu/head_mixing_attention.h"
 
 #include "cpu/head_mixing/decode.h"

@@ -3,27 +3,27 @@
 //
 //   P_j = softmax(scale * Q_j K_jᵀ), or another normaliser;  P̄_i = Σ_j m[j, i] P_j;  out_i = P̄_i V_i
 //
-// All types accumulate in fp32; bf16 products take bf16 operands.
+// Sums are accumulated in fp32; products by Bf16Gemm take bf16 operands.
 //
-// Tiling: a tile is 32 to 64 queries against all keys, of all heads. If its probabilities would take more than 8 times
-// the L2 cache, a tile has only a span of keys, and the keys are read twice: the first pass computes the log-sum-exp of
-// each query, the second pass the probabilities. The backward pass recomputes the probabilities from the log-sum-exp:
+// Tiling: a tile has 32 to 64 queries, all keys and all heads. If its probabilities would take more than 8 times the L2
+// cache, a tile has only a span of keys, and the forward pass reads the keys twice: first to compute the log-sum-exp of
+// each query, then to compute the probabilities. The backward pass recomputes the probabilities from the log-sum-exp:
 //
 //   dP̄_i = dO_i V_iᵀ;  G[j, i] = Σ_s P_j dP̄_i, summed over the keys s, which is the gradient of m
 //   dS_j = P_j (Σ_i m[j, i] dP̄_i - Σ_i m[j, i] G[j, i]), the gradient of the logits
 //
-// With spans of keys, a first pass over the keys computes G, and a second pass the gradients of the logits.
+// If a tile has a span of keys, the backward pass also reads the keys twice: first to compute G, then to compute dS.
 //
 // A thread computes query tiles of a batch row. Its matrix products have register tiles (cpu/products.h), or use
 // Bf16Gemm, 64 keys at a time; softmax and mixing compute all heads of one query, in chunks of 128 keys. The scratch
 // memory of a thread holds mainly one tile, or two in the backward pass, of 4 * queries * (heads * span + 16) bytes.
-// For 16 heads of 64 and 512 positions a tile of 32 queries takes 1026 KiB. The scratch memory takes 1295 KiB in the
-// forward pass and 2663 KiB in the backward pass, and 4 KiB more with products in bf16. The packed keys and values of a
-// batch row, which its tiles share, take 4 MiB in the forward pass and 6 MiB in the backward pass, and dK and dV of a
-// QueryShare 2 MiB each. cpu/head_mixing/decode.h has the tiling of the decode path.
+// For 16 heads of size 64 and 512 positions, a tile of 32 queries takes 1026 KiB, and the scratch memory 1295 KiB in
+// the forward pass and 2663 KiB in the backward pass, and 4 KiB more with products in bf16. The packed keys and values
+// of a batch row, which its tiles share, take 4 MiB in the forward pass and 6 MiB in the backward pass, and dK and dV
+// take 2 MiB each for each thread (QueryShare). cpu/head_mixing/decode.h describes the tiling of the decode path.
 //
-// The log-sum-exp has a rounding error of 2^-24 of the largest logit. The recomputed probabilities are therefore
-// divided by their sum; without that, the gradients of a query's logits would not sum to zero if the logits are large.
+// The log-sum-exp has a rounding error of 2^-24 times the largest logit. The recomputed probabilities are therefore
+// divided by their sum; otherwise the gradients of a query's logits would not sum to zero if the logits are large.
 #pragma once
 
 #include <cstdint>
@@ -59,20 +59,20 @@ struct BatchRowTensors {
   HeadsView<const T> dout = {};  // gradient of out; read by the backward pass, which writes the members below
   HeadsView<T> dq = {};
   // Gradients in fp32 from the query tiles of one QueryShare; overwritten, not accumulated. dk: (heads, keys,
-  // key_size) and dv: (value_heads, keys, value_size), where sizes are padded to 16 and keys to 128
-  // (head_mixing_key_floats, head_mixing_value_floats). dm: with a matrix for each query (queries, heads,
-  // value_heads), of which only the queries of the QueryShare are written; with a shared matrix (heads, value_heads).
-  // du, dv_bias and dr: gradients of u, v (heads, key_size) and r (heads, distances, key_size) of RelativeParams, with
-  // key_size padded to 16; not written without relative positions.
+  // key_size) and dv: (value_heads, keys, value_size), where sizes are padded to a multiple of 16 and keys to a
+  // multiple of 128 (head_mixing_key_floats, head_mixing_value_floats). dm: (heads, value_heads) with a shared matrix;
+  // (queries, heads, value_heads) with a matrix for each query, of which only the queries of the QueryShare are
+  // written. du, dv_bias (heads, key_size) and dr (heads, distances, key_size): gradients with respect to u, v and r of
+  // RelativeParams, with key_size padded to a multiple of 16; not written without relative positions.
   float *dk = nullptr, *dv = nullptr, *dm = nullptr, *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
 };
 
-// The work of one thread: share `index` of the `count` shares into which the query tiles of a batch row are divided.
+// The query tiles of a batch row that one thread computes: share `index` of `count` shares.
 struct QueryShare {
   int64_t index = 0, count = 1;
 };
 
-// The functions below, compiled for one instruction set (cpu/simd.h).
+// The head_mixing_* functions below, compiled for one instruction set (cpu/simd.h).
 template <SimdLevel, class T>
 struct HeadMixingLoops {
   static void pack(const AttentionParams& params, bool backward, int64_t head, HeadsView<const T> k,
@@ -107,15 +107,16 @@ void head_mixing_pack(const AttentionParams& params, bool backward, int64_t head
       [&](auto simd_level) { HeadMixingLoops<simd_level, T>::pack(params, backward, head, k, v, packed_kv); });
 }
 
-// Return the number of floats of scratch memory that one call needs. The scratch must be aligned to 64 bytes.
+// Return the number of floats of scratch memory for one call of head_mixing_forward() or head_mixing_backward(). The
+// scratch memory must be aligned to 64 bytes.
 int64_t head_mixing_forward_scratch_floats(const AttentionParams& params);
 int64_t head_mixing_backward_scratch_floats(const AttentionParams& params);
-// Return the number of floats of BatchRowTensors::dk and BatchRowTensors::dv.
+// Return the sizes of BatchRowTensors::dk and BatchRowTensors::dv, in floats.
 int64_t head_mixing_key_floats(const AttentionParams& params);
 int64_t head_mixing_value_floats(const AttentionParams& params);
 
-// Compute the forward and the backward pass of the query tiles of one share. params.mixing_matrix is the shared matrix
-// of the batch row, or the matrix of its query 0.
+// Compute the forward and the backward pass of the query tiles of `share`. params.mixing_matrix: the shared matrix of
+// the batch row, or the matrix of its query 0.
 template <class T>
 void head_mixing_forward(const AttentionParams& params, const QueryShare& share, const BatchRowTensors<T>& tensors,
                          float* scratch) {
@@ -129,8 +130,9 @@ void head_mixing_backward(const AttentionParams& params, const QueryShare& share
       [&](auto simd_level) { HeadMixingLoops<simd_level, T>::backward(params, share, tensors, scratch); });
 }
 
-// Sums the gradients that the shares of a backward pass wrote for one head, and writes the sum, rounded to T, to head 0
-// of `to` (length, size). from: `num_partials` matrices (length, size padded to 16), `partial_stride` floats apart.
+// Sums the gradients of one head that all QueryShares of a backward pass wrote, and writes the sum, rounded to T, to
+// head 0 of `to` (length, size). from: `num_partials` matrices (length, size padded to a multiple of 16), which start
+// `partial_stride` floats apart.
 template <class T>
 void head_mixing_sum_partials(const float* from, int64_t num_partials, int64_t partial_stride, int64_t length,
                               int64_t size, HeadsView<T> to) {

@@ -1,4 +1,4 @@
-// Computes the sizes of tiles, packed operands and scratch memory of attention with head mixing.
+// Computes the sizes of tiles, packed operands and scratch memory for attention with head mixing.
 #include "cpu/head_mixing/layout.h"
 
 namespace mh::kernels {

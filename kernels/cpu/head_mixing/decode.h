@@ -1,17 +1,17 @@
 // The decode path of head mixing on a CPU: at most kMaxDecodeQueries queries, which read keys and values in place.
 //
-// Tiling: three steps, of which threads may share the first and the last by heads.
+// Tiling: three steps. In the first and the last step, threads may compute different heads.
 //
-// - decode_logits() computes one query head. It holds up to 64 columns of the scaled query in up to 4 vectors, and for
-//   each key sums the products of these columns in a vector of 16 partial sums.
-// - decode_mix() computes all heads of one query after another: the softmax, then the mixing of chunks of 128 keys, 8
-//   KiB for 16 heads.
+// - decode_logits() computes one query head. It holds up to 64 columns of the scaled query in up to 4 vectors, and sums
+//   the products of these columns with each key in a vector of 16 partial sums.
+// - decode_mix() computes one query after another, each for all heads: the softmax, then the mixing in chunks of 128
+//   keys, which take 8 KiB for 16 heads.
 // - decode_values() computes one value head. It sums up to 64 columns of the output at a time, in 4 vectors of
 //   accumulators, over all keys.
 //
-// Keys and values are not copied. The scratch memory of all steps (head_mixing_decode_scratch_floats) has mainly the
-// logits of all heads: for one query, 16 heads and 512 keys 41 KiB, while keys and values of size 64 in bf16 take 1 MiB
-// each.
+// Keys and values are not copied. The scratch memory, which the steps share (head_mixing_decode_scratch_floats), has
+// mainly the logits of all heads: it takes 41 KiB for one query, 16 heads and 512 keys, while keys and values of size
+// 64 in bf16 take 1 MiB each.
 #pragma once
 
 #include "cpu/head_mixing/query.h"
@@ -72,8 +72,8 @@ struct DecodeScratch {
 };
 
 // Computes the products of one query and the keys for columns first … first + size - 1, which take `num_vectors`
-// vectors: stores them in the logits x if `first` is 0, and otherwise adds them. q: address of column `first` of the
-// query.
+// vectors. Stores the products in the logits x if `first` is 0, and otherwise adds the products to x. q: address of
+// column `first` of the query.
 template <int num_vectors, class T>
 void decode_products(const TileLayout& layout, const T* q, float scale, int64_t size, const VisibleRows<T>& k,
                      int64_t first, float* x) {

@@ -12,12 +12,13 @@
 
 namespace mh::kernels {
 
-constexpr int64_t kChunkKeys = kMixWidth;  // keys of a chunk, which are mixed at a time
+constexpr int64_t kChunkKeys = kMixWidth;  // keys of a chunk, the keys that are mixed at a time
 
 // The numbers of queries and keys of a tile. They depend only on the tensor sizes and the cache size, not on the number
 // of threads, since they determine the order of summation.
 struct TileSize {
-  int64_t rows, span;  // queries, a multiple of 8, or 1 in the decode path; keys, a multiple of kChunkKeys
+  // Number of queries, a multiple of 8, or 1 in the decode path; number of keys, a multiple of kChunkKeys.
+  int64_t rows, span;
 };
 MH_INLINE TileSize tile_size(const AttentionParams& params) {
   constexpr int64_t min_rows = 32, max_rows = 64;
@@ -30,7 +31,7 @@ MH_INLINE TileSize tile_size(const AttentionParams& params) {
   if (min_rows * query_bytes > 8 * params.l2_bytes)
     return {max_rows,
             std::max<int64_t>(1, params.l2_bytes / 2 / (max_rows * logit_bytes_per_key * kChunkKeys)) * kChunkKeys};
-  // With more than 1024 keys a tile has up to 64 queries, since each tile reads all keys and updates all their
+  // With more than 1024 keys a tile has up to 64 queries, since each tile reads all keys and updates all key
   // gradients.
   return {
       params.max_keys <= 1024 ? min_rows : std::clamp(4 * params.l2_bytes / query_bytes / 8 * 8, min_rows, max_rows),
@@ -41,7 +42,7 @@ MH_INLINE TileSize tile_size(const AttentionParams& params) {
 // heads, which is mixed at a time, is contiguous.
 struct TileLayout {
   int64_t max_heads;   // the larger of params.heads and params.value_heads
-  int64_t num_chunks;  // chunks of all keys, not only of a tile
+  int64_t num_chunks;  // number of chunks of all keys, even if a tile has only a span
   int64_t rows, span;  // queries and keys of a tile (TileSize)
   int64_t dk, dv;      // sizes of keys and values, padded to multiples of 16
   MH_INLINE TileLayout(const AttentionParams& params, const TileSize& size)
@@ -73,7 +74,7 @@ MH_INLINE bool is_decode(const AttentionParams& params) {
          !params.has_relative_positions();
 }
 
-// Returns the number of floats of the dropout mask of one query, for all heads.
+// Returns the size of the dropout mask of one query for all heads, in floats.
 MH_INLINE int64_t dropout_mask_scratch_floats(const AttentionParams& params, const TileLayout& layout) {
   return params.has_dropout() ? layout.max_heads * layout.dropout_mask_stride() : 0;
 }
@@ -81,8 +82,8 @@ MH_INLINE int64_t dropout_mask_scratch_floats(const AttentionParams& params, con
 MH_INLINE int64_t distance_products_scratch_floats(const AttentionParams& params, const TileLayout& layout) {
   return params.has_relative_positions() ? layout.rows * distance_row_stride(layout.span, layout.rows) : 0;
 }
-// Returns the number of floats of the scratch that bf16 products and relative positions share, since they exclude each
-// other: GemmTile::bf16_tile, or both arrays of DistanceScratch.
+// Returns the size, in floats, of the scratch memory that bf16 products (GemmTile::bf16_tile) and relative positions
+// (both arrays of DistanceScratch) share. No call uses both.
 MH_INLINE int64_t operand_scratch_floats(const AttentionParams& params, const TileLayout& layout) {
   if (uses_bf16_gemm(params)) return layout.rows * kGemmColumns / 2;
   return params.has_relative_positions()
@@ -90,8 +91,8 @@ MH_INLINE int64_t operand_scratch_floats(const AttentionParams& params, const Ti
              : 0;
 }
 
-// Return the number of floats of the keys (heads, keys, dk) and of the values (value_heads, keys, dv), with keys
-// padded to chunks.
+// Return the sizes, in floats, of the keys (heads, keys, dk) and of the values (value_heads, keys, dv), with the number
+// of keys padded to whole chunks.
 MH_INLINE int64_t key_floats(const AttentionParams& params) {
   return params.heads * round_up(params.keys, kChunkKeys) * pad_to_lanes(params.key_size);
 }

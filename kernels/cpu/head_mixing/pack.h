@@ -44,7 +44,7 @@ void pack_transposed_fp32(const T* from, int64_t row_stride, int64_t length, int
   }
 }
 
-// The addresses of packed keys and values, for all heads. Float is float or const float.
+// The addresses of the packed keys and values of all heads. Float is float or const float.
 template <class Float>
 struct PackedOperands {
   // transposed_k: (in, chunks, key_size, kChunkKeys). keys: (in, keys, dk), in the backward pass only. values: (out,
@@ -56,9 +56,9 @@ struct PackedOperands {
         values(keys + key_floats(params)) {}
 };
 
-// Packs the keys or values of head `head` of params.heads + params.value_heads (head_mixing_pack) as right operands of
-// bf16 products (cpu/bf16_operands.h). The operand of a head takes half of the floats that PackedOperands reserves for
-// it.
+// Packs the keys or values of `head`, which counts query heads, then value heads (head_mixing_pack), as right operands
+// of bf16 products (cpu/bf16_operands.h). The operand of a head takes the first half of the floats that PackedOperands
+// has for the head.
 void pack_bf16(const AttentionParams& params, const TileLayout& layout, bool backward, int64_t head,
                HeadsView<const uint16_t> k, HeadsView<const uint16_t> v, const PackedOperands<float>& packed_operands) {
   const auto head_operand = [&](float* operands, int64_t i, int64_t padded_size) {

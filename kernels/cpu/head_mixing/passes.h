@@ -1,5 +1,5 @@
-// Forward and backward pass of head mixing on a CPU, over tiles of queries. cpu/head_mixing_attention.h has the tiling
-// and the memory that it takes.
+// Forward and backward pass of head mixing on a CPU, over tiles of queries. cpu/head_mixing_attention.h describes the
+// tiling and its memory.
 #pragma once
 
 #include "cpu/head_mixing/decode.h"
@@ -8,9 +8,9 @@ namespace mh::kernels {
 
 namespace {
 
-// Returns the index of the query tile that a share computes in round `round`; may be past the last tile. The order of
-// the shares alternates from round to round, which balances their work: under a causal mask later tiles have more keys.
-MH_INLINE int64_t query_tile_index(const QueryShare& share, int64_t round) {
+// Returns the index of the query tile that `share` computes in round `round`; may be past the last tile. The order of
+// the shares alternates between rounds to balance their work: under a causal mask later tiles have more keys.
+MH_INLINE int64_t query_tile_index(const QueryShare& part, int64_t round) {
   return round * share.count + (round % 2 == 0 ? share.index : share.count - 1 - share.index);
 }
 
@@ -29,8 +29,8 @@ void pack_tile(const AttentionParams& params, const TileLayout& layout, const Pa
 PackedRowSpec query_row_spec(const AttentionParams& params) { return {params.heads, params.key_size, params.scale}; }
 PackedRowSpec out_row_spec(const AttentionParams& params) { return {params.value_heads, params.value_size, 1}; }
 
-// Computes `tile`: the scaled products of a tile's packed queries with the visible keys, or the products of its packed
-// output gradients with the visible values.
+// Computes `tile`: the scaled products of the packed queries of a tile with the visible keys, or the products of the
+// packed output gradients of a tile with the visible values.
 void multiply_rows(const AttentionParams& params, const TileLayout& layout, const PackedRowSpec& row_spec,
                    const VisibleKeys& visible_range, const float* packed_rows, const float* transposed, float* tile) {
   if (uses_bf16_gemm(params))
@@ -46,7 +46,7 @@ void compute_logits(const AttentionParams& params, const TileLayout& layout, con
   if (params.has_relative_positions()) add_position_term(params, layout, visible_range, distances, tile);
 }
 
-// One head of a tile, and scratch to round it to a bf16 operand, 64 keys of all queries at a time.
+// One head of a tile, and scratch memory to round the elements of 64 keys and all queries to a bf16 operand.
 struct HeadTile {
   const float* elements;
   uint16_t* bf16_tile;
@@ -110,7 +110,7 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QuerySh
   float* matrix = mix_out + layout.max_heads * kChunkKeys;      // mixing matrix of one query (in, out)
   float* max_logits = matrix + pad_to_lanes(params.heads * params.value_heads);  // (rows, in): maximum logits
   float* sums = max_logits + layout.rows * params.heads;                         // (rows, in): sums of exponentials
-  float* unused_sums = sums + layout.rows * params.heads;  // (in): sums of exponentiate_query() that are not used
+  float* unused_sums = sums + layout.rows * params.heads;  // (in): output of exponentiate_query() that is not read
   float* dropout_mask = unused_sums + pad_to_lanes(params.heads);
   float* q_v = dropout_mask + dropout_mask_scratch_floats(params, layout);
   const DistanceScratch distances{q_v, q_v + params.heads * layout.rows * layout.dk};
@@ -169,7 +169,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryS
   const int64_t num_head_pairs = params.heads * params.value_heads,
                 query_floats = params.heads * layout.rows * layout.dk;
   const PackedOperands<const float> operands(params, true, tensors.packed_kv);
-  float* p = scratch;                            // tile: logits, then (mixed) probabilities
+  float* p = scratch;                            // tile: logits, then probabilities, then P̄
   float* dp = p + layout.tile_floats();          // tile: dP̄, then gradients of the logits
   float* packed_q = dp + layout.tile_floats();   // packed queries (in, rows, dk)
   float* packed_dout = packed_q + query_floats;  // packed output gradients (out, rows, dv)
@@ -177,14 +177,14 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryS
       packed_dout + params.value_heads * layout.rows * layout.dv;  // (in, rows, dk): query gradients from the keys
   float* dq_v = dq_sums + query_floats;                     // (in, rows, dk): query gradients from the position term
   float* lane_sums = dq_v + query_floats;                   // (in, out, 16): partial sums of G
-  float* g = lane_sums + num_head_pairs * lanes;            // (rows, in, out): G
+  float* g = lane_sums + num_head_pairs * lanes;            // (rows, in, out): G, the gradient of m
   float* dropped_probs = g + layout.rows * num_head_pairs;  // (max_heads, kChunkKeys): probabilities after dropout
   float* mix_out =
       dropped_probs + layout.max_heads * kChunkKeys;  // (max_heads, kChunkKeys): mixed probabilities or gradients
   float* prob_sums = mix_out + layout.max_heads * kChunkKeys;     // (rows, in): sums of probabilities
   float* scaled_matrix = prob_sums + layout.rows * params.heads;  // (in, out): matrix divided by the sums
   float* unused_sums =
-      scaled_matrix + pad_to_lanes(num_head_pairs);  // (in): sums of exponentiate_query() that are not used
+      scaled_matrix + pad_to_lanes(num_head_pairs);  // (in): output of exponentiate_query() that is not read
   float* dropout_mask = unused_sums + pad_to_lanes(params.heads);
   // Derivative of sigsoftmax_logits() for one query, in the layout of one query of a tile.
   float* slopes = dropout_mask + dropout_mask_scratch_floats(params, layout);
@@ -235,7 +235,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryS
                            slopes + c * layout.chunk_stride(), dp_row + c * layout.chunk_stride());
       }
       if (!compute_ds) return;
-      for (int64_t i = count; i < visible_range.padded_queries; ++i)  // the padding rows of the tile have no gradient
+      for (int64_t i = count; i < visible_range.padded_queries; ++i)  // padding rows add nothing to gradients
         for (float* tile : {p, dp}) std::fill_n(tile + i * layout.query_stride(), layout.query_stride(), 0.0F);
       for (int64_t j = 0; j < params.heads; ++j) {
         const int64_t key_offset = j * layout.padded_keys() * layout.dk, query_offset = j * layout.rows * layout.dk;

@@ -1,6 +1,6 @@
 // Matrix products of head mixing on a CPU, of a tile of queries with the keys, the values and r (relative positions).
-// A call computes all heads, or one head, of a tile, in chunks of 128 keys; an inner loop computes a register tile of 8
-// rows and 32 columns, or of 4 rows and 16 columns without AVX-512 (cpu/products.h), or Bf16Gemm computes 64 columns.
+// Each function computes all heads, or one head, of a tile, in chunks of 128 keys. fp32 products have register tiles of
+// 8 rows and 32 columns, or of 4 rows and 16 columns without AVX-512 (cpu/products.h); Bf16Gemm computes 64 columns.
 #pragma once
 
 #include <cstring>
@@ -26,10 +26,10 @@ struct QueryRange {
 // the last key that the last query of the group sees.
 struct VisibleKeys {
   int64_t first_query;          // first query of the tile, counted from the first query of the batch row
-  int64_t num_queries;          // queries of the tile, at most layout.rows
+  int64_t num_queries;          // number of queries of the tile, at most layout.rows
   int64_t key_begin;            // first key of the span, a multiple of kChunkKeys
   int64_t padded_queries;       // num_queries rounded up to a multiple of 8
-  int64_t first_query_key_end;  // end of the keys that the first query sees; may be outside the span
+  int64_t first_query_key_end;  // end of the keys that first_query sees; may be outside the span
   int64_t num_keys;             // number of keys of the span up to the last key that the last query sees
   bool causal;
   MH_INLINE VisibleKeys(const AttentionParams& params, const TileLayout& layout, const QueryRange& tile, int64_t key)
@@ -51,8 +51,8 @@ struct VisibleKeys {
   }
 };
 
-// Returns the offset of a key of the span in the elements of one head of one query of a tile. The elements are
-// contiguous up to the end of the chunk.
+// Returns the offset of key `key` of a span, in floats from key 0 of the same query and head in a tile. The keys of a
+// chunk are contiguous.
 MH_INLINE int64_t key_offset(const TileLayout& layout, int64_t key) {
   return key / kChunkKeys * layout.chunk_stride() + key % kChunkKeys;
 }
@@ -137,9 +137,9 @@ void product_over_queries(const TileLayout& layout, const VisibleKeys& visible_r
   }
 }
 
-// Computes the products of packed_rows with the visible columns of `transposed`, times row_spec.factor, into a tile,
-// as multiply_rows_fp32() but with bf16 operands, whose rows are not scaled. Each head of packed_rows and of
-// `transposed` takes as much memory as with fp32 elements, and its bf16 operand is in the first half.
+// Computes the products of packed_rows with the visible columns of `transposed`, times row_spec.factor, into a tile.
+// Like multiply_rows_fp32(), but the operands are bf16, and the products are scaled instead of the rows. Each head of
+// packed_rows and of `transposed` takes as much memory as with fp32 elements; its bf16 operand is in the first half.
 void multiply_rows_bf16(const Bf16Gemm& gemm, const TileLayout& layout, const PackedRowSpec& row_spec,
                         const VisibleKeys& visible_range, const float* packed_rows, const float* transposed,
                         float* tile) {
@@ -210,7 +210,7 @@ void add_relative_biases(const AttentionParams& params, const TileLayout& layout
       }
 }
 
-// Returns the keys of a key range that a tile sees, counted from the first key of the span, and the rows of r at their
+// Returns the keys of a key range that a tile sees, counted from the first key of the span, and the rows of r of their
 // distances.
 MH_INLINE DistanceRange distance_range(const AttentionParams& params, const VisibleKeys& visible_range,
                                        const KeyRange& key_range) {
@@ -221,8 +221,8 @@ MH_INLINE DistanceRange distance_range(const AttentionParams& params, const Visi
 }
 
 // Scratch of relative positions: q_v, scale * (q + v) (in, rows, dk); and distance_products (rows,
-// distance_row_stride()), the products of one head's q_v with consecutive rows of r, in the backward pass then their
-// gradients.
+// distance_row_stride()), the products of one head's q_v with consecutive rows of r, which the backward pass replaces
+// by their gradients.
 struct DistanceScratch {
   float *q_v, *distance_products;
 };
@@ -253,8 +253,7 @@ void add_position_term(const AttentionParams& params, const TileLayout& layout, 
     }
 }
 
-// The gradients of relative positions: dr of r (in, distances, dk), and dq_v of DistanceScratch::q_v (in, rows,
-// dk).
+// Gradients with respect to r, dr (in, distances, dk), and with respect to DistanceScratch::q_v, dq_v (in, rows, dk).
 struct DistanceGradients {
   float *dr, *dq_v;
 };

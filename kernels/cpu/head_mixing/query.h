@@ -44,7 +44,7 @@ void sigsoftmax_head(const TileLayout& layout, int64_t num_keys, float* x, float
                       slopes != nullptr ? slopes + c * layout.chunk_stride() : nullptr);
 }
 
-// Returns the maximum of the first `visible_end` logits of one head of one query; -inf if there are none.
+// Returns the maximum of the first `visible_end` logits of one head of one query; -inf if visible_end is 0.
 float head_maximum(const TileLayout& layout, const float* x, int64_t visible_end) {
   float maximum = -INFINITY;
   for (int64_t c = 0; c * kChunkKeys < visible_end; ++c)
@@ -52,8 +52,8 @@ float head_maximum(const TileLayout& layout, const float* x, int64_t visible_end
                        maximum_of(x + c * layout.chunk_stride(), std::min(kChunkKeys, visible_end - c * kChunkKeys)));
   return maximum;
 }
-// Replaces the first `visible_end` of `num_keys` logits of one head of one query by exp(x - maximum), and the others,
-// of masked keys, by 0. Returns the sum of the exponentials.
+// Replaces the first `visible_end` of the `num_keys` logits of one head of one query by exp(x - maximum), and the other
+// logits, of masked keys, by 0. Returns the sum of the exponentials.
 float exponentiate_head(const TileLayout& layout, float* x, int64_t visible_end, int64_t num_keys, float maximum) {
   float sum = 0;
   for (int64_t c = 0; c * kChunkKeys < num_keys; ++c) {
@@ -71,9 +71,9 @@ bool is_head_masked(const TileLayout& layout, const float* x, int64_t visible_en
   return true;
 }
 
-// Computes `dropout_mask` (heads, layout.dropout_mask_stride()), 1 / (1 - p) or 0, of one query for the first
-// q.visible_end keys of a span: of the query heads with dropout before mixing, otherwise of the value heads. The mask
-// of a head begins kDropoutGroupSize elements after the start of its row.
+// Computes `dropout_mask` (heads, layout.dropout_mask_stride()), the factors 1 / (1 - p) or 0 of one query and the
+// first q.visible_end keys of a span, for the query heads if dropout precedes mixing, and otherwise for the value
+// heads. The factor of key 0 is element kDropoutGroupSize of the row of a head.
 void dropout_mask_of_query(const AttentionParams& params, const TileLayout& layout, const Query& q,
                            float* dropout_mask) {
   const int64_t heads = params.dropout_before_mixing ? params.heads : params.value_heads;
@@ -149,8 +149,8 @@ struct LogitOffsets {
 
 // Applies sigsoftmax_logits() to the logits x of a query if the normaliser is Sigsoftmax, replaces each logit of query
 // head j by exp(x - offset), or by 0 if the key is masked or the offset of head j is infinite (a fully masked row), and
-// adds the sum of each head to `sums` (in). offsets: maxima, or log-sum-exps. If slopes is not null, it receives the
-// derivative of sigsoftmax_logits().
+// adds the sum of each head to `sums` (in). offsets: maxima, or log-sum-exps. slopes: receives the derivative of
+// sigsoftmax_logits(), in the layout of x; null: not computed.
 void exponentiate_query(const AttentionParams& params, const TileLayout& layout, const Query& q, LogitOffsets offsets,
                         float* x, float* slopes, float* sums) {
   const bool is_sigsoftmax = params.normaliser == Normaliser::sigsoftmax;
