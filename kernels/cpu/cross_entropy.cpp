@@ -1,5 +1,5 @@
-// Computes the cross-entropy of a row and its gradient, and instantiates CrossEntropyLoops for one instruction set and
-// both types.
+// Computes the cross-entropy of a row and its gradient, and instantiates CrossEntropyLoops for one instruction set, for
+// fp32 and bf16 logits.
 #include "cpu/cross_entropy.h"
 
 #include <cmath>
@@ -12,8 +12,8 @@ namespace {
 
 // Computes the loss of a row of logits x (vocabulary) in three passes, during which the row stays in the L2 cache: the
 // maximum, and if has_smoothing the sum of the logits; the exponentials; if params.needs_gradient, the gradient, which
-// replaces the logits. `exponential_row` (vocabulary) is scratch for the exponentials if there is a gradient; in fp32
-// it is x.
+// replaces the logits. exponential_row (vocabulary): scratch for the exponentials if params.needs_gradient; in fp32,
+// equal to x.
 template <bool has_smoothing, class T>
 MH_INLINE void compute_row(const CrossEntropyParams& params, T* x, int64_t target, float* exponential_row,
                            CrossEntropyLoss& result) {
@@ -22,7 +22,7 @@ MH_INLINE void compute_row(const CrossEntropyParams& params, T* x, int64_t targe
 
   Floats max_lanes, sums{};
   fill(max_lanes, -INFINITY);
-  double logit_sum = 0;  // sum of the logits if has_smoothing; only 1024 at a time are summed in fp32, for precision
+  double logit_sum = 0;  // if has_smoothing, the sum of the logits; each 1024 logits are summed in fp32
   for (int64_t i = 0; i < tail_begin;) {
     int64_t end = i + 64 * lanes < tail_begin ? i + 64 * lanes : tail_begin;
     sums = Floats{};

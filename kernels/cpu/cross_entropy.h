@@ -1,10 +1,10 @@
 // Softmax cross-entropy of one row of logits; the gradient replaces the logits.
 //
 // Tiling: a call computes one row, in vectors of 16 logits, in three passes: the maximum, the exponentials and their
-// sum, and the gradient, if there is one. A vector of maxima and one of partial sums are in registers; the partial sums
-// of 64 vectors at a time are added in fp64. Without a gradient, or in fp32, there is no scratch memory; a gradient in
-// bf16 takes 4 * vocabulary bytes for the exponentials. With a gradient and a vocabulary of 33278 a row takes 130 KiB
-// in fp32, and 65 + 130 KiB in bf16, and stays in the L2 cache.
+// sum, and the gradient, if params.needs_gradient. One vector of maxima and one vector of partial sums are in
+// registers; the sums of 64 vectors at a time are added in fp64. Only a gradient in bf16 needs scratch memory: 4 bytes
+// per logit for the exponentials. With a gradient, a row of 33278 logits takes 130 KiB in fp32, and 65 KiB and 130 KiB
+// of scratch memory in bf16, and stays in the L2 cache.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@
 
 namespace mh::kernels {
 
-// cross_entropy_row(), compiled for one instruction set (cpu/simd.h). exponentials: scratch (vocabulary), used if there
-// is a gradient; in fp32 the address of the logits, which the gradient overwrites anyway.
+// cross_entropy_row(), compiled for one instruction set (cpu/simd.h). exponentials: scratch (vocabulary), used if
+// params.needs_gradient; in fp32 the address of the logits, which the gradient overwrites anyway.
 template <SimdLevel, class T>
 struct CrossEntropyLoops {
   static void compute(const CrossEntropyParams& params, T* logits, int64_t target, float* exponentials,

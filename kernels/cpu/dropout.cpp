@@ -1,4 +1,4 @@
-// Applies dropout to a range of elements, and instantiates DropoutLoops for one instruction set and both types.
+// Applies dropout to a range of elements, and instantiates DropoutLoops for one instruction set, for fp32 and bf16.
 #include "cpu/dropout.h"
 
 #include <algorithm>

@@ -1,10 +1,10 @@
 // Dropout of a range of a tensor on a CPU, with the random stream of dropout_params.h.
 //
 // Tiling: a call computes groups of 64 elements of the random stream. A group takes the four random words of each of 16
-// Philox counters: each lane of a vector computes one counter, and four vectors hold the state of all. A mask of 256
-// bytes, on the stack, holds the factors of a group, and vectors of 16 elements are multiplied by them; the elements of
-// an incomplete group, at either end of the range, are multiplied one by one. x is read once, and y written once. A
-// hidden state (512, 1024) has 8192 groups.
+// Philox counters: each lane of a vector computes one counter, and four vectors hold the state of all 16. A mask of 256
+// bytes, on the stack, holds the factors of a group. Elements are multiplied by the factors in vectors of 16; the
+// elements of an incomplete group, at either end of the range, one by one. x is read once, and y written once. A hidden
+// state (512, 1024) has 8192 groups.
 #pragma once
 
 #include <cmath>
@@ -15,7 +15,7 @@
 namespace mh::kernels {
 
 // Returns the parameters of dropout with drop probability p at one site of the model in one update of the training.
-// key: of the random stream.
+// key: Philox key of the random stream.
 inline DropoutParams make_dropout(const uint32_t key[2], uint32_t update, uint32_t site, double p) {
   return {
       {key[0], key[1]}, update, site, static_cast<uint32_t>(std::ceil(p * 0x1p24)), static_cast<float>(1 / (1 - p))};

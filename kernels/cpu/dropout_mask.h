@@ -25,8 +25,8 @@ MH_INLINE void multiply(uint64_t factor, const Words& x, Words& low, Words& high
   std::memcpy(&high, &result, sizeof high);
 }
 
-// Computes `dropout_mask` (kDropoutGroupSize) of the elements from element 4 * block of the stream on, the elements of
-// 16 Philox counters, of which `block` is the first.
+// Computes `dropout_mask` (kDropoutGroupSize) of elements 4 * block … 4 * block + kDropoutGroupSize - 1 of the random
+// stream, which are the random words of 16 Philox counters from counter `block` on.
 MH_INLINE void dropout_mask_group(const DropoutParams& params, uint64_t block, float* dropout_mask) {
   Words c0, c1, c2 = params.site - Words{}, c3 = params.update - Words{};
   for (int i = 0; i < lanes; ++i) {
@@ -68,9 +68,9 @@ MH_INLINE float apply_dropout_mask(float dropout_mask, float x) {
   return dropout_mask == 0.0F ? 0.0F : x * dropout_mask;
 }
 
-// Computes dropout_mask[i] of element stream_offset + i of the stream, for i < count. Writes whole groups of
-// kDropoutGroupSize elements, so it may overwrite up to kDropoutGroupSize - 1 floats before dropout_mask[0] and after
-// dropout_mask[count - 1].
+// Computes dropout_mask[i], the factor of element stream_offset + i of the random stream, for i < count. Writes whole
+// groups of kDropoutGroupSize elements, so it may overwrite up to kDropoutGroupSize - 1 floats before dropout_mask[0]
+// and after dropout_mask[count - 1].
 MH_INLINE void dropout_mask_range(const DropoutParams& params, uint64_t stream_offset, int64_t count,
                                   float* dropout_mask) {
   const auto group_offset = static_cast<int64_t>(stream_offset % kDropoutGroupSize);

@@ -20,13 +20,13 @@ MH_INLINE void store(const Doubles& from, double* to) { std::memcpy(to, &from, s
 MH_INLINE double sum_of(const Doubles& v) { return ((v[0] + v[4]) + (v[1] + v[5])) + ((v[2] + v[6]) + (v[3] + v[7])); }
 
 // Computes A -= u wᵀ + w uᵀ, and then y = A x, for the first `rows` rows and columns of the symmetric matrix A, in one
-// pass over its lower triangle. This pass dominates the time. From element `rows` to the end of its tile u, w and x are
-// zero, so that the elements of A there, of finished rows or of the padding, do not count.
+// pass over its lower triangle. This pass dominates the time. The caller sets u, w and x to zero from element `rows` to
+// the end of its tile, so that elements of A outside the first `rows` rows and columns have no effect.
 void update_and_multiply(double* a, int64_t stride, int64_t rows, const double* u, const double* w, const double* x,
                          double* y) {
   const int64_t tiles = ceil_div(rows, tile_size);
   std::memset(y, 0, static_cast<size_t>(tiles * tile_size) * sizeof *y);
-  // Rows updated at a time: as many as fit in the registers with their shared operands.
+  // Number of rows updated at a time: as many as fit in the registers together with their shared operands.
   constexpr int64_t group_size = 4;
   for (int64_t first = 0; first < tiles * tile_size; first += group_size) {
     const int64_t diagonal = first / tile_size * tile_size;

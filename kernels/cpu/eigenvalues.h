@@ -5,11 +5,11 @@
 // eigenvalue of much smaller magnitude may have no correct digit.
 //
 // Tiling: a call computes one matrix. Each of n - 1 steps of the reduction reads and writes the lower triangle of the
-// remaining rows once. The inner loop has 4 rows and 8 columns, with 4 vectors of partial sums and 5 others, each of 8
-// fp64 numbers. The matrix takes 8 * eigenvalue_rows(n) * eigenvalue_stride(n) bytes, of which the steps use the lower
-// half, and the scratch memory 8 * eigenvalue_scratch_doubles(n) bytes: 2080 KiB and 20 KiB for n = 512, and 36 KiB
-// and 2.8 KiB for n = 64. The vectors of the scratch memory stay in the L1 cache, and the lower half of the matrix in
-// the L2 cache if it fits.
+// remaining rows once. The inner loop has 4 rows and 8 columns, with 4 vectors of partial sums and 5 operand vectors,
+// each of 8 fp64 numbers. The matrix takes 8 * eigenvalue_rows(n) * eigenvalue_stride(n) bytes, of which the steps use
+// the lower half, and the scratch memory 8 * eigenvalue_scratch_doubles(n) bytes: 2080 KiB and 20 KiB for n = 512, and
+// 36 KiB and 2.8 KiB for n = 64. The vectors of the scratch memory stay in the L1 cache, and the lower half of the
+// matrix in the L2 cache if it fits.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace mh::kernels {
 
 // Returns the row stride, in elements, of the matrix argument of symmetric_eigenvalues(). Rows are padded to whole
 // vectors of 8, and one more vector keeps the stride off a power of two for the common sizes n = 64, 128, 256 and 512;
-// with such a stride, rows evict each other from the cache.
+// with a stride of a power of two, rows evict each other from the cache.
 inline int64_t eigenvalue_stride(int64_t n) { return round_up(n, 8) + 8; }
 // Return the number of rows of the matrix argument, and the number of elements of the scratch memory, of
 // symmetric_eigenvalues().

@@ -1,4 +1,4 @@
-// Mixes heads chunk by chunk, and instantiates HeadMixLoops for one instruction set and both types.
+// Mixes heads chunk by chunk, and instantiates HeadMixLoops for one instruction set, for fp32 and bf16 tensors.
 #include "cpu/head_mix.h"
 
 #include <algorithm>

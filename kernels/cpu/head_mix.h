@@ -16,8 +16,8 @@
 
 namespace mh::kernels {
 
-// Elements of each head that are mixed at a time. Head strides are often powers of two, with which heads evict each
-// other from the cache; so a chunk of this width of every head is first copied to adjacent memory.
+// Number of elements of each head that are mixed at a time (a chunk). Head strides are often powers of two, so that
+// heads evict each other from the cache; therefore the chunks of all heads are first copied to adjacent memory.
 constexpr int64_t kMixWidth = 128;
 
 // The sizes of a map at one position: head j of x, of `count` elements, starts at x + j * x_stride, and head i of y,
@@ -30,7 +30,7 @@ struct HeadMixParams {
 
 // The gradients at one position: dx_j = Σ_i m[j, i] dy_i, with head stride dx_stride, and dm[j, i] += Σ_s x_j[s]
 // dy_i[s]. dy has head stride y_stride. dm (num_in_heads, num_out_heads, 16) has 16 partial sums of each element, which
-// the caller adds. dx may be dy, and then dx_stride equals y_stride. dx or dm may be null: not computed.
+// the caller adds up. dx may be the same memory as dy if dx_stride equals y_stride. A null dx or dm is not computed.
 template <class T>
 struct HeadMixGradients {
   const T *x, *dy;
@@ -39,7 +39,7 @@ struct HeadMixGradients {
   float* dm;
 };
 
-// The maps and their gradients, compiled for one instruction set (cpu/simd.h). T: float, or uint16_t for bf16.
+// mix_heads() and mix_heads_backward(), compiled for one instruction set (cpu/simd.h). T: float, or uint16_t for bf16.
 template <SimdLevel, class T>
 struct HeadMixLoops {
   static void forward(const HeadMixParams& params, const float* m, const T* x, T* y, float* scratch);

@@ -1,4 +1,4 @@
-// The logits transform of Sigsoftmax for the fused kernels on a CPU.
+// Transforms logits so that their softmax is Sigsoftmax, for the fused kernels on a CPU.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace mh::kernels {
 
-// Replaces the logits a in s (count) by 2a - softplus(a), whose softmax is the Sigsoftmax of a. If slope (count) is not
-// null, writes the derivative, 2 - σ(a), to it. `count` is rounded up to a multiple of 16.
+// Replaces the logits a in s (count) by 2a - softplus(a), whose softmax is the Sigsoftmax of a. slope (count): receives
+// the derivative, 2 - σ(a); null: not computed. `count` is rounded up to a multiple of 16.
 MH_INLINE void sigsoftmax_logits(float* s, int64_t count, float* slope) {
   for (int64_t i = 0; i < count; i += lanes) {
     Floats a;

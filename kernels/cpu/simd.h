@@ -1,11 +1,12 @@
 // Dispatch of the loops in this folder to the instruction set of the processor. kernels/meson.build compiles each
-// source file with loops once for every SimdLevel of the architecture but avx512_bf16, with the compiler flags of the
-// level and with its name in the macro MH_LEVEL. Such a file defines the members of a class template over the level
+// source file with loops once for every SimdLevel of the architecture except avx512_bf16, with the compiler flags of
+// the level and with its name in the macro MH_LEVEL. Such a file defines the members of a class template over the level
 // (…Loops) and instantiates the template for its own level. With dispatch_simd_level() a caller selects the members for
 // the level in use.
 //
-// Such a file must export no other symbols: of an inline function that the files of several levels export, the linker
-// would keep one definition, whose instructions the processor may lack. kernels/level_symbols.py checks this.
+// Such a file must export no other symbols: if the files of several levels exported the same inline function, the
+// linker would keep one definition, whose instructions the processor may lack. kernels/level_symbols.py checks the
+// exported symbols.
 #pragma once
 
 #include <type_traits>

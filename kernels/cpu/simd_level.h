@@ -12,8 +12,8 @@ enum class SimdLevel : uint8_t { baseline, avx2, avx512, avx512_bf16 };
 
 SimdLevel best_simd_level();  // returns the highest level that the processor supports
 SimdLevel simd_level();       // returns the level in use
-// Sets the level in use to `level`, or to the best level of the processor if that is lower. For tests. Results of two
-// levels may differ by rounding.
+// Sets the level in use to `level`, but at most to best_simd_level(). For tests. Results of two levels may differ by
+// rounding.
 void set_simd_level(SimdLevel level);
 
 // Returns the size in bytes of the L2 cache of a core: kDefaultL2Bytes if the system does not report it, and at most

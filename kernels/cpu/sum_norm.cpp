@@ -1,5 +1,5 @@
 // Computes residual sum, dropout and layer norm of rows and their gradients, and instantiates SumNormLoops for one
-// instruction set and both types.
+// instruction set, for y in fp32 and in bf16.
 #include "cpu/sum_norm.h"
 
 #include <cmath>
@@ -17,8 +17,8 @@ MH_INLINE T* offset_or_null(T* x, int64_t offset) {
   return x != nullptr ? x + offset : nullptr;
 }
 
-// Returns the dropout mask (size), scale or 0, of row r; null without dropout. scratch: sum_norm_scratch_floats()
-// floats.
+// Returns the dropout mask (size) of row r, whose elements are 1 / (1 - p) or 0; null without dropout. scratch:
+// sum_norm_scratch_floats() floats.
 MH_INLINE const float* dropout_mask_row(const SumNormParams& params, int64_t r, float* scratch) {
   if (params.dropout == nullptr) return nullptr;
   float* dropout_mask = scratch + kDropoutGroupSize;

@@ -16,7 +16,7 @@ using Words = uint32_t __attribute__((vector_size(64)));
 using HalfWords = uint16_t __attribute__((vector_size(32)));
 constexpr int lanes = 16;
 
-// Load and store 16 elements. MH_INLINE: each level (cpu/simd.h) must have its own code.
+// Load and store 16 elements. MH_INLINE, since each SIMD level (cpu/simd.h) needs a copy for its instruction set.
 MH_INLINE void load(const float* from, Floats& to) { std::memcpy(&to, from, sizeof to); }
 MH_INLINE void store(const Floats& from, float* to) { std::memcpy(to, &from, sizeof from); }
 
@@ -140,10 +140,11 @@ MH_INLINE void exp_negative(Floats& x) {
   Floats min_input;
   fill(min_input, -87.0F);
   Floats clamped_x = x < min_input ? min_input : x;  // the comparison is false for NaN, which stays NaN
-  constexpr float magic = 0x1.8p23F;                 // x + magic has x, rounded to an integer, in its lowest bits
+  constexpr float magic = 0x1.8p23F;                 // the lowest bits of x + magic are x, rounded to an integer
   Floats shifted_x = clamped_x * 1.44269504F + magic;
   Floats n = shifted_x - magic;
-  // r = clamped_x - n ln 2, with ln 2 as the sum of two constants; the first has so few bits that its product is exact.
+  // r = clamped_x - n ln 2, with ln 2 as the sum of two constants. The first has so few bits that its product with n is
+  // exact.
   Floats r = clamped_x - n * 0.693359375F;
   r = r - n * -2.12194440e-4F;
   Floats p = r * 1.9875691500e-4F + 1.3981999507e-3F;  // minimax polynomial of Cephes' expf

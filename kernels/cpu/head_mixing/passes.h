@@ -10,7 +10,7 @@ namespace {
 
 // Returns the index of the query tile that `share` computes in round `round`; may be past the last tile. The order of
 // the shares alternates between rounds to balance their work: under a causal mask later tiles have more keys.
-MH_INLINE int64_t query_tile_index(const QueryShare& part, int64_t round) {
+MH_INLINE int64_t query_tile_index(const QueryShare& share, int64_t round) {
   return round * share.count + (round % 2 == 0 ? share.index : share.count - 1 - share.index);
 }
 
