@@ -1,4 +1,4 @@
-// Selects the attention kernels of a type and head size among the compiled ones, and describes a combination that the
+// Selects the compiled attention kernels for an element type and a head size, or describes the combination that the
 // build lacks.
 #include <string>
 

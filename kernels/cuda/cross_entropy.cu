@@ -1,4 +1,4 @@
-// Dispatches cross-entropy to the kernels of a type.
+// Dispatches cross-entropy to the kernel for an element type.
 #include "cuda/cross_entropy.h"
 #include "cuda/launcher.h"
 

@@ -1,8 +1,8 @@
 // Softmax cross-entropy of rows of logits on a GPU. Tiling: one block computes one row. A first pass over the row
-// computes the maximum and the sum of exponentials together (online softmax); with a gradient, a second pass replaces
-// the logits by it. A block is one warp, or 8 warps for more than 1024 logits. A thread computes every 32nd, or every
-// 256th, vector of four logits, and holds the vector, a running maximum, a sum of exponentials and a sum of logits in
-// registers. Shared memory: 32 bytes, one number per warp, for reductions.
+// computes the maximum and the sum of exponentials together (online softmax); if params.needs_gradient, a second pass
+// replaces the logits by the gradient. A block is one warp, or 8 warps for more than 1024 logits. A thread computes
+// every 32nd, or every 256th, vector of four logits, and holds the vector, a running maximum, a sum of exponentials and
+// a sum of logits in registers. Shared memory: 32 bytes, one number per warp, for reductions.
 #pragma once
 
 #include <cfloat>

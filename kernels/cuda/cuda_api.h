@@ -36,7 +36,7 @@ struct CudaApi {
   const char* (*sum_norm)(Dtype y_dtype, const SumNormParams& params, const SumNormTensors& tensors, void* stream);
   const char* (*sum_norm_backward)(Dtype y_dtype, const SumNormParams& params, const SumNormTensors& tensors,
                                    void* stream);
-  // Update `count` parameter tensors (optimizer_rules.h). `updates` is an array in host memory.
+  // Update `count` parameter tensors (optimizer_rules.h). `updates`: an array of `count` elements in host memory.
   const char* (*adam)(const Update<AdamParams>* updates, int64_t count, void* stream);
   const char* (*sgd)(const Update<MomentumParams>* updates, int64_t count, void* stream);
   const char* (*nag)(const Update<NagParams>* updates, int64_t count, void* stream);
@@ -45,8 +45,8 @@ struct CudaApi {
   // in GPU memory.
   const char* (*sum_of_squares)(const FloatSpan* spans, int64_t count, double* sums, void* stream);
   // attention_kernels() returns the attention kernels of a type for the smallest compiled head size of at least
-  // head_size; null if this build has none. missing_kernels() then returns a text that describes what the build lacks,
-  // valid until the next call of the thread, and otherwise null.
+  // head_size; null if this build has no such kernels. missing_kernels() then returns a text that describes what the
+  // build lacks, valid until its next call in this thread, and otherwise null.
   const AttentionKernels* (*attention_kernels)(Dtype dtype, int head_size);
   const char* (*missing_kernels)(Dtype dtype, int head_size);
   // Returns null if the limits of the current GPU can be read; otherwise a description of the error. After an error,

@@ -1,19 +1,19 @@
 // The gradient of r, the relative position vectors (RelativeParams), in attention without head mixing.
 //
-// Tiling: a block computes the gradient of 16 rows of r per warp. For every key range that uses these rows it loops
-// over tiles of queries. Within a key range a query t and a row ρ of r determine one key, so 16 queries and 16 rows
-// involve 31 keys. The products of the queries with these keys go to shared memory, where the key of query t and row ρ
-// is in column t + ρ, if t and ρ are counted from the first query and the first row of the tile. Nothing is accumulated
-// in global memory.
+// Tiling: a block computes the gradient of 16 rows of r per warp. For every key range that uses these rows the block
+// loops over tiles of queries. Within a key range a query t and a row ρ of r determine one key, so 16 queries and 16
+// rows involve 31 keys. The products of the queries with these keys go to shared memory, where the key of query t and
+// row ρ is in column t + ρ, if t and ρ are counted from the first query and the first row of the tile. Nothing is
+// accumulated in global memory.
 //
 // Shared memory holds the rows of r, the pipeline stages with q + u and dO of a tile, q + v of a tile, a window of
-// keys and one of values, and products of 2560 bytes per warp:
+// keys and a window of values, and products of 2560 bytes per warp:
 //
 //   (kDistances + (2 * kStages + 1) * kQueries + 2 * KvWindow::kRows) * (kSize + 8) * sizeof(T) + 2560 * kWarps
 //
 // bytes. A lane has kSize / 2 accumulators of the gradient, and kQueries / 2 for each of P and the gradients of the
-// logits. For heads of 64 in bf16 a block has 4 warps, 64 rows of r, tiles of 32 queries, 2 stages and 77.5 KiB; a lane
-// has 32 + 2 * 16 accumulators.
+// logits. For head size 64 in bf16 a block has 4 warps, 64 rows of r, tiles of 32 queries, 2 stages and 77.5 KiB; a
+// lane has 32 + 2 * 16 accumulators.
 #pragma once
 
 #include "cuda/attention_forward.h"

@@ -1,4 +1,4 @@
-// Dispatches dropout to the kernels of a type.
+// Dispatches dropout to the kernel for an element type.
 #include "cuda/dropout.h"
 #include "cuda/launcher.h"
 

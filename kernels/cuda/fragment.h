@@ -173,7 +173,7 @@ MH_DEVICE void multiply(const Thread& thread, Accumulator& sum, const FragmentA<
   multiply_tf32<false>(thread, sum, left, right);
 }
 
-// Computes sum += left · right; fp32 operands have a separate accumulator (multiply_tf32). For dP, and for logits,
+// Computes sum += left · right; fp32 operands have a separate accumulator (multiply_tf32). Used for dP, and for logits,
 // whose absolute error is a relative error of the probability. Products with accumulators that live for the whole loop
 // over keys or queries use multiply(), since there are no registers for a separate accumulator.
 template <class Thread, class T>

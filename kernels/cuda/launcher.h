@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(Body::kThreads) run(const __grid_constant__ Bo
 }
 
 // Launches body(thread, shared memory) for each thread of a grid, on the CUDA stream `stream`. Returns null, or a
-// description of the problem. threads: threads of a block; shared_bytes: shared memory of a block.
+// description of the problem. threads: number of threads of a block; shared_bytes: shared memory of a block in bytes.
 struct Launcher {
   void* stream;
   template <class Body>

@@ -20,7 +20,7 @@ template <class Item>
 struct TensorBatch {
   static constexpr int kMaxTensors = 40;
   Item items[kMaxTensors];
-  int first_chunk[kMaxTensors + 1] = {0};  // index of the first chunk of each tensor; then the number of all chunks
+  int first_chunk[kMaxTensors + 1] = {0};  // first chunk of each tensor; last: number of chunks of all tensors
   int count = 0;
   void add(const Item& item) {
     items[count++] = item;
@@ -34,8 +34,8 @@ struct TensorBatch {
   }
 };
 
-// Calls f(i) for each of this thread's vectors of four elements i … i + 3 in a chunk. chunk: index within the tensor;
-// count: elements of the tensor, past which the last vector may extend.
+// Calls f(i) for each of this thread's vectors of four elements i … i + 3 in a chunk. chunk: index of the chunk in the
+// tensor; count: number of elements of the tensor. The last vector may extend past the last element.
 template <class Thread, class F>
 MH_DEVICE void for_each_vec4_of_chunk(const Thread& thread, int64_t chunk, int64_t count, const F& f) {
   const int64_t first = chunk * kUpdateChunkSize,
@@ -149,8 +149,8 @@ const char* update(const Launcher& launcher, const Update<Params>* updates, int6
   });
 }
 
-// Launches the kernels of CudaApi::sum_of_squares. sums: one for each chunk of each tensor, in the order of the
-// tensors.
+// Launches the kernels of CudaApi::sum_of_squares. sums: one element for each chunk of each tensor, in the order of the
+// tensors. Returns null, or a description of the problem.
 template <class Launcher>
 const char* sum_of_squares(const Launcher& launcher, const FloatSpan* spans, int64_t count, double* sums) {
   return launch_batches(spans, count, [&](const TensorBatch<FloatSpan>& batch) {

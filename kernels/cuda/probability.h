@@ -1,5 +1,5 @@
-// Mask, normaliser and dropout of AttentionParams, applied to the accumulators of a warp: they turn products of queries
-// and keys into probabilities. A product is Q · K before the scale of the logits is applied.
+// Applies the mask, normaliser and dropout of AttentionParams to the accumulators of a warp, to turn products of
+// queries and keys into probabilities. A product is Q · K before the scale of the logits is applied.
 #pragma once
 
 #include "cuda/attention.h"
@@ -43,8 +43,8 @@ MH_DEVICE IndexRange attending_queries(const AttentionParams& params, int64_t b,
   return query_range;
 }
 
-// Returns whether query i exists and sees key s. Keys from key `num_unpadded_keys` on (padding, or keys of the next
-// split) are not seen.
+// Returns whether query i exists and sees key s. No query sees keys from key `num_unpadded_keys` on, which are padding
+// or belong to the next split.
 MH_DEVICE bool is_visible(const AttentionParams& params, int num_unpadded_keys, int i, int s) {
   const int causal_offset = static_cast<int>(params.keys - params.queries);
   return i < params.queries && s < num_unpadded_keys &&
@@ -61,9 +61,9 @@ MH_DEVICE bool all_visible(const AttentionParams& params, int num_unpadded_keys,
            (params.window == 0 || s > causal_offset + i + queries - 1 - static_cast<int>(params.window))));
 }
 
-// Sets the products of masked pairs to -inf, so that their probabilities are zero. products (16, 8 kColumnFragments):
-// of the queries from query i on with the keys from key s on; if kTransposed, rows are keys and columns are queries.
-// Returns early if the tile has no masked pair, which holds for most tiles. Called by all lanes of a warp.
+// Sets the products of masked pairs of query and key to -inf, so that their probabilities are zero. products (16,
+// 8 kColumnFragments): rows are queries from query i on, columns are keys from key s on; if kTransposed, rows are keys
+// and columns are queries. Returns early if the tile has no masked pair. Called by all lanes of a warp.
 template <bool kTransposed, int kColumnFragments, class Thread>
 MH_DEVICE void apply_mask(const Thread& thread, const AttentionParams& params, int num_unpadded_keys, int i, int s,
                           Accumulator (&products)[kColumnFragments]) {
@@ -134,7 +134,7 @@ MH_DEVICE uint32_t accumulator_bits(const Draw& draw) {
   for (int c = 0; c < 4 * kColumnFragments; c += kBitsPerDraw) bits |= draw(c) << c;
   return bits;
 }
-// Returns the dropout factor of the accumulator with bit x in accumulator_bits(): `scale` if it is set, otherwise 0.
+// Returns the dropout factor of the accumulator with bit x in accumulator_bits(): `scale` if the bit is set, else 0.
 MH_DEVICE float dropout_factor(uint32_t bits, int x, float scale) { return (bits >> x & 1) != 0 ? scale : 0; }
 // Multiplies a lane's accumulators by their dropout factors.
 template <int kColumnFragments>

@@ -1,7 +1,7 @@
 // Relative positions (RelativeParams) for tiles of queries and keys. A tile of keys is within one key range, so the
 // distances between m queries and n keys are m + n - 1 consecutive rows of r. The products of q + v with these rows go
-// to shared memory in fp32. For a warp's 16 queries, key s of query i is there in column 15 - i + s: the relative shift
-// (Dai et al. 2019, appendix B) is an offset into the row of the query.
+// to shared memory in fp32. For a warp's 16 queries, the product for query i and key s is in column 15 - i + s of row
+// i: the relative shift (Dai et al. 2019, appendix B) is an offset into the row of the query.
 #pragma once
 
 #include <type_traits>
@@ -19,8 +19,8 @@ MH_DEVICE IndexRange intersect(const IndexRange& visible_range, const KeyRange& 
   return {first > visible_range.first ? first : visible_range.first, end < visible_range.end ? end : visible_range.end};
 }
 
-// Returns the index of the row of r for the distance from a query to a key of a key range. The index may be out of the
-// range of r for masked pairs, and for queries or keys of a tile that do not exist.
+// Returns the index of the row of r for the distance from a query to a key of a key range. For masked pairs, and for
+// queries or keys of a tile that do not exist, r may have no row of this index.
 MH_DEVICE int distance_row(const AttentionParams& params, const KeyRange& key_range, int query, int key) {
   return static_cast<int>(key_range.first_row + params.queries - 1 - query + key - key_range.first_key);
 }
@@ -46,7 +46,7 @@ MH_DEVICE IndexRange tile_of_key_ranges(const AttentionParams& params, int first
 }
 
 // Sets the products of masked pairs to -inf. products (16, 8 kColumnFragments): rows are 16 consecutive distances,
-// columns are the queries from query i on, of which those from query `end` on are masked. Row 0 in the column of
+// columns are queries from query i on; queries from query `end` on are masked. Row 0 in the column of
 // query t belongs to key t + key_shift. unpadded_keys: the keys of the key range that are not padding. Called by all
 // lanes of a warp.
 template <int kColumnFragments, class Thread>
@@ -67,7 +67,7 @@ MH_DEVICE void apply_distance_mask(const Thread& thread, const AttentionParams& 
 }
 
 // Sizes in kernels with relative positions, chosen so that shared memory does not exceed 163 KiB, the limit for a block
-// on an A100: warps of a block of the backward pass, rows of a streamed tile, and pipeline stages.
+// on an A100: numbers of warps of a block of the backward pass, of rows of a streamed tile, and of pipeline stages.
 template <class T, int kSize>
 constexpr int kRelativeWarps = kSize * sizeof(T) <= 256   ? 4
                                : kSize * sizeof(T) <= 512 ? 2
@@ -209,8 +209,8 @@ struct QueryDistances {
   alignas(16) float products[kWarps * 16 * kProductRowStride];  // of each warp: products of q + v with rows of r
 
   // Load the rows of r for the queries from query `first` on and the tile of keys from key `key` on:
-  // load_first_window() loads all of them, for the first tile of a key range, at ring_row 0; advance_window() loads
-  // those that the previous tile of keys did not need.
+  // load_first_window() loads all these rows, for the first tile of a key range, at ring_row 0; advance_window() loads
+  // the rows that the previous tile of keys did not need.
   template <class Thread>
   MH_DEVICE void load_first_window(const Thread& thread, const AttentionParams& params, int64_t head,
                                    const KeyRange& key_range, int first, int key) {
@@ -270,8 +270,8 @@ struct KeyDistances {
   alignas(16) float products[kWarps * 16 * kProductRowStride];  // of each warp: products of q + v with rows of r
 
   // Load the rows of r for the keys from key `first` on and the tile of queries from query `query` on:
-  // load_first_window() loads all of them, for the first tile, at ring_row 0; advance_window() loads those that the
-  // previous tile of queries did not need.
+  // load_first_window() loads all these rows, for the first tile, at ring_row 0; advance_window() loads the rows that
+  // the previous tile of queries did not need.
   template <class Thread>
   MH_DEVICE void load_first_window(const Thread& thread, const AttentionParams& params, int64_t head,
                                    const KeyRange& key_range, int first, int query) {

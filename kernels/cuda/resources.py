@@ -8,7 +8,7 @@ usage: resources.py LOG TABLE [--all] [--write]
   --write  writes TABLE from LOG
 A kernel that spills more bytes than in TABLE is an error with any compiler. The other columns are compared only if LOG and TABLE have
 the same version of nvcc. `spills` and `stack` are bytes per thread; `shared` is static shared memory in bytes per block, without the
-dynamic shared memory of a launch. For a function that is called by kernels ptxas reports no registers and no shared memory: `nan`.
+dynamic shared memory of a launch. For a function that kernels call, ptxas reports neither registers nor shared memory: both are `nan`.
 Exit status: 0 no difference, 1 a kernel differs or spills, 2 wrong usage, 3 LOG or TABLE is damaged.
 """
 import pathlib
@@ -101,7 +101,7 @@ def natural_sort_key(key):
 
 
 def problem_of(expected_row, built_row, table, has_table_compiler):
-    """Returns a description of the difference of a kernel, or "". expected_row, built_row: its rows in TABLE and LOG, or None."""
+    """Returns a description of the difference of a kernel, or "". expected_row, built_row: the rows of the kernel in TABLE and LOG, or None."""
     max_spills = int(expected_row["spills"]) if expected_row else 0
     if built_row and int(built_row["spills"]) > max_spills:
         return f"expected {f'at most {max_spills} bytes of' if max_spills else 'no'} spills; found {built_row['spills']} bytes; reduce the number of live values per thread"

@@ -4,8 +4,8 @@
 //
 // A block is one warp, or 8 warps for rows of more than 1024 elements, and a thread computes every 32nd, or every
 // 256th, vector of four elements. Shared memory: 32 bytes for reductions, and in the forward pass 16 bytes for each of
-// ⌊(size + 6) / 4⌋ vectors: together 4144 bytes for rows of 1024 elements, as with 16 heads of 64. For the gradients of
-// weight and bias a thread of a block of 128 threads sums one column of a chunk of rows, without shared memory.
+// ⌊(size + 6) / 4⌋ vectors: together 4144 bytes for rows of 1024 elements. For the gradients of weight and bias a
+// thread of a block of 128 threads sums one column of a chunk of rows, without shared memory.
 #pragma once
 
 #include "ceil_div.h"
@@ -30,7 +30,7 @@ struct SumNormArguments {
         has_dropout(params.dropout != nullptr),
         dropout(has_dropout ? *params.dropout : DropoutParams{}),
         dropout_offset(params.dropout_offset) {}
-  // Applies dropout, if there is any, to x, the elements i … i + 3 of row r.
+  // Applies dropout, if has_dropout, to x, the elements i … i + 3 of row r.
   MH_DEVICE void apply_dropout(int64_t r, int64_t i, float (&x)[4]) const {
     if (has_dropout) apply_dropout_vec4(dropout, dropout_offset + static_cast<uint64_t>(r * size + i), x);
   }
@@ -43,7 +43,7 @@ struct SumNormRows {
   SumNormArguments params;
   SumNormTensors tensors;
 
-  // Returns the bytes of shared memory for rows of `size` elements: the results of the warps, then the sums of the row.
+  // Returns the bytes of shared memory for rows of `size` elements: WarpResults, then the sums x + dropout(y) of a row.
   static size_t shared_bytes(int64_t size) {
     return sizeof(WarpResults) + static_cast<size_t>(size + 6) / 4 * sizeof(Vec4<float>);
   }
@@ -134,7 +134,7 @@ struct SumNormGradient {
   }
 };
 
-// The kernel body of dweight and dbias, one sum for each chunk of tensors.chunk_rows rows. One thread computes one
+// The kernel body of dweight and dbias, summed over each chunk of tensors.chunk_rows rows. One thread computes one
 // column of a chunk. Grid: (chunks, columns / kThreads rounded up).
 struct SumNormWeightGradient {
   static constexpr int kThreads = 128;

@@ -1,6 +1,6 @@
 // The operations of one GPU thread that kernel bodies use: its indices, barriers, shuffles, tensor-core products,
-// vector stores and asynchronous copies. Each except log2() and log1p() is one PTX instruction (sm_80 and later) or a
-// few. tests/emulator/host_thread.h implements the same operations on a CPU.
+// vector stores and asynchronous copies. Each operation except log2() and log1p() is one or a few PTX instructions of
+// sm_80. tests/emulator/host_thread.h implements the same operations on a CPU.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -22,7 +22,7 @@ struct GpuThread {
 
   MH_DEVICE void barrier() const { __syncthreads(); }
   MH_DEVICE void warp_barrier() const { __syncwarp(); }
-  // Returns x of lane lane() ^ bits. Called by all lanes of a warp.
+  // Returns the argument x of lane `lane() ^ bits`. Called by all lanes of a warp.
   MH_DEVICE float shuffle_xor(float x, int bits) const { return __shfl_xor_sync(0xFFFFFFFFu, x, bits); }
 
   // Returns 2^x, approximately. Results below 2^-126 are flushed to zero, which saves the two multiplications of exp2f.
@@ -117,8 +117,8 @@ struct GpuThread {
                  : "memory");
   }
 
-  // Read 4, 8 or 16 bytes of global memory through the read-only cache, so no thread may write them during the kernel.
-  // The address is aligned to the same number of bytes.
+  // Read 4, 8 or 16 bytes of global memory through the read-only cache, so no thread may write these bytes during the
+  // kernel. The address is aligned to the same number of bytes.
   MH_DEVICE void read(float (&to)[1], const float* from) const { to[0] = __ldg(from); }
   MH_DEVICE void read(float (&to)[2], const float* from) const {
     const float2 x = __ldg(reinterpret_cast<const float2*>(from));

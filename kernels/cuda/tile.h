@@ -41,7 +41,7 @@ MH_DEVICE float to_float(const Thread&, float x) {
   return x;
 }
 
-// The threads that share a copy, of a block or of a warp: their number, and the index of the current thread among them.
+// The threads of a block or of a warp that share a copy: the index of the current thread, and the number of threads.
 struct ThreadGroup {
   int index, threads;
 };
@@ -73,8 +73,8 @@ MH_DEVICE void for_each_vector(const ThreadGroup& group, int rows, const Visit& 
 MH_DEVICE int64_t offset_of_row(int row, int64_t row_stride) { return int64_t{row} * static_cast<int>(row_stride); }
 
 // Loads rows first … first + count - 1 of a matrix into shared memory, with row first + i at to + offset_of(i). Rows
-// outside the matrix and columns from matrix.columns to kSize become zero. Called by the threads of `group`. If the
-// matrix is aligned, the copy is asynchronous (cp.async), and complete after commit_group() and wait_group().
+// outside the matrix and columns from matrix.columns to kSize become zero. Called by the threads of `group`. With
+// matrix.has_aligned_rows the copy is asynchronous (cp.async), and complete after commit_group() and wait_group().
 template <int kSize, class Thread, class T, class OffsetOf>
 MH_DEVICE void load_rows(const Thread& thread, const ThreadGroup& group, T* to, GlobalMatrix<const T> matrix, int first,
                          int count, const OffsetOf& offset_of) {
@@ -105,7 +105,7 @@ MH_DEVICE void load_rows(const Thread& thread, const ThreadGroup& group, T* to, 
   }
 }
 
-// Loads rows first … first + kRows - 1 of a matrix into `to` (kRows, kSize) with row stride kStride, as load_rows().
+// Loads rows first … first + kRows - 1 of a matrix into `to` (kRows, kSize) with row stride kStride, like load_rows().
 // Called by all threads of a block.
 template <int kRows, int kSize, int kStride, class Thread, class T>
 MH_DEVICE void load_tile(const Thread& thread, T* to, GlobalMatrix<const T> matrix, int first) {
@@ -161,7 +161,7 @@ MH_DEVICE void store_pair(const Thread&, float* to, float left, float right) {
 }
 
 // Stores a warp's accumulators sums (16, kSize), multiplied by a factor for each row and rounded to T, to rows
-// first … first + 15 of a matrix. factor: of a lane's two rows. staging (16, kStride): shared memory of the warp. Rows
+// first … first + 15 of a matrix. factor: for a lane's two rows. staging (16, kStride): shared memory of the warp. Rows
 // and columns outside the matrix are not stored.
 template <int kSize, int kStride, class Thread, class T>
 MH_DEVICE void store_rows(const Thread& thread, T* staging, const Accumulator (&sums)[kSize / 8],
