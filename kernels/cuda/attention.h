@@ -29,8 +29,8 @@ using UntypedTensor = StridedTensor<void>;
 struct alignas(16) QueryStats {
   float lse2, inv_sum, delta, padding;
 };
-// Number of zero entries after the last entry of AttentionTensors::query_stats, of which the last tile of 16 queries
-// reads up to 15.
+// Number of zero entries after the last entry of AttentionTensors::query_stats. The last tile of 16 queries reads up to
+// 15 of these entries.
 constexpr int kStatsPadding = 16;
 
 // The tensors of a call, in GPU memory, and its CUDA stream. Their sizes follow from AttentionParams: q and dq have
@@ -40,23 +40,23 @@ struct AttentionTensors {
   int64_t batch = 0;
   UntypedTensor q{}, k{}, v{}, out{}, dout{}, dq{}, dk{}, dv{};
   // Whether each head of k and of v is read by exactly one query head or value head. If so, dk and dv have the heads
-  // of k and v. Otherwise dk has `heads` and dv has `value_heads` heads, and the caller sums those that share a
+  // of k and v. Otherwise dk has `heads` and dv has `value_heads` heads, and the caller sums the heads that share a
   // key/value head.
   bool has_one_reader_per_kv_head = true;
   float* lse = nullptr;    // (batch, heads, queries): log-sum-exp, nats; +inf for a fully masked row
   float* delta = nullptr;  // (batch, heads, queries): scratch of the backward pass without mixing
-  // Scratch of the backward pass with mixing: (batch, heads, queries); (batch * heads * queries + kStatsPadding).
-  float* prob_sums = nullptr;
-  QueryStats* query_stats = nullptr;
+  // Scratch of the backward pass with mixing: sums of the recomputed probabilities; statistics for the gradients.
+  float* prob_sums = nullptr;         // (batch, heads, queries)
+  QueryStats* query_stats = nullptr;  // (batch * heads * queries + kStatsPadding)
   // Gradient of the mixing matrix (batch, head_mixing_num_matrix_gradients(), heads, value_heads): one for each query,
   // or, for a shared matrix, partial gradients that the caller sums.
   float* dm = nullptr;
   // Gradients of head_scales (batch, heads, num_query_tiles()), without mixing; the caller sums them over the tiles.
   // Null: not computed.
   float* dscale = nullptr;
-  // Gradients of RelativeParams. dr, of r: (batch, heads, distances, key_size), which the caller sums over the batch.
-  // du and dv_bias, of u and v, without mixing only: (batch, heads, num_query_tiles(), key_size), which the caller sums
-  // over the batch and the tiles.
+  // Gradients with respect to r, u and v of RelativeParams. dr (batch, heads, distances, key_size): the caller sums it
+  // over the batch. du and dv_bias (batch, heads, num_query_tiles(), key_size), without mixing only: the caller sums
+  // them over the batch and the tiles.
   float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
   // Relative positions with mixing: q + u and q + v, each rounded to the type of the kernels. Their gradients are dq
   // and dq_v. The forward pass also reads q. Without relative positions q_v and dq_v are unused, and q_u has no data or

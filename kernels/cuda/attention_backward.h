@@ -8,10 +8,10 @@
 // registers. No kernel accumulates in global memory, so results are bit-identical in every run.
 //
 // Without relative positions a block takes (2 * resident + 2 * kStages * streamed) * (kSize + 8) elements of shared
-// memory, for the numbers of resident and of streamed rows. A lane has kSize / 2 accumulators for each gradient, and
-// streamed / 2 for each of P and dP. For heads of 64 in bf16 and 2 stages, dQ streams tiles of 32 keys and takes 36 KiB
-// and 32 + 2 * 16 accumulators; dK and dV stream tiles of 64 queries and take 54 KiB and 2 * 32 + 2 * 32 accumulators.
-// For 512 positions of 16 heads each of the two kernels has 128 blocks for each batch row.
+// memory, with `resident` resident rows and tiles of `streamed` rows. A lane has kSize / 2 accumulators for each
+// gradient, and streamed / 2 for each of P and dP. For head size 64 in bf16 and 2 stages, the kernel of dQ streams
+// tiles of 32 keys and takes 36 KiB and 32 + 2 * 16 accumulators; the kernel of dK and dV streams tiles of 64 queries
+// and takes 54 KiB and 2 * 32 + 2 * 32 accumulators. For 512 positions and 16 heads each has 128 blocks per batch row.
 #pragma once
 
 #include "cuda/attention_forward.h"
@@ -79,8 +79,8 @@ MH_DEVICE void store_column_sums(const Thread& thread, const Accumulator (&sums)
   thread.barrier();
 }
 
-// Computes dq; for each tile of queries a partial gradient of the head's scale, dscale (batch, heads, tiles of
-// queries), if it is not null; and, if kRelative, partial gradients of u and v, du and dv_bias (batch, heads, tiles of
+// Computes dq; if dscale is not null, for each tile of queries a partial gradient of the head's scale, dscale (batch,
+// heads, tiles of queries); and, if kRelative, partial gradients of u and v, du and dv_bias (batch, heads, tiles of
 // queries, key_size). Grid: (tiles of queries, batch * heads, kSize / kColumns).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionParams& params,

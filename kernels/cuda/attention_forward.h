@@ -2,14 +2,14 @@
 //
 // Tiling: a block of 4 warps (2 with relative positions and rows of more than 512 bytes) computes 16 queries per warp,
 // of one head of one batch row, and loops over tiles of keys. Shared memory holds the tile of queries, and one or two
-// pipeline stages, each with a tile of keys and a tile of values; with two stages cp.async loads the next one during
-// the products. The registers of a warp hold fp32 accumulators (16, head size), the logits of the tile, and the running
-// maximum and sum of each query (online softmax). Products are tensor-core instructions, m16n8k16 or m16n8k8. If the
-// grid has too few blocks, the keys are split across blocks (split-KV), and a second kernel combines the partial
+// pipeline stages, each with a tile of keys and a tile of values; with two stages cp.async loads the next stage
+// during the products. The registers of a warp hold fp32 accumulators (16, head size), the logits of the tile, and the
+// running maximum and sum of each query (online softmax). Products are tensor-core instructions, m16n8k16 or m16n8k8.
+// If the grid has too few blocks, the keys are split across blocks (split-KV), and a second kernel combines the partial
 // results in fixed order.
 //
 // Without relative positions a block takes (kQueries + 2 * kStages * kKeys) * (kSize + 8) elements of shared memory,
-// and a lane has kSize / 2 accumulators of outputs and kKeys / 2 of logits. For heads of 64 in bf16 a block has 64
+// and a lane has kSize / 2 accumulators of outputs and kKeys / 2 of logits. For head size 64 in bf16 a block has 64
 // queries, tiles of 64 keys, 2 stages, 45 KiB, and 32 + 32 accumulators; 512 queries of 16 heads take 128 blocks for
 // each batch row.
 #pragma once
@@ -95,7 +95,7 @@ MH_DEVICE float row_maximum(const Thread& thread, float x) {
 }
 
 // The query tile of a block: queries from `first` on, of head `head` and batch row b, and the keys that at least one of
-// them sees.
+// these queries sees.
 struct QueryTile {
   int64_t b, head;
   int first;
@@ -146,7 +146,7 @@ MH_DEVICE float* partial_out_of(const AttentionParams& params, const AttentionTe
          ((batch_head * params.queries + query) * tensors.num_splits + split) * (params.value_size + 2);
 }
 
-// Returns the keys of a range that belong to one split, in whole tiles of `size` keys; may be empty.
+// Returns the keys of `range` that belong to split `split`, in whole tiles of `size` keys; may be empty.
 MH_DEVICE IndexRange split_of(const IndexRange& range, int size, int split, int num_splits) {
   const int tiles = ceil_div(range.end - range.first, size), split_size = ceil_div(tiles, num_splits) * size;
   const int first = range.first + split * split_size, end = first + split_size;
@@ -261,8 +261,8 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
 // Tiling: one warp computes one query, and a lane every 32nd column of the output; a block has 4 warps. Grid: (queries
 // / 4 rounded up, batch * heads). There is no shared memory, and no barrier: a lane holds the maximum, the sum of the
 // exponentials and the sum of one column in registers. Each lane reads the maxima and sums of all splits, and for each
-// of its columns the maxima again; all lanes of a warp read the same address at a time. For values of size 64 and 4
-// splits the partial outputs of a query take 1056 bytes.
+// of its columns the maxima again; the lanes of a warp read the same address at the same time. For values of size 64
+// and 4 splits the partial outputs of a query take 1056 bytes.
 template <class T, class Thread>
 MH_DEVICE void combine_splits(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors) {
   const int64_t b = thread.block_y() / params.value_heads, head = thread.block_y() % params.value_heads;

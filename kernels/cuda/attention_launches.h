@@ -41,7 +41,7 @@ inline int best_num_splits(int64_t num_blocks, int num_tiles, int num_concurrent
   return fastest_num_splits;
 }
 
-// The bodies of the kernels without head mixing. kThreads: threads of a block. Traits: tile sizes.
+// The bodies of the kernels without head mixing. kThreads: number of threads of a block. Traits: tile sizes.
 template <class T, int kSize, bool kOutputs, bool kRelative>
 struct Forward {
   using Traits = AttentionTiles<T, kSize, kRelative>;
@@ -248,8 +248,8 @@ struct RowMixKeyGradient : HeadMixingArguments<T, RowMixPlan> {
   }
 };
 
-// Bytes of keys and values that are assumed to stay in the L2 cache beside other traffic (an A100 has 40 MB, an H100 50
-// MB).
+// Bytes of keys and values that are assumed to stay in the L2 cache beside other data (an A100 has 40 MB of L2 cache,
+// an H100 50 MB).
 constexpr int64_t kL2Bytes = int64_t{20} << 20;
 
 // Returns the order of blocks over tiles and batch rows. Batch rows are divided into groups of similar size, computed
@@ -337,7 +337,7 @@ struct AttentionLaunches {
     return has_relative_positions ? head_mixing_constraint_of<true>(params, max_shared_bytes)
                                   : head_mixing_constraint_of<false>(params, max_shared_bytes);
   }
-  // Returns a power of two; 1 with relative positions.
+  // Returns the number of splits of the keys, a power of two; 1 with relative positions.
   template <class Launcher>
   static int head_mixing_num_splits(const Launcher& launcher, const AttentionParams& params, int64_t batch) {
     const int max_shared_bytes = launcher.max_shared_memory();
@@ -353,8 +353,8 @@ struct AttentionLaunches {
     while (2 * splits <= best_splits) splits *= 2;
     return splits;
   }
-  // Returns the number of queries, or, if the queries share a matrix and the row-mix kernels apply, the number of query
-  // tiles.
+  // Returns the number of matrix gradients of a batch row: one for each query, or, if the queries share a matrix and
+  // the row-mix kernels apply, one for each query tile.
   template <class Launcher>
   static int head_mixing_num_matrix_gradients(const Launcher& launcher, const AttentionParams& params) {
     auto num_gradients = static_cast<int>(params.queries);
@@ -581,8 +581,8 @@ struct AttentionLaunches {
   }
 
   // Calls visit(row_mix), where row_mix is the RowMixTraits that serves the call, and returns true, if the row-mix
-  // kernels apply: a 16-bit type, no relative positions, at most 8 heads of size up to 128 or 16 heads of size up to
-  // 64, and tiles that fit in `max_shared_bytes` bytes of shared memory. Otherwise returns false.
+  // kernels apply: a 16-bit type, no relative positions, up to 8 heads of size up to 128 or up to 16 heads of size up
+  // to 64, and tiles that fit in `max_shared_bytes` bytes of shared memory. Otherwise returns false.
   template <class Visit>
   static bool dispatch_row_mix(const AttentionParams& params, int max_shared_bytes, const Visit& visit) {
     const auto try_row_mix = [&](auto row_mix) {

@@ -9,29 +9,29 @@
 // (key_gradient.h) computes dK and dV and loops over the queries. Between the first two, head_mixing_query_stats()
 // divides G by the sums of the probabilities, and computes D. No kernel accumulates in global memory.
 //
-// The log-sum-exp has a rounding error of 2^-24 of the largest logit. Therefore the recomputed probabilities are
-// divided by their sum, which head_mixing_matrix_gradient() computes; without that, the gradients of a query's logits
-// would not sum to zero if the logits are large.
+// The log-sum-exp has a rounding error of 2^-24 times the largest logit. Therefore the recomputed probabilities are
+// divided by their sum, which head_mixing_matrix_gradient() computes; otherwise the gradients of a query's logits would
+// not sum to zero if the logits are large.
 //
 // Tiling: a block of at most 8 warps computes one or more row tiles of 16 queries of a batch row, and loops over tiles
 // of 16 keys. The warps of a row tile compute dP̄ (16, 16) of the value heads in turn, and exchange it as fragments;
 // then each warp computes its kWarpHeads query heads. Shared memory (head_mixing/plan.h): Q of all query heads and dO,
 // unless plan.num_resident_tiles is 0; the pipeline stages, each with V or K of all heads or of a group of heads; a
-// fragment for each value head; with relative positions, q + v, windows of r and products with them. __launch_bounds__
-// allows 255 registers.
+// fragment for each value head; with relative positions, q + v, windows of r and products with windows.
+// __launch_bounds__ allows 255 registers.
 //
-// - head_mixing_matrix_gradient(): a block computes a chunk of at most 8 value heads, or 4 in fp32, and has dO and
-// fragments of
-//   the chunk only. A warp has 4 query heads, or 2 in fp32, and a lane 2 * kWarpHeads * (kChunkHeads + 1) fp32 sums:
+// - head_mixing_matrix_gradient(): a block computes a chunk of at most 8 value heads, or 4 in fp32, and has
+//   dO and fragments of the chunk only. A warp has 4 query heads, or 2 in fp32. A lane has
+//   2 * kWarpHeads * (kChunkHeads + 1) fp32 sums:
 //   72, or 20 in fp32.
 // - head_mixing_query_stats(): a block of 128 threads; a thread computes one query of one query head. No shared memory.
 // - head_mixing_query_gradient(): a warp has 1 to 4 query heads, and a lane kWarpHeads * kColumns / 2 accumulators of
-//   dQ, and as many for q + v with relative positions: 128 for heads of 64 in 16 bits. In 16 bits shared memory also
-//   holds the transpose of a mixing matrix that all queries share.
+//   dQ, and with relative positions as many for q + v: together 128 for head size 64 and 16-bit types, whose shared
+//   memory also holds the transpose of a mixing matrix that all queries share.
 //
-// For 16 heads of 64 in bf16 on an A100, whose blocks have up to 163 KiB, a block of head_mixing_matrix_gradient() and
-// of head_mixing_query_gradient() has one row tile of 4 warps, 2 stages, and 130 KiB and 153 KiB; 512 queries take 64
-// blocks, as there are two chunks, and 32 blocks for each batch row.
+// For 16 heads of size 64 in bf16 on an A100, whose blocks have up to 163 KiB of shared memory, blocks have one row
+// tile of 4 warps and 2 stages: 130 KiB in head_mixing_matrix_gradient() and 153 KiB in head_mixing_query_gradient().
+// 512 queries take 64 blocks (32 for each of two chunks) and 32 blocks, respectively, for each batch row.
 #pragma once
 
 #include "cuda/head_mixing/relative.h"
@@ -199,8 +199,8 @@ struct WeightRounding {
   }
 };
 
-// Divides tensors.dm by tensors.prob_sums, and computes tensors.query_stats, with delta = Σ_i m[j, i] G[j, i], and its
-// padding of zeros. One thread computes one entry of query_stats; blocks of any size, as many as needed.
+// Divides tensors.dm by tensors.prob_sums, and computes tensors.query_stats, with delta = Σ_i m[j, i] G[j, i] and with
+// kStatsPadding zero entries. One thread computes one entry of query_stats; blocks may have any size.
 template <class Thread>
 MH_DEVICE void head_mixing_query_stats(const Thread& thread, const AttentionParams& params,
                                        const AttentionTensors& tensors, WeightRounding rounding) {

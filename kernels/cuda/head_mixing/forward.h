@@ -1,22 +1,22 @@
 // Forward pass of attention with head mixing: P̄_i = Σ_j m[j, i] P_j, out_i = P̄_i V_i. The mixing follows the softmax,
-// so a first kernel, attention_forward() without outputs, computes the log-sum-exp of each query head.
+// so a first kernel, attention_forward() with kOutputs = false, computes the log-sum-exp of each query head.
 // head_mixing_forward() then recomputes the probabilities tile by tile from the log-sum-exp, mixes them, and multiplies
-// them by V.
+// the mixed probabilities by V.
 //
 // Tiling of head_mixing_forward(): a block of at most 8 warps computes one or more row tiles of 16 queries of a batch
 // row, and loops over tiles of 16 keys. The warps of a row tile compute the probabilities (16, 16) of the query heads
-// in turn, and exchange them as fragments. Then each warp mixes them to its kWarpHeads value heads (1 to 4), and adds
-// the products with V. If 8 warps have fewer heads than there are value heads, several blocks divide the value heads,
-// and each computes the probabilities of all query heads.
+// in turn, and exchange them as fragments. Then each warp mixes the fragments to its kWarpHeads value heads (1 to 4),
+// and adds the products with V. If 8 warps have fewer heads than there are value heads, several blocks divide the value
+// heads, and each block computes the probabilities of all query heads.
 //
 // Shared memory (head_mixing/plan.h): Q of all query heads, unless plan.num_resident_tiles is 0; the pipeline stages,
-// each with K or V of all heads or of a group of heads; a fragment for each query head; in 16 bits, a mixing matrix
-// that all queries share; with relative positions, q + v, windows of r and products with them. A lane has kWarpHeads *
-// kSize / 2 accumulators of outputs, 128 for heads of 64 in 16 bits, and 8 * kWarpHeads of mixed probabilities;
-// __launch_bounds__ allows 255 registers (cuda/resources.tsv lists them).
+// each with K or V of all heads or of a group of heads; a fragment for each query head; for 16-bit types, a mixing
+// matrix that all queries share; with relative positions, q + v, windows of r and products with windows. A lane has
+// kWarpHeads * kSize / 2 accumulators of outputs, 128 for head size 64 and 16-bit types, and 8 * kWarpHeads of mixed
+// probabilities; __launch_bounds__ allows 255 registers (cuda/resources.tsv lists the registers of each kernel).
 //
-// For 16 heads of 64 in bf16 on an A100, whose blocks have up to 163 KiB, a block has 8 warps, 2 row tiles of 4 warps,
-// 2 stages and 161 KiB, and 512 queries take 16 blocks for each batch row and split of the keys.
+// For 16 heads of size 64 in bf16 on an A100, whose blocks have up to 163 KiB of shared memory, a block has 8 warps,
+// 2 row tiles of 4 warps, 2 stages and 161 KiB; 512 queries take 16 blocks for each batch row and split of the keys.
 //
 // Tiling of combine_head_mixing_splits(): a block of 4 warps computes 4 queries of a value head, a warp computes one
 // query, and a lane every 32nd column. There is no shared memory.
@@ -68,8 +68,8 @@ struct HeadMixingSplits {
             position.split) *
                params.value_size;
   }
-  // Stores a warp's accumulators sums (16, 8 kColumnFragments) as partial outputs. position: of the first of a
-  // lane's two queries. queries: number of queries. factor: the factors of the two queries.
+  // Stores a warp's accumulators sums (16, 8 kColumnFragments) as partial outputs. position: position of the
+  // first of a lane's two queries. queries: params.queries. factor: the factors of the two queries.
   template <int kColumnFragments, class Thread>
   MH_DEVICE void store(const Thread& thread, const AttentionParams& params, Position position, int queries,
                        const Accumulator (&sums)[kColumnFragments], const float (&factor)[2]) const {
@@ -85,8 +85,8 @@ struct HeadMixingSplits {
 };
 
 // Computes tensors.out. With several splits it writes only partial outputs, and combine_head_mixing_splits() computes
-// tensors.out. kRelative: tensors.q is q + u, tensors.q_v is q + v, and there must be one split, since the registers do
-// not suffice for more. Grid: (order.num_blocks(), 1, plan.num_head_blocks * splits.count).
+// tensors.out. kRelative: tensors.q is q + u, tensors.q_v is q + v, and there must be one split, since several splits
+// need too many registers. Grid: (order.num_blocks(), 1, plan.num_head_blocks * splits.count).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
                                    const BlockOrder& order, const KernelTensors<T>& tensors,
@@ -168,7 +168,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
       }
     });
   }
-  thread.barrier();  // without a tile no barrier has followed the stores of the scales to shared memory
+  thread.barrier();  // if there was no tile, no barrier has followed the stores of the scales yet
   float scales[kWarpHeads];
   MH_FOR (i, kWarpHeads) scales[i] = weights.scale(i);
   if (kSplitKv && splits.count > 1) {

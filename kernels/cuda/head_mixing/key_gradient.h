@@ -3,22 +3,22 @@
 // gradient of r (relative positions) is computed by the same code, with row tiles of 16 rows of r instead of keys.
 //
 // The warps of a row tile, at most 8, compute dP̄ of the value heads and P of the query heads in turn, and exchange
-// both as fragments; then each warp mixes them, and adds to dK and dV of its kWarpHeads heads (1 or 2). Shared memory
+// both as fragments; then each warp mixes the fragments, and adds to dK and dV of its kWarpHeads heads. Shared memory
 // (head_mixing/plan.h): K and V of all heads, or the rows of r of the query heads, unless plan.num_resident_tiles is 0;
-// the pipeline stages; the fragments; in 16 bits, a mixing matrix that all queries share, and its transpose; with
-// relative positions, windows and products with them. A lane has kWarpHeads * kSize / 2 accumulators of each of dK and
-// dV, together 128 for heads of 64 in 16 bits; __launch_bounds__ allows 255 registers.
+// the pipeline stages; the fragments; for 16-bit types, a mixing matrix that all queries share, and its transpose; with
+// relative positions, windows and products with windows. A lane has kWarpHeads * kSize / 2 accumulators of each of dK
+// and dV, together 128 for head size 64 and 16-bit types; __launch_bounds__ allows 255 registers.
 //
-// For 16 heads of 64 in bf16 on an A100, whose blocks have up to 163 KiB, a block has one row tile of 8 warps and one
-// stage with Q and dO of all heads, and takes 162 KiB; 512 keys take 32 blocks for each batch row.
+// For 16 heads of size 64 in bf16 on an A100, whose blocks have up to 163 KiB of shared memory, a block has one row
+// tile of 8 warps, one stage with Q and dO of all heads, and 162 KiB; 512 keys take 32 blocks for each batch row.
 #pragma once
 
 #include "cuda/head_mixing/relative.h"
 
 namespace mh::kernels {
 
-// The resident rows of a block: keys; keys of one key range, if there are relative positions; or distances, which are
-// rows of r.
+// The resident rows of a block: keys; with relative positions, keys of one key range; or, to compute dr, distances,
+// which are rows of r.
 enum class ResidentRows { keys, keys_of_range, distances };
 
 // The tile sizes and the plan of head_mixing_key_gradient().
@@ -71,13 +71,13 @@ template <class T, int kSize>
 constexpr bool kSeparateKeyValuePasses = kSize * sizeof(T) >= 512 || kSize > 128;
 
 // ResidentRows::keys and keys_of_range: computes dk, if kComputeDk: for each query head the gradient of the keys that
-// it reads; and dv, if kComputeDv: for each value head the gradient of the values that it reads. If
+// the head reads; and dv, if kComputeDv: for each value head the gradient of the values that the head reads. If
 // tensors.has_one_reader_per_kv_head, the gradients are written to heads params.key_head(j) of dk and
 // params.value_head(i) of dv, and otherwise to heads j and i. Padding keys get zeros. Grid: (order.num_blocks(), 1,
 // plan.num_head_blocks); a tile of `order` is 16 * plan.num_row_tiles keys.
 //
-// ResidentRows::keys_of_range: as keys, with relative positions: tensors.q is q + u, tensors.q_v is q + v, and each key
-// range begins a new tile; surplus blocks do nothing.
+// ResidentRows::keys_of_range: with relative positions: tensors.q is q + u, tensors.q_v is q + v, and each key range
+// begins a new tile; surplus blocks do nothing.
 //
 // ResidentRows::distances, with kComputeDk only: computes dr (batch, heads, distances, key_size); zeros for rows of
 // r that no pair of query and key uses. Grid: (order.num_blocks(), 1, plan.num_head_blocks * kColumnBlocks); a tile of
@@ -199,7 +199,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       {params.value_heads, params.heads}, query_heads, kComputeDv ? num_weight_rows(params.heads) : 0);
   // Whether dS is computed from the probabilities that the warps share for dV (FragmentExchange). Otherwise the kernel
   // recomputes them: with Sigsoftmax, whose derivative needs the logits; with dropout before mixing, which the shared
-  // probabilities include; and in a launch without dV, which shares none.
+  // probabilities include; and in a launch without dV, in which warps share no probabilities.
   const bool reuse_probabilities = kComputeDk && kComputeDv && params.normaliser == Normaliser::softmax &&
                                    !(params.has_dropout() && params.dropout_before_mixing);
 
@@ -359,7 +359,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
         }
     thread.template wait_group<0>();
   } else {
-    // The scales of dV. Without a tile no barrier has followed the stores of the scales to shared memory.
+    // The scales of dV. If there was no tile, no barrier has followed the stores of the scales to shared memory yet.
     float scales[kWarpHeads];
     if constexpr (kComputeDv) {
       thread.barrier();

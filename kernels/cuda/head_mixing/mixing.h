@@ -93,7 +93,7 @@ struct WarpPosition {
         t(thread.lane() % 4) {}
 };
 
-// The heads that a block computes, of all query heads or of all value heads, which several blocks may divide.
+// The heads that a block computes: all query heads or all value heads, or a part if several blocks divide the heads.
 struct HeadBlock {
   int first;      // first head of the block
   int warp_head;  // first head of the warp; past the end if the warp has no head
@@ -105,7 +105,7 @@ struct HeadBlock {
 struct LaneQueries {
   int first, query;        // first query of the row tile; first query of the lane, whose second query is query + 8
   int clamped_queries[2];  // the lane's two queries, clamped to the last query of the batch row
-  const float* matrix[2];  // mixing matrices of the two queries, out of `matrices`
+  const float* matrix[2];  // mixing matrices of the two queries, in `matrices`
   MH_DEVICE LaneQueries(const AttentionParams& params, const float* matrices, int64_t b, int first_query, int g)
       : first(first_query), query(first_query + g) {
     MH_FOR (r, 2) {
@@ -133,8 +133,8 @@ MH_DEVICE bool has_aligned_vectors(const float* matrix, int heads) {
   return heads % kWarpHeads == 0 && reinterpret_cast<uintptr_t>(matrix) % (4 * kWarpHeads) == 0;
 }
 
-// Replaces p (16, 16), the products of 16 queries and the 16 keys of a tile, by probabilities; if kSlopes, computes
-// also slopes = probability * derivative of the logit with respect to the product. lse2: log-sum-exp in base 2 of a
+// Replaces p (16, 16), the products of 16 queries and the 16 keys of a tile, by probabilities; if kSlopes, also
+// computes slopes = probability * derivative of the logit with respect to the product. lse2: log-sum-exp in base 2 of a
 // lane's two queries.
 template <bool kSlopes, class Thread>
 MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& params, const LaneQueries& q,
@@ -270,9 +270,9 @@ struct SharedMatrix {
   uint32_t diagonal_bits;    // bits to keep of a lane's word of a right operand: the diagonal
   bool can_mix;              // whether shared memory has the matrix; otherwise mix_rows() or mix_columns() must mix
 
-  // Copies the columns of the block from `matrix` to shared memory; not in fp32, or if `matrix` is null: the queries
-  // share no matrix. out_block: the out heads of the block. row_offset: number of rows of another SharedMatrix that
-  // precede this one in memory. Called by all threads of a block; the weights are valid after the next barrier.
+  // Copies the columns of the block from `matrix` (null: the queries share no matrix) to shared memory; not in fp32.
+  // out_block: the out heads of the block. row_offset: number of rows of another SharedMatrix that precede this matrix
+  // in memory. Called by all threads of a block; the weights are valid after the next barrier.
   template <class Thread>
   MH_DEVICE SharedMatrix(const Thread& thread, const HeadMixingPlan& plan, void* memory, const float* matrix,
                          MixShape shape, const HeadBlock& out_block, int row_offset = 0)

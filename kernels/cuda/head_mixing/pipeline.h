@@ -13,7 +13,7 @@ namespace mh::kernels {
 
 // A ring buffer of pipeline stages in shared memory. The sequence is fill() once, then acquire(), work on current(),
 // and release() for each stage. After the barrier of acquire() the previous stage is free, and acquire() starts to fill
-// it. With one stage acquire() fills it and waits.
+// the previous stage. With a single stage, acquire() fills this stage and waits.
 template <class T>
 struct SmemPipeline {
   T* memory;
@@ -23,16 +23,16 @@ struct SmemPipeline {
   MH_DEVICE T* current() const { return memory + stage * stage_size; }
   // Returns the address after the last stage.
   MH_DEVICE T* end() const { return memory + num_stages * stage_size; }
-  // Starts to fill all stages but one, with load(stage memory). Earlier copies of resident rows belong to the cp.async
-  // group of the first stage, or with one stage to a group before it, and are complete when the first stage is.
+  // Starts to fill all stages but one, with load(stage memory). Copies of resident rows that started earlier belong to
+  // the cp.async group of the first stage, or, with one stage, to an earlier group, and are complete with that stage.
   template <class Thread, class Load>
   MH_DEVICE void fill(const Thread& thread, const Load& load) const {
     if (num_stages == 1) thread.commit_group();
     MH_ROLLED
     for (int i = 0; i < num_stages - 1; ++i) load(memory + i * stage_size);
   }
-  // Waits until the current stage is complete and all threads have finished with the previous one, and starts to fill
-  // the free stage with load(stage memory).
+  // Waits until the current stage is complete and all threads have read the previous stage, and starts to fill the
+  // previous stage with load(stage memory).
   template <class Thread, class Load>
   MH_DEVICE void acquire(const Thread& thread, const Load& load) const {
     if (num_stages <= 2) thread.template wait_group<0>();
@@ -67,8 +67,8 @@ struct HeadGroup {
 
 // A streamed tile of 16 rows, and, with relative positions, its row window: rows of another tensor.
 struct StreamedTile {
-  int first = 0, end = 0;              // first row of the tile; end of the rows: rows from `end` on are loaded as zeros
-  int window_row = 0, window_end = 0;  // first row of the window; end of the rows of the window's tensor
+  int first = 0, end = 0;              // first row of the tile; rows from `end` on are loaded as zeros
+  int window_row = 0, window_end = 0;  // first row of the window; rows from window_end on are loaded as zeros
   int first_unmasked_row = 0;          // rows of the window before row first_unmasked_row are masked
   MH_DEVICE bool valid() const { return first < end; }
 };
@@ -81,8 +81,8 @@ struct RangeTiles {
 
 // The operands of the product of streamed rows with resident rows, for a range of heads. With relative positions
 // (head_mixing/relative.h) there may be a second streamed or resident tensor (kStreamed, kResident: 2), and a row
-// window (kWindow): 16 rows more than the block has resident rows, loaded with each tile. A tensor without data is not
-// loaded.
+// window (kWindow), loaded with each tile, of 16 rows more than the block has resident rows. A tensor without data is
+// not loaded.
 template <class T, int kSize, int kStreamed = 1, int kResident = 1, bool kWindow = false>
 struct GemmOperands {
   static constexpr int kStride = kSize + kPad;

@@ -44,7 +44,7 @@ struct HeadMixingPlan {
       0;  // resident tiles of a row tile; 0: resident rows are loaded again with each streamed tile
   // Whether a stage has all streamed tensors; otherwise it has the tensors of one product.
   bool stage_has_all_tensors = false;
-  int tiles_per_stage = 0, num_stages = 0;  // tiles of a stage; number of stages, 0: the kernel does not fit
+  int tiles_per_stage = 0, num_stages = 0;  // tiles of a stage; number of stages, 0 if the kernel does not fit
   int shared_bytes = 0;                     // dynamic shared memory of a block
   int weight_bytes = 0;                     // bytes of the mixing matrices, at the end of the shared memory
   int num_concurrent_stores = 0;  // warps of a row tile whose results fit in the shared memory at the same time
@@ -79,8 +79,8 @@ constexpr int max_warp_heads(int columns) {
 // Returns the number of rows of a SharedMatrix of `heads` heads: rounded up to an even number, and one row of scales.
 constexpr int num_weight_rows(int heads) { return round_up(heads, 2) + 1; }
 
-// Returns the plan for a kernel with the given needs and at most `max_shared_bytes` bytes of shared memory; num_stages
-// is 0 if no plan fits. stride: row stride of tiles in shared memory, in elements.
+// Returns the plan for a kernel with these requirements and at most `max_shared_bytes` bytes of shared memory;
+// num_stages is 0 if no plan fits. stride: row stride of tiles in shared memory, in elements.
 template <class T>
 constexpr HeadMixingPlan head_mixing_plan(const HeadMixingRequirements& requirements, int stride,
                                           int max_shared_bytes) {

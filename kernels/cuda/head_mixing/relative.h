@@ -3,8 +3,8 @@
 //
 // A tile of 16 keys is within one key range. With each tile of streamed rows a window of r is streamed: the 31 rows
 // of r for the distances of 16 queries and 16 keys, and 16 more rows for each further row tile. The gradient of r is
-// computed by blocks whose resident rows are rows of r; there 16 queries and 16 rows of r share a window of 31 keys,
-// and one of 31 values (cuda/relative.h, cuda/distance_gradient.h).
+// computed by blocks whose resident rows are rows of r. In these blocks 16 queries and 16 rows of r share a window of
+// 31 keys and a window of 31 values (cuda/relative.h, cuda/distance_gradient.h).
 #pragma once
 
 #include "cuda/head_mixing/mixing.h"
@@ -25,7 +25,7 @@ enum class PairLayout { queries_keys, keys_queries, distances_queries };
 
 // Adds to each element of sums (16, 16) the product of a query with a row of `window` (32 rows). kLayout determines the
 // two indices of an element. For query i and key s the row is 15 - i + s: the row of r for their distance. For query i
-// and distance s the row is i + s: the key, or value, that the query has at this distance. queries: 16 rows.
+// and distance s the row is i + s: the key, or value, at this distance from the query. queries: 16 rows.
 // window_products: scratch of the warp.
 template <int kSize, PairLayout kLayout, int kPrefetch, class Thread, class T>
 MH_DEVICE void add_shifted(const Thread& thread, Accumulator (&sums)[2], float* window_products, const T* queries,

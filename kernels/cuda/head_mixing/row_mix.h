@@ -47,7 +47,7 @@ struct MixTile {
   static constexpr int kRows = kRows_, kKeys = kKeys_, kRowTiles = kRows / 16;
   static constexpr int kStride = kKeys + kPad, kHeadStride = kRows * kStride + kPad;  // padded to avoid bank conflicts
   uint16_t* memory;
-  int zero_head;  // index of the head of zeros, if there is one
+  int zero_head;  // index of the additional head of zeros, if the tile has this head
 
   // Returns the number of bytes of the tile. kMatrixHeads: number of heads that a product takes.
   template <int kMatrixHeads>
@@ -117,8 +117,8 @@ MH_DEVICE ProductMatrices matrices_of_product(const Thread& thread, const Attent
 }
 
 // A lane's part of the left operand of a product that mixes the heads of one or two queries; its rows come from the
-// mixing matrices of these queries. In fp16 each row of the operand is divided by a power of two, so that its largest
-// element is in range.
+// mixing matrices of these queries. In fp16 each row of the operand is divided by a power of two, so that its
+// elements are in range.
 template <class X, int kMatrixHeads>
 struct MixMatrix {
   uint32_t x[2][kMatrixHeads / 8];
@@ -156,7 +156,7 @@ struct MixMatrix {
       MH_FOR (p, kMatrixHeads / 8) x[r][p] = thread.pack(elements[p][0], elements[p][1], X{});
     }
   }
-  // Writes the left operand of the product to `a`: block-diagonal if it mixes two queries.
+  // Writes the left operand of the product to `a`: block-diagonal if the product mixes two queries.
   MH_DEVICE void to_fragment_a(uint32_t (&a)[4]) const {
     if constexpr (kMatrixHeads == 8) a[0] = x[0][0], a[1] = 0, a[2] = 0, a[3] = x[1][0];
     else a[0] = x[0][0], a[1] = x[1][0], a[2] = x[0][1], a[3] = x[1][1];
@@ -329,8 +329,8 @@ struct HeadRowLoader {
   }
 };
 
-// The rows of the queries, of the output gradients, of the keys of each query head, and of the values of each value
-// head.
+// Load the rows of the queries, of the output gradients, of the keys that each query head reads, and of the values that
+// each value head reads.
 template <class Traits, class T, int kRows>
 struct QueryLoader : HeadRowLoader<Traits, T, kRows> {
   template <class Thread>

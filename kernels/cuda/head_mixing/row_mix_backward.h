@@ -12,9 +12,9 @@
 // bytes of shared memory: resident rows, 1 to 4 pipeline stages and tiles. A tile has tile_heads * (queries * (keys +
 // 8) + 8) elements, with tile_heads as in row_mix_forward.h. __launch_bounds__ allows 255 registers.
 //
-// - row_mix_matrix_gradient(): 16 or 32 queries, with tiles of kKeys keys (16 or 32). Resident are Q and dO; a stage
-// has K or V,
-//   max_heads * kKeys * kStride elements; the two tiles have P and dP̄. A lane has kWarpProducts * kMatrixHeads / 2
+// - row_mix_matrix_gradient(): 16 or 32 queries, with tiles of kKeys keys (16 or 32).
+//   Resident are Q and dO; a stage has K or V, max_heads * kKeys * kStride elements;
+//   the two tiles have P and dP̄. A lane has kWarpProducts * kMatrixHeads / 2
 //   accumulators of G.
 // - row_mix_query_gradient(): kQueries queries (32 or 64), with tiles of 16 keys. Resident are Q and dO; a stage has V
 //   or K, max_heads * 16 * kStride elements; one tile has dP̄, dP and dS in turn. A lane has kWarpHeads * kQueries *
@@ -23,10 +23,10 @@
 //   (heads + value_heads) * 16 * kStride elements; the two tiles have P and dP̄. A lane has kWarpHeads * kKeys * kSize
 //   / 16 accumulators of dK and dV, at most 128.
 //
-// For 16 heads of 64 in bf16 on an H100, whose blocks have up to 227 KiB, the three kernels have 8 warps of 2 heads; 16
-// queries, 32 queries and 16 keys; 3, 1 and 1 stages; 16, 128 and 128 accumulators; 204.5, 204.25 and 168.5 KiB. 512
-// queries or keys take 32, 16 and 32 blocks for each batch row. The last two kernels do not fit in the 163 KiB of an
-// A100, where the kernels of head_mixing/forward.h, backward.h and key_gradient.h compute this shape.
+// For 16 heads of size 64 in bf16 on an H100, whose blocks have up to 227 KiB of shared memory, blocks have 8 warps of
+// 2 heads; the three kernels have, in this order, 16 queries, 32 queries and 16 keys; 3, 1 and 1 stages; 16, 128 and
+// 128 accumulators; 204.5, 204.25 and 168.5 KiB; and 32, 16 and 32 blocks per batch row of 512 positions. The last two
+// kernels exceed the 163 KiB of an A100, where forward.h, backward.h and key_gradient.h serve this shape.
 #pragma once
 
 #include "cuda/head_mixing/row_mix_forward.h"
@@ -71,7 +71,7 @@ MH_DEVICE void to_slopes(const Thread& thread, const AttentionParams& params, Pr
 }
 
 // Replaces dP of a head and row tile in a tile by dS = slopes * (dP - delta), rounded to T; `slopes` also receives dS.
-// If kDropout, applies dropout to dP first, with a function as in accumulate(). Called by all lanes of a warp.
+// If kDropout, applies dropout(row_tile, column, dP) to dP first, like accumulate(). Called by all lanes of a warp.
 template <class T, bool kDropout, int kColumnFragments, class Tile, class Thread, class DropoutFn>
 MH_DEVICE void to_logit_gradients(const Thread& thread, const Tile& tile, int head, int row_tile, const RowStats& stats,
                                   Accumulator (&slopes)[kColumnFragments], const DropoutFn& dropout) {
@@ -394,7 +394,7 @@ struct RowMixKeyGradientTiles {
 };
 
 // Computes sums (row tiles of keys, 16, kSize) += Xᵀ · rows, where X (16 queries, keys) is head `head` of the tile, and
-// rows (16, kSize) are in shared memory. If kDropout, applies dropout to X first, in the tile, with a function as in
+// rows (16, kSize) are in shared memory. If kDropout, applies dropout(0, column, values) to X first, in the tile, like
 // accumulate(). Called by all lanes of a warp.
 template <int kSize, class T, bool kDropout, class Tile, class Thread, class DropoutFn>
 MH_DEVICE void accumulate_transposed(const Thread& thread, Accumulator (&sums)[Tile::kKeys / 16][kSize / 8],
@@ -426,9 +426,9 @@ MH_DEVICE void accumulate_transposed(const Thread& thread, Accumulator (&sums)[T
   }
 }
 
-// Computes tensors.dk, for each query head j the gradient of the keys that it reads, and tensors.dv, for each value
-// head i the gradient of the values that it reads. If tensors.has_one_reader_per_kv_head, the gradients are written to
-// heads params.key_head(j) of tensors.dk and params.value_head(i) of tensors.dv, and otherwise to heads j and i.
+// Computes tensors.dk, for each query head j the gradient of the keys that head j reads, and tensors.dv, for each value
+// head i the gradient of the values that head i reads. If tensors.has_one_reader_per_kv_head, the gradients are written
+// to heads params.key_head(j) of tensors.dk and params.value_head(i) of tensors.dv, and otherwise to heads j and i.
 // Padding keys get zeros. Grid: (order.num_blocks()).
 template <class Traits, class T, class Thread>
 MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams& params, const RowMixPlan& plan,
@@ -488,7 +488,7 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
           RowStats stats[kWarpHeads];
           Accumulator slopes[kWarpHeads][kKeys / 8];
           // The products for P and for dP̄ are both issued before the exponentials of P, so that the tensor cores
-          // compute dP̄ meanwhile.
+          // compute dP̄ during the exponentials.
           MH_FOR (o, kWarpHeads) {
             const int head = warp_head + o;
             Accumulator p[kKeys / 8], dp[kKeys / 8];

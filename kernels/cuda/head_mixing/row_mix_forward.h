@@ -1,5 +1,5 @@
 // Forward pass of attention with head mixing by row mix (head_mixing/row_mix.h). Needs the log-sum-exp of each query in
-// each query head, which attention_forward() without outputs computes.
+// each query head, which attention_forward() computes with kOutputs = false.
 //
 // Tiling: a block of kWarps warps (4 or 8) computes kQueries queries (32 or 64) of all heads of a batch row, and loops
 // over tiles of kKeys keys (16 or 32). For each tile a warp computes the probabilities of its kWarpHeads query heads (1
@@ -10,14 +10,14 @@
 //        tile_heads * (kQueries * (kKeys + 8) + 8))
 //
 // bytes of shared memory, with max_heads = max(heads, value_heads): Q of the block, 1 to 4 pipeline stages, each with K
-// or V of a tile, and the tile of probabilities, where tile_heads is max_heads, or max_heads + 1 if heads or
-// value_heads is less than kMatrixHeads. A lane has kWarpHeads * kQueries * kSize / 32 accumulators of outputs, at most
-// 128;
-// __launch_bounds__ allows 255 registers.
+// or V of a tile, and the tile of probabilities. tile_heads is max_heads, or max_heads + 1 if heads or value_heads is
+// less than RowMixTraits::kMatrixHeads.
+// A lane has kWarpHeads * kQueries * kSize / 32 accumulators of outputs, at most 128; __launch_bounds__ allows 255
+// registers.
 //
-// For 16 heads of 64 in bf16 on an H100, whose blocks have up to 227 KiB, a block has 8 warps of 2 heads, 32 queries,
-// 16 keys in a tile, 3 stages, 128 accumulators and 204 KiB, and 512 queries take 16 blocks for each batch row and
-// split of the keys.
+// For 16 heads of size 64 in bf16 on an H100, whose blocks have up to 227 KiB of shared memory, a block has 8 warps of
+// 2 heads, 32 queries, 16 keys in a tile, 3 stages, 128 accumulators and 204 KiB; 512 queries take 16 blocks for each
+// batch row and split of the keys.
 #pragma once
 
 #include "cuda/head_mixing/forward.h"
@@ -63,8 +63,8 @@ MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& par
 }
 
 // Loads the log-sum-exp, in base 2, of a lane's two queries in each row tile of 16 queries from query `first` on, for
-// each head of its warp. queries: params.queries; queries from there on get the value of the last query. Heads that do
-// not exist get zeros.
+// each head of its warp. queries: params.queries. A query that does not exist gets the value of the last query, and a
+// head that does not exist gets 0.
 template <int kWarpHeads, int kRowTiles, class Thread>
 MH_DEVICE void read_lse(const Thread& thread, const AttentionParams& params, const AttentionTensors& tensors, int64_t b,
                         int first, int queries, float (&lse2)[kWarpHeads][kRowTiles][2]) {
