@@ -32,7 +32,7 @@ namespace mh::kernels {
 
 // Maximum number of queries of the decode kernel, which reads keys and values in place: for so few queries packing the
 // keys costs more than it saves. The decode kernel serves only passes without a gradient, since it rounds logits
-// differently from the backward pass, which recomputes them.
+// differently from the backward pass, which recomputes the logits.
 constexpr int64_t kMaxDecodeQueries = 8;
 
 // The tensors of one head of one batch row. A Matrix is (queries, size) or (keys, size). T is float or uint16_t (bf16).

@@ -104,7 +104,7 @@ struct QueryTile {
 
 // Streams the tiles of Traits::kKeys keys that a query tile sees, and of their values if kLoadValues, through shared.k
 // and shared.v, and calls visit(s, end, stage, ring_row) for each tile: s is its first key, `end` the end of the
-// visible keys, and stage and ring_row are as in for_each_tile(). Called by all threads of a block. With relative
+// visible keys, and for_each_tile() describes stage and ring_row. Called by all threads of a block. With relative
 // positions a tile is within one key range, and `end` is the end of the visible keys of the key range.
 template <class Traits, class T, int kSize, bool kRelative, bool kLoadValues, class Thread, class Shared, class Visit>
 MH_DEVICE void for_each_key_tile(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors,

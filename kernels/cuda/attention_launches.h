@@ -254,7 +254,7 @@ constexpr int64_t kL2Bytes = int64_t{20} << 20;
 
 // Returns the order of blocks over tiles and batch rows. Batch rows are divided into groups of similar size, computed
 // one after another: few enough rows that their keys and values fit in the L2 cache, but at least enough for 4 blocks
-// per multiprocessor, so that short blocks balance long ones.
+// per multiprocessor, so that short blocks balance long blocks.
 template <class T, class Launcher>
 BlockOrder block_order(const Launcher& launcher, const AttentionParams& params, int64_t batch, int tiles) {
   const int64_t row_bytes =

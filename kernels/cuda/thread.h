@@ -78,8 +78,8 @@ struct GpuThread {
   }
 
   // Compute c (16, 8) += a (16, 16) · b (16, 8) for 16-bit elements, or c (16, 8) += a (16, 8) · b (8, 8) for fp32
-  // elements that are rounded to tf32, accumulated in fp32 on the tensor cores. Called by all lanes of a warp;
-  // fragments as in cuda/fragment.h.
+  // elements that are rounded to tf32, accumulated in fp32 on the tensor cores. Called by all lanes of a warp.
+  // cuda/fragment.h describes the fragments a, b and c.
   MH_DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Bf16) const {
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "

@@ -21,7 +21,7 @@ namespace mh::kernels {
 namespace {
 
 // The keys or values of key/value head h at the positions 0 … num_visible - 1, all of which a query sees unless a
-// window hides the first ones.
+// window hides the first of these positions.
 template <class T>
 struct VisibleRows {
   const HeadsView<const T>& heads;

@@ -115,8 +115,8 @@ struct LaneQueries {
   }
 };
 
-// Loads the elements of a matrix row for the kWarpHeads heads of a warp, of which the first `count` exist; the others
-// become zero. count >= 1. use_vector: loads one vector, which requires has_aligned_vectors().
+// Loads the elements of a matrix row for the kWarpHeads heads of a warp, of which the first `count` exist; the elements
+// of other heads become zero. count >= 1. use_vector: loads one vector, which requires has_aligned_vectors().
 template <int kWarpHeads, class Thread>
 MH_DEVICE void load_weights(const Thread& thread, float (&to)[kWarpHeads], const float* from, int count,
                             bool use_vector) {

@@ -31,7 +31,7 @@ struct RowMixTraits {
   static constexpr int kMatrixHeads = kHeads <= 8 ? 8 : 16;     // rows of a mixing matrix on the tensor cores
   static constexpr int kQueriesPerProduct = 16 / kMatrixHeads;  // queries that one product of 16 rows mixes
   // Queries of a block, limited so that their accumulators (kWarpHeads heads of kSize columns) take at most half of a
-  // warp's registers; at most 32 with 4 warps, each of which mixes more queries than one of 8 warps.
+  // warp's registers; at most 32 with 4 warps, since each of 4 warps mixes more queries than each of 8.
   static constexpr int kQueries = floor_to_row_tiles(4096 / (kWarpHeads * kSize), kWarps == 4 ? 32 : 64);
   static constexpr int kKeys = kWarpHeads * kSize <= 64 ? 32 : 16;  // keys of a streamed tile
   using Probability = typename ExchangeType<T>::Probability;

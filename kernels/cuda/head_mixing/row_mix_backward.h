@@ -10,7 +10,7 @@
 //   2 * ((heads + value_heads) * rows * kStride + num_stages * stage + tiles * tile)
 //
 // bytes of shared memory: resident rows, 1 to 4 pipeline stages and tiles. A tile has tile_heads * (queries * (keys +
-// 8) + 8) elements, with tile_heads as in row_mix_forward.h. __launch_bounds__ allows 255 registers.
+// 8) + 8) elements; row_mix_forward.h defines tile_heads. __launch_bounds__ allows 255 registers.
 //
 // - row_mix_matrix_gradient(): 16 or 32 queries, with tiles of kKeys keys (16 or 32).
 //   Resident are Q and dO; a stage has K or V, max_heads * kKeys * kStride elements;
