@@ -24,7 +24,7 @@ using torch::autograd::variable_list;
 // more rows per slice to keep all multiprocessors busy.
 int64_t rows_per_slice(int64_t vocabulary_size, bool is_on_gpu) {
   return is_on_gpu ? std::clamp<int64_t>((64 << 20) / vocabulary_size, 256, 8192)
-                : std::clamp<int64_t>((16 << 20) / vocabulary_size, 64, 1024);
+                   : std::clamp<int64_t>((16 << 20) / vocabulary_size, 64, 1024);
 }
 
 // Losses and gradients of all slices. The gradients are derivatives of the sum of all losses; undefined if not needed.
