@@ -55,15 +55,14 @@ struct AttentionParams {
   // backward pass, which recomputes the logits.
   bool has_backward = true;
 
-  // Dropout of probabilities; threshold 0: none. Element dropout_offset + (h * queries + i) * dropout_row_stride + j of
-  // the random stream decides whether the probability of query i and key j in head h of a batch row is dropped;
-  // dropout_row_stride >= keys. On a GPU, dropout_offset is the first element of batch row 0, and the elements of the
-  // other batch rows follow. On a CPU, dropout_offset is the first element of the current batch row; without head
-  // mixing, of the current head, and h is 0.
+  // Dropout of probabilities; threshold 0: none. Element dropout_offset + h * dropout_head_stride + i *
+  // dropout_row_stride + j of the random stream decides whether the probability of query i and key j in head h of a
+  // batch row is dropped. On a GPU, dropout_offset is the first element of batch row 0, and batch row b begins
+  // b * dropout_batch_stride elements later. On a CPU, dropout_offset is the first element of the current batch row;
+  // without head mixing, of the current head, and h is 0.
   DropoutParams dropout = {};
   uint64_t dropout_offset = 0;
-  int64_t dropout_row_stride = 0;
-  int num_dropout_heads = 0;           // on a GPU: number of heads of a batch row in the random stream
+  int64_t dropout_batch_stride = 0, dropout_head_stride = 0, dropout_row_stride = 0;
   bool dropout_before_mixing = false;  // whether dropout precedes head mixing; otherwise it follows head mixing
 
   // Number of query heads; number of value heads, which is also the number of heads of the mixed probabilities and of

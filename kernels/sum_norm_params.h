@@ -12,9 +12,17 @@ struct SumNormParams {
   int64_t size = 0;                                // number of elements of a row
   const float *weight = nullptr, *bias = nullptr;  // (size)
   float epsilon = 0;
-  // Dropout of y; null: none. Element i of row r is element dropout_offset + r * size + i of the random stream.
+  // Dropout of y; null: none. Element i of row t of batch row b is element dropout_offset + b * dropout_batch_stride +
+  // t * size + i of the random stream. `batch_row_size`: number of rows of a batch row.
   const DropoutParams* dropout = nullptr;
   uint64_t dropout_offset = 0;
+  int64_t dropout_batch_stride = 0, batch_row_size = 1;
+
+  // Returns the index in the random stream of the first element of row r of all rows.
+  constexpr uint64_t dropout_begin(int64_t r) const {
+    return dropout_offset +
+           static_cast<uint64_t>(r / batch_row_size * dropout_batch_stride + r % batch_row_size * size);
+  }
 };
 
 // Tensors of shape (rows, size), except mean and rstd, (rows), and dweight and dbias, (chunks, size). The element type

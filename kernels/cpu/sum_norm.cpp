@@ -22,8 +22,7 @@ MH_INLINE T* offset_or_null(T* x, int64_t offset) {
 MH_INLINE const float* dropout_mask_row(const SumNormParams& params, int64_t r, float* scratch) {
   if (params.dropout == nullptr) return nullptr;
   float* dropout_mask = scratch + kDropoutGroupSize;
-  dropout_mask_range(*params.dropout, params.dropout_offset + static_cast<uint64_t>(r * params.size), params.size,
-                     dropout_mask);
+  dropout_mask_range(*params.dropout, params.dropout_begin(r), params.size, dropout_mask);
   return dropout_mask;
 }
 

@@ -21,10 +21,9 @@ namespace mh::kernels {
 enum class Dtype : uint8_t { fp32, bf16, fp16 };
 
 struct CudaApi {
-  // Computes y[i] = x[i] * params.scale or, if element stream_offset + i of the random stream is dropped, 0, for i <
-  // count (kernels/cpu/dropout.h).
-  const char* (*dropout)(Dtype dtype, const DropoutParams& params, uint64_t stream_offset, const void* x, void* y,
-                         int64_t count, void* stream);
+  // Computes y[i] = x[i] * range.params.scale for i < count, or 0 if the element's number in the random stream
+  // (DropoutRange) drops it. The `count` elements are whole runs of `range`.
+  const char* (*dropout)(Dtype dtype, const DropoutRange& range, const void* x, void* y, int64_t count, void* stream);
   // Computes losses (rows) of logits (rows, vocabulary) and targets (rows), and, if params.needs_gradient, replaces the
   // logits by the gradient (kernels/cpu/cross_entropy.h). Logits are aligned to 16 bytes. A target is below
   // params.vocabulary_size, or negative: then the loss and the gradient of the row are zero.

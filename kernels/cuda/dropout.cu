@@ -4,10 +4,9 @@
 
 namespace mh::kernels {
 
-const char* cuda_dropout(Dtype dtype, const DropoutParams& params, uint64_t stream_offset, const void* x, void* y,
-                         int64_t count, void* stream) {
-  return dispatch_dtype(
-      dtype, [&](auto zero) { return dropout<decltype(zero)>(Launcher{stream}, params, stream_offset, x, y, count); });
+const char* cuda_dropout(Dtype dtype, const DropoutRange& range, const void* x, void* y, int64_t count, void* stream) {
+  return dispatch_dtype(dtype,
+                        [&](auto zero) { return dropout<decltype(zero)>(Launcher{stream}, range, x, y, count); });
 }
 
 }  // namespace mh::kernels

@@ -119,8 +119,8 @@ MH_DEVICE void dispatch_normaliser(const AttentionParams& params, const Work& wo
 // and a key in head `head` of batch row b.
 MH_DEVICE uint64_t dropout_element_index(const AttentionParams& params, int64_t b, int64_t head, int query, int key) {
   return params.dropout_offset +
-         static_cast<uint64_t>(
-             ((b * params.num_dropout_heads + head) * params.queries + query) * params.dropout_row_stride + key);
+         static_cast<uint64_t>(b * params.dropout_batch_stride + head * params.dropout_head_stride +
+                               query * params.dropout_row_stride + key);
 }
 
 // Returns a word with one bit for each element of a lane's accumulators: bit 4 n + e for sums[n].x[e]. draw(c) returns

@@ -22,6 +22,7 @@ struct SumNormArguments {
   bool has_dropout;
   DropoutParams dropout;
   uint64_t dropout_offset;
+  int64_t dropout_batch_stride, batch_row_size;
   explicit SumNormArguments(const SumNormParams& params)
       : size(params.size),
         weight(params.weight),
@@ -29,10 +30,14 @@ struct SumNormArguments {
         epsilon(params.epsilon),
         has_dropout(params.dropout != nullptr),
         dropout(has_dropout ? *params.dropout : DropoutParams{}),
-        dropout_offset(params.dropout_offset) {}
+        dropout_offset(params.dropout_offset),
+        dropout_batch_stride(params.dropout_batch_stride),
+        batch_row_size(params.batch_row_size) {}
   // Applies dropout, if has_dropout, to x, the elements i … i + 3 of row r.
   MH_DEVICE void apply_dropout(int64_t r, int64_t i, float (&x)[4]) const {
-    if (has_dropout) apply_dropout_vec4(dropout, dropout_offset + static_cast<uint64_t>(r * size + i), x);
+    if (!has_dropout) return;
+    const int64_t begin = r / batch_row_size * dropout_batch_stride + r % batch_row_size * size;
+    apply_dropout_vec4(dropout, dropout_offset + static_cast<uint64_t>(begin + i), x);
   }
 };
 

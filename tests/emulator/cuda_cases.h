@@ -177,23 +177,26 @@ struct Case {
       p.head_scales = scales.data();
     }
     if (pick(0, 2) == 0) {
-      p.dropout = dropout, p.dropout_offset = static_cast<uint64_t>(pick(0, 1000)), p.dropout_row_stride = p.keys;
       c.dropout_before_mixing = heads != value_heads || pick(0, 1) == 1;
-      const int64_t num_dropout_heads = c.dropout_before_mixing ? heads : value_heads;
-      c.dropout_factor = [this, num_dropout_heads](int64_t b, int64_t h, int64_t t, int64_t s) {
+      // Rows, heads and batch rows that are consecutive in the random stream, or apart.
+      const auto gap = [this] { return pick(0, 1) == 1 ? int64_t{1} << pick(0, 40) : 0; };
+      p.dropout = dropout, p.dropout_offset = static_cast<uint64_t>(pick(0, 1000));
+      p.dropout_row_stride = p.keys + gap(), p.dropout_head_stride = p.queries * p.dropout_row_stride + gap();
+      p.dropout_batch_stride = (c.dropout_before_mixing ? heads : value_heads) * p.dropout_head_stride + gap();
+      c.dropout_factor = [this](int64_t b, int64_t h, int64_t t, int64_t s) {
         const AttentionParams& case_params = oracle_case.params;
         const uint64_t element =
             case_params.dropout_offset +
-            static_cast<uint64_t>(
-                ((b * num_dropout_heads + h) * case_params.queries + t) * case_params.dropout_row_stride + s);
+            static_cast<uint64_t>(b * case_params.dropout_batch_stride + h * case_params.dropout_head_stride +
+                                  t * case_params.dropout_row_stride + s);
         return mh::kernels::dropout_keeps(dropout, mh::kernels::philox(dropout, element / 4).word[element % 4])
                    ? static_cast<double>(dropout.scale)
                    : 0.0;
       };
     }
     params = p;
-    params.value_heads = params.num_dropout_heads = static_cast<int>(value_heads),
-    params.key_size = static_cast<int>(c.key_size), params.value_size = static_cast<int>(c.value_size);
+    params.value_heads = static_cast<int>(value_heads), params.key_size = static_cast<int>(c.key_size),
+    params.value_size = static_cast<int>(c.value_size);
     params.key_lengths = c.key_lengths.empty() ? nullptr : c.key_lengths.data();
     params.head_scales_stride = has_scales_per_row ? value_heads : 0;
     params.has_aligned_rows = c.key_size % 8 == 0 && c.value_size % 8 == 0;

@@ -14,11 +14,10 @@ namespace host {
 inline mh::kernels::CudaApi emulated_api() {
   using namespace mh::kernels;
   CudaApi api{};
-  api.dropout = [](Dtype dtype, const DropoutParams& params, uint64_t stream_offset, const void* x, void* y,
-                   int64_t count, void*) {
+  api.dropout = [](Dtype dtype, const DropoutRange& range, const void* x, void* y, int64_t count, void*) {
     return dispatch_dtype(dtype, [&](auto zero) {
       EmulatedGpu gpu;
-      return dropout<decltype(zero)>(Launcher{gpu}, params, stream_offset, x, y, count);
+      return dropout<decltype(zero)>(Launcher{gpu}, range, x, y, count);
     });
   };
   api.cross_entropy = [](Dtype dtype, const CrossEntropyParams& params, int64_t rows, void* logits,

@@ -79,7 +79,7 @@ void dropout_mask_of_query(const AttentionParams& params, const TileLayout& layo
   const int64_t heads = params.dropout_before_mixing ? params.heads : params.value_heads;
   for (int64_t h = 0; h < heads; ++h)
     dropout_mask_range(params.dropout,
-                       params.dropout_offset + static_cast<uint64_t>(h * (params.queries * params.dropout_row_stride) +
+                       params.dropout_offset + static_cast<uint64_t>(h * params.dropout_head_stride +
                                                                      q.t * params.dropout_row_stride + q.key_begin),
                        q.visible_end, dropout_mask + h * layout.dropout_mask_stride() + kDropoutGroupSize);
 }

@@ -322,7 +322,7 @@ TEST_CASE("CPU head mixing stays within its buffers and writes every element of 
     if (pick(0, 1) == 1) {
       params.dropout = dropout, params.dropout_before_mixing = pick(0, 1) == 1,
       params.dropout_offset = static_cast<uint64_t>(pick(0, 1000));
-      params.dropout_row_stride = params.max_keys;
+      params.dropout_row_stride = params.max_keys, params.dropout_head_stride = params.queries * params.max_keys;
     }
     const int64_t num_shares = pick(1, 4);
     params.l2_bytes = int64_t{1} << pick(10, 20);  // smaller than the probabilities: several key spans

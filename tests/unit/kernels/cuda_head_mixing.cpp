@@ -99,7 +99,6 @@ void check_case(int64_t max_heads, int64_t max_length, bool has_relative_positio
   if (has_relative_positions) test_case.add_relative_positions(r, random);
   AttentionParams params = test_case.params;
   params.heads = static_cast<int>(c.heads), params.dropout_before_mixing = c.dropout_before_mixing;
-  params.num_dropout_heads = static_cast<int>(c.dropout_before_mixing ? c.heads : c.value_heads);
   // The head mixing kernels have no head scales: callers multiply the scales into the matrix.
   c.head_scales.clear(), c.params.head_scales = params.head_scales = nullptr;
   std::normal_distribution<float> normal;

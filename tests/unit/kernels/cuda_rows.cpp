@@ -134,7 +134,17 @@ void check_sum_norm() {
   const auto y = random_values<Y>(num_elements);
   SumNormParams params{size, weight.data(), bias.data(), 1e-3F, nullptr, 0};
   if (pick(0, 1) == 1) params.dropout = &dropout_params, params.dropout_offset = static_cast<uint64_t>(pick(0, 9));
-  const Doubles factors = dropout_factors(params.dropout, params.dropout_offset, num_elements);
+  params.batch_row_size = pick(1, 3);
+  params.dropout_batch_stride = params.batch_row_size * size + (pick(0, 1) == 1 ? int64_t{1} << pick(0, 40) : 0);
+  Doubles factors;
+  for (int64_t r = 0; r < num_rows; ++r) {
+    const Doubles row_factors = dropout_factors(
+        params.dropout,
+        params.dropout_offset + static_cast<uint64_t>(r / params.batch_row_size * params.dropout_batch_stride +
+                                                      r % params.batch_row_size * size),
+        size);
+    factors.insert(factors.end(), row_factors.begin(), row_factors.end());
+  }
   const bool has_norm = pick(0, 3) > 0, has_sum = !has_norm || pick(0, 1) == 1;
   std::vector<float> sum(x.size(), NAN), norm(x.size(), NAN), mean(static_cast<size_t>(num_rows), NAN), rstd = mean;
   SumNormTensors t;
@@ -245,21 +255,37 @@ void check_sum_norm() {
   }
 }
 
-// Checks dropout of a range of a stream at a random alignment.
+// Checks dropout of one or several runs of a stream at a random alignment.
 template <class T>
 void check_dropout() {
-  const int64_t count = pick(0, 5000), offset = pick(0, 3);
   const uint32_t key[2] = {5, 6};
-  const DropoutParams params = make_dropout(key, 7, 8, 0.4);
-  const auto first = static_cast<uint64_t>(pick(0, 1 << 20));
+  DropoutRange range;
+  range.params = make_dropout(key, 7, 8, 0.4), range.stream_offset = static_cast<uint64_t>(pick(0, 1 << 20));
+  const bool has_runs = pick(0, 1) == 1;
+  range.run_size = has_runs ? pick(1, 40) : pick(0, 5000);
+  if (has_runs) range.num_rows = pick(1, 5), range.num_heads = pick(1, 4);
+  range.row_stride = range.run_size + pick(0, 100),
+  range.head_stride = range.num_rows * range.row_stride + pick(0, 100);
+  range.batch_stride = range.num_heads * range.head_stride + (int64_t{1} << pick(0, 40));
+  const int64_t num_runs = has_runs ? pick(0, 3) * range.num_heads * range.num_rows : 1,
+                count = num_runs * range.run_size, offset = pick(0, 3);
   const auto x = random_values<T>(count + offset);
   std::vector<T> y(static_cast<size_t>(count), from_double<T>(NAN));
   host::EmulatedGpu device;
-  RC_ASSERT(dropout<T>(host::Launcher{device}, params, first, x.data() + offset, y.data(), count) == nullptr);
-  const Doubles factors = dropout_factors(&params, first, count);
-  for (int64_t i = 0; i < count; ++i) {
-    const double expected = factors[static_cast<size_t>(i)] * to_double(x[static_cast<size_t>(i + offset)]);
-    expect_near(to_double(y[static_cast<size_t>(i)]), expected, rounding_error_bound<T>(expected), "element");
+  RC_ASSERT(dropout<T>(host::Launcher{device}, range, x.data() + offset, y.data(), count) == nullptr);
+  for (int64_t run = 0; run < num_runs; ++run) {
+    const int64_t t = run % range.num_rows, h = run / range.num_rows % range.num_heads,
+                  b = run / range.num_rows / range.num_heads;
+    const Doubles factors = dropout_factors(
+        &range.params,
+        range.stream_offset +
+            static_cast<uint64_t>(b * range.batch_stride + h * range.head_stride + t * range.row_stride),
+        range.run_size);
+    for (int64_t i = 0; i < range.run_size; ++i) {
+      const int64_t element = run * range.run_size + i;
+      const double expected = factors[static_cast<size_t>(i)] * to_double(x[static_cast<size_t>(element + offset)]);
+      expect_near(to_double(y[static_cast<size_t>(element)]), expected, rounding_error_bound<T>(expected), "element");
+    }
   }
 }
 

@@ -128,9 +128,9 @@ Inputs random_inputs(const Case& c, const Sizes& sizes) {
     const nn::ForwardContext forward_context{true, 7, 3, 2};
     const int64_t heads = c.dropout_before_mixing ? sizes.heads : sizes.value_heads;
     x.spec.dropout_before_mixing = c.dropout_before_mixing;
-    x.spec.dropout = nn::dropout_range_of(heads * c.queries * c.keys, c.dropout, forward_context, "place", 1);
     x.dropout_mask =
         nn::dropout(at::ones({sizes.batch, heads, c.queries, c.keys}), c.dropout, forward_context, "place", 1);
+    x.spec.dropout = nn::dropout_range_of(x.dropout_mask.sizes(), c.dropout, forward_context, "place", 1);
   }
   if (c.has_relative_positions) {
     const int64_t first_range_keys = c.keys / 3, num_distances = c.queries + c.keys;
