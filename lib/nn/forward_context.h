@@ -34,6 +34,18 @@ class Requests {
   std::vector<std::shared_ptr<const Request>> requests_;
 };
 
+// The index, in the random stream of a dropout operation, of an element of a tensor (B, …).
+enum class DropoutIndex : uint8_t {
+  // Element t d + c of a row of (B, T, d), or head, query and key of a probability of (B, h, Tq, Tk), and the row's
+  // index
+  // in the full batch of the update, in separate bits of the index. The lengths T, Tq and Tk to which the rows of a
+  // micro-batch are padded do not change the index.
+  position,
+  // row * x[0].numel() + offset for element `offset` of a row: the index in the padded tensor of the full batch, if all
+  // micro-batches of the update are padded to the same lengths.
+  padded,
+};
+
 // The arguments of a forward pass that are not tensors.
 struct ForwardContext {
   bool training = false;  // whether dropout and stochastic stages are active
@@ -42,6 +54,7 @@ struct ForwardContext {
   int64_t row_offset = 0;  // index of the micro-batch's first row in the full batch of the update. The random numbers
                            // of a row depend on its index in the full batch, so splitting a batch into micro-batches or
                            // across processes does not change them
+  DropoutIndex dropout_index = DropoutIndex::position;
   const Requests* requests = nullptr;  // null: no requests
 
   // GPU memory that holds the number of the update, for kernels that are captured once and replayed for many updates

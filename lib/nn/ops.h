@@ -34,17 +34,17 @@ at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, double 
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon);
 
 // Returns x (B, …) with inverted dropout: an element is divided by 1 - p, or set to 0 with probability p. Returns x
-// itself outside of training or if p = 0. Whether element `offset` of row b is dropped is a pure function of (seed,
-// stream_name, update, site, index), with the seed and the update of `forward_context`, where index =
-// (forward_context.row_offset + b) * x[0].numel() + offset is the element's index in the full batch of the update. So
-// neither the number of threads, nor the micro-batches, nor the device changes the result. `stream_name` names the
-// operation ("attention.output"); `site` distinguishes operations with the same name: the index of the layer, or of the
-// band of the vocabulary (model/bands.h); 0 for a single operation.
+// itself outside of training or if p = 0. Whether an element is dropped is a pure function of (seed, stream_name,
+// update, site, index), with the seed and the update of `forward_context`. DropoutIndex defines the index of an
+// element; it counts rows from forward_context.row_offset on, so neither the number of threads, nor the number of rows
+// of a micro-batch, nor the device changes the result. `stream_name` names the operation ("attention.output"); `site`
+// distinguishes operations with the same name: the index of the layer, or of the band of the vocabulary
+// (model/bands.h); 0 for a single operation. Throws Exit::usage for a tensor too large for DropoutIndex::position.
 at::Tensor dropout(const at::Tensor& x, double p, const nn::ForwardContext& forward_context,
                    std::string_view stream_name, uint32_t site);
-// Returns the dropout parameters with which a kernel that applies dropout itself drops the same elements as dropout().
-// `row_size`: number of elements of x[0].
-kernels::DropoutRange dropout_range_of(int64_t row_size, double p, const nn::ForwardContext& forward_context,
+// Returns the dropout parameters with which a kernel that applies dropout itself drops the same elements as dropout()
+// for a tensor of these sizes. Throws like dropout().
+kernels::DropoutRange dropout_range_of(at::IntArrayRef sizes, double p, const nn::ForwardContext& forward_context,
                                        std::string_view stream_name, uint32_t site);
 
 // The arguments of dropout() apart from the tensor. Holds references, so it must not outlive the call that receives it.

@@ -31,12 +31,15 @@ constexpr int64_t kRowsPerItem = 64;
 struct SumNormCall {
   kernels::SumNormParams params;
   std::optional<kernels::DropoutRange> dropout;
-  SumNormCall(int64_t size, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
+  SumNormCall(at::IntArrayRef sizes, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
               const std::optional<kernels::DropoutRange>& dropout_range)
       : dropout(dropout_range) {
-    params.size = size, params.epsilon = static_cast<float>(epsilon);
+    params.size = sizes.back(), params.epsilon = static_cast<float>(epsilon);
     if (weight.defined()) params.weight = weight.const_data_ptr<float>(), params.bias = bias.const_data_ptr<float>();
-    if (dropout) params.dropout = &dropout->params, params.dropout_offset = dropout->stream_offset;
+    if (!dropout) return;
+    params.dropout = &dropout->params, params.dropout_offset = dropout->stream_offset;
+    params.dropout_batch_stride = dropout->batch_stride;
+    params.batch_row_size = c10::multiply_integers(sizes.slice(1)) / params.size;
   }
   SumNormCall(const SumNormCall&) = delete;
   SumNormCall& operator=(const SumNormCall&) = delete;
@@ -101,7 +104,7 @@ struct SumNormFunction : torch::autograd::Function<SumNormFunction> {
                                const std::optional<kernels::DropoutRange>& dropout) {
     context->set_materialize_grads(false);
     const at::Tensor w = weight.value_or(at::Tensor()), b = bias.value_or(at::Tensor());
-    const SumNormCall call(x.size(-1), w, b, epsilon, dropout);
+    const SumNormCall call(x.sizes(), w, b, epsilon, dropout);
     const SumNormOutput output = compute_sum_norm(call, x, y, true, w.defined(), true);
     context->save_for_backward({w, b, w.defined() ? output.sum : at::Tensor(), output.mean, output.rstd});
     context->saved_data["epsilon"] = epsilon;
@@ -128,7 +131,7 @@ struct SumNormFunction : torch::autograd::Function<SumNormFunction> {
     if (!dnorm.defined() && !dropout) return {dsum, dsum.to(type), {}, {}, {}, {}};
     const int64_t size = template_gradient.size(-1), num_rows = template_gradient.numel() / size,
                   num_items = ceil_div(num_rows, kRowsPerItem);
-    const SumNormCall call(size, w, saved[1], context->saved_data["epsilon"].toDouble(), dropout);
+    const SumNormCall call(template_gradient.sizes(), w, saved[1], context->saved_data["epsilon"].toDouble(), dropout);
     const at::Tensor dx = at::empty_like(template_gradient),
                      dy = shares_gradient ? dx : at::empty_like(template_gradient, type);
     const at::Tensor partial_gradients =
@@ -183,12 +186,12 @@ SumAndNorm sum_and_norm(const at::Tensor& x, const at::Tensor& y, const DropoutA
   const at::Tensor x_contiguous = x.contiguous(), y_contiguous = y.contiguous();
   std::optional<kernels::DropoutRange> dropout;
   if (dropout_arguments.forward_context.training && dropout_arguments.p > 0)
-    dropout = dropout_range_of(y.numel() / y.size(0), dropout_arguments.p, dropout_arguments.forward_context,
+    dropout = dropout_range_of(y.sizes(), dropout_arguments.p, dropout_arguments.forward_context,
                                dropout_arguments.stream_name, dropout_arguments.site);
   const auto needs_gradient = [](const at::Tensor& t) { return t.defined() && t.requires_grad(); };
   if (!c10::GradMode::is_enabled() ||
       !(needs_gradient(x) || needs_gradient(y) || needs_gradient(weight) || needs_gradient(bias))) {
-    const SumNormOutput output = compute_sum_norm(SumNormCall(x.size(-1), weight, bias, epsilon, dropout), x_contiguous,
+    const SumNormOutput output = compute_sum_norm(SumNormCall(x.sizes(), weight, bias, epsilon, dropout), x_contiguous,
                                                   y_contiguous, needs_sum, weight.defined(), false);
     return {output.sum, output.norm};
   }

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/fields.h"
 #include "data/batch_options.h"
+#include "nn/forward_context.h"
 #include "task/translator.h"
 #include "train/trainable_filter.h"
 
@@ -175,6 +176,7 @@ struct TrainOptions {
   double label_smoothing = 0;
   std::vector<std::string> trainable;
   int64_t seed = 1;
+  nn::DropoutIndex dropout_index = nn::DropoutIndex::position;
   std::string precision = "fp32";
   std::string attention_path = "auto";
   bool cuda_graph = false;
@@ -204,6 +206,12 @@ struct TrainOptions {
             str("trainable parameters: patterns of parameter names, such as decoder.layers.0.*, or the words ",
                 trainable_words_text(), "; empty: all parameters"));
     f.field("seed", seed, "random seed of initial values, dropout and the order of the data", at_least(0));
+    f.choice(
+        "dropout_index", dropout_index,
+        {{nn::DropoutIndex::position, "position"}, {nn::DropoutIndex::padded, "padded"}},
+        "index of an element in the random numbers of dropout; position: its position in the sequence, whatever the "
+        "padding, so that neither micro-batches nor processes change what is dropped; padded: its position in the "
+        "padded batch, as in earlier versions");
     f.field("precision", precision, "precision of matrix products; weights and accumulation stay fp32",
             {"fp32", "bf16"});
     f.field("attention_path", attention_path,

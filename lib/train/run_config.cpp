@@ -39,6 +39,9 @@ void RunConfig::describe(Fields& f) {
 void set_legacy_defaults(Config& config) {
   TrainOptions train;
   config.read("train", train);
+  const auto stored_keys = config.keys_below("train");
+  if (std::find(stored_keys.begin(), stored_keys.end(), "dropout_index") == stored_keys.end())
+    config.set("train.dropout_index=\"padded\"");
   for (const std::string& name : task::tasks().names())
     task::tasks().make(name, "task")->set_legacy_defaults(config, train.batch.long_block);
 }

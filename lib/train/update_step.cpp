@@ -76,8 +76,12 @@ UpdateStep::Result UpdateStep::forward_backward(const TrainingPass& pass, const 
   for (size_t micro_batch_index = 0; micro_batch_index < micro_batches.size(); ++micro_batch_index) {
     if (micro_batch_index + 1 == micro_batches.size()) gradient_buckets_.begin_last_backward();
     const data::Batch batch = batches_.load(progress.update, micro_batches[micro_batch_index]);
-    nn::ForwardContext context{true, static_cast<uint64_t>(config_.train.seed), static_cast<uint32_t>(progress.update),
-                               micro_batches[micro_batch_index].first_row, &pass.requests};
+    nn::ForwardContext context{true,
+                               static_cast<uint64_t>(config_.train.seed),
+                               static_cast<uint32_t>(progress.update),
+                               micro_batches[micro_batch_index].first_row,
+                               config_.train.dropout_index,
+                               &pass.requests};
     if (model_.memory_length() > 0 && micro_batch_index == memories.size())
       memories.push_back(std::move(*model_.new_memory(model_.memory_length())));
     const bool uses_graph = graphed_forward_backward_ != nullptr && pass.requests.empty();

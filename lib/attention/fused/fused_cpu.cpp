@@ -44,16 +44,14 @@ kernels::AttentionParams batch_params(const Operands& x, bool needs_backward,
   return params;
 }
 
-// Returns the kernel parameters of head `head` of batch row b (i = b * h + head), with its scale factor, first
-// dropout element and number of real keys.
-kernels::AttentionParams head_params(kernels::AttentionParams params, const AttentionSpec& spec, int64_t i, int64_t b,
+// Returns the kernel parameters of head `head` of batch row b, with its scale factor, first dropout element and number
+// of real keys.
+kernels::AttentionParams head_params(kernels::AttentionParams params, const AttentionSpec& spec, int64_t b,
                                      int64_t head) {
   params.head = head;
   if (const at::Tensor& s = spec.head_scales; s.defined())
     params.head_scales = s.const_data_ptr<float>() + (s.dim() == 2 ? b * s.size(1) : 0);
-  if (spec.dropout)
-    params.dropout_offset =
-        spec.dropout->stream_offset + static_cast<uint64_t>(i * params.queries * params.dropout_row_stride);
+  params.dropout_offset += static_cast<uint64_t>(b * params.dropout_batch_stride + head * params.dropout_head_stride);
   if (spec.key_lengths.defined())
     params.keys = std::clamp<int64_t>(spec.key_lengths.const_data_ptr<int64_t>()[b], 0, params.keys);
   return params;
@@ -77,7 +75,7 @@ void forward_heads(const Operands& x, bool needs_backward, const ForwardResult& 
   const kernels::AttentionParams shared_params = batch_params(x, needs_backward, packed_relative);
   for_each_head(x.q, shared_params.bf16_gemm, kernels::attention_forward_scratch_floats(shared_params),
                 [&](int64_t i, int64_t b, int64_t h, float* scratch) {
-                  kernels::attention_forward(head_params(shared_params, x.spec, i, b, h),
+                  kernels::attention_forward(head_params(shared_params, x.spec, b, h),
                                              tensors_of<T>(x, result, shared_params, b, h), scratch);
                 });
 }
@@ -115,7 +113,7 @@ void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool ha
                   if (shared_params.has_relative_positions())
                     tensors.du = du + i * head_size, tensors.dv_bias = dv_bias + i * head_size,
                     tensors.dr = dr + i * num_distances * head_size;
-                  kernels::attention_backward(head_params(shared_params, x.spec, i, b, h), tensors, scratch);
+                  kernels::attention_backward(head_params(shared_params, x.spec, b, h), tensors, scratch);
                 });
 }
 

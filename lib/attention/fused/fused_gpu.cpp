@@ -65,7 +65,6 @@ struct DeviceParams {
     }
     if (spec.relative_positions.u.defined()) set_relative_params(spec.relative_positions, device);
     if (x.matrix.defined()) set_matrix_params(x.matrix);
-    params.num_dropout_heads = params.dropout_before_mixing ? params.heads : params.value_heads;
   }
   DeviceParams(const DeviceParams&) = delete;
   DeviceParams& operator=(const DeviceParams&) = delete;

@@ -37,8 +37,9 @@ at::Tensor AttentionLayer::attend_fused(Context& c, const KernelChoice& choice) 
   spec.dropout_before_mixing = mixes_heads && stages_.mixer->dropout_before_mixing();
   if (has_dropout(c.forward_context.training)) {
     const int64_t num_heads = mixes_heads && !spec.dropout_before_mixing ? layer_spec_.value_heads : layer_spec_.heads;
-    spec.dropout = nn::dropout_range_of(num_heads * num_queries * num_keys, options_.dropout, c.forward_context,
-                                        probabilities_stream(), static_cast<uint32_t>(layer_spec_.layer));
+    spec.dropout =
+        nn::dropout_range_of({c.q.size(0), num_heads, num_queries, num_keys}, options_.dropout, c.forward_context,
+                             probabilities_stream(), static_cast<uint32_t>(layer_spec_.layer));
   }
   switch (choice.kernel) {
     case Kernel::head_mixing_gpu:

@@ -54,10 +54,7 @@ class HeadMixingParams {
   kernels::AttentionParams row_params(int64_t b) const {
     kernels::AttentionParams params = shared_params_;
     params.mixing_matrix += b * matrix_stride_;
-    const int64_t num_dropout_heads = params.dropout_before_mixing ? params.heads : params.value_heads;
-    if (spec_.dropout)
-      params.dropout_offset = spec_.dropout->stream_offset +
-                              static_cast<uint64_t>(b * num_dropout_heads * params.queries * params.dropout_row_stride);
+    params.dropout_offset += static_cast<uint64_t>(b * params.dropout_batch_stride);
     if (spec_.key_lengths.defined())
       params.keys = std::clamp<int64_t>(spec_.key_lengths.const_data_ptr<int64_t>()[b], 0, params.keys);
     return params;

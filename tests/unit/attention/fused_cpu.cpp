@@ -228,7 +228,8 @@ TEST_CASE("the CPU attention kernel drops the same probabilities as nn::dropout"
     const bool causal = *rc::gen::arbitrary<bool>();
     const int64_t queries = *rc::gen::inRange(1, 90);
     const int64_t keys = causal ? queries + *rc::gen::inRange(0, 40) : *rc::gen::inRange(1, 150);
-    const nn::ForwardContext forward_context{true, 3, *rc::gen::inRange(0U, 9U), *rc::gen::inRange(0, 5)};
+    const nn::ForwardContext forward_context{true, 3, *rc::gen::inRange(0U, 9U), *rc::gen::inRange(0, 5),
+                                             *rc::gen::element(nn::DropoutIndex::position, nn::DropoutIndex::padded)};
     const double p = *rc::gen::element(0.1, 0.5, 0.9);
     using namespace reference::spec;
     Inputs x;
@@ -239,7 +240,7 @@ TEST_CASE("the CPU attention kernel drops the same probabilities as nn::dropout"
     x.dropout_mask = nn::dropout(at::ones({batch, heads, queries, keys}), p, forward_context, "place", 4);
     x.spec.causal = causal;
     if (!causal && *rc::gen::arbitrary<bool>()) x.spec.key_lengths = at::randint(1, keys + 1, {batch}, at::kLong);
-    x.spec.dropout = nn::dropout_range_of(heads * queries * keys, p, forward_context, "place", 4);
+    x.spec.dropout = nn::dropout_range_of(x.dropout_mask.sizes(), p, forward_context, "place", 4);
     const auto attend_fused = [](const Inputs& inputs, const Tensors& t) {
       return attention::fused_cpu(t[kQ], t[kK], t[kV], inputs.spec);
     };

@@ -84,11 +84,12 @@ void draw_options(Inputs& x) {
   if (pick(0, 2) == 0) spec.normaliser = kernels::Normaliser::sigsoftmax;
   if (x.operands[kMatrix].defined()) spec.dropout_before_mixing = pick(0, 1) == 1;
   if (pick(0, 2) == 0) {
-    const nn::ForwardContext forward_context{true, 3, 2, 4};
+    const nn::ForwardContext forward_context{true, 3, 2, 4,
+                                             pick(0, 1) == 1 ? nn::DropoutIndex::position : nn::DropoutIndex::padded};
     const int64_t num_dropout_heads = spec.dropout_before_mixing ? num_heads : num_value_heads;
     x.dropout_mask = nn::dropout(at::ones({batch_size, num_dropout_heads, num_queries, num_keys}), 0.25,
                                  forward_context, "place", 4);
-    spec.dropout = nn::dropout_range_of(num_dropout_heads * num_queries * num_keys, 0.25, forward_context, "place", 4);
+    spec.dropout = nn::dropout_range_of(x.dropout_mask.sizes(), 0.25, forward_context, "place", 4);
   }
   if (num_heads == num_value_heads && pick(0, 2) == 0)
     for (int64_t h = 0; h < num_heads; ++h) spec.kv_head_of.push_back(pick(0, num_heads - 1));

@@ -100,13 +100,14 @@ Inputs random_inputs(bool with_mixing) {
 // Adds dropout of probabilities to a third of the cases.
 void add_dropout(Inputs& x) {
   if (pick(0, 2) > 0) return;
-  const nn::ForwardContext forward_context{true, 3, *rc::gen::inRange(0U, 9U), pick(0, 5)};
+  const nn::ForwardContext forward_context{true, 3, *rc::gen::inRange(0U, 9U), pick(0, 5),
+                                           pick(0, 1) == 1 ? nn::DropoutIndex::position : nn::DropoutIndex::padded};
   const double p = *rc::gen::element(0.1, 0.5);
   x.spec.dropout_before_mixing = x.operands[kMatrix].defined() && pick(0, 1) == 1;
   const int64_t num_heads = x.spec.dropout_before_mixing ? x.operands[kQ].size(1) : x.dout.size(1);
   const at::Tensor &q = x.operands[kQ], &k = x.operands[kK];
   x.dropout_mask = nn::dropout(at::ones({q.size(0), num_heads, q.size(2), k.size(2)}), p, forward_context, "place", 4);
-  x.spec.dropout = nn::dropout_range_of(num_heads * q.size(2) * k.size(2), p, forward_context, "place", 4);
+  x.spec.dropout = nn::dropout_range_of(x.dropout_mask.sizes(), p, forward_context, "place", 4);
 }
 
 }  // namespace

@@ -94,13 +94,14 @@ TEST_CASE("the CPU head mixing kernel and its gradients match the reference equa
       x.spec.key_lengths = at::tensor(lengths, at::kLong);
     }
     if (pick(0, 2) == 0) {
-      const nn::ForwardContext forward_context{true, 3, *rc::gen::inRange(0U, 9U), pick(0, 5)};
+      const nn::ForwardContext forward_context{true, 3, *rc::gen::inRange(0U, 9U), pick(0, 5),
+                                               pick(0, 1) == 1 ? nn::DropoutIndex::position : nn::DropoutIndex::padded};
       const double p = *rc::gen::element(0.1, 0.5, 0.9);
       x.spec.dropout_before_mixing = pick(0, 1) == 1;
       const int64_t heads = x.spec.dropout_before_mixing ? sizes.heads : sizes.value_heads;
       x.dropout_mask =
           nn::dropout(at::ones({sizes.batch, heads, sizes.queries, sizes.keys}), p, forward_context, "place", 4);
-      x.spec.dropout = nn::dropout_range_of(heads * sizes.queries * sizes.keys, p, forward_context, "place", 4);
+      x.spec.dropout = nn::dropout_range_of(x.dropout_mask.sizes(), p, forward_context, "place", 4);
     }
     for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
       const Tensors exact = exact_results(x, type), composed = composed_results(x, type),

@@ -224,7 +224,8 @@ TEST_CASE("add_and_norm and its gradients equal dropout, sum and layer norm in d
     const bool bf16 = *rc::gen::arbitrary<bool>(), with_sum = *rc::gen::arbitrary<bool>(),
                in_training = *rc::gen::arbitrary<bool>();
     const double offset = *rc::gen::element(0.0, 30.0), p = *rc::gen::element(0.0, 0.3);
-    const nn::ForwardContext forward_context{in_training, 3, 5, *rc::gen::inRange(0, 9)};
+    const nn::ForwardContext forward_context{in_training, 3, 5, *rc::gen::inRange(0, 9),
+                                             *rc::gen::element(nn::DropoutIndex::position, nn::DropoutIndex::padded)};
     const nn::DropoutArguments drop{p, forward_context, "place", 2};
     const auto leaf = [](const at::Tensor& t) { return t.detach().clone().requires_grad_(); };
     const at::Tensor x0 = at::randn({num_rows, length, size}) + offset,

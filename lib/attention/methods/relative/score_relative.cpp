@@ -192,8 +192,10 @@ class RelativeScore : public Score {
   at::Tensor sinusoids_of(const Context& c, int64_t min_distance, int64_t count) {
     const at::Tensor s = cached_sinusoids(min_distance, count, c.q.device());
     // Dropout of a distance drops the same elements in all layers and batch rows, as in the published model, where
-    // layers and rows share one position embedding. The offset makes the row number of every distance non-negative.
+    // layers and rows share one position embedding. The offset makes the row number of every distance non-negative. A
+    // table has no padding, so that its elements may be consecutive in the random stream.
     nn::ForwardContext table_context = c.forward_context;
+    table_context.dropout_index = nn::DropoutIndex::padded;
     table_context.row_offset = min_distance + (int64_t{1} << 30);
     return nn::dropout(s, options_.dropout, table_context, std::string(name_of(c.layer_spec.kind)) + ".relative", 0)
         .flip(0);
