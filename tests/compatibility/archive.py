@@ -120,6 +120,9 @@ class Tools:
         # Tools of another checkout use the configurations of that checkout, since the key names may differ.
         own_configs = self.folder.parent.parent / "configs"
         self.configs = own_configs if own_configs.is_dir() else ROOT / "configs"
+        # The version that made the archive, and the versions until dropout_index was added, draw dropout by the index in the padded batch.
+        keys = self.run("mh-train", "--list", "keys", expected=(0, 2)).stdout
+        self.dropout = '[train]\ndropout_index = "padded"\n' if "dropout_index" in keys else ""
 
     def run(self, tool, *arguments, expected=(0,), folder=None):
         environment = dict(os.environ, OMP_NUM_THREADS="1")
@@ -176,7 +179,7 @@ def shard_of(backbone):
 def write_config(tools, folder, combination):
     """Writes the configuration of a combination into `folder`. Returns the arguments of mh-train that read it."""
     backbone, method, procedure = combination
-    parts = {"backbone": BACKBONES[backbone], "procedure": PROCEDURES[procedure]}
+    parts = {"backbone": BACKBONES[backbone], "procedure": PROCEDURES[procedure], "dropout": tools.dropout}
     files = [folder / "model.toml"]
     files[0].write_text(MODEL, encoding="utf-8")
     if method != "none":
