@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "nn/process_sum.h"
+
 namespace mh::distributed {
 
 struct Connections;  // connections.h
@@ -29,7 +31,7 @@ class PendingOperation {
   std::shared_ptr<State> state_;
 };
 
-class Group {
+class Group : public nn::ProcessSum {
  public:
   // Creates a group of one process, whose operations neither communicate nor change their arguments.
   Group() = default;
@@ -45,7 +47,7 @@ class Group {
   PendingOperation start_sum(const at::Tensor& tensor) const;
   // Replaces each element of a contiguous tensor by its sum over all processes. The result has the same bits in all
   // processes; the order of the additions depends only on the number of processes and on the shape.
-  void sum(const at::Tensor& tensor) const { start_sum(tensor).wait(); }
+  void sum(const at::Tensor& tensor) const override { start_sum(tensor).wait(); }
   // Copies the elements of a contiguous tensor from rank 0 to all other processes, in place.
   void broadcast(const at::Tensor& tensor) const;
   // Returns the text of rank 0, which may contain any bytes.

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "nn/process_sum.h"
+
 namespace mh::nn {
 
 // A request from a training procedure to the attention stages of one method or to a backbone, such as to skip layers
@@ -56,6 +58,13 @@ struct ForwardContext {
                            // across processes does not change them
   DropoutIndex dropout_index = DropoutIndex::position;
   const Requests* requests = nullptr;  // null: no requests
+
+  // The processes of the job, over whose rows a stage with batch statistics sums; null: one process. All processes then
+  // run as many micro-batches in an update.
+  const ProcessSum* processes = nullptr;
+  // Whether the rows count in batch statistics. False in a micro-batch without targets, which a process runs while
+  // other processes compute their rows.
+  bool counts_rows = true;
 
   // GPU memory that holds the number of the update, for kernels that are captured once and replayed for many updates
   // (nn/device_graph.h). Null: kernels use `update`.
