@@ -33,7 +33,13 @@ class Batches {
  public:
   virtual ~Batches() = default;
   // A micro-batch: rows of the batch of an update, which one forward pass processes.
-  using MicroBatch = RowRange;
+  struct MicroBatch {
+    int64_t first_row = 0, num_rows = 0;
+    // Whether the rows belong to another process, and this process computes them without targets only because all
+    // processes must run equal numbers of micro-batches (share_batches()).
+    bool is_filler = false;
+    bool operator==(const MicroBatch&) const = default;
+  };
   // Returns the number of tokens of each row of update `update` (from 0), by which rows are divided among processes.
   virtual std::vector<int64_t> row_costs(int64_t update) = 0;
   // Returns the micro-batches of the rows `rows` of an update, in the order of the rows.

@@ -35,7 +35,7 @@ class PairBatches : public Batches {
   }
 
   std::vector<int64_t> row_costs(int64_t update) override {
-    const MicroBatch batch_range = batch_range_of(update);
+    const RowRange batch_range = batch_range_of(update);
     std::vector<int64_t> costs;
     for (int64_t i = 0; i < batch_range.num_rows; ++i) {
       const int64_t pair = pair_at(batch_range, i);
@@ -45,7 +45,7 @@ class PairBatches : public Batches {
   }
 
   std::vector<MicroBatch> micro_batches_of(int64_t update, const RowRange& rows) override {
-    const MicroBatch batch_range = batch_range_of(update);
+    const RowRange batch_range = batch_range_of(update);
     if (rows.num_rows == 0) return {};
     if (options_.micro_tokens == 0) return {rows};
     int64_t max_width = 1;
@@ -59,7 +59,7 @@ class PairBatches : public Batches {
   }
 
   Batch load(int64_t update, const MicroBatch& micro_batch) override {
-    const MicroBatch batch_range = batch_range_of(update);
+    const RowRange batch_range = batch_range_of(update);
     std::vector<Row> rows;
     for (int64_t i = 0; i < micro_batch.num_rows; ++i)
       rows.push_back(pairs_.row_of(pair_at(batch_range, micro_batch.first_row + i)));
@@ -67,7 +67,7 @@ class PairBatches : public Batches {
   }
 
   std::string describe_rows(int64_t update) override {
-    const MicroBatch batch_range = batch_range_of(update);
+    const RowRange batch_range = batch_range_of(update);
     return str(batch_range.num_rows, " pairs, the first is pair ", pair_at(batch_range, 0) + 1, " of the data");
   }
 
@@ -117,7 +117,7 @@ class PairBatches : public Batches {
 
   // Returns the range of positions in sorted_pairs_ that an update takes, after shuffling for the update's epoch if
   // needed.
-  MicroBatch batch_range_of(int64_t update) {
+  RowRange batch_range_of(int64_t update) {
     const int64_t epoch = update / updates_per_epoch_;
     if (epoch != epoch_) {
       sort_pairs(epoch);
@@ -126,17 +126,17 @@ class PairBatches : public Batches {
     }
     return batch_ranges_[static_cast<size_t>(batch_order_[static_cast<size_t>(update % updates_per_epoch_)])];
   }
-  int64_t pair_at(const MicroBatch& batch_range, int64_t row) const {
+  int64_t pair_at(const RowRange& batch_range, int64_t row) const {
     return sorted_pairs_[static_cast<size_t>(batch_range.first_row + row)];
   }
 
   const Pairs pairs_;
   const BatchOptions options_;
   const int64_t seed_;
-  std::vector<MicroBatch> batch_ranges_;  // ranges of positions in sorted_pairs_, the same in every epoch
-  int64_t epoch_ = 0;                     // epoch of sorted_pairs_ and batch_order_
-  std::vector<int64_t> sorted_pairs_;     // pair at each position after sorting by length
-  std::vector<int64_t> batch_order_;      // index in batch_ranges_ of each update of the epoch
+  std::vector<RowRange> batch_ranges_;  // ranges of positions in sorted_pairs_, the same in every epoch
+  int64_t epoch_ = 0;                   // epoch of sorted_pairs_ and batch_order_
+  std::vector<int64_t> sorted_pairs_;   // pair at each position after sorting by length
+  std::vector<int64_t> batch_order_;    // index in batch_ranges_ of each update of the epoch
 };
 
 }  // namespace

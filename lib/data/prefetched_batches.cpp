@@ -32,12 +32,9 @@ class PrefetchedBatches : public Batches {
   // Returns a batch that shares the tensors of the prefetched batch: every pass of the update loads the same batch.
   Batch load(int64_t update, const MicroBatch& micro_batch) override {
     const LoadedUpdate& requested_update = fetch(update);
-    const auto is_requested = [&](const MicroBatch& candidate) {
-      return candidate.first_row == micro_batch.first_row && candidate.num_rows == micro_batch.num_rows;
-    };
+    const auto& micro_batches = requested_update.micro_batches;
     return requested_update.batches.at(static_cast<size_t>(
-        std::find_if(requested_update.micro_batches.begin(), requested_update.micro_batches.end(), is_requested) -
-        requested_update.micro_batches.begin()));
+        std::find(micro_batches.begin(), micro_batches.end(), micro_batch) - micro_batches.begin()));
   }
   std::vector<int64_t> row_costs(int64_t update) override { return stopped_batches().row_costs(update); }
   std::vector<MicroBatch> micro_batches_of(int64_t update, const RowRange& rows) override {
