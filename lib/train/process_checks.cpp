@@ -1,9 +1,16 @@
 #include "train/process_checks.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/text.h"
 
 namespace mh::train {
+
+bool has_running_statistics(const nn::ParameterList& parameters) {
+  return std::any_of(parameters.all().begin(), parameters.all().end(),
+                     [](const nn::Parameter& p) { return p.traits().is_running_statistic; });
+}
 
 void check_processes(const RunConfig& run, model::LanguageModel& model, int64_t rows_per_update,
                      int64_t num_processes) {
@@ -11,10 +18,6 @@ void check_processes(const RunConfig& run, model::LanguageModel& model, int64_t 
   const std::string job = str("a job of ", num_processes, " processes");
   if (run.train.cuda_graph)
     refuse_usage(job, "train.cuda_graph=false", "true", "leave train.cuda_graph out, or start one process");
-  for (const nn::Parameter& p : model.parameters().all())
-    if (p.traits().is_running_statistic)
-      refuse_usage(job, "a model without running statistics, which would differ between processes",
-                   "the parameter " + p.name(), "start one process");
   if (model.memory_length() > 0 && rows_per_update > 0 && rows_per_update < num_processes)
     refuse_usage(job, "at least one stream for each process (train.batch.tokens / train.batch.block)",
                  str(rows_per_update, " streams"), "raise train.batch.tokens, or start fewer processes");

@@ -57,8 +57,10 @@ void Trainer::check_processes(bool resume, const WarmStart& warm_start) const {
 // Builds all objects that do not write to the folder. Errors in the configuration or the data thus leave no folder.
 void Trainer::build(const std::string& folder, bool resume, const WarmStart& warm_start) {
   batches_ = batches_of(config_, *data_.train_shard, data_.tokenizers);
-  if (!group_.is_single()) batches_ = data::share_batches(std::move(batches_), group_.rank(), group_.size());
   model_ = model::build_language_model(config_.model, model::vocabulary_sizes_of(data_.tokenizers), device_);
+  if (!group_.is_single())
+    batches_ = data::share_batches(std::move(batches_), group_.rank(), group_.size(),
+                                   has_running_statistics(model_->parameters()));
   toml_ = config_.toml();
   check_processes(resume, warm_start);
   end_ = batches_->to_updates(config_.train.length);

@@ -75,13 +75,17 @@ UpdateStep::Result UpdateStep::forward_backward(const TrainingPass& pass, const 
   gradient_buckets_.begin_pass();
   for (size_t micro_batch_index = 0; micro_batch_index < micro_batches.size(); ++micro_batch_index) {
     if (micro_batch_index + 1 == micro_batches.size()) gradient_buckets_.begin_last_backward();
-    const data::Batch batch = batches_.load(progress.update, micro_batches[micro_batch_index]);
-    nn::ForwardContext context{true,
-                               static_cast<uint64_t>(config_.train.seed),
-                               static_cast<uint32_t>(progress.update),
-                               micro_batches[micro_batch_index].first_row,
-                               config_.train.dropout_index,
-                               &pass.requests};
+    const Batches::MicroBatch& micro_batch = micro_batches[micro_batch_index];
+    data::Batch batch = batches_.load(progress.update, micro_batch);
+    if (micro_batch.is_filler) batch.targets.fill_(-1);
+    const nn::ForwardContext context{.training = true,
+                                     .seed = static_cast<uint64_t>(config_.train.seed),
+                                     .update = static_cast<uint32_t>(progress.update),
+                                     .row_offset = micro_batch.first_row,
+                                     .dropout_index = config_.train.dropout_index,
+                                     .requests = &pass.requests,
+                                     .processes = group_.is_single() ? nullptr : &group_,
+                                     .counts_rows = !micro_batch.is_filler};
     if (model_.memory_length() > 0 && micro_batch_index == memories.size())
       memories.push_back(std::move(*model_.new_memory(model_.memory_length())));
     const bool uses_graph = graphed_forward_backward_ != nullptr && pass.requests.empty();

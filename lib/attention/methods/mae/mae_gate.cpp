@@ -180,10 +180,28 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& query_m
   return sum.narrow(1, num_before, num_queries) / count.narrow(1, num_before, num_queries).clamp_min(1);
 }
 
+// Returns the statistics of rows (n, d), fp32, of all processes. With several processes, all of them call this function
+// and its backward pass together, also a process without rows.
+ExpertGate::RowStatistics ExpertGate::statistics_of(const at::Tensor& rows, const nn::ForwardContext& forward_context) {
+  const int64_t num_rows = rows.size(0);
+  if (forward_context.processes == nullptr) {
+    if (num_rows == 0) return {};
+    const at::Tensor mean = rows.mean(0);
+    return {mean, (rows - mean).square().mean(0), num_rows};
+  }
+  const nn::ProcessSum& processes = *forward_context.processes;
+  const at::Tensor count = at::full({1}, static_cast<double>(num_rows), at::kDouble);
+  processes.sum(count);
+  const double n = std::max(1.0, count.item<double>());
+  const at::Tensor mean = nn::sum_over_processes(rows.sum(0), processes) / n;
+  return {mean, nn::sum_over_processes((rows - mean).square().sum(0), processes) / n, count.item<int64_t>()};
+}
+
 // Returns the batch norm of x (…, d), fp32, with the running statistics in evaluation, in a frozen gate with
 // norm_statistics = running, and if all rows are padding; otherwise with the statistics of the rows where `query_mask`
 // (…) is true, or of all rows if `query_mask` is undefined. As in PyTorch, x is normalised with the biased variance,
-// and the running statistics are updated with the unbiased variance. Each micro-batch is normalised separately.
+// and the running statistics are updated with the unbiased variance. Each micro-batch is normalised separately; with
+// several processes, the micro-batches of equal index of all processes are normalised together.
 at::Tensor ExpertGate::normalise(const nn::ForwardContext& forward_context, const at::Tensor& x,
                                  const at::Tensor& query_mask) {
   at::Tensor mean = running_mean_->master(), variance = running_variance_->master();
@@ -191,9 +209,10 @@ at::Tensor ExpertGate::normalise(const nn::ForwardContext& forward_context, cons
       (!is_frozen(forward_context) || options_.norm_statistics == MaeOptions::Statistics::batch)) {
     at::Tensor rows = x.flatten(0, -2);
     if (query_mask.defined()) rows = rows.index_select(0, query_mask.flatten().nonzero().squeeze(1));
-    if (const int64_t n = rows.size(0); n > 0) {
-      mean = rows.mean(0);
-      variance = (rows - mean).square().mean(0);
+    if (!forward_context.counts_rows) rows = rows.narrow(0, 0, 0);
+    const RowStatistics statistics = statistics_of(rows, forward_context);
+    if (const int64_t n = statistics.num_rows; n > 0) {
+      mean = statistics.mean, variance = statistics.variance;
       if (!is_frozen(forward_context)) {
         c10::NoGradGuard no_gradient;
         const double unbiased_factor = static_cast<double>(n) / static_cast<double>(std::max<int64_t>(1, n - 1));

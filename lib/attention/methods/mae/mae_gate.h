@@ -49,6 +49,12 @@ class ExpertGate {
   // Returns whether the gate is frozen: the pass samples experts, or the gate is not trainable.
   bool is_frozen(const nn::ForwardContext& forward_context) const;
   at::Tensor running_means(const Context& c, const at::Tensor& query_mask) const;
+  // Mean and biased variance of rows, (d) fp32, and the number of rows.
+  struct RowStatistics {
+    at::Tensor mean, variance;
+    int64_t num_rows = 0;
+  };
+  static RowStatistics statistics_of(const at::Tensor& rows, const nn::ForwardContext& forward_context);
   at::Tensor normalise(const nn::ForwardContext& forward_context, const at::Tensor& x, const at::Tensor& query_mask);
   at::Tensor gates_from_means(const Context& c, const at::Tensor& x, const at::Tensor& query_mask);
 
