@@ -37,38 +37,7 @@ batch.order = "streams"
 T
 train=(mh-train --threads 1 -q --config c.toml --train t.mhs --valid t.mhs)
 
-# free_port: prints a TCP port that no program uses.
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
-# start_processes SIZE COMMAND…: starts COMMAND in SIZE processes of one job, with their output in the files out.RANK and err.RANK.
-# wait_for_processes sets the array `statuses` to their exit statuses.
-start_processes() {
-  local size=$1 rank port
-  shift
-  port=$(free_port)
-  pids=()
-  for ((rank = 0; rank < size; rank++)); do
-    RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=$size MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$@" >out.$rank 2>err.$rank &
-    pids+=($!)
-  done
-}
-wait_for_processes() {
-  local pid status
-  statuses=()
-  for pid in "${pids[@]}"; do
-    status=0
-    wait "$pid" || status=$?
-    statuses+=("$status")
-  done
-}
-# in_processes STATUS SIZE COMMAND…: runs COMMAND in SIZE processes; fails unless each ends with exit status STATUS.
-in_processes() {
-  local status
-  start_processes "${@:2}"
-  wait_for_processes
-  for status in "${statuses[@]}"; do
-    [ "$status" -eq "$1" ] || { cat err.*; fail "expected exit status $1 of all processes; found ${statuses[*]}: ${*:3}"; }
-  done
-}
+. "$ROOT/tests/cli/processes.sh"
 # continue_run FOLDER: resumes the run in FOLDER with one process for two more updates.
 continue_run() {
   local update
@@ -96,21 +65,7 @@ for backbone in decoder xl; do
   same_run one-$backbone changed-$backbone
   # Three processes add the gradients in another order than one process, so their losses differ by rounding.
   in_processes 0 3 "${train[@]}" "${options[@]}" --out three-$backbone
-  with_tolerance - one-$backbone three-$backbone <<'P' || fail "expected the losses of one process with three processes"
-import json
-import sys
-
-import tolerance
-
-def losses(folder):
-    lines = [json.loads(line) for line in open(f"{folder}/log.jsonl")]
-    return [line.get("nll", line.get("valid_nll")) for line in lines if "nll" in line or "valid_nll" in line]
-
-a, b = map(losses, sys.argv[1:3])
-assert len(a) == len(b) == 9, (a, b)
-bound = tolerance.chain_bound(24 * 512, 5)  # the roundings of 24 updates
-assert all(abs(x - y) <= bound * x for x, y in zip(a, b)), (a, b, bound)
-P
+  same_losses one-$backbone three-$backbone 9
 done
 
 # With more processes than rows, the processes without rows contribute zero gradients.
@@ -137,15 +92,12 @@ wait_for_processes
 grep -q "expected an answer from every process within .*; found no heartbeat of rank 1;" err.0 || fail "expected an error about rank 1; found $(cat err.0)"
 continue_run killed
 
-# Refuses processes with different configurations, batch norm statistics, more processes than streams, and invalid variables of a
-# launcher, such as a rank that is not below the number of processes.
+# Refuses processes with different configurations, more processes than streams, and invalid variables of a launcher, such as a rank that is not below the number of processes.
 start_processes 2 sh -c 'mh-train --threads 1 -q --config c.toml --train t.mhs --out refused --set train.lr=0.00$RANK'
 wait_for_processes
 [ "${statuses[*]}" = "2 2" ] || { cat err.*; fail "expected exit status 2 of both processes; found ${statuses[*]}"; }
 record_error 2 err.0 "two processes with train.lr=0.000 and train.lr=0.001"
 record_error 2 err.1 "the same, rank 1"
-in_processes 2 2 "${train[@]}" --set attention.combiner=mae --out refused
-record_error 2 err.0 "two processes with attention.combiner=mae"
 in_processes 2 5 "${train[@]}" --config xl.toml --set train.batch.tokens=64 --out refused
 record_error 2 err.0 "five processes with four streams"
 RANK=2 WORLD_SIZE=2 expect 2 "${train[@]}" --out refused

@@ -1,0 +1,54 @@
+# Several processes compute the losses of one process without micro-batches, although the processes pad their rows to different lengths:
+# dropout does not depend on the padding, and the gates of MAE compute batch statistics over the rows of all processes.
+[ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
+. "$ROOT/tests/cli/processes.sh"
+make_text 300 > text
+mh-prep vocab --type char text -o v 2>/dev/null
+mh-prep lm --vocab v text -o t.mhs 2>/dev/null
+rev text > reversed
+mh-prep translation --vocab v text reversed -o p.mhs 2>/dev/null
+cat > c.toml <<'T'
+[model]
+layers = 2
+width = 32
+ffn = 64
+dropout_embedding = 0.1
+dropout_attention = 0.1
+dropout_activation = 0.1
+dropout_ffn = 0.1
+dropout_output = 0.1
+[attention]
+heads = 4
+dropout = 0.1
+[train]
+length = "24u"
+batch.block = 16
+batch.tokens = 160
+lr = 0.003
+log_every = "4u"
+timeout = 60
+T
+train=(mh-train --threads 1 -q --config c.toml)
+pairs=("${train[@]}" --train p.mhs --set model.backbone=encoder-decoder --set train.batch.tokens=600)
+texts=("${train[@]}" --train t.mhs --config "$ROOT/configs/methods/mae.toml" --set attention.mae.hidden=8)
+
+expect 0 "${pairs[@]}" --out one
+for path in auto composed; do
+  in_processes 0 2 "${pairs[@]}" --attention $path --out two-$path
+  in_processes 0 3 "${pairs[@]}" --attention $path --set train.batch.micro_tokens=100 --out three-$path
+  same_losses one two-$path 6
+  same_losses one three-$path 6
+done
+# With the index in the padded batch, as in earlier versions, the processes drop other elements.
+in_processes 0 2 "${pairs[@]}" --set train.dropout_index=padded --out padded
+if (same_losses one padded 6) 2>/dev/null >&2; then fail "expected other losses with train.dropout_index=padded"; fi
+
+expect 0 "${texts[@]}" --out one-mae
+in_processes 0 2 "${texts[@]}" --out two-mae
+in_processes 0 3 "${texts[@]}" --out three-mae
+same_losses one-mae two-mae 6
+same_losses one-mae three-mae 6
+# Two rows for three processes: the third computes a row without targets.
+expect 0 "${texts[@]}" --set train.batch.tokens=32 --out two-rows
+in_processes 0 3 "${texts[@]}" --set train.batch.tokens=32 --out three-of-two-rows
+same_losses two-rows three-of-two-rows 6
