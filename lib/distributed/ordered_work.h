@@ -1,0 +1,48 @@
+// Divides the work items of an evaluation among the processes of a job, and delivers the results in the order of the
+// items, so that every process accumulates them as one process would.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <vector>
+
+#include "distributed/group.h"
+
+namespace mh::distributed {
+
+// Unit u of the items is computed by process u % (number of processes). The processes exchange the results of a round
+// of units, one for each process, at the first item of the next round.
+class OrderedWork {
+ public:
+  using Results = std::vector<at::Tensor>;  // tensors on the CPU
+
+  // `group` must outlive this object.
+  explicit OrderedWork(const Group& group) : group_(group) {}
+
+  // Returns whether this process computes the items of a unit.
+  bool is_own(int64_t unit) const { return group_.is_single() || unit % group_.size() == group_.rank(); }
+  // Adds the next item. All processes add the same items, in the order of their units, which begin at 0. `compute` is
+  // called now, if the unit is this process's own; `consume` is called in every process, in the order of the items, now
+  // or at a later call of add() or finish(). If a process has received a stop signal (base/signals.h), no items of
+  // later rounds are computed or consumed.
+  void add(int64_t unit, const std::function<Results()>& compute, std::function<void(const Results&)> consume);
+  // Exchanges and consumes the remaining results. All processes call this function after the last item.
+  void finish();
+  // Returns whether a stop signal ended the work in all processes.
+  bool is_stopped() const { return is_stopped_; }
+
+ private:
+  struct Item {
+    int64_t unit;
+    Results results;  // set if the unit is this process's own
+    std::function<void(const Results&)> consume;
+  };
+  void exchange();
+
+  const Group& group_;
+  std::vector<Item> round_;
+  bool is_stopped_ = false;
+};
+
+}  // namespace mh::distributed
