@@ -1,43 +1,82 @@
 #include "data/for_each_batch.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <utility>
 
 #include "attention/stage.h"
 #include "base/prefetcher.h"
-#include "base/signals.h"
 #include "data/pinned.h"
 #include "model/memories.h"
 
 namespace mh::data {
 
+namespace {
+
+// The mini-batches of a corpus; on a GPU, the next ones are loaded while the GPU computes.
+class MiniBatchLoader {
+ public:
+  MiniBatchLoader(const MiniBatches& mini_batches, const at::Device& device) : mini_batches_(mini_batches) {
+    if (!device.is_cpu())
+      prefetcher_.emplace(kPrefetchDepth, [this] {
+        std::optional<MiniBatch> mini_batch = mini_batches_.next();
+        if (mini_batch) mini_batch->batch = pin_batch(std::move(mini_batch->batch));
+        return mini_batch;
+      });
+  }
+  // Returns the next mini-batch; nullopt after the last.
+  std::optional<MiniBatch> next() { return prefetcher_ ? prefetcher_->next() : mini_batches_.next(); }
+
+ private:
+  const MiniBatches& mini_batches_;
+  std::optional<Prefetcher<MiniBatch>> prefetcher_;
+};
+
+}  // namespace
+
 void for_each_batch(model::LanguageModel& model, const Corpus& corpus, const ScoringOptions& options,
                     const BatchVisitor& visitor) {
+  static const distributed::Group single_process;
+  const distributed::Group& group = visitor.group != nullptr ? *visitor.group : single_process;
+  if (!group.is_single() && (!visitor.compute || visitor.observer != nullptr))
+    throw std::logic_error("for_each_batch(): several processes need a visitor with compute() and without an observer");
   const ScoringOptions o = corpus.resolve(options, model);
-  const MiniBatches batches = corpus.mini_batches(o);
+  const MiniBatches mini_batches = corpus.mini_batches(o);
   const at::Device device = model.parameters().device();
-  // The CPU is idle while a GPU computes, so it prepares the next mini-batches in the meantime.
-  std::optional<Prefetcher<MiniBatch>> prefetcher;
-  if (!device.is_cpu())
-    prefetcher.emplace(kPrefetchDepth, [&batches] {
-      std::optional<MiniBatch> mini_batch = batches.next();
-      if (mini_batch) mini_batch->batch = pin_batch(std::move(mini_batch->batch));
-      return mini_batch;
-    });
+  MiniBatchLoader loader(mini_batches, device);
   std::unique_ptr<model::Memories> memory;
-  int64_t num_completed_rows = 0;
-  while (stop_signal() == 0) {
-    std::optional<MiniBatch> mini_batch = prefetcher ? prefetcher->next() : batches.next();
-    if (!mini_batch) return;
-    ForwardedBatch forwarded_batch{std::move(*mini_batch), {}};
-    if (forwarded_batch.starts_streams && o.memory > 0) memory = model.new_memory(o.memory);
-    attention::Observer* observer = forwarded_batch.is_scored ? visitor.observer : nullptr;
-    if (observer != nullptr) observer->begin_batch(forwarded_batch.batch.input.lengths);
-    forwarded_batch.hidden = model.hidden(forwarded_batch.batch.input.to(device), {}, memory.get(), observer);
-    if (forwarded_batch.is_scored) visitor.visit(forwarded_batch);
-    if (visitor.on_progress) visitor.on_progress(num_completed_rows += forwarded_batch.progress_rows, batches.num_rows);
+  int64_t num_completed_rows = 0, unit = -1;
+  distributed::OrderedWork work(group);
+  while (!work.is_stopped()) {
+    std::optional<MiniBatch> mini_batch = loader.next();
+    if (!mini_batch) break;
+    const auto shared_batch = std::make_shared<ForwardedBatch>(ForwardedBatch{std::move(*mini_batch), {}});
+    ForwardedBatch& batch = *shared_batch;
+    if (batch.starts_streams || o.memory == 0) ++unit;  // with a memory, mini-batches of the same streams depend on it
+    const auto run_model = [&] {
+      if (batch.starts_streams && o.memory > 0) memory = model.new_memory(o.memory);
+      attention::Observer* observer = batch.is_scored ? visitor.observer : nullptr;
+      if (observer != nullptr) observer->begin_batch(batch.batch.input.lengths);
+      batch.hidden = model.hidden(batch.batch.input.to(device), {}, memory.get(), observer);
+    };
+    const auto compute = [&]() -> distributed::OrderedWork::Results {
+      run_model();
+      if (!batch.is_scored) return {};
+      if (visitor.visit) visitor.visit(batch);
+      distributed::OrderedWork::Results results =
+          visitor.compute ? visitor.compute(batch) : distributed::OrderedWork::Results{};
+      batch.hidden = {};
+      return results;
+    };
+    work.add(std::max<int64_t>(0, unit), compute, [&, shared_batch](const distributed::OrderedWork::Results& results) {
+      if (shared_batch->is_scored && visitor.add) visitor.add(*shared_batch, results);
+      if (visitor.on_progress)
+        visitor.on_progress(num_completed_rows += shared_batch->progress_rows, mini_batches.num_rows);
+    });
   }
+  if (!work.is_stopped()) work.finish();
 }
 
 }  // namespace mh::data

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "data/corpus.h"
+#include "distributed/ordered_work.h"
 
 namespace mh::attention {
 class Observer;
@@ -19,17 +20,26 @@ struct ForwardedBatch : MiniBatch {
   at::Tensor hidden;  // (B, n, d), hidden states after the last layer, before the output layer
 };
 
+// What to compute from each scored mini-batch: either `visit`, or `compute` and `add`, which several processes can
+// share.
 struct BatchVisitor {
   // Observes the forward pass of every mini-batch that `visit` receives; null: no observer. Observer::begin_batch()
   // receives the lengths of the rows first.
   attention::Observer* observer = nullptr;
-  std::function<void(const ForwardedBatch&)> visit;                       // called after each scored mini-batch
-  std::function<void(int64_t num_completed, int64_t total)> on_progress;  // receives numbers of rows; may be empty
+  std::function<void(const ForwardedBatch&)> visit = {};  // called after each scored mini-batch
+  // `compute` returns tensors on the CPU, and is called by the process that computes the mini-batch. `add` receives
+  // them in every process, in the order of the mini-batches.
+  std::function<distributed::OrderedWork::Results(const ForwardedBatch&)> compute = {};
+  std::function<void(const MiniBatch&, const distributed::OrderedWork::Results&)> add = {};
+  // The processes that share the mini-batches, all of which call for_each_batch(); null: one process. Requires
+  // `compute` and no observer. With a Transformer-XL memory, a process computes all mini-batches of the same streams.
+  const distributed::Group* group = nullptr;
+  std::function<void(int64_t num_completed, int64_t total)> on_progress = {};  // receives numbers of rows; may be empty
 };
 
 // Runs the model over the corpus. `options` are completed by Corpus::resolve(), whose errors this function throws. Does
 // not visit mini-batches that only fill the Transformer-XL memory. Computes gradients if the caller has enabled them;
-// no gradient passes through the memory. Returns early after a stop signal (base/signals.h).
+// no gradient passes through the memory. Returns early after a stop signal (base/signals.h) to any process.
 void for_each_batch(model::LanguageModel& model, const Corpus& corpus, const ScoringOptions& options,
                     const BatchVisitor& visitor);
 

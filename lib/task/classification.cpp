@@ -42,15 +42,17 @@ class ClassTally : public ExampleTally {
       : task_(examples.task()),
         true_values_(static_cast<size_t>(examples.size()), -1),
         predicted_values_(true_values_) {}
-  void add(const ScoredExamples& outputs) override {
+  // Returns the predictions (B), fp64: classes or numbers.
+  at::Tensor reduce(const ScoredExamples& outputs) const override {
     const at::Tensor logits =
         require_finite(outputs.model.logits(outputs.hidden)).select(1, 0);  // (B, classes) or (B, 1)
-    const at::Tensor batch_predictions =
-        (task_.is_number() ? logits.select(1, 0) : logits.argmax(1)).to(at::kCPU, at::kDouble);
+    return (task_.is_number() ? logits.select(1, 0) : logits.argmax(1)).to(at::kCPU, at::kDouble).contiguous();
+  }
+  void add(const ExampleBatch& batch, const at::Tensor& batch_predictions) override {
     const double unit = task_.is_number() ? kNumberUnit : 1;
-    for (size_t i = 0; i < outputs.rows.size(); ++i) {
-      const auto row = static_cast<size_t>(outputs.rows[i]);
-      true_values_[row] = static_cast<double>(outputs.batch.targets.const_data_ptr<int64_t>()[i]) * unit;
+    for (size_t i = 0; i < batch.rows.size(); ++i) {
+      const auto row = static_cast<size_t>(batch.rows[i]);
+      true_values_[row] = static_cast<double>(batch.batch.targets.const_data_ptr<int64_t>()[i]) * unit;
       predicted_values_[row] = batch_predictions.const_data_ptr<double>()[i];
     }
   }

@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <stdexcept>
 
 #include "attention/stage.h"
 #include "base/error.h"
-#include "base/signals.h"
+#include "distributed/ordered_work.h"
 #include "model/language_model.h"
 #include "nn/aten.h"
 
@@ -22,16 +23,22 @@ struct LossSums {
   // Summed losses of the targets and of the next-sentence classes: nats, or squared errors of numbers.
   double nll = 0, next_sentence_nll = 0;
   int64_t num_scored = 0, num_next_sentence = 0;
-  void add(const ScoredExamples& outputs) {
+  // Returns the sums of one batch, (4) fp64.
+  static at::Tensor reduce(const ScoredExamples& outputs) {
     const nn::SlicedLoss loss = outputs.model.loss(outputs.hidden, {outputs.batch.targets, 0}, 0);
-    nll += loss.nll.item<double>(), num_scored += loss.num_scored;
-    if (!outputs.next_sentence_logits.defined()) return;
+    const at::Tensor sums = at::zeros({4}, at::kDouble);
+    sums[0] = loss.nll.item<double>(), sums[1] = loss.num_scored;
+    if (!outputs.next_sentence_logits.defined()) return sums;
     const at::Tensor labels = outputs.batch.targets.select(1, 0);
-    next_sentence_nll +=
-        at::cross_entropy_loss(outputs.next_sentence_logits, labels.to(outputs.next_sentence_logits.device()), {},
-                               at::Reduction::Sum, -1)
-            .item<double>();
-    num_next_sentence += labels.ge(0).sum().item<int64_t>();
+    sums[2] = at::cross_entropy_loss(outputs.next_sentence_logits, labels.to(outputs.next_sentence_logits.device()), {},
+                                     at::Reduction::Sum, -1)
+                  .item<double>();
+    sums[3] = labels.ge(0).sum().item<int64_t>();
+    return sums;
+  }
+  void add(const at::Tensor& sums) {
+    nll += sums[0].item<double>(), num_scored += sums[1].item<int64_t>();
+    next_sentence_nll += sums[2].item<double>(), num_next_sentence += sums[3].item<int64_t>();
   }
   // Returns the mean loss per target plus the mean next-sentence loss; NaN if neither targets nor next-sentence classes
   // were scored.
@@ -71,23 +78,37 @@ Evaluation ExampleDataset::evaluate(model::LanguageModel& model, const Evaluatio
   LossSums loss_sums;
   Evaluation result;
   const auto num_rows = static_cast<int64_t>(order.size());
-  while (result.num_rows < num_rows && stop_signal() == 0) {
-    const int64_t max_length = source.length(0, order[static_cast<size_t>(result.num_rows)]);
-    const auto begin = order.begin() + result.num_rows;
-    const std::vector<int64_t> rows(
-        begin, begin + std::min(num_rows - result.num_rows, std::max<int64_t>(1, kMaxBatchTokens / max_length)));
+  static const distributed::Group single_process;
+  const distributed::Group& group = options.group != nullptr ? *options.group : single_process;
+  if (!group.is_single() && options.observer != nullptr)
+    throw std::logic_error("ExampleDataset::evaluate(): several processes cannot share the batches of an observer");
+  distributed::OrderedWork work(group);
+  int64_t first_row = 0;
+  for (int64_t unit = 0; first_row < num_rows && !work.is_stopped(); ++unit) {
+    const int64_t max_length = source.length(0, order[static_cast<size_t>(first_row)]);
+    const auto begin = order.begin() + first_row;
+    const auto batch = std::make_shared<ExampleBatch>();
+    batch->rows.assign(begin,
+                       begin + std::min(num_rows - first_row, std::max<int64_t>(1, kMaxBatchTokens / max_length)));
+    first_row += static_cast<int64_t>(batch->rows.size());
     std::vector<text::Example> batch_examples;
-    batch_examples.reserve(rows.size());
-    for (int64_t row : rows) batch_examples.push_back(source.make(0, row));
-    const data::Batch batch = load_examples(examples_, batch_examples);
-    if (options.observer != nullptr) options.observer->begin_batch(batch.input.lengths);
-    const at::Tensor hidden = model.hidden(batch.input.to(device), {}, nullptr, options.observer);
-    const ScoredExamples outputs{model, rows, batch, hidden, model.sentence_logits(hidden)};
-    loss_sums.add(outputs);
-    tally->add(outputs);
-    result.num_rows += static_cast<int64_t>(rows.size());
-    if (options.on_progress) options.on_progress(result.num_rows, num_rows);
+    batch_examples.reserve(batch->rows.size());
+    for (int64_t row : batch->rows) batch_examples.push_back(source.make(0, row));
+    batch->batch = load_examples(examples_, batch_examples);
+    const auto compute = [&]() -> distributed::OrderedWork::Results {
+      if (options.observer != nullptr) options.observer->begin_batch(batch->batch.input.lengths);
+      const at::Tensor hidden = model.hidden(batch->batch.input.to(device), {}, nullptr, options.observer);
+      const ScoredExamples outputs{model, batch->rows, batch->batch, hidden, model.sentence_logits(hidden)};
+      return {LossSums::reduce(outputs), tally->reduce(outputs)};
+    };
+    work.add(unit, compute, [&, batch](const distributed::OrderedWork::Results& results) {
+      loss_sums.add(results[0]);
+      tally->add(*batch, results[1]);
+      result.num_rows += static_cast<int64_t>(batch->rows.size());
+      if (options.on_progress) options.on_progress(result.num_rows, num_rows);
+    });
   }
+  if (!work.is_stopped()) work.finish();
   result.loss = loss_sums.mean();
   result.num_scored = loss_sums.num_scored;
   if (result.num_rows == num_rows) tally->finish(result);

@@ -22,11 +22,20 @@ struct ScoredExamples {
   at::Tensor next_sentence_logits;   // (B, 2), logits of the next-sentence classes; undefined if the model has none
 };
 
+// A batch of examples without outputs.
+struct ExampleBatch {
+  std::vector<int64_t> rows;  // index in the dataset of each row of the batch
+  data::Batch batch;          // inputs and targets, on the CPU
+};
+
 // The interface that accumulates the statistics of a task's scores, batch by batch.
 class ExampleTally {
  public:
   virtual ~ExampleTally() = default;
-  virtual void add(const ScoredExamples& batch) = 0;
+  // Returns what add() needs of the outputs of a batch, on the CPU. Called by the process that computes the batch.
+  virtual at::Tensor reduce(const ScoredExamples& outputs) const = 0;
+  // Adds a batch and its reduced outputs. Called in every process, in the order of the batches.
+  virtual void add(const ExampleBatch& batch, const at::Tensor& reduced) = 0;
   // Sets result.scores and result.output_files. Called once, after all rows were added; not called if a stop signal
   // ends the evaluation before the last row.
   virtual void finish(Evaluation& result) = 0;

@@ -15,7 +15,8 @@ class TextDataset : public Dataset {
   const data::Text& corpus() const override { return text_; }
   std::string name() const override { return io::kTextKind; }
   Evaluation evaluate(model::LanguageModel& model, const EvaluationOptions& options) const override {
-    return evaluation_of(task::score(model, text_, options.scoring, {{}, options.on_progress, options.observer}));
+    return evaluation_of(
+        task::score(model, text_, options.scoring, {{}, options.on_progress, options.observer, options.group}));
   }
 
  private:

@@ -60,7 +60,8 @@ double fraction_of(int64_t num_correct, int64_t total) {
 
 class WordTally : public ExampleTally {
  public:
-  void add(const ScoredExamples& outputs) override {
+  // Returns the numbers of words, of correct words, of next-sentence classes and of correct ones, (4) int64.
+  at::Tensor reduce(const ScoredExamples& outputs) const override {
     const at::Tensor& targets = outputs.batch.targets;
     at::Tensor is_scored = targets.ge(0);
     const at::Tensor next_labels = targets.select(1, 0), has_next_label = is_scored.select(1, 0).clone();
@@ -69,17 +70,24 @@ class WordTally : public ExampleTally {
     const at::Tensor labels = targets.flatten().index_select(0, positions);
     const at::Tensor masked_states =
         outputs.hidden.flatten(0, 1).index_select(0, positions.to(outputs.hidden.device()));
+    int64_t num_correct_words = 0;
     for (int64_t begin = 0; begin < masked_states.size(0); begin += kMaxPositions) {
       const int64_t n = std::min(kMaxPositions, masked_states.size(0) - begin);
       const at::Tensor logits = require_finite(outputs.model.logits(masked_states.narrow(0, begin, n).unsqueeze(0)));
       const at::Tensor predicted_tokens = logits[0].argmax(1).to(at::kCPU);
-      num_correct_words_ += predicted_tokens.eq(labels.narrow(0, begin, n)).sum().item<int64_t>();
+      num_correct_words += predicted_tokens.eq(labels.narrow(0, begin, n)).sum().item<int64_t>();
     }
-    num_words_ += positions.numel();
-    if (!outputs.next_sentence_logits.defined()) return;
-    num_correct_next_sentence_ +=
+    const at::Tensor counts = at::tensor({positions.numel(), num_correct_words, int64_t{0}, int64_t{0}}, at::kLong);
+    if (!outputs.next_sentence_logits.defined()) return counts;
+    counts[2] = has_next_label.sum().item<int64_t>();
+    counts[3] =
         (outputs.next_sentence_logits.argmax(1).to(at::kCPU).eq(next_labels) & has_next_label).sum().item<int64_t>();
-    num_next_sentence_ += has_next_label.sum().item<int64_t>();
+    return counts;
+  }
+  void add(const ExampleBatch&, const at::Tensor& counts) override {
+    const auto* count = counts.const_data_ptr<int64_t>();
+    num_words_ += count[0], num_correct_words_ += count[1];
+    num_next_sentence_ += count[2], num_correct_next_sentence_ += count[3];
   }
   void finish(Evaluation& result) override {
     result.scores = {{"word_accuracy", fraction_of(num_correct_words_, num_words_)}};

@@ -43,13 +43,15 @@ class SpanTally : public ExampleTally {
  public:
   explicit SpanTally(const text::Questions& questions, const metrics::AnswerOptions& options)
       : questions_(questions), search_(questions, options) {}
-  void add(const ScoredExamples& outputs) override {
-    const std::vector<int64_t>& rows = outputs.rows;
-    const at::Tensor logits =
-        require_finite(outputs.model.logits(outputs.hidden)).to(at::kCPU).permute({2, 0, 1}).contiguous();  // (2, B, T)
+  // Returns the logits of the start and of the end of the answer, (2, B, T).
+  at::Tensor reduce(const ScoredExamples& outputs) const override {
+    return require_finite(outputs.model.logits(outputs.hidden)).to(at::kCPU).permute({2, 0, 1}).contiguous();
+  }
+  void add(const ExampleBatch& batch, const at::Tensor& logits) override {
+    const std::vector<int64_t>& rows = batch.rows;
     const auto width = static_cast<size_t>(logits.size(2));
     for (size_t i = 0; i < rows.size(); ++i) {
-      const auto length = static_cast<size_t>(outputs.batch.input.lengths.encoder.const_data_ptr<int64_t>()[i]);
+      const auto length = static_cast<size_t>(batch.batch.input.lengths.encoder.const_data_ptr<int64_t>()[i]);
       const auto logits_of = [&](size_t boundary) {  // 0: start, 1: end
         return std::span(logits.const_data_ptr<float>() + (boundary * rows.size() + i) * width, length);
       };

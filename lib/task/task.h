@@ -67,6 +67,9 @@ struct EvaluationOptions {
   // Observes forward passes; evaluate() calls the observer when the loss is computed, not while decoding. May be null.
   attention::Observer* observer = nullptr;
   std::function<void(int64_t num_completed, int64_t total)> on_progress = {};  // receives numbers of rows; may be empty
+  // The processes that share the batches, all of which call evaluate() and receive the same result; null: one process.
+  // Requires that `observer` is null.
+  const distributed::Group* group = nullptr;
 };
 
 // The records of a shard, as rows for training or scoring.

@@ -45,9 +45,12 @@ NllSum score(model::LanguageModel& model, const data::Corpus& corpus, const data
   data::BatchVisitor visitor;
   visitor.observer = callbacks.observer;
   visitor.on_progress = callbacks.on_progress;
-  visitor.visit = [&](const data::ForwardedBatch& mini_batch) {
-    const at::Tensor log_p =
-        model.target_log_probabilities(mini_batch.hidden, mini_batch.batch.targets).to(at::kCPU).contiguous();
+  visitor.group = callbacks.group;
+  visitor.compute = [&](const data::ForwardedBatch& mini_batch) -> distributed::OrderedWork::Results {
+    return {model.target_log_probabilities(mini_batch.hidden, mini_batch.batch.targets).to(at::kCPU).contiguous()};
+  };
+  visitor.add = [&](const data::MiniBatch& mini_batch, const distributed::OrderedWork::Results& results) {
+    const at::Tensor& log_p = results[0];
     const auto* p = log_p.const_data_ptr<float>();
     const auto* target = mini_batch.batch.targets.const_data_ptr<int64_t>();
     const int64_t width = log_p.size(1);

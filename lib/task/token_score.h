@@ -35,11 +35,12 @@ struct TokenScore {
 struct ScoreCallbacks {
   std::function<void(const TokenScore&)> on_token;  // called once for each scored token, in corpus order
   std::function<void(int64_t num_completed, int64_t total)> on_progress;  // receives numbers of rows
-  attention::Observer* observer = nullptr;  // observes every forward pass that scores tokens
+  attention::Observer* observer = nullptr;    // observes every forward pass that scores tokens
+  const distributed::Group* group = nullptr;  // processes that share the mini-batches (data::BatchVisitor::group)
 };
 
-// Returns the summed negative log-likelihood of a corpus. After a stop signal (base/signals.h), returns early with the
-// sum over the tokens scored so far.
+// Returns the summed negative log-likelihood of a corpus, with the same bits for any number of processes. After a stop
+// signal (base/signals.h), returns early with the sum over the tokens scored so far.
 NllSum score(model::LanguageModel& model, const data::Corpus& corpus, const data::ScoringOptions& options,
              const ScoreCallbacks& callbacks = {});
 

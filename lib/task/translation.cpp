@@ -28,8 +28,8 @@ class PairsDataset : public Dataset {
   }
   std::vector<std::string> score_names() const override { return {kBleu}; }
   Evaluation evaluate(model::LanguageModel& model, const EvaluationOptions& options) const override {
-    Evaluation result =
-        evaluation_of(task::score(model, pairs_, options.scoring, {{}, options.on_progress, options.observer}));
+    Evaluation result = evaluation_of(
+        task::score(model, pairs_, options.scoring, {{}, options.on_progress, options.observer, options.group}));
     if (options.metric != kBleu || stop_signal() != 0) return result;
     EvaluationOptions score_options = options;
     score_options.observer = nullptr, score_options.on_progress = {};
