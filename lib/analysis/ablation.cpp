@@ -121,14 +121,18 @@ void score_together(const AnalysisInput& input, const std::vector<HeadSet>& mask
       std::clamp<int64_t>(max_tokens_per_pass / (plan.num_groups * scoring_options.block), 1, scoring_options.batch);
   data::BatchVisitor visitor;
   visitor.on_progress = input.progress;
-  visitor.visit = [&](const data::ForwardedBatch& pass) {
+  visitor.group = input.group;
+  visitor.compute = [&](const data::ForwardedBatch& pass) -> distributed::OrderedWork::Results {
     const at::Tensor& targets = pass.batch.targets;
     if (pass.hidden.size(0) != plan.num_groups * targets.size(0))
       throw std::logic_error(str("score_together(): expected ", plan.num_groups * targets.size(0),
                                  " batch rows of hidden states; found ", pass.hidden.size(0)));
     const at::Tensor log_p = input.model.target_log_probabilities(pass.hidden, targets.repeat({plan.num_groups, 1}));
-    const at::Tensor sums = log_p.to(at::kCPU).reshape({plan.num_groups, -1}).sum(1, false, at::kDouble);
-    const int64_t num_tokens = targets.ge(0).sum().item<int64_t>();
+    return {log_p.to(at::kCPU).reshape({plan.num_groups, -1}).sum(1, false, at::kDouble)};
+  };
+  visitor.add = [&](const data::MiniBatch& mini_batch, const distributed::OrderedWork::Results& results) {
+    const at::Tensor& sums = results[0];
+    const int64_t num_tokens = mini_batch.batch.targets.ge(0).sum().item<int64_t>();
     for (size_t i = 0; i < model_scores.size(); ++i) {
       model_scores[i]->nll -= sums[static_cast<int64_t>(plan.group_of[i])].item<double>();
       model_scores[i]->num_tokens += num_tokens;

@@ -22,6 +22,7 @@ struct AnalysisInput {
   SideSelection side = SideSelection::whole;
   std::function<void(int64_t num_completed, int64_t total)> progress = {};  // called with numbers of batch rows
   std::set<attention::AttentionKind> kinds = {};                            // kinds of attention to analyse; empty: all
+  const distributed::Group* group = nullptr;  // processes that share the mini-batches of an ablation; null: one process
 };
 
 // Runs input.model over input.corpus without gradients; `observer` observes the forward pass of each scored mini-batch.
