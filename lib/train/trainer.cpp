@@ -8,6 +8,7 @@
 #include "base/signals.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "distributed/stop_signal.h"
 #include "train/shared_validation.h"
 
 namespace mh::train {
@@ -29,7 +30,7 @@ void Trainer::save_state(const std::string& reason, const char* name) const {
 
 Validation Trainer::validate(attention::Observer* observer) {
   const double start_time = monotonic_seconds();
-  Validation result = validator_->run(*model_, observer);
+  Validation result = validator_->run(*model_, observer, group_);
   result = validation_of_rank_0(result, group_);
   progress_log_->add_validation(monotonic_seconds() - start_time);
   return result;
@@ -75,7 +76,7 @@ bool Trainer::finish_update() {
   // Every process computes the whole validation, and all processes continue with the results of rank 0.
   if (is_validation_due && stop_signal_ == 0) {
     result = validate(active_observers.empty() ? nullptr : &observers);
-    stop_signal_ = agree_on_stop_signal(group_);
+    stop_signal_ = distributed::agree_on_stop_signal(&group_);
   }
   state_.is_complete = stop_signal_ == 0;
   if (!state_.is_complete) {

@@ -1,35 +1,9 @@
 #include "train/update_step.h"
 
-#include <algorithm>
-
 #include "base/signals.h"
+#include "distributed/stop_signal.h"
 
 namespace mh::train {
-
-namespace {
-
-// Sets flags[i] to 1 if this process has received the stop signal kStopSignals[i]. `flags`: (kStopSignals.size()).
-void set_stop_flag(const at::Tensor& flags) {
-  const auto* signal = std::find(kStopSignals.begin(), kStopSignals.end(), stop_signal());
-  if (signal != kStopSignals.end()) flags[signal - kStopSignals.begin()] = 1;
-}
-// Returns the first stop signal kStopSignals[i] for which flags[i], summed over all processes, is not 0; 0 if there is
-// none.
-int stop_signal_in(const at::Tensor& flags) {
-  for (size_t i = 0; i < kStopSignals.size(); ++i)
-    if (flags[static_cast<int64_t>(i)].item<double>() > 0) return kStopSignals[i];
-  return 0;
-}
-
-}  // namespace
-
-int agree_on_stop_signal(const distributed::Group& group) {
-  if (group.is_single()) return stop_signal();
-  const at::Tensor flags = at::zeros({static_cast<int64_t>(kStopSignals.size())}, at::kDouble);
-  set_stop_flag(flags);
-  group.sum(flags);
-  return stop_signal_in(flags);
-}
 
 UpdateStep::UpdateStep(const RunConfig& config, model::LanguageModel& model, Batches& batches, Optimizer& optimizer,
                        PassPlanner& planner, const distributed::Group& group)
@@ -101,11 +75,11 @@ UpdateStep::Result UpdateStep::forward_backward(const TrainingPass& pass, const 
     const int64_t num_flags = static_cast<int64_t>(kStopSignals.size());
     const at::Tensor totals =
         at::cat({losses, at::full({1}, sums.num_targets, at::kDouble), at::zeros({num_flags}, at::kDouble)});
-    set_stop_flag(totals.narrow(0, 3, num_flags));
+    distributed::set_stop_flag(totals.narrow(0, 3, num_flags));
     group_.sum(totals);
     losses = totals.narrow(0, 0, 2);
     sums.num_targets = totals[2].item<int64_t>();
-    sums.stop_signal = stop_signal_in(totals.narrow(0, 3, num_flags));
+    sums.stop_signal = distributed::stop_signal_in(totals.narrow(0, 3, num_flags));
   } else {
     sums.stop_signal = stop_signal();
   }

@@ -62,8 +62,4 @@ class UpdateStep {
   std::unique_ptr<GraphedForwardBackward> graphed_forward_backward_;  // null without train.cuda_graph
 };
 
-// Returns a stop signal that any process of the job has received, the same signal in all processes; 0 if there is none.
-// All processes call this function together.
-int agree_on_stop_signal(const distributed::Group& group);
-
 }  // namespace mh::train
