@@ -3,8 +3,8 @@
 // Scores: bleu, of the model's translations of the sources, with the targets as references.
 #include <algorithm>
 
-#include "base/signals.h"
 #include "data/pairs.h"
+#include "distributed/stop_signal.h"
 #include "io/shard.h"
 #include "model/language_model.h"
 #include "task/task.h"
@@ -30,7 +30,7 @@ class PairsDataset : public Dataset {
   Evaluation evaluate(model::LanguageModel& model, const EvaluationOptions& options) const override {
     Evaluation result = evaluation_of(
         task::score(model, pairs_, options.scoring, {{}, options.on_progress, options.observer, options.group}));
-    if (options.metric != kBleu || stop_signal() != 0) return result;
+    if (options.metric != kBleu || distributed::agree_on_stop_signal(options.group) != 0) return result;
     EvaluationOptions score_options = options;
     score_options.observer = nullptr, score_options.on_progress = {};
     score_options.decoding.translation.max_source =
@@ -41,6 +41,7 @@ class PairsDataset : public Dataset {
   double score(model::LanguageModel& model, const std::string&, const EvaluationOptions& options) const override {
     Translator translator(model, tokenizers_, options.decoding.translation);
     translator.set_observer(options.observer);
+    translator.set_group(options.group);
     return bleu_of(translator, pairs_, shard_name_, options.decoding.bleu, options.on_progress).score;
   }
   void check_score(model::LanguageModel& model, const std::string&, const EvaluationOptions& options) const override {

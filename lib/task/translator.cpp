@@ -6,8 +6,8 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "base/signals.h"
 #include "base/text.h"
+#include "distributed/ordered_work.h"
 #include "nn/product.h"
 
 namespace mh::task {
@@ -42,6 +42,38 @@ std::string to_single_line(const std::string& text) {
     remaining_text.remove_prefix(num_valid + 1);
   }
   return line;
+}
+
+// Convert between the hypotheses of the sentences of a batch and tensors: int64, for each sentence its number of
+// hypotheses, and for each hypothesis its number of tokens and the tokens; fp64, for each hypothesis log_probability
+// and score.
+distributed::OrderedWork::Results to_results(const std::vector<std::vector<search::Hypothesis>>& hypotheses) {
+  std::vector<int64_t> integers;
+  std::vector<double> scores;
+  for (const auto& sentence_hypotheses : hypotheses) {
+    integers.push_back(static_cast<int64_t>(sentence_hypotheses.size()));
+    for (const search::Hypothesis& h : sentence_hypotheses) {
+      integers.push_back(static_cast<int64_t>(h.tokens.size()));
+      integers.insert(integers.end(), h.tokens.begin(), h.tokens.end());
+      scores.push_back(h.log_probability), scores.push_back(h.score);
+    }
+  }
+  return {at::tensor(integers, at::kLong), at::tensor(scores, at::kDouble)};
+}
+std::vector<std::vector<search::Hypothesis>> to_hypotheses(const distributed::OrderedWork::Results& results) {
+  const auto *integer = results[0].const_data_ptr<int64_t>(), *end = integer + results[0].numel();
+  const auto* score = results[1].const_data_ptr<double>();
+  std::vector<std::vector<search::Hypothesis>> hypotheses;
+  while (integer != end) {
+    auto& sentence_hypotheses = hypotheses.emplace_back(static_cast<size_t>(*integer++));
+    for (search::Hypothesis& h : sentence_hypotheses) {
+      const int64_t num_tokens = *integer++;
+      h.tokens.assign(integer, integer + num_tokens);
+      integer += num_tokens;
+      h.log_probability = *score++, h.score = *score++;
+    }
+  }
+  return hypotheses;
 }
 
 }  // namespace
@@ -124,21 +156,31 @@ std::vector<std::vector<search::Hypothesis>> Translator::translate(
   auto num_completed = static_cast<int64_t>(sentences.size() - order.size());
   const c10::NoGradGuard no_gradient;
   const nn::DecodingProducts products;  // packs the weights once for all batches instead of once per batch
-  for (size_t order_index = 0; order_index < order.size() && stop_signal() == 0;) {
+  static const distributed::Group single_process;
+  distributed::OrderedWork work(group_ != nullptr ? *group_ : single_process);
+  size_t order_index = 0;
+  for (int64_t unit = 0; order_index < order.size() && !work.is_stopped(); ++unit) {
     const size_t max_length = std::max<size_t>(1, source_length(order[order_index]));
     const size_t num_rows = std::max<size_t>(1, static_cast<size_t>(options_.batch_tokens) / max_length);
     const std::vector<size_t> batch_indices(
         order.begin() + static_cast<int64_t>(order_index),
         order.begin() + static_cast<int64_t>(std::min(order.size(), order_index + num_rows)));
-    std::vector<search::Sentence> batch;
-    batch.reserve(batch_indices.size());
-    for (size_t i : batch_indices) batch.push_back(std::move(sentences[i]));
-    auto results = search::beam_search(model_, batch, special_tokens, options_.search, sampling_, observer_);
-    for (size_t i = 0; i < batch_indices.size(); ++i) translations[batch_indices[i]] = std::move(results[i]);
     order_index += batch_indices.size();
-    num_completed += static_cast<int64_t>(batch_indices.size());
-    if (on_progress) on_progress(num_completed);
+    const auto compute = [&] {
+      std::vector<search::Sentence> batch;
+      batch.reserve(batch_indices.size());
+      for (size_t i : batch_indices) batch.push_back(std::move(sentences[i]));
+      return to_results(search::beam_search(model_, batch, special_tokens, options_.search, sampling_, observer_));
+    };
+    work.add(unit, compute, [&, batch_indices](const distributed::OrderedWork::Results& results) {
+      auto batch_hypotheses = to_hypotheses(results);
+      for (size_t i = 0; i < batch_indices.size(); ++i) translations[batch_indices[i]] = std::move(batch_hypotheses[i]);
+      num_completed += static_cast<int64_t>(batch_indices.size());
+      if (on_progress) on_progress(num_completed);
+    });
   }
+  if (!work.is_stopped()) work.finish();
+  is_stopped_ = work.is_stopped();
   return translations;
 }
 
@@ -157,7 +199,7 @@ std::string decode_reference(const text::Tokenizer& tokenizer, std::vector<int32
 void translate(Translator& translator, const data::Pairs& pairs, const std::string& shard,
                const std::function<void(int64_t, const std::vector<search::Hypothesis>&)>& on_pair,
                const std::function<void(int64_t, int64_t)>& on_progress) {
-  for (int64_t begin = 0; begin < pairs.size() && stop_signal() == 0; begin += kSortedPairs) {
+  for (int64_t begin = 0; begin < pairs.size() && !translator.is_stopped(); begin += kSortedPairs) {
     const int64_t end = std::min(pairs.size(), begin + kSortedPairs);
     std::vector<search::Sentence> sentences;
     for (int64_t pair = begin; pair < end; ++pair) sentences.push_back({pairs.source(pair), {}, pair});

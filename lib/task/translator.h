@@ -10,6 +10,7 @@
 
 #include "base/fields.h"
 #include "data/pairs.h"
+#include "distributed/group.h"
 #include "metrics/bleu.h"
 #include "search/beam_search.h"
 #include "text/tokenizers.h"
@@ -91,6 +92,11 @@ class Translator {
 
   // Sets the observer of all later forward passes; null: no observer.
   void set_observer(attention::Observer* observer) { observer_ = observer; }
+  // Sets the processes that share the batches of translate(), all of which call it with the same sentences and receive
+  // the same hypotheses; null: one process. With several processes the observer must be null.
+  void set_group(const distributed::Group* group) { group_ = group; }
+  // Returns whether a stop signal ended the last translate() early, in all processes.
+  bool is_stopped() const { return is_stopped_; }
   const SourceTargetTokenizers& tokenizers() const { return tokenizers_; }
   // Returns the number of sources truncated so far.
   int64_t num_truncated() const { return num_truncated_; }
@@ -108,6 +114,8 @@ class Translator {
   TranslationOptions options_;
   search::SamplingOptions sampling_;
   attention::Observer* observer_ = nullptr;
+  const distributed::Group* group_ = nullptr;
+  bool is_stopped_ = false;
   std::unique_ptr<text::Encoder> source_encoder_, target_encoder_;
   int64_t num_truncated_ = 0, num_unknown_ = 0, num_unknown_in_prefixes_ = 0;
 };
