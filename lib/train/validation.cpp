@@ -26,7 +26,8 @@ void Validator::check(model::LanguageModel& model) const {
                       did_you_mean(metric, names, "set train.validation.metric=loss, or to one of these scores")});
 }
 
-Validation Validator::run(model::LanguageModel& model, attention::Observer* observer) const {
+Validation Validator::run(model::LanguageModel& model, attention::Observer* observer,
+                          const distributed::Group& group) const {
   task::EvaluationOptions options;
   if (config_.task().traits().has_text_order) {
     options.scoring.block = config_.validation_block();
@@ -35,6 +36,7 @@ Validation Validator::run(model::LanguageModel& model, attention::Observer* obse
   options.metric = config_.train.validation.metric;
   options.decoding = config_.train.validation.decode;
   options.observer = observer;
+  if (observer == nullptr) options.group = &group;
   const task::Evaluation evaluation = dataset_->evaluate(model, options);
   return {evaluation.loss, evaluation.scores};
 }

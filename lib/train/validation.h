@@ -30,8 +30,9 @@ class Validator {
   // score that cannot be computed on the shard.
   void check(model::LanguageModel& model) const;
   // Evaluates the model on the validation set. Returns early after a stop signal (base/signals.h). `observer` observes
-  // the forward passes of the loss; may be null.
-  Validation run(model::LanguageModel& model, attention::Observer* observer) const;
+  // the forward passes of the loss; may be null. The processes of `group`, all of which call this function, share the
+  // batches; with an observer, each process computes all of them.
+  Validation run(model::LanguageModel& model, attention::Observer* observer, const distributed::Group& group) const;
 
   // Returns the score that compares models, lower is better: the loss, or minus the score that train.validation.metric
   // names.
