@@ -69,10 +69,11 @@ void MetricOption::check(model::LoadedModel& model, const task::Dataset& dataset
 }
 
 double MetricOption::compute(model::LoadedModel& model, const task::Dataset& dataset,
-                             const std::function<void(int64_t, int64_t)>& progress,
-                             attention::Observer* observer) const {
+                             const std::function<void(int64_t, int64_t)>& progress, attention::Observer* observer,
+                             const distributed::Group* group) const {
   task::EvaluationOptions evaluation = evaluation_options();
   evaluation.observer = observer;
+  evaluation.group = group;
   evaluation.on_progress = progress;
   return dataset.score(*model.model, name_, evaluation);
 }

@@ -35,10 +35,10 @@ class MetricOption {
              const data::ScoringOptions& scoring_options) const;
   // Returns the metric of the model on all pairs or rows of the dataset. Must not be called for perplexity. `observer`
   // observes each forward pass and may be null; `progress` is called with numbers of sentences or rows and may be
-  // empty.
+  // empty. `group`: processes that share the batches; null: one process.
   double compute(model::LoadedModel& model, const task::Dataset& dataset,
                  const std::function<void(int64_t num_completed, int64_t total)>& progress,
-                 attention::Observer* observer = nullptr) const;
+                 attention::Observer* observer = nullptr, const distributed::Group* group = nullptr) const;
   // Returns the table columns that describe how text was decoded and scored; an empty object for metrics without
   // decoding.
   nlohmann::ordered_json protocol() const;

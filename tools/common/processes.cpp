@@ -38,4 +38,12 @@ const distributed::Group& join_processes(std::chrono::seconds timeout, int num_t
   return membership.group;
 }
 
+const distributed::Group& join_readers(const std::vector<std::string>& files, int num_threads) {
+  constexpr std::chrono::minutes timeout{10};  // longest wait for the results of another process
+  if (const Launch& launch = start_process(); launch.size > 1 && std::count(files.begin(), files.end(), "-") > 0)
+    refuse_usage(str("a job of ", launch.size, " processes"), "files, which each process reads", input_name("-"),
+                 "write the input to a file first");
+  return join_processes(timeout, num_threads);
+}
+
 }  // namespace mh

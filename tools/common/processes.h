@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chrono>
+#include <string>
+#include <vector>
 
 #include "base/launch.h"
 #include "distributed/group.h"
@@ -16,5 +18,9 @@ const Launch& start_process();
 // `num_threads` (--threads) is not 0 or the environment variable OMP_NUM_THREADS is set. Only the first call connects.
 // Throws the errors of distributed::join().
 const distributed::Group& join_processes(std::chrono::seconds timeout, int num_threads);
+
+// Connects the processes of a job that evaluates a model together. Throws Error(usage) in a job of several processes if
+// one of the files, which each process reads, is standard input (-), and the errors of join_processes().
+const distributed::Group& join_readers(const std::vector<std::string>& files, int num_threads);
 
 }  // namespace mh

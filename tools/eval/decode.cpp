@@ -41,10 +41,11 @@ void DecodeJob::check(const task::Dataset& dataset, const std::string& shard) co
 }
 
 ordered_json decode_and_score(const DecodeJob& job, model::LoadedModel& model, const task::Dataset& dataset,
-                              const std::string& shard, const std::string& file) {
+                              const std::string& shard, const std::string& file, const distributed::Group* group) {
   const data::Pairs& pairs = pairs_of(dataset, shard);
   const auto start_time = std::chrono::steady_clock::now();
   task::Translator translator(*model.model, model.tokenizers, job.options.translation);
+  translator.set_group(group);
   std::unique_ptr<ByteSink> sink = file.empty() ? nullptr : open_sink(file);
   int64_t num_tokens = 0;
   task::TranslationCallbacks callbacks;

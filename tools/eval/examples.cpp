@@ -59,6 +59,7 @@ ordered_json score_examples(const ScoreJob& job, const ShardSource& source, mode
   evaluation.scoring =
       resolved_scoring_options(model, job.scoring_options, dataset);  // throws for options that apply only to text
   evaluation.on_progress = progress_bar("score", "rows");
+  evaluation.group = job.group;
   // The sinks are opened before the long computation, so that errors appear early.
   const auto predictions = open_optional_sink(examples.predictions_path),
              best_answers = open_optional_sink(examples.best_answers_path);

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/table.h"
 #include "base/text.h"
+#include "common/processes.h"
 #include "io/shard.h"
 
 namespace mh::eval {
@@ -76,6 +77,7 @@ ordered_json score_tokens(const ScoreJob& job, const ShardSource& source, model:
   if (token_table != nullptr) token_table->write("index\ttoken\tpiece\tlog_probability\n");
   task::ScoreCallbacks callbacks;
   callbacks.on_progress = progress_bar("score", "rows");
+  callbacks.group = job.group;
   int64_t num_unknown = 0;
   callbacks.on_token = [&](const task::TokenScore& token_score) {
     const auto [position, token, log_p] = token_score;
@@ -99,13 +101,16 @@ ordered_json score_tokens(const ScoreJob& job, const ShardSource& source, model:
               {"protocol", data::protocol_of(options)}});
   if (job.decoding.has_options)
     row.update(decode_and_score(job.decoding, model, dataset, source.name(),
-                                file_of(job, job.decoding.hypotheses_path, index)));
+                                file_of(job, job.decoding.hypotheses_path, index), job.group));
   return row;
 }
 
 void score(ScoreJob& job) {
   check_arguments(job);
   job.examples.check(job.files);
+  std::vector<std::string> inputs = job.files;
+  inputs.push_back(job.decoding.references_path);
+  job.group = &join_readers(inputs, job.args->threads);
   job.decoding.prepare();
   const ShardSource source(job.files.back());
   for (size_t i = 0; i + 1 < job.files.size(); ++i)

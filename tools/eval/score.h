@@ -48,6 +48,7 @@ struct ScoreJob {
   data::ScoringOptions scoring_options;
   DecodeJob decoding;
   ExamplesJob examples;
+  const distributed::Group* group = nullptr;  // the processes that share the batches
 };
 
 // Returns the table row with the scores of a model on examples, questions or documents, and writes its predictions.
@@ -55,8 +56,9 @@ nlohmann::ordered_json score_examples(const ScoreJob& job, const ShardSource& so
                                       const task::Dataset& dataset);
 
 // Translates the pairs of the dataset, writes the hypotheses to `file` unless `file` is empty, and returns the table
-// columns of BLEU and of the search options.
+// columns of BLEU and of the search options. `group`: the processes that share the batches.
 nlohmann::ordered_json decode_and_score(const DecodeJob& job, model::LoadedModel& model, const task::Dataset& dataset,
-                                        const std::string& shard, const std::string& file);
+                                        const std::string& shard, const std::string& file,
+                                        const distributed::Group* group);
 
 }  // namespace mh::eval

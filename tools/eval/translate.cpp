@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "common/processes.h"
 #include "eval.h"
 #include "task/translator.h"
 #include "text/lines.h"
@@ -96,6 +97,7 @@ void translate_lines(const Arguments& args, const TranslateJob& job) {
   job.check();
   std::vector<std::string> input_files = job.files;
   input_files.insert(input_files.end(), {job.model, job.prefix_file});
+  const distributed::Group& group = join_readers(input_files, args.threads);
   refuse_output_onto_input("-", input_files);
   std::unique_ptr<text::Lines> prefixes;
   if (!job.prefix_file.empty()) prefixes = std::make_unique<text::Lines>(job.prefix_file);
@@ -105,6 +107,7 @@ void translate_lines(const Arguments& args, const TranslateJob& job) {
     throw Error(Exit::usage,
                 Problem{model.name, "a translation model", "a language model", "use mh-eval generate for this model"});
   task::Translator translator(*model.model, model.tokenizers, job.translation, job.sampling);
+  translator.set_group(&group);
   log_info("search: " + task::describe_decoding(job.translation.search, job.sampling));
   const bool takes_any_bytes = model.tokenizers.source_or_target().takes_any_bytes();
   ProgressLine progress("translate", prefixes != nullptr ? static_cast<int64_t>(prefixes->lines.size()) : 0, "lines");

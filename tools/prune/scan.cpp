@@ -43,7 +43,8 @@ analysis::Scan run_scan(const ScanArguments& args, AnalysedModel& analysed_model
   analysis::MetricFunction metric;
   if (!args.metric.is_perplexity())
     metric = [&](const std::function<void(int64_t, int64_t)>& progress) {
-      return args.metric.compute(analysed_model.model, *analysed_model.dataset, progress);
+      return args.metric.compute(analysed_model.model, *analysed_model.dataset, progress, nullptr,
+                                 analysed_model.group);
     };
   auto cases = analysis::scan_cases(*analysed_model.model.model, analysed_model.side, analysed_model.kinds,
                                     {select_heads(args, analysed_model), args.layers, args.all_but_one});

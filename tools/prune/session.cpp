@@ -8,6 +8,7 @@
 #include "base/command_line.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "common/processes.h"
 #include "nn/ops.h"
 
 namespace mh::prune {
@@ -55,7 +56,7 @@ void add_measure_options(CLI::App& app, MeasureArguments& args) {
 }
 
 analysis::AnalysisInput AnalysedModel::analysis_input(const std::string& label) {
-  return {*model.model, dataset->corpus(), scoring_options, side, progress_bar(label, "rows"), kinds};
+  return {*model.model, dataset->corpus(), scoring_options, side, progress_bar(label, "rows"), kinds, group};
 }
 
 PruneSession::PruneSession(const MeasureArguments& args, const std::function<void(AnalysedModel&)>& check)
@@ -68,6 +69,7 @@ PruneSession::PruneSession(const MeasureArguments& args, const std::function<voi
     throw Error(Exit::usage, Problem{"mh-prune", "standard input (-) for at most one file", "- more than once",
                                      "write the other inputs to files"});
   refuse_output_onto_input("-", args.files);
+  group_ = &join_readers(args.files, args.threads);
   if (!args.plot.empty()) {
     refuse_output_onto_input(args.plot, args.files);
     plot_ = std::make_unique<Plot>(args.plot);
@@ -94,8 +96,8 @@ AnalysedModel& PruneSession::load(size_t index) {
   auto dataset = shard_->labelled_dataset_for(model);
   const auto scoring_options = resolved_scoring_options(model, args_.scoring_options, *dataset);
   const auto kinds = analysis::kinds_named(args_.kinds, model.model->parameters(), "--kind");
-  analysed_model_ = std::make_unique<AnalysedModel>(
-      AnalysedModel{std::move(model), std::move(dataset), scoring_options, analysis::side_named(args_.side), kinds});
+  analysed_model_ = std::make_unique<AnalysedModel>(AnalysedModel{std::move(model), std::move(dataset), scoring_options,
+                                                                  analysis::side_named(args_.side), kinds, group_});
   model_index_ = index;
   return *analysed_model_;
 }

@@ -46,7 +46,8 @@ struct AnalysedModel {
   std::shared_ptr<const task::Dataset> dataset;
   data::ScoringOptions scoring_options;
   analysis::SideSelection side;
-  analysis::Kinds kinds;  // kinds of attention to analyse; empty: all
+  analysis::Kinds kinds;                      // kinds of attention to analyse; empty: all
+  const distributed::Group* group = nullptr;  // processes that share the mini-batches of an ablation; null: one process
   // Returns the input of an analysis, with a progress bar called `label`. The result refers to this object, which must
   // outlive the result.
   analysis::AnalysisInput analysis_input(const std::string& label);
@@ -71,6 +72,7 @@ class PruneSession {
   std::unique_ptr<ShardSource> shard_;
   std::unique_ptr<AnalysedModel> analysed_model_;
   size_t model_index_ = 0;  // index of the model in analysed_model_
+  const distributed::Group* group_ = nullptr;
 };
 
 // Returns the row with the columns of the scoring protocol appended.
