@@ -4,6 +4,7 @@
 //   mh-spectrum run1/best.safetensors --of output-value
 //   mh-spectrum experts run1/best.safetensors valid.mhs --show tokens
 #include "base/tool.h"
+#include "common/processes.h"
 #include "spectrum.h"
 
 using namespace mh;
@@ -28,6 +29,7 @@ int main(int argc, char** argv) {
   Jobs jobs;
   spectrum::add_experts(tool.app(), args, spectra_options, jobs);
   tool.run_and_exit(argc, argv, [&] {
+    start_process();  // in a job of several processes, each computes the same results and rank 0 writes them
     if (!run_selected(jobs)) spectra.run();
   });
 }

@@ -8,6 +8,7 @@
 #include "base/json_types.h"
 #include "base/table.h"
 #include "base/text.h"
+#include "common/processes.h"
 #include "common/shard_source.h"
 #include "nn/ops.h"
 #include "swap.h"
@@ -84,6 +85,7 @@ void print_layers(Table& table, const ordered_json& settings, const std::string&
 }
 
 void report(const ReportJob& job) {
+  start_process();  // in a job of several processes, each computes the same results and rank 0 writes them
   check_report(job);
   const Arguments& args = *job.args;
   std::vector<std::unique_ptr<io::Checkpoint>> checkpoints;

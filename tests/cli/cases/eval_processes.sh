@@ -1,0 +1,76 @@
+# Several processes share the mini-batches of an evaluation or of an ablation scan and print, once, what one process prints.
+[ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
+. "$ROOT/tests/cli/processes.sh"
+make_text 200 > text
+rev text > reversed
+mh-prep vocab --type char text -o v 2>/dev/null
+mh-prep lm --vocab v text -o t.mhs 2>/dev/null
+mh-prep translation --vocab v text reversed -o p.mhs 2>/dev/null
+cat > c.toml <<'T'
+[model]
+layers = 2
+width = 32
+ffn = 64
+[attention]
+heads = 4
+[train]
+length = "4u"
+batch.block = 16
+batch.tokens = 600
+T
+train=(mh-train --threads 1 -q --config c.toml)
+expect 0 "${train[@]}" --train t.mhs --out lm
+expect 0 "${train[@]}" --train p.mhs --set model.backbone=encoder-decoder --out mt
+
+# same_as_one COMMAND…: compares what 2 and 3 processes print with what one process prints.
+same_as_one() {
+  local size
+  expect 0 "$@"
+  mv out one
+  for size in 2 3; do
+    in_processes 0 $size "$@"
+    cmp one out.0 || fail "expected the output of one process from $size processes: $*"
+    [ ! -s out.1 ] && [ ! -s err.1 ] || fail "expected no output of rank 1"
+  done
+}
+same_as_one mh-eval -q --threads 1 --format json --block 16 lm/last.safetensors t.mhs
+same_as_one mh-eval -q --threads 1 --format json --block 16 --context 8 lm/last.safetensors t.mhs
+same_as_one mh-eval -q --threads 1 --format json mt/last.safetensors p.mhs
+same_as_one mh-eval -q --threads 1 --format json --beam 2 --batch-tokens 200 mt/last.safetensors p.mhs
+same_as_one mh-eval translate -q --threads 1 --beam 2 --batch-tokens 200 mt/last.safetensors text
+same_as_one mh-prune scan -q --threads 1 --format json --block 16 lm/last.safetensors t.mhs
+same_as_one mh-prune rank -q --threads 1 --format json --by ablation --block 16 lm/last.safetensors t.mhs
+same_as_one mh-spectrum -q --threads 1 --format json --block 16 --blocks 4 lm/last.safetensors t.mhs
+same_as_one mh-swap report -q --threads 1 --format json --block 16 --blocks 4 lm/last.safetensors t.mhs
+
+# The files that mh-eval writes are those of one process.
+expect 0 mh-eval -q --threads 1 --block 16 --per-token one.tsv lm/last.safetensors t.mhs
+in_processes 0 2 mh-eval -q --threads 1 --block 16 --per-token two.tsv lm/last.safetensors t.mhs
+cmp one.tsv two.tsv || fail "expected the log-probabilities of one process"
+expect 0 mh-eval -q --threads 1 --beam 2 --batch-tokens 200 --hypotheses one.txt mt/last.safetensors p.mhs
+in_processes 0 3 mh-eval -q --threads 1 --beam 2 --batch-tokens 200 --hypotheses two.txt mt/last.safetensors p.mhs
+cmp one.txt two.txt || fail "expected the translations of one process"
+
+# Examples: classes, masked words and answers.
+tr ' ' '\n' < text | sed '/^$/d' | LC_ALL=C sort -u | sed '1i [PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]' > vocab.txt
+awk 'NF { print NR % 2 "\t" $0 }' text | head -80 | sed '1i label\tsentence' > sst2.tsv
+awk 'NF { print; if (NR % 5 == 0) print "" }' text > documents
+expect 0 mh-prep glue -q --task sst2 --wordpiece vocab.txt sst2.tsv -o classes.mhs
+expect 0 mh-prep mlm -q --wordpiece vocab.txt documents -o words.mhs
+bert=(--set model.backbone=bert --set attention.heads=4)
+expect 0 "${train[@]}" --train words.mhs "${bert[@]}" --set train.batch.block=64 --set model.bert.head=words --out words
+expect 0 "${train[@]}" --train classes.mhs "${bert[@]}" --set train.batch.block=64 --set model.bert.head=classes --set model.bert.classes=2 --out classes
+same_as_one mh-eval -q --threads 1 --format json words/last.safetensors words.mhs
+same_as_one mh-eval -q --threads 1 --format json classes/last.safetensors classes.mhs
+
+# Validation during training, with a score of translations.
+expect 0 "${train[@]}" --train p.mhs --valid p.mhs --set model.backbone=encoder-decoder --set train.validation.metric=bleu --set train.batch.micro_tokens=300 --out one-valid
+in_processes 0 2 "${train[@]}" --train p.mhs --valid p.mhs --set model.backbone=encoder-decoder --set train.validation.metric=bleu --out two-valid
+same_losses one-valid two-valid 2
+
+# Each process reads the inputs, which standard input cannot serve.
+RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 expect 2 mh-eval lm/last.safetensors - < t.mhs
+# A process that ends early ends the others.
+start_processes 2 sh -c '[ "$RANK" = 0 ] || exec mh-eval -q --threads 1 lm/last.safetensors missing.mhs; exec mh-eval -q --threads 1 lm/last.safetensors t.mhs'
+wait_for_processes
+[ "${statuses[1]}" -eq 3 ] || { cat err.*; fail "expected exit status 3 of rank 1; found ${statuses[*]}"; }
