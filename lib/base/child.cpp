@@ -103,8 +103,8 @@ size_t count_threads() {
   throw Error(Exit::failed, str(message, ": ", std::strerror(errno), "; run the command again"));
 }
 
-// Resets the signal handlers inherited from the parent, which would remove unfinished files of the parent or report a
-// crash of the child as a crash of the parent.
+// Resets the signal handlers inherited from the parent. In the child they would remove unfinished files of the parent,
+// or report a crash of the child as a crash of the parent.
 void reset_signal_handlers() {
   for (int signal_number = 1; signal_number < NSIG; ++signal_number) {
     struct sigaction action {};
@@ -139,7 +139,7 @@ bool ChildInput::read_line(std::string& line) {
       buffer_.clear();
       return true;
     }
-    const size_t search_begin = buffer_.size();  // the bytes before contain no '\n'
+    const size_t search_begin = buffer_.size();  // the bytes before this index contain no '\n'
     buffer_.append(bytes, static_cast<size_t>(n));
     if (const size_t end = buffer_.find('\n', search_begin); end != buffer_.npos) {
       line.assign(buffer_, 0, end);
@@ -169,7 +169,7 @@ Child::Child(const Work& work, LineConsumer on_line) : line_consumer_(std::move(
   struct sigaction default_action {};
   default_action.sa_handler = SIG_DFL;
   sigaction(SIGCHLD, &default_action, &parent_sigchld_action_);
-  // Blocks signals until the child has reset the inherited handlers, which a signal to the child would run otherwise.
+  // Blocks signals until the child has reset the inherited handlers; until then a signal to the child would run them.
   sigset_t all_signals, parent_mask;
   sigfillset(&all_signals);
   pthread_sigmask(SIG_BLOCK, &all_signals, &parent_mask);
@@ -273,7 +273,7 @@ void Child::read_reply() {
   const ssize_t n = read(channel_, bytes, sizeof bytes);
   if (n > 0) reply_.append(bytes, static_cast<size_t>(n));
   else if (n == 0 || errno == ECONNRESET)
-    has_reply_ended_ = true;  // reset: the child died before it read all its input
+    has_reply_ended_ = true;  // ECONNRESET: the child died before it had read all its input
   else if (errno != EINTR) fail("cannot read the reply of the child process");
 }
 

@@ -44,10 +44,10 @@ class Child {
   using Work = std::function<std::string(ChildInput&)>;
   using LineConsumer = std::function<void(std::string_view)>;
 
-  // Forks a child that runs `work`. write() and finish() call `on_line`, in the parent, with each line, except empty
-  // ones, that the child writes to standard output or standard error. Throws Error(failed) if forking fails, and if the
-  // process has more than one thread, since a fork leaves the mutexes of other threads locked. In the parent, SIGCHLD
-  // has its default action until the child has ended.
+  // Forks a child that runs `work`. In the parent, write() and finish() call `on_line` with each non-empty line that
+  // the child writes to standard output or standard error. Throws Error(failed) if forking fails, or if the process has
+  // more than one thread, since a fork leaves the mutexes of other threads locked. In the parent, SIGCHLD has its
+  // default action until the child has ended.
   Child(const Work& work, LineConsumer on_line);
   // Kills the child process if it is still running.
   ~Child();

@@ -30,8 +30,8 @@ std::string toml_text(const toml::node& node) {
   return text;
 }
 
-// Calls `visit(key, node)` for every value of a table. `key` is the path of the value, joined by dots; an empty table
-// counts as a value.
+// Calls `visit(key, node)` for every value of a table. `key` consists of the names on the path to the value, joined by
+// dots. An empty table counts as a value.
 template <class Visit>
 void for_each_value(const toml::table& table, const std::string& prefix, const Visit& visit) {
   for (auto&& [key, node] : table) {
@@ -209,8 +209,8 @@ bool FieldLister::visit(const Field& field, std::string&) {
   return false;
 }
 
-// Stores the less strict of `rule` and the rule stored before, for the field `key` or for all fields of the section
-// `key`. require_same_run() also applies the less strict rule.
+// Sets the rule of the field `key`, or of all fields of the section `key`, to `rule` unless the stored rule is less
+// strict. If a field and its section have different rules, require_same_run() also applies the less strict one.
 void FieldLister::set_resume_rule(const std::string& key, ResumeRule rule) {
   for (FieldDescription& field : descriptions_)
     if (key.ends_with('.') ? field.key.starts_with(key) : field.key == key)
@@ -219,7 +219,7 @@ void FieldLister::set_resume_rule(const std::string& key, ResumeRule rule) {
 
 namespace {
 
-// Returns the values of a text of TomlWriter by full key, such as "train.lr".
+// Returns the values in a text that TomlWriter wrote, by full key, such as "train.lr".
 std::map<std::string, std::string> values_by_key(const std::string& toml) {
   std::map<std::string, std::string> values;
   std::string section;

@@ -91,8 +91,8 @@ struct ConfigDifference {
   std::string key;
   std::string text;  // key with both values, "key: old -> new"; "default" for a missing value
 };
-// Returns the keys whose values differ between two texts of TomlWriter: first the keys of `old_toml`, then the keys
-// that only `new_toml` has, each in alphabetical order.
+// Returns the keys whose values differ between two texts that TomlWriter wrote: first the keys of `old_toml`, then the
+// keys that only `new_toml` has, each in alphabetical order.
 std::vector<ConfigDifference> config_differences(const std::string& old_toml, const std::string& new_toml);
 // Returns ConfigDifference::text of each differing key that starts with one of the prefixes.
 std::vector<std::string> config_difference_texts(const std::string& old_toml, const std::string& new_toml,

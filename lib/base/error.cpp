@@ -6,7 +6,7 @@ namespace mh {
 
 namespace {
 
-// Maximum size of a part of a message, bytes. Parts quote files, whose names and values have any length.
+// Maximum size of a part of a message, bytes. A part may quote a file name, or a value in a file, of any length.
 constexpr size_t kMaxPartBytes = 2000;
 
 std::string message_of(const Problem& p) {

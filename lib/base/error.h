@@ -24,7 +24,7 @@ enum class Exit : int {
 
 // Parts of an error message; empty parts are omitted, and parts of more than 2000 bytes are shortened.
 struct Problem {
-  std::string where;  // such as a file with a position, an option or a layer
+  std::string where;  // such as an option, a layer, or a file with a position
   std::string expected;
   std::string found;
   std::string advice;  // what the user can do

@@ -49,7 +49,8 @@ std::string bounds(Range r) {
   return " from " + shortest_decimal(r.low) + " to " + shortest_decimal(r.high);
 }
 
-// Returns the meaning of the unset value of a range as a help text states it, "-1 means …"; "" without an unset value.
+// Returns "-1 means …" for a help text that explains the unset value -1 of a range as "-1: …"; "" if the range has no
+// unset value or the help text does not explain it.
 std::string meaning_of_unset(const Range& range, const std::string& help) {
   if (!range.unset_value) return "";
   const std::string value = shortest_decimal(*range.unset_value), label = value + ": ";

@@ -25,8 +25,8 @@ namespace {
 
 constexpr size_t kBufferBytes = 1 << 20;
 
-// The umask of the process at its start. The only way to read the umask is to set it, so it is read before any other
-// thread exists, which could create a file while the umask is 0.
+// The umask of the process at its start. The only way to read the umask is to set it, so it is read before other
+// threads exist, since these could create a file while the umask is 0.
 const mode_t start_umask = [] {
   const mode_t mask = umask(0);
   umask(mask);
@@ -333,8 +333,8 @@ int open_to_read(const std::string& path, struct stat& status, int flags = 0) {
 OutputFolder::OutputFolder(const std::string& path) : path_(path), temporary_path_(path + ".partXXXXXX") {
   if (mkdtemp(temporary_path_.data()) == nullptr) fail_to_write(path, errno);
   table_entries_.push_back(register_temporary_path(temporary_path_));
-  // mkdtemp() gives the folder the mode 0700 and, if the parent folder has it, the set-group-ID bit, which chmod() must
-  // preserve.
+  // mkdtemp() gives the folder the mode 0700. If the parent folder has the set-group-ID bit, the new folder has this
+  // bit, too, and chmod() must preserve it.
   struct stat status {};
   const bool has_mode = stat(temporary_path_.c_str(), &status) == 0 &&
                         chmod(temporary_path_.c_str(), (status.st_mode & 07777) | (0777 & ~start_umask)) == 0;
@@ -441,7 +441,7 @@ MappedFile::MappedFile(const std::string& path) : name_(path) {
     throw Error(Exit::input, Problem{input_name(path), "a regular file, since this input needs random access", "-",
                                      "write the data to a file first"});
   struct stat status {};
-  int descriptor = open_to_read(path, status, O_NONBLOCK);  // does not wait for the writer of a pipe
+  int descriptor = open_to_read(path, status, O_NONBLOCK);  // the call does not wait for the writer of a pipe
   if (!S_ISREG(status.st_mode)) {
     close(descriptor);
     throw Error(Exit::input, Problem{path, "a regular file, since this input needs random access", "a pipe or a device",

@@ -112,7 +112,8 @@ std::string input_name(const std::string& path);
 // Returns the content of a file, or of standard input for "-". Throws Error(input) if opening or reading fails.
 std::string read_text_file(const std::string& path);
 // Returns the content of a regular file. Throws Error(input) for a pipe or a device, which could supply bytes without
-// end, and for paths that open_source() cannot open. Reads files that a folder or another file names, not the user.
+// end, and for paths that open_source() cannot open. Meant for paths that come from a folder or from another file
+// instead of the user.
 std::string read_regular_file(const std::string& path);
 // Writes a file under a temporary name and renames it, as open_sink() does.
 void write_file_atomically(const std::string& path, std::string_view bytes);

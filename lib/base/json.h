@@ -10,8 +10,8 @@ namespace mh {
 // Returns the nesting depth of arrays and objects in any text, valid JSON or not: 0 for "7", 1 for "{}", 2 for "[{}]".
 int json_depth(std::string_view text);
 
-// Maximum nesting depth that require_sound_json() accepts; no supported file needs as much. The limit protects the call
-// stack, since copying and printing a JSON value recurses once per level.
+// Maximum nesting depth that require_sound_json() accepts; no supported file is nested as deeply. The limit protects
+// the call stack, since copying and printing a JSON value recurses once per level.
 constexpr int kMaxJsonDepth = 64;
 
 // Maximum size, in bytes, of JSON that is parsed without require_sound_json(): parsed JSON takes up to 40 times the
@@ -24,10 +24,10 @@ constexpr size_t kMaxUncheckedJsonBytes = size_t{1} << 20;
 // strings take 28 MiB.
 constexpr size_t max_json_containers(size_t size) { return size / 5 + (size_t{1} << 18); }
 
-// Throws Error(input) for faults that the JSON parser accepts: a NUL byte, at which the parser stops and ignores the
-// rest; a key that occurs twice in an object, of which the parser uses the last value; nesting deeper than
-// kMaxJsonDepth; more strings, objects and arrays than max_json_containers(). Does not check the syntax. `name`: name
-// of the file for the message. `advice`: Problem::advice of the error.
+// Throws Error(input) for faults that the JSON parser accepts: a NUL byte (the parser ignores the rest of the text); a
+// key that occurs twice in an object (the parser uses the later value); nesting deeper than kMaxJsonDepth; more
+// strings, objects and arrays than max_json_containers(). Does not check the syntax. `name`: name of the file for the
+// message. `advice`: Problem::advice of the error.
 void require_sound_json(std::string_view text, const std::string& name, const std::string& advice);
 
 }  // namespace mh

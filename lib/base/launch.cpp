@@ -56,8 +56,8 @@ struct Names {
 constexpr Names kTorchrun{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
 constexpr Names kMpirun{"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
                         "OMPI_COMM_WORLD_LOCAL_SIZE"};
-// Slurm sets SLURM_NTASKS and SLURM_PROCID also in a batch script that runs outside srun; SLURM_STEP_NUM_TASKS only in
-// the tasks of srun. Slurm has no variable with the number of tasks on this machine.
+// Slurm sets SLURM_NTASKS and SLURM_PROCID also in a batch script that runs outside srun, but sets SLURM_STEP_NUM_TASKS
+// only in the tasks of srun. Slurm has no variable with the number of tasks on this machine.
 constexpr Names kSrun{"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""};
 
 // Returns the index of this process and the number of processes, without the address of the store.
@@ -97,7 +97,7 @@ void read_address(const Variables& variables, Launch& launch) {
 }  // namespace
 
 std::string first_slurm_host(const std::string& list) {
-  // Replaces each bracket by its first number, and ends at the first comma outside of brackets.
+  // Replaces each list in brackets by its first number, and ends at the first comma outside brackets.
   std::string host;
   for (size_t i = 0; i < list.size() && list[i] != ','; ++i) {
     if (list[i] != '[') {

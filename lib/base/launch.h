@@ -23,7 +23,8 @@ struct Launch {
   int rank = 0, size = 1;           // index of the process in the job; number of processes of the job
   int local_rank = 0;               // index of the process on its machine
   std::optional<int> local_size{};  // number of processes of the job on this machine; nullopt: unknown
-  // Address at which rank 0, or the launcher, serves the key-value store of the job. Empty and 0 if size is 1.
+  // Address at which rank 0, or the launcher, serves the key-value store of the job. `host` is empty and `port` is 0 if
+  // `size` is 1.
   std::string host;
   int port = 0;
   bool launcher_serves_store = false;  // the launcher, instead of rank 0, serves the store

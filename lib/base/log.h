@@ -36,7 +36,8 @@ bool stderr_has_colour();
 // --quiet or if stderr is not a terminal.
 class ProgressLine {
  public:
-  // `total`: number of units at the end; 0 or less if unknown: the line then shows the count and the elapsed time.
+  // `total`: number of units at the end. If it is 0 or less, the total is unknown, and the line shows the elapsed time
+  // instead of the remaining time.
   ProgressLine(std::string label, int64_t total, std::string unit);
   ~ProgressLine();
   ProgressLine(const ProgressLine&) = delete;

@@ -10,7 +10,7 @@ namespace mh {
 
 namespace {
 
-// Returns the table from old to new names of keys, and of sections, which end with a dot.
+// Returns the table from old to new names of keys and sections. The name of a section ends with a dot.
 const std::map<std::string, std::string>& new_key_names() {
   static const std::map<std::string, std::string> table{
       {"train.only", "train.trainable"},
@@ -91,7 +91,7 @@ struct RenamedValue {
 // Returns the table of renamed values, and of renamed keys in the sections of all attention layers. The first row that
 // matches an assignment applies.
 const std::vector<RenamedValue>& renamed_values() {
-  // In earlier versions adam and adamw were one update rule, adam with and adamw without decay of norms and biases.
+  // In earlier versions `adam` and `adamw` named the same update rule, but only `adam` decayed norms and biases.
   static const AmbiguousValue ambiguous_adam{
       "the rule adamw, sgd or nag", "\"adamw\"",
       "decay_norms_and_biases = true to decay all parameters (adam of earlier versions) or false to leave norms and "
