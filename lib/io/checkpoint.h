@@ -92,8 +92,9 @@ class Checkpoint {
   std::vector<TensorInfo> tensor_infos_;
   // By tensor name: index in tensor_infos_, and offset of the data in the file.
   std::map<std::string, std::pair<size_t, uint64_t>> locations_;
-  std::map<std::string, std::string> checksums_;  // hexadecimal XXH64 by tensor name; "__metadata__": the header
-  mutable std::mutex mutex_;                      // guards has_verified_checksum_
+  // Hexadecimal XXH64 of each tensor under its name, and of the header under "__metadata__".
+  std::map<std::string, std::string> checksums_;
+  mutable std::mutex mutex_;                                   // guards has_verified_checksum_
   mutable std::map<std::string, bool> has_verified_checksum_;  // by tensor name: whether the checksum was verified
   Metadata metadata_;
 };

@@ -102,7 +102,7 @@ class PickleMachine {
   static size_t allocated_bytes(const StoredTensor& t) {
     return t.storage_key.size() + (t.info.shape.size() + t.strides.size()) * sizeof(int64_t);
   }
-  // Stores data that values point to, as long as the machine exists, and returns its address.
+  // Stores data that values point to, for the lifetime of the machine. Returns the address of the data.
   template <class T>
   T* store(std::deque<T>& values, T value) {
     count_memory(sizeof(T));
@@ -281,7 +281,7 @@ class PickleMachine {
     if (values.size() % 2 != 0) refuse("pairs of key and value", "a key without a value");
     const auto* dict = std::get_if<Dict>(&top());
     if (dict == nullptr) refuse("a dict", top().kind_name(), kSafetensorsAdvice);
-    // A vector that grows has its old buffer and a new buffer of twice the size.
+    // Counts each item three times: a vector that grows has its old buffer and a new buffer of twice the size.
     count_memory(values.size() / 2 * 3 * sizeof(std::pair<Value, Value>));
     for (size_t i = 0; i < values.size(); i += 2) dict->items->emplace_back(values[i], values[i + 1]);
   }

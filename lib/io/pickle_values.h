@@ -30,8 +30,8 @@ inline std::optional<DType> storage_type(std::string_view global) {
   return std::nullopt;
 }
 
-// Returns the name of a Python global that the pickle of a state dict may contain, in static memory, or null for any
-// other name.
+// Returns a copy of `name` in static memory if the pickle of a state dict may contain the Python global of this name;
+// otherwise null.
 inline const char* known_global(const std::string& name) {
   for (const char* known_name : {kOrderedDict, kRebuildTensor, kRebuildParameter})
     if (name == known_name) return known_name;

@@ -8,8 +8,8 @@
 //   documents       sentence: the tokens of a sentence; an empty sequence follows the last sentence of each document
 //   examples        first, second, label: the tokens of one or two sentences, and one number, or none if unlabelled
 //   questions       question, context, begins, ends, text, about: see mh-shard(5)
-// Records of the kinds documents, examples and questions contain no special tokens such as [CLS]; the rows of a batch
-// that are made of these records contain special tokens.
+// Records of the kinds documents, examples and questions contain no special tokens such as [CLS]; special tokens are
+// added when rows of a batch are made from the records.
 #pragma once
 
 #include <atomic>
@@ -50,8 +50,8 @@ struct ShardHeader {
   int64_t source_vocabulary_size = 0;
   std::string source_fingerprint;
   std::string source_tokenizer;
-  // Exclusive upper bound of the numbers of each field; for a field of tokens at most the size of the vocabulary.
-  // Empty: for every field the size of the vocabulary of its side.
+  // Exclusive upper bound of the numbers of each field; the bound of a field of tokens is at most the vocabulary size
+  // of its side. Empty: the bound of every field is this size.
   std::vector<int64_t> limits;
   std::string task;  // purpose of the records, a JSON object; empty if the kind determines it
   // JSON object with tool, version, inputs and options; no time of day, so that equal inputs give equal bytes.
@@ -106,8 +106,8 @@ class ShardWriter {
   void add_text_bytes(uint64_t bytes);
   // Adds to the number of pairs or lines that were dropped for `reason`.
   void add_dropped(const std::string& reason, uint64_t num_dropped);
-  // Writes the remaining tokens, the trailer and the seek table; does not close the sink. Readers report a shard that
-  // was not finished as truncated. Throws Error(failed) if the last record is not complete.
+  // Writes the remaining tokens, the trailer and the seek table; does not close the sink. Without finish(), readers
+  // report the shard as truncated. Throws Error(failed) if the last record is not complete.
   void finish();
   const ShardCounts& counts() const;
 

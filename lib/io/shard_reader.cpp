@@ -16,7 +16,8 @@ namespace mh::io {
 namespace {
 
 constexpr size_t kMaxCachedFrames = 16;
-constexpr size_t kMaxCacheBytes = size_t{16} << 20;  // a frame of mh-prep has at most 128 KiB, of other writers 16 MiB
+// Frames of mh-prep have at most 128 KiB, and frames of other writers at most 16 MiB (kMaxFrameBytes).
+constexpr size_t kMaxCacheBytes = size_t{16} << 20;
 
 // Decodes `count` little-endian tokens to `out`. Throws Error(input) for a token that is not below `limit`.
 void unpack_tokens(const uint8_t* bytes, size_t count, int token_bytes, int64_t limit, int32_t* out,

@@ -13,8 +13,8 @@ namespace mh::io {
 
 namespace {
 
-// Returns `result`, a return value of zstd. Throws std::bad_alloc (check_zstd_memory()), or std::logic_error for other
-// errors: the compressors have valid parameters and output buffers of sufficient size.
+// Returns `result`, a return value of zstd. Throws std::bad_alloc if zstd could not allocate memory, and
+// std::logic_error for any other error, since the parameters are valid and the output buffers are large enough.
 size_t check_zstd_result(size_t result) {
   if (ZSTD_isError(check_zstd_memory(result)) != 0) throw std::logic_error(str("zstd: ", ZSTD_getErrorName(result)));
   return result;
