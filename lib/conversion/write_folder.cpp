@@ -79,8 +79,8 @@ class FolderWriter {
            "no parameter of this name");
   }
 
-  // Throws Error(input) unless the conversion of config.json back to a multihead model gives the parameter shapes and,
-  // except for settings of training, the settings of the written model. Logs settings of training that differ.
+  // Throws Error(input) unless the conversion of config.json back to a multihead model gives the parameter shapes of
+  // the written model and, except for settings of training, its settings. Logs settings of training that differ.
   void require_supported(const Json& config) const {
     std::set<std::string> huggingface_names;
     for (const TensorPair& pair : names_.pairs) huggingface_names.insert(pair.huggingface_name);

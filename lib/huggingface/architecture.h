@@ -50,8 +50,9 @@ struct TensorNames {
   // Alternative names of tensors, each with the tensor's name in `pairs`: a file has the tensor under either name, or
   // under both.
   std::map<std::string, std::string> aliases;
-  // Alternative names that transformers 5 ignores and transformers 4 expects. If a file has both tensors, the tensor of
-  // such a name is ignored and may have other values. conversion::write_folder() writes the tensor under both names.
+  // Alternative names that transformers 5 ignores and transformers 4 expects. If a file has a tensor under both names,
+  // the tensor under the alternative name is ignored and may have other values. conversion::write_folder() writes the
+  // tensor under both names.
   std::set<std::string> ignored_aliases = {};
 };
 
@@ -109,12 +110,12 @@ void require_size(const Json& value, const std::string& where, int64_t max_value
 // Copies the settings in `pairs` from config.json, or their defaults, to `settings`. Throws Error(input) for a value
 // of another type than the default, and for an integer outside 1 … max_value.
 void read_keys(const std::vector<SettingPair>& pairs, const JsonConfig& config, Settings& settings);
-// Copies the settings in `pairs` from `settings` to `config`, the contents of config.json. Reads only the first of
-// several multihead keys.
+// Copies the settings in `pairs` from `settings` to `config`, the contents of config.json. If a pair has several
+// multihead keys, reads only the first key.
 void set_keys(const std::vector<SettingPair>& pairs, const Settings& settings, Json& config);
 
-// Returns the name of a tensor without the prefix, and with the endings gamma and beta of old files replaced by weight
-// and bias.
+// Returns the name of a tensor without `prefix`. Replaces the endings `.gamma` and `.beta`, which old files use, by
+// `.weight` and `.bias`.
 std::string unprefixed_name(const std::string& tensor_name, const std::string& prefix);
 
 }  // namespace mh::huggingface

@@ -31,7 +31,7 @@ const std::vector<SettingPair>& setting_pairs() {
 constexpr const char* kIgnoredKeys[] = {"chunk_size_feed_forward", "initializer_range", "use_cache", "vocab_size",
                                         "pad_token_id"};
 
-// A model class of transformers with a head.
+// A model class of transformers that has an output head.
 struct ModelClass {
   const char* name;
   const char* required_setting = nullptr;  // key of a flag that is true in models of this class; null: all models
