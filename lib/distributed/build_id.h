@@ -5,8 +5,8 @@
 
 namespace mh::distributed {
 
-// Returns the build ids, in hexadecimal, that the linker wrote into the program and into the libraries of this project
-// that the program has loaded; differs between programs of different builds. "" if the linker wrote none.
+// Returns the build ids, in hexadecimal, that the linker wrote into the program and into the loaded libraries of this
+// project; "" if the linker wrote none. Programs of different builds have different ids.
 std::string build_id();
 
 }  // namespace mh::distributed

@@ -43,7 +43,7 @@ class Group : public nn::ProcessSum {
   // Returns whether this process writes the outputs and the log of the job.
   bool is_main() const { return rank() == 0; }
 
-  // Starts sum(). The caller must not access the tensor before it has called wait().
+  // Starts sum(). The caller must not access the tensor before wait() has returned.
   PendingOperation start_sum(const at::Tensor& tensor) const;
   // Replaces each element of a contiguous tensor by its sum over all processes. The result has the same bits in all
   // processes; the order of the additions depends only on the number of processes and on the shape.

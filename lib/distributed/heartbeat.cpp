@@ -67,7 +67,7 @@ Heartbeat::~Heartbeat() {
   thread_.join();
 }
 
-// Asks the store in a thread of its own, since operations of the store have no time limit.
+// Reads the store in a thread of its own, since operations of the store have no time limit.
 std::string Heartbeat::silent_ranks() {
   const auto promise = std::make_shared<std::promise<std::string>>();
   std::future<std::string> result = promise->get_future();

@@ -123,7 +123,7 @@ std::vector<Description> wait_for_descriptions(c10d::Store& store, int size, mil
   return descriptions;
 }
 
-// Returns the problem of a property that must be equal in all processes.
+// Returns the problem that process `rank` and rank 0 differ in the property `name`. `value`: value in rank 0.
 Problem disagreement(const std::string& name, const std::string& value, int rank, const std::string& other_value) {
   return {name, str(value, ", as in rank 0"), str(other_value, " in rank ", rank),
           "start all processes of the job with the same program and the same environment variables of the launcher"};
