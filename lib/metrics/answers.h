@@ -5,8 +5,8 @@
 //     last token. BERT's get_final_text instead searches the words around the tokens for the letters of the tokens,
 //     joins these words with single spaces, and returns all joined words if the search fails.
 //
-// A candidate answer starts at a token of the paragraph and ends at the same or a later token of the same window, at
-// most AnswerOptions::max_answer_tokens tokens in all. The candidate belongs to the window that scores its first token
+// A candidate answer starts at a token of the paragraph and ends at the same or a later token of the same window; it
+// has at most AnswerOptions::max_answer_tokens tokens. The candidate belongs to the window that scores its first token
 // (Questions::scored_tokens()). The score of an answer is the sum of its start and end logits. Of several candidates
 // with the same text only the best counts. Ties are broken by the earlier window, then by the earlier start, then by
 // the earlier end; an answer precedes "no answer".
@@ -47,7 +47,7 @@ struct Answer {
 
 struct Answers {
   // Best answers in descending order of score, at most AnswerOptions::num_best_answers. If questions may be impossible,
-  // "no answer" is one of them, or is appended as a further answer if its score is the lowest.
+  // "no answer" is one of them if its score is high enough, and otherwise is appended as a further answer.
   std::vector<Answer> best_answers;
   std::string text;  // predicted answer; empty: no answer
   // Score of "no answer" minus the score of the best other answer; 0 unless questions may be impossible.

@@ -12,8 +12,8 @@
 //   for (…) all += bleu.statistics(hypothesis, references);
 //   BleuScore score = bleu_score(all, options, BleuScope::corpus);
 //
-// The usual protocol of papers, multi-bleu.perl on tokenised text, corresponds to tokenize none and smooth none; for
-// WMT En–De also to compound_split.
+// Papers usually score tokenised text with multi-bleu.perl. The options `tokenize` = none and `smooth` = none give the
+// same score; papers on WMT En–De also split compounds (option `compound_split`).
 #pragma once
 
 #include <array>
@@ -69,8 +69,8 @@ struct BleuScore {
   double brevity_penalty = 1;
   double length_ratio = 0;  // c / r; 0 if r is 0
 };
-// Returns the score of a corpus, given the sum of the statistics of its sentences, or of one sentence, as `scope`
-// states.
+// Returns the score of a corpus from the sum of the statistics of its sentences, or the score of one sentence from its
+// statistics, as `scope` states.
 BleuScore bleu_score(const BleuStatistics& statistics, const BleuOptions& options, BleuScope scope);
 
 // Returns a signature in the format of sacrebleu, "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:mh-0.1.0", with

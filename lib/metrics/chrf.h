@@ -50,7 +50,8 @@ struct ChrfStatistics {
   bool operator==(const ChrfStatistics&) const = default;
 };
 
-// Returns the score, 0 … 100, of a corpus, given the sum of the statistics of its sentences, or of one sentence.
+// Returns the score, 0 … 100, of a corpus from the sum of the statistics of its sentences, or of one sentence from its
+// statistics.
 double chrf_score(const ChrfStatistics& statistics);
 
 // Returns a signature in the format of sacrebleu, with the version of multihead:

@@ -1,6 +1,6 @@
 // Counts the n-grams that a hypothesis shares with its references, exactly and in linear time. Each n-gram has a
-// number, which a hash map finds from the number of its first n - 1 tokens and its last token, so n-grams are never
-// compared token by token.
+// number. A hash map stores this number under the pair (number of the first n - 1 tokens, last token), so n-grams are
+// never compared token by token.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,9 @@ using TokenIds = std::span<const uint32_t>;  // a sentence as token numbers; equ
 
 class NgramMatcher {
  public:
-  // Adds to matches[n - 1], for n = 1 … size of `matches`, the number of n-grams of the hypothesis in the references,
-  // each clipped to its largest count in one reference (Papineni et al. 2002, "modified precision").
+  // Adds to matches[n - 1], for n = 1 … size of `matches`, the number of n-grams of the hypothesis that occur in a
+  // reference. The count of each n-gram is clipped to its largest count in one reference (Papineni et al. 2002,
+  // "modified precision").
   void match(TokenIds hypothesis, std::span<const TokenIds> references, std::span<int64_t> matches);
 
  private:

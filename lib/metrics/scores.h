@@ -1,15 +1,15 @@
 // Scores of predicted classes, numbers and answers: the metrics of GLUE (Wang et al. 2018) and of SQuAD v1.1 (Rajpurkar
 // et al. 2016), equal to those of scikit-learn 1.9, scipy 1.17 and the official script of SQuAD except for the rounding
-// of the last bits. The true and the predicted values have one entry per row; spans of different sizes throw
-// Error(input). An undefined score is NaN, where those packages raise an error or return NaN.
+// of the last bits. The true and the predicted values have one entry per row; for spans of different sizes, the
+// functions throw Error(input). An undefined score is NaN, where those packages raise an error or return NaN.
 //
 //   accuracy   fraction of rows whose predicted class is the true class; NaN without rows
 //   F1         2 t / (n + m): t rows have the true and the predicted class 1, n rows the true class 1, and m rows the
-//              predicted class 1; all other classes are treated as one. 0 if no row has class 1; NaN without rows
+//              predicted class 1; all other classes count as negative. 0 if no row has class 1; NaN without rows
 //   Matthews   (c N - Σ t_k p_k) / √((N² - Σ p_k²) (N² - Σ t_k²)) for N rows, of which c have the right class, t_k the
-//              true class k and p_k the predicted class k, for any number of classes (Gorodkin 2004; the phi
-//              coefficient for two). 0 if all true or all predicted classes are equal; NaN without rows
-//   Pearson    Σ (x - x̄)(y - ȳ) / √(Σ (x - x̄)² Σ (y - ȳ)²); NaN if x or y is constant, with fewer than two rows, and
+//              true class k and p_k the predicted class k, for any number of classes (Gorodkin 2004; for
+//              two classes, the phi coefficient). 0 if all true or all predicted classes are equal; NaN without rows
+//   Pearson    Σ (x - x̄)(y - ȳ) / √(Σ (x - x̄)² Σ (y - ȳ)²); NaN if x or y is constant, with fewer than two rows, or
 //              if a number is NaN or infinite
 //   Spearman   Pearson of the ranks; equal numbers have the mean of their ranks; infinite numbers are ranked
 //
@@ -45,7 +45,7 @@ struct AnswerScore {
   double exact = 0;
   double f1 = 0;
 };
-// Returns the best exact score and the best F1 over several true answers, of which there is at least one.
+// Returns the best exact score and the best F1 over the true answers, of which there is at least one.
 AnswerScore answer_score(std::string_view answer, std::span<const std::string> gold_answers);
 
 // Means of answer scores over questions, in percent. The scores are added in the order of the calls of add(). For a
