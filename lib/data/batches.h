@@ -35,8 +35,8 @@ class Batches {
   // A micro-batch: rows of the batch of an update, which one forward pass processes.
   struct MicroBatch {
     int64_t first_row = 0, num_rows = 0;
-    // Whether the rows belong to another process, and this process computes them without targets only because all
-    // processes must run equal numbers of micro-batches (share_batches()).
+    // Whether the rows belong to another process. This process then computes them without targets, so that all
+    // processes run the same number of micro-batches (share_batches()).
     bool is_filler = false;
     bool operator==(const MicroBatch&) const = default;
   };
@@ -117,8 +117,8 @@ std::unique_ptr<TextBatches> make_batches(Text text, const BatchOptions& options
 // options.block.
 std::unique_ptr<Batches> make_batches(Pairs pairs, const BatchOptions& options, int64_t seed);
 
-// Estimated fixed cost of a micro-batch of examples, in tokens: each backward pass reads and writes the gradients of
-// all weights. The total cost of a micro-batch is its number of tokens plus this constant.
+// Estimated fixed cost of a micro-batch of examples, in tokens. The cost arises because each backward pass reads and
+// writes the gradients of all weights. The total cost of a micro-batch is its number of tokens plus this constant.
 constexpr int64_t kMicroBatchCost = 64;
 // Returns batches of options.rows examples (options.tokens / options.block if rows is 0), sorted by length within an
 // update and split into the micro-batches of lowest cost. Throws Error(input) if there are no examples;

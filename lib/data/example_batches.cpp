@@ -97,8 +97,8 @@ class ExampleBatches : public Batches {
   }
 
   // Sorts the rows of every bucket_updates consecutive updates by length, divides the sorted rows among these updates
-  // (the longest rows form one update, the next longest another, and so on), and shuffles the updates. Rows that do not
-  // fill an update are the last update of the epoch.
+  // (the longest rows form one update, the next longest another, and so on), and shuffles the updates. Remaining rows,
+  // too few for an update, form the last update of the epoch.
   void bucket_by_length(int64_t epoch, RandomSequence& random) {
     std::vector<int64_t> bucketed_rows;
     for (int64_t first_row = 0; first_row < rows_in_epoch_; first_row += options_.bucket_updates * rows_in_update_) {

@@ -5,8 +5,8 @@
 
 namespace mh::data {
 
-// Capacity of a prefetch queue, in mini-batches of scoring or updates of training: the first is copied to the GPU while
-// the second is prepared.
+// Capacity of a prefetch queue, in mini-batches of scoring or updates of training. Two suffice: the first is copied to
+// the GPU while the second is prepared.
 constexpr size_t kPrefetchDepth = 2;
 
 // Returns the batch with its tensors, except for the lengths, in pinned memory, so that model::Input::to() copies

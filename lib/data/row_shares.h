@@ -12,11 +12,11 @@ struct RowRange {
   bool operator==(const RowRange&) const = default;
 };
 
-// Divides rows with the costs `row_costs`, such as their numbers of tokens, into `num_shares` consecutive ranges, one
-// for each process in the order of ranks, whose largest cost is minimal. Rows of equal cost are divided into ranges
-// that differ by at most one row, larger ranges first. If there are fewer rows than shares, the last ranges are empty.
-// The result depends only on the arguments, so each process computes the ranges of all processes. Requires `num_shares`
-// above 0 and no negative cost.
+// Divides rows with the costs `row_costs`, such as their numbers of tokens, into `num_shares` consecutive ranges so
+// that the cost of the most expensive range is minimal. Range i belongs to the process of rank i. Rows of equal cost
+// are divided into ranges that differ by at most one row, larger ranges first. If there are fewer rows than shares, the
+// last ranges are empty. The result depends only on the arguments, so each process computes the ranges of all
+// processes. Requires `num_shares` above 0 and no negative cost.
 std::vector<RowRange> divide_rows(const std::vector<int64_t>& row_costs, int64_t num_shares);
 
 }  // namespace mh::data
