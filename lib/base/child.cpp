@@ -86,7 +86,7 @@ bool is_complete_reply(std::string_view reply) {
 }
 
 // Exit handler of the child, for a library that calls exit(): skips the destructors of static objects inherited from
-// the parent, which other threads may still use.
+// the parent, since other threads may still use these objects.
 void handle_exit() { _exit(kExitCalled); }
 
 // Returns the number of threads of this process, or 1 if /proc is not available.

@@ -410,8 +410,7 @@ std::unique_ptr<ByteSink> open_sink(const std::string& path) {
     if (resolved_path == nullptr) fail_to_write(path, errno);
     return std::make_unique<FileSink>(resolved_path.get(), mode);
   }
-  if (errno != ENOENT)
-    fail_to_write(path, errno);  // close() could replace an existing link or file, whose mode is unknown
+  if (errno != ENOENT) fail_to_write(path, errno);  // `path` may exist, and close() would replace it with another mode
   return std::make_unique<FileSink>(path, mode);
 }
 

@@ -136,8 +136,8 @@ class LineReader {
   struct Chunk {
     std::string_view text;  // bytes of the chunk, without the '\n'; valid until the next call
     bool starts_line;       // the chunk is the first of its line
-    // The chunk is the last of its line. False if the input ends, without '\n', after a chunk of `max_line_bytes`
-    // bytes.
+    // The chunk is the last of its line. False for a chunk of `max_line_bytes` bytes after which the input ends without
+    // '\n'.
     bool ends_line;
     bool has_newline;      // a '\n' follows the chunk
     uint64_t line_number;  // number of the line, from 1

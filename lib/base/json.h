@@ -14,7 +14,7 @@ int json_depth(std::string_view text);
 // the call stack, since copying and printing a JSON value recurses once per level.
 constexpr int kMaxJsonDepth = 64;
 
-// Maximum size, in bytes, of JSON that is parsed without require_sound_json(): parsed JSON takes up to 40 times the
+// Maximum size, in bytes, of JSON that is parsed without require_sound_json(). Parsed JSON takes up to 40 times the
 // size of its text in memory.
 constexpr size_t kMaxUncheckedJsonBytes = size_t{1} << 20;
 

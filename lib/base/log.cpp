@@ -18,7 +18,7 @@ LogLevel process_log_level = LogLevel::normal;
 std::string tool_name = "mh";
 int process_rank = 0;
 std::mutex mutex;
-bool is_progress_drawn = false;  // whether a progress line is on the terminal, which a message must erase first
+bool is_progress_drawn = false;  // whether the terminal shows a progress line; a message erases it first
 
 void print(const char* kind, const char* colour, const std::string& message) {
   std::lock_guard lock(mutex);

@@ -28,7 +28,7 @@ RandomStream::RandomStream(uint64_t seed, std::string_view name) {
   uint64_t h = stable_hash(name);
   auto w = philox4x32({static_cast<uint32_t>(h), static_cast<uint32_t>(h >> 32), static_cast<uint32_t>(seed),
                        static_cast<uint32_t>(seed >> 32)},
-                      {0x6d756c74, 0x69686561});  // "mult", "ihea"
+                      {0x6d756c74, 0x69686561});  // arbitrary key: ASCII codes of "mult" and "ihea"
   key_ = {w[0], w[1]};
 }
 
