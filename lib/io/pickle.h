@@ -13,8 +13,8 @@
 
 namespace mh::io {
 
-// A tensor as a strided view of a storage: element (i, j, …) is the element offset + i * strides[0] + j * strides[1] +
-// … of the storage, which several tensors may share.
+// A tensor as a strided view of a storage: element (i, j, …) is element number offset + i * strides[0] + j * strides[1]
+// + … of the storage. Several tensors may share a storage.
 struct StoredTensor {
   TensorInfo info;
   std::string storage_key;       // key of the storage in the archive

@@ -43,9 +43,9 @@ inline const char* known_global(const std::string& name) {
 struct Value;
 using Values = std::vector<Value>;
 
-// A value has only 16 bytes: a pickle can copy a value by an instruction of two bytes (kBinGet), and each copy takes
-// memory. PickleMachine (pickle.cpp) owns the data that values point to, except for the names of globals, which are in
-// static memory.
+// A value has only 16 bytes, since a pickle can copy a value by an instruction of two bytes (kBinGet), and each copy
+// takes memory. PickleMachine (pickle.cpp) owns the data that values point to, except for the names of globals, which
+// are in static memory.
 struct None {};
 struct MarkOnStack {};
 struct String {

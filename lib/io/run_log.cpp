@@ -23,7 +23,7 @@ std::string rewind_log(const std::string& text, int64_t update, bool is_update_c
     if (line_update == log_entry.end() || !line_update->is_number_integer())
       throw Error(Exit::input,
                   Problem{name, "an integer \"update\" in each line", std::string(line), "delete the line"});
-    // Lines with the keys loss, valid_… or returned_to report the loss, the validation or the return to the best
+    // Lines with the keys `loss`, `valid_…` or `returned_to` report the loss, the validation or the return to the best
     // weights after an update. After an incomplete checkpoint, the resumed run writes these lines again. Lines with
     // other keys (start of the program, procedures) stay.
     bool reports_work_after_update = log_entry.contains("loss") || log_entry.contains("returned_to");

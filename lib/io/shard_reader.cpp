@@ -16,7 +16,8 @@ namespace mh::io {
 namespace {
 
 constexpr size_t kMaxCachedFrames = 16;
-// Frames of mh-prep have at most 128 KiB, and frames of other writers at most 16 MiB (kMaxFrameBytes).
+// Maximum total size of the cached frames, bytes. Frames that mh-prep writes have at most 128 KiB, other frames at most
+// 16 MiB (kMaxFrameBytes).
 constexpr size_t kMaxCacheBytes = size_t{16} << 20;
 
 // Decodes `count` little-endian tokens to `out`. Throws Error(input) for a token that is not below `limit`.
@@ -181,7 +182,7 @@ std::shared_ptr<const std::vector<uint8_t>> ShardFile::load_frame(size_t index) 
   auto bytes = std::make_shared<std::vector<uint8_t>>(f.content_bytes);
   size_t n = check_zstd_memory(
       ZSTD_decompress(bytes->data(), bytes->size(), compressed_frame.data(), compressed_frame.size()));
-  if (n != f.content_bytes)  // a zstd error, since zstd refuses content of another size than the frame states
+  if (n != f.content_bytes)  // an error code: zstd refuses content of another size than the frame header states
     throw_damaged(name(), f.file_offset, "a frame that zstd can decompress",
                   str("zstd's error '", ZSTD_getErrorName(n), "'"));
   std::lock_guard lock(mutex_);
@@ -318,7 +319,7 @@ void ShardStream::State::read_frame(const uint8_t* magic) {
   frame_content.resize(content_size);
   num_returned_bytes = 0;
   size_t n = check_zstd_memory(ZSTD_decompress(frame_content.data(), frame_content.size(), bytes.data(), bytes.size()));
-  if (n != content_size)  // a zstd error, since zstd refuses content of another size than the frame states
+  if (n != content_size)  // an error code: zstd refuses content of another size than the frame header states
     throw_damaged(name, frame_offset, "a frame that zstd can decompress",
                   str("zstd's error '", ZSTD_getErrorName(n), "'"));
   XXH64_update(hash.get(), frame_content.data(), frame_content.size());

@@ -29,7 +29,7 @@ std::unique_ptr<TensorFile> open_safetensors(const std::string& path);
 // The tensors of several files, by name.
 class TensorFiles {
  public:
-  // Adds a file with all its tensors. Throws Error(input) for a tensor whose name a file added earlier also has.
+  // Adds a file with all its tensors. Throws Error(input) if an earlier file has a tensor of the same name.
   void add(const std::string& path, std::unique_ptr<TensorFile> file);
   struct Entry {
     TensorInfo info;
