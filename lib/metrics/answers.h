@@ -39,7 +39,7 @@ struct AnswerOptions {
 
 struct Answer {
   std::string text;  // text of the answer; empty: no answer
-  // Start logit and end logit; for no answer, the two logits of [CLS] in the window where their sum is lowest.
+  // Start logit and end logit; for "no answer", the two logits of [CLS] in the window where their sum is lowest.
   double start_logit = 0, end_logit = 0;
   double probability = 0;  // softmax of the scores of Answers::best_answers
   double score() const { return start_logit + end_logit; }

@@ -18,8 +18,8 @@ void separate(std::u32string& text, const A& a) {
   text.swap(out);
 }
 
-// Replaces pairs of adjacent characters, for the first of which `a` holds and for the second `b`, from left to right
-// without overlap: s/(a)(b)/…/g. `append_replacement(out, first, second)` appends the replacement of two characters.
+// Replaces pairs of adjacent characters, from left to right without overlap, if `a` holds for the first and `b` for the
+// second character: s/(a)(b)/…/g. `append_replacement(out, first, second)` appends the replacement of two characters.
 template <class A, class B, class Append>
 void replace_pairs(std::u32string& text, const A& a, const B& b, const Append& append_replacement) {
   std::u32string out;

@@ -4,9 +4,9 @@
 //
 // P is the fraction of the n-grams of the hypothesis that occur in the reference, and R the fraction of the n-grams of
 // the reference that occur in the hypothesis. P and R are averages over the orders n for which hypothesis and reference
-// have n-grams: n-grams of characters other than white space, n = 1 … 6, and for chrF++ also of words, n = 1 and 2. A
-// punctuation mark at the end of a word, or else at its start, is a separate word. With several references, a sentence
-// is scored against the reference with the best score.
+// have n-grams. chrF uses n-grams of characters other than white space, n = 1 … 6; chrF++ adds n-grams of words, n = 1
+// and 2. A punctuation mark at the end of a word, or else at its start, is a separate word. With several references, a
+// sentence is scored against the reference with the best score.
 //
 // The statistics of sentences are computed one by one and added, as for BLEU (bleu.h).
 #pragma once
@@ -37,7 +37,7 @@ struct ChrfOptions {
 struct ChrfStatistics {
   static constexpr size_t kCharacterOrders = 6, kOrders = kCharacterOrders + ChrfOptions::kMaxWordOrder;
   struct NgramCounts {
-    // Number of n-grams of the hypotheses, without the hypotheses whose references have no n-gram of this order.
+    // Number of n-grams of the hypotheses; excludes each hypothesis whose reference has no n-gram of this order.
     int64_t hypothesis = 0;
     int64_t reference = 0;  // number of n-grams of the references
     int64_t matches = 0;    // sum over n-grams of min(count in the hypothesis, count in the reference)

@@ -40,7 +40,7 @@ Predictions read_predictions(const std::string& path);
 struct PredictionScores {
   AnswerScoreMean all_questions;
   AnswerScoreMean possible_questions,
-      impossible_questions;             // by type of question: HasAns and NoAns in the official script
+      impossible_questions;             // HasAns and NoAns in the official script
   int64_t num_missing_predictions = 0;  // number of questions that have no prediction
   int64_t num_unknown_ids = 0;          // number of predictions whose id belongs to no question
 };

@@ -33,9 +33,9 @@ double spearman(std::span<const double> x, std::span<const double> y);
 // Returns the ranks of numbers, from 1; equal numbers have the mean of their ranks. NaN is not allowed.
 std::vector<double> average_ranks(std::span<const double> numbers);
 
-// Returns an answer in the form that SQuAD compares: lower case, without ASCII punctuation, without the words a, an and
-// the, and with single spaces between words. `answer` is valid UTF-8. Letters, digits and white space are defined as in
-// Python.
+// Returns an answer in the form that SQuAD compares: lower case, without ASCII punctuation, without the words "a", "an"
+// and "the", and with single spaces between words. `answer` is valid UTF-8. Letters, digits and white space are defined
+// as in Python.
 std::string normalised_answer(std::string_view answer);
 
 // Score of a predicted answer against a true answer. exact: 1 if the normalised answers are equal, otherwise 0. f1:
