@@ -56,7 +56,7 @@ class PrefetchedBatches : public Batches {
     if (current_update_ && current_update_->update == update) return *current_update_;
     if (prefetch_queue_ == nullptr || !current_update_ || update != current_update_->update + 1) restart_queue(update);
     current_update_ = prefetch_queue_->next();
-    if (!current_update_) {  // `update` is past the end of the queue, end_update_
+    if (!current_update_) {  // the queue has ended, since `update` is not below end_update_
       restart_queue(update);
       current_update_ = prefetch_queue_->next();
     }

@@ -147,7 +147,8 @@ MiniBatches Text::mini_batches(const ScoringOptions& o) const {
         width = std::max(width, mini_batch.rows.back().length);
         if (step + 1 < streams.num_steps) next_width = std::max(next_width, streams.row_at(stream, step + 1).length);
       }
-      // All streams of this mini-batch have ended. Streams of other mini-batches may be one token longer.
+      // If the width is 0, all streams of this mini-batch have ended; streams of other mini-batches may be one token
+      // longer.
       if (width == 0) continue;
       mini_batch.batch = load_rows(*this, mini_batch.rows, width);
       mini_batch.first_stream = begin;
