@@ -45,7 +45,7 @@ std::string observe(c10d::Store& store, int own_rank, int size, std::chrono::mil
 Heartbeat::Heartbeat(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                      std::chrono::milliseconds interval)
     : store_(store->clone()), rank_(rank), size_(size), interval_(interval) {
-  store->add(key_of(rank), 1);  // every counter exists before any process reads it
+  store->add(key_of(rank), 1);  // creates the counter before any process reads it
   thread_ = std::thread([this, thread_store = store->clone()] {
     std::unique_lock lock(mutex_);
     while (!condition_.wait_for(lock, interval_, [this] { return is_stopped_; })) {

@@ -28,7 +28,7 @@ constexpr milliseconds kPollInterval{50}, kHeartbeatInterval{500};
 // cannot start.
 constexpr milliseconds kRefusalWait{5000};
 
-// The properties of a process in the store.
+// The properties of a process that the process writes to the store.
 struct Description {
   int rank = 0, size = 1;
   std::string job, build;
