@@ -80,7 +80,7 @@ void read_next_sentence(const std::set<std::string>& tensor_names, Settings& set
 void add_word_outputs(const Settings& settings, TensorNames& tensor_names) {
   const std::string huggingface_prefix = "cls.predictions.";
   const bool is_tied = settings.at("model.tied") == true;
-  // transformers 5 ties decoder.bias to bias if it ties the weights; otherwise its models use decoder.bias.
+  // In transformers 5, models with tied weights also tie `decoder.bias` to `bias`; other models use `decoder.bias`.
   const std::string bias_name = huggingface_prefix + "bias", decoder_bias_name = huggingface_prefix + "decoder.bias";
   tensor_names.pairs.push_back({is_tied ? bias_name : decoder_bias_name, {"head.words.bias"}, false, kWordsComponent});
   tensor_names.aliases[is_tied ? decoder_bias_name : bias_name] = is_tied ? bias_name : decoder_bias_name;
