@@ -241,7 +241,7 @@ class FolderReader {
     std::vector<nn::Parameter*> targets;
     for (const std::string& name : pair.multihead_names) {
       targets.push_back(parameters.find(name));
-      if (targets.back() == nullptr)  // Architecture::tensor_names() and the model follow the same settings
+      if (targets.back() == nullptr)  // a bug: tensor_names() and the model follow the same settings
         throw std::logic_error("the converted model has no parameter " + name);
     }
     const io::TensorFiles::Entry& entry = entry_of(names_, pair.huggingface_name);
