@@ -46,8 +46,9 @@ class OrderedThreadPool {
   using MakeWork = std::function<Work()>;
 
   // Reads batches with next() until it returns false and passes the results to write(), both in the calling thread.
-  // Holds about two batches per thread in memory. Throws the first error in the order of the batches, which does not
-  // depend on the number of threads: an error of next() is thrown after all previous batches have been written.
+  // Holds about two batches per thread in memory. Throws the first error in the order of the batches, so that the
+  // error does not depend on the number of threads; an error of next() is thrown after all previous batches have been
+  // written.
   static void run(int num_threads, const std::function<bool(Batch&)>& next, const MakeWork& make_work,
                   const std::function<void(const Result&)>& write) {
     Batch batch;
@@ -104,7 +105,8 @@ class OrderedThreadPool {
     return future;
   }
   void run_worker(const MakeWork& make_work) {
-    Work work;  // created with the first batch, whose result then carries an exception of make_work() to the caller
+    // Created for the first batch, so that the result of this batch passes an exception of make_work() to the caller.
+    Work work;
     for (;;) {
       std::unique_lock lock(mutex_);
       queue_changed_.wait(lock, [this] { return is_stopping_ || !queue_.empty(); });

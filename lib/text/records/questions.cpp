@@ -22,8 +22,8 @@ AnswerSpan span_of(const TextRange& answer, const std::vector<TextRange>& token_
           static_cast<int32_t>(end_token - token_ranges.begin()) - 1};
 }
 
-// Returns BERT's measure of the context that the window gives a token: the number of tokens on its shorter side, plus a
-// hundredth of the length of the window to break ties.
+// Returns BERT's measure of the context that the window gives a token: the smaller of the numbers of window tokens
+// before and after the token, plus a hundredth of the length of the window to break ties.
 double context_score(const ParagraphWindow& window, int32_t token_index) {
   const int32_t num_tokens_before = token_index - window.first_token,
                 num_tokens_after = window.first_token + window.num_tokens - 1 - token_index;

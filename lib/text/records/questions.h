@@ -3,10 +3,10 @@
 //
 //   [CLS] question [SEP] tokens of the paragraph [SEP]
 //
-// A paragraph that is too long for an input sequence is split into windows that start `stride` tokens apart (at most
-// the length of a window); the last window ends with the paragraph. A token in several windows is scored only in the
-// window with the most context: the largest min(distance to the first token, distance to the last token) + 0.01 *
-// tokens of the window; of several such windows, the first.
+// A paragraph that is too long for an input sequence is split into windows. Their starts are `stride` tokens apart, or
+// the length of a window if `stride` is larger; the last window ends with the paragraph. A token in several windows is
+// scored only in the window with the most context; of several such windows, in the first. The context of a token is
+// min(tokens of the window before it, tokens of the window after it) + 0.01 * tokens of the window.
 #pragma once
 
 #include <cstdint>
@@ -90,10 +90,10 @@ class Questions {
   Example make(int64_t row) const;
   int64_t length(int64_t row) const { return paragraph_start(row) + window(row).num_tokens + 1; }
   const ParagraphWindow& window(int64_t row) const { return windows_[static_cast<size_t>(row)]; }
-  // Returns the position in input sequence `row` of the first token of the paragraph.
+  // Returns the position in input sequence `row` of its first paragraph token.
   int64_t paragraph_start(int64_t row) const;
-  // Returns, for each paragraph token of input sequence `row`, whether the token is scored in this input sequence: no
-  // other window of the question has more context around the token (for ties, this window is the first).
+  // Returns, for each paragraph token of input sequence `row`, whether this is the input sequence in which the token
+  // is scored: the first of those that give the token the most context.
   std::vector<bool> scored_tokens(int64_t row) const;
 
   const std::vector<Question>& questions() const { return questions_; }

@@ -14,7 +14,7 @@ namespace mh::text {
 
 class Tokenizer;
 
-// The interface of a kind of records for mh-prep info and mh-prep cat.
+// Counts and prints the records of one kind, for mh-prep info and mh-prep cat.
 class RecordText {
  public:
   virtual ~RecordText() = default;
@@ -28,8 +28,8 @@ class RecordText {
 // Returns the registry of record texts, by the kind of the records (io/record_kind.h).
 Registry<RecordText>& record_texts();
 
-// Reads the whole shard into memory. Counts the numbers in each field, as "field_tokens", and prints one record per
-// line, with tabs between the fields. Subclasses override the functions that differ.
+// Reads the whole shard into memory. By default, count() returns "field_tokens", the total length of each field, and
+// print() prints one record per line, with tabs between the fields.
 class WholeShardText : public RecordText {
  public:
   nlohmann::ordered_json count(io::ShardStream& stream) const final;

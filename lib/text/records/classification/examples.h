@@ -34,7 +34,8 @@ struct ExampleTask {
   bool operator==(const ExampleTask&) const = default;
 };
 // Returns the task of a shard of examples. Throws Error(input) for another kind of shard, for a header without a valid
-// task, and if the limit of the field label exceeds the limit of the task. `name` is the shard's name in messages.
+// task, and if the header's limit for the field "label" exceeds label_limit() of the task. `name` is the shard's name
+// in messages.
 ExampleTask task_of(const io::ShardHeader& header, const std::string& name);
 // Sets the kind, the fields and the task of `header`, whose vocabulary must already be set.
 void set_examples_header(io::ShardHeader& header, const ExampleTask& task);

@@ -50,8 +50,8 @@ std::vector<int32_t> encode_details(const SquadQuestion& q, const std::string& w
   return numbers_of(details_json);
 }
 
-// Makes begins and ends non-decreasing: canonical ordering of Unicode marks may produce decreasing ranges within a
-// word.
+// Makes begins and ends non-decreasing, since canonical ordering of Unicode marks may produce decreasing ranges within
+// a word.
 void make_monotonic(std::vector<TextRange>& token_ranges) {
   for (size_t i = 1; i < token_ranges.size(); ++i) {
     token_ranges[i].begin = std::max(token_ranges[i].begin, token_ranges[i - 1].begin);
