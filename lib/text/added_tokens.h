@@ -11,7 +11,7 @@
 
 namespace mh::text {
 
-// Attributes of each added token, by token id: flags and roles, with their names in transformers, and kAppended.
+// The attributes of each added token, by token id: flags and roles, named as in transformers, and kAppended.
 using AddedTokens = std::map<int64_t, std::set<std::string>>;
 
 // Attribute of a token that only the list of added tokens contains, not the vocabulary (vocab.json, vocab.txt, or
@@ -23,7 +23,7 @@ constexpr const char* kTokenRoles[] = {"bos_token", "eos_token", "unk_token", "s
                                        "pad_token", "cls_token", "mask_token"};
 constexpr const char* kAdditionalSpecialTokens = "additional_special_tokens";  // role that several tokens may have
 
-// Returns the lowest id of a token with the role `role`, or -1.
+// Returns the lowest id of a token with the role `role`; -1 if there is none.
 int64_t token_id_of_role(const AddedTokens& tokens, std::string_view role);
 
 // Appends to `text` one line for each token, in the format of a vocabulary file (mh-vocab(5)): the token id and the

@@ -5,9 +5,9 @@
 //   cleaning: tabs, line feeds, carriage returns and separators (Z*) become spaces; other control characters, format
 //   and private-use characters and U+FFFD are removed; each CJK ideograph is a word;
 //   accents: canonical decomposition (NFD), then removal of nonspacing marks (Mn);
-//   lower case, character by character;
-//   words are separated by spaces, and every punctuation mark is a word: the categories P*, and in ASCII every
-//   printable character other than a letter, a digit or a space.
+//   lower case: each character is converted separately;
+//   words: spaces separate words, and every punctuation mark is a word. Punctuation marks are the categories P* and, in
+//   ASCII, every printable character other than a letter, a digit or a space.
 //
 // Hugging Face tokenizers and this file use the categories of Unicode 8.0, the decompositions of 9.0 and the lower case
 // of 16.0; newer characters count as letters without decomposition.
@@ -32,7 +32,8 @@ struct BertCharacter {
   uint32_t begin = 0, end = 0;
 };
 
-// Returns the normalised characters of valid UTF-8 of less than 4 GiB. The only remaining white space is U+0020.
+// Returns the normalised characters of `text`, valid UTF-8 of less than 4 GiB. The only remaining white space is
+// U+0020.
 std::vector<BertCharacter> bert_characters(std::string_view text, const BertNormalisation& options);
 
 bool is_bert_punctuation(char32_t c);

@@ -24,8 +24,8 @@ struct BertVocabularyOptions {
     f.field("strip_accents", strip_accents, "with --wordpiece: removal of accents; auto: yes unless --cased",
             {"auto", "yes", "no"});
   }
-  // Throws Error(usage) unless exactly one of `vocabulary_path` and `wordpiece_path` is set, and if `cased` or
-  // `strip_accents` is set for a vocabulary that states its own normalisation (`vocabulary_path`, or a folder).
+  // Throws Error(usage) if not exactly one of `vocabulary_path` and `wordpiece_path` is set, or if `cased` or
+  // `strip_accents` is set although the vocabulary (`vocabulary_path`, or a model folder) states its own normalisation.
   void check() const;
   // Returns the path of the vocabulary file, of the model or of the folder.
   const std::string& path() const { return wordpiece_path.empty() ? vocabulary_path : wordpiece_path; }

@@ -164,7 +164,7 @@ class FolderReader {
     json_tokens_ = std::move(json.added_tokens);
   }
 
-  // Adds the added tokens of all files of the folder. Returns the ids of the pieces `pieces`; -1: not in the folder.
+  // Adds the added tokens of all files of the folder. Returns the ids of `pieces`; -1 for a missing piece.
   std::vector<int64_t> add_tokens(const std::vector<std::string>& pieces) {
     for (const auto& [id, piece] : pieces_)
       if (!ids_.emplace(piece, id).second)  // the readers of the files refuse a repeated piece
@@ -230,7 +230,8 @@ class FolderReader {
     added_tokens_[id].insert({role, kSpecialToken});
   }
 
-  // Assigns the roles that the folder's files name; `default_tokens` gives the roles that no file names.
+  // Assigns roles to tokens as the folder's files state. A role that no file states goes to its token in
+  // `default_tokens`.
   void assign_roles(const AddedTokens& default_tokens) {
     for (const char* role : kTokenRoles) {
       const int64_t id = token_id_of_role(default_tokens, role);
@@ -243,7 +244,7 @@ class FolderReader {
           if (!token_text(token).empty()) assign_role(kAdditionalSpecialTokens, token_text(token));
   }
 
-  // Returns the added tokens that the tokenizer stores: none if they equal `default_tokens`, which
+  // Returns the added tokens to store in the tokenizer: none if the folder's added tokens equal `default_tokens`, which
   // ByteBpeTokenizer::added_tokens() and WordPieceTokenizer::added_tokens() return for a tokenizer that stores none.
   // The comparison ignores the flag "normalized" of special tokens, which differs between versions of transformers.
   AddedTokens non_default_tokens(const AddedTokens& default_tokens) const {

@@ -27,8 +27,7 @@ class MergeLearner {
     std::vector<Merge> result;
     if (active_pairs_.empty()) return result;
     ProgressLine progress("merges", num_merges, "merges");
-    // `threshold` has the values of the threshold in learn-bpe, so pairs are pruned after the same merges as in
-    // learn-bpe.
+    // `threshold` takes the same values as in learn-bpe, so pairs are pruned after the same merges.
     double threshold = static_cast<double>(pair_at(most_frequent()).count) / 10;
     for (int64_t i = 0; i < num_merges; ++i) {
       if (active_pairs_.empty() || (i > 0 && static_cast<double>(pair_at(most_frequent()).count) < threshold)) {
@@ -126,7 +125,8 @@ class MergeLearner {
       return true;
     });
   }
-  // Makes all pairs with a deferred_count the active pairs, with this count.
+  // Makes the pairs with a deferred_count the only active pairs, and sets their current counts to their deferred
+  // counts.
   void restore_deferred() {
     active_pairs_.clear();
     for (size_t p = 0; p < pairs_.size(); ++p) {

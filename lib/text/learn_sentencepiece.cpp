@@ -30,18 +30,19 @@ constexpr std::string_view kUnknownMark = "\xe2\x96\x85";  // U+2585, which the 
 constexpr std::string_view kWordStart = "\xe2\x96\x81";    // U+2581, which the trainer uses for spaces
 constexpr std::string_view kUnknownName = "<unk>";         // the trainer reads <unk> as one character without a piece
 constexpr std::string_view kReservedNames[] = {kUnknownName, "<s>", "</s>"};
-// Marks a line sent to the child that may contain a word too long for BPE: NUL, index of the line among the marked
-// lines, NUL, text. Other lines contain no NUL. File names stay in the parent, since they may contain any byte.
+// Marks lines that may contain a word too long for BPE. The child receives a marked line as NUL, index of the line
+// among the marked lines, NUL, text. Other lines contain no NUL. File names stay in the parent, since they may contain
+// any byte.
 constexpr char kLongLineMark = '\0';
-// First byte of the child's result; the comments describe the bytes that follow. A child that replies with kStatus or
-// kLongWord also exits with status 0.
+// First byte of the child's result; the comments describe the bytes that follow. The child exits with status 0 after
+// each of these results, also after an error.
 enum ResultKind : char {
   kModel = 'M',     // the model
   kStatus = 'S',    // the library's error status
   kLongWord = 'W',  // index of the marked line, a space, number of characters of its longest word
 };
-// Maximum number of characters that compatibility normalisation yields for a byte: U+FDFA, which has three bytes,
-// becomes 18 characters.
+// Maximum number of characters that compatibility normalisation yields for a byte. U+FDFA reaches this maximum: its
+// three bytes become 18 characters.
 constexpr size_t kMaxCharactersPerByte = 6;
 
 size_t count_characters(std::string_view text) {
@@ -140,7 +141,7 @@ class InputLines : public sentencepiece::SentenceIterator {
 };
 
 std::string train(const std::string& arguments, ChildInput& input) {
-  sentencepiece::logging::SetMinLogLevel(0);  // level of all messages, which the parent reads
+  sentencepiece::logging::SetMinLogLevel(0);  // the lowest level: the parent reads all messages
   InputLines lines(input);
   std::string model;
   try {

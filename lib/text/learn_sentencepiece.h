@@ -12,7 +12,7 @@ namespace mh::text {
 // sign-extends one of them, so a longer word crashes the trainer.
 constexpr int64_t kMaxBpeWordCharacters = 32768;
 
-// Returns the bytes of a model of options.type, bpe or unigram, in which <unk>, <s> and </s> have the ids 0, 1 and 2.
+// Returns the bytes of a model of the type options.type (bpe or unigram); <unk>, <s> and </s> have the ids 0, 1 and 2.
 // Trains on all lines with a word, without sampling, and logs the number of lines with text that SentencePiece
 // reserves. Throws Error(input) for text without a word, for text from which no such model can be trained, and, for
 // bpe, for a word of more than kMaxBpeWordCharacters characters after normalisation. Throws Error(device) if the

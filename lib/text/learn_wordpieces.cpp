@@ -1,5 +1,5 @@
 // Learns WordPieces with the queue of Hugging Face's WordPieceTrainer, whose details determine the order of joins. A
-// pair that arises again after it was queued, because several joins yield the same symbol, is queued a second time;
+// pair that arises again after it was queued, because several joins yield the same symbol, gets another queue entry;
 // each queue entry stores the words in which the pair arose at that time, and the count of an entry is updated only
 // when the entry reaches the front.
 #include <algorithm>

@@ -10,8 +10,8 @@ namespace mh::text {
 
 // The order of merges if the pair of the lowest rank occurs several times. `rounds` (subword-nmt) joins all occurrences
 // before it considers new pairs; `one_by_one` (Hugging Face tokenizers) joins the leftmost occurrence and considers new
-// pairs at once. The results differ only if a new pair has a lower rank than a pair it arises from, which never happens
-// with merges learnt from text.
+// pairs at once. The results differ only if a new pair has a lower rank than the merge that creates it, which never
+// happens with merges learnt from text.
 enum class MergeOrder { rounds, one_by_one };
 
 struct Symbol {
@@ -25,7 +25,7 @@ class MergeTable {
     size_t rank = SIZE_MAX;      // index of the merge in the list of merges
     int32_t joined_symbol = -1;  // id of the joined symbol
   };
-  // Returns the entry of the merge of a pair of symbols. Inserts a default entry for a new pair, which the caller then
+  // Returns the entry of the merge of a pair of symbols. For a new pair, inserts a default entry, which the caller then
   // sets.
   Entry& find_or_insert(int32_t left, int32_t right);
   // Returns the entry of the merge of a pair of symbols, or null if the pair has no merge.

@@ -18,13 +18,14 @@ namespace mh::text {
 constexpr std::string_view kEndOfWord = "</w>";
 
 // Returns the merges that subword-nmt's learn-bpe learns from `words`, which maps words to counts: at most
-// `num_merges`, and fewer if no pair of symbols occurs twice any more. The result equals learn-bpe's unless words
-// contain white space other than spaces, at which learn-bpe splits symbols.
+// `num_merges`, and fewer if no pair of symbols occurs twice any more. The result equals learn-bpe's unless a word
+// contains white space, such as a tab, since learn-bpe also splits symbols at white space.
 std::vector<Merge> learn_merges(const WordMap<uint64_t>& words, int64_t num_merges);
 
 // Returns the text of a codes file of subword-nmt: "#version: 0.2", then one merge per line, its symbols separated by a
-// space. Throws Error(input) for a merge that the file cannot represent: subword-nmt and read_codes() drop carriage
-// returns and spaces at both ends of a line. A vocabulary file can represent every merge. `name` is for messages.
+// space. Throws Error(input) for a merge that the file cannot represent, since subword-nmt and read_codes() drop
+// carriage returns and spaces at both ends of a line. A vocabulary file can represent every merge. `name` is for
+// messages.
 std::string serialize_codes(const std::vector<Merge>& merges, const std::string& name);
 // Reads a codes file, or the merges of a vocabulary of the type subword-nmt. `name` is for messages. Throws
 // Error(input) for other or damaged content.

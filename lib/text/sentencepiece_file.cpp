@@ -93,8 +93,8 @@ std::string find_fault(std::string_view table) {
   const std::string_view text = table.substr(trie_bytes);
   if (text.back() != '\0' || find_invalid_utf8(text) != text.npos) return "a text that is truncated or not UTF-8";
 
-  // Linked lists of the children of parents with the base b: first_child[b] is the head, next_sibling[p] the successor
-  // of p.
+  // For each base b, a linked list of the children of the units with this base: first_child[b] is the head, and
+  // next_sibling[p] follows p.
   constexpr uint32_t no_unit = UINT32_MAX;
   const size_t num_units = trie.size();
   std::vector<uint32_t> first_child(num_units, no_unit), next_sibling(num_units, no_unit);
@@ -125,7 +125,7 @@ std::string find_fault(std::string_view table) {
       continue;
     }
     stack.pop_back();
-    if (max_keys[p] != on_path) continue;  // two parents pushed this unit, which is finished
+    if (max_keys[p] != on_path) continue;  // several parents pushed this unit, and it is already finished
     max_keys[p] = 0;
     for (uint32_t child = first_child[base]; child != no_unit; child = next_sibling[child])
       max_keys[p] = std::max(max_keys[p], max_keys[child]);

@@ -38,9 +38,9 @@ void for_each_segment(TextBatches& text, const Visit& visit) {
   }
 }
 
-// Returns `special_pieces`, with their counts in `counts` added, then the keys of `counts` that are not special and
-// have at least the count options.min_count, by decreasing count; at most options.max_size pieces in total (0: no
-// limit). Throws Error(usage) if the special pieces alone exceed options.max_size.
+// Adds to the count of each special piece its count in `counts`. Returns the special pieces, then the other keys of
+// `counts` with a count of at least options.min_count, by decreasing count; at most options.max_size pieces in total
+// (0: no limit). Throws Error(usage) if the special pieces alone exceed options.max_size.
 std::vector<Piece> order_by_count(const Counts& counts, std::vector<Piece> special_pieces,
                                   const VocabularyOptions& options) {
   if (options.max_size > 0 && special_pieces.size() > static_cast<size_t>(options.max_size))

@@ -1,6 +1,6 @@
 // WordPiece (Schuster and Nakajima 2012) as in BERT (Devlin et al. 2019): text is normalised and split into words
 // (bert_text.h), and each word is split greedily, from left to right, into the longest matching pieces; pieces
-// after the first start with ##. A word that the pieces cannot spell, or of more than 100 characters, is [UNK].
+// after the first start with ##. A word that the pieces cannot spell, or that has more than 100 characters, is [UNK].
 //
 // Special tokens are not recognised in text: "[SEP]" is a bracket, a word and a bracket, as in transformers with
 // split_special_tokens=True. Callers insert [CLS], [SEP], [MASK] and [PAD] by their ids, special_tokens(). [SEP] is the
@@ -63,9 +63,9 @@ class WordPieceTokenizer : public Tokenizer {
   // Returns the added tokens; if there are none, BERT's five special tokens.
   AddedTokens added_tokens() const;
 
-  // Encodes a text (valid UTF-8 without NUL, of less than 4 GiB) and appends the byte range of each token: from the
-  // first to the last character of its piece. Removed characters at either end, such as an accent after its letter, are
-  // not included; a character that yields several pieces is in the range of each.
+  // Appends the tokens of a text (valid UTF-8 without NUL, of less than 4 GiB) and the byte range of each token, from
+  // the first to the last character of its piece. Removed characters at either end, such as an accent after its letter,
+  // are not included; a character that yields several pieces is in the range of each.
   void encode_with_ranges(std::string_view text, std::vector<int32_t>& tokens, std::vector<TextRange>& ranges) const;
   // Encodes a text without caching words.
   void encode_uncached(std::string_view text, std::vector<int32_t>& tokens) const;
@@ -77,7 +77,8 @@ class WordPieceTokenizer : public Tokenizer {
     size_t begin, end;  // byte range [begin, end) in the word
   };
   // Splits a normalised word into pieces, writes them to `piece_ranges`, and returns the used prefix of `piece_ranges`.
-  // Returns an empty span if the pieces cannot spell the word, or if it has more than kMaxWordCharacters characters.
+  // Returns an empty span if the pieces cannot spell the word, or if the word has more than kMaxWordCharacters
+  // characters.
   std::span<const PieceRange> split_word(std::string_view word,
                                          std::span<PieceRange, kMaxWordCharacters> piece_ranges) const;
   void encode_ascii(std::string_view text, std::vector<int32_t>& tokens) const;
@@ -99,23 +100,23 @@ std::unique_ptr<WordPieceTokenizer> make_wordpiece_tokenizer(std::vector<Piece> 
                                                              const BertNormalisation& normalisation,
                                                              const std::string& name, AddedTokens added_tokens = {});
 
-// Returns `tokenizer` as a WordPieceTokenizer. Throws Error(input) if it is of another type; `name` is the vocabulary
-// or model in the message.
+// Returns `tokenizer` as a WordPieceTokenizer. Throws Error(input) if it is of another type; `name` is the name of the
+// vocabulary or model in the message.
 const WordPieceTokenizer& require_wordpiece(const Tokenizer& tokenizer, const std::string& name);
 
 // Reads BERT's vocab.txt: one piece per line, numbered from 0; white space at the end of a line is dropped. Throws
 // Error(input) for an empty file, for empty and repeated lines, for text that is not UTF-8 or has NUL bytes, and for a
 // vocabulary file of mh-prep.
 std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& name);
-// Returns the content of vocab.txt. Throws Error(input) if the reader would return different pieces; `name` is the file
-// in messages.
+// Returns the content of vocab.txt. Throws Error(input) if read_wordpieces() would return different pieces; `name` is
+// the name of the file in the message.
 std::string serialize_wordpieces(const std::vector<Piece>& pieces, const std::string& name = "vocab.txt");
 
 struct WordPieceOptions {
-  int64_t max_size = 0;  // maximum number of pieces; at least the special pieces and the pieces of characters
-  int64_t max_alphabet_size =
-      1000;               // maximum number of characters with a piece: the most frequent (ties: lower code points)
-  int64_t min_count = 1;  // minimum count of a pair to be joined
+  int64_t max_size = 0;  // maximum number of pieces; must leave room for the special and the character pieces
+  // Maximum number of characters that get a piece: the most frequent and, among equal counts, the lowest code points.
+  int64_t max_alphabet_size = 1000;
+  int64_t min_count = 1;  // minimum count at which a pair is joined
 };
 
 // Learns pieces from normalised words and their counts as the WordPieceTrainer of Hugging Face tokenizers 0.22 does, by

@@ -177,7 +177,7 @@ void WordPieceTokenizer::encode_uncached(std::string_view text, std::vector<int3
 void WordPieceTokenizer::encode_with_ranges(std::string_view text, std::vector<int32_t>& tokens,
                                             std::vector<TextRange>& ranges) const {
   std::string word;
-  std::vector<uint32_t> character_indices;  // index in `characters` of the character of each byte of `word`
+  std::vector<uint32_t> character_indices;  // for each byte of `word`, index of its character in `characters`
   std::array<PieceRange, kMaxWordCharacters> piece_ranges;
   for_each_bert_word(bert_characters(text, normalisation_), [&](std::span<const BertCharacter> characters) {
     word.clear();
