@@ -16,8 +16,8 @@ struct Lines {
   std::vector<std::string_view> lines;  // without line ends; views of `text`
 };
 
-// Throws Error(input) unless `lines` has `num_sentences` lines. `paired_name` names, in the message, the file or text
-// that has `num_sentences` sentences, with which `lines` is paired line by line.
+// Throws Error(input) unless `lines` has `num_sentences` lines. `paired_name`: name, for the message, of the file or
+// text whose `num_sentences` sentences are paired with the lines.
 void require_line_count(const std::string& paired_name, size_t num_sentences, const Lines& lines);
 
 }  // namespace mh::text

@@ -12,8 +12,8 @@
 
 namespace mh::text {
 
-// Handling of line ends CR LF and of a byte order mark at the start of a file. `refuse_crlf`: CR LF throws
-// Error(input); `normalise_crlf`: drops the CR; both drop the mark. `as_text`: the CR and the mark are text.
+// Handling of line ends CR LF and of a byte order mark at the start of a file. `refuse_crlf` drops the mark and throws
+// Error(input) for CR LF; `normalise_crlf` drops the mark and the CR; `as_text` treats the mark and the CR as text.
 enum class LineEnds { refuse_crlf, normalise_crlf, as_text };
 
 // Buffer sizes in bytes; tests use smaller sizes than the defaults.
@@ -32,7 +32,7 @@ struct TextBatch {
   struct Segment {
     size_t begin, end;     // byte range [begin, end) in `text`
     bool ends_line;        // the segment is the last of its line
-    bool has_newline;      // a line end follows the segment: '\n', or "\r\n" if it is normalised
+    bool has_newline;      // a line end follows the segment: '\n', or "\r\n" with normalise_crlf
     uint64_t line_number;  // line number in the file, from 1
     uint64_t offset;       // offset of the first byte in the file
   };
@@ -43,10 +43,10 @@ struct TextBatch {
 };
 
 // Reads the files in order ("-": standard input) in constant memory, in batches of about 1 MiB. A longer line is split
-// into segments at positions chosen by `find_split` (Tokenizer::find_split); 8 MiB of a line without such a position
-// throw Error(input). If `find_split` is empty, lines are returned whole, and a line above 8 MiB throws Error(input).
-// next() throws an error only after it has returned all text that precedes the error, so the first error of a file is
-// the same for all buffer sizes.
+// into segments at positions chosen by `find_split` (Tokenizer::find_split). If `find_split` is empty, lines are
+// returned whole. next() throws Error(input) for 8 MiB of a line without a split position, or for a whole line of more
+// than 8 MiB. It throws an error only after it has returned all text that precedes the error, so the first error of a
+// file is the same for all buffer sizes.
 class TextBatches {
  public:
   using FindSplit = std::function<size_t(std::string_view)>;

@@ -1,5 +1,5 @@
-// Validates text: removes a byte order mark, and rejects bytes that are not UTF-8 and, by default, NUL bytes. For text
-// in batches (text_batches.h) and whole files (validate_text()).
+// Validates text, in batches (text_batches.h) or whole files (validate_text()): removes a byte order mark, and rejects
+// bytes that are not UTF-8 and, by default, NUL bytes.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ std::string_view drop_byte_order_mark(std::string_view text, const std::string& 
 // character that the end of the line truncates is invalid.
 size_t find_invalid_byte(std::string_view line);
 
-// Throws Error(input) that reports byte `invalid_offset` of `line` as invalid. `name` is the file name, `line_number`
-// the line number from 1, `line_offset` the offset of the line in the file in bytes, and `advice` the advice to the
-// user about a byte other than NUL.
+// Throws an Error(input) that reports byte `invalid_offset` of `line` as invalid. `name` is the file name,
+// `line_number` the line number from 1, `line_offset` the offset of the line in the file in bytes, and `advice` the
+// advice to the user about a byte other than NUL.
 [[noreturn]] void refuse_invalid_byte(const std::string& name, uint64_t line_number, uint64_t line_offset,
                                       std::string_view line, size_t invalid_offset,
                                       const std::string& advice = "convert the file to UTF-8");

@@ -47,8 +47,8 @@ class Tokenizer {
   virtual bool takes_any_bytes() const { return false; }
   // Returns the bytes of the vocabulary file, which parse_tokenizer() reads.
   virtual std::string serialize() const = 0;
-  // Returns the bytes that determine the fingerprint: serialize() without the attributes of added tokens that do not
-  // affect the tokens of a text.
+  // Returns the bytes that determine the fingerprint: serialize(), but without those attributes of added tokens that do
+  // not affect how text is encoded.
   virtual std::string fingerprint_content() const { return serialize(); }
   // Returns the 128-bit XXH3 hash of type() and fingerprint_content() as 32 hexadecimal digits.
   std::string fingerprint() const;
