@@ -11,8 +11,8 @@
 
 namespace mh {
 
-// A subcommand `app` and the function to call if the subcommand is on the command line. For the job without a
-// subcommand, `app` is the tool, whose function is called if no subcommand is on the command line.
+// A subcommand `app`, and the function `run` to call if the subcommand is on the command line. In the job without a
+// subcommand, `app` is the tool, and `run` is called if no subcommand is on the command line.
 struct Job {
   CLI::App* app;
   std::function<void()> run;

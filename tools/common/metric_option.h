@@ -1,4 +1,4 @@
-// The --metric option, by which tools evaluate a model: perplexity, or a score of a task.
+// The --metric option, which selects how tools evaluate a model: by perplexity, or by a score of a task.
 #pragma once
 
 #include <functional>

@@ -14,9 +14,9 @@ namespace mh {
 // and log errors only.
 const Launch& start_process();
 
-// Connects the processes of the job, and divides the processors of each machine among its processes, unless
-// `num_threads` (--threads) is not 0 or the environment variable OMP_NUM_THREADS is set. Only the first call connects.
-// Throws the errors of distributed::join().
+// Connects the processes of the job. If `num_threads` (--threads) is 0 and the environment variable OMP_NUM_THREADS is
+// not set, also divides the processors of each machine among its processes. Only the first call does this. Throws the
+// errors of distributed::join().
 const distributed::Group& join_processes(std::chrono::seconds timeout, int num_threads);
 
 // Connects the processes of a job that evaluates a model together. Throws Error(usage) in a job of several processes if

@@ -48,7 +48,7 @@ class ShardSource {
 };
 
 // Loads a model with the device, attention path and precision of the arguments. `assignments`: texts KEY=VALUE that
-// override configuration keys of the model, or options of tasks whose options affect scores.
+// override configuration keys of the model, or set options of tasks whose options affect scores.
 model::LoadedModel load_with_options(const ModelArguments& args, const io::Checkpoint& checkpoint,
                                      const std::vector<std::string>& assignments = {});
 

@@ -54,9 +54,9 @@ std::unique_ptr<io::Checkpoint> initial_checkpoint(const Arguments& args) {
 
 namespace {
 
-// Adds to `config` the sections that a fine-tuning run inherits from the checkpoint. If args.train_path is set, also
-// adds the keys of an output head that fits the labels of this shard, for models of tasks with
-// task::TaskTraits::counts_rows.
+// Adds to `config` the sections that a fine-tuning run inherits from the checkpoint. If args.train_path is set and the
+// task of the model has task::TaskTraits::counts_rows, also adds the keys of an output head that fits the labels of the
+// training shard.
 void inherit_config(const Arguments& args, const io::Checkpoint& checkpoint, Config& config) {
   const std::string inherited_toml = train::inherited_sections(checkpoint);
   config.load_text(inherited_toml, checkpoint.name() + ": configuration");

@@ -33,7 +33,7 @@ void convert_from_huggingface(const Arguments& args);
 void convert_to_huggingface(const Arguments& args);
 
 // Appends `step` to the list of conversions in the metadata of a checkpoint (io::kOriginKey). `file`: name of the
-// input, for error messages. Throws Error(input) if the metadata have another value in place of the list.
+// input, for error messages. Throws Error(input) if the value in the metadata is not a list.
 void add_origin(io::Metadata& metadata, const std::string& file, const nlohmann::ordered_json& step);
 // Throws Error(usage) if the output is a terminal or one of the inputs.
 void check_output(const Arguments& args);

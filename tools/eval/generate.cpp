@@ -37,7 +37,7 @@ std::string read_prompt(const GenerateJob& job) {
   return text;
 }
 
-// Returns the tokens of the prompt. The tokens begin with an end-of-line symbol, since the prompt starts a new line.
+// Returns the tokens of the prompt. The first one is an end-of-line token, since the prompt starts a new line.
 std::vector<int32_t> encode_prompt(const text::Tokenizer& tokenizer, std::string_view text, const std::string& name) {
   if (!tokenizer.takes_any_bytes()) text = text::validate_text(text, name);
   std::vector<int32_t> tokens;

@@ -19,7 +19,7 @@ using Arguments = text::PrepArguments;
 // Adds the positional argument of the input files. `help`: help text of the argument, such as "shards".
 CLI::Option* add_inputs(CLI::App& app, Arguments& args, const std::string& help);
 void add_output(CLI::App& app, Arguments& args);
-// Adds text files as inputs, --output and --crlf.
+// Adds the positional argument of the text files, --output and --crlf. `help`: help text of the argument.
 CLI::Option* add_text(CLI::App& app, Arguments& args, const std::string& help);
 
 }  // namespace mh::prep

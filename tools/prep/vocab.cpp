@@ -1,4 +1,4 @@
-// mh-prep vocab: learns a vocabulary from text.
+// mh-prep vocab: makes a vocabulary from text, or converts an existing vocabulary.
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"

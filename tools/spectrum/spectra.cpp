@@ -22,7 +22,8 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// Returns the values of --of that read a text, or that read parameters, such as "alphas, output-value or weight:NAME".
+// Returns the values of --of that read a text if `reads_text`, otherwise those that read parameters, such as "alphas,
+// output-value or weight:NAME".
 std::string matrices_text(bool reads_text) { return join_alternatives(analysis::source_forms(reads_text)); }
 
 // Returns matrices_text() with a short explanation after each value.
@@ -145,8 +146,8 @@ void refuse_no_matrices(const SpectraJob& job, const std::string& model, bool re
                                               : "use a model that has attention layers with heads"});
 }
 
-// Creates and starts the source of matrices for a model; a source that reads parameters has read all matrices
-// afterwards. Throws Error(usage) if the model has no matrices for the source, or the text has no block of full length.
+// Creates and starts the source of matrices for a model. A source that reads parameters has read all matrices on
+// return. Throws Error(usage) if the model has no matrices for the source, or the text has no block of full length.
 PreparedSource prepare_source(const SpectraJob& job, const SpectraInputs& inputs, const model::LoadedModel& model) {
   auto [source, argument] = analysis::source_named(job.source_name, "--of");
   const bool reads_text = source->reads_text();

@@ -125,7 +125,7 @@ void run_swap(const SwapJob& job) {
                            : nullptr;
   PairChoice choice;
   choice.scoring_options = job.args->scoring_options;
-  std::map<AttentionKind, std::vector<int64_t>> head_counts;  // of each layer, by kind; empty without --mode
+  std::map<AttentionKind, std::vector<int64_t>> head_counts;  // heads of each layer, by kind; empty without --mode
   const PairSelection selection = analysis::pair_selection_named(job.mode);
   if (job.mode.empty()) {
     for (const std::string& text : job.pairs) choice.pairs.push_back(analysis::parse_pair(text, "--pairs"));
