@@ -11,16 +11,17 @@ namespace mh::attention {
 enum class AttentionKind { encoder_self, decoder_self, decoder_cross };
 const char* name_of(AttentionKind kind);  // returns the name in configuration keys, such as "decoder.self"
 
-// Sequence lengths of a batch: the number of real (not padding) positions of each batch row in the decoder input and in
-// the encoder input, each (B) int64 on the CPU. An undefined tensor means that no row is padded, or that the model has
-// no such input.
+// Sequence lengths of a batch: the number of real (not padding) positions of each batch row, in the decoder input and
+// in the encoder input. Both tensors are (B) int64 on the CPU. An undefined tensor means that no row is padded, or that
+// the model has no such input.
 struct Lengths {
   at::Tensor decoder, encoder;
   // This constructor is implicit, so that the caller of a model without encoder may pass one tensor of lengths to a
   // function such as Observer::begin_batch().
   Lengths(at::Tensor decoder_lengths = {}, at::Tensor encoder_lengths = {})
       : decoder(std::move(decoder_lengths)), encoder(std::move(encoder_lengths)) {}
-  // Return the lengths of the sequences from which an attention layer of this kind projects its queries and its keys.
+  // queries() returns the lengths of the sequences from which an attention layer of this kind projects its queries;
+  // keys() those from which it projects its keys and values.
   const at::Tensor& queries(AttentionKind kind) const {
     return kind == AttentionKind::encoder_self ? encoder : decoder;
   }

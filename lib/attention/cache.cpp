@@ -9,7 +9,7 @@
 
 namespace mh::attention {
 
-// Grows the storage, if necessary, to hold the positions of k and v after the cached positions.
+// Grows the storage, if necessary, so that the positions of k and v fit after the cached positions.
 void Cache::reserve(const at::Tensor& k, const at::Tensor& v) {
   const int64_t num_new_positions = k.size(2);
   if (keys_.defined() && begin_ + length_ + num_new_positions <= keys_.size(2)) return;
@@ -90,8 +90,8 @@ std::optional<std::pair<std::vector<int64_t>, std::vector<int64_t>>> in_place_mo
   return moves;
 }
 
-// Returns a tensor (B', h, capacity, size) whose row i is row rows[i] of `buffer` (P, h, capacity, size), for rows
-// (B'). Copies only the positions [begin, begin + length), to the positions [0, length).
+// Returns a tensor (B', h, capacity, size) whose row i is row rows[i] of `buffer` (P, h, capacity, size); `rows`: (B').
+// Copies only the positions [begin, begin + length), to the positions [0, length).
 at::Tensor gather_rows(const at::Tensor& buffer, const at::Tensor& rows, int64_t begin, int64_t length) {
   auto sizes = buffer.sizes().vec();
   sizes[0] = rows.numel();

@@ -32,8 +32,8 @@ class Cache {
 
   // View of the cached keys and values on a CPU, for decoding kernels that read each position through a row table.
   // While the table exists, reorder_keys_and_values() reorders the table and copies no keys and values. If there are
-  // more new batch rows than physical rows, the function instead copies and removes the table, as append() and
-  // keys_and_values() do.
+  // more new batch rows than physical rows, the function instead copies keys and values and removes the table, as
+  // append() and keys_and_values() do.
   struct InPlaceView {
     at::Tensor keys, values;  // (P, h, length, dk) and (P, hv, length, dv), P >= B physical rows
     at::Tensor row_table;     // (B, length) int32: position t of batch row b is in physical row row_table[b, t]

@@ -28,16 +28,18 @@ at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalO
 
 // Implementations without autograd, for autograd functions.
 namespace no_autograd {
-// Returns pᵀ y (B, h, S, d) for p (B, h, T, S), whose hidden entries must be exactly 0, and y (B, h, T, d): the
-// gradient of the keys, or with hv instead of h heads the gradient of the values.
+// Returns pᵀ y (B, h, S, d) for p (B, h, T, S), whose hidden entries must be exactly 0, and y (B, h, T, d). This
+// product is the gradient of the keys (p: gradient of the logits, y: queries) and of the values (p: probabilities, y:
+// gradient of the head outputs; hv heads instead of h).
 at::Tensor transposed_product(const at::Tensor& p, const at::Tensor& y, CausalOffset offset);
 // Returns q kᵀ (B, h, T, S) without autograd.
 at::Tensor product_with_keys(const at::Tensor& q, const at::Tensor& k, CausalOffset offset);
 // Returns p v (B, hv, T, dv) without autograd, for p and v with the same number of batch rows.
 at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalOffset offset);
 
-// Number of queries of a block, or of keys in transposed_product(). With 128, a causal product takes 0.7 of the time of
-// the full product at 512 positions and 0.6 at 1024. Smaller blocks make the individual matrix products slower.
+// Number of queries in a block; in transposed_product(), the number of keys in a block. With 128, a causal product
+// takes 0.7 of the time of the full product at 512 positions and 0.6 at 1024. Smaller blocks make the individual matrix
+// products slower.
 constexpr int64_t kPositionsPerBlock = 128;
 
 // Calls visit(first_query, count, key_end) for each block of queries [first_query, first_query + count), whose queries

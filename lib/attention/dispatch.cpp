@@ -128,7 +128,7 @@ bool has_nonempty_tensors(const ConstraintInput& c, std::string* why) {
                       shape_text(c.pass->k.sizes()), ", of which one is empty");
 }
 
-// Returns whether the fused path is at least as fast as the composed path, or required by Path::fused.
+// Returns whether the fused path is at least as fast as the composed path, or is required by Path::fused.
 bool fused_is_faster(const ConstraintInput& c, std::string* why) {
   return c.path == Path::fused || !c.layer.stages.score->prefers_composed(*c.pass, why);
 }
@@ -164,7 +164,7 @@ bool kernel_supports_types(const ConstraintInput& c, std::string* why) {
                       ", ", c10::toString(p.k.scalar_type()), ", ", c10::toString(p.v.scalar_type()));
 }
 
-// Returns whether the project's GPU kernel is at least as fast as SDPA, which is faster for forward passes that need
+// Returns whether the project's GPU kernel is at least as fast as SDPA. SDPA is faster in forward passes that need
 // neither a mask tensor nor a feature that SDPA lacks.
 bool sdpa_is_slower(const ConstraintInput& c, std::string* why) {
   const MaskForm& mask = c.choice.mask;

@@ -2,9 +2,9 @@
 // of several fused kernels).
 //
 // As in PyTorch's sdp_utils, a list of constraints decides: a forward pass takes the fused path if it meets all
-// constraints on layer and pass, and all constraints on one kernel. The description of a layer in the log
+// constraints on layer and pass, and all constraints of at least one kernel. The description of a layer in the log
 // (Dispatcher::describe), the check of --attention fused (require_fused) and the choice in a forward pass (choose)
-// evaluate the same list. A decoding step that does not meet the constraints on the in-place kernels takes another
+// evaluate the same list. A decoding step that does not meet the constraints of the in-place kernels takes another
 // fused kernel, which reads gathered keys and values; this choice is not a fallback, so it is neither logged nor an
 // error.
 #pragma once
@@ -53,7 +53,7 @@ class FallbackLog {
 struct MaskForm {
   bool is_square = false;                       // causal, equal numbers of queries and keys, no other mask
   bool queries_are_last = false;                // causal, queries at the last key positions, no key lengths
-  bool causal_hides_no_key = false;             // no causal mask, or one that hides no key (other masks may)
+  bool causal_hides_no_key = false;             // no causal mask, or one that hides no key; other masks may hide keys
   bool has_no_window_or_additive_mask = false;  // no window and no additive mask
   bool is_supported_by_kernels = false;         // the fused kernels can apply the mask
 
@@ -149,7 +149,7 @@ enum class Scope {
   layer,         // interceptor of the layer, which callers may set at any time
   device,        // element type and device of the parameters; training or evaluation
   pass,          // observer and tensors of a forward pass
-  kernel,        // layer and pass, for one kernel: whether the kernel can compute the pass, and is the fastest
+  kernel,        // layer and pass, for one kernel: the kernel supports the pass and is the fastest to do so
 };
 
 // A condition for the fused path; with Scope::kernel, a condition for some of its kernels.
@@ -184,12 +184,12 @@ class Dispatcher {
   // Returns whether the layer meets all constraints that can be checked without a forward pass; false with
   // Path::composed. A forward pass may still fall back to the composed path.
   bool takes_fused_path(const LayerView& layer, bool training) const;
-  // Returns the path of the layer for logs: "fused"; "composed" with the reasons, or as requested; or, for a layer
-  // without heads, "no attention".
+  // Returns text for logs: "fused"; "composed" with the reasons or with "as requested"; or, for a layer without heads,
+  // "no attention" with the reason.
   std::string describe(const LayerView& layer, bool training) const;
   // Throws Error(usage) with the reasons if the layer cannot take the fused path.
   void require_fused(const LayerView& layer, bool training) const;
-  // Chooses the kernel of a forward pass, whose new keys and values are not yet appended to the cache.
+  // Chooses the kernel of a forward pass, before the pass appends its keys and values to the cache.
   KernelChoice choose(const LayerView& layer, const Context& pass) const;
   // Reports that a forward pass falls back to the composed path: throws Error(usage) under Path::fused, otherwise logs
   // the reason if it depends on the forward pass or on an interceptor. All other reasons are part of describe(), which

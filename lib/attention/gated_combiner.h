@@ -13,8 +13,8 @@ at::Tensor join_heads(const at::Tensor& z);
 at::Tensor join_gated_heads(const at::Tensor& z, const at::Tensor& w);
 
 // Observation (Observer::notify_subscribers) of the gates of a combiner: (hv), (B, E) or (B, Tq, E), where E is the
-// number of experts in a mixture of experts, otherwise the number hv of value heads. A subscriber may replace `gates`
-// by a tensor of the same shape, which the combiner then uses.
+// number of experts if the combiner is a mixture of experts, otherwise hv. A subscriber may replace `gates` by a tensor
+// of the same shape, which the combiner then uses.
 struct GateObservation {
   at::Tensor gates;
 };
@@ -25,8 +25,8 @@ struct HeadWeightObservation {
   at::Tensor weights;
 };
 
-// Shows the gates, one for each head, to the observer of the forward pass, if there is one, as a GateObservation and as
-// a HeadWeightObservation. Returns the gates with the changes that the observer made.
+// Shows the gates, one for each head, to the observer as a GateObservation and as a HeadWeightObservation, and returns
+// the gates with the changes that the observer made; without an observer, returns `gates`.
 at::Tensor show_gates(const Context& c, const at::Tensor& gates);
 
 // Combiner that multiplies each head output by its weight from head_weights() and concatenates the heads. Does not

@@ -12,7 +12,7 @@ namespace mh::attention {
 // for each side of the heads for which acts_on() is true:
 //
 //   HeadSide::score   input of the mixer, (B, h, Tq, Tk): probabilities, or logits if the mixer mixes logits; not
-//                     called for this side on the fused path and in a layer whose mixer mixes no heads
+//                     called for this side on the fused path or in a layer whose mixer mixes no heads
 //   HeadSide::value   head outputs before the combiner, (B, hv, Tq, dv); on the fused path the combiner's weights may
 //                     already be applied
 //   HeadSide::output  result of the combiner, which the output projection reads, (B, ho, Tq, dv)

@@ -35,12 +35,13 @@ class AttentionLayer {
   const LayerSpec& layer_spec() const { return layer_spec_; }
   const std::string& mixer_name() const { return options_.mixer; }
 
-  // Returns the output (B, Tq, d) of the layer for query_input (B, Tq, d) and key_input (B, Tk, d), whose Tk excludes
-  // cached positions; if the interceptor has variants, with batch rows repeated as by Variants::repeat(). In
-  // self-attention without memory query_input and key_input are the same tensor; with a memory, key_input begins with
-  // the memory's positions and Tk > Tq. With a cache, self-attention appends the new keys and values, and
-  // cross-attention fills the cache in the first call and ignores key_input in later calls. Throws Error(usage) under
-  // Path::fused if the forward pass does not meet all constraints, for example because of the observer.
+  // Returns the output (B, Tq, d) of the layer for query_input (B, Tq, d) and key_input (B, Tk, d), where Tk excludes
+  // cached positions. If the interceptor has variants, the batch rows of the output are repeated as by
+  // Variants::repeat(). In self-attention without memory, query_input and key_input are the same tensor; with a memory,
+  // key_input begins with the memory's positions and Tk > Tq. With a cache, self-attention appends the new keys and
+  // values, and cross-attention fills the cache in the first call and ignores key_input in later calls. Throws
+  // Error(usage) under Path::fused if the forward pass does not meet all constraints, for example because of the
+  // observer.
   at::Tensor forward(const at::Tensor& query_input, const at::Tensor& key_input, const Mask& mask,
                      const nn::ForwardContext& forward_context, Cache* cache = nullptr, Observer* observer = nullptr);
 
@@ -64,9 +65,8 @@ class AttentionLayer {
   }
   bool has_head_gates() const { return stages_.combiner != nullptr && stages_.combiner->has_head_gates(); }
 
-  // Returns whether the heads to prune can be chosen on this side independently: always for value heads; for score and
-  // output heads unless pruning a value head also prunes the score or output head of the same index. False in a layer
-  // without heads.
+  // Returns whether the caller can choose the heads to prune on this side. True for value heads. False for score or
+  // output heads that are pruned together with the value heads of the same indices, and in a layer without heads.
   bool can_prune_separately(HeadSide side) const;
   // Returns the options of the layer after pruning all heads but `kept_heads`. The pruned layer has no heads if
   // `kept_heads` has no value head or no output head, or, if the mixer mixes probabilities, no score head. Throws

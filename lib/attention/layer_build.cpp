@@ -82,7 +82,7 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
 }
 
 // Throws Error(usage) if the numbers of score and value heads differ without a mixer that changes the number of heads,
-// or the numbers of value and output heads without a combiner that mixes heads.
+// or if the numbers of value and output heads differ without a combiner that mixes heads.
 void AttentionLayer::check_heads() const {
   auto refuse = [&](const char* key, const char* heads_noun, const char* required_stage, int64_t expected_count,
                     int64_t actual_count) {

@@ -37,7 +37,7 @@ at::Tensor lengths_if_padded(const at::Tensor& lengths, int64_t num_positions, a
 
 // Returns the boolean mask, broadcastable to (B, h, Tq, Tk), that combines `causal`, `window`, `key_lengths` and the
 // entries of `additive` that are minus infinity. Returns an undefined tensor if the mask has no window, no key lengths
-// and no additive mask, and is not causal or hides no key.
+// and no additive mask, and is either not causal or hides no key.
 at::Tensor boolean_mask(const Mask& mask, int64_t num_queries, int64_t num_keys, at::Device device);
 
 }  // namespace mh::attention

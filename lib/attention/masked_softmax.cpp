@@ -20,7 +20,7 @@ using torch::autograd::variable_list;
 
 bool has_row_kernel(const at::Tensor& logits) { return logits.is_cpu() && logits.scalar_type() == at::kFloat; }
 
-// Calls visit(r), in parallel, for each row r of x, a row being a vector along the last axis.
+// Calls visit(r), in parallel, for each row r of x; a row is a vector along the last axis.
 template <class Visit>
 void for_each_row(const at::Tensor& x, const Visit& visit) {
   const int64_t size = x.size(-1), num_rows = size > 0 ? x.numel() / size : 0;

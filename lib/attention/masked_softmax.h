@@ -12,8 +12,8 @@ namespace mh::attention {
 // `attention_mask` must be false, as in the result of boolean_mask() (mask.h), so that unmasked logits are finite.
 at::Tensor masked_softmax(const at::Tensor& logits, const at::Tensor& attention_mask);
 
-// Returns the same result as masked_softmax(); for contiguous fp32 logits on a CPU, computed in the memory of the
-// logits if nothing else references them (buffer_reuse.h). The caller must not read the logits afterwards.
+// Returns the same result as masked_softmax(). Contiguous fp32 logits on a CPU are overwritten by the result if nothing
+// else references them (buffer_reuse.h), so the caller must not read the logits afterwards.
 at::Tensor masked_softmax_in_place(const at::Tensor& logits, const at::Tensor& attention_mask);
 
 // Returns probabilities p ∝ exp(a) σ(a) of logits a, masked as in masked_softmax().

@@ -49,8 +49,8 @@ class AttentionConfig {
   // Copies the options of a kind's layers to the kind if all layers of the kind have equal options, and then the
   // options of the kinds to the base options if all kinds have equal options, so that toml() writes equal options once.
   void hoist_common_options();
-  // Returns the options as TOML: the section [attention], then the options in which a kind differs from [attention] and
-  // a layer from its kind. read() restores equal options from this text.
+  // Returns the options as TOML: the section [attention], then the options of each kind that differ from [attention],
+  // and the options of each layer that differ from those of its kind. read() restores equal options from this text.
   std::string toml() const;
   // Returns the combiners of all layers for messages, each once: `attention.combiner = "mae", "concatenate"`.
   std::string combiners_text() const;

@@ -33,7 +33,7 @@ struct Capabilities {
   bool supports_self_attention = true;        // self-attention of an encoder or decoder
   bool supports_causal_attention = true;      // decoder self-attention, whose result must not depend on later positions
   bool supports_cross_attention = true;       // attention from decoder positions to the encoder output
-  bool supports_memory = true;                // keys of earlier segments precede the keys of the queries
+  bool supports_memory = true;                // keys of earlier segments precede the keys of the current segment
   bool supports_incremental_decoding = true;  // prefill and decode with a key/value cache
 };
 
