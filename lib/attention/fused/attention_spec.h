@@ -36,8 +36,9 @@ struct AttentionSpec {
   at::Tensor head_scales = {};  // (hv) or (B, hv), or undefined: factor of each value head
 
   // Returns the kernel parameters that do not depend on the batch row, for a CPU or GPU and for q (B, h, Tq, dk), k (B,
-  // h, Tk, dk) and v (B, hv, Tk, dv). The caller sets all pointers except those to `kv_head_of`, which this object
-  // owns, and with head mixing also replaces value_heads = h by hv. `needs_backward`: whether a backward pass follows.
+  // h, Tk, dk) and v (B, hv, Tk, dv). The pointers `key_head_of` and `value_head_of` point into this object; the caller
+  // sets all others. With head mixing, the caller also sets value_heads to hv instead of h. `needs_backward`: whether a
+  // backward pass follows.
   kernels::AttentionParams params(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                   bool needs_backward) const;
 

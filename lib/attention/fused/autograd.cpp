@@ -32,7 +32,7 @@ auto tensors_of(Saved& s) {
                     &x.spec.relative_positions.r};
 }
 
-// A tensor of the operands and its gradient.
+// A tensor of Operands and its gradient.
 struct OperandWithGradient {
   const at::Tensor &operand, &gradient;
 };

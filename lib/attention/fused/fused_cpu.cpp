@@ -117,8 +117,8 @@ void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool ha
                 });
 }
 
-// Returns the gradient x (B h, …) of u, v or r summed over the batch, (h, …), with the shape and type of the operand
-// `like`, which removes the padding rows of r.
+// Returns the gradient x (B h, …) of u, v or r summed over the batch, without the padding rows of r. The result has the
+// shape (h, …) and the type of the operand `like`.
 at::Tensor sum_over_rows(const at::Tensor& x, const at::Tensor& like) {
   at::Tensor sum = x.unflatten(0, {-1, like.size(0)}).sum(0);
   return sum.narrow(-2, 0, like.size(-2)).to(like.scalar_type());

@@ -1,6 +1,6 @@
 // Attention on a GPU with or without head mixing, by the kernels of kernels/cuda/attention.h, for layers that SDPA
-// cannot compute and masks that SDPA reads as a tensor. The kernels use O(T) memory. They use no atomic additions, so
-// results are bit-identical in every run.
+// cannot compute, and for masks that SDPA would read as a tensor. The kernels use O(T) memory. They use no atomic
+// additions, so results are bit-identical in every run.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -29,7 +29,7 @@ at::Tensor AttentionLayer::attend_fused(Context& c, const KernelChoice& choice) 
                      mask_form.queries_are_last ? mask.window : 0, mask.key_lengths,
                      stages_.normaliser->kernel_normaliser()};
   stages_.score->set_relative_positions(c, spec.relative_positions);
-  // The kernel applies head weights (hv) or (B, hv) of the combiner; the combiner applies weights (B, Tq, hv) itself.
+  // The kernel applies the combiner's head weights (hv) or (B, hv); the combiner itself applies weights (B, Tq, hv).
   c.are_head_weights_applied = c.head_weights.defined() && c.head_weights.dim() < 3;
   if (c.are_head_weights_applied) spec.head_scales = c.head_weights;
   spec.kv_head_of = c.kv_head_of;

@@ -187,13 +187,13 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const He
   auto* lse = static_cast<float*>(const_cast<void*>(saved.result.lse.const_data_ptr()));
   const int64_t lse_stride = saved.result.lse.stride(0);
   auto* dm = d.matrix.mutable_data_ptr<float>();
-  // padded_size and num_distances are 0 without relative positions.
+  // `padded_size` and `num_distances` are 0 without relative positions.
   const int64_t padded_size = shared_params.relative.row_stride, num_distances = shared_params.relative.num_distances;
   if (padded_size > 0) {
     d.u = at::empty({x.q.size(0) * num_shares, h, padded_size}, at::kFloat), d.v_bias = at::empty_like(d.u);
     d.r = at::empty({x.q.size(0) * num_shares, h, num_distances, padded_size}, at::kFloat);
   }
-  std::optional<Scratch> packed_kv, partial_gradients;  // partial_gradients: dk and dv of each share
+  std::optional<Scratch> packed_kv, partial_gradients;  // partial_gradients: gradients of k and v from each share
   for_each_group(x.q.size(0), num_shares, [&](int64_t first_row, int64_t num_rows) {
     if (!packed_kv)
       packed_kv.emplace(num_rows * packed_floats), partial_gradients.emplace(num_rows * num_shares * partial_floats);
@@ -246,7 +246,7 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const He
   });
 }
 
-// Returns the sum (h, …) over n shares of x (n, h, …), cut to the shape of `like`, in the type of `like`.
+// Sums x (n, h, …) over n shares. The result (h, …) is cut to the shape of `like` and has the type of `like`.
 at::Tensor sum_over_shares(const at::Tensor& x, const at::Tensor& like) {
   at::Tensor sum = x.sum(0).narrow(-1, 0, like.size(-1));
   return sum.narrow(-2, 0, like.size(-2)).to(like.scalar_type());
