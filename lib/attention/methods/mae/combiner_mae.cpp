@@ -122,7 +122,7 @@ class MixtureOfExperts : public GatedCombiner {
                                                 c.query_input.options().dtype(at::kFloat));
       if (const at::Tensor g = show_expert_gates(c, uniform_gates); !g.is_same(uniform_gates)) return factors_of(g);
     }
-    // Uniform gates scale every head by 1: the mixture is plain attention.
+    // Evaluation computes the whole mixture; uniform gates then scale every head by 1.
     if (!c.forward_context.training) return {};
     return factors_of_experts(sample_experts(
         c, options_.mean == MaeOptions::Mean::causal && options_.sample_unit == MaeOptions::Unit::position, {}));
@@ -162,8 +162,8 @@ class MixtureOfExperts : public GatedCombiner {
             .view(sizes));
   }
 
-  // Returns the index, int64, of an expert sampled for each batch row (B) or position (B, Tq), from gates (B, E) or (B,
-  // Tq, E), or uniformly if g is undefined. The samples of positions do not depend on padding.
+  // Returns the index, int64, of an expert sampled for each batch row (B) or position (B, Tq), from gates g (B, E) or
+  // (B, Tq, E), or uniformly if g is undefined. The samples of positions do not depend on padding.
   at::Tensor sample_experts(const Context& c, bool is_per_position, const at::Tensor& g) const {
     at::Tensor u = uniform_per_row(c, "experts", is_per_position ? c.query_input.size(1) : 1);
     if (!is_per_position) u = u.squeeze(1);

@@ -33,7 +33,7 @@ inline std::vector<std::vector<int64_t>> omitted_heads_by_expert(int64_t num_hea
   for (int64_t i = 0; i < num_omitted_heads; ++i) subset[static_cast<size_t>(i)] = i;
   for (;;) {
     subsets.push_back(subset);
-    // Increments the last element of the subset that is not at its maximum, and makes the later elements consecutive.
+    // Increments the last element that is below its maximum, and sets the elements after it to the following heads.
     int64_t i = num_omitted_heads - 1;
     while (i >= 0 && subset[static_cast<size_t>(i)] == num_heads - num_omitted_heads + i) --i;
     if (i < 0) return subsets;

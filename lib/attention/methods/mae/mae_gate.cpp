@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kNormEpsilon = 1e-5, kNormMomentum = 0.1;
 
-// The inputs of earlier decoding steps that a running mean contains.
+// The layer inputs of earlier decoding steps, which a running mean includes.
 struct LatestInputs : StageState {
   at::Tensor inputs;   // (B, n, d), fp32
   at::Tensor weights;  // (B, n, 1): 1 if real, 0 for padding
@@ -113,7 +113,7 @@ void ExpertGate::add_parameters(nn::ParameterList& parameters, const LayerSpec& 
   up_weight_ = &parameters.add(name + "up.weight", {hidden_size, d}, up_traits);
   up_bias_ = &parameters.add(name + "up.bias", {hidden_size}, make_traits(up_init));
   nn::ParameterTraits down_traits = make_traits(down_init);
-  // With drop = 1 expert i omits head i, so swapping two heads also swaps the rows of their experts.
+  // With drop = 1, expert i omits head i, so swapping two heads also swaps the rows of the experts that omit them.
   if (options_.drop == 1) down_traits.head_axes = {options_.original_heads.axis(0)};
   down_weight_ = &parameters.add(name + "down.weight", {num_experts_, hidden_size}, down_traits);
   down_bias_ = &parameters.add(name + "down.bias", {num_experts_}, down_traits);
@@ -142,9 +142,9 @@ at::Tensor ExpertGate::operator()(const Context& c) {
 }
 
 // Returns the mean (B, Tq, d), fp32, of the layer inputs up to each query; with a window, of at most the last `window`
-// inputs. The mean includes inputs of a memory and of earlier decoding steps, in self-attention only those whose keys
-// the layer still retains, and excludes padding. c.stage_states stores the inputs of earlier decoding steps; with a
-// window, only the last window - 1.
+// inputs. The mean excludes padding. It includes inputs of a memory and of earlier decoding steps; in self-attention,
+// only if the layer still retains the keys of these inputs. c.stage_states stores the inputs of earlier decoding steps:
+// all, or with a window the last window - 1.
 at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& query_mask) const {
   const int64_t num_queries = c.query_input.size(1), window = options_.window;
   at::Tensor x = c.query_input.to(at::kFloat);
@@ -180,8 +180,8 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& query_m
   return sum.narrow(1, num_before, num_queries) / count.narrow(1, num_before, num_queries).clamp_min(1);
 }
 
-// Returns the statistics of rows (n, d), fp32, of all processes. With several processes, all of them call this function
-// and its backward pass together, also a process without rows.
+// Returns the statistics of the rows (n, d), fp32, of all processes together. With several processes, every process,
+// even one without rows, must call this function and its backward pass.
 ExpertGate::RowStatistics ExpertGate::statistics_of(const at::Tensor& rows, const nn::ForwardContext& forward_context) {
   const int64_t num_rows = rows.size(0);
   if (forward_context.processes == nullptr) {
@@ -197,11 +197,11 @@ ExpertGate::RowStatistics ExpertGate::statistics_of(const at::Tensor& rows, cons
   return {mean, nn::sum_over_processes((rows - mean).square().sum(0), processes) / n, count.item<int64_t>()};
 }
 
-// Returns the batch norm of x (…, d), fp32, with the running statistics in evaluation, in a frozen gate with
-// norm_statistics = running, and if all rows are padding; otherwise with the statistics of the rows where `query_mask`
-// (…) is true, or of all rows if `query_mask` is undefined. As in PyTorch, x is normalised with the biased variance,
-// and the running statistics are updated with the unbiased variance. Each micro-batch is normalised separately; with
-// several processes, the micro-batches of equal index of all processes are normalised together.
+// Returns the batch norm of x (…, d), fp32. The running statistics are used in evaluation, in a frozen gate with
+// norm_statistics = running, or if no row counts; otherwise the statistics of the rows where `query_mask` (…) is true,
+// or of all rows if `query_mask` is undefined. As in PyTorch, x is normalised with the biased variance, and the running
+// statistics are updated with the unbiased variance. Each micro-batch is normalised separately; with several processes,
+// the micro-batches of equal index of all processes are normalised together.
 at::Tensor ExpertGate::normalise(const nn::ForwardContext& forward_context, const at::Tensor& x,
                                  const at::Tensor& query_mask) {
   at::Tensor mean = running_mean_->master(), variance = running_variance_->master();

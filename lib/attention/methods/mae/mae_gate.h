@@ -68,7 +68,7 @@ class ExpertGate {
 // that all queries are real.
 at::Tensor make_query_mask(const Context& c);
 
-// Returns the mean (B, c) of x (B, T, c) over the positions where `query_mask` (B, T) is true, over all positions if
+// Returns the mean (B, c) of x (B, T, c) over the positions where `query_mask` (B, T) is true, or over all positions if
 // `query_mask` is undefined; 0 for a batch row without real positions.
 at::Tensor masked_mean(const at::Tensor& x, const at::Tensor& query_mask);
 

@@ -1,5 +1,5 @@
-// Base class of Mixhead A and B (Zhang et al. 2022), which decides which layers and forward passes mix heads, and
-// whether they mix logits or probabilities.
+// Base class of Mixhead A and B (Zhang et al. 2022). It decides which layers and forward passes mix heads, and whether
+// they mix logits or probabilities.
 //
 // Masked entries are 0 in every head, so mixed probabilities need no second mask. Logits are mixed before the mask,
 // since a linear combination of minus infinities need not be minus infinity.

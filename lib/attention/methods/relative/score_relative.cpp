@@ -44,7 +44,8 @@ struct RelativeOptions : OptionsOf<RelativeOptions> {
   }
 };
 
-// A range of keys at consecutive positions: `num_keys` keys from index `first_key`, whose position is `first_position`.
+// A range of `num_keys` keys at consecutive positions. The first key has the index `first_key` and the position
+// `first_position`.
 struct PositionRange {
   int64_t first_key, num_keys, first_position;
 };
@@ -192,8 +193,8 @@ class RelativeScore : public Score {
   at::Tensor sinusoids_of(const Context& c, int64_t min_distance, int64_t count) {
     const at::Tensor s = cached_sinusoids(min_distance, count, c.q.device());
     // Dropout of a distance drops the same elements in all layers and batch rows, as in the published model, where
-    // layers and rows share one position embedding. The offset makes the row number of every distance non-negative. A
-    // table has no padding, so that its elements may be consecutive in the random stream.
+    // layers and rows share one position embedding. row_offset makes the row index of every distance non-negative. The
+    // table has no padding, so its elements can be consecutive in the random stream.
     nn::ForwardContext table_context = c.forward_context;
     table_context.dropout_index = nn::DropoutIndex::padded;
     table_context.row_offset = min_distance + (int64_t{1} << 30);
