@@ -16,8 +16,8 @@ namespace mh::nn {
 
 namespace {
 
-// cuda_api: kernels of the GPU; null until open_cuda() has loaded them. emulated_api: kernels that ScopedGpuEmulation
-// substitutes for CPU tensors in tests; otherwise null.
+// cuda_api: kernels of the GPU; null until open_cuda() has loaded them. emulated_api: kernels that operations on CPU
+// tensors call while a ScopedGpuEmulation exists, in tests; otherwise null.
 const kernels::CudaApi *cuda_api = nullptr, *emulated_api = nullptr;
 
 Error device_error(const std::string& expected, const std::string& found, const std::string& advice) {

@@ -41,7 +41,7 @@ class CudaGraph : public DeviceGraph {
   void abort_capture() {
     try {
       graph_.capture_end();
-    } catch (const std::exception&) {  // follows from the exception of `work`, which capture() rethrows
+    } catch (const std::exception&) {  // a consequence of the exception that `work` threw and that capture() rethrows
     }
   }
   at::cuda::CUDAGraph graph_;

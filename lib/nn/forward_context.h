@@ -11,9 +11,9 @@
 
 namespace mh::nn {
 
-// A request from a training procedure to the attention stages of one method or to a backbone, such as to skip layers
-// (model::SkipLayers), valid for one forward pass. The method or backbone derives its own type from Request, and finds
-// the request by that type (Requests::find).
+// A request from a training procedure, for one forward pass, to the attention stages of one method or to a backbone.
+// Example: model::SkipLayers, a request to skip layers. The method or backbone derives its own type from Request, and
+// finds the request by that type (Requests::find).
 class Request {
  public:
   virtual ~Request() = default;
@@ -36,12 +36,11 @@ class Requests {
   std::vector<std::shared_ptr<const Request>> requests_;
 };
 
-// The index, in the random stream of a dropout operation, of an element of a tensor (B, …).
+// How dropout computes the index of an element of a tensor (B, …) in its random stream.
 enum class DropoutIndex : uint8_t {
-  // Element t d + c of a row of (B, T, d), or head, query and key of a probability of (B, h, Tq, Tk), and the row's
-  // index
-  // in the full batch of the update, in separate bits of the index. The lengths T, Tq and Tk to which the rows of a
-  // micro-batch are padded do not change the index.
+  // The index consists of bit fields: the row in the full batch of the update, followed by the element t d + c of the
+  // row in a tensor (B, T, d), or by head, query and key in a tensor (B, h, Tq, Tk). The lengths T, Tq and Tk to which
+  // the rows of a micro-batch are padded do not change the index.
   position,
   // row * x[0].numel() + offset for element `offset` of a row: the index in the padded tensor of the full batch, if all
   // micro-batches of the update are padded to the same lengths.
@@ -59,8 +58,8 @@ struct ForwardContext {
   DropoutIndex dropout_index = DropoutIndex::position;
   const Requests* requests = nullptr;  // null: no requests
 
-  // The processes of the job, over whose rows a stage with batch statistics sums; null: one process. All processes then
-  // run as many micro-batches in an update.
+  // The processes of the job; null: one process. Stages with batch statistics sum over the rows of all processes, so
+  // all processes must run the same number of micro-batches in an update.
   const ProcessSum* processes = nullptr;
   // Whether the rows count in batch statistics. False in a micro-batch without targets, which a process runs while
   // other processes compute their rows.

@@ -14,10 +14,10 @@
 
 namespace mh::nn {
 
-// Returns x weightᵀ + bias (…, out) in the type of `weight`. x (…, in) and bias (out) are cast to that type; weight
-// (out, in); bias may be undefined. On a CPU, the fp32 and bf16 products of the forward and the backward pass use
-// oneDNN. For fp32, LibTorch would use MKL, which reaches less than half the speed of oneDNN on processors of other
-// vendors than Intel.
+// Returns x weightᵀ + bias (…, out) for x (…, in), weight (out, in), and bias (out) or undefined. x and bias are cast
+// to the type of `weight`, which is the type of the result. On a CPU, the fp32 and bf16 products of the forward and the
+// backward pass use oneDNN. For fp32, LibTorch would use MKL, which reaches less than half the speed of oneDNN on
+// processors of other vendors than Intel.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 // Returns fused_activation(x weightᵀ + bias) (…, Σ out_i) for x (…, in). `weight` is the concatenation of the
 // parameters `weights` (out_i, in), so that one product computes all outputs; `bias` is the concatenation of `biases`
@@ -36,10 +36,11 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
 // Returns x (B, …) with inverted dropout: an element is divided by 1 - p, or set to 0 with probability p. Returns x
 // itself outside of training or if p = 0. Whether an element is dropped is a pure function of (seed, stream_name,
 // update, site, index), with the seed and the update of `forward_context`. DropoutIndex defines the index of an
-// element; it counts rows from forward_context.row_offset on, so neither the number of threads, nor the number of rows
-// of a micro-batch, nor the device changes the result. `stream_name` names the operation ("attention.output"); `site`
-// distinguishes operations with the same name: the index of the layer, or of the band of the vocabulary
-// (model/bands.h); 0 for a single operation. Throws Exit::usage for a tensor too large for DropoutIndex::position.
+// element. The first row of x has the number forward_context.row_offset, so neither the number of threads, nor the
+// number of rows of a micro-batch, nor the device changes the result. `stream_name` names the operation
+// ("attention.output"); `site` distinguishes operations with the same name: the index of the layer, or of the band of
+// the vocabulary (model/bands.h); 0 for a single operation. Throws Error(usage) for a tensor too large for
+// DropoutIndex::position.
 at::Tensor dropout(const at::Tensor& x, double p, const nn::ForwardContext& forward_context,
                    std::string_view stream_name, uint32_t site);
 // Returns the dropout parameters with which a kernel that applies dropout itself drops the same elements as dropout()
@@ -78,10 +79,10 @@ struct SlicedLoss {
   int64_t num_scored = 0;  // number of rows whose target is not negative
 };
 
-// Returns the cross-entropy of a linear output layer. The logits are computed in slices of rows, so that only one slice
-// is in memory at a time: for each slice, the logits, their log-sum-exp, and the gradients of `hidden`, `weight` and
-// `bias` that autograd requires. hidden (N, d); weight (rows, d) and bias (rows) or undefined, of which only the first
-// `vocabulary_size` rows are used; targets (N) int64, where negative targets are not scored. As in PyTorch, the
+// Returns the cross-entropy of a linear output layer. The logits are computed in slices of rows, so that only the
+// logits of one slice are in memory at a time; the pass over a slice also computes the gradients of `hidden`, `weight`
+// and `bias` that autograd requires. hidden (N, d); weight (rows, d); bias (rows) or undefined; targets (N) int64,
+// negative: not scored. Only the first `vocabulary_size` rows of `weight` and `bias` are used. As in PyTorch, the
 // smoothed loss of a row is (1 - e) * nll + e / vocabulary_size * (sum of -log p(i) over all vocabulary entries i),
 // with e = label_smoothing. If the targets are on the CPU, the call does not wait for a GPU. `device_targets`: copy of
 // `targets` on the device of `hidden`; undefined: the function makes the copy.

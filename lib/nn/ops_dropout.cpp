@@ -18,20 +18,21 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Bits of the index in the random stream with DropoutIndex::position: 18 for the row of the batch, 10 for the head, 18
-// for the query and 18 for the key of a probability, or 46 for the element of a row without heads.
+// Sizes, in bits, of the fields of an index with DropoutIndex::position. The row of the batch has 18 bits. The other 46
+// belong to the head (10), the query (18) and the key (18) of a probability, or to the element of a row in a tensor
+// without heads.
 constexpr int kKeyBits = 18, kQueryBits = 18, kHeadBits = 10, kBatchBits = 18;
 static_assert(kKeyBits + kQueryBits + kHeadBits + kBatchBits == 64);
 
-// Throws unless `size` has at most `bits` bits.
+// Throws if the indices 0 … size - 1 do not fit into `bits` bits.
 void require_bits(std::string_view what, int64_t size, int bits) {
   if (const int64_t limit = int64_t{1} << bits; size > limit)
     throw Error(Exit::usage, Problem{"dropout", str("at most ", limit, " ", what), str(size),
                                      "lower the size, or set train.dropout_index = \"padded\""});
 }
 
-// Writes `count` elements of x with dropout to y, from element `offset` on. `position`: index in the random stream of
-// that element.
+// Writes `count` elements of x with dropout to y, from element `offset` on. `position`: index of element `offset` in
+// the random stream.
 void run_cpu_kernel(const kernels::DropoutParams& params, uint64_t position, const at::Tensor& x, const at::Tensor& y,
                     int64_t offset, int64_t count) {
   if (x.scalar_type() == at::kBFloat16)

@@ -37,7 +37,7 @@ struct Init {
   static Init normal(double mean, double deviation) { return {Kind::normal, deviation, mean}; }
   static Init truncated_normal(double deviation) { return {Kind::truncated_normal, deviation}; }
   static Init uniform(double half_width) { return {Kind::uniform, half_width}; }
-  // Glorot's uniform distribution, where fan_in and fan_out are the last two axes of the tensor: weights are (out, in).
+  // Glorot's uniform distribution. fan_out and fan_in are the sizes of the last two axes, since weights are (out, in).
   static Init xavier_uniform(double gain = 1) { return {Kind::xavier_uniform, gain}; }
   // In the last two axes, a matrix with ones on the main diagonal and zeros elsewhere; it need not be square.
   static Init identity() { return {Kind::identity}; }

@@ -5,8 +5,8 @@
 
 namespace mh::nn {
 
-// The sum over the processes of a job, which a job of several processes passes to the model
-// (ForwardContext::processes).
+// Interface that sums tensors over the processes of a job. A job of several processes passes an object of this class to
+// the model (ForwardContext::processes).
 class ProcessSum {
  public:
   virtual ~ProcessSum() = default;
@@ -15,9 +15,9 @@ class ProcessSum {
   virtual void sum(const at::Tensor& tensor) const = 0;
 };
 
-// Returns the sum of x over all processes. If the losses of all processes are added, the gradient with respect to each
-// process's x is the sum of the gradients that all processes have for the result. All processes call this function
-// together, and run its backward pass together.
+// Returns the sum of x over all processes. The backward pass returns the gradient, with respect to x, of the summed
+// losses of all processes: the sum, over the processes, of the gradients with respect to the result. All processes call
+// this function together, and run its backward pass together.
 at::Tensor sum_over_processes(const at::Tensor& x, const ProcessSum& processes);
 
 }  // namespace mh::nn

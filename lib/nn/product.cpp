@@ -131,8 +131,8 @@ at::Tensor product_in_chunks(const at::Tensor& x, const at::Tensor& weight, cons
   return num_chunks == 1 ? results[0] : at::cat(results);
 }
 
-// Returns the numbers n of rows in kCandidates, ascending, for which each row of a product of n rows with the packed
-// weight has the same bits as in a product of kFullRows rows. The order of oneDNN's additions depends on the shape of a
+// Returns the elements n of kCandidates, ascending, for which each row of a product of n rows with the packed weight
+// has the same bits as in a product of kFullRows rows. The order of oneDNN's additions depends on the shape of a
 // product and not on the values, so one test product for each number of rows suffices.
 std::vector<int64_t> find_chunk_sizes(const at::Tensor& weight, const at::Tensor& bias) {
   constexpr int64_t kDistinctRows = 16;

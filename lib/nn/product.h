@@ -49,7 +49,7 @@ class DecodingProducts {
  public:
   static constexpr int64_t kFullRows = 64;  // number of rows of a product that keeps a core busy
 
-  // Shares the weight cache of `cache_owner`, an object of any thread; null: creates a new cache.
+  // Shares the weight cache of `cache_owner`, which may belong to another thread; null: creates a new cache.
   explicit DecodingProducts(const DecodingProducts* cache_owner = current());
   ~DecodingProducts();
   DecodingProducts(const DecodingProducts&) = delete;
