@@ -51,7 +51,7 @@ class HostSearch {
 
  private:
   int64_t num_rows() const { return static_cast<int64_t>(beams_.size()) * rows_per_sentence_; }
-  // Returns the row of a live hypothesis of beams_[beam] in the batch.
+  // Returns the batch row of a live hypothesis of beams_[beam].
   int64_t row(size_t beam, const LiveHypothesis& p) const {
     return static_cast<int64_t>(beam) * rows_per_sentence_ + p.slot;
   }
@@ -164,7 +164,7 @@ class HostSearch {
 
   // Assigns a slot to each live hypothesis of a beam, and appends to `old_rows`, for each of the beam's `num_slots`
   // slots, the old row whose state the slot continues (any row of the sentence for a slot without a hypothesis).
-  // `first`: old row of the beam's slot 0.
+  // `first`: old batch row of slot 0 of the beam.
   void assign_slots(Beam& beam, int64_t first, int64_t num_slots, std::vector<int64_t>& old_rows) const {
     // Old slot that each new slot continues; -1: free.
     std::vector<int64_t> parents(static_cast<size_t>(num_slots), -1);
@@ -197,11 +197,11 @@ class HostSearch {
   std::vector<std::vector<Hypothesis>> results_;  // index: Beam::sentence; empty until the sentence is finished
 };
 
-// Returns the number of sub-batches into which a batch of `num_rows` rows is split; each sub-batch is searched by one
-// thread, without the synchronisation after each operation that several threads on one batch require. Returns the
-// number of threads if the model is on a CPU and each sub-batch then has enough rows for efficient matrix products,
-// otherwise 1. Splitting requires attention layers that support concurrent calls and whose results for a row do not
-// depend on the other rows.
+// Returns the number of sub-batches into which a batch of `num_rows` rows is split; one thread searches each sub-batch,
+// without the synchronisation after each operation that several threads in one batch would require. Returns the number
+// of threads if the model is on a CPU and each sub-batch then has enough rows for efficient matrix products, otherwise
+// 1. Splitting requires attention layers that support concurrent calls and whose results for a row do not depend on the
+// other rows.
 int64_t num_sub_batches(model::LanguageModel& model, int64_t num_rows) {
   const int64_t num_threads = at::get_num_threads();
   if (!model.parameters().device().is_cpu() || num_rows < num_threads * nn::DecodingProducts::kFullRows) return 1;

@@ -14,9 +14,9 @@
 // no sentence has more rows (beam size or number of samples) than attention::max_decode_queries(). Otherwise, the
 // scores of a sentence in different batches agree to a relative error of about 2e-7, and the tokens agree unless the
 // scores of two extensions are that close. The reasons: on the composed path, the shape of the products depends on the
-// longest sentence of the batch; on the fused path, the rows of a sentence are queries of one source, forced prefixes
-// and finished samples reduce their number, and up to max_decode_queries() queries use another kernel, which rounds
-// differently.
+// longest sentence of the batch; on the fused path, cross-attention computes the rows of a sentence as queries of one
+// source. Forced prefixes and finished samples reduce the number of these queries, and for max_decode_queries() queries
+// or fewer another kernel is used, which rounds differently.
 //
 // On a GPU the steps are tensor operations (device_search.h), and the host reads their results every few steps. With an
 // observer, the host reads the results of each step and removes finished sentences from the batch, so that the observer
@@ -60,7 +60,7 @@ struct SearchOptions {
     f.field("no_unknown", no_unknown, "forbid the unknown token in hypotheses");
   }
   // Throws Error(usage) if the beam size exceeds the size of the vocabulary, or if the minimum length exceeds the
-  // maximum length of hypotheses of the model or, with max_length_a = 0, max_length_b.
+  // longest hypothesis that the model supports or, with max_length_a = 0, exceeds max_length_b.
   void check(model::LanguageModel& model) const;
 };
 

@@ -76,8 +76,8 @@ class BeamPolicy {
   std::vector<Hypothesis> results(Beam& beam) const;
 
  private:
-  // Returns the live hypothesis p of `length` tokens, extended by the end token. `log_probability`: log-probability of
-  // the extended hypothesis.
+  // Returns the finished hypothesis that extends the live hypothesis p of `length` tokens by the end token.
+  // `log_probability`: log-probability of the extended hypothesis.
   Hypothesis finish(const LiveHypothesis& p, double log_probability, int64_t length) const;
   SpecialTokens special_tokens_;
   SearchOptions options_;

@@ -75,8 +75,8 @@ std::tuple<at::Tensor, at::Tensor> largest_first(const at::Tensor& x, int64_t co
   return {values.narrow(1, 0, count), indices.narrow(1, 0, count)};
 }
 
-// Logits per block of a row in best_candidates(), which sorts the maxima of all blocks, and then the logits of a few
-// blocks: with smaller blocks there are more maxima and fewer logits to sort.
+// Number of logits in a block. best_candidates() divides each row into blocks, and sorts first the maxima of all
+// blocks, then the logits of a few blocks. Smaller blocks mean more maxima and fewer logits to sort.
 constexpr int64_t kBlockLogits = 64;
 
 }  // namespace
@@ -107,7 +107,7 @@ BestCandidates best_candidates(const at::Tensor& logits, int64_t count, const st
   for (int32_t token : excluded_tokens) allowed_logits.select(1, token).fill_(-INFINITY);
   allowed_logits = allowed_logits.view({num_rows, num_blocks, kBlockLogits});
   const int64_t num_selected_blocks = std::min(count, num_blocks);
-  // The selected blocks are sorted by token, so that among equal logits the smaller token precedes.
+  // The selected blocks are sorted by token, so that of two equal logits, the logit of the smaller token comes first.
   const at::Tensor block_indices =
       std::get<0>(std::get<1>(largest_first(allowed_logits.amax(2), num_selected_blocks)).sort(1)).unsqueeze(2);
   const at::Tensor tokens = block_indices * kBlockLogits + at::arange(kBlockLogits, block_indices.options());

@@ -4,9 +4,10 @@
 // applies the rules of beams.h, and removes finished sentences from the batch. Until then, finished sentences and rows
 // without a live hypothesis are computed, too.
 //
-// The implementation works on any device, and is meant for GPUs, which would be idle while the host reads the results
-// of each step. On a CPU, beam_search.cpp is faster, since it leaves most hypotheses in their rows and thus copies less
-// of the cache. Both implementations find the same tokens and draw the same samples, up to rounding.
+// The implementation works on any device, but is meant for GPUs: with beam_search.cpp, a GPU would be idle while the
+// host reads the results of each step. On a CPU, beam_search.cpp is faster, since it leaves most hypotheses in their
+// rows and thus copies less of the cache. Both implementations find the same tokens and draw the same samples, up to
+// rounding.
 #pragma once
 
 #include <cstdint>
