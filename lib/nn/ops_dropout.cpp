@@ -71,7 +71,7 @@ at::Tensor apply_dropout(const kernels::DropoutRange& range, const at::Tensor& i
     run_dropout_kernel(range, x, y);
     return y;
   }
-  // For any other type (fp64 in tests), multiplies x by a mask: a tensor of ones after dropout.
+  // For any other type (fp64 in tests), multiplies x by a mask, the result of dropout on a tensor of ones.
   at::Tensor ones = at::ones(x.sizes(), x.options().dtype(at::kFloat)), dropout_mask = at::empty_like(ones);
   run_dropout_kernel(range, ones, dropout_mask);
   return x * dropout_mask.to(type);

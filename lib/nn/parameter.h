@@ -63,7 +63,7 @@ enum class HeadRole {
 // three kinds may differ.
 enum class HeadSide { score, value, output };
 
-// An axis of a parameter that consists of consecutive blocks of equal size, one block per head unless survives_pruning.
+// A parameter's axis that consists of consecutive blocks of equal size, one block per head unless survives_pruning.
 struct HeadAxis {
   int64_t axis = 0;
   int64_t heads = 0;  // number of heads of the kind `side` in the layer
@@ -131,8 +131,8 @@ class Parameter {
   ParameterTraits traits_;
 };
 
-// Owns the parameters of a model. Modules hold references, which stay valid for the lifetime of the list, since a deque
-// does not move its elements.
+// Owns the parameters of a model. Modules hold references to parameters; the references stay valid for the lifetime of
+// the list, since a deque does not move its elements.
 class ParameterList {
  public:
   // The device "meta" creates tensors without storage, to count parameters without allocating memory (`--dry-run`).
