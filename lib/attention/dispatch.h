@@ -114,7 +114,7 @@ struct KernelChoice {
   Kernel kernel = Kernel::composed;
   // With Kernel::composed: the first unmet constraint of the layer or the forward pass. If only constraints of
   // Scope::kernel are unmet, each candidate kernel has a first unmet constraint; of these constraints, unmet_constraint
-  // is the last in the order of constraints(). Null for all other kernels, and with Path::composed.
+  // is the last in the order of constraints(). Null with any other kernel, and with Path::composed.
   const Constraint* unmet_constraint = nullptr;
   MaskForm mask = {};
   at::Tensor matrix = {};  // mixing matrix from Mixer::matrix(); undefined: no mixing

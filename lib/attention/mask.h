@@ -15,12 +15,12 @@ struct Mask {
   // With `causal`, query t sees keys s <= t + offset. offset > 0: keys of a cache or a memory precede query 0.
   int64_t offset = 0;
   int64_t window = 0;  // > 0: query t sees only keys s > t + offset - window; 0: unlimited
-  // (B) int64, or undefined: only keys s < key_lengths[b] are real (not padding). Padding keys and values must be
-  // finite: the composed path and SDPA multiply them by probabilities and gradients that are 0. Only the fused CPU
-  // kernels and the fused GPU kernel without head mixing do not read padding.
+  // (B) int64: only keys s < key_lengths[b] are real (not padding); undefined: all keys are real. Padding keys and
+  // values must be finite: the composed path and SDPA multiply them by probabilities and gradients that are 0. Only the
+  // fused CPU kernels and the fused GPU kernel without head mixing do not read padding.
   at::Tensor key_lengths;
-  // (B) int64, or undefined: only queries t < query_lengths[b] are real (not padding). Masks no key; stages that
-  // average over queries use the lengths to exclude padding.
+  // (B) int64: only queries t < query_lengths[b] are real (not padding); undefined: all queries are real. Masks no key;
+  // stages that average over queries use the lengths to exclude padding.
   at::Tensor query_lengths;
   // (Tk) int64: position of each key relative to the first query, negative for earlier keys; undefined: key s has
   // position s - offset. The positions of a memory may have gaps. Only scores with relative positions read this tensor.

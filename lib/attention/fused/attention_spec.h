@@ -23,7 +23,7 @@ struct RelativePositions {
 struct AttentionSpec {
   bool causal = false;          // query t sees keys 0 … Tk - Tq + t
   int64_t window = 0;           // with `causal`: number of latest keys that a query sees; 0: all keys up to Tk - Tq + t
-  at::Tensor key_lengths = {};  // (B) int64, or undefined: only keys s < key_lengths[b] are real; not with `causal`
+  at::Tensor key_lengths = {};  // (B) int64: only keys s < key_lengths[b] are real; undefined: all; not with `causal`
   kernels::Normaliser normaliser = kernels::Normaliser::softmax;
   // Dropout of the probabilities (B, h, Tq, Tk), or, with head mixing and without dropout_before_mixing, of the mixed
   // probabilities (B, hv, Tq, Tk). Drops the same elements as nn::dropout.
@@ -33,7 +33,7 @@ struct AttentionSpec {
   // (h): index of the head of k that each query head reads, and of the head of v that each value head reads; empty:
   // the head of the same index.
   std::vector<int64_t> kv_head_of = {};
-  at::Tensor head_scales = {};  // (hv) or (B, hv), or undefined: factor of each value head
+  at::Tensor head_scales = {};  // (hv) or (B, hv): factor of each value head; undefined: 1
 
   // Returns the kernel parameters that do not depend on the batch row, for a CPU or GPU and for q (B, h, Tq, dk), k (B,
   // h, Tk, dk) and v (B, hv, Tk, dv). The pointers `key_head_of` and `value_head_of` point into this object; the caller

@@ -113,7 +113,8 @@ class RelativeScore : public Score {
     std::vector<at::Tensor> embeddings;
     int64_t num_rows = 0;
     for (const PositionRange& range : position_ranges(c.mask, c.k.size(2))) {
-      // Number of keys of the range that the first query sees; 0 or negative if the range begins after this query.
+      // Number of keys in the range that are visible to the first query; 0 or negative if the range begins after this
+      // query.
       int64_t num_visible = range.num_keys;
       if (c.mask.causal) num_visible = std::min(num_visible, c.mask.offset - range.first_key + 1);
       const int64_t count = std::max<int64_t>(1, num_queries + num_visible - 1),
