@@ -87,8 +87,8 @@ class AdaptiveOutput : public OutputLayer {
   // Returns the cross-entropy of the head, in which the target of a rarer entry is the class of the entry's band, plus
   // the cross-entropy of each tail over the targets in its band. A tail without targets is skipped: if each band has
   // its own table, the parameters of the tail get no gradient from this loss; if one table holds all bands, the rows of
-  // the tail get zero gradients. The optimiser leaves a parameter without gradient, its moments and its step count
-  // unchanged; a tied table may get a gradient from the embedding.
+  // the tail get zero gradients. If a parameter has no gradient, the optimiser leaves the parameter, its moments and
+  // its step count unchanged; a tied table may still get a gradient from the embedding.
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& all_targets, double label_smoothing,
                       const nn::ForwardContext& forward_context) const override {
     if (label_smoothing != 0)
@@ -137,7 +137,8 @@ class AdaptiveOutput : public OutputLayer {
   // The weights of all bands in one forward pass.
   struct Weights {
     std::vector<at::Tensor> tables, biases;  // one per band; `biases` is empty without model.output_bias
-    // Weights (|E_0| + number of tails, w_0) of the head, and its bias (|E_0| + number of tails), or undefined.
+    // Weight (|E_0| + number of tails, w_0) and bias (|E_0| + number of tails) of the head; `head_bias` is undefined
+    // without model.output_bias.
     at::Tensor head, head_bias;
     at::Tensor bias(size_t band) const { return biases.empty() ? at::Tensor() : biases[band]; }
   };
@@ -169,9 +170,9 @@ class AdaptiveOutput : public OutputLayer {
     return projections_[band] != nullptr ? nn::linear(hidden, projections_[band]->value(), at::Tensor()) : hidden;
   }
 
-  // Returns x (n, w) with dropout. Row i of x is the hidden state at index positions[i] of the flattened targets (B,
-  // T). The random numbers of a row depend on its position in the batch and not on the other rows of the band, so that
-  // splitting a batch into micro-batches does not change the result.
+  // Returns x (n, w) with dropout. Row i of x is the projected hidden state whose target is element positions[i] of the
+  // flattened `targets` (B, T). The random numbers of a row depend on its position in the batch and not on the other
+  // rows of the band, so that splitting a batch into micro-batches does not change the result.
   at::Tensor apply_dropout(const at::Tensor& x, const at::Tensor& targets, const at::Tensor& positions, size_t band,
                            const nn::ForwardContext& forward_context) const {
     if (!forward_context.training || options_.dropout_tail == 0) return x;

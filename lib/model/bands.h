@@ -1,8 +1,7 @@
-// Frequency bands of a vocabulary that is sorted by descending frequency. Later bands contain rarer entries and have
-// narrower embeddings, unless the factor (model.cutoff_factor) is 1. With n cutoffs there are n + 1 bands: band 0
-// contains the entries below the first cutoff, band b the entries from the b-th cutoff up to, but excluding, the next
-// cutoff, and band n all entries from the last cutoff on. The embeddings of band b have the width d / factor^b, rounded
-// down.
+// Frequency bands of a vocabulary that is sorted by descending frequency. Later bands contain rarer entries. With n
+// cutoffs there are n + 1 bands: band 0 contains the entries below the first cutoff, band b the entries from the b-th
+// cutoff up to, but excluding, the next cutoff, and band n all entries from the last cutoff on. The embeddings of band
+// b have the width d / factor^b, rounded down, where `factor` is model.cutoff_factor.
 //
 // Source: Grave et al. 2017 (adaptive softmax), Baevski & Auli 2019 (adaptive input).
 #pragma once
@@ -33,8 +32,8 @@ class Bands {
     at::Tensor positions;  // (n), ascending: positions of the entries in the list
     at::Tensor offsets;    // (n): the entries minus the first entry of the band
   };
-  // Splits a list of entries (N), int64 below the number of entries, on any device, by band. Negative entries are in no
-  // band.
+  // Splits a list of entries by band. `entries`: (N) int64, on any device, each below the number of entries; negative
+  // entries are in no band.
   std::vector<BandEntries> split(const at::Tensor& entries) const;
 
  private:

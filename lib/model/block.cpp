@@ -11,9 +11,9 @@ namespace mh::model {
 
 namespace {
 
-// Returns the initialisers of attention projections. fairseq: Xavier-uniform, with gain 1/√2 for queries, keys and
-// values, whose biases are uniform within ±1/√d (PyTorch's default for a linear layer). bert: truncated normal, with
-// biases 0. transformer-xl: normal, with biases 0.
+// Returns the initialisers of attention projections. fairseq: Xavier-uniform weights, with gain 1/√2 in the projections
+// to queries, keys and values; the biases of these three projections are uniform within ±1/√d (PyTorch's default for a
+// linear layer). bert: truncated normal weights, biases 0. transformer-xl: normal weights, biases 0.
 attention::AttentionLayer::Inits attention_inits(const ModelOptions& options) {
   if (options.init == InitScheme::bert)
     return {nn::Init::truncated_normal(0.02), nn::Init::constant(0), nn::Init::truncated_normal(0.02)};
@@ -154,7 +154,7 @@ at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, cons
     repeat_encoder_output(self_attention_.layer);
     const int64_t num_sources = encoder_output->states.size(0);
     const auto sizes = state.x.sizes().vec();
-    // Consecutive decoder rows with the same source are passed to cross-attention as more queries of a single row.
+    // For cross-attention, the queries of consecutive decoder rows with the same source are joined in a single row.
     const bool packs_rows = num_sources < sizes[0];
     if (packs_rows)
       for (at::Tensor* t : {&state.x, &state.sublayer_input}) *t = t->view({num_sources, -1, sizes[2]});

@@ -55,8 +55,9 @@ class FeedForward {
 
 // The output of an encoder, which the cross-attention of a decoder reads.
 struct EncoderOutput {
-  // Last hidden states of the encoder, (B, S, d) for B decoder rows. In decoding (B/n, S, d) if every n consecutive
-  // decoder rows have the same source and all cross-attention layers satisfy AttentionLayer::is_per_query().
+  // Last hidden states of the encoder, (B, S, d) for B decoder rows. In decoding, (B/n, S, d) if the decoder rows form
+  // groups of n consecutive rows with the same source and all cross-attention layers satisfy
+  // AttentionLayer::is_per_query().
   at::Tensor states;
   attention::Mask mask;  // key_lengths: lengths of the sources; query_lengths: lengths of the targets
 };
@@ -98,8 +99,9 @@ class Block {
   Sublayer make_sublayer(nn::ParameterList& parameters, const ModelConfig& config, attention::AttentionKind kind,
                          const std::string& name, std::string stream_name) const;
   // The tensors between two sublayers, (B, T, d) each. `x`: the residual stream. `sublayer_input`: the input of the
-  // next sublayer: norm(x) with pre-norm, x with post-norm. Exceptions with pre-norm: x before self-attention with a
-  // memory, which attend() normalises together with the memory; undefined after the last sublayer.
+  // next sublayer, x with post-norm and norm(x) with pre-norm. With pre-norm there are two exceptions: before
+  // self-attention with a memory, `sublayer_input` is x, since attend() normalises x together with the memory; after
+  // the last sublayer it is undefined.
   struct SublayerState {
     at::Tensor x, sublayer_input;
   };
@@ -114,7 +116,7 @@ class Block {
     const nn::ForwardContext& forward_context;
     attention::Cache* cache = nullptr;
     attention::Observer* observer = nullptr;
-    at::Tensor encoder_states = {};  // (B, S, d), last hidden states of the encoder; undefined: self-attention
+    at::Tensor encoder_states = {};  // (B, S, d), last hidden states of the encoder; undefined in self-attention
     at::Tensor memory = {};  // (B, m, d), inputs of the layer from earlier segments, prepended to the key input of
                              // self-attention; or undefined
   };

@@ -114,7 +114,7 @@ class LanguageModel {
                       const nn::ForwardContext& forward_context = {}) const;
 
   // Returns log p(target), (B, n) fp32, nats; 0 where the target is negative. If the task head is `number`, returns
-  // minus the squared error. Without autograd.
+  // minus the squared error. The result has no gradient.
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const;
 
   // Creates an empty decoding state; the first call of hidden() determines the number of rows. Throws Error(usage) if
@@ -125,9 +125,9 @@ class LanguageModel {
   // Returns the configured maximum number of positions of earlier segments in each layer's memory (Transformer-XL); 0:
   // no memory.
   virtual int64_t memory_length() const { return 0; }
-  // Creates an empty memory of at most `capacity` positions, which may differ from memory_length(). Capacity 0 stores
-  // no positions in training and all positions outside of training. Throws Error(failed) if the backbone does not
-  // support memories.
+  // Creates an empty memory of at most `capacity` positions; `capacity` may differ from memory_length(). With capacity
+  // 0, the memory stores no positions in training and all positions outside of training. Throws Error(failed) if the
+  // backbone does not support memories.
   virtual std::unique_ptr<Memories> new_memory(int64_t capacity);
   // Returns the number of layers that a forward pass can skip (SkipLayers in model/skip_layers.h); 0: skipping is not
   // supported.

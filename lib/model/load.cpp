@@ -51,7 +51,7 @@ void require_same_parameters(const ModelConfig& checkpoint_config, const ModelCo
                              const VocabularySizes& vocabulary_sizes, const std::string& option_name) {
   struct Layout {
     std::string shape;            // "the shape (32, 16)"
-    std::string heads_and_shape;  // "4 heads and the shape (32, 16)"; the shape alone without axes of heads
+    std::string heads_and_shape;  // "4 heads and the shape (32, 16)"; only the shape without a head axis
   };
   auto layouts = [&](const ModelConfig& c) {
     std::map<std::string, Layout> layout_of_name;
@@ -109,7 +109,7 @@ void write_parameters(ByteSink& sink, const nn::ParameterList& parameters, io::M
   sink.close();
 }
 
-constexpr const char* kUnmodifiedCheckpoint = "use an unmodified checkpoint";  // advice
+constexpr const char* kUnmodifiedCheckpoint = "use an unmodified checkpoint";  // advice in errors
 
 void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::Tensor& destination) {
   const io::TensorInfo* info = checkpoint.find(name);

@@ -23,7 +23,8 @@ enum class InitScheme { fairseq, bert, transformer_xl };
 enum class InitialMemory { empty, zeros };
 enum class ExampleType { text, pairs, examples };  // type of training examples that a model reads (lib/data)
 
-// Options of one backbone each: the sections [model.encoder-decoder], [model.transformer-xl] and [model.bert].
+// The options that only one backbone has: the sections [model.encoder-decoder], [model.transformer-xl] and
+// [model.bert].
 struct EncoderDecoderOptions {
   int64_t encoder_layers = 0;
   bool shared_embedding = false;

@@ -12,7 +12,8 @@ namespace mh::model {
 
 // The differences between the tensors of a model and of a checkpoint.
 struct PartialLoad {
-  // Names of parameters that the checkpoint lacks, or has in another shape (only in the pooler and the task head).
+  // Names of parameters that the checkpoint lacks or, for parameters of the pooler and the task head, has in another
+  // shape.
   std::vector<std::string> added_parameters;
   std::vector<std::string> ignored_tensors;  // tensors of the checkpoint, except training state, that the model lacks
 };
@@ -28,8 +29,8 @@ PartialLoad compare_with_checkpoint(const io::Checkpoint& checkpoint, const nn::
 bool is_task_head_parameter(const std::string& name);
 
 // Throws Error(usage) if an attention layer of `old_model`, the model of the checkpoint, and the same layer of
-// `new_model` have different numbers of heads: the shapes of the parameters may be equal although their columns belong
-// to different heads. `option_name`: the option that sets the checkpoint, for the message.
+// `new_model` have different numbers of heads. Equal shapes of parameters do not suffice, since columns of the same
+// index may belong to different heads. `option_name`: the option that sets the checkpoint, for the message.
 void require_same_heads(LanguageModel& old_model, LanguageModel& new_model, const std::string& option_name);
 
 // Copies all parameters that the checkpoint has in the shape of the model, and leaves all other parameters

@@ -81,8 +81,9 @@ class AdaptiveEmbedding : public TokenEmbedding {
     }
   }
 
-  // Skips bands without tokens, whose parameters then get no gradient from the embedding of this batch. The optimiser
-  // leaves a parameter without a gradient in the whole update unchanged, together with its moments and step count.
+  // Skips bands without tokens: the parameters of a skipped band get no gradient from the embedding of this batch. If a
+  // parameter gets no gradient in a whole update, the optimiser leaves the parameter, its moments and its step count
+  // unchanged.
   at::Tensor operator()(const at::Tensor& tokens) const override {
     const at::Device device = bands_[0].table->master().device();
     const auto band_entries = band_ranges_.split(tokens.flatten());

@@ -1,5 +1,4 @@
-// Transformer-XL (Dai et al. 2019): a decoder in which each layer also attends to the layer's inputs of earlier
-// segments.
+// Transformer-XL (Dai et al. 2019): a decoder in which each layer also attends to its own inputs in earlier segments.
 #include <c10/core/GradMode.h>
 
 #include <deque>
@@ -79,8 +78,9 @@ class TransformerXl : public LanguageModel {
   const OutputLayer& output_layer() const override { return *output_layer_; }
 
  private:
-  // Returns the mask of a segment with positions next_position, …, next_position + length - 1, whose keys follow a
-  // memory with the given `positions`. `capacity`: maximum number of positions in the memory.
+  // Returns the mask of a segment that has the positions next_position, …, next_position + length - 1. The keys of a
+  // memory with the positions `positions` precede the keys of the segment. `capacity`: maximum number of positions in
+  // the memory. `length` may be 0 if `positions` is empty.
   attention::Mask segment_mask(const std::vector<int64_t>& positions, int64_t capacity, int64_t next_position,
                                int64_t length = 0) const {
     const auto memory_length = static_cast<int64_t>(positions.size());

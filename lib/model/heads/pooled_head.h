@@ -1,4 +1,4 @@
-// Components of several task heads: dense layers, the pooler p = tanh(W h_0 + b) with h_0 the last hidden state of the
+// Components that task heads share: dense layers, the pooler p = tanh(W h_0 + b) with h_0 the last hidden state of the
 // first token, and the loss of classification.
 #pragma once
 
