@@ -34,9 +34,10 @@ std::set<int64_t> heads_of_layer(const HeadSet& set, const AttentionLayer& layer
   return heads;
 }
 
-// Returns the head scales of a layer (factors that multiply the tensors of its heads) for n groups of models, (n, heads
-// of the side) for each head side that `side` selects or that is already scaled: the layer's current scales, with 0 for
-// masked heads. `masked_heads_of_groups`: for each group, the indices of the heads that the group masks.
+// Returns the head scales of a layer (factors that multiply the tensors of its heads) for n groups of models. These are
+// the layer's current scales, with 0 for masked heads on the sides that `side` selects. The shape is (n, heads of the
+// side) for each head side that `side` selects or that is already scaled. `masked_heads_of_groups`: for each group, the
+// indices of the heads that the group masks.
 HeadScales masked_scales(const AttentionLayer& layer, SideSelection side,
                          const std::vector<std::set<int64_t>>& masked_heads_of_groups, at::Device device) {
   HeadScales scales = attention::head_scales(layer);

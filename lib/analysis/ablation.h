@@ -7,10 +7,9 @@
 //   score, value, output   only the tensor of this head side (attention::HeadSide)
 //
 // Several ablated models are scored in one pass over the text. The batch rows are repeated in the first layer in which
-// two models mask different heads, so that earlier layers are computed once for all models; models that differ in the
-// same layer also share the computation of that layer up to the first masked tensor (attention::Variants). A
-// Transformer-XL memory needs no extra handling, since the batch rows of a layer belong to the same models in every
-// segment.
+// two models mask different heads. Earlier layers are computed once for all models, and so is the part of that layer
+// before the first masked tensor (attention::Variants). A Transformer-XL memory needs no extra handling, since the
+// batch rows of a layer belong to the same models in every segment.
 #pragma once
 
 #include <cstdint>

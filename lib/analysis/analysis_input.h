@@ -16,8 +16,8 @@ enum class SideSelection { whole, score, value, output };
 struct AnalysisInput {
   model::LanguageModel& model;
   const data::Corpus& corpus;
-  // Options as the user set them, or as data::Corpus::resolve() completed them. The sample consists of text blocks or
-  // sentences.
+  // Options as the user set them, or as data::Corpus::resolve() completed them. `scoring_options.sample` counts text
+  // blocks or sentences.
   data::ScoringOptions scoring_options;
   SideSelection side = SideSelection::whole;
   std::function<void(int64_t num_completed, int64_t total)> progress = {};  // called with numbers of batch rows

@@ -13,14 +13,14 @@ namespace mh::analysis {
 // Returns the entropies (…), fp64, of rows p (…, n); NaN for a row of zeros.
 at::Tensor entropy_of_rows(const at::Tensor& p);
 
-// Means of the entropy over queries, per head.
+// Entropy of each head, averaged over queries.
 class EntropyMeans {
  public:
   // Adds the rows of p (B, h, Tq, Tk), where h is the number of score heads or of value heads. p must not contain
   // padding queries. A key counts as visible to a query if any head of the layer gives the key a nonzero weight.
   void add(const at::Tensor& p);
   at::Tensor entropy() const;             // (h) fp64
-  at::Tensor normalised_entropy() const;  // (h) fp64: normalised entropy, over queries with more than one visible key
+  at::Tensor normalised_entropy() const;  // (h) fp64, mean over queries with more than one visible key
  private:
   at::Tensor sums_, normalised_sums_;                // (h)
   at::Tensor num_queries_, num_normalised_queries_;  // (h): numbers of queries in sums_ and normalised_sums_

@@ -25,8 +25,8 @@
 
 namespace mh::analysis {
 
-// Throws Error(usage) if no layer of these kinds has gates over experts, that is, gates that sum to 1, or if a layer of
-// these kinds has gates of single heads, which do not sum to 1.
+// Throws Error(usage) if no layer of these kinds has gates over experts (gates that sum to 1), or if a layer of these
+// kinds has gates of single heads (gates that do not sum to 1).
 void require_experts(model::LanguageModel& model, const Kinds& kinds = {});
 
 struct LayerGates {

@@ -8,8 +8,9 @@
 //   measure_weights.cpp     alpha, weight-norm: norms of parameters
 //   measure_ablation.cpp    ablation: loss without the head; random: a control
 //
-// In every measure a higher score means a more important head. Scores are comparable within a layer; across layers only
-// if the measure has the same scale in all layers (for taylor, after normalise_by_layer()).
+// In every measure a higher score means a more important head. Scores are comparable within a layer. Scores of
+// different layers are comparable only if the measure has the same scale in all layers; scores of `taylor` are
+// comparable after normalise_by_layer().
 //
 // In layers with separate score, value or output heads, AnalysisInput::side selects the head side that is measured.
 // With `whole`, taylor, ablation, alpha and weight-norm cover all sides of a head, and the measures that have an

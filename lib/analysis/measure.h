@@ -35,8 +35,8 @@ class MeasureObserver : public attention::Observer {
 
  protected:
   SideSelection side() const { return side_; }
-  // Adds `sums`, (h), (hv) or (ho), sums of each head's score over `count` positions, batch rows or forward
-  // passes, to the mean of the layer.
+  // Adds scores to the mean of the layer. `sums`: (h), (hv) or (ho), the score of each head, summed over `count`
+  // positions, batch rows or forward passes.
   void add(const attention::LayerSpec& layer_spec, const at::Tensor& sums, double count);
   // Returns the number of real (not padding) queries of batch row `row`, at most `num_queries`.
   int64_t num_valid_queries(AttentionKind kind, int64_t row, int64_t num_queries) const;

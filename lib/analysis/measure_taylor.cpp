@@ -32,8 +32,8 @@ at::Tensor GradientProducts::intercept_heads(attention::HeadSide side, const att
                                              const at::Tensor& x) {
   const auto& sides = sides_.at({layer_spec.kind, layer_spec.layer});
   if (std::find(sides.begin(), sides.end(), side) == sides.end()) return x;
-  // The outputs of the score, value and output heads of a layer are multiplied by the same factor 1 for each head and
-  // query, so the gradient of the factor is ⟨output, gradient of the output⟩, summed over these head sides.
+  // For each head and query, one factor, equal to 1, multiplies the tensors x of all selected head sides of the layer.
+  // The gradient of the factor is ⟨x, ∂L/∂x⟩, summed over these head sides.
   if (layers_.empty() || layers_.back().layer_spec != &layer_spec)
     layers_.push_back(
         {&layer_spec,

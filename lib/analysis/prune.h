@@ -44,7 +44,7 @@ using KeptHeadsByLayer = std::map<AttentionKind, std::map<int64_t, attention::Ke
 // Returns the heads that remain after pruning the heads `pruned_heads` of this side. Score or output heads that cannot
 // be pruned separately (AttentionLayer::can_prune_separately) are pruned together with the value heads. Throws
 // Error(usage) that names the option `where` if `pruned_heads` is empty or the model lacks a head; if `side` is whole
-// but a layer has different numbers of score, value and output heads; and if the heads of `side` cannot be pruned
+// but a layer has different numbers of score, value and output heads; or if the heads of `side` cannot be pruned
 // separately from the value heads.
 KeptHeadsByLayer heads_after_pruning(model::LanguageModel& model, const HeadSet& pruned_heads, SideSelection side,
                                      const std::string& where);
@@ -59,8 +59,8 @@ struct PrunedModel {
 PrunedModel prune_heads(const model::ModelConfig& config, model::LanguageModel& model,
                         const KeptHeadsByLayer& kept_heads);
 
-// Copies the parameters of the full model to the parameters of the pruned model, without the blocks of pruned heads: a
-// layer in `kept_heads` has only the heads listed there.
+// Copies the parameters of the full model to the parameters of the pruned model, without the blocks of pruned heads.
+// `kept_heads`: the heads that remain in each pruned layer.
 void copy_remaining_parameters(nn::ParameterList& full_parameters, const KeptHeadsByLayer& kept_heads,
                                nn::ParameterList& pruned_parameters);
 

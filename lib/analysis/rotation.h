@@ -73,7 +73,7 @@ std::map<AttentionKind, std::vector<int64_t>> head_counts_for_pairing(
 
 // The schedule of swaps in training; epochs are counted from 1. Heads are swapped before epoch `start_epoch` and
 // swapped back `num_swapped_epochs` epochs later. After `num_rest_epochs` epochs without swapped heads, new pairs are
-// swapped, and so on. The last swap is before epoch `end_epoch` or earlier; heads that are still swapped in epoch
+// swapped, and so on. No heads are swapped after epoch `end_epoch` has begun; heads that are still swapped in epoch
 // `end_epoch` are swapped back before the next epoch.
 struct RotationSchedule {
   int64_t start_epoch = 2, num_swapped_epochs = 4, num_rest_epochs = 1, end_epoch = 20;

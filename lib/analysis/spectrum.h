@@ -34,8 +34,8 @@ at::Tensor singular_values(const at::Tensor& x);
 // on the device of x. x must be finite.
 at::Tensor batched_singular_values(const at::Tensor& x);
 
-// Returns the singular values (…, min(m, r, n)) of the products a b, a (…, m, r), b (…, r, n), which have rank r at
-// most. Uses the triangular factors of a and bᵀ, so that the decomposed matrices are at most r × r.
+// Returns the largest min(m, r, n) singular values of the products a b for a (…, m, r) and b (…, r, n); the others are
+// 0. Uses the triangular factors of a and bᵀ, so that the decomposed matrices are at most r × r.
 at::Tensor singular_values_of_product(const at::Tensor& a, const at::Tensor& b);
 
 // The measures of rank of matrices with singular values (…, n), fp64; NaN for a matrix of zeros.
@@ -57,7 +57,7 @@ at::Tensor resample_curve(const at::Tensor& curve);
 
 // Statistics of the spectra of a layer's heads, or of a parameter, over many text blocks: means of the measures of
 // rank, and percentiles of the curves. Memory use is independent of the number of blocks: percentiles are exact for up
-// to kSampleSize blocks, and estimated from a uniform sample of kSampleSize blocks beyond that.
+// to kSampleSize blocks; for more blocks, they are estimated from a uniform sample of kSampleSize blocks.
 class SpectrumMeans {
  public:
   static constexpr int64_t kSampleSize = 256;
@@ -65,8 +65,8 @@ class SpectrumMeans {
   // so that curves are resampled to kGridPoints points.
   explicit SpectrumMeans(bool samples_curves = false, bool has_varying_size = false)
       : samples_curves_(samples_curves), has_varying_size_(has_varying_size) {}
-  // Adds singular values (blocks, h, n) of h heads, or h = 1 for a matrix without heads. h must be the same in all
-  // calls; n must be the same in all calls unless has_varying_size() is set.
+  // Adds singular values (blocks, h, n). h is the number of heads, or 1 for a matrix without heads, and must be the
+  // same in all calls; n must be the same in all calls unless has_varying_size() is set.
   void add(const at::Tensor& values);
   int64_t num_blocks() const { return num_blocks_; }
   bool has_varying_size() const { return has_varying_size_; }

@@ -3,8 +3,8 @@
 //
 //   attention      attention matrices after mixing, before dropout
 //   before-mixing  input of the mixer: attention matrices, or logits if the mixer mixes logits
-//   logits         scaled logits before mask and mixer, including logits that a causal mask hides: a causal model never
-//                  uses the hidden logits, whose relative positions have negative distances
+//   logits         scaled logits before mask and mixer, including logits that a causal mask hides. A causal model never
+//                  uses the hidden logits; with relative positions, their distances are negative
 //   mixing         matrices that mix heads; one per position for mixers that depend on the position
 //   alphas         parameters whose two axes are both heads: alphas and mixing matrices
 //   output-value   W^V_i W^O_i, the map of head i from input to output, ignoring mixer and combiner
@@ -95,8 +95,9 @@ struct NamedSource {
   std::unique_ptr<SpectrumSource> source;
   std::string argument;  // text after the colon; "" without a colon
 };
-// Parses the name of a source; "weight:NAME" gives the source weight with the argument NAME. Throws Error(usage) that
-// names the option `where` for unknown sources, for weight without an argument and for other sources with an argument.
+// Parses the name of a source; "weight:NAME" gives the source `weight` with the argument NAME. Throws Error(usage) that
+// names the option `where` for unknown sources, for `weight` without an argument and for other sources with an
+// argument.
 NamedSource source_named(const std::string& text, const std::string& where);
 
 // Throws Error(usage) that names the option `where` if the checkpoint has no tensor called `name`, the NAME of

@@ -1,4 +1,4 @@
-// Computes the reported numbers of heads and layers from the statistics of their spectra.
+// Computes the numbers that mh-spectrum reports for heads and layers from the statistics of their spectra.
 #include "analysis/spectrum_statistics.h"
 
 #include <algorithm>

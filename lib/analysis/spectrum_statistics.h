@@ -8,7 +8,7 @@
 
 namespace mh::analysis {
 
-// The reported numbers of one head, or their means over several heads or layers; NaN: undefined.
+// The numbers reported for one head, or their means over several heads or layers; NaN: undefined.
 struct SpectrumStatistics {
   double area = 0;
   double effective_rank = 0;
@@ -22,7 +22,7 @@ struct SpectrumStatistics {
   std::vector<double> curve;
 };
 
-// Returns the numbers of each head; a single element if `entry` has one matrix for all heads.
+// Returns the statistics of each head; a single element if `entry` has one matrix for all heads.
 std::vector<SpectrumStatistics> statistics_of(const SpectraEntry& entry);
 // Returns the means of `statistics`, which must not be empty.
 SpectrumStatistics mean_of(const std::vector<SpectrumStatistics>& statistics);

@@ -1,5 +1,5 @@
-// The steps of mh-swap before and after the swap itself (swap.h): choosing the pairs of heads, reading the moments of
-// the optimiser, whose heads can be swapped together with the heads of the parameters, and writing the new checkpoint.
+// The steps of mh-swap before and after the swap itself (swap.h): choosing the pairs of heads, reading the optimiser's
+// moments, in which heads can be swapped as in the parameters, and writing the new checkpoint.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@
 
 namespace mh::analysis {
 
-// Returns the selection of this name in kPairSelections; random for any other name.
+// Returns the selection of this name in kPairSelections; PairSelection::random for any other name.
 PairSelection pair_selection_named(const std::string& name);
 
 // The rule that chooses the pairs of heads. rotation.h defines `k` and `t_max`, which head_counts_for_pairing() must
