@@ -17,7 +17,7 @@ namespace mh::task {
 
 namespace {
 
-// Sums of the loss of an evaluation. The mean over words (or classes, numbers, spans) and the mean over next-sentence
+// Sums of the losses of an evaluation. The mean over words (or classes, numbers, spans) and the mean over next-sentence
 // classes are computed separately, since the ratio of words to next-sentence classes varies between batches.
 struct LossSums {
   // Summed losses of the targets and of the next-sentence classes: nats, or squared errors of numbers.

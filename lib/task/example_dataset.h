@@ -1,4 +1,5 @@
-// Datasets of examples (rows of an encoder model with an output head), which are scored in batches of similar length.
+// Datasets of examples (rows of an encoder model with an output head). Each batch that is scored has rows of similar
+// length.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -45,8 +46,8 @@ class ExampleDataset : public Dataset {
  public:
   explicit ExampleDataset(data::Examples examples) : examples_(std::move(examples)) {}
   const data::Examples& corpus() const override { return examples_; }
-  // Scores the rows of epoch 0, in batches of similar length and at most 4096 tokens; a longer row is a batch of its
-  // own.
+  // Scores the rows of epoch 0 in batches. A batch has rows of similar length and at most 4096 tokens; a longer row is
+  // a batch of its own.
   Evaluation evaluate(model::LanguageModel& model, const EvaluationOptions& options) const override;
 
  protected:

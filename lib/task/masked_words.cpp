@@ -96,7 +96,7 @@ class WordTally : public ExampleTally {
   }
 
  private:
-  static constexpr int64_t kMaxPositions = 256;  // number of positions whose logits are in memory at the same time
+  static constexpr int64_t kMaxPositions = 256;  // limit on the positions whose logits are in memory at a time
   int64_t num_words_ = 0, num_correct_words_ = 0, num_next_sentence_ = 0, num_correct_next_sentence_ = 0;
 };
 
@@ -134,8 +134,8 @@ class MaskedWords : public Task {
                                        str(options_.max_long_predictions),
                                        "set train.batch.long_block, or use mlm.max_predictions instead"});
   }
-  // Sets mlm.long_predictions to mlm.max_predictions in a configuration from a version without this key: such versions
-  // limited rows of train.batch.long_block tokens to max_predictions.
+  // If the configuration is from a version without the key mlm.long_predictions, sets this key to mlm.max_predictions,
+  // which was the limit of these versions for rows of train.batch.long_block tokens as well.
   void set_legacy_defaults(Config& config, int64_t long_block) const override {
     const auto stored_keys = config.keys_below(section());
     if (long_block == 0 || stored_keys.empty() ||

@@ -1,8 +1,8 @@
 // The task "questions": extractive question answering, which predicts the span of a paragraph that answers a question,
-// or predicts that there is no such span. SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018).
+// or predicts that there is no such span. Data sets are SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018).
 //
-// Scores: exact and f1 in percent, as computed by SQuAD's official scripts; if questions may be unanswerable, also
-// possible_exact, possible_f1, impossible_exact and impossible_f1, over answerable and unanswerable questions.
+// Scores: exact and f1 in percent, as computed by SQuAD's official scripts. If questions may be unanswerable, also
+// possible_exact and possible_f1 over the answerable questions, and impossible_exact and impossible_f1 over the others.
 #include "text/records/questions.h"
 
 #include <algorithm>

@@ -48,7 +48,7 @@ struct Evaluation {
   int64_t num_scored = 0;  // number of scored targets, that is, targets with a known value
   NamedScores scores;      // scores of the task; may be empty, for example if no label is known or after a stop signal
   // Functions that return the contents of the files of Dataset::output_files(), by name; empty unless all rows were
-  // scored. Valid as long as the dataset.
+  // scored. The dataset must outlive the functions.
   std::map<std::string, std::function<std::string()>> output_files;
 };
 
@@ -147,7 +147,8 @@ class Task {
   virtual bool options_affect_scores() const { return false; }
   // Throws Error(usage) if an option of the task contradicts train.batch.long_block.
   virtual void check(int64_t /*long_block*/) const {}
-  // Sets options that are missing in a configuration written by an earlier version to the behaviour of that version.
+  // Sets the options that a configuration of an earlier version lacks to values that reproduce the behaviour of that
+  // version.
   virtual void set_legacy_defaults(Config& /*config*/, int64_t /*long_block*/) const {}
   // Returns the maximum number of predicted tokens in a row; nullopt if the options of the task have no such limit.
   virtual std::optional<int64_t> max_predictions() const { return {}; }
@@ -161,7 +162,7 @@ class Task {
   // Sets the model options that depend on the training shard `name`, such as the names of classes.
   virtual void set_shard_options(model::ModelOptions& /*model_options*/, const io::ShardHeader& /*header*/,
                                  const std::string& /*name*/) const {}
-  // Returns whether shards may be read from a pipe, which keeps the whole shard in memory.
+  // Returns whether shards may be read from a pipe; a shard from a pipe is in memory as a whole.
   virtual bool reads_pipes() const { return false; }
   // Opens the records of a shard as a dataset. The records and the tokenizers must outlive the dataset. Logs how many
   // records are truncated or left out. Throws Error(input) if the shard is damaged, if the tokenizer of examples is not

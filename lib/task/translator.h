@@ -74,8 +74,8 @@ class Translator {
   // Returns for each sentence the hypotheses, best first, or the samples; after a stop signal, an empty vector for
   // sentences that are not translated. With an encoder, an empty sentence, whose source is only the end token, is
   // not passed to the model: its single hypothesis, or each sample, is the end token with score 0. `on_progress`
-  // receives the number of sentences translated so far; may be empty. Throws Error(input) for a source longer than
-  // max_source tokens, unless `truncate`, and for an empty sentence with a prefix.
+  // receives the number of sentences translated so far; may be empty. Throws Error(input) for an empty
+  // sentence with a prefix, and for a source of more than max_source tokens if TranslationOptions::truncate is false.
   std::vector<std::vector<search::Hypothesis>> translate(
       std::vector<search::Sentence> sentences, const NameFunction& name,
       const std::function<void(int64_t num_completed)>& on_progress = {});
@@ -100,14 +100,14 @@ class Translator {
   const SourceTargetTokenizers& tokenizers() const { return tokenizers_; }
   // Returns the number of sources truncated so far.
   int64_t num_truncated() const { return num_truncated_; }
-  // Returns the number of unknown tokens in encode_source() so far.
+  // Returns the number of unknown tokens that encode_source() has counted so far.
   int64_t num_unknown() const { return num_unknown_; }
-  // Returns the number of unknown tokens in encode_prefix() so far.
+  // Returns the number of unknown tokens that encode_prefix() has counted so far.
   int64_t num_unknown_in_prefixes() const { return num_unknown_in_prefixes_; }
 
  private:
-  // Truncates a source of more than max_source tokens, end token included; throws Error(input) instead unless
-  // options_.truncate.
+  // Truncates a source of more than max_source tokens, end token included. Throws Error(input) for such a source if
+  // options_.truncate is false.
   void truncate_source(search::Sentence& sentence, const NameFunction& name);
   model::LanguageModel& model_;
   SourceTargetTokenizers tokenizers_;
