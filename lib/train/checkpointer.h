@@ -40,7 +40,7 @@ class Checkpointer {
   // Writes a training state: parameters, optimiser state, memories and TrainState. `reason`: why the state is saved,
   // for the log.
   void save_state(const std::string& path, const std::string& reason) const;
-  // Restores everything that save_state() wrote, but of the memories only the rows of this process. `width`: width of
+  // Restores everything that save_state() wrote, except the memories of rows of other processes. `width`: width of
   // the model, d. Throws Error(input) for a state that is damaged or does not fit the model.
   void load_state(const io::Checkpoint& checkpoint, int64_t width) const;
 

@@ -74,12 +74,12 @@ DryRunReport dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std:
   run.regularisers.start(model->parameters(), run.model.attention);
   run.check_model(*model);
   const task::TaskTraits traits = run.task().traits();
-  // Only for a text is the number of rows of each process known: rows of other corpora differ in cost, and processes
+  // The number of rows of each process is known only for a text. Rows of other corpora differ in cost, and processes
   // receive shares of equal cost.
   const int64_t num_rows = traits.has_text_order ? t.batch.tokens / t.batch.block : 0;
   check_processes(run, *model, num_rows, num_processes);
   // Procedures receive the properties of the run only if the number of updates is known. The properties state that the
-  // run has a validation set, since a dry run may lack --valid.
+  // run has a validation set even without --valid, which a dry run does not require.
   if (batches != nullptr && t.length.count > 0)
     for (const auto& entry : run.procedures.entries())
       entry.plugin->set_run_properties(run_properties_of(run, *batches, true));

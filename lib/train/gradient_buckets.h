@@ -32,8 +32,8 @@ class GradientBuckets {
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
 
-  // Starts a pass that trains the parameters whose masters require a gradient: sets the gradients of these masters to
-  // zero, in the buckets.
+  // Starts a pass that trains the parameters whose masters require a gradient. The gradients of these masters become
+  // views of the buckets, which are filled with zeros.
   void begin_pass();
   // Declares that the next backward pass is the last of the training pass. From then on, complete buckets are summed.
   void begin_last_backward() { is_last_backward_ = true; }

@@ -47,7 +47,7 @@ nn::SlicedLoss GraphedForwardBackward::operator()(const data::Batch& batch, cons
 
 void GraphedForwardBackward::capture(const Signature& signature, const data::Batch& batch,
                                      const nn::ForwardContext& context) {
-  capture_.reset();  // frees the old capture first, since the old and the new one may not fit in GPU memory
+  capture_.reset();  // frees the old capture first, since GPU memory may be too small for both
   const at::Device device = model_.parameters().device();
   const auto copy = [&](const at::Tensor& t) { return t.to(device, t.scalar_type(), false, true); };
   Capture& graph_capture = capture_.emplace(Capture{signature, batch.input, batch.model_targets(), {}, {}, {}, {}, {}});

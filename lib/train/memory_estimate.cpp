@@ -19,7 +19,8 @@ int64_t memory_estimate(const RunConfig& run, model::LanguageModel& model, int64
   const model::ModelOptions& model_options = run.model.model;
   const bool is_bf16 = t.precision == "bf16", uses_adamw = t.optimizer.rule == "adamw";
   const int64_t block = std::max(t.batch.block, t.batch.long_block);
-  // Returns at least 1, since a batch of fewer tokens than a row of train.batch.long_block tokens has one such row.
+  // Returns at least 1: even if a row of train.batch.long_block tokens exceeds the tokens of a batch, a batch has one
+  // row.
   const auto rows_of = [&](int64_t num_tokens) { return std::max<int64_t>(num_tokens / block, 1); };
   const int64_t own_rows = ceil_div(t.batch.rows > 0 ? t.batch.rows : rows_of(t.batch.tokens), num_processes);
   const int64_t rows_per_micro_batch =

@@ -96,8 +96,8 @@ struct ScheduleOptions {
   }
 };
 
-// Options of decoding for validation by a score of decoded text: [train.validation.decode]. The defaults are the
-// settings of fairseq's recipes.
+// Options with which a validation decodes text, if its metric is a score of decoded text: [train.validation.decode].
+// The defaults are the settings of fairseq's recipes.
 struct DecodeOptions : task::DecodingOptions {
   DecodeOptions() { translation.search = {5, 1, 1.2, 10, 1, false}; }
   void describe(Fields& f) {

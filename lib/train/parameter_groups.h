@@ -71,8 +71,8 @@ class ParameterGroups {
   void check(const nn::ParameterList& parameters, const std::string& train_rule) const;
 
  private:
-  // Returns the text of an error about a `group` without trainable parameters: the names of the earlier groups that
-  // contain the trainable parameters matching the patterns of `group`, or that no matching parameter is trainable.
+  // Returns, for an error, why `group` contains no trainable parameter: either no parameter that matches its patterns
+  // is trainable, or earlier groups, which the text names, contain all of these parameters.
   std::string describe_earlier_groups(const nn::ParameterList& parameters, const ParameterGroupOptions& group) const;
   std::map<std::string, ParameterGroupOptions> groups_;
 };

@@ -44,7 +44,7 @@ class PassPlanner {
   const RunConfig& run_;
   std::vector<nn::Parameter*> parameters_;
   std::vector<bool> is_selected_;      // by parameter: whether train.trainable is empty or selects the parameter
-  std::vector<int64_t> freeze_until_;  // by parameter: first update in which its group does not freeze the parameter
+  std::vector<int64_t> freeze_until_;  // by parameter: first update in which no group freezes the parameter
   const Batches* batches_;
 };
 

@@ -69,8 +69,8 @@ class Procedure {
   virtual bool moves_weights() const { return false; }
   // Modifies a pass of an update. Called for every pass, also for passes that other procedures requested.
   virtual void modify_pass(TrainingPass&, const TrainProgress&) const {}
-  // Returns whether training continues, after progress.update completed updates, from the best weights so far with a
-  // reset optimiser. `is_stalled`: whether train.validation.patience is exhausted; the run then stops unless a
+  // Returns whether training returns to the best weights so far and resets the optimiser, after progress.update
+  // completed updates. `is_stalled`: whether train.validation.patience is exhausted; the run then stops unless a
   // procedure returns true.
   virtual bool returns_to_best(const TrainProgress&, bool /*is_stalled*/) { return false; }
   // Returns whether observer() can return an observer in this run.

@@ -59,11 +59,10 @@ class ObservedTerm : public Regulariser, public attention::Observer {
   // Adds a scalar to the term of the current forward pass.
   void add(const at::Tensor& term) { sum_ = sum_.defined() ? sum_ + term : term; }
   double weight() const { return weight_; }
-  // Returns the number of queries in each row without padding, (B) fp32 on the device of `like`, whose first axis has
-  // size B; or `num_positions` for each row if begin_batch() received no lengths.
+  // Returns the number of queries in each row, padding excluded, (B) fp32; `num_positions` for each row if
+  // begin_batch() received no lengths. `like`: tensor whose first axis has size B, on the device of the result.
   at::Tensor query_lengths(attention::AttentionKind kind, const at::Tensor& like, int64_t num_positions) const;
-  // Returns the number of keys in each row without padding, (B) fp32 on the device of `like`, whose first axis has size
-  // B; or `num_positions` for each row if begin_batch() received no lengths.
+  // Does the same as query_lengths() for the keys.
   at::Tensor key_lengths(attention::AttentionKind kind, const at::Tensor& like, int64_t num_positions) const;
   // Returns the query mask (B, num_positions) fp32: 1 for a query and 0 for padding.
   at::Tensor query_mask(attention::AttentionKind kind, const at::Tensor& like, int64_t num_positions) const;

@@ -74,8 +74,8 @@ struct RunConfig {
   // Throws Error(usage) for options that the model does not support. Regularisers::start() must have been called with
   // the parameters of the model.
   void check_model(model::LanguageModel& language_model) const;
-  // Throws Error(usage), for train.cuda_graph, if a CUDA graph cannot capture the passes of this model and
-  // configuration.
+  // Throws Error(usage) about train.cuda_graph if a CUDA graph cannot capture the passes of this model and
+  // configuration. Called only if train.cuda_graph is set.
   void check_cuda_graph(model::LanguageModel& language_model) const;
   // Returns the task of the model, with the options of this configuration.
   const task::Task& task() const { return tasks.serving_task(model.model); }

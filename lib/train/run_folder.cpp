@@ -35,8 +35,8 @@ void remove_partial_files(const std::string& folder) {
   for (const fs::path& file : partial_files) fs::remove(file);
 }
 
-// Refuses symbolic links in the place of the files of a run, and all links in checkpoints/. Other links in the folder
-// are harmless, since the run does not write to them.
+// Throws the error of refuse_link() if a file or folder of the run is a symbolic link, or if checkpoints/ contains a
+// symbolic link. Other links in the folder are harmless, since the run does not write to them.
 void refuse_links(const fs::path& folder) {
   for (const char* name : {"config.toml", "log.jsonl", "last.safetensors", "best.safetensors", "diverged.safetensors",
                            "checkpoints", "lock"})

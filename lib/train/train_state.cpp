@@ -81,8 +81,8 @@ TrainState parse_train_state(const std::string& json, const std::string& name) {
     s.procedure_states = j.at("procedures"), s.has_memory = j.at("memory");
     s.sums_since_log.nll = j.at("nll"), s.sums_since_log.smoothed = j.at("smoothed");
     s.sums_since_log.num_targets = integer("counted");
-    // Training states of earlier versions lack the keys kept, schedule_rule and counted_best; the keys best and
-    // counted_best are also absent before the first validation.
+    // Training states of earlier versions lack the keys `kept`, `schedule_rule` and `counted_best`. The keys `best` and
+    // `counted_best` are also absent before the first validation.
     if (j.contains("kept"))
       for (const auto& entry : j.at("kept"))
         selection.retained_scores[integer_of<int64_t>(entry.at(0))] = entry.at(1).get<double>();

@@ -13,7 +13,7 @@ namespace mh::train {
 struct TrainableWord {
   const char* name;
   const char* meaning;              // description for `mh-train --list trainable` and mh-finetune(1)
-  std::vector<nn::HeadRole> roles;  // roles of the parameters in attention layers; empty: the head of an encoder
+  std::vector<nn::HeadRole> roles;  // roles of parameters in attention layers; empty: the task head and its pooler
 };
 // Returns the word "head", then the other words in alphabetical order.
 const std::vector<TrainableWord>& trainable_words();

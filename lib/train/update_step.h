@@ -21,7 +21,7 @@ class UpdateStep {
     double nll = 0, smoothed = 0;  // loss without and with label smoothing, summed over the targets, nats
     int64_t num_targets = 0;       // number of targets of all micro-batches of the update
     double gradient_norm = 0;      // norm of the gradient of the mean loss, before clipping
-    // Stop signal that any process of the job has received, the same signal in all processes; 0: none.
+    // Stop signal that at least one process of the job has received; equal in all processes; 0: none.
     int stop_signal = 0;
     bool is_finite() const { return std::isfinite(smoothed) && std::isfinite(gradient_norm); }
     // Returns 1 / num_targets, the factor from sums to means over the targets; 1 without targets.

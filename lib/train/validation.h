@@ -37,8 +37,8 @@ class Validator {
   // Returns the score that compares models, lower is better: the loss, or minus the score that train.validation.metric
   // names.
   double selection_score(const Validation& validation) const;
-  // Returns the improvement from selection score `old_score` to `new_score`, positive if the model improved: in
-  // perplexity for the loss of a language model, and otherwise in the selection score.
+  // Returns the improvement from selection score `old_score` to `new_score`, positive if the model improved. If the
+  // score is the loss of a language model, the improvement is a difference of perplexities, otherwise of the scores.
   double improvement(double old_score, double new_score) const;
 
   // Returns the fields for log.jsonl: valid_nll and valid_perplexity, or valid_loss; and valid_NAME for each score.

@@ -6,7 +6,7 @@
 //   F pass  runs one sampled expert and trains all parameters except the gates
 //
 // In all other epochs, each update takes an F pass only. In the paper the gates are trained by plain SGD with learning
-// rate 1, which a parameter group configures.
+// rate 1; a parameter group sets this rule and learning rate.
 #include <memory>
 
 #include "attention/methods/mae/mae_gate.h"

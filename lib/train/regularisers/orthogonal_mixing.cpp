@@ -1,8 +1,8 @@
-// The regulariser "orthogonal-mixing" (Mixhead, equation of R_orth): |MᵀM - I|_F² summed over layers, which makes the
-// mixing matrix M (h, hv) of a layer orthogonal. The option `of` selects M:
+// The regulariser "orthogonal-mixing" (Mixhead, equation of R_orth): |MᵀM - I|_F² for the mixing matrix M (h, hv) of a
+// layer, summed over layers. The term is 0 if the columns of every M are orthonormal. The option `of` selects M:
 //
-//   parameters  the learned matrix of Mixhead A or (for probabilities) of talking heads, or the constant part of the
-//               matrix of Mixhead B
+//   parameters  the learned matrix of Mixhead A, the learned matrix by which talking heads mix probabilities, or the
+//               constant part of the matrix of Mixhead B
 //   positions   the mixing matrix at each position, with the term averaged over positions; equal to `parameters` for
 //               mixers whose matrix does not depend on the position
 #include "attention/head_mix.h"
