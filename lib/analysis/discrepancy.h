@@ -5,9 +5,9 @@
 //              (The published code has 1 + cosine, which is larger for heads that are more alike.)
 //   euclidean  |Z_i - Z_j|₂
 //
-// The discrepancy of a layer is the sum of the distances of all ordered pairs, which is the entrywise ℓ₁ norm of the
-// matrix of distances, averaged over sequences. The discrepancy is measured before the combiner (head outputs) and
-// after it (input of the output projection, where combiners such as alphas have mixed the heads).
+// The discrepancy of a layer is the sum of the distances of all ordered pairs (the entrywise ℓ₁ norm of the matrix of
+// distances), averaged over sequences. The discrepancy is measured in two places: in the head outputs before the
+// combiner, and in the input of the output projection, in which combiners such as alphas have mixed the heads.
 #pragma once
 
 #include <map>

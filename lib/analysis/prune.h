@@ -1,6 +1,6 @@
 // Structured pruning: removes heads from a model. The blocks of parameters that belong to a pruned head (nn::HeadAxis)
-// are removed and the layer's configuration gets the smaller head counts. The pruned model computes the same as the
-// full model with these heads masked (attention::HeadScales of zeros), except for rounding.
+// are removed and the layer's configuration gets the smaller head counts. The outputs of the pruned model equal those
+// of the full model with these heads masked (attention::HeadScales of zeros), except for rounding.
 //
 // The code depends only on the traits of parameters and not on particular stages. A stage adapts its options itself
 // (attention::Stage::options_after_pruning). If the remaining heads of a layer no longer match a parameter that the

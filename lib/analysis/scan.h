@@ -1,5 +1,5 @@
-// Ablation scans: the change of a metric if a model loses single heads, all heads of a layer but one, or all heads of a
-// layer.
+// Ablation scans: the change of a metric if a model loses a single head, all heads of a layer except one, or all heads
+// of a layer.
 //
 // If the metric is perplexity, a pass over the text scores several cases together (ablation.h); for other metrics the
 // model is evaluated once per case.

@@ -23,9 +23,9 @@
 namespace mh::analysis {
 
 // Returns the singular values (…, min(m, n)), fp64 on the CPU, descending, of x (…, m, n) of any floating-point type.
-// The singular values are the square roots of the eigenvalues of x xᵀ or xᵀ x, computed in fp64, with an error of up to
-// about 3e-8 σ_1, which is also the precision that fp32 entries of x allow; values below 2^-24 σ_1 are set to 0. So c_k
-// is accurate to 1e-6 if Σ σ_i is at least several tens of times σ_1, and to 1e-5 for matrices of rank 1. On a CPU each
+// The singular values are the square roots of the eigenvalues of x xᵀ or xᵀ x, computed in fp64. Their error is at most
+// about 3e-8 σ_1, of the order of the rounding errors of fp32 entries; values below 2^-24 σ_1 are set to 0. So c_k is
+// accurate to 1e-6 if Σ σ_i is at least several tens of times σ_1, and to 1e-5 for matrices of rank 1. On a CPU each
 // thread takes one matrix at a time and skips the trailing zeros that a causal mask leaves in rows; on a GPU
 // batched_singular_values() runs, and only the values are copied to the host. Throws Error(failed) if x is not finite.
 at::Tensor singular_values(const at::Tensor& x);
