@@ -89,7 +89,8 @@ inline double max_magnitude(const Doubles& x) {
   for (const double e : x) result = std::max(result, std::isfinite(e) ? std::abs(e) : 0);
   return result;
 }
-// Returns the largest magnitude of x[i] - y[i], which is 0 for equal infinities; infinite if any x[i] or y[i] is NaN.
+// Returns the largest |x[i] - y[i]|, where the difference of equal infinities counts as 0; infinite if any x[i] or y[i]
+// is NaN.
 inline double max_difference(const Doubles& x, const Doubles& y) {
   RC_ASSERT(x.size() == y.size());
   double result = 0;
@@ -141,9 +142,9 @@ struct Case {
   std::vector<int64_t> key_head_of, value_head_of;
   std::vector<float> scales;
 
-  // heads, value_heads: numbers of query heads and of value heads. max_length: largest number of queries. max_size:
-  // in half of the cases, keys and values have this size, rounded up to a multiple of 8; in the others, random sizes up
-  // to max_size, which are equal if has_equal_sizes.
+  // heads, value_heads: numbers of query heads and of value heads. max_length: largest number of queries. max_size: in
+  // half of the cases, keys and values have this size, rounded up to a multiple of 8; in the other half, they have
+  // random sizes up to max_size, which are equal if has_equal_sizes.
   Case(int64_t heads, int64_t value_heads, int64_t max_length, int64_t max_size, bool has_equal_sizes,
        CaseKind kind = CaseKind::any) {
     reference::OracleCase& c = oracle_case;
@@ -178,7 +179,7 @@ struct Case {
     }
     if (pick(0, 2) == 0) {
       c.dropout_before_mixing = heads != value_heads || pick(0, 1) == 1;
-      // Rows, heads and batch rows that are consecutive in the random stream, or apart.
+      // Consecutive rows, heads and batch rows of the mask are adjacent in the random stream or have gaps between them.
       const auto gap = [this] { return pick(0, 1) == 1 ? int64_t{1} << pick(0, 40) : 0; };
       p.dropout = dropout, p.dropout_offset = static_cast<uint64_t>(pick(0, 1000));
       p.dropout_row_stride = p.keys + gap(), p.dropout_head_stride = p.queries * p.dropout_row_stride + gap();

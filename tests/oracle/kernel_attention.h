@@ -1,9 +1,10 @@
 // Attention with every option of kernels/attention_params.h, with head mixing or without, and its gradients, as naive
 // loops from the equations:
-//   A_j = Q_j K_jᵀ, with relative positions A_j[t, s] = (Q_j[t] + u_j) · K_j[s] + (Q_j[t] + v_j) · R_j[row of t, s];
+//   A_j = Q_j K_jᵀ, with relative positions A_j[t, s] = (Q_j[t] + u_j) · K_j[s] + (Q_j[t] + v_j) · R_j[row of (t, s)];
 //   P_j = softmax(scale A_j) over the visible keys, or Sigsoftmax;  P̄_i = Σ_j M[j, i] (Z_j ∘ P_j);
 //   O_i = s_i (Z̄_i ∘ P̄_i) V_i, where one of Z and Z̄ is the dropout mask, the other is 1, and s_i is the head scale.
-// All arithmetic is in double precision; `round` can round every matrix that the composed path stores to its type.
+// All arithmetic is in double precision, but `round` can round the matrices that the composed path stores to the type
+// of that path.
 #pragma once
 
 #include <algorithm>
@@ -46,9 +47,9 @@ struct OracleCase {
 };
 
 struct OracleResult {
-  // out and dq have the shapes of dout and q. dk (batch, heads, keys, key_size) and dv (batch, value_heads, keys,
-  // value_size) have one head for each query head and each value head: the gradients of heads that read the same
-  // key/value head are not summed.
+  // out and dq have the shapes of dout and q. dk (batch, heads, keys, key_size) has a head for each query head and dv
+  // (batch, value_heads, keys, value_size) for each value head: the gradients of heads that read the same key/value
+  // head are not summed.
   Doubles out, dq, dk, dv;
   Doubles dm, dscale;          // (batch, queries, heads, value_heads); (batch, value_heads)
   Doubles lse, lse_magnitude;  // (batch, heads, queries), lse infinite for fully masked rows; lse_magnitude = 1 + |lse|
