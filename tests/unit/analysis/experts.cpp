@@ -117,7 +117,7 @@ TEST_CASE("a one-hot gate drops the heads that its expert leaves out and scales 
 
 namespace {
 
-// Returns the bound on the error of a pointwise mutual information: the logarithm of a quotient of products of counts.
+// Returns the bound on the error of a pointwise mutual information, the logarithm of a quotient of products of counts.
 double pmi_bound(double pmi) { return rounding::fp64_bound(4, std::max(1.0, std::abs(pmi))); }
 
 }  // namespace
@@ -159,9 +159,9 @@ TEST_CASE("the expert report equals plain loops over the gates", "[experts]") {
     CHECK(report.layers[layer].is_per_position);
     CHECK(report.layers[layer].num_units == 62);
     CHECK(report.layers[layer].unit_counts == counts);
-    // Roundings in fp32: 4 additions, exponential and division of the softmax, by which the sum of the gates differs
-    // from 1 (the report divides by this sum, the loop above does not), and the logarithm and product of each term. The
-    // entropy of a unit is at most ln 4.
+    // Roundings in fp32: 4 additions, the exponential and the division in the softmax, and the logarithm and product of
+    // each term. The sum of the gates differs from 1 by rounding; the report divides by this sum, the loop above does
+    // not. The entropy of a unit is at most ln 4.
     CHECK(report.layers[layer].entropy_sum ==
           rounding::within(entropy, tolerance::chain_error_bound(4 + 2 + 2, tolerance::kFp32, 62 * std::log(4))));
   }

@@ -55,7 +55,7 @@ TEST_CASE("folding a matrix into the output projection equals plain loops in fp6
             const double term = static_cast<double>(a[j][i]) * static_cast<double>(b[row][i * dv + k]);
             sum += term, magnitude += std::abs(term);
           }
-          // The bound: both sums are in fp64, and the sum of fold_matrix() is rounded to fp32.
+          // The bound covers both sums, which are in fp64, and the rounding of the sum of fold_matrix() to fp32.
           RC_ASSERT(std::abs(static_cast<double>(c[row][j * dv + k]) - sum) <=
                     tolerance::kFp32 * std::abs(sum) + rounding::fp64_bound(output_heads, magnitude));
         }

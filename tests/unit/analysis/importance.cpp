@@ -77,8 +77,8 @@ struct MeasuredModel {
   // Returns the bound on the difference of two forward passes in batches of different shapes, relative to the largest
   // result.
   double pass_bound() const { return rounding::pass_bound(*model, max_keys()); }
-  // Returns the bound on the difference of two importance scores, relative to the larger of 1 and the largest score:
-  // the error of two passes with gradients. The measures themselves are computed in fp64.
+  // Returns the bound on the difference of two importance scores, relative to the larger of 1 and the largest score. It
+  // is the bound for two passes with gradients, since the measures themselves are computed in fp64.
   double importance_bound() const { return rounding::gradient_bound(*model, max_keys()); }
 };
 

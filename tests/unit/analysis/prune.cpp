@@ -91,8 +91,9 @@ struct Sizes {
 };
 
 // Checks that `full`, whose pruned heads are masked, and `pruned` have the same outputs: encoder self-attention and
-// cross-attention with and without padding; decoder self-attention without a memory and, if the stages support it, with
-// a memory; and, if the stages support it, attention of decoders in incremental decoding.
+// cross-attention with and without padding; decoder self-attention without a memory and with one; decoder
+// self-attention and cross-attention in incremental decoding. Skips memories and incremental decoding if the stages do
+// not support them.
 void check_pruned(SingleLayer& full, SingleLayer& pruned, const Sizes& sizes) {
   c10::NoGradGuard no_gradient;
   const AttentionKind kind = full.layer->layer_spec().kind;

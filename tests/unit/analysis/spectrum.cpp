@@ -343,8 +343,8 @@ TEST_CASE("percentiles of spectrum curves over blocks are exact for few blocks a
       CHECK(means.curve_quantile(0.1)[h][k].item<double>() == within(curves[1], bound));
       CHECK(means.curve_quantile(0.25)[h][k].item<double>() == within((curves[2] + curves[3]) / 2, bound));
     }
-  // 4000 blocks, more than kSampleSize, with the first points of their curves evenly spaced from 0.5 to 1: percentiles
-  // are estimated from a sample.
+  // 4000 blocks are more than kSampleSize, so percentiles are estimated from a sample. The first points of the curves
+  // are evenly spaced from 0.5 to 1.
   SpectrumMeans sampled(true);
   for (int64_t i = 0; i < 40; ++i) {
     const at::Tensor first = 0.5 + at::arange(i * 100, i * 100 + 100, at::kDouble) / 8000;

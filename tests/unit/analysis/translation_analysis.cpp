@@ -56,8 +56,8 @@ struct AnalysedModel {
   // Returns the bound on the difference of two forward passes in batches of different shapes, relative to the largest
   // result. No sentence is longer than a block.
   double pass_bound() const { return rounding::pass_bound(*model, analysis_input().scoring_options.block); }
-  // Returns the bound on the difference of two importance scores, relative to the larger of 1 and the largest score:
-  // the error of two passes with gradients. The measures themselves are computed in fp64.
+  // Returns the bound on the difference of two importance scores, relative to the larger of 1 and the largest score. It
+  // is the bound for two passes with gradients, since the measures themselves are computed in fp64.
   double importance_bound() const { return rounding::gradient_bound(*model, analysis_input().scoring_options.block); }
 };
 
@@ -307,7 +307,7 @@ TEST_CASE("a pruned translation model has the outputs of the full model with the
     const AnalysedModel analysed_model(stage, 5);
     const bool prunes_in_pairs =
         stage.find("differential") != std::string::npos || stage.find("pair-norm") != std::string::npos;
-    // Of each kind of attention, all heads of the last layer are pruned, and one head or one pair of heads of layer 0.
+    // For each kind of attention, all heads of the last layer are pruned, and one head or one pair of heads of layer 0.
     HeadSet pruned_heads;
     for (const auto& [kind, num_layers] : kNumLayers) {
       for (int64_t head : {0, 1, 2, 3}) pruned_heads[kind].insert({num_layers - 1, head});
