@@ -247,7 +247,7 @@ const Constraint* unmet_constraint(const Case& c, std::string* reason = nullptr)
   if (constraint == nullptr || reason == nullptr) return constraint;
   constraint->is_met(input, reason);
   if (choice.kernel != Kernel::composed) return constraint;
-  // Path::fused computes or refuses each pass for which Path::automatic falls back.
+  // Whenever Path::automatic falls back, Path::fused chooses a fused kernel or throws.
   dispatcher.set_path(Path::fused, std::make_shared<FallbackLog>());
   if (const KernelChoice fused = dispatcher.choose(layer, pass); fused.kernel == Kernel::composed)
     CHECK_THROWS_AS(dispatcher.report_fallback(layer, pass, fused), Error);

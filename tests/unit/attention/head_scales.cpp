@@ -16,8 +16,8 @@ using layers::PerturbedLayer;
 
 namespace {
 
-// Returns head scales of the score (side 0), value (1) or output heads (2). `scale`: (num_variants, h), the scales of
-// each variant; (h) for num_variants = 0, no variants.
+// Returns head scales of the score heads (side 0), value heads (1) or output heads (2). `scale`: the scales of each
+// variant, (num_variants, h), or one scale per head, (h), if num_variants is 0.
 HeadScales scales_of_side(int side, const at::Tensor& scale, int64_t num_variants = 0) {
   HeadScales s;
   (side == 0 ? s.score : side == 1 ? s.value : s.output) = scale;

@@ -135,7 +135,7 @@ TEST_CASE("Path::fused rejects each forward pass for which Path::automatic falls
                  "relative positions with a mask that the fused kernels do not support, such as an additive mask",
                  [&] { return relative_layer(x, keys, memory_mask); });
 
-  // For fewer queries in the batch than head_size, automatic dispatch prefers the composed path, only for speed: with 2
+  // If the batch has fewer queries than head_size, automatic dispatch prefers the composed path, only for speed. With 2
   // to 16 queries (2 rows of 1 to 8) and head_size 16, the fused path gives the same result.
   Layer exact_relative_layer("heads = 2\nscore = 'relative'\n", 32, 3);
   exact_relative_layer.convert(at::kDouble);

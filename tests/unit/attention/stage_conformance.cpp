@@ -26,7 +26,7 @@ namespace {
 // Sizes of a layer and its inputs. `keys`: number of keys with a memory and in cross-attention, more than `queries`.
 struct Sizes {
   int64_t width = 12, rows = 2, queries = 6, keys = 9, heads = 4, head_size = 5;
-  int64_t num_real = 4;  // real positions of the padded row; less than queries
+  int64_t num_real = 4;  // real positions of the padded row; fewer than `queries`
   uint64_t seed = 1;
 };
 

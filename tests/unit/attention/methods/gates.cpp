@@ -22,7 +22,7 @@ TEST_CASE("head gates are sigmoids of a bias or, with input = true, of a project
             6, 5);
     RecordingObserver recorder;
     l(x, x, {}, {}, &recorder);
-    // One rounding of the initial bias log(3), four of the sigmoid.
+    // Roundings: one of the initial bias log(3), and four of the sigmoid.
     CHECK(rounding::agree(recorder.g, at::full(recorder.g.sizes(), 0.75), 1 + 4));
     l.perturb_parameters(3);
     const at::Tensor y = l(x, x, {}, {}, &recorder);

@@ -221,9 +221,9 @@ double gate_logit_size(Layer& l, double input_size, const Vector& variance) {
   return normed;
 }
 
-// Returns the bounds for a mixture of attentive experts, which include the roundings and the gain of the gates, for
-// variances `norm_variance` (d) of the batch norm. Batch statistics of nearly equal means divide by a small variance,
-// which amplifies the rounding error of the gates, and an error ε of the gate logits changes a gate by at most ε / 2.
+// Returns the bounds for a mixture of attentive experts, including the roundings and the gain of the gates.
+// `norm_variance`: variances (d) of the batch norm. Batch statistics of nearly equal means divide by a small variance,
+// which amplifies the rounding error of the gates. An error ε of the gate logits changes a gate by at most ε / 2.
 LayerRounding mae_rounding_of(Layer& l, const at::Tensor& x, const at::Tensor& m, const Mask& mask,
                               const Vector& norm_variance) {
   const double input_size = std::max({numbers::max_abs(x), numbers::max_abs(m), numbers::max_abs(l["gate.norm.mean"])});
@@ -523,7 +523,7 @@ TEST_CASE("uniform MAE equals multi-head attention in evaluation, and on average
   }
   REQUIRE(distinct_outputs.size() == 6);
   CHECK(rounding.agree(at::stack(distinct_outputs).mean(0), expected, 2));
-  // The experts are drawn uniformly: 6,000 draws, one per row or one per position. The margin is four standard
+  // The experts are drawn uniformly, 6,000 times: once per row or once per position. The margin is four standard
   // deviations of a frequency.
   const double p = 1.0 / 6, margin = 4 * std::sqrt(p * (1 - p) / 6000);
   for (const auto& [unit, sizes] :
@@ -549,8 +549,8 @@ struct DroppedHeads : Observer, Subscriber<HeadWeightObservation> {
   }
 };
 
-// Returns four standard deviations of a frequency of `num_draws` draws, for the probability 1/2 with the largest
-// variance.
+// Returns four standard deviations of the frequency of an event in `num_draws` draws. The standard deviation is that of
+// an event of probability 1/2, for which it is largest.
 double frequency_margin(int64_t num_draws) { return 4 * std::sqrt(0.25 / static_cast<double>(num_draws)); }
 
 // Returns whether all positions of each row drop the same heads.
@@ -677,8 +677,8 @@ TEST_CASE(
   std::set<std::set<int64_t>> drawn_sets;
   for (uint32_t update = 0; update < 12; ++update) {
     l.parameters.zero_gradients();
-    // The gates of a pass that samples experts equal the gates of evaluation: running statistics, no dropout, no
-    // gradient.
+    // A pass that samples experts has the gates of evaluation, from the running statistics and without dropout. These
+    // gates have no gradient.
     RecordingObserver recorder;
     (l.forward(x, causal_mask(), training_context(update, true), &recorder) * r).sum().backward();
     CHECK(!recorder.g.requires_grad());

@@ -95,8 +95,8 @@ TEST_CASE("weights of shared and of top-k routed heads in a mixture of heads mat
     RecordingObserver recorder;
     const at::Tensor y = l(x, x, causal_mask(), {}, &recorder);
     const Vector expected = head_weights(counts, l.weights(), doubles(x), d);
-    // A logit of the router is a sum of d products. An error ε of the logits is a relative error of about ε of each of
-    // the two factors of a weight, a quotient of probabilities and a probability.
+    // A logit of the router is a sum of d products. A weight is the product of a quotient of probabilities and a
+    // probability; an error ε of the logits changes each of these two factors by a relative error of about ε.
     const double largest_logit =
         numbers::max_abs(x.square().sum(-1)) * numbers::max_abs(l["combiner.router.weight"].square().sum(-1));
     const at::Tensor exact = at::tensor(expected, at::kDouble).view(recorder.g.sizes());

@@ -111,8 +111,9 @@ TEST_CASE("heads that do not divide the width are rejected unless head_size is s
 
 TEST_CASE("a head of size >= length can represent any positive attention matrix (low-rank bottleneck, Theorem 1)",
           "[plain]") {
-  // Tokens are rows of X. For X (n, d) of rank n, P any positive matrix with rows that sum to 1, D any positive
-  // diagonal: A = √dk log(D P), W_q = X⁺ [A | 0], W_k = X⁺ [I | 0] give softmax(X W_q (X W_k)ᵀ / √dk) = P.
+  // Tokens are rows of X. Let X (n, d) have rank n, P be any positive matrix whose rows sum to 1, and D be any positive
+  // diagonal matrix. Then A = √dk log(D P), W_q = X⁺ [A | 0] and W_k = X⁺ [I | 0] give
+  // softmax(X W_q (X W_k)ᵀ / √dk) = P.
   CHECK(rc::check([] {
     c10::NoGradGuard no_gradient;
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
@@ -143,8 +144,8 @@ TEST_CASE("a head of size >= length can represent any positive attention matrix 
 TEST_CASE("a head smaller than the length cannot represent every attention matrix", "[plain]") {
   c10::NoGradGuard no_gradient;
   for (uint64_t seed = 1; seed < 6; ++seed) {
-    // All rows of x are ones, except the last, which is zero: without biases its query is 0, so its attention is
-    // uniform.
+    // All rows of x are ones, except the last, which is zero. Without biases the query of the last row is 0, so its
+    // attention is uniform.
     Layer l("heads = 1\nbias = false\nhead_size = 3", 4, seed);
     at::Tensor x = at::ones({1, 7, 4});
     x[0][6].zero_();
@@ -156,8 +157,8 @@ TEST_CASE("a head smaller than the length cannot represent every attention matri
     const at::Tensor input = normal({12, 16}, seed).to(at::kDouble);
     const at::Tensor logits = at::matmul(at::matmul(input, wide_layer["query.weight"].to(at::kDouble).t()),
                                          at::matmul(input, wide_layer["key.weight"].to(at::kDouble).t()).t());
-    // Singular values up to the number of rows times the bound on the error of a logit are 0; a decomposition takes up
-    // to 10 sweeps of rotations.
+    // Singular values of at most the number of rows times the bound on the error of a logit count as 0. A decomposition
+    // takes up to 10 sweeps of rotations.
     const double error =
         tolerance::chain_error_bound(16 + 3 + 10 * (12 + 12), tolerance::kFp64, numbers::max_abs(logits));
     CHECK(at::linalg_matrix_rank(logits, 12 * error).item<int64_t>() == 3);
