@@ -102,7 +102,7 @@ struct RelativePositions {
   }
 };
 
-// In half of the cases, random key/value heads and head scales, set in `params`; otherwise empty.
+// Random key/value heads and head scales in half of the cases, set in `params`; empty in the other half.
 struct HeadChoices {
   std::vector<int64_t> key_head_of, value_head_of;
   std::vector<float> scales;
@@ -325,7 +325,7 @@ TEST_CASE("CPU head mixing stays within its buffers and writes every element of 
       params.dropout_row_stride = params.max_keys, params.dropout_head_stride = params.queries * params.max_keys;
     }
     const int64_t num_shares = pick(1, 4);
-    params.l2_bytes = int64_t{1} << pick(10, 20);  // smaller than the probabilities: several key spans
+    params.l2_bytes = int64_t{1} << pick(10, 20);  // often too small for all keys in one span
     draw_options(params);
     const HeadChoices choices(params, params.heads, params.value_heads);
     std::optional<RelativePositions> positions;
@@ -349,7 +349,7 @@ TEST_CASE("CPU attention without mixing stays within its buffers and writes ever
     params.key_size = 16 * pick_int(1, 4), params.scale = 0.3F;
     const DropoutParams dropout{{1, 2}, 3, 4, 1 << 22, 4.0F / 3};
     if (pick(0, 1) == 1) params.dropout = dropout, params.dropout_row_stride = max_keys;
-    params.l2_bytes = int64_t{1} << pick(10, 20);  // smaller than the probabilities: several key spans
+    params.l2_bytes = int64_t{1} << pick(10, 20);  // often too small for all keys in one span
     draw_options(params);
     const HeadChoices choices(params, 1, 1);
     std::optional<RelativePositions> positions;

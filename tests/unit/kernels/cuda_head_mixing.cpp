@@ -85,9 +85,9 @@ Doubles sum_per_batch_row(const Doubles& x, int64_t batch, int64_t count, int64_
   return sums;
 }
 
-// Checks all results of a random case. `uses_all_memory`: whether tiles are planned for the 227 KiB of shared memory of
-// an H100, with which the row-mix kernels serve few heads of 16-bit types without relative positions; false: for a
-// random limit from the minimum up to 227 KiB, or for the minimum if `kind` is CaseKind::lengths.
+// Checks all results of a random case. If `uses_all_memory`, tiles are planned for 227 KiB of shared memory, as on an
+// H100; the row-mix kernels then serve cases with few heads, a 16-bit type and no relative positions. Otherwise the
+// limit of shared memory is random, from the minimum to 227 KiB, or it is the minimum if `kind` is CaseKind::lengths.
 template <class T, int kSize>
 void check_case(int64_t max_heads, int64_t max_length, bool has_relative_positions = false,
                 CaseKind kind = CaseKind::any, bool uses_all_memory = false) {

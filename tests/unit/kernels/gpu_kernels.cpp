@@ -1,6 +1,6 @@
 // The attention kernels on a GPU: `torch-tests --device cuda`. The bound on the error of the output and of every
-// gradient is tolerance::composed_error_bound() of the composed path in the same type on the GPU, for fp32 plus
-// tolerance::split_logit_error_bound().
+// gradient is tolerance::composed_error_bound() of the composed path in the same type on the GPU; in fp32,
+// tolerance::split_logit_error_bound() is added.
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 

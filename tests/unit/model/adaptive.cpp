@@ -215,7 +215,7 @@ TEST_CASE("parameter counts of models with adaptive input and softmax equal thos
             sizes + "[attention]\nbias = false\nscore = 'relative'\n" + attention,
         vocabulary_size);
   };
-  // Transformer-XL on WikiText-103, 151M: bands as wide as the model have no projections, so that the adaptive softmax
+  // Transformer-XL on WikiText-103, 151M. Bands as wide as the model have no projections, so that the adaptive softmax
   // adds only the weights and biases of the classes, one for each tail band, to a plain softmax.
   CHECK(xl("layers = 16\nwidth = 410\nffn = 2100\ncutoff_factor = 1\n", "heads = 10\n", 267735) == 151107538);
   // On One Billion Word, 294M in Mixhead: separate projections of input and output, also for the first band.
@@ -297,8 +297,8 @@ TEST_CASE("adaptive input and softmax and their gradients match the equations ov
     const auto tensor_like = [](const Vector& values, const at::Tensor& t) {
       return at::tensor(values, at::kDouble).view(t.sizes());
     };
-    // log p = logit - lse: the rounding error is relative to the logits, not to the difference. The logits are about as
-    // large as the largest |log p|.
+    // Since log p = logit - lse, the rounding error is relative to the logits, not to the difference. The logits are
+    // about as large as the largest |log p|.
     const at::Tensor expected_all_log_p = tensor_like(expected_all, all_log_p);
     const double largest_score = std::max(1.0, numbers::max_abs(expected_all_log_p));
     const int64_t num_roundings = model.num_roundings();
@@ -313,8 +313,9 @@ TEST_CASE("adaptive input and softmax and their gradients match the equations ov
     RC_ASSERT(std::abs(loss.nll.item<double>() - expected) <= loss_error);
     RC_ASSERT(std::abs(loss.smoothed.item<double>() - expected) <= loss_error);
 
-    // Finite differences at four random entries of every parameter. The bound on the error of the gradients: an error
-    // of a score is a relative error of a probability, and the backward pass has as many roundings as the forward pass.
+    // The gradients are compared with finite differences at four random entries of every parameter. The bound on their
+    // error counts as many roundings for the backward pass as for the forward pass. Its factor `largest_score` covers
+    // errors of scores, which are relative errors of probabilities.
     loss.smoothed.backward();
     double largest_gradient = 1;
     for (auto& parameter : model.parameters.all())

@@ -42,16 +42,16 @@ struct Result {
 
 constexpr double kLearningRate = 1e-3;
 
-// Checks results of run_two_updates(). `gradient_bound`: rounding::gradient_bound() of the model, relative to the
-// largest result: a small gradient may be a difference of numbers as large as this result.
+// Checks results of run_two_updates(). `gradient_bound`: rounding::gradient_bound() of the model. The bound is relative
+// to the largest result, since a small gradient may be a difference of numbers as large as this result.
 void require_near(const std::vector<Result>& actual, const std::vector<Result>& expected, double gradient_bound) {
   REQUIRE(actual.size() == expected.size());
   double largest_result = 1;
   for (const Result& result : expected) largest_result = std::max(largest_result, max_abs(result.value));
   const double bound = gradient_bound * largest_result;
-  // The effect of the update on the next loss: Adam divides a gradient g with an error of at most `bound` by its own
-  // magnitude, so the step of an element changes by at most 2 lr min(1, bound / |g|), which changes the loss by at most
-  // |g| times this change.
+  // Bound on the effect of the update on the next loss. Adam divides a gradient g with an error of at most `bound` by
+  // its own magnitude, so the step of an element changes by at most 2 lr min(1, bound / |g|), which changes the loss by
+  // at most |g| times this change.
   double loss_effect = 0;
   for (const Result& result : expected)
     if (result.name.starts_with("gradient of"))

@@ -115,8 +115,8 @@ TEST_CASE("loss and gradients of a training step on a GPU agree with the CPU", "
       for (auto& p : model->parameters().all()) loss_and_gradients.push_back(p.master().grad().cpu());
       return loss_and_gradients;
     };
-    // A change of each weight by one unit roundoff, or in fp32 by the larger error of split products of attention, has
-    // about the effect of rounding.
+    // Rounding has about the effect of a change of each weight by one unit roundoff or, in fp32, by the error of split
+    // products in attention, which is larger.
     const double unit_roundoff = bf16 ? tolerance::kBf16 : tolerance::kSplitProductError;
     const auto cpu_results = results(at::kCPU, 0), gpu_results = results(gpu, 0),
                perturbed_results = results(at::kCPU, unit_roundoff);
@@ -226,8 +226,8 @@ TEST_CASE("residual dropout, sum and layer norm on a GPU agree with the CPU; two
       };
       const auto cpu_results = results(at::kCPU), gpu_results = results(gpu), second_results = results(gpu),
                  exact = results(at::kCPU, true);
-      // Magnitude of the terms: nearly equal numbers of a row cancel before the multiplication by 1 / standard
-      // deviation.
+      // `cancelling_magnitude`: magnitude of the terms of the norm and of the gradients. The terms may exceed the
+      // results, since nearly equal numbers of a row cancel before the multiplication by 1 / standard deviation.
       const double max_rstd = 1 / std::sqrt(exact[0].var(-1, false).min().item<double>() + 1e-5),
                    cancelling_magnitude = (1 + max_abs(exact[0])) * max_rstd * max_abs(w0) * max_abs(dnorm);
       for (size_t i = 0; i < cpu_results.size(); ++i) {

@@ -98,7 +98,7 @@ TEST_CASE("sliced cross-entropy and its gradients by GPU kernels agree with the 
         const auto [cpu, gpu] = run_on_cpu_and_gpu([&] { return results(identity); });
         check_errors(gpu, cpu, results(in_double));
       }
-  // More rows than a slice holds, then a target past the vocabulary.
+  // More rows than a slice holds; then the same rows, of which the last has a target past the vocabulary.
   const at::Tensor h = at::randn({8200, 2}), w = at::randn({3, 2}), targets = at::randint(3, {8200}, at::kLong);
   const auto [cpu, gpu] =
       run_on_cpu_and_gpu([&] { return Tensors{nn::sliced_log_probabilities(h, w, {}, targets, 3)}; });
@@ -143,8 +143,9 @@ TEST_CASE("residual dropout, sum and layer norm with gradients by GPU kernels ag
           };
           const auto [cpu, gpu] = run_on_cpu_and_gpu([&] { return results(identity); });
           const Tensors exact = results(in_double);
-          // Magnitude of the terms: nearly equal numbers of a row cancel before the multiplication by 1 / standard
-          // deviation, which is 1 / √epsilon for size 1.
+          // `cancelling_magnitude`: magnitude of the terms of the norm and of the gradients. The terms may exceed the
+          // results, since nearly equal numbers of a row cancel before the multiplication by 1 / standard deviation,
+          // which is 1 / √epsilon for size 1.
           const double max_rstd = 1 / std::sqrt(exact[0].var(-1, false).min().item<double>() + 1e-5),
                        cancelling_magnitude = (1 + max_abs(exact[0])) * max_rstd * max_abs(gain0) * max_abs(dnorm);
           check_errors(gpu, cpu, exact,

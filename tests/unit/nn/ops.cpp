@@ -210,7 +210,8 @@ TEST_CASE("layer_norm preserves the type of its input and accumulates in fp32", 
     const at::Tensor y = nn::layer_norm(input, gain, shift, 1e-5);
     CHECK(y.scalar_type() == input.scalar_type());
     const at::Tensor composed = (input - input.to(at::kFloat).mean(1, true)) / deviation.to(at::kFloat) * gain + shift;
-    // Magnitude of the terms: the mean, about 100 or 0, cancels before the division by the standard deviation.
+    // The bound is relative to terms of magnitude |x| / deviation · |gain|, which cancel when the mean, about 100 or 0,
+    // is subtracted from x.
     CHECK(numbers::find_excess_error({y}, {composed}, {centred / deviation * gain + shift}, y.scalar_type(),
                                      {xd / deviation * max_abs(gain)}) == "");
   }
@@ -251,8 +252,9 @@ TEST_CASE("add_and_norm and its gradients equal dropout, sum and layer norm in d
     const at::Tensor x = leaf(x0), y = leaf(y0), gain = leaf(gain0), shift = leaf(shift0);
     const auto fused = results(x, y, gain, shift, nn::add_and_norm(x, y, drop, gain, shift, 1e-5));
     RC_ASSERT(fused[3].scalar_type() == y0.scalar_type());
-    // Magnitude of the terms: nearly equal numbers of a row cancel before the multiplication by 1 / standard deviation,
-    // which is 1 / √epsilon for size 1.
+    // `cancelling_magnitude`: magnitude of the terms of the norm and of the gradients. The terms may exceed the
+    // results, since nearly equal numbers of a row cancel before the multiplication by 1 / standard deviation, which is
+    // 1 / √epsilon for size 1.
     const double max_rstd = 1 / (centred.square().mean(-1) + 1e-5).sqrt().min().item<double>(),
                  cancelling_magnitude = (1 + max_abs(exact[0])) * max_rstd * max_abs(gain0) * max_abs(dnorm);
     for (size_t i = 0; i < exact.size(); ++i) {

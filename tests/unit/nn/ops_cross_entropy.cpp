@@ -102,7 +102,7 @@ TEST_CASE("sliced cross-entropy, its gradients and its log-probabilities match t
       nn::SlicedLoss loss = nn::sliced_cross_entropy(h, w, b, targets, c.vocabulary_size, c.e);
       // Error of log p: a logit sums d products and the bias; the softmax adds up 64 exponentials at a time, each with
       // an error of 2 units in the last place; the logarithm is in fp64. An absolute error of log p is a relative error
-      // of the probability p in the gradients. The gradient of `hidden` is a sum over the vocabulary, whose terms add
+      // of the probability p in the gradients. The gradient of `hidden` is a sum over the vocabulary of terms that add
       // up to at most 2; the other gradients are sums over rows. Losses are added in fp64. The reference rounds to
       // fp64.
       const auto bound = [&](int64_t num_roundings, double size) {
