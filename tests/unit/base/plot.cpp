@@ -54,7 +54,8 @@ TEST_CASE("a plot that cannot be drawn creates no file and does not change an ex
   CHECK(status_of([&] { sample_plot(folder.file("none/x.svg")).draw(); }) == 1);
   const std::string search_path = std::getenv("PATH");
   setenv("PATH", (folder.path.string() + ":" + search_path).c_str(), 1);
-  // A gnuplot that fails without output, after a part of its output, by a signal, and one that draws nothing.
+  // Stand-ins for gnuplot: one fails without output, one fails after a part of its output, one is killed by a signal
+  // after a part of its output, and one succeeds without output.
   for (const char* commands : {"exit 3", "echo '<svg'; exit 1", "echo '<svg'; kill -9 $$", "exit 0"}) {
     write_file_atomically(folder.file("gnuplot"), str("#!/bin/sh\n", commands, "\n"));
     chmod(folder.file("gnuplot").c_str(), 0755);

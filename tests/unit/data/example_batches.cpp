@@ -80,9 +80,9 @@ std::vector<int64_t> rows_of(train::Batches& batches, int64_t update) {
   return rows;
 }
 
-// Returns the minimum cost of all splits of rows of `widths` tokens, in descending order, into consecutive
-// micro-batches. A micro-batch costs data::kMicroBatchCost plus its tokens including padding, and 2^20 more if it has
-// several rows and more than `micro_tokens` tokens (0: no limit).
+// Returns the minimum cost over all divisions of rows, in order, into consecutive micro-batches. `widths`: tokens of
+// each row, in descending order. A micro-batch costs data::kMicroBatchCost plus its tokens including padding, and 2^20
+// more if it has several rows and more than `micro_tokens` tokens (0: no limit).
 int64_t min_split_cost(const std::vector<int64_t>& widths, int64_t micro_tokens) {
   const auto num_rows = static_cast<int64_t>(widths.size());
   int64_t min_cost = INT64_MAX;

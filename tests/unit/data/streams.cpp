@@ -346,8 +346,8 @@ TEST_CASE("training carries the memory from update to update and empties it at t
   }
   for (auto& p : trained_model.model->parameters().all()) {
     INFO(p.name());
-    // Without momentum each of 9 updates moves an element by lr times its gradient, whose errors follow from a forward
-    // and a backward pass with up to 10 + 8 keys; scaling and update are 3 roundings.
+    // Without momentum each of 9 updates moves an element by lr times its gradient. The gradient has the error of a
+    // forward and a backward pass with up to 10 + 8 keys; scaling and update add 3 roundings.
     const double bound = rounding::bound(at::kFloat, at::kFloat, 9 * 3, numbers::max_abs(p.master())) +
                          9 * 0.5 * largest_gradient * rounding::gradient_bound(*model, 10 + 8);
     CHECK(numbers::error(p.master(), model->parameters().find(p.name())->master()) <= bound);

@@ -240,8 +240,7 @@ TEST_CASE("a shard header that claims implausible sizes is refused before memory
   check_refused("");
   check_refused("x");
   check_refused("plain text that is not a shard");
-  // A header with a valid checksum that claims 2^60 vocabulary entries, and a header that claims over 2^60 bytes of
-  // JSON.
+  // Two headers: one has a valid checksum but claims 2^60 vocabulary entries; the other claims over 2^60 bytes of JSON.
   ShardHeader h = header(4, 1000);
   h.vocabulary_size = int64_t{1} << 60;
   std::string payload = encode_header(h);
@@ -255,7 +254,7 @@ TEST_CASE("a shard header that claims implausible sizes is refused before memory
   store32(frame_head, kHeaderMagic);
   store32(frame_head, static_cast<uint32_t>(oversized_payload.size()));
   check_refused(frame_head + oversized_payload);
-  // A header with a valid checksum and JSON of more nested levels than the limit, which protects the call stack.
+  // A header has a valid checksum, but its JSON is nested more deeply than the limit that protects the call stack.
   h = header();
   h.provenance = std::string(100, '[') + std::string(100, ']');
   payload = encode_header(h);

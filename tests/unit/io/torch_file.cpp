@@ -253,8 +253,8 @@ TEST_CASE("a zip archive that is truncated, damaged or of another format is refu
                                                                  {"m/data/0", bytes_of(kValues)}};
   const std::string valid_archive = zip_of(entries);
   REQUIRE(saved_files.open(valid_archive).read_fp32("a") == kValues);
-  // Returns the exit status of reading an archive. If the archive is read, checks that tensor a has the saved values:
-  // since checksums cover all entries, damage that changes the values must be refused.
+  // Returns the exit status of reading an archive. If the archive is read, checks that tensor `a` has the saved values:
+  // checksums cover all entries, so damage that changes the values must be refused.
   auto status = [&](const std::string& bytes) {
     return status_of([&] {
       const std::vector<float> values = saved_files.open(bytes).read_fp32("a");

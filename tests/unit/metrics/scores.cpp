@@ -165,7 +165,7 @@ TEST_CASE("exact match and F1 of an answer are the maxima over the true answers"
   const AnswerScore partial_match = score_of("a big big dog", {"big cat", "dog big dog dog"});
   CHECK(partial_match.exact == 0);
   CHECK(is_near(partial_match.f1, 2 * (2.0 / 3) * 0.5 / (2.0 / 3 + 0.5)));
-  // A repeated word matches as often as both answers contain it.
+  // A repeated word matches at most as many times as each of the two answers contains it.
   CHECK(is_near(score_of("x x", {"x"}).f1, 2.0 / 3));
   CHECK(score_of("", {"the"}).exact == 1);
   CHECK(score_of("", {"the"}).f1 == 0);

@@ -169,7 +169,8 @@ TEST_CASE("byte_bpe_word_end() splits text as GPT-2's regular expression does", 
   CHECK(words_of("a\u00a0b c\u3000") == Words{"a", "\u00a0", "b", " c", "\u3000"});
   CHECK(words_of("e\u0301\u00bd7\u0663") == Words{"e", "\u0301", "\u00bd7\u0663"});
   CHECK(words_of("\u4e2d\u6587abc\x1c ") == Words{"\u4e2d\u6587abc", "\x1c", " "});
-  CHECK(words_of("a\u1c89b\U0001ccf0\U00016130") == Words{"a\u1c89b", "\U0001ccf0\U00016130"});  // of Unicode 16.0
+  // Unicode 16.0 added the letter U+1C89 and the digits U+1CCF0 and U+16130.
+  CHECK(words_of("a\u1c89b\U0001ccf0\U00016130") == Words{"a\u1c89b", "\U0001ccf0\U00016130"});
 }
 
 TEST_CASE("byte_bpe_word_end() equals a naive reference for any text", "[byte-bpe]") {

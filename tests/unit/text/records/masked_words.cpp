@@ -319,8 +319,7 @@ TEST_CASE("the second segment follows the first in half of the rows with two or 
   for (const PretrainingExamples::SegmentPair& pair : segment_pairs) {
     if (pair.is_next_sentence) {
       ++num_next;
-      // A row gets sentences until it has at least 61 word tokens, which is the length of 64 without the special
-      // tokens.
+      // A row gets sentences until it has at least 61 word tokens: the row length of 64 without the 3 special tokens.
       const Sentence tokens = corpus.tokens_of({pair.first.begin, pair.second.end});
       const bool is_last = pair.second.end == training.document(pair.first.begin / 51).end;
       CHECK((tokens.size() >= 61 || is_last));

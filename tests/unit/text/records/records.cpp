@@ -143,7 +143,7 @@ TEST_CASE("ShardWriter refuses token sequences and headers that the record kind 
     CHECK(status_of([&] { decode_header(encode_header(h), "x.mhs"); }) == 3);
   };
   check_header_refused(header_of(kExamplesKind, {256, 256}));
-  // A header with fewer limits than its kind has fields is valid for largest_limit().
+  // largest_limit() accepts a header with fewer limits than its kind has fields.
   CHECK(header_of(kExamplesKind, {256, 300}).largest_limit() == 300);
   check_header_refused(header_of(kExamplesKind, {256, 256, 2, 2}));
   check_header_refused(header_of(kExamplesKind, {256, 256, 0}));

@@ -224,7 +224,7 @@ TEST_CASE("squad: records whose fields contradict each other are refused") {
   CHECK(status(2, fields_with_value(valid_fields[2], 0, valid_fields[3][0])) == 3);  // an empty token
   CHECK(status(3, fields_with_value(valid_fields[3], valid_fields[3].size() - 1, 100)) ==
         3);                                                                                  // a token beyond the text
-  CHECK(status(2, fields_with_value(valid_fields[2], valid_fields[2].size() - 1, 0)) == 3);  // token begins not sorted
+  CHECK(status(2, fields_with_value(valid_fields[2], valid_fields[2].size() - 1, 0)) == 3);  // begins not ascending
   CHECK(status(4, Field(valid_fields[4].begin(), valid_fields[4].end() - 1)) == 3);          // text one byte too short
   CHECK(status(4, fields_with_value(valid_fields[4], valid_fields[4].size() - 1, 'x')) ==
         3);  // text differs from the answer

@@ -1,5 +1,5 @@
-// Tests of the encoding of sentence pairs: from two files or from one file with tabs, with any number of threads, with
-// filters compared with a naive reference, and refusals.
+// Tests of the encoding of sentence pairs, from two files or from one file with tabs: filters compared with a naive
+// reference, for any number of threads; alignment of source and target lines; refusals.
 #include "text/records/translation.h"
 
 #include <rapidcheck.h>
