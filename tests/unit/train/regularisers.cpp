@@ -33,10 +33,10 @@ double term_after_backward(Regulariser& term, const std::vector<at::Tensor>& lay
   return value.item<double>();
 }
 
-// Matches a term in fp32 with its reference in fp64: a chain of sums over the entries of a head, over heads, rows and
-// layers, and of a few products, together at most 64 roundings. In a difference, such as the sum over all pairs of
-// heads minus the sum over equal heads, the subtrahend is less than half of the minuend, so that the minuend is at most
-// twice the term.
+// Matches a term in fp32 with its reference in fp64. The term is a chain of sums over the entries of a head, over
+// heads, rows and layers, and of a few products, with at most 64 roundings in all. In a difference, such as the sum
+// over all pairs of heads minus the sum over equal heads, the subtrahend is less than half of the minuend, so that the
+// minuend is at most twice the term.
 Approx near_term(double expected) {
   return rounding::within(expected, tolerance::chain_error_bound(64, tolerance::kFp32, 2 * expected));
 }
@@ -223,8 +223,8 @@ TEST_CASE("orthogonal-mixing is 0 for an orthogonal matrix M and has the gradien
   }
   term->loss({}).backward();
   const at::Tensor d = m.detach().to(at::kDouble), identity = at::eye(4, at::kDouble);
-  // In fp32: two products of 4 terms, the difference, the square and the weight. The bound is relative to the sums of
-  // the absolute terms.
+  // Roundings in fp32: two products of 4 terms, the difference, the square and the weight. The bound is relative to the
+  // sums of the absolute terms.
   const double size = numbers::max_abs(4 * at::matmul(d.abs(), at::matmul(d.abs().t(), d.abs()) + identity));
   CHECK(rounding::agree(m.grad(), 4 * at::matmul(d, at::matmul(d.t(), d) - identity), 4 + 4 + 3, size));
   nn::ParameterList empty(at::kCPU);
@@ -416,8 +416,8 @@ TEST_CASE("hard-concrete-penalty uses the temperature and stretch of each layer 
     for (int64_t i = 0; i < 3; ++i) {
       const double s = 1 / (1 + std::exp(-(log_a[i].item<double>() - shift)));
       sum += s;
-      // In fp32: two products, a difference, an exponential, a sum, a quotient, and the factors s and 1 - s, whose
-      // error is relative to 1.
+      // Roundings in fp32: two products, a difference, an exponential, a sum, a quotient, and the factors s and 1 - s,
+      // whose error is relative to 1.
       CHECK(log_a.grad()[i].item<double>() ==
             rounding::within(0.5 * s * (1 - s), tolerance::chain_error_bound(8, tolerance::kFp32, 0.5 * s)));
     }

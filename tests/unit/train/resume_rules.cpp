@@ -124,8 +124,8 @@ std::optional<RunConfig> change_field(std::vector<std::string> lines, size_t ind
   return std::nullopt;
 }
 
-// Returns whether require_same_run() accepts the run as a resume of the configuration `stored_toml`; checks that its
-// error names the key.
+// Returns whether require_same_run() accepts the run as a resume of the configuration `stored_toml`. If it does not,
+// checks that its error names the key.
 bool resume_accepts(const RunConfig& run, const std::string& stored_toml, const std::string& key) {
   try {
     require_same_run(run, stored_toml, "config.toml");

@@ -12,8 +12,8 @@ using namespace mh::train;
 namespace {
 
 // Number of roundings in sequence in a rate low + (high - low) (1 + cos(π t)) / 2: 8 for the difference, the quotient
-// t, the product, the cosine and four more operations, and 4 since the relative error of a phase π t of up to 4 π
-// counts more than once.
+// t, the product, the cosine and four more operations, and 4 more since the phase π t is up to 4 π, so that its
+// rounding error can exceed one rounding of the cosine.
 constexpr int64_t kCosineOperations = 8 + 4;
 
 TrainOptions train_options(const std::string& schedule, double lr, double warmup_lr = 0, double min_lr = 0) {
@@ -82,7 +82,7 @@ TEST_CASE("cosine decay from the first update equals the schedule of Transformer
         rounding::fp64(1.25e-4 * (1 + std::cos(M_PI / 25)), kCosineOperations));
 }
 
-// Transformer-XL's training loop with half cosines as long as the warm-up, 4 updates.
+// Transformer-XL's training loop with half cosines that are as long as the warm-up of 4 updates.
 TEST_CASE("cyclic-cosine equals the schedule of Skip Cross-Head Transformer-XL") {
   check_rates(train_options("cyclic-cosine", 1), {4, 0, 4},
               {1, .25, .5, .75, 0, .1464466094, .5, .8535533906, 1, .8535533906, .5, .1464466094, 0});

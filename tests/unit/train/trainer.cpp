@@ -60,7 +60,7 @@ TEST_CASE("adamw, sgd and nag equal plain loops in double precision") {
   TrainOptions options;
   options.optimizer.weight_decay = 0.1;
   options.optimizer.betas = {0.9, 0.98};
-  for (const bool decays_all : {true, false}) {  // has no effect on this parameter, neither a norm nor a bias
+  for (const bool decays_all : {true, false}) {  // no effect: the parameter is neither a norm nor a bias
     options.optimizer.decay_norms_and_biases = decays_all;
     check_optimizer(options, [](int n, double lr, double, double g, double* s) {
       s[0] -= lr * 0.1 * s[0];

@@ -212,8 +212,8 @@ TEST_CASE("nuclear growth freezes alphas until its start, then grows their nucle
     CHECK(rounding::agree(p.master().grad(), -0.5 * ratio * at::matmul(u, v), 1));
     norm_sum += 0.5 * ratio * s.sum().item<double>();
   }
-  // The value is γ Δ Σ r over the layers, with margin Δ: a sum of differences of nuclear norms, rounded to fp32. A norm
-  // has the error of a singular value decomposition in fp64 with up to 10 sweeps of rotations.
+  // The value is γ Δ Σ r over the layers, with margin Δ. It is computed as a sum of differences of nuclear norms,
+  // rounded to fp32. A norm has the error of a singular value decomposition in fp64 with up to 10 sweeps of rotations.
   const double expected = 0.5 * 1e-4 * (3 + 2 * 2);
   CHECK(value.item<double>() == rounding::within(expected, tolerance::chain_error_bound(1, tolerance::kFp32, expected) +
                                                                rounding::fp64_bound(10 * 8, norm_sum)));
