@@ -102,7 +102,8 @@ void score_text(BleuJob job) {
 
 }  // namespace
 
-void add_bleu(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared_options, Jobs& jobs) {
+void add_bleu_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared_options,
+                         Jobs& jobs) {
   const auto job = std::make_shared<BleuJob>();
   CLI::App* sub = app.add_subcommand("bleu", "compute BLEU and chrF of plain text, one sentence per line");
   sub->add_option("hypotheses", job->hypotheses_path, "translations to score; - is standard input")

@@ -28,13 +28,14 @@ struct SharedOptions {
 
 // Returns the job that scores models on a shard, which runs if the command line has no subcommand. Adds the options of
 // this job to `app` and stores them in `shared_options`.
-Job add_score(CLI::App& app, const std::shared_ptr<Arguments>& args, SharedOptions& shared_options);
+Job make_score_job(CLI::App& app, const std::shared_ptr<Arguments>& args, SharedOptions& shared_options);
 
-void add_generate(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared_options,
-                  Jobs& jobs);
-void add_translate(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared_options,
-                   Jobs& jobs);
-void add_bleu(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared_options, Jobs& jobs);
+void add_generate_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared_options,
+                             Jobs& jobs);
+void add_translate_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& args,
+                              const SharedOptions& shared_options, Jobs& jobs);
+void add_bleu_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared_options,
+                         Jobs& jobs);
 
 // Makes it an error to use any of `options` together with the subcommand.
 void exclude(CLI::App& subcommand, const std::vector<CLI::Option*>& options);

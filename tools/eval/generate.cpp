@@ -82,8 +82,8 @@ void write_text(const GenerateJob& job) {
 
 }  // namespace
 
-void add_generate(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared_options,
-                  Jobs& jobs) {
+void add_generate_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared_options,
+                             Jobs& jobs) {
   const auto job = std::make_shared<GenerateJob>();
   job->args = args;
   CLI::App* sub = app.add_subcommand("generate", "write text that continues a prompt");

@@ -26,11 +26,11 @@ int main(int argc, char** argv) {
              "  mh-eval bleu --format json hyp.en ref.en"});
   const auto args = std::make_shared<eval::Arguments>();
   eval::SharedOptions shared_options;
-  const Job score = eval::add_score(tool.app(), args, shared_options);
+  const Job score = eval::make_score_job(tool.app(), args, shared_options);
   Jobs jobs;
-  eval::add_generate(tool.app(), args, shared_options, jobs);
-  eval::add_translate(tool.app(), args, shared_options, jobs);
-  eval::add_bleu(tool.app(), args, shared_options, jobs);
+  eval::add_generate_subcommand(tool.app(), args, shared_options, jobs);
+  eval::add_translate_subcommand(tool.app(), args, shared_options, jobs);
+  eval::add_bleu_subcommand(tool.app(), args, shared_options, jobs);
   tool.run_and_exit(argc, argv, [&] {
     nn::prepare_cpu(args->threads);
     ignore_broken_pipe([&] {

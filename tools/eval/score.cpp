@@ -137,7 +137,7 @@ void score(ScoreJob& job) {
 
 }  // namespace
 
-Job add_score(CLI::App& app, const std::shared_ptr<Arguments>& args, SharedOptions& shared_options) {
+Job make_score_job(CLI::App& app, const std::shared_ptr<Arguments>& args, SharedOptions& shared_options) {
   const auto job = std::make_shared<ScoreJob>();
   job->tool = &app;
   job->args = args;

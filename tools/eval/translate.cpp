@@ -153,8 +153,8 @@ void translate_lines(const Arguments& args, const TranslateJob& job) {
 
 }  // namespace
 
-void add_translate(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared_options,
-                   Jobs& jobs) {
+void add_translate_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& args,
+                              const SharedOptions& shared_options, Jobs& jobs) {
   const auto job = std::make_shared<TranslateJob>();
   CLI::App* sub = app.add_subcommand("translate", "translate lines of text");
   sub->add_option("model", job->model, "checkpoint; - is standard input")->required()->type_name("MODEL");

@@ -4,17 +4,17 @@
 
 namespace mh::prep {
 
-CLI::Option* add_inputs(CLI::App& app, Arguments& args, const std::string& help) {
+CLI::Option* add_inputs_argument(CLI::App& app, Arguments& args, const std::string& help) {
   return app.add_option("inputs", args.inputs, help + "; - is standard input")->required()->type_name("FILE");
 }
 
-void add_output(CLI::App& app, Arguments& args) {
+void add_output_option(CLI::App& app, Arguments& args) {
   app.add_option("-o,--output", args.output, "output file [standard output]")->type_name("FILE");
 }
 
-CLI::Option* add_text(CLI::App& app, Arguments& args, const std::string& help) {
-  CLI::Option* inputs = add_inputs(app, args, help);
-  add_output(app, args);
+CLI::Option* add_text_options(CLI::App& app, Arguments& args, const std::string& help) {
+  CLI::Option* inputs = add_inputs_argument(app, args, help);
+  add_output_option(app, args);
   app.add_option("--crlf", args.crlf_handling,
                  "handling of lines that end in CR LF: refuse (an error) or normalise (to LF) [refuse]")
       ->type_name("WHAT")
@@ -22,14 +22,14 @@ CLI::Option* add_text(CLI::App& app, Arguments& args, const std::string& help) {
   return inputs;
 }
 
-void add_preparations(CLI::App& app, Jobs& jobs) {
+void add_preparation_subcommands(CLI::App& app, Jobs& jobs) {
   for (const std::string& name : text::preparations().names()) {
     const auto& entry = text::preparations().find(name, "mh-prep");
     const std::shared_ptr<text::Preparation> preparation = entry.make();
     CLI::App* sub = app.add_subcommand(name, entry.help);
     const auto args = std::make_shared<Arguments>();
-    if (preparation->reads_lines()) add_text(*sub, *args, preparation->inputs_help());
-    else add_inputs(*sub, *args, preparation->inputs_help()), add_output(*sub, *args);
+    if (preparation->reads_lines()) add_text_options(*sub, *args, preparation->inputs_help());
+    else add_inputs_argument(*sub, *args, preparation->inputs_help()), add_output_option(*sub, *args);
     add_job(jobs, sub, preparation, [=] { preparation->make(*args); });
   }
 }

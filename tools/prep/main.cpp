@@ -21,10 +21,10 @@ int main(int argc, char** argv) {
   tool.app().require_subcommand(1);
   CLI::App& app = tool.app();
   Jobs jobs;
-  prep::add_vocab(app, jobs);
-  prep::add_preparations(app, jobs);
-  prep::add_info(app, jobs);
-  prep::add_cat(app, jobs);
-  prep::add_codes(app, jobs);
+  prep::add_vocab_subcommand(app, jobs);
+  prep::add_preparation_subcommands(app, jobs);
+  prep::add_info_subcommand(app, jobs);
+  prep::add_cat_subcommand(app, jobs);
+  prep::add_codes_subcommand(app, jobs);
   tool.run_and_exit(argc, argv, [&] { run_selected(jobs); });
 }

@@ -8,18 +8,18 @@
 
 namespace mh::prep {
 
-void add_vocab(CLI::App& app, Jobs& jobs);
-void add_preparations(CLI::App& app, Jobs& jobs);  // adds the subcommands that write shards
-void add_info(CLI::App& app, Jobs& jobs);
-void add_cat(CLI::App& app, Jobs& jobs);
-void add_codes(CLI::App& app, Jobs& jobs);
+void add_vocab_subcommand(CLI::App& app, Jobs& jobs);
+void add_preparation_subcommands(CLI::App& app, Jobs& jobs);  // the subcommands that write shards
+void add_info_subcommand(CLI::App& app, Jobs& jobs);
+void add_cat_subcommand(CLI::App& app, Jobs& jobs);
+void add_codes_subcommand(CLI::App& app, Jobs& jobs);
 
 using Arguments = text::PrepArguments;
 
 // Adds the positional argument of the input files. `help`: help text of the argument, such as "shards".
-CLI::Option* add_inputs(CLI::App& app, Arguments& args, const std::string& help);
-void add_output(CLI::App& app, Arguments& args);
+CLI::Option* add_inputs_argument(CLI::App& app, Arguments& args, const std::string& help);
+void add_output_option(CLI::App& app, Arguments& args);
 // Adds the positional argument of the text files, --output and --crlf. `help`: help text of the argument.
-CLI::Option* add_text(CLI::App& app, Arguments& args, const std::string& help);
+CLI::Option* add_text_options(CLI::App& app, Arguments& args, const std::string& help);
 
 }  // namespace mh::prep

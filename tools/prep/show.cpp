@@ -91,28 +91,28 @@ struct ShowArguments {
 std::shared_ptr<ShowArguments> add_show_job(CLI::App* app, const char* inputs_help, void (*show)(const ShowArguments&),
                                             Jobs& jobs) {
   const auto arguments = std::make_shared<ShowArguments>();
-  add_inputs(*app, arguments->args, inputs_help);
+  add_inputs_argument(*app, arguments->args, inputs_help);
   jobs.push_back({app, [=] { ignore_broken_pipe([&] { show(*arguments); }); }});
   return arguments;
 }
 
 }  // namespace
 
-void add_info(CLI::App& app, Jobs& jobs) {
+void add_info_subcommand(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("info", "verify the checksums of shards and describe their content");
   const auto arguments = add_show_job(
       sub, "shards", [](const ShowArguments& s) { show_info(s.args.inputs, s.format); }, jobs);
   add_format(*sub, arguments->format);
 }
 
-void add_cat(CLI::App& app, Jobs& jobs) {
+void add_cat_subcommand(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("cat", "decode shards to text");
   const auto arguments = add_show_job(
       sub, "shards", [](const ShowArguments& s) { show_text(s.args.inputs, s.prints_ids); }, jobs);
   sub->add_flag("--ids", arguments->prints_ids, "print token ids instead of text, one record per line");
 }
 
-void add_codes(CLI::App& app, Jobs& jobs) {
+void add_codes_subcommand(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("codes",
                                      "print the merges of a subword-nmt vocabulary in the file format of subword-nmt, "
                                      "or the pieces of a wordpiece vocabulary in the format of BERT's vocab.txt");

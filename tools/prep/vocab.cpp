@@ -40,10 +40,10 @@ void make_vocab(const Arguments& args, const VocabularyOptions& options) {
 
 }  // namespace
 
-void add_vocab(CLI::App& app, Jobs& jobs) {
+void add_vocab_subcommand(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("vocab", "build a vocabulary of words, characters, bytes or subwords");
   const auto args = std::make_shared<Arguments>();
-  add_text(*sub, *args, std::string(kTextFilesHelp) + "; not allowed with --from")->required(false);
+  add_text_options(*sub, *args, std::string(kTextFilesHelp) + "; not allowed with --from")->required(false);
   const auto options = std::make_shared<VocabularyOptions>();
   add_job(jobs, sub, options, [=] { make_vocab(*args, *options); });
 }
