@@ -99,7 +99,7 @@ void draw_curves(CurveArguments& args) {
 
 }  // namespace
 
-void add_curve(CLI::App& app, Jobs& jobs) {
+void add_curve_subcommand(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand(
       "curve", "print the loss of a model as its heads are ablated step by step, the least important first");
   auto args = std::make_shared<CurveArguments>();

@@ -132,7 +132,7 @@ void prune_checkpoint(const Arguments& args) {
 
 }  // namespace
 
-void add_cut(CLI::App& app, Jobs& jobs) {
+void add_cut_subcommand(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("cut", "prune heads: write a smaller, faster checkpoint without the pruned heads");
   auto args = std::make_shared<Arguments>();
   sub->add_option("model", args->model, "checkpoint; - is standard input")->required()->type_name("MODEL");

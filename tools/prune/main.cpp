@@ -20,9 +20,9 @@ int main(int argc, char** argv) {
        "  mh-prune cut run1/best.safetensors --by taylor --data valid.mhs --fraction 30% -o - | mh-eval - test.mhs"});
   tool.app().require_subcommand(1);
   Jobs jobs;
-  prune::add_scan(tool.app(), jobs);
-  prune::add_rank(tool.app(), jobs);
-  prune::add_curve(tool.app(), jobs);
-  prune::add_cut(tool.app(), jobs);
+  prune::add_scan_subcommand(tool.app(), jobs);
+  prune::add_rank_subcommand(tool.app(), jobs);
+  prune::add_curve_subcommand(tool.app(), jobs);
+  prune::add_cut_subcommand(tool.app(), jobs);
   tool.run_and_exit(argc, argv, [&] { run_selected(jobs); });
 }

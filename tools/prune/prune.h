@@ -5,9 +5,9 @@
 
 namespace mh::prune {
 
-void add_scan(CLI::App& app, Jobs& jobs);
-void add_rank(CLI::App& app, Jobs& jobs);
-void add_curve(CLI::App& app, Jobs& jobs);
-void add_cut(CLI::App& app, Jobs& jobs);
+void add_scan_subcommand(CLI::App& app, Jobs& jobs);
+void add_rank_subcommand(CLI::App& app, Jobs& jobs);
+void add_curve_subcommand(CLI::App& app, Jobs& jobs);
+void add_cut_subcommand(CLI::App& app, Jobs& jobs);
 
 }  // namespace mh::prune

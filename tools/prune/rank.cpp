@@ -45,7 +45,7 @@ void rank(const MeasureArguments& args) {
 
 }  // namespace
 
-void add_rank(CLI::App& app, Jobs& jobs) {
+void add_rank_subcommand(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("rank", "print the heads by importance, the least important first");
   auto args = std::make_shared<MeasureArguments>();
   add_common_options(*sub, *args);

@@ -146,7 +146,7 @@ void scan(const ScanArguments& args) {
 
 }  // namespace
 
-void add_scan(CLI::App& app, Jobs& jobs) {
+void add_scan_subcommand(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("scan", "for each head, print the loss of the model without this head");
   auto args = std::make_shared<ScanArguments>();
   add_common_options(*sub, *args);

@@ -118,8 +118,8 @@ void require_show(const ExpertsJob& job, const CLI::Option* option, const char* 
 
 }  // namespace
 
-void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& args,
-                 const std::vector<CLI::Option*>& excluded_options, Jobs& jobs) {
+void add_experts_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& args,
+                            const std::vector<CLI::Option*>& excluded_options, Jobs& jobs) {
   const auto job = std::make_shared<ExpertsJob>();
   job->args = args;
   CLI::App* sub = app.add_subcommand("experts", "describe the experts of a mixture of attentive experts");

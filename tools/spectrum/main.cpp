@@ -25,9 +25,9 @@ int main(int argc, char** argv) {
        "  mh-spectrum experts run1/best.safetensors valid.mhs --show tokens"});
   const auto args = std::make_shared<spectrum::Arguments>();
   std::vector<CLI::Option*> spectra_options;
-  const Job spectra = spectrum::add_spectra(tool.app(), args, spectra_options);
+  const Job spectra = spectrum::make_spectra_job(tool.app(), args, spectra_options);
   Jobs jobs;
-  spectrum::add_experts(tool.app(), args, spectra_options, jobs);
+  spectrum::add_experts_subcommand(tool.app(), args, spectra_options, jobs);
   tool.run_and_exit(argc, argv, [&] {
     start_process();  // in a job of several processes, each computes the same results and rank 0 writes them
     if (!run_selected(jobs)) spectra.run();

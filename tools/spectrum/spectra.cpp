@@ -257,7 +257,8 @@ void add_settings(ordered_json& row, const Arguments& args, const data::ScoringO
   row["set"] = join(args.assignments, " ");
 }
 
-Job add_spectra(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vector<CLI::Option*>& spectra_options) {
+Job make_spectra_job(CLI::App& app, const std::shared_ptr<Arguments>& args,
+                     std::vector<CLI::Option*>& spectra_options) {
   const auto job = std::make_shared<SpectraJob>();
   job->args = args;
   const auto add = [&](CLI::Option* option, const char* type) { spectra_options.push_back(option->type_name(type)); };

@@ -30,12 +30,12 @@ struct Arguments : ModelArguments {
   void store_values(CommandLineFields* subcommand_fields);
 };
 
-// Adds the job without a subcommand, which writes spectra as tables and plots. `spectra_options` receives the options
-// that the subcommand must exclude.
-Job add_spectra(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vector<CLI::Option*>& spectra_options);
+// Returns the job that writes spectra as tables and plots, which runs if the command line has no subcommand. Adds the
+// options of this job to `app`; `spectra_options` receives those that the subcommand must exclude.
+Job make_spectra_job(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vector<CLI::Option*>& spectra_options);
 // Adds the subcommand that reports the specialisation of experts.
-void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& args,
-                 const std::vector<CLI::Option*>& excluded_options, Jobs& jobs);
+void add_experts_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& args,
+                            const std::vector<CLI::Option*>& excluded_options, Jobs& jobs);
 
 // Adds the options that affect results as columns to a table row.
 void add_settings(nlohmann::ordered_json& row, const Arguments& args, const data::ScoringOptions& scoring_options);

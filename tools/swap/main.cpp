@@ -20,9 +20,9 @@ int main(int argc, char** argv) {
        "  mh-swap report run1/best.safetensors swapped.safetensors valid.mhs --blocks 64"});
   const auto args = std::make_shared<swap::Arguments>();
   std::vector<CLI::Option*> swap_only_options;
-  const Job swap_job = swap::add_swap(tool.app(), args, swap_only_options);
+  const Job swap_job = swap::make_swap_job(tool.app(), args, swap_only_options);
   Jobs jobs;
-  swap::add_report(tool.app(), args, swap_only_options, jobs);
+  swap::add_report_subcommand(tool.app(), args, swap_only_options, jobs);
   tool.run_and_exit(argc, argv, [&] {
     if (!run_selected(jobs)) swap_job.run();
   });

@@ -122,8 +122,8 @@ void report(const ReportJob& job) {
 
 }  // namespace
 
-void add_report(CLI::App& app, const std::shared_ptr<Arguments>& args,
-                const std::vector<CLI::Option*>& excluded_options, Jobs& jobs) {
+void add_report_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& args,
+                           const std::vector<CLI::Option*>& excluded_options, Jobs& jobs) {
   const auto job = std::make_shared<ReportJob>();
   job->args = args;
   CLI::App* sub = app.add_subcommand("report", "print the head discrepancy of each layer of the models");

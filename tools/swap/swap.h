@@ -33,11 +33,12 @@ struct Arguments : ModelArguments {
   std::unique_ptr<ScoringFields> fields;  // the command-line options of `scoring_options`
 };
 
-// Adds the job without a subcommand: writes the model with heads swapped or, with --dry-run, prints the pairs.
-// `swap_only_options` receives the options that the subcommand must exclude.
-Job add_swap(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vector<CLI::Option*>& swap_only_options);
+// Returns the job that writes the model with heads swapped or, with --dry-run, prints the pairs; it runs if the command
+// line has no subcommand. Adds the options of this job to `app`; `swap_only_options` receives those that the subcommand
+// must exclude.
+Job make_swap_job(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vector<CLI::Option*>& swap_only_options);
 // Adds the subcommand that reports the head discrepancy of models, layer by layer.
-void add_report(CLI::App& app, const std::shared_ptr<Arguments>& args,
-                const std::vector<CLI::Option*>& excluded_options, Jobs& jobs);
+void add_report_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& args,
+                           const std::vector<CLI::Option*>& excluded_options, Jobs& jobs);
 
 }  // namespace mh::swap

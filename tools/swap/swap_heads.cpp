@@ -171,7 +171,7 @@ void check_scoring(const SwapJob& job, const ScoringFields& fields) {
 
 }  // namespace
 
-Job add_swap(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vector<CLI::Option*>& swap_only_options) {
+Job make_swap_job(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vector<CLI::Option*>& swap_only_options) {
   const auto job = std::make_shared<SwapJob>();
   job->tool = &app;
   job->args = args;
