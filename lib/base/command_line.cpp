@@ -40,7 +40,7 @@ CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<std::s
   return app.add_option(name, values, help)->type_name(type)->delimiter(',')->allow_extra_args(false);
 }
 
-CLI::Option* add_format(CLI::App& app, std::string& format, const std::string& qualifier) {
+CLI::Option* add_format_option(CLI::App& app, std::string& format, const std::string& qualifier) {
   return app
       .add_option("--format", format,
                   "output format" + (qualifier.empty() ? qualifier : " " + qualifier) + ": table or json [table]")

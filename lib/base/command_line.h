@@ -31,7 +31,7 @@ CLI::Validator whole_number(int64_t low, int64_t high = INT64_MAX);
 
 // Adds the option --format with the values "table" and "json". `qualifier`: phrase in the help that names the
 // affected output, such as "of tables"; empty: all output.
-CLI::Option* add_format(CLI::App& app, std::string& format, const std::string& qualifier = "");
+CLI::Option* add_format_option(CLI::App& app, std::string& format, const std::string& qualifier = "");
 
 // Adds an option that takes several values in one argument, separated by commas. `type`: placeholder of the argument in
 // the help.

@@ -43,7 +43,7 @@ void add_options(CLI::App& app, Arguments& args, const std::string& checkpoint_o
       ->type_name("N")
       ->check(whole_number(1, 1 << 20))
       ->needs(dry_run_option);
-  add_format(app, args.format, args.inherits_training ? "of --dry-run and --seeds" : "of --dry-run");
+  add_format_option(app, args.format, args.inherits_training ? "of --dry-run and --seeds" : "of --dry-run");
   add_model_options(app, args, "train.").device->excludes(dry_run_option);
   app.add_option("--seed", args.seed, "random seed; sets train.seed")->type_name("N")->check(whole_number(0));
 }

@@ -147,7 +147,7 @@ Job make_score_job(CLI::App& app, const std::shared_ptr<Arguments>& args, Shared
   shared_options.scoring_options.push_back(
       app.add_option("files", job->files, "checkpoints, then a shard; one of these files may be - for standard input")
           ->type_name("MODEL... DATA"));
-  shared_options.format = add_format(app, args->format);
+  shared_options.format = add_format_option(app, args->format);
   shared_options.scoring_options.push_back(add_file(
       "--per-token", job->per_token_path, "output file of a table with the log-probability of each token, in nats"));
   shared_options.model_options.push_back(add_set_option(app, args->assignments));

@@ -102,7 +102,7 @@ void add_info_subcommand(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("info", "verify the checksums of shards and describe their content");
   const auto arguments = add_show_job(
       sub, "shards", [](const ShowArguments& s) { show_info(s.args.inputs, s.format); }, jobs);
-  add_format(*sub, arguments->format);
+  add_format_option(*sub, arguments->format);
 }
 
 void add_cat_subcommand(CLI::App& app, Jobs& jobs) {

@@ -35,7 +35,7 @@ void add_common_options(CLI::App& app, MeasureArguments& args) {
   add_side_option(app, args.side);
   add_list(app, "--kind", args.kinds,
            "kinds of attention whose heads are analysed or pruned, such as decoder.cross [all]", "KIND,...");
-  add_format(app, args.format);
+  add_format_option(app, args.format);
   add_set_option(app, args.assignments);
   add_model_options(app, args);
   args.fields = std::make_unique<CommandLineFields>(app);

@@ -144,7 +144,7 @@ void add_experts_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& arg
                  "with --show tokens: show only tokens that occur at least N times with the expert [5]", 1 << 30);
   auto* num_random_option = add_number("--random", job->num_random,
                                        "with --show scores: number of evaluations with random experts [5]", 1000);
-  add_format(*sub, args->format);
+  add_format_option(*sub, args->format);
   add_set_option(*sub, args->assignments);
   add_model_options(*sub, *args);
   const std::shared_ptr<CommandLineFields> fields = args->declare(*sub);

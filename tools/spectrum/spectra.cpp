@@ -271,7 +271,7 @@ Job make_spectra_job(CLI::App& app, const std::shared_ptr<Arguments>& args,
                          "; read from the checkpoint, without data: ", explained_matrices_text(false), " [attention]")),
       "MATRICES");
   add_list(app, "--kind", args->kinds, "kinds of attention to analyse, such as decoder.cross [all]", "KIND,...");
-  add_format(app, args->format);
+  add_format_option(app, args->format);
   spectra_options.push_back(app.add_flag("--summary", job->is_summary,
                                          "print a row for each model and kind of attention, with means over layers"));
   add(app.add_option("--curves", job->curves_path,

@@ -130,7 +130,7 @@ void add_report_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& args
   const auto fields = std::make_shared<ScoringFields>(*sub);
   fields->declare(args->scoring_options);
   add_model_options(*sub, *args);
-  add_format(*sub, args->format);
+  add_format_option(*sub, args->format);
   sub->add_option("files", job->files, "checkpoints, then a shard; one of these files may be - for standard input")
       ->type_name("MODEL... DATA");
   for (CLI::Option* option : excluded_options) sub->excludes(option);

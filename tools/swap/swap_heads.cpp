@@ -230,7 +230,7 @@ Job make_swap_job(CLI::App& app, const std::shared_ptr<Arguments>& args, std::ve
   auto* output = add(app.add_option("-o,--output", job->output, "output checkpoint; - is standard output"), "FILE");
   add(app.add_flag("--dry-run", job->dry_run, "print the pairs and their scores without writing a checkpoint"), nullptr)
       ->excludes(output);
-  add_format(app, args->format, "of tables");
+  add_format_option(app, args->format, "of tables");
   add_model_options(app, *args);
   args->fields = std::make_unique<ScoringFields>(app);
   args->fields->declare(args->scoring_options);
