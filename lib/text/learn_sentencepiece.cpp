@@ -64,7 +64,7 @@ void require_normalised(const sentencepiece::util::Status& status) {
 }
 
 // The single line "a", which suffices to train a character model.
-class OneLine : public sentencepiece::SentenceIterator {
+class SingleLineIterator : public sentencepiece::SentenceIterator {
  public:
   bool done() const override { return is_done_; }
   void Next() override { is_done_ = true; }
@@ -82,7 +82,7 @@ class WordLengthMeter {
  public:
   WordLengthMeter() {
     std::string model;
-    OneLine line;
+    SingleLineIterator line;
     sentencepiece::logging::SetMinLogLevel(2);
     const auto train_status =
         sentencepiece::SentencePieceTrainer::Train("--model_type=char --vocab_size=16", &line, &model);
@@ -108,9 +108,9 @@ class WordLengthMeter {
 
 // The lines that the parent sends. Replaces U+2585 by <unk>, and throws LongWord for a marked line with a word too long
 // for BPE.
-class InputLines : public sentencepiece::SentenceIterator {
+class InputLineIterator : public sentencepiece::SentenceIterator {
  public:
-  explicit InputLines(ChildInput& input) : input_(input) { Next(); }
+  explicit InputLineIterator(ChildInput& input) : input_(input) { Next(); }
   bool done() const override { return is_done_; }
   const std::string& value() const override { return line_; }
   sentencepiece::util::Status status() const override { return {}; }
@@ -141,8 +141,8 @@ class InputLines : public sentencepiece::SentenceIterator {
 };
 
 std::string train(const std::string& arguments, ChildInput& input) {
-  sentencepiece::logging::SetMinLogLevel(0);  // the lowest level: the parent reads all messages
-  InputLines lines(input);
+  sentencepiece::logging::SetMinLogLevel(0);  // level of all messages, which the parent reads
+  InputLineIterator lines(input);
   std::string model;
   try {
     const auto status = sentencepiece::SentencePieceTrainer::Train(arguments, &lines, &model);

@@ -39,7 +39,7 @@ Registry<Preparation>& preparations();
 
 // Implements Preparation with a struct of options and a function that makes the shard.
 template <class Options, void (*kMake)(const PrepArguments&, const Options&)>
-class OptionsPreparation : public Preparation {
+class PreparationWithOptions : public Preparation {
  public:
   void describe(Fields& f) override { options_.describe(f); }
   void make(const PrepArguments& arguments) const override { kMake(arguments, options_); }

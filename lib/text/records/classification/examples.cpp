@@ -16,7 +16,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr double kThousandths = 1000;  // a shard stores numbers in thousandths
+constexpr double kThousandthsPerUnit = 1000;  // a shard stores numbers in thousandths
 
 template <class Number>
 bool parse_number(std::string_view text, Number& number) {
@@ -27,14 +27,14 @@ bool parse_number(std::string_view text, Number& number) {
 }  // namespace
 
 int64_t ExampleTask::label_limit() const {
-  return is_number() ? std::llround(max_label * kThousandths) + 1 : static_cast<int64_t>(labels.size());
+  return is_number() ? std::llround(max_label * kThousandthsPerUnit) + 1 : static_cast<int64_t>(labels.size());
 }
 
 std::optional<int32_t> ExampleTask::label_of(std::string_view text) const {
   if (is_number()) {
     double number = 0;
     if (!parse_number(text, number) || !(number >= min_label && number <= max_label)) return std::nullopt;
-    return static_cast<int32_t>(std::llround(number * kThousandths));
+    return static_cast<int32_t>(std::llround(number * kThousandthsPerUnit));
   }
   const auto it = std::find(labels.begin(), labels.end(), text);
   if (it == labels.end()) return std::nullopt;
@@ -42,7 +42,7 @@ std::optional<int32_t> ExampleTask::label_of(std::string_view text) const {
 }
 
 std::string ExampleTask::text_of(int32_t label) const {
-  return is_number() ? fixed_decimal(label / kThousandths, 3) : labels.at(static_cast<size_t>(label));
+  return is_number() ? fixed_decimal(label / kThousandthsPerUnit, 3) : labels.at(static_cast<size_t>(label));
 }
 
 std::string ExampleTask::valid_labels() const {
@@ -72,7 +72,7 @@ ExampleTask task_of(const io::ShardHeader& header, const std::string& name) {
     io::throw_damaged(str(name, ": header"), "the entries of a task", error.what());
   }
   const bool is_valid_range =
-      task.min_label >= 0 && task.max_label > task.min_label && task.max_label < INT32_MAX / kThousandths;
+      task.min_label >= 0 && task.max_label > task.min_label && task.max_label < INT32_MAX / kThousandthsPerUnit;
   if ((task.is_number() && !is_valid_range) || task.num_sentences < 1 || task.num_sentences > 2 ||
       header.limit_of(2) > task.label_limit())
     io::throw_damaged(str(name, ": header"),

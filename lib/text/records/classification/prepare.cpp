@@ -200,21 +200,21 @@ void make_examples(const PrepArguments& arguments, const ExamplesOptions& option
                        });
 }
 
-class Glue : public OptionsPreparation<GlueOptions, make_glue> {
+class GluePreparation : public PreparationWithOptions<GlueOptions, make_glue> {
  public:
   std::string inputs_help() const override { return "files of the GLUE task in GLUE's format"; }
 };
 
-class Examples : public OptionsPreparation<ExamplesOptions, make_examples> {
+class ExamplesPreparation : public PreparationWithOptions<ExamplesOptions, make_examples> {
  public:
   std::string inputs_help() const override {
     return "tab-separated files, one example per line; quotation marks have no special meaning";
   }
 };
 
-const Registration<Glue> glue_entry(preparations(), "glue", "make a shard of examples of a GLUE task");
-const Registration<Examples> examples_entry(preparations(), "examples",
-                                            "make a shard of examples: one or two texts, and a label");
+const Registration<GluePreparation> glue_entry(preparations(), "glue", "make a shard of examples of a GLUE task");
+const Registration<ExamplesPreparation> examples_entry(preparations(), "examples",
+                                                       "make a shard of examples: one or two texts, and a label");
 
 }  // namespace
 

@@ -56,13 +56,13 @@ void make_lm(const PrepArguments& arguments, const LmOptions& options) {
                format_count(summary.num_unknown, "unknown, "), format_throughput(summary.num_bytes, summary.seconds)));
 }
 
-class LanguageModelling : public OptionsPreparation<LmOptions, make_lm> {
+class LanguageModelPreparation : public PreparationWithOptions<LmOptions, make_lm> {
  public:
   std::string inputs_help() const override { return kTextFilesHelp; }
 };
 
-const Registration<LanguageModelling> lm_entry(preparations(), "lm",
-                                               "make a language-model shard: one record per line");
+const Registration<LanguageModelPreparation> lm_entry(preparations(), "lm",
+                                                      "make a language-model shard: one record per line");
 
 }  // namespace
 

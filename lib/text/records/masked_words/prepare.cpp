@@ -43,14 +43,14 @@ void make_mlm(const PrepArguments& arguments, const MlmOptions& options) {
                format_throughput(summary.num_bytes, summary.seconds)));
 }
 
-class Mlm : public OptionsPreparation<MlmOptions, make_mlm> {
+class MlmPreparation : public PreparationWithOptions<MlmOptions, make_mlm> {
  public:
   std::string inputs_help() const override {
     return "text files, one sentence per line, an empty line between documents";
   }
 };
 
-const Registration<Mlm> mlm_entry(
+const Registration<MlmPreparation> mlm_entry(
     preparations(), "mlm",
     "make a shard of documents for BERT's pre-training; training samples pairs of segments and masks in every epoch");
 

@@ -54,7 +54,7 @@ void make_squad(const PrepArguments& arguments, const SquadPrepOptions& options)
   report(squad, summary);
 }
 
-class QuestionsPreparation : public OptionsPreparation<SquadPrepOptions, make_squad> {
+class QuestionsPreparation : public PreparationWithOptions<SquadPrepOptions, make_squad> {
  public:
   std::string inputs_help() const override { return "files of SQuAD, version 1.1 or 2.0"; }
   bool reads_lines() const override { return false; }

@@ -129,7 +129,7 @@ void make_translation(const PrepArguments& arguments, const TranslationOptions& 
                format_throughput(summary.num_bytes, summary.seconds)));
 }
 
-class Translation : public OptionsPreparation<TranslationOptions, make_translation> {
+class TranslationPreparation : public PreparationWithOptions<TranslationOptions, make_translation> {
  public:
   std::string inputs_help() const override {
     return "two text files of corresponding lines, source and target, or one file of lines 'source, tab, target' as "
@@ -137,8 +137,8 @@ class Translation : public OptionsPreparation<TranslationOptions, make_translati
   }
 };
 
-const Registration<Translation> translation_entry(preparations(), "translation",
-                                                  "make a translation shard: one pair of lines per record");
+const Registration<TranslationPreparation> translation_entry(preparations(), "translation",
+                                                             "make a translation shard: one pair of lines per record");
 
 }  // namespace
 
