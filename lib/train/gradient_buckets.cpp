@@ -21,13 +21,13 @@ int num_leaves_of(const nn::Parameter& p) { return p.has_bf16_copy() && p.traits
 
 }  // namespace
 
-// Calls leaf_is_complete() after a backward pass has added a gradient to a leaf tensor.
+// Calls on_gradient_added() after a backward pass has added a gradient to a leaf tensor.
 class GradientBuckets::Hook : public torch::autograd::PostAccumulateGradHook {
  public:
   Hook(GradientBuckets& buckets, size_t slot_index, bool is_master)
       : buckets_(buckets), slot_index_(slot_index), is_master_(is_master) {}
   void operator()(const torch::autograd::Variable& /*leaf*/) override {
-    buckets_.leaf_is_complete(slot_index_, is_master_);
+    buckets_.on_gradient_added(slot_index_, is_master_);
   }
 
  private:
@@ -118,7 +118,7 @@ void GradientBuckets::begin_pass() {
   }
 }
 
-void GradientBuckets::leaf_is_complete(size_t slot_index, bool is_master) {
+void GradientBuckets::on_gradient_added(size_t slot_index, bool is_master) {
   Slot& slot = slots_[slot_index];
   if (is_master && slot.parameter->has_bf16_copy() && !slot.parameter->traits().is_lookup_table)
     throw std::logic_error(slot.parameter->name() +
@@ -127,17 +127,17 @@ void GradientBuckets::leaf_is_complete(size_t slot_index, bool is_master) {
   if (!is_master) slot.parameter->collect_gradient();
   if (!is_last_backward_ || --slot.num_missing_leaves > 0) return;
   --buckets_[slot.bucket].num_missing_slots;
-  start_complete_buckets();
+  start_sums_of_complete_buckets();
 }
 
-void GradientBuckets::start_complete_buckets() {
+void GradientBuckets::start_sums_of_complete_buckets() {
   while (num_started_ < buckets_.size() && buckets_[num_started_].num_missing_slots == 0) {
-    start(buckets_[num_started_]);
+    start_sum(buckets_[num_started_]);
     ++num_started_early_;
   }
 }
 
-void GradientBuckets::start(Bucket& bucket) {
+void GradientBuckets::start_sum(Bucket& bucket) {
   c10::NoGradGuard no_gradient;
   for (size_t i = 0; i < bucket.slots.size(); ++i)
     if (slots_[bucket.slots[i]].has_gradient)
@@ -148,7 +148,7 @@ void GradientBuckets::start(Bucket& bucket) {
 
 void GradientBuckets::finish() {
   if (group_.is_single()) return;
-  while (num_started_ < buckets_.size()) start(buckets_[num_started_]);
+  while (num_started_ < buckets_.size()) start_sum(buckets_[num_started_]);
   for (Bucket& bucket : buckets_) {
     bucket.sum.wait();
     const at::Tensor counts =

@@ -70,10 +70,10 @@ class GradientBuckets {
   void install_hooks(size_t slot_index);
   void remove_hooks(Slot& slot);
   // Called when a backward pass has added a gradient to a leaf tensor of a slot.
-  void leaf_is_complete(size_t slot_index, bool is_master);
+  void on_gradient_added(size_t slot_index, bool is_master);
   // Starts the sums of the complete buckets that follow the buckets already started.
-  void start_complete_buckets();
-  void start(Bucket& bucket);
+  void start_sums_of_complete_buckets();
+  void start_sum(Bucket& bucket);
 
   const distributed::Group group_;
   nn::ParameterList& parameters_;
