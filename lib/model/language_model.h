@@ -129,8 +129,8 @@ class LanguageModel {
   // 0, the memory stores no positions in training and all positions outside of training. Throws Error(failed) if the
   // backbone does not support memories.
   virtual std::unique_ptr<Memories> new_memory(int64_t capacity);
-  // Returns the number of layers that a forward pass can skip (SkipLayers in model/skip_layers.h); 0: skipping is not
-  // supported.
+  // Returns the number of layers that a forward pass can skip (SkipLayersRequest in model/skip_layers.h); 0: skipping
+  // is not supported.
   virtual int64_t num_skippable_layers() const { return 0; }
 
   // Returns all attention layers, in the order of the forward pass. The model owns the layers.

@@ -9,8 +9,8 @@
 namespace mh::model {
 
 // Request to skip layers: a skipped layer acts as the identity and leaves its memory of earlier segments unchanged.
-struct SkipLayers : nn::Request {
-  explicit SkipLayers(std::vector<bool> is_layer_skipped) : is_skipped(std::move(is_layer_skipped)) {}
+struct SkipLayersRequest : nn::Request {
+  explicit SkipLayersRequest(std::vector<bool> is_layer_skipped) : is_skipped(std::move(is_layer_skipped)) {}
   std::vector<bool> is_skipped;  // (layers): whether the forward pass skips the layer
 };
 

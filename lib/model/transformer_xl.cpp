@@ -55,7 +55,7 @@ class TransformerXl : public LanguageModel {
     const at::Tensor& tokens = input.tokens;
     auto* memories = static_cast<Memories*>(state);
     at::Tensor x = nn::dropout((*embedding_)(tokens), options_.dropout_embedding, forward_context, "embedding", 0);
-    const auto* skip_layers = forward_context.request<SkipLayers>();
+    const auto* skip_layers = forward_context.request<SkipLayersRequest>();
     for (size_t i = 0; i < blocks_.size(); ++i) {
       if (skip_layers != nullptr && skip_layers->is_skipped[i]) continue;
       if (memories == nullptr)

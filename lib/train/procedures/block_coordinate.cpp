@@ -38,7 +38,7 @@ class BlockCoordinate : public Procedure {
   std::vector<TrainingPass> passes(const TrainProgress& progress) const override {
     TrainingPass gate_pass, expert_pass;
     gate_pass.trains_parameter = is_gate, expert_pass.trains_parameter = is_not_gate;
-    expert_pass.requests.add(std::make_shared<attention::SampleExperts>());
+    expert_pass.requests.add(std::make_shared<attention::SampleExpertsRequest>());
     const bool has_gate_pass =
         progress.epoch >= first_gate_epoch_ && (progress.epoch - first_gate_epoch_) % gate_epoch_interval_ == 0;
     return has_gate_pass ? std::vector<TrainingPass>{gate_pass, expert_pass} : std::vector<TrainingPass>{expert_pass};

@@ -96,7 +96,7 @@ class SkipRetain : public Procedure {
       is_skipped[static_cast<size_t>(layer)] =
           p > 0 && stream.uniform(static_cast<uint32_t>(progress.update), static_cast<uint32_t>(layer), 0) < p;
     }
-    pass.requests.add(std::make_shared<model::SkipLayers>(std::move(is_skipped)));
+    pass.requests.add(std::make_shared<model::SkipLayersRequest>(std::move(is_skipped)));
   }
 
   // Returns true at the end of phase 1 (skip_retain.h): at update phase_end_, or earlier if train.validation.patience

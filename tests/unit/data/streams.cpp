@@ -243,7 +243,7 @@ TEST_CASE("memories load into micro-batches of another size; mismatched or damag
   auto model = build("layers = 3\ntransformer-xl.memory = 9\n");
   std::vector<model::Memories> saved;
   nn::Requests requests;
-  requests.add(std::make_shared<model::SkipLayers>(std::vector<bool>{false, true, false}));
+  requests.add(std::make_shared<model::SkipLayersRequest>(std::vector<bool>{false, true, false}));
   for (int64_t num_rows : {2, 2, 1}) {
     auto m = model->new_memory(9);
     nn::ForwardContext forward_context{true, 1, 0, 0};

@@ -122,7 +122,7 @@ TEST_CASE("forward and backward passes create tensors only on the device of the 
     for (const bool samples_experts : {false, true}) {
       nn::ForwardContext forward_context = training_context();
       nn::Requests requests;
-      if (samples_experts) requests.add(std::make_shared<attention::SampleExperts>());
+      if (samples_experts) requests.add(std::make_shared<attention::SampleExpertsRequest>());
       forward_context.requests = &requests;
       c.hidden(forward_context).sum().backward();
       for (const Parameter& p : c.model->parameters().all())

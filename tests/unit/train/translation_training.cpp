@@ -274,7 +274,7 @@ struct LossAndGradients {
 // Runs the forward and backward pass of training on one batch of the pairs `order`, in this order. Adds `extra_padding`
 // target positions and 2 · extra_padding source positions of padding. `regulariser`: text of a section, without its
 // initial "[train.regularisers."; empty: no regulariser. `samples_experts`: requests sampled experts
-// (attention::SampleExperts).
+// (attention::SampleExpertsRequest).
 LossAndGradients forward_backward(const model::ModelConfig& config, const std::string& regulariser,
                                   const data::Pairs& corpus, const std::vector<int64_t>& order, int64_t extra_padding,
                                   bool samples_experts) {
@@ -295,7 +295,7 @@ LossAndGradients forward_backward(const model::ModelConfig& config, const std::s
   batch.targets = pad(batch.targets, extra_padding, -1);
   nn::ForwardContext forward_context;
   nn::Requests requests;
-  if (samples_experts) requests.add(std::make_shared<attention::SampleExperts>());
+  if (samples_experts) requests.add(std::make_shared<attention::SampleExpertsRequest>());
   forward_context.training = true, forward_context.seed = 7, forward_context.requests = &requests;
   attention::Observer* observer = regulariser.empty() ? nullptr : terms.observer();
   if (observer != nullptr) observer->begin_batch(batch.input.lengths);

@@ -8,9 +8,9 @@
 //   y = Σ_j w_j H_j + b_O,      w_j = h / (h - t) (1 - Σ_{D ∋ j} g_D),      Σ_j w_j = h
 //
 // x is the input of the query projection; the gate is in mae_gate.h. Training alternates between two kinds of passes. A
-// G pass computes the whole mixture and trains the gate. An F pass (SampleExperts) takes g as a constant, samples one
-// expert D ~ g in each layer for each unit, and trains all parameters except the gate; heads in D receive no gradient
-// from this unit.
+// G pass computes the whole mixture and trains the gate. An F pass (SampleExpertsRequest) takes g as a constant,
+// samples one expert D ~ g in each layer for each unit, and trains all parameters except the gate; heads in D receive
+// no gradient from this unit.
 //
 // In the paper, the unit is a training instance (table 2, to which table 4 refers for language models), that is, a
 // batch row: a sentence or a row of a text (sample_unit = "sequence"). A causal gate has a distribution for each
@@ -84,7 +84,7 @@ class MixtureOfExperts : public GatedCombiner {
   }
 
   bool has_head_gates() const override { return true; }
-  // Returns false for learned gates, which sample only in passes with the request SampleExperts.
+  // Returns false for learned gates, which sample only in passes with a SampleExpertsRequest.
   bool samples_on_host() const override { return options_.gate == MaeOptions::Gate::uniform; }
   at::Tensor head_weights(const Context& c) override {
     at::Tensor w = options_.gate == MaeOptions::Gate::learned ? learned_factors(c) : uniform_factors(c);
@@ -107,7 +107,7 @@ class MixtureOfExperts : public GatedCombiner {
   at::Tensor learned_factors(const Context& c) {
     at::Tensor g = gate_(c);
     if (c.observer != nullptr) g = show_expert_gates(c, g);
-    if (c.forward_context.request<SampleExperts>() != nullptr) {
+    if (c.forward_context.request<SampleExpertsRequest>() != nullptr) {
       if (g.dim() == 3 && options_.sample_unit == MaeOptions::Unit::sequence) g = masked_mean(g, make_query_mask(c));
       return factors_of_experts(sample_experts(c, g.dim() == 3, g));
     }

@@ -130,11 +130,12 @@ at::Tensor masked_mean(const at::Tensor& x, const at::Tensor& query_mask) {
 }
 
 bool ExpertGate::is_frozen(const nn::ForwardContext& forward_context) const {
-  return forward_context.request<SampleExperts>() != nullptr || !norm_weight_->master().requires_grad();
+  return forward_context.request<SampleExpertsRequest>() != nullptr || !norm_weight_->master().requires_grad();
 }
 
 at::Tensor ExpertGate::operator()(const Context& c) {
-  const c10::AutoGradMode mode(c10::GradMode::is_enabled() && c.forward_context.request<SampleExperts>() == nullptr);
+  const c10::AutoGradMode mode(c10::GradMode::is_enabled() &&
+                               c.forward_context.request<SampleExpertsRequest>() == nullptr);
   const at::Tensor query_mask = make_query_mask(c);
   if (options_.mean == MaeOptions::Mean::causal) return gates_from_means(c, running_means(c, query_mask), query_mask);
   return gates_from_means(c, masked_mean(c.query_input.to(at::kFloat), query_mask),

@@ -7,6 +7,6 @@ namespace mh::attention {
 
 // Request for an F pass (combiner_mae.cpp): each mixture samples one expert for each unit (batch row or position), and
 // gates are frozen and receive no gradient.
-struct SampleExperts : nn::Request {};
+struct SampleExpertsRequest : nn::Request {};
 
 }  // namespace mh::attention

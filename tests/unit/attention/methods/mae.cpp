@@ -68,7 +68,7 @@ at::Tensor gates_of(Layer& l, const at::Tensor& x, const Mask& mask, const Forwa
 ForwardContext training_context(uint32_t update = 0, bool samples_experts = false, int64_t row_offset = 0) {
   static const Requests sample_requests = [] {
     Requests requests;
-    requests.add(std::make_shared<SampleExperts>());
+    requests.add(std::make_shared<SampleExpertsRequest>());
     return requests;
   }();
   return {true, 7, update, row_offset, samples_experts ? &sample_requests : nullptr};
@@ -1016,7 +1016,7 @@ TEST_CASE(
   }
   const auto passes = every_fifth->passes({0, 0, 0});
   const auto samples_experts = [](const train::TrainingPass& pass) {
-    return pass.requests.find<SampleExperts>() != nullptr;
+    return pass.requests.find<SampleExpertsRequest>() != nullptr;
   };
   CHECK((!samples_experts(passes[0]) && samples_experts(passes[1]) &&
          samples_experts(every_fifth->passes({0, 1, 0})[0])));
