@@ -8,19 +8,20 @@
 
 namespace mh::analysis {
 
-at::Tensor Discrepancy::intercept_heads(attention::HeadSide side, const attention::LayerSpec& layer_spec,
-                                        const at::Tensor& x) {
+at::Tensor DiscrepancyObserver::intercept_heads(attention::HeadSide side, const attention::LayerSpec& layer_spec,
+                                                const at::Tensor& x) {
   if (side == attention::HeadSide::value) add_distances(layer_spec, x, &Layer::before_combiner);
   if (side == attention::HeadSide::output) add_distances(layer_spec, x, &Layer::after_combiner);
   return x;
 }
 
-void Discrepancy::begin_batch(const attention::Lengths& lengths) {
+void DiscrepancyObserver::begin_batch(const attention::Lengths& lengths) {
   lengths_ = lengths;
   num_sequences_ += (lengths.decoder.defined() ? lengths.decoder : lengths.encoder).gt(0).sum().item<int64_t>();
 }
 
-void Discrepancy::add_distances(const attention::LayerSpec& layer_spec, const at::Tensor& z, Sums Layer::*sums_member) {
+void DiscrepancyObserver::add_distances(const attention::LayerSpec& layer_spec, const at::Tensor& z,
+                                        Sums Layer::*sums_member) {
   c10::NoGradGuard no_gradient;
   Sums& sums = sums_[layer_spec.kind][layer_spec.layer].*sums_member;
   sums.num_heads = z.size(1);
@@ -39,7 +40,7 @@ void Discrepancy::add_distances(const attention::LayerSpec& layer_spec, const at
   }
 }
 
-std::map<AttentionKind, std::vector<Discrepancy::Layer>> Discrepancy::layers() const {
+std::map<AttentionKind, std::vector<DiscrepancyObserver::Layer>> DiscrepancyObserver::layers() const {
   std::map<AttentionKind, std::vector<Layer>> layers_by_kind;
   const double num_sequences = static_cast<double>(std::max<int64_t>(1, num_sequences_));
   for (const auto& [kind, layers] : sums_)

@@ -18,7 +18,7 @@
 namespace mh::analysis {
 
 // Accumulates the head discrepancy of every layer over the observed forward passes.
-class Discrepancy : public attention::Observer {
+class DiscrepancyObserver : public attention::Observer {
  public:
   void begin_batch(const attention::Lengths& lengths) override;
   at::Tensor intercept_heads(attention::HeadSide side, const attention::LayerSpec& layer_spec,

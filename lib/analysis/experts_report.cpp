@@ -89,10 +89,10 @@ class GateObserver : public attention::Observer, public attention::Subscriber<Ga
 };
 
 // Replaces the gates of each unit by a one-hot vector.
-class OneHotGates : public attention::Observer, public attention::Subscriber<GateObservation> {
+class OneHotGateObserver : public attention::Observer, public attention::Subscriber<GateObservation> {
  public:
   // `seed`: 0 selects the expert with the largest gate; a positive value seeds the random choice of an expert.
-  OneHotGates(int64_t seed, Kinds kinds) : seed_(seed), kinds_(std::move(kinds)) {}
+  OneHotGateObserver(int64_t seed, Kinds kinds) : seed_(seed), kinds_(std::move(kinds)) {}
   void begin_batch(const attention::Lengths& lengths) override { lengths_ = lengths; }
   void receive(const LayerSpec& layer_spec, GateObservation& observation) override {
     if (!contains(kinds_, layer_spec.kind)) return;
@@ -221,14 +221,14 @@ std::vector<ExpertScore> evaluate_experts(const AnalysisInput& analysis_input, i
   const auto compute_score =
       evaluate ? evaluate : [&](attention::Observer* observer) { return perplexity(analysis_input, observer); };
   const double no_deviation = std::numeric_limits<double>::quiet_NaN();
-  OneHotGates specialised_gates(0, analysis_input.kinds);
+  OneHotGateObserver specialised_observer(0, analysis_input.kinds);
   std::vector<ExpertScore> scores{{"own", compute_score(nullptr), no_deviation, 1},
-                                  {"specialised", compute_score(&specialised_gates), no_deviation, 1}};
+                                  {"specialised", compute_score(&specialised_observer), no_deviation, 1}};
   double sum = 0, squares = 0;
   std::vector<double> random_scores;
   for (int64_t seed = 1; seed <= num_seeds; ++seed) {
-    OneHotGates random_gates(seed, analysis_input.kinds);
-    random_scores.push_back(compute_score(&random_gates));
+    OneHotGateObserver random_observer(seed, analysis_input.kinds);
+    random_scores.push_back(compute_score(&random_observer));
     sum += random_scores.back();
   }
   const double mean = sum / static_cast<double>(num_seeds);

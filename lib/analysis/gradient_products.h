@@ -10,9 +10,9 @@
 
 namespace mh::analysis {
 
-class GradientProducts : public attention::Observer {
+class GradientProductObserver : public attention::Observer {
  public:
-  GradientProducts(model::LanguageModel& model, SideSelection side);
+  GradientProductObserver(model::LanguageModel& model, SideSelection side);
 
   at::Tensor intercept_heads(attention::HeadSide side, const attention::LayerSpec& layer_spec,
                              const at::Tensor& x) override;

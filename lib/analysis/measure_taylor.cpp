@@ -23,13 +23,13 @@ ParameterGradGuard::~ParameterGradGuard() {
   for (nn::Parameter* p : parameters_) p->set_trained(true);
 }
 
-GradientProducts::GradientProducts(model::LanguageModel& model, SideSelection side) {
+GradientProductObserver::GradientProductObserver(model::LanguageModel& model, SideSelection side) {
   for (const auto* layer : model.attention_layers())
     sides_[{layer->layer_spec().kind, layer->layer_spec().layer}] = sides_in(*layer, side);
 }
 
-at::Tensor GradientProducts::intercept_heads(attention::HeadSide side, const attention::LayerSpec& layer_spec,
-                                             const at::Tensor& x) {
+at::Tensor GradientProductObserver::intercept_heads(attention::HeadSide side, const attention::LayerSpec& layer_spec,
+                                                    const at::Tensor& x) {
   const auto& sides = sides_.at({layer_spec.kind, layer_spec.layer});
   if (std::find(sides.begin(), sides.end(), side) == sides.end()) return x;
   // For each head and query, one factor, equal to 1, multiplies the tensors x of all selected head sides of the layer.
@@ -41,7 +41,7 @@ at::Tensor GradientProducts::intercept_heads(attention::HeadSide side, const att
   return x * layers_.back().products.unsqueeze(-1).to(x.scalar_type());
 }
 
-std::vector<GradientProducts::Layer> GradientProducts::collect(const at::Tensor& loss) {
+std::vector<GradientProductObserver::Layer> GradientProductObserver::collect(const at::Tensor& loss) {
   std::vector<at::Tensor> factors;
   for (const Layer& layer : layers_) factors.push_back(layer.products);
   std::vector<Layer> result;
@@ -59,7 +59,7 @@ namespace {
 class ProductMeans : public MeasureObserver {
  public:
   using MeasureObserver::MeasureObserver;
-  void add_layer(const GradientProducts::Layer& layer) {
+  void add_layer(const GradientProductObserver::Layer& layer) {
     const at::Tensor magnitudes = layer.products.to(at::kDouble).abs();  // (B, heads, Tq)
     for (int64_t b = 0; b < magnitudes.size(0); ++b) {
       const int64_t num_valid = num_valid_queries(layer.layer_spec->kind, b, magnitudes.size(2));
@@ -69,9 +69,10 @@ class ProductMeans : public MeasureObserver {
 };
 
 // Observes the products, and passes the lengths of the batch rows to `means`, which averages the products.
-struct ProductObserver : GradientProducts {
+struct ProductObserver : GradientProductObserver {
   ProductMeans means;
-  ProductObserver(model::LanguageModel& model, SideSelection side) : GradientProducts(model, side), means(side) {}
+  ProductObserver(model::LanguageModel& model, SideSelection side)
+      : GradientProductObserver(model, side), means(side) {}
   void begin_batch(const attention::Lengths& lengths) override { means.begin_batch(lengths); }
 };
 

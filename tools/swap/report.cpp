@@ -18,7 +18,7 @@ namespace mh::swap {
 namespace {
 
 using analysis::AttentionKind;
-using analysis::Discrepancy;
+using analysis::DiscrepancyObserver;
 using analysis::percent_change;
 using nlohmann::ordered_json;
 
@@ -53,17 +53,18 @@ std::string layer_counts(const io::Checkpoint& checkpoint) {
 
 // Prints two rows for each layer with heads: the discrepancy before and after the combiner, with the change relative to
 // `baseline`, the layers of the first model.
-void print_layers(Table& table, const ordered_json& settings, const std::string& model, const Discrepancy& discrepancy,
-                  std::map<AttentionKind, std::vector<Discrepancy::Layer>>& baseline) {
+void print_layers(Table& table, const ordered_json& settings, const std::string& model,
+                  const DiscrepancyObserver& discrepancy,
+                  std::map<AttentionKind, std::vector<DiscrepancyObserver::Layer>>& baseline) {
   for (const auto& [kind, layers] : discrepancy.layers())
     for (size_t layer = 0; layer < layers.size(); ++layer)
-      for (auto [position, member] : {std::pair{"before", &Discrepancy::Layer::before_combiner},
-                                      {"after", &Discrepancy::Layer::after_combiner}}) {
+      for (auto [position, member] : {std::pair{"before", &DiscrepancyObserver::Layer::before_combiner},
+                                      {"after", &DiscrepancyObserver::Layer::after_combiner}}) {
         const auto& sums = layers[layer].*member;
         if (sums.num_heads == 0) continue;             // all heads of the layer were pruned
         const auto& baseline_layers = baseline[kind];  // empty if all heads of this kind are pruned in the first model
         const auto baseline_sums =
-            layer < baseline_layers.size() ? baseline_layers[layer].*member : Discrepancy::Sums{};
+            layer < baseline_layers.size() ? baseline_layers[layer].*member : DiscrepancyObserver::Sums{};
         auto mean = [&](double sum_over_pairs) {
           return sums.num_heads > 1 ? sum_over_pairs / sums.num_pairs() : kNaN;
         };
@@ -106,12 +107,12 @@ void report(const ReportJob& job) {
         resolved_scoring_options(model, args.scoring_options, *shard.dataset_for(model)));
   }
   Table table(Table::format_named(args.format));
-  std::map<AttentionKind, std::vector<Discrepancy::Layer>> baseline;
+  std::map<AttentionKind, std::vector<DiscrepancyObserver::Layer>> baseline;
   for (size_t i = 0; i < checkpoints.size(); ++i) {
     const model::LoadedModel model = load_with_options(args, *checkpoints[i]);
     const auto dataset = shard.dataset_for(model);
     const data::ScoringOptions& scoring_options = scoring_options_by_model[i];
-    Discrepancy discrepancy;
+    DiscrepancyObserver discrepancy;
     analysis::run_with_observer({*model.model, dataset->corpus(), scoring_options, analysis::SideSelection::whole,
                                  progress_bar("report", "rows")},
                                 discrepancy);

@@ -390,14 +390,14 @@ TEST_CASE("the measure taylor is independent of the batch size and does not chan
 }
 
 TEST_CASE(
-    "the sum of GradientProducts over positions is the derivative of the loss with respect to the scale of a head",
+    "the sum of gradient products over positions is the derivative of the loss with respect to the scale of a head",
     "[importance]") {
   for (const StageCase& stages : stage_cases()) {
     MeasuredModel measured_model(stages.attention);
     for (SideSelection side : kSides) {
       if (!is_defined("taylor", side, stages)) continue;
       INFO(stages.attention << analysis::name_of(side));
-      GradientProducts products(*measured_model.model, side);
+      GradientProductObserver products(*measured_model.model, side);
       std::vector<at::Tensor> sums(2);
       data::BatchVisitor visitor;
       visitor.observer = &products;
@@ -519,7 +519,7 @@ TEST_CASE("head discrepancy before and after the combiner equals plain loops", "
   for (const std::string& model_lines : {std::string(), kTransformerXl}) {
     MeasuredModel measured_model("combiner = 'alphas'\n", model_lines);
     const ObservedTensors recording = observe_passes(measured_model);
-    Discrepancy discrepancy;
+    DiscrepancyObserver discrepancy;
     data::BatchVisitor visitor;
     visitor.observer = &discrepancy;
     visitor.visit = [](const data::ForwardedBatch&) {};
@@ -528,11 +528,11 @@ TEST_CASE("head discrepancy before and after the combiner equals plain loops", "
     const auto layers = discrepancy.layers().at(AttentionKind::decoder_self);
     REQUIRE(layers.size() == 2);
     for (size_t layer = 0; layer < 2; ++layer)
-      for (auto point : {&Discrepancy::Layer::before_combiner, &Discrepancy::Layer::after_combiner}) {
+      for (auto point : {&DiscrepancyObserver::Layer::before_combiner, &DiscrepancyObserver::Layer::after_combiner}) {
         double cosine = 0, euclidean = 0, count = 0;
         for (const auto& pass : recording.layers[layer]) {
           if (pass.length == 0) continue;
-          const at::Tensor z = point == &Discrepancy::Layer::before_combiner ? pass.z : pass.c;
+          const at::Tensor z = point == &DiscrepancyObserver::Layer::before_combiner ? pass.z : pass.c;
           for (int64_t i = 0; i < 3; ++i)
             for (int64_t j = 0; j < 3; ++j) {
               if (i == j) continue;
@@ -562,7 +562,7 @@ TEST_CASE("head discrepancy before and after the combiner equals plain loops", "
 TEST_CASE("head discrepancy of equal, opposite and zero head outputs has the closed-form value and ignores padding",
           "[discrepancy]") {
   const attention::LayerSpec spec;
-  Discrepancy discrepancy;
+  DiscrepancyObserver discrepancy;
   discrepancy.begin_batch(at::tensor({2}, at::kLong));
   at::Tensor z = at::ones({1, 4, 3, 2});
   z.select(1, 1).neg_();

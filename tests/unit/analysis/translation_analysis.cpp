@@ -451,7 +451,7 @@ TEST_CASE("a pruning curve ranks the heads of all kinds of attention together, o
 TEST_CASE("head discrepancy of sentences ignores padding", "[translation]") {
   c10::NoGradGuard no_gradient;
   const AnalysedModel analysed_model("combiner = 'alphas'\n");
-  Discrepancy discrepancy;
+  DiscrepancyObserver discrepancy;
   run_with_observer(analysed_model.analysis_input(), discrepancy);
   CHECK(discrepancy.num_sequences() == analysed_model.num_pairs());
   c10::AutoGradMode gradients(true);
