@@ -111,8 +111,8 @@ GroupPlan plan_groups(model::LanguageModel& model, SideSelection side, const std
 
 // Scores all models of `masked_sets` in the same forward passes over the text, and adds the score of model i to
 // *model_scores[i].
-void score_together(const AnalysisInput& input, const std::vector<HeadSet>& masked_sets,
-                    std::vector<task::NllSum*> model_scores, int64_t max_tokens_per_pass) {
+void score_in_one_pass(const AnalysisInput& input, const std::vector<HeadSet>& masked_sets,
+                       std::vector<task::NllSum*> model_scores, int64_t max_tokens_per_pass) {
   const GroupPlan plan = plan_groups(input.model, input.side, masked_sets);
   const auto layers = input.model.attention_layers();
   const InterceptorGuard interceptor_guard(input.model);
@@ -126,7 +126,7 @@ void score_together(const AnalysisInput& input, const std::vector<HeadSet>& mask
   visitor.compute = [&](const data::ForwardedBatch& pass) -> distributed::OrderedWork::Results {
     const at::Tensor& targets = pass.batch.targets;
     if (pass.hidden.size(0) != plan.num_groups * targets.size(0))
-      throw std::logic_error(str("score_together(): expected ", plan.num_groups * targets.size(0),
+      throw std::logic_error(str("score_in_one_pass(): expected ", plan.num_groups * targets.size(0),
                                  " batch rows of hidden states; found ", pass.hidden.size(0)));
     const at::Tensor log_p = input.model.target_log_probabilities(pass.hidden, targets.repeat({plan.num_groups, 1}));
     return {log_p.to(at::kCPU).reshape({plan.num_groups, -1}).sum(1, false, at::kDouble)};
@@ -250,7 +250,7 @@ std::vector<task::NllSum> score_ablations(const AnalysisInput& input, const std:
       pass_input.progress = [&input, pass, num_passes](int64_t num_completed, int64_t total) {
         input.progress(pass * total + num_completed, num_passes * total);
       };
-    score_together(pass_input, pass_sets, pass_scores, max_tokens_per_pass);
+    score_in_one_pass(pass_input, pass_sets, pass_scores, max_tokens_per_pass);
   }
   return scores;
 }

@@ -74,7 +74,7 @@ void check_importance(const std::string& name, const std::string& where, model::
             str(layer->layer_spec().name, ": ", layer->layer_spec().num_heads_of(sides[0]), " ", name_of(sides[0]),
                 " heads, ", layer->layer_spec().num_heads_of(tensor_side), " ", name_of(tensor_side), " heads"),
             "use --side score, value or output");
-    if (const std::string reason = importance->undefined_reason(model, *layer, side); !reason.empty())
+    if (const std::string reason = importance->why_undefined(model, *layer, side); !reason.empty())
       refuse(side == SideSelection::whole
                  ? "a measure that scores each head as a unit in every layer"
                  : str("a measure that is defined for ", name_of(side), " heads in every layer"),

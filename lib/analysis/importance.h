@@ -32,7 +32,7 @@ class ImportanceMeasure {
   virtual std::unique_ptr<MeasureObserver> make_observer(SideSelection) const { return nullptr; }
   // Returns why the measure is undefined for heads of this side in the layer; "" if it is defined. The layer must have
   // heads on this side.
-  virtual std::string undefined_reason(model::LanguageModel&, const attention::AttentionLayer&, SideSelection) const {
+  virtual std::string why_undefined(model::LanguageModel&, const attention::AttentionLayer&, SideSelection) const {
     return "";
   }
   // Returns the scores of all heads. The default runs the model over the text with the observer of make_observer().
@@ -50,9 +50,9 @@ class ImportanceMeasure::Adapter : public ImportanceMeasure {
   std::unique_ptr<MeasureObserver> make_observer(SideSelection side) const override {
     return std::make_unique<MeasureType>(side);
   }
-  std::string undefined_reason(model::LanguageModel&, const attention::AttentionLayer& layer,
-                               SideSelection side) const override {
-    return MeasureType(side).undefined_reason(layer);
+  std::string why_undefined(model::LanguageModel&, const attention::AttentionLayer& layer,
+                            SideSelection side) const override {
+    return MeasureType(side).why_undefined(layer);
   }
 };
 

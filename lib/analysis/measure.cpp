@@ -52,7 +52,7 @@ std::map<AttentionKind, LayerScores> MeasureObserver::mean_scores() const {
   return scores_by_kind;
 }
 
-std::string AttentionMeasureObserver::undefined_reason(const attention::AttentionLayer& layer) const {
+std::string AttentionMeasureObserver::why_undefined(const attention::AttentionLayer& layer) const {
   if (side() == SideSelection::output) return "output heads have no attention matrices; score and value heads do";
   if (side() == SideSelection::score && layer.mixer_input() == attention::MixerInput::logits)
     return "the mixer mixes logits, not attention probabilities";

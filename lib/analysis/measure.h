@@ -25,7 +25,7 @@ class MeasureObserver : public attention::Observer {
  public:
   explicit MeasureObserver(SideSelection side) : side_(side) {}
   // Returns why the measure is undefined for the layer's heads of side(); "" if it is defined.
-  virtual std::string undefined_reason(const attention::AttentionLayer& /*layer*/) const { return ""; }
+  virtual std::string why_undefined(const attention::AttentionLayer& /*layer*/) const { return ""; }
 
   void begin_batch(const attention::Lengths& lengths) override { lengths_ = lengths; }
   void reset();
@@ -66,7 +66,7 @@ class MeasureObserver : public attention::Observer {
 class AttentionMeasureObserver : public MeasureObserver {
  public:
   using MeasureObserver::MeasureObserver;
-  std::string undefined_reason(const attention::AttentionLayer& layer) const override;
+  std::string why_undefined(const attention::AttentionLayer& layer) const override;
   at::Tensor intercept_heads(attention::HeadSide observed_side, const attention::LayerSpec& layer_spec,
                              const at::Tensor& x) override;
   void observe_probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override;

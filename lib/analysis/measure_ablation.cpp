@@ -45,7 +45,7 @@ class Ablation : public ImportanceMeasure {
   }
 };
 
-class RandomScores : public ImportanceMeasure {
+class RandomMeasure : public ImportanceMeasure {
  public:
   Scores compute_scores(const AnalysisInput& input) const override {
     Scores scores = zero_scores(all_heads(input.model, input.side, input.kinds));
@@ -59,8 +59,8 @@ class RandomScores : public ImportanceMeasure {
 
 const Registration<Ablation> ablation_entry(
     importance_measures(), "ablation", "Loss without the head minus the loss of the full model, in nats per token.");
-const Registration<RandomScores> random_entry(importance_measures(), "random",
-                                              "Random numbers, drawn with --seed, as a control.");
+const Registration<RandomMeasure> random_entry(importance_measures(), "random",
+                                               "Random numbers, drawn with --seed, as a control.");
 
 }  // namespace
 

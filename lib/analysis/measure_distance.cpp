@@ -38,7 +38,7 @@ class ProbabilityDistance : public AttentionMeasureObserver {
 class OutputDistance : public MeasureObserver {
  public:
   using MeasureObserver::MeasureObserver;
-  std::string undefined_reason(const attention::AttentionLayer&) const override {
+  std::string why_undefined(const attention::AttentionLayer&) const override {
     return side() == SideSelection::score ? "score heads have no outputs; value and output heads do" : "";
   }
   at::Tensor intercept_heads(attention::HeadSide observed_side, const attention::LayerSpec& layer_spec,

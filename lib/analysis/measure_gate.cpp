@@ -12,7 +12,7 @@ namespace {
 class GateMeasure : public MeasureObserver, public attention::Subscriber<attention::HeadWeightObservation> {
  public:
   using MeasureObserver::MeasureObserver;
-  std::string undefined_reason(const attention::AttentionLayer& layer) const override {
+  std::string why_undefined(const attention::AttentionLayer& layer) const override {
     if (side() == SideSelection::score || side() == SideSelection::output) return "gates apply to value heads only";
     return layer.has_head_gates() ? "" : "the combiner has no head gates";
   }

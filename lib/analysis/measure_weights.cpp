@@ -36,12 +36,12 @@ at::Tensor sum_by_head_pair(const at::Tensor& x, const HeadAxis& a, const HeadAx
   return sums;
 }
 
-class ParameterNorms : public ImportanceMeasure {
+class ParameterNormMeasure : public ImportanceMeasure {
  public:
-  explicit ParameterNorms(bool counts_only_matrices) : counts_only_matrices_(counts_only_matrices) {}
+  explicit ParameterNormMeasure(bool counts_only_matrices) : counts_only_matrices_(counts_only_matrices) {}
 
-  std::string undefined_reason(model::LanguageModel& model, const attention::AttentionLayer& layer,
-                               SideSelection side) const override {
+  std::string why_undefined(model::LanguageModel& model, const attention::AttentionLayer& layer,
+                            SideSelection side) const override {
     for (const nn::Parameter& p : model.parameters().all())
       if (!axes_of(p, layer, side).empty()) return "";
     const std::string heads = side == SideSelection::whole ? "heads" : str(name_of(side), " heads");
@@ -102,11 +102,11 @@ class ParameterNorms : public ImportanceMeasure {
   bool counts_only_matrices_;  // whether only matrices that mix heads are counted
 };
 
-struct Alpha : ParameterNorms {
-  Alpha() : ParameterNorms(true) {}
+struct Alpha : ParameterNormMeasure {
+  Alpha() : ParameterNormMeasure(true) {}
 };
-struct WeightNorm : ParameterNorms {
-  WeightNorm() : ParameterNorms(false) {}
+struct WeightNorm : ParameterNormMeasure {
+  WeightNorm() : ParameterNormMeasure(false) {}
 };
 
 const Registration<Alpha> alpha_entry(importance_measures(), "alpha",

@@ -11,7 +11,8 @@ namespace mh::analysis {
 
 namespace {
 
-constexpr int64_t kReleasedHeads = 4;  // number of heads that PairSelection::released swaps in each pair of layers
+// Number of heads that PairSelection::released swaps in each pair of layers.
+constexpr int64_t kReleasedSelectionHeads = 4;
 
 // Returns `heads` in ascending order of importance; heads with equal scores are ordered by layer, then by head.
 std::vector<Head> rank_heads(const LayerScores& scores, std::vector<Head> heads) {
@@ -41,7 +42,7 @@ std::string count_text(PairSelection selection, int64_t k) {
 std::string required_heads(PairSelection selection) {
   if (selection == PairSelection::soft) return "at least 2 layers, with at least 2 heads each,";
   if (selection == PairSelection::released)
-    return str("at least 2 layers, with at least ", kReleasedHeads, " heads each,");
+    return str("at least 2 layers, with at least ", kReleasedSelectionHeads, " heads each,");
   return "at least 2 heads";
 }
 
@@ -62,7 +63,7 @@ int64_t largest_k(PairSelection selection, const std::vector<int64_t>& head_coun
     case PairSelection::soft:
       return num_layers < 2 ? 0 : min_heads / 2;
     case PairSelection::released:
-      return min_heads < kReleasedHeads ? 0 : num_layers / 2;
+      return min_heads < kReleasedSelectionHeads ? 0 : num_layers / 2;
     case PairSelection::hard:
     case PairSelection::random:
       return num_heads / 2;
@@ -97,7 +98,7 @@ std::vector<HeadPair> pair_released(AttentionKind kind, const LayerScores& score
   std::vector<HeadPair> pairs;
   for (int64_t layer = 0; layer < k; ++layer) {
     const auto ranked_heads = rank_layer(scores, layer);
-    for (auto r = 0U; static_cast<int64_t>(r) < kReleasedHeads; ++r)
+    for (auto r = 0U; static_cast<int64_t>(r) < kReleasedSelectionHeads; ++r)
       pairs.push_back({kind, ranked_heads[r], {num_layers - 1 - layer, ranked_heads[r].head}});
   }
   return pairs;
