@@ -30,7 +30,7 @@ FoldedModel fold_combiners(const model::ModelConfig& config, model::LanguageMode
     if (!matrix.defined()) continue;
     matrices.emplace(s.name + ".output.weight", matrix);
     folded_model.layer_names.push_back(s.name);
-    folded_model.config.attention.set_layer(s.kind, s.layer, layer->without_combiner());
+    folded_model.config.attention.set_layer(s.kind, s.layer, layer->options_without_combiner());
   }
   if (matrices.empty())
     throw Error(Exit::usage,

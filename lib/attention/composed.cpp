@@ -52,19 +52,19 @@ at::Tensor AttentionLayer::attend_composed(Context& c) {
   }
   at::Tensor p = stages_.normaliser->normalise(logits, boolean_mask(c.mask, c.q.size(2), c.k.size(2), c.q.device()));
   logits.reset();
-  auto drop = [&](const at::Tensor& x) {
+  auto apply_dropout = [&](const at::Tensor& x) {
     return nn::dropout(x, options_.dropout, c.forward_context, probabilities_stream(),
                        static_cast<uint32_t>(layer_spec_.layer));
   };
-  const bool drops_probabilities = has_dropout(c.forward_context.training);
-  if (drops_probabilities || c.observer != nullptr) p = expand_to_rows(p);
+  const bool applies_dropout = has_dropout(c.forward_context.training);
+  if (applies_dropout || c.observer != nullptr) p = expand_to_rows(p);
   if (stages_.mixer->mixer_input() == MixerInput::probabilities) p = intercept(HeadSide::score, c, p);
-  if (stages_.mixer->dropout_before_mixing()) p = drop(p);
-  if ((stages_.mixer->dropout_before_mixing() || !drops_probabilities) && c.observer == nullptr)
+  if (stages_.mixer->dropout_before_mixing()) p = apply_dropout(p);
+  if ((stages_.mixer->dropout_before_mixing() || !applies_dropout) && c.observer == nullptr)
     if (at::Tensor z = stages_.mixer->mix_values(c, p); z.defined()) return z;
   c.probabilities = stages_.mixer->mix(c, p);
   if (c.observer != nullptr) c.observer->observe_probabilities(layer_spec_, c.probabilities);
-  p = stages_.mixer->dropout_before_mixing() ? c.probabilities : drop(c.probabilities);
+  p = stages_.mixer->dropout_before_mixing() ? c.probabilities : apply_dropout(c.probabilities);
   return product_with_values(p.to(c.v.scalar_type()), c.v, c.mask.causal_offset());
 }
 

@@ -219,8 +219,8 @@ bool normalises_by_softmax(const ConstraintInput& c, std::string* why) {
 }
 
 // The fused kernels of this project, that is, all but SDPA.
-constexpr KernelSet kProjectKernels{Kernel::head_mixing_in_place, Kernel::head_mixing_cpu, Kernel::head_mixing_gpu,
-                                    Kernel::fused_in_place,       Kernel::fused_cpu,       Kernel::fused_gpu};
+constexpr KernelSet kOwnKernels{Kernel::head_mixing_in_place, Kernel::head_mixing_cpu, Kernel::head_mixing_gpu,
+                                Kernel::fused_in_place,       Kernel::fused_cpu,       Kernel::fused_gpu};
 constexpr KernelSet kUnmixedKernels{Kernel::fused_in_place, Kernel::fused_cpu, Kernel::fused_gpu, Kernel::sdpa};
 
 constexpr Constraint kConstraints[] = {
@@ -237,11 +237,11 @@ constexpr Constraint kConstraints[] = {
     {"tensors", Scope::pass, has_nonempty_tensors},
     {"faster", Scope::pass, fused_is_faster},
     {"sdpa-features", Scope::kernel, sdpa_has_features, KernelSet{Kernel::sdpa}},
-    {"mask", Scope::kernel, mask_suits_kernels, kProjectKernels},
+    {"mask", Scope::kernel, mask_suits_kernels, kOwnKernels},
     {"unmixed-value-size", Scope::kernel, unmixed_value_size_is_head_size, kUnmixedKernels},
     {"unmixed-head-size", Scope::kernel, unmixed_head_size_suits_cpu,
      KernelSet{Kernel::fused_in_place, Kernel::fused_cpu}},
-    {"types", Scope::kernel, kernel_supports_types, kProjectKernels},
+    {"types", Scope::kernel, kernel_supports_types, kOwnKernels},
     {"sdpa-slower", Scope::kernel, sdpa_is_slower, KernelSet{Kernel::fused_gpu}},
     {"in-place-cache", Scope::kernel, has_cache, kInPlaceKernels},
     {"in-place-kind", Scope::kernel, is_decoder_self, kInPlaceKernels},
@@ -297,7 +297,7 @@ void Dispatcher::set_path(Path path, std::shared_ptr<FallbackLog> fallback_log) 
   logged_fallbacks_->store(0);
 }
 
-std::vector<std::string> Dispatcher::unfused_reasons(const LayerView& layer, bool training) const {
+std::vector<std::string> Dispatcher::reasons_not_fused(const LayerView& layer, bool training) const {
   std::vector<std::string> reasons = fallback_reasons_at_construction_;
   const ConstraintInput c{layer, features_, path_, training};
   for (const Constraint& constraint : kConstraints) {
@@ -320,12 +320,12 @@ bool Dispatcher::takes_fused_path(const LayerView& layer, bool training) const {
 std::string Dispatcher::describe(const LayerView& layer, bool training) const {
   if (layer.layer_spec.heads == 0) return "no attention, since the layer has no heads";
   if (path_ == Path::composed) return "composed, as requested";
-  const auto reasons = unfused_reasons(layer, training);
+  const auto reasons = reasons_not_fused(layer, training);
   return reasons.empty() ? "fused" : "composed: " + join(reasons, "; ");
 }
 
 void Dispatcher::require_fused(const LayerView& layer, bool training) const {
-  if (const auto reasons = unfused_reasons(layer, training); !reasons.empty())
+  if (const auto reasons = reasons_not_fused(layer, training); !reasons.empty())
     refuse_path(layer.layer_spec, "a layer that meets the constraints of the fused path", join(reasons, "; "));
 }
 
@@ -373,7 +373,7 @@ void Dispatcher::report_fallback(const LayerView& layer, const Context& pass, co
        (logged_fallbacks_->fetch_or(bit) & bit) != 0))
     return;
   std::string why;
-  if (is_layer_reason) why = join(unfused_reasons(layer, training), "; ");
+  if (is_layer_reason) why = join(reasons_not_fused(layer, training), "; ");
   else choice.unmet_constraint->is_met({layer, features_, path_, training, &pass, choice}, &why);
   if (path_ == Path::fused)
     refuse_path(layer.layer_spec, "a forward pass that meets the constraints of the fused path", why);

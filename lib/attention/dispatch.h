@@ -180,7 +180,7 @@ class Dispatcher {
 
   // Returns the reasons why the layer cannot take the fused path; empty if it can. Constraints of Scope::device are
   // checked only if there is no other reason.
-  std::vector<std::string> unfused_reasons(const LayerView& layer, bool training) const;
+  std::vector<std::string> reasons_not_fused(const LayerView& layer, bool training) const;
   // Returns whether the layer meets all constraints that can be checked without a forward pass; false with
   // Path::composed. A forward pass may still fall back to the composed path.
   bool takes_fused_path(const LayerView& layer, bool training) const;

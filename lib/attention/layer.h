@@ -79,7 +79,7 @@ class AttentionLayer {
   at::Tensor as_linear_map() const;
   // Returns the options of the layer with `concatenate` as its combiner, for a layer whose combiner was folded into the
   // output projection.
-  AttentionOptions without_combiner() const;
+  AttentionOptions options_without_combiner() const;
 
   // Sets the interceptor that reads, and may replace, the tensors of heads in every forward pass
   // (attention/interceptor.h); null removes the interceptor.
@@ -102,8 +102,8 @@ class AttentionLayer {
   // Throws Error(usage) with the reasons if the layer cannot take the fused path.
   void require_fused(bool training) const { dispatcher_.require_fused(view(), training); }
   // Returns the reasons why the layer cannot take the fused path; empty if it can.
-  std::vector<std::string> unfused_reasons(bool training) const {
-    return dispatcher_.unfused_reasons(view(), training);
+  std::vector<std::string> reasons_not_fused(bool training) const {
+    return dispatcher_.reasons_not_fused(view(), training);
   }
   // Returns whether the layer meets all constraints of the fused path that can be checked without a forward pass. A
   // forward pass may still fall back.

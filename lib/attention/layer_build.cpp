@@ -113,7 +113,7 @@ at::Tensor AttentionLayer::as_linear_map() const {
   return stages_.combiner != nullptr ? stages_.combiner->as_linear_map() : at::Tensor();
 }
 
-AttentionOptions AttentionLayer::without_combiner() const {
+AttentionOptions AttentionLayer::options_without_combiner() const {
   AttentionOptions new_options = options_;
   new_options.combiner = AttentionOptions().combiner;
   new_options.output_heads = 0;

@@ -36,7 +36,7 @@ int64_t memory_estimate(const RunConfig& run, model::LanguageModel& model, int64
     bytes += tokens * (element_bytes * 2 * (s.heads * s.key_size + s.value_heads * s.value_size) +
                        4 * 4 * model_options.width + element_bytes * 2 * ffn_width);
     bytes += 4 * own_rows * model_options.transformer_xl.memory * model_options.width;
-    if (layer->unfused_reasons(true).empty()) continue;
+    if (layer->reasons_not_fused(true).empty()) continue;
     // Attention probabilities in fp32, and, with dropout, also the probabilities after dropout.
     const int64_t num_copies = run.model.attention.layer(s.kind, s.layer).dropout > 0 ? 2 : 1;
     bytes += 4 * num_copies * tokens * std::max(s.heads, s.value_heads) * (block + model_options.transformer_xl.memory);

@@ -290,7 +290,7 @@ TEST_CASE("constraints on the layer are reported without a forward pass, constra
     const auto constraint = std::find_if(all_constraints.begin(), all_constraints.end(),
                                          [&](const Constraint& candidate) { return candidate.name == name; });
     REQUIRE(constraint != all_constraints.end());
-    const auto reasons = dispatcher.unfused_reasons(layer, c.is_training);
+    const auto reasons = dispatcher.reasons_not_fused(layer, c.is_training);
     CHECK(reasons.empty() == constraint->needs_pass());
     CHECK(dispatcher.takes_fused_path(layer, c.is_training) == reasons.empty());
     const std::string text = dispatcher.describe(layer, c.is_training);

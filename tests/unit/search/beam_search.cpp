@@ -474,7 +474,7 @@ TEST_CASE("hypotheses are bit-identical for any batch size on the fused path", "
   auto model = build_peaked(
       "[model]\nbackbone = 'encoder-decoder'\nlayers = 2\nwidth = 128\nffn = 1024\n[attention]\nheads = 4\n",
       {300, 20});
-  for (const auto* layer : model->attention_layers()) REQUIRE(layer->unfused_reasons(false).empty());
+  for (const auto* layer : model->attention_layers()) REQUIRE(layer->reasons_not_fused(false).empty());
   std::vector<int64_t> lengths;
   for (int64_t i = 0; i < 30; ++i) lengths.push_back(1 + (i * 7) % 23);
   auto sentences = random_sentences(lengths, 20);

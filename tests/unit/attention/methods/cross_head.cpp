@@ -139,7 +139,7 @@ TEST_CASE("cross-head permutations leave the output unchanged if all heads have 
 TEST_CASE("errors of cross-head attention on the fused path are at most twice those on the composed path",
           "[cross-head]") {
   Layer l(attention_lines("dot-product", 4, 1, 16), 8, 5);
-  CHECK(l.layer->unfused_reasons(true).empty());
+  CHECK(l.layer->reasons_not_fused(true).empty());
   const at::Tensor x = normal({2, 6, 8}, 1);
   for (uint32_t i = 0; i < 5; ++i) {
     const auto [fused, composed, exact, magnitudes] = layers::results_of_paths(
