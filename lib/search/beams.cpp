@@ -14,7 +14,7 @@ namespace {
 // Returns the length, in tokens, to which shorter sources are padded, unless the model has fewer positions. Attention
 // with at most max_decode_queries() queries uses another kernel, so without this padding the kernel, and the rounding,
 // would depend on the longest source in the batch.
-size_t min_source_length() { return static_cast<size_t>(attention::max_decode_queries()) + 1; }
+size_t min_padded_length() { return static_cast<size_t>(attention::max_decode_queries()) + 1; }
 
 // Returns the live hypothesis `parent` with the token of `extension` appended.
 LiveHypothesis extend(const LiveHypothesis& parent, const Extension& extension) {
@@ -117,15 +117,15 @@ std::vector<Hypothesis> BeamPolicy::results(Beam& beam) const {
 void set_sources(model::LanguageModel& model, const Sentences& sentences, int64_t rows_per_sentence,
                  model::Input& input) {
   const auto model_limit = static_cast<size_t>(model.max_length());
-  size_t max_source_length = model_limit > 0 ? std::min(min_source_length(), model_limit) : min_source_length();
-  for (const Sentence* s : sentences) max_source_length = std::max(max_source_length, s->source.size());
+  size_t padded_length = model_limit > 0 ? std::min(min_padded_length(), model_limit) : min_padded_length();
+  for (const Sentence* s : sentences) padded_length = std::max(padded_length, s->source.size());
   const int64_t num_rows = static_cast<int64_t>(sentences.size()) * rows_per_sentence;
-  input.source = at::zeros({num_rows, static_cast<int64_t>(max_source_length)}, at::kLong);
+  input.source = at::zeros({num_rows, static_cast<int64_t>(padded_length)}, at::kLong);
   input.lengths.encoder = at::empty({num_rows}, at::kLong);
   auto* source_data = input.source.mutable_data_ptr<int64_t>();
   auto* length = input.lengths.encoder.mutable_data_ptr<int64_t>();
   for (const Sentence* s : sentences)
-    for (int64_t i = 0; i < rows_per_sentence; ++i, source_data += max_source_length) {
+    for (int64_t i = 0; i < rows_per_sentence; ++i, source_data += padded_length) {
       std::copy(s->source.begin(), s->source.end(), source_data);
       *length++ = static_cast<int64_t>(s->source.size());
     }
