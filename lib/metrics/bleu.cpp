@@ -137,10 +137,9 @@ std::vector<uint32_t> Bleu::ids_of(std::string_view sentence) {
 BleuStatistics Bleu::statistics(std::string_view hypothesis, std::span<const std::string_view> references) {
   std::vector<std::vector<uint32_t>> reference_ids;
   for (std::string_view reference : references) reference_ids.push_back(ids_of(reference));
-  const std::vector<std::vector<uint32_t>>& const_reference_ids = reference_ids;
+  const std::vector<std::vector<uint32_t>>& read_only_ids = reference_ids;
   const std::vector<uint32_t> hypothesis_ids = ids_of(hypothesis);
-  return bleu_statistics(matcher_, hypothesis_ids,
-                         std::vector<TokenIds>(const_reference_ids.begin(), const_reference_ids.end()));
+  return bleu_statistics(matcher_, hypothesis_ids, std::vector<TokenIds>(read_only_ids.begin(), read_only_ids.end()));
 }
 
 }  // namespace mh::metrics
