@@ -44,7 +44,7 @@ JsonConfig JsonConfig::read_if_exists(const std::string& path) {
 }
 
 Json JsonConfig::value(const std::string& key, const Json& default_value) const {
-  read_keys_.insert(key);
+  accessed_keys_.insert(key);
   const auto entry = values_.find(key);
   if (entry == values_.end() || entry->is_null()) return default_value;
   if (!has_type_of(*entry, default_value))
@@ -66,7 +66,7 @@ void JsonConfig::require(const std::string& key, const Json& default_value, cons
 std::vector<std::string> JsonConfig::unread_keys() const {
   std::vector<std::string> keys;
   for (const auto& [key, value] : values_.items())
-    if (read_keys_.count(key) == 0) keys.push_back(key);
+    if (accessed_keys_.count(key) == 0) keys.push_back(key);
   return keys;
 }
 

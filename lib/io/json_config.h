@@ -39,7 +39,7 @@ class JsonConfig {
  private:
   std::string path_;
   Json values_;
-  mutable std::set<std::string> read_keys_;
+  mutable std::set<std::string> accessed_keys_;
 };
 
 }  // namespace mh::io

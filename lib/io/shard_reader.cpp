@@ -76,9 +76,9 @@ std::string quote_first_bytes(const uint8_t* data, size_t size) {
 // `offset`: offset of the frame in the shard. Throws Error(input) unless the header states a checksum and a size of
 // whole tokens, at most kMaxFrameBytes.
 uint64_t content_size_of(std::span<const uint8_t> frame, int token_bytes, const std::string& name, uint64_t offset) {
-  constexpr size_t kDescriptor = 4;  // offset of the byte after the magic number
+  constexpr size_t kDescriptorOffset = 4;  // offset of the byte after the magic number
   constexpr uint8_t kChecksumFlag = 4;
-  const bool has_checksum = frame.size() > kDescriptor && (frame[kDescriptor] & kChecksumFlag) != 0;
+  const bool has_checksum = frame.size() > kDescriptorOffset && (frame[kDescriptorOffset] & kChecksumFlag) != 0;
   const unsigned long long size = ZSTD_getFrameContentSize(frame.data(), frame.size());
   if (!has_checksum || size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR || size == 0 ||
       size > kMaxFrameBytes || size % static_cast<unsigned>(token_bytes) != 0)

@@ -12,7 +12,8 @@ constexpr uint32_t kEntrySignature = 0x04034B50, kDirectorySignature = 0x02014B5
 constexpr uint32_t kEnd64Signature = 0x06064B50, kLocator64Signature = 0x07064B50;
 constexpr uint64_t kEntryBytes = 30, kDirectoryRecordBytes = 46, kEndBytes = 22, kLocatorBytes = 20,
                    kMaxCommentBytes = 65535;
-constexpr uint64_t kLarge32 = 0xFFFFFFFF, kLarge16 = 0xFFFF;  // placeholders: the number is in a ZIP64 field
+// A field with this value is a placeholder: the number is in a ZIP64 field.
+constexpr uint64_t kZip64Placeholder32 = 0xFFFFFFFF, kZip64Placeholder16 = 0xFFFF;
 
 constexpr size_t kCrcStepBytes = 8;  // bytes per step of crc32()
 // Tables of the slicing-by-8 algorithm: entry i of table t is the remainder of the byte i followed by t zero bytes.
@@ -82,7 +83,7 @@ ZipArchive::CentralDirectory ZipArchive::find_central_directory() const {
   while (read_number(end, 4) != kEndSignature || read_number(end + 20, 2) != size - end - kEndBytes)
     if (end-- == min_end) throw no_directory();
   CentralDirectory directory{read_number(end + 16, 4), read_number(end + 12, 4), read_number(end + 10, 2)};
-  if (read_number(end + 4, 2) != 0 && read_number(end + 4, 2) != kLarge16)
+  if (read_number(end + 4, 2) != 0 && read_number(end + 4, 2) != kZip64Placeholder16)
     throw format_error(str(": byte ", end), "an archive in a single file", "a part of a split archive");
   if (end < kLocatorBytes || read_number(end - kLocatorBytes, 4) != kLocator64Signature) return directory;
   const uint64_t zip64_end = read_number(end - kLocatorBytes + 8, 8);
@@ -114,7 +115,7 @@ uint64_t ZipArchive::add_entry(uint64_t offset) {
     // Field 1 is the ZIP64 field, which contains, in the order of this loop, the numbers that need 64 bits.
     if (kind != 1) continue;
     for (uint64_t* n : {&entry.size, &compressed_size, &entry.header_offset}) {
-      if (*n != kLarge32) continue;
+      if (*n != kZip64Placeholder32) continue;
       if (value_offset + 8 > field_offset)
         throw format_error(where, "64-bit sizes in the ZIP64 field", "a shorter field");
       *n = read_number(value_offset, 8);
