@@ -39,8 +39,8 @@ class Variables {
                        "variables of torchrun, mpirun and srun"));
     return number;
   }
-  // Returns the first of the variables that is set; "" if none is.
-  std::string first_set(std::initializer_list<const char*> names) const {
+  // Returns the value of the first of the variables that is set; "" if none is.
+  std::string first_value(std::initializer_list<const char*> names) const {
     for (const char* name : names)
       if (has(name)) return text(name);
     return "";
@@ -50,18 +50,19 @@ class Variables {
   const EnvironmentReader& read_;
 };
 
-struct Names {
+// Environment variables of a launcher, and the name of the launcher.
+struct VariableNames {
   const char *launcher, *rank, *size, *local_rank, *local_size;
 };
-constexpr Names kTorchrun{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
-constexpr Names kMpirun{"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-                        "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr VariableNames kTorchrun{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+constexpr VariableNames kMpirun{"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                                "OMPI_COMM_WORLD_LOCAL_SIZE"};
 // Slurm sets SLURM_NTASKS and SLURM_PROCID also in a batch script that runs outside srun, but sets SLURM_STEP_NUM_TASKS
 // only in the tasks of srun. Slurm has no variable with the number of tasks on this machine.
-constexpr Names kSrun{"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""};
+constexpr VariableNames kSrun{"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""};
 
 // Returns the index of this process and the number of processes, without the address of the store.
-Launch read_ranks(const Variables& variables, const Names& names) {
+Launch read_ranks(const Variables& variables, const VariableNames& names) {
   Launch launch;
   launch.launcher = names.launcher;
   launch.size = variables.integer(names.size, 1, kMaxProcesses);
@@ -121,7 +122,7 @@ Launch read_launch(const EnvironmentReader& environment) {
     launch.launcher_serves_store = variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
   } else if (variables.has(kMpirun.size)) {
     launch = read_ranks(variables, kMpirun);
-    launch.job = variables.first_set({"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"});
+    launch.job = variables.first_value({"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"});
   } else if (variables.has(kSrun.size)) {
     launch = read_ranks(variables, kSrun);
     launch.job = variables.text("SLURM_JOB_ID") + "." + variables.text("SLURM_STEP_ID");
