@@ -64,7 +64,8 @@ class WordTally : public ExampleTally {
   at::Tensor reduce(const ScoredExamples& outputs) const override {
     const at::Tensor& targets = outputs.batch.targets;
     at::Tensor is_scored = targets.ge(0);
-    const at::Tensor next_labels = targets.select(1, 0), has_next_label = is_scored.select(1, 0).clone();
+    const at::Tensor next_sentence_labels = targets.select(1, 0),
+                     has_next_sentence_label = is_scored.select(1, 0).clone();
     is_scored.select(1, 0).fill_(false);
     const at::Tensor positions = is_scored.flatten().nonzero().squeeze(1);
     const at::Tensor labels = targets.flatten().index_select(0, positions);
@@ -77,17 +78,13 @@ class WordTally : public ExampleTally {
       const at::Tensor predicted_tokens = logits[0].argmax(1).to(at::kCPU);
       num_correct_words += predicted_tokens.eq(labels.narrow(0, begin, n)).sum().item<int64_t>();
     }
-    const at::Tensor counts = at::tensor({positions.numel(), num_correct_words, int64_t{0}, int64_t{0}}, at::kLong);
-    if (!outputs.next_sentence_logits.defined()) return counts;
-    counts[2] = has_next_label.sum().item<int64_t>();
-    counts[3] =
-        (outputs.next_sentence_logits.argmax(1).to(at::kCPU).eq(next_labels) & has_next_label).sum().item<int64_t>();
-    return counts;
-  }
-  void add(const ExampleBatch&, const at::Tensor& counts) override {
-    const auto* count = counts.const_data_ptr<int64_t>();
-    num_words_ += count[0], num_correct_words_ += count[1];
-    num_next_sentence_ += count[2], num_correct_next_sentence_ += count[3];
+    num_words_ += positions.numel();
+    if (!outputs.next_sentence_logits.defined()) return;
+    num_correct_next_sentence_ +=
+        (outputs.next_sentence_logits.argmax(1).to(at::kCPU).eq(next_sentence_labels) & has_next_sentence_label)
+            .sum()
+            .item<int64_t>();
+    num_next_sentence_ += has_next_sentence_label.sum().item<int64_t>();
   }
   void finish(Evaluation& result) override {
     result.scores = {{"word_accuracy", fraction_of(num_correct_words_, num_words_)}};

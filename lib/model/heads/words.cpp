@@ -47,9 +47,9 @@ class WordsHead : public OutputLayer {
         nn::sliced_cross_entropy(apply_transform(select_positions(hidden, indices)), weight_->value(), bias_.value(),
                                  targets.values.flatten().index_select(0, indices), num_scored_rows_, label_smoothing);
     if (next_sentence_ == nullptr) return loss;
-    const nn::SlicedLoss next_loss = class_loss(sentence_logits(hidden), targets.values.select(1, 0), 0);
-    loss.smoothed = loss.smoothed + next_loss.smoothed * targets.next_sentence_weight;
-    loss.nll = loss.nll + next_loss.nll * targets.next_sentence_weight;
+    const nn::SlicedLoss next_sentence_loss = class_loss(sentence_logits(hidden), targets.values.select(1, 0), 0);
+    loss.smoothed = loss.smoothed + next_sentence_loss.smoothed * targets.next_sentence_weight;
+    loss.nll = loss.nll + next_sentence_loss.nll * targets.next_sentence_weight;
     return loss;
   }
 
