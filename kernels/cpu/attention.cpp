@@ -202,7 +202,7 @@ MH_INLINE void online_softmax(const VisibleRange& visible_range, int64_t width, 
   if (visible_range.is_empty()) return fill_masked(width, 0, x);
   fill_masked(visible_range.first, -INFINITY, x);
   const float previous_max = running_max;
-  running_max = std::max(running_max, maximum_of(x, visible_range.end));
+  running_max = std::max(running_max, max_visible_logit(x, visible_range.end));
   if (running_max == -INFINITY && all_masked(x, visible_range.end)) return fill_masked(width, 0, x);
   if (running_sum != 0 && running_max > previous_max) {
     const float factor = std::exp(previous_max - running_max);

@@ -40,7 +40,7 @@ MH_INLINE float exponentiate_row(float* s, int64_t num_visible, int64_t width, f
 }
 
 // Returns the maximum of the first `num_visible` logits of s; -inf if num_visible is 0.
-MH_INLINE float maximum_of(const float* s, int64_t num_visible) {
+MH_INLINE float max_visible_logit(const float* s, int64_t num_visible) {
   Floats max_lanes;
   fill(max_lanes, -INFINITY);
   for (int64_t i = 0; i < num_visible; i += lanes) {
@@ -118,7 +118,7 @@ MH_INLINE float attend_query(const float* q, int64_t keys, int64_t d, const Keys
     }
     s[j] = sum_of(sum);
   }
-  const float max_logit = maximum_of(s, keys);
+  const float max_logit = max_visible_logit(s, keys);
   const bool is_fully_masked = max_logit == -INFINITY && all_masked(s, keys);
   const float exp_sum = exponentiate_row(s, is_fully_masked ? 0 : keys, pad_to_lanes(keys), max_logit),
               out_scale = is_fully_masked ? 0 : factor / exp_sum;

@@ -175,12 +175,12 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryS
   float* packed_dout = packed_q + query_floats;  // packed output gradients (out, rows, dv)
   float* dq_sums =
       packed_dout + params.value_heads * layout.rows * layout.dv;  // (in, rows, dk): query gradients from the keys
-  float* dq_v = dq_sums + query_floats;                     // (in, rows, dk): query gradients from the position term
-  float* lane_sums = dq_v + query_floats;                   // (in, out, 16): partial sums of G
-  float* g = lane_sums + num_head_pairs * lanes;            // (rows, in, out): G, the gradient of m
-  float* dropped_probs = g + layout.rows * num_head_pairs;  // (max_heads, kChunkKeys): probabilities after dropout
+  float* dq_v = dq_sums + query_floats;                   // (in, rows, dk): query gradients from the position term
+  float* lane_sums = dq_v + query_floats;                 // (in, out, 16): partial sums of G
+  float* g = lane_sums + num_head_pairs * lanes;          // (rows, in, out): G, the gradient of m
+  float* dropout_out = g + layout.rows * num_head_pairs;  // (max_heads, kChunkKeys): probabilities after dropout
   float* mix_out =
-      dropped_probs + layout.max_heads * kChunkKeys;  // (max_heads, kChunkKeys): mixed probabilities or gradients
+      dropout_out + layout.max_heads * kChunkKeys;  // (max_heads, kChunkKeys): mixed probabilities or gradients
   float* prob_sums = mix_out + layout.max_heads * kChunkKeys;     // (rows, in): sums of probabilities
   float* scaled_matrix = prob_sums + layout.rows * params.heads;  // (in, out): matrix divided by the sums
   float* unused_sums =
@@ -191,7 +191,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryS
   float* q_v = slopes + layout.query_stride();
   const DistanceScratch distances{q_v, q_v + query_floats};
   auto* bf16_tile = reinterpret_cast<uint16_t*>(q_v);  // bf16 products exclude relative positions
-  const MixScratch mixing{lane_sums, dropped_probs, scaled_matrix, mix_out};
+  const MixScratch mixing{lane_sums, dropout_out, scaled_matrix, mix_out};
   if (params.has_relative_positions()) {
     std::fill_n(tensors.du, params.heads * layout.dk, 0.0F),
         std::fill_n(tensors.dv_bias, params.heads * layout.dk, 0.0F);

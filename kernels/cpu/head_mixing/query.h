@@ -48,8 +48,8 @@ void sigsoftmax_head(const TileLayout& layout, int64_t num_keys, float* x, float
 float head_maximum(const TileLayout& layout, const float* x, int64_t visible_end) {
   float maximum = -INFINITY;
   for (int64_t c = 0; c * kChunkKeys < visible_end; ++c)
-    maximum = std::max(maximum,
-                       maximum_of(x + c * layout.chunk_stride(), std::min(kChunkKeys, visible_end - c * kChunkKeys)));
+    maximum = std::max(
+        maximum, max_visible_logit(x + c * layout.chunk_stride(), std::min(kChunkKeys, visible_end - c * kChunkKeys)));
   return maximum;
 }
 // Replaces the first `visible_end` of the `num_keys` logits of one head of one query by exp(x - maximum), and the other
@@ -212,10 +212,10 @@ struct QueryElements {
   float *p, *dp;
   const float* dropout_mask;
 };
-// Scratch of the backward pass of one query: lane_sums (in, out, 16), dropped_probs (max_heads, kChunkKeys),
+// Scratch of the backward pass of one query: lane_sums (in, out, 16), dropout_out (max_heads, kChunkKeys),
 // scaled_matrix (in, out), mix_out (max_heads, kChunkKeys).
 struct MixScratch {
-  float *lane_sums, *dropped_probs, *scaled_matrix, *mix_out;
+  float *lane_sums, *dropout_out, *scaled_matrix, *mix_out;
 };
 
 // Computes g (in, out) += Σ_s P_j dP̄_i, the sum over the keys s of a span, for one query. P_j includes dropout before
@@ -230,9 +230,9 @@ void accumulate_g(const AttentionParams& params, const TileLayout& layout, const
                   count = std::clamp<int64_t>(q.visible_end - c * kChunkKeys, 0, chunk_keys);
     const float* x = elements.p + c * layout.chunk_stride();
     if (has_dropout) {
-      copy_chunk(params.heads, chunk_keys, x, scratch.dropped_probs);
-      apply_dropout(layout, params.heads, c, count, elements.dropout_mask, x, scratch.dropped_probs);
-      x = scratch.dropped_probs;
+      copy_chunk(params.heads, chunk_keys, x, scratch.dropout_out);
+      apply_dropout(layout, params.heads, c, count, elements.dropout_mask, x, scratch.dropout_out);
+      x = scratch.dropout_out;
     }
     outer_product_chunk(params.heads, params.value_heads, x, elements.dp + c * layout.chunk_stride(), count,
                         scratch.lane_sums);
