@@ -159,10 +159,10 @@ MH_DEVICE float lse_of(const Thread& thread, float running_max, float running_su
   return running_sum > 0 ? (running_max + thread.log2(running_sum)) * kLn2 : INFINITY;
 }
 
-// Computes tensors.out and tensors.lse; lse is +inf for a fully masked row. Without kOutputs it computes only
+// Computes tensors.out and tensors.lse; lse is +inf for a fully masked row. Without kComputeOut it computes only
 // tensors.lse and does not access v and out. With several splits it writes only tensors.partial_out, and
 // combine_splits() writes tensors.out and tensors.lse. Grid: (tiles of queries, batch * heads, num_splits).
-template <class T, int kSize, bool kOutputs, bool kRelative, class Thread>
+template <class T, int kSize, bool kComputeOut, bool kRelative, class Thread>
 MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors,
                                  typename AttentionTiles<T, kSize, kRelative>::Shared& shared) {
   using Traits = AttentionTiles<T, kSize, kRelative>;
@@ -185,7 +185,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
   Accumulator o[kSize / 8];
   float running_max[2] = {-INFINITY, -INFINITY}, running_sum[2] = {0, 0};
   T* const warp_q = shared.q + thread.warp() * 16 * Traits::kStride;
-  for_each_key_tile<Traits, T, kSize, kRelative, kOutputs>(
+  for_each_key_tile<Traits, T, kSize, kRelative, kComputeOut>(
       thread, params, tensors, {b, head, first, visible_range}, shared,
       [&](int s, int end, int stage, [[maybe_unused]] int ring_row) {
         thread.barrier();
@@ -218,11 +218,11 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
               exponential = thread.exp2(exponential * factor - finite_max);
               running_sum[r] += exponential;
             }
-          if constexpr (kOutputs) {
+          if constexpr (kComputeOut) {
             MH_FOR (n, kSize / 8) o[n].x[2 * r] *= rescale, o[n].x[2 * r + 1] *= rescale;
           }
         }
-        if constexpr (kOutputs) {
+        if constexpr (kComputeOut) {
           if (params.has_dropout()) apply_dropout(params, b, head, row, s + 2 * t, p);
           multiply_add<kSize, Traits::kStride>(thread, o, p, shared.v[stage]);
         }
@@ -234,7 +234,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
     MH_FOR (r, 2) {
       if (row + 8 * r >= queries) continue;
       float* const partial = partial_out_of(params, tensors, thread.block_y(), row + 8 * r, thread.block_z());
-      if constexpr (kOutputs) {
+      if constexpr (kComputeOut) {
         MH_FOR (n, kSize / 8)
           MH_FOR (e, 2)
             if (const int column = n * 8 + 2 * t + e; column < params.value_size) partial[column] = o[n].x[2 * r + e];
@@ -250,7 +250,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
     if (t == 0 && row + 8 * r < queries)
       tensors.lse[thread.block_y() * params.queries + row + 8 * r] = lse_of(thread, running_max[r], running_sum[r]);
   }
-  if constexpr (kOutputs)
+  if constexpr (kComputeOut)
     store_rows<kSize, Traits::kStride>(
         thread, warp_q, o, factor, matrix_of_head(out, b, head, queries, params.value_size, params.has_aligned_rows),
         first + thread.warp() * 16);

@@ -42,7 +42,7 @@ inline int best_num_splits(int64_t num_blocks, int num_tiles, int num_concurrent
 }
 
 // The bodies of the kernels without head mixing. kThreads: number of threads of a block. Traits: tile sizes.
-template <class T, int kSize, bool kOutputs, bool kRelative>
+template <class T, int kSize, bool kComputeOut, bool kRelative>
 struct Forward {
   using Traits = AttentionTiles<T, kSize, kRelative>;
   static constexpr int kThreads = Traits::kThreads;
@@ -50,8 +50,8 @@ struct Forward {
   KernelTensors<T> tensors;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    attention_forward<T, kSize, kOutputs, kRelative>(thread, params, tensors,
-                                                     *static_cast<typename Traits::Shared*>(memory));
+    attention_forward<T, kSize, kComputeOut, kRelative>(thread, params, tensors,
+                                                        *static_cast<typename Traits::Shared*>(memory));
   }
 };
 
@@ -291,12 +291,12 @@ struct AttentionLaunches {
   }
 
   // Launches attention_forward(), with partial results if there are several splits.
-  template <bool kOutputs, class Launcher>
+  template <bool kComputeOut, class Launcher>
   static const char* forward_splits(const Launcher& launcher, const AttentionParams& params,
                                     const AttentionTensors& tensors) {
-    if (!params.has_relative_positions()) return launch_forward<kOutputs, false>(launcher, params, tensors);
+    if (!params.has_relative_positions()) return launch_forward<kComputeOut, false>(launcher, params, tensors);
     if (const char* problem = relative_constraint(launcher)) return problem;
-    return launch_forward<kOutputs, true>(launcher, params, tensors);
+    return launch_forward<kComputeOut, true>(launcher, params, tensors);
   }
   template <class Launcher>
   static int num_splits(const Launcher& launcher, const AttentionParams& params, int64_t batch) {
@@ -386,10 +386,10 @@ struct AttentionLaunches {
     return static_cast<int>(tensors.batch * params.value_heads);
   }
 
-  template <bool kOutputs, bool kRelative, class Launcher>
+  template <bool kComputeOut, bool kRelative, class Launcher>
   static const char* launch_forward(const Launcher& launcher, const AttentionParams& params,
                                     const AttentionTensors& tensors) {
-    using Body = Forward<T, kSize, kOutputs, kRelative>;
+    using Body = Forward<T, kSize, kComputeOut, kRelative>;
     if (!(params.scale > 0))
       return "expected a positive scale of the logits; found a scale <= 0 or NaN; "
              "for a negative scale, negate the scale and the queries";

@@ -344,7 +344,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   }
   store_in_rounds(thread, plan, warp, [&](int store_index) {
     const float factor[2] = {1, 1};
-    const auto store_of = [&](int head, const Accumulator(&head_sums)[kColumns / 8], const StridedTensor<T>& to) {
+    const auto store_head = [&](int head, const Accumulator(&head_sums)[kColumns / 8], const StridedTensor<T>& to) {
       store_rows<kColumns, kStride>(
           thread, resident_smem + (store_index * warp.num_block_rows + warp.row_tile * 16) * kStride, head_sums, factor,
           {row_of(to, b, head, 0) + column, to.row_stride, queries, params.key_size - column, params.has_aligned_rows},
@@ -352,8 +352,8 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
     };
     MH_FOR (o, kWarpHeads) {
       if (warp_head + o >= params.heads) break;
-      store_of(warp_head + o, sums[o], tensors.dq);
-      if constexpr (kRelative) store_of(warp_head + o, distance_sums[o], tensors.dq_v);
+      store_head(warp_head + o, sums[o], tensors.dq);
+      if constexpr (kRelative) store_head(warp_head + o, distance_sums[o], tensors.dq_v);
     }
   });
 }

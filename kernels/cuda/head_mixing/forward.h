@@ -1,5 +1,5 @@
 // Forward pass of attention with head mixing: P̄_i = Σ_j m[j, i] P_j, out_i = P̄_i V_i. The mixing follows the softmax,
-// so a first kernel, attention_forward() with kOutputs = false, computes the log-sum-exp of each query head.
+// so a first kernel, attention_forward() with kComputeOut = false, computes the log-sum-exp of each query head.
 // head_mixing_forward() then recomputes the probabilities tile by tile from the log-sum-exp, mixes them, and multiplies
 // the mixed probabilities by V.
 //

@@ -54,10 +54,10 @@ struct HeadMixingKeyGradientTiles {
                                   .exchanged_fragments = exchanged_fragments(params),
                                   .weight_rows = weight_rows},
                                  kStride, max_shared_bytes);
-    const bool is_distances = kResident == ResidentRows::distances;
-    return head_mixing_plan<T>({.heads = is_distances ? params.heads : max_heads,
+    const bool are_distances_resident = kResident == ResidentRows::distances;
+    return head_mixing_plan<T>({.heads = are_distances_resident ? params.heads : max_heads,
                                 .max_heads_per_warp = kWarpHeads,
-                                .num_resident_tiles = is_distances ? params.heads : total_heads,
+                                .num_resident_tiles = are_distances_resident ? params.heads : total_heads,
                                 .max_stage_heads = max_heads,
                                 .exchanged_fragments = exchanged_fragments(params),
                                 .weight_rows = weight_rows,
@@ -90,16 +90,17 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   [[maybe_unused]] const StridedTensor<const T>& q_v = tensors.q_v;
   [[maybe_unused]] const StridedTensor<T>&dk = tensors.dk, &dv = tensors.dv;
   using Probability = typename Traits::Probability;
-  constexpr bool kRelative = kResident != ResidentRows::keys, kDistances = kResident == ResidentRows::distances;
-  [[maybe_unused]] constexpr PairLayout kLayout = kDistances ? PairLayout::distances_queries : PairLayout::keys_queries;
-  static_assert(!kDistances || (kComputeDk && !kComputeDv));
+  constexpr bool kRelative = kResident != ResidentRows::keys, kDistancesResident = kResident == ResidentRows::distances;
+  [[maybe_unused]] constexpr PairLayout kLayout =
+      kDistancesResident ? PairLayout::distances_queries : PairLayout::keys_queries;
+  static_assert(!kDistancesResident || (kComputeDk && !kComputeDv));
   constexpr int kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads, kColumns = Traits::kColumns;
   const BlockOrder::Position block_position = order.position(thread, false);
   const int64_t b = block_position.batch_row;
   const WarpPosition warp(thread, plan);
   // The resident rows of the block are rows first … rows_end - 1 of k and v, or of r.
   int first = block_position.tile * warp.num_block_rows,
-      rows_end = static_cast<int>(kDistances ? params.relative.num_distances : params.keys), range_index = 0;
+      rows_end = static_cast<int>(kDistancesResident ? params.relative.num_distances : params.keys), range_index = 0;
   if constexpr (kResident == ResidentRows::keys_of_range) {
     const IndexRange tile = tile_of_key_ranges(params, first, warp.num_block_rows, range_index);
     if (range_index == params.relative.num_key_ranges) return;
@@ -137,7 +138,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       {dout, b, nullptr}, {v, b, params.value_head_of}, {0, params.value_heads}, params.value_size, value_rows};
   if constexpr (kRelative) {
     const auto distances = distance_rows<T>(params);
-    if constexpr (kDistances) {
+    if constexpr (kDistancesResident) {
       score_operands.streamed = {q_v, b, nullptr}, score_operands.streamed_2 = {q, b, nullptr};
       score_operands.resident = {distances, b, nullptr}, score_operands.window = {k, b, params.key_head_of};
       gradient_operands.streamed = gradient_operands.resident = {}, gradient_operands.streamed_2 = {dout, b, nullptr},
@@ -155,7 +156,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     return x;
   };
   const auto tiles = [&] {
-    if constexpr (kDistances) {
+    if constexpr (kDistancesResident) {
       return QueryTilesOfDistances{params, first, warp.num_block_rows, num_unpadded_keys};
     } else {
       const IndexRange query_range = attending_queries(params, b, first, warp.num_block_rows, rows_end);
@@ -217,15 +218,18 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     };
     // Returns the first key of the row tile; for distances, the offset from a query to its key at the first distance of
     // the row tile.
-    const auto first_key = [&] { return 16 * warp.row_tile + (kDistances ? tile.window_row - tile.first : first); };
+    const auto first_key = [&] {
+      return 16 * warp.row_tile + (kDistancesResident ? tile.window_row - tile.first : first);
+    };
     const auto apply_dropout = [&](int head, Accumulator(&x)[2]) {
-      apply_dropout_keep_bits(dropout_keep_bits_transposed<2, kDistances>(params, b, head, query, first_key() + warp.g),
-                              params.dropout.scale, x);
+      apply_dropout_keep_bits(
+          dropout_keep_bits_transposed<2, kDistancesResident>(params, b, head, query, first_key() + warp.g),
+          params.dropout.scale, x);
     };
     // Computes p = P_jᵀ of query head j, and, if `slopes` is an accumulator, slopes = P_jᵀ times the derivative of the
     // logit with respect to the product of query and key.
     const auto probabilities_of = [&](int j, HeadGroup<T> group, Accumulator(&p)[2], auto& slopes) {
-      constexpr bool kSlopes = std::is_same_v<decltype(slopes), Accumulator(&)[2]>;
+      constexpr bool kComputeSlopes = std::is_same_v<decltype(slopes), Accumulator(&)[2]>;
       multiply_transposed<kSize, kStride, Traits::kPrefetch>(
           thread, p, score_operands.resident_rows(plan, group, j) + row_tile_offset,
           score_operands.streamed_rows(plan, group, j));
@@ -233,7 +237,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
         add_shifted<kSize, kLayout, Traits::kPrefetch>(thread, p, window_products,
                                                        score_operands.streamed_rows(plan, group, j, 1),
                                                        score_operands.window_of(plan, group, j) + row_tile_offset);
-      if constexpr (kDistances)
+      if constexpr (kDistancesResident)
         apply_distance_mask(thread, params, {tile.first_unmasked_row, tile.window_end}, tile.end, tile.first,
                             first_key(), p);
       else apply_mask<true>(thread, params, num_unpadded_keys, tile.first, first_key(), p);
@@ -246,13 +250,13 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
               float& x = p[c].x[2 * r + e];
               const float product = x;
               x = thread.exp2(normaliser.log2_numerator(thread, product) - stats[0]) * stats[1];
-              if constexpr (kSlopes) slopes[c].x[2 * r + e] = normaliser.multiply_slope(thread, x, x, product);
+              if constexpr (kComputeSlopes) slopes[c].x[2 * r + e] = normaliser.multiply_slope(thread, x, x, product);
             }
           }
       });
     };
     const auto gradients_of = [&](int i, HeadGroup<T> group, Accumulator(&x)[2]) {
-      if constexpr (kDistances)
+      if constexpr (kDistancesResident)
         add_shifted<kSize, kLayout, Traits::kPrefetch>(thread, x, window_products,
                                                        gradient_operands.streamed_rows(plan, group, i, 1),
                                                        gradient_operands.window_of(plan, group, i) + row_tile_offset);
@@ -348,7 +352,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     }
     if (stage_has_all_tensors) pipeline.release();
   }
-  if constexpr (kDistances) {
+  if constexpr (kDistancesResident) {
     float* const to = tensors.dr + (b * params.heads + warp_head) * rows_end * int64_t{params.key_size};
     MH_FOR (o, kWarpHeads)
       MH_FOR (n, kColumns / 8)

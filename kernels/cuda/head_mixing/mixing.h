@@ -133,10 +133,10 @@ MH_DEVICE bool has_aligned_vectors(const float* matrix, int heads) {
   return heads % kWarpHeads == 0 && reinterpret_cast<uintptr_t>(matrix) % (4 * kWarpHeads) == 0;
 }
 
-// Replaces p (16, 16), the products of 16 queries and the 16 keys of a tile, by probabilities; if kSlopes, also
+// Replaces p (16, 16), the products of 16 queries and the 16 keys of a tile, by probabilities; if kComputeSlopes, also
 // computes slopes = probability * derivative of the logit with respect to the product. lse2: log-sum-exp in base 2 of a
 // lane's two queries.
-template <bool kSlopes, class Thread>
+template <bool kComputeSlopes, class Thread>
 MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& params, const LaneQueries& q,
                                 StreamedTile tile, const float (&lse2)[2], Accumulator (&p)[2],
                                 [[maybe_unused]] Accumulator (&slopes)[2]) {
@@ -147,7 +147,7 @@ MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& par
         float& x = p[n].x[i];
         const float product = x;
         x = thread.exp2(normaliser.log2_numerator(thread, product) - lse2[i / 2]);
-        if constexpr (kSlopes) slopes[n].x[i] = normaliser.multiply_slope(thread, x, x, product);
+        if constexpr (kComputeSlopes) slopes[n].x[i] = normaliser.multiply_slope(thread, x, x, product);
       }
   });
 }

@@ -80,10 +80,10 @@ struct RangeTiles {
 };
 
 // The operands of the product of streamed rows with resident rows, for a range of heads. With relative positions
-// (head_mixing/relative.h) there may be a second streamed or resident tensor (kStreamed, kResident: 2), and a row
-// window (kWindow), loaded with each tile, of 16 rows more than the block has resident rows. A tensor without data is
-// not loaded.
-template <class T, int kSize, int kStreamed = 1, int kResident = 1, bool kWindow = false>
+// (head_mixing/relative.h) there may be a second streamed or resident tensor (kNumStreamed, kNumResident: 2), and a row
+// window (kHasWindow), loaded with each tile, of 16 rows more than the block has resident rows. A tensor without data
+// is not loaded.
+template <class T, int kSize, int kNumStreamed = 1, int kNumResident = 1, bool kHasWindow = false>
 struct GemmOperands {
   static constexpr int kStride = kSize + kPad;
   // A tensor (heads, length, size) of one batch row.
@@ -109,10 +109,10 @@ struct GemmOperands {
   Operand streamed, resident;
   HeadRange heads;
   int size;                // elements of a row
-  const T* resident_smem;  // (kResident, heads.count(), rows of the block, kStride), if plan.num_resident_tiles > 0
-  std::conditional_t<kStreamed == 2, Operand, NoOperand> streamed_2{};
-  std::conditional_t<kResident == 2, Operand, NoOperand> resident_2{};
-  std::conditional_t<kWindow, Operand, NoOperand> window{};
+  const T* resident_smem;  // (kNumResident, heads.count(), rows of the block, kStride), if plan.num_resident_tiles > 0
+  std::conditional_t<kNumStreamed == 2, Operand, NoOperand> streamed_2{};
+  std::conditional_t<kNumResident == 2, Operand, NoOperand> resident_2{};
+  std::conditional_t<kHasWindow, Operand, NoOperand> window{};
 
   // Assigns x to this object if `condition` is true, member by member, since a choice between structs would go through
   // local memory.
@@ -139,7 +139,7 @@ struct GemmOperands {
   }
   MH_DEVICE const T* window_of(const HeadMixingPlan& plan, HeadGroup<T> group, int head) const {
     return group.stage +
-           (kStreamed * plan.heads_per_stage * 16 + (head - group.first) * (16 * plan.num_row_tiles + 16)) * kStride;
+           (kNumStreamed * plan.heads_per_stage * 16 + (head - group.first) * (16 * plan.num_row_tiles + 16)) * kStride;
   }
 
   // Loads the resident rows of all heads to `to`. Called by all threads of a block.
@@ -154,15 +154,15 @@ struct GemmOperands {
   MH_DEVICE void load_streamed_rows(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
                                     T* stage, HeadRange group, StreamedTile tile) const {
     // If there is only one streamed tensor, it always has data; the check would cost registers.
-    if (kStreamed == 1 || has_data(streamed))
+    if (kNumStreamed == 1 || has_data(streamed))
       load_operand(thread, params, stage, streamed, group, {tile.first, tile.end}, 16);
-    if constexpr (kStreamed == 2)
+    if constexpr (kNumStreamed == 2)
       if (has_data(streamed_2))
         load_operand(thread, params, stage + plan.heads_per_stage * 16 * kStride, streamed_2, group,
                      {tile.first, tile.end}, 16);
-    if constexpr (kWindow)
+    if constexpr (kHasWindow)
       if (has_data(window))
-        load_operand(thread, params, stage + kStreamed * plan.heads_per_stage * 16 * kStride, window, group,
+        load_operand(thread, params, stage + kNumStreamed * plan.heads_per_stage * 16 * kStride, window, group,
                      {tile.window_row, tile.window_end}, 16 * plan.num_row_tiles + 16);
   }
   // Loads the resident rows into a stage, after its streamed rows and window, for the heads of `group`.
@@ -175,14 +175,15 @@ struct GemmOperands {
 
  private:
   static MH_DEVICE int resident_offset(const HeadMixingPlan& plan) {
-    return plan.heads_per_stage * (kStreamed + (kWindow ? 1 + plan.num_row_tiles : 0)) * 16 * kStride;
+    return plan.heads_per_stage * (kNumStreamed + (kHasWindow ? 1 + plan.num_row_tiles : 0)) * 16 * kStride;
   }
-  // Loads the resident rows of the heads of `group` to `to` (kResident, max_group_heads, rows of the block, kStride).
+  // Loads the resident rows of the heads of `group` to `to` (kNumResident, max_group_heads, rows of the block,
+  // kStride).
   template <class Thread>
   MH_DEVICE void load_resident_rows(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
                                     T* to, int max_group_heads, HeadRange group, RowRange rows) const {
     if (has_data(resident)) load_operand(thread, params, to, resident, group, rows, 16 * plan.num_row_tiles);
-    if constexpr (kResident == 2)
+    if constexpr (kNumResident == 2)
       if (has_data(resident_2))
         load_operand(thread, params, to + max_group_heads * 16 * plan.num_row_tiles * kStride, resident_2, group, rows,
                      16 * plan.num_row_tiles);

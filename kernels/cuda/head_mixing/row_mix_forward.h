@@ -1,5 +1,5 @@
 // Forward pass of attention with head mixing by row mix (head_mixing/row_mix.h). Needs the log-sum-exp of each query in
-// each query head, which attention_forward() computes with kOutputs = false.
+// each query head, which attention_forward() computes with kComputeOut = false.
 //
 // Tiling: a block of kWarps warps (4 or 8) computes kQueries queries (32 or 64) of all heads of a batch row, and loops
 // over tiles of kKeys keys (16 or 32). For each tile a warp computes the probabilities of its kWarpHeads query heads (1
