@@ -57,7 +57,7 @@ MH_INLINE int64_t key_offset(const TileLayout& layout, int64_t key) {
   return key / kChunkKeys * layout.chunk_stride() + key % kChunkKeys;
 }
 // Returns the number of keys from `key` on, before `end`, whose elements are contiguous.
-MH_INLINE int64_t contiguous_keys(int64_t key, int64_t end) {
+MH_INLINE int64_t num_contiguous_keys(int64_t key, int64_t end) {
   return std::min(end, (key / kChunkKeys + 1) * kChunkKeys) - key;
 }
 
@@ -245,7 +245,7 @@ void add_position_term(const AttentionParams& params, const TileLayout& layout, 
         const float* from = scratch.distance_products + i * product_stride + visible_range.num_queries - 1 - i;
         const int64_t end = std::min(range.first_key + range.num_keys, visible_range.num_logits(i));
         for (int64_t s = range.first_key, n = 0; s < end; s += n) {
-          n = contiguous_keys(s, end);
+          n = num_contiguous_keys(s, end);
           add_to(from + s - range.first_key, n,
                  tile + i * layout.query_stride() + j * kChunkKeys + key_offset(layout, s));
         }
@@ -274,7 +274,7 @@ void position_term_backward(const AttentionParams& params, const TileLayout& lay
                                     params.visible_end(visible_range.first_query + i) - visible_range.key_begin,
                                     visible_range.num_keys});
       for (int64_t s = range.first_key, n = 0; s < end; s += n) {
-        n = contiguous_keys(s, end);
+        n = num_contiguous_keys(s, end);
         std::memcpy(row_products + s - range.first_key,
                     tile + i * layout.query_stride() + j * kChunkKeys + key_offset(layout, s),
                     static_cast<size_t>(n) * sizeof(float));

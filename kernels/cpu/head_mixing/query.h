@@ -32,7 +32,7 @@ struct Query {
 // Sets the elements of one head of one query to `value` for the keys before `first`, which are masked.
 void fill_masked_before(const TileLayout& layout, int64_t first, float value, float* x) {
   for (int64_t s = 0, n = 0; s < first; s += n) {
-    n = contiguous_keys(s, first);
+    n = num_contiguous_keys(s, first);
     std::fill_n(x + key_offset(layout, s), n, value);
   }
 }
