@@ -20,13 +20,13 @@ class ExampleBatches : public Batches {
  public:
   ExampleBatches(Examples examples, const BatchOptions& o, int64_t seed)
       : examples_(std::move(examples)), options_(o), seed_(seed) {
-    rows_in_epoch_ = examples_.size();
-    if (rows_in_epoch_ == 0)
+    num_rows_in_epoch_ = examples_.size();
+    if (num_rows_in_epoch_ == 0)
       throw Error(Exit::input, Problem{"the training data", "at least one row to train on", "no rows",
                                        "use a training shard with more records"});
-    rows_in_update_ = o.rows > 0 ? o.rows : std::max<int64_t>(1, o.tokens / o.block);
-    updates_per_epoch_ = ceil_div(rows_in_epoch_, rows_in_update_);
-    tokens_per_update_ = rows_in_update_ * o.block;
+    num_rows_in_update_ = o.rows > 0 ? o.rows : std::max<int64_t>(1, o.tokens / o.block);
+    updates_per_epoch_ = ceil_div(num_rows_in_epoch_, num_rows_in_update_);
+    tokens_per_update_ = num_rows_in_update_ * o.block;
   }
 
   std::vector<int64_t> row_costs(int64_t update) override {
@@ -90,9 +90,9 @@ class ExampleBatches : public Batches {
     std::iota(shuffled_rows_.begin(), shuffled_rows_.end(), 0);
     RandomSequence random(RandomStream(static_cast<uint64_t>(seed_), "examples"), static_cast<uint32_t>(epoch));
     random.shuffle(shuffled_rows_);
-    for (int64_t i = num_rows; i < rows_in_epoch_; ++i)
+    for (int64_t i = num_rows; i < num_rows_in_epoch_; ++i)
       shuffled_rows_.push_back(shuffled_rows_[static_cast<size_t>(i % num_rows)]);
-    shuffled_rows_.resize(static_cast<size_t>(rows_in_epoch_));
+    shuffled_rows_.resize(static_cast<size_t>(num_rows_in_epoch_));
     if (options_.bucket_updates > 1) bucket_by_length(epoch, random);
   }
 
@@ -101,18 +101,19 @@ class ExampleBatches : public Batches {
   // too few for an update, form the last update of the epoch.
   void bucket_by_length(int64_t epoch, RandomSequence& random) {
     std::vector<int64_t> bucketed_rows;
-    for (int64_t first_row = 0; first_row < rows_in_epoch_; first_row += options_.bucket_updates * rows_in_update_) {
+    for (int64_t first_row = 0; first_row < num_rows_in_epoch_;
+         first_row += options_.bucket_updates * num_rows_in_update_) {
       const auto begin = shuffled_rows_.begin() + first_row,
                  end = shuffled_rows_.begin() +
-                       std::min(rows_in_epoch_, first_row + options_.bucket_updates * rows_in_update_);
+                       std::min(num_rows_in_epoch_, first_row + options_.bucket_updates * num_rows_in_update_);
       sort_longest_first(epoch, begin, end);
-      std::vector<int64_t> update_order(static_cast<size_t>((end - begin) / rows_in_update_));
+      std::vector<int64_t> update_order(static_cast<size_t>((end - begin) / num_rows_in_update_));
       std::iota(update_order.begin(), update_order.end(), 0);
       random.shuffle(update_order);
       for (int64_t update : update_order)
-        bucketed_rows.insert(bucketed_rows.end(), begin + update * rows_in_update_,
-                             begin + (update + 1) * rows_in_update_);
-      bucketed_rows.insert(bucketed_rows.end(), begin + static_cast<int64_t>(update_order.size()) * rows_in_update_,
+        bucketed_rows.insert(bucketed_rows.end(), begin + update * num_rows_in_update_,
+                             begin + (update + 1) * num_rows_in_update_);
+      bucketed_rows.insert(bucketed_rows.end(), begin + static_cast<int64_t>(update_order.size()) * num_rows_in_update_,
                            end);
     }
     shuffled_rows_ = std::move(bucketed_rows);
@@ -127,12 +128,13 @@ class ExampleBatches : public Batches {
 
   void load_update(int64_t update) {
     if (update == update_) return;
-    const int64_t epoch = update / updates_per_epoch_, first_row = update % updates_per_epoch_ * rows_in_update_;
+    const int64_t epoch = update / updates_per_epoch_, first_row = update % updates_per_epoch_ * num_rows_in_update_;
     if (epoch != epoch_) shuffle_rows(epoch);
     epoch_ = epoch;
     const ExampleSource& source = examples_.source();
-    std::vector<int64_t> row_indices(shuffled_rows_.begin() + first_row,
-                                     shuffled_rows_.begin() + std::min(rows_in_epoch_, first_row + rows_in_update_));
+    std::vector<int64_t> row_indices(
+        shuffled_rows_.begin() + first_row,
+        shuffled_rows_.begin() + std::min(num_rows_in_epoch_, first_row + num_rows_in_update_));
     sort_longest_first(epoch, row_indices.begin(), row_indices.end());
     update_rows_.clear();
     for (int64_t row : row_indices) update_rows_.push_back(source.make(epoch, row));
@@ -144,7 +146,7 @@ class ExampleBatches : public Batches {
   const Examples examples_;
   const BatchOptions options_;
   const int64_t seed_;
-  int64_t rows_in_epoch_ = 0, rows_in_update_ = 0;
+  int64_t num_rows_in_epoch_ = 0, num_rows_in_update_ = 0;
   int64_t epoch_ = -1, update_ = -1;    // loaded epoch and update; -1: none
   int64_t longest_row_ = 0;             // index of the longest row of update_ in the epoch
   std::vector<int64_t> shuffled_rows_;  // shuffled row indices of epoch_
