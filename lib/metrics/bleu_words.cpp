@@ -36,8 +36,8 @@ void replace_pairs(std::u32string& text, const A& a, const B& b, const Append& a
 }
 
 // Replacements for replace_pairs(): "$1 $2 " and " $1 $2".
-constexpr auto split_second = [](std::u32string& out, char32_t a, char32_t b) { out.append({a, U' ', b, U' '}); };
-constexpr auto split_first = [](std::u32string& out, char32_t a, char32_t b) { out.append({U' ', a, U' ', b}); };
+constexpr auto separate_second = [](std::u32string& out, char32_t a, char32_t b) { out.append({a, U' ', b, U' '}); };
+constexpr auto separate_first = [](std::u32string& out, char32_t a, char32_t b) { out.append({U' ', a, U' ', b}); };
 
 void replace_all(std::u32string& text, std::u32string_view pattern, std::u32string_view replacement) {
   for (size_t position = text.find(pattern); position != text.npos;
@@ -64,15 +64,15 @@ void separate_13a(std::u32string& line) {
            (c >= U'(' && c <= U'+') || (c >= U':' && c <= U'@') || c == U'/';
   };
   separate(line, is_mark);
-  replace_pairs(line, is_not_digit, is_point_or_comma, split_second);
-  replace_pairs(line, is_point_or_comma, is_not_digit, split_first);
-  replace_pairs(line, is_digit, is_dash, split_second);
+  replace_pairs(line, is_not_digit, is_point_or_comma, separate_second);
+  replace_pairs(line, is_point_or_comma, is_not_digit, separate_first);
+  replace_pairs(line, is_digit, is_dash, separate_second);
 }
 
 void separate_international(std::u32string& line) {
   auto is_not_number = [](char32_t c) { return !is_number(c); };
-  replace_pairs(line, is_not_number, is_punctuation, split_second);
-  replace_pairs(line, is_punctuation, is_not_number, split_first);
+  replace_pairs(line, is_not_number, is_punctuation, separate_second);
+  replace_pairs(line, is_punctuation, is_not_number, separate_first);
   separate(line, is_symbol);
 }
 
