@@ -52,7 +52,7 @@ class AttentionLayer {
   bool is_per_query() const;
   // Returns the type and name of a stage that samples on the host in training (Stage::samples_on_host), such as
   // "pairing 'cross-head'"; empty if no stage does.
-  std::string host_sampling_stage() const;
+  std::string stage_sampling_on_host() const;
   // Returns the maximum number of positions that all stages support, and the configuration key that sets it; 0 if
   // unlimited.
   std::pair<int64_t, std::string> max_length_and_key() const;

@@ -180,7 +180,7 @@ Capabilities AttentionLayer::capabilities() const {
   return result;
 }
 
-std::string AttentionLayer::host_sampling_stage() const {
+std::string AttentionLayer::stage_sampling_on_host() const {
   std::string description;
   stages_.for_each_stage(options_, [&](const Stage& stage, const char* stage_type, const std::string& name) {
     if (stage.samples_on_host()) description = str(stage_type, " '", name, "'");

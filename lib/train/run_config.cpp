@@ -168,8 +168,8 @@ void RunConfig::check_cuda_graph(model::LanguageModel& language_model) const {
            join(cutoff_keys, " and "));
   if (!regularisers.entries().empty()) refuse("no regularisers", regularisers.entries().front().name);
   for (const attention::AttentionLayer* layer : language_model.attention_layers())
-    if (const std::string sampling_stages = layer->host_sampling_stage(); !sampling_stages.empty())
-      refuse("stages that draw no random numbers on the CPU", sampling_stages);
+    if (const std::string sampling_stage = layer->stage_sampling_on_host(); !sampling_stage.empty())
+      refuse("stages that draw no random numbers on the CPU", sampling_stage);
 }
 
 task::DatasetOptions RunConfig::dataset_options(bool is_training) const {
