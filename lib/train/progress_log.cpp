@@ -26,7 +26,7 @@ void ProgressLog::add(const UpdateStep::Result& result, double seconds, const st
 }
 
 void ProgressLog::write() {
-  LogSums& sums = state_.sums_since_log;
+  SumsSinceLog& sums = state_.sums_since_log;
   if (sums.num_targets == 0) return;
   const auto num_targets = static_cast<double>(sums.num_targets);
   const double nll = sums.nll / num_targets;

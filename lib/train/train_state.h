@@ -27,7 +27,7 @@ struct SelectionState {
 };
 
 // Sums over all targets trained on since the last line of log.jsonl with a training loss.
-struct LogSums {
+struct SumsSinceLog {
   double nll = 0;       // negative log-likelihood, nats
   double smoothed = 0;  // training loss, label smoothing included, nats
   int64_t num_targets = 0;
@@ -47,7 +47,7 @@ struct TrainState {
   std::map<std::string, int64_t> steps;                 // number of optimiser steps by name of the parameter
   std::map<std::string, std::string> procedure_states;  // Procedure::state() by name of the procedure
   bool has_memory = false;  // whether the file contains the tensors of a Transformer-XL memory
-  LogSums sums_since_log;
+  SumsSinceLog sums_since_log;
 };
 
 // A key of the JSON entry and its meaning, for `mh-train --list training` and mh-checkpoint(5). The test
