@@ -32,7 +32,7 @@ struct RelativeParams {
   const void* r = nullptr;                    // (heads, num_distances, key_size); each row is contiguous
   int64_t head_stride = 0, row_stride = 0;    // strides of r, elements
   const KeyRange* key_ranges = nullptr;       // ranges that cover all keys, in increasing order
-  int num_distances = 0, num_key_ranges = 0;  // rows of one head of r, with kPaddingRows on a CPU; size of key_ranges
+  int num_distances = 0, num_key_ranges = 0;  // rows of r per head, on a CPU including kPaddingRows; size of key_ranges
   const float* r_transposed = nullptr;        // on a CPU: r with each head transposed, (heads, key_size, num_distances)
 };
 
@@ -99,7 +99,7 @@ struct AttentionParams {
   constexpr int64_t key_head(int64_t j) const { return key_head_of != nullptr ? key_head_of[j] : j; }
   constexpr int64_t value_head(int64_t i) const { return value_head_of != nullptr ? value_head_of[i] : i; }
   float head_scale(int64_t i) const { return head_scales != nullptr ? head_scales[i] : 1; }
-  // Return the range of keys, [visible_begin, visible_end), to which query i attends.
+  // Return the end and the begin of the range of keys to which query i attends, [visible_begin(i), visible_end(i)).
   int64_t visible_end(int64_t i) const { return causal ? keys - queries + i + 1 : keys; }
   int64_t visible_begin(int64_t i) const { return window > 0 ? std::max<int64_t>(0, visible_end(i) - window) : 0; }
   // Returns the matrix of batch row b that all its queries share; null if each query has a matrix of its own.

@@ -18,7 +18,7 @@ struct SumNormParams {
   uint64_t dropout_offset = 0;
   int64_t dropout_batch_stride = 0, batch_row_size = 1;
 
-  // Returns the index in the random stream of the first element of row r of all rows.
+  // Returns the index in the random stream of the first element of row r, counted over all batch rows.
   constexpr uint64_t dropout_begin(int64_t r) const {
     return dropout_offset +
            static_cast<uint64_t>(r / batch_row_size * dropout_batch_stride + r % batch_row_size * size);
@@ -33,7 +33,7 @@ struct SumNormTensors {
   const void* y = nullptr;
   float *sum = nullptr, *norm = nullptr;   // s and n; sum null: s is not stored; norm null: no layer norm
   float *mean = nullptr, *rstd = nullptr;  // both null: not stored
-  // Gradients with respect to sum and norm; null: zero. With dnorm, the backward pass reads sum, mean and rstd.
+  // Gradients with respect to sum and norm; null: zero. If dnorm is not null, the backward pass reads sum, mean, rstd.
   const float *dsum = nullptr, *dnorm = nullptr;
   float* dx = nullptr;
   void* dy = nullptr;  // on a GPU, may be null in fp32 without dropout: dy then equals dx and is not stored

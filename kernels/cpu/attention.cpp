@@ -36,8 +36,8 @@ struct RowAddress {
   MH_INLINE const T* operator()(int64_t j) const { return rows.data + (first + j) * rows.row_stride; }
 };
 
-// Computes `to` = `from` + scale * bias, with `to` and `from` (rows, size) and bias (size), for queries that are scaled
-// already. Zeroes the rows of `to` from `rows` to the next multiple of 16.
+// Computes `to` = `from` + scale * bias, where `to` and `from` (rows, size) are scaled queries, and bias (size) is not
+// scaled. Zeroes the rows of `to` from `rows` to the next multiple of 16.
 MH_INLINE void add_bias(const float* bias, int64_t rows, int64_t size, float scale, const float* from, float* to) {
   for (int64_t r = 0; r < pad_to_lanes(rows); ++r)
     for (int64_t i = 0; i < size; i += lanes) {

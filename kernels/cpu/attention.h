@@ -12,13 +12,15 @@
 // time. The scratch memory of a call holds the packed keys and values, the packed rows of a block, one tile of logits
 // (32, span + 16), or two in the backward pass, in fp32, and the sums of outputs or of gradients. For 512 positions
 // of size 64, and an L2 cache of at least 512 KiB, so that one span has all keys, the scratch memory of the forward
-// pass takes 338 KiB with products in fp32 and 210 KiB with products in bf16; of the backward pass 936 KiB and 748 KiB.
+// pass takes 338 KiB with products in fp32 and 210 KiB with products in bf16; that of the backward pass takes 936 KiB
+// and 748 KiB.
 //
 // The decode kernel, for at most kMaxDecodeQueries queries without a gradient, computes one query after another and
 // reads keys and values in place: first the logits of all keys, each with one vector of 16 partial sums, with a
 // prefetch of the key four keys ahead; then the output, up to 64 columns at a time in 4 vectors of accumulators. It
-// uses scratch memory for the scaled query and one row of logits: 2.25 KiB for 512 positions of size 64. Their keys and
-// values take 256 KiB in fp32 or 128 KiB in bf16, and stay in the L2 cache for the next query if they fit.
+// uses scratch memory for the scaled query and one row of logits: 2.25 KiB for 512 positions of size 64. The keys and
+// values of these positions take 256 KiB in total in fp32 and 128 KiB in bf16; if they fit in the L2 cache, they stay
+// there for the next query.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +42,9 @@ template <class T>
 struct HeadTensors {
   Matrix<const T> q, k, v;
   Matrix<T> out;  // (queries, size): written by the forward pass, read by the backward pass
-  // (queries): log-sum-exp of each query, nats. +inf for a fully masked row, a query that sees no key or only logits of
-  // -inf, whose output and gradients are zero. Written by the forward pass, read by the backward pass.
+  // (queries): log-sum-exp of each query, nats. It is +inf for a fully masked row (a query that sees no key or whose
+  // logits are all -inf); the output and gradients of such a query are zero. Written by the forward pass, read by the
+  // backward pass.
   float* lse;
   // Gradients. The backward pass reads dout, and writes dq, dk, dv and the members below.
   Matrix<const T> dout = {};

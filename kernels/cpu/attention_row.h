@@ -21,8 +21,8 @@ MH_INLINE void replace_tail(int64_t count, float padding, Floats& v) {
   v = lane < static_cast<int32_t>(count) ? v : padding_lanes;
 }
 
-// Replaces the first `num_visible` logits of s (width) by exp(s - maximum), and the other logits, of masked keys, by 0.
-// Returns the sum of the exponentials.
+// Replaces the first `num_visible` logits of s (width) by exp(s - maximum), and the other logits, which belong to
+// masked keys, by 0. Returns the sum of the exponentials.
 MH_INLINE float exponentiate_row(float* s, int64_t num_visible, int64_t width, float maximum) {
   Floats sum{};
   int64_t i = 0;
@@ -82,7 +82,7 @@ MH_INLINE void weighted_sum(const float* s, int64_t keys, const Value& value, in
   }
 }
 
-// Prefetches a row of `d` elements: the rows of a key/value cache are too far apart for the hardware prefetcher.
+// Prefetches a row of `d` elements, since the rows of a key/value cache are too far apart for the hardware prefetcher.
 template <class T>
 MH_INLINE void prefetch_row(const T* from, int64_t d) {
   for (int64_t i = 0; i < d; i += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(from + i);

@@ -20,8 +20,8 @@ struct Entry {
 
 // Fills `best` with the largest of `logits` in descending order; equal logits are ordered by index. The logits at
 // excluded_indices are left out. Returns the number of entries written: best.size(), or fewer if fewer entries are
-// above -inf. Writes to *lse the log-sum-exp (nats) of the whole row, including the excluded logits; not finite if a
-// logit is NaN or +inf, or if all logits are -inf.
+// above -inf. Writes to *lse the log-sum-exp (nats) of the whole row, including the excluded logits; *lse is not finite
+// if a logit is NaN or +inf, or if all logits are -inf.
 int64_t best_entries(std::span<const float> logits, std::span<const int32_t> excluded_indices, std::span<Entry> best,
                      double* lse);
 

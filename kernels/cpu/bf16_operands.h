@@ -67,8 +67,8 @@ struct RightOperand {
   int64_t rows, first = 0;
 };
 
-// Computes c (m, n) = a (m, k) b (k, n), or c += a b if `add`. b: the k rows from row b.first on of a RightOperand of n
-// columns.
+// Computes c (m, n) = a (m, k) b (k, n), or c += a b if `add`. b: rows b.first … b.first + k - 1 of a right operand of
+// n columns.
 template <bool add>
 MH_INLINE void gemm_product(const Bf16Gemm& gemm, int64_t m, int64_t n, int64_t k, Matrix<const uint16_t> a,
                             const RightOperand& b, Matrix<float> c) {

@@ -127,7 +127,7 @@ class Fp32Products {
   MH_INLINE void accumulate_dq(const QueryBlock& block, const float* ds, float* sums) const {
     add_product(block, ds, sums);
   }
-  // Compute dk (keys, size) += dSᵀ Q, where Q are the packed queries, scaled, and dv (keys, size) += Pᵀ dO.
+  // Compute dk (keys, size) += dSᵀ Q and dv (keys, size) += Pᵀ dO. Q: the packed queries, which are scaled.
   MH_INLINE void accumulate_dk(const QueryBlock& block, const float* ds, float* dk) const {
     add_transposed_product(block, ds, packed_q_, dk);
   }
@@ -158,8 +158,8 @@ class Fp32Products {
 
   int64_t d_, padded_keys_, row_stride_;
   float scale_;
-  // row_major_kv_ (keys, size): values in the forward pass, keys in the backward pass. transposed_k_ (size, keys);
-  // transposed_v_ (size, keys) in the backward pass.
+  // row_major_kv_ (keys, size): values in the forward pass, keys in the backward pass. transposed_k_ (size, keys).
+  // transposed_v_ (size, keys): only in the backward pass.
   float *row_major_kv_, *transposed_k_, *transposed_v_ = nullptr;
   float *packed_q_, *packed_dout_ = nullptr;  // scaled queries, and dO in the backward pass (block, size)
 };

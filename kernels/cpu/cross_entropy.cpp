@@ -22,7 +22,7 @@ MH_INLINE void compute_row(const CrossEntropyParams& params, T* x, int64_t targe
 
   Floats max_lanes, sums{};
   fill(max_lanes, -INFINITY);
-  double logit_sum = 0;  // if has_smoothing, the sum of the logits; each 1024 logits are summed in fp32
+  double logit_sum = 0;  // if has_smoothing, the sum of the logits; groups of 1024 logits are summed in fp32
   for (int64_t i = 0; i < tail_begin;) {
     int64_t end = i + 64 * lanes < tail_begin ? i + 64 * lanes : tail_begin;
     sums = Floats{};

@@ -3,8 +3,8 @@
 // Tiling: a call computes one row, in vectors of 16 logits, in three passes: the maximum, the exponentials and their
 // sum, and the gradient, if params.needs_gradient. One vector of maxima and one vector of partial sums are in
 // registers; the sums of 64 vectors at a time are added in fp64. Only a gradient in bf16 needs scratch memory: 4 bytes
-// per logit for the exponentials. With a gradient, a row of 33278 logits takes 130 KiB in fp32, and 65 KiB and 130 KiB
-// of scratch memory in bf16, and stays in the L2 cache.
+// per logit for the exponentials. With a gradient, a row of 33278 logits takes 130 KiB in fp32, or 65 KiB plus 130 KiB
+// of scratch memory in bf16, so it stays in the L2 cache.
 #pragma once
 
 #include <cstddef>

@@ -27,8 +27,8 @@ struct DropoutLoops {
   static void apply(const DropoutParams& params, uint64_t stream_offset, const T* x, T* y, int64_t count);
 };
 
-// Computes y[i] = x[i] * params.scale or, if element stream_offset + i of the random stream is dropped, 0, for i <
-// count. x and y may be the same memory. T: float, or uint16_t for bf16.
+// For i < count, computes y[i] = x[i] * params.scale, or y[i] = 0 if element stream_offset + i of the random stream is
+// dropped. x and y may be the same memory. T: float, or uint16_t for bf16.
 template <class T>
 void dropout(const DropoutParams& params, uint64_t stream_offset, const T* x, T* y, int64_t count) {
   dispatch_simd_level([&](auto simd_level) { DropoutLoops<simd_level, T>::apply(params, stream_offset, x, y, count); });

@@ -26,7 +26,7 @@ MH_INLINE void multiply(uint64_t factor, const Words& x, Words& low, Words& high
 }
 
 // Computes `dropout_mask` (kDropoutGroupSize) of elements 4 * block … 4 * block + kDropoutGroupSize - 1 of the random
-// stream, which are the random words of 16 Philox counters from counter `block` on.
+// stream, which take the random words of 16 Philox counters, from counter `block` on.
 MH_INLINE void dropout_mask_group(const DropoutParams& params, uint64_t block, float* dropout_mask) {
   Words c0, c1, c2 = params.site - Words{}, c3 = params.update - Words{};
   for (int i = 0; i < lanes; ++i) {

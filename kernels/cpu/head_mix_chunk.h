@@ -1,5 +1,5 @@
 // Linear maps across heads for a chunk of kMixWidth elements of every head, with all heads adjacent: the inner loops of
-// head_mix.h and head_mixing_attention.h. The chunks of 8 heads before and 8 heads after a map take 8 KiB.
+// head_mix.h and head_mixing_attention.h. The chunks of 8 in heads and 8 out heads of a map take 8 KiB in total.
 #pragma once
 
 #include "cpu/head_mix.h"

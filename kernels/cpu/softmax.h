@@ -3,8 +3,9 @@
 //
 // Tiling: a call computes one row, in vectors of 16 entries, with one vector of maxima or of partial sums in registers.
 // The forward pass reads the row three times: for the maximum, for the exponentials and their sum, and to multiply by
-// the inverse of the sum; the backward pass twice: for Σ p dp, and for da. There is no scratch memory. At 512 keys a, p
-// and the mask take 4.5 KiB, and p, dp and da 6 KiB, so the row stays in the L1 cache.
+// the inverse of the sum; the backward pass twice: for Σ p dp, and for da. There is no scratch memory. A row of 512
+// entries takes 4.5 KiB in the forward pass (a, p and the mask) and 6 KiB in the backward pass (p, dp and da), so it
+// stays in the L1 cache.
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,7 @@ MH_INLINE void load(const uint16_t* from, Floats& to) {
   std::memcpy(&to, &w, sizeof to);
 }
 // Rounds fp32 to bf16, to nearest, ties to even; the result is in the lower half of each word. Every NaN becomes the
-// same quiet NaN: the carry of the rounding could turn a NaN whose payload is all ones, as GPUs return, into -0.
+// same quiet NaN, since the carry of the rounding could turn a NaN whose payload is all ones, as GPUs return, into -0.
 constexpr uint32_t kInfinityBits = 0x7F800000, kBf16Nan = 0x7FC0;
 MH_INLINE void to_bf16(const Floats& from, Words& to) {
   std::memcpy(&to, &from, sizeof to);
