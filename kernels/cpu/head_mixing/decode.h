@@ -1,6 +1,6 @@
 // The decode path of head mixing on a CPU: at most kMaxDecodeQueries queries, which read keys and values in place.
 //
-// Tiling: three steps. In the first and the last step, threads may compute different heads.
+// Tiling: there are three steps. In the first and the last step, several threads may compute different heads.
 //
 // - decode_logits() computes one query head. It holds up to 64 columns of the scaled query in up to 4 vectors, and sums
 //   the products of these columns with each key in a vector of 16 partial sums.
@@ -9,9 +9,9 @@
 // - decode_values() computes one value head. It sums up to 64 columns of the output at a time, in 4 vectors of
 //   accumulators, over all keys.
 //
-// Keys and values are not copied. The scratch memory, which the steps share (head_mixing_decode_scratch_floats), has
-// mainly the logits of all heads: it takes 41 KiB for one query, 16 heads and 512 keys, while keys and values of size
-// 64 in bf16 take 1 MiB each.
+// Keys and values are not copied. The scratch memory, which the steps share (head_mixing_decode_scratch_floats), holds
+// mainly the logits of all heads. It takes 41 KiB for one query, 16 heads and 512 keys, while the keys and the values,
+// of size 64 in bf16, take 1 MiB each.
 #pragma once
 
 #include "cpu/head_mixing/query.h"

@@ -38,8 +38,8 @@ MH_INLINE TileSize tile_size(const AttentionParams& params) {
       all_keys};
 }
 
-// The layout of a tile of logits or probabilities: (queries, chunks, heads, keys of a chunk). A chunk of keys of all
-// heads, which is mixed at a time, is contiguous.
+// The layout of a tile of logits or probabilities: (queries, chunks, heads, keys of a chunk). For each query, a chunk
+// of keys is contiguous over all heads, since its heads are mixed together.
 struct TileLayout {
   int64_t max_heads;   // the larger of params.heads and params.value_heads
   int64_t num_chunks;  // number of chunks of all keys, even if a tile has only a span
@@ -83,7 +83,7 @@ MH_INLINE int64_t distance_products_scratch_floats(const AttentionParams& params
   return params.has_relative_positions() ? layout.rows * distance_row_stride(layout.span, layout.rows) : 0;
 }
 // Returns the size, in floats, of the scratch memory that bf16 products (GemmTile::bf16_tile) and relative positions
-// (both arrays of DistanceScratch) share. No call uses both.
+// (both arrays of DistanceScratch) share; no call has both bf16 products and relative positions.
 MH_INLINE int64_t operand_scratch_floats(const AttentionParams& params, const TileLayout& layout) {
   if (uses_bf16_gemm(params)) return layout.rows * kGemmColumns / 2;
   return params.has_relative_positions()

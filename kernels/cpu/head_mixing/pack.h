@@ -56,9 +56,9 @@ struct PackedOperands {
         values(keys + key_floats(params)) {}
 };
 
-// Packs the keys or values of `head`, which counts query heads, then value heads (head_mixing_pack), as right operands
-// of bf16 products (cpu/bf16_operands.h). The operand of a head takes the first half of the floats that PackedOperands
-// has for the head.
+// Packs the keys of query head `head`, or, if head >= params.heads, the values of value head head - params.heads, as
+// right operands of bf16 products (cpu/bf16_operands.h). The operand of a head takes the first half of the floats that
+// PackedOperands has for the head.
 void pack_bf16(const AttentionParams& params, const TileLayout& layout, bool backward, int64_t head,
                HeadsView<const uint16_t> k, HeadsView<const uint16_t> v, const PackedOperands<float>& packed_operands) {
   const auto head_operand = [&](float* operands, int64_t i, int64_t padded_size) {

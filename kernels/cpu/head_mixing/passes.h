@@ -114,7 +114,7 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QuerySh
   float* dropout_mask = unused_sums + pad_to_lanes(params.heads);
   float* q_v = dropout_mask + dropout_mask_scratch_floats(params, layout);
   const DistanceScratch distances{q_v, q_v + params.heads * layout.rows * layout.dk};
-  auto* bf16_tile = reinterpret_cast<uint16_t*>(q_v);  // bf16 products exclude relative positions
+  auto* bf16_tile = reinterpret_cast<uint16_t*>(q_v);  // shares the memory of q_v, since no call uses both
   const bool has_single_span = layout.span >= params.keys;
   for (int64_t round = 0; round * share.count * layout.rows < params.queries; ++round) {
     const int64_t first = query_tile_index(share, round) * layout.rows,
@@ -190,8 +190,8 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryS
   float* slopes = dropout_mask + dropout_mask_scratch_floats(params, layout);
   float* q_v = slopes + layout.query_stride();
   const DistanceScratch distances{q_v, q_v + query_floats};
-  auto* bf16_tile = reinterpret_cast<uint16_t*>(q_v);  // bf16 products exclude relative positions
-  const MixScratch mixing{lane_sums, dropout_out, scaled_matrix, mix_out};
+  auto* bf16_tile = reinterpret_cast<uint16_t*>(q_v);  // shares the memory of q_v, since no call uses both
+  const MixScratch mixing{lane_sums, dropped_probs, scaled_matrix, mix_out};
   if (params.has_relative_positions()) {
     std::fill_n(tensors.du, params.heads * layout.dk, 0.0F),
         std::fill_n(tensors.dv_bias, params.heads * layout.dk, 0.0F);

@@ -1,4 +1,4 @@
-// Matrix products of head mixing on a CPU, of a tile of queries with the keys, the values and r (relative positions).
+// Matrix products of a tile of queries with the keys, the values and r (relative positions), for head mixing on a CPU.
 // Each function computes all heads, or one head, of a tile, in chunks of 128 keys. fp32 products have register tiles of
 // 8 rows and 32 columns, or of 4 rows and 16 columns without AVX-512 (cpu/products.h); Bf16Gemm computes 64 columns.
 #pragma once
@@ -253,7 +253,8 @@ void add_position_term(const AttentionParams& params, const TileLayout& layout, 
     }
 }
 
-// Gradients with respect to r, dr (in, distances, dk), and with respect to DistanceScratch::q_v, dq_v (in, rows, dk).
+// The gradients of the position term: dr (in, distances, dk) with respect to r, and dq_v (in, rows, dk) with respect to
+// DistanceScratch::q_v.
 struct DistanceGradients {
   float *dr, *dq_v;
 };
