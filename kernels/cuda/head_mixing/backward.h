@@ -20,18 +20,18 @@
 // fragment for each value head; with relative positions, q + v, windows of r and products with windows.
 // __launch_bounds__ allows 255 registers.
 //
-// - head_mixing_matrix_gradient(): a block computes a chunk of at most 8 value heads, or 4 in fp32, and has
-//   dO and fragments of the chunk only. A warp has 4 query heads, or 2 in fp32. A lane has
-//   2 * kWarpHeads * (kChunkHeads + 1) fp32 sums:
-//   72, or 20 in fp32.
+// - head_mixing_matrix_gradient(): a block computes a chunk of at most 8 value heads, or 4 for fp32 tensors, and holds
+//   dO and fragments only of these heads. A warp has 4 query heads, or 2 for fp32 tensors. A lane has 2 * kWarpHeads *
+//   (kChunkHeads + 1) fp32 accumulators of G and the sums of the probabilities: 72, or 20 for fp32 tensors.
 // - head_mixing_query_stats(): a block of 128 threads; a thread computes one query of one query head. No shared memory.
-// - head_mixing_query_gradient(): a warp has 1 to 4 query heads, and a lane kWarpHeads * kColumns / 2 accumulators of
-//   dQ, and with relative positions as many for q + v: together 128 for head size 64 and 16-bit types, whose shared
-//   memory also holds the transpose of a mixing matrix that all queries share.
+// - head_mixing_query_gradient(): a warp has 1 to 4 query heads. A lane has kWarpHeads * kColumns / 2 accumulators of
+//   dQ and, with relative positions, as many of the gradient of q + v. The total for head size 64 and 16-bit types is
+//   128, with or without relative positions. For 16-bit types, shared memory also holds the transpose of a mixing
+//   matrix that all queries share.
 //
 // For 16 heads of size 64 in bf16 on an A100, whose blocks have up to 163 KiB of shared memory, blocks have one row
-// tile of 4 warps and 2 stages: 130 KiB in head_mixing_matrix_gradient() and 153 KiB in head_mixing_query_gradient().
-// 512 queries take 64 blocks (32 for each of two chunks) and 32 blocks, respectively, for each batch row.
+// tile of 4 warps and 2 stages. In head_mixing_matrix_gradient() a block takes 130 KiB, and 512 queries of a batch row
+// take 64 blocks, 32 for each of two chunks; in head_mixing_query_gradient() these are 153 KiB and 32 blocks.
 #pragma once
 
 #include "cuda/head_mixing/relative.h"
@@ -153,7 +153,7 @@ MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const Attention
     });
     if (params.has_dropout() && params.dropout_before_mixing)
       apply_dropout_to_tiles(params, {b, lane_queries.query, key + 2 * warp.t}, heads, p);
-    // The gradients of all heads are complete: the second for_each_head_group() began with a barrier.
+    // The gradients of all heads are complete, since the second for_each_head_group() began with a barrier.
     MH_FOR (i, kChunkHeads) {
       if (i >= num_chunk_heads) break;
       Accumulator dp[2];
@@ -199,7 +199,7 @@ struct WeightRounding {
   }
 };
 
-// Divides tensors.dm by tensors.prob_sums, and computes tensors.query_stats, with delta = Σ_i m[j, i] G[j, i] and with
+// Divides tensors.dm by tensors.prob_sums; computes tensors.query_stats, where delta = Σ_i m[j, i] G[j, i], and its
 // kStatsPadding zero entries. One thread computes one entry of query_stats; blocks may have any size.
 template <class Thread>
 MH_DEVICE void head_mixing_query_stats(const Thread& thread, const AttentionParams& params,

@@ -85,7 +85,7 @@ struct HeadMixingSplits {
 };
 
 // Computes tensors.out. With several splits it writes only partial outputs, and combine_head_mixing_splits() computes
-// tensors.out. kRelative: tensors.q is q + u, tensors.q_v is q + v, and there must be one split, since several splits
+// tensors.out. kRelative: tensors.q is q + u, tensors.q_v is q + v, and splits.count must be 1, since several splits
 // need too many registers. Grid: (order.num_blocks(), 1, plan.num_head_blocks * splits.count).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
@@ -113,7 +113,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
       split_of(visible_keys(params, b, first, warp.num_block_rows), 16,
                kSplitKv ? thread.block_z() & (splits.count - 1) : 0, kSplitKv ? splits.count : 1);
 
-  // Resident rows: q (with kRelative q + u and q + v); at the end, rows of the output.
+  // Resident rows: q (with kRelative q + u and q + v). In the epilogue: rows of the output.
   auto* const resident_smem = static_cast<T*>(memory);
   const HeadMixingMemory<T> block_memory(plan, resident_smem, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;

@@ -7,7 +7,7 @@
 // (head_mixing/plan.h): K and V of all heads, or the rows of r of the query heads, unless plan.num_resident_tiles is 0;
 // the pipeline stages; the fragments; for 16-bit types, a mixing matrix that all queries share, and its transpose; with
 // relative positions, windows and products with windows. A lane has kWarpHeads * kSize / 2 accumulators of each of dK
-// and dV, together 128 for head size 64 and 16-bit types; __launch_bounds__ allows 255 registers.
+// and dV, 128 in total for head size 64 and 16-bit types; __launch_bounds__ allows 255 registers.
 //
 // For 16 heads of size 64 in bf16 on an A100, whose blocks have up to 163 KiB of shared memory, a block has one row
 // tile of 8 warps, one stage with Q and dO of all heads, and 162 KiB; 512 keys take 32 blocks for each batch row.
@@ -70,18 +70,18 @@ struct HeadMixingKeyGradientTiles {
 template <class T, int kSize>
 constexpr bool kSeparateKeyValuePasses = kSize * sizeof(T) >= 512 || kSize > 128;
 
-// ResidentRows::keys and keys_of_range: computes dk, if kComputeDk: for each query head the gradient of the keys that
-// the head reads; and dv, if kComputeDv: for each value head the gradient of the values that the head reads. If
+// ResidentRows::keys and keys_of_range: if kComputeDk, computes dk, for each query head j the gradient of the keys that
+// head j reads; if kComputeDv, computes dv, for each value head i the gradient of the values that head i reads. If
 // tensors.has_one_reader_per_kv_head, the gradients are written to heads params.key_head(j) of dk and
 // params.value_head(i) of dv, and otherwise to heads j and i. Padding keys get zeros. Grid: (order.num_blocks(), 1,
 // plan.num_head_blocks); a tile of `order` is 16 * plan.num_row_tiles keys.
 //
-// ResidentRows::keys_of_range: with relative positions: tensors.q is q + u, tensors.q_v is q + v, and each key range
+// ResidentRows::keys_of_range requires relative positions: tensors.q is q + u, tensors.q_v is q + v, and each key range
 // begins a new tile; surplus blocks do nothing.
 //
-// ResidentRows::distances, with kComputeDk only: computes dr (batch, heads, distances, key_size); zeros for rows of
-// r that no pair of query and key uses. Grid: (order.num_blocks(), 1, plan.num_head_blocks * kColumnBlocks); a tile of
-// `order` is 16 * plan.num_row_tiles rows of r.
+// ResidentRows::distances requires kComputeDk without kComputeDv, and computes dr (batch, heads, distances, key_size);
+// zeros for rows of r that no pair of query and key uses. Grid: (order.num_blocks(), 1, plan.num_head_blocks *
+// kColumnBlocks); a tile of `order` is 16 * plan.num_row_tiles rows of r.
 template <class T, int kSize, bool kComputeDk, bool kComputeDv, ResidentRows kResident, class Thread>
 MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
                                         const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
@@ -218,9 +218,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     };
     // Returns the first key of the row tile; for distances, the offset from a query to its key at the first distance of
     // the row tile.
-    const auto first_key = [&] {
-      return 16 * warp.row_tile + (kDistancesResident ? tile.window_row - tile.first : first);
-    };
+    const auto first_key = [&] { return 16 * warp.row_tile + (kDistances ? tile.window_row - tile.first : first); };
     const auto apply_dropout = [&](int head, Accumulator(&x)[2]) {
       apply_dropout_keep_bits(
           dropout_keep_bits_transposed<2, kDistancesResident>(params, b, head, query, first_key() + warp.g),

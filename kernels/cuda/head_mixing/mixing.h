@@ -68,7 +68,7 @@ struct FragmentExchange<float> {
   }
 };
 
-// The type of exchanged probabilities. fp16, with 11 significant bits, is used even for bf16, which has 8: so
+// The type of exchanged probabilities. fp16, with 11 significant bits, is used even for bf16 tensors (8 bits), so that
 // probabilities are rounded to bf16 only once, after mixing.
 template <class T>
 struct ExchangeType {
@@ -105,7 +105,7 @@ struct HeadBlock {
 struct LaneQueries {
   int first, query;        // first query of the row tile; first query of the lane, whose second query is query + 8
   int clamped_queries[2];  // the lane's two queries, clamped to the last query of the batch row
-  const float* matrix[2];  // mixing matrices of the two queries, in `matrices`
+  const float* matrix[2];  // mixing matrices of the two queries, from `matrices` of the constructor
   MH_DEVICE LaneQueries(const AttentionParams& params, const float* matrices, int64_t b, int first_query, int g)
       : first(first_query), query(first_query + g) {
     MH_FOR (r, 2) {
@@ -126,8 +126,8 @@ MH_DEVICE void load_weights(const Thread& thread, float (&to)[kWarpHeads], const
     MH_FOR (o, kWarpHeads) to[o] = o < count ? from[o] : 0;
   }
 }
-// Returns whether the matrix is aligned to vectors of kWarpHeads elements, and its rows of `heads` elements have whole
-// vectors.
+// Returns whether the matrix is aligned to vectors of kWarpHeads elements, and each of its rows, of `heads` elements,
+// consists of whole vectors.
 template <int kWarpHeads>
 MH_DEVICE bool has_aligned_vectors(const float* matrix, int heads) {
   return heads % kWarpHeads == 0 && reinterpret_cast<uintptr_t>(matrix) % (4 * kWarpHeads) == 0;
@@ -260,7 +260,7 @@ MH_DEVICE float floor_pow2(const float* elements, int64_t stride, int count) {
 // fragments on the tensor cores: the left operand (16, 16) is two adjacent half fragments (16, 8) of heads h and h + 1;
 // the right operand (16, 8) is two identity matrices (8, 8), one above the other, multiplied by the weights of head h
 // and of head h + 1. For fp16 each column of the matrix is divided by a power of two (floor_pow2 of its largest
-// magnitude), so that it is in range.
+// magnitude), so that its elements are in range.
 template <class X, int kWarpHeads>
 struct SharedMatrix {
   // (heads rounded up to even, num_out_heads), each weight twice in a word; then scales (num_out_heads). The pointer is
@@ -322,7 +322,7 @@ struct SharedMatrix {
       }
     }
   }
-  // Returns the scale of the warp's out head o, with which the caller multiplies the result of mix().
+  // Returns the scale of the warp's out head o, by which the caller must multiply the result of mix().
   MH_DEVICE float scale(int o) const {
     if (!std::is_same_v<X, Fp16> || !can_mix) return 1;
     return reinterpret_cast<const float*>(elements)[(num_weight_rows(heads) - 1) * num_out_heads + o];

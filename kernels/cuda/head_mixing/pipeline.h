@@ -23,8 +23,8 @@ struct SmemPipeline {
   MH_DEVICE T* current() const { return memory + stage * stage_size; }
   // Returns the address after the last stage.
   MH_DEVICE T* end() const { return memory + num_stages * stage_size; }
-  // Starts to fill all stages but one, with load(stage memory). Copies of resident rows that started earlier belong to
-  // the cp.async group of the first stage, or, with one stage, to an earlier group, and are complete with that stage.
+  // Starts to fill all stages but one, with load(stage memory). Copies of resident rows that started earlier are
+  // complete when the first stage is: they belong to its cp.async group or, with a single stage, to an earlier group.
   template <class Thread, class Load>
   MH_DEVICE void fill(const Thread& thread, const Load& load) const {
     if (num_stages == 1) thread.commit_group();
@@ -165,7 +165,7 @@ struct GemmOperands {
         load_operand(thread, params, stage + kNumStreamed * plan.heads_per_stage * 16 * kStride, window, group,
                      {tile.window_row, tile.window_end}, 16 * plan.num_row_tiles + 16);
   }
-  // Loads the resident rows into a stage, after its streamed rows and window, for the heads of `group`.
+  // Loads the resident rows of the heads of `group` into a stage, at the address past its streamed rows and window.
   template <class Thread>
   MH_DEVICE void load_resident_rows_to_stage(const Thread& thread, const AttentionParams& params,
                                              const HeadMixingPlan& plan, T* stage, HeadRange group,
@@ -215,8 +215,8 @@ constexpr int kHeadMixingPrefetch = kIsWide<T, kSize>                           
                                                                                  : 4;
 
 // The order of loads: for each tile of 16 rows the operands of kNumOperands products one after another, each in groups
-// of plan.heads_per_stage heads. At least one of the products has heads. tile_of(n) returns tile n as a StreamedTile,
-// which is not valid past the last tile.
+// of plan.heads_per_stage heads. At least one of the products has heads. tile_of(n) returns tile n as a StreamedTile;
+// past the last tile, its valid() is false.
 template <class Operands, int kNumOperands, class TileOf>
 struct LoadSchedule {
   Operands operands[kNumOperands];
@@ -262,9 +262,9 @@ struct LoadSchedule {
   }
 };
 
-// Calls work(group) for each HeadGroup of at most max_group_heads of the heads. Calls on_first_group() once, after the
-// barrier that precedes the first group; not at all without heads. load(stage memory) starts to fill a stage. Called by
-// all threads of a block.
+// Divides `heads` into groups of at most max_group_heads heads, and calls work(group) for each. If there is a group,
+// calls on_first_group() once, after the barrier that precedes the first group. load(stage memory) starts to fill a
+// stage. Called by all threads of a block.
 template <class T, class Thread, class Load, class OnFirstGroup, class Work>
 MH_DEVICE void for_each_head_group(const Thread& thread, SmemPipeline<T>& pipeline, int max_group_heads,
                                    HeadRange heads, const Load& load, const OnFirstGroup& on_first_group,

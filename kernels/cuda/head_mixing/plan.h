@@ -4,8 +4,8 @@
 //   tiles_per_stage * tile + weights
 //
 // bytes of shared memory. A tile is 16 rows of kSize + 8 elements: 2304 bytes for heads of 64 in bf16. A fragment is
-// 512 bytes, or 1024 in fp32; in 16 bits an odd number of heads takes a fragment more. Products are 2560 bytes for each
-// warp of a row tile with relative positions, and otherwise 0. Weights are 4 * weight_rows * warps_per_row_tile *
+// 512 bytes, or 1024 in fp32; in 16 bits an odd number of heads takes one more fragment. Products are 2560 bytes for
+// each warp of a row tile with relative positions, and otherwise 0. Weights are 4 * weight_rows * warps_per_row_tile *
 // max_heads_per_warp bytes, rounded up to a multiple of 16, and 0 in fp32.
 #pragma once
 
@@ -53,10 +53,10 @@ struct HeadMixingPlan {
 
 // The shared memory requirements of a kernel. A tile is 16 rows of one tensor and head.
 struct HeadMixingRequirements {
-  int heads, max_heads_per_warp;  // heads that the warps of a row tile divide; maximum number of heads of a warp
+  int heads, max_heads_per_warp;  // heads divided among the warps of a row tile; maximum number of heads of a warp
   int num_resident_tiles;         // resident tiles of a row tile
   int max_stage_heads;            // heads of the operand that has the most heads
-  int all_tensors_tiles = 0;      // tiles of a stage with all streamed tensors (stage_has_all_tensors); 0: none
+  int all_tensors_tiles = 0;      // tiles of a stage with all streamed tensors (stage_has_all_tensors); 0: unused
   int exchanged_fragments = 0;    // fragments of a row tile (FragmentExchange)
   int weight_rows = 0;            // rows of mixing matrices (SharedMatrix)
   // Numbers of streamed and resident tensors of a head, and whether a window is streamed with them
@@ -76,7 +76,7 @@ constexpr int max_warp_heads(int columns) {
   return heads < 1 ? 1 : heads > 4 ? 4 : heads;
 }
 
-// Returns the number of rows of a SharedMatrix of `heads` heads: rounded up to an even number, and one row of scales.
+// Returns the number of rows of a SharedMatrix: `heads` rounded up to an even number, plus one row of scales.
 constexpr int num_weight_rows(int heads) { return round_up(heads, 2) + 1; }
 
 // Returns the plan for a kernel with these requirements and at most `max_shared_bytes` bytes of shared memory;
@@ -123,8 +123,8 @@ constexpr HeadMixingPlan head_mixing_plan(const HeadMixingRequirements& requirem
                                               : requirements.max_stage_heads * streamed_tiles(num_row_tiles),
                    num_row_tiles > 1 ? 2 : 1))
       return plan;
-  // Second choice: groups of heads, preferably with a head for every warp, then with two stages or more, then with
-  // resident rows that are loaded once, then with many heads.
+  // Second choice: groups of heads. The preferences, strongest first, are a head for every warp, two stages or more,
+  // resident rows that are loaded once, and many heads in a group.
   plan.stage_has_all_tensors = false;
   for (const int min_heads :
        {plan.warps_per_row_tile < requirements.max_stage_heads ? plan.warps_per_row_tile : requirements.max_stage_heads,

@@ -71,8 +71,8 @@ MH_DEVICE auto tiles_of_keys([[maybe_unused]] const AttentionParams& params, con
   else return RangeTiles{visible_range};
 }
 
-// The tiles of the queries in query_range, with the window of r for the resident keys from key `first` on, of key range
-// number `range_index`: operator()(n) returns tile n.
+// The tiles of the queries in query_range; operator()(n) returns tile n. The window of a tile has the rows of r for its
+// queries and the resident keys, which begin at key `first` and are in key range number `range_index`.
 struct QueryTilesOfKeyRange {
   const AttentionParams& params;
   IndexRange query_range;
@@ -85,9 +85,9 @@ struct QueryTilesOfKeyRange {
   }
 };
 
-// The tiles, over all key ranges, of the queries that have one of the distances first … first + rows - 1, which are
-// rows of r, to one of the first num_unpadded_keys keys: operator()(n) returns tile n. The window has the keys at these
-// distances: for a tile x, query t has distance `first` to key t + x.window_row - x.first.
+// The tiles, over all key ranges, of the queries that have one of the keys 0 … num_unpadded_keys - 1 at one of the
+// distances (rows of r) from `first` to `first` + rows - 1; operator()(n) returns tile n. The window of a tile x has
+// the keys at these distances: key t + x.window_row - x.first is at distance `first` from query t.
 struct QueryTilesOfDistances {
   const AttentionParams& params;
   int first, rows, num_unpadded_keys;
@@ -150,8 +150,8 @@ struct RowTileOperands {
   MH_DEVICE const T* resident_rows(HeadGroup<T> group, int head, int n = 0) const {
     return operands.resident_rows(plan, group, head, n) + warp.row_tile * 16 * Operands::kStride;
   }
-  // Returns the address of the rows of r, in the window of a head, for the queries of the row tile. The rows of the
-  // last query are first.
+  // Returns the address of the rows of r, in the window of a head, for the queries of the row tile. The rows for the
+  // last query come first.
   template <class T>
   MH_DEVICE const T* window(HeadGroup<T> group, int head) const {
     return operands.window_of(plan, group, head) + (warp.num_block_rows - 16 - 16 * warp.row_tile) * Operands::kStride;

@@ -22,7 +22,7 @@ namespace mh::kernels {
 // Returns n rounded down to a multiple of 16, but at most `max_rows`.
 constexpr int floor_to_row_tiles(int n, int max_rows) { return n / 16 * 16 < max_rows ? n / 16 * 16 : max_rows; }
 
-// The sizes of the row-mix kernels. A block has kWarps warps, and each warp kWarpHeads heads: together at most 8 heads,
+// The sizes of the row-mix kernels. A block has kWarps warps, and each warp kWarpHeads heads: in total at most 8 heads,
 // or at most 16 if kWarpHeads is 2.
 template <class T, int kSize_, int kWarps_, int kWarpHeads_>
 struct RowMixTraits {
@@ -56,7 +56,7 @@ struct MixTile {
     return ((params.heads > params.value_heads ? params.heads : params.value_heads) + (needs_zero_head ? 1 : 0)) *
            kHeadStride * 2;
   }
-  // Returns tile number `index` of the tiles that are at `memory`, and writes its head of zeros, which is valid after
+  // Returns tile number `index` of the tiles that begin at `memory`, and writes its head of zeros, which is valid after
   // the next barrier. Called by all threads of a block.
   template <int kMatrixHeads, class Thread>
   static MH_DEVICE MixTile create(const Thread& thread, const AttentionParams& params, void* memory, int index = 0) {

@@ -13,13 +13,13 @@
 // 8) + 8) elements; row_mix_forward.h defines tile_heads. __launch_bounds__ allows 255 registers.
 //
 // - row_mix_matrix_gradient(): 16 or 32 queries, with tiles of kKeys keys (16 or 32).
-//   Resident are Q and dO; a stage has K or V, max_heads * kKeys * kStride elements;
+//   Q and dO are resident; a stage has K or V, max_heads * kKeys * kStride elements;
 //   the two tiles have P and dP̄. A lane has kWarpProducts * kMatrixHeads / 2
 //   accumulators of G.
-// - row_mix_query_gradient(): kQueries queries (32 or 64), with tiles of 16 keys. Resident are Q and dO; a stage has V
+// - row_mix_query_gradient(): kQueries queries (32 or 64), with tiles of 16 keys. Q and dO are resident; a stage has V
 //   or K, max_heads * 16 * kStride elements; one tile has dP̄, dP and dS in turn. A lane has kWarpHeads * kQueries *
 //   kSize / 32 accumulators of dQ, at most 128.
-// - row_mix_key_gradient(): 16 or 32 keys, with tiles of 16 queries. Resident are K and V; a stage has Q and dO,
+// - row_mix_key_gradient(): 16 or 32 keys, with tiles of 16 queries. K and V are resident; a stage has Q and dO,
 //   (heads + value_heads) * 16 * kStride elements; the two tiles have P and dP̄. A lane has kWarpHeads * kKeys * kSize
 //   / 16 accumulators of dK and dV, at most 128.
 //
@@ -70,7 +70,7 @@ MH_DEVICE void to_slopes(const Thread& thread, const AttentionParams& params, Pr
   }
 }
 
-// Replaces dP of a head and row tile in a tile by dS = slopes * (dP - delta), rounded to T; `slopes` also receives dS.
+// Replaces dP in a row tile of a head of `tile` by dS = slopes * (dP - delta), rounded to T; `slopes` also receives dS.
 // If kDropout, applies dropout(row_tile, column, dP) to dP first, like accumulate(). Called by all lanes of a warp.
 template <class T, bool kDropout, int kColumnFragments, class Tile, class Thread, class DropoutFn>
 MH_DEVICE void to_logit_gradients(const Thread& thread, const Tile& tile, int head, int row_tile, const RowStats& stats,
@@ -394,8 +394,8 @@ struct RowMixKeyGradientTiles {
 };
 
 // Computes sums (row tiles of keys, 16, kSize) += Xᵀ · rows, where X (16 queries, keys) is head `head` of the tile, and
-// rows (16, kSize) are in shared memory. If kDropout, applies dropout(0, column, values) to X first, in the tile, like
-// accumulate(). Called by all lanes of a warp.
+// rows (16, kSize) are in shared memory. If kDropout, first replaces X in the tile by X after dropout, by calls
+// dropout(0, column, values) like those of accumulate(). Called by all lanes of a warp.
 template <int kSize, class T, bool kDropout, class Tile, class Thread, class DropoutFn>
 MH_DEVICE void accumulate_transposed(const Thread& thread, Accumulator (&sums)[Tile::kKeys / 16][kSize / 8],
                                      const Tile& tile, int head, const T* rows, const DropoutFn& dropout) {

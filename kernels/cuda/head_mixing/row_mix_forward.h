@@ -33,8 +33,8 @@ struct RowMixForwardTiles : RowMixQueryTiles<Traits, Traits::kQueries, Traits::k
   }
 };
 
-// Returns whether the fast path applies to tiles without masked pairs: softmax without dropout, whose probabilities
-// take only one multiply-add and one exponential per element.
+// Returns whether tiles without masked pairs take the fast path: with softmax and without dropout, where a probability
+// takes only one multiply-add and one exponential.
 MH_DEVICE bool allows_fast_path(const AttentionParams& params) {
   return params.normaliser == Normaliser::softmax && !params.has_dropout();
 }
