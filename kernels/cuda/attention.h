@@ -39,9 +39,9 @@ constexpr int kStatsPadding = 16;
 struct AttentionTensors {
   int64_t batch = 0;
   UntypedTensor q{}, k{}, v{}, out{}, dout{}, dq{}, dk{}, dv{};
-  // Whether each head of k and of v is read by exactly one query head or value head. If so, dk and dv have the heads
-  // of k and v. Otherwise dk has `heads` and dv has `value_heads` heads, and the caller sums the heads that share a
-  // key/value head.
+  // Whether each head of k is read by exactly one query head, and each head of v by exactly one value head. If so, dk
+  // and dv have the heads of k and v. Otherwise dk has `heads` and dv has `value_heads` heads, and the caller sums the
+  // heads that share a key/value head.
   bool has_one_reader_per_kv_head = true;
   float* lse = nullptr;    // (batch, heads, queries): log-sum-exp, nats; +inf for a fully masked row
   float* delta = nullptr;  // (batch, heads, queries): scratch of the backward pass without mixing
@@ -55,7 +55,7 @@ struct AttentionTensors {
   // Null: not computed.
   float* dscale = nullptr;
   // Gradients with respect to r, u and v of RelativeParams. dr (batch, heads, distances, key_size): the caller sums it
-  // over the batch. du and dv_bias (batch, heads, num_query_tiles(), key_size), without mixing only: the caller sums
+  // over the batch. du and dv_bias (batch, heads, num_query_tiles(), key_size), only without mixing: the caller sums
   // them over the batch and the tiles.
   float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
   // Relative positions with mixing: q + u and q + v, each rounded to the type of the kernels. Their gradients are dq
@@ -65,8 +65,8 @@ struct AttentionTensors {
   // Split-KV of the forward pass: number of splits, and their partial results (scratch), if there is more than one
   // split. Without mixing: num_splits as AttentionKernels::num_splits() returns it, partial_out (batch, heads, queries,
   // num_splits, value_size + 2). With mixing: num_splits as head_mixing_num_splits() returns it, or any power of two
-  // (only 1 with relative positions); partial_out has the larger size of (batch, heads, queries, num_splits, 2) and
-  // (batch, value_heads, queries, num_splits, value_size).
+  // (only 1 with relative positions); partial_out is as large as the larger of (batch, heads, queries, num_splits, 2)
+  // and (batch, value_heads, queries, num_splits, value_size).
   int num_splits = 1;
   float* partial_out = nullptr;
   void* stream = nullptr;  // cudaStream_t

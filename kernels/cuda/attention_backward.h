@@ -2,8 +2,8 @@
 // P_is dP_is, called `delta` in the code, the gradient of the logit of query i and key s is P_is (dP_is - D_i).
 //
 // Tiling: a block of one kernel computes dQ of 64 queries and loops over tiles of keys; a block of another kernel
-// computes dK and dV of 64 keys and loops over tiles of queries. Blocks have 32 or 16 rows if a row of kSize elements
-// takes more than 512 bytes, or more than 256 bytes with relative positions. The resident rows of the block and the
+// computes dK and dV of 64 keys and loops over tiles of queries. Blocks have fewer rows, 32 or 16, if kSize elements
+// take more than 512 bytes, or more than 256 bytes with relative positions. The resident rows of the block and the
 // streamed tiles, in one or two pipeline stages, are in shared memory; the accumulators of the gradients are in
 // registers. No kernel accumulates in global memory, so results are bit-identical in every run.
 //
@@ -18,8 +18,8 @@
 
 namespace mh::kernels {
 
-// Computes tensors.delta (batch, heads, queries) = rowsum(dout ∘ out), which equals D, since `out` contains the dropout
-// of the probabilities and the scale of the head. One warp computes one query. Grid: (queries / 4 rounded up, batch *
+// Computes tensors.delta (batch, heads, queries) = rowsum(dout ∘ out), which equals D, since both `out` and D include
+// dropout and the scale of the head. One warp computes one query. Grid: (queries / 4 rounded up, batch *
 // heads) blocks of 128 threads.
 template <class T, class Thread>
 MH_DEVICE void attention_delta(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors) {
@@ -79,9 +79,9 @@ MH_DEVICE void store_column_sums(const Thread& thread, const Accumulator (&sums)
   thread.barrier();
 }
 
-// Computes dq; if dscale is not null, for each tile of queries a partial gradient of the head's scale, dscale (batch,
-// heads, tiles of queries); and, if kRelative, partial gradients of u and v, du and dv_bias (batch, heads, tiles of
-// queries, key_size). Grid: (tiles of queries, batch * heads, kSize / kColumns).
+// Computes dq; if dscale is not null, dscale (batch, heads, tiles of queries), the gradient of the head's scale from
+// each tile; and, if kRelative, du and dv_bias (batch, heads, tiles of queries, key_size), the gradients of u and v
+// from each tile. Grid: (tiles of queries, batch * heads, kSize / kColumns).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionParams& params,
                                         const KernelTensors<T>& tensors,
@@ -184,8 +184,8 @@ struct KeyGradientTiles {
 // Computes dk, if kComputeDk, and dv, if kComputeDv. For each head it writes the gradients of the keys and values that
 // the head reads: to head params.key_head(head) of dk and head params.value_head(head) of dv if
 // tensors.has_one_reader_per_kv_head, and otherwise to head `head` of dk and dv. Padding keys get zeros. Grid: (tiles
-// of keys, batch * heads). kRelative: each key range begins a new tile, so the grid has an upper bound of the number of
-// tiles, and blocks without a tile return at once.
+// of keys, batch * heads). kRelative: each key range begins a new tile, so the grid may have more blocks than there are
+// tiles; blocks without a tile return at once.
 template <class T, int kSize, bool kComputeDk, bool kComputeDv, bool kRelative, class Thread>
 MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParams& params,
                                       const KernelTensors<T>& tensors,

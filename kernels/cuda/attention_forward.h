@@ -41,7 +41,7 @@ template <int kSize, int kStride, int kMaxPrefetch = 4, int kColumnFragments, cl
 MH_DEVICE void multiply_transposed(const Thread& thread, Accumulator (&sums)[kColumnFragments], const T* rows,
                                    const T* columns) {
   MH_FOR (n, kColumnFragments) sums[n] = Accumulator{};
-  // Unroll count of the loop below: the number of 16-column fragments that are loaded in advance, which take registers.
+  // Unroll count of the loop below: the number of 16-column fragments that are loaded in advance, limited by registers.
   [[maybe_unused]] constexpr int kPrefetch = sizeof(T) == 4 && kMaxPrefetch > 1 ? 1 : kMaxPrefetch;
   MH_UNROLL_PREFETCH
   for (int c = 0; c < kSize; c += 16) {
@@ -57,7 +57,7 @@ MH_DEVICE void multiply_transposed(const Thread& thread, Accumulator (&sums)[kCo
   }
 }
 
-// Whether a row takes at least 1024 bytes, as 256 elements in fp32 do: the accumulators (16, kSize) of one head then
+// Whether a row takes at least 1024 bytes, as 256 elements in fp32 do. The accumulators (16, kSize) of one head then
 // take half of a warp's registers, and fp32 fragments take twice as many registers as 16-bit fragments.
 template <class T, int kSize>
 constexpr bool kIsWide = kSize * sizeof(T) >= 1024;
@@ -94,8 +94,8 @@ MH_DEVICE float row_maximum(const Thread& thread, float x) {
   return fmaxf(x, thread.shuffle_xor(x, 2));
 }
 
-// The query tile of a block: queries from `first` on, of head `head` and batch row b, and the keys that at least one of
-// these queries sees.
+// The query tile of a block: queries from `first` on, of head `head` and batch row b; and the keys of the block's split
+// (without splits, all keys) that at least one of these queries sees.
 struct QueryTile {
   int64_t b, head;
   int first;
@@ -139,7 +139,7 @@ MH_DEVICE void for_each_key_tile(const Thread& thread, const AttentionParams& pa
 
 // Returns the address of the partial output of one query and one split, (value_size + 2): the sum of values weighted by
 // exponentials, then the maximum logit times log2(e), then the sum of the exponentials. batch_head: b * heads + head
-// for batch row b. Without outputs value_size is 0.
+// for batch row b. The caller sets params.value_size to 0 if there are no outputs.
 MH_DEVICE float* partial_out_of(const AttentionParams& params, const AttentionTensors& tensors, int batch_head,
                                 int query, int split) {
   return tensors.partial_out +
@@ -193,8 +193,8 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
         multiply_transposed<kSize, Traits::kStride>(thread, p, warp_q, shared.k[stage]);
         if constexpr (kRelative) shared.add_position_term(thread, p, ring_row);
         apply_mask<false>(thread, params, end, first + thread.warp() * 16, s, p);
-        // For softmax the scale of the logits is applied in the exponents; as it is positive, the same key has the
-        // maximum.
+        // For softmax the scale of the logits is applied in the exponents; since it is positive, the same key has the
+        // maximum before and after scaling.
         float factor = params.scale * kLog2E;
         if (params.normaliser == Normaliser::sigsoftmax) {
           factor = 1;
@@ -206,8 +206,8 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
           MH_FOR (n, Traits::kKeys / 8)
             MH_FOR (e, 2) new_max = fmaxf(p[n].x[2 * r + e], new_max);
           new_max = fmaxf(row_maximum(thread, new_max) * factor, running_max[r]);
-          // If no key has been visible or all logits are -inf, `finite_max` is 0 instead of -inf, so that exponentials
-          // are zeros.
+          // If no key has been visible so far, or all logits are -inf, `finite_max` is 0 instead of -inf, so that the
+          // exponentials are 0 instead of NaN.
           const float finite_max = new_max == -INFINITY ? 0 : new_max,
                       rescale = thread.exp2(running_max[r] - finite_max);
           running_max[r] = new_max;

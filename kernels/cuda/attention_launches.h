@@ -252,9 +252,9 @@ struct RowMixKeyGradient : HeadMixingArguments<T, RowMixPlan> {
 // an H100 50 MB).
 constexpr int64_t kL2Bytes = int64_t{20} << 20;
 
-// Returns the order of blocks over tiles and batch rows. Batch rows are divided into groups of similar size, computed
-// one after another: few enough rows that their keys and values fit in the L2 cache, but at least enough for 4 blocks
-// per multiprocessor, so that short blocks balance long blocks.
+// Returns the order of blocks over tiles and batch rows. Batch rows are divided into groups of similar size, which are
+// computed one after another. A group has few enough rows that their keys and values fit in the L2 cache, but at least
+// enough rows for 4 blocks per multiprocessor, so that short blocks balance long blocks.
 template <class T, class Launcher>
 BlockOrder block_order(const Launcher& launcher, const AttentionParams& params, int64_t batch, int tiles) {
   const int64_t row_bytes =
@@ -266,8 +266,8 @@ BlockOrder block_order(const Launcher& launcher, const AttentionParams& params, 
   return {tiles, static_cast<int>(batch), static_cast<int>(ceil_div(batch, std::max<int64_t>(1, groups)))};
 }
 
-// The functions of AttentionKernels for one type and head size. Each returns what the member of the same name
-// documents.
+// The functions of AttentionKernels for one type and head size. The documentation of a function is at the member of
+// AttentionKernels with the same name.
 template <class T, int kSize>
 struct AttentionLaunches {
   static int num_query_tiles(const AttentionParams& params) {
@@ -381,7 +381,7 @@ struct AttentionLaunches {
   static constexpr bool kSeparatePasses = kSeparateKeyValuePasses<T, kSize>;
   static constexpr const char* kTooLarge = "head counts or head sizes whose tiles exceed the shared memory of a block";
 
-  // Returns batch * heads, the second size of the grid.
+  // Returns batch * heads, the number of blocks in y.
   static int num_batch_heads(const AttentionParams& params, const AttentionTensors& tensors) {
     return static_cast<int>(tensors.batch * params.value_heads);
   }
@@ -555,8 +555,8 @@ struct AttentionLaunches {
   }
 
   // Launches a head-mixing kernel with the plan of its tile sizes. num_tiles_of_rows(n) returns the number of tiles of
-  // n resident rows of a batch row. num_z_blocks: number of blocks in z for each head block. arguments: the arguments
-  // of the body after HeadMixingArguments.
+  // a batch row, for tiles of n resident rows. num_z_blocks: number of blocks in z for each head block. arguments: the
+  // arguments of the body after HeadMixingArguments.
   template <class Body, class Launcher, class NumTilesOf, class... Arguments>
   static const char* launch_head_mixing(const Launcher& launcher, const AttentionParams& params,
                                         const AttentionTensors& tensors, const NumTilesOf& num_tiles_of_rows,
@@ -580,9 +580,9 @@ struct AttentionLaunches {
                     Body{{params, plan, order, KernelTensors<T>(tensors)}, arguments...});
   }
 
-  // Calls visit(row_mix), where row_mix is the RowMixTraits that serves the call, and returns true, if the row-mix
-  // kernels apply: a 16-bit type, no relative positions, up to 8 heads of size up to 128 or up to 16 heads of size up
-  // to 64, and tiles that fit in `max_shared_bytes` bytes of shared memory. Otherwise returns false.
+  // If the row-mix kernels apply, calls visit(row_mix) with the RowMixTraits that serves the call, and returns true;
+  // otherwise returns false. They apply to 16-bit types without relative positions, with up to 8 heads of size up to
+  // 128 or up to 16 heads of size up to 64, if the tiles fit in `max_shared_bytes` bytes of shared memory.
   template <class Visit>
   static bool dispatch_row_mix(const AttentionParams& params, int max_shared_bytes, const Visit& visit) {
     const auto try_row_mix = [&](auto row_mix) {

@@ -2,8 +2,8 @@
 // functions. The library is opened only if a GPU is used. It depends neither on lib/ nor on LibTorch.
 //
 // Tensors are in GPU memory; a void* points to elements of the type that a Dtype argument names. Each function with a
-// parameter `stream` (cudaStream_t) launches kernels asynchronously on this stream, and returns null or a description
-// of the problem of a failed launch.
+// parameter `stream` (cudaStream_t) launches kernels asynchronously on this stream, and returns null, or a description
+// of the problem if a launch fails.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@ namespace mh::kernels {
 enum class Dtype : uint8_t { fp32, bf16, fp16 };
 
 struct CudaApi {
-  // Computes y[i] = x[i] * range.params.scale for i < count, or 0 if the element's number in the random stream
-  // (DropoutRange) drops it. The `count` elements are whole runs of `range`.
+  // For i < count, computes y[i] = x[i] * range.params.scale, or y[i] = 0 if the random stream drops element i
+  // (DropoutRange). The `count` elements are whole runs of `range`.
   const char* (*dropout)(Dtype dtype, const DropoutRange& range, const void* x, void* y, int64_t count, void* stream);
   // Computes losses (rows) of logits (rows, vocabulary) and targets (rows), and, if params.needs_gradient, replaces the
-  // logits by the gradient (kernels/cpu/cross_entropy.h). Logits are aligned to 16 bytes. A target is below
-  // params.vocabulary_size, or negative: then the loss and the gradient of the row are zero.
+  // logits by the gradient (kernels/cpu/cross_entropy.h). Logits are aligned to 16 bytes. Targets are below
+  // params.vocabulary_size; if the target of a row is negative, the loss and the gradient of the row are zero.
   const char* (*cross_entropy)(Dtype dtype, const CrossEntropyParams& params, int64_t rows, void* logits,
                                const int64_t* targets, CrossEntropyLoss* losses, void* stream);
   // sum_norm() computes all rows of the residual sum s = x + dropout(y) and of its layer norm, and sum_norm_backward()
@@ -44,8 +44,8 @@ struct CudaApi {
   // in GPU memory.
   const char* (*sum_of_squares)(const FloatSpan* spans, int64_t count, double* sums, void* stream);
   // attention_kernels() returns the attention kernels of a type for the smallest compiled head size of at least
-  // head_size; null if this build has no such kernels. missing_kernels() then returns a text that describes what the
-  // build lacks, valid until its next call in this thread, and otherwise null.
+  // head_size; null if this build has no such kernels. In this case missing_kernels() returns a description of what the
+  // build lacks, valid until its next call in this thread; otherwise it returns null.
   const AttentionKernels* (*attention_kernels)(Dtype dtype, int head_size);
   const char* (*missing_kernels)(Dtype dtype, int head_size);
   // Returns null if the limits of the current GPU can be read; otherwise a description of the error. After an error,

@@ -1,11 +1,11 @@
 // Dropout on a GPU, with the random stream of dropout_params.h.
 //
-// Tiling: a block has 256 threads. A thread computes vectors of four consecutive elements; from one vector to the next
-// it skips the vectors of all other threads of the grid. For a vector it computes the four random words of a Philox
-// counter, or of two counters if the vector is not aligned in the random stream, and holds four elements and four or
-// eight words in registers. If the elements are several runs of the stream (DropoutRange) whose size is not a multiple
-// of 4, it computes a counter for each element. There is no shared memory. The grid has one block for every 1024
-// elements, up to 65535 blocks: 512 blocks for a hidden state (512, 1024).
+// Tiling: a block has 256 threads. A thread computes vectors of four consecutive elements in a grid-stride loop. For a
+// vector it computes the four random words of a Philox counter, or of two counters if the vector is not aligned in the
+// random stream, and holds four elements and four or eight words in registers. If the tensor consists of several runs
+// of the stream (DropoutRange) whose size is not a multiple of 4, the thread computes the words of one counter for each
+// element. There is no shared memory. The grid has one block for every 1024 elements, up to 65535 blocks: 512 blocks
+// for a hidden state (512, 1024).
 #pragma once
 
 #include "ceil_div.h"

@@ -140,10 +140,10 @@ MH_DEVICE void multiply(const Thread& thread, Accumulator& sum, const FragmentA<
 }
 
 // Computes sum += left · right for fp32 operands by tf32 tensor cores (3xTF32). Each operand is split into high + low,
-// two tf32 numbers of 11 bits; the omitted term low * low is at most 2^-22 of the product. The tensor cores truncate
-// sums towards zero, so the errors of a chain of products accumulate. kSeparateSum: the three products are summed in an
-// accumulator of their own and then added to `sum` with rounding to nearest, which is more accurate but takes more
-// registers.
+// two tf32 numbers of 11 bits; three products are computed, and low * low, at most 2^-22 of the result, is omitted. The
+// tensor cores truncate sums towards zero, so the errors of a chain of products accumulate. kSeparateSum: the three
+// products are summed in an accumulator of their own and then added to `sum` with rounding to nearest, which is more
+// accurate but takes more registers.
 template <bool kSeparateSum, class Thread>
 MH_DEVICE void multiply_tf32(const Thread& thread, Accumulator& sum, const FragmentA<float>& left,
                              const FragmentB<float>& right) {

@@ -2,9 +2,9 @@
 // the tensors are kernel arguments, so nothing is copied to GPU memory before a launch.
 //
 // Tiling: a block of 256 threads computes a chunk of 8192 elements of one tensor (kUpdateChunkSize), and a thread at
-// most 8 vectors of four elements of the chunk: a matrix (1024, 1024) takes 128 blocks. An update holds one vector of
-// parameters, gradients and moments in registers, at most 16 fp32 numbers, and takes no shared memory. A sum of squares
-// holds one fp64 sum in each thread, and takes 2 KiB of shared memory to add the sums of the threads in fixed order.
+// most 8 vectors of four elements of the chunk: a matrix (1024, 1024) takes 128 blocks. An update holds one vector each
+// of parameters, gradients and moments in registers, at most 16 fp32 numbers, and takes no shared memory. A sum of
+// squares holds one fp64 sum in each thread, and takes 2 KiB of shared memory to add these sums in fixed order.
 // The kernel arguments of Adam take 3368 bytes.
 #pragma once
 
@@ -20,7 +20,7 @@ template <class Item>
 struct TensorBatch {
   static constexpr int kMaxTensors = 40;
   Item items[kMaxTensors];
-  int first_chunk[kMaxTensors + 1] = {0};  // first chunk of each tensor; last: number of chunks of all tensors
+  int first_chunk[kMaxTensors + 1] = {0};  // first chunk of each tensor, then the number of chunks of all tensors
   int count = 0;
   void add(const Item& item) {
     items[count++] = item;

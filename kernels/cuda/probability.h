@@ -162,7 +162,7 @@ MH_DEVICE void apply_dropout(const AttentionParams& params, int64_t b, int64_t h
 
 // Returns the word of accumulator_bits() for a transposed tile, with bits set for the probabilities that are not
 // dropped. A lane's first column is query i, and its rows are keys s and s + 8; if kByDistance, the rows are distances,
-// and in the column of query t belong to the keys t + s and t + s + 8.
+// and in the column of query t these are the distances of the keys t + s and t + s + 8.
 template <int kColumnFragments, bool kByDistance = false>
 MH_DEVICE uint32_t dropout_keep_bits_transposed(const AttentionParams& params, int64_t b, int64_t head, int i, int s) {
   return accumulator_bits<kColumnFragments, 1>([&](int c) {

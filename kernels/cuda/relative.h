@@ -32,7 +32,7 @@ MH_DEVICE GlobalMatrix<const T> distances_of_head(const AttentionParams& params,
           params.relative.num_distances, params.key_size, params.has_aligned_rows};
 }
 
-// Divides each key range into tiles of `size` keys, counted over all key ranges, and returns tile first / size as the
+// Divides each key range into tiles of `size` keys, numbered over all key ranges, and returns tile first / size as the
 // range from its first key to the end of its key range. Writes the index of the key range to `range_index`. first: a
 // multiple of `size`. Past the last tile the range is empty and `range_index` is the number of key ranges.
 MH_DEVICE IndexRange tile_of_key_ranges(const AttentionParams& params, int first, int size, int& range_index) {

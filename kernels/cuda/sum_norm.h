@@ -6,7 +6,7 @@
 namespace mh::kernels {
 
 // Maximum number of elements of a row. The forward pass takes 48048 bytes of shared memory for such a row, and every
-// GPU has 48 KiB for a block.
+// GPU allows at least 48 KiB for a block.
 constexpr int64_t kMaxSumNormWidth = 12000;
 
 }  // namespace mh::kernels

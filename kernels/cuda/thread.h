@@ -129,9 +129,9 @@ struct GpuThread {
     to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
   }
 
-  // Starts an asynchronous copy of 16 bytes from global to shared memory (cp.async), both aligned to 16. Only the first
-  // `bytes` bytes are read; the others become zero. commit_group() ends a group of copies of this thread;
-  // wait_group<n>() waits until all groups but the last n are complete, for this thread only.
+  // Starts an asynchronous copy of 16 bytes from global to shared memory (cp.async); both addresses are multiples of
+  // 16. Only the first `bytes` bytes are read; the others become zero. commit_group() ends a group of copies of this
+  // thread; wait_group<n>() waits until all groups of this thread but the last n are complete.
   MH_DEVICE void copy_16_bytes(void* to, const void* from, int bytes) const {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address(to)), "l"(from), "r"(bytes) : "memory");
   }

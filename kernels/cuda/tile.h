@@ -22,7 +22,7 @@ struct GlobalMatrix {
   bool has_aligned_rows;
 };
 
-// Returns the first `rows` rows of a tensor in head `head` of batch row b, whose rows have `columns` elements.
+// Returns the first `rows` rows of a tensor, each of `columns` elements, at batch row b and head `head`.
 // has_aligned_rows: AttentionParams::has_aligned_rows.
 template <class T>
 MH_DEVICE GlobalMatrix<T> matrix_of_head(const StridedTensor<T>& tensor, int64_t b, int64_t head, int rows, int columns,
@@ -69,7 +69,7 @@ MH_DEVICE void for_each_vector(const ThreadGroup& group, int rows, const Visit& 
   }
 }
 
-// Returns the offset of row `row`, in elements. A row stride is less than 2^31, which makes the multiplication cheaper.
+// Returns the offset of row `row`, in elements. row_stride is below 2^31, so a product of 32-bit factors suffices.
 MH_DEVICE int64_t offset_of_row(int row, int64_t row_stride) { return int64_t{row} * static_cast<int>(row_stride); }
 
 // Loads rows first … first + count - 1 of a matrix into shared memory, with row first + i at to + offset_of(i). Rows
@@ -117,7 +117,7 @@ MH_DEVICE void load_tile(const Thread& thread, T* to, GlobalMatrix<const T> matr
 // asynchronous copies into stage `stage`, and then visit(s, stage, ring_row). With two stages the copies of a tile run
 // while the previous tile is visited. visit() must begin with a barrier, since the copies are complete for the current
 // thread only. is_first: whether the tile is the first one. ring_row, the position in a sliding window
-// (cuda/relative.h), is 0 for the first tile, and next_ring_row(ring_row) for the following tile. If the range is
+// (cuda/relative.h), is 0 for the first tile; next_ring_row() maps it to the ring_row of the next tile. If the range is
 // empty, load() is called once and visit() is not called.
 template <int kStages, int kStep, class Thread, class Load, class NextRingRow, class Visit>
 MH_DEVICE void for_each_tile(const Thread& thread, int first, int end, const Load& load,
@@ -161,8 +161,8 @@ MH_DEVICE void store_pair(const Thread&, float* to, float left, float right) {
 }
 
 // Stores a warp's accumulators sums (16, kSize), multiplied by a factor for each row and rounded to T, to rows
-// first … first + 15 of a matrix. factor: for a lane's two rows. staging (16, kStride): shared memory of the warp. Rows
-// and columns outside the matrix are not stored.
+// first … first + 15 of a matrix. factor: factors of a lane's two rows. staging (16, kStride): shared memory of the
+// warp. Rows and columns outside the matrix are not stored.
 template <int kSize, int kStride, class Thread, class T>
 MH_DEVICE void store_rows(const Thread& thread, T* staging, const Accumulator (&sums)[kSize / 8],
                           const float (&factor)[2], GlobalMatrix<T> matrix, int first) {

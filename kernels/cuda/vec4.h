@@ -1,5 +1,5 @@
-// Access to a row of any length and alignment in vectors of four elements, of which the first and the last may extend
-// past the row; and reductions over a block.
+// Access to a row of any length and alignment in vectors of four elements, where the first and the last vector may
+// extend past the row; and reductions over a block.
 #pragma once
 
 #include <cstdint>
@@ -75,13 +75,13 @@ MH_DEVICE void for_each_vec4(const Thread& thread, int64_t shift, int64_t n, con
 }
 
 constexpr int kRowThreads = 256;  // maximum number of threads of a block that computes a row
-// Returns the number of threads of a block for a row of n elements: one warp, which reduces without shared memory, for
-// short rows.
+// Returns the number of threads of a block for a row of n elements: for short rows one warp, which reduces without
+// shared memory.
 inline int threads_for_row(int64_t n) { return n <= 1024 ? 32 : kRowThreads; }
 // The shared memory of a reduction over a block: one number for each warp.
 using WarpResults = float[kRowThreads / 32];
 
-// Returns the reduction of x with `op` over all threads of the block, with the same bits in each thread.
+// Returns the reduction of x with `op` over all threads of the block, bit-identical in all threads.
 // Called by all threads of a block.
 template <class Thread, class Op>
 MH_DEVICE float block_reduce(const Thread& thread, float x, WarpResults& warp_results, const Op& op) {
