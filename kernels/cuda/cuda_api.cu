@@ -4,7 +4,7 @@
 
 namespace mh::kernels {
 
-const char* cuda_dropout(Dtype, const DropoutParams&, uint64_t, const void*, void*, int64_t, void*);
+const char* cuda_dropout(Dtype, const DropoutRange&, const void*, void*, int64_t, void*);
 const char* cuda_cross_entropy(Dtype, const CrossEntropyParams&, int64_t, void*, const int64_t*, CrossEntropyLoss*,
                                void*);
 const char* cuda_sum_norm(Dtype, const SumNormParams&, const SumNormTensors&, void*);
