@@ -202,7 +202,7 @@ for model in "$m v.mhs" "ft/seed1/best.safetensors classes.mhs" "qa/best.safeten
   expect 0 mh-prune rank --by taylor $model
   expect 0 mh-spectrum --blocks 4 --summary $model
 done
-# mh-prune --metric reports the same task scores as mh-eval gives for the same models.
+# mh-prune --metric and mh-eval report the same task scores for the same models.
 print_score() { mh-eval -q --format json "$1" "$2" | python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$3"; }
 mh-prune cut -q ft/seed1/best.safetensors --heads 0:1 -o without.safetensors
 expect 0 mh-prune scan --metric accuracy --format json ft/seed1/best.safetensors classes.mhs; mv out scan

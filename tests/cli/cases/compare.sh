@@ -64,7 +64,8 @@ python3 -c "
 import json
 assert json.load(open('out'))['bleu'] == json.load(open('runs/multi30k/plain/seed1/result.json'))['test']"
 compare 1 --corpus multi30k nonsense; expect_stderr "methods: "; expect_stderr "rotation-soft"
-# GLUE: compare fine-tunes the model of --init, refuses the runs of another model, and needs no test set.
+# GLUE: `compare` fine-tunes the model of --init, refuses a folder with runs that started from another model, and needs no
+# test set.
 cat > bert.toml <<'T'
 include = "configs/recipes/base/bert.toml"
 [model]

@@ -40,7 +40,7 @@ if [ -f "$data/wikitext-2/train.txt.zst" ]; then
   [ "$(ls sentences | paste -sd ' ')" = "test.txt train.txt valid.txt" ] || fail "$(ls sentences)"
   [ "$(grep -c '^$' sentences/train.txt) $(grep -c '^ =' sentences/train.txt)" = "629 0" ] || fail "expected 629 empty lines and no heading in sentences/train.txt"
 fi
-# Multi30k: writes pairs and shards; refuses a file with another SHA-256, compressed like the public file.
+# Multi30k: writes pairs and shards; refuses a file that is compressed like the public file but has another SHA-256.
 gzip -c copy/input.txt > copy/train.de.gz
 expect 1 env MH_DATA= "$scripts/multi30k" multi "file://$PWD/copy"; expect_stderr "multi30k: train.de: expected sha256 2c2b"
 expect_stderr "found $sum"

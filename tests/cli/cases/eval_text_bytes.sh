@@ -9,8 +9,8 @@ bound = tolerance.chain_bound(4 * 4 + 2, 100 * math.log(100), tolerance.FP64)
 print(row["sentences"], row["hypothesis_tokens"], 100.0 if abs(row["score"] - 100) <= bound else row["score"])'; }
 line='the cat sat on the mat'
 printf '%s\n%s\n' "$line" "$line" > plain
-# Each row of the list: a name, the bytes of a character, and the number of tokens of "a", the character and "b". The
-# tested line is the second line of the text.
+# Each row of the list: a name, the bytes of a character, and the number of tokens into which the character, between "a"
+# and "b", divides the word. This word begins the second line of the text.
 while read -r name byte tokens; do
   printf "%s\na${byte}b on the mat\n" "$line" > odd
   [ "$(print_score odd odd)" = "2 $((9 + tokens)) 100.0" ] || fail "$name: $(print_score odd odd)"

@@ -26,8 +26,8 @@ print("\n".join(sorted({name.split("self.")[-1] for name in a if a[name] != b[na
 P
 list_changed() { python3 changed.py $m "$1/last.safetensors" > names; }
 
-# Trains only the gates: the run inherits the parameter group of the gates and block-coordinate training, whose passes
-# that train no gate are omitted.
+# Trains only the gates: the run inherits the parameter group of the gates and block-coordinate training, and omits the
+# passes that train no gate.
 expect 0 mh-finetune --init $m --train-only gates $go --valid new.mhs --out gates
 expect_stderr "[train.groups.gates]"; expect_stderr "[train.procedures.block-coordinate]"; expect_stderr "are skipped"
 expect_stderr "parameters are trained"

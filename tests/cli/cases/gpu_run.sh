@@ -34,7 +34,7 @@ expect_run 3 "found no such file; make a bundle"
 touch here/build/lib/libmultihead-cuda.so here/build/tests/{attention,beam}-bench here/build/tools/mh-{finetune,train}
 write_program here/build/tests/torch-tests <<< 'echo "skipped: a case (why)"; echo "mh-tests: 4 passed, 0 failed, 1 skipped"'
 
-# Without PyTorch for Python, run.sh runs no benchmark, but the kernel tests twice (once under memcheck) and the
+# Without PyTorch for Python, run.sh runs no benchmarks; it runs the kernel tests twice (once under memcheck), then the
 # command-line cases.
 expect_run 0 ""
 expect_stdout "GPU 0: a stand-in"; expect_stdout "skipped: a case (why)"

@@ -85,8 +85,8 @@ for file in evil.pt modeling_evil.py; do
 done
 [ ! -e "$marker" ] && [ ! -e ../x ] || fail "ran code of a pickle"
 
-# The loader takes no library from a relative path, such as a folder in the working directory. The C library of Linux
-# lists the paths.
+# The loader takes no library from a relative path, such as a folder in the working directory. With LD_DEBUG, the
+# loader lists the paths that it tries.
 for tool in "$(dirname "$(command -v mh-convert)")"/mh-*; do
   [ -x "$tool" ] && [ -f "$tool" ] || continue
   LD_DEBUG=libs "$tool" --version > libs 2>&1

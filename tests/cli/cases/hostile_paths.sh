@@ -20,7 +20,7 @@ touch $out/x.safetensors.part $out/checkpoints/update-000000009.safetensors.part
 cp "$ROOT/tests/cli/recorded/gpt2-4/config.json" $out
 mkdir link_targets; ln -s ../$out/x link_targets/x; ln -s ../$out/new link_targets/new
 
-# Sets each configuration key with a free text as its value, and names of sections, to paths of existing and new files.
+# Sets each configuration key whose value is free text, and the names of sections, to paths of existing and new files.
 python3 -B - "$ROOT/tests/cli" "$base/outside" <<'P'
 import json, shutil, subprocess, sys
 sys.path.insert(0, sys.argv[1])

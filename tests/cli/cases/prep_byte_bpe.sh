@@ -1,5 +1,5 @@
 # Byte-level BPE of GPT-2: mh-prep reads the vocabulary from the files of GPT-2, encodes and decodes text, and refuses
-# damaged files. The token ids of all available texts equal the ids from the Python package tokenizers.
+# damaged files. The token ids of all available texts equal the ids from the Python package `tokenizers`.
 python3 - <<'P'
 import json, os
 # GPT-2's printable letters for the 256 bytes, and two merges.

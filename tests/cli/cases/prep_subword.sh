@@ -59,7 +59,7 @@ for type in word "subword-nmt --merges 5" "wordpiece --size 30"; do
   expect 3 mh-prep vocab --type $type blank -o y
 done
 for type in char byte; do expect 3 mh-prep vocab --type $type empty -o y; done
-# A vocabulary with a valid checksum whose last line, a merge or an added token, is damaged.
+# Vocabularies with a valid checksum and a damaged last line: a merge or an added token.
 # replace_last_line VOCABULARY LINE: makes the file `damaged`, VOCABULARY with the last line LINE and its checksum.
 replace_last_line() {
   python3 -B - "$ROOT/tests/cli" "$@" <<'P'
@@ -81,7 +81,7 @@ truncate -s 257M large
 expect 3 mh-prep lm --vocab large en -o y; expect_stderr "a vocabulary of at most 268435456 bytes"
 rm large
 [ ! -e y ] || fail "a refused run left a file"
-# If the Python package subword-nmt is installed, it learns the same merges and gives the same pieces.
+# If the Python package `subword-nmt` is installed, it learns the same merges and gives the same pieces.
 needs_peers
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import subword_nmt' 2>/dev/null || skip "Python lacks subword-nmt"
 export PYTHONPATH=${MH_CHECK_PYTHONPATH:-}

@@ -76,7 +76,7 @@ sed 's/^lowercase yes/lowercase perhaps/' lower > odd
 record 3 mh-prep lm --vocab odd text -o y
 golden_record refused
 [ ! -e y ] || fail "a refused run left a file"
-# If the package tokenizers is installed, it gives the same tokens.
+# If the package `tokenizers` is installed, it gives the same tokens.
 needs_peers
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import tokenizers' 2>/dev/null || skip "Python lacks tokenizers"
 PYTHONPATH=$MH_CHECK_PYTHONPATH python3 -B "$ROOT/tests/cli/wordpiece_parity.py" "$(dirname "$(command -v mh-prep)")/../tests" --few

@@ -1,5 +1,5 @@
 # Token ids and character offsets of all texts of GLUE and SQuAD in the mirror, with BERT's vocabulary, equal the results
-# of the package tokenizers.
+# of the package `tokenizers`.
 data=${MH_DATA:-$ROOT/../shared/data}
 [ -f "$data/bert-base-uncased/vocab.txt.zst" ] || skip "no vocabulary of BERT and no GLUE (MH_DATA)"
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import tokenizers' 2>/dev/null || skip "Python lacks tokenizers"

@@ -48,7 +48,7 @@ num_pairs=$(wc -l < clean.de)
 # mh-prep translation drops no pair because of its number of subword pieces, and each record decodes to the words of its pair.
 mh-prep info train.mhs | grep -qx "records	$(wc -l < train.de)" || fail "pairs are lost"
 mh-prep cat train.mhs | cmp - <(paste train.de train.en)
-# Long sentences: consecutive pairs are joined while source and target have at most 240 pieces.
+# Long sentences: consecutive pairs are joined while source and target have at most 60 pieces (240 in the recipe).
 sed -n 's/^#   //p' "$ROOT/configs/recipes/base/iwslt14-long.toml" | sed 's/> 240/> 60/' > long-route
 bash -euo pipefail long-route 2> log || fail "the commands for long sentences failed: $(cat log)"
 ! grep -q '@@' long || fail "the joined text contains pieces"

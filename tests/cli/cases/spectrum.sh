@@ -29,7 +29,7 @@ for row in rows:
     # A term has 3 roundings: the error of the logarithm, one unit in the last place of fp32, counts as two, and the product as one.
     assert float(row["entropy"]) <= sum(math.log(t) for t in range(1, 33)) / 32 + tolerance.chain_bound(3, math.log(32))
     assert 0.5 < float(row["entropy_share"]) <= 1 + tolerance.chain_bound(3, 1)
-# The bound on the difference of two runs follows from the change of a result if blocks are computed one at a time (single.json).
+# The bound on the difference of two runs follows from how much a result changes if blocks are computed one at a time (single.json).
 def json_rows(name): return [json.loads(line) for line in open(name)]
 assert len(json_rows("spectrum.json")) == len(json_rows("piped.json")) == len(json_rows("single.json")) == 4
 for a, b, single in zip(json_rows("spectrum.json"), json_rows("piped.json"), json_rows("single.json")):
@@ -130,8 +130,8 @@ from safetensors.numpy import load_file
 
 matrices = load_file("p.safetensors")
 n = 32
-# Each singular value has an error of at most one rounding of the largest in fp32, twice with the difference from numpy, and values
-# below 2^-24 of the largest are 0 (analysis/spectrum.h).
+# The error of a singular value is at most one rounding of the largest singular value in fp32; the difference from numpy is at most
+# twice this error. Values below 2^-24 of the largest are 0 (analysis/spectrum.h).
 error = 2 * tolerance.FP32
 for row in csv.DictReader(open("kept/spectrum.tsv"), delimiter="\t"):
     p = matrices[row["name"]][:, int(row["head"])].astype(numpy.float64)
@@ -143,10 +143,10 @@ for row in csv.DictReader(open("kept/spectrum.tsv"), delimiter="\t"):
     # A point of the curve is a quotient of sums of at most n values; the errors in the mean of n points are independent.
     assert abs(curve.mean() - float(row["area"])) <= tolerance.chain_bound(n, largest_share)
     effective = numpy.exp(-(share * numpy.log(numpy.maximum(share, 1e-300))).sum(-1)).mean()
-    # The entropy of n shares s has the derivatives |ln s| + 1, and its exponential the derivative `effective`.
+    # With respect to a share s, the derivative of the entropy is at most |ln s| + 1; that of its exponential is `effective` times as large.
     assert abs(effective - float(row["effective_rank"])) <= effective * n * error * largest_share * (1 - math.log(tolerance.FP32))
     stable = ((values ** 2).sum(-1) / values[:, 0] ** 2).mean()
-    # Σ σ² / σ_1² has the derivatives 2 σ / σ_1² and -2 Σ σ² / σ_1³.
+    # With respect to σ and to σ_1, Σ σ² / σ_1² has the derivatives 2 σ / σ_1² and -2 Σ σ² / σ_1³.
     assert abs(stable - float(row["stable_rank"])) <= 2 * error * (1 / share[:, 0].min() + stable)
     entropy = -(p * numpy.log(numpy.maximum(p, 1e-300))).sum(-1)
     # A sum of at most n terms, each with a logarithm and a product.

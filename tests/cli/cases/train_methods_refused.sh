@@ -1,4 +1,4 @@
-# Regularisers, procedures and mixtures that do not apply to a model or a run are refused before anything is written.
+# Regularisers, procedures and mixtures of experts or heads that do not apply to a model or a run are refused before anything is written.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_text 200 > text
 mh-prep vocab text > v 2>/dev/null

@@ -119,7 +119,7 @@ rows = list(csv.DictReader(open("spectrum.tsv"), delimiter="\t"))
 assert len(rows) == 28 and all(row["matrices"] == "20" for row in rows)
 curve_bound, rank_bound = tolerance.spectrum_mean_bounds(25, 20)
 for row in rows:
-    # A sum with the term σ_1² is not below it, even with rounding, so a stable rank is at least 1.
+    # A sum that includes σ_1² is at least σ_1², even after rounding, so a stable rank is at least 1.
     assert 1 <= float(row["stable_rank"]) <= float(row["effective_rank"]) + rank_bound <= float(row["n"]) + 2 * rank_bound
     assert 0 < float(row["rank_share"]) <= 1 + rank_bound and 0 < float(row["area"]) <= 1 + curve_bound
     parts = [float(row[f"c_{i}"]) for i in range(10, 100, 10)]
@@ -131,7 +131,7 @@ summary = [json.loads(line) for line in open("summary.json")]
 assert sorted((r["kind"], r["layers"]) for r in summary[:3]) == [("decoder.cross", 2), ("decoder.self", 2), ("encoder.self", 3)]
 assert len(summary) == 6
 cross_areas = [float(r["area"]) for r in rows if r["kind"] == "decoder.cross"]
-# The mean over 2 layers of the mean over 4 heads has 2 + 4 quotients and as many sums.
+# The mean over 2 layers of the means over 4 heads takes at most 2 + 4 additions and as many divisions.
 assert abs(sum(cross_areas) / 8 - [r for r in summary if r["kind"] == "decoder.cross"][0]["area"]) \
     <= tolerance.chain_bound(12, 1, tolerance.FP64)
 P
