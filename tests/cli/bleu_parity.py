@@ -54,8 +54,8 @@ def make_files(lines):
 
 
 def make_characters():
-    """Writes `all`, every assigned character (only a few Han and Hangul) next to sigmas, digits and letters, and `lower`, the same
-    text lowercased by Python. Returns the file names."""
+    """Writes two files and returns their names: `all` has every assigned character (of Han and Hangul only a few) next to sigmas,
+    digits and letters; `lower` has the same text lowercased by Python."""
     characters = [chr(c) for c in range(1, 0x110000) if unicodedata.category(chr(c)) not in ("Cn", "Cs", "Co") and chr(c) not in "\n\r"]
     characters = [c for c in characters if not ("一" < c < "鿿" or "가" < c < "힣" or c > "\U00020000")]
     lines = [" ".join(f"{c}Σ AΣ{c} A{c}Σ AΣ{c}B 1{c}2 a{c}b .{c}. {c}" for c in characters[i:i + 8]) + " ." for i in range(0, len(characters), 8)]

@@ -1,4 +1,4 @@
-"""Compares byte-level BPE with the package tokenizers: byte_bpe_parity.py PROGRAMS [TEXT…]
+"""Compares byte-level BPE with the package `tokenizers`: byte_bpe_parity.py PROGRAMS [TEXT…]
 
 The package learns vocabularies from the texts, or from generated text. The tokens of the texts, of every assigned Unicode character (with
 MH_FULL=1: of every character) and of generated text must be equal.
@@ -45,8 +45,8 @@ def generated_lines(count):
 
 
 def characters():
-    """Returns a line for every Unicode character. Without MH_FULL: one character of 257 of the planes 4 to 13 (no assigned
-    characters), 15 and 16 (private use), which are three quarters of all."""
+    """Returns a line for every Unicode character. Without MH_FULL, has only every 257th character of the planes 4 to 13
+    (unassigned), 15 and 16 (private use), which contain three quarters of all characters."""
     def is_compared(c):
         return os.environ.get("MH_FULL") or c < 0x40000 or c >> 16 == 14 or c % 257 == 0
 

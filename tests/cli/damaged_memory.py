@@ -4,7 +4,8 @@
     damaged_memory.py TOOLS [--mib N] [--only NAME…]
 
 Makes, in the working folder, files of about N MiB whose content takes much memory per byte, and reads each with a tool. As
-SECURITY.md promises, a tool may take 64 MiB plus the size of the file times the factor of its format more memory than with a small file.
+SECURITY.md promises, the additional memory, compared with a small file, may be at most 64 MiB plus the size of the file times the
+factor of its format.
 Prints a line for each file, and ends with status 1 if a tool takes more memory or ends with a status other than 0, 2 and 3.
 """
 import argparse
@@ -38,7 +39,7 @@ def numbered(template, size, separator):
     return separator.join(template.replace("#", format(i, "x")) for i in range(count))
 
 
-# Functions of a size in bytes that return JSON text of this size whose parsed value takes much memory, by name.
+# {name: function}. The function of a size in bytes returns JSON text of about this size, whose parsed value takes much memory.
 VALUES = {"objects": lambda size: repeated("{}", size, "[", "]"), "strings": lambda size: repeated('""', size, "[", "]"),
           "lists": lambda size: repeated("[]", size, "[", "]"), "numbers": lambda size: repeated("0", size, "[", "]"),
           "spaced objects": lambda size: repeated("{}  ", size, "[", "]"), "keys": lambda size: "{" + numbered('"#":0', size, ",") + "}"}

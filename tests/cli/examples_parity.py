@@ -64,7 +64,7 @@ for task, name, options, columns, header in FILES:
             if (row, segments) != (encodings["input_ids"][i], encodings["token_type_ids"][i]):
                 sys.exit(f"{name}, length {length}, row {i}: expected {encodings['input_ids'][i]}, as from BertTokenizerFast; found {row}")
             num_compared += 1
-        # BertTokenizer divides an odd number of tokens between two truncated sentences unlike BertTokenizerFast.
+        # BertTokenizer and BertTokenizerFast differ in how they divide an odd number of tokens between two truncated sentences.
         first_rows = slice(0, 300)
         encodings = encode(slow, texts[first_rows], length)
         for i, (row, segments) in enumerate(shard_rows[first_rows]):

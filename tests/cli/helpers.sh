@@ -25,8 +25,8 @@ record_error() {
 # ends early, by `skip` or with a last line "without …", run.py compares the errors of the commands before the call of needs_peers.
 needs_peers() { echo '-- with peers' >> "$GOLDEN_WORK/errors"; }
 # expect_stderr TEXT: fails unless stderr of the last `expect` contains TEXT. expect_stdout TEXT: fails unless its stdout contains TEXT.
-# run.py compares the messages of expected errors with errors.txt, so `expect_stderr` checks only the numbers in such a message, which
-# run.py ignores, and messages of cases that may end before this comparison.
+# run.py compares the messages of expected errors with errors.txt, so cases need `expect_stderr` only for the numbers in such a message,
+# which run.py ignores, and for messages of cases that may end before this comparison.
 expect_stderr() { grep -qF -- "$1" err || fail "expected in stderr: $1"; }
 expect_stdout() { grep -qF -- "$1" out || fail "expected in stdout: $1"; }
 # with_tolerance ARGUMENT…: runs Python, which can import tests/cli/tolerance.py.

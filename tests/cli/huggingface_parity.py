@@ -1,4 +1,4 @@
-"""Checks the conversion of models from and to the package transformers:
+"""Checks the conversion of models from and to the package `transformers`:
 
 huggingface_parity.py make [NAME…]  writes folders NAME with random models and input rows to the working folder; default: all
 huggingface_parity.py names         prints all names that this version of transformers can write

@@ -1,7 +1,7 @@
 """Writes shards with invalid parts and valid checksums, in the byte format of mh-shard(5).
 
-    shard_bytes.py SHARD OUT CODE   reads the header of SHARD, a shard of text, runs the Python CODE, which changes the parts `s` of a
-                                    shard, a Shard, and writes the shard to OUT
+    shard_bytes.py SHARD OUT CODE   reads the header of SHARD, a shard of text; runs the Python CODE, which changes the object `s` of
+                                    the class Shard; writes the changed shard to OUT
 """
 import json
 import struct

@@ -58,8 +58,9 @@ def spectrum_mean_bounds(n, num_matrices):
     """Returns two bounds, for the mean of the curves c_k and for the mean of a measure of rank, over `num_matrices` matrices with up to n
     singular values. A bound holds for the difference of two means that are computed in fp64 from the same singular values.
 
-    A point c_k has n roundings each of Σ σ_i and of the sum up to k, one of the quotient, and the mean over k adds n + 1. An effective
-    rank, up to n, is the exponential of an entropy, up to ln n, of n terms with as many roundings as a point, a logarithm and a product.
+    A point c_k has n roundings of Σ σ_i, n of the sum up to k and one of the quotient; the mean over k adds n + 1. An effective rank
+    (at most n) is the exponential of an entropy (at most ln n) of n terms; each term has the roundings of a point, of a logarithm and of
+    a product.
     """
     num_roundings = 3 * n + 2 + num_matrices + 1
     return chain_bound(num_roundings, 1, FP64), chain_bound(num_roundings + 3, n * (1 + math.log(n)), FP64)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares WordPiece with the package tokenizers: ids, offsets in the text, decoded text, and learnt vocabularies.
+"""Compares WordPiece with the package `tokenizers`: ids, offsets in the text, decoded text, and learnt vocabularies.
 
 usage: wordpiece_parity.py FOLDER-OF-PROGRAMS [--few]           on generated text with many kinds of characters
        wordpiece_parity.py FOLDER-OF-PROGRAMS VOCAB.TXT TEXT…   on these texts, with the pieces of BERT's vocab.txt

@@ -1,4 +1,4 @@
-// Prints the model inputs of a shard of examples, for comparisons and benchmarks against the package transformers:
+// Prints the model inputs of a shard of examples, for comparisons and benchmarks against the package `transformers`:
 // example-rows SHARD LENGTH prints one line per example: label, number of tokens in the first segment, token ids.
 // LENGTH: maximum number of tokens in a row, special tokens included.
 #include <cstdio>

@@ -1,4 +1,4 @@
-// Prints the outputs of a model, for comparison with the package transformers: model-print MODEL
+// Prints the outputs of a model, for comparison with the package `transformers`: model-print MODEL
 // Each line of standard input has the token ids of one sequence and optionally, after a "|", their segments. For each
 // line the program prints the last hidden states of all positions, "|", the logits, "|", and the next-sentence logits
 // if the model has them.

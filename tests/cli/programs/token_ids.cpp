@@ -1,4 +1,4 @@
-// Prints the token ids of each line of standard input, for comparison with the package tokenizers:
+// Prints the token ids of each line of standard input, for comparison with the package `tokenizers`:
 // token-ids VOCABULARY [REPETITIONS]. With REPETITIONS the program encodes all lines REPETITIONS times, prints no ids,
 // and prints the number of tokens and the seconds to stderr.
 #include <chrono>

@@ -1,5 +1,5 @@
 // Prints the WordPiece ids of each line of standard input with their byte ranges in the line, as ID:BEGIN:END, for
-// comparison with the package tokenizers: wordpiece-offsets VOCABULARY
+// comparison with the package `tokenizers`: wordpiece-offsets VOCABULARY
 #include <cstdio>
 #include <iostream>
 #include <string>
