@@ -85,7 +85,8 @@ def check_paths():
 
 
 def parameter_counts(text):
-    """Yields (name, number of parameters) of the definitions of functions in C++ sources in the format of clang-format; not all of them, but no other text."""
+    """Yields (name, number of parameters) of the definitions of functions in C++ sources in the format of clang-format. May miss definitions,
+    but yields nothing else."""
     text = re.sub(r"//[^\n]*", "", text)
     while (shorter := re.sub(r"<[^<>;{}()]*>|\{[^{};()]*\}(?=[,)])", "", text)) != text:  # template arguments and default values
         text = shorter
@@ -117,7 +118,7 @@ def count_uses(pattern, texts):
 
 
 def without_line_breaks(text):
-    """Returns `text` with a space for each line break, with the comment mark that follows it."""
+    """Returns `text` with a space in place of each line break and of the comment mark after it."""
     return re.sub(r"\s+(?://|\*|#)?\s*", " ", text)
 
 

@@ -5,7 +5,7 @@
 
 Trains both (fp32, no dropout, mean over scored tokens, Adam) and compares the loss of every update. The initial weights come from
 a checkpoint of mh-train; the batches are recomputed here from the documented shuffle. PyTorch also trains in fp64, which gives the
-error of its losses in fp32 and thereby the bound on the error of mh-train (LossComparison). Exit status 1 if a loss exceeds the bound,
+error of its losses in fp32 and thereby the bound on the error of mh-train (LossComparison). Exit status 1 if an error exceeds its bound,
 77 if PyTorch is not installed.
 """
 import argparse

@@ -95,14 +95,15 @@ def name_of(combination):
 
 
 def keeps_model(combination):
-    """Returns whether the archive has the best model: every backbone with every method, and every backbone with every procedure."""
+    """Returns whether the archive has the best model of a combination. It has the models of every backbone with every method, and of every
+    backbone with every procedure."""
     _, method, procedure = combination
     return procedure == "none" or method == "none"
 
 
 def keeps_state(combination):
-    """Returns whether the archive has the training state: every method with the decoder, and every backbone with every procedure.
-    All states would make the archive too large."""
+    """Returns whether the archive has the training state of a combination. It has the states of every method with the decoder, and of every
+    backbone with every procedure; all states would make the archive too large."""
     backbone, method, procedure = combination
     return method == "none" or (procedure == "none" and backbone == "decoder")
 

@@ -15,11 +15,11 @@
 //     mmap, close, fstat, fchmod, realpath, socketpair, pipe, fork, poll, send and waitpid;
 //   - from the project's own code and from std::filesystem: stat and mkdir (mkdtemp included);
 //   - from anywhere: allocations ("malloc") of at least MH_FAULT_ALLOCATION bytes, and new threads ("thread").
-// mmap counts mappings of files only. fsync and close count files, close only outputs (a temporary file, or standard
-// output in a file); "fsyncfolder" counts calls of fsync for a folder, and "closeother" the other calls of close,
-// except for standard output in a pipe: that error is reported although the output file of the command is complete.
+// mmap counts only mappings of files. fsync counts calls for files, "fsyncfolder" calls for folders. close counts calls
+// for outputs (a temporary file, or standard output in a file); "closeother" counts the other calls, except for
+// standard output in a pipe: an error of that call is reported although the output file of the command is complete.
 //
-// Does not count, so that they never fail by MH_FAULT:
+// Does not count these calls, which therefore never fail by MH_FAULT:
 //   - calls of children (fork) and of programs that the tool starts, such as gnuplot;
 //   - smaller allocations;
 //   - unlink, rmdir, chmod, ftruncate, flock, lseek, memfd_create, posix_spawn, and reading of folders;
@@ -181,7 +181,7 @@ bool is_output(int descriptor) {
 }
 
 void read_fault() {
-  // A program that the tool starts inherits the library and finds the variable, so that its calls are not counted.
+  // A program that the tool starts inherits the library and this variable, which excludes its calls from the count.
   const char* tool_process = std::getenv("MH_FAULT_PROCESS");
   first_process = tool_process != nullptr ? static_cast<pid_t>(std::strtol(tool_process, nullptr, 10)) : getpid();
   char number[16];

@@ -5,8 +5,8 @@
 
 Each command of scenarios.py, or of its sample without --full, is killed N times, at moments drawn from the duration of an undisturbed
 run. Afterwards the output is the complete old file or the complete new file; a training run resumes to the same weights, bit for bit,
-as the undisturbed run. A new folder is absent or complete, and the next run writes it.
-The last line is `mh-tests: N passed, N failed, 0 skipped`, a test for each command.
+as the undisturbed run. A folder that the command creates is absent or complete; the next run of the
+command completes it. The last line is `mh-tests: N passed, N failed, 0 skipped`, a test for each command.
 """
 import random
 import subprocess

@@ -136,7 +136,7 @@ MODELS = [
 
 
 def needed_models(scenarios):
-    """Returns the models that the scenarios, or other such models, read, in the order of MODELS."""
+    """Returns the models that the scenarios read, and the models that these models need, in the order of MODELS."""
     commands = [scenario.command for scenario in scenarios]
     needed = []
     for model in reversed(MODELS):

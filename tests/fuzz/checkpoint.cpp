@@ -15,7 +15,7 @@ namespace {
 std::string add_checksums(std::string bytes) {
   constexpr std::string_view kExpected = "the checksum ", kFound = "; found ";
   constexpr size_t kDigits = 16;
-  constexpr int kMaxCorrections = 8;  // number of checksums, of header and tensors, of the corpus' largest checkpoint
+  constexpr int kMaxCorrections = 8;  // checksums of header and tensors in the corpus' largest checkpoint
   for (int i = 0; i < kMaxCorrections; ++i) {
     try {
       io::Checkpoint(fuzz::memory_file(bytes)).verify();

@@ -22,7 +22,7 @@ namespace fuzz {
 
 namespace {
 
-// Bytes allocated and not freed since the start of the current check: now, and at most.
+// Bytes allocated since the start of the current check and not yet freed: current and largest number.
 std::atomic<size_t> live_bytes = 0, peak_bytes = 0;
 
 void on_malloc(const volatile void*, size_t size) {

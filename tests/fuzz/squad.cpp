@@ -1,4 +1,4 @@
-// SQuAD files: parsing, with unanswerable questions refused and kept.
+// SQuAD files: parsing, once with unanswerable questions refused and once with unanswerable questions kept.
 #include "text/records/questions/squad.h"
 
 #include "fuzz/fuzz.h"

@@ -13,7 +13,7 @@ KIND:
     cross-head                               scaled_dot_product_attention where each head reads keys and values of the next head
     scaled                                   scaled_dot_product_attention with outputs scaled per head and batch element
     relative                                 eager Transformer-XL attention with a memory of LENGTH; relative logits are shifted by
-                                             the view of the paper's appendix
+                                             padding and reshaping, as in the paper's appendix
     talking-heads                            x-transformers, with a mixing matrix after the softmax
     decode-a, decode-b                       Mixhead A and B with one query and LENGTH keys, forward only
 

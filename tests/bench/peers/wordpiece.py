@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures the seconds that the package tokenizers needs for BERT's WordPiece on the lines of a text, on one thread, without file I/O.
+"""Measures the seconds that the package `tokenizers` needs for BERT's WordPiece on the lines of a text, on one thread, without file I/O.
 
     peers/wordpiece.py VOCAB.TXT TEXT IDS      writes the ids of each line to IDS
 """

@@ -64,7 +64,7 @@ def subwords(bench, text, megabytes):
 
 
 def wordpieces(bench, text, megabytes):
-    """Compares WordPiece in mh-prep and the package tokenizers, with BERT's vocabulary or, if MH_DATA lacks it, a vocabulary learnt from
+    """Compares WordPiece in mh-prep and the package `tokenizers`, with BERT's vocabulary or, if MH_DATA lacks it, a vocabulary learnt from
     the text."""
     pieces, vocabulary = bench.folder / "pieces.txt", bench.folder / "wordpiece"
     source = bench.data_file("bert-base-uncased/vocab.txt.zst")
