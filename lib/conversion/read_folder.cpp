@@ -170,10 +170,10 @@ class FolderReader {
     std::string expected = "the tensor " + name_without_prefix;
     for (const auto& [alias, original] : names.aliases)
       if (original == name_without_prefix) expected += " or " + alias;
-    throw Error(Exit::input, Problem{files_.entries().empty() ? folder_ : files_.entries().begin()->second.path,
-                                     expected, "no tensor of this name",
-                                     did_you_mean(name_without_prefix,
-                                                  {names_without_prefix_.begin(), names_without_prefix_.end()})});
+    throw Error(
+        Exit::input,
+        Problem{files_.entries().empty() ? folder_ : files_.entries().begin()->second.path, expected, "no such tensor",
+                did_you_mean(name_without_prefix, {names_without_prefix_.begin(), names_without_prefix_.end()})});
   }
 
   void log_token_ids() const {

@@ -111,9 +111,11 @@ class FolderWriter {
     for (const nn::Parameter& written_parameter : loaded_model_.model->parameters().all()) {
       const nn::Parameter* converted_parameter = model->parameters().find(written_parameter.name());
       if (converted_parameter == nullptr || converted_parameter->master().sizes() != written_parameter.master().sizes())
-        refuse("the parameters of the architecture in transformers",
-               str(written_parameter.name(), " ", shape_text(written_parameter.master().sizes()), ", in transformers ",
-                   converted_parameter == nullptr ? "none" : shape_text(converted_parameter->master().sizes())));
+        refuse(
+            "the parameters of the architecture in transformers",
+            str(written_parameter.name(), " with the shape ", shape_text(written_parameter.master().sizes()),
+                converted_parameter == nullptr ? ", which the architecture lacks"
+                                               : " instead of " + shape_text(converted_parameter->master().sizes())));
     }
     for (const std::string& change : training_changes)
       log_info("config.json does not store the training setting " + change);

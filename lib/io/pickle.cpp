@@ -309,7 +309,8 @@ class PickleMachine {
   Value call(std::string_view function, const Values& arguments) {
     if (function == kOrderedDict) {
       if (!arguments.empty())
-        refuse("a call of OrderedDict without arguments", str(arguments.size(), " arguments"), kSafetensorsAdvice);
+        refuse("a call of OrderedDict without arguments",
+               str(arguments.size(), arguments.size() == 1 ? " argument" : " arguments"), kSafetensorsAdvice);
       return new_dict();
     }
     if (function == kRebuildTensor) return Tensor{to_tensor(arguments)};

@@ -84,8 +84,8 @@ class FolderReader {
       if (const auto file_text = read_if_exists(pieces_path))
         require_equal_pieces(json.pieces, number_pieces(read_wordpieces(*file_text, pieces_path)), pieces_path);
       normalisation = json.normalisation;
-      require_equal_setting("do_lower_case", normalisation.lowercase, json_path + ": lowercase");
-      require_equal_setting("strip_accents", normalisation.strip_accents, json_path + ": strip_accents");
+      require_equal_setting("do_lower_case", normalisation.lowercase, json_path + " (lowercase)");
+      require_equal_setting("strip_accents", normalisation.strip_accents, json_path + " (strip_accents)");
       store(std::move(json));
     } else {
       require_files({"vocab.txt"});

@@ -237,7 +237,8 @@ std::vector<Piece> pieces_in_id_order(const NumberedPieces& pieces, const std::s
   for (const auto& [id, piece] : pieces) {
     if (id != sorted_pieces.size())
       throw Error(Exit::input, Problem{name, str("a piece with the id ", sorted_pieces.size()),
-                                       str("the next piece '", piece, "' with the id ", id), "copy the folder again"});
+                                       str("no such piece: the next id is ", id, ", of the piece '", piece, "'"),
+                                       "copy the folder again"});
     sorted_pieces.push_back({piece, 0});
   }
   return sorted_pieces;

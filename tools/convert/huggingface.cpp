@@ -66,7 +66,8 @@ void convert_from_huggingface(const Arguments& args) {
 void convert_to_huggingface(const Arguments& args) {
   refuse_steps(args, "--to huggingface");
   if (args.files.size() != 2)
-    refuse_usage("--to huggingface", "a checkpoint and a new folder", str(args.files.size(), " arguments"),
+    refuse_usage("--to huggingface", "a checkpoint and a new folder",
+                 str(args.files.size(), args.files.size() == 1 ? " argument" : " arguments"),
                  "mh-convert --help shows examples");
   if (args.output != Arguments{}.output)
     refuse_usage("--output", "no --output with --to huggingface, whose second argument is the new folder", args.output,

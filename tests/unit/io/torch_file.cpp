@@ -222,7 +222,7 @@ TEST_CASE("a pickle that is not a state dict, is truncated at any byte or is dam
              Catch::Contains("expected a storage size of at least 0; found -1"));
   CHECK_THAT(error_of("\x80\x02K\x01}b."), Catch::Contains("a dict with attributes"));
   CHECK_THAT(error_of("\x80\x02" + std::string("ccollections\nOrderedDict\n}") + "\x85R."),
-             Catch::Contains("expected a call of OrderedDict without arguments; found 1 arguments"));
+             Catch::Contains("expected a call of OrderedDict without arguments; found 1 argument"));
 
   const std::string valid_pickle = dict({{"a", kTensor}});
   REQUIRE(read(valid_pickle).size() == 1);

@@ -28,7 +28,8 @@ std::string text_of_fields(const Strings& fields) { return shorten(join(fields, 
                                          const Strings& fields, const std::string& advice) {
   throw Error(
       Exit::input,
-      Problem{where, (missing_columns.size() == 1 ? "the column " : "the columns ") + join(missing_columns, ", "),
+      Problem{where,
+              (missing_columns.size() == 1 ? "the column '" : "the columns '") + join(missing_columns, "', '") + "'",
               str(fields.size(), fields.size() == 1 ? " column: " : " columns: ", text_of_fields(fields)), advice});
 }
 
@@ -72,8 +73,9 @@ Strings glue_names() {
 const GlueTask& glue_task(const std::string& name) {
   for (const GlueTask& task : glue_tasks())
     if (task.example_task.name == name) return task;
-  throw Error(Exit::usage, Problem{"--task", "one of: " + join(glue_names(), ", "), name.empty() ? "none" : name,
-                                   did_you_mean(name, glue_names())});
+  throw Error(Exit::usage,
+              Problem{"--task", "one of: " + join(glue_names(), ", "), name.empty() ? "none" : name,
+                      did_you_mean(name, glue_names(), "name the GLUE task of the file, such as --task cola")});
 }
 
 ExampleColumns select_columns(const ColumnChoice& choice, const Strings& fields, const std::string& where) {
