@@ -133,8 +133,8 @@ std::map<AttentionKind, std::vector<int64_t>> head_counts_for_pairing(
   if (t_max > 0 && selection != PairSelection::soft)
     throw Error(Exit::usage, Problem{key("t_max"),
                                      selection == PairSelection::released
-                                         ? "0 with the mode released, whose number of pairs of layers is k"
-                                         : "0 unless the mode is soft",
+                                         ? "0 with the mode 'released', whose number of pairs of layers is k"
+                                         : "0 unless the mode is 'soft'",
                                      str(t_max), str("leave ", key("t_max"), " out")});
   const auto head_counts = head_counts_of(parameters);
   std::map<AttentionKind, std::vector<int64_t>> selected_counts;
@@ -145,7 +145,8 @@ std::map<AttentionKind, std::vector<int64_t>> head_counts_for_pairing(
     const int64_t max_k = largest_k(selection, layers);
     if (max_k == 0)
       throw Error(Exit::usage, Problem{key("mode"), required_heads(selection) + str(" in ", name_of(kind)),
-                                       str("layers with these numbers of heads: ", join_counts(layers)),
+                                       str(layers.size(), layers.size() == 1 ? " layer" : " layers",
+                                           ", with these numbers of heads: ", join_counts(layers)),
                                        "use another mode, or a model with more layers or heads"});
     if (k > max_k)
       throw Error(Exit::usage, Problem{key("k"), str("at most ", count_text(selection, max_k), " in ", name_of(kind)),

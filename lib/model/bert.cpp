@@ -57,8 +57,8 @@ class Bert : public LanguageModel {
 
   std::unique_ptr<DecodingState> new_state() override {
     throw Error(Exit::usage,
-                Problem{"decoding", "a model that generates tokens from left to right",
-                        "model.backbone='bert', which encodes whole texts", "use this model only to score texts"});
+                Problem{"model.backbone", "a backbone that generates tokens from left to right, such as 'decoder'",
+                        "'bert', which encodes whole texts", "use this model only to score texts"});
   }
 
   std::vector<attention::AttentionLayer*> attention_layers() override { return attention_layers_of({&blocks_}); }

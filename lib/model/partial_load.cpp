@@ -56,10 +56,9 @@ PartialLoad compare_with_checkpoint(const io::Checkpoint& checkpoint, const nn::
         is_training_state(info.name))
       continue;
     if (!is_task_head_parameter(info.name))
-      refuse_usage(
-          option_name, str("the checkpoint's parameter ", info.name, " ", shape_text(info.shape)),
-          "no parameter of this name in the configured model",
-          did_you_mean(info.name, parameter_names, "set only keys that keep the names and shapes of all parameters"));
+      refuse_usage(option_name, str("the checkpoint's parameter ", info.name, " ", shape_text(info.shape)),
+                   "no parameter of this name in the configured model",
+                   "set only keys that keep the names and shapes of all parameters");
     result.ignored_tensors.push_back(info.name);
   }
   return result;

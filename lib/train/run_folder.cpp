@@ -67,7 +67,7 @@ RunFolder::RunFolder(const std::string& path, bool resume, bool is_owner) : path
   refuse_links(path);
   lock_fd_ = open_descriptor(file("lock"), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (lock_fd_ < 0)
-    throw Error(Exit::failed, Problem{path, "a writable folder", std::strerror(errno), "choose another --out"});
+    throw Error(Exit::failed, Problem{file("lock"), "a writable file", std::strerror(errno), "choose another --out"});
   if (flock(lock_fd_, LOCK_EX | LOCK_NB) != 0) {
     const int code = errno;
     const std::string owner = code == EWOULDBLOCK ? trim(read_text_file(file("lock"))) : "";

@@ -26,14 +26,15 @@ void check_shard(const ScoreJob& job, const ShardSource& source, const task::Dat
   const auto refuse = [](const char* option, const std::string& expected, const std::string& found) {
     throw Error(Exit::usage, Problem{option, expected, found, str("leave ", option, " out")});
   };
-  if (!job.per_token_path.empty()) refuse("--per-token", "a text or pairs, whose tokens are scored", source.name());
+  const std::string shard = str(source.name(), ", a shard of ", source.task().prediction_noun());
+  if (!job.per_token_path.empty()) refuse("--per-token", "a text or pairs, whose tokens are scored", shard);
   const std::vector<std::string> files = dataset.output_files();
   const auto has_file = [&](const char* name) { return std::ranges::find(files, name) != files.end(); };
   if (!examples.predictions_path.empty() && !has_file(task::kPredictions))
     refuse("--predictions", "a shard of classes, numbers or answers",
            str("a shard of ", source.task().prediction_noun()));
   if (!examples.best_answers_path.empty() && !has_file(task::kBestAnswers))
-    refuse("--best-answers", "a shard of questions", source.name());
+    refuse("--best-answers", "a shard of questions", shard);
 }
 
 }  // namespace

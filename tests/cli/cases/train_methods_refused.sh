@@ -84,7 +84,7 @@ expect_dry_run_refused "since a regulariser reads attention probabilities" --set
 expect_dry_run_refused "since the procedure head-rotation reads attention probabilities during validation" --set train.attention_path=fused --set train.validation.every=1e --set $r.mode=hard --set $r.k=1
 expect_dry_run_refused "0, or mode = \"soft\"" --set $r.mode=manual --set "$r.pairs=['decoder.self:0.0-0.1']" --set "$r.epochs=[2]" \
   --set $r.t_max=1
-expect_dry_run_refused "t_max: expected 0 unless the mode is soft" --set $r.mode=random --set $r.k=1 --set $r.t_max=1
+expect_dry_run_refused "t_max: expected 0 unless the mode is 'soft'" --set $r.mode=random --set $r.k=1 --set $r.t_max=1
 expect_dry_run_refused "unknown regulariser 'overlap'" --set train.regularisers.columns.type=overlap
 expect_dry_run_refused "unknown regulariser 'columns'" --set train.regularisers.columns.of=columns
 expect 0 mh-train --dry-run --config c.toml --train t.mhs --set train.regularisers.columns.type=subspace-overlap --set train.regularisers.columns.of=columns
