@@ -229,14 +229,15 @@ class HeadRotation : public Procedure {
                str(pair_texts_.size(), pair_texts_.size() == 1 ? " pair" : " pairs"),
                "set mode = \"manual\", or leave pairs out");
       if (!manual_epochs_.empty())
-        refuse("epochs", "mode = \"manual\", or no epochs", str(manual_epochs_.size(), " epochs"),
+        refuse("epochs", "mode = \"manual\", or no epochs",
+               str(manual_epochs_.size(), manual_epochs_.size() == 1 ? " epoch" : " epochs"),
                "set mode = \"manual\", or leave epochs out");
       if (schedule_.end_epoch < schedule_.start_epoch)
-        refuse("end", str("at least ", schedule_.start_epoch, ", the value of start"), str(schedule_.end_epoch),
-               "raise end, or lower start");
+        refuse("end", str("at least ", schedule_.start_epoch, ", the value of 'start'"), str(schedule_.end_epoch),
+               "raise 'end', or lower 'start'");
       if (soft_variant_ != SoftVariant::paper && mode_ != Mode::soft)
         refuse("soft", "mode = \"soft\"", mode_ == Mode::hard ? "mode = \"hard\"" : "mode = \"random\"",
-               "leave soft out");
+               "leave the key soft out");
       return;
     }
     if (t_max_ > 0) refuse("t_max", "0, or mode = \"soft\"", str(t_max_), "leave t_max out");

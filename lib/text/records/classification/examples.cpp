@@ -76,7 +76,7 @@ ExampleTask task_of(const io::ShardHeader& header, const std::string& name) {
   if ((task.is_number() && !is_valid_range) || task.num_sentences < 1 || task.num_sentences > 2 ||
       header.limit_of(2) > task.label_limit())
     io::throw_damaged(str(name, ": header"),
-                      "a task of one or two sentences, with a label for each value of the field label", header.task);
+                      "a task of one or two sentences, with a label for each value of the field 'label'", header.task);
   return task;
 }
 

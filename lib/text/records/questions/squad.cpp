@@ -184,7 +184,8 @@ class SquadReader {
                        "pass --unanswerable keep to keep unanswerable questions");
     if (q.is_impossible != q.answers.empty())
       location_.refuse(q.is_impossible ? "no answers to a question with 'is_impossible'" : "at least one answer",
-                       str(q.answers.size(), " answers"), "correct 'is_impossible' or 'answers' of the question");
+                       str(q.answers.size(), q.answers.size() == 1 ? " answer" : " answers"),
+                       "correct 'is_impossible' or 'answers' of the question");
     ++squad_.num_questions;
     squad_.num_answers += q.answers.size();
     squad_.num_impossible += q.is_impossible ? 1 : 0;
