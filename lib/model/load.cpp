@@ -148,22 +148,24 @@ VocabularySizes vocabulary_sizes_of(const text::Tokenizers& tokenizers) {
 
 namespace {
 
-// Calls `body` and returns its result. Rethrows Error(usage) as Error(input), since an invalid value in the
-// configuration of a checkpoint is an error in the input file, not in the command line.
+// Calls `body` and returns its result. Rethrows Error(usage) as Error(input) with the name of the checkpoint, since an
+// invalid value in the configuration of a checkpoint is an error in the input file, not in the command line.
 template <class Body>
-auto as_input_error(const Body& body) {
+auto as_input_error(const std::string& checkpoint_name, const Body& body) {
   try {
     return body();
   } catch (const Error& error) {
-    if (error.exit() == Exit::usage) throw Error(Exit::input, error.what());
-    throw;
+    if (error.exit() != Exit::usage) throw;
+    const std::string message = error.what();
+    throw Error(Exit::input,
+                message.starts_with(checkpoint_name + ":") ? message : checkpoint_name + ": configuration: " + message);
   }
 }
 
 }  // namespace
 
 ModelConfig config_of(const io::Checkpoint& checkpoint) {
-  return as_input_error([&] {
+  return as_input_error(checkpoint.name(), [&] {
     Config config;
     config.load_text(checkpoint.metadata_entry(io::kConfigKey), checkpoint.name() + ": configuration");
     return ModelConfig::read(config);
@@ -179,7 +181,7 @@ LoadedModel load_model(const io::Checkpoint& checkpoint, at::Device device, cons
   loaded_model.config = config_of(checkpoint);
   auto build = [&] { return build_language_model(loaded_model.config, vocabulary_sizes, device); };
   if (overrides.empty()) {
-    loaded_model.model = as_input_error(build);
+    loaded_model.model = as_input_error(checkpoint.name(), build);
   } else {
     loaded_model.config = apply_overrides(loaded_model.config, overrides, vocabulary_sizes);
     loaded_model.model = build();
