@@ -104,7 +104,7 @@ void check_labels(const ExampleTask& task, const model::BertOptions& bert_option
     throw Error(Exit::input, Problem{shard, expected, found, advice});
   };
   if (task.is_number() != (bert_options.head == "number"))
-    refuse(str("labels that are ", task.is_number() ? "classes" : "numbers", ", for model.bert.head='",
+    refuse(str("labels that are ", task.is_number() ? "classes" : "numbers", ", since model.bert.head='",
                bert_options.head, "'"),
            str("labels that are ", task.is_number() ? "numbers" : "classes"),
            str("use a model with model.bert.head='", task.is_number() ? "number" : "classes", "'"));

@@ -69,7 +69,8 @@ void ScheduleOptions::check() const {
                    "leave train.schedule.decay_from or train.schedule.period out");
   }
   if (rule == "cyclic-cosine" && period.count == 0)
-    refuse_usage("train.schedule.period", "half a cycle, above 0u, for train.schedule.rule=cyclic-cosine", "0u",
+    refuse_usage("train.schedule.period",
+                 "the length of half a cycle, above 0u, with train.schedule.rule=cyclic-cosine", "0u",
                  "for example 16000u");
 }
 
