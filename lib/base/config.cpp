@@ -3,6 +3,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <sstream>
 
@@ -19,7 +20,18 @@ namespace {
 const std::string kEmptyTable = "{}";  // value of an empty section, stored under the name of the section, so that
                                        // keys_below() of its parent lists it
 
+// Returns a value in TOML syntax on one line. toml++ would print 0.9 as 0.90000000000000002.
 std::string toml_text(const toml::node& node) {
+  if (const auto number = node.value_exact<double>(); number && std::isfinite(*number)) {
+    const std::string text = shortest_decimal(*number);
+    return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+  }
+  const toml::array* array = node.as_array();
+  if (array != nullptr && std::none_of(array->begin(), array->end(), [](const auto& n) { return n.is_table(); })) {
+    std::vector<std::string> texts;
+    for (const toml::node& element : *array) texts.push_back(toml_text(element));
+    return texts.empty() ? "[]" : "[ " + join(texts, ", ") + " ]";
+  }
   std::ostringstream out;
   node.visit([&](auto& n) {
     auto flags = toml::format_flags::none;
