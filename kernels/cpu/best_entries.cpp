@@ -18,7 +18,7 @@ constexpr int64_t block_size = kBlockEntries;
 // Returns a bound below each of the `count` largest entries of a row, from `maxima`, the maxima of the blocks of the
 // row. The bound is the next float below the `count`-th largest maximum: `count` blocks have an entry above it. -inf if
 // `count` is 0 or exceeds the number of maxima.
-float best_block_bound(const std::vector<float>& maxima, size_t count) {
+float bound_below_largest(const std::vector<float>& maxima, size_t count) {
   if (count == 0 || count > maxima.size()) return -INFINITY;
   thread_local std::vector<float> maxima_copy;
   maxima_copy = maxima;
