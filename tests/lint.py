@@ -66,7 +66,7 @@ def check_format():
 def check_shell():
     scripts = [path for path in files("data_scripts/*") if b"sh" in path.read_bytes().split(b"\n", 1)[0]]
     return run("shellcheck", "--external-sources", "run", ".ci/run", "tests/gpu/run.sh", "configs/recipes/expand", *scripts) or run(
-        "shellcheck", "--shell=bash", "--severity=warning", "--exclude=SC2034", "tests/cli/helpers.sh", *files("tests/cli/cases/*.sh"))
+        "shellcheck", "--shell=bash", "--severity=warning", "--exclude=SC2034", "tests/cli/helpers.sh", "tests/cli/processes.sh", *files("tests/cli/cases/*.sh"))
 
 
 def check_manual():

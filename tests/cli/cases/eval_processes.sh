@@ -1,6 +1,7 @@
 # Several processes share the mini-batches of an evaluation or of an ablation scan and print, once, what one process prints.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 . "$ROOT/tests/cli/processes.sh"
+statuses=()  # set by wait_for_processes
 make_text 200 > text
 rev text > reversed
 mh-prep vocab --type char text -o v 2>/dev/null

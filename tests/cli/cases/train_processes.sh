@@ -38,6 +38,7 @@ T
 train=(mh-train --threads 1 -q --config c.toml --train t.mhs --valid t.mhs)
 
 . "$ROOT/tests/cli/processes.sh"
+statuses=()  # set by wait_for_processes
 # continue_run FOLDER: resumes the run in FOLDER with one process for two more updates.
 continue_run() {
   local update

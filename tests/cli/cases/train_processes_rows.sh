@@ -2,6 +2,7 @@
 # dropout does not depend on the padding, and the gates of MAE compute batch statistics over the rows of all processes.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 . "$ROOT/tests/cli/processes.sh"
+statuses=()  # set by wait_for_processes
 make_text 300 > text
 mh-prep vocab --type char text -o v 2>/dev/null
 mh-prep lm --vocab v text -o t.mhs 2>/dev/null
