@@ -67,7 +67,7 @@ void for_each_batch(model::LanguageModel& model, const Corpus& corpus, const Sco
       if (visitor.visit) visitor.visit(batch);
       distributed::OrderedWork::Results results =
           visitor.compute ? visitor.compute(batch) : distributed::OrderedWork::Results{};
-      batch.hidden = {};
+      batch.hidden.reset();
       return results;
     };
     work.add(std::max<int64_t>(0, unit), compute, [&, shared_batch](const distributed::OrderedWork::Results& results) {

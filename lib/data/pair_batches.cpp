@@ -47,7 +47,7 @@ class PairBatches : public Batches {
   std::vector<MicroBatch> micro_batches_of(int64_t update, const RowRange& rows) override {
     const RowRange batch_range = batch_range_of(update);
     if (rows.num_rows == 0) return {};
-    if (options_.micro_tokens == 0) return {rows};
+    if (options_.micro_tokens == 0) return {{rows.first_row, rows.num_rows}};
     int64_t max_width = 1;
     for (int64_t i = 0; i < batch_range.num_rows; ++i)
       max_width = std::max(max_width, max_side_length(pair_at(batch_range, i)));

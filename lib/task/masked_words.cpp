@@ -60,7 +60,8 @@ double fraction_of(int64_t num_correct, int64_t total) {
 
 class WordTally : public ExampleTally {
  public:
-  // Returns the numbers of words, of correct words, of next-sentence classes and of correct ones, (4) int64.
+  // Returns the numbers of words, of correct words, of next-sentence labels and of correct next-sentence labels, (4)
+  // int64.
   at::Tensor reduce(const ScoredExamples& outputs) const override {
     const at::Tensor& targets = outputs.batch.targets;
     at::Tensor is_scored = targets.ge(0);
@@ -78,13 +79,19 @@ class WordTally : public ExampleTally {
       const at::Tensor predicted_tokens = logits[0].argmax(1).to(at::kCPU);
       num_correct_words += predicted_tokens.eq(labels.narrow(0, begin, n)).sum().item<int64_t>();
     }
-    num_words_ += positions.numel();
-    if (!outputs.next_sentence_logits.defined()) return;
-    num_correct_next_sentence_ +=
-        (outputs.next_sentence_logits.argmax(1).to(at::kCPU).eq(next_sentence_labels) & has_next_sentence_label)
-            .sum()
-            .item<int64_t>();
-    num_next_sentence_ += has_next_sentence_label.sum().item<int64_t>();
+    int64_t num_next_sentence = 0, num_correct_next_sentence = 0;
+    if (outputs.next_sentence_logits.defined()) {
+      const at::Tensor predicted_labels = outputs.next_sentence_logits.argmax(1).to(at::kCPU);
+      num_next_sentence = has_next_sentence_label.sum().item<int64_t>();
+      num_correct_next_sentence =
+          (predicted_labels.eq(next_sentence_labels) & has_next_sentence_label).sum().item<int64_t>();
+    }
+    return at::tensor({positions.numel(), num_correct_words, num_next_sentence, num_correct_next_sentence}, at::kLong);
+  }
+  void add(const ExampleBatch&, const at::Tensor& counts) override {
+    const auto* count = counts.const_data_ptr<int64_t>();
+    num_words_ += count[0], num_correct_words_ += count[1];
+    num_next_sentence_ += count[2], num_correct_next_sentence_ += count[3];
   }
   void finish(Evaluation& result) override {
     result.scores = {{"word_accuracy", fraction_of(num_correct_words_, num_words_)}};
