@@ -5,6 +5,7 @@
 #include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
+#include <memory>
 #include <set>
 
 #include "attention/gated_combiner.h"
@@ -12,6 +13,7 @@
 #include "attention/methods/mae/sample_experts.h"
 #include "fixtures/every_model.h"
 #include "fixtures/gradients.h"
+#include "fixtures/processes.h"
 #include "fixtures/runs.h"
 #include "train/procedure.h"
 
@@ -71,7 +73,7 @@ ForwardContext training_context(uint32_t update = 0, bool samples_experts = fals
     requests.add(std::make_shared<SampleExpertsRequest>());
     return requests;
   }();
-  return {true, 7, update, row_offset, samples_experts ? &sample_requests : nullptr};
+  return {true, 7, update, row_offset, nn::DropoutIndex::position, samples_experts ? &sample_requests : nullptr};
 }
 
 // Returns all sets of `num_dropped` dropped heads out of `heads` in lexicographic order, each as one flag per head. The
@@ -794,6 +796,45 @@ TEST_CASE("the batch norm of the MAE gate updates running statistics like at::ba
   CHECK(decoder_layer.forward(x.narrow(0, 0, 2), mask, training_context()).isfinite().all().item<bool>());
   mask.key_lengths = at::tensor({0, 0}, at::kLong);
   CHECK(decoder_layer.forward(x.narrow(0, 0, 2), mask, training_context()).isfinite().all().item<bool>());
+}
+
+TEST_CASE("the MAE gates of several processes have the statistics, outputs and gradients of one process with all rows",
+          "[mae]") {
+  const std::string toml = "heads = 2\ncombiner = 'mae'\nmae.dropout = 0\n";
+  const int64_t num_rows = 5, width = 4;
+  const at::Tensor x = normal({num_rows, 3, width}, 1);
+  const auto run = [&](Layer& l, int64_t first_row, int64_t count, const distributed::Group* group, bool is_filler) {
+    ForwardContext forward_context = training_context(0, false, first_row);
+    forward_context.processes = group, forward_context.counts_rows = !is_filler;
+    const at::Tensor y = l.forward(x.narrow(0, first_row, count), causal_mask(), forward_context);
+    (y.square().sum() * (is_filler ? 0 : 1)).backward();
+    return y.detach();
+  };
+  Layer whole_layer(toml, width);
+  const at::Tensor whole_output = run(whole_layer, 0, num_rows, nullptr, false);
+  // Process 0 has two rows, process 1 three; process 2 has none and computes row 0 as a filler.
+  std::vector<std::unique_ptr<Layer>> process_layers;
+  for (int rank = 0; rank < 3; ++rank) process_layers.push_back(std::make_unique<Layer>(toml, width));
+  std::vector<at::Tensor> outputs(3);
+  in_each_process(3, [&](const distributed::Group& group) {
+    const auto rank = static_cast<size_t>(group.rank());
+    const int64_t first_rows[]{0, 2, 0}, counts[]{2, 3, 1};
+    outputs[rank] = run(*process_layers[rank], first_rows[rank], counts[rank], &group, rank == 2);
+  });
+  const int64_t num_roundings = 15 + 3 + layers::kElementwiseRoundings;
+  CHECK(rounding::agree(at::cat({outputs[0], outputs[1]}), whole_output, 8 * num_roundings));
+  for (const char* name : {"gate.norm.mean", "gate.norm.variance"}) {
+    CHECK(rounding::agree((*process_layers[0])[name], whole_layer[name], num_roundings));
+    for (size_t rank = 1; rank < 3; ++rank) CHECK(at::equal((*process_layers[rank])[name], (*process_layers[0])[name]));
+  }
+  for (const char* name :
+       {"gate.norm.weight", "gate.norm.bias", "gate.up.weight", "gate.down.weight", "query.weight"}) {
+    INFO(name);
+    const at::Tensor whole_gradient = whole_layer[name].grad();
+    at::Tensor gradient = at::zeros_like(whole_gradient);
+    for (auto& l : process_layers) gradient += (*l)[name].grad();
+    CHECK(rounding::agree(gradient, whole_gradient, 64 * num_roundings, numbers::max_abs(whole_gradient)));
+  }
 }
 
 TEST_CASE("with mae.norm_statistics = batch, sampling passes use batch statistics and keep the running statistics",
