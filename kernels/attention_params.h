@@ -13,7 +13,8 @@ namespace mh::kernels {
 struct Bf16Gemm;  // cpu/bf16_gemm.h
 
 // A range of consecutive keys, [first_key, first_key + num_keys), whose distances to a query are consecutive rows of
-// RelativeParams::r: the distance between query t and key s is row first_row + (queries - 1 - t) + (s - first_key).
+// RelativeParams::r: the distance between query t and key s belongs to row
+// `first_row + (queries - 1 - t) + (s - first_key)`.
 struct KeyRange {
   int64_t first_key, num_keys, first_row;
 };
@@ -38,11 +39,11 @@ struct RelativeParams {
 
 // Parameters of one call. Pointers refer to memory of the device that runs the kernel.
 struct AttentionParams {
-  // Numbers of queries and keys of a batch row. On a GPU `keys` includes padding keys, on a CPU it does not. With
-  // keys = 0 the output is zero.
+  // Numbers of queries and keys of a batch row. On a GPU `keys` includes padding keys, on a CPU it does not. If `keys`
+  // is 0, the output is zero.
   int64_t queries = 0, keys = 0;
   float scale = 1;      // factor of the logits; positive on a GPU
-  bool causal = false;  // query i attends to keys 0 … keys - queries + i; requires queries <= keys
+  bool causal = false;  // query i attends to keys 0 … `keys - queries + i`; requires `queries <= keys`
   int64_t window = 0;   // with `causal`: a query attends to the last `window` keys up to its own position; 0: to all
   Normaliser normaliser = Normaliser::softmax;
   // Grouped-query attention: query head j reads the keys of head key_head_of[j], and value head i the values of head
@@ -58,8 +59,8 @@ struct AttentionParams {
   // Dropout of probabilities; threshold 0: none. Element dropout_offset + h * dropout_head_stride + i *
   // dropout_row_stride + j of the random stream decides whether the probability of query i and key j in head h of a
   // batch row is dropped. On a GPU, dropout_offset is the first element of batch row 0, and batch row b begins
-  // b * dropout_batch_stride elements later. On a CPU, dropout_offset is the first element of the current batch row;
-  // without head mixing, of the current head, and h is 0.
+  // b * dropout_batch_stride elements later. On a CPU, dropout_offset is the first element of the current batch row
+  // with head mixing, and of the current head without it, where h is 0.
   DropoutParams dropout = {};
   uint64_t dropout_offset = 0;
   int64_t dropout_batch_stride = 0, dropout_head_stride = 0, dropout_row_stride = 0;
@@ -99,7 +100,7 @@ struct AttentionParams {
   constexpr int64_t key_head(int64_t j) const { return key_head_of != nullptr ? key_head_of[j] : j; }
   constexpr int64_t value_head(int64_t i) const { return value_head_of != nullptr ? value_head_of[i] : i; }
   float head_scale(int64_t i) const { return head_scales != nullptr ? head_scales[i] : 1; }
-  // Return the end and the begin of the range of keys to which query i attends, [visible_begin(i), visible_end(i)).
+  // Return the end and the beginning of [visible_begin(i), visible_end(i)), the range of keys to which query i attends.
   int64_t visible_end(int64_t i) const { return causal ? keys - queries + i + 1 : keys; }
   int64_t visible_begin(int64_t i) const { return window > 0 ? std::max<int64_t>(0, visible_end(i) - window) : 0; }
   // Returns the matrix of batch row b that all its queries share; null if each query has a matrix of its own.

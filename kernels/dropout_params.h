@@ -29,7 +29,8 @@ struct DropoutRange {
   int64_t num_rows = 1, num_heads = 1;            // number of runs of a head; number of heads of a batch row
   int64_t batch_stride, head_stride, row_stride;  // in elements of the stream
 
-  // Returns the index in the stream of the first element of run `run`, counted in the order of the tensor.
+  // Returns the index in the stream of the first element of run number `run`. Runs are numbered in the order of the
+  // tensor.
   constexpr uint64_t run_begin(int64_t run) const {
     const int64_t head = run / num_rows;
     return stream_offset + static_cast<uint64_t>(head / num_heads * batch_stride + head % num_heads * head_stride +

@@ -12,13 +12,13 @@ struct SumNormParams {
   int64_t size = 0;                                // number of elements of a row
   const float *weight = nullptr, *bias = nullptr;  // (size)
   float epsilon = 0;
-  // Dropout of y; null: none. Element i of row t of batch row b is element dropout_offset + b * dropout_batch_stride +
-  // t * size + i of the random stream. `batch_row_size`: number of rows of a batch row.
+  // Dropout of y; null: none. A batch row has `batch_row_size` rows. Element i of row t of batch row b is element
+  // dropout_offset + b * dropout_batch_stride + t * size + i of the random stream.
   const DropoutParams* dropout = nullptr;
   uint64_t dropout_offset = 0;
   int64_t dropout_batch_stride = 0, batch_row_size = 1;
 
-  // Returns the index in the random stream of the first element of row r, counted over all batch rows.
+  // Returns the index in the random stream of the first element of row r, where r counts the rows of all batch rows.
   constexpr uint64_t dropout_begin(int64_t r) const {
     return dropout_offset +
            static_cast<uint64_t>(r / batch_row_size * dropout_batch_stride + r % batch_row_size * size);
@@ -31,9 +31,10 @@ struct SumNormTensors {
   int64_t rows = 0;
   const float* x = nullptr;
   const void* y = nullptr;
-  float *sum = nullptr, *norm = nullptr;   // s and n; sum null: s is not stored; norm null: no layer norm
+  float *sum = nullptr, *norm = nullptr;   // s and n; null `sum`: s is not stored; null `norm`: no layer norm
   float *mean = nullptr, *rstd = nullptr;  // both null: not stored
-  // Gradients with respect to sum and norm; null: zero. If dnorm is not null, the backward pass reads sum, mean, rstd.
+  // Gradients with respect to `sum` and `norm`; null: zero. The backward pass reads `sum`, `mean` and `rstd` if `dnorm`
+  // is not null.
   const float *dsum = nullptr, *dnorm = nullptr;
   float* dx = nullptr;
   void* dy = nullptr;  // on a GPU, may be null in fp32 without dropout: dy then equals dx and is not stored

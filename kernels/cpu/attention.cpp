@@ -28,7 +28,7 @@ MH_INLINE void store_scaled(const float* from, int64_t rows, int64_t size, float
     }
 }
 
-// Function object that returns the address of row `first` + j of a matrix.
+// Function object that returns, for an index j, the address of row `first + j` of a matrix.
 template <class T>
 struct RowAddress {
   Matrix<const T> rows;
@@ -36,8 +36,8 @@ struct RowAddress {
   MH_INLINE const T* operator()(int64_t j) const { return rows.data + (first + j) * rows.row_stride; }
 };
 
-// Computes `to` = `from` + scale * bias, where `to` and `from` (rows, size) are scaled queries, and bias (size) is not
-// scaled. Zeroes the rows of `to` from `rows` to the next multiple of 16.
+// Computes `to` = `from` + scale * bias, where `to` and `from` (rows, size) are scaled queries, and `bias` (size) is
+// not scaled. Zeroes the rows of `to` from `rows` to the next multiple of 16.
 MH_INLINE void add_bias(const float* bias, int64_t rows, int64_t size, float scale, const float* from, float* to) {
   for (int64_t r = 0; r < pad_to_lanes(rows); ++r)
     for (int64_t i = 0; i < size; i += lanes) {
@@ -56,8 +56,8 @@ struct RelativePositions {
   const float *u, *v, *r, *r_transposed;  // of head params.head: u and v (size), r (distances, size), rᵀ
   int64_t size, num_distances;            // elements of a row of r; number of rows of r
   int64_t product_stride;                 // row stride of distance_products
-  // (kBlockQueries, product_stride): products of q_v with consecutive rows of r, which the backward pass replaces by
-  // their gradients.
+  // (kBlockQueries, product_stride): products of q_v with consecutive rows of r. The backward pass replaces the
+  // products by their gradients.
   float* distance_products;
   float* q_v;  // (kBlockQueries, size): scale * (q + v)
   MH_INLINE RelativePositions(const AttentionParams& params, int64_t span, float* scratch)
@@ -73,7 +73,8 @@ struct RelativePositions {
   }
 };
 
-// Returns the keys of key range number `range_index` that queries of `block` see, and the rows of r of their distances.
+// Returns the keys of key range number `range_index` that queries of `block` see, and the rows of r that belong to the
+// distances of these keys.
 MH_INLINE DistanceRange distance_range(const AttentionParams& params, const QueryBlock& block, int64_t range_index) {
   return distance_range(params.relative.key_ranges[range_index], params.queries, block.first, block.m, block.key_begin,
                         std::min(block.key_end, params.visible_end(block.first + block.m - 1)));
@@ -169,7 +170,7 @@ MH_INLINE void decode_forward(const AttentionParams& params, const HeadTensors<T
   }
 }
 
-// The range [first, end) of keys that query i of a block sees, relative to key block.key_begin; empty if end <= first.
+// The keys [first, end) that query i of a block sees, counted from key block.key_begin; none if `end <= first`.
 struct VisibleRange {
   int64_t first, end;
   MH_INLINE VisibleRange(const AttentionParams& params, const QueryBlock& block, int64_t i)
@@ -194,9 +195,9 @@ MH_INLINE void compute_logits(const AttentionParams& params, const QueryBlock& b
 }
 
 // Applies one step of the online softmax (Milakov and Gimelshein 2018) to a query: replaces its logits x (width) by
-// exp(x - running_max), and the logits of masked keys by 0; updates running_max, the maximum logit, and running_sum,
-// the sum of exponentials, of the keys so far; and rescales `values` (d), the sum of values weighted by exponentials,
-// to the new maximum.
+// exp(x - running_max), and the logits of masked keys by 0; updates running_max and running_sum, the maximum logit and
+// the sum of exponentials over the keys so far; and rescales `values` (d), the sum of the values weighted by
+// exponentials, to the new maximum.
 MH_INLINE void online_softmax(const VisibleRange& visible_range, int64_t width, int64_t d, float* x, float& running_max,
                               float& running_sum, float* values) {
   if (visible_range.is_empty()) return fill_masked(width, 0, x);
@@ -307,7 +308,7 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
       for (int64_t i = 0; i < block.padded_m; ++i) {
         float *p_row = p + i * row_stride, *ds_row = ds + i * row_stride;
         const VisibleRange visible_range(params, block, std::min(i, block.m - 1));
-        // Padding rows, queries that see no key of the block, and fully masked rows add nothing to the gradients.
+        // Padding rows, queries that see no key of the span, and fully masked rows add nothing to the gradients.
         if (i >= block.m || visible_range.is_empty() || lse[first + i] == INFINITY) {
           std::fill_n(p_row, width, 0.0F), std::fill_n(ds_row, width, 0.0F);
           continue;

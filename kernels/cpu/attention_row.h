@@ -63,7 +63,8 @@ MH_INLINE bool all_masked(const float* s, int64_t num_visible) {
 // backward pass computes probabilities exp(logit - lse) of 0.
 MH_INLINE float lse_of(float max_logit, float sum) { return sum == 0 ? INFINITY : max_logit + std::log(sum); }
 
-// Computes columns first … first + 16 * num_vectors - 1 of out = factor * Σ_j s[j] value(j), over `keys` keys j.
+// Computes 16 * num_vectors columns, from column `first` on, of `out` = `factor` * Σ_j s[j] value(j), over the keys j <
+// `keys`.
 template <int num_vectors, class Value, class T>
 MH_INLINE void weighted_sum(const float* s, int64_t keys, const Value& value, int64_t first, float factor, T* out) {
   Floats sum[num_vectors];

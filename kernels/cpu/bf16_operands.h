@@ -142,8 +142,8 @@ struct GemmTile {
   VisibleEnd visible_end;
   uint16_t* bf16_tile;
 
-  // Computes sums (m, padded_size) += tile (m, keys) · right (keys, padded_size), where `right` is a right operand of
-  // `rows` rows, one for each key from key 0 on.
+  // Computes `sums` (m, padded_size) += tile (m, keys) · `right` (keys, padded_size), where `right` is a right operand
+  // of `rows` rows, one for each key from key 0 on.
   MH_INLINE void add_product(const uint16_t* right, int64_t rows, int64_t padded_size, float* sums) const {
     for (int64_t s = key_begin; s < key_end; s += kGemmColumns) {
       round_tile(
@@ -152,8 +152,8 @@ struct GemmTile {
                          {sums, padded_size});
     }
   }
-  // Computes `to` (keys, padded_size) += tileᵀ (keys, m) · right (m, padded_size), where `right` is a right operand of
-  // m rows, and `to` has a row for each key from key 0 on.
+  // Computes `to` (keys, padded_size) += tileᵀ (keys, m) · `right` (m, padded_size), where `right` is a right operand
+  // of m rows, and `to` has a row for each key from key 0 on.
   MH_INLINE void add_transposed_product(const uint16_t* right, int64_t padded_size, float* to) const {
     for (int64_t s = key_begin; s < key_end; s += kGemmColumns) {
       transpose_tile(

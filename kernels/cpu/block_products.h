@@ -114,7 +114,7 @@ class Fp32Products {
     matmul<RegisterTile, false>(block.padded_m, block.num_keys(), d_, {packed_q_, d_, 1},
                                 {transposed_k_ + block.key_begin, padded_keys_}, {s, row_stride_});
   }
-  // Computes sums (block, size) += P V.
+  // Computes `sums` (block, size) += P V.
   MH_INLINE void accumulate_out(const QueryBlock& block, const float* p, float* sums) const {
     add_product(block, p, sums);
   }
@@ -123,7 +123,7 @@ class Fp32Products {
     matmul<RegisterTile, false>(block.padded_m, block.num_keys(), d_, {packed_dout_, d_, 1},
                                 {transposed_v_ + block.key_begin, padded_keys_}, {dp, row_stride_});
   }
-  // Computes sums (block, size) += dS K.
+  // Computes `sums` (block, size) += dS K.
   MH_INLINE void accumulate_dq(const QueryBlock& block, const float* ds, float* sums) const {
     add_product(block, ds, sums);
   }
@@ -161,7 +161,7 @@ class Fp32Products {
   // row_major_kv_ (keys, size): values in the forward pass, keys in the backward pass. transposed_k_ (size, keys).
   // transposed_v_ (size, keys): only in the backward pass.
   float *row_major_kv_, *transposed_k_, *transposed_v_ = nullptr;
-  float *packed_q_, *packed_dout_ = nullptr;  // scaled queries, and dO in the backward pass (block, size)
+  float *packed_q_, *packed_dout_ = nullptr;  // (block, size): scaled queries; dO, in the backward pass
 };
 
 // Products in bf16, with the interface of Fp32Products. Every product has 64 keys and kBlockQueries queries, since

@@ -23,7 +23,7 @@ template <SimdLevel L, class T>
 void CachedAttentionLoops<L, T>::attend(const CachedQuery<T>& query, T* out, float* scratch) {
   const int64_t size = query.size;
   float* scaled_q = scratch;   // scaled query (size)
-  float* s = scaled_q + size;  // logits (length padded to 16)
+  float* s = scaled_q + size;  // logits (length rounded up to a multiple of 16)
   for (int64_t i = 0; i < size; i += lanes) {
     Floats v;
     load(query.q + i, v);

@@ -10,10 +10,10 @@ namespace mh::kernels {
 
 namespace {
 
-// Computes the loss of a row of logits x (vocabulary) in three passes, during which the row stays in the L2 cache: the
-// maximum, and if has_smoothing the sum of the logits; the exponentials; if params.needs_gradient, the gradient, which
-// replaces the logits. exponential_row (vocabulary): scratch for the exponentials if params.needs_gradient; in fp32,
-// equal to x.
+// Computes the loss of a row of logits x (vocabulary) in three passes, during which the row stays in the L2 cache. The
+// first pass computes the maximum and, if has_smoothing, the sum of the logits; the second the exponentials; the third,
+// if params.needs_gradient, the gradient, which replaces the logits. exponential_row (vocabulary): scratch for the
+// exponentials if params.needs_gradient; in fp32, equal to x.
 template <bool has_smoothing, class T>
 MH_INLINE void compute_row(const CrossEntropyParams& params, T* x, int64_t target, float* exponential_row,
                            CrossEntropyLoss& result) {

@@ -13,7 +13,7 @@ namespace mh::kernels {
 namespace {
 
 using Doubles = double __attribute__((vector_size(64)));
-constexpr int64_t tile_size = 8;  // rows and columns of a tile, whose rows are vectors
+constexpr int64_t tile_size = 8;  // number of rows and of columns of a tile; each row is a vector
 
 MH_INLINE void load(const double* from, Doubles& to) { std::memcpy(&to, from, sizeof to); }
 MH_INLINE void store(const Doubles& from, double* to) { std::memcpy(to, &from, sizeof from); }

@@ -7,9 +7,9 @@
 // Tiling: a call computes one matrix. Each of n - 1 steps of the reduction reads and writes the lower triangle of the
 // remaining rows once. The inner loop has 4 rows and 8 columns, with 4 vectors of partial sums and 5 operand vectors,
 // each of 8 fp64 numbers. The matrix takes 8 * eigenvalue_rows(n) * eigenvalue_stride(n) bytes, of which the steps use
-// the lower half, and the scratch memory 8 * eigenvalue_scratch_doubles(n) bytes: 2080 KiB and 20 KiB for n = 512, and
-// 36 KiB and 2.8 KiB for n = 64. The vectors of the scratch memory stay in the L1 cache, and the lower half of the
-// matrix in the L2 cache if it fits.
+// the lower half; the scratch memory takes 8 * eigenvalue_scratch_doubles(n) bytes. For n = 512 these are 2080 KiB and
+// 20 KiB, for n = 64 they are 36 KiB and 2.8 KiB. The vectors of the scratch memory stay in the L1 cache, and the lower
+// half of the matrix in the L2 cache if it fits.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ struct EigenvalueLoops {
   static bool eigenvalues(double* a, int64_t n, double* values, double* scratch);
 };
 
-// Computes values (n), the eigenvalues of a symmetric matrix, in no particular order. a: the matrix in
-// eigenvalue_rows(n) rows with row stride eigenvalue_stride(n), of which only the lower triangle is read; overwritten.
+// Computes `values` (n), the eigenvalues of a symmetric matrix, in no particular order. a: the matrix, of which only
+// the lower triangle is read; overwritten. Its memory has eigenvalue_rows(n) rows with row stride eigenvalue_stride(n).
 // Returns false if the iteration does not converge, or an element is not finite.
 inline bool symmetric_eigenvalues(double* a, int64_t n, double* values, double* scratch) {
   return dispatch_simd_level(

@@ -11,8 +11,8 @@ namespace {
 
 constexpr int64_t width = kMixWidth;
 
-// Copies elements first … first + count - 1 of each head to `to` (heads, width), in fp32, and zeroes the elements of
-// `to` from `count` to the next multiple of 16. Head j is at from + j * stride.
+// Copies `count` elements of each head, from element `first` on, to `to` (heads, width), in fp32, and zeroes the
+// elements of `to` from `count` to the next multiple of 16. Head j is at from + j * stride.
 template <class T>
 MH_INLINE void gather(const T* from, int64_t stride, int64_t heads, int64_t first, int64_t count, float* to) {
   for (int64_t j = 0; j < heads; ++j) {
@@ -30,8 +30,8 @@ MH_INLINE void gather(const T* from, int64_t stride, int64_t heads, int64_t firs
   }
 }
 
-// Copies `from` (heads, width) to elements first … first + count - 1 of each head, rounded to T. Head i is at
-// to + i * stride.
+// Copies `from` (heads, width) to `count` elements of each head, from element `first` on, rounded to T. Head i is at
+// `to + i * stride`.
 template <class T>
 MH_INLINE void scatter(const float* from, int64_t heads, int64_t first, int64_t count, T* to, int64_t stride) {
   for (int64_t i = 0; i < heads; ++i) {

@@ -3,10 +3,10 @@
 //
 // Tiling: a call computes one position. For each chunk of kMixWidth elements it copies all heads of x to scratch memory
 // in fp32, mixes the copies, and writes the results to y. The inner loops (cpu/head_mix_chunk.h) keep a tile of results
-// in registers: for y, 4 out heads by 16 elements (four vectors), summed over all in heads; for the gradient of
-// m, 4 in heads by 2 out heads with 16 partial sums each (eight vectors), summed over the elements of a chunk.
+// in registers: for y, four heads of y by 16 elements (four vectors), summed over all heads of x; for the gradient of
+// m, four heads of x by two heads of y with 16 partial sums each (eight vectors), summed over the elements of a chunk.
 // Scratch memory takes 512 * (num_in_heads + num_out_heads) bytes, and the partial sums of the gradient of m take
-// 64 * num_in_heads * num_out_heads bytes: for 16 heads, 16 KiB each. Heads of 512 elements have 4 chunks.
+// `64 * num_in_heads * num_out_heads` bytes: for 16 heads, 16 KiB each. Heads of 512 elements have 4 chunks.
 #pragma once
 
 #include <cstdint>

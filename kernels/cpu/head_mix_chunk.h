@@ -1,5 +1,5 @@
 // Linear maps across heads for a chunk of kMixWidth elements of every head, with all heads adjacent: the inner loops of
-// head_mix.h and head_mixing_attention.h. The chunks of 8 in heads and 8 out heads of a map take 8 KiB in total.
+// head_mix.h and head_mixing_attention.h. The chunks of 8 heads of x and 8 heads of y take 8 KiB in total.
 #pragma once
 
 #include "cpu/head_mix.h"
@@ -8,8 +8,8 @@
 
 namespace mh::kernels {
 
-// Computes y_i = Σ_j m[i, j] x_j for `rows` out heads i and the first `count` elements, rounded up to a multiple of
-// 16.
+// Computes y_i = Σ_j m[i, j] x_j for `rows` heads i of y and the first `count` elements; `count` is rounded up to a
+// multiple of 16.
 template <int rows>
 MH_INLINE void mix_rows(int64_t num_in_heads, StridedMatrix m, const float* x, int64_t count, float* y) {
   for (int64_t s = 0; s < count; s += lanes) {
@@ -25,7 +25,7 @@ MH_INLINE void mix_rows(int64_t num_in_heads, StridedMatrix m, const float* x, i
 }
 
 // Computes y (num_out_heads, kMixWidth) = m (num_out_heads, num_in_heads) x (num_in_heads, kMixWidth) in the first
-// `count` columns, rounded up to a multiple of 16.
+// `count` columns; `count` is rounded up to a multiple of 16.
 MH_INLINE void mix_chunk(int64_t num_in_heads, int64_t num_out_heads, StridedMatrix m, const float* x, int64_t count,
                          float* y) {
   const auto matrix_rows = [&](int64_t i) {
@@ -36,8 +36,8 @@ MH_INLINE void mix_chunk(int64_t num_in_heads, int64_t num_out_heads, StridedMat
   for (; i < num_out_heads; ++i) mix_rows<1>(num_in_heads, matrix_rows(i), x, count, y + i * kMixWidth);
 }
 
-// Computes dm[j][i][l] += Σ x_j[s] dy_i[s] over the elements s < count with s % 16 = l, for `rows` in heads j and
-// `columns` out heads i. `count` is rounded up to a multiple of 16.
+// Computes dm[j][i][l] += Σ x_j[s] dy_i[s] over the elements s < count with s % 16 = l, for `rows` heads j of x and
+// `columns` heads i of dy. `count` is rounded up to a multiple of 16.
 template <int rows, int columns>
 MH_INLINE void outer_product_rows(const float* x, const float* dy, int64_t count, float* dm, int64_t num_out_heads) {
   Floats sum[rows][columns];
@@ -56,8 +56,8 @@ MH_INLINE void outer_product_rows(const float* x, const float* dy, int64_t count
     for (int c = 0; c < columns; ++c) store(sum[r][c], dm + (r * num_out_heads + c) * lanes);
 }
 
-// Computes dm[j][i][l] += Σ x_j[s] dy_i[s] over the elements s < count with s % 16 = l, for all in heads j and
-// out heads i: dm (num_in_heads, num_out_heads, 16). `count` is rounded up to a multiple of 16.
+// Computes dm[j][i][l] += Σ x_j[s] dy_i[s] over the elements s < count with s % 16 = l, for all heads j of x and all
+// heads i of dy: dm (num_in_heads, num_out_heads, 16). `count` is rounded up to a multiple of 16.
 MH_INLINE void outer_product_chunk(int64_t num_in_heads, int64_t num_out_heads, const float* x, const float* dy,
                                    int64_t count, float* dm) {
   int64_t j = 0;

@@ -58,12 +58,12 @@ struct BatchRowTensors {
   float* lse;                    // (heads, queries): log-sum-exp, nats; +inf for a fully masked row
   HeadsView<const T> dout = {};  // gradient of out; read by the backward pass, which writes the members below
   HeadsView<T> dq = {};
-  // Gradients in fp32 from the query tiles of one QueryShare; overwritten, not accumulated. dk: (heads, keys,
-  // key_size) and dv: (value_heads, keys, value_size), where sizes are padded to a multiple of 16 and keys to a
-  // multiple of 128 (head_mixing_key_floats, head_mixing_value_floats). dm: (heads, value_heads) with a shared matrix;
-  // (queries, heads, value_heads) with a matrix for each query, of which only the queries of the QueryShare are
-  // written. du, dv_bias (heads, key_size) and dr (heads, distances, key_size): gradients with respect to u, v and r of
-  // RelativeParams, with key_size padded to a multiple of 16; not written without relative positions.
+  // Gradients in fp32 from the query tiles of one QueryShare; overwritten, not accumulated. dk (heads, keys, key_size)
+  // and dv (value_heads, keys, value_size), where sizes are padded to a multiple of 16 and keys to a multiple of 128
+  // (head_mixing_key_floats, head_mixing_value_floats). dm: (heads, value_heads) with a shared matrix; with a matrix
+  // for each query, (queries, heads, value_heads), where only the queries of the QueryShare are written. du, dv_bias
+  // (heads, key_size) and dr (heads, distances, key_size): gradients with respect to u, v and r of RelativeParams, with
+  // key_size padded to a multiple of 16; not written without relative positions.
   float *dk = nullptr, *dv = nullptr, *dm = nullptr, *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
 };
 
@@ -90,16 +90,15 @@ struct HeadMixingLoops {
                             float* shared_scratch);
 };
 
-// Returns the number of queries of a tile (not of the decode path). It depends only on the tensor sizes and the cache
-// size, not on the number of threads, since it determines the order of summation.
+// Returns the number of queries of a tile; not used by the decode path. It depends only on the tensor sizes and the
+// cache size, not on the number of threads, since it determines the order of summation.
 int64_t head_mixing_tile_rows(const AttentionParams& params);
 
 // Returns the number of floats of the packed keys and values of a batch row, which all query tiles of a forward or
 // backward pass share; 0 for the decode path.
 int64_t head_mixing_pack_floats(const AttentionParams& params, bool backward);
-// Packs the keys of query head `head`, or, if head >= params.heads, the values of value head
-// head - params.heads. Must be called for all params.heads + params.value_heads heads before the forward or backward
-// pass.
+// Packs the keys of query head `head`, or, if `head >= params.heads`, the values of value head `head - params.heads`.
+// Must be called for all params.heads + params.value_heads heads before the forward or backward pass.
 template <class T>
 void head_mixing_pack(const AttentionParams& params, bool backward, int64_t head, HeadsView<const T> k,
                       HeadsView<const T> v, float* packed_kv) {
@@ -142,7 +141,7 @@ void head_mixing_sum_partials(const float* from, int64_t num_partials, int64_t p
 }
 
 // Returns whether the decode path serves a call with these parameters: at most kMaxDecodeQueries queries
-// (cpu/attention.h), without gradient, dropout and relative positions. The decode path reads keys and values in place.
+// (cpu/attention.h), without gradient, dropout or relative positions. The decode path reads keys and values in place.
 // head_mixing_forward() with share 0 computes all heads of a batch row. Alternatively several threads share a batch row
 // in three steps, with a barrier after each step and one scratch memory of head_mixing_decode_scratch_floats() floats:
 // head_mixing_decode_logits() for each query head; head_mixing_decode_mix() once, which writes lse (heads, queries);

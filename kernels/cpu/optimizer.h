@@ -1,5 +1,4 @@
-// Optimiser updates (optimizer_rules.h) on a CPU, in one pass over the elements begin … end - 1 of arrays of equal
-// length.
+// Optimiser updates (optimizer_rules.h) on a CPU, in one pass over the elements [begin, end) of arrays of equal length.
 //
 // Tiling: an update is one loop over the elements of a range, without scratch memory. For each element Adam reads 16
 // bytes and writes 12, and the other rules read 12 and write 8: Adam moves 28 MiB for a matrix (1024, 1024). No element

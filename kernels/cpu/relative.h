@@ -1,7 +1,7 @@
-// Relative positions (RelativeParams) for a tile of m queries on a CPU. The distances between the queries
-// first … first + m - 1 and n consecutive keys of a key range are n + m - 1 consecutive rows of r. In the products of
-// the queries with these rows, (m, n + m - 1), key number s of the n keys is in column m - 1 - i + s of the row of
-// query first + i: the relative shift (Dai et al. 2019, appendix B) is an offset into this row.
+// Relative positions (RelativeParams) for a tile of m queries on a CPU. The distances between these queries, the first
+// of which is query `first`, and n consecutive keys of a key range are n + m - 1 consecutive rows of r. In the products
+// of the queries with these rows, (m, n + m - 1), key number s of the n keys is in column m - 1 - i + s of the row of
+// query `first + i`: the relative shift (Dai et al. 2019, appendix B) is an offset into this row.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@ struct DistanceRange {
   int64_t first_key, num_keys, first_row, num_rows;
 };
 
-// Returns the keys of `key_range` among the keys key_begin … key_end - 1, and the rows of r of their distances to the
-// queries first … first + m - 1. `queries`: number of queries of the batch row.
+// Returns the keys of `key_range` among the keys [key_begin, key_end), and the rows of r that belong to the distances
+// between these keys and the m queries from query `first` on. `queries`: number of queries of the batch row.
 MH_INLINE DistanceRange distance_range(const KeyRange& key_range, int64_t queries, int64_t first, int64_t m,
                                        int64_t key_begin, int64_t key_end) {
   const int64_t skipped_keys = std::max<int64_t>(0, key_begin - key_range.first_key);
@@ -28,8 +28,8 @@ MH_INLINE DistanceRange distance_range(const KeyRange& key_range, int64_t querie
           num_keys + m - 1};
 }
 
-// Returns the row stride, in floats, of the products of a tile of `queries` queries with the rows of r at their
-// distances from `keys` keys.
+// Returns the row stride, in floats, of the products of `queries` queries with the rows of r that belong to their
+// distances to `keys` keys.
 MH_INLINE int64_t distance_row_stride(int64_t keys, int64_t queries) { return round_up(keys + queries, lanes) + lanes; }
 
 // Computes `to` (count) += `from` (count).
@@ -45,7 +45,7 @@ MH_INLINE void add_to(const float* from, int64_t count, float* to) {
   for (; i < count; ++i) to[i] += from[i];
 }
 
-// Computes `to` (size) += factor * the sum of the m rows of `rows` (m, size).
+// Adds to `to` (size) the sum of the m rows of `rows` (m, size), multiplied by `factor`.
 MH_INLINE void add_row_sum(const float* rows, int64_t m, int64_t size, float factor, float* to) {
   for (int64_t i = 0; i < size; i += lanes) {
     Floats sum{}, accumulated;

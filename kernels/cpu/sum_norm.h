@@ -3,10 +3,10 @@
 // Tiling: a call computes rows one after another, in vectors of 16 elements, with one or two vectors of partial sums in
 // registers. The forward pass reads a row three times: for the sum and the mean, for the variance, and to normalise;
 // the backward pass twice: for two means and the gradients of weight and bias, and for dx and dy. A row stays in the L1
-// or L2 cache. For rows of 1024 elements, as with 16 heads of size 64, and y in fp32, the forward pass takes 24 KiB: x,
-// y, sum, norm, weight and bias; and the backward pass 32 KiB: sum, dsum, dnorm, dx, dy, weight, dweight and dbias.
-// With y in bf16 each takes 2 KiB less. The scratch memory of 4 * (size + 128) bytes, 4.5 KiB, has the dropout mask of
-// a row.
+// or L2 cache. For rows of 1024 elements, as with 16 heads of size 64, and y in fp32, the forward pass takes 24 KiB for
+// x, y, `sum`, `norm`, `weight` and `bias`, and the backward pass 32 KiB for `sum`, dsum, dnorm, dx, dy, `weight`,
+// dweight and dbias. With y in bf16 each takes 2 KiB less. The scratch memory of 4 * (size + 128) bytes, 4.5 KiB, has
+// the dropout mask of a row.
 #pragma once
 
 #include "cpu/simd.h"
@@ -28,18 +28,18 @@ struct SumNormLoops {
 // a row, and 2 * kDropoutGroupSize floats of padding.
 inline int64_t sum_norm_scratch_floats(const SumNormParams& params) { return params.size + 2 * 64; }
 
-// Computes rows first … first + rows - 1 of tensors.sum, tensors.norm, tensors.mean and tensors.rstd. Tensors that are
-// null are not written; tensors.sum and tensors.norm must not both be null.
+// Computes `rows` rows, from row `first` on, of tensors.sum, tensors.norm, tensors.mean and tensors.rstd. Tensors that
+// are null are not written; tensors.sum and tensors.norm must not both be null.
 template <class Y>
 void sum_norm(const SumNormParams& params, const SumNormTensors& tensors, int64_t first, int64_t rows, float* scratch) {
   dispatch_simd_level(
       [&](auto simd_level) { SumNormLoops<simd_level, Y>::forward(params, tensors, first, rows, scratch); });
 }
 
-// Computes rows first … first + rows - 1 of tensors.dx and tensors.dy, and adds the gradients of weight and bias from
-// these rows to tensors.dweight and tensors.dbias. tensors.dy must not be null; without dropout and with Y = float, dy
-// equals dx and may be the same memory as tensors.dx. All rows must belong to the same chunk of tensors.chunk_rows
-// rows, whose row of tensors.dweight and tensors.dbias is updated.
+// Computes `rows` rows, from row `first` on, of tensors.dx and tensors.dy, and adds the gradients of weight and bias
+// from these rows to tensors.dweight and tensors.dbias. tensors.dy must not be null; without dropout and with
+// `Y = float`, dy equals dx and may be the same memory as tensors.dx. All rows must belong to the same chunk of
+// tensors.chunk_rows rows, whose row of tensors.dweight and tensors.dbias is updated.
 template <class Y>
 void sum_norm_backward(const SumNormParams& params, const SumNormTensors& tensors, int64_t first, int64_t rows,
                        float* scratch) {

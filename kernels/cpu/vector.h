@@ -16,7 +16,8 @@ using Words = uint32_t __attribute__((vector_size(64)));
 using HalfWords = uint16_t __attribute__((vector_size(32)));
 constexpr int lanes = 16;
 
-// Load and store 16 elements. MH_INLINE, since each SIMD level (cpu/simd.h) needs a copy for its instruction set.
+// Load and store 16 elements. Declared MH_INLINE, since each SIMD level (cpu/simd.h) needs a copy for its instruction
+// set.
 MH_INLINE void load(const float* from, Floats& to) { std::memcpy(&to, from, sizeof to); }
 MH_INLINE void store(const Floats& from, float* to) { std::memcpy(to, &from, sizeof from); }
 
@@ -32,7 +33,7 @@ MH_INLINE void load(const uint16_t* from, Floats& to) {
 constexpr uint32_t kInfinityBits = 0x7F800000, kBf16Nan = 0x7FC0;
 MH_INLINE void to_bf16(const Floats& from, Words& to) {
   std::memcpy(&to, &from, sizeof to);
-  const Ints lanes_of_nan = (to & 0x7FFFFFFF) > kInfinityBits;  // all bits of a lane if it is NaN, otherwise none
+  const Ints lanes_of_nan = (to & 0x7FFFFFFF) > kInfinityBits;  // all bits are 1 in lanes that are NaN, otherwise 0
   Words is_nan;
   std::memcpy(&is_nan, &lanes_of_nan, sizeof is_nan);
   to = (to + 0x7FFF + ((to >> 16) & 1)) >> 16;
@@ -103,8 +104,8 @@ struct Maximum {
 MH_INLINE float sum_of(const Floats& v) { return reduce_lanes(v, Sum()); }
 MH_INLINE float max_of(const Floats& v) { return reduce_lanes(v, Maximum()); }
 
-// Interleave the elements, or the pairs of elements, of a and b: of their first halves (low) or of their second halves
-// (high).
+// Interleave the elements, or the pairs of elements, of the first halves (low) or of the second halves (high) of a and
+// b.
 template <class V>
 MH_INLINE V interleave_low(const V& a, const V& b) {
   return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
