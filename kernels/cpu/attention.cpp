@@ -16,7 +16,7 @@ namespace mh::kernels {
 
 namespace {
 
-// Computes `to` (rows, size) = factor * `from` (rows, size), rounded to T.
+// Computes `to` (rows, size) = `factor` * `from` (rows, size), rounded to T.
 template <class T>
 MH_INLINE void store_scaled(const float* from, int64_t rows, int64_t size, float factor, Matrix<T> to) {
   for (int64_t r = 0; r < rows; ++r)

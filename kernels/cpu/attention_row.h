@@ -99,8 +99,9 @@ struct KeysAndValues {
 template <class Key, class Value>
 KeysAndValues(Key, Value) -> KeysAndValues<Key, Value>;
 
-// Computes out (d) = factor * softmax(q kᵀ) v for one scaled query q (d) and `keys` keys; zeros if all logits are -inf.
-// d is a multiple of 16. s: scratch, pad_to_lanes(keys). Returns the log-sum-exp, nats; +inf if all logits are -inf.
+// Computes `out` (d) = `factor` * softmax(q kᵀ) v for one scaled query q (d) and `keys` keys; zeros if all logits are
+// -inf. d is a multiple of 16. s: scratch, pad_to_lanes(keys). Returns the log-sum-exp, nats; +inf if all logits are
+// -inf.
 template <class Key, class Value, class T>
 MH_INLINE float attend_query(const float* q, int64_t keys, int64_t d, const KeysAndValues<Key, Value>& kv, float factor,
                              float* s, T* out) {

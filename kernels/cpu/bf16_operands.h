@@ -21,7 +21,7 @@ MH_INLINE void load_words(const uint16_t* from, int64_t count, Words& to) {
   to = __builtin_convertvector(h, Words);
 }
 
-// Copies `from` (rows, size), with row r at from + r * row_stride, to a left operand `to` (padded_rows, padded size),
+// Copies `from` (rows, size), with row r at `from + r * row_stride`, to a left operand `to` (padded_rows, padded size),
 // whose other elements become zero.
 MH_INLINE void copy_rows(const uint16_t* from, int64_t row_stride, int64_t rows, int64_t padded_rows, int64_t size,
                          uint16_t* to) {
@@ -31,8 +31,8 @@ MH_INLINE void copy_rows(const uint16_t* from, int64_t row_stride, int64_t rows,
     std::memcpy(to + r * padded_size, from + r * row_stride, static_cast<size_t>(size) * sizeof(uint16_t));
 }
 
-// Copies `from` (rows, size), with row r at from + r * row_stride, to a right operand `to` (padded_rows, padded size),
-// whose other elements become zero. `padded_rows` is even.
+// Copies `from` (rows, size), with row r at `from + r * row_stride`, to a right operand `to` (padded_rows, padded
+// size), whose other elements become zero. `padded_rows` is even.
 MH_INLINE void interleave_rows(const uint16_t* from, int64_t row_stride, int64_t rows, int64_t padded_rows,
                                int64_t size, uint16_t* to) {
   const int64_t padded_size = pad_to_lanes(size);
@@ -47,7 +47,7 @@ MH_INLINE void interleave_rows(const uint16_t* from, int64_t row_stride, int64_t
     }
 }
 
-// Transposes `from` (rows, size), with row r at from + r * row_stride, to a right operand `to` (padded size,
+// Transposes `from` (rows, size), with row r at `from + r * row_stride`, to a right operand `to` (padded size,
 // padded_rows), whose other elements become zero. `padded_rows` is a multiple of 64.
 MH_INLINE void transpose_rows(const uint16_t* from, int64_t row_stride, int64_t rows, int64_t padded_rows, int64_t size,
                               uint16_t* to) {
@@ -80,7 +80,7 @@ MH_INLINE void gemm_product(const Bf16Gemm& gemm, int64_t m, int64_t n, int64_t 
 }
 
 // Rounds columns j … j + 15 of row i of an fp32 tile to bf16, in the lower halves of 32-bit words; columns from
-// visible_end(i) on, of masked keys, become zero. Row i is at tile + i * row_stride. VisibleEnd is callable as
+// visible_end(i) on, of masked keys, become zero. Row i is at `tile + i * row_stride`. VisibleEnd is callable as
 // int64_t(int64_t).
 template <class VisibleEnd>
 MH_INLINE void round_lanes(const float* tile, int64_t row_stride, const VisibleEnd& visible_end, int64_t i, int64_t j,
@@ -93,7 +93,7 @@ MH_INLINE void round_lanes(const float* tile, int64_t row_stride, const VisibleE
   to_bf16(v, to);
 }
 
-// Rounds 64 columns of an fp32 tile to a left operand `to` (rows, 64). Row i is at tile + i * row_stride; its columns
+// Rounds 64 columns of an fp32 tile to a left operand `to` (rows, 64). Row i is at `tile + i * row_stride`; its columns
 // from visible_end(i) on become zero.
 template <class VisibleEnd>
 MH_INLINE void round_tile(const float* tile, int64_t row_stride, int64_t rows, const VisibleEnd& visible_end,
@@ -108,7 +108,7 @@ MH_INLINE void round_tile(const float* tile, int64_t row_stride, int64_t rows, c
 }
 
 // Rounds 64 columns of an fp32 tile, transposed, to a left operand `to` (64, rows). Row i of the tile is at
-// tile + i * row_stride; its columns from visible_end(i) on become zero. `rows` is even.
+// `tile + i * row_stride`; its columns from visible_end(i) on become zero. `rows` is even.
 template <class VisibleEnd>
 MH_INLINE void transpose_tile(const float* tile, int64_t row_stride, int64_t rows, const VisibleEnd& visible_end,
                               uint16_t* to) {

@@ -18,7 +18,7 @@ namespace mh::kernels {
 
 constexpr int64_t kBlockQueries = 32;  // maximum number of queries of a block
 
-// The keys begin … end - 1.
+// The keys [begin, end).
 struct KeySpan {
   int64_t begin, end;
 };
@@ -38,7 +38,7 @@ struct QueryBlock {
   MH_INLINE int64_t num_keys() const { return key_end - key_begin; }
 };
 
-// Computes `to` (padded_rows, size) = factor * `from` (rows, size) in fp32; the rows from `rows` on become zero.
+// Computes `to` (padded_rows, size) = `factor` * `from` (rows, size) in fp32; the rows from `rows` on become zero.
 template <class T>
 MH_INLINE void pack_fp32(Matrix<const T> from, int64_t rows, int64_t padded_rows, int64_t size, float factor,
                          float* to) {

@@ -44,7 +44,7 @@ struct CachedAttentionLoops {
 
 // Returns the number of floats of scratch memory for one call of cached_attention().
 inline int64_t cached_attention_scratch_floats(int64_t length, int64_t size) { return size + round_up(length, 16); }
-// Computes out (size) = softmax(scale * q Kᵀ) V over positions 0 … query.length - 1.
+// Computes `out` (size) = softmax(scale * q Kᵀ) V over positions 0 … query.length - 1.
 template <class T>
 void cached_attention(const CachedQuery<T>& query, T* out, float* scratch) {
   dispatch_simd_level([&](auto simd_level) { CachedAttentionLoops<simd_level, T>::attend(query, out, scratch); });

@@ -12,8 +12,8 @@ constexpr int kDropoutGroupSize =
 
 using Longs = uint64_t __attribute__((vector_size(64)));
 
-// Computes the low and high 32-bit halves of the 64-bit product factor * x of each lane. The even and the odd lanes are
-// multiplied separately, since a 64-bit lane holds one product.
+// Computes the low and high 32-bit halves of the 64-bit product `factor` * x of each lane. The even and the odd lanes
+// are multiplied separately, since a 64-bit lane holds one product.
 MH_INLINE void multiply(uint64_t factor, const Words& x, Words& low, Words& high) {
   constexpr uint64_t low_mask = 0xFFFFFFFF;
   Longs pairs, result;

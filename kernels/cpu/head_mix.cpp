@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t width = kMixWidth;
 
 // Copies `count` elements of each head, from element `first` on, to `to` (heads, width), in fp32, and zeroes the
-// elements of `to` from `count` to the next multiple of 16. Head j is at from + j * stride.
+// elements of `to` from `count` to the next multiple of 16. Head j is at `from + j * stride`.
 template <class T>
 MH_INLINE void gather(const T* from, int64_t stride, int64_t heads, int64_t first, int64_t count, float* to) {
   for (int64_t j = 0; j < heads; ++j) {

@@ -30,7 +30,7 @@ inline void nag(const NagParams& params, int64_t begin, int64_t end, float* p, c
   dispatch_simd_level([&](auto simd_level) { OptimizerLoops<simd_level>::nag(params, begin, end, p, g, buffer); });
 }
 
-// Returns the sum of the squares of x[begin … end - 1], in fp64.
+// Returns the sum of the squares of the elements [begin, end) of x, in fp64.
 inline double sum_of_squares(const float* x, int64_t begin, int64_t end) {
   return dispatch_simd_level(
       [&](auto simd_level) { return OptimizerLoops<simd_level>::sum_of_squares(x, begin, end); });

@@ -21,13 +21,13 @@ namespace mh::kernels {
 namespace {
 
 // The keys or values of key/value head h at the positions 0 … num_visible - 1, all of which a query sees unless a
-// window hides the first of these positions.
+// window hides the earliest ones.
 template <class T>
 struct VisibleRows {
   const HeadsView<const T>& heads;
   int64_t h, num_visible;
   MH_INLINE const T* at(int64_t t) const { return heads.at(h, t); }
-  // Prefetches columns first … first + size - 1 of position t + kPrefetchDistance of a key/value cache
+  // Prefetches `size` columns, from column `first` on, of position t + kPrefetchDistance of a key/value cache
   // (HeadsView::cache_row_of), whose rows are too far apart for the hardware prefetcher.
   MH_INLINE void prefetch(int64_t t, int64_t first, int64_t size) const {
     if (heads.cache_row_of != nullptr && t + kPrefetchDistance < num_visible)
@@ -35,8 +35,8 @@ struct VisibleRows {
   }
 };
 
-// Computes columns first … first + 16 * num_vectors - 1 of out (size) = Σ_s x[s] v_s, over the positions s of v. x:
-// mixed probabilities of one head, 0 at positions that a window hides.
+// Computes 16 * num_vectors columns, from column `first` on, of `out` (size) = Σ_s x[s] v_s, over the positions s of v.
+// x: mixed probabilities of one head, 0 at positions that a window hides.
 template <int num_vectors, class T>
 void weighted_value_sum(const TileLayout& layout, const float* x, const VisibleRows<T>& v, int64_t first, int64_t size,
                         T* out) {
@@ -71,7 +71,7 @@ struct DecodeScratch {
   MH_INLINE float* tile_of(int64_t t) const { return tiles + t * layout.query_stride(); }
 };
 
-// Computes the products of one query and the keys for columns first … first + size - 1, which take `num_vectors`
+// Computes the products of one query and the keys for `size` columns, from column `first` on, which take `num_vectors`
 // vectors. Stores the products in the logits x if `first` is 0, and otherwise adds the products to x. q: address of
 // column `first` of the query.
 template <int num_vectors, class T>

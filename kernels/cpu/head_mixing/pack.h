@@ -9,8 +9,8 @@ namespace mh::kernels {
 
 namespace {
 
-// Computes `to` (rows, padded size) = factor * `from` (length, size) in fp32, with row r at from + r * row_stride; the
-// rows from `length` on become zero.
+// Computes `to` (rows, padded size) = `factor` * `from` (length, size) in fp32, with row r of `from` at
+// `from + r * row_stride`; the rows of `to` from `length` on become zero.
 template <class T>
 void pack_rows_fp32(const T* from, int64_t row_stride, int64_t length, int64_t size, float factor, int64_t rows,
                     float* to) {
@@ -25,7 +25,7 @@ void pack_rows_fp32(const T* from, int64_t row_stride, int64_t length, int64_t s
   std::fill_n(to + length * padded_size, (rows - length) * padded_size, 0.0F);
 }
 
-// Transposes `from` (length, size), with row r at from + r * row_stride, chunk by chunk into `to` (chunks, size,
+// Transposes `from` (length, size), with row r at `from + r * row_stride`, chunk by chunk into `to` (chunks, size,
 // kChunkKeys); the columns from `length` on become zero.
 template <class T>
 void pack_transposed_fp32(const T* from, int64_t row_stride, int64_t length, int64_t size, float* to) {
@@ -56,9 +56,9 @@ struct PackedOperands {
         values(keys + key_floats(params)) {}
 };
 
-// Packs the keys of query head `head`, or, if head >= params.heads, the values of value head head - params.heads, as
-// right operands of bf16 products (cpu/bf16_operands.h). The operand of a head takes the first half of the floats that
-// PackedOperands has for the head.
+// Packs the keys of query head `head`, or, if `head >= params.heads`, the values of value head `head - params.heads`,
+// as right operands of bf16 products (cpu/bf16_operands.h). The operand of a head takes the first half of the floats
+// that PackedOperands has for the head.
 void pack_bf16(const AttentionParams& params, const TileLayout& layout, bool backward, int64_t head,
                HeadsView<const uint16_t> k, HeadsView<const uint16_t> v, const PackedOperands<float>& packed_operands) {
   const auto head_operand = [&](float* operands, int64_t i, int64_t padded_size) {

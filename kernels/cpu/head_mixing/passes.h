@@ -14,9 +14,9 @@ MH_INLINE int64_t query_tile_index(const QueryShare& share, int64_t round) {
   return round * share.count + (round % 2 == 0 ? share.index : share.count - 1 - share.index);
 }
 
-// Packs the rows of a tile of queries, of all heads of `from`, as left operands: in fp32 (heads, layout.rows, padded
-// size), scaled by row_spec.factor; or in bf16, not scaled, as pack_bf16_rows() does. packs_right_operands: for
-// bf16, packs right operands also.
+// Packs the rows of a tile of queries, for all heads of `from`, as left operands: in fp32 (heads, layout.rows, padded
+// size), scaled by row_spec.factor; or in bf16, not scaled, as pack_bf16_rows() does. packs_right_operands: whether to
+// pack right operands, too, for bf16.
 template <class T>
 void pack_tile(const AttentionParams& params, const TileLayout& layout, const PackedRowSpec& row_spec,
                HeadsView<const T> from, const QueryRange& queries, bool packs_right_operands, float* packed_rows) {
@@ -52,15 +52,15 @@ struct HeadTile {
   uint16_t* bf16_tile;
 };
 
-// Computes sums (rows, padded_size) += tile (rows, keys) · right (keys, padded_size) for one head; right: packed fp32
-// or bf16.
+// Computes `sums` (rows, padded_size) += tile (rows, keys) · `right` (keys, padded_size) for one head. `right` is
+// packed, in fp32 or bf16.
 void add_tile_product(const AttentionParams& params, const TileLayout& layout, const VisibleKeys& visible_range,
                       int64_t padded_size, const HeadTile& tile, const float* right, float* sums) {
   if (!uses_bf16_gemm(params)) return product_over_keys(layout, visible_range, padded_size, tile.elements, right, sums);
   gemm_tile(*params.bf16_gemm, layout, visible_range, tile.elements, tile.bf16_tile)
       .add_product(reinterpret_cast<const uint16_t*>(right), layout.padded_keys(), padded_size, sums);
 }
-// Computes sums (keys, padded_size) += tileᵀ (keys, layout.rows) · packed_rows (layout.rows, padded_size) for one
+// Computes `sums` (keys, padded_size) += tileᵀ (keys, layout.rows) · packed_rows (layout.rows, padded_size) for one
 // head. packed_rows: written by pack_tile() with right operands.
 void add_transposed_tile_product(const AttentionParams& params, const TileLayout& layout,
                                  const VisibleKeys& visible_range, int64_t padded_size, const HeadTile& tile,
@@ -72,7 +72,7 @@ void add_transposed_tile_product(const AttentionParams& params, const TileLayout
                               sums);
 }
 
-// Computes `to` (heads, count, size) = row_spec.factor * sums (heads, layout.rows, padded size), for the `count`
+// Computes `to` (heads, count, size) = row_spec.factor * `sums` (heads, layout.rows, padded size), for the `count`
 // queries of a tile.
 template <class T>
 void store_rows(const TileLayout& layout, const PackedRowSpec& row_spec, const QueryRange& queries, const float* sums,
@@ -235,7 +235,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryS
                            slopes + c * layout.chunk_stride(), dp_row + c * layout.chunk_stride());
       }
       if (!compute_ds) return;
-      for (int64_t i = count; i < visible_range.padded_queries; ++i)  // padding rows add nothing to gradients
+      for (int64_t i = count; i < visible_range.padded_queries; ++i)  // so that padding rows add nothing to gradients
         for (float* tile : {p, dp}) std::fill_n(tile + i * layout.query_stride(), layout.query_stride(), 0.0F);
       for (int64_t j = 0; j < params.heads; ++j) {
         const int64_t key_offset = j * layout.padded_keys() * layout.dk, query_offset = j * layout.rows * layout.dk;

@@ -16,7 +16,7 @@ namespace {
 
 using RegisterTile = std::conditional_t<kSimdLevel == SimdLevel::avx512, Tile8x2, Tile4x1>;
 
-// The queries of a tile: the queries first … first + count - 1 of the batch row.
+// The queries of a tile: `count` queries of the batch row, from query `first` on.
 struct QueryRange {
   int64_t first, count;
 };
@@ -61,15 +61,15 @@ MH_INLINE int64_t num_contiguous_keys(int64_t key, int64_t end) {
   return std::min(end, (key / kChunkKeys + 1) * kChunkKeys) - key;
 }
 
-// The sizes of the packed rows of a tile, which are queries or output gradients: number of heads, elements of a row,
-// and the factor by which the rows or their products are scaled.
+// The packed rows of a tile, queries or output gradients: the number of heads, the number of elements of a row, and the
+// factor by which the rows or their products are scaled.
 struct PackedRowSpec {
   int64_t heads, size;
   float factor;
 };
 
-// Computes the products of packed_rows (heads, layout.rows, padded size) with the visible columns of `transposed`
-// (heads, chunks, size, kChunkKeys), which has the packed keys or values, into a tile, in fp32.
+// Computes a tile: the fp32 products of packed_rows (heads, layout.rows, padded size) with the visible columns of
+// `transposed` (heads, chunks, size, kChunkKeys), the packed keys or values.
 void multiply_rows_fp32(const TileLayout& layout, const PackedRowSpec& row_spec, const VisibleKeys& visible_range,
                         const float* packed_rows, const float* transposed, float* tile) {
   const int64_t size = row_spec.size, padded_size = pad_to_lanes(size);
@@ -92,7 +92,8 @@ void multiply_rows_fp32(const TileLayout& layout, const PackedRowSpec& row_spec,
     }
 }
 
-// Computes sums (queries, padded_size) += tile (queries, keys) · values (keys, padded_size) for one head, in fp32.
+// Computes `sums` (queries, padded_size) += `tile` (queries, keys) · `values` (keys, padded_size) for one head, in
+// fp32.
 void product_over_keys(const TileLayout& layout, const VisibleKeys& visible_range, int64_t padded_size,
                        const float* tile, const float* values, float* sums) {
   const auto add = [&](int64_t c, int64_t y, int64_t queries, int64_t count) {
@@ -111,7 +112,7 @@ void product_over_keys(const TileLayout& layout, const VisibleKeys& visible_rang
   }
 }
 
-// Computes sums (keys, padded_size) += tileᵀ (keys, queries) · packed_rows (queries, padded_size) for one head, in
+// Computes `sums` (keys, padded_size) += `tile`ᵀ (keys, queries) · packed_rows (queries, padded_size) for one head, in
 // fp32.
 void product_over_queries(const TileLayout& layout, const VisibleKeys& visible_range, int64_t padded_size,
                           const float* tile, const float* packed_rows, float* sums) {
@@ -137,8 +138,8 @@ void product_over_queries(const TileLayout& layout, const VisibleKeys& visible_r
   }
 }
 
-// Computes the products of packed_rows with the visible columns of `transposed`, times row_spec.factor, into a tile.
-// Like multiply_rows_fp32(), but the operands are bf16, and the products are scaled instead of the rows. Each head of
+// Computes a tile: the products of packed_rows with the visible columns of `transposed`, times row_spec.factor. Like
+// multiply_rows_fp32(), but the operands are bf16, and the products are scaled instead of the rows. Each head of
 // packed_rows and of `transposed` takes as much memory as with fp32 elements; its bf16 operand is in the first half.
 void multiply_rows_bf16(const Bf16Gemm& gemm, const TileLayout& layout, const PackedRowSpec& row_spec,
                         const VisibleKeys& visible_range, const float* packed_rows, const float* transposed,
@@ -210,8 +211,8 @@ void add_relative_biases(const AttentionParams& params, const TileLayout& layout
       }
 }
 
-// Returns the keys of a key range that a tile sees, counted from the first key of the span, and the rows of r of their
-// distances.
+// Returns the keys of a key range that a tile sees, counted from the first key of the span, and the rows of r that
+// belong to the distances of these keys.
 MH_INLINE DistanceRange distance_range(const AttentionParams& params, const VisibleKeys& visible_range,
                                        const KeyRange& key_range) {
   DistanceRange range = distance_range(key_range, params.queries, visible_range.first_query, visible_range.num_queries,
@@ -221,8 +222,8 @@ MH_INLINE DistanceRange distance_range(const AttentionParams& params, const Visi
 }
 
 // Scratch of relative positions: q_v, scale * (q + v) (in, rows, dk); and distance_products (rows,
-// distance_row_stride()), the products of one head's q_v with consecutive rows of r, which the backward pass replaces
-// by their gradients.
+// distance_row_stride()), the products of one head's q_v with consecutive rows of r. The backward pass replaces these
+// products by their gradients.
 struct DistanceScratch {
   float *q_v, *distance_products;
 };

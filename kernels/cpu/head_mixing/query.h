@@ -121,7 +121,7 @@ void multiply_chunk(int64_t heads, int64_t count, const float* x, float* y) {
 
 // Applies one step of the online softmax (Milakov and Gimelshein 2018) to a query: replaces its logits x in a span by
 // exp(x - max_logits[j]) for each query head j, and the logits of masked keys by 0, and updates max_logits (in), the
-// running maxima, and sums (in), the running sums of exponentials.
+// running maxima, and `sums` (in), the running sums of exponentials.
 void online_softmax_query(const AttentionParams& params, const TileLayout& layout, const Query& q, float* x,
                           float* max_logits, float* sums) {
   for (int64_t j = 0; j < params.heads; ++j) {
@@ -166,18 +166,19 @@ void exponentiate_query(const AttentionParams& params, const TileLayout& layout,
   }
 }
 
-// Returns 1 / sum; 0 for the sum 0 of a fully masked row.
+// Returns 1 / `sum`, or 0 if `sum` is 0, as in a fully masked row.
 MH_INLINE float inverse_or_zero(float sum) { return sum == 0 ? 0 : 1 / sum; }
 
-// Computes matrix (in, out) = source (in, out), with row j divided by sums[j].
+// Computes `matrix` (in, out) as `source` (in, out) with row j divided by sums[j].
 void divide_by_sums(const AttentionParams& params, const float* source, const float* sums, float* matrix) {
   for (int64_t j = 0; j < params.heads; ++j)
     for (int64_t i = 0; i < params.value_heads; ++i)
       matrix[j * params.value_heads + i] = source[j * params.value_heads + i] * inverse_or_zero(sums[j]);
 }
 
-// Replaces the exponentials x of a query (in heads) by mixed probabilities after dropout (out heads). matrix (in, out):
-// the mixing matrix, with rows divided by the sums of the exponentials. dropout_mask, mix_out: scratch.
+// Replaces x, the exponentials of one query for all query heads, by the mixed probabilities after dropout for all value
+// heads. matrix (in, out): the mixing matrix, with rows divided by the sums of the exponentials. dropout_mask, mix_out:
+// scratch.
 void mix_query(const AttentionParams& params, const TileLayout& layout, const Query& q, const float* matrix, float* x,
                float* dropout_mask, float* mix_out) {
   const bool has_dropout = params.has_dropout();
@@ -206,8 +207,8 @@ void dropout_query_backward(const AttentionParams& params, const TileLayout& lay
   }
 }
 
-// The elements of one query in the two tiles of the backward pass, and its dropout mask. p (in heads): probabilities
-// before the division by their sums; dp (out heads): gradients of mixed probabilities.
+// The elements of one query in the two tiles of the backward pass, and its dropout mask. p, for all query heads:
+// probabilities before the division by their sums. dp, for all value heads: gradients of mixed probabilities.
 struct QueryElements {
   float *p, *dp;
   const float* dropout_mask;
@@ -244,9 +245,9 @@ void accumulate_g(const AttentionParams& params, const TileLayout& layout, const
   }
 }
 
-// Replaces elements.p by the mixed probabilities after dropout (out heads), and elements.dp by the gradients of the
-// logits (in heads), for one query and a span. sums (in): sums of p over all keys; g (in, out): G over all keys,
-// divided by the sums.
+// For one query and a span, replaces elements.p by the mixed probabilities after dropout, for all value heads, and
+// elements.dp by the gradients of the logits, for all query heads. sums (in): sums of p over all keys; g (in, out): G
+// over all keys, divided by the sums.
 void mix_query_backward(const AttentionParams& params, const TileLayout& layout, const Query& q,
                         const QueryElements& elements, const MixScratch& scratch, const float* sums, const float* g) {
   const int64_t heads = params.heads, value_heads = params.value_heads;
