@@ -112,7 +112,7 @@ void run_forward_kernel(const at::Tensor& x, const at::Tensor& m, const MixOptio
                      });
 }
 
-// Adds the kLanes partial sums lane_sums[i] to sums[i], for sums (count) and lane_sums (count, kLanes).
+// Adds the kLanes partial sums lane_sums[i] to sums[i], for `sums` (count) and `lane_sums` (count, kLanes).
 void add_lanes(const float* lane_sums, int64_t count, float* sums) {
   for (int64_t i = 0; i < count; ++i) {
     float sum = 0;
@@ -122,8 +122,8 @@ void add_lanes(const float* lane_sums, int64_t count, float* sums) {
 }
 
 // Writes the gradient dx and adds to the gradient dm; an undefined dx or dm is skipped. dm must be zero before the
-// call. With one matrix per position dm has the shape (B, T, num_in_heads, num_out_heads), otherwise (work items,
-// num_in_heads, num_out_heads), which the caller sums over the work items.
+// call. With one matrix per position dm has the shape (B, T, num_in_heads, num_out_heads). Otherwise it has the shape
+// (work items, num_in_heads, num_out_heads), and the caller sums it over the work items.
 template <class T>
 void run_backward_kernel(const at::Tensor& x, const at::Tensor& m, const MixOptions& options, const at::Tensor& dy,
                          const at::Tensor& dx, const at::Tensor& dm) {

@@ -12,7 +12,7 @@ namespace mh::attention {
 // tensor leaves the heads of its side unscaled.
 struct HeadScales {
   at::Tensor score, value, output;
-  // If variants.count > 0, the scale factors are (count, n), and row f scales the heads of variant f.
+  // If variants.count > 0, the scale factors are (variants.count, n), and row f scales the heads of variant f.
   Variants variants = {};
 
   at::Tensor& scales_of(HeadSide side) {

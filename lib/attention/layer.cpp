@@ -12,7 +12,7 @@ namespace mh::attention {
 
 namespace {
 
-// Views (B, T, h*size) as (B, h, T, size).
+// Returns a view (B, h, T, size) of x (B, T, h * size).
 at::Tensor split_heads(const at::Tensor& x, int64_t num_heads) {
   return x.view({x.size(0), x.size(1), num_heads, x.size(2) / num_heads}).transpose(1, 2);
 }

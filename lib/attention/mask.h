@@ -12,7 +12,8 @@ namespace mh::attention {
 
 struct Mask {
   bool causal = false;
-  // With `causal`, query t sees keys s <= t + offset. offset > 0: keys of a cache or a memory precede query 0.
+  // With `causal`, query t sees keys s <= t + offset. If `offset` is positive, keys of a cache or a memory precede
+  // query 0.
   int64_t offset = 0;
   int64_t window = 0;  // > 0: query t sees only keys s > t + offset - window; 0: unlimited
   // (B) int64: only keys s < key_lengths[b] are real (not padding); undefined: all keys are real. Padding keys and

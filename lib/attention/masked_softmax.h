@@ -6,7 +6,7 @@
 
 namespace mh::attention {
 
-// Returns probabilities p with the shape of logits (B, h, Tq, Tk): the unmasked entries of a row sum to 1 and all
+// Returns probabilities p with the shape of `logits` (B, h, Tq, Tk): the unmasked entries of a row sum to 1 and all
 // masked entries are exactly 0; a fully masked row is zero. `attention_mask` is a broadcastable boolean mask (true: the
 // query may attend to the key); undefined: no entry is masked. Where an additive mask is minus infinity,
 // `attention_mask` must be false, as in the result of boolean_mask() (mask.h), so that unmasked logits are finite.

@@ -15,8 +15,8 @@ struct Context;
 // repetition there are `count` groups, (count·B, …), and row f·B + b continues row b of input group source_groups[f].
 struct Variants {
   int64_t count = 0;  // number of variants; 0: batch rows are not repeated
-  // (count): input group of each variant: first each input group once, in order, then further input groups in any
-  // order. Empty: one input group.
+  // (count): input group of each variant. The first variants have each input group once, in order; the other variants
+  // may have any input group. Empty: there is one input group.
   std::vector<int64_t> source_groups = {};
 
   // Repeats x (groups·B, …) to (count·B, …); an undefined tensor stays undefined.

@@ -42,8 +42,9 @@ enum class DropoutIndex : uint8_t {
   // row in a tensor (B, T, d), or by head, query and key in a tensor (B, h, Tq, Tk). The lengths T, Tq and Tk to which
   // the rows of a micro-batch are padded do not change the index.
   position,
-  // row * x[0].numel() + offset for element `offset` of a row: the index in the padded tensor of the full batch, if all
-  // micro-batches of the update are padded to the same lengths.
+  // Element `offset` of a row has the index row * x[0].numel() + offset, where `row` is the index of the row in the
+  // full batch of the update. This is the index in the padded tensor of the full batch, if all micro-batches of the
+  // update are padded to the same lengths.
   padded,
 };
 

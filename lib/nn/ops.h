@@ -14,10 +14,10 @@
 
 namespace mh::nn {
 
-// Returns x weightᵀ + bias (…, out) for x (…, in), weight (out, in), and bias (out) or undefined. x and bias are cast
-// to the type of `weight`, which is the type of the result. On a CPU, the fp32 and bf16 products of the forward and the
-// backward pass use oneDNN. For fp32, LibTorch would use MKL, which reaches less than half the speed of oneDNN on
-// processors of other vendors than Intel.
+// Returns x weightᵀ + bias (…, out) for x (…, in), `weight` (out, in), and `bias` (out) or undefined. x and `bias` are
+// cast to the type of `weight`, which is the type of the result. On a CPU, the fp32 and bf16 products of the forward
+// and the backward pass use oneDNN. For fp32, LibTorch would use MKL, which reaches less than half the speed of oneDNN
+// on processors of other vendors than Intel.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 // Returns fused_activation(x weightᵀ + bias) (…, Σ out_i) for x (…, in). `weight` is the concatenation of the
 // parameters `weights` (out_i, in), so that one product computes all outputs; `bias` is the concatenation of `biases`
@@ -26,11 +26,11 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
 at::Tensor linear(const at::Tensor& x, ParameterRefs weights, ParameterRefs biases = {},
                   Activation fused_activation = Activation::none);
 
-// Returns scale * weight[tokens] (B, T, d) in fp32, for tokens (B, T) int64 and weight (rows, d).
+// Returns scale * weight[tokens] (B, T, d) in fp32, for `tokens` (B, T) int64 and `weight` (rows, d).
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, double scale);
 
-// Returns the layer norm of x (…, d), of any type, over the last axis, with weight and bias (d) fp32. The result has
-// the type of x; means and variances are accumulated in fp32.
+// Returns the layer norm of x (…, d), of any type, over the last axis, with `weight` and `bias` (d) fp32. The result
+// has the type of x; means and variances are accumulated in fp32.
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon);
 
 // Returns x (B, …) with inverted dropout: an element is divided by 1 - p, or set to 0 with probability p. Returns x
@@ -43,8 +43,8 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
 // DropoutIndex::position.
 at::Tensor dropout(const at::Tensor& x, double p, const nn::ForwardContext& forward_context,
                    std::string_view stream_name, uint32_t site);
-// Returns the dropout parameters with which a kernel that applies dropout itself drops the same elements as dropout()
-// for a tensor of these sizes. Throws like dropout().
+// Returns the parameters for a kernel that applies dropout itself. With them, the kernel drops the same elements of a
+// tensor of these sizes as dropout(). Throws like dropout().
 kernels::DropoutRange dropout_range_of(at::IntArrayRef sizes, double p, const nn::ForwardContext& forward_context,
                                        std::string_view stream_name, uint32_t site);
 
@@ -89,7 +89,7 @@ struct SlicedLoss {
 SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                                 const at::Tensor& targets, int64_t vocabulary_size, double label_smoothing,
                                 const at::Tensor& device_targets = {});
-// Returns the number of scored (non-negative) targets, for targets (N) int64 on the CPU. Throws Error(failed) if a
+// Returns the number of scored (non-negative) targets, for `targets` (N) int64 on the CPU. Throws Error(failed) if a
 // target is `vocabulary_size` or more.
 int64_t count_scored(const at::Tensor& targets, int64_t vocabulary_size);
 

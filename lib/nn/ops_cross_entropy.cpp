@@ -29,10 +29,10 @@ int64_t rows_per_slice(int64_t vocabulary_size, bool is_on_gpu) {
 
 // Losses and gradients of all slices. The gradients are derivatives of the sum of all losses; undefined if not needed.
 struct LossesAndGradients {
-  at::Tensor dhidden;      // (N, d): gradient of hidden, in the type of hidden
+  at::Tensor dhidden;      // (N, d): gradient of `hidden`, in its type
   at::Tensor dweight;      // (rows, d): gradient of the weight, fp32 or wider
   at::Tensor dbias;        // (rows): gradient of the bias, fp32 or wider
-  at::Tensor losses;       // (N, 2) fp64, on the device of hidden: a kernels::CrossEntropyLoss per row
+  at::Tensor losses;       // (N, 2) fp64, on the device of `hidden`: a kernels::CrossEntropyLoss per row
   int64_t num_scored = 0;  // number of rows whose target is not negative
 };
 
@@ -42,7 +42,7 @@ struct NeedsGradient {
 };
 
 struct CrossEntropyTargets {
-  at::Tensor cpu_targets, device_targets;  // (N) contiguous int64, on the CPU and on the device of hidden
+  at::Tensor cpu_targets, device_targets;  // (N) contiguous int64, on the CPU and on the device of `hidden`
   int64_t vocabulary_size = 0;
   double label_smoothing = 0;
 };
@@ -56,7 +56,7 @@ bool has_cpu_kernel(const at::Tensor& logits) {
   return logits.device().is_cpu() && (logits.scalar_type() == at::kFloat || logits.scalar_type() == at::kBFloat16);
 }
 
-// Computes losses[i] for each row i of logits (n, vocabulary_size), with CPU loops for fp32 and bf16. If
+// Computes losses[i] for each row i of `logits` (n, vocabulary_size), with CPU loops for fp32 and bf16. If
 // `needs_gradient` is set, replaces the logits by their gradient.
 void compute_cpu_losses(at::Tensor& logits, const int64_t* targets, double label_smoothing, bool needs_gradient,
                         kernels::CrossEntropyLoss* losses) {
@@ -78,8 +78,9 @@ void compute_cpu_losses(at::Tensor& logits, const int64_t* targets, double label
   });
 }
 
-// Computes losses (n, 2), the nll and the smoothed loss of each row, for logits (n, vocabulary_size) with a GPU kernel;
-// targets (n) and losses are in GPU memory. If `needs_gradient` is set, replaces the logits by their gradient.
+// Computes `losses` (n, 2), the nll and the smoothed loss of each row of `logits` (n, vocabulary_size), with a GPU
+// kernel; `targets` (n) and `losses` are in GPU memory. If `needs_gradient` is set, replaces the logits by their
+// gradient.
 void compute_gpu_losses(const Gpu& gpu, at::Tensor& logits, const at::Tensor& targets, double label_smoothing,
                         bool needs_gradient, at::Tensor& losses) {
   check_cuda(gpu.kernels->cross_entropy(
@@ -88,7 +89,7 @@ void compute_gpu_losses(const Gpu& gpu, at::Tensor& logits, const at::Tensor& ta
       static_cast<kernels::CrossEntropyLoss*>(losses.mutable_data_ptr()), gpu.stream));
 }
 
-// Computes losses (n, 2), the nll and the smoothed loss of each row, for logits (n, vocabulary_size) with LibTorch
+// Computes `losses` (n, 2), the nll and the smoothed loss of each row of `logits` (n, vocabulary_size), with LibTorch
 // operations, for any type and device. If `needs_gradient` is set, replaces the logits by their gradient.
 void compute_fallback_losses(at::Tensor& logits, const at::Tensor& targets, double label_smoothing, bool needs_gradient,
                              at::Tensor& losses) {
@@ -104,7 +105,7 @@ void compute_fallback_losses(at::Tensor& logits, const at::Tensor& targets, doub
   logits = dlogits.mul_(is_scored.unsqueeze(1)).to(logits.scalar_type());
 }
 
-// Returns the sums (2) of losses (n, 2) over the rows. On a CPU the rows are added in order, so the result does not
+// Returns the sums (2) of `losses` (n, 2) over the rows. On a CPU the rows are added in order, so the result does not
 // depend on the number of threads; on a GPU the order of LibTorch's reduction is fixed.
 at::Tensor sum_of(const at::Tensor& losses) {
   if (!losses.is_cpu()) return losses.sum(0);

@@ -64,8 +64,8 @@ void dispatch_element_type(const at::Tensor& y, const F& f) {
   else f(uint16_t{});
 }
 
-// The result of compute_sum_norm(): sum and norm, (…, size), and for the backward pass mean and rstd, (rows), where
-// rstd = 1 / √(variance + epsilon). Tensors that the caller does not need are undefined.
+// The result of compute_sum_norm(): `sum` and `norm` (…, size), and for the backward pass `mean` and `rstd` (rows),
+// where rstd = 1 / √(variance + epsilon). Tensors that the caller does not need are undefined.
 struct SumNormOutput {
   at::Tensor sum, norm, mean, rstd;
 };

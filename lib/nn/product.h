@@ -21,7 +21,7 @@ enum class Activation { none, relu, gelu, gelu_tanh };  // gelu: exact, with erf
 // Returns the activation of each element of x.
 at::Tensor activation(const at::Tensor& x, Activation kind);
 
-// Returns fused_activation(x weightᵀ + bias) (n, m) for x (n, k), weight (m, k), and bias (m) or undefined.
+// Returns fused_activation(x weightᵀ + bias) (n, m) for x (n, k), `weight` (m, k), and `bias` (m) or undefined.
 at::Tensor product_nt(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {},
                       Activation fused_activation = Activation::none);
 // Returns the product a b (n, m) for a (n, k) and b (k, m).

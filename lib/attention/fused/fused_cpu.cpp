@@ -22,7 +22,7 @@ kernels::Matrix<T> head_of(const at::Tensor& x, int64_t b, int64_t head) {
   return {data + b * x.stride(0) + head * x.stride(1), x.stride(2)};
 }
 
-// Calls visit(b * h + head, b, head, scratch), in parallel, for each head of each batch row b, with scratch_floats
+// Calls visit(b * h + head, b, head, scratch), in parallel, for each head of each batch row b, with `scratch_floats`
 // floats of memory.
 template <class Visit>
 void for_each_head(const at::Tensor& q, const kernels::Bf16Gemm* gemm, int64_t scratch_floats, const Visit& visit) {
@@ -80,10 +80,10 @@ void forward_heads(const Operands& x, bool needs_backward, const ForwardResult& 
                 });
 }
 
-// Writes all gradients to d. `has_one_reader_per_kv_head`: one query head reads each key/value head, and d.k and d.v
-// have the heads of k and v; otherwise d.k and d.v have one head for each query head, and the caller sums them.
-// Gradients of relative positions and of scale factors are fp32 and separate for each head of each batch row: d.u and
-// d.v_bias (B h, dk), d.r (B h, distances, dk) with the padding rows of r, d.head_scales (B, h).
+// Writes all gradients to d. `has_one_reader_per_kv_head`: whether exactly one query head reads each key/value head. If
+// so, d.k and d.v have the heads of k and v; otherwise they have one head for each query head, and the caller sums the
+// heads. Gradients of relative positions and of scale factors are fp32 and separate for each head of each batch row:
+// d.u and d.v_bias (B h, dk), d.r (B h, distances, dk) with the padding rows of r, d.head_scales (B, h).
 template <class T>
 void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool has_one_reader_per_kv_head,
                     OperandGradients& d) {

@@ -113,7 +113,7 @@ AttentionTensors tensors_of(const GpuKernels& gpu, const Operands& x, const at::
   return tensors;
 }
 
-// Allocates the gradients of q, k and v, and sets their pointers in tensors.
+// Allocates the gradients of q, k and v, and sets their pointers in `tensors`.
 OperandGradients allocate_gradients(const Operands& x, AttentionTensors& tensors) {
   OperandGradients d = empty_gradients(x, false);
   tensors.dq = untyped_tensor(d.q), tensors.dk = untyped_tensor(d.k), tensors.dv = untyped_tensor(d.v);

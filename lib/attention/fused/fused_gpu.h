@@ -28,8 +28,8 @@ struct GpuKernels {
 // for their type and head sizes.
 GpuKernels gpu_kernels(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 // Returns why the kernels of this build, on the current GPU, cannot compute a layer of this element type and these
-// sizes; empty if they can. `has_mixing`: with head mixing; `has_relative_positions`: with relative positions. Throws
-// Error(device) if the limits of the GPU cannot be read.
+// sizes; empty if they can. `has_mixing`: whether the layer mixes heads; `has_relative_positions`: whether its score
+// has relative positions. Throws Error(device) if the limits of the GPU cannot be read.
 std::string why_not_fused_on_gpu(at::ScalarType type, const LayerSpec& layer_spec, bool has_mixing,
                                  bool has_relative_positions);
 

@@ -168,11 +168,11 @@ void forward_rows(const Operands& x, const HeadMixingParams& mixing_params, Forw
   });
 }
 
-// Writes all gradients to d. `has_one_reader_per_kv_head`: one query head reads each key/value head, and d.k and d.v
-// have the heads of k and v; otherwise d.k and d.v have one head for each query head, and the caller sums them.
-// Gradients of relative positions are fp32 and separate for each share of the queries of each batch row, with dk padded
-// to a multiple of 16: d.u and d.v_bias (B · shares, h, dk), d.r (B · shares, h, distances, dk) with the padding rows
-// of r.
+// Writes all gradients to d. `has_one_reader_per_kv_head`: whether exactly one query head reads each key/value head. If
+// so, d.k and d.v have the heads of k and v; otherwise they have one head for each query head, and the caller sums the
+// heads. Gradients of relative positions are fp32 and separate for each share of the queries of each batch row, with dk
+// padded to a multiple of 16: d.u and d.v_bias (B · shares, h, dk), d.r (B · shares, h, distances, dk) with the padding
+// rows of r.
 template <class T>
 void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const HeadMixingParams& mixing_params,
                    bool has_one_reader_per_kv_head, OperandGradients& d) {
