@@ -9,7 +9,7 @@
 // cache, a tile has only a span of keys, and the forward pass reads the keys twice: first to compute the log-sum-exp of
 // each query, then to compute the probabilities. The backward pass recomputes the probabilities from the log-sum-exp:
 //
-//   dP̄_i = dO_i V_iᵀ;  G[j, i] = Σ_s P_j dP̄_i, summed over the keys s, which is the gradient of m
+//   dP̄_i = dO_i V_iᵀ;  G[j, i] = Σ_s P_j dP̄_i, the gradient of m, summed over the keys s
 //   dS_j = P_j (Σ_i m[j, i] dP̄_i - Σ_i m[j, i] G[j, i]), the gradient of the logits
 //
 // If a tile has a span of keys, the backward pass also reads the keys twice: first to compute G, then to compute dS.

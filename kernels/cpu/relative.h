@@ -12,8 +12,8 @@
 
 namespace mh::kernels {
 
-// The keys of a key range that a tile of queries sees, and their distances, which are rows of r. If num_keys <= 0, the
-// tile sees no key of the key range.
+// The keys of a key range that a tile of queries sees, and the rows of r that belong to the distances of these keys. If
+// `num_keys <= 0`, the tile sees no key of the key range.
 struct DistanceRange {
   int64_t first_key, num_keys, first_row, num_rows;
 };

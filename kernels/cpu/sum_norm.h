@@ -38,8 +38,8 @@ void sum_norm(const SumNormParams& params, const SumNormTensors& tensors, int64_
 
 // Computes `rows` rows, from row `first` on, of tensors.dx and tensors.dy, and adds the gradients of weight and bias
 // from these rows to tensors.dweight and tensors.dbias. tensors.dy must not be null; without dropout and with
-// `Y = float`, dy equals dx and may be the same memory as tensors.dx. All rows must belong to the same chunk of
-// tensors.chunk_rows rows, whose row of tensors.dweight and tensors.dbias is updated.
+// `Y = float`, dy equals dx and may be the same memory as tensors.dx. All rows must belong to one chunk of
+// tensors.chunk_rows rows; only the row of this chunk in tensors.dweight and tensors.dbias is updated.
 template <class Y>
 void sum_norm_backward(const SumNormParams& params, const SumNormTensors& tensors, int64_t first, int64_t rows,
                        float* scratch) {

@@ -15,7 +15,7 @@ namespace mh::attention {
 //                     called for this side on the fused path or in a layer whose mixer mixes no heads
 //   HeadSide::value   head outputs before the combiner, (B, hv, Tq, dv); on the fused path the combiner's weights may
 //                     already be applied
-//   HeadSide::output  result of the combiner, which the output projection reads, (B, ho, Tq, dv)
+//   HeadSide::output  result of the combiner and input of the output projection, (B, ho, Tq, dv)
 //
 // An interceptor set with AttentionLayer::set_interceptor() acts on every forward pass of the layer, after the
 // observer of the forward pass.

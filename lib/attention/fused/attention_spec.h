@@ -15,7 +15,7 @@ namespace mh::attention {
 struct RelativePositions {
   at::Tensor u, v;                            // (h, dk): content bias u and position bias v, which are added to queries
   at::Tensor r;                               // (h, D, dk): projected embeddings of D distances
-  std::vector<kernels::KeyRange> key_ranges;  // ranges of keys at consecutive positions, which cover all keys
+  std::vector<kernels::KeyRange> key_ranges;  // ranges of keys at consecutive positions; they cover all keys
 };
 
 // The properties of a fused attention: mask, normaliser, dropout, relative positions, key/value heads and scale factors
