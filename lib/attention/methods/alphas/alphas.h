@@ -1,5 +1,4 @@
-// Name of the mixing coefficients α of multi-head mixing (Azov & Landau 2020), by which regularisers find the
-// parameter.
+// The name by which regularisers find the mixing coefficients α of multi-head mixing (Azov & Landau 2020).
 #pragma once
 
 namespace mh::attention {

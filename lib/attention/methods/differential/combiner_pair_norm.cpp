@@ -1,6 +1,5 @@
-// Normalisation of differential attention (differential.h): the outputs of heads 2i and 2i + 1, concatenated to z (2
-// dv), become (1 - λ0) w ⊙ z / √(mean(z²) + ε). All pairs of a layer share the weight w (2 dv), which is 1 at the
-// start.
+// Normalisation of differential attention (differential.h): z (2 dv), the concatenated outputs of heads 2i and 2i + 1,
+// becomes (1 - λ0) w ⊙ z / √(mean(z²) + ε). All pairs of a layer share the weight w (2 dv), which is 1 at the start.
 #include "attention/methods/differential/differential.h"
 #include "attention/stage.h"
 #include "base/error.h"

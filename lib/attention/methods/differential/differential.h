@@ -1,6 +1,5 @@
-// Differential attention (Ye et al. 2024) as two stages. Heads form pairs: heads 2i and 2i + 1 have separate queries
-// and keys and share their values, which are concatenated to twice the width. A pair attends with the difference of its
-// two softmaxes,
+// Differential attention (Ye et al. 2024) as two stages. Heads 2i and 2i + 1 form a pair: each has its own queries and
+// keys, and both read the concatenation of their values. A pair attends with the difference of its two softmaxes,
 //   (P_2i - λ P_2i+1) [V_2i, V_2i+1],   λ = exp(λq1 · λk1) - exp(λq2 · λk2) + λ0,
 // which is Mixhead A with a matrix of fixed structure (mixer_differential.cpp). Then the output of each pair is divided
 // by its root mean square and multiplied by a learned weight and by 1 - λ0 (combiner_pair_norm.cpp).
@@ -15,7 +14,7 @@
 
 namespace mh::attention {
 
-// Returns λ0 of the layer with this index, from 0.
+// Returns λ0 of layer `layer`, counted from 0.
 inline double lambda_init(int64_t layer) { return 0.8 - 0.6 * std::exp(-0.3 * static_cast<double>(layer)); }
 
 // Throws Error(usage), naming `stage`, unless `heads` contains both heads or neither head of each pair. `heads`: the

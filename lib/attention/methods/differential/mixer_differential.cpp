@@ -26,8 +26,8 @@ class Differential : public MatrixMixer {
       throw Error(Exit::usage, Problem{layer_spec.name + ", mixer 'differential'",
                                        "an even number of score heads, since heads form pairs", str(layer_spec.heads),
                                        "set attention.heads to an even number"});
-    // Rows are source heads. In both columns of a pair, first_head_mask_ is 1 in the row of the pair's first head, and
-    // second_head_mask_ is 1 in the row of the second head.
+    // Rows are source heads. In both columns of a pair, `first_head_mask_` is 1 in the row of the pair's first head,
+    // and `second_head_mask_` is 1 in the row of the second head.
     first_head_mask_ = at::zeros({layer_spec.heads, layer_spec.heads});
     for (int64_t i = 0; i < layer_spec.heads; ++i) first_head_mask_[i - i % 2][i] = 1;
     second_head_mask_ = first_head_mask_.roll(1, 0);

@@ -28,8 +28,9 @@ struct HardConcreteOptions : OptionsOf<HardConcreteOptions> {
 at::Tensor hard_concrete_gates(const HardConcreteDistribution& distribution, const at::Tensor& log_a,
                                const at::Tensor& u);
 
-// Returns the penalty, a scalar, that closes gates: the expected number of gates that are not 0, Σ P(g ≠ 0) = Σ σ(log a
-// - t log(-l / r)). The caller multiplies the penalty by a coefficient and adds it to the loss.
+// Returns the expected number of gates that are not 0, a scalar:
+// Σ P(g ≠ 0) = Σ σ(log a - t log(-l / r)). The caller multiplies this penalty by a coefficient and adds the product to
+// the loss.
 at::Tensor hard_concrete_penalty(const HardConcreteDistribution& distribution, const at::Tensor& log_a);
 
 }  // namespace mh::attention

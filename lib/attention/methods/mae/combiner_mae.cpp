@@ -162,8 +162,9 @@ class MixtureOfExperts : public GatedCombiner {
             .view(sizes));
   }
 
-  // Returns the index, int64, of an expert sampled for each batch row (B) or position (B, Tq), from gates g (B, E) or
-  // (B, Tq, E), or uniformly if g is undefined. The samples of positions do not depend on padding.
+  // Samples one expert for each batch row or position, from the gates g (B, E) or (B, Tq, E), or uniformly if g is
+  // undefined. Returns the indices of the experts, int64, (B) or (B, Tq). The samples of positions do not depend on
+  // padding.
   at::Tensor sample_experts(const Context& c, bool is_per_position, const at::Tensor& g) const {
     at::Tensor u = uniform_per_row(c, "experts", is_per_position ? c.query_input.size(1) : 1);
     if (!is_per_position) u = u.squeeze(1);

@@ -24,7 +24,7 @@ inline int64_t expert_count(int64_t num_heads, int64_t num_omitted_heads) {
   return count;
 }
 
-// Returns the heads that each expert omits, in ascending order; no experts if num_omitted_heads is negative or above
+// Returns the omitted heads of each expert, in ascending order; an empty list if num_omitted_heads is negative or above
 // num_heads.
 inline std::vector<std::vector<int64_t>> omitted_heads_by_expert(int64_t num_heads, int64_t num_omitted_heads) {
   std::vector<std::vector<int64_t>> subsets;

@@ -145,7 +145,7 @@ at::Tensor ExpertGate::operator()(const Context& c) {
 // Returns the mean (B, Tq, d), fp32, of the layer inputs up to each query; with a window, of at most the last `window`
 // inputs. The mean excludes padding. It includes inputs of a memory and of earlier decoding steps; in self-attention,
 // only if the layer still retains the keys of these inputs. c.stage_states stores the inputs of earlier decoding steps:
-// all, or with a window the last window - 1.
+// all of them, or with a window only the last `window` - 1.
 at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& query_mask) const {
   const int64_t num_queries = c.query_input.size(1), window = options_.window;
   at::Tensor x = c.query_input.to(at::kFloat);
@@ -181,8 +181,8 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& query_m
   return sum.narrow(1, num_before, num_queries) / count.narrow(1, num_before, num_queries).clamp_min(1);
 }
 
-// Returns the statistics of the rows (n, d), fp32, of all processes together. With several processes, every process,
-// even one without rows, must call this function and its backward pass.
+// Returns the statistics over the `rows` (n, d), fp32, of all processes together. With several processes, every
+// process, even one without rows, must call this function and its backward pass.
 ExpertGate::RowStatistics ExpertGate::statistics_of(const at::Tensor& rows, const nn::ForwardContext& forward_context) {
   const int64_t num_rows = rows.size(0);
   if (forward_context.processes == nullptr) {
@@ -198,9 +198,9 @@ ExpertGate::RowStatistics ExpertGate::statistics_of(const at::Tensor& rows, cons
   return {mean, nn::sum_over_processes((rows - mean).square().sum(0), processes) / n, count.item<int64_t>()};
 }
 
-// Returns the batch norm of x (…, d), fp32. The running statistics are used in evaluation, in a frozen gate with
-// norm_statistics = running, or if no row counts; otherwise the statistics of the rows where `query_mask` (…) is true,
-// or of all rows if `query_mask` is undefined. As in PyTorch, x is normalised with the biased variance, and the running
+// Returns the batch norm of x (…, d), fp32. In evaluation, in a frozen gate with norm_statistics = running, and if no
+// row counts, the running statistics are used; otherwise the statistics of the rows where `query_mask` (…) is true, or
+// of all rows if `query_mask` is undefined. As in PyTorch, x is normalised with the biased variance, and the running
 // statistics are updated with the unbiased variance. Each micro-batch is normalised separately; with several processes,
 // the micro-batches of equal index of all processes are normalised together.
 at::Tensor ExpertGate::normalise(const nn::ForwardContext& forward_context, const at::Tensor& x,

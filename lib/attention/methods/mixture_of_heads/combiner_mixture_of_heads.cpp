@@ -1,11 +1,11 @@
-// Mixture of heads (Jin et al. 2024): each position weights the heads, Z'_i[t] = w_i[t] Z_i[t]. The first s heads
-// (shared) are always active; of the other r = h - s heads (routed), each position chooses the k most probable. With
-// the input x of the query projection, a router R (h, d) and a balance A (2, d):
+// Mixture of heads (Jin et al. 2024): each position has its own head weights, Z'_i[t] = w_i[t] Z_i[t]. The first s
+// heads (shared) are always active; of the other r = h - s heads (routed), each position chooses the k most probable.
+// With the input x of the query projection, a router R (h, d) and a balance A (2, d):
 //   shared head i    w_i = 2 a_1 s softmax(R_shared x)_i
 //   routed head i    w_i = 2 a_2 k p_i / Σ_chosen p if it is chosen, otherwise 0;   p = softmax(R_routed x)
 //   a = softmax(A x)
-// Without shared heads there is no balance: w_i = k p_i / Σ_chosen p. The regulariser head-balance is the loss that
-// spreads positions over heads.
+// Without shared heads there is no balance, and a chosen head has w_i = k p_i / Σ_chosen p. The regulariser
+// `head-balance` is the loss that spreads positions over heads.
 #include "attention/gated_combiner.h"
 #include "attention/methods/mixture_of_heads/routing.h"
 #include "attention/pruned_heads.h"

@@ -16,7 +16,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Returns the shifted view (N, count, key_end) of the matrix products_by_distance (N, count, key_end + count - 1).
+// Returns the shifted view (N, count, key_end) of `products_by_distance` (N, count, key_end + count - 1).
 at::Tensor relative_shift(const at::Tensor& products_by_distance, int64_t key_end) {
   const int64_t n = products_by_distance.size(0), count = products_by_distance.size(1),
                 width = products_by_distance.size(2);

@@ -203,8 +203,8 @@ class RelativeScore : public Score {
         .flip(0);
   }
 
-  // Returns the sinusoids S (count, d), without dropout, of the distances min_distance, min_distance + 1, … from the
-  // cached table.
+  // Returns, from the cached table, the sinusoids S (count, d) of the distances min_distance, min_distance + 1, …,
+  // without dropout.
   at::Tensor cached_sinusoids(int64_t min_distance, int64_t count, at::Device device) {
     if (!sinusoid_table_.defined() || min_distance < table_min_distance_ ||
         min_distance + count > table_min_distance_ + sinusoid_table_.size(0)) {

@@ -1,6 +1,6 @@
 // Talking-heads attention (Shazeer et al. 2020): a matrix that mixes the logits of the heads before the mask, Ā_k = Σ_j
-// L[j, k] A_j, and a matrix that mixes the probabilities, P̄_i = Σ_k W[k, i] P_k. The number of heads between the two
-// matrices, index k, is an option.
+// L[j, k] A_j, and a matrix that mixes the probabilities, P̄_i = Σ_k W[k, i] P_k. The heads between the two matrices
+// have the index k; their number is an option.
 #include "attention/matrix_mixer.h"
 #include "base/error.h"
 
