@@ -51,7 +51,7 @@ class HostSearch {
 
  private:
   int64_t num_rows() const { return static_cast<int64_t>(beams_.size()) * rows_per_sentence_; }
-  // Returns the batch row of a live hypothesis of beams_[beam].
+  // Returns the batch row of the live hypothesis p of beams_[beam].
   int64_t row(size_t beam, const LiveHypothesis& p) const {
     return static_cast<int64_t>(beam) * rows_per_sentence_ + p.slot;
   }
@@ -197,11 +197,11 @@ class HostSearch {
   std::vector<std::vector<Hypothesis>> results_;  // index: Beam::sentence; empty until the sentence is finished
 };
 
-// Returns the number of sub-batches into which a batch of `num_rows` rows is split; one thread searches each sub-batch,
-// without the synchronisation after each operation that several threads in one batch would require. Returns the number
-// of threads if the model is on a CPU and each sub-batch then has enough rows for efficient matrix products, otherwise
-// 1. Splitting requires attention layers that support concurrent calls and whose results for a row do not depend on the
-// other rows.
+// Returns the number of sub-batches into which a batch of `num_rows` rows is split; one thread searches each sub-batch.
+// Several threads in one batch would synchronise after each operation; threads with their own sub-batches do not.
+// Returns the number of threads if the model is on a CPU and each sub-batch then has enough rows for efficient matrix
+// products, otherwise 1. Splitting requires attention layers that support concurrent calls and whose results for a row
+// do not depend on the other rows.
 int64_t num_sub_batches(model::LanguageModel& model, int64_t num_rows) {
   const int64_t num_threads = at::get_num_threads();
   if (!model.parameters().device().is_cpu() || num_rows < num_threads * nn::DecodingProducts::kFullRows) return 1;

@@ -64,7 +64,8 @@ struct SearchOptions {
   void check(model::LanguageModel& model) const;
 };
 
-// Options of sampling: with samples > 0, each token is drawn from the distribution of the model instead of searched.
+// Options of sampling: if `samples` is above 0, each token is drawn from the distribution of the model instead of
+// searched.
 struct SamplingOptions {
   int64_t samples = 0;
   double temperature = 1;

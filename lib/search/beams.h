@@ -58,11 +58,11 @@ class BeamPolicy {
 
   // Returns the initial beam of each sentence. Throws Error(usage) if a prefix is longer than the maximum length.
   std::vector<Beam> initial_beams(model::LanguageModel& model, const Sentences& sentences) const;
-  // Returns the forced next token of hypotheses with `length` tokens (from the prefix, or the end token at the maximum
-  // length); -1: no token is forced.
+  // Returns the token that is forced after the first `length` tokens of a hypothesis: the next token of the prefix, or
+  // at the maximum length the end token; -1: no token is forced.
   int32_t forced_token(const Sentence& sentence, const Beam& beam, int64_t length) const;
   // Returns the tokens that must not extend hypotheses with `length` tokens, unless a token is forced: the end token
-  // below the minimum length, and the unknown token with no_unknown.
+  // below the minimum length, and the unknown token if `no_unknown` is set.
   std::vector<int32_t> excluded_tokens(int64_t length) const;
   // Replaces the live hypotheses of `length` tokens by their extensions, and finishes hypotheses. `extensions`: best
   // first; with sampling, one for each live hypothesis. In beam search, throws Error(usage) if no extension is allowed
@@ -84,8 +84,9 @@ class BeamPolicy {
   SamplingOptions sampling_;
 };
 
-// Sets input.source, (R, Ts) int64, padded to a common length Ts, and input.lengths.encoder, (R) int64, on the CPU, for
-// the first forward pass: R rows, `rows_per_sentence` equal rows for each sentence.
+// Sets input.source (R, Ts) and input.lengths.encoder (R), both int64 and on the CPU, for the first forward pass. Each
+// sentence has `rows_per_sentence` equal rows; R is the number of rows of all sentences. All sources are padded to a
+// common length Ts.
 void set_sources(model::LanguageModel& model, const Sentences& sentences, int64_t rows_per_sentence,
                  model::Input& input);
 

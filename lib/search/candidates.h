@@ -25,8 +25,8 @@ struct Candidates {
   std::vector<std::vector<kernels::Entry>> entries;  // (R): candidates, descending by logit, then ascending by token
 };
 
-// Returns the candidates for logits (R, V) fp32. For logits on a GPU, best_candidates() computes the candidates. Throws
-// Error(failed) if the distribution of a row is not finite.
+// Returns the candidates for logits (R, V) fp32. If the logits are on a GPU, best_candidates() computes the candidates.
+// Throws Error(failed) if the distribution of a row is not finite.
 Candidates candidates_of(const at::Tensor& logits, const CandidateConstraints& constraints);
 // Throws Error(failed) if the log-sum-exp of a row is not finite.
 void require_finite(std::span<const double> lse);

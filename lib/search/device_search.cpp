@@ -13,8 +13,8 @@ namespace mh::search {
 
 namespace {
 
-// The Q extensions of a step for each of S sentences with W rows each, best first; with sampling, one extension per
-// row. A log-probability of minus infinity marks a missing extension.
+// The extensions of a step: Q extensions for each of S sentences, best first; with sampling, one extension for each of
+// the W rows of a sentence. A log-probability of minus infinity marks a missing extension.
 struct Extensions {
   at::Tensor log_probabilities;  // (S, Q) fp64: log-probability of the extended hypothesis, nats
   at::Tensor tokens;             // (S, Q) int64: next token
@@ -203,7 +203,8 @@ class DeviceSearch {
   // the live hypotheses before the first step.
   void apply_extensions(const std::vector<Extensions>& step_extensions, int64_t length) {
     if (step_extensions.empty()) return;
-    // Returns a member of all steps' Extensions, (steps, S, …), on the CPU. Only the first call waits for the GPU.
+    // Returns the member `field` of the Extensions of all steps, stacked to (steps, S, …), on the CPU. Only the first
+    // call waits for the GPU.
     const auto stack_on_cpu = [&](at::Tensor Extensions::*field) {
       std::vector<at::Tensor> tensors;
       tensors.reserve(step_extensions.size());

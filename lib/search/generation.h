@@ -30,7 +30,7 @@ struct GenerationOptions {
 };
 
 // Generates at most options.length tokens that continue `prompt`, which must not be empty, and calls `on_token` with
-// every new token; `on_token` returns false to end the text. `sample`: number of the text, which selects its random
+// every new token; `on_token` returns false to end the text. `sample`: index of the text, which selects its random
 // stream.
 void generate(model::LanguageModel& model, const std::vector<int32_t>& prompt, const GenerationOptions& options,
               int64_t sample, const std::function<bool(int32_t)>& on_token);
