@@ -84,11 +84,11 @@ class AdaptiveOutput : public OutputLayer {
     return at::cat(log_p, -1).narrow(-1, 0, vocabulary_size_);
   }
 
-  // Returns the cross-entropy of the head, in which the target of a rarer entry is the class of the entry's band, plus
-  // the cross-entropy of each tail over the targets in its band. A tail without targets is skipped: if each band has
-  // its own table, the parameters of the tail get no gradient from this loss; if one table holds all bands, the rows of
-  // the tail get zero gradients. If a parameter has no gradient, the optimiser leaves the parameter, its moments and
-  // its step count unchanged; a tied table may still get a gradient from the embedding.
+  // Returns the cross-entropy of the head, in which a target in a tail is replaced by the class of the tail, plus the
+  // cross-entropy of each tail over the targets in the tail. A tail without targets is skipped: if each band has its
+  // own table, the parameters of the tail get no gradient from this loss; if one table holds all bands, the rows of the
+  // tail get zero gradients. If a parameter has no gradient, the optimiser leaves the parameter, its moments and its
+  // step count unchanged; a tied table may still get a gradient from the embedding.
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& all_targets, double label_smoothing,
                       const nn::ForwardContext& forward_context) const override {
     if (label_smoothing != 0)
@@ -163,14 +163,14 @@ class AdaptiveOutput : public OutputLayer {
                                                                        : vocabulary_size_ - bands_.first_entry(band);
   }
 
-  // Returns hidden (…, d) mapped to the width of the band, (…, w_b).
+  // Returns `hidden` (…, d) mapped to the width of the band, (…, w_b).
   at::Tensor project(const at::Tensor& hidden, size_t band) const {
     if (tied_projections_[band] != nullptr)
       return nn::linear(hidden, tied_projections_[band]->value().t(), at::Tensor());
     return projections_[band] != nullptr ? nn::linear(hidden, projections_[band]->value(), at::Tensor()) : hidden;
   }
 
-  // Returns x (n, w) with dropout. Row i of x is the projected hidden state whose target is element positions[i] of the
+  // Returns x (n, w) with dropout. Row i of x is a projected hidden state; its target is element positions[i] of the
   // flattened `targets` (B, T). The random numbers of a row depend on its position in the batch and not on the other
   // rows of the band, so that splitting a batch into micro-batches does not change the result.
   at::Tensor apply_dropout(const at::Tensor& x, const at::Tensor& targets, const at::Tensor& positions, size_t band,

@@ -87,7 +87,8 @@ class Bert : public LanguageModel {
 
 class BertBackbone : public Backbone {
  public:
-  // Returns no group, since the task head `words` always has a bias, and one table for all entries of the vocabulary.
+  // Returns no groups: the bias of the task head `words` is not optional, and one table holds all entries of the
+  // vocabulary.
   std::set<OptionGroup> option_groups() const override { return {}; }
   std::unique_ptr<LanguageModel> make(const ModelConfig& config, const VocabularySizes& vocabulary_sizes,
                                       at::Device device) const override {

@@ -56,7 +56,7 @@ class FeedForward {
 // The output of an encoder, which the cross-attention of a decoder reads.
 struct EncoderOutput {
   // Last hidden states of the encoder, (B, S, d) for B decoder rows. In decoding, (B/n, S, d) if the decoder rows form
-  // groups of n consecutive rows with the same source and all cross-attention layers satisfy
+  // groups of n consecutive rows with the same source, and if all cross-attention layers satisfy
   // AttentionLayer::is_per_query().
   at::Tensor states;
   attention::Mask mask;  // key_lengths: lengths of the sources; query_lengths: lengths of the targets

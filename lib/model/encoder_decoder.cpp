@@ -68,7 +68,7 @@ class TranslationState : public DecodingState {
     }
     return std::max<size_t>(1, group_size);
   }
-  // Reorders the cached sources: new source i is the former source sources[i].
+  // Reorders the cached sources: source i becomes the former source `sources[i]`.
   void select_sources(const std::vector<int64_t>& sources) {
     bool is_identity = static_cast<int64_t>(sources.size()) == encoder_output.states.size(0);
     for (size_t i = 0; i < sources.size(); ++i) is_identity = is_identity && sources[i] == static_cast<int64_t>(i);

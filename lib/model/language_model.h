@@ -96,10 +96,10 @@ class LanguageModel {
   virtual at::Tensor hidden(const Input& input, const nn::ForwardContext& forward_context,
                             DecodingState* state = nullptr, attention::Observer* observer = nullptr) = 0;
 
-  // Returns the logits (B, T, vocabulary), fp32, for hidden (B, T, d); their softmax is the distribution of the model.
-  // Used by generation and analysis; training calls loss() instead. Shapes for the task heads of an encoder: words (B,
-  // T, vocabulary), where `hidden` may contain any selection of T positions; classes (B, 1, C); number (B, 1, 1); span
-  // (B, T, 2).
+  // Returns the logits (B, T, vocabulary), fp32, for `hidden` (B, T, d). The softmax of the logits is the distribution
+  // of the model. Used by generation and analysis; training calls loss() instead. Shapes for the task heads of an
+  // encoder: words (B, T, vocabulary), where `hidden` may contain any selection of T positions; classes (B, 1, C);
+  // number (B, 1, 1); span (B, T, 2).
   at::Tensor logits(const at::Tensor& hidden) const;
   // Returns the logits (B, 2) of next-sentence prediction; an undefined tensor if model.bert.next_sentence is false.
   at::Tensor sentence_logits(const at::Tensor& hidden) const;
@@ -107,9 +107,10 @@ class LanguageModel {
   // Returns the cross-entropy of the targets, nats, summed over the scored targets. Task head `span`: summed over the
   // answers, where the loss of an answer is the mean over its first and last position. Task head `number`: the sum of
   // squared errors. Large softmaxes are computed in slices of rows, so that only one slice of the logits is in memory.
-  // `num_scored` is the number of scored targets (of answers if the task head is `span`); targets of next-sentence
-  // prediction do not count. `smoothed` is differentiable with respect to `hidden` and the parameters of the output
-  // layer. `forward_context`: the context with which `hidden` was computed, for dropout in the output layer.
+  // The member `num_scored` of the result is the number of scored targets (of answers if the task head is `span`);
+  // targets of next-sentence prediction do not count. The member `smoothed` is differentiable with respect to `hidden`
+  // and the parameters of the output layer. `forward_context`: the context with which `hidden` was computed, for
+  // dropout in the output layer.
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double label_smoothing,
                       const nn::ForwardContext& forward_context = {}) const;
 

@@ -51,7 +51,7 @@ void require_same_parameters(const ModelConfig& checkpoint_config, const ModelCo
                              const VocabularySizes& vocabulary_sizes, const std::string& option_name) {
   struct Layout {
     std::string shape;            // "the shape (32, 16)"
-    std::string heads_and_shape;  // "4 heads and the shape (32, 16)"; only the shape without a head axis
+    std::string heads_and_shape;  // "4 heads and the shape (32, 16)"; equals `shape` if there is no head axis
   };
   auto layouts = [&](const ModelConfig& c) {
     std::map<std::string, Layout> layout_of_name;

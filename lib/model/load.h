@@ -62,7 +62,7 @@ void write_parameters(ByteSink& sink, const nn::ParameterList& parameters, io::M
 // shape or type differs from that of `destination`.
 void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::Tensor& destination);
 
-// Name prefixes of the tensors of a training state that are not parameters.
+// Name prefixes of all tensors in a training state except the parameters.
 constexpr const char* kOptimizerPrefix = "optimizer.";
 constexpr const char* kStatePrefixes[] = {kOptimizerPrefix, "memory."};
 // Returns whether a tensor of this name is training state, not a parameter.

@@ -12,8 +12,8 @@ namespace mh::model {
 
 // The differences between the tensors of a model and of a checkpoint.
 struct PartialLoad {
-  // Names of parameters that the checkpoint lacks or, for parameters of the pooler and the task head, has in another
-  // shape.
+  // Names of parameters that the checkpoint lacks, and of parameters of the pooler and the task head that it has in
+  // another shape.
   std::vector<std::string> added_parameters;
   std::vector<std::string> ignored_tensors;  // tensors of the checkpoint, except training state, that the model lacks
 };

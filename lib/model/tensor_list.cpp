@@ -118,7 +118,7 @@ bool have_same_names(const Shapes& a, const Shapes& b) {
                     [](const auto& x, const auto& y) { return x.first == y.first; });
 }
 
-// An assignment of a value other than the default to an option.
+// An assignment that sets an option to a value other than the default.
 struct SettingChoice {
   std::string key;
   std::string assignment;

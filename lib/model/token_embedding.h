@@ -32,8 +32,8 @@ class TokenEmbedding {
 // Returns the number of rows of the embedding table: model.vocabulary_rows, or the size of the vocabulary if
 // model.vocabulary_rows is 0.
 int64_t num_table_rows(const ModelOptions& options, int64_t vocabulary_size);
-// Returns the number of entries in the softmax: all rows of the embedding table with model.score_padded_rows, otherwise
-// the size of the vocabulary.
+// Returns the number of entries in the softmax: with model.score_padded_rows the number of rows of the embedding table,
+// otherwise the size of the vocabulary.
 int64_t num_scored_rows(const ModelOptions& options, int64_t vocabulary_size);
 
 // Throws Error(usage) if `num_rows`, the value of the key `key`, is neither 0 nor at least `vocabulary_size`, the size

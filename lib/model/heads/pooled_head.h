@@ -29,8 +29,8 @@ class Pooler {
   Dense dense_;
 };
 
-// Returns the cross-entropy, nats, summed over the rows, of logits (B, C) with the target classes (B) int64; class -1
-// is not scored. `label_smoothing`: as in train.label_smoothing.
+// Returns the cross-entropy in nats, summed over the rows, of `logits` (B, C) and the targets `classes` (B), int64;
+// rows with class -1 are not scored. `label_smoothing`: as in train.label_smoothing.
 nn::SlicedLoss class_loss(const at::Tensor& logits, const at::Tensor& classes, double label_smoothing);
 
 // Returns log p(class) (B), nats, for logits (B, C) and classes (B) int64; 0 where the class is negative.
@@ -40,11 +40,11 @@ at::Tensor class_log_probabilities(const at::Tensor& logits, const at::Tensor& c
 class PooledHead : public OutputLayer {
  public:
   PooledHead(nn::ParameterList& parameters, const ModelOptions& o, const std::string& name, int64_t num_outputs);
-  // Returns the outputs of the dense layer (B, 1, num_outputs) for hidden (B, T, d), without dropout.
+  // Returns the outputs of the dense layer (B, 1, num_outputs) for `hidden` (B, T, d), without dropout.
   at::Tensor logits(const at::Tensor& hidden) const override;
 
  protected:
-  // Returns the outputs of the dense layer (B, num_outputs) for hidden (B, T, d), with dropout in training.
+  // Returns the outputs of the dense layer (B, num_outputs) for `hidden` (B, T, d), with dropout in training.
   at::Tensor scores(const at::Tensor& hidden, const nn::ForwardContext& forward_context) const;
 
  private:
