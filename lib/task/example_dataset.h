@@ -33,7 +33,8 @@ struct ExampleBatch {
 class ExampleTally {
  public:
   virtual ~ExampleTally() = default;
-  // Returns what add() needs of the outputs of a batch, on the CPU. Called by the process that computes the batch.
+  // Reduces the outputs of a batch to the values that add() needs, and returns them on the CPU. Called by the process
+  // that computes the batch.
   virtual at::Tensor reduce(const ScoredExamples& outputs) const = 0;
   // Adds a batch and its reduced outputs. Called in every process, in the order of the batches.
   virtual void add(const ExampleBatch& batch, const at::Tensor& reduced) = 0;

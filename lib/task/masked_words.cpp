@@ -60,8 +60,8 @@ double fraction_of(int64_t num_correct, int64_t total) {
 
 class WordTally : public ExampleTally {
  public:
-  // Returns the numbers of words, of correct words, of next-sentence labels and of correct next-sentence labels, (4)
-  // int64.
+  // Returns four counts, (4) int64: masked words, correct predictions of masked words, next-sentence classes, correct
+  // predictions of next-sentence classes.
   at::Tensor reduce(const ScoredExamples& outputs) const override {
     const at::Tensor& targets = outputs.batch.targets;
     at::Tensor is_scored = targets.ge(0);

@@ -41,8 +41,8 @@ double score_named(const NamedScores& scores, const std::string& name);
 
 // The results of a model on a dataset.
 struct Evaluation {
-  // Mean loss in nats per scored token; for examples, mean loss of the output head per scored target (nats, or squared
-  // error of numbers), plus the mean next-sentence loss if there is one.
+  // Texts and pairs: mean loss in nats per scored token. Examples: mean loss of the output head per scored target
+  // (nats, or squared error of numbers), plus the mean next-sentence loss if there is one.
   double loss = 0;
   int64_t num_rows = 0;    // number of scored examples, fewer than all after a stop signal; 0 for texts and pairs
   int64_t num_scored = 0;  // number of scored targets, that is, targets with a known value
@@ -62,13 +62,13 @@ Evaluation evaluation_of(const NllSum& score);
 
 struct EvaluationOptions {
   data::ScoringOptions scoring = {};  // for a text, scoring.block must be above 0
-  std::string metric = "loss";        // a score that evaluate() must compute; "loss": no further score
+  std::string metric = "loss";        // name of a score that evaluate() must compute; "loss": no further score
   DecodingOptions decoding = {};      // options of scores that need decoding
   // Observes forward passes; evaluate() calls the observer when the loss is computed, not while decoding. May be null.
   attention::Observer* observer = nullptr;
   std::function<void(int64_t num_completed, int64_t total)> on_progress = {};  // receives numbers of rows; may be empty
-  // The processes that share the batches, all of which call evaluate() and receive the same result; null: one process.
-  // Requires that `observer` is null.
+  // The processes that share the batches; null: one process. Every process calls evaluate() and receives the same
+  // result. Requires that `observer` is null.
   const distributed::Group* group = nullptr;
 };
 
@@ -85,7 +85,8 @@ class Dataset {
   // Throws Error(usage) if the model does not support the records, for example their length.
   virtual void check(model::LanguageModel& /*model*/) const {}
 
-  // Returns the names of the scores of this dataset, except the loss and scores of only some records (possible_exact).
+  // Returns the names of the scores of this dataset, except the loss and the scores that cover only some records, such
+  // as possible_exact.
   virtual std::vector<std::string> score_names() const { return {}; }
   // Returns the loss, all scores that need no further forward pass, and the score options.metric. Returns early after a
   // stop signal (base/signals.h).

@@ -21,7 +21,7 @@ struct LikelihoodScore {
   // Returns the value for a corpus whose text (for pairs, the text of the targets) has `text_bytes` bytes.
   double (*value)(const NllSum& score, uint64_t text_bytes);
 };
-// Returns the scores that all tasks whose loss is in nats per token have in common (TaskTraits::has_perplexity).
+// Returns the scores that all tasks with TaskTraits::has_perplexity share.
 std::span<const LikelihoodScore> likelihood_scores();
 
 // A target token and its log-probability under the model.

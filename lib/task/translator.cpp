@@ -44,9 +44,9 @@ std::string to_single_line(const std::string& text) {
   return line;
 }
 
-// Convert between the hypotheses of the sentences of a batch and tensors: int64, for each sentence its number of
-// hypotheses, and for each hypothesis its number of tokens and the tokens; fp64, for each hypothesis log_probability
-// and score.
+// Convert the hypotheses of a batch of sentences to two tensors, and back. The int64 tensor lists for each sentence the
+// number of its hypotheses, and for each hypothesis the number of its tokens and the tokens; the fp64 tensor lists
+// `log_probability` and `score` of each hypothesis.
 distributed::OrderedWork::Results to_results(const std::vector<std::vector<search::Hypothesis>>& hypotheses) {
   std::vector<int64_t> integers;
   std::vector<double> scores;

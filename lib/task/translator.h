@@ -1,4 +1,4 @@
-// Translates sentences, or continues prefixes with a model that has no encoder. Results are in the order of the input
+// Translates sentences or, with a model that has no encoder, continues prefixes. Results are in the order of the input
 // sentences, although batches are formed by length.
 #pragma once
 
@@ -92,8 +92,8 @@ class Translator {
 
   // Sets the observer of all later forward passes; null: no observer.
   void set_observer(attention::Observer* observer) { observer_ = observer; }
-  // Sets the processes that share the batches of translate(), all of which call it with the same sentences and receive
-  // the same hypotheses; null: one process. With several processes the observer must be null.
+  // Sets the processes that share the batches of translate(); null: one process. Every process calls translate() with
+  // the same sentences and receives the same hypotheses. With several processes the observer must be null.
   void set_group(const distributed::Group* group) { group_ = group; }
   // Returns whether a stop signal ended the last translate() early, in all processes.
   bool is_stopped() const { return is_stopped_; }
@@ -133,8 +133,8 @@ void translate(Translator& translator, const data::Pairs& pairs, const std::stri
 
 // Callbacks of bleu_statistics_of(); each may be empty.
 struct TranslationCallbacks {
-  // Receives the first hypothesis of each pair (beam search: the best one), in the order of the pairs: its text, and
-  // its number of tokens with the end token.
+  // Called for each pair, in the order of the pairs. `text`: text of the first hypothesis, which is the best one in
+  // beam search; `num_tokens`: number of its tokens, end token included.
   std::function<void(const std::string& text, int64_t num_tokens)> on_translation;
   std::function<void(int64_t num_completed, int64_t total)> on_progress;  // receives numbers of sentences
 };
