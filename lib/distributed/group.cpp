@@ -21,7 +21,7 @@ struct PendingOperation::State {
 
 namespace {
 
-// Calls an operation of c10d and converts its exceptions. `timeout`: time limit of the operation.
+// Calls an operation of c10d and converts its exceptions to Error(failed). `timeout`: time limit of the operation.
 template <class Operation>
 auto convert_errors(const Connections& connections, std::chrono::milliseconds timeout, const Operation& operation) {
   try {

@@ -1,4 +1,5 @@
-// The processes of a job that compute one result together, and collective operations between them, by LibTorch's c10d.
+// The processes of a job that compute one result together, and collective operations between them, implemented with
+// LibTorch's c10d.
 //
 // Every process must call the same operations in the same order, with tensors of equal shapes and types. An operation
 // throws Error(failed) if it does not complete within the timeout of the group, or if the connection to another process

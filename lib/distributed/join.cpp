@@ -157,9 +157,9 @@ std::vector<Description> exchange_descriptions(c10d::Store& store, const Descrip
   return descriptions;
 }
 
-// Calls exchange_descriptions(), which throws in every process if it throws in one. Rank 0, which serves the store,
-// then waits, at most for kRefusalWait, until every other process has read the descriptions and counted its error in
-// the store.
+// Calls exchange_descriptions(), which throws in every process if it throws in one. After an error, rank 0, which
+// serves the store, waits, at most for kRefusalWait, until every other process has read the descriptions and counted
+// its own error in the store.
 std::vector<Description> agree(c10d::Store& store, const Description& own_description, milliseconds timeout) {
   try {
     return exchange_descriptions(store, own_description, timeout);

@@ -24,7 +24,8 @@ int64_t read_integer(const std::string& bytes, size_t& position) {
   return value;
 }
 
-// A tensor is stored as element type, number of axes, sizes and elements; processes of a job run the same build.
+// A tensor is stored as element type, number of axes, sizes and elements, without conversion, since all processes of a
+// job run the same build.
 void append_tensor(std::string& bytes, const at::Tensor& tensor) {
   const at::Tensor t = tensor.contiguous();
   append_integer(bytes, static_cast<int64_t>(t.scalar_type()));

@@ -11,8 +11,8 @@
 
 namespace mh::distributed {
 
-// Unit u of the items is computed by process u % (number of processes). The processes exchange the results of a round
-// of units, one for each process, at the first item of the next round.
+// Unit u of the items is computed by process u % (number of processes). A round has one unit for each process. The
+// processes exchange the results of a round when the first item of the next round is added, the last round in finish().
 class OrderedWork {
  public:
   using Results = std::vector<at::Tensor>;  // tensors on the CPU
