@@ -40,7 +40,8 @@ class Batches {
     bool is_filler = false;
     bool operator==(const MicroBatch&) const = default;
   };
-  // Returns the number of tokens of each row of update `update` (from 0), by which rows are divided among processes.
+  // Returns the number of tokens of each row of update `update`, counted from 0. These numbers determine how the rows
+  // are divided among processes.
   virtual std::vector<int64_t> row_costs(int64_t update) = 0;
   // Returns the micro-batches of the rows `rows` of an update, in the order of the rows.
   virtual std::vector<MicroBatch> micro_batches_of(int64_t update, const RowRange& rows) = 0;
@@ -77,11 +78,11 @@ int64_t epochs_to_updates(int64_t epochs, int64_t updates_per_epoch, const Lengt
 // Converts a length of any unit to updates; calls `tokens_to_updates` only for a length in tokens.
 int64_t count_updates(const Length& length, int64_t updates_per_epoch,
                       const std::function<int64_t(int64_t num_tokens)>& tokens_to_updates);
-// Converts a length of training to updates of a text with `num_tokens` tokens. If `num_tokens` is 0 (unknown), a length
+// Converts a length of training on a text of `num_tokens` tokens to updates. If `num_tokens` is 0 (unknown), a length
 // in epochs gives 0.
 int64_t length_to_updates(const Length& length, const BatchOptions& options, int64_t num_tokens);
 
-// Converts a length of training to updates of examples. Throws Error(usage) for a length in tokens, since examples
+// Converts a length of training on examples to updates. Throws Error(usage) for a length in tokens, since examples
 // differ in length.
 int64_t example_length_to_updates(const Length& length, int64_t updates_per_epoch);
 
@@ -120,8 +121,8 @@ std::unique_ptr<Batches> make_batches(Pairs pairs, const BatchOptions& options, 
 // Estimated fixed cost of a micro-batch of examples, in tokens. The cost arises because each backward pass reads and
 // writes the gradients of all weights. The total cost of a micro-batch is its number of tokens plus this constant.
 constexpr int64_t kMicroBatchCost = 64;
-// Returns batches of options.rows examples (options.tokens / options.block if rows is 0), sorted by length within an
-// update and split into the micro-batches of lowest cost. Throws Error(input) if there are no examples;
+// Returns batches of options.rows examples (options.tokens / options.block if options.rows is 0), sorted by length
+// within an update and split into the micro-batches of lowest cost. Throws Error(input) if there are no examples;
 // Batches::to_updates() throws Error(usage) for a length in tokens.
 std::unique_ptr<Batches> make_batches(Examples examples, const BatchOptions& options, int64_t seed);
 

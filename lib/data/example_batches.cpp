@@ -42,7 +42,8 @@ class ExampleBatches : public Batches {
   std::vector<MicroBatch> micro_batches_of(int64_t update, const RowRange& rows) override {
     load_update(update);
     const int64_t end_row = rows.first_row + rows.num_rows;
-    // By row r: minimal cost of rows [r, end_row), and end of the first micro-batch in the split of this cost.
+    // Indexed by row r. `min_cost`: minimal cost of the rows [r, end_row); `micro_batch_end`: end of the first
+    // micro-batch in the split of these rows that has this cost.
     std::vector<int64_t> min_cost(static_cast<size_t>(end_row) + 1, 0), micro_batch_end(static_cast<size_t>(end_row));
     for (int64_t first_row = end_row - 1; first_row >= rows.first_row; --first_row) {
       const auto row_index = static_cast<size_t>(first_row);
@@ -148,7 +149,7 @@ class ExampleBatches : public Batches {
   const int64_t seed_;
   int64_t num_rows_in_epoch_ = 0, num_rows_in_update_ = 0;
   int64_t epoch_ = -1, update_ = -1;    // loaded epoch and update; -1: none
-  int64_t longest_row_ = 0;             // index of the longest row of update_ in the epoch
+  int64_t longest_row_ = 0;             // index in the epoch of the longest row of update_
   std::vector<int64_t> shuffled_rows_;  // shuffled row indices of epoch_
   std::vector<Example> update_rows_;    // examples of update_, longest first
   double next_sentence_weight_ = 1;

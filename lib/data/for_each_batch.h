@@ -20,8 +20,8 @@ struct ForwardedBatch : MiniBatch {
   at::Tensor hidden;  // (B, n, d), hidden states after the last layer, before the output layer
 };
 
-// What to compute from each scored mini-batch: either `visit`, or `compute` and `add`, which several processes can
-// share.
+// The computations on each scored mini-batch: either `visit`, or the pair `compute` and `add`, whose work several
+// processes can share.
 struct BatchVisitor {
   // Observes the forward pass of every mini-batch that `visit` receives; null: no observer. Observer::begin_batch()
   // receives the lengths of the rows first.
@@ -31,7 +31,7 @@ struct BatchVisitor {
   // them in every process, in the order of the mini-batches.
   std::function<distributed::OrderedWork::Results(const ForwardedBatch&)> compute = {};
   std::function<void(const MiniBatch&, const distributed::OrderedWork::Results&)> add = {};
-  // The processes that share the mini-batches, all of which call for_each_batch(); null: one process. Requires
+  // The processes that share the mini-batches; null: one process. Every process calls for_each_batch(). Requires
   // `compute` and no observer. With a Transformer-XL memory, a process computes all mini-batches of the same streams.
   const distributed::Group* group = nullptr;
   std::function<void(int64_t num_completed, int64_t total)> on_progress = {};  // receives numbers of rows; may be empty

@@ -12,7 +12,7 @@ namespace mh::data {
 struct MiniBatch {
   std::vector<Row> rows;
   Batch batch;
-  // Stream of rows[0] of a text; row i belongs to stream first_stream + i. Unless `starts_streams` is set, each row
+  // text: stream of rows[0]; rows[i] belongs to stream first_stream + i. Unless `starts_streams` is set, each row
   // continues the row of the same stream in the previous mini-batch.
   int64_t first_stream = 0;
   bool starts_streams = false;  // text: whether the rows are the first rows of their streams, so the memory is empty

@@ -40,7 +40,7 @@ std::vector<RowRange> divide_rows(const std::vector<int64_t>& row_costs, int64_t
     if (can_divide(row_costs, num_shares, middle)) high = middle;
     else low = middle + 1;
   }
-  // Fills each range up to the cost `low`, but leaves a row for each later range.
+  // Fills each range up to the cost `low`, but leaves at least one row for each later range.
   for (int64_t share = 0, first = 0; share < num_shares; ++share) {
     const int64_t max_rows = num_rows - first - (num_shares - 1 - share);
     int64_t count = 0, cost = 0;

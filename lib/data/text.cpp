@@ -28,7 +28,8 @@ void require_context_below_block(int64_t block, int64_t context) {
                                      str(context), "raise --block, or lower --context"});
 }
 
-// Returns a stream for each sampled block: the blocks that fill the memory, then the sampled block.
+// Returns one stream for each sampled block. The stream consists of the blocks that fill the memory, and of the sampled
+// block.
 StreamRows sampled_streams(const ScoringOptions& o, int64_t num_tokens) {
   const int64_t num_memory_blocks = o.memory > 0 ? ceil_div(o.memory, o.block) : 0,
                 num_scored_tokens = o.block - o.context;

@@ -51,9 +51,9 @@ class Streams {
   int64_t num_tokens_, count_, block_;
 };
 
-// Splits a text of `num_tokens` tokens into rows. A row scores block - context tokens (the last row may score fewer)
-// and starts with the `context` tokens before them (fewer at the start of the text), so every token is scored exactly
-// once. Throws Error(usage) unless context < block.
+// Splits a text of `num_tokens` tokens into rows. A row scores `block` - `context` tokens (the last row may score
+// fewer) and starts with the `context` tokens before them (fewer at the start of the text), so every token is scored
+// exactly once. Throws Error(usage) unless `context` is less than `block`.
 std::vector<Row> make_chunks(int64_t num_tokens, int64_t block, int64_t context);
 
 }  // namespace mh::data
