@@ -24,7 +24,8 @@ struct HardConcreteOptions : OptionsOf<HardConcreteOptions> {
   void describe(Fields& f) override;
 };
 
-// Returns gates for log_a and noise u, uniform in (0, 1), of the same shape; an undefined u means gates without noise.
+// Returns the gates for `log_a` and noise `u` of the same shape, uniform in (0, 1). If `u` is undefined, the gates have
+// no noise.
 at::Tensor hard_concrete_gates(const HardConcreteDistribution& distribution, const at::Tensor& log_a,
                                const at::Tensor& u);
 

@@ -1,5 +1,5 @@
 // Enumeration of the experts of a mixture of attentive experts: each expert omits a set of `num_omitted_heads` of the
-// `num_heads` heads. The sets are in lexicographic order: with num_omitted_heads = 2, {0, 1}, {0, 2}, …, {h-2, h-1}.
+// `num_heads` heads. The sets are in lexicographic order: with `num_omitted_heads` = 2, {0, 1}, {0, 2}, …, {h-2, h-1}.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace mh::attention {
 
 // Returns the number of experts, num_heads! / (num_omitted_heads! (num_heads - num_omitted_heads)!), or the largest
-// int64_t if the computation would overflow; 0 if num_omitted_heads is negative or above num_heads.
+// int64_t if the computation would overflow; 0 if `num_omitted_heads` is negative or above `num_heads`.
 inline int64_t expert_count(int64_t num_heads, int64_t num_omitted_heads) {
   if (num_omitted_heads < 0 || num_omitted_heads > num_heads) return 0;
   const int64_t num_factors = std::min(num_omitted_heads, num_heads - num_omitted_heads);
@@ -24,8 +24,8 @@ inline int64_t expert_count(int64_t num_heads, int64_t num_omitted_heads) {
   return count;
 }
 
-// Returns the omitted heads of each expert, in ascending order; an empty list if num_omitted_heads is negative or above
-// num_heads.
+// Returns the omitted heads of each expert, in ascending order; an empty list if `num_omitted_heads` is negative or
+// above `num_heads`.
 inline std::vector<std::vector<int64_t>> omitted_heads_by_expert(int64_t num_heads, int64_t num_omitted_heads) {
   std::vector<std::vector<int64_t>> subsets;
   if (num_omitted_heads < 0 || num_omitted_heads > num_heads) return subsets;

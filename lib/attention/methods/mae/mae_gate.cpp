@@ -29,10 +29,10 @@ struct LatestInputs : StageState {
   }
 };
 
-// Returns the sums (B, n, c), at each position t, of x (B, n, c) over the positions [t - window + 1, t]; window = 0:
-// over [0, t]. Positions outside of the window contribute no rounding error, since no sum is a difference of prefix
-// sums: x is divided into chunks of `window` positions, and a sum is a prefix sum of the chunk of t plus a suffix sum
-// of the previous chunk.
+// Returns the sums (B, n, c), at each position t, of x (B, n, c) over the positions [t - `window` + 1, t], or over [0,
+// t] if `window` is 0. Positions outside of the window contribute no rounding error, since no sum is a difference of
+// prefix sums: x is divided into chunks of `window` positions, and a sum is a prefix sum of the chunk of t plus a
+// suffix sum of the previous chunk.
 at::Tensor window_sums(const at::Tensor& x, int64_t window) {
   const int64_t batch_size = x.size(0), n = x.size(1), num_columns = x.size(2);
   const at::Tensor transposed_x = x.transpose(1, 2).contiguous();  // contiguous, so sums take a third of the time
@@ -113,7 +113,8 @@ void ExpertGate::add_parameters(nn::ParameterList& parameters, const LayerSpec& 
   up_weight_ = &parameters.add(name + "up.weight", {hidden_size, d}, up_traits);
   up_bias_ = &parameters.add(name + "up.bias", {hidden_size}, make_traits(up_init));
   nn::ParameterTraits down_traits = make_traits(down_init);
-  // With drop = 1, expert i omits head i, so swapping two heads also swaps the rows of the experts that omit them.
+  // If options_.drop is 1, expert i omits head i, so swapping two heads also swaps the rows of the experts that omit
+  // them.
   if (options_.drop == 1) down_traits.head_axes = {options_.original_heads.axis(0)};
   down_weight_ = &parameters.add(name + "down.weight", {num_experts_, hidden_size}, down_traits);
   down_bias_ = &parameters.add(name + "down.bias", {num_experts_}, down_traits);

@@ -1,5 +1,5 @@
-// The relative shift (Dai et al. 2019, appendix B) by blocks of queries. The queries [t, t + count) of a block see
-// `key_end` keys and need key_end + count - 1 distances. The products of the queries with the embeddings of these
+// The relative shift (Dai et al. 2019, appendix B) by blocks of queries. The `count` queries [t, t + count) of a block
+// see `key_end` keys and need key_end + count - 1 distances. The products of the queries with the embeddings of these
 // distances are a matrix (count, key_end + count - 1), in which the product for query t + i and key s is in column
 // count - 1 - i + s. The shifted matrix (count, key_end) is a view of this matrix that begins at element count - 1 and
 // has the row stride key_end + count - 2, one less than the number of columns. So the shift copies nothing, and the

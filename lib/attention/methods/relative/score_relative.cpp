@@ -89,7 +89,8 @@ class RelativeScore : public Score {
     return new_options;
   }
 
-  // block_end does not support decoding, since the distances to the end of the block change in every step.
+  // With distances = "block_end", decoding is not supported, since the distances to the end of the block change in
+  // every step.
   Capabilities capabilities() const override {
     Capabilities result;
     result.supports_cross_attention = false;
@@ -194,8 +195,8 @@ class RelativeScore : public Score {
   at::Tensor sinusoids_of(const Context& c, int64_t min_distance, int64_t count) {
     const at::Tensor s = cached_sinusoids(min_distance, count, c.q.device());
     // Dropout of a distance drops the same elements in all layers and batch rows, as in the published model, where
-    // layers and rows share one position embedding. row_offset makes the row index of every distance non-negative. The
-    // table has no padding, so its elements can be consecutive in the random stream.
+    // layers and rows share one position embedding. `row_offset` makes the row index of every distance non-negative.
+    // The table has no padding, so its elements can be consecutive in the random stream.
     nn::ForwardContext table_context = c.forward_context;
     table_context.dropout_index = nn::DropoutIndex::padded;
     table_context.row_offset = min_distance + (int64_t{1} << 30);
