@@ -1,7 +1,7 @@
 // Beam search, and sampling, with the key/value cache of a model, for many sentences at once.
 //
 // A hypothesis y_1 … y_n, whose last token is the end token, has the score Σ log p(y_t | …) / n^length_penalty. Each
-// step considers the 2·beam most probable extensions of the live hypotheses of a sentence. Of the first `beam`
+// step considers the 2·`beam` most probable extensions of the live hypotheses of a sentence. Of the first `beam`
 // extensions, those by the end token become finished hypotheses; the first `beam` extensions by another token become
 // the live hypotheses. The search for a sentence ends as soon as the sentence has `beam` finished hypotheses (the rule
 // of fairseq), or when its hypotheses reach the maximum length, at which the end token is forced. The finished
@@ -60,7 +60,7 @@ struct SearchOptions {
     f.field("no_unknown", no_unknown, "forbid the unknown token in hypotheses");
   }
   // Throws Error(usage) if the beam size exceeds the size of the vocabulary, or if the minimum length exceeds the
-  // longest hypothesis that the model supports or, with max_length_a = 0, exceeds max_length_b.
+  // longest hypothesis that the model supports or, if `max_length_a` is 0, exceeds `max_length_b`.
   void check(model::LanguageModel& model) const;
 };
 

@@ -64,9 +64,9 @@ class BeamPolicy {
   // Returns the tokens that must not extend hypotheses with `length` tokens, unless a token is forced: the end token
   // below the minimum length, and the unknown token if `no_unknown` is set.
   std::vector<int32_t> excluded_tokens(int64_t length) const;
-  // Replaces the live hypotheses of `length` tokens by their extensions, and finishes hypotheses. `extensions`: best
-  // first; with sampling, one for each live hypothesis. In beam search, throws Error(usage) if no extension is allowed
-  // and no hypothesis is finished.
+  // Replaces the live hypotheses, which have `length` tokens, by their extensions, and finishes hypotheses.
+  // `extensions`: best first; with sampling, one for each live hypothesis. In beam search, throws Error(usage) if no
+  // extension is allowed and no hypothesis is finished.
   void advance(Beam& beam, std::span<const Extension> extensions, int64_t length) const;
   // Throws Error(usage) because every token of the vocabulary is excluded, for example in a vocabulary that has only
   // the end token and the unknown token.

@@ -22,7 +22,7 @@ struct Extensions {
   at::Tensor lse_sums;  // (S, 1) fp64: sum of the log-sum-exps of the rows; not finite if a distribution is not finite
 };
 
-// Returns x (S, Q), padded on the right with `fill_value` to `columns` columns; x itself if Q >= columns.
+// Returns x (S, Q), padded on the right with `fill_value` to `columns` columns; x itself if Q is at least `columns`.
 at::Tensor pad_columns(const at::Tensor& x, int64_t columns, const at::Scalar& fill_value) {
   return x.size(1) >= columns ? x : at::constant_pad_nd(x, {0, columns - x.size(1)}, fill_value);
 }
@@ -112,7 +112,7 @@ class DeviceSearch {
     return logits.gather(1, tokens).view({num_sentences(), rows_per_sentence_}).to(at::kDouble) - lse;
   }
 
-  // Computes a step of beam search and returns the extensions. Sets tokens_ and log_probabilities_ from the first
+  // Computes a step of beam search and returns the extensions. Sets `tokens_` and `log_probabilities_` from the first
   // `beam` extensions that do not end with the end token, best first, and reorders the decoding state accordingly.
   Extensions extensions_of(int64_t step) {
     const int64_t beam_size = policy_.options().beam, num_extensions = 2 * beam_size,
