@@ -170,7 +170,7 @@ class AdaptiveOutput : public OutputLayer {
     return projections_[band] != nullptr ? nn::linear(hidden, projections_[band]->value(), at::Tensor()) : hidden;
   }
 
-  // Returns x (n, w) with dropout. Row i of x is a projected hidden state; its target is element positions[i] of the
+  // Returns x (n, w) with dropout. Row i of x is a projected hidden state; its target is element `positions[i]` of the
   // flattened `targets` (B, T). The random numbers of a row depend on its position in the batch and not on the other
   // rows of the band, so that splitting a batch into micro-batches does not change the result.
   at::Tensor apply_dropout(const at::Tensor& x, const at::Tensor& targets, const at::Tensor& positions, size_t band,
@@ -195,8 +195,8 @@ class AdaptiveOutput : public OutputLayer {
   int64_t vocabulary_size_;
   // One parameter per band, or one for all bands; biases_ is empty without model.output_bias.
   std::vector<nn::Parameter*> tables_, biases_;
-  // One pointer per band. projections_: projection (w_b, d) of the output layer, or null. tied_projections_: projection
-  // (d, w_b) of the token embedding, which the band reads with model.tied_projections, or null.
+  // One pointer per band. `projections_`: projection (w_b, d) of the output layer, or null. `tied_projections_`:
+  // projection (d, w_b) of the token embedding, which the band reads with model.tied_projections, or null.
   std::vector<nn::Parameter*> projections_, tied_projections_;
   nn::Parameter *class_weight_ = nullptr, *class_bias_ = nullptr;
 };

@@ -32,8 +32,8 @@ class Bands {
     at::Tensor positions;  // (n), ascending: positions of the entries in the list
     at::Tensor offsets;    // (n): the entries minus the first entry of the band
   };
-  // Splits a list of entries by band. `entries`: (N) int64, on any device, each below the number of entries; negative
-  // entries are in no band.
+  // Splits a list of entries by band. `entries`: (N) int64, on any device, each below the number of entries of all
+  // bands; negative entries are in no band.
   std::vector<BandEntries> split(const at::Tensor& entries) const;
 
  private:

@@ -32,12 +32,12 @@ class DecodingState {
  public:
   virtual ~DecodingState() = default;
   virtual int64_t length() const = 0;  // number of positions that hidden() has processed
-  // Reorders, repeats or drops rows of the batch: new row i is old row old_rows[i]; `old_rows`: (B') int64. Beam search
-  // selects hypotheses and removes finished sentences with this function.
+  // Reorders, repeats or drops rows of the batch: new row i is a copy of the old row `old_rows[i]`; `old_rows`: (B')
+  // int64. Beam search selects hypotheses and removes finished sentences with this function.
   virtual void reorder(const at::Tensor& old_rows) = 0;
-  // Does the same as reorder(), but requires that the number of rows does not change and that old row old_rows[i] is a
-  // hypothesis for the same source as old row i. `old_rows`: (B) int64, on the device of the model; the host does not
-  // wait for the values.
+  // Does the same as reorder(), but requires that the number of rows does not change and that the old row `old_rows[i]`
+  // is a hypothesis for the same source as the old row i. `old_rows`: (B) int64, on the device of the model; the host
+  // does not wait for the values.
   virtual void reorder_within_sources(const at::Tensor& old_rows) { reorder(old_rows); }
 };
 

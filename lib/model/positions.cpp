@@ -36,7 +36,7 @@ PositionEncoding::PositionEncoding(nn::ParameterList& parameters, const ModelOpt
                                      {embedding_init(o, o.width), true, false});
 }
 
-// Returns the encodings (n, width) of the first n positions, with n >= length.
+// Returns the encodings (n, width) of the first n positions, where n is at least `length`.
 at::Tensor PositionEncoding::sinusoids(int64_t length, int64_t width, at::Device device) {
   const std::lock_guard lock(grow_mutex_);
   if (!sinusoids_.defined() || sinusoids_.size(0) < length)

@@ -69,7 +69,7 @@ std::string name_of_size(int64_t size, const Symbols& symbols) {
   return str(size);
 }
 
-// Replaces the indices of layers and bands in a tensor's name by i and b.
+// Replaces the indices of layers and bands in a tensor's name by the letters i and b.
 std::string generic_name(const std::string& name) {
   static const std::regex layer(R"(\.layers\.\d+\.)"), band(R"(\.bands\.\d+\.)");
   return std::regex_replace(std::regex_replace(name, layer, ".layers.i."), band, ".bands.b.");

@@ -44,7 +44,7 @@ class SingleTableEmbedding : public TokenEmbedding {
   double scale_;
 };
 
-// Scatters `band_rows` (n_k, d) to a tensor (num_rows, d): row positions[k][i] of the result is row i of band k. Each
+// Scatters `band_rows` (n_k, d) to a tensor (num_rows, d): row `positions[k][i]` of the result is row i of band k. Each
 // of 0, …, num_rows - 1 occurs exactly once in `positions`. The arguments are TensorLists because autograd does not
 // find tensors in a std::vector.
 struct JoinRows : torch::autograd::Function<JoinRows> {

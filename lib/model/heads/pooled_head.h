@@ -33,7 +33,7 @@ class Pooler {
 // rows with class -1 are not scored. `label_smoothing`: as in train.label_smoothing.
 nn::SlicedLoss class_loss(const at::Tensor& logits, const at::Tensor& classes, double label_smoothing);
 
-// Returns log p(class) (B), nats, for logits (B, C) and classes (B) int64; 0 where the class is negative.
+// Returns log p(class) (B), nats, for `logits` (B, C) and `classes` (B), int64; 0 where the class is negative.
 at::Tensor class_log_probabilities(const at::Tensor& logits, const at::Tensor& classes);
 
 // A task head that makes one prediction for a text: pooler, dropout, dense layer.

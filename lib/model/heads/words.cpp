@@ -66,8 +66,8 @@ class WordsHead : public OutputLayer {
   }
 
  private:
-  // Returns the indices of the masked positions in the flattened targets (B·T), on the CPU. Column 0 is excluded, since
-  // it contains the class of next-sentence prediction. Scoring only the masked positions saves time, since few
+  // Returns the indices of the masked positions in the flattened `targets` (B·T), on the CPU. Column 0 is excluded,
+  // since it contains the class of next-sentence prediction. Scoring only the masked positions saves time, since few
   // positions are masked.
   static at::Tensor masked_indices(const at::Tensor& targets) {
     at::Tensor is_scored = targets.to(at::kCPU).ge(0);
