@@ -110,8 +110,8 @@ class TextBatches : public Batches {
   const int64_t seed_;
 };
 
-// Returns the batches of a text in the order options.order. `options` must have passed BatchOptions::check(). Throws
-// Error(usage) if there are more streams than tokens.
+// Returns the batches of a text in the order that options.order selects. `options` must have passed
+// BatchOptions::check(). Throws Error(usage) if there are more streams than tokens.
 std::unique_ptr<TextBatches> make_batches(Text text, const BatchOptions& options, int64_t seed);
 
 // Returns batches of sentence pairs of similar length. Throws Error(usage) if a source or target is longer than

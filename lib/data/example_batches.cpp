@@ -37,8 +37,8 @@ class ExampleBatches : public Batches {
   }
 
   // Splits the sorted rows `rows` of an update into consecutive micro-batches of minimal total cost, by dynamic
-  // programming. The cost of a micro-batch is kMicroBatchCost plus its tokens, padding included. A micro-batch that
-  // exceeds micro_tokens has a single row.
+  // programming. The cost of a micro-batch is kMicroBatchCost plus its tokens, padding included. If
+  // options_.micro_tokens is above 0, a micro-batch of more tokens has a single row.
   std::vector<MicroBatch> micro_batches_of(int64_t update, const RowRange& rows) override {
     load_update(update);
     const int64_t end_row = rows.first_row + rows.num_rows;
@@ -97,9 +97,9 @@ class ExampleBatches : public Batches {
     if (options_.bucket_updates > 1) bucket_by_length(epoch, random);
   }
 
-  // Sorts the rows of every bucket_updates consecutive updates by length, divides the sorted rows among these updates
-  // (the longest rows form one update, the next longest another, and so on), and shuffles the updates. Remaining rows,
-  // too few for an update, form the last update of the epoch.
+  // Sorts the rows of every options_.bucket_updates consecutive updates by length, divides the sorted rows among these
+  // updates (the longest rows form one update, the next longest another, and so on), and shuffles the updates.
+  // Remaining rows, too few for an update, form the last update of the epoch.
   void bucket_by_length(int64_t epoch, RandomSequence& random) {
     std::vector<int64_t> bucketed_rows;
     for (int64_t first_row = 0; first_row < num_rows_in_epoch_;

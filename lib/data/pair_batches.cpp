@@ -115,8 +115,8 @@ class PairBatches : public Batches {
     random.shuffle(batch_order_);
   }
 
-  // Returns the range of positions in sorted_pairs_ that an update takes, after shuffling for the update's epoch if
-  // needed.
+  // Returns the range of positions in `sorted_pairs_` that an update takes. If the update belongs to another epoch than
+  // `epoch_`, first shuffles pairs and batches for that epoch.
   RowRange batch_range_of(int64_t update) {
     const int64_t epoch = update / updates_per_epoch_;
     if (epoch != epoch_) {
