@@ -72,18 +72,18 @@ class Translator {
   // Returns the name of the sentence with search::Sentence::index `index`, for error messages: "test.de:17".
   using NameFunction = std::function<std::string(int64_t index)>;
   // Returns for each sentence the hypotheses, best first, or the samples; after a stop signal, an empty vector for
-  // sentences that are not translated. With an encoder, an empty sentence, whose source is only the end token, is
-  // not passed to the model: its single hypothesis, or each sample, is the end token with score 0. `on_progress`
-  // receives the number of sentences translated so far; may be empty. Throws Error(input) for an empty
-  // sentence with a prefix, and for a source of more than max_source tokens if TranslationOptions::truncate is false.
+  // sentences that are not translated. With an encoder, an empty sentence, whose source is only the end token, is not
+  // passed to the model: its single hypothesis, or each sample, is the end token with score 0. `on_progress` receives
+  // the number of sentences translated so far; may be empty. Throws Error(input) for an empty sentence with a prefix,
+  // and for a source of more than `max_source` tokens if TranslationOptions::truncate is false.
   std::vector<std::vector<search::Hypothesis>> translate(
       std::vector<search::Sentence> sentences, const NameFunction& name,
       const std::function<void(int64_t num_completed)>& on_progress = {});
 
-  // Returns the tokens of a source sentence, end token included, and counts unknown tokens in num_unknown(). Throws
-  // Error(input) about `location` if the line contains the end-of-line token.
+  // Returns the tokens of a source sentence, end token included, and adds the number of unknown tokens to
+  // num_unknown(). Throws Error(input) about `location` if the line contains the end-of-line token.
   std::vector<int32_t> encode_source(std::string_view line, const std::string& location);
-  // Returns the tokens of a target prefix, without an end token, and counts unknown tokens in
+  // Returns the tokens of a target prefix, without an end token, and adds the number of unknown tokens to
   // num_unknown_in_prefixes(). Throws Error(input) about `location` if the text contains the end-of-line token.
   std::vector<int32_t> encode_prefix(std::string_view text, const std::string& location);
   // Returns the text of a hypothesis as one line of UTF-8. Control characters, which a byte-level model may produce,
@@ -106,7 +106,7 @@ class Translator {
   int64_t num_unknown_in_prefixes() const { return num_unknown_in_prefixes_; }
 
  private:
-  // Truncates a source of more than max_source tokens, end token included. Throws Error(input) for such a source if
+  // Truncates a source of more than `max_source` tokens, end token included. Throws Error(input) for such a source if
   // options_.truncate is false.
   void truncate_source(search::Sentence& sentence, const NameFunction& name);
   model::LanguageModel& model_;
