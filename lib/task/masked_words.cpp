@@ -165,7 +165,7 @@ class MaskedWords : public Task {
   }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                 const DatasetOptions& dataset_options) const override {
-    records.verify();  // throws for a token outside the vocabulary, which would be an index out of range
+    records.verify();  // throws for a token outside the vocabulary, since the token would be an index out of range
     const text::WordPieceTokenizer& tokenizer = text::require_wordpiece(*tokenizers.target, records.name());
     text::PretrainingOptions options = options_;
     options.next_sentence = dataset_options.bert.next_sentence;

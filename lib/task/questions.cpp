@@ -159,7 +159,7 @@ class Questions : public Task {
   }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                 const DatasetOptions& options) const override {
-    records.verify();  // throws for a token outside the vocabulary, which would be an index out of range
+    records.verify();  // throws for a token outside the vocabulary, since the token would be an index out of range
     const std::string& name = records.name();
     const text::WordPieceTokenizer& tokenizer = text::require_wordpiece(*tokenizers.target, name);
     text::WindowOptions windows = options_.windows;

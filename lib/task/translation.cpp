@@ -74,7 +74,7 @@ class Translation : public Task {
   bool reads_pipes() const override { return true; }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                 const DatasetOptions&) const override {
-    records.verify();  // throws for a token outside its vocabulary, which would be an index out of range
+    records.verify();  // throws for a token outside its vocabulary, since the token would be an index out of range
     return std::make_unique<PairsDataset>(
         data::Pairs(records.sequences(), tokenizers.source_or_target().end_of_line_id(),
                     tokenizers.target->end_of_line_id()),
