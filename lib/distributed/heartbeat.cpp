@@ -12,7 +12,7 @@ namespace mh::distributed {
 namespace {
 
 constexpr std::chrono::seconds kStoreTimeout{5};
-constexpr const char* kVerdictKey = "heartbeat/silent";  // key of the first result of observe() that is not empty
+constexpr const char* kVerdictKey = "heartbeat/silent";  // store key of the first result of observe() that is not empty
 
 std::string key_of(int rank) { return str("heartbeat/", rank); }
 

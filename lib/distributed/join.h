@@ -18,7 +18,7 @@ struct Membership {
   int num_sharing_processors = 1;
 };
 
-// Connects this process with the other processes of its job, and returns when all are connected. For a job of one
+// Connects this process with the other processes of its job, and returns when all are connected. If the job has one
 // process, returns a group of one process at once. `build`: build id of the program (build_id()); "" if unknown.
 // `timeout`: maximum wait for another process, in join() and in each later operation of the group.
 //

@@ -56,7 +56,7 @@ struct Input {
 };
 
 // The targets of a model, (B, n) int64; negative targets are not scored. A decoder has one target per input position,
-// so n = T. For an encoder, the task head (model.bert.head) determines n:
+// so n = T. In an encoder, the task head (model.bert.head) determines n:
 //   words    n = T: vocabulary entry at masked positions, otherwise negative; column 0: class of next-sentence
 //            prediction
 //   classes  n = 1: class of the text

@@ -15,7 +15,7 @@ struct PartialLoad {
   // Names of parameters that the checkpoint lacks, and of parameters of the pooler and the task head that it has in
   // another shape.
   std::vector<std::string> added_parameters;
-  std::vector<std::string> ignored_tensors;  // tensors of the checkpoint, except training state, that the model lacks
+  std::vector<std::string> ignored_tensors;  // tensors of the checkpoint that the model lacks; without training state
 };
 
 // Returns the parameters that load_matching_parameters() does not load, and the tensors of the checkpoint that it

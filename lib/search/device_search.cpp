@@ -61,8 +61,8 @@ class DeviceSearch {
   int64_t num_sentences() const { return static_cast<int64_t>(beams_.size()); }
   int64_t end_id() const { return policy_.special_tokens().end_id; }
 
-  // Returns the number of steps until the host reads the results. Even rows without a live hypothesis must not exceed
-  // the maximum length of a hypothesis, since the positions of the model are limited.
+  // Returns the number of steps until the host reads the results. No row, even one without a live hypothesis, may
+  // exceed the maximum length of a hypothesis in these steps, since the positions of the model are limited.
   int64_t num_steps_until_read() const {
     int64_t max_length = 0;
     for (const Beam& beam : beams_) max_length = std::max(max_length, beam.max_length);

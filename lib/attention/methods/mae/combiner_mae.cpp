@@ -174,7 +174,7 @@ class MixtureOfExperts : public GatedCombiner {
   }
 
   MaeOptions options_;
-  int64_t num_original_heads_;  // number of heads before pruning, for which the experts were defined
+  int64_t num_original_heads_;  // number of heads before pruning; each expert omits some of these heads
   int64_t num_kept_heads_;      // number of heads after pruning
   int64_t num_experts_;
   ExpertGate gate_;
