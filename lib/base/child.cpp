@@ -190,8 +190,8 @@ Child::Child(const Work& work, LineConsumer on_line) : line_consumer_(std::move(
     pthread_sigmask(SIG_SETMASK, &parent_mask, nullptr);
     const rlimit no_core_dump{0, 0};
     setrlimit(RLIMIT_CORE, &no_core_dump);
-    // If the parent was started with descriptor 0, 1 or 2 closed, the socket or the pipe may have that number. The
-    // child duplicates the socket and the pipe to numbers above 2.
+    // If the parent was started with descriptor 0, 1 or 2 closed, the socket or the pipe may have one of these numbers.
+    // The child duplicates the socket and the pipe to numbers above 2.
     reply_channel = fcntl(channel[1], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     const int output_descriptor = fcntl(output_pipe[1], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     for (int descriptor : {channel[0], channel[1], output_pipe[0], output_pipe[1]}) close(descriptor);
@@ -266,7 +266,7 @@ bool Child::wait_until_writable() {
   }
 }
 
-// Appends available bytes to reply_, and sets has_reply_ended_ at the end of the socket. Throws Error(failed) if
+// Appends available bytes to `reply_`, and sets `has_reply_ended_` at the end of the socket. Throws Error(failed) if
 // reading fails, since the parent would otherwise wait forever for the end of the reply.
 void Child::read_reply() {
   char bytes[1 << 16];
@@ -277,7 +277,7 @@ void Child::read_reply() {
   else if (errno != EINTR) fail("cannot read the reply of the child process");
 }
 
-// Passes the lines of available output of the child to line_consumer_. Returns false at the end of the output. Throws
+// Passes the lines of available output of the child to `line_consumer_`. Returns false at the end of the output. Throws
 // Error(failed) if reading fails.
 bool Child::read_lines() {
   char bytes[1 << 12];

@@ -29,7 +29,7 @@ class ChildInput {
   size_t begin_ = 0;
 };
 
-// Describes how the child process, which runs a Child::Work, ended.
+// The end of a child process, as returned by Child::finish().
 struct ChildEnd {
   bool has_succeeded = false;  // true if the work returned
   std::string result;          // return value of the work, if `has_succeeded`

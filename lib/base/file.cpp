@@ -151,7 +151,7 @@ namespace {
 
 constinit std::array<TemporaryPath, 64> temporary_paths;  // constinit: initialising at start-up would touch each page
 
-// Stores the path of an unfinished file or folder in a free entry of temporary_paths and returns the entry. Returns
+// Stores the path of an unfinished file or folder in a free entry of `temporary_paths` and returns the entry. Returns
 // null if all entries are in use or the path is too long.
 TemporaryPath* register_temporary_path(const std::string& path) {
   if (path.size() >= PATH_MAX) return nullptr;
@@ -410,7 +410,7 @@ std::unique_ptr<ByteSink> open_sink(const std::string& path) {
     if (resolved_path == nullptr) fail_to_write(path, errno);
     return std::make_unique<FileSink>(resolved_path.get(), mode);
   }
-  if (errno != ENOENT) fail_to_write(path, errno);  // `path` may exist, and close() would replace it with another mode
+  if (errno != ENOENT) fail_to_write(path, errno);  // `path` may exist; close() must not replace it
   return std::make_unique<FileSink>(path, mode);
 }
 
@@ -440,7 +440,7 @@ MappedFile::MappedFile(const std::string& path) : name_(path) {
     throw Error(Exit::input, Problem{input_name(path), "a regular file, since this input needs random access", "-",
                                      "write the data to a file first"});
   struct stat status {};
-  int descriptor = open_to_read(path, status, O_NONBLOCK);  // the call does not wait for the writer of a pipe
+  int descriptor = open_to_read(path, status, O_NONBLOCK);  // O_NONBLOCK: does not wait for the writer of a pipe
   if (!S_ISREG(status.st_mode)) {
     close(descriptor);
     throw Error(Exit::input, Problem{path, "a regular file, since this input needs random access", "a pipe or a device",
@@ -531,7 +531,7 @@ LineReader::LineReader(ByteSource& source, size_t max_line_bytes) : source_(sour
 }
 
 bool LineReader::next(Chunk& chunk) {
-  size_t num_searched_bytes = 0;  // number of bytes from begin_ on that are known to contain no '\n'
+  size_t num_searched_bytes = 0;  // number of bytes from `begin_` on that are known to contain no '\n'
   for (;;) {
     const char* begin = buffer_.data() + begin_;
     size_t num_buffered_bytes = end_ - begin_;

@@ -29,9 +29,9 @@ class ByteSink {
 };
 
 // Opens a file for writing, or standard output for "-". A file is written under a temporary name in the same folder,
-// and close() renames it atomically; the new file has the permissions of the file that it replaces, or those of the
-// umask. A device such as /dev/null or a FIFO is written in place. Throws Error(failed) if the folder does not exist or
-// is read-only, and Error(usage) if `path` is a folder or empty.
+// and close() renames it atomically; the new file has the permissions of the file that it replaces, or else those that
+// the umask allows. A device such as /dev/null or a FIFO is written in place. Throws Error(failed) if the folder does
+// not exist or is read-only, and Error(usage) if `path` is a folder or empty.
 std::unique_ptr<ByteSink> open_sink(const std::string& path);
 
 // Discards all outputs of this process from now on: standard output becomes /dev/null, and open_sink() returns sinks
@@ -149,7 +149,7 @@ class LineReader {
  private:
   ByteSource& source_;
   std::vector<char> buffer_;
-  size_t begin_ = 0, end_ = 0;  // range in buffer_ of the bytes that no chunk has returned yet
+  size_t begin_ = 0, end_ = 0;  // range in `buffer_` of the bytes that no chunk has returned yet
   size_t max_line_bytes_;
   uint64_t line_number_ = 1, offset_ = 0;  // line number and offset of the next chunk
   bool starts_line_ = true;                // the next chunk is the first of its line

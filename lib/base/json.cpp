@@ -54,7 +54,7 @@ void require_sound_json(std::string_view text, const std::string& name, const st
     throw Error(Exit::input, Problem{name, str("JSON with at most ", kMaxJsonDepth, " nested levels"),
                                      str(depth, " nested levels"), advice});
   struct Level {
-    bool is_object, expects_key;  // expects_key: the next string is a key
+    bool is_object, expects_key;  // `expects_key`: the next string is a key
     std::set<std::string> keys;
   };
   std::vector<Level> levels;

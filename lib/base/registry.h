@@ -40,7 +40,7 @@ class Registry {
   }
 
   // Returns the entry of `name`. Throws Error(usage) with the nearest name for an unknown name; `key` is the option or
-  // key whose value is the name.
+  // configuration key whose value is `name`.
   const Entry& find(const std::string& name, const std::string& key) const {
     auto it = entries_.find(name);
     if (it == entries_.end())

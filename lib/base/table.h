@@ -16,8 +16,8 @@ class Table {
   static Format format_named(const std::string& name);
 
   // Creates a table on standard output. `has_other_outputs`: whether the command also writes files. If standard output
-  // is a pipe that its reader has closed, print_row() throws BrokenPipe, or, with other outputs, discards its row, so
-  // that the command still writes its files.
+  // is a pipe that its reader has closed, print_row() throws BrokenPipe or, if `has_other_outputs`, discards the row,
+  // so that the command still writes its files.
   explicit Table(Format format, bool has_other_outputs = false)
       : format_(format), has_other_outputs_(has_other_outputs) {}
   // Prints a row and flushes it, so that a later error does not lose it. All rows must have the same keys in the same

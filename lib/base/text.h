@@ -9,8 +9,8 @@
 
 namespace mh {
 
-// Returns the candidate with the smallest edit distance to `word`, or "" if no candidate is near enough to be a typing
-// error: at most a third of the length of the word, in bytes, or at most 1 if the word is shorter than 6 bytes.
+// Returns the candidate with the smallest edit distance to `word`, or "" if this distance is too large for a typing
+// error: more than 1 and more than a third of the length of `word` in bytes.
 std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates);
 
 // Returns a question with the nearest candidate, such as "did you mean 'lr'?", or "" if no candidate is near.

@@ -38,8 +38,8 @@ std::string command_name(const CLI::App& app, const std::string& name) {
   return subcommands.empty() ? name : name + " " + subcommands.back()->get_name();
 }
 
-// Returns the parts of the message of `error` before and after `verb`. Returns none if the error has another type of
-// CLI11 than `type`, or if its message does not contain `verb`.
+// Returns the parts of the message of `error` before and after `verb`. Returns none if the type of the error in CLI11
+// is not `type`, or if its message does not contain `verb`.
 std::optional<std::pair<std::string, std::string>> split_message_at(const CLI::ParseError& error, const char* type,
                                                                     std::string_view verb) {
   const std::string message = error.what();
