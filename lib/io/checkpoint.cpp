@@ -59,7 +59,7 @@ bool is_plausible_header(uint64_t length, uint8_t first_byte) {
   return length <= kMaxHeaderBytes && length >= 2 && first_byte == '{';
 }
 
-// Returns the number of bytes of tensor data that the header announces: the largest end among its valid data_offsets.
+// Returns the number of bytes of tensor data that the header announces: the largest end among its valid `data_offsets`.
 uint64_t announced_data_bytes(const json& header) {
   uint64_t end = 0;
   for (auto& [key, value] : header.items()) {

@@ -90,11 +90,11 @@ class Checkpoint {
   const uint8_t* bytes_ = nullptr;
   uint64_t size_ = 0;
   std::vector<TensorInfo> tensor_infos_;
-  // By tensor name: index in tensor_infos_, and offset of the data in the file.
+  // By tensor name: index in `tensor_infos_`, and offset of the data in the file.
   std::map<std::string, std::pair<size_t, uint64_t>> locations_;
   // Hexadecimal XXH64 of each tensor under its name, and of the header under "__metadata__".
   std::map<std::string, std::string> checksums_;
-  mutable std::mutex mutex_;                                   // guards has_verified_checksum_
+  mutable std::mutex mutex_;                                   // guards `has_verified_checksum_`
   mutable std::map<std::string, bool> has_verified_checksum_;  // by tensor name: whether the checksum was verified
   Metadata metadata_;
 };

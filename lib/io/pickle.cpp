@@ -265,7 +265,7 @@ class PickleMachine {
     return values;
   }
   void set_memo(uint64_t memo_index) {
-    count_memory(sizeof(std::pair<uint64_t, Value>) + 4 * sizeof(void*));  // size of a node of memo_
+    count_memory(sizeof(std::pair<uint64_t, Value>) + 4 * sizeof(void*));  // size of a node of `memo_`
     memo_[memo_index] = top();
   }
   const Value& memo_value(uint64_t memo_index) const {
@@ -371,7 +371,7 @@ class PickleMachine {
   std::map<uint64_t, Value> memo_;
   std::deque<std::string> texts_;
   std::deque<StorageId> storages_;
-  std::deque<Values> tuples_;  // the machine owns tuples_ and dicts_, since dicts may contain each other
+  std::deque<Values> tuples_;  // the machine owns `tuples_` and `dicts_`, since dicts may contain each other
   std::deque<std::vector<std::pair<Value, Value>>> dicts_;
   std::deque<StoredTensor> tensors_;
 };

@@ -51,7 +51,7 @@ struct ShardHeader {
   std::string source_fingerprint;
   std::string source_tokenizer;
   // Exclusive upper bound of the numbers of each field; the bound of a field of tokens is at most the vocabulary size
-  // of its side. Empty: the bound of every field is this size.
+  // of its side. Empty: the bound of every field is the vocabulary size of its side.
   std::vector<int64_t> limits;
   std::string task;  // purpose of the records, a JSON object; empty if the kind determines it
   // JSON object with tool, version, inputs and options; no time of day, so that equal inputs give equal bytes.
@@ -158,7 +158,8 @@ class ShardFile {
   ShardHeader header_;
   ShardCounts counts_;
   std::vector<Frame> frames_;
-  std::vector<std::pair<uint64_t, uint32_t>> lengths_frames_;  // compressed lengths: file offset and size, bytes
+  // Offset and size in the file, in bytes, of each frame of compressed sequence lengths.
+  std::vector<std::pair<uint64_t, uint32_t>> lengths_frames_;
   uint64_t content_hash_ = 0;
   std::unique_ptr<Trailer> trailer_;
   mutable std::mutex mutex_;

@@ -21,7 +21,7 @@ constexpr std::string_view kHeaderTag = "MHSHARD1";   // first 8 bytes of the pa
 constexpr std::string_view kLengthsTag = "MHLENGT1";  // first 8 bytes of a payload of sequence lengths
 constexpr std::string_view kTrailerTag = "MHTRAIL1";  // first 8 bytes of the payload of a trailer
 
-constexpr size_t kFrameTokens = 1 << 15;               // tokens of a full frame; few, as reads decompress whole frames
+constexpr size_t kFrameTokens = 1 << 15;  // tokens of a full frame; small, since a read decompresses whole frames
 constexpr uint32_t kMaxShardHeaderBytes = 256U << 20;  // a longer header is invalid
 constexpr uint32_t kMaxJsonBytes = 2U << 20;           // limit of the JSON text of a header or trailer
 constexpr size_t kLengthsChunkBytes = 64U << 20;       // limit of compressed sequence lengths per trailer frame

@@ -271,7 +271,7 @@ struct ShardStream::State {
     }
     return text;
   }
-  // Adds a frame to seek_table. `compressed_size`: size of the frame in the file, bytes; `content_size`: size of its
+  // Adds a frame to `seek_table`. `compressed_size`: size of the frame in the file, bytes; `content_size`: size of its
   // decompressed tokens, bytes; 0 for a frame without tokens.
   void add_seek_entry(uint64_t compressed_size, uint64_t content_size) {
     store32(seek_table, static_cast<uint32_t>(compressed_size));

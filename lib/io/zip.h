@@ -51,7 +51,7 @@ class ZipArchive {
 
   MappedFile file_;
   std::map<std::string, Entry> entries_;
-  mutable std::mutex mutex_;  // guards verified_names_
+  mutable std::mutex mutex_;  // guards `verified_names_`
   mutable std::set<std::string> verified_names_;
 };
 
