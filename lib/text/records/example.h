@@ -8,7 +8,7 @@ namespace mh::text {
 
 // The meaning of `targets` depends on the output layer of the model; -1: unknown or not predicted.
 //   words    one target per token: the original token, or -1 if it is not predicted; targets[0], at [CLS], is the
-//            next-sentence class: 0 the second segment follows the first, 1 it does not, -1 there is no second segment
+//            next-sentence class: 0 if the second segment follows the first, 1 if not, -1 without a second segment
 //   class    one target: the class
 //   number   one target: the number in thousandths (STS-B: 0 to 5000)
 //   span     two targets: positions of the first and last token of the answer; both 0, at [CLS], if there is no answer

@@ -12,7 +12,7 @@ namespace mh::text {
 struct LineSummary {
   uint64_t num_lines = 0;
   uint64_t num_tokens = 0;
-  uint64_t num_unknown = 0;  // number of unknown tokens among num_tokens
+  uint64_t num_unknown = 0;  // number of unknown tokens among `num_tokens`
   uint64_t num_bytes = 0;    // size of the text
   double seconds = 0;
 };

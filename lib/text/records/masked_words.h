@@ -61,9 +61,9 @@ struct PretrainingOptions {
 // object.
 class PretrainingExamples {
  public:
-  // `sequences` are the token sequences of a shard of documents. Throws Error(usage) for options.max_length without
-  // room for a token of each segment, and for a single document with next-sentence prediction; Error(input) for a shard
-  // without documents, with an empty document, or with 2^32 or more sequences.
+  // `sequences` are the token sequences of a shard of documents. Throws Error(usage) if `options.max_length` leaves no
+  // room for a token of each segment, and if next-sentence prediction has only one document; throws Error(input) for a
+  // shard without documents, with an empty document, or with 2^32 or more sequences.
   PretrainingExamples(Sequences sequences, const WordPieceTokenizer& tokenizer, const PretrainingOptions& options,
                       uint64_t seed);
 
@@ -79,7 +79,8 @@ class PretrainingExamples {
     bool operator==(const SegmentPair&) const = default;
   };
 
-  // The input sequences of an epoch, in the order of the documents; the same for the same seed and epoch number.
+  // The input sequences of an epoch, in the order of the documents. The same seed and epoch number give the same
+  // sequences.
   class Epoch {
    public:
     int64_t size() const { return static_cast<int64_t>(segment_pairs_.size()); }
@@ -109,7 +110,7 @@ class PretrainingExamples {
   void plan_document(size_t document_index, uint32_t epoch, std::vector<SegmentPair>& segment_pairs) const;
   SentenceRange sample_second_segment(size_t document_index, int64_t max_tokens, RandomSequence& random) const;
   void mask_tokens(Example& example, RandomSequence& random) const;
-  // Returns the units of masking as lists of positions in `example`: single tokens, or, for whole-word masking, all
+  // Returns the units of masking as lists of positions in `example`: single tokens, or, with whole-word masking, all
   // pieces of a word.
   std::vector<std::vector<int32_t>> masking_units(const Example& example) const;
 

@@ -17,7 +17,7 @@
 
 namespace mh::text {
 
-// Command-line arguments of all subcommands; --crlf only of those that read lines (Preparation::reads_lines()).
+// Command-line arguments of all subcommands; only subcommands for which reads_lines() is true have --crlf.
 struct PrepArguments {
   std::vector<std::string> inputs;
   std::string output = "-";
@@ -58,8 +58,8 @@ struct EncodingThreads {
 
 // Throws Error(usage) if the output is one of the inputs or one of `files`.
 void refuse_output_onto(const PrepArguments& arguments, const std::vector<std::string>& files);
-// Loads the vocabulary that `vocabulary` selects. Throws Error(usage) for invalid options, or if the output is an input
-// or the vocabulary.
+// Loads the vocabulary that `vocabulary` selects. Throws Error(usage) for invalid options, or if the output would
+// replace an input or the vocabulary.
 std::unique_ptr<WordPieceTokenizer> load_vocabulary(const PrepArguments& arguments,
                                                     const BertVocabularyOptions& vocabulary);
 // Opens the output, calls `encode` to write the records, and closes the output. If `encode` throws, no file is created

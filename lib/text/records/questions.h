@@ -3,10 +3,11 @@
 //
 //   [CLS] question [SEP] tokens of the paragraph [SEP]
 //
-// A paragraph that is too long for an input sequence is split into windows. Their starts are `stride` tokens apart, or
-// the length of a window if `stride` is larger; the last window ends with the paragraph. A token in several windows is
-// scored only in the window with the most context; of several such windows, in the first. The context of a token is
-// min(tokens of the window before it, tokens of the window after it) + 0.01 * tokens of the window.
+// A paragraph that is too long for an input sequence is split into windows. The starts of consecutive windows are
+// `stride` tokens apart, or one window length if `stride` is larger; the last window ends with the paragraph. A token
+// in several windows is scored only in the window with the most context; of several such windows, in the first. The
+// context of a token is min(tokens of the window before it, tokens of the window after it) + 0.01 * tokens of the
+// window.
 #pragma once
 
 #include <cstdint>

@@ -27,7 +27,7 @@ struct Sequences {
   std::vector<int32_t> sequence(size_t sequence) const;  // tokens of a sequence
 };
 
-// Returns the ends of consecutive sequences with the lengths `lengths`, the inclusive prefix sums.
+// Returns the ends of consecutive sequences, which are the inclusive prefix sums of `lengths`.
 std::vector<uint64_t> ends_of(const std::vector<uint32_t>& lengths);
 // Return a function that reads tokens from the argument; the argument must outlive the function.
 ReadTokens token_reader(const io::ShardFile& shard);

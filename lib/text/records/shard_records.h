@@ -43,7 +43,7 @@ class InMemoryRecords : public ShardRecords {
  public:
   explicit InMemoryRecords(io::ShardStream& stream)  // `stream` must be at its start
       : name_(stream.name()), shard_(read_whole_shard(stream, stream.header().kind)) {}
-  InMemoryRecords(const InMemoryRecords&) = delete;  // results of sequences() and reader() refer to shard_
+  InMemoryRecords(const InMemoryRecords&) = delete;  // results of sequences() and reader() refer to `shard_`
   InMemoryRecords& operator=(const InMemoryRecords&) = delete;
   const io::ShardHeader& header() const override { return shard_.header; }
   const io::ShardCounts& counts() const override { return shard_.counts; }

@@ -65,10 +65,10 @@ struct ExampleSummary {
 };
 
 // Encodes every line except headers as a record, with several threads, in the order of the lines; byte order marks are
-// dropped, and quotes are text. `text` must return whole lines (TextBatches without find_split). Throws Error(input),
-// with file and line, for an invalid label and for a line with a wrong number of columns. `drop_malformed`: in a file
-// with labels, lines with a wrong number of columns are skipped instead, and the shard's trailer counts them. Lines of
-// a file without labels are never skipped, since its predictions are numbered by line.
+// dropped, and quotation marks count as text. `text` must return whole lines (TextBatches without `find_split`). Throws
+// Error(input), with file and line, for an invalid label and for a line with a wrong number of columns.
+// `drop_malformed`: in a file with labels, lines with a wrong number of columns are skipped instead, and the shard's
+// trailer counts them. Lines of a file without labels are never skipped, since its predictions are numbered by line.
 ExampleSummary encode_examples(TextBatches& text, const FindColumns& find_columns, const ExampleTask& task,
                                bool drop_malformed, const Tokenizer& tokenizer, int num_threads,
                                io::ShardWriter& writer);

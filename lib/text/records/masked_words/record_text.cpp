@@ -11,7 +11,7 @@ namespace {
 class DocumentText : public WholeShardText {
  protected:
   nlohmann::ordered_json count_shard(const WholeShard& shard, const std::string&) const override {
-    uint64_t num_documents = 0;  // an empty sequence follows the last sentence of each document
+    uint64_t num_documents = 0;  // number of empty sequences, one at the end of each document
     for (size_t i = 0; i < shard.size(); ++i) num_documents += shard.sequence(i, 0).empty() ? 1 : 0;
     return {{"documents", num_documents}, {"sentences", shard.size() - num_documents}};
   }

@@ -44,10 +44,11 @@ bool may_have_impossible(const io::ShardHeader& header);
 QuestionSummary encode_questions(const Squad& squad, const WordPieceTokenizer& tokenizer, int num_threads,
                                  io::ShardWriter& writer);
 
-// Decodes a record from its fields; `number`, from 1, and the shard's `name` are for messages. Throws Error(input) if
-// the paragraph has no tokens or the fields contradict each other: different numbers of tokens and ranges, ranges
-// outside the text or decreasing, an invalid JSON object or one without a required entry, an answer whose text is not
-// at its byte range, an impossible question with answers, or a question without answers that is not impossible.
+// Decodes a record from its fields; `number`, the number of the record from 1, and `name`, the shard's name, are for
+// messages. Throws Error(input) if the paragraph has no tokens or the fields contradict each other: different numbers
+// of tokens and ranges, ranges outside the text or decreasing, an invalid JSON object or one without a required entry,
+// an answer whose text is not at its byte range, an impossible question with answers, or a question without answers
+// that is not impossible.
 QuestionRecord decode_question_record(const std::array<std::span<const int32_t>, kNumQuestionFields>& fields,
                                       const std::string& name, uint64_t number);
 // Decodes the record with the index `record`, from 0, of a shard in memory. `name` is the shard's name in messages.

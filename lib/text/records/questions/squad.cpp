@@ -41,7 +41,7 @@ json parse_squad_json(const std::string& bytes, const std::string& file) {
   try {
     return json::parse(text);
   } catch (const json::parse_error& error) {
-    // The parser counts bytes from 1, including the byte that caused the error.
+    // `error.byte` is the position, counted from 1, of the byte that caused the error.
     const size_t offset = std::min(error.byte - 1, text.size());
     const std::string where =
         str(file, ":", 1 + std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(offset), '\n'), ": byte ",

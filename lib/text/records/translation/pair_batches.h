@@ -33,7 +33,7 @@ class PairBatches {
   void split_at_tabs(PairBatch& batch);
   void add_targets(PairBatch& batch);
   void require_no_more_targets();
-  // Returns whether the target file has another line; reads the next batch if all segments of target_batch_ are used.
+  // Returns whether the target file has another line; reads the next batch if all segments of `target_batch_` are used.
   bool has_target_line();
   [[noreturn]] void refuse_unequal_lengths(uint64_t num_common_lines, uint64_t num_first_lines,
                                            uint64_t num_second_lines);
@@ -42,7 +42,7 @@ class PairBatches {
   TextBatches source_lines_;   // source file, or file of pairs
   TextBatches target_lines_;   // target file; no file if `source_lines_` has pairs
   TextBatch target_batch_;     // current batch of the target file
-  size_t target_index_ = 0;    // index in target_batch_ of the next unused segment
+  size_t target_index_ = 0;    // index in `target_batch_` of the next unused segment
   uint64_t target_bytes_ = 0;  // bytes of the target file that no batch has counted yet
   uint64_t num_pairs_ = 0;     // number of pairs returned so far
   std::exception_ptr error_;   // pending error, thrown by the next call of next()

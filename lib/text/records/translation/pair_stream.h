@@ -23,7 +23,7 @@ class PairStream {
   io::ShardStream& stream_;
   std::unique_ptr<Tokenizer> tokenizers_[2];  // indexed by io::Side
   std::vector<int32_t> buffer_;
-  size_t buffer_position_ = 0, num_buffered_tokens_ = 0;  // read position and number of tokens in buffer_
+  size_t buffer_position_ = 0, num_buffered_tokens_ = 0;  // read position and number of tokens in `buffer_`
   std::vector<uint32_t> lengths_;                         // lengths of the sources and targets read so far
 };
 
