@@ -1,6 +1,6 @@
-// Tokens that a Hugging Face model folder adds to its vocabulary or gives a role, such as pad_token. multihead's
-// tokenizers do not recognise added tokens in text, but store the tokens, so that converting a model back to a
-// folder restores the tokens.
+// Tokens that a Hugging Face model folder adds to its vocabulary, or to which it gives a role such as pad_token.
+// multihead's tokenizers do not recognise added tokens in text, but store the tokens, so that converting a model back
+// to a folder restores the tokens.
 #pragma once
 
 #include <cstdint>

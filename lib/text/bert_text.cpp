@@ -20,8 +20,9 @@ bool is_in_any(const CharacterRange (&ranges)[N], char32_t c) {
   return r != ranges + N && r->first <= c;
 }
 
-// Marks, punctuation, format characters and letters with a decomposition that Unicode 9.0 to 15.0 added; category()
-// treats these characters as unassigned. Adjacent ranges are merged if no character of Unicode 8.0 lies between them.
+// Characters that Unicode 9.0 to 15.0 added: marks, punctuation, format characters, and letters that have a
+// decomposition. category() treats these characters as unassigned. Adjacent ranges are merged if no character of
+// Unicode 8.0 lies between them.
 constexpr CharacterRange kAddedSinceUnicode9[] = {
     {0x61D, 0x61D},     {0x7FD, 0x7FD},     {0x890, 0x8E2},     {0x9FD, 0x9FE},     {0xA76, 0xA76},
     {0xAFA, 0xAFF},     {0xB55, 0xB55},     {0xC04, 0xC3C},     {0xC77, 0xC77},     {0xC84, 0xC84},

@@ -6,8 +6,8 @@
 //   and private-use characters and U+FFFD are removed; each CJK ideograph is a word;
 //   accents: canonical decomposition (NFD), then removal of nonspacing marks (Mn);
 //   lower case: each character is converted separately;
-//   words: spaces separate words, and every punctuation mark is a word. Punctuation marks are the categories P* and, in
-//   ASCII, every printable character other than a letter, a digit or a space.
+//   words: spaces separate words, and every punctuation mark is a word. Punctuation marks are the characters of the
+//   categories P* and, in ASCII, every printable character other than a letter, a digit or a space.
 //
 // Hugging Face tokenizers and this file use the categories of Unicode 8.0, the decompositions of 9.0 and the lower case
 // of 16.0; newer characters count as letters without decomposition.

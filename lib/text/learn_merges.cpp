@@ -55,9 +55,9 @@ class MergeLearner {
     int32_t left, right;
     int64_t count = 0;           // current count, valid while the pair is active
     int64_t deferred_count = 0;  // count when the pair was last set aside, or before the first merge
-    bool is_active = false;      // the pair is listed in active_pairs_
-    bool was_deferred = false;   // deferred_count is set: the pair existed before the first merge or has been set aside
-    std::unordered_map<size_t, int32_t> occurrences_by_word;  // number of occurrences by index of the word in words_
+    bool is_active = false;      // the pair is listed in `active_pairs_`
+    bool was_deferred = false;   // `deferred_count` is set: the pair preceded the first merge or was set aside
+    std::unordered_map<size_t, int32_t> occurrences_by_word;  // number of occurrences by index of the word in `words_`
   };
 
   void add_word(std::string_view text, int64_t count) {
@@ -85,8 +85,8 @@ class MergeLearner {
     if (inserted) pairs_.push_back({left, right, 0, 0, false, false, {}});
     return it->second;
   }
-  // Adds `sign` times the count of words_[word] to the count of the pair of symbols[index] and symbols[index + 1]. An
-  // inactive pair becomes active, and its count starts at 0.
+  // Adds `sign` times the count of `words_[word]` to the count of the pair that starts at `symbols[index]`. An inactive
+  // pair becomes active, and its count starts at 0.
   void change_count(const std::vector<int32_t>& symbols, size_t index, size_t word, int sign) {
     const int32_t p = pair_index(symbols[index], symbols[index + 1]);
     Pair& pair = pair_at(p);
@@ -109,7 +109,7 @@ class MergeLearner {
       return text_of(x.right) < text_of(y.right);
     });
   }
-  // Stores `count` as the deferred count of a pair, which stays active until the caller changes is_active.
+  // Stores `count` as the deferred count of a pair, which stays active until the caller changes `is_active`.
   static void defer(Pair& pair, int64_t count) {
     pair.deferred_count = count;
     pair.was_deferred = true;
@@ -125,8 +125,7 @@ class MergeLearner {
       return true;
     });
   }
-  // Makes the pairs with a deferred_count the only active pairs, and sets their current counts to their deferred
-  // counts.
+  // Makes the pairs that have a deferred count the only active pairs, with the deferred count as their current count.
   void restore_deferred() {
     active_pairs_.clear();
     for (size_t p = 0; p < pairs_.size(); ++p) {

@@ -34,8 +34,8 @@ constexpr std::string_view kReservedNames[] = {kUnknownName, "<s>", "</s>"};
 // among the marked lines, NUL, text. Other lines contain no NUL. File names stay in the parent, since they may contain
 // any byte.
 constexpr char kLongLineMark = '\0';
-// First byte of the child's result; the comments describe the bytes that follow. The child exits with status 0 after
-// each of these results, also after an error.
+// First byte of the child's result; the comment on each value describes the bytes that follow. The child exits with
+// status 0 after each of these results, also after an error.
 enum ResultKind : char {
   kModel = 'M',     // the model
   kStatus = 'S',    // the library's error status
@@ -141,7 +141,7 @@ class InputLineIterator : public sentencepiece::SentenceIterator {
 };
 
 std::string train(const std::string& arguments, ChildInput& input) {
-  sentencepiece::logging::SetMinLogLevel(0);  // level of all messages, which the parent reads
+  sentencepiece::logging::SetMinLogLevel(0);  // 0 enables all messages; the parent reads them
   InputLineIterator lines(input);
   std::string model;
   try {
@@ -378,8 +378,8 @@ class TrainingText {
 std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& text) {
   // The library accepts at most 128 threads.
   const int64_t num_threads = options.num_threads > 0 ? options.num_threads : std::min(num_usable_processors(), 128);
-  // TextBatches returns at most 9 MiB of a line at once, so no line exceeds max_sentence_length. The default of
-  // input_sentence_size already disables sampling of lines; passing the option would change the bytes of the model.
+  // TextBatches returns at most 9 MiB of a line at once, so no line exceeds `max_sentence_length`. The default of
+  // `input_sentence_size` already disables sampling of lines; passing the option would change the bytes of the model.
   const std::string arguments = str("--model_type=", options.type, " --vocab_size=", options.max_size,
                                     " --character_coverage=", shortest_decimal(options.character_coverage),
                                     " --byte_fallback=", options.byte_fallback ? "true" : "false",

@@ -101,7 +101,7 @@ class WordPieceLearner {
   struct QueuedPair {
     int64_t count;
     Pair pair;
-    std::vector<uint32_t> words;                     // indices in words_ of the words in which the pair arose
+    std::vector<uint32_t> words;                     // indices in `words_` of the words in which the pair arose
     bool operator<(const QueuedPair& other) const {  // highest count first, then the lowest ids
       return count != other.count ? count < other.count : other.pair < pair;
     }
@@ -165,7 +165,7 @@ class WordPieceLearner {
     for (uint32_t w : queued_pair.words) join_in_word(w, pair, joined_symbol);
     queue_changed_pairs();
   }
-  // Joins all occurrences of `pair` in words_[w], from left to right, and updates the counts of pairs.
+  // Joins all occurrences of `pair` in `words_[w]`, from left to right, and updates the counts of pairs.
   void join_in_word(uint32_t w, const Pair& pair, int32_t joined_symbol) {
     const std::vector<int32_t> old_symbols = std::move(words_[w].symbols);
     std::vector<int32_t> new_symbols;

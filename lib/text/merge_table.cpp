@@ -32,7 +32,7 @@ void MergeTable::apply(std::vector<Symbol>& symbols, MergeOrder order) const {
   auto symbol = [&](int64_t position) -> Symbol& { return symbols[static_cast<size_t>(position)]; };
   auto next_position = [&](int64_t position) -> int64_t& { return links[static_cast<size_t>(position)].next_position; };
 
-  // Queue of pairs that can be joined: rank, position, left symbol, right symbol.
+  // A pair that can be joined: rank, position, left symbol, right symbol.
   using QueuedPair = std::tuple<size_t, int64_t, int32_t, int32_t>;
   std::priority_queue<QueuedPair, std::vector<QueuedPair>, std::greater<>> queued_pairs;
   auto queue_pair = [&](int64_t left) {
@@ -41,8 +41,8 @@ void MergeTable::apply(std::vector<Symbol>& symbols, MergeOrder order) const {
     if (const Entry* entry = find(l, r)) queued_pairs.emplace(entry->rank, left, l, r);
   };
   for (int64_t i = 0; i + 1 < num_symbols; ++i) queue_pair(i);
-  // Returns whether a queue entry is still valid. With one_by_one, as in Hugging Face tokenizers, another pair at the
-  // same position is valid too if it joins to the same symbol.
+  // Returns whether a queue entry is still valid. With MergeOrder::one_by_one, as in Hugging Face tokenizers, the entry
+  // is also valid if another pair is now at its position and joins to the same symbol.
   auto is_current = [&](const QueuedPair& queued_pair) {
     const auto [rank, position, left, right] = queued_pair;
     if (symbol(position).num_bytes == 0 || next_position(position) >= num_symbols) return false;

@@ -93,8 +93,8 @@ std::string find_fault(std::string_view table) {
   const std::string_view text = table.substr(trie_bytes);
   if (text.back() != '\0' || find_invalid_utf8(text) != text.npos) return "a text that is truncated or not UTF-8";
 
-  // For each base b, a linked list of the children of the units with this base: first_child[b] is the head, and
-  // next_sibling[p] follows p.
+  // For each base b, a linked list of the children of the units with this base: `first_child[b]` is the head, and
+  // `next_sibling[p]` follows p.
   constexpr uint32_t no_unit = UINT32_MAX;
   const size_t num_units = trie.size();
   std::vector<uint32_t> first_child(num_units, no_unit), next_sibling(num_units, no_unit);
@@ -107,7 +107,8 @@ std::string find_fault(std::string_view table) {
   // Depth-first search that visits each reachable unit once, although keys may share suffixes; an edge to a unit on the
   // current path closes a cycle.
   constexpr int unvisited = -1, on_path = -2;
-  // unvisited, on_path or, for a finished unit, the maximum number of keys on a path that starts at the unit.
+  // For each unit: `unvisited`, `on_path` or, after the visit, the maximum number of keys on a path that starts at the
+  // unit.
   std::vector<int> max_keys(num_units, unvisited);
   std::vector<uint32_t> stack{0};
   while (!stack.empty()) {

@@ -84,7 +84,7 @@ class SentencePieceTokenizer : public Tokenizer {
 
  private:
   void load() {
-    // Loading may throw exceptions of the library's trie, which the library does not document.
+    // Loading may throw undocumented exceptions from the library's trie.
     std::string fault = "a file of another format";
     try {
       if (processor_.LoadFromSerializedProto(model_).ok()) return;
@@ -101,9 +101,9 @@ class SentencePieceTokenizer : public Tokenizer {
       throw Error(Exit::input, Problem{name_, expected, status.ToString(),
                                        "the model is damaged; copy the file again, or train the model again"});
   }
-  // Returns whether the tokens of a line are the concatenated tokens of its words. Space marks may occur only at the
-  // start of a piece, the mark alone must be a piece (otherwise consecutive unknown pieces are joined across words),
-  // and normalisation must remove extra spaces.
+  // Returns whether the tokens of a line are the concatenated tokens of its words. True only if space marks occur only
+  // at the start of a piece, the mark alone is a piece (otherwise consecutive unknown pieces are joined across words),
+  // and normalisation removes extra spaces.
   bool segments_words_independently() const {
     for (int i = 0; i < processor_.GetPieceSize(); ++i) {
       // The scores of BPE are integers. Unigram sums log-probabilities along the line, so that ties between two

@@ -49,7 +49,7 @@ void TextBatches::add_segment(TextBatch& batch, std::string_view text, bool ends
                             pending_text_.empty() ? chunk_.offset : pending_offset_});
 }
 
-// Drops a byte order mark from chunk_, the first chunk of a file, and counts the mark.
+// Drops a byte order mark from `chunk_`, the first chunk of a file, and counts the mark.
 void TextBatches::drop_byte_order_mark_of_file() {
   const std::string_view text = drop_byte_order_mark(chunk_.text, source_->name());
   if (text.size() == chunk_.text.size()) return;
@@ -80,7 +80,7 @@ void TextBatches::read_segments(TextBatch& batch) {
     batch.file = source_->name();
     if (!lines_->next(chunk_)) {
       lines_.reset();
-      // If the last line lacks a line feed and fills its last chunk, LineReader does not set ends_line.
+      // If the last line lacks a line feed and fills its last chunk, LineReader does not set `ends_line`.
       if (!chunk_.ends_line) {
         add_segment(batch, pending_text_, true);
         pending_text_.clear();

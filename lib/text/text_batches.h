@@ -18,12 +18,12 @@ enum class LineEnds { refuse_crlf, normalise_crlf, as_text };
 
 // Buffer sizes in bytes; tests use smaller sizes than the defaults.
 struct ReadSizes {
-  // A batch ends when its text has batch_bytes bytes, or when it has batch_bytes / 8 segments.
+  // A batch ends when it has `batch_bytes` bytes of text or `batch_bytes` / 8 segments.
   size_t batch_bytes = 1 << 20;
   // Maximum size of a chunk; a longer line is read in several chunks. Must be larger than a byte order mark (3 bytes),
   // so that a file that contains only the mark is one complete line.
   size_t chunk_bytes = 1 << 20;
-  // Maximum length of text without a split position, or of a line if find_split is empty.
+  // Maximum length of text without a split position; of a line, if `find_split` is empty.
   size_t max_line_bytes = 8 << 20;
 };
 
@@ -32,9 +32,9 @@ struct TextBatch {
   struct Segment {
     size_t begin, end;     // byte range [begin, end) in `text`
     bool ends_line;        // the segment is the last of its line
-    bool has_newline;      // a line end follows the segment: '\n', or "\r\n" with normalise_crlf
+    bool has_newline;      // a line end follows the segment: '\n', or "\r\n" with LineEnds::normalise_crlf
     uint64_t line_number;  // line number in the file, from 1
-    uint64_t offset;       // offset of the first byte in the file
+    uint64_t offset;       // offset in the file of the segment's first byte
   };
   std::string text;
   std::vector<Segment> segments;
@@ -42,11 +42,11 @@ struct TextBatch {
   uint64_t input_bytes = 0;  // bytes read for this batch: line ends included, a dropped byte order mark excluded
 };
 
-// Reads the files in order ("-": standard input) in constant memory, in batches of about 1 MiB. A longer line is split
-// into segments at positions chosen by `find_split` (Tokenizer::find_split). If `find_split` is empty, lines are
-// returned whole. next() throws Error(input) for 8 MiB of a line without a split position, or for a whole line of more
-// than 8 MiB. It throws an error only after it has returned all text that precedes the error, so the first error of a
-// file is the same for all buffer sizes.
+// Reads the files in order ("-": standard input) in constant memory, in batches of about 1 MiB. A longer line than a
+// batch is split into segments at positions chosen by `find_split` (Tokenizer::find_split). If `find_split` is empty,
+// lines are returned whole. next() throws Error(input) for 8 MiB of a line without a split position, or, without
+// `find_split`, for a line of more than 8 MiB. It throws an error only after it has returned all text that precedes the
+// error, so the first error of a file is the same for all buffer sizes.
 class TextBatches {
  public:
   using FindSplit = std::function<size_t(std::string_view)>;
@@ -74,7 +74,7 @@ class TextBatches {
   std::unique_ptr<LineReader> lines_;
   LineReader::Chunk chunk_{{}, true, true, true, 0, 0};  // last chunk read
   std::string pending_text_;                             // text of a long line that next() has not yet returned
-  uint64_t pending_offset_ = 0;                          // offset of pending_text_ in the file
+  uint64_t pending_offset_ = 0;                          // offset of `pending_text_` in the file
   uint64_t num_normalised_lines_ = 0, num_byte_order_marks_ = 0;
   std::exception_ptr error_;  // pending error, thrown by the next call of next()
 };

@@ -62,8 +62,8 @@ uint64_t count_unknown(std::span<const int32_t> tokens, const Tokenizer& tokeniz
 std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::string& name);
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);
 
-// Returns the text of `tokens`. Each end-of-line token becomes a line feed; append(token, starts_line, text) appends
-// the text of any other token to `text`, where `starts_line` is true for the first token of a line.
+// Returns the text of `tokens`. Each end-of-line token becomes a line feed; `append(token, starts_line, text)` appends
+// the text of any other token to `text`; `starts_line` is true for the first token of a line.
 template <class Append>
 std::string decode_lines(std::span<const int32_t> tokens, int32_t end_of_line_id, const Append& append) {
   std::string text;

@@ -38,8 +38,8 @@ void for_each_segment(TextBatches& text, const Visit& visit) {
   }
 }
 
-// Adds to the count of each special piece its count in `counts`. Returns the special pieces, then the other keys of
-// `counts` with a count of at least options.min_count, by decreasing count; at most options.max_size pieces in total
+// Increases the count of each special piece by its count in `counts`. Returns the special pieces, then the other keys
+// of `counts` with a count of at least options.min_count, by decreasing count; at most options.max_size pieces in total
 // (0: no limit). Throws Error(usage) if the special pieces alone exceed options.max_size.
 std::vector<Piece> order_by_count(const Counts& counts, std::vector<Piece> special_pieces,
                                   const VocabularyOptions& options) {

@@ -72,7 +72,7 @@ struct VocabularyOptions {
 // Reads `text` once and returns its vocabulary. Words and characters are ordered by decreasing count, then bytewise.
 // SentencePiece models are trained by the SentencePiece library, with the ids 0 for <unk>, 1 for <s> and 2 for </s>,
 // the end-of-line token. Merges of subword-nmt are learnt or read from --codes; the resulting pieces of the text are
-// ordered like words. WordPieces are learnt (learn_wordpieces). With --from, entries keep the order of the file and
+// ordered like words. WordPieces are learnt by learn_wordpieces(). With --from, entries keep the order of the file and
 // `text` is not read. Throws the errors of options.check(), Error(usage) for a `max_size` that is too small, and
 // Error(input) for text without a word (types char and byte: only for empty text).
 std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, TextBatches& text);

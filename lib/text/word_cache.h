@@ -51,7 +51,7 @@ class WordCache {
     size_t begin = 0;
     uint32_t count = 0;
   };
-  static constexpr size_t kMaxCachedBytes = 64;  // bytes of a word; longer words are not cached
+  static constexpr size_t kMaxCachedBytes = 64;  // maximum length of a cached word
   static constexpr size_t kMaxWords = 1 << 19;   // capacity of the cache in words
   WordMap<TokenSpan> spans_;
   std::vector<int32_t> tokens_;

@@ -65,8 +65,8 @@ template <class IsSpace>
 const char* word_end(const char* p, const char* end, const IsSpace& is_space) {
   for (; end - p >= 8; p += 8) {
     uint64_t word = load_eight_bytes(p);
-    // Sets the high bit of every byte up to 0x20 and, owing to borrows, of some bytes after such a byte. The loop below
-    // therefore checks each candidate with is_space().
+    // Sets the high bit of every byte whose value is at most 0x20 and, owing to borrows, of some bytes after such a
+    // byte. The loop below therefore checks each candidate with is_space().
     uint64_t hits = (word - 0x2121212121212121) & ~word & 0x8080808080808080;
     for (; hits != 0; hits &= hits - 1)
       if (const char* hit = p + std::countr_zero(hits) / 8; is_space(*hit)) return hit;
@@ -141,7 +141,7 @@ class WordMap {
     uint64_t prefix_low = 0, prefix_high = 0;
     uint32_t length = kFreeLength;
     Value value{};
-    size_t key_offset = 0;  // offset of the key's bytes in keys_
+    size_t key_offset = 0;  // offset of the key's bytes in `keys_`
     bool is_used() const { return length != kFreeLength; }
   };
   std::string_view text_of(const Slot& s) const { return {keys_.data() + s.key_offset, s.length}; }

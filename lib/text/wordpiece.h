@@ -2,9 +2,9 @@
 // (bert_text.h), and each word is split greedily, from left to right, into the longest matching pieces; pieces
 // after the first start with ##. A word that the pieces cannot spell, or that has more than 100 characters, is [UNK].
 //
-// Special tokens are not recognised in text: "[SEP]" is a bracket, a word and a bracket, as in transformers with
-// split_special_tokens=True. Callers insert [CLS], [SEP], [MASK] and [PAD] by their ids, special_tokens(). [SEP] is the
-// end-of-line token.
+// Special tokens are not recognised in text: "[SEP]" is encoded as a bracket, a word and a bracket, as in transformers
+// with split_special_tokens=True. Callers insert [CLS], [SEP], [MASK] and [PAD] by their ids, special_tokens(). [SEP]
+// is the end-of-line token.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace mh::text {
 
-// The byte range [begin, end) in a text that a token encodes.
+// A byte range [begin, end) of a text, such as the bytes that a token encodes.
 struct TextRange {
   uint32_t begin = 0, end = 0;
   bool operator==(const TextRange&) const = default;
