@@ -20,8 +20,8 @@ using namespace huggingface;
 
 namespace {
 
-// Keys of config.json that are ignored without a warning: bookkeeping of transformers, and settings of text generation,
-// initialisation and output heads without effect on the converted model.
+// Keys of config.json that are ignored without a warning: bookkeeping of transformers, and settings that do not affect
+// the converted model, such as those of text generation, initialisation and output heads.
 constexpr const char* kSilentlyIgnoredKeys[] = {"_name_or_path",
                                                 "architectures",
                                                 "bos_token_id",
@@ -128,7 +128,7 @@ class FolderReader {
 
   // Reads the vocabulary and returns the settings. If the file has more embedding rows than the vocabulary has entries,
   // the returned settings contain the number of rows. Throws Error(input) for missing rows, and for additional rows
-  // unless options_.keep_padded_rows is set.
+  // unless `options_.keep_padded_rows` is set.
   Settings read_vocabulary(Settings settings) {
     tokenizers_ = architecture_->tokenizers(folder_);
     const TensorNames names = architecture_->tensor_names(settings);

@@ -83,8 +83,8 @@ class Architecture {
   // between versions of transformers. Does not check that transformers supports all `settings`; the caller converts the
   // result back and compares.
   virtual Json config(const Settings& settings) const = 0;
-  // Returns the ids of the special tokens by the keys of config.json (pad_token_id); null for a role without a token.
-  // Returns an empty object if the architecture does not support this type of vocabulary.
+  // Returns the ids of the special tokens by the keys of config.json, such as pad_token_id; null for a role without a
+  // token. Returns an empty object if the architecture does not support this type of vocabulary.
   virtual Json token_ids(const text::Tokenizers& tokenizers) const = 0;
   // Returns the contents of the vocabulary files by file name. `name`: name of the model, for errors. Throws
   // Error(input) if the architecture does not support this type of vocabulary.
@@ -95,7 +95,7 @@ class Architecture {
   virtual std::string backbone() const = 0;
 };
 
-// Architectures by the model_type of config.json.
+// Architectures by the value of model_type in config.json.
 Registry<Architecture>& architectures();
 
 // Functions that the architectures share.
@@ -105,10 +105,10 @@ Registry<Architecture>& architectures();
 Json activation_of(const JsonConfig& config, const char* key, const char* default_value);
 // Returns the transformers name of a multihead activation; "" if transformers has none.
 std::string huggingface_activation(const Json& activation);
-// Throws Error(input) for an integer outside 1 … max_value. `where`: file and key of the integer, for the message.
+// Throws Error(input) for an integer outside 1 … `max_value`. `where`: file and key of the integer, for the message.
 void require_size(const Json& value, const std::string& where, int64_t max_value);
-// Copies the settings in `pairs` from config.json, or their defaults, to `settings`. Throws Error(input) for a value
-// of another type than the default, and for an integer outside 1 … max_value.
+// Copies the settings in `pairs` from config.json, or their defaults, to `settings`. Throws Error(input) for a value of
+// another type than the default, and for an integer outside 1 … SettingPair::max_value.
 void read_keys(const std::vector<SettingPair>& pairs, const JsonConfig& config, Settings& settings);
 // Copies the settings in `pairs` from `settings` to `config`, the contents of config.json. If a pair has several
 // multihead keys, reads only the first key.

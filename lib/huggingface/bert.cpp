@@ -93,7 +93,7 @@ void add_word_outputs(const Settings& settings, TensorNames& tensor_names) {
 
 // Returns the table of heads, with a row for each value of model.bert.head. The first row is the default of a folder
 // whose config.json names no model class and whose tensors identify no head. Among rows with the same model class, rows
-// with num_labels precede the others.
+// that set `num_labels` precede the others.
 const std::vector<OutputHeadFormat>& head_formats() {
   static const std::vector<OutputHeadFormat> formats{
       {.head = "words",
@@ -200,7 +200,7 @@ void read_classifier(const OutputHeadFormat& format, const JsonConfig& config, S
 
 // Writes labels, problem type and dropout of a classifier to config.json.
 void write_classifier(const OutputHeadFormat& format, const Settings& settings, Json& config) {
-  // In all versions of transformers, a classifier_dropout of null means the value of hidden_dropout_prob.
+  // In all versions of transformers, classifier_dropout = null means the value of hidden_dropout_prob.
   const Json& dropout = settings.at("model.dropout_output");
   if (dropout != settings.at("model.dropout_embedding")) config["classifier_dropout"] = dropout;
   std::vector<std::string> labels;

@@ -94,7 +94,7 @@ class Gpt2 : public Architecture {
   Json config(const Settings& settings) const override {
     Json config{{"architectures", {"GPT2LMHeadModel"}}, {"model_type", "gpt2"}};
     set_keys(setting_pairs(), settings, config);
-    // In all versions of transformers, an n_inner of null means four times the width.
+    // In all versions of transformers, n_inner = null means four times the width.
     const Json& inner_width = settings.at("model.ffn");
     config["n_inner"] = inner_width == 4 * settings.at("model.width").get<int64_t>() ? Json() : inner_width;
     config["activation_function"] = huggingface_activation(settings.at("model.activation"));

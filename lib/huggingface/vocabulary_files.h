@@ -11,11 +11,11 @@
 
 namespace mh::huggingface {
 
-// Adds the added tokens with their flags, the token of each role (pad_token), and the additional special tokens to
-// `config`, the contents of tokenizer_config.json.
+// Adds the added tokens with their flags, the token of each role, such as pad_token, and the additional special tokens
+// to `config`, the contents of tokenizer_config.json.
 void add_special_tokens(const text::AddedTokens& tokens, const std::vector<text::Piece>& pieces, io::Json& config);
-// Returns the token ids of the roles ("pad_token") by the keys of config.json ("pad_token_id"), in the order of
-// `roles`; null for a role without a token.
+// Returns the token ids of the roles, such as "pad_token", by the keys of config.json, such as "pad_token_id", in the
+// order of `roles`; null for a role without a token.
 io::Json token_ids(const text::AddedTokens& tokens, std::initializer_list<const char*> roles);
 
 // Throws Error(input): the vocabulary of the model `name` does not have the type `expected`.

@@ -47,7 +47,8 @@ struct Answer {
 
 struct Answers {
   // Best answers in descending order of score, at most AnswerOptions::num_best_answers. If questions may be impossible,
-  // "no answer" is one of them if its score is high enough, and otherwise is appended as a further answer.
+  // the list also contains "no answer": within this maximum if its score is high enough, otherwise as an additional
+  // last answer.
   std::vector<Answer> best_answers;
   std::string text;  // predicted answer; empty: no answer
   // Score of "no answer" minus the score of the best other answer; 0 unless questions may be impossible.

@@ -4,8 +4,8 @@
 //   BP = min(1, exp(1 - r / c)),              c, r: numbers of words of the hypotheses and of the references
 //
 // With several references, the matches of an n-gram are limited to its largest count in one reference, and r is the sum
-// of the reference lengths nearest to the lengths of the hypotheses (of two equally near lengths the shorter). All sums
-// run over sentences, so the statistics of sentences are computed one by one and added.
+// of the reference lengths nearest to the lengths of the hypotheses (on a tie, the shorter length). All sums run over
+// sentences, so the statistics of sentences are computed one by one and added.
 //
 //   Bleu bleu(options);
 //   BleuStatistics all;

@@ -59,7 +59,7 @@ void NgramMatcher::match(TokenIds hypothesis, std::span<const TokenIds> referenc
   starts_.clear();
   for (size_t i = 0; i < hypothesis.size(); ++i) starts_.push_back({i, 0});
   // If no reference contains an n-gram of the hypothesis, no reference contains a longer n-gram with the same start, so
-  // the start is removed from starts_.
+  // the start is removed from `starts_`.
   for (size_t n = 1; n <= matches.size() && !starts_.empty(); ++n) {
     assign_reference_numbers(references, n);
     size_t num_matching_starts = 0;

@@ -40,9 +40,9 @@ class NgramMatcher {
   // An n-gram of the hypothesis that also occurs in a reference.
   struct NgramStart {
     size_t position;  // index of its first token
-    uint32_t number;  // number of the n-gram in ngram_numbers_
+    uint32_t number;  // number of the n-gram in `ngram_numbers_`
   };
-  // Replaces the numbers of (n - 1)-grams in reference_numbers_ by the numbers of n-grams, and sets max_counts_.
+  // Replaces the numbers of (n - 1)-grams in `reference_numbers_` by the numbers of n-grams, and sets `max_counts_`.
   void assign_reference_numbers(std::span<const TokenIds> references, size_t n);
 
   NgramNumbers ngram_numbers_;

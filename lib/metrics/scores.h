@@ -38,7 +38,7 @@ std::vector<double> average_ranks(std::span<const double> numbers);
 // as in Python.
 std::string normalised_answer(std::string_view answer);
 
-// Score of a predicted answer against a true answer. exact: 1 if the normalised answers are equal, otherwise 0. f1:
+// Score of a predicted answer against a true answer. `exact`: 1 if the normalised answers are equal, otherwise 0. `f1`:
 // harmonic mean of the precision and the recall of words, where a word counts as often as it occurs in both answers; 0
 // if the answers share no word, or are both empty.
 struct AnswerScore {
