@@ -80,8 +80,8 @@ class Architecture {
   virtual bool is_unused(const std::string& tensor_name, const Settings& settings) const = 0;
 
   // Returns config.json without the settings of the vocabulary, but with every setting whose default could differ
-  // between versions of transformers. Does not check that transformers supports all `settings`; the caller converts the
-  // result back and compares.
+  // between versions of transformers. Does not check that transformers supports all of `settings`; the caller converts
+  // the result back and compares.
   virtual Json config(const Settings& settings) const = 0;
   // Returns the ids of the special tokens by the keys of config.json, such as pad_token_id; null for a role without a
   // token. Returns an empty object if the architecture does not support this type of vocabulary.

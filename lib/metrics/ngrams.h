@@ -13,8 +13,8 @@ using TokenIds = std::span<const uint32_t>;  // a sentence as token numbers; equ
 
 class NgramMatcher {
  public:
-  // Adds to matches[n - 1], for n = 1 … size of `matches`, the number of n-grams of the hypothesis that occur in a
-  // reference. The count of each n-gram is clipped to its largest count in one reference (Papineni et al. 2002,
+  // Adds to `matches[n - 1]`, for n from 1 to the size of `matches`, the number of n-grams of the hypothesis that occur
+  // in a reference. The count of each n-gram is clipped to its largest count in one reference (Papineni et al. 2002,
   // "modified precision").
   void match(TokenIds hypothesis, std::span<const TokenIds> references, std::span<int64_t> matches);
 

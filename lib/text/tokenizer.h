@@ -89,7 +89,7 @@ struct Merge {
   std::string left, right;
   bool operator==(const Merge&) const = default;
 };
-// Return a tokenizer of the type in the name of the function; pieces[i] is the piece of token i, see mh-vocab(5).
+// Return a tokenizer of the type in the name of the function; `pieces[i]` is the piece of token i, see mh-vocab(5).
 // `model` is the content of a SentencePiece model file, and `name` its name in messages.
 std::unique_ptr<Tokenizer> make_word_tokenizer(std::vector<Piece> pieces);
 std::unique_ptr<Tokenizer> make_char_tokenizer(std::vector<Piece> pieces);

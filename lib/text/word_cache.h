@@ -9,7 +9,7 @@
 
 namespace mh::text {
 
-// Calls visit(word) for each word of `text`. Only U+0020 separates words; other white space is part of a word.
+// Calls `visit(word)` for each word of `text`. Only U+0020 separates words; other white space is part of a word.
 template <class Visit>
 void for_each_spaced_word(std::string_view text, const Visit& visit) {
   for (size_t begin = 0; begin < text.size();) {
@@ -25,7 +25,7 @@ void for_each_spaced_word(std::string_view text, const Visit& visit) {
 
 class WordCache {
  public:
-  // Appends the tokens of `word` to `out`. For a word that is not in the cache, segment(word, tokens) appends its
+  // Appends the tokens of `word` to `out`. For a word that is not in the cache, `segment(word, tokens)` appends its
   // tokens to `tokens`.
   template <class Segment>
   void encode(const WordKey& word, std::vector<int32_t>& out, const Segment& segment) {
