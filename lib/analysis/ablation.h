@@ -25,8 +25,8 @@
 namespace mh::analysis {
 
 // Returns the number of heads of a layer on this side; 0 if all heads of the layer were pruned. Throws Error(usage)
-// that names the option --side if the layer has no separate heads on this side, or if `side` is whole and the layer has
-// different numbers of score, value and output heads.
+// that names the option --side if the layer has no separate heads on this side, or if `side` is `whole` and the layer
+// has different numbers of score, value and output heads.
 int64_t num_heads_of(const attention::AttentionLayer& layer, SideSelection side);
 // Returns all heads of the layers whose kind of attention is in `kinds`, or of all layers if `kinds` is empty. Throws
 // like num_heads_of(), for the selected layers only.

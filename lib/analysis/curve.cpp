@@ -15,8 +15,8 @@ int64_t num_heads_of_fraction(double fraction, int64_t num_heads) {
   return std::llround(fraction * static_cast<double>(num_heads));
 }
 
-// Adds heads to `masked_heads` in the order of `ranked_heads`, until `masked_heads` has `fraction` of the heads in
-// `candidates` or, if `per_layer`, of the heads of each layer.
+// Adds heads to `masked_heads` in the order of `ranked_heads`, until the fraction `fraction` of the heads in
+// `candidates` is masked; if `per_layer`, until this fraction of the heads of each layer is masked.
 void mask_by_rank(HeadSet& masked_heads, const std::vector<RankedHead>& ranked_heads, const HeadSet& candidates,
                   double fraction, bool per_layer) {
   // Numbers of heads still to be masked, and numbers of candidates: by layer, or for all layers under a single key.

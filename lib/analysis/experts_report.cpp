@@ -66,8 +66,8 @@ class GateObserver : public attention::Observer, public attention::Subscriber<Ga
     for (int64_t e = 0; e < counts.size(0); ++e) layer.unit_counts[static_cast<size_t>(e)] += counts[e].item<int64_t>();
   }
 
-  // Returns the index of the expert of each unit of the last forward pass in the first layer with gates, (B) or
-  // (B, Tq).
+  // Returns, for the first layer with gates, the index of the expert to which each unit of the last forward pass
+  // belongs, (B) or (B, Tq).
   const at::Tensor& first_layer_experts() const { return first_layer_experts_; }
   bool is_in_encoder() const { return is_in_encoder_; }  // whether the first layer with gates is in the encoder
   WordRange word_range(int64_t row, int64_t num_positions) const {

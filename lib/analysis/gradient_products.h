@@ -1,9 +1,9 @@
 // Inner products ⟨x_i[t], ∂L/∂x_i[t]⟩ of every head i and position t in a forward pass: the derivative of the loss L
-// with respect to ξ if x_i[t] is scaled by 1 + ξ.
+// with respect to ξ, at ξ = 0, if x_i[t] is scaled by 1 + ξ.
 //
-// x is the tensor of a head side: the input of the mixer (product over keys), the head outputs before the combiner, or
-// the input of the output projection (products over dv). For SideSelection::whole the products of all head sides of the
-// layer are summed.
+// x is the tensor of a head side: the input of the mixer, the head outputs before the combiner, or the input of the
+// output projection. Products sum over keys for the input of the mixer, and over dv for the other two. For
+// SideSelection::whole the products of all head sides of the layer are summed.
 #pragma once
 
 #include "analysis/importance.h"

@@ -59,7 +59,7 @@ using HeadSet = std::map<AttentionKind, std::set<Head>>;
 HeadSet parse_heads(const std::vector<std::string>& texts, const std::vector<AttentionKind>& kinds,
                     const std::string& where);
 
-// Parses a percentage, "30%" to 0.3. Throws Error(usage) that names the option `where` for any other text and for
+// Parses a percentage: "30%" gives 0.3. Throws Error(usage) that names the option `where` for any other text and for
 // percentages outside 0 to 100.
 double parse_fraction(const std::string& text, const std::string& where);
 

@@ -63,8 +63,8 @@ Registry<ImportanceMeasure>& importance_measures();
 std::vector<std::string> observer_measure_names();
 
 // Throws Error(usage) that names the option `where` if there is no measure of this name, if a layer of `kinds` has no
-// heads on this side, if `side` is whole and a layer has different numbers of score, value and output heads, or if the
-// measure is undefined for these heads. Layers whose heads are all pruned are skipped. Does not run the model.
+// heads on this side, if `side` is `whole` and a layer has different numbers of score, value and output heads, or if
+// the measure is undefined for these heads. Layers whose heads are all pruned are skipped. Does not run the model.
 void check_importance(const std::string& name, const std::string& where, model::LanguageModel& model,
                       SideSelection side, const Kinds& kinds = {});
 
@@ -98,10 +98,10 @@ inline constexpr std::array kSideNames{SideName{SideSelection::whole, "whole", "
                                        SideName{SideSelection::value, "value", "values"},
                                        SideName{SideSelection::output, "output", "block of the output projection"}};
 const char* name_of(SideSelection side);
-SideSelection side_named(const std::string& name);  // returns whole for unknown names
+SideSelection side_named(const std::string& name);  // returns `whole` for unknown names
 const char* name_of(attention::HeadSide side);
-// Returns the head sides of the layer (AttentionLayer::has_separate_heads) that `side` selects: all of them for whole;
-// none if the layer does not have `side`.
+// Returns the head sides of the layer (AttentionLayer::has_separate_heads) that `side` selects: all of them if `side`
+// is `whole`, none if the layer does not have `side`.
 std::vector<attention::HeadSide> sides_in(const attention::AttentionLayer& layer, SideSelection side);
 
 }  // namespace mh::analysis

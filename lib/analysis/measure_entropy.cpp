@@ -1,6 +1,6 @@
-// The measure "entropy": minus the mean over queries of H(P) = -Σ_s P[s] ln P[s], nats. Like the measure
-// "confidence", entropy ranks focused heads as important: a head with uniform attention returns the mean of all values,
-// which needs no learned queries and keys.
+// The measure "entropy": minus the mean over queries of H(P) = -Σ_s P[s] ln P[s], nats. Like the measure "confidence",
+// this measure ranks focused heads as important: a head with uniform attention returns the mean of all values, which
+// needs no learned queries and keys.
 //
 // In sentences only queries that are words are counted (analysis/word_range.h). Rows of mixed heads may have negative
 // entries and need not sum to 1; H is computed from |P| / Σ |P|.

@@ -35,7 +35,7 @@ HeadSet least_important_heads(const std::map<AttentionKind, LayerScores>& scores
 void check_prune_amount(model::LanguageModel& model, SideSelection side, const Kinds& kinds, const PruneAmount& amount,
                         bool per_layer, const std::string& where);
 
-// Returns the head side that corresponds to `side`; value for whole.
+// Returns the head side that corresponds to `side`; `value` if `side` is `whole`.
 attention::HeadSide head_side_of(SideSelection side);
 
 // The heads that remain in each pruned layer, by kind of attention and layer.
@@ -43,7 +43,7 @@ using KeptHeadsByLayer = std::map<AttentionKind, std::map<int64_t, attention::Ke
 
 // Returns the heads that remain after pruning the heads `pruned_heads` of this side. Score or output heads that cannot
 // be pruned separately (AttentionLayer::can_prune_separately) are pruned together with the value heads. Throws
-// Error(usage) that names the option `where` if `pruned_heads` is empty or the model lacks a head; if `side` is whole
+// Error(usage) that names the option `where` if `pruned_heads` is empty or the model lacks a head; if `side` is `whole`
 // but a layer has different numbers of score, value and output heads; or if the heads of `side` cannot be pruned
 // separately from the value heads.
 KeptHeadsByLayer heads_after_pruning(model::LanguageModel& model, const HeadSet& pruned_heads, SideSelection side,

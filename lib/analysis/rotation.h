@@ -8,10 +8,10 @@
 //           means ⌊L/2⌋. With an odd number of layers the middle layer has no partner
 //   random  k disjoint pairs, drawn uniformly
 //
-// `released` is the variant of soft in the published code: in each of k pairs of layers, the 4 least important heads of
-// the first layer are swapped with the heads of the same indices in the second layer. The paper's pseudocode of soft
-// differs: it pairs layer i, counted from 1, with layer L - i instead of L + 1 - i, and limits k instead of t_max to
-// ⌊L/2⌋.
+// `released` is the variant of `soft` in the published code: in each of k pairs of layers, the 4 least important heads
+// of the first layer are swapped with the heads of the same indices in the second layer. The paper's pseudocode of
+// `soft` differs: it pairs layer i, counted from 1, with layer L - i instead of L + 1 - i, and limits k instead of
+// t_max to ⌊L/2⌋.
 #pragma once
 
 #include <array>
@@ -58,14 +58,15 @@ std::vector<HeadPair> pair_released(AttentionKind kind, const LayerScores& score
 std::vector<HeadPair> pair_random(AttentionKind kind, const std::vector<int64_t>& head_counts, int64_t k,
                                   RandomSequence& random);
 
-// Calls pair_hard(), pair_soft() or pair_released(); only soft uses t_max.
+// Calls pair_hard(), pair_soft() or pair_released(); only pair_soft() uses `t_max`.
 std::vector<HeadPair> pair_ranked(PairSelection selection, AttentionKind kind, const LayerScores& scores, int64_t k,
                                   int64_t t_max);
 
 // Returns the number of value heads of each layer, for each kind of attention in `kinds`, or for all kinds if `kinds`
 // is empty. `key`: returns the user's name of the option "kind", "mode", "k" or "t_max". Throws Error(usage) that names
-// this option if the model lacks a kind, if a kind has too few layers or heads for the selection, if k or t_max is too
-// large, if t_max is set for a selection other than soft, or if layers differ in the parameters that a swap would move.
+// this option if the model lacks a kind, if a kind has too few layers or heads for the selection, if `k` or `t_max` is
+// too large, if `t_max` is set for a selection other than `soft`, or if layers differ in the parameters that a swap
+// would move.
 std::map<AttentionKind, std::vector<int64_t>> head_counts_for_pairing(
     nn::ParameterList& parameters, PairSelection selection, int64_t k, int64_t t_max,
     const std::vector<std::string>& kinds, const SwapOptions& options,

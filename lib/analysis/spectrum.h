@@ -22,12 +22,13 @@
 
 namespace mh::analysis {
 
-// Returns the singular values (…, min(m, n)), fp64 on the CPU, descending, of x (…, m, n) of any floating-point type.
-// The singular values are the square roots of the eigenvalues of x xᵀ or xᵀ x, computed in fp64. Their error is at most
-// about 3e-8 σ_1, of the order of the rounding errors of fp32 entries; values below 2^-24 σ_1 are set to 0. So c_k is
-// accurate to 1e-6 if Σ σ_i is at least several tens of times σ_1, and to 1e-5 for matrices of rank 1. On a CPU each
-// thread takes one matrix at a time and skips the trailing zeros that a causal mask leaves in rows; on a GPU
-// batched_singular_values() runs, and only the values are copied to the host. Throws Error(failed) if x is not finite.
+// Returns the singular values of x (…, m, n), of any floating-point type, as a tensor (…, min(m, n)), descending, fp64
+// on the CPU. The singular values are the square roots of the eigenvalues of x xᵀ or xᵀ x, computed in fp64. Their
+// error is at most about 3e-8 σ_1, of the order of the rounding errors of fp32 entries; values below 2^-24 σ_1 are set
+// to 0. So c_k is accurate to 1e-6 if Σ σ_i is at least several tens of times σ_1, and to 1e-5 for matrices of rank 1.
+// On a CPU each thread takes one matrix at a time and skips the trailing zeros that a causal mask leaves in rows; on a
+// GPU batched_singular_values() runs, and only the values are copied to the host. Throws Error(failed) if x is not
+// finite.
 at::Tensor singular_values(const at::Tensor& x);
 
 // Returns the same values as singular_values(), up to rounding, computed by batched tensor operations; the result stays
@@ -66,13 +67,13 @@ class SpectrumMeans {
   explicit SpectrumMeans(bool samples_curves = false, bool has_varying_size = false)
       : samples_curves_(samples_curves), has_varying_size_(has_varying_size) {}
   // Adds singular values (blocks, h, n). h is the number of heads, or 1 for a matrix without heads, and must be the
-  // same in all calls; n must be the same in all calls unless has_varying_size() is set.
+  // same in all calls; n must be the same in all calls unless has_varying_size() is true.
   void add(const at::Tensor& values);
   int64_t num_blocks() const { return num_blocks_; }
   bool has_varying_size() const { return has_varying_size_; }
   // Returns the mean of n over blocks.
   double mean_size() const { return size_sum_ / static_cast<double>(std::max<int64_t>(1, num_blocks_)); }
-  // Returns the means over blocks: curves (h, n), or (h, kGridPoints) with has_varying_size(); all other measures (h).
+  // Returns the means over blocks: curves (h, n), or (h, kGridPoints) if has_varying_size(); all other measures (h).
   RankMeasures means() const;
   // Returns the `quantile` quantile (0 … 1) of c_k over blocks, (h, n) or (h, kGridPoints), linearly interpolated.
   at::Tensor curve_quantile(double quantile) const;

@@ -100,8 +100,8 @@ struct NamedSource {
 // argument.
 NamedSource source_named(const std::string& text, const std::string& where);
 
-// Throws Error(usage) that names the option `where` if the checkpoint has no tensor called `name`, the NAME of
-// weight:NAME; the error suggests a similar name or, without one, gives an example.
+// Throws Error(usage) that names the option `where` if the checkpoint lacks the tensor `name`, the NAME of weight:NAME;
+// the error suggests a similar name or, without one, gives an example.
 void require_weight(const io::Checkpoint& checkpoint, const std::string& name, const std::string& where);
 
 }  // namespace mh::analysis

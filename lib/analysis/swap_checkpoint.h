@@ -1,5 +1,5 @@
 // The steps of mh-swap before and after the swap itself (swap.h): choosing the pairs of heads, reading the optimiser's
-// moments, in which heads can be swapped as in the parameters, and writing the new checkpoint.
+// moments (whose heads can be swapped like the heads of the parameters), and writing the new checkpoint.
 #pragma once
 
 #include <map>
@@ -45,7 +45,8 @@ class OptimizerMoments {
 
  private:
   std::map<std::string, at::Tensor> tensors_;
-  std::map<std::string, std::vector<std::string>> names_by_parameter_;  // keys in tensors_
+  std::map<std::string, std::vector<std::string>>
+      names_by_parameter_;  // by parameter: names of its moments in tensors_
 };
 
 // Writes `checkpoint` to `sink` with the values of its parameters and moments replaced by those in `parameters` and in
