@@ -2,7 +2,7 @@
 //
 // The fp32 gradients of the masters (fp32 values) of all parameters that the pass trains are stored in a few flat
 // buckets, in the reverse order of the parameters, since the backward pass completes the gradients roughly in reverse.
-// A bucket is summed over all processes (distributed::Group::start_sum) once the gradients of its parameters and all
+// A bucket is summed over all processes (distributed::Group::start_sum) once its own gradients and the gradients of all
 // earlier buckets are complete, so every process sums the same buckets in the same order.
 //
 // c10d::Reducer, the class of DistributedDataParallel, is not used: the Reducer sums the gradients of leaf tensors
@@ -71,7 +71,7 @@ class GradientBuckets {
   void remove_hooks(Slot& slot);
   // Called when a backward pass has added a gradient to a leaf tensor of a slot.
   void on_gradient_added(size_t slot_index, bool is_master);
-  // Starts the sums of the complete buckets that follow the buckets already started.
+  // Starts the sums of the next buckets, in order, up to the first bucket that is not complete.
   void start_sums_of_complete_buckets();
   void start_sum(Bucket& bucket);
 

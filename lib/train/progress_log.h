@@ -1,5 +1,5 @@
-// Writes the lines of log.jsonl on training loss and speed. Speed is measured in wall time, which includes saving and
-// logging and excludes validation.
+// Writes the lines of log.jsonl about training loss and speed. Speed is measured in wall time, which includes saving
+// and logging and excludes validation.
 #pragma once
 
 #include <string>
@@ -19,12 +19,12 @@ class ProgressLog {
 
   // Starts the time interval that the first line reports.
   void start();
-  // Adds the loss and the number of targets of an update that took `seconds`. `validation_summary`: short text on the
-  // last validation, for the progress bar.
+  // Adds the loss and the number of targets of an update that took `seconds`. `validation_summary`: short text about
+  // the last validation, for the progress bar.
   void add(const UpdateStep::Result& result, double seconds, const std::string& validation_summary);
   // Excludes the duration of a validation from the measured time.
   void add_validation(double seconds) { validation_seconds_ += seconds; }
-  // Writes a line on all updates since the previous line; does nothing if there were no updates.
+  // Writes a line about all updates since the previous line; does nothing if there were no updates.
   void write();
   // Returns the text for the end of the progress bar: loss, speed and last validation.
   const std::string& progress_text() const { return progress_text_; }

@@ -5,8 +5,8 @@
 //   weight = 1e-3
 //
 // A regulariser that is used several times with different options, such as subspace-overlap for rows and for columns,
-// has one section for each use (plugins.h). A regulariser finds parameters by their names, and reads the tensors of a
-// forward pass as an attention::Observer, if at all; the observer forces the composed path in all layers.
+// has one section for each use (plugins.h). A regulariser finds parameters by their names. A regulariser that reads the
+// tensors of a forward pass is an attention::Observer, which forces the composed path in all layers.
 #pragma once
 
 #include <memory>
@@ -62,7 +62,7 @@ class ObservedTerm : public Regulariser, public attention::Observer {
   // Returns the number of queries in each row, padding excluded, (B) fp32; `num_positions` for each row if
   // begin_batch() received no lengths. `like`: tensor whose first axis has size B, on the device of the result.
   at::Tensor query_lengths(attention::AttentionKind kind, const at::Tensor& like, int64_t num_positions) const;
-  // Does the same as query_lengths() for the keys.
+  // Returns the number of keys in each row; arguments and result are those of query_lengths().
   at::Tensor key_lengths(attention::AttentionKind kind, const at::Tensor& like, int64_t num_positions) const;
   // Returns the query mask (B, num_positions) fp32: 1 for a query and 0 for padding.
   at::Tensor query_mask(attention::AttentionKind kind, const at::Tensor& like, int64_t num_positions) const;

@@ -9,8 +9,8 @@ namespace mh::train {
 
 namespace {
 
-// The batches of two successive phases of training: `first_phase` until training has the length `phase_boundary`, then
-// `second_phase`, whose updates count from 0.
+// The batches of two successive phases of training: `first_phase` until training reaches the length `phase_boundary`,
+// then `second_phase`, whose updates count from 0.
 class TwoPhaseBatches : public Batches {
  public:
   TwoPhaseBatches(std::unique_ptr<Batches> first_phase, std::unique_ptr<Batches> second_phase,

@@ -40,7 +40,7 @@ class RunFolder {
   void log(const nlohmann::ordered_json& line);
   // Removes from log.jsonl the lines that a run resumed after `update` updates will write again: lines of later
   // updates, a truncated last line, and, unless `is_complete` (TrainState::is_complete), the lines of update `update`
-  // on loss, validation and a return to the best weights.
+  // about loss, validation and a return to the best weights.
   void rewind_log(int64_t update, bool is_complete);
   // Returns the path of the weights after `update` updates in checkpoints/, and creates checkpoints/.
   std::string checkpoint_path(int64_t update);

@@ -1,5 +1,5 @@
-// The regulariser "hard-concrete-penalty" (Voita et al. 2019): the expected number of heads with a nonzero
-// hard-concrete gate g, summed over heads and layers, which drives gates to 0:
+// The regulariser "hard-concrete-penalty" (Voita et al. 2019): the expected number of nonzero hard-concrete gates g of
+// the heads, summed over layers. The penalty drives the gates to 0:
 //
 //   Σ P(g ≠ 0) = Σ σ(log a - t log(-l / r))
 //
