@@ -19,8 +19,8 @@ const Launch& start_process();
 // errors of distributed::join().
 const distributed::Group& join_processes(std::chrono::seconds timeout, int num_threads);
 
-// Connects the processes of a job that evaluates a model together. Throws Error(usage) in a job of several processes if
-// one of the files, which each process reads, is standard input (-), and the errors of join_processes().
+// Connects the processes of a job that evaluates a model together. Throws the errors of join_processes(), and
+// Error(usage) if a job of several processes has standard input (-) among `files`, which every process reads.
 const distributed::Group& join_readers(const std::vector<std::string>& files, int num_threads);
 
 }  // namespace mh

@@ -71,7 +71,7 @@ class PruneSession {
   std::vector<std::unique_ptr<io::Checkpoint>> checkpoints_;
   std::unique_ptr<ShardSource> shard_;
   std::unique_ptr<AnalysedModel> analysed_model_;
-  size_t model_index_ = 0;  // index of the model in analysed_model_
+  size_t model_index_ = 0;  // index on the command line of the model that is loaded now
   const distributed::Group* group_ = nullptr;
 };
 

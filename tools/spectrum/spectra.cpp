@@ -128,7 +128,7 @@ class SpectraInputs {
   std::vector<std::unique_ptr<io::Checkpoint>> checkpoints_;
   std::optional<ShardSource> shard_;
   std::optional<model::LoadedModel> loaded_model_;
-  size_t index_ = 0;  // index of loaded_model_
+  size_t index_ = 0;  // index on the command line of the model that is loaded now
 };
 
 // The source of a model's matrices, and the resolved options of scoring.
