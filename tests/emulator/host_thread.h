@@ -103,7 +103,7 @@ class Stack {
     makecontext(&start_, enter, 0);
     is_new_ = true;
   }
-  // Completes the first switch to this stack, which came from the stack `from`. enter() must call this function first.
+  // Completes the first switch to this stack, a switch from the stack `from`. enter() must call this function first.
   void complete_first_switch([[maybe_unused]] Stack& from) {
 #ifdef MH_ADDRESS_SANITIZER
     __sanitizer_finish_switch_fiber(nullptr, &from.bottom_, &from.size_);
