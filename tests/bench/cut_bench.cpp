@@ -1,6 +1,6 @@
 // Measures the time (ms) of the attention layers of a model with all heads and with half of the heads pruned, in
-// alternating calls: cut_bench PATH [MIXER [ROWS [LENGTH [ROUNDS]]]], PATH composed or fused. Prints the median with
-// all heads, then the median of the pruned model.
+// alternating calls: cut_bench PATH [MIXER [ROWS [LENGTH [ROUNDS]]]], where PATH is composed or fused. Prints the
+// median with all heads, then the median of the pruned model.
 #include <ATen/ops/randn.h>
 #include <c10/core/GradMode.h>
 

@@ -2,8 +2,8 @@
 """Compares the speed of two versions of the tools, without peers. Each round measures both versions.
 
 Measures the project's sides of the comparisons of bench.py with the programs of two build folders, and prints a tab-separated table:
-what, unit, the old version's median, the new version's median, the median of the per-round ratio new/old of the time (of the memory
-in rows in MB), the 95% bootstrap interval of that median, and whether the complete interval lies above 1.02. Exit status 1 if the
+what, unit, the old version's median, the new version's median, the median of the per-round ratio new/old of the time (or, in rows
+in MB, of the memory), the 95% bootstrap interval of that median, and whether the complete interval lies above 1.02. Exit status 1 if the
 complete interval of a row lies above 1.02.
 
     versions.py build-old build --only attention,training --rounds 10

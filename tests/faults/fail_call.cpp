@@ -10,7 +10,7 @@
 //                               creates, opens for writing, renames to or removes
 //   MH_FAULT_ALLOCATION=BYTES   smallest allocation that "malloc" counts; default: 1 MiB
 //
-// Counts these calls, which can fail, after the start of main():
+// After the start of main(), counts these calls, which MH_FAULT can make fail:
 //   - from the project's own code: open (mkstemp and mkostemp included), read, write (except to stderr), fsync, rename,
 //     mmap, close, fstat, fchmod, realpath, socketpair, pipe, fork, poll, send and waitpid;
 //   - from the project's own code and from std::filesystem: stat and mkdir (mkdtemp included);

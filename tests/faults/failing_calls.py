@@ -15,7 +15,7 @@ A disk that is full from some write on must have the same effect. In an undistur
 only its outputs, temporary files beside them and files in its run folder, whatever paths its inputs contain.
 
 fail_call.cpp lists the calls that can fail. Not tested are calls of child processes and of gnuplot, unlink, and allocations below
-64 KiB (mh-prep) or 1 MiB (other tools). ERRORS, PREP_ERRORS and PLOT_ERRORS have the errors. Prints a line for each
+64 KiB (mh-prep) or 1 MiB (other tools). ERRORS, PREP_ERRORS and PLOT_ERRORS list the errors. Prints a line for each
 command with the number of failing calls that it survived, a line for each problem, and a last line
 `mh-tests: N passed, N failed, 0 skipped`, a test for each command.
 """

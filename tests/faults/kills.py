@@ -19,7 +19,7 @@ def kill_after(seconds, workplace):
     """Runs the command and kills it after `seconds`. Returns whether the command was still running."""
     workplace.reset()
     try:
-        workplace.call(workplace.environment, timeout=seconds)  # ends the process by SIGKILL after the time
+        workplace.call(workplace.environment, timeout=seconds)  # ends the process by SIGKILL after `seconds`
         return False
     except subprocess.TimeoutExpired:
         return True
