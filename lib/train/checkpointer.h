@@ -40,8 +40,8 @@ class Checkpointer {
   // Writes a training state: parameters, optimiser state, memories and TrainState. `reason`: why the state is saved,
   // for the log.
   void save_state(const std::string& path, const std::string& reason) const;
-  // Restores everything that save_state() wrote, except the memories of rows of other processes. `width`: width of
-  // the model, d. Throws Error(input) for a state that is damaged or does not fit the model.
+  // Restores everything that save_state() wrote, except the memories of rows that other processes compute. `width`:
+  // width of the model, d. Throws Error(input) for a state that is damaged or does not fit the model.
   void load_state(const io::Checkpoint& checkpoint, int64_t width) const;
 
   // Throws Error(failed) if the weights, optimiser states or numbers of updates of the processes differ, which happens

@@ -26,7 +26,7 @@ struct SelectionState {
   std::map<int64_t, double> retained_scores;
 };
 
-// Sums over all targets trained on since the last line of log.jsonl with a training loss.
+// Sums over all targets trained on since the last line of log.jsonl that has a training loss.
 struct SumsSinceLog {
   double nll = 0;       // negative log-likelihood, nats
   double smoothed = 0;  // training loss, label smoothing included, nats

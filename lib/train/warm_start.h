@@ -15,8 +15,8 @@ struct WarmStart {
 
 // Initialises the parameters: from the checkpoint, whose vocabulary the caller must have checked, or at random from
 // train.seed. A partial load initialises parameters that the checkpoint lacks at random, logs the names of new
-// parameters and of tensors that are not loaded, warns if new parameters change the hidden states or are never trained,
-// and sets the attention path of the model to composed if there are new parameters.
+// parameters and of tensors that are not loaded, and warns if new parameters change the hidden states or are never
+// trained. If there are new parameters, it also sets the attention path of the model to `composed`.
 void initialise(model::LanguageModel& model, const TrainOptions& options, const WarmStart& warm_start);
 
 }  // namespace mh::train
