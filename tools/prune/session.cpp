@@ -1,4 +1,4 @@
-// Adds the options of scan, rank and curve, checks them and loads the models.
+// Adds the options of the subcommands scan, rank and curve, checks the options and loads the models.
 #include "session.h"
 
 #include <CLI/CLI.hpp>

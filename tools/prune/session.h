@@ -19,7 +19,7 @@ class App;
 
 namespace mh::prune {
 
-// The options of scan, rank and curve; scan has no --by, --normalise, --per-layer or --plot.
+// The options of the subcommands scan, rank and curve; scan has no --by, --normalise, --per-layer or --plot.
 struct MeasureArguments : ModelArguments {
   MeasureArguments() { precision = "fp32", attention_path = "auto"; }
   std::vector<std::string> files, assignments, measures, kinds;
