@@ -179,7 +179,8 @@ struct Case {
     }
     if (pick(0, 2) == 0) {
       c.dropout_before_mixing = heads != value_heads || pick(0, 1) == 1;
-      // Consecutive rows, heads and batch rows of the mask are adjacent in the random stream or have gaps between them.
+      // Consecutive rows, heads and batch rows of the dropout mask are adjacent in the random stream or have gaps
+      // between them.
       const auto gap = [this] { return pick(0, 1) == 1 ? int64_t{1} << pick(0, 40) : 0; };
       p.dropout = dropout, p.dropout_offset = static_cast<uint64_t>(pick(0, 1000));
       p.dropout_row_stride = p.keys + gap(), p.dropout_head_stride = p.queries * p.dropout_row_stride + gap();

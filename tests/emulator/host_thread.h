@@ -144,8 +144,8 @@ class Thread;
 // Runs kernels on the CPU, one block after another, and reports violations of the rules of the GPU.
 class EmulatedGpu {
  public:
-  // seed: 0: the threads of a block run in ascending order; 1: in descending order; otherwise: in a random order that
-  // the seed determines.
+  // The threads of a block run in ascending order if `seed` is 0, in descending order if it is 1, otherwise in a random
+  // order that `seed` determines.
   explicit EmulatedGpu(uint32_t seed = 0) : seed_(seed), random_(seed) {}
 
   using Body = std::function<void(const Thread&, void*)>;

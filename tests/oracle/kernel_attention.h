@@ -47,9 +47,9 @@ struct OracleCase {
 };
 
 struct OracleResult {
-  // out and dq have the shapes of dout and q. dk (batch, heads, keys, key_size) has a head for each query head and dv
-  // (batch, value_heads, keys, value_size) for each value head: the gradients of heads that read the same key/value
-  // head are not summed.
+  // `out` and `dq` have the shapes of `dout` and `q`. `dk` (batch, heads, keys, key_size) has one head for each query
+  // head, and `dv` (batch, value_heads, keys, value_size) has one for each value head: the gradients of heads that read
+  // the same key/value head are not summed.
   Doubles out, dq, dk, dv;
   Doubles dm, dscale;          // (batch, queries, heads, value_heads); (batch, value_heads)
   Doubles lse, lse_magnitude;  // (batch, heads, queries), lse infinite for fully masked rows; lse_magnitude = 1 + |lse|
