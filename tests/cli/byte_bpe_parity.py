@@ -45,7 +45,7 @@ def generated_lines(count):
 
 
 def characters():
-    """Returns a line for every Unicode character. Without MH_FULL, has only every 257th character of the planes 4 to 13
+    """Returns a line for every Unicode character; without MH_FULL, only for every 257th character of the planes 4 to 13
     (unassigned), 15 and 16 (private use), which contain three quarters of all characters."""
     def is_compared(c):
         return os.environ.get("MH_FULL") or c < 0x40000 or c >> 16 == 14 or c % 257 == 0

@@ -4,9 +4,9 @@ combinations: 100 updates, 200 if MH_FULL is set.
 
     python fused_losses.py TEXT.mhs
 
-In fp32 the losses of every update may differ by twice the error of the plain model on the composed path plus 8 units in the last place
-(tolerance.fused_bound), times the square root of the number of updates, whose errors are independent. The error of the composed path
-is its difference from a run in two micro-batches, which adds the gradients in another order. In bf16 the mean losses of the last 50
+In fp32 the losses of every update may differ by √UPDATES times tolerance.fused_bound(), since the errors of different updates are
+independent. This function returns twice the error of the plain model on the composed path plus 8 units in the last place; that error
+is the difference from a run in two micro-batches, which adds the gradients in another order. In bf16 the mean losses of the last 50
 updates may differ by at most their spread over three seeds of the plain model on the composed path. Exactly the stages in NOT_FUSED
 must have no fused implementation. bf16 is tested for the stages in IN_BF16 and for the combinations, and for all
 stages if MH_FULL is set.

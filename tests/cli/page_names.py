@@ -40,7 +40,7 @@ def parts(text, *starts):
 
 
 def marked(macro, *starts, name=r"[a-z][\w./-]*"):
-    """Returns a function that lists the names after the macro in parts of a page: of ".It Li nll , loss", nll and loss."""
+    """Returns a function that lists the names after the macro in parts of a page; ".It Li nll , loss" has the names nll and loss."""
     def find(text):
         words_after_macro = set()
         for line in parts(text, *starts).splitlines():
@@ -76,7 +76,7 @@ def statuses():
 
 
 def choices(tools, key):
-    """Returns the choices of a key, which the meaning of the key ends with."""
+    """Returns the choices of a key, which are in parentheses at the end of its meaning."""
     return set(next(re.search(r"\(([^()]*)\)$", row["meaning"])[1] for row in table(tools, "keys") if row["key"] == key).split(", "))
 
 

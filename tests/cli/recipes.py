@@ -2,10 +2,10 @@
 """Checks that each recipe of a paper builds and has the parameter count of its table and the training length of its paper.
 
 usage: recipes.py FOLDER-OF-TOOLS FOLDER-OF-RECIPES [--write]
-FOLDER/PAPER.tsv has a row for each recipe of a paper, which FOLDER/expand PAPER/RECIPE converts to TOML. FOLDER/training.tsv has the
-length of training, tokens per update, updates of the warm-up and epochs of the text of each recipe; the first row whose pattern
+FOLDER/PAPER.tsv has a row for each recipe of a paper, which FOLDER/expand PAPER/RECIPE converts to TOML. FOLDER/training.tsv has, for
+each recipe, the length of training, the tokens per update, the updates of the warm-up and the epochs; the first row whose pattern
 matches applies. The column of epochs is filled only for the texts of text_tokens.
-FOLDER/NAME.toml belongs to no paper and must only build, with a vocabulary of 8,000. Prints a line for each fault; exit status 1
+FOLDER/NAME.toml belongs to no paper and is only checked to build, with a vocabulary of 8,000. Prints a line for each fault; exit status 1
 if there is a fault. --write updates the parameter counts of the tables.
 """
 import concurrent.futures

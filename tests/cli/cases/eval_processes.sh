@@ -69,7 +69,7 @@ expect 0 "${train[@]}" --train p.mhs --valid p.mhs --set model.backbone=encoder-
 in_processes 0 2 "${train[@]}" --train p.mhs --valid p.mhs --set model.backbone=encoder-decoder --set train.validation.metric=bleu --out two-valid
 same_losses one-valid two-valid 2
 
-# Each process reads the inputs, which standard input cannot serve.
+# Each process reads all inputs, so standard input is refused as an input.
 RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 expect 2 mh-eval lm/last.safetensors - < t.mhs
 # A process that ends early ends the others.
 start_processes 2 sh -c '[ "$RANK" = 0 ] || exec mh-eval -q --threads 1 lm/last.safetensors missing.mhs; exec mh-eval -q --threads 1 lm/last.safetensors t.mhs'

@@ -124,10 +124,10 @@ expect_stderr "gnuplot"
 rm -r empty
 expect_files c.toml text other v v2 t.mhs other.mhs run/config.toml run/last.safetensors run/log.jsonl run/lock mixed/config.toml \
   mixed/last.safetensors mixed/log.jsonl mixed/lock
-# A signal, or a gnuplot that fails, leaves no file of a new plot and an old plot unchanged.
+# After a signal or a failure of gnuplot, a new plot has no file, and an old plot is unchanged.
 mkdir bin
 printf old > old.svg
-# write_gnuplot COMMANDS: makes a gnuplot of shell commands. with_gnuplot COMMAND…: runs COMMAND with this gnuplot.
+# write_gnuplot COMMANDS: writes a stand-in for gnuplot that runs the shell COMMANDS. with_gnuplot COMMAND…: runs COMMAND with it.
 write_gnuplot() { printf '#!/bin/sh\n%s\n' "$1" > bin/gnuplot; chmod +x bin/gnuplot; }
 with_gnuplot() { PATH=$PWD/bin:$PATH "$@"; }
 expect_plot_unchanged() { [ "$(cat old.svg)" = old ] && [ "$(echo ./*.svg*)" = ./old.svg ] || fail "$1: expected only the old plot; found $(ls ./*.svg*)"; }

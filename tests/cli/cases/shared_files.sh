@@ -37,7 +37,7 @@ wait "$pid" && fail "expected a build without sources to fail"
 grep -q downloads clone.log && fail "expected no second download; found: $(cat clone.log)"
 grep -q "meson failed" clone.log || fail "expected an error of meson; found: $(cat clone.log)"
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
-# A second training in the same run folder is refused with the process number of the first training.
+# A second training in the same run folder is refused; the error has the process ID of the first training.
 mh-train -q --train t.mhs --valid t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \
   --set train.batch.tokens=64 --set train.length=100000u --set train.validation.every=50000u 2>/dev/null &
 pid=$!

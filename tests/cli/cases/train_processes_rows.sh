@@ -40,7 +40,7 @@ for path in auto composed; do
   same_losses one two-$path 6
   same_losses one three-$path 6
 done
-# With the index in the padded batch, as in earlier versions, the processes drop other elements.
+# If dropout draws by the index in the padded batch, as in earlier versions, several processes drop other elements than one process.
 in_processes 0 2 "${pairs[@]}" --set train.dropout_index=padded --out padded
 if (same_losses one padded 6) 2>/dev/null >&2; then fail "expected other losses with train.dropout_index=padded"; fi
 
