@@ -66,7 +66,8 @@ class SingularValueSolver {
         a_(static_cast<size_t>(kernels::eigenvalue_rows(m) * kernels::eigenvalue_stride(m))),
         scratch_(static_cast<size_t>(kernels::eigenvalue_scratch_doubles(m))) {}
 
-  // Writes the singular values of x to values (m); returns false if x is not finite or the eigenvalues do not converge.
+  // Writes the singular values of x to `values` (m); returns false if x is not finite or the eigenvalues do not
+  // converge.
   bool solve(const at::Tensor& x, double* values) {
     const int64_t m = x_.size(0);
     x_.copy_(x);

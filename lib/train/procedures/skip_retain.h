@@ -10,8 +10,8 @@ namespace mh::train {
 
 enum class SkipSchedule { linear, all, not_first, not_last, not_ends };
 
-// Returns the probability p(i) that an update skips layer i = layer + 1 of N = num_layers (equations 1 to 5 of the
-// paper):
+// Returns the probability p(i) that an update skips layer i of N (equations 1 to 5 of the paper), with i = `layer` + 1
+// and N = `num_layers`:
 //   linear    (1)  0.5 (i - 1) / N for i < N, and 0 for i = N
 //   all       (2)  rate
 //   not-first (3)  rate, and 0 for i = 1
