@@ -34,8 +34,8 @@ bool is_same_file(const std::string& a, const std::string& b) {
 
 namespace {
 
-// Returns the output path for model `index`, from 0: `path`, to which "." and the index are appended if there are
-// several models; "" if `path` is empty.
+// Returns the output path for model `index`, counted from 0: `path`, followed by "." and the index if there are several
+// models; "" if `path` is empty.
 std::string file_of(const ScoreJob& job, const std::string& path, size_t index) {
   return path.empty() ? "" : path + (job.files.size() > 2 ? str(".", index) : "");
 }

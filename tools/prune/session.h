@@ -75,7 +75,7 @@ class PruneSession {
   const distributed::Group* group_ = nullptr;
 };
 
-// Returns the row with the columns of the scoring protocol appended.
+// Returns `row` with the columns of the scoring protocol appended.
 nlohmann::ordered_json append_protocol(nlohmann::ordered_json row, const MeasureArguments& args,
                                        const data::ScoringOptions& scoring_options);
 
