@@ -142,9 +142,9 @@ struct Case {
   std::vector<int64_t> key_head_of, value_head_of;
   std::vector<float> scales;
 
-  // heads, value_heads: numbers of query heads and of value heads. max_length: largest number of queries. max_size: in
-  // half of the cases, keys and values have this size, rounded up to a multiple of 8; in the other half, they have
-  // random sizes up to max_size, which are equal if has_equal_sizes.
+  // `heads`, `value_heads`: numbers of query heads and of value heads. `max_length`: largest number of queries.
+  // `max_size`: in half of the cases, keys and values both have this size, rounded up to a multiple of 8; in the other
+  // half, their sizes are random, at most `max_size`, and equal if `has_equal_sizes`.
   Case(int64_t heads, int64_t value_heads, int64_t max_length, int64_t max_size, bool has_equal_sizes,
        CaseKind kind = CaseKind::any) {
     reference::OracleCase& c = oracle_case;

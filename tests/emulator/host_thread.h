@@ -399,7 +399,7 @@ class Thread {
 
   // Computes c (16, 8) += a (16, kInner) · b (kInner, 8). Like tensor cores, truncates the sums to fp32 towards zero,
   // so that the errors of a long chain of products accumulate (Fasi et al. 2021, Numerical behavior of NVIDIA tensor
-  // cores). scatter_a and scatter_b write the elements of a lane's fragment to the matrix.
+  // cores). `scatter_a` and `scatter_b` write the elements of a lane's fragment to the matrix.
   template <int kInner, class A, class B, class X>
   void multiply_fragments(const char* operation, float (&c)[4], const X (&a)[4], const X (&b)[2], const A& scatter_a,
                           const B& scatter_b) const {

@@ -32,7 +32,8 @@ struct NaiveSublayers {
   }
   using HiddenStates = std::vector<std::vector<double>>;  // [position][feature]
 
-  // Returns `scale` times the rows for the tokens in the embedding table of `owner`, such as "decoder".
+  // Returns the embeddings of the tokens, times `scale`. `owner`: the module that has the embedding table, such as
+  // "decoder".
   HiddenStates embed(const std::string& owner, const std::vector<int64_t>& tokens, double scale) const {
     const auto table = parameter(owner + ".embedding.weight");
     HiddenStates x;
