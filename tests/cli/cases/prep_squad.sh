@@ -49,7 +49,7 @@ record 2 mh-prep squad --vocab v --unanswerable drop a.json
 record 2 mh-prep squad --vocab v --missing-share 2 a.json
 python3 -c 'import json; json.dump({"data": [{"paragraphs": [{"context": "team", "qas": [
   {"id": "q" * (1 << 20), "question": "who", "answers": [{"text": "team", "answer_start": 0}]}]}]}]}, open("wide.json", "w"))'
-expect 3 mh-prep squad --vocab v wide.json -o z.mhs; expect_stderr "an id and answers of at most 1048576 bytes"
+expect 3 mh-prep squad --vocab v wide.json -o z.mhs; expect_stderr "at most 1048576 bytes for the id and the answers"
 # Damaged JSON that common parsers accept: bytes after a NUL, duplicate keys.
 { cat a.json; printf '\0{"more": 1}'; } > nul.json
 record 3 mh-prep squad --vocab v nul.json -o z.mhs

@@ -121,7 +121,7 @@ void check_labels(const std::vector<std::string>& labels) {
     refuse("--labels", "at least two names", "one", "separate names by commas, such as --labels no,yes");
   for (const std::string& label : labels)
     if (label.find_first_of("\t\r\n") != label.npos || find_invalid_utf8(label) != label.npos)
-      refuse("--labels", "names of UTF-8 text without tabs and line ends", "'" + escape_piece(label) + "'",
+      refuse("--labels", "names in UTF-8, without tabs and line ends", "'" + escape_piece(label) + "'",
              "correct the name, as well as the labels in the files");
   for (auto it = labels.begin(); it != labels.end(); ++it)
     if (it->empty() || std::find(labels.begin(), it, *it) != it)

@@ -44,9 +44,10 @@ std::vector<int32_t> encode_details(const SquadQuestion& q, const std::string& w
   const std::string details_json =
       ordered_json{{"id", q.id}, {"answers", answers}, {"impossible", q.is_impossible}}.dump();
   if (details_json.size() > kMaxUncheckedJsonBytes)
-    throw Error(Exit::input,
-                Problem{where, str("an id and answers of at most ", kMaxUncheckedJsonBytes, " bytes in a question"),
-                        str(details_json.size(), " bytes"), "remove the question from the file"});
+    throw Error(
+        Exit::input,
+        Problem{where, str("at most ", kMaxUncheckedJsonBytes, " bytes for the id and the answers of a question"),
+                str(details_json.size(), " bytes"), "remove the question from the file"});
   return numbers_of(details_json);
 }
 
