@@ -68,7 +68,7 @@ void require_same_parameters(const ModelConfig& checkpoint_config, const ModelCo
   const auto old_layouts = layouts(checkpoint_config), new_layouts = layouts(config);
   auto refuse = [&](const std::string& expected, const std::string& found) {
     throw Error(Exit::usage, Problem{option_name, expected, found,
-                                     "set only keys that keep the names and shapes of all parameters"});
+                                     "set only keys that keep the names, shapes and head counts of all parameters"});
   };
   for (const auto& [name, layout] : old_layouts)
     if (auto it = new_layouts.find(name); it == new_layouts.end())

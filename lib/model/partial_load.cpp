@@ -43,7 +43,7 @@ PartialLoad compare_with_checkpoint(const io::Checkpoint& checkpoint, const nn::
     if (is_added(checkpoint, p)) {
       if (!may_be_added(p))
         refuse_usage(option_name, "only parameters that the checkpoint contains",
-                     str("the new parameter ", p.name(), " ", shape_text(p.master().sizes())), advice);
+                     str("the new parameter ", p.name(), " with the shape ", shape_text(p.master().sizes())), advice);
       result.added_parameters.push_back(p.name());
     } else if (const auto& shape = checkpoint.find(p.name())->shape; shape != p.master().sizes().vec()) {
       refuse_usage(option_name, str("the parameter ", p.name(), " with the checkpoint's shape, ", shape_text(shape)),
@@ -56,7 +56,8 @@ PartialLoad compare_with_checkpoint(const io::Checkpoint& checkpoint, const nn::
         is_training_state(info.name))
       continue;
     if (!is_task_head_parameter(info.name))
-      refuse_usage(option_name, str("the checkpoint's parameter ", info.name, " ", shape_text(info.shape)),
+      refuse_usage(option_name,
+                   str("the checkpoint's parameter ", info.name, " with the shape ", shape_text(info.shape)),
                    "no parameter of this name in the configured model",
                    "set only keys that keep the names and shapes of all parameters");
     result.ignored_tensors.push_back(info.name);
