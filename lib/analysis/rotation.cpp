@@ -131,11 +131,13 @@ std::map<AttentionKind, std::vector<int64_t>> head_counts_for_pairing(
     const std::vector<std::string>& kinds, const SwapOptions& options,
     const std::function<std::string(const char*)>& key) {
   if (t_max > 0 && selection != PairSelection::soft)
-    throw Error(Exit::usage, Problem{key("t_max"),
-                                     selection == PairSelection::released
-                                         ? "0 with the mode 'released', whose number of pairs of layers is k"
-                                         : "0 unless the mode is 'soft'",
-                                     str(t_max), str("leave ", key("t_max"), " out")});
+    throw Error(Exit::usage,
+                Problem{key("t_max"),
+                        selection == PairSelection::released
+                            ? str("0 with the mode 'released', which swaps heads in as many pairs of layers as ",
+                                  key("k"), " states")
+                            : std::string("0 unless the mode is 'soft'"),
+                        str(t_max), str("leave ", key("t_max"), " out")});
   const auto head_counts = head_counts_of(parameters);
   std::map<AttentionKind, std::vector<int64_t>> selected_counts;
   const Kinds selected_kinds = kinds_named(kinds, parameters, key("kind"));

@@ -182,12 +182,13 @@ void swap_heads(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
         if (source_i.layer != source_j.layer) continue;  // heads i and j come from different layers after the swap
         const SwappedTensors& source = swapped_tensors.at(prefix_of(kind, source_i.layer) + suffix);
         if (source.copies.size() != destination.tensors.size())
-          throw Error(Exit::failed,
-                      Problem{name,
-                              str(source.copies.size() - 1, " optimiser moments, as for the same parameter of layer ",
-                                  source_i.layer),
-                              str(destination.tensors.size() - 1),
-                              "swap heads without the moments, or only between layers with one update rule"});
+          throw Error(
+              Exit::failed,
+              Problem{name,
+                      str(source.copies.size() - 1, " optimiser moments, as for the same parameter of layer ",
+                          source_i.layer),
+                      str(destination.tensors.size() - 1),
+                      "swap heads without optimiser moments, or only between layers with the same update rule"});
         for (size_t t = 0; t < destination.tensors.size(); ++t)
           head_block(*destination.traits, destination.tensors[t], i, j)
               .copy_(head_block(*source.traits, source.copies[t], source_i.head, source_j.head));

@@ -51,7 +51,7 @@ class Batches {
   virtual std::vector<MicroBatch> micro_batches(int64_t update) { return micro_batches_of(update, own_rows(update)); }
   // Returns the input and targets of a micro-batch that micro_batches(update) returned.
   virtual Batch load(int64_t update, const MicroBatch& micro_batch) = 0;
-  // Describes the rows of an update for error messages: "20 rows, the first from token 4096".
+  // Describes the rows of an update for error messages: "20 rows, of which the first starts at token 4096".
   virtual std::string describe_rows(int64_t update) = 0;
   // Returns whether row b of the update continues row b of the previous update, so that the Transformer-XL memory of
   // the previous update is used.

@@ -133,7 +133,7 @@ Batch TextBatches::load(int64_t update, const MicroBatch& micro_batch) {
 
 std::string TextBatches::describe_rows(int64_t update) {
   const auto rows = rows_of(update).rows;
-  return str(rows.size(), " rows, the first from token ", rows[0].offset);
+  return str(rows.size(), " rows, of which the first starts at token ", rows[0].offset);
 }
 
 std::unique_ptr<TextBatches> make_batches(Text text, const BatchOptions& options, int64_t seed) {

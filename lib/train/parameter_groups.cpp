@@ -111,10 +111,11 @@ void ParameterGroups::check(const nn::ParameterList& parameters, const std::stri
       bool has_match = false;
       for (const std::string& parameter : parameter_names) has_match = has_match || matches_pattern(pattern, parameter);
       if (has_match) continue;
-      throw Error(Exit::usage, Problem{"train.groups." + name + ".match",
-                                       "a pattern that matches a parameter of the model", "'" + pattern + "'",
-                                       did_you_mean(pattern, parameter_names,
-                                                    "mh-train --list tensors lists the names of parameters")});
+      throw Error(
+          Exit::usage,
+          Problem{"train.groups." + name + ".match", "a pattern that matches a parameter of the model",
+                  "'" + pattern + "', which matches no parameter",
+                  did_you_mean(pattern, parameter_names, "mh-train --list tensors lists the names of parameters")});
     }
   std::map<const ParameterGroupOptions*, int64_t>
       num_parameters;  // number of trainable parameters of each group; null: parameters without a group

@@ -159,13 +159,13 @@ void RunConfig::check_cuda_graph(model::LanguageModel& language_model) const {
   if (language_model.memory_length() > 0)
     refuse("a model without a memory", str("model.transformer-xl.memory=", language_model.memory_length()));
   if (train.batch.micro_tokens > 0)
-    refuse("no micro-batches, train.batch.micro_tokens=0", str("train.batch.micro_tokens=", train.batch.micro_tokens));
+    refuse("no micro-batches (train.batch.micro_tokens=0)", str("train.batch.micro_tokens=", train.batch.micro_tokens));
   std::vector<std::string> cutoff_keys;
   if (!model.model.input_cutoffs.empty()) cutoff_keys.emplace_back("model.input_cutoffs");
   if (!model.model.output_cutoffs.empty()) cutoff_keys.emplace_back("model.output_cutoffs");
   if (!cutoff_keys.empty())
-    refuse("a model without adaptive embeddings or softmax, whose tensor shapes depend on the tokens",
-           join(cutoff_keys, " and "));
+    refuse("a model whose tensor shapes do not depend on the tokens",
+           join(cutoff_keys, " and ") + ", with which tensor shapes depend on the tokens");
   if (!regularisers.entries().empty()) refuse("no regularisers", regularisers.entries().front().name);
   for (const attention::AttentionLayer* layer : language_model.attention_layers())
     if (const std::string sampling_stage = layer->stage_sampling_on_host(); !sampling_stage.empty())

@@ -122,7 +122,7 @@ void Trainer::throw_diverged(const UpdateStep::Result& result, size_t pass_index
   save_state("loss or gradient not finite", "diverged.safetensors");
   throw Error(
       Exit::failed,
-      Problem{str("update ", state_.update + 1, ", ", batches_->describe_rows(state_.update)),
+      Problem{str("update ", state_.update + 1, " (", batches_->describe_rows(state_.update), ")"),
               "a finite loss and gradient",
               str("loss ", shortest_decimal(result.smoothed * result.sum_to_mean_factor()), ", gradient norm ",
                   shortest_decimal(result.gradient_norm)),

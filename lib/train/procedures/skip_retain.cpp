@@ -57,13 +57,13 @@ class SkipRetain : public Procedure {
     run_end_ = properties.num_updates;
     if (max_phase_length_.count == 0) return;
     if (const std::string& procedure = properties.weight_moving_procedure; !procedure.empty())
-      throw Error(Exit::usage, Problem{"train.procedures.skip-retain.until",
-                                       str("0u together with train.procedures.", procedure,
-                                           ", since skip-retain returns to the best weights, without the later swaps "
-                                           "of heads"),
-                                       to_string(max_phase_length_),
-                                       str("remove train.procedures.skip-retain or train.procedures.", procedure,
-                                           ", or set until = \"0u\"")});
+      throw Error(Exit::usage,
+                  Problem{"train.procedures.skip-retain.until",
+                          str("0u together with train.procedures.", procedure,
+                              ", since skip-retain restores the best weights, which lack later swaps of heads"),
+                          to_string(max_phase_length_),
+                          str("remove train.procedures.skip-retain or train.procedures.", procedure,
+                              ", or set until = \"0u\"")});
     if (!properties.has_best_weights &&
         (properties.next_validation_update == 0 || properties.next_validation_update > phase_end_))
       throw Error(Exit::usage,

@@ -39,7 +39,7 @@ expect_refused "a model with learned gates" --set train.procedures.block-coordin
 expect_refused "less than 2, the number of heads" --set attention.combiner=mae --set attention.mae.drop=2
 expect_refused "lets gates read later tokens" --set attention.combiner=mae --set attention.mae.mean=full
 expect_refused "attention.combiner = \"mixture-of-heads\"" --set train.regularisers.head-balance.weight=1
-expect_refused "mixture-of-heads.chosen of at most 2, the number of heads" --set attention.combiner=mixture-of-heads --set attention.mixture-of-heads.chosen=1
+expect_refused "at most 2, the number of heads, as the sum of attention.mixture-of-heads.shared" --set attention.combiner=mixture-of-heads --set attention.mixture-of-heads.chosen=1
 expect_refused "an even number of score heads" --set attention.mixer=differential --set attention.heads=1
 # Blocks longer than the maximum length of a synthesizer are refused.
 for s in synthesizer-dense synthesizer-random; do
