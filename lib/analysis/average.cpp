@@ -19,7 +19,7 @@ void require_same_config(const std::vector<const io::Checkpoint*>& checkpoints) 
     };
     const auto config_changes = config_difference_texts(config, model::config_of(*checkpoint).toml(), {""});
     if (!config_changes.empty())
-      refuse("the configuration of " + first.name(), "differences: " + join(config_changes, "; "));
+      refuse("the configuration of " + first.name(), "differences (expected -> found): " + join(config_changes, "; "));
     const text::Tokenizers other_tokenizers = text::tokenizers_of(*checkpoint);
     auto require_equal = [&](const char* label, const text::Tokenizer& first_tokenizer,
                              const text::Tokenizer& other_tokenizer) {

@@ -61,8 +61,8 @@ void require_same_run(const RunConfig& run, const std::string& stored_toml, cons
     throw Error(Exit::usage,
                 Problem{"--resume", str("the values stored in ", file, " for keys that a resume cannot change"),
                         "(stored -> new) " + join(fixed_changes, "; "),
-                        "restore the stored values (data files, --set, config.toml of the run), or start a new run "
-                        "with another --out"});
+                        "restore the stored values in the options, the shards or config.toml of the run, or start "
+                        "a new run with another --out"});
   for (const std::string& change : allowed_changes) log_info("changed by this resume: " + change);
   if (depends_on_length(run) && old_run.train.length != run.train.length)
     log_warning(

@@ -73,10 +73,11 @@ void convert_to_huggingface(const Arguments& args) {
     refuse_usage("--output", "no --output with --to huggingface, whose second argument is the new folder", args.output,
                  "leave --output out");
   if (args.keep_padded_rows)
-    refuse_usage("--padded-vocabulary", "a Hugging Face folder as input with this option", "--to huggingface",
-                 "leave --padded-vocabulary out");
+    refuse_usage("--padded-vocabulary", "a Hugging Face folder as input with this option",
+                 "--to huggingface, whose input is a checkpoint", "leave --padded-vocabulary out");
   if (args.seed != Arguments{}.seed)
-    refuse_usage("--seed", "a Hugging Face folder as input with this option", "--to huggingface", "leave --seed out");
+    refuse_usage("--seed", "a Hugging Face folder as input with this option",
+                 "--to huggingface, whose input is a checkpoint", "leave --seed out");
   nn::prepare_cpu(args.threads);
   const std::string folder = strip_slashes(args.files.back());
   const model::LoadedModel model = model::load_model(args.files.front(), at::kCPU);

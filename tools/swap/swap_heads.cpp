@@ -45,7 +45,7 @@ void check_arguments(const SwapJob& job) {
   if (job.output.empty() && !job.dry_run)
     refuse_usage("--output", "a file for the new checkpoint", "none", "use -o FILE, or -o - for standard output");
   if (!job.dry_run && job.args->format != "table")
-    refuse_usage("--format", "--dry-run or report, which print tables", "neither", "leave --format out");
+    refuse_usage("--format", "--dry-run or the subcommand report, which print tables", "neither", "leave --format out");
   const bool uses_importance = !job.mode.empty() && analysis::uses_importance(analysis::pair_selection_named(job.mode));
   if (uses_importance && job.data.empty())
     refuse_usage("--data", str("a shard to rank heads on, for --mode ", job.mode), "none",
