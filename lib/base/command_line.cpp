@@ -61,7 +61,7 @@ bool CommandLineFields::visit(const Field& field, std::string& text) {
     if (field.text != "\"\"" && field.text != "[]" && field.type != "true/false")
       help += " [" + without_quotes(field.text) + "]";
     if (field.type == "true/false") entry.option = app_.add_flag(name, entry.text, help);
-    else entry.option = app_.add_option(name, entry.text, help)->type_name(placeholder_of_type(field.type));
+    else entry.option = app_.add_option(name, entry.text, help)->type_name(placeholder_of(field));
     options_.push_back(entry.option);
     return false;
   }
@@ -87,10 +87,11 @@ std::string CommandLineFields::without_quotes(const std::string& text) {
   return text.size() > 1 && text.front() == '"' ? text.substr(1, text.size() - 2) : text;
 }
 
-std::string CommandLineFields::placeholder_of_type(const std::string& type) {
-  if (type == "integer" || type == "integers") return "N";
-  if (type == "number" || type == "numbers") return "X";
-  if (type == "length") return "LENGTH";
+std::string CommandLineFields::placeholder_of(const Field& field) {
+  if (!field.choices.empty()) return "WHAT";
+  if (field.type == "integer" || field.type == "integers") return "N";
+  if (field.type == "number" || field.type == "numbers") return "X";
+  if (field.type == "length") return "LENGTH";
   return "TEXT";
 }
 

@@ -71,7 +71,7 @@ class CommandLineFields : public Fields {
     CLI::Option* option = nullptr;
   };
   static std::string without_quotes(const std::string& text);
-  static std::string placeholder_of_type(const std::string& type);
+  static std::string placeholder_of(const Field& field);
 
   CLI::App& app_;
   bool has_declared_options_ = false;

@@ -141,7 +141,7 @@ LISTS = [
     NameList("mh-prep.1", "property of shards", marked("Li", ".Ss info"),
              lambda _: columns("tools/prep/show.cpp", "lib/text/records/record_text.cpp", "lib/text/records/*/record_text.cpp")),
     NameList("mh-prep.1", "reason to drop pairs", marked("Li", ".Ss translation"), lambda _: names(r'return "(\w+)";', "lib/text/records/translation.cpp")),
-    NameList("mh-prep.1", "metric", words(".It Fl -metrics Ar text"), lambda tools: scores(tools, "records", "examples"), is_exact=False),
+    NameList("mh-prep.1", "metric", words(".It Fl -metrics Ar names"), lambda tools: scores(tools, "records", "examples"), is_exact=False),
     NameList("mh-prune.1", "column", marked("Li", ".Ss Columns", ".Ss scan", ".Ss rank", ".Ss curve"),
              lambda _: columns("tools/prune/s*.cpp", "tools/prune/rank.cpp", "tools/prune/curve.cpp", "tools/common/metric_option.cpp"), columns_of_metrics),
     NameList("mh-prune.1", "mode", words(".Ss scan"), lambda _: names(r'ScanMode::\w+ \? "([\w-]+)"|: "([\w-]+)";', "lib/analysis/scan.cpp"), is_exact=False),

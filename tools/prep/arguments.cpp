@@ -1,4 +1,6 @@
 // The input and output arguments of mh-prep's subcommands, and the subcommands that write shards.
+#include <utility>
+
 #include "prep.h"
 #include "text/records/preparation.h"
 
@@ -22,6 +24,16 @@ CLI::Option* add_text_options(CLI::App& app, Arguments& args, const std::string&
   return inputs;
 }
 
+void set_placeholders(CLI::App& app) {
+  const std::pair<const char*, const char*> placeholders[] = {
+      {"--vocab", "FILE"},     {"--source-vocab", "FILE"}, {"--target-vocab", "FILE"}, {"--codes", "FILE"},
+      {"--wordpiece", "PATH"}, {"--from", "PATH"},         {"--text", "COLUMN"},       {"--text-b", "COLUMN"},
+      {"--label", "COLUMN"},   {"--labels", "NAMES"},      {"--metrics", "NAMES"},     {"--number", "LOW,HIGH"},
+      {"--task", "NAME"},      {"--name", "NAME"}};
+  for (const auto& [name, placeholder] : placeholders)
+    if (CLI::Option* option = app.get_option_no_throw(name)) option->type_name(placeholder);
+}
+
 void add_preparation_subcommands(CLI::App& app, Jobs& jobs) {
   for (const std::string& name : text::preparations().names()) {
     const auto& entry = text::preparations().find(name, "mh-prep");
@@ -31,6 +43,7 @@ void add_preparation_subcommands(CLI::App& app, Jobs& jobs) {
     if (preparation->reads_lines()) add_text_options(*sub, *args, preparation->inputs_help());
     else add_inputs_argument(*sub, *args, preparation->inputs_help()), add_output_option(*sub, *args);
     add_job(jobs, sub, preparation, [=] { preparation->make(*args); });
+    set_placeholders(*sub);
   }
 }
 

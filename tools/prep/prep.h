@@ -21,5 +21,7 @@ CLI::Option* add_inputs_argument(CLI::App& app, Arguments& args, const std::stri
 void add_output_option(CLI::App& app, Arguments& args);
 // Adds the positional argument of the text files, --output and --crlf. `help`: help text of the argument.
 CLI::Option* add_text_options(CLI::App& app, Arguments& args, const std::string& help);
+// Sets the placeholders, in the help, of the options of `app` that take files, columns, names or bounds.
+void set_placeholders(CLI::App& app);
 
 }  // namespace mh::prep

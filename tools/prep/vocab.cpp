@@ -46,6 +46,7 @@ void add_vocab_subcommand(CLI::App& app, Jobs& jobs) {
   add_text_options(*sub, *args, std::string(kTextFilesHelp) + "; not allowed with --from")->required(false);
   const auto options = std::make_shared<VocabularyOptions>();
   add_job(jobs, sub, options, [=] { make_vocab(*args, *options); });
+  set_placeholders(*sub);
 }
 
 }  // namespace mh::prep
