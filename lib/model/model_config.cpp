@@ -57,7 +57,7 @@ void BertOptions::describe(Fields& f) {
   f.field("labels", labels,
           "names of the classes, for model.bert.head=classes, in the order of the training shard; []: no names");
   f.field("next_sentence", next_sentence,
-          "predict also whether the second sentence follows the first, with model.bert.head=words");
+          "with model.bert.head=words, predict also whether the second sentence follows the first");
 }
 
 void ModelOptions::describe(Fields& f) {
@@ -74,10 +74,10 @@ void ModelOptions::describe(Fields& f) {
            "absolute position embeddings that are added to token embeddings");
   f.field("max_positions", max_positions, "maximum sequence length with learned position embeddings, in tokens",
           between(1, 1 << 24));
-  f.choice(
-      "activation", activation,
-      {{nn::Activation::relu, "relu"}, {nn::Activation::gelu, "gelu"}, {nn::Activation::gelu_tanh, "gelu-tanh"}},
-      "activation of the feed-forward sublayers; gelu-tanh: GPT-2's, x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))");
+  f.choice("activation", activation,
+           {{nn::Activation::relu, "relu"}, {nn::Activation::gelu, "gelu"}, {nn::Activation::gelu_tanh, "gelu-tanh"}},
+           "activation of the feed-forward sublayers; gelu-tanh: as in GPT-2, x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 "
+           "x^3)))");
   f.field("tied", tied,
           "use the token embedding as the weights of the output layer; with cutoffs, each cluster (band) of "
           "the output layer uses the embedding table of the same cluster");

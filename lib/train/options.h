@@ -35,13 +35,13 @@ struct OptimizerOptions {
     f.field("bias_correction", bias_correction, "correct the bias of the moments of adamw").changeable();
     f.field("momentum", momentum, "momentum of sgd and nag", between(0, 1)).changeable();
     f.field("weight_decay", weight_decay,
-            "weight decay: decoupled, multiplied by the learning rate (adamw, nag), or L2, added to the gradient "
-            "(sgd)",
+            "weight decay; adamw, nag: decoupled, multiplied by the learning rate; sgd: L2, added to the gradient",
             at_least(0))
         .changeable();
-    f.field("decay_norms_and_biases", decay_norms_and_biases,
-            "apply weight decay to layer norms and biases too, with adamw, as in fairseq; false: to neither, as in "
-            "common PyTorch recipes");
+    f.field(
+        "decay_norms_and_biases", decay_norms_and_biases,
+        "with adamw, apply weight decay to layer norms and biases too, as in fairseq; false: to neither layer norms "
+        "nor biases, as in common PyTorch recipes");
     f.field("clip_norm", clip_norm, "maximum norm of the gradient of the mean loss; 0 disables gradient clipping",
             at_least(0))
         .changeable();
@@ -75,10 +75,11 @@ struct ScheduleOptions {
          between(0, 1))
         .changeable();
     f.field("warmup_lr", warmup_lr, "learning rate at the start of the warm-up", at_least(0)).changeable();
-    f.field("decay_from", decay_from,
-            "start of linear and cosine decay: the end of the warm-up (as in fairseq, transformers) or the first "
-            "update (as in BERT, Transformer-XL)",
-            {"warmup", "start"})
+    f.field(
+         "decay_from", decay_from,
+         "start of linear and cosine decay; warmup: the end of the warm-up, as in fairseq and transformers; start: the "
+         "first update, as in BERT and Transformer-XL",
+         {"warmup", "start"})
         .changeable();
     f.field("min_lr", min_lr, "lowest learning rate of the cosine schedule", at_least(0)).changeable();
     f.field(
@@ -203,7 +204,8 @@ struct TrainOptions {
             between(0, 1))
         .changeable();
     f.field("trainable", trainable,
-            str("trainable parameters: patterns of parameter names, such as decoder.layers.0.*, or the words ",
+            str("trainable parameters: patterns of parameter names, such as decoder.layers.0.*, or words that mh-train "
+                "--list trainable explains: ",
                 trainable_words_text(), "; empty: all parameters"));
     f.field("seed", seed, "random seed of initial values, dropout and the order of the data", at_least(0));
     f.choice(
@@ -220,7 +222,7 @@ struct TrainOptions {
         .changeable();
     f.field("cuda_graph", cuda_graph,
             "capture the forward and backward pass of an update in a CUDA graph; requires a GPU, a "
-            "language model without memory and without adaptive vocabulary, and training without micro-batches and "
+            "language model without memory, adaptive input or adaptive softmax, and training without micro-batches and "
             "without regularisers")
         .changeable();
     f.field("log_every", log_every,

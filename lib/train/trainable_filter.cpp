@@ -47,8 +47,7 @@ const std::vector<TrainableWord>& trainable_words() {
 
 std::string trainable_words_text() {
   std::vector<std::string> names;
-  for (const TrainableWord& word : trainable_words())
-    names.push_back(word.roles.empty() ? str(word.name, " (the task head)") : word.name);
+  for (const TrainableWord& word : trainable_words()) names.emplace_back(word.name);
   return join(names, ", ");
 }
 
@@ -65,8 +64,8 @@ TrainableFilter::TrainableFilter(const std::vector<std::string>& entries, const 
     const std::string advice = str("leave '", entry, "' out");
     throw Error(Exit::usage,
                 Problem{"train.trainable",
-                        str("patterns that match names of trainable parameters, such as '*.query.*', or one "
-                            "of the words ",
+                        str("patterns that match names of trainable parameters, such as '*.query.*', or words of "
+                            "mh-train --list trainable: ",
                             trainable_words_text()),
                         str("'", entry, "', which matches no trainable parameter of this model"),
                         find_word(entry) != nullptr ? advice : did_you_mean(entry, known_names, advice)});

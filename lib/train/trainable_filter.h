@@ -17,7 +17,7 @@ struct TrainableWord {
 };
 // Returns the word "head", then the other words in alphabetical order.
 const std::vector<TrainableWord>& trainable_words();
-// Returns the words, separated by commas, for help texts and errors: "head (the task head), attention, ...".
+// Returns the words, separated by commas, for help texts and errors: "head, attention, ...".
 std::string trainable_words_text();
 
 class TrainableFilter {

@@ -28,7 +28,8 @@ int main(int argc, char** argv) {
   CLI::App& app = tool.app();
   train_setup::add_options(app, args, "--init", "checkpoint to start from");
   add_list(app, "--train-only", args.trainable_names,
-           str("parameters to train: patterns of parameter names, such as decoder.layers.0.*, or the words ",
+           str("parameters to train: patterns of parameter names, such as decoder.layers.0.*, or words that mh-train "
+               "--list trainable explains: ",
                train::trainable_words_text(), "; all other parameters are frozen; sets train.trainable [all]"),
            "WHICH,...");
   app.add_option("--seeds", args.num_seeds,

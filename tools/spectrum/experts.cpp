@@ -127,11 +127,10 @@ void add_experts_subcommand(CLI::App& app, const std::shared_ptr<Arguments>& arg
   sub->add_option("data", job->data, "shard")->required()->type_name("DATA");
   sub->add_option(
          "--show", job->show,
-         "table to print: gates (entropy of the gates, and percentage of the positions, or of the sequences if the "
-         "gates do not depend on the position, whose largest gate belongs to each expert), tokens (the tokens with the "
-         "highest "
-         "pointwise mutual information with each expert), scores (perplexity with the model's own gates, with only the "
-         "expert of the largest gate, and with random experts) [gates]")
+         "table to print: gates (entropy of the gates, and for each expert the percentage of positions at which its "
+         "gate is the largest, or of sequences if the gates do not depend on the position), tokens (the tokens with "
+         "the highest pointwise mutual information with each expert), scores (perplexity with the model's own gates, "
+         "with only the expert of the largest gate, and with random experts) [gates]")
       ->type_name("WHAT")
       ->check(one_of({"gates", "tokens", "scores"}));
   const auto add_number = [&](const char* name, int64_t& value, const char* help, int64_t max_value) {

@@ -49,8 +49,8 @@ class HeadRotation : public Procedure {
     f.field("rest", schedule_.num_rest_epochs, "number of epochs without swapped heads before the next swap",
             at_least(1));
     f.field("end", schedule_.end_epoch,
-            "latest epoch before which heads are swapped; heads that are swapped in this epoch are swapped back before "
-            "the next epoch; epochs are counted from 1",
+            "last epoch that can run with swapped heads, counted from 1; heads that are still swapped then are swapped "
+            "back before the next epoch",
             at_least(1));
     f.field("k", k_,
             "modes hard and random: number of pairs of heads to swap in each kind of attention; mode soft: number of "
@@ -68,8 +68,8 @@ class HeadRotation : public Procedure {
                 join(analysis::observer_measure_names(), ", ") + ", and mh-swap supports all measures",
             analysis::importance_measures().names());
     f.choice("soft", soft_variant_, {{SoftVariant::paper, "paper"}, {SoftVariant::released, "released"}},
-             "variant of mode soft: paper (least important heads of each of two layers) or released (4 least important "
-             "heads of one layer, and the heads with the same numbers in the other layer)");
+             "variant of mode soft; paper: least important heads of each of two layers; released: 4 least important "
+             "heads of one layer, and the heads with the same numbers in the other layer");
     f.field("pairs", pair_texts_,
             "mode manual: pairs of heads to swap, such as decoder.self:1.0-5.3 for head 0 of layer 1 and head 3 of "
             "layer 5; layers and heads are counted from 0");

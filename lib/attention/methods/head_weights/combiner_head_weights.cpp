@@ -8,8 +8,7 @@ namespace {
 struct HeadWeightsOptions : OptionsOf<HeadWeightsOptions> {
   std::vector<double> weights;
   void describe(Fields& f) override {
-    f.field("weights", weights,
-            "constant factors of the head outputs, which are not trained, one for each head; empty: all 1");
+    f.field("weights", weights, "constant, untrained factors of the head outputs, one for each head; empty: all 1");
   }
 };
 

@@ -34,7 +34,7 @@ struct RelativeOptions : OptionsOf<RelativeOptions> {
   double dropout = 0;
   void describe(Fields& f) override {
     f.field("shared_biases", shared_biases,
-            "share the two biases that are added to queries between all layers of an encoder or decoder");
+            "use the same two query biases, u and v, in all layers of an encoder or decoder");
     f.choice(
         "distances", distances, {{Distances::exact, "exact"}, {Distances::block_end, "block_end"}},
         "distances that logits depend on; exact: between query and key; block_end: between key and end of the block");
