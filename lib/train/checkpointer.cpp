@@ -107,7 +107,8 @@ void Checkpointer::load_state(const io::Checkpoint& checkpoint, int64_t width) c
   }
   for (const auto& entry : objects_.procedures.entries())
     if (auto it = state.procedure_states.find(entry.name); it != state.procedure_states.end()) {
-      require_sound_json(it->second, "the saved state of " + entry.name, "resume from an unmodified training state");
+      require_sound_json(it->second, "the state of " + entry.name + " in last.safetensors",
+                         "resume from an unmodified training state");
       entry.plugin->set_state(it->second);
     }
 }

@@ -189,8 +189,9 @@ class HeadRotation : public Procedure {
       return parsed_pairs;
     };
     const auto refuse = [](const char* found) {
-      throw Error(Exit::input, Problem{"the saved state of head-rotation", "the JSON object that head-rotation writes",
-                                       str("other content: ", found), "resume from an unmodified training state"});
+      throw Error(Exit::input,
+                  Problem{"the state of head-rotation in last.safetensors", "the JSON object that head-rotation writes",
+                          str("other content: ", found), "resume from an unmodified training state"});
     };
     try {
       last_begun_epoch_ = integer_of<int64_t>(j.at("begun")), swap_epoch_ = integer_of<int64_t>(j.at("swapped_at"));

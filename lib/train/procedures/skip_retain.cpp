@@ -114,7 +114,7 @@ class SkipRetain : public Procedure {
       has_stalled_ = nlohmann::json::parse(text).value("stalled", false);
     } catch (const nlohmann::json::exception& error) {
       throw Error(Exit::input,
-                  Problem{"the saved state of skip-retain", "the JSON object that skip-retain writes",
+                  Problem{"the state of skip-retain in last.safetensors", "the JSON object that skip-retain writes",
                           str("other content: ", error.what()), "resume from an unmodified training state"});
     }
   }
