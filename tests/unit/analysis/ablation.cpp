@@ -74,8 +74,8 @@ std::vector<task::NllSum> reference_scores(const AnalysisInput& input, const std
 }
 
 // Returns sets of decoder self-attention heads to ablate: each single head; for each head, all other heads of the same
-// layer; heads of several layers, with one such set twice; the first three heads of layer 1; all heads of the model.
-// The set at index 4 is empty.
+// layer; a set of heads of three layers; a set of heads of two layers, which occurs twice; the first three heads of
+// layer 1; all heads of the model. The set at index 4 is empty.
 std::vector<HeadSet> ablation_sets(model::LanguageModel& model, SideSelection side) {
   const AttentionKind kind = AttentionKind::decoder_self;
   const auto all = all_heads(model, side).at(kind);

@@ -72,8 +72,9 @@ struct GateReplacer : attention::Observer, attention::Subscriber<attention::Gate
   }
 };
 
-// Returns whether y equals output_by_heads() of the layer for these gates, up to rounding. An entry of y sums h · dv =
-// 8 products and the bias; gates of experts add a sum over at most 6 experts and a scale.
+// Returns whether `y` equals output_by_heads() of the layer for these gates, up to rounding. An entry of `y` sums
+// h · dv = 8 products and the bias; if the gates are gates of experts, the weight of a head is a scaled sum over at
+// most 6 experts.
 bool equals_output_by_heads(const at::Tensor& y, layers::Layer& layer, const at::Tensor& z, const at::Tensor& gates) {
   return rounding::agree(y, layers::output_by_heads(layer, z, gates), 8 + 1 + 6 + 1);
 }
@@ -214,8 +215,8 @@ TEST_CASE("uniform gates have entropy ln E, and scores with random experts are i
   const double nll = task::score(*model, text, make_analysis_input(*model, text).scoring_options).nll;
   CHECK(batch_1_scores[0].score ==
         rounding::within(std::exp(nll / 62), rounding::perplexity_bound(*model, 6, nll, 62)));
-  // `bound`: bound on the rounding error of a perplexity of at most `max_score`. No perplexity exceeds `max_score`:
-  // none of the 3 random scores is more than 2 deviations above their mean.
+  // `bound`: bound on the rounding error of a perplexity of at most `max_score`. No perplexity exceeds `max_score`,
+  // since none of the 3 random scores is more than 2 deviations above their mean.
   const double max_score = std::max({batch_1_scores[0].score, batch_1_scores[1].score,
                                      batch_1_scores[2].score + 2 * batch_1_scores[2].deviation}),
                bound = rounding::perplexity_bound(*model, 6, 62 * std::log(max_score), 62);

@@ -502,7 +502,7 @@ TEST_CASE("the measures weight-norm and alpha are norms of the parameters of a h
   for (const auto& [measure, by_side] : expected)
     for (const auto& [side, scores] : by_side) {
       INFO(measure << " " << analysis::name_of(side));
-      // Roundings: sums in fp64 over the entries of the rows and columns of a head, fewer than 400.
+      // Roundings: the sums in fp64 over the entries of the rows and columns of a head have fewer than 400 terms.
       CHECK(is_near(decoder_self_scores(importance_of(measure, measured_model.analysis_input(side)))[1], scores,
                     rounding::fp64_bound(400, 1)));
     }

@@ -54,7 +54,7 @@ struct LayerStack {
     return layers.at(kind)[static_cast<size_t>(layer)]->forward(x, x, mask, {});
   }
   // Returns the bound on the difference of the outputs of a layer with its heads in two different orders, relative to
-  // the largest output, for queries of at most `keys` keys.
+  // the largest output, if each query sees at most `keys` keys.
   double output_bound(int64_t keys) const {
     return rounding::bound(at::kFloat, at::kFloat, rounding::num_parameter_roundings(parameters) + 2 * keys, 1);
   }
@@ -418,7 +418,7 @@ TEST_CASE("the measures avg-l2, avg-l2-outputs and confidence equal plain loops 
       if (num_rows == 0) continue;
       const auto& layer = scores.at(spec.kind).at(static_cast<size_t>(spec.layer));
       RC_ASSERT(static_cast<int64_t>(layer.size()) == h);
-      // Roundings in fp64: sums of at most 5 · 5 squares, over 4 heads, and over 3 · 3 rows of 5 queries.
+      // Roundings in fp64: a sum of at most 5 · 5 squares, a sum over 4 heads, and a sum over 3 · 3 rows of 5 queries.
       for (size_t i = 0; i < layer.size(); ++i) {
         const double mean = expected[name][i] / (name == "confidence" ? num_queries : num_rows);
         RC_ASSERT(std::abs(layer[i] - mean) <= rounding::fp64_bound(25 + 4 + 45, mean));

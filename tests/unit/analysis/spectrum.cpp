@@ -158,7 +158,8 @@ MatrixRecorder record_matrices(model::LanguageModel& model, bool records_logits,
 }
 
 // Checks that the mean measures of rank of `entry` equal the means of naive_ranks() over `matrices` (blocks, h, m, n).
-// `pass_bound`: bound on relative differences of the entries of the analysed matrices from `matrices`.
+// `pass_bound`: bound on the relative difference between an entry of `matrices` and the same entry of the analysed
+// matrices.
 void check_mean_ranks(const SpectraEntry& entry, const at::Tensor& matrices, double pass_bound = 0) {
   const RankMeasures means = entry.spectra.means();
   REQUIRE(entry.spectra.num_blocks() == matrices.size(0));

@@ -307,7 +307,8 @@ TEST_CASE("a pruned translation model has the outputs of the full model with the
     const AnalysedModel analysed_model(stage, 5);
     const bool prunes_in_pairs =
         stage.find("differential") != std::string::npos || stage.find("pair-norm") != std::string::npos;
-    // For each kind of attention, all heads of the last layer are pruned, and one head or one pair of heads of layer 0.
+    // For each kind of attention, the test prunes all heads of the last layer and one head or one pair of heads of
+    // layer 0.
     HeadSet pruned_heads;
     for (const auto& [kind, num_layers] : kNumLayers) {
       for (int64_t head : {0, 1, 2, 3}) pruned_heads[kind].insert({num_layers - 1, head});
@@ -415,8 +416,8 @@ TEST_CASE("swapping heads changes only attention of their kind, and swapping twi
   CHECK(status_of([&] {
           check_swap(parameters, {{AttentionKind::decoder_cross, {0, 0}, {2, 0}}}, {}, "--pairs");
         }) == 2);
-  // head_counts_for_pairing() returns the head counts of the layers of the selected kinds of attention, or of all
-  // kinds.
+  // head_counts_for_pairing() returns the head counts of the layers of the selected kinds of attention, or of all kinds
+  // if none is selected.
   const auto key = [](const char* name) { return std::string(name); };
   const auto all = head_counts_for_pairing(parameters, PairSelection::soft, 2, 0, {}, {}, key);
   CHECK(all.at(AttentionKind::encoder_self) == std::vector<int64_t>{4, 4, 4});
@@ -479,8 +480,8 @@ TEST_CASE("head discrepancy of sentences ignores padding", "[translation]") {
 namespace {
 
 // Reference measures of rank (analysis::RankMeasures), as means over the matrices of all pairs; `curve` is resampled to
-// 100 points. `errors` bounds the errors of singular_values() and the effect of relative differences `pass_bound` of
-// the entries of the matrices.
+// 100 points. `errors`: bounds that cover the errors of singular_values() and the effect of relative errors of up to
+// `pass_bound` in the entries of the matrices.
 struct ReferenceRanks {
   double first_fraction = 0, area = 0, effective_rank = 0, rank_share = 0, stable_rank = 0, size = 0;
   spectra::RankErrors errors;
@@ -535,8 +536,8 @@ void check_spectra(const SpectraEntry& entry, const std::vector<at::Tensor>& mat
   }
 }
 
-// Returns the source `name` after it has collected the spectra of the model, in batches of at most `tokens` tokens, or
-// of one pair.
+// Returns the source `name` after it has collected the spectra of the model, in batches of at most `tokens` tokens; a
+// longer pair is a batch of its own.
 std::unique_ptr<SpectrumSource> collect_spectra(const AnalysedModel& analysed_model, const std::string& name,
                                                 int64_t tokens, const Kinds& kinds = {}) {
   auto [source, argument] = source_named(name, "--of");
