@@ -18,8 +18,9 @@ using namespace mh;
 
 namespace {
 
-// Compares `actual` with attention of q (B, h, 1, d) to k (B, h, T, d) and v (B, hv, T, dv), with a mixing matrix m (h,
-// hv) or (B, 1, h, hv) if defined. Returns "" if the error is within the bound, otherwise a description.
+// Compares `actual` with attention of `q` (B, h, 1, d) to `k` (B, h, T, d) and `v` (B, hv, T, dv), with head mixing by
+// `m` (h, hv) or (B, 1, h, hv) if `m` is defined. Returns "" if the error is within the bound, otherwise a description
+// of the error.
 std::string excess_error_of(const at::Tensor& actual, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const at::Tensor& m = {}, const attention::AttentionSpec& spec = {}) {
   const reference::spec::Inputs x{{q, k, v, m, spec.head_scales, {}, {}, {}}, {}, spec, {}};

@@ -25,7 +25,7 @@ struct Sizes {
 Sizes random_sizes() {
   Sizes sizes{*rc::gen::inRange(1, 3),   *rc::gen::inRange(1, 3), *rc::gen::inRange(1, 300),
               *rc::gen::inRange(1, 300), *rc::gen::inRange(1, 4), {}};
-  // Offsets beyond both ends give fully masked queries, and queries that see all keys.
+  // An offset below the range gives fully masked queries, an offset above the range gives queries that see all keys.
   if (*rc::gen::inRange(0, 4) > 0) sizes.offset = *rc::gen::inRange<int64_t>(-sizes.queries - 5, sizes.keys + 5);
   return sizes;
 }
@@ -94,8 +94,8 @@ TEST_CASE("causal products by blocks of queries in fp32 and bf16 equal double pr
           q = normal_leaf({sizes.batch, sizes.heads, sizes.queries, sizes.size}).detach().to(type),
           k = normal_leaf({sizes.batch, sizes.heads, sizes.keys, sizes.size}).detach().to(type),
           p = zero_masked(normal_leaf({sizes.batch, sizes.heads, sizes.queries, sizes.keys}).detach(), sizes).to(type);
-      // Checks `actual` against the product of a (…, i, n) and b (…, n, j), both in double precision. `masks_product`:
-      // whether masked entries of the product are 0.
+      // Checks `actual` against the product of `a` (…, i, n) and `b` (…, n, j), which are in double precision.
+      // `masks_product`: whether masked entries of the product are 0.
       auto check_product = [&](const at::Tensor& actual, const at::Tensor& a, const at::Tensor& b,
                                bool masks_product = false) {
         CHECK(actual.scalar_type() == type);
@@ -116,7 +116,7 @@ TEST_CASE("causal product_with_values and its gradients match a naive reference"
   CHECK(rc::check([] {
     at::manual_seed(*rc::gen::arbitrary<uint32_t>());
     const Sizes sizes = random_sizes();
-    const bool is_p_shared = *rc::gen::arbitrary<bool>();  // one p for all rows of the batch
+    const bool is_p_shared = *rc::gen::arbitrary<bool>();  // one `p` for all rows of the batch
     const at::Tensor p = zero_masked(at::rand({is_p_shared ? 1 : sizes.batch, sizes.heads, sizes.queries, sizes.keys},
                                               at::TensorOptions().dtype(at::kDouble)),
                                      sizes)
@@ -146,7 +146,7 @@ TEST_CASE("causal relative_product and its gradients match a naive reference", "
   CHECK(rc::check([] {
     at::manual_seed(*rc::gen::arbitrary<uint32_t>());
     const Sizes sizes = random_sizes();
-    const bool is_r_shared = *rc::gen::arbitrary<bool>();  // one r for all heads
+    const bool is_r_shared = *rc::gen::arbitrary<bool>();  // one `r` for all heads
     const int64_t num_rows = num_distances(sizes.queries, sizes.keys, sizes.offset) + *rc::gen::inRange(0, 3);
     const at::Tensor x = normal_leaf({sizes.batch, sizes.heads, sizes.queries, sizes.size}),
                      y = normal_leaf({sizes.batch, sizes.heads, sizes.queries, 2});

@@ -20,7 +20,7 @@ namespace {
 
 // A layer of width 32 and a forward pass of 20 queries that violate a constraint: through the options in `toml`,
 // `is_training` or `kind`, or through the changes that set_layer and set_pass make. `kernel`: the kernel to which the
-// violated constraint belongs; composed: a constraint that makes the dispatcher choose the composed path.
+// violated constraint belongs, or `composed` for a constraint that makes the dispatcher choose the composed path.
 struct Case {
   std::string toml = "heads = 2\n";
   std::function<void(LayerView&)> set_layer = {};
@@ -155,12 +155,13 @@ std::map<std::string, Case> cases() {
                                  c.kv_head_of = {1, 0};
                                },
                                "pairing 'cross-head', by which query heads read other key/value heads")},
-      {"in-place-positions", decoding_case(
-                                 "heads = 2\nscore = 'relative'\n",
-                                 [](Context& c) {  // 16 queries, the head size, so that the constraint "faster" is met
-                                   for (at::Tensor* t : {&c.q, &c.k, &c.v}) *t = t->repeat({8, 1, 1, 1});
-                                 },
-                                 "relative positions")},
+      {"in-place-positions",
+       decoding_case(
+           "heads = 2\nscore = 'relative'\n",
+           [](Context& c) {  // as many queries as the head size, so that the constraint "faster" is met
+             for (at::Tensor* t : {&c.q, &c.k, &c.v}) *t = t->repeat({8, 1, 1, 1});
+           },
+           "relative positions")},
       {"in-place-normaliser", decoding_case("heads = 2\nnormaliser = 'sigsoftmax'\n", {}, "normaliser 'sigsoftmax'")},
   };
 }

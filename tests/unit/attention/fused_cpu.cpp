@@ -122,7 +122,7 @@ TEST_CASE("split_projection concatenates separately allocated gradients of q, k 
   (qkv[0].sum() + 2 * qkv[1].sum() + 3 * qkv[2].sum()).backward();
   at::Tensor expected = at::cat({at::full({6}, 1.0F), at::full({6}, 2.0F), at::full({12}, 3.0F)}).expand({2, 5, 24});
   CHECK(at::equal(joint_projection.grad(), expected));
-  // Only k is used: the gradients of q and v are zero.
+  // The output depends only on `k`, so the gradients of `q` and `v` are zero.
   joint_projection.mutable_grad() = at::Tensor();
   attention::split_projection(joint_projection, 2, 3, 3, 4)[1].sum().backward();
   CHECK(

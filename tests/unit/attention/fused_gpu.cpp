@@ -72,7 +72,7 @@ attention::GpuKernels emulated_kernels() {
 
 int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); }
 
-// Draws the mask, normaliser, dropout and key/value heads of x, whose operands must be set.
+// Draws the mask, normaliser, dropout and key/value heads of `x`. The operands of `x` must be set.
 void draw_options(Inputs& x) {
   const int64_t batch_size = x.operands[kQ].size(0), num_heads = x.operands[kQ].size(1),
                 num_queries = x.operands[kQ].size(2), num_keys = x.operands[kK].size(2),

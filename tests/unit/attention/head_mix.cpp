@@ -89,8 +89,8 @@ TEST_CASE("mix_values and its gradients equal mix_heads followed by the product 
           for (const at::Tensor& t : {z.detach(), causal ? p.grad().tril() : p.grad(), v.grad(), m.grad()})
             results.push_back(t);
         }
-        // Numbers of terms: z sums over 3 heads and 20 keys; dp over the value size 6 and 4 heads; dv over 20 queries
-        // and 3 heads; dm over the value size 6 and over 2 rows of 20 queries and 20 keys.
+        // Numbers of terms in the sums: for `z` 3 heads and 20 keys; for `dp` the value size 6 and 4 heads; for `dv` 20
+        // queries and 3 heads; for `dm` the value size 6 and 2 rows of 20 queries and 20 keys.
         const int64_t num_terms[] = {3 + 20, 6 + 4, 20 + 3, 6 + 2 * 20 * 20};
         for (size_t i = 0; i < 4; ++i) CHECK(agree(results[i], results[i + 4], num_terms[i]));
       }
@@ -122,8 +122,9 @@ TEST_CASE("mix_values and its gradients equal the equation over several blocks o
           for (const at::Tensor& t : {z.detach(), p.grad() * visible.to(type), v.grad(), m.grad()})
             results.push_back(t);
         }
-        // Numbers of terms: z sums over heads and keys; dp over the value size 6 and heads; dv over queries and heads;
-        // dm over the value size 6 and over keys or, for one matrix, over rows, queries and keys.
+        // Numbers of terms in the sums: for `z` the heads and keys; for `dp` the value size 6 and the heads; for `dv`
+        // the queries and heads; for `dm` the value size 6 and the keys or, if there is one matrix, the rows, queries
+        // and keys.
         const int64_t num_terms[] = {num_in_heads + num_keys, 6 + num_heads, num_queries + num_in_heads,
                                      6 + (has_matrix_per_query ? num_keys : 2 * num_queries * num_keys)};
         for (size_t i = 0; i < 4; ++i) CHECK(agree(results[i], results[i + 4], num_terms[i]));

@@ -191,7 +191,7 @@ TEST_CASE("a batch row of the CPU head mixing kernel is independent of other row
                                    {},
                                    {}};
       Tensors exact = exact_results(unpadded_inputs), composed = composed_results(unpadded_inputs);
-      exact.pop_back(), composed.pop_back();  // the gradient of the matrix, which sums over all batch rows
+      exact.pop_back(), composed.pop_back();  // removes the gradient of the matrix, a sum over all batch rows
       CHECK(find_excess_error({row(out), row(dq), row(dk).slice(2, 0, n), row(dv).slice(2, 0, n)}, composed, exact,
                               at::kFloat) == "");
       CHECK(find_excess_error({row(inference_out)}, {composed[0]}, {exact[0]}, at::kFloat) == "");

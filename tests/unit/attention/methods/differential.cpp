@@ -35,8 +35,8 @@ struct Sizes {
 // Returns the output of causal differential attention, (B, T, d), row-major, in naive loops written from the equations
 // with wide values: each pair of heads has two queries and keys of size dk and one value of size 2 dv.
 //   y = concat_pairs((1 - λ0) w ⊙ RMS((P_1 - λ P_2) V)) W^O + b
-// If `cancellation` is not null, raises it, if necessary, to the largest quotient Σ |term| / rms, where Σ |term| is
-// (P_1 + |λ| P_2) |V|, and rms is the root mean square of (P_1 - λ P_2) V.
+// If `cancellation` is not null, sets *cancellation to the largest quotient Σ |term| / rms unless its value is larger;
+// Σ |term| is (P_1 + |λ| P_2) |V|, and rms is the root mean square of (P_1 - λ P_2) V.
 Vector differential(const Sizes& sizes, double lambda0, const Weights& w, const Vector& x,
                     double* cancellation = nullptr) {
   const auto [batch_size, length, width, num_pairs, dk, dv] = sizes;

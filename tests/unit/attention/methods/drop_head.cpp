@@ -39,8 +39,8 @@ TEST_CASE("DropHead drops heads per batch row, scales the others so that gates s
       CHECK(rounding::agree(g[b], (g[b] != 0).to(at::kFloat) * (4.0 / static_cast<double>(num_kept)), 1));
       num_dropped += 4 - num_kept, num_complete_rows += num_kept == 4;
     }
-    // The dropped heads of a row depend on the index of the row in the update, so a micro-batch drops the same heads.
-    // The largest gate is 4, in a row with one remaining head.
+    // The dropped heads of a row depend on the index of the row in the update, so the rows of a micro-batch drop the
+    // same heads as in the whole batch. The largest gate is 4, in a row with one remaining head.
     if (update < 5)
       CHECK(rounding.agree(l(x.narrow(0, 2, 4), x.narrow(0, 2, 4), causal_mask(), training_context(update, 2)),
                            y.narrow(0, 2, 4), 4));

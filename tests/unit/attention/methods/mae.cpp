@@ -773,7 +773,7 @@ TEST_CASE("the batch norm of the MAE gate updates running statistics like at::ba
   at::Tensor mean = l["gate.norm.mean"].clone(), variance = l["gate.norm.variance"].clone();
   at::batch_norm(means.flatten(0, 1), {}, {}, mean, variance, true, 0.1, 1e-5, false);
   l.forward(x, {}, training_context());
-  // Roundings: sums over 15 means of up to 3 inputs.
+  // Roundings: each mean adds up to 3 inputs, and the statistics add 15 of these means.
   const int64_t num_roundings = 15 + 3 + layers::kElementwiseRoundings;
   CHECK(rounding::agree(l["gate.norm.mean"], mean, num_roundings));
   CHECK(rounding::agree(l["gate.norm.variance"], variance, num_roundings));
@@ -872,7 +872,7 @@ TEST_CASE("causal MAE gates ignore later tokens and tokens before the window", "
     CHECK(at::equal(l.forward(a, causal_mask()).narrow(1, 0, 120), l.forward(b, causal_mask()).narrow(1, 0, 120)));
     CHECK(!gates_agree(l, gates_of(l, a, causal_mask()).narrow(1, 120, 1),
                        gates_of(l, b, causal_mask()).narrow(1, 120, 1), 120));
-    // Token 7 changes the gates up to position 7 + window - 1 and none after; without a window, up to the last
+    // Token 7 changes the gates up to position 7 + `window` - 1 and none after; without a window, up to the last
     // position.
     at::Tensor c = a.clone();
     c.select(1, 7).add_(100);

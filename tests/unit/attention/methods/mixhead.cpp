@@ -102,8 +102,8 @@ TEST_CASE("Mixhead A equals multi-head attention whose value-output products are
   for (int64_t i = 0; i < h; ++i)
     ov_products.push_back(
         at::matmul(l["output.weight"].narrow(1, i * dv, dv), l["value.weight"].narrow(0, i * dv, dv)).t());
-  // Returns the rank of a matrix (d, d) in fp32 whose entries are sums of up to h dv products. Singular values of at
-  // most d times the bound on the error of an entry count as 0.
+  // Returns the rank of a matrix (d, d) in fp32 whose entries are sums of up to h dv products. A singular value counts
+  // as 0 if it is at most d times the bound on the error of an entry.
   const auto rank_of = [&](const at::Tensor& matrix) {
     const double error = tolerance::chain_error_bound(h * dv, tolerance::kFp32, numbers::max_abs(matrix));
     return at::linalg_matrix_rank(matrix.to(at::kDouble), static_cast<double>(d) * error).item<int64_t>();

@@ -157,8 +157,8 @@ TEST_CASE("a head smaller than the length cannot represent every attention matri
     const at::Tensor input = normal({12, 16}, seed).to(at::kDouble);
     const at::Tensor logits = at::matmul(at::matmul(input, wide_layer["query.weight"].to(at::kDouble).t()),
                                          at::matmul(input, wide_layer["key.weight"].to(at::kDouble).t()).t());
-    // Singular values of at most the number of rows times the bound on the error of a logit count as 0. A decomposition
-    // takes up to 10 sweeps of rotations.
+    // A singular value counts as 0 if it is at most the number of rows times the bound on the error of a logit. A
+    // decomposition takes up to 10 sweeps of rotations.
     const double error =
         tolerance::chain_error_bound(16 + 3 + 10 * (12 + 12), tolerance::kFp64, numbers::max_abs(logits));
     CHECK(at::linalg_matrix_rank(logits, 12 * error).item<int64_t>() == 3);

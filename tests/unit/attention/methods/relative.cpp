@@ -128,7 +128,7 @@ TEST_CASE("relative attention matches a naive reference for memories of any leng
 }
 
 TEST_CASE("gradients of relative attention equal finite differences of a naive reference", "[relative]") {
-  // The second case has enough queries in the batch that the distance embeddings are projected before the product with
+  // The batch of the second case has so many queries that the distance embeddings are projected before the product with
   // the queries.
   for (auto [batch, queries, dk] : {std::tuple{1L, 2L, 5L}, {2L, 3L, 3L}}) {
     for (const char* distances : {"exact", "block_end"}) {
@@ -167,7 +167,7 @@ TEST_CASE("gradients of relative attention equal finite differences of a naive r
 }
 
 TEST_CASE("relative attention is invariant to a shift of all positions", "[relative]") {
-  // Five more tokens before x, which the window masks for the last query, shift queries and keys by 5.
+  // Five more tokens before `x` shift queries and keys by 5; the window masks these tokens for the last query.
   Layer l("heads = 2\nhead_size = 4\nscore = 'relative'\n", 8, 3);
   at::Tensor x = normal({2, 4, 8}, 1), longer_x = at::cat({normal({2, 5, 8}, 2), x}, 1);
   Mask mask, window_mask;

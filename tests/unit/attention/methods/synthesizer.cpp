@@ -97,8 +97,8 @@ TEST_CASE("gradients of synthesizers equal finite differences of a naive referen
 
 TEST_CASE("synthesizers have the parameters of a table or network instead of a key projection", "[synthesizer]") {
   auto count = [](const std::string& toml) { return Layer(toml, 1024, 1).parameters.num_trainable_elements(); };
-  // The layer has 8 heads of size 128 and the width 1024. `projections`: number of parameters of its three projections,
-  // which have biases; it has no key projection. W and b of the first case have 128 · 512 + 512 entries.
+  // The layer has 8 heads of size 128 and the width 1024. `projections`: number of parameters of its three projections
+  // with their biases; the layer has no key projection. W and b of the first case have 128 · 512 + 512 entries.
   const int64_t projections = 4 * 1024L * 1024 + 4 * 1024 - (1024L * 1024 + 1024);
   CHECK(count(attention_lines("synthesizer-dense", 8, 128, 512)) == projections + 66048);
   CHECK(count(attention_lines("synthesizer-dense", 8, 128, 16, "per_head = true\n")) ==
