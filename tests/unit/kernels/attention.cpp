@@ -428,7 +428,7 @@ TEST_CASE("CPU gradients of large logits vanish within rounding if all keys and 
       params.key_size = params.value_size = size, params.scale = 1, params.l2_bytes = l2_bytes;
       HeadResults results(queries, keys, size);
       results.run_head_mixing(params, q, k, v, dout);
-      // dq = Σ P (dP - Σ P dP) k with dP = k = 1; dk has the same terms, times a query of at most logit + 40.
+      // dq = Σ P (dP - Σ P dP) k with dP = k = 1; dk has the same terms, times a query of at most `logit` + 40.
       const double query_error = tolerance::sum_error_bound(keys, 0, 2);
       const double key_error = query_error * queries / keys * static_cast<double>(logit + 40);
       CHECK(std::abs(results.dm - queries) <= tolerance::sum_error_bound(keys + queries, tolerance::kFp32, queries));

@@ -212,8 +212,8 @@ void check_case(int64_t max_heads, int64_t max_length, bool has_relative_positio
                add_exchange_rounding(exact_results.dv_magnitude));
 }
 
-// Returns, as text, the first head counts up to 32 without a valid plan for `max_shared_bytes` bytes of shared memory;
-// "" if there are none.
+// Returns, as text, the first pair of numbers of heads and value heads, each up to 32, without a valid plan for
+// `max_shared_bytes` bytes of shared memory; "" if there is none.
 template <class T, int kSize>
 std::string find_invalid_plan(int max_shared_bytes, bool has_relative_positions = false) {
   for (int heads = 1; heads <= 32; ++heads)

@@ -69,7 +69,7 @@ Element step_element(const NagParams& params, const Element& x) {
 }
 
 // Returns, for each value of an element after the step, the sum of the absolute values of its terms; 0 for the
-// gradient, which is not updated. Valid for params with positive coefficients.
+// gradient, which is not updated. The coefficients in `params` must be positive.
 Element magnitudes(const AdamParams& params, const Element& x) {
   const Element sums = step_element(params, {0, std::abs(x.g), std::abs(x.first_moment), x.second_moment});
   return {std::abs(x.p) * (1.0 + params.lr_weight_decay) - sums.p, 0, sums.first_moment, sums.second_moment};

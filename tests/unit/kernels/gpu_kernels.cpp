@@ -145,7 +145,7 @@ Inputs random_inputs(const Case& c, const Sizes& sizes) {
   return x;
 }
 
-// Returns the output (B, hv, Tq, dv) of the GPU kernels for the options of x and the operands t on the GPU.
+// Returns the output (B, hv, Tq, dv) of the GPU kernels for the options of `x` and the operands `t` on the GPU.
 at::Tensor attend_with_kernels(const Inputs& x, const Tensors& t) {
   AttentionSpec spec = x.spec;
   spec.head_scales = t[kHeadScales];

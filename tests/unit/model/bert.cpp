@@ -1,5 +1,5 @@
-// The encoder and its output heads, the output layers for tasks: parameter counts, equations, padding, losses,
-// gradients, options.
+// The encoder and its output heads (output layers for tasks): parameter counts, equations, padding, losses, gradients,
+// options.
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -69,8 +69,8 @@ Input random_input(const std::vector<int64_t>& lengths, uint64_t seed) {
   return input;
 }
 
-// Returns targets of the output head with these TOML lines for two rows of the lengths 6 and 4: (2, 1) for classes and
-// numbers, (2, 3) for spans, otherwise (2, 6).
+// Returns targets for two rows of the lengths 6 and 4 and for the output head that the TOML lines `head` configure.
+// Shape: (2, 1) for classes and numbers, (2, 3) for spans, otherwise (2, 6).
 at::Tensor example_targets(const std::string& head) {
   if (head.find("classes") != std::string::npos) return at::tensor({2, 0}, at::kLong).view({2, 1});
   if (head.find("number") != std::string::npos) return at::tensor({4250, 0}, at::kLong).view({2, 1});

@@ -13,7 +13,7 @@ using namespace mh;
 
 namespace {
 
-// Returns the index in the random stream of the element at `offset` of batch row `row` of a tensor of these sizes.
+// Returns the index in the random stream for the element at `offset` in batch row `row` of a tensor of these sizes.
 uint64_t index_of(nn::DropoutIndex dropout_index, at::IntArrayRef sizes, uint64_t row, uint64_t offset) {
   const auto size = [&](size_t axis) { return static_cast<uint64_t>(sizes[axis]); };
   if (dropout_index == nn::DropoutIndex::padded)
