@@ -199,7 +199,7 @@ TEST_CASE("random numbers follow their distributions and depend on seed, stream 
     sum += x;
     squares += x * x;
   }
-  // 4 standard deviations; the mean has the deviation 1 / √n, and the mean of squares √(2 / n).
+  // The margins are 4 standard deviations: 4 / √n for the mean, and 4 √(2 / n) for the mean of squares.
   CHECK(std::abs(sum / n) < 4 / std::sqrt(n));
   CHECK(std::abs(squares / n - 1) < 4 * std::sqrt(2. / n));
   auto first_draw = [](uint64_t seed, const char* name, uint32_t update, uint32_t site) {

@@ -57,8 +57,7 @@ class ScopedSignalAction {
   struct sigaction previous_action_ {};
 };
 
-// Returns the descriptor of the socket to the parent. Must be called in a child process, where this socket is the only
-// one.
+// Returns the descriptor of the socket to the parent. Must be called in a child process, which has no other socket.
 int socket_of_child() {
   for (int descriptor = 0; descriptor < 1024; ++descriptor) {
     int type = 0;

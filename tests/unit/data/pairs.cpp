@@ -259,7 +259,7 @@ TEST_CASE("every target token is scored once, in order, conditioned on its sourc
     for (size_t i = 0; i < to.size(); ++i, ++position) {
       REQUIRE(tokens[position] == to[i]);
       const auto expected = log_p[static_cast<int64_t>(i)][to[i]].item<double>();
-      // The bound is relative to |log-probability|, but at least to 1, since the logits that cancel in a
+      // The bound is relative to |log-probability| or, if larger, to 1, since the logits that cancel in a
       // log-probability have a magnitude of at least 1.
       REQUIRE(log_probabilities[position] == rounding::within(expected, pass_bound * std::max(1.0, -expected)));
       sum -= expected;

@@ -60,7 +60,7 @@ RunConfig config_of(const Folder& folder, const std::string& extra_toml) {
           "log_every = '1u'\n[data]\ntrain = '",
           folder.file("t.mhs"), "'\n"),
       "test");
-  // A section may occur several times in `extra`; later values override earlier values.
+  // A section may occur several times in `extra_toml`; later values override earlier values.
   for (size_t begin = 0; begin < extra_toml.size();) {
     const size_t next = std::min(extra_toml.size(), extra_toml.find("\n[", begin));
     config.load_text(extra_toml.substr(begin, next - begin) + "\n", "extra");

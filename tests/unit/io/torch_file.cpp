@@ -133,8 +133,8 @@ TEST_CASE("torch.save files are read with any dtype, strides, storage offsets an
 }
 
 TEST_CASE("a pickle with references to its memo and with attributes of its dict is read", "[torch-file]") {
-  // Tensor b takes its storage and its rebuild function from the memo; the dict has the attribute _metadata, as a dict
-  // from state_dict() does.
+  // Tensor `b` takes its storage and its rebuild function from the memo; the dict has the attribute _metadata, as a
+  // dict from state_dict() does.
   std::string pickle = "\x80\x02" + kOrderedDict + "q\x01(" + text("a");
   pickle += "ctorch._utils\n_rebuild_tensor_v2\nr" + little_endian(300, 4) + "(" + storage_of("FloatStorage", "0", 6) +
             "q\x02" + integer(0) + tuple({6}) + tuple({1}) + "\x89" + kOrderedDict + "tR";

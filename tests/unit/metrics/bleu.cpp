@@ -358,7 +358,7 @@ double naive_chrf(const Words& hypothesis, const Words& reference, size_t word_o
 TEST_CASE("chrF equals values computed by hand", "[chrf]") {
   auto statistics = [](std::string_view hypothesis, std::vector<std::string_view> reference_texts,
                        ChrfOptions options) { return Chrf(options).statistics(hypothesis, reference_texts); };
-  // abcd and abxd: 3 of 4 letters and 1 of 3 bigrams match. The two trigrams and the 4-gram of each do not match.
+  // abcd and abxd: 3 of 4 letters and 1 of 3 bigrams match; no trigram or 4-gram matches.
   const double mean = (3. / 4 + 1. / 3) / 4;
   CHECK(chrf_score(statistics("ab cd", {"abx d"}, {})) == rounding::within(100 * mean, kScoreBound));
   // The words "(hi" and ")" against "hi" and ")": one of two words matches, and no bigram.

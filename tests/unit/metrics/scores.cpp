@@ -120,8 +120,8 @@ TEST_CASE("Pearson and Spearman equal sums over pairs of elements, and equal num
     RC_ASSERT(std::isnan(spearman(x, y)) == is_undefined);
     if (is_undefined) return;
     // Rounding errors of sums over elements in fp64. All numbers are multiples of 1/4 of magnitude at most 2, so that
-    // the sums over pairs are exact. The mean is rounded by up to 2 kFp64, which is up to 16 kFp64 relative to the
-    // largest deviation from the mean, at least 1/8. The mean of ranks is exact.
+    // the sums over pairs are exact. The mean is rounded by up to 2 kFp64. Relative to the largest deviation from the
+    // mean, which is at least 1/8, this is up to 16 kFp64. The mean of ranks is exact.
     const auto operations = static_cast<int64_t>(x.size()) + 6;
     RC_ASSERT(std::abs(pearson(x, y) - pearson_of_pairs(x, y)) <= rounding::fp64_bound(operations, 16));
     RC_ASSERT(std::abs(spearman(x, y) - pearson_of_pairs(naive_ranks(x), naive_ranks(y))) <=

@@ -629,7 +629,8 @@ TEST_CASE("forced tokens are sampled even if every token of the vocabulary is ex
   options.max_length_b = 2, options.min_length = 1, options.no_unknown = true;
   SamplingOptions sampling;
   sampling.samples = 3;
-  // The first token is forced, while end and unknown token are excluded; the second token can only be the end token.
+  // The first token is forced to be the unknown token, although the options exclude both the end token and the unknown
+  // token; the second token can only be the end token.
   Sentence s{random_source(3, 20, 1), {kSpecialTokens.unknown_id}, 0};
   for (const auto& all_hypotheses : {beam_search(*model_of_two_tokens, {s}, kSpecialTokens, options, sampling),
                                      device_search(*model_of_two_tokens, {s}, options, sampling)}) {

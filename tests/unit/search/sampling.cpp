@@ -39,8 +39,8 @@ struct ScoredTokens {
 };
 
 // Returns a matcher for `log_p`, the log-probability of a token, nats, computed in a batch of another shape than the
-// matched value. The bound is relative to |log_p|, but at least to 1, since the logits that cancel in a log-probability
-// have a magnitude of at least 1.
+// matched value. The bound is relative to |log_p| or, if larger, to 1, since the logits that cancel in a
+// log-probability have a magnitude of at least 1.
 Approx near_log_probability(model::LanguageModel& model, double log_p, const data::ScoringOptions& options) {
   const double bound = rounding::pass_bound(model, options.block + options.context + model.memory_length());
   return rounding::within(log_p, bound * std::max(1.0, std::abs(log_p)));

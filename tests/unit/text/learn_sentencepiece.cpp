@@ -128,8 +128,8 @@ TEST_CASE("text from which SentencePiece cannot learn is refused, and the proces
         "expected text with at least one character that can become a piece; found no such character";
     for (const char* text : {"\x01\x02\n", "\u200b\n\u200b\n"})
       CHECK_THAT(learner.refusal_of(type, 40, text), Catch::Contains(no_characters));
-    // From text with only unknown characters, unigram learns a model of the special pieces and the space; bpe learns
-    // none.
+    // From text with only unknown characters, a model of type unigram learns the special pieces and the space; a model
+    // of type bpe learns no pieces and is refused.
     const bool is_bpe = std::string(type) == "bpe";
     for (const char* text : {"\u2585\n", "<unk>"})
       CHECK_THAT(

@@ -260,7 +260,7 @@ TEST_CASE("a line of only white space ends a document, and a line of control cha
   const auto tokenizer = make_wordpiece_tokenizer(std::move(pieces), {}, "test");
   const std::string expected_documents =
       "r22222221"
-      "2";  // a digit for each entry of kUnusualCharacters: number of documents; r: the file is refused
+      "2";  // for each entry of kUnusualCharacters the number of documents, or r if the file is refused
   for (size_t i = 0; i < kUnusualCharacters.size(); ++i) {
     INFO(kUnusualCharacters[i].name);
     write_file_atomically(folder.file("text"), "a\n" + kUnusualCharacters[i].bytes + "\nb\n");

@@ -41,7 +41,8 @@ ParameterNames changed_parameters(model::LoadedModel& model_before, model::Loade
   return names;
 }
 
-// Returns the full names, in both layers, of the self-attention `parameters`, such as "query.weight".
+// Returns the full names, in both layers, of self-attention parameters. `parameters`: their names within a layer, such
+// as "query.weight".
 ParameterNames names_in_both_layers(const std::vector<std::string>& parameters) {
   ParameterNames names;
   for (const std::string layer : {"0", "1"})

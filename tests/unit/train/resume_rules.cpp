@@ -83,7 +83,7 @@ std::vector<std::string> all_run_tomls() {
   add_stages("mixer", attention::mixers().names());
   add_stages("combiner", attention::combiners().names());
   for (const std::string& name : regularisers().names()) tomls.push_back(str("[train.regularisers.", name, "]\n"));
-  // A section whose type can change: head-balance has the same options as hard-concrete-penalty.
+  // A section whose type can change, since head-balance has the same options as hard-concrete-penalty.
   tomls.push_back("[train.regularisers.NAME]\ntype = 'hard-concrete-penalty'\n");
   for (const std::string& name : procedures().names()) tomls.push_back(str("[train.procedures.", name, "]\n"));
   return tomls;

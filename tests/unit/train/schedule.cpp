@@ -43,8 +43,8 @@ TEST_CASE("linear and cosine decay after warm-up equal the schedules of transfor
   check_rates(train_options("cosine", 1), {4, 10, 0}, {0, .25, .5, .75, 1, high, .75, .5, .25, 1 - high});
 }
 
-// google-research/bert, optimization.py: polynomial_decay of the global step to 0, replaced by lr · step / W during the
-// W warm-up steps.
+// google-research/bert, optimization.py: the rate decays to 0 by polynomial_decay of the global step, and is
+// lr · step / W instead during the W warm-up steps.
 TEST_CASE("linear decay from the first update equals the schedule of BERT") {
   TrainOptions options = train_options("linear", 1);
   options.schedule.decay_from = "start";

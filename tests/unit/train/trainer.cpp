@@ -308,7 +308,7 @@ TEST_CASE("scoring a text in chunks scores every token exactly once for any cont
       CHECK(c.length <= block);
       if (c.offset > 0) CHECK(c.num_context == context);
       CHECK((c.offset + c.num_context) % (block - context) ==
-            0);  // as in fairseq, chunks advance by block - context tokens, also from the first chunk to the second
+            0);  // as in fairseq, chunks advance by `block - context` tokens, also from the first chunk to the second
       for (int64_t i = c.offset + c.num_context; i < c.offset + c.length; ++i) ++times_scored[static_cast<size_t>(i)];
     }
     for (int times : times_scored) CHECK(times == 1);

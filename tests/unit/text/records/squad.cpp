@@ -136,7 +136,8 @@ TEST_CASE("squad: a file is refused if more than --missing-share of its answers 
   CHECK(squad.num_answers_without_range == 1);
   CHECK(!squad.paragraphs[0].questions[9].answers[0].byte_range);
   CHECK(refusal_of_json(json, {0.09, "refuse"}) != "");
-  // An answer that ends past the end of the paragraph and an empty answer count as missing.
+  // An answer that ends past the end of the paragraph and an empty answer are refused like an answer that the paragraph
+  // does not contain.
   CHECK(refusal_of_json(file({article(kContext, {question("1", "a", {answer("cabc", 8)})})})) != "");
   CHECK(refusal_of_json(file({article(kContext, {question("1", "a", {answer("", 8)})})})) != "");
 }
