@@ -28,9 +28,9 @@ MH_INLINE int64_t dropout_mask_scratch_floats(const AttentionParams& params, int
 // span) take at most a quarter of the L2 cache; at least 64, and at most the number of keys, rounded up. bf16 products
 // require multiples of 64. Measured at 16384 keys: the backward pass takes 0.6 times as long as with one span of all
 // keys, and spans of half or twice the size take the same time.
-MH_INLINE int64_t span_of(const AttentionParams& params, int64_t tiles) {
+MH_INLINE int64_t span_of(const AttentionParams& params, int64_t num_tiles) {
   constexpr int64_t key_multiple = 64;
-  const int64_t logit_bytes_per_key = tiles * kBlockQueries * static_cast<int64_t>(sizeof(float));
+  const int64_t logit_bytes_per_key = num_tiles * kBlockQueries * static_cast<int64_t>(sizeof(float));
   const int64_t max_span =
       std::max<int64_t>(1, params.l2_bytes / 4 / logit_bytes_per_key / key_multiple) * key_multiple;
   return std::min(max_span, round_up(params.keys, key_multiple));

@@ -83,11 +83,11 @@ MH_INLINE void fill(Floats& v, float x) { v = x - Floats{}; }
 // Reduces the lanes in pairs, 8 + 8, 4 + 4, 2 + 2, 1 + 1, in registers; a loop over the lanes would go through memory.
 template <class Combine>
 MH_INLINE float reduce_lanes(const Floats& v, const Combine& combine) {
-  const auto eight = combine(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7),
-                             __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15));
-  const auto four =
-      combine(__builtin_shufflevector(eight, eight, 0, 1, 2, 3), __builtin_shufflevector(eight, eight, 4, 5, 6, 7));
-  return combine(combine(four[0], four[2]), combine(four[1], four[3]));
+  const auto eight_lanes = combine(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7),
+                                   __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15));
+  const auto four_lanes = combine(__builtin_shufflevector(eight_lanes, eight_lanes, 0, 1, 2, 3),
+                                  __builtin_shufflevector(eight_lanes, eight_lanes, 4, 5, 6, 7));
+  return combine(combine(four_lanes[0], four_lanes[2]), combine(four_lanes[1], four_lanes[3]));
 }
 struct Sum {
   template <class T>

@@ -227,7 +227,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   const float head_scale = params.head_scales != nullptr ? params.head_scales[b * params.head_scales_stride + head] : 1;
   Accumulator dk_sums[kComputeDk ? kSize / 8 : 2], dv_sums[kComputeDv ? kSize / 8 : 2];
   const int warp_offset = thread.warp() * 16 * Traits::kStride;
-  const int64_t first_stats = thread.block_y() * params.queries;  // index of lse and delta of query 0
+  const int64_t stats_offset = thread.block_y() * params.queries;  // index of lse and delta of query 0
   const auto visit = [&](int i, int stage, [[maybe_unused]] int ring_row) {
     if constexpr (kRelative) add_biases<Traits::kQueries, kSize>(thread, params, head, shared.q[stage], shared.q_v);
     thread.barrier();
@@ -243,8 +243,8 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
         MH_FOR (e, 2) {
           const int query = i + n * 8 + 2 * t + e;
           const bool in_range = query < query_range.end;
-          const float lse2 = in_range ? tensors.lse[first_stats + query] * kLog2E : 0;
-          [[maybe_unused]] const float delta = kComputeDk && in_range ? tensors.delta[first_stats + query] : 0;
+          const float lse2 = in_range ? tensors.lse[stats_offset + query] * kLog2E : 0;
+          [[maybe_unused]] const float delta = kComputeDk && in_range ? tensors.delta[stats_offset + query] : 0;
           MH_FOR (r, 2) {
             float& x = p[n].x[2 * r + e];
             const float product = x, scaled_dropout = scaled_dropout_of(4 * n + 2 * r + e);

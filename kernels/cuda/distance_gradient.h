@@ -56,7 +56,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
   thread.commit_group();
 
   const float head_scale = params.head_scales != nullptr ? params.head_scales[b * params.head_scales_stride + head] : 1;
-  const int64_t first_stats = thread.block_y() * params.queries;  // index of lse and delta of query 0
+  const int64_t stats_offset = thread.block_y() * params.queries;  // index of lse and delta of query 0
   float* const window_products = shared.products + thread.warp() * 16 * Traits::kProductRowStride;
   Accumulator sums[kSize / 8];
   for (int range_index = 0; range_index < params.relative.num_key_ranges; ++range_index) {
@@ -118,8 +118,8 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
           MH_FOR (e, 2) {
             const int query = i + n * 8 + 2 * t + e;
             const bool in_range = query < end;
-            const float lse2 = in_range ? tensors.lse[first_stats + query] * kLog2E : 0,
-                        delta = in_range ? tensors.delta[first_stats + query] : 0;
+            const float lse2 = in_range ? tensors.lse[stats_offset + query] * kLog2E : 0,
+                        delta = in_range ? tensors.delta[stats_offset + query] : 0;
             MH_FOR (r, 2) {
               const float product = p[n].x[2 * r + e],
                           x = thread.exp2(normaliser.log2_numerator(thread, product) - lse2);

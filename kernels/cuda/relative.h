@@ -90,21 +90,21 @@ struct SlidingWindow {
   static MH_DEVICE int wrap(int ring_row) {
     return ring_row < 0 ? ring_row + kRows : ring_row < kRows ? ring_row : ring_row - kRows;
   }
-  // Returns the address of 16 rows from ring_row on, which is a multiple of 16.
+  // Returns the address of 16 rows from `ring_row` on; `ring_row` must be a multiple of 16.
   MH_DEVICE const T* rows_at(int ring_row) const { return rows + wrap(ring_row) * kStride; }
-  // Loads kCount rows of a matrix from row `first` on into the ring buffer from ring_row on; zeros for rows outside
+  // Loads kNumRows rows of a matrix from row `first` on into the ring buffer from `ring_row` on; zeros for rows outside
   // the matrix. Asynchronous like load_rows(). Called by all threads of a block.
-  template <int kCount, class Thread>
+  template <int kNumRows, class Thread>
   MH_DEVICE void load(const Thread& thread, int ring_row, GlobalMatrix<const T> matrix, int first) {
-    load_rows<kSize>(thread, block_of(thread), rows, matrix, first, kCount,
+    load_rows<kSize>(thread, block_of(thread), rows, matrix, first, kNumRows,
                      [&](int r) { return wrap(wrap(ring_row) + r) * kStride; });
   }
-  // Loads kCount rows of r of a head from row `first` on into the ring buffer from ring_row on. Called by all threads
-  // of a block.
-  template <int kCount, class Thread>
+  // Loads kNumRows rows of r of a head from row `first` on into the ring buffer from `ring_row` on. Called by all
+  // threads of a block.
+  template <int kNumRows, class Thread>
   MH_DEVICE void load_distances(const Thread& thread, int ring_row, const AttentionParams& params, int64_t head,
                                 int first) {
-    load<kCount>(thread, ring_row, distances_of_head<T>(params, head), first);
+    load<kNumRows>(thread, ring_row, distances_of_head<T>(params, head), first);
   }
 };
 
@@ -189,10 +189,10 @@ MH_DEVICE void add_biases(const Thread& thread, const AttentionParams& params, i
     const int offset = row * (kSize + kPad);
     MH_UNROLL
     for (int c = from; c < from + kVectorSize; c += 2) {
-      const bool in_size[2] = {c < params.key_size, c + 1 < params.key_size};
+      const bool is_in_size[2] = {c < params.key_size, c + 1 < params.key_size};
       const float x = to_float(thread, q[offset + c]), y = to_float(thread, q[offset + c + 1]);
-      store_pair(thread, q + offset + c, x + (in_size[0] ? u[c] : 0), y + (in_size[1] ? u[c + 1] : 0));
-      store_pair(thread, q_v + offset + c, x + (in_size[0] ? v[c] : 0), y + (in_size[1] ? v[c + 1] : 0));
+      store_pair(thread, q + offset + c, x + (is_in_size[0] ? u[c] : 0), y + (is_in_size[1] ? u[c + 1] : 0));
+      store_pair(thread, q_v + offset + c, x + (is_in_size[0] ? v[c] : 0), y + (is_in_size[1] ? v[c + 1] : 0));
     }
   });
 }

@@ -211,7 +211,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryS
     std::fill_n(dq_sums, 2 * query_floats, 0.0F);
     std::fill_n(g, layout.rows * num_head_pairs, 0.0F);
     std::fill_n(prob_sums, layout.rows * params.heads, 0.0F);
-    const auto process_span = [&](int64_t key, bool compute_g, bool compute_ds) {
+    const auto process_span = [&](int64_t key, bool computes_g, bool computes_ds) {
       const VisibleKeys visible_range(params, layout, queries, key);
       compute_logits(params, layout, visible_range, packed_q, operands.transposed_k, distances, p);
       multiply_rows(params, layout, out_row_spec(params), visible_range, packed_dout, operands.values, dp);
@@ -220,22 +220,22 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryS
         float *p_row = p + i * layout.query_stride(), *dp_row = dp + i * layout.query_stride();
         const QueryElements query_elements{p_row, dp_row, dropout_mask};
         float *query_prob_sums = prob_sums + i * params.heads, *query_g = g + i * num_head_pairs;
-        exponentiate_query(params, layout, query, {lse + query.t, params.queries}, p_row, compute_ds ? slopes : nullptr,
-                           compute_g ? query_prob_sums : unused_sums);
+        exponentiate_query(params, layout, query, {lse + query.t, params.queries}, p_row,
+                           computes_ds ? slopes : nullptr, computes_g ? query_prob_sums : unused_sums);
         if (params.has_dropout()) dropout_mask_of_query(params, layout, query, dropout_mask);
         if (params.has_dropout() && !params.dropout_before_mixing)
           dropout_query_backward(params, layout, query, dropout_mask, dp_row);
-        if (compute_g) accumulate_g(params, layout, query, query_elements, mixing, query_g);
-        if (!compute_ds) continue;
-        if (compute_g) divide_by_sums(params, query_g, query_prob_sums, query_g);
+        if (computes_g) accumulate_g(params, layout, query, query_elements, mixing, query_g);
+        if (!computes_ds) continue;
+        if (computes_g) divide_by_sums(params, query_g, query_prob_sums, query_g);
         mix_query_backward(params, layout, query, query_elements, mixing, query_prob_sums, query_g);
         if (params.normaliser == Normaliser::sigsoftmax)
           for (int64_t c = 0; c * kChunkKeys < query.num_keys; ++c)
             multiply_chunk(params.heads, std::min(kChunkKeys, query.num_keys - c * kChunkKeys),
                            slopes + c * layout.chunk_stride(), dp_row + c * layout.chunk_stride());
       }
-      if (!compute_ds) return;
-      for (int64_t i = count; i < visible_range.padded_queries; ++i)  // so that padding rows add nothing to gradients
+      if (!computes_ds) return;
+      for (int64_t i = count; i < visible_range.padded_queries; ++i)  // padding rows add nothing to gradients
         for (float* tile : {p, dp}) std::fill_n(tile + i * layout.query_stride(), layout.query_stride(), 0.0F);
       for (int64_t j = 0; j < params.heads; ++j) {
         const int64_t key_offset = j * layout.padded_keys() * layout.dk, query_offset = j * layout.rows * layout.dk;

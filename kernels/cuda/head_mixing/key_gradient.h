@@ -201,8 +201,8 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   // Whether dS is computed from the probabilities that the warps share for dV (FragmentExchange). Otherwise the kernel
   // recomputes them: with Sigsoftmax, whose derivative needs the logits; with dropout before mixing, which the shared
   // probabilities include; and in a launch without dV, in which warps share no probabilities.
-  const bool reuse_probabilities = kComputeDk && kComputeDv && params.normaliser == Normaliser::softmax &&
-                                   !(params.has_dropout() && params.dropout_before_mixing);
+  const bool reuses_probabilities = kComputeDk && kComputeDv && params.normaliser == Normaliser::softmax &&
+                                    !(params.has_dropout() && params.dropout_before_mixing);
 
   Accumulator dk_sums[kComputeDk ? kWarpHeads : 1][kComputeDk ? kColumns / 8 : 2],
       dv_sums[kComputeDv ? kWarpHeads : 1][kComputeDv ? kSize / 8 : 2];
@@ -330,7 +330,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
           const int j = warp_head + o;
           if (j < group.first || j >= group.end) continue;
           Accumulator slopes[2];
-          if (reuse_probabilities) {
+          if (reuses_probabilities) {
             probability_exchange.get(thread, j, slopes);
             MH_FOR (c, 2)
               MH_FOR (e, 4) slopes[c].x[e] *= params.scale;

@@ -19,13 +19,13 @@ template <class X>
 struct FragmentExchange {
   // Returns the number of fragments in memory for `heads` heads, which are stored in pairs: rounded up to even.
   static constexpr int num_fragments(int heads) { return round_up(heads, 2); }
-  struct alignas(8) Half {
+  struct alignas(8) FragmentHalf {
     uint32_t x[2];
   };
-  Half* memory;  // (pairs of heads, 2 halves of a fragment, 32 lanes, 2 heads)
-  MH_DEVICE explicit FragmentExchange(FragmentA<X>* fragments) : memory(reinterpret_cast<Half*>(fragments)) {}
+  FragmentHalf* memory;  // (pairs of heads, 2 halves of a fragment, 32 lanes, 2 heads)
+  MH_DEVICE explicit FragmentExchange(FragmentA<X>* fragments) : memory(reinterpret_cast<FragmentHalf*>(fragments)) {}
   template <class Thread>
-  MH_DEVICE Half& half(const Thread& thread, int head, int n) const {
+  MH_DEVICE FragmentHalf& fragment_half(const Thread& thread, int head, int n) const {
     return memory[((head / 2 * 2 + n) * 32 + thread.lane()) * 2 + head % 2];
   }
   // If the number of heads is odd, sets the fragment that is paired with the last head to zero. Called by one warp of a
@@ -33,18 +33,18 @@ struct FragmentExchange {
   template <class Thread>
   MH_DEVICE void zero_padding(const Thread& thread, int heads) const {
     if (heads % 2 == 0) return;
-    MH_FOR (n, 2) half(thread, heads, n) = {};
+    MH_FOR (n, 2) fragment_half(thread, heads, n) = {};
   }
   template <class Thread>
   MH_DEVICE void put(const Thread& thread, int head, const Accumulator (&sums)[2]) const {
     MH_FOR (n, 2)
-      half(thread, head, n) = {thread.pack(sums[n].x[0], sums[n].x[1], X{}),
-                               thread.pack(sums[n].x[2], sums[n].x[3], X{})};
+      fragment_half(thread, head, n) = {thread.pack(sums[n].x[0], sums[n].x[1], X{}),
+                                        thread.pack(sums[n].x[2], sums[n].x[3], X{})};
   }
   template <class Thread>
   MH_DEVICE void get(const Thread& thread, int head, Accumulator (&sums)[2]) const {
     MH_FOR (n, 2) {
-      const Half x = half(thread, head, n);
+      const FragmentHalf x = fragment_half(thread, head, n);
       MH_FOR (r, 2) thread.unpack(x.x[r], sums[n].x[2 * r], sums[n].x[2 * r + 1], X{});
     }
   }

@@ -311,15 +311,15 @@ struct HeadRowLoader {
       if (head >= heads) break;
       T* const head_rows = to + head * kRows * kStride;
       if (kLanesCoverWholeRows && has_aligned_rows && first + kRows <= end) {
-        constexpr int kStep = 32 / kRowVectors < kRows ? 32 / kRowVectors : kRows;
+        constexpr int kRowsPerStep = 32 / kRowVectors < kRows ? 32 / kRowVectors : kRows;
         const int column = thread.lane() % kRowVectors * kVectorSize, row = thread.lane() / kRowVectors;
         const int bytes = column < size ? 16 : 0;
         const T* from = data[o] + offset_of_row(first + row, row_stride) + column;
         T* const destination = head_rows + row * kStride + column;
         if (row >= kRows) continue;
-        MH_FOR (i, kRows / kStep) {
-          thread.copy_16_bytes(destination + i * kStep * kStride, from, bytes);
-          from += offset_of_row(kStep, row_stride);
+        MH_FOR (i, kRows / kRowsPerStep) {
+          thread.copy_16_bytes(destination + i * kRowsPerStep * kStride, from, bytes);
+          from += offset_of_row(kRowsPerStep, row_stride);
         }
       } else {
         load_rows<kSize>(thread, warp_of(thread), head_rows, {data[o], row_stride, end, size, has_aligned_rows}, first,
@@ -363,17 +363,18 @@ struct ValueLoader : HeadRowLoader<Traits, T, kRows> {
 // tensor, then the rows of the other, each in a stage.
 template <class Traits, class T, int kKeys>
 struct AlternatingLoads {
-  const HeadRowLoader<Traits, T, kKeys>& first_rows;
-  const HeadRowLoader<Traits, T, kKeys>& second_rows;
+  const HeadRowLoader<Traits, T, kKeys>& first_loader;
+  const HeadRowLoader<Traits, T, kKeys>& second_loader;
   IndexRange range;
-  int step = 0;  // index of the next load: even loads are of first_rows, odd loads of second_rows at the same positions
+  // Index of the next load: even loads are of `first_loader`, odd loads of `second_loader` at the same positions.
+  int step = 0;
 
   // Starts to copy the next rows to a stage; after the last tile it only commits an empty cp.async group.
   template <class Thread>
   MH_DEVICE void load(const Thread& thread, T* stage) {
     if (const int key = range.first + step / 2 * kKeys; key < range.end) {
-      if (step % 2 == 0) first_rows.load(thread, stage, key, range.end);
-      else second_rows.load(thread, stage, key, range.end);
+      if (step % 2 == 0) first_loader.load(thread, stage, key, range.end);
+      else second_loader.load(thread, stage, key, range.end);
     }
     ++step;
     thread.commit_group();

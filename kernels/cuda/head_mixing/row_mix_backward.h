@@ -145,9 +145,9 @@ MH_DEVICE void row_mix_matrix_gradient(const Thread& thread, const AttentionPara
                            Sizes::stage_elements(params)};
   const Tile probabilities = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end(), 0),
              gradients = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end(), 1);
-  const KeyLoader<Traits, T, kKeys> keys(thread, params, tensors, b);
-  const ValueLoader<Traits, T, kKeys> values(thread, params, tensors, b);
-  AlternatingLoads<Traits, T, kKeys> loads{keys, values, visible_range};
+  const KeyLoader<Traits, T, kKeys> key_loader(thread, params, tensors, b);
+  const ValueLoader<Traits, T, kKeys> value_loader(thread, params, tensors, b);
+  AlternatingLoads<Traits, T, kKeys> loads{key_loader, value_loader, visible_range};
   const auto load = [&](T* stage) { loads.load(thread, stage); };
   QueryLoader<Traits, T, kQueries>(thread, params, tensors, b).load(thread, query_rows, first, queries);
   DoutLoader<Traits, T, kQueries>(thread, params, tensors, b).load(thread, dout_rows, first, queries);
@@ -301,9 +301,9 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
   SmemPipeline<T> pipeline{dout_rows + params.value_heads * Traits::kQueries * kStride, plan.num_stages,
                            Sizes::stage_elements(params)};
   const Tile tile = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end());
-  const KeyLoader<Traits, T, kKeys> keys(thread, params, tensors, b);
-  const ValueLoader<Traits, T, kKeys> values(thread, params, tensors, b);
-  AlternatingLoads<Traits, T, kKeys> loads{values, keys, visible_range};
+  const KeyLoader<Traits, T, kKeys> key_loader(thread, params, tensors, b);
+  const ValueLoader<Traits, T, kKeys> value_loader(thread, params, tensors, b);
+  AlternatingLoads<Traits, T, kKeys> loads{value_loader, key_loader, visible_range};
   const auto load = [&](T* stage) { loads.load(thread, stage); };
   QueryLoader<Traits, T, Traits::kQueries>(thread, params, tensors, b).load(thread, query_rows, first, queries);
   DoutLoader<Traits, T, Traits::kQueries>(thread, params, tensors, b).load(thread, dout_rows, first, queries);
@@ -450,13 +450,13 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
                            Sizes::stage_elements(params)};
   const Tile probabilities = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end(), 0),
              gradients = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end(), 1);
-  const QueryLoader<Traits, T, 16> streamed_queries(thread, params, tensors, b);
-  const DoutLoader<Traits, T, 16> streamed_dout(thread, params, tensors, b);
+  const QueryLoader<Traits, T, 16> query_loader(thread, params, tensors, b);
+  const DoutLoader<Traits, T, 16> dout_loader(thread, params, tensors, b);
   int next_query = query_range.first;
   const auto load = [&](T* to) {
     if (next_query < query_range.end) {
-      streamed_queries.load(thread, to, next_query, query_range.end);
-      streamed_dout.load(thread, to + params.heads * 16 * kStride, next_query, query_range.end);
+      query_loader.load(thread, to, next_query, query_range.end);
+      dout_loader.load(thread, to + params.heads * 16 * kStride, next_query, query_range.end);
     }
     next_query += 16;
     thread.commit_group();

@@ -102,9 +102,9 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
   SmemPipeline<T> pipeline{query_rows + params.heads * Traits::kQueries * kStride, plan.num_stages,
                            Sizes::stage_elements(params)};
   const Tile tile = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end());
-  const KeyLoader<Traits, T, Traits::kKeys> keys(thread, params, tensors, b);
-  const ValueLoader<Traits, T, Traits::kKeys> values(thread, params, tensors, b);
-  AlternatingLoads<Traits, T, Traits::kKeys> loads{keys, values, visible_range};
+  const KeyLoader<Traits, T, Traits::kKeys> key_loader(thread, params, tensors, b);
+  const ValueLoader<Traits, T, Traits::kKeys> value_loader(thread, params, tensors, b);
+  AlternatingLoads<Traits, T, Traits::kKeys> loads{key_loader, value_loader, visible_range};
   const auto load = [&](T* stage) { loads.load(thread, stage); };
   QueryLoader<Traits, T, Traits::kQueries>(thread, params, tensors, b).load(thread, query_rows, first, queries);
   pipeline.fill(thread, load);
