@@ -60,23 +60,23 @@ bool has_fused_form(const Stage& stage, const char* stage_type, const std::strin
   return reason.empty() || report_unmet(why, stage_type, " '", name, "': ", reason);
 }
 
-bool pairing_fuses(const ConstraintInput& c, std::string* why) {
+bool pairing_has_fused_form(const ConstraintInput& c, std::string* why) {
   return has_fused_form(*c.layer.stages.pairing, "pairing", c.layer.options.pairing, why);
 }
 
-bool score_fuses(const ConstraintInput& c, std::string* why) {
+bool score_has_fused_form(const ConstraintInput& c, std::string* why) {
   return has_fused_form(*c.layer.stages.score, "score", c.layer.options.score, why);
 }
 
-bool normaliser_fuses(const ConstraintInput& c, std::string* why) {
+bool normaliser_has_fused_form(const ConstraintInput& c, std::string* why) {
   return has_fused_form(*c.layer.stages.normaliser, "normaliser", c.layer.options.normaliser, why);
 }
 
-bool mixer_fuses(const ConstraintInput& c, std::string* why) {
+bool mixer_has_fused_form(const ConstraintInput& c, std::string* why) {
   return has_fused_form(*c.layer.stages.mixer, "mixer", c.layer.options.mixer, why);
 }
 
-bool combiner_fuses(const ConstraintInput& c, std::string* why) {
+bool combiner_has_fused_form(const ConstraintInput& c, std::string* why) {
   return has_fused_form(*c.layer.stages.combiner, "combiner", c.layer.options.combiner, why);
 }
 
@@ -224,11 +224,11 @@ constexpr KernelSet kOwnKernels{Kernel::head_mixing_in_place, Kernel::head_mixin
 constexpr KernelSet kUnmixedKernels{Kernel::fused_in_place, Kernel::fused_cpu, Kernel::fused_gpu, Kernel::sdpa};
 
 constexpr Constraint kConstraints[] = {
-    {"pairing", Scope::construction, pairing_fuses},
-    {"score", Scope::construction, score_fuses},
-    {"normaliser", Scope::construction, normaliser_fuses},
-    {"mixer", Scope::construction, mixer_fuses},
-    {"combiner", Scope::construction, combiner_fuses},
+    {"pairing", Scope::construction, pairing_has_fused_form},
+    {"score", Scope::construction, score_has_fused_form},
+    {"normaliser", Scope::construction, normaliser_has_fused_form},
+    {"mixer", Scope::construction, mixer_has_fused_form},
+    {"combiner", Scope::construction, combiner_has_fused_form},
     {"value-size", Scope::construction, value_size_is_head_size},
     {"interceptor", Scope::layer, interceptor_suits_fused},
     {"gpu-kernels", Scope::device, gpu_has_kernels},
@@ -274,7 +274,7 @@ std::span<const Kernel> candidate_kernels(bool is_on_gpu, bool mixes_heads) {
 
 std::span<const Constraint> constraints() { return kConstraints; }
 
-const Constraint* first_unmet(const ConstraintInput& c, Kernel kernel) {
+const Constraint* first_unmet_constraint(const ConstraintInput& c, Kernel kernel) {
   for (const Constraint& constraint : kConstraints)
     if (constraint.scope == Scope::kernel && constraint.kernels.contains(kernel) && !constraint.is_met(c, nullptr))
       return &constraint;
@@ -329,7 +329,7 @@ void Dispatcher::require_fused(const LayerView& layer, bool training) const {
     refuse_path(layer.layer_spec, "a layer that meets the constraints of the fused path", join(reasons, "; "));
 }
 
-KernelChoice Dispatcher::choose(const LayerView& layer, const Context& pass) const {
+KernelChoice Dispatcher::choose_kernel(const LayerView& layer, const Context& pass) const {
   if (path_ == Path::composed) return {};
   ConstraintInput c{layer, features_, path_, pass.forward_context.training, &pass};
   KernelChoice& choice = c.choice;
@@ -345,7 +345,7 @@ KernelChoice Dispatcher::choose(const LayerView& layer, const Context& pass) con
   choice.gpu = gpu_kernels(pass.q, pass.k, pass.v);
   choice.matrix = layer.stages.mixer->matrix(pass);
   for (const Kernel kernel : candidate_kernels(pass.q.is_cuda(), choice.matrix.defined())) {
-    const Constraint* unmet_constraint = first_unmet(c, kernel);
+    const Constraint* unmet_constraint = first_unmet_constraint(c, kernel);
     if (unmet_constraint == nullptr) {
       choice.kernel = kernel;
       choice.unmet_constraint = nullptr;

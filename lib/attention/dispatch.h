@@ -165,7 +165,7 @@ struct Constraint {
 // Returns all constraints, in the order of their scopes.
 std::span<const Constraint> constraints();
 // Returns the first constraint of Scope::kernel that a kernel does not meet in a forward pass; null if it meets all.
-const Constraint* first_unmet(const ConstraintInput& input, Kernel kernel);
+const Constraint* first_unmet_constraint(const ConstraintInput& input, Kernel kernel);
 
 // Chooses the kernel of each forward pass of one layer. A forward pass locks a mutex only if the layer logs a fallback
 // reason for the first time, or has an interceptor that needs the composed path.
@@ -190,7 +190,7 @@ class Dispatcher {
   // Throws Error(usage) with the reasons if the layer cannot take the fused path.
   void require_fused(const LayerView& layer, bool training) const;
   // Chooses the kernel of a forward pass, before the pass appends its keys and values to the cache.
-  KernelChoice choose(const LayerView& layer, const Context& pass) const;
+  KernelChoice choose_kernel(const LayerView& layer, const Context& pass) const;
   // Reports that a forward pass falls back to the composed path: throws Error(usage) under Path::fused, otherwise logs
   // the reason if it depends on the forward pass or on an interceptor. All other reasons are part of describe(), which
   // is logged when a model is built.

@@ -97,7 +97,7 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
   c.num_keys = c.v.size(2) + (cache != nullptr && !p.is_cached ? cache->length() : 0);
   stages_.pairing->pair(c);
   c.head_weights = stages_.combiner->head_weights(c);
-  const KernelChoice choice = dispatcher_.choose(view(), c);
+  const KernelChoice choice = dispatcher_.choose_kernel(view(), c);
   if (choice.kernel == Kernel::composed) dispatcher_.report_fallback(view(), c, choice);
   if (choice.is_in_place()) {
     c.head_outputs = attend_in_place(c, choice, *cache);

@@ -51,7 +51,7 @@ OriginalHeads OriginalHeads::select(const std::vector<int64_t>& value_heads) con
   return result;
 }
 
-at::Tensor OriginalHeads::select_kept(const at::Tensor& w) const {
+at::Tensor OriginalHeads::select_kept_heads(const at::Tensor& w) const {
   return is_pruned() ? w.index_select(-1, nn::cached_constant(w.device(), kept_heads)) : w;
 }
 

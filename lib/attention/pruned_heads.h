@@ -31,7 +31,7 @@ struct OriginalHeads {
   // heads that the layer has before this pruning.
   OriginalHeads select(const std::vector<int64_t>& value_heads) const;
   // Returns the weights (…, hv) of the layer's value heads, selected from weights w (…, count) of the original heads.
-  at::Tensor select_kept(const at::Tensor& w) const;
+  at::Tensor select_kept_heads(const at::Tensor& w) const;
   // Returns the head axis, at dimension `dim`, of a parameter with a block for each of the `count` original heads.
   // Swapping heads swaps their blocks, but pruning keeps all blocks (nn::HeadAxis::survives_pruning).
   nn::HeadAxis axis(int64_t dim) const;

@@ -61,10 +61,10 @@ ForwardResult empty_result(const Operands& x) {
           at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat))};
 }
 
-OperandGradients empty_gradients(const Operands& x, bool share_storage) {
+OperandGradients empty_gradients(const Operands& x, bool shares_storage) {
   const at::Tensor &q = x.q, &k = x.k, &v = x.v;
   const int64_t h = q.size(1), hv = num_value_heads(x), key_width = h * q.size(3), value_width = hv * v.size(3);
-  if (!share_storage || q.size(2) != k.size(2))
+  if (!shares_storage || q.size(2) != k.size(2))
     return {allocate_by_position(q, h, q.size(2), q.size(3)), allocate_by_position(k, h, k.size(2), k.size(3)),
             allocate_by_position(v, hv, v.size(2), v.size(3))};
   const at::Tensor storage = at::empty({q.size(0), q.size(2), 2 * key_width + value_width}, q.options());

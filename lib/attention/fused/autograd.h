@@ -62,10 +62,10 @@ struct SavedAttention {
 // Allocates the result of a fused attention: out, stored as (B, Tq, hv, dv), and lse.
 ForwardResult empty_result(const Operands& x);
 // Allocates the gradients of q, k and v, stored as (B, T, heads, size). The gradient of k has one head for each query
-// head, the gradient of v one for each value head. `share_storage`: if the numbers of queries and keys are
+// head, the gradient of v one for each value head. `shares_storage`: if the numbers of queries and keys are
 // equal, the three gradients are adjacent slices of one tensor, as in a joint projection, so that the backward pass of
 // split_projection() copies nothing.
-OperandGradients empty_gradients(const Operands& x, bool share_storage);
+OperandGradients empty_gradients(const Operands& x, bool shares_storage);
 
 // Returns whether gradients are enabled and an operand requires one.
 bool needs_gradient(const Operands& x);

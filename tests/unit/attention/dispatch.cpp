@@ -241,16 +241,17 @@ const Constraint* unmet_constraint(const Case& c, std::string* reason = nullptr)
   Context pass = built_case.pass();
   if (c.set_pass) c.set_pass(pass);
   Dispatcher dispatcher(layer);
-  const KernelChoice choice = dispatcher.choose(layer, pass);
+  const KernelChoice choice = dispatcher.choose_kernel(layer, pass);
   CHECK((choice.kernel == Kernel::composed) == (choice.unmet_constraint != nullptr));
   const ConstraintInput input{layer, dispatcher.features(), Path::automatic, c.is_training, &pass, choice};
-  const Constraint* constraint = c.kernel == Kernel::composed ? choice.unmet_constraint : first_unmet(input, c.kernel);
+  const Constraint* constraint =
+      c.kernel == Kernel::composed ? choice.unmet_constraint : first_unmet_constraint(input, c.kernel);
   if (constraint == nullptr || reason == nullptr) return constraint;
   constraint->is_met(input, reason);
   if (choice.kernel != Kernel::composed) return constraint;
   // Whenever Path::automatic falls back, Path::fused chooses a fused kernel or throws.
   dispatcher.set_path(Path::fused, std::make_shared<FallbackLog>());
-  if (const KernelChoice fused = dispatcher.choose(layer, pass); fused.kernel == Kernel::composed)
+  if (const KernelChoice fused = dispatcher.choose_kernel(layer, pass); fused.kernel == Kernel::composed)
     CHECK_THROWS_AS(dispatcher.report_fallback(layer, pass, fused), Error);
   return constraint;
 }
@@ -315,7 +316,7 @@ TEST_CASE("a decoding step on a CPU chooses the kernel that reads the cache in p
     const LayerView layer = built_case.layer();
     Context pass = built_case.pass();
     c.set_pass(pass);
-    return Dispatcher(layer).choose(layer, pass).kernel;
+    return Dispatcher(layer).choose_kernel(layer, pass).kernel;
   };
   CHECK(kernel_of("heads = 2\n") == Kernel::fused_cpu);  // gradients are enabled
   c10::NoGradGuard no_gradient;
@@ -332,9 +333,9 @@ TEST_CASE("Path::composed chooses the composed path without an unmet constraint"
   const LayerView layer = built_case.layer();
   const Context pass = built_case.pass();
   Dispatcher dispatcher(layer);
-  CHECK(dispatcher.choose(layer, pass).kernel == Kernel::fused_cpu);
+  CHECK(dispatcher.choose_kernel(layer, pass).kernel == Kernel::fused_cpu);
   dispatcher.set_path(Path::composed, std::make_shared<FallbackLog>());
-  const KernelChoice choice = dispatcher.choose(layer, pass);
+  const KernelChoice choice = dispatcher.choose_kernel(layer, pass);
   CHECK(choice.kernel == Kernel::composed);
   CHECK(choice.unmet_constraint == nullptr);
   CHECK_NOTHROW(dispatcher.report_fallback(layer, pass, choice));

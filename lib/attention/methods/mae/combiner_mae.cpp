@@ -37,18 +37,18 @@ class MixtureOfExperts : public GatedCombiner {
       : options_(resolve_heads(options, layer_spec)),
         num_original_heads_(options_.original_heads.count),
         num_kept_heads_(layer_spec.value_heads),
-        num_experts_(expert_count(num_original_heads_, options.drop)),
+        num_experts_(expert_count(num_original_heads_, options.num_omitted_heads)),
         gate_(options_, num_experts_) {
     auto refuse = [&](const char* key, const std::string& expected, const std::string& found,
                       const std::string& advice) {
       throw Error(Exit::usage, Problem{str(layer_spec.name, ", attention.mae.", key), expected, found, advice});
     };
-    if (options.drop >= num_original_heads_)
-      refuse("drop", str("less than ", num_original_heads_, ", the number of heads of the layer"), str(options.drop),
-             "lower attention.mae.drop, or raise attention.heads");
+    if (options.num_omitted_heads >= num_original_heads_)
+      refuse("drop", str("less than ", num_original_heads_, ", the number of heads of the layer"),
+             str(options.num_omitted_heads), "lower attention.mae.drop, or raise attention.heads");
     if (num_experts_ > kMaxExperts)
       refuse("drop", str("at most ", kMaxExperts, " experts, one for each choice of the dropped heads"),
-             str("more experts, for ", options.drop, " dropped heads of ", num_original_heads_),
+             str("more experts, for ", options.num_omitted_heads, " dropped heads of ", num_original_heads_),
              "lower attention.mae.drop");
     if (options.mean == MaeOptions::Mean::full && options.window > 0)
       refuse("window", "0 with mean = \"full\"", str(options.window),
@@ -134,10 +134,11 @@ class MixtureOfExperts : public GatedCombiner {
   }
   // Returns the factors (…, hv) of the remaining heads of the layer, for the gates (…, E) of the experts.
   at::Tensor factors_of(const at::Tensor& g) {
-    return options_.original_heads.select_kept(expert_scale() * (1 - at::matmul(g, omission_matrix(g.device()))));
+    return options_.original_heads.select_kept_heads(expert_scale() * (1 - at::matmul(g, omission_matrix(g.device()))));
   }
   double expert_scale() const {
-    return static_cast<double>(num_original_heads_) / static_cast<double>(num_original_heads_ - options_.drop);
+    return static_cast<double>(num_original_heads_) /
+           static_cast<double>(num_original_heads_ - options_.num_omitted_heads);
   }
 
   // Returns the matrix (E, original heads) with 1 where the expert omits the head, otherwise 0.
@@ -145,7 +146,7 @@ class MixtureOfExperts : public GatedCombiner {
     if (omission_matrix_.defined() && omission_matrix_.device() == device) return omission_matrix_;
     at::Tensor matrix = at::zeros({num_experts_, num_original_heads_}, at::kFloat);
     auto* row = matrix.mutable_data_ptr<float>();
-    for (const auto& expert : omitted_heads_by_expert(num_original_heads_, options_.drop)) {
+    for (const auto& expert : omitted_heads_by_expert(num_original_heads_, options_.num_omitted_heads)) {
       for (int64_t head : expert) row[head] = 1;
       row += num_original_heads_;
     }
@@ -157,7 +158,7 @@ class MixtureOfExperts : public GatedCombiner {
   at::Tensor factors_of_experts(const at::Tensor& expert_indices) {
     auto sizes = expert_indices.sizes().vec();
     sizes.push_back(num_original_heads_);
-    return options_.original_heads.select_kept(
+    return options_.original_heads.select_kept_heads(
         (expert_scale() * (1 - omission_matrix(expert_indices.device()).index_select(0, expert_indices.flatten())))
             .view(sizes));
   }

@@ -74,7 +74,7 @@ class MixtureOfHeads : public GatedCombiner {
                                         static_cast<double>(options_.num_shared_heads);
       w = at::cat({shared_weights * a.narrow(-1, 0, 1), w * a.narrow(-1, 1, 1)}, -1);
     }
-    return show_gates(c, original_heads_.select_kept(w));
+    return show_gates(c, original_heads_.select_kept_heads(w));
   }
 
  private:
