@@ -128,8 +128,8 @@ TEST_CASE("relative attention matches a naive reference for memories of any leng
 }
 
 TEST_CASE("gradients of relative attention equal finite differences of a naive reference", "[relative]") {
-  // The batch of the second case has so many queries that the distance embeddings are projected before the product with
-  // the queries.
+  // In the second case, the queries of the batch are numerous enough that the distance embeddings are projected before
+  // the product with the queries.
   for (auto [batch, queries, dk] : {std::tuple{1L, 2L, 5L}, {2L, 3L, 3L}}) {
     for (const char* distances : {"exact", "block_end"}) {
       const int64_t num_slots = 3, d = 4;
