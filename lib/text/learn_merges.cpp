@@ -19,7 +19,7 @@ class MergeLearner {
   explicit MergeLearner(const WordMap<uint64_t>& words) {
     words.for_each([&](std::string_view text, uint64_t count) { add_word(text, static_cast<int64_t>(count)); });
     for (size_t w = 0; w < words_.size(); ++w)
-      for (size_t i = 0; i + 1 < words_[w].symbols.size(); ++i) change_count(words_[w].symbols, i, w, 1);
+      for (size_t i = 0; i + 1 < words_[w].symbols.size(); ++i) add_to_pair_count(words_[w].symbols, i, w, 1);
     for (int32_t p : active_pairs_) defer(pair_at(p), pair_at(p).count);
   }
 
@@ -28,15 +28,15 @@ class MergeLearner {
     if (active_pairs_.empty()) return result;
     ProgressLine progress("merges", num_merges, "merges");
     // `threshold` takes the same values as in learn-bpe, so pairs are pruned after the same merges.
-    double threshold = static_cast<double>(pair_at(most_frequent()).count) / 10;
+    double threshold = static_cast<double>(pair_at(most_frequent_pair()).count) / 10;
     for (int64_t i = 0; i < num_merges; ++i) {
-      if (active_pairs_.empty() || (i > 0 && static_cast<double>(pair_at(most_frequent()).count) < threshold)) {
+      if (active_pairs_.empty() || (i > 0 && static_cast<double>(pair_at(most_frequent_pair()).count) < threshold)) {
         prune(threshold);
         restore_deferred();
-        threshold = static_cast<double>(pair_at(most_frequent()).count * i) / (static_cast<double>(i) + 10000.0);
+        threshold = static_cast<double>(pair_at(most_frequent_pair()).count * i) / (static_cast<double>(i) + 10000.0);
         prune(threshold);
       }
-      const int32_t best_pair = most_frequent();
+      const int32_t best_pair = most_frequent_pair();
       if (pair_at(best_pair).count < kMinCount) break;
       result.push_back({text_of(pair_at(best_pair).left), text_of(pair_at(best_pair).right)});
       merge(best_pair);
@@ -85,9 +85,9 @@ class MergeLearner {
     if (inserted) pairs_.push_back({left, right, 0, 0, false, false, {}});
     return it->second;
   }
-  // Adds `sign` times the count of `words_[word]` to the count of the pair that starts at `symbols[index]`. An inactive
-  // pair becomes active, and its count starts at 0.
-  void change_count(const std::vector<int32_t>& symbols, size_t index, size_t word, int sign) {
+  // Adds `sign` times the count of words_[word] to the count of the pair of symbols[index] and symbols[index + 1]. An
+  // inactive pair becomes active, and its count starts at 0.
+  void add_to_pair_count(const std::vector<int32_t>& symbols, size_t index, size_t word, int sign) {
     const int32_t p = pair_index(symbols[index], symbols[index + 1]);
     Pair& pair = pair_at(p);
     if (!pair.is_active) {
@@ -101,7 +101,7 @@ class MergeLearner {
 
   // Returns the index of the pair with the highest count; among equal counts, of the pair with the bytewise greatest
   // symbols.
-  int32_t most_frequent() const {
+  int32_t most_frequent_pair() const {
     return *std::max_element(active_pairs_.begin(), active_pairs_.end(), [&](int32_t a, int32_t b) {
       const Pair &x = pair_at(a), &y = pair_at(b);
       if (x.count != y.count) return x.count < y.count;
@@ -149,26 +149,26 @@ class MergeLearner {
       std::vector<int32_t>& new_symbols = words_[w].symbols;
       new_symbols.clear();
       for (size_t i = 0; i < old_symbols.size(); ++i) {
-        if (!occurs(old_symbols, i, left, right)) {
+        if (!has_pair_at(old_symbols, i, left, right)) {
           new_symbols.push_back(old_symbols[i]);
           continue;
         }
         new_symbols.push_back(joined_symbol);
-        if (i > 0) change_count(old_symbols, i - 1, w, -1);
+        if (i > 0) add_to_pair_count(old_symbols, i - 1, w, -1);
         // If another occurrence follows immediately, the iteration that joins it updates the pair between the two.
-        if (i + 2 < old_symbols.size() && !occurs(old_symbols, i + 2, left, right))
-          change_count(old_symbols, i + 1, w, -1);
+        if (i + 2 < old_symbols.size() && !has_pair_at(old_symbols, i + 2, left, right))
+          add_to_pair_count(old_symbols, i + 1, w, -1);
         ++i;
       }
       for (size_t i = 0; i < new_symbols.size(); ++i) {
         if (new_symbols[i] != joined_symbol) continue;
-        if (i > 0) change_count(new_symbols, i - 1, w, +1);
-        if (i + 1 < new_symbols.size() && new_symbols[i + 1] != joined_symbol) change_count(new_symbols, i, w, +1);
+        if (i > 0) add_to_pair_count(new_symbols, i - 1, w, +1);
+        if (i + 1 < new_symbols.size() && new_symbols[i + 1] != joined_symbol) add_to_pair_count(new_symbols, i, w, +1);
       }
     }
     pair_at(best_pair).count = 0;
   }
-  static bool occurs(const std::vector<int32_t>& symbols, size_t index, int32_t left, int32_t right) {
+  static bool has_pair_at(const std::vector<int32_t>& symbols, size_t index, int32_t left, int32_t right) {
     return index + 1 < symbols.size() && symbols[index] == left && symbols[index + 1] == right;
   }
 

@@ -70,7 +70,7 @@ class WordPieceLearner {
     words.for_each([&](std::string_view word, uint64_t count) { add_word(word, static_cast<int64_t>(count)); });
     for (uint32_t w = 0; w < words_.size(); ++w) {
       const std::vector<int32_t>& symbols = words_[w].symbols;
-      for (size_t i = 0; i + 1 < symbols.size(); ++i) change_count({symbols[i], symbols[i + 1]}, +1, w);
+      for (size_t i = 0; i + 1 < symbols.size(); ++i) add_to_pair_count({symbols[i], symbols[i + 1]}, +1, w);
     }
     queue_changed_pairs();
   }
@@ -141,7 +141,7 @@ class WordPieceLearner {
     words_.push_back(std::move(word));
   }
 
-  void change_count(const Pair& pair, int sign, uint32_t word) {
+  void add_to_pair_count(const Pair& pair, int sign, uint32_t word) {
     counts_[pair] += sign * words_[word].count;
     if (sign < 0) return;
     std::vector<uint32_t>& word_indices = new_words_by_pair_[pair];
@@ -176,12 +176,12 @@ class WordPieceLearner {
         continue;
       }
       if (!new_symbols.empty()) {
-        change_count({new_symbols.back(), pair.left}, -1, w);
-        change_count({new_symbols.back(), joined_symbol}, +1, w);
+        add_to_pair_count({new_symbols.back(), pair.left}, -1, w);
+        add_to_pair_count({new_symbols.back(), joined_symbol}, +1, w);
       }
       if (i + 2 < old_symbols.size()) {
-        change_count({pair.right, old_symbols[i + 2]}, -1, w);
-        change_count({joined_symbol, old_symbols[i + 2]}, +1, w);
+        add_to_pair_count({pair.right, old_symbols[i + 2]}, -1, w);
+        add_to_pair_count({joined_symbol, old_symbols[i + 2]}, +1, w);
       }
       new_symbols.push_back(joined_symbol);
       ++i;

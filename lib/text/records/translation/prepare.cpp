@@ -67,13 +67,13 @@ std::string dropped_text(const std::map<std::string, uint64_t>& dropped) {
 
 // Returns advice for files of which every pair is dropped.
 std::string advice_on(const std::map<std::string, uint64_t>& dropped) {
-  static const std::map<std::string, std::string> kAdvice{{"empty", "fill the empty lines"},
-                                                          {"short", "lower --min-length"},
-                                                          {"long", "raise --max-length"},
-                                                          {"ratio", "raise --max-ratio"}};
+  static const std::map<std::string, std::string> kAdviceByReason{{"empty", "fill the empty lines"},
+                                                                  {"short", "lower --min-length"},
+                                                                  {"long", "raise --max-length"},
+                                                                  {"ratio", "raise --max-ratio"}};
   std::vector<std::string> texts;
   texts.reserve(dropped.size());
-  for (const auto& [reason, num_pairs] : dropped) texts.push_back(kAdvice.at(reason));
+  for (const auto& [reason, num_pairs] : dropped) texts.push_back(kAdviceByReason.at(reason));
   return join(texts, ", or ");
 }
 
