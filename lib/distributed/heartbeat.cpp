@@ -12,7 +12,8 @@ namespace mh::distributed {
 namespace {
 
 constexpr std::chrono::seconds kStoreTimeout{5};
-constexpr const char* kVerdictKey = "heartbeat/silent";  // store key of the first result of observe() that is not empty
+// Key of the first result of find_silent_ranks() that is not empty.
+constexpr const char* kVerdictKey = "heartbeat/silent";
 
 std::string key_of(int rank) { return str("heartbeat/", rank); }
 
@@ -24,7 +25,7 @@ std::vector<int64_t> read_counters(c10d::Store& store, int size) {
 }
 
 // Returns the result of Heartbeat::silent_ranks() for process `own_rank`. Throws the exceptions of the store.
-std::string observe(c10d::Store& store, int own_rank, int size, std::chrono::milliseconds interval) {
+std::string find_silent_ranks(c10d::Store& store, int own_rank, int size, std::chrono::milliseconds interval) {
   if (store.check({kVerdictKey})) return store.get_to_str(kVerdictKey);
   const std::vector<int64_t> first_counters = read_counters(store, size);
   std::this_thread::sleep_for(4 * interval);
@@ -73,7 +74,7 @@ std::string Heartbeat::silent_ranks() {
   std::future<std::string> result = promise->get_future();
   std::thread([promise, store = store_, rank = rank_, size = size_, interval = interval_] {
     try {
-      promise->set_value(observe(*store, rank, size, interval));
+      promise->set_value(find_silent_ranks(*store, rank, size, interval));
     } catch (const std::exception&) {
       promise->set_value("rank 0");
     }

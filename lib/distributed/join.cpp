@@ -29,7 +29,7 @@ constexpr milliseconds kPollInterval{50}, kHeartbeatInterval{500};
 constexpr milliseconds kRefusalWait{5000};
 
 // The properties of a process that the process writes to the store.
-struct Description {
+struct ProcessDescription {
   int rank = 0, size = 1;
   std::string job, build;
   std::string processors;  // the processors of the machine that the process may use
@@ -62,7 +62,7 @@ std::string key_of(int rank, const char* property) { return str("process/", rank
 
 constexpr const char* kLastProperty = "machine";  // the property that write_description() writes last
 
-void write_description(c10d::Store& store, const Description& d) {
+void write_description(c10d::Store& store, const ProcessDescription& d) {
   store.set(key_of(d.rank, "size"), std::to_string(d.size));
   store.set(key_of(d.rank, "job"), d.job);
   store.set(key_of(d.rank, "build"), d.build);
@@ -70,7 +70,7 @@ void write_description(c10d::Store& store, const Description& d) {
   store.set(key_of(d.rank, kLastProperty), d.machine);
 }
 // Reads the description of a process that has written its last property.
-Description read_description(c10d::Store& store, int rank) {
+ProcessDescription read_description(c10d::Store& store, int rank) {
   return {rank,
           std::stoi(store.get_to_str(key_of(rank, "size"))),
           store.get_to_str(key_of(rank, "job")),
@@ -102,9 +102,9 @@ StorePtr open_store(const Launch& launch, milliseconds timeout) {
 }
 
 // Returns the descriptions of all processes. Throws Error(failed), which names the missing ranks, after `timeout`.
-std::vector<Description> wait_for_descriptions(c10d::Store& store, int size, milliseconds timeout) {
+std::vector<ProcessDescription> wait_for_descriptions(c10d::Store& store, int size, milliseconds timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
-  std::vector<Description> descriptions;
+  std::vector<ProcessDescription> descriptions;
   for (int rank = 0; rank < size; ++rank) {
     while (!store.check({key_of(rank, kLastProperty)})) {
       if (std::chrono::steady_clock::now() > deadline) {
@@ -130,7 +130,7 @@ Problem disagreement(const std::string& name, const std::string& value, int rank
 }
 
 // Throws Error(usage) unless the description of process `other` agrees with that of rank 0.
-void check_agreement(const Description& first, const Description& other) {
+void check_agreement(const ProcessDescription& first, const ProcessDescription& other) {
   if (other.job != first.job)
     throw Error(Exit::usage, disagreement("job", quote_start(first.job), other.rank, quote_start(other.job)));
   if (other.size != first.size)
@@ -141,8 +141,8 @@ void check_agreement(const Description& first, const Description& other) {
 }
 
 // Writes the description of this process to the store, compares the descriptions of all processes and returns them.
-std::vector<Description> exchange_descriptions(c10d::Store& store, const Description& own_description,
-                                               milliseconds timeout) {
+std::vector<ProcessDescription> exchange_descriptions(c10d::Store& store, const ProcessDescription& own_description,
+                                                      milliseconds timeout) {
   if (store.add(str("claims/", own_description.rank), 1) > 1)
     throw Error(Exit::failed,
                 Problem{"start of the job", str("one process of rank ", own_description.rank), "several processes",
@@ -152,15 +152,16 @@ std::vector<Description> exchange_descriptions(c10d::Store& store, const Descrip
     store.wait({key_of(0, kLastProperty)}, timeout);
     check_agreement(read_description(store, 0), own_description);
   }
-  const std::vector<Description> descriptions = wait_for_descriptions(store, own_description.size, timeout);
-  for (const Description& other : descriptions) check_agreement(descriptions[0], other);
+  const std::vector<ProcessDescription> descriptions = wait_for_descriptions(store, own_description.size, timeout);
+  for (const ProcessDescription& other : descriptions) check_agreement(descriptions[0], other);
   return descriptions;
 }
 
-// Calls exchange_descriptions(), which throws in every process if it throws in one. After an error, rank 0, which
-// serves the store, waits, at most for kRefusalWait, until every other process has read the descriptions and counted
-// its own error in the store.
-std::vector<Description> agree(c10d::Store& store, const Description& own_description, milliseconds timeout) {
+// Calls exchange_descriptions(), which throws in every process if it throws in one. Rank 0, which serves the store,
+// then waits, at most for kRefusalWait, until every other process has read the descriptions and counted its error in
+// the store.
+std::vector<ProcessDescription> agree_on_descriptions(c10d::Store& store, const ProcessDescription& own_description,
+                                                      milliseconds timeout) {
   try {
     return exchange_descriptions(store, own_description, timeout);
   } catch (const std::exception&) {
@@ -184,10 +185,10 @@ Membership join(const Launch& launch, const std::string& build, milliseconds tim
   const StorePtr server = open_store(launch, timeout);
   // A store of torchrun also holds the keys of torchrun and of earlier attempts of the same job.
   const auto store = c10::make_intrusive<c10d::PrefixStore>("multihead/" + launch.attempt, server);
-  const Description own_description{launch.rank, launch.size, launch.job, build, processor_list(), machine_id()};
-  std::vector<Description> descriptions;
+  const ProcessDescription own_description{launch.rank, launch.size, launch.job, build, processor_list(), machine_id()};
+  std::vector<ProcessDescription> descriptions;
   try {
-    descriptions = agree(*store, own_description, timeout);
+    descriptions = agree_on_descriptions(*store, own_description, timeout);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -199,8 +200,8 @@ Membership join(const Launch& launch, const std::string& build, milliseconds tim
   const auto count = [&](const auto& predicate) {
     return static_cast<int>(std::count_if(descriptions.begin(), descriptions.end(), predicate));
   };
-  membership.local_size = count([&](const Description& d) { return d.machine == own_description.machine; });
-  membership.num_sharing_processors = count([&](const Description& d) {
+  membership.local_size = count([&](const ProcessDescription& d) { return d.machine == own_description.machine; });
+  membership.num_sharing_processors = count([&](const ProcessDescription& d) {
     return d.machine == own_description.machine && d.processors == own_description.processors;
   });
   auto connections = std::make_shared<Connections>();

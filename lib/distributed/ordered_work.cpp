@@ -55,26 +55,26 @@ void OrderedWork::add(int64_t unit, const std::function<Results()>& compute,
     if (!is_stopped_) consume(compute());
     return;
   }
-  if (!round_.empty() && unit / group_.size() != round_.back().unit / group_.size()) exchange();
+  if (!pending_items_.empty() && unit / group_.size() != pending_items_.back().unit / group_.size()) exchange_results();
   if (is_stopped_) return;
-  round_.push_back({unit, is_own(unit) ? compute() : Results{}, std::move(consume)});
+  pending_items_.push_back({unit, is_own(unit) ? compute() : Results{}, std::move(consume)});
 }
 
 void OrderedWork::finish() {
-  if (!round_.empty()) exchange();
+  if (!pending_items_.empty()) exchange_results();
 }
 
-void OrderedWork::exchange() {
+void OrderedWork::exchange_results() {
   // A stop signal takes effect after the round, in all processes.
   std::string own_bytes(1, stop_signal() != 0 ? '\1' : '\0');
-  for (const Item& item : round_)
+  for (const Item& item : pending_items_)
     if (is_own(item.unit)) {
       append_integer(own_bytes, static_cast<int64_t>(item.results.size()));
       for (const at::Tensor& tensor : item.results) append_tensor(own_bytes, tensor);
     }
   const std::vector<std::string> bytes = group_.gather(own_bytes);
   std::vector<size_t> positions(bytes.size(), 1);
-  for (const Item& item : std::exchange(round_, {})) {
+  for (const Item& item : std::exchange(pending_items_, {})) {
     const auto owner = static_cast<size_t>(item.unit % group_.size());
     Results results(static_cast<size_t>(read_integer(bytes[owner], positions[owner])));
     for (at::Tensor& tensor : results) tensor = read_tensor(bytes[owner], positions[owner]);

@@ -38,10 +38,10 @@ class OrderedWork {
     Results results;  // set if the unit is this process's own
     std::function<void(const Results&)> consume;
   };
-  void exchange();
+  void exchange_results();
 
   const Group& group_;
-  std::vector<Item> round_;
+  std::vector<Item> pending_items_;
   bool is_stopped_ = false;
 };
 
