@@ -128,10 +128,10 @@ HeadSet least_important_heads(const std::map<AttentionKind, LayerScores>& scores
   HeadSet selected_heads;
   for (const RankedHead& r : ranked_heads) {
     const int64_t num_heads = group_sizes.at(group_key(r));
-    constexpr double kRounding = 1e-9;  // so that 0.58 · 50 = 28.999999999999996 is rounded down to 29, not to 28
-    const auto num_pruned = amount.count > 0
-                                ? amount.count
-                                : static_cast<int64_t>(amount.fraction * static_cast<double>(num_heads) + kRounding);
+    constexpr double kRoundingMargin = 1e-9;  // so that 0.58 · 50 = 28.999999999999996 is rounded down to 29, not to 28
+    const auto num_pruned =
+        amount.count > 0 ? amount.count
+                         : static_cast<int64_t>(amount.fraction * static_cast<double>(num_heads) + kRoundingMargin);
     if (num_pruned > num_heads)
       throw Error(Exit::usage, Problem{where,
                                        str("at most ", num_heads, ", the number of heads",

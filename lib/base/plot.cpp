@@ -72,12 +72,12 @@ std::string terminal_command(const std::string& path, size_t num_panels) {
 }
 
 // An open file descriptor, or -1. The destructor closes it.
-class Descriptor {
+class FileDescriptor {
  public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() { close(); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+  explicit FileDescriptor(int number) : number_(number) {}
+  ~FileDescriptor() { close(); }
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
   void close() {
     if (number_ >= 0) ::close(number_);
     number_ = -1;
@@ -150,11 +150,11 @@ void copy_pipe(int descriptor, ByteSink& sink) {
 // Without a sink (null), gnuplot writes to the standard output of this process. Throws Error(failed) if gnuplot fails
 // or writes nothing to the sink.
 void run_gnuplot(const std::string& script, ByteSink* sink) {
-  const Descriptor script_file(memory_file(script));
+  const FileDescriptor script_file(memory_file(script));
   int pipe_ends[2] = {-1, -1};
   if (sink != nullptr && pipe2(pipe_ends, O_CLOEXEC) != 0) fail_to_plot("create a pipe from gnuplot", errno);
-  const Descriptor read_end(pipe_ends[0]);
-  Descriptor write_end(pipe_ends[1]);
+  const FileDescriptor read_end(pipe_ends[0]);
+  FileDescriptor write_end(pipe_ends[1]);
   Gnuplot gnuplot(script_file.number(), write_end.number());
   write_end.close();  // the pipe ends when gnuplot has ended
   if (sink != nullptr) copy_pipe(read_end.number(), *sink);

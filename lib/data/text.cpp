@@ -94,7 +94,7 @@ Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width) {
 }
 
 Row Streams::row(int64_t stream, int64_t segment) const {
-  const int64_t base_length = num_tokens_ / count_, num_longer_streams = num_tokens_ % count_;
+  const int64_t base_length = num_tokens_ / num_streams_, num_longer_streams = num_tokens_ % num_streams_;
   const int64_t stream_begin = stream * base_length + std::min(stream, num_longer_streams),
                 stream_length = base_length + (stream < num_longer_streams ? 1 : 0);
   const int64_t offset = std::min(segment * block_, stream_length);

@@ -38,9 +38,10 @@ Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width);
 // streams differ by at most one token, the longer streams first. Every token is in exactly one segment.
 class Streams {
  public:
-  Streams(int64_t num_tokens, int64_t count, int64_t block) : num_tokens_(num_tokens), count_(count), block_(block) {}
-  int64_t count() const { return count_; }
-  int64_t num_segments() const { return ceil_div(ceil_div(num_tokens_, count_), block_); }
+  Streams(int64_t num_tokens, int64_t num_streams, int64_t block)
+      : num_tokens_(num_tokens), num_streams_(num_streams), block_(block) {}
+  int64_t num_streams() const { return num_streams_; }
+  int64_t num_segments() const { return ceil_div(ceil_div(num_tokens_, num_streams_), block_); }
   // Returns the number of tokens of segment `segment` in the longest stream: `block`, or less in the last segment.
   int64_t width(int64_t segment) const { return row(0, segment).length; }
   // Returns segment `segment` of a stream. The last segment of a stream that is one token shorter than the longest
@@ -48,7 +49,7 @@ class Streams {
   Row row(int64_t stream, int64_t segment) const;
 
  private:
-  int64_t num_tokens_, count_, block_;
+  int64_t num_tokens_, num_streams_, block_;
 };
 
 // Splits a text of `num_tokens` tokens into rows. A row scores `block` - `context` tokens (the last row may score

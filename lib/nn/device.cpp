@@ -54,14 +54,14 @@ void open_cuda() {
 }
 
 // The constants that cached_constant() has copied to a device. Key: name of the device, and values of the constant.
-struct ConstantCache {
+struct CachedConstants {
   std::mutex mutex;
   std::map<std::pair<std::string, std::vector<int64_t>>, at::Tensor> constants;
 };
 // Returns the cache of the process. The cache is never destroyed, since static objects are destroyed after CUDA has
 // shut down, when GPU memory can no longer be freed.
-ConstantCache& constant_cache() {
-  static auto& cache = *new ConstantCache;
+CachedConstants& all_cached_constants() {
+  static auto& cache = *new CachedConstants;
   return cache;
 }
 
@@ -117,7 +117,7 @@ at::Tensor to_device(const at::Tensor& x, at::Device device) {
 
 at::Tensor cached_constant(at::Device device, const std::vector<int64_t>& values) {
   if (device.is_cpu()) return at::tensor(values, at::kLong);
-  ConstantCache& cache = constant_cache();
+  CachedConstants& cache = all_cached_constants();
   const std::lock_guard lock(cache.mutex);
   at::Tensor& constant = cache.constants[{device.str(), values}];
   if (!constant.defined()) constant = at::tensor(values, at::kLong).to(device);
@@ -125,7 +125,7 @@ at::Tensor cached_constant(at::Device device, const std::vector<int64_t>& values
 }
 
 size_t num_cached_constants() {
-  ConstantCache& cache = constant_cache();
+  CachedConstants& cache = all_cached_constants();
   const std::lock_guard lock(cache.mutex);
   return cache.constants.size();
 }

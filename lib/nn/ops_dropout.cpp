@@ -24,10 +24,10 @@ using torch::autograd::variable_list;
 constexpr int kKeyBits = 18, kQueryBits = 18, kHeadBits = 10, kBatchBits = 18;
 static_assert(kKeyBits + kQueryBits + kHeadBits + kBatchBits == 64);
 
-// Throws if the indices below `size` do not fit into `bits` bits.
-void require_bits(std::string_view what, int64_t size, int bits) {
+// Throws if the indices 0 … size - 1 do not fit into `bits` bits.
+void require_bits(std::string_view noun, int64_t size, int bits) {
   if (const int64_t limit = int64_t{1} << bits; size > limit)
-    throw Error(Exit::usage, Problem{"dropout", str("at most ", limit, " ", what), str(size),
+    throw Error(Exit::usage, Problem{"dropout", str("at most ", limit, " ", noun), str(size),
                                      "lower the size, or set train.dropout_index = \"padded\""});
 }
 

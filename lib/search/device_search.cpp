@@ -253,9 +253,9 @@ class DeviceSearch {
         live_indices.push_back(static_cast<int64_t>(b));
       }
     }
-    const bool all_live = live_beams.size() == beams_.size();
+    const bool are_all_live = live_beams.size() == beams_.size();
     beams_ = std::move(live_beams);
-    if (all_live || beams_.empty()) return;
+    if (are_all_live || beams_.empty()) return;
     const at::Tensor cpu_indices = at::tensor(live_indices, at::kLong),
                      device_indices = cpu_indices.to(int64_options_.device());
     for (at::Tensor* t : {&tokens_, &log_probabilities_}) *t = t->index_select(0, device_indices);

@@ -33,7 +33,7 @@ class PairsDataset : public Dataset {
     if (options.metric != kBleu || distributed::agree_on_stop_signal(options.group) != 0) return result;
     EvaluationOptions score_options = options;
     score_options.observer = nullptr, score_options.on_progress = {};
-    score_options.decoding.translation.max_source =
+    score_options.decoding.translation.max_source_tokens =
         std::max<int64_t>(1, pairs_.max_length());  // the model supports this length, as check() ensures
     result.scores = {{kBleu, score(model, kBleu, score_options)}};
     return result;

@@ -98,7 +98,8 @@ Translator::Translator(model::LanguageModel& model, const SourceTargetTokenizers
       target_encoder_(tokenizers.target->encoder()) {
   options.search.check(model);
   model.new_state();  // throws Error(usage) if a stage does not support incremental decoding
-  if (const int64_t bound = model.max_length(); bound > 0) options_.max_source = std::min(options_.max_source, bound);
+  if (const int64_t bound = model.max_length(); bound > 0)
+    options_.max_source_tokens = std::min(options_.max_source_tokens, bound);
 }
 
 std::vector<int32_t> Translator::encode_source(std::string_view line, const std::string& location) {
@@ -120,14 +121,15 @@ std::string Translator::text_of(const search::Hypothesis& h) const {
 
 void Translator::truncate_source(search::Sentence& s, const NameFunction& name) {
   const auto length = static_cast<int64_t>(s.source.size());
-  if (length <= options_.max_source) return;
+  if (length <= options_.max_source_tokens) return;
   if (!options_.truncate)
-    throw Error(Exit::input,
-                Problem{name(s.index), str("a source of at most ", options_.max_source, " tokens, end token included"),
-                        str(length),
-                        "split the sentence, raise --max-source up to the limit of the model, or pass --truncate"});
+    throw Error(
+        Exit::input,
+        Problem{name(s.index), str("a source of at most ", options_.max_source_tokens, " tokens, end token included"),
+                str(length),
+                "split the sentence, raise --max-source up to the limit of the model, or pass --truncate"});
   const int32_t end = s.source.back();
-  s.source.resize(static_cast<size_t>(options_.max_source));
+  s.source.resize(static_cast<size_t>(options_.max_source_tokens));
   s.source.back() = end;
   ++num_truncated_;
 }

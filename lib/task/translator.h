@@ -19,12 +19,12 @@ namespace mh::task {
 
 struct TranslationOptions {
   search::SearchOptions search;
-  int64_t max_source = 1024;
+  int64_t max_source_tokens = 1024;
   bool truncate = false;
   int64_t batch_tokens = 1024;
   void describe(Fields& f) {
     f.section("", search);
-    f.field("max_source", max_source,
+    f.field("max_source", max_source_tokens,
             "maximum length of a source in tokens, end token included; longer sources are an error unless --truncate "
             "is given; the model may impose a lower maximum",
             between(1, 1 << 20));
@@ -72,10 +72,11 @@ class Translator {
   // Returns the name of the sentence with search::Sentence::index `index`, for error messages: "test.de:17".
   using NameFunction = std::function<std::string(int64_t index)>;
   // Returns for each sentence the hypotheses, best first, or the samples; after a stop signal, an empty vector for
-  // sentences that are not translated. With an encoder, an empty sentence, whose source is only the end token, is not
-  // passed to the model: its single hypothesis, or each sample, is the end token with score 0. `on_progress` receives
-  // the number of sentences translated so far; may be empty. Throws Error(input) for an empty sentence with a prefix,
-  // and for a source of more than `max_source` tokens if TranslationOptions::truncate is false.
+  // sentences that are not translated. With an encoder, an empty sentence, whose source is only the end token, is
+  // not passed to the model: its single hypothesis, or each sample, is the end token with score 0. `on_progress`
+  // receives the number of sentences translated so far; may be empty. Throws Error(input) for an empty
+  // sentence with a prefix, and for a source of more than `max_source_tokens` tokens if TranslationOptions::truncate is
+  // false.
   std::vector<std::vector<search::Hypothesis>> translate(
       std::vector<search::Sentence> sentences, const NameFunction& name,
       const std::function<void(int64_t num_completed)>& on_progress = {});
@@ -106,8 +107,8 @@ class Translator {
   int64_t num_unknown_in_prefixes() const { return num_unknown_in_prefixes_; }
 
  private:
-  // Truncates a source of more than `max_source` tokens, end token included. Throws Error(input) for such a source if
-  // options_.truncate is false.
+  // Truncates a source of more than `max_source_tokens` tokens, end token included. Throws Error(input) for such a
+  // source if options_.truncate is false.
   void truncate_source(search::Sentence& sentence, const NameFunction& name);
   model::LanguageModel& model_;
   SourceTargetTokenizers tokenizers_;
