@@ -134,10 +134,10 @@ std::string measurement_text(const std::string& measure, const data::ScoringOpti
 }
 
 std::function<void(int64_t, int64_t)> progress_bar(const std::string& label, const std::string& unit) {
-  auto bar = std::make_shared<std::unique_ptr<ProgressLine>>();
+  auto progress_line = std::make_shared<std::unique_ptr<ProgressLine>>();
   return [=](int64_t num_completed, int64_t total) {
-    if (*bar == nullptr) *bar = std::make_unique<ProgressLine>(label, total, unit);
-    (*bar)->update(num_completed);
+    if (*progress_line == nullptr) *progress_line = std::make_unique<ProgressLine>(label, total, unit);
+    (*progress_line)->update(num_completed);
   };
 }
 

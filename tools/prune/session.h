@@ -71,7 +71,7 @@ class PruneSession {
   std::vector<std::unique_ptr<io::Checkpoint>> checkpoints_;
   std::unique_ptr<ShardSource> shard_;
   std::unique_ptr<AnalysedModel> analysed_model_;
-  size_t model_index_ = 0;  // index on the command line of the model that is loaded now
+  size_t model_index_ = 0;  // command-line index of the model that analysed_model_ holds
   const distributed::Group* group_ = nullptr;
 };
 

@@ -80,7 +80,7 @@ SpectraWriter::SpectraWriter(OutputOptions options)
   if (!options_.plot_path.empty()) plot_.emplace(options_.plot_path);
 }
 
-void SpectraWriter::open_curves() {
+void SpectraWriter::open_curves_file() {
   if (options_.curves_path.empty()) return;
   curves_sink_ = open_sink(options_.curves_path);
   curves_sink_->write("model\tof\tname\thead\tk\tmean\tp10\tp50\tp90\n");

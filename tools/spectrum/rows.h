@@ -33,7 +33,7 @@ class SpectraWriter {
   // Throws Error if the plot cannot be drawn, so that the error precedes the computation.
   explicit SpectraWriter(OutputOptions options);
   // Opens the file of --curves. Must be called before the first write().
-  void open_curves();
+  void open_curves_file();
   // Writes the spectra of a model. `name`: the model's name in the table; `title`: the model's name in plots;
   // `settings`: columns at the end of each table row.
   void write(const std::string& name, const std::string& title, const SpectraEntries& entries,

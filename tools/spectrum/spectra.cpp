@@ -115,10 +115,10 @@ class SpectraInputs {
     return shard_->dataset_for(model);
   }
   const model::LoadedModel& load_model(size_t index) {  // the reference is valid until the next call with another index
-    if (loaded_model_ && index_ == index) return *loaded_model_;
+    if (loaded_model_ && model_index_ == index) return *loaded_model_;
     loaded_model_.reset();
     loaded_model_ = load_with_options(*job_.args, *checkpoints_[index], job_.args->assignments);
-    index_ = index;
+    model_index_ = index;
     return *loaded_model_;
   }
 
@@ -128,7 +128,7 @@ class SpectraInputs {
   std::vector<std::unique_ptr<io::Checkpoint>> checkpoints_;
   std::optional<ShardSource> shard_;
   std::optional<model::LoadedModel> loaded_model_;
-  size_t index_ = 0;  // index on the command line of the model that is loaded now
+  size_t model_index_ = 0;  // command-line index of the model that loaded_model_ holds
 };
 
 // The source of a model's matrices, and the resolved options of scoring.
@@ -209,7 +209,7 @@ void report_spectra(const SpectraJob& job) {
   std::vector<PreparedSource> prepared_sources;
   for (size_t i = 0; i < models.size(); ++i)
     prepared_sources.push_back(prepare_source(job, inputs, inputs.load_model(i)));
-  writer.open_curves();
+  writer.open_curves_file();
   const auto titles = short_names(models);
   for (size_t i = 0; i < models.size(); ++i) {
     const model::LoadedModel& model = inputs.load_model(i);
