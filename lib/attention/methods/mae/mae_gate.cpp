@@ -69,9 +69,10 @@ at::Tensor query_lengths(const Context& c) {
 
 void MaeOptions::describe(Fields& f) {
   f.field("drop", num_omitted_heads, "number of heads that each expert omits", at_least(1));
-  f.choice("gate", gate, {{Gate::learned, "learned"}, {Gate::uniform, "uniform"}},
-           "gate of the experts; uniform: no parameters; training samples experts uniformly, and evaluation uses plain "
-           "attention");
+  f.choice(
+      "gate", gate, {{Gate::learned, "learned"}, {Gate::uniform, "uniform"}},
+      "gate of the experts; uniform: without parameters, a uniformly sampled expert in training and plain attention "
+      "in evaluation");
   f.field("hidden", hidden_size, "inner width of the network that computes the gate", between(1, 1 << 16));
   f.field("dropout", dropout, "dropout rate of the inner layer of the gate network", between(0, 0.999));
   f.choice("mean", mean, {{Mean::causal, "causal"}, {Mean::full, "full"}},
