@@ -4,10 +4,10 @@
 //   dP_j = Σ_i m[j, i] dP̄_i,  D_j = Σ_i m[j, i] G[j, i] (`delta`)
 //   dS_j = P_j (dP_j - D_j), the gradient of the logits
 //
-// Three kernels, each of which recomputes the probabilities P from the log-sum-exp: head_mixing_matrix_gradient()
-// computes G; head_mixing_query_gradient() computes dQ and loops over the keys; head_mixing_key_gradient()
-// (key_gradient.h) computes dK and dV and loops over the queries. Between the first two, head_mixing_query_stats()
-// divides G by the sums of the probabilities, and computes D. No kernel accumulates in global memory.
+// Each of three kernels recomputes the probabilities P from the log-sum-exp: head_mixing_matrix_gradient() computes G;
+// head_mixing_query_gradient() computes dQ and loops over the keys; head_mixing_key_gradient() (key_gradient.h)
+// computes dK and dV and loops over the queries. Between the first two, head_mixing_query_stats() divides G by the sums
+// of the probabilities, and computes D. No kernel accumulates in global memory.
 //
 // The log-sum-exp has a rounding error of 2^-24 times the largest logit. Therefore the recomputed probabilities are
 // divided by their sum, which head_mixing_matrix_gradient() computes; otherwise the gradients of a query's logits would
@@ -22,7 +22,7 @@
 //
 // - head_mixing_matrix_gradient(): a block computes a chunk of at most 8 value heads, or 4 for fp32 tensors, and holds
 //   dO and fragments only of these heads. A warp has 4 query heads, or 2 for fp32 tensors. A lane has 2 * kWarpHeads *
-//   (kChunkHeads + 1) fp32 accumulators of G and the sums of the probabilities: 72, or 20 for fp32 tensors.
+//   (kChunkHeads + 1) fp32 accumulators of G and of the sums of probabilities: 72, or 20 for fp32 tensors.
 // - head_mixing_query_stats(): a block of 128 threads; a thread computes one query of one query head. No shared memory.
 // - head_mixing_query_gradient(): a warp has 1 to 4 query heads. A lane has kWarpHeads * kColumns / 2 accumulators of
 //   dQ and, with relative positions, as many of the gradient of q + v. The total for head size 64 and 16-bit types is
@@ -180,7 +180,7 @@ MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const Attention
     }
 }
 
-// Rounds a weight of the mixing matrix as the mixing of gradients rounds it: to 16 bits if tensor cores mix
+// Rounds a weight of the mixing matrix as the mixing of gradients rounds it: to 16 bits if it uses tensor cores
 // (SharedMatrix). Delta must use the same rounded weights, so that it equals Σ P dP. scale: the scale of fp16 weights.
 struct WeightRounding {
   bool to_bf16, to_fp16;

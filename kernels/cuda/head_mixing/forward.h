@@ -6,8 +6,8 @@
 // Tiling of head_mixing_forward(): a block of at most 8 warps computes one or more row tiles of 16 queries of a batch
 // row, and loops over tiles of 16 keys. The warps of a row tile compute the probabilities (16, 16) of the query heads
 // in turn, and exchange them as fragments. Then each warp mixes the fragments to its kWarpHeads value heads (1 to 4),
-// and adds the products with V. If 8 warps have fewer heads than there are value heads, several blocks divide the value
-// heads, and each block computes the probabilities of all query heads.
+// and adds the products with V. If 8 warps cannot compute all value heads, several blocks divide the value heads, and
+// each block computes the probabilities of all query heads.
 //
 // Shared memory (head_mixing/plan.h): Q of all query heads, unless plan.num_resident_tiles is 0; the pipeline stages,
 // each with K or V of all heads or of a group of heads; a fragment for each query head; for 16-bit types, a mixing
@@ -15,8 +15,8 @@
 // kWarpHeads * kSize / 2 accumulators of outputs, 128 for head size 64 and 16-bit types, and 8 * kWarpHeads of mixed
 // probabilities; __launch_bounds__ allows 255 registers (cuda/resources.tsv lists the registers of each kernel).
 //
-// For 16 heads of size 64 in bf16 on an A100, whose blocks have up to 163 KiB of shared memory, a block has 8 warps,
-// 2 row tiles of 4 warps, 2 stages and 161 KiB; 512 queries take 16 blocks for each batch row and split of the keys.
+// For 16 heads of size 64 in bf16 on an A100, whose blocks have up to 163 KiB of shared memory, a block has 2 row tiles
+// of 4 warps each, 2 stages and 161 KiB; 512 queries take 16 blocks for each batch row and split of the keys.
 //
 // Tiling of combine_head_mixing_splits(): a block of 4 warps computes 4 queries of a value head, a warp computes one
 // query, and a lane every 32nd column. There is no shared memory.
@@ -68,7 +68,7 @@ struct HeadMixingSplits {
             position.split) *
                params.value_size;
   }
-  // Stores a warp's accumulators sums (16, 8 kColumnFragments) as partial outputs. position: position of the
+  // Stores `sums` (16, 8 kColumnFragments), the accumulators of a warp, as partial outputs. position: position of the
   // first of a lane's two queries. queries: params.queries. factor: the factors of the two queries.
   template <int kColumnFragments, class Thread>
   MH_DEVICE void store(const Thread& thread, const AttentionParams& params, Position position, int queries,

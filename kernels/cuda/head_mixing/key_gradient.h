@@ -1,5 +1,5 @@
 // dK and dV of attention with head mixing, the third kernel of head_mixing/backward.h. Tiling: a block computes row
-// tiles of 16 keys and loops over tiles of queries, so tiles of probabilities are transposed (keys, queries). The
+// tiles of 16 keys and loops over tiles of queries, so tiles of probabilities are transposed: (keys, queries). The
 // gradient of r (relative positions) is computed by the same code, with row tiles of 16 rows of r instead of keys.
 //
 // The warps of a row tile, at most 8, compute dP̄ of the value heads and P of the query heads in turn, and exchange
@@ -26,8 +26,8 @@ template <class T, int kSize, bool kComputeDk, bool kComputeDv, ResidentRows kRe
 struct HeadMixingKeyGradientTiles {
   static constexpr int kStride = kSize + kPad,
                        kMaxWarpHeads = kResident == ResidentRows::distances || (kComputeDk && kComputeDv) ? 2 : 4;
-  // Columns of the gradient that a block computes: half of the columns for rows of r of at least 512 bytes, so that
-  // registers suffice.
+  // Columns of the gradient that a block computes: half of the columns if the block computes dr and a row of r has at
+  // least 512 bytes, so that registers suffice.
   static constexpr int kColumns = kResident == ResidentRows::distances && kSize * sizeof(T) >= 512 ? kSize / 2 : kSize,
                        kColumnBlocks = kSize / kColumns;
   static constexpr int kRegisterHeads = max_warp_heads<T>(kComputeDk && kComputeDv ? 2 * kSize : kColumns);
@@ -70,9 +70,9 @@ struct HeadMixingKeyGradientTiles {
 template <class T, int kSize>
 constexpr bool kSeparateKeyValuePasses = kSize * sizeof(T) >= 512 || kSize > 128;
 
-// ResidentRows::keys and keys_of_range: if kComputeDk, computes dk, for each query head j the gradient of the keys that
-// head j reads; if kComputeDv, computes dv, for each value head i the gradient of the values that head i reads. If
-// tensors.has_one_reader_per_kv_head, the gradients are written to heads params.key_head(j) of dk and
+// ResidentRows::keys and keys_of_range: computes dk, if kComputeDk, and dv, if kComputeDv. dk has, for each query head
+// j, the gradient of the keys that head j reads; dv has, for each value head i, the gradient of the values that head i
+// reads. If tensors.has_one_reader_per_kv_head, the gradients are written to heads params.key_head(j) of dk and
 // params.value_head(i) of dv, and otherwise to heads j and i. Padding keys get zeros. Grid: (order.num_blocks(), 1,
 // plan.num_head_blocks); a tile of `order` is 16 * plan.num_row_tiles keys.
 //
@@ -216,8 +216,8 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
         return matrices + b * params.matrix_batch_stride + clamped_query * params.matrix_query_stride;
       };
     };
-    // Returns the first key of the row tile; for distances, the offset from a query to its key at the first distance of
-    // the row tile.
+    // Returns the first key of the row tile; if the resident rows are distances, the offset from a query to its key at
+    // the first distance of the row tile.
     const auto first_key = [&] { return 16 * warp.row_tile + (kDistances ? tile.window_row - tile.first : first); };
     const auto apply_dropout = [&](int head, Accumulator(&x)[2]) {
       apply_dropout_keep_bits(

@@ -17,7 +17,7 @@ namespace mh::kernels {
 // of the tensor cores.
 template <class X>
 struct FragmentExchange {
-  // Returns the number of fragments in memory for `heads` heads, which are stored in pairs: rounded up to even.
+  // Returns the number of fragments in memory: `heads` rounded up to even, since fragments are stored in pairs.
   static constexpr int num_fragments(int heads) { return round_up(heads, 2); }
   struct alignas(8) FragmentHalf {
     uint32_t x[2];
@@ -133,9 +133,9 @@ MH_DEVICE bool has_aligned_vectors(const float* matrix, int heads) {
   return heads % kWarpHeads == 0 && reinterpret_cast<uintptr_t>(matrix) % (4 * kWarpHeads) == 0;
 }
 
-// Replaces p (16, 16), the products of 16 queries and the 16 keys of a tile, by probabilities; if kComputeSlopes, also
-// computes slopes = probability * derivative of the logit with respect to the product. lse2: log-sum-exp in base 2 of a
-// lane's two queries.
+// Replaces p (16, 16), the products of 16 queries and the 16 keys of a tile, by probabilities. If kComputeSlopes, also
+// computes `slopes`: probability * derivative of the logit with respect to the product. lse2: log-sum-exp in base 2 of
+// a lane's two queries.
 template <bool kComputeSlopes, class Thread>
 MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& params, const LaneQueries& q,
                                 StreamedTile tile, const float (&lse2)[2], Accumulator (&p)[2],
@@ -177,8 +177,8 @@ MH_DEVICE void apply_dropout_to_tiles(const AttentionParams& params, LanePositio
       apply_dropout(params, position.b, heads.warp_head + o, position.query, position.key, x[o]);
 }
 
-// The shape of a matrix that mixes num_in_heads heads to num_out_heads heads: the query heads and the value heads, or,
-// for the transposed matrix of the backward pass, the value heads and the query heads.
+// The shape of a matrix that mixes num_in_heads heads to num_out_heads heads: query heads to value heads, or, if it is
+// the transposed matrix of the backward pass, value heads to query heads.
 struct MixShape {
   int num_in_heads, num_out_heads;
 };
@@ -267,12 +267,12 @@ struct SharedMatrix {
   // to the column of the warp's first out head.
   const uint32_t* elements;
   int heads, num_out_heads;  // number of heads that are mixed; number of out heads of the block
-  uint32_t diagonal_bits;    // bits to keep of a lane's word of a right operand: the diagonal
+  uint32_t diagonal_bits;    // mask: the bits of the diagonal in a lane's word of a right operand
   bool can_mix;              // whether shared memory has the matrix; otherwise mix_rows() or mix_columns() must mix
 
-  // Copies the columns of the block from `matrix` (null: the queries share no matrix) to shared memory; not in fp32.
-  // out_block: the out heads of the block. row_offset: number of rows of another SharedMatrix that precede this matrix
-  // in memory. Called by all threads of a block; the weights are valid after the next barrier.
+  // Copies the columns of the block from `matrix` to shared memory, unless X is float or `matrix` is null (the queries
+  // share no matrix). out_block: the out heads of the block. row_offset: number of rows of another SharedMatrix that
+  // precede this matrix in memory. Called by all threads of a block; the weights are valid after the next barrier.
   template <class Thread>
   MH_DEVICE SharedMatrix(const Thread& thread, const HeadMixingPlan& plan, void* memory, const float* matrix,
                          MixShape shape, const HeadBlock& out_block, int row_offset = 0)

@@ -52,13 +52,13 @@ struct RowRange {
   int first, end;
 };
 
-// The heads first … end - 1.
+// The heads `first` … `end` - 1.
 struct HeadRange {
   int first, end;
   MH_DEVICE int count() const { return end - first; }
 };
 
-// The heads first … end - 1, whose rows are in a pipeline stage. stage: the memory of the stage.
+// The heads `first` … `end` - 1, whose rows are in a pipeline stage. stage: the memory of the stage.
 template <class T>
 struct HeadGroup {
   int first, end;
@@ -81,8 +81,8 @@ struct RangeTiles {
 
 // The operands of the product of streamed rows with resident rows, for a range of heads. With relative positions
 // (head_mixing/relative.h) there may be a second streamed or resident tensor (kNumStreamed, kNumResident: 2), and a row
-// window (kHasWindow), loaded with each tile, of 16 rows more than the block has resident rows. A tensor without data
-// is not loaded.
+// window (kHasWindow), which is loaded with each tile and has 16 rows more than the block has resident rows. A tensor
+// without data is not loaded.
 template <class T, int kSize, int kNumStreamed = 1, int kNumResident = 1, bool kHasWindow = false>
 struct GemmOperands {
   static constexpr int kStride = kSize + kPad;
@@ -208,15 +208,15 @@ struct GemmOperands {
 };
 
 // Number of 16-column fragments that a product loads in advance (kMaxPrefetch of multiply_transposed), limited by the
-// registers that the accumulators of several heads leave. With relative positions each kernel sets its own number.
+// registers that the accumulators of several heads leave free. With relative positions each kernel sets its own number.
 template <class T, int kSize>
 constexpr int kHeadMixingPrefetch = kIsWide<T, kSize>                            ? 1
                                     : kSize * sizeof(T) >= 512 || sizeof(T) == 4 ? 2
                                                                                  : 4;
 
-// The order of loads: for each tile of 16 rows the operands of kNumOperands products one after another, each in groups
-// of plan.heads_per_stage heads. At least one of the products has heads. tile_of(n) returns tile n as a StreamedTile;
-// past the last tile, its valid() is false.
+// The order of loads. For each tile of 16 rows, the operands of kNumOperands products are loaded one after another,
+// each in groups of plan.heads_per_stage heads. At least one of the products has heads. tile_of(n) returns tile n as a
+// StreamedTile; past the last tile, its valid() is false.
 template <class Operands, int kNumOperands, class TileOf>
 struct LoadSchedule {
   Operands operands[kNumOperands];

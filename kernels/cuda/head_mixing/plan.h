@@ -34,8 +34,8 @@ struct BlockOrder {
   }
 };
 
-// The tiling of a kernel. A tile is 16 rows of one tensor and head; a row tile is the 16 resident rows of all heads
-// that a group of warps shares.
+// The tiling of a kernel. A tile is 16 rows of one tensor and head. A row tile is the set of 16 resident rows, of all
+// heads, that a group of warps shares.
 struct HeadMixingPlan {
   int warps_per_row_tile = 0, num_row_tiles = 0;  // warps that share a row tile; row tiles of a block
   int num_head_blocks = 0;                        // number of blocks among which the heads of a row tile are divided

@@ -23,10 +23,10 @@ struct Window {
 // The meaning of the rows and of the columns of two accumulators, together (16, 16).
 enum class PairLayout { queries_keys, keys_queries, distances_queries };
 
-// Adds to each element of sums (16, 16) the product of a query with a row of `window` (32 rows). kLayout determines the
-// two indices of an element. For query i and key s the row is 15 - i + s: the row of r for their distance. For query i
-// and distance s the row is i + s: the key, or value, at this distance from the query. queries: 16 rows.
-// window_products: scratch of the warp.
+// Adds to each element of `sums` (16, 16) the product of a query with a row of `window` (32 rows). kLayout determines
+// the two indices of an element. The element of query i and key s takes row 15 - i + s, which is the row of r for their
+// distance. The element of query i and distance s takes row i + s, which is the key or value at this distance from the
+// query. queries: 16 rows. window_products: scratch of the warp.
 template <int kSize, PairLayout kLayout, int kPrefetch, class Thread, class T>
 MH_DEVICE void add_shifted(const Thread& thread, Accumulator (&sums)[2], float* window_products, const T* queries,
                            const T* window) {
@@ -41,9 +41,9 @@ MH_DEVICE void add_shifted(const Thread& thread, Accumulator (&sums)[2], float* 
     }
 }
 
-// Divides the visible keys into tiles of 16; operator()(n) returns tile n. All keys of a tile belong to one
-// KeyRange. The window of a tile is the rows of r for the distances between its keys and the queries of the block,
-// of which `last_query` is the last.
+// Divides the visible keys into tiles of 16; operator()(n) returns tile n. All keys of a tile belong to one KeyRange.
+// The window of a tile has the rows of r for the distances between its keys and the queries of the block. last_query:
+// last query of the block.
 struct VisibleKeyTiles {
   const AttentionParams& params;
   IndexRange visible_range;
@@ -85,9 +85,9 @@ struct QueryTilesOfKeyRange {
   }
 };
 
-// The tiles, over all key ranges, of the queries that have one of the keys 0 … num_unpadded_keys - 1 at one of the
-// distances (rows of r) from `first` to `first` + rows - 1; operator()(n) returns tile n. The window of a tile x has
-// the keys at these distances: key t + x.window_row - x.first is at distance `first` from query t.
+// The tiles of queries for the distances (rows of r) `first` … `first` + `rows` - 1; operator()(n) returns tile n. For
+// each key range, the tiles cover the queries that have an unpadded key of this range at one of these distances. The
+// window of tile x has the keys at these distances: key t + x.window_row - x.first is at distance `first` from query t.
 struct QueryTilesOfDistances {
   const AttentionParams& params;
   int first, rows, num_unpadded_keys;
@@ -158,8 +158,8 @@ struct RowTileOperands {
   }
 };
 
-// Computes sums (16, 16), the products of the 16 queries of a warp's row tile and the 16 keys of a tile, for a head of
-// a group, including relative positions if kRelative.
+// Computes `sums` (16, 16), the products of the 16 queries of a warp's row tile and the 16 keys of a tile, for a head
+// of a group, including relative positions if kRelative.
 template <int kSize, bool kRelative, int kPrefetch, class Thread, class Operands, class T>
 MH_DEVICE void multiply_queries(const Thread& thread, Accumulator (&sums)[2], const RowTileOperands<Operands>& operands,
                                 HeadGroup<T> group, int head, [[maybe_unused]] float* window_products) {

@@ -72,14 +72,14 @@ struct MixTile {
   MH_DEVICE X* at(int head, int row_tile, int column = 0) const {
     return reinterpret_cast<X*>(memory + head * kHeadStride + row_tile * 16 * kStride + column);
   }
-  // Stores a warp's accumulators sums (16, kKeys) to a row tile of a head, rounded to X.
+  // Stores `sums` (16, kKeys), the accumulators of a warp, to a row tile of a head, rounded to X.
   template <class X, class Thread>
   MH_DEVICE void put(const Thread& thread, int head, int row_tile, const Accumulator (&sums)[kKeys / 8]) const {
     X* const to = at<X>(head, row_tile, thread.lane() % 4 * 2) + thread.lane() / 4 * kStride;
     MH_FOR (n, kKeys / 8)
       MH_FOR (r, 2) store_pair(thread, to + 8 * r * kStride + n * 8, sums[n].x[2 * r], sums[n].x[2 * r + 1]);
   }
-  // Loads columns column … column + 15 of a row tile of a head into accumulators (16, 16).
+  // Loads columns `column` … `column` + 15 of a row tile of a head into accumulators (16, 16).
   template <class X, class Thread>
   MH_DEVICE void get(const Thread& thread, int head, int row_tile, int column, Accumulator (&sums)[2]) const {
     FragmentA<X> left;
@@ -107,7 +107,7 @@ struct ProductMatrices {
   const float *first, *second;
 };
 
-// Returns the matrices of product u of a warp, for the queries of a tile from query `query` on. queries:
+// Returns the matrices of product u of a warp, in the tile of queries that begins at query `query`. queries:
 // params.queries.
 template <class Traits, class Thread>
 MH_DEVICE ProductMatrices matrices_of_product(const Thread& thread, const AttentionParams& params, int64_t b, int query,
@@ -212,10 +212,10 @@ MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, int num_in_he
   }
 }
 
-// Computes the products rows · keysᵀ, for `rows` (kRowTiles * 16, kSize) and `keys` (kKeys, kSize) in shared memory,
-// and calls visit(row_tile, sums) for each row tile, with its products sums (16, kKeys). The fragments of
-// the keys are loaded once for all row tiles, and the products of the next row tile are issued before a row tile is
-// visited. Called by all lanes of a warp.
+// Computes the products `rows · keysᵀ` for `rows` (kRowTiles * 16, kSize) and `keys` (kKeys, kSize) in shared memory,
+// and calls visit(row_tile, sums) for each row tile, where `sums` (16, kKeys) has the products of the row tile. The
+// fragments of the keys are loaded once for all row tiles, and the products of the next row tile are issued before a
+// row tile is visited. Called by all lanes of a warp.
 template <int kSize, int kRowTiles, int kKeys, class Thread, class T, class Visit>
 MH_DEVICE void multiply_row_tiles(const Thread& thread, const T* rows, const T* keys, const Visit& visit) {
   constexpr int kStride = kSize + kPad;
@@ -253,9 +253,9 @@ struct NoDropout {
   MH_DEVICE void operator()(int, int, Accumulator (&)[kColumnFragments]) const {}
 };
 
-// Computes sums (num_row_tiles, 16, kSize) += X · rows, where X (num_row_tiles, 16, kKeys) is head `head` of the tile,
-// and rows (kKeys, kSize) are in shared memory. If kDropout, applies dropout to X first: dropout(row_tile, column,
-// values) is called with columns column … column + 15 of a row tile. Called by all lanes of a warp.
+// Computes `sums += X · rows` for `sums` (row tiles, 16, kSize), where X (row tiles, 16, kKeys) is head `head` of
+// `tile`, and `rows` (kKeys, kSize) is in shared memory. If kDropout, first applies dropout to X: calls
+// dropout(row_tile, column, values) for 16 columns at a time, from `column` on. Called by all lanes of a warp.
 template <int kSize, class T, bool kDropout, class Tile, class Thread, class DropoutFn>
 MH_DEVICE void accumulate(const Thread& thread, Accumulator (&sums)[Tile::kRowTiles][kSize / 8], const Tile& tile,
                           int head, const T* rows, const DropoutFn& dropout) {
@@ -302,8 +302,8 @@ struct HeadRowLoader {
       data[o] = head < heads ? row_of(tensor, b, head_of != nullptr ? head_of[head] : head, 0) : nullptr;
     }
   }
-  // Starts to load positions first … first + kRows - 1 to `to` (heads, kRows, kStride); positions from `end` on become
-  // zero. Called by all threads of a block.
+  // Starts to load positions `first` … `first` + kRows - 1 to `to` (heads, kRows, kStride); positions from `end` on
+  // become zero. Called by all threads of a block.
   template <class Thread>
   MH_DEVICE void load(const Thread& thread, T* to, int first, int end) const {
     MH_FOR (o, Traits::kWarpHeads) {
@@ -359,8 +359,8 @@ struct ValueLoader : HeadRowLoader<Traits, T, kRows> {
                                         params.value_size) {}
 };
 
-// Streams tiles of two tensors through a pipeline: for each tile of kKeys positions of a range first the rows of one
-// tensor, then the rows of the other, each in a stage.
+// Streams the rows of two tensors at the positions in `range` through a pipeline, in tiles of kKeys positions: for each
+// tile, first the rows of one tensor into a stage, then the rows of the other tensor into the next stage.
 template <class Traits, class T, int kKeys>
 struct AlternatingLoads {
   const HeadRowLoader<Traits, T, kKeys>& first_loader;

@@ -1,5 +1,5 @@
 // Backward pass of attention with head mixing by row mix (head_mixing/row_mix.h). The equations are in
-// head_mixing/backward.h. Three kernels, each of which recomputes the probabilities from the log-sum-exp:
+// head_mixing/backward.h. Each of three kernels recomputes the probabilities from the log-sum-exp:
 // row_mix_matrix_gradient() computes the gradient of the mixing matrix and the statistics of each query;
 // row_mix_query_gradient() computes dQ; row_mix_key_gradient() computes dK and dV. Delta is summed from the same
 // rounded dP from which the other two kernels subtract delta, so that the gradients of a query's logits sum to zero.
@@ -12,10 +12,9 @@
 // bytes of shared memory: resident rows, 1 to 4 pipeline stages and tiles. A tile has tile_heads * (queries * (keys +
 // 8) + 8) elements; row_mix_forward.h defines tile_heads. __launch_bounds__ allows 255 registers.
 //
-// - row_mix_matrix_gradient(): 16 or 32 queries, with tiles of kKeys keys (16 or 32).
-//   Q and dO are resident; a stage has K or V, max_heads * kKeys * kStride elements;
-//   the two tiles have P and dP̄. A lane has kWarpProducts * kMatrixHeads / 2
-//   accumulators of G.
+// - row_mix_matrix_gradient(): 16 or 32 queries, with tiles of kKeys keys (16 or 32). Q and dO are resident; a stage
+//   has K or V, max_heads * kKeys * kStride elements; the two tiles have P and dP̄. A lane has kWarpProducts *
+//   kMatrixHeads / 2 accumulators of G.
 // - row_mix_query_gradient(): kQueries queries (32 or 64), with tiles of 16 keys. Q and dO are resident; a stage has V
 //   or K, max_heads * 16 * kStride elements; one tile has dP̄, dP and dS in turn. A lane has kWarpHeads * kQueries *
 //   kSize / 32 accumulators of dQ, at most 128.
@@ -47,9 +46,9 @@ struct RowStats {
   }
 };
 
-// Replaces p (16, 8 kColumnFragments), the products of a tile of 16 queries, by probabilities, and computes
-// slopes = probability * derivative of the logit with respect to the product. kFastPath: assumes softmax, and that all
-// queries see all keys.
+// Replaces p (16, 8 kColumnFragments), the products of a tile of 16 queries, by probabilities, and computes `slopes`:
+// probability * derivative of the logit with respect to the product. kFastPath: assumes softmax, and that all queries
+// see all keys.
 template <bool kFastPath, int kColumnFragments, class Thread>
 MH_DEVICE void to_slopes(const Thread& thread, const AttentionParams& params, ProductTile tile, const RowStats& stats,
                          Accumulator (&p)[kColumnFragments], Accumulator (&slopes)[kColumnFragments]) {
@@ -95,8 +94,8 @@ struct RowMixMatrixGradientTiles
   }
 };
 
-// Computes pair_sums (in heads, out heads) += P dP̄ᵀ, summed over the keys of a tile, for the queries of one product. If
-// a product takes two queries, rows 0 … 7 of the accumulator belong to the first query, and rows 8 … 15 to the second.
+// Adds P dP̄ᵀ, summed over the keys of a tile, to pair_sums (query heads, value heads), for the queries of one product.
+// If a product takes two queries, rows 0 … 7 of pair_sums belong to the first query, and rows 8 … 15 to the second.
 template <class T, int kMatrixHeads, class Tile, class Thread>
 MH_DEVICE void accumulate_pair_sums(const Thread& thread, Accumulator (&pair_sums)[kMatrixHeads / 8], const Tile& p,
                                     const Tile& dp, int query, int heads, int value_heads) {
@@ -124,8 +123,8 @@ MH_DEVICE void accumulate_pair_sums(const Thread& thread, Accumulator (&pair_sum
   }
 }
 
-// Computes tensors.query_stats and tensors.dm: the gradient of the matrix of each query, or, if the queries share a
-// matrix, the sum over each tile of queries. Grid: (order.num_blocks()).
+// Computes tensors.query_stats and tensors.dm. tensors.dm has the gradient of the matrix of each query, or, if the
+// queries share a matrix, the sum of these gradients over each tile of queries. Grid: (order.num_blocks()).
 template <class Traits, class T, class Thread>
 MH_DEVICE void row_mix_matrix_gradient(const Thread& thread, const AttentionParams& params, const RowMixPlan& plan,
                                        const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
@@ -393,9 +392,9 @@ struct RowMixKeyGradientTiles {
   }
 };
 
-// Computes sums (row tiles of keys, 16, kSize) += Xᵀ · rows, where X (16 queries, keys) is head `head` of the tile, and
-// rows (16, kSize) are in shared memory. If kDropout, first replaces X in the tile by X after dropout, by calls
-// dropout(0, column, values) like those of accumulate(). Called by all lanes of a warp.
+// Computes `sums += Xᵀ · rows` for `sums` (row tiles of keys, 16, kSize), where X (16 queries, keys) is head `head` of
+// `tile`, and `rows` (16, kSize) is in shared memory. If kDropout, first applies dropout to X in `tile`: calls
+// dropout(0, column, values) as accumulate() does. Called by all lanes of a warp.
 template <int kSize, class T, bool kDropout, class Tile, class Thread, class DropoutFn>
 MH_DEVICE void accumulate_transposed(const Thread& thread, Accumulator (&sums)[Tile::kKeys / 16][kSize / 8],
                                      const Tile& tile, int head, const T* rows, const DropoutFn& dropout) {
@@ -426,10 +425,10 @@ MH_DEVICE void accumulate_transposed(const Thread& thread, Accumulator (&sums)[T
   }
 }
 
-// Computes tensors.dk, for each query head j the gradient of the keys that head j reads, and tensors.dv, for each value
-// head i the gradient of the values that head i reads. If tensors.has_one_reader_per_kv_head, the gradients are written
-// to heads params.key_head(j) of tensors.dk and params.value_head(i) of tensors.dv, and otherwise to heads j and i.
-// Padding keys get zeros. Grid: (order.num_blocks()).
+// Computes tensors.dk and tensors.dv. dk has, for each query head j, the gradient of the keys that head j reads; dv
+// has, for each value head i, the gradient of the values that head i reads. If tensors.has_one_reader_per_kv_head, the
+// gradients are written to heads params.key_head(j) of dk and params.value_head(i) of dv, and otherwise to heads j and
+// i. Padding keys get zeros. Grid: (order.num_blocks()).
 template <class Traits, class T, class Thread>
 MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams& params, const RowMixPlan& plan,
                                     const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {

@@ -9,9 +9,9 @@
 //   2 * (heads * kQueries * (kSize + 8) + num_stages * max_heads * kKeys * (kSize + 8) +
 //        tile_heads * (kQueries * (kKeys + 8) + 8))
 //
-// bytes of shared memory, with max_heads = max(heads, value_heads): Q of the block, 1 to 4 pipeline stages, each with K
-// or V of a tile, and the tile of probabilities. tile_heads is max_heads, or max_heads + 1 if heads or value_heads is
-// less than RowMixTraits::kMatrixHeads.
+// bytes of shared memory, with max_heads = max(heads, value_heads): Q of the block, 1 to 4 pipeline stages (each with K
+// or V of a tile), and the tile of probabilities. tile_heads is max_heads, or max_heads + 1 if `heads` or `value_heads`
+// is less than RowMixTraits::kMatrixHeads.
 // A lane has kWarpHeads * kQueries * kSize / 32 accumulators of outputs, at most 128; __launch_bounds__ allows 255
 // registers.
 //
@@ -33,8 +33,8 @@ struct RowMixForwardTiles : RowMixQueryTiles<Traits, Traits::kQueries, Traits::k
   }
 };
 
-// Returns whether tiles without masked pairs take the fast path: with softmax and without dropout, where a probability
-// takes only one multiply-add and one exponential.
+// Returns whether tiles without masked pairs take the fast path. They do with softmax and without dropout: then a
+// probability takes only one multiply-add and one exponential.
 MH_DEVICE bool allows_fast_path(const AttentionParams& params) {
   return params.normaliser == Normaliser::softmax && !params.has_dropout();
 }
