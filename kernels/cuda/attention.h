@@ -16,7 +16,7 @@ struct StridedTensor {
   int64_t batch_stride, head_stride, row_stride;
 };
 
-// The keys, or queries, first … end - 1.
+// The keys or queries `first` … `end` - 1.
 struct IndexRange {
   int first, end;
 };
@@ -24,8 +24,8 @@ struct IndexRange {
 // A tensor whose element type is the type of the kernels (AttentionKernels).
 using UntypedTensor = StridedTensor<void>;
 
-// Statistics of one query and query head for the backward pass with head mixing: lse2, the log-sum-exp in base 2;
-// inv_sum, 1 / (sum of the recomputed probabilities), or 0 for a fully masked row; and delta = Σ P dP over the keys.
+// Statistics of one query and query head for the backward pass with head mixing. lse2: log-sum-exp in base 2. inv_sum:
+// 1 / (sum of the recomputed probabilities); 0 for a fully masked row. delta: Σ P dP over the keys.
 struct alignas(16) QueryStats {
   float lse2, inv_sum, delta, padding;
 };
@@ -48,25 +48,25 @@ struct AttentionTensors {
   // Scratch of the backward pass with mixing: sums of the recomputed probabilities; statistics for the gradients.
   float* prob_sums = nullptr;         // (batch, heads, queries)
   QueryStats* query_stats = nullptr;  // (batch * heads * queries + kStatsPadding)
-  // Gradient of the mixing matrix (batch, head_mixing_num_matrix_gradients(), heads, value_heads): one for each query,
-  // or, for a shared matrix, partial gradients that the caller sums.
+  // Gradients of the mixing matrices, (batch, head_mixing_num_matrix_gradients(), heads, value_heads): one for each
+  // query, or, if the queries share a matrix, partial gradients that the caller sums.
   float* dm = nullptr;
-  // Gradients of head_scales (batch, heads, num_query_tiles()), without mixing; the caller sums them over the tiles.
-  // Null: not computed.
+  // Gradients of head_scales, (batch, heads, num_query_tiles()), only without mixing: the caller sums them over the
+  // tiles. Null: not computed.
   float* dscale = nullptr;
   // Gradients with respect to r, u and v of RelativeParams. dr (batch, heads, distances, key_size): the caller sums it
   // over the batch. du and dv_bias (batch, heads, num_query_tiles(), key_size), only without mixing: the caller sums
   // them over the batch and the tiles.
   float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
-  // Relative positions with mixing: q + u and q + v, each rounded to the type of the kernels. Their gradients are dq
-  // and dq_v. The forward pass also reads q. Without relative positions q_v and dq_v are unused, and q_u has no data or
-  // is q.
+  // With relative positions and mixing: q_u is q + u and q_v is q + v, each rounded to the type of the kernels. Their
+  // gradients are dq and dq_v. The forward pass also reads q. Without relative positions q_v and dq_v are unused, and
+  // q_u has no data or is q.
   UntypedTensor q_u{}, q_v{}, dq_v{};
-  // Split-KV of the forward pass: number of splits, and their partial results (scratch), if there is more than one
-  // split. Without mixing: num_splits as AttentionKernels::num_splits() returns it, partial_out (batch, heads, queries,
-  // num_splits, value_size + 2). With mixing: num_splits as head_mixing_num_splits() returns it, or any power of two
-  // (only 1 with relative positions); partial_out is as large as the larger of (batch, heads, queries, num_splits, 2)
-  // and (batch, value_heads, queries, num_splits, value_size).
+  // Split-KV of the forward pass: number of splits; partial results of the splits (scratch), if there are several.
+  // Without mixing, num_splits is a result of AttentionKernels::num_splits(), and partial_out has the shape (batch,
+  // heads, queries, num_splits, value_size + 2). With mixing, num_splits is a result of head_mixing_num_splits() or any
+  // power of two (only 1 with relative positions), and partial_out is as large as the larger of (batch, heads, queries,
+  // num_splits, 2) and (batch, value_heads, queries, num_splits, value_size).
   int num_splits = 1;
   float* partial_out = nullptr;
   void* stream = nullptr;  // cudaStream_t

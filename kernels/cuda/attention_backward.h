@@ -9,9 +9,9 @@
 //
 // Without relative positions a block takes (2 * resident + 2 * kStages * streamed) * (kSize + 8) elements of shared
 // memory, with `resident` resident rows and tiles of `streamed` rows. A lane has kSize / 2 accumulators for each
-// gradient, and streamed / 2 for each of P and dP. For head size 64 in bf16 and 2 stages, the kernel of dQ streams
-// tiles of 32 keys and takes 36 KiB and 32 + 2 * 16 accumulators; the kernel of dK and dV streams tiles of 64 queries
-// and takes 54 KiB and 2 * 32 + 2 * 32 accumulators. For 512 positions and 16 heads each has 128 blocks per batch row.
+// gradient, and streamed / 2 for each of P and dP. For head size 64 in bf16 and 2 stages, the dQ kernel streams tiles
+// of 32 keys and takes 36 KiB and 32 + 2 * 16 accumulators; the dK and dV kernel streams tiles of 64 queries and takes
+// 54 KiB and 2 * 32 + 2 * 32 accumulators. For 512 positions of 16 heads, each kernel has 128 blocks per batch row.
 #pragma once
 
 #include "cuda/attention_forward.h"
@@ -19,8 +19,8 @@
 namespace mh::kernels {
 
 // Computes tensors.delta (batch, heads, queries) = rowsum(dout ∘ out), which equals D, since both `out` and D include
-// dropout and the scale of the head. One warp computes one query. Grid: (queries / 4 rounded up, batch *
-// heads) blocks of 128 threads.
+// dropout and the scale of the head. One warp computes one query. Grid: (queries / 4 rounded up, batch * heads) blocks
+// of 128 threads.
 template <class T, class Thread>
 MH_DEVICE void attention_delta(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors) {
   const int64_t b = thread.block_y() / params.value_heads, head = thread.block_y() % params.value_heads;
@@ -79,9 +79,9 @@ MH_DEVICE void store_column_sums(const Thread& thread, const Accumulator (&sums)
   thread.barrier();
 }
 
-// Computes dq; if dscale is not null, dscale (batch, heads, tiles of queries), the gradient of the head's scale from
-// each tile; and, if kRelative, du and dv_bias (batch, heads, tiles of queries, key_size), the gradients of u and v
-// from each tile. Grid: (tiles of queries, batch * heads, kSize / kColumns).
+// Computes dq and, for each tile of queries, partial gradients: dscale (batch, heads, tiles) of the head scales, if
+// dscale is not null; du and dv_bias (batch, heads, tiles, key_size) of u and v, if kRelative. Grid: (tiles of queries,
+// batch * heads, kSize / kColumns).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionParams& params,
                                         const KernelTensors<T>& tensors,
@@ -181,9 +181,9 @@ struct KeyGradientTiles {
   };
 };
 
-// Computes dk, if kComputeDk, and dv, if kComputeDv. For each head it writes the gradients of the keys and values that
-// the head reads: to head params.key_head(head) of dk and head params.value_head(head) of dv if
-// tensors.has_one_reader_per_kv_head, and otherwise to head `head` of dk and dv. Padding keys get zeros. Grid: (tiles
+// Computes dk, if kComputeDk, and dv, if kComputeDv: for each head, the gradients of the keys and values that the head
+// reads. If tensors.has_one_reader_per_kv_head, they are written to head params.key_head(head) of dk and head
+// params.value_head(head) of dv, and otherwise to head `head` of dk and dv. Padding keys get zeros. Grid: (tiles
 // of keys, batch * heads). kRelative: each key range begins a new tile, so the grid may have more blocks than there are
 // tiles; blocks without a tile return at once.
 template <class T, int kSize, bool kComputeDk, bool kComputeDv, bool kRelative, class Thread>

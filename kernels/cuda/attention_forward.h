@@ -10,8 +10,8 @@
 //
 // Without relative positions a block takes (kQueries + 2 * kStages * kKeys) * (kSize + 8) elements of shared memory,
 // and a lane has kSize / 2 accumulators of outputs and kKeys / 2 of logits. For head size 64 in bf16 a block has 64
-// queries, tiles of 64 keys, 2 stages, 45 KiB, and 32 + 32 accumulators; 512 queries of 16 heads take 128 blocks for
-// each batch row.
+// queries, tiles of 64 keys, 2 stages and 45 KiB, and a lane has 32 + 32 accumulators; 512 queries of 16 heads take 128
+// blocks for each batch row.
 #pragma once
 
 #include "ceil_div.h"
@@ -35,8 +35,8 @@ struct AttentionTiles {
   };
 };
 
-// Computes sums (16, 8 kColumnFragments) = rows (16, kSize) · columnsᵀ, for `columns` (8 kColumnFragments, kSize). Both
-// operands are in shared memory with row stride kStride. Called by all lanes of a warp.
+// Computes `sums = rows · columnsᵀ` for `sums` (16, 8 kColumnFragments), `rows` (16, kSize) and `columns` (8
+// kColumnFragments, kSize). Both operands are in shared memory with row stride kStride. Called by all lanes of a warp.
 template <int kSize, int kStride, int kMaxPrefetch = 4, int kColumnFragments, class Thread, class T>
 MH_DEVICE void multiply_transposed(const Thread& thread, Accumulator (&sums)[kColumnFragments], const T* rows,
                                    const T* columns) {
@@ -62,8 +62,8 @@ MH_DEVICE void multiply_transposed(const Thread& thread, Accumulator (&sums)[kCo
 template <class T, int kSize>
 constexpr bool kIsWide = kSize * sizeof(T) >= 1024;
 
-// Computes sums (16, kSize) += left · rows, for `left` (16, 8 kInnerFragments), which is rounded to T, and `rows` (8
-// kInnerFragments, kSize) in shared memory with row stride kStride. Called by all lanes of a warp.
+// Computes `sums += left · rows` for `sums` (16, kSize), `left` (16, 8 kInnerFragments), which is rounded to T, and
+// `rows` (8 kInnerFragments, kSize) in shared memory with row stride kStride. Called by all lanes of a warp.
 template <int kSize, int kStride, int kInnerFragments, class Thread, class T>
 MH_DEVICE void multiply_add(const Thread& thread, Accumulator (&sums)[kSize / 8],
                             const Accumulator (&left)[kInnerFragments], const T* rows) {
@@ -94,18 +94,18 @@ MH_DEVICE float row_maximum(const Thread& thread, float x) {
   return fmaxf(x, thread.shuffle_xor(x, 2));
 }
 
-// The query tile of a block: queries from `first` on, of head `head` and batch row b; and the keys of the block's split
-// (without splits, all keys) that at least one of these queries sees.
+// The query tile of a block: the queries from `first` on of head `head` and batch row `b`. visible_range: the keys that
+// at least one of these queries sees, within the block's split of the keys (without splits, within all keys).
 struct QueryTile {
   int64_t b, head;
   int first;
   IndexRange visible_range;
 };
 
-// Streams the tiles of Traits::kKeys keys that a query tile sees, and of their values if kLoadValues, through shared.k
-// and shared.v, and calls visit(s, end, stage, ring_row) for each tile: s is its first key, `end` the end of the
-// visible keys, and for_each_tile() describes stage and ring_row. Called by all threads of a block. With relative
-// positions a tile is within one key range, and `end` is the end of the visible keys of the key range.
+// Streams the keys that a query tile sees through shared.k, in tiles of Traits::kKeys keys, and, if kLoadValues, their
+// values through shared.v. Calls visit(s, end, stage, ring_row) for each tile, where s is its first key, `end` is the
+// end of the visible keys, and `stage` and `ring_row` are as in for_each_tile(). Called by all threads of a block. With
+// relative positions a tile is within one key range, and `end` is the end of the visible keys of this key range.
 template <class Traits, class T, int kSize, bool kRelative, bool kLoadValues, class Thread, class Shared, class Visit>
 MH_DEVICE void for_each_key_tile(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors,
                                  const QueryTile& tile, Shared& shared, const Visit& visit) {
@@ -137,16 +137,16 @@ MH_DEVICE void for_each_key_tile(const Thread& thread, const AttentionParams& pa
   }
 }
 
-// Returns the address of the partial output of one query and one split, (value_size + 2): the sum of values weighted by
-// exponentials, then the maximum logit times log2(e), then the sum of the exponentials. batch_head: b * heads + head
-// for batch row b. The caller sets params.value_size to 0 if there are no outputs.
+// Returns the address of the partial output of one query and one split, value_size + 2 elements: the sum of the values
+// weighted by exponentials, then the maximum logit times log2(e), then the sum of the exponentials. batch_head:
+// b * heads + head for batch row b. The caller sets params.value_size to 0 if there are no outputs.
 MH_DEVICE float* partial_out_of(const AttentionParams& params, const AttentionTensors& tensors, int batch_head,
                                 int query, int split) {
   return tensors.partial_out +
          ((batch_head * params.queries + query) * tensors.num_splits + split) * (params.value_size + 2);
 }
 
-// Returns the keys of `range` that belong to split `split`, in whole tiles of `size` keys; may be empty.
+// Divides the tiles of `size` keys of `range` among the splits; returns the keys of split `split`, which may be empty.
 MH_DEVICE IndexRange split_of(const IndexRange& range, int size, int split, int num_splits) {
   const int tiles = ceil_div(range.end - range.first, size), split_size = ceil_div(tiles, num_splits) * size;
   const int first = range.first + split * split_size, end = first + split_size;

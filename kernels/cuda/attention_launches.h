@@ -1,6 +1,6 @@
-// The host code of AttentionKernels for one type and head size: chooses the kernels and grids of each call, and
-// launches them with a launcher, which is a template parameter: Launcher of cuda/attention.cu.in on a GPU, or of
-// tests/emulator/host_launcher.h on a CPU. A launcher provides
+// The host code of AttentionKernels for one type and head size: chooses the kernels of each call and their grids, and
+// launches the kernels with a launcher. The launcher is a template parameter: Launcher of cuda/attention.cu.in on a
+// GPU, or of tests/emulator/host_launcher.h on a CPU. A launcher provides
 //
 //   const char* launcher(Grid{x, y, z}, threads, bytes of shared memory, body)  // null or a description of the problem
 //   int launcher.max_shared_memory()                                            // bytes per block
@@ -28,7 +28,7 @@ inline int num_tiles_of(int64_t length, int size) { return static_cast<int>(ceil
 
 // Returns the fastest number of splits of the keys (split-KV) for a grid of `num_blocks` blocks that each loop over
 // `num_tiles` tiles of keys, on a GPU that runs num_concurrent_blocks blocks at a time. Cost model, in units of the
-// time of one tile: a block costs its tiles plus 1, and combining the splits costs 2.
+// time of one tile: a block costs the number of its tiles plus 1, and combining the splits costs 2.
 inline int best_num_splits(int64_t num_blocks, int num_tiles, int num_concurrent_blocks) {
   int fastest_num_splits = 1;
   int64_t best_time = INT64_MAX;
@@ -568,8 +568,8 @@ struct AttentionLaunches {
     return launcher(Grid{order.num_blocks(), 1, plan.num_head_blocks * num_z_blocks}, plan.threads(), plan.shared_bytes,
                     Body{{params, plan, order, KernelTensors<T>(tensors)}, arguments...});
   }
-  // Launches a row-mix kernel with the plan of its tile sizes. tiles: number of tiles of resident rows of a batch row.
-  // num_z_blocks: number of blocks in z. arguments: as in launch_head_mixing().
+  // Launches a row-mix kernel with the plan of its tile sizes. tiles: number of tiles of resident rows in each batch
+  // row. num_z_blocks: number of blocks in z. arguments: as in launch_head_mixing().
   template <class Body, class Launcher, class... Arguments>
   static const char* launch_row_mix(const Launcher& launcher, const AttentionParams& params,
                                     const AttentionTensors& tensors, int tiles, int num_z_blocks,

@@ -24,14 +24,14 @@ struct CudaApi {
   // For i < count, computes y[i] = x[i] * range.params.scale, or y[i] = 0 if the random stream drops element i
   // (DropoutRange). The `count` elements are whole runs of `range`.
   const char* (*dropout)(Dtype dtype, const DropoutRange& range, const void* x, void* y, int64_t count, void* stream);
-  // Computes losses (rows) of logits (rows, vocabulary) and targets (rows), and, if params.needs_gradient, replaces the
-  // logits by the gradient (kernels/cpu/cross_entropy.h). Logits are aligned to 16 bytes. Targets are below
+  // Computes `losses` (rows) from `logits` (rows, vocabulary) and `targets` (rows), and, if params.needs_gradient,
+  // replaces `logits` by the gradient (kernels/cpu/cross_entropy.h). `logits` is aligned to 16 bytes. Targets are below
   // params.vocabulary_size; if the target of a row is negative, the loss and the gradient of the row are zero.
   const char* (*cross_entropy)(Dtype dtype, const CrossEntropyParams& params, int64_t rows, void* logits,
                                const int64_t* targets, CrossEntropyLoss* losses, void* stream);
-  // sum_norm() computes all rows of the residual sum s = x + dropout(y) and of its layer norm, and sum_norm_backward()
-  // their gradients (sum_norm_params.h). `params` and params.dropout are in host memory, and all other pointers in GPU
-  // memory. tensors.y and tensors.dy have the type `y_dtype`.
+  // sum_norm() computes the residual sum s = x + dropout(y) and its layer norm, in all rows; sum_norm_backward()
+  // computes the gradients of x, y, weight and bias (sum_norm_params.h). `params` and params.dropout are in host
+  // memory; all other pointers refer to GPU memory. tensors.y and tensors.dy have the type `y_dtype`.
   const char* (*sum_norm)(Dtype y_dtype, const SumNormParams& params, const SumNormTensors& tensors, void* stream);
   const char* (*sum_norm_backward)(Dtype y_dtype, const SumNormParams& params, const SumNormTensors& tensors,
                                    void* stream);

@@ -2,9 +2,9 @@
 //
 // Tiling: a block computes the gradient of 16 rows of r per warp. For every key range that uses these rows the block
 // loops over tiles of queries. Within a key range a query t and a row ρ of r determine one key, so 16 queries and 16
-// rows involve 31 keys. The products of the queries with these keys go to shared memory, where the key of query t and
-// row ρ is in column t + ρ, if t and ρ are counted from the first query and the first row of the tile. Nothing is
-// accumulated in global memory.
+// rows involve 31 keys. The products of the queries with these keys go to shared memory, where the product of query t
+// with the key of row ρ is in column t + ρ; t and ρ are counted from the first query and the first row of the tile.
+// Nothing is accumulated in global memory.
 //
 // Shared memory holds the rows of r, the pipeline stages with q + u and dO of a tile, q + v of a tile, a window of
 // keys and a window of values, and products of 2560 bytes per warp:
@@ -61,7 +61,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
   Accumulator sums[kSize / 8];
   for (int range_index = 0; range_index < params.relative.num_key_ranges; ++range_index) {
     const IndexRange range_keys = intersect({0, num_unpadded_keys}, params.relative.key_ranges[range_index]);
-    // Row first + ρ of r is the distance from query t to key t + key_shift + ρ.
+    // Row `first` + ρ of r is for the distance from query t to key t + key_shift + ρ.
     const int key_shift = first - distance_row(params, params.relative.key_ranges[range_index], 0, 0),
               max_key_shift = key_shift + Traits::kDistances - 1;
     if (params.causal &&
@@ -92,8 +92,8 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
       Accumulator p[Traits::kQueries / 8], ds[Traits::kQueries / 8];  // (distances, queries)
       multiply_transposed<kSize, Traits::kStride>(thread, p, shared.r + thread.warp() * 16 * Traits::kStride,
                                                   shared.q_v);
-      // Computes `to` (distances, queries) += the products of `left`, q + u or dO of each query, with `right`, the key
-      // or the value that the query and the distance determine.
+      // Adds to each element of `to` (distances, queries) the product of a row of `left` (q + u or dO of the query)
+      // with a row of `right` (the key or value that the query and the distance determine).
       const auto multiply_keys = [&](Accumulator(&to)[Traits::kQueries / 8], const T* left,
                                      const typename Traits::KvWindow& right) {
         MH_FOR (m, Traits::kQueries / 16) {

@@ -15,7 +15,7 @@
 
 namespace mh::kernels {
 
-// Applies dropout to x, whose elements have the indices position … position + 3 in the random stream. Their random
+// Applies dropout to x, whose elements have the indices `position` … `position` + 3 in the random stream. Their random
 // words belong to one Philox counter, or to two.
 MH_DEVICE void apply_dropout_vec4(const DropoutParams& params, uint64_t position, float (&x)[4]) {
   const PhiloxWords words = philox(params, position / 4);

@@ -133,17 +133,17 @@ MH_DEVICE void widen(const Thread&, Accumulator (&to)[2], const FragmentA<float>
   MH_FOR (i, 4) to[0].x[i / 2 + i % 2 * 2] = from.x[i], to[1].x[i / 2 + i % 2 * 2] = from.x[4 + i];
 }
 
-// Computes sum (16, 8) += left (16, 16) · right (16, 8).
+// Computes `sum += left · right` for `sum` (16, 8), `left` (16, 16) and `right` (16, 8).
 template <class Thread, class T>
 MH_DEVICE void multiply(const Thread& thread, Accumulator& sum, const FragmentA<T>& left, const FragmentB<T>& right) {
   thread.multiply(sum.x, left.x, right.x, T{});
 }
 
-// Computes sum += left · right for fp32 operands by tf32 tensor cores (3xTF32). Each operand is split into high + low,
-// two tf32 numbers of 11 bits; three products are computed, and low * low, at most 2^-22 of the result, is omitted. The
-// tensor cores truncate sums towards zero, so the errors of a chain of products accumulate. kSeparateSum: the three
-// products are summed in an accumulator of their own and then added to `sum` with rounding to nearest, which is more
-// accurate but takes more registers.
+// Computes `sum += left · right` for fp32 operands on tf32 tensor cores (3xTF32). Each operand is split into high +
+// low, two tf32 numbers of 11 bits; three products are computed, and low * low, at most 2^-22 of the result, is
+// omitted. The tensor cores truncate sums towards zero, so the errors of a chain of products accumulate. kSeparateSum:
+// the three products are summed in an accumulator of their own and then added to `sum` with rounding to nearest, which
+// is more accurate but takes more registers.
 template <bool kSeparateSum, class Thread>
 MH_DEVICE void multiply_tf32(const Thread& thread, Accumulator& sum, const FragmentA<float>& left,
                              const FragmentB<float>& right) {
@@ -173,9 +173,9 @@ MH_DEVICE void multiply(const Thread& thread, Accumulator& sum, const FragmentA<
   multiply_tf32<false>(thread, sum, left, right);
 }
 
-// Computes sum += left · right; fp32 operands have a separate accumulator (multiply_tf32). Used for dP, and for logits,
-// whose absolute error is a relative error of the probability. Products with accumulators that live for the whole loop
-// over keys or queries use multiply(), since there are no registers for a separate accumulator.
+// Computes `sum += left · right`; fp32 operands have a separate accumulator (multiply_tf32). Used for dP, and for
+// logits, whose absolute error is a relative error of the probability. Products with accumulators that live for the
+// whole loop over keys or queries use multiply(), since there are no registers for a separate accumulator.
 template <class Thread, class T>
 MH_DEVICE void multiply_accurate(const Thread& thread, Accumulator& sum, const FragmentA<T>& left,
                                  const FragmentB<T>& right) {

@@ -2,9 +2,9 @@
 // the tensors are kernel arguments, so nothing is copied to GPU memory before a launch.
 //
 // Tiling: a block of 256 threads computes a chunk of 8192 elements of one tensor (kUpdateChunkSize), and a thread at
-// most 8 vectors of four elements of the chunk: a matrix (1024, 1024) takes 128 blocks. An update holds one vector each
-// of parameters, gradients and moments in registers, at most 16 fp32 numbers, and takes no shared memory. A sum of
-// squares holds one fp64 sum in each thread, and takes 2 KiB of shared memory to add these sums in fixed order.
+// most 8 vectors of four elements of the chunk. A matrix (1024, 1024) takes 128 blocks. In an update a thread holds one
+// vector each of parameters, gradients and moments in registers, at most 16 fp32 numbers, and there is no shared
+// memory. In a sum of squares a thread holds one fp64 sum, and 2 KiB of shared memory add these sums in fixed order.
 // The kernel arguments of Adam take 3368 bytes.
 #pragma once
 

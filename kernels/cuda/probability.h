@@ -15,7 +15,7 @@ MH_DEVICE int num_unpadded_keys_of(const AttentionParams& params, int64_t b, int
   return params.key_lengths != nullptr && params.key_lengths[b] < keys ? static_cast<int>(params.key_lengths[b]) : keys;
 }
 
-// Returns the range of keys that at least one of the queries first … first + count - 1 of batch row b sees.
+// Returns the range of keys that at least one of the queries `first` … `first` + `count` - 1 of batch row b sees.
 MH_DEVICE IndexRange visible_keys(const AttentionParams& params, int64_t b, int first, int count) {
   const int queries = static_cast<int>(params.queries), end = first + count < queries ? first + count : queries;
   const int keys = static_cast<int>(params.keys), causal_offset = keys - queries;
@@ -28,8 +28,8 @@ MH_DEVICE IndexRange visible_keys(const AttentionParams& params, int64_t b, int 
   return visible_range;
 }
 
-// Returns a range of queries that includes all queries that see at least one of the keys first … first + count - 1 of
-// batch row b; empty if all of these keys are padding. Keys from key keys_end on do not exist.
+// Returns a range that includes all queries that see at least one of the keys `first` … `first` + `count` - 1 of batch
+// row b; empty if all of these keys are padding. Keys from key keys_end on do not exist.
 MH_DEVICE IndexRange attending_queries(const AttentionParams& params, int64_t b, int first, int count, int keys_end) {
   const int end = first + count < keys_end ? first + count : keys_end;
   const int queries = static_cast<int>(params.queries), causal_offset = static_cast<int>(params.keys) - queries;
@@ -134,7 +134,7 @@ MH_DEVICE uint32_t accumulator_bits(const Draw& draw) {
   for (int c = 0; c < 4 * kColumnFragments; c += kBitsPerDraw) bits |= draw(c) << c;
   return bits;
 }
-// Returns the dropout factor of the accumulator with bit x in accumulator_bits(): `scale` if the bit is set, else 0.
+// Returns the dropout factor of the element whose bit in accumulator_bits() is bit x: `scale` if it is set, else 0.
 MH_DEVICE float dropout_factor(uint32_t bits, int x, float scale) { return (bits >> x & 1) != 0 ? scale : 0; }
 // Multiplies a lane's accumulators by their dropout factors.
 template <int kColumnFragments>

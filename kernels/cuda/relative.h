@@ -32,9 +32,10 @@ MH_DEVICE GlobalMatrix<const T> distances_of_head(const AttentionParams& params,
           params.relative.num_distances, params.key_size, params.has_aligned_rows};
 }
 
-// Divides each key range into tiles of `size` keys, numbered over all key ranges, and returns tile first / size as the
-// range from its first key to the end of its key range. Writes the index of the key range to `range_index`. first: a
-// multiple of `size`. Past the last tile the range is empty and `range_index` is the number of key ranges.
+// Divides each key range into tiles of `size` keys, numbered over all key ranges, and returns tile number
+// `first` / `size` as the range from its first key to the end of its key range. Writes the index of the key range to
+// `range_index`. first: a multiple of `size`. Past the last tile the range is empty and `range_index` is the number of
+// key ranges.
 MH_DEVICE IndexRange tile_of_key_ranges(const AttentionParams& params, int first, int size, int& range_index) {
   for (range_index = 0; range_index < params.relative.num_key_ranges; ++range_index) {
     const int begin = static_cast<int>(params.relative.key_ranges[range_index].first_key),
@@ -46,9 +47,8 @@ MH_DEVICE IndexRange tile_of_key_ranges(const AttentionParams& params, int first
 }
 
 // Sets the products of masked pairs to -inf. products (16, 8 kColumnFragments): rows are 16 consecutive distances,
-// columns are queries from query i on; queries from query `end` on are masked. Row 0 in the column of
-// query t belongs to key t + key_shift. unpadded_keys: the keys of the key range that are not padding. Called by all
-// lanes of a warp.
+// columns are queries from query i on; queries from query `end` on are masked. Row 0 in the column of query t belongs
+// to key t + key_shift. unpadded_keys: the keys of the key range that are not padding. Called by all lanes of a warp.
 template <int kColumnFragments, class Thread>
 MH_DEVICE void apply_distance_mask(const Thread& thread, const AttentionParams& params, const IndexRange& unpadded_keys,
                                    int end, int i, int key_shift, Accumulator (&products)[kColumnFragments]) {
@@ -77,7 +77,7 @@ constexpr int kRelativeTileRows = kSize * sizeof(T) <= 256 ? 32 : 16;
 template <class T, int kSize>
 constexpr int kRelativeStages = kSize * sizeof(T) <= 768 ? 2 : 1;
 
-// A row window that slides over a matrix, in shared memory. The window has kWindowRows rows and is advanced by kStep
+// A row window in shared memory that slides over a matrix. The window has kWindowRows rows and is advanced by kStep
 // rows at a time; with two pipeline stages the next kStep rows are loaded while the window is read. The rows are in a
 // ring buffer, so that each row is loaded once. kWindowRows and kStep are multiples of 16. A ring_row is an index of a
 // row in the ring buffer.
@@ -112,8 +112,8 @@ struct SlidingWindow {
 template <int kColumns>
 constexpr int kProductStride = kColumns + 8;
 
-// Computes products (16, kColumns) = rows (16, kSize) · windowᵀ, where `window` is the kColumns rows of `row_window`
-// from ring_row on. rows and products are in shared memory. Called by all lanes of a warp.
+// Computes the products of `rows` (16, kSize) with the kColumns rows of `row_window` from ring_row on, and writes them
+// to `products` (16, kColumns). `rows` and `products` are in shared memory. Called by all lanes of a warp.
 template <int kSize, int kColumns, int kMaxPrefetch = 4, class Thread, class T, class RowWindow>
 MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* rows, const RowWindow& row_window,
                                 int ring_row) {
@@ -141,10 +141,10 @@ MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* 
   thread.warp_barrier();
 }
 
-// Computes sums (16, 8 kColumnFragments) += Σ_s pairs[i, s] row(i, s) for 16 queries i and 8 kKeyFragments keys s,
-// where row(i, s) is the row of r for the distance from query i to key s, from column `column` on. pairs are rounded to
-// T. The row of the last query and the first key is at ring_row of `row_window`. scratch: shared memory of the warp for
-// products (16, 16 + 8 kKeyFragments), overwritten. Called by all lanes of a warp.
+// Adds Σ_s pairs[i, s] row(i, s) to row i of `sums` (16, 8 kColumnFragments), for 16 queries i and 8 kKeyFragments keys
+// s. Here row(i, s) is the row of r for the distance from query i to key s, from column `column` on. `pairs` is rounded
+// to T. The row of r for the last query and the first key is at ring_row of `row_window`. scratch: shared memory of the
+// warp for products (16, 16 + 8 kKeyFragments), overwritten. Called by all lanes of a warp.
 template <class T, int kColumnFragments, int kKeyFragments, class Thread, class RowWindow>
 MH_DEVICE void multiply_add_sliding(const Thread& thread, Accumulator (&sums)[kColumnFragments],
                                     const Accumulator (&pairs)[kKeyFragments], float* scratch,
@@ -197,7 +197,7 @@ MH_DEVICE void add_biases(const Thread& thread, const AttentionParams& params, i
   });
 }
 
-// The additional shared memory for relative positions of a block that has 16 resident queries per warp and streams
+// The additional shared memory that relative positions take in a block with 16 resident queries per warp and streamed
 // tiles of kKeys keys.
 template <class T, int kSize, int kWarps, int kKeys>
 struct QueryDistances {
@@ -239,8 +239,8 @@ struct QueryDistances {
         sums[n].x[i] += window_products[row * kProductRowStride + 15 - row + n * 8 + 2 * t + i % 2];
       }
   }
-  // Computes sums (16, 8 kColumnFragments) += Σ_s pairs[i, s] row(i, s) for a warp's 16 queries i and kKeys keys s,
-  // where row(i, s) is the row of r for their distance, from column `column` on. pairs are rounded to T.
+  // Adds Σ_s pairs[i, s] row(i, s) to row i of `sums` (16, 8 kColumnFragments), for a warp's 16 queries i and kKeys
+  // keys s. Here row(i, s) is the row of r for their distance, from column `column` on. `pairs` is rounded to T.
   template <int kColumnFragments, class Thread>
   MH_DEVICE void multiply_add(const Thread& thread, Accumulator (&sums)[kColumnFragments],
                               const Accumulator (&pairs)[kKeys / 8], int ring_row, int column) {
@@ -259,8 +259,8 @@ struct QueryDistances {
   }
 };
 
-// The additional shared memory for relative positions of a block that has 16 resident keys per warp and streams tiles
-// of kQueries queries. Later queries use earlier rows of r.
+// The additional shared memory that relative positions take in a block with 16 resident keys per warp and streamed
+// tiles of kQueries queries. Later queries use earlier rows of r.
 template <class T, int kSize, int kWarps, int kQueries>
 struct KeyDistances {
   static constexpr int kKeys = 16 * kWarps, kWindowRows = kKeys + kQueries, kProductRowStride = kProductStride<32>;

@@ -72,9 +72,9 @@ MH_DEVICE void for_each_vector(const ThreadGroup& group, int rows, const Visit& 
 // Returns the offset of row `row`, in elements. row_stride is below 2^31, so a product of 32-bit factors suffices.
 MH_DEVICE int64_t offset_of_row(int row, int64_t row_stride) { return int64_t{row} * static_cast<int>(row_stride); }
 
-// Loads rows first … first + count - 1 of a matrix into shared memory, with row first + i at to + offset_of(i). Rows
-// outside the matrix and columns from matrix.columns to kSize become zero. Called by the threads of `group`. With
-// matrix.has_aligned_rows the copy is asynchronous (cp.async), and complete after commit_group() and wait_group().
+// Loads rows `first` … `first` + `count` - 1 of a matrix into shared memory, row `first` + i to address `to` +
+// offset_of(i). Rows outside the matrix and columns from matrix.columns to kSize - 1 become zero. Called by the threads
+// of `group`. With matrix.has_aligned_rows the copy is asynchronous: commit_group() and wait_group() complete it.
 template <int kSize, class Thread, class T, class OffsetOf>
 MH_DEVICE void load_rows(const Thread& thread, const ThreadGroup& group, T* to, GlobalMatrix<const T> matrix, int first,
                          int count, const OffsetOf& offset_of) {
@@ -105,14 +105,14 @@ MH_DEVICE void load_rows(const Thread& thread, const ThreadGroup& group, T* to, 
   }
 }
 
-// Loads rows first … first + kRows - 1 of a matrix into `to` (kRows, kSize) with row stride kStride, like load_rows().
-// Called by all threads of a block.
+// Loads rows `first` … `first` + kRows - 1 of a matrix into `to` (kRows, kSize) with row stride kStride, like
+// load_rows(). Called by all threads of a block.
 template <int kRows, int kSize, int kStride, class Thread, class T>
 MH_DEVICE void load_tile(const Thread& thread, T* to, GlobalMatrix<const T> matrix, int first) {
   load_rows<kSize>(thread, block_of(thread), to, matrix, first, kRows, [](int r) { return r * kStride; });
 }
 
-// Streams tiles of kStep rows of the range first … end - 1 through kStages (1 or 2) pipeline stages. Called by all
+// Streams rows `first` … `end` - 1, in tiles of kStep rows, through kStages (1 or 2) pipeline stages. Called by all
 // threads of a block. For each tile, whose first row is s, it calls load(s, stage, ring_row, is_first), which starts
 // asynchronous copies into stage `stage`, and then visit(s, stage, ring_row). With two stages the copies of a tile run
 // while the previous tile is visited. visit() must begin with a barrier, since the copies are complete for the current
@@ -160,8 +160,8 @@ MH_DEVICE void store_pair(const Thread&, float* to, float left, float right) {
   to[0] = left, to[1] = right;
 }
 
-// Stores a warp's accumulators sums (16, kSize), multiplied by a factor for each row and rounded to T, to rows
-// first … first + 15 of a matrix. factor: factors of a lane's two rows. staging (16, kStride): shared memory of the
+// Stores `sums` (16, kSize), the accumulators of a warp, multiplied by a factor for each row and rounded to T, to rows
+// `first` … `first` + 15 of a matrix. factor: factors of a lane's two rows. staging (16, kStride): shared memory of the
 // warp. Rows and columns outside the matrix are not stored.
 template <int kSize, int kStride, class Thread, class T>
 MH_DEVICE void store_rows(const Thread& thread, T* staging, const Accumulator (&sums)[kSize / 8],
