@@ -102,7 +102,7 @@ struct QueryTile {
   IndexRange visible_range;
 };
 
-// Streams the keys that a query tile sees through shared.k, in tiles of Traits::kKeys keys, and, if kLoadValues, their
+// Streams the keys visible to a query tile through shared.k, in tiles of Traits::kKeys keys, and, if kLoadValues, their
 // values through shared.v. Calls visit(s, end, stage, ring_row) for each tile, where s is its first key, `end` is the
 // end of the visible keys, and `stage` and `ring_row` are as in for_each_tile(). Called by all threads of a block. With
 // relative positions a tile is within one key range, and `end` is the end of the visible keys of this key range.
@@ -146,7 +146,7 @@ MH_DEVICE float* partial_out_of(const AttentionParams& params, const AttentionTe
          ((batch_head * params.queries + query) * tensors.num_splits + split) * (params.value_size + 2);
 }
 
-// Divides the tiles of `size` keys of `range` among the splits; returns the keys of split `split`, which may be empty.
+// Divides `range`, in tiles of `size` keys, among the splits; returns the keys of split `split`, which may be empty.
 MH_DEVICE IndexRange split_of(const IndexRange& range, int size, int split, int num_splits) {
   const int tiles = ceil_div(range.end - range.first, size), split_size = ceil_div(tiles, num_splits) * size;
   const int first = range.first + split * split_size, end = first + split_size;

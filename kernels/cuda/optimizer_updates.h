@@ -4,8 +4,8 @@
 // Tiling: a block of 256 threads computes a chunk of 8192 elements of one tensor (kUpdateChunkSize), and a thread at
 // most 8 vectors of four elements of the chunk. A matrix (1024, 1024) takes 128 blocks. In an update a thread holds one
 // vector each of parameters, gradients and moments in registers, at most 16 fp32 numbers, and there is no shared
-// memory. In a sum of squares a thread holds one fp64 sum, and 2 KiB of shared memory add these sums in fixed order.
-// The kernel arguments of Adam take 3368 bytes.
+// memory. In a sum of squares a thread holds one fp64 sum, and the block adds these sums in fixed order in 2 KiB of
+// shared memory. The kernel arguments of Adam take 3368 bytes.
 #pragma once
 
 #include "ceil_div.h"

@@ -81,8 +81,8 @@ MH_DEVICE void apply_mask(const Thread& thread, const AttentionParams& params, i
 
 // The normalisers. A probability is proportional to f(product): for softmax f = exp(a) with the logit
 // a = scale * product, and for Sigsoftmax f = exp(a) σ(a) = exp(2a - softplus(a)). log2_numerator() returns
-// log2 f(product). multiply_slope() returns x * d ln f(product) / d product; for Sigsoftmax 0 if `probability`, the
-// probability of the product, is 0.
+// log2 f(product). multiply_slope() returns x * d ln f(product) / d product, or, for Sigsoftmax, 0 if `probability`,
+// the probability of the product, is 0.
 struct SoftmaxExponent {
   float factor, scale;  // factor = scale * log2(e)
   template <class Thread>

@@ -108,7 +108,7 @@ struct SlidingWindow {
   }
 };
 
-// Row stride, in floats, of products (16, kColumns) in shared memory; 8 floats of padding put lanes in different banks.
+// Row stride, in floats, of products (16, kColumns) in shared memory; 8 floats of padding avoid bank conflicts.
 template <int kColumns>
 constexpr int kProductStride = kColumns + 8;
 

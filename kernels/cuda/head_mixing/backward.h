@@ -105,7 +105,7 @@ MH_DEVICE void head_mixing_matrix_gradient(const Thread& thread, const Attention
                 params.value_heads - chunk_head < kChunkHeads ? params.value_heads - chunk_head : kChunkHeads;
   const IndexRange visible_range = visible_keys(params, b, first, warp.num_block_rows);
 
-  // Resident rows: q (with kRelative q + u and q + v), then dout.
+  // Resident rows: q (with kRelative, q + u and q + v), then dout.
   auto* const resident_smem = static_cast<T*>(memory);
   T* const dout_rows = resident_smem + (kRelative ? 2 : 1) * params.heads * warp.num_block_rows * kStride;
   const HeadMixingMemory<T> block_memory(plan, resident_smem, kStride);
@@ -272,7 +272,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   const HeadBlock heads{first_head, warp_head, next_first_head < params.heads ? next_first_head : params.heads};
   const IndexRange visible_range = visible_keys(params, b, first, warp.num_block_rows);
 
-  // Resident rows: dout, then q (with kRelative q + u and q + v).
+  // Resident rows: dout, then q (with kRelative, q + u and q + v).
   auto* const resident_smem = static_cast<T*>(memory);
   T* const query_rows = resident_smem + params.value_heads * warp.num_block_rows * kStride;
   const HeadMixingMemory<T> block_memory(plan, resident_smem, kStride);

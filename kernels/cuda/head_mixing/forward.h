@@ -12,7 +12,7 @@
 // Shared memory (head_mixing/plan.h): Q of all query heads, unless plan.num_resident_tiles is 0; the pipeline stages,
 // each with K or V of all heads or of a group of heads; a fragment for each query head; for 16-bit types, a mixing
 // matrix that all queries share; with relative positions, q + v, windows of r and products with windows. A lane has
-// kWarpHeads * kSize / 2 accumulators of outputs, 128 for head size 64 and 16-bit types, and 8 * kWarpHeads of mixed
+// kWarpHeads * kSize / 2 accumulators of outputs (128 for head size 64 and 16-bit types) and 8 * kWarpHeads of mixed
 // probabilities; __launch_bounds__ allows 255 registers (cuda/resources.tsv lists the registers of each kernel).
 //
 // For 16 heads of size 64 in bf16 on an A100, whose blocks have up to 163 KiB of shared memory, a block has 2 row tiles
@@ -61,7 +61,7 @@ struct HeadMixingSplits {
     int64_t b;
     int head, query, split;
   };
-  // Returns the address of a partial output, (value_size).
+  // Returns the address of a partial output of value_size elements.
   MH_DEVICE float* partial_out_of(const AttentionParams& params, Position position) const {
     return partial_out +
            (((position.b * params.value_heads + position.head) * params.queries + position.query) * count +
@@ -113,7 +113,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
       split_of(visible_keys(params, b, first, warp.num_block_rows), 16,
                kSplitKv ? thread.block_z() & (splits.count - 1) : 0, kSplitKv ? splits.count : 1);
 
-  // Resident rows: q (with kRelative q + u and q + v). In the epilogue: rows of the output.
+  // Resident rows: q (with kRelative, q + u and q + v). In the epilogue: rows of the output.
   auto* const resident_smem = static_cast<T*>(memory);
   const HeadMixingMemory<T> block_memory(plan, resident_smem, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;

@@ -6,8 +6,8 @@
 // both as fragments; then each warp mixes the fragments, and adds to dK and dV of its kWarpHeads heads. Shared memory
 // (head_mixing/plan.h): K and V of all heads, or the rows of r of the query heads, unless plan.num_resident_tiles is 0;
 // the pipeline stages; the fragments; for 16-bit types, a mixing matrix that all queries share, and its transpose; with
-// relative positions, windows and products with windows. A lane has kWarpHeads * kSize / 2 accumulators of each of dK
-// and dV, 128 in total for head size 64 and 16-bit types; __launch_bounds__ allows 255 registers.
+// relative positions, windows and products with windows. A lane has kWarpHeads * kSize / 2 accumulators for each of
+// dK and dV, 128 in total for head size 64 and 16-bit types; __launch_bounds__ allows 255 registers.
 //
 // For 16 heads of size 64 in bf16 on an A100, whose blocks have up to 163 KiB of shared memory, a block has one row
 // tile of 8 warps, one stage with Q and dO of all heads, and 162 KiB; 512 keys take 32 blocks for each batch row.
@@ -98,7 +98,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   const BlockOrder::Position block_position = order.position(thread, false);
   const int64_t b = block_position.batch_row;
   const WarpPosition warp(thread, plan);
-  // The resident rows of the block are rows first … rows_end - 1 of k and v, or of r.
+  // The resident rows of the block are rows `first` … rows_end - 1 of k and v, or of r.
   int first = block_position.tile * warp.num_block_rows,
       rows_end = static_cast<int>(kDistancesResident ? params.relative.num_distances : params.keys), range_index = 0;
   if constexpr (kResident == ResidentRows::keys_of_range) {
@@ -224,8 +224,8 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
           dropout_keep_bits_transposed<2, kDistancesResident>(params, b, head, query, first_key() + warp.g),
           params.dropout.scale, x);
     };
-    // Computes p = P_jᵀ of query head j, and, if `slopes` is an accumulator, slopes = P_jᵀ times the derivative of the
-    // logit with respect to the product of query and key.
+    // Computes `p`, which is P_jᵀ of query head j, and, if `slopes` has accumulators, `slopes`: P_jᵀ times the
+    // derivative of the logit with respect to the product of query and key.
     const auto probabilities_of = [&](int j, HeadGroup<T> group, Accumulator(&p)[2], auto& slopes) {
       constexpr bool kComputeSlopes = std::is_same_v<decltype(slopes), Accumulator(&)[2]>;
       multiply_transposed<kSize, kStride, Traits::kPrefetch>(

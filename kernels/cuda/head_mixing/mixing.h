@@ -259,7 +259,7 @@ MH_DEVICE float floor_pow2(const float* elements, int64_t stride, int count) {
 // A mixing matrix (heads, num_out_heads) that all queries of a batch row share, in shared memory. It mixes 16-bit
 // fragments on the tensor cores: the left operand (16, 16) is two adjacent half fragments (16, 8) of heads h and h + 1;
 // the right operand (16, 8) is two identity matrices (8, 8), one above the other, multiplied by the weights of head h
-// and of head h + 1. For fp16 each column of the matrix is divided by a power of two (floor_pow2 of its largest
+// and of head h + 1. In fp16, each column of the matrix is divided by a power of two (floor_pow2 of its largest
 // magnitude), so that its elements are in range.
 template <class X, int kWarpHeads>
 struct SharedMatrix {

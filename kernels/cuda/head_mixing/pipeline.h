@@ -165,7 +165,7 @@ struct GemmOperands {
         load_operand(thread, params, stage + kNumStreamed * plan.heads_per_stage * 16 * kStride, window, group,
                      {tile.window_row, tile.window_end}, 16 * plan.num_row_tiles + 16);
   }
-  // Loads the resident rows of the heads of `group` into a stage, at the address past its streamed rows and window.
+  // Loads the resident rows of the heads of `group` into the part of a stage after its streamed rows and window.
   template <class Thread>
   MH_DEVICE void load_resident_rows_to_stage(const Thread& thread, const AttentionParams& params,
                                              const HeadMixingPlan& plan, T* stage, HeadRange group,

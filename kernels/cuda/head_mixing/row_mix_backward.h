@@ -23,9 +23,10 @@
 //   / 16 accumulators of dK and dV, at most 128.
 //
 // For 16 heads of size 64 in bf16 on an H100, whose blocks have up to 227 KiB of shared memory, blocks have 8 warps of
-// 2 heads; the three kernels have, in this order, 16 queries, 32 queries and 16 keys; 3, 1 and 1 stages; 16, 128 and
-// 128 accumulators; 204.5, 204.25 and 168.5 KiB; and 32, 16 and 32 blocks per batch row of 512 positions. The last two
-// kernels exceed the 163 KiB of an A100, where forward.h, backward.h and key_gradient.h serve this shape.
+// 2 heads. For 512 positions the three kernels take, per batch row, 32 blocks of 16 queries, 3 stages, 16 accumulators
+// and 204.5 KiB; 16 blocks of 32 queries, 1 stage, 128 accumulators and 204.25 KiB; and 32 blocks of 16 keys, 1 stage,
+// 128 accumulators and 168.5 KiB. The last two kernels exceed the 163 KiB of an A100, where forward.h, backward.h and
+// key_gradient.h serve this shape.
 #pragma once
 
 #include "cuda/head_mixing/row_mix_forward.h"
@@ -223,7 +224,7 @@ MH_DEVICE void row_mix_matrix_gradient(const Thread& thread, const AttentionPara
   }
   thread.template wait_group<0>();
   thread.barrier();
-  auto* const inv_sums = reinterpret_cast<float*>(memory);  // (in heads, kQueries): 1 / sum of the probabilities, or 0
+  auto* const inv_sums = reinterpret_cast<float*>(memory);  // (heads, kQueries): 1 / sum of the probabilities, or 0
   MH_FOR (o, kWarpHeads) {
     const int j = warp_head + o;
     if (j >= params.heads) break;
@@ -254,7 +255,7 @@ MH_DEVICE void row_mix_matrix_gradient(const Thread& thread, const AttentionPara
   if (params.matrix_query_stride != 0) return;
   // For a shared matrix, sums the gradients over the queries of the block: first over the queries of each warp, then
   // over the warps in order.
-  float* const warp_sums = inv_sums + params.heads * kQueries;  // (warps, in heads, out heads)
+  float* const warp_sums = inv_sums + params.heads * kQueries;  // (warps, heads, value_heads)
   const int num_elements = params.heads * params.value_heads;
   MH_FOR (c, Traits::kMatrixHeads / 8)
     MH_FOR (e, 4) {
