@@ -191,7 +191,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryS
   float* q_v = slopes + layout.query_stride();
   const DistanceScratch distances{q_v, q_v + query_floats};
   auto* bf16_tile = reinterpret_cast<uint16_t*>(q_v);  // shares the memory of q_v, since no call uses both
-  const MixScratch mixing{lane_sums, dropped_probs, scaled_matrix, mix_out};
+  const MixScratch mixing{lane_sums, dropout_out, scaled_matrix, mix_out};
   if (params.has_relative_positions()) {
     std::fill_n(tensors.du, params.heads * layout.dk, 0.0F),
         std::fill_n(tensors.dv_bias, params.heads * layout.dk, 0.0F);

@@ -218,7 +218,9 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     };
     // Returns the first key of the row tile; if the resident rows are distances, the offset from a query to its key at
     // the first distance of the row tile.
-    const auto first_key = [&] { return 16 * warp.row_tile + (kDistances ? tile.window_row - tile.first : first); };
+    const auto first_key = [&] {
+      return 16 * warp.row_tile + (kDistancesResident ? tile.window_row - tile.first : first);
+    };
     const auto apply_dropout = [&](int head, Accumulator(&x)[2]) {
       apply_dropout_keep_bits(
           dropout_keep_bits_transposed<2, kDistancesResident>(params, b, head, query, first_key() + warp.g),
