@@ -3,11 +3,13 @@
 A section yields steps: a Comparison measures each of its sides once per round, a Check runs once. Both return rows of the table. A
 side is a program of the project or of a peer. versions.py measures only the sides of the project, for two versions of the tools.
 """
+import concurrent.futures
 import dataclasses
 import json
 import os
 import pathlib
 import random
+import socket
 import statistics
 import subprocess
 import sys
@@ -283,26 +285,38 @@ class Bench:
         run([self.tools / "mh-train", "-q", "--config", config, "--train", shard, "--out", out, "--threads", self.threads])
         return out / "last.safetensors"
 
-    def train(self, shard, toml, warm, updates, *options):
-        """Runs mh-train for `warm` + `updates` + 1 updates. Returns the seconds of the `updates` updates after the first `warm`, measured
+    def run_processes(self, command, size):
+        """Runs a command in `size` processes of one job. Returns the wall time in seconds and the largest peak memory of a process in bytes."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            variables = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1])}
+        if size == 1:
+            return run(command, stdout=subprocess.DEVNULL)
+        with concurrent.futures.ThreadPoolExecutor(size) as pool:
+            results = list(pool.map(lambda rank: run(command, stdout=subprocess.DEVNULL,
+                                                     env={**os.environ, **variables, "RANK": str(rank), "LOCAL_RANK": str(rank)}), range(size)))
+        return max(seconds for seconds, _ in results), max(peak for _, peak in results)
+
+    def train(self, shard, toml, warm, updates, *options, size=1, threads=None):
+        """Runs mh-train in `size` processes for `warm` + `updates` + 1 updates. Returns the seconds of the `updates` updates after the first `warm`, measured
         by the times at which log lines appear, and the peak memory in bytes. `toml`: configuration that ends in [train]."""
         out, config = self.new_folder(), self.folder / "train.toml"
         config.write_text(f"{toml}lr = 5e-4\noptimizer.rule = 'adamw'\nlog_every = '1u'\nvalidation.every = '0u'\ncheckpoint.every = '0u'\n"
                           f"length = '{warm + updates + 1}u'\n")
         with LogClock(out / "run/log.jsonl") as clock:
-            _, peak = run([self.tools / "mh-train", "-q", "--config", config, "--train", shard, "--out", out / "run",
-                           "--threads", self.threads, "--device", self.device, *options])
+            _, peak = self.run_processes([self.tools / "mh-train", "-q", "--config", config, "--train", shard, "--out", out / "run",
+                                          "--threads", threads or self.threads, "--device", self.device, *options], size)
         return clock.stamps[warm + updates] - clock.stamps[warm], peak
 
-    def throughput(self, shard, toml, batch_tokens, warm, updates, *options):
+    def throughput(self, shard, toml, batch_tokens, warm, updates, *options, **processes):
         """Returns the tokens per second and the peak memory in MB of train()."""
-        seconds, peak = self.train(shard, toml, warm, updates, *options)
+        seconds, peak = self.train(shard, toml, warm, updates, *options, **processes)
         return {"tokens/s": updates * batch_tokens / seconds, "MB": peak / 1e6}
 
-    def train_language_model(self, entries, precision, warm=3, updates=10):
+    def train_language_model(self, entries, precision, warm=3, updates=10, **processes):
         """Trains the language model of the section `training`; returns the metrics of throughput()."""
         toml = ("[model]\nlayers = 4\nwidth = 256\nffn = 1024\n[attention]\nheads = 8\n[train]\nbatch.block = 256\nbatch.tokens = 4096\n")
-        return self.throughput(self.make_shard(entries), toml, 4096, warm, updates, "--precision", precision)
+        return self.throughput(self.make_shard(entries), toml, 4096, warm, updates, "--precision", precision, **processes)
 
     def train_peer(self, program, is_tuned=True, **options):
         """Runs the training of peers/PROGRAM.py. Returns its tokens per second, its peak memory in MB and, for translation, its target

@@ -1,0 +1,81 @@
+"""Training, evaluation and scans by two processes of one thread, against one process and DistributedDataParallel; bytes sent."""
+import json
+import pathlib
+import sys
+
+from measure import Check, Comparison, TableRow, here, output_of, side_of_peer, side_of_project
+
+SIZE = 2  # number of processes
+
+
+def sent_bytes():
+    """Returns the number of bytes sent on the loopback interface since the start of the machine."""
+    lines = pathlib.Path("/proc/net/dev").read_text(encoding="ascii").splitlines()
+    return int(next(line for line in lines if line.split(":")[0].strip() == "lo").split(":")[1].split()[8])
+
+
+def train_ddp(bench, entries, precision, updates):
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", SIZE, here / "peers/ddp.py", "--rows", entries,
+             "--precision", precision, "--updates", updates, "--threads", 1]
+    return {"tokens/s": json.loads(output_of([sys.executable, "-B", *words]).splitlines()[-1])["tokens_per_second"]}
+
+
+def training(bench):
+    for precision, updates in (("fp32", 8), ("bf16", 16)):  # about 20 seconds
+        name = f"training by {SIZE} processes, vocabulary 8000, {precision}"
+        sides = [side_of_project(name, lambda: bench.train_language_model(8000, precision, updates=updates, size=SIZE, threads=1)),
+                 side_of_peer("one process", lambda: bench.train_language_model(8000, precision, updates=updates, threads=1))]
+        if precision == "bf16":
+            sides.append(side_of_peer("DDP", lambda: train_ddp(bench, 8000, precision, updates)))
+
+        def rows(results):
+            tokens = results[name]["tokens/s"]
+            yield TableRow(f"{name}, against one", "tokens/s", tokens, results["one process"]["tokens/s"], 1.8)
+            if precision == "bf16":
+                yield TableRow(f"{name}, against DDP", "tokens/s", tokens, results["DDP"]["tokens/s"], 1.2)
+
+        yield Comparison(name, sides, rows)
+
+
+def evaluation(bench):
+    toml = "[model]\nlayers = 8\nwidth = 256\nffn = 1024\n[attention]\nheads = 8\n[train]\nbatch.block = 256\n"
+    for name, command in (("mh-eval", ("mh-eval", "--block", 256)), ("mh-prune scan", ("mh-prune", "scan", "--block", 256, "--blocks", 24))):
+        def seconds(size):
+            shard = bench.make_shard(8000)
+            checkpoint = bench.make_checkpoint("scale", shard, toml)
+            tool, *options = command
+            arguments = [bench.tools / tool, *options, "-q", "--threads", 1, checkpoint, shard]
+            return {"s": bench.run_processes(arguments, size)[0]}
+
+        label = f"{name} by {SIZE} processes"
+        yield Comparison(label, [side_of_project(label, lambda: seconds(SIZE)), side_of_peer("one process", lambda: seconds(1))],
+                         lambda results: [TableRow(label, "s", results[label]["s"], results["one process"]["s"], 1.85, lower_is_better=True)])
+
+
+def traffic(bench):
+    """Compares the bytes that a process sends in an update with 2 (N - 1) / N of the bytes of the gradients, above 100 MB."""
+    entries, width, layers = 33278, 512, 4
+    toml = f"[model]\nlayers = {layers}\nwidth = {width}\nffn = 2048\n[attention]\nheads = 8\n[train]\nbatch.block = 32\nbatch.tokens = 64\n"
+
+    def rows():
+        for size in (2, 3):
+            sent = []
+            for updates in (2, 6):  # the difference excludes the start
+                begin = sent_bytes()
+                bench.train(bench.make_shard(entries), toml, 0, updates, size=size, threads=1)
+                sent.append((sent_bytes() - begin) / size)
+            report = output_of([bench.tools / "mh-train", "--dry-run", "--processes", size, "--format", "json", "--config", bench.folder / "train.toml",
+                                "--train", bench.make_shard(entries)])
+            gradient_bytes = 4 * json.loads(report)["trained_parameters"]
+            expected = 2 * (size - 1) / size * gradient_bytes
+            measured = (sent[1] - sent[0]) / 4
+            yield TableRow(f"bytes that each of {size} processes sends in an update, of {gradient_bytes / 1e6:.0f} MB", "MB", [measured / 1e6], expected / 1e6, 0.97,
+                           lower_is_better=True)
+
+    yield Check(rows)
+
+
+def measure(bench):
+    yield from training(bench)
+    yield from evaluation(bench)
+    yield from traffic(bench)
