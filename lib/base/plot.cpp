@@ -74,18 +74,18 @@ std::string terminal_command(const std::string& path, size_t num_panels) {
 // An open file descriptor, or -1. The destructor closes it.
 class FileDescriptor {
  public:
-  explicit FileDescriptor(int number) : number_(number) {}
+  explicit FileDescriptor(int number) : descriptor_(number) {}
   ~FileDescriptor() { close(); }
   FileDescriptor(const FileDescriptor&) = delete;
   FileDescriptor& operator=(const FileDescriptor&) = delete;
   void close() {
-    if (number_ >= 0) ::close(number_);
-    number_ = -1;
+    if (descriptor_ >= 0) ::close(descriptor_);
+    descriptor_ = -1;
   }
-  int number() const { return number_; }
+  int number() const { return descriptor_; }
 
  private:
-  int number_;
+  int descriptor_;
 };
 
 // A running gnuplot. posix_spawn() starts it instead of Child, since a process with threads of OpenMP must not fork.

@@ -77,7 +77,7 @@ class Block {
   // Returns the output (B, T, d) of the layer for x (B, T, d). `memory`: (B, m, d), inputs of this layer from earlier
   // segments, whose keys and values precede those of x; or undefined. `encoder_output`: output of the encoder, required
   // if the layer has cross-attention. If an interceptor repeats the rows of x for its variants (attention::Variants),
-  // the output has more rows, and the rows of `encoder_output` are repeated in place.
+  // the output has more rows, and `encoder_output` becomes a tensor with its rows repeated.
   at::Tensor forward(const at::Tensor& x, const attention::Mask& mask, const nn::ForwardContext& forward_context,
                      const Caches& caches, attention::Observer* observer, const at::Tensor& memory = {},
                      EncoderOutput* encoder_output = nullptr);

@@ -178,7 +178,7 @@ class TokenizerJsonParser {
 
   void read_merges(const JsonNode& merges) {
     if (!merges.value->is_array() || merges.value->empty())
-      merges.refuse("a list of merges", abbreviate(*merges.value));
+      merges.refuse("a list of at least one merge", abbreviate(*merges.value));
     for (size_t i = 0; i < merges.value->size(); ++i) {
       const Json& merge_json = (*merges.value)[i];
       Merge merge;

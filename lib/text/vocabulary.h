@@ -29,10 +29,11 @@ struct VocabularyOptions {
     f.field("type", type,
             "type of the vocabulary; bpe, unigram: subwords of SentencePiece; byte-bpe: byte-level BPE of GPT-2",
             vocabulary_type_names());
-    f.field("size", max_size,
-            "maximum number of entries, special tokens included; 0: no limit; required for bpe, unigram, and wordpiece "
-            "without --from",
-            at_least(0));
+    f.field(
+        "size", max_size,
+        "maximum number of entries, special tokens included; required for bpe, unigram, and wordpiece without --from; "
+        "0: no limit, for other types",
+        at_least(0));
     f.field("min_count", min_count,
             "with --type word, char or subword-nmt: minimum count of an entry in the text; with --type wordpiece: "
             "minimum count at which a pair of pieces is merged",

@@ -221,7 +221,7 @@ const WordPieceTokenizer& require_wordpiece(const Tokenizer& tokenizer, const st
 std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& name) {
   if (is_vocabulary_file(bytes))
     throw Error(Exit::input, Problem{name, "BERT's vocab.txt", "a vocabulary of mh-prep",
-                                     "pass the vocabulary to --vocab, without conversion"});
+                                     "pass this file to --vocab of another command; it needs no conversion"});
   std::vector<Piece> pieces;
   WordMap<size_t> line_numbers;  // line number of each piece, from 1
   std::string_view remaining_text = validate_text(bytes, name);

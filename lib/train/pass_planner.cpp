@@ -126,9 +126,9 @@ void PassPlanner::check() const {
       throw Error(
           Exit::usage,
           Problem{where, "a trainable parameter in each of the passes into which train.procedures divides an update",
-                  str("only frozen parameters in pass ", pass_index + 1, " of ", update_passes.size()),
-                  "unfreeze the parameters of this pass in train.trainable or train.groups, or remove the "
-                  "procedure"});
+                  str("only frozen parameters in pass ", pass_index + 1, " (counted from 1) of ", update_passes.size()),
+                  "unfreeze parameters that this pass trains, with train.trainable or train.groups, or remove the "
+                  "procedure that divides updates"});
     }
   }
 }

@@ -52,7 +52,7 @@ class Procedure {
   // Returns whether fine-tuning inherits this procedure from the configuration of a checkpoint. True for a procedure
   // that belongs to a kind of model and is independent of data and length.
   virtual bool is_inherited_by_finetuning() const { return false; }
-  // Receives the properties of the run. Called once, before start(), but not in a dry run without data or without
+  // Receives the properties of the run. Called once, before start(); not called in a dry run that has no data or no
   // train.length. Throws Error(usage) if the procedure cannot act in this run.
   virtual void set_run_properties(const RunProperties&) {}
   // Prepares the procedure for a model. Called once, before the first update. Throws Error(usage) if the procedure does

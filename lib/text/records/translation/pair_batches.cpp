@@ -74,7 +74,7 @@ bool PairBatches::has_target_line() {
   if (target_index_ < target_batch_.segments.size()) return true;
   target_index_ = 0;
   if (!target_lines_.next(target_batch_)) return false;
-  target_bytes_ += target_batch_.input_bytes;
+  uncounted_target_bytes_ += target_batch_.input_bytes;
   return true;
 }
 
@@ -100,7 +100,7 @@ void PairBatches::add_targets(PairBatch& batch) {
     s.end = begin + size;
     target.segments.push_back(s);
   }
-  target.input_bytes = std::exchange(target_bytes_, 0);
+  target.input_bytes = std::exchange(uncounted_target_bytes_, 0);
 }
 
 void PairBatches::refuse_unequal_lengths(uint64_t num_common_lines, uint64_t num_first_lines,

@@ -39,13 +39,13 @@ class PairBatches {
                                            uint64_t num_second_lines);
 
   std::vector<std::string> files_;
-  TextBatches source_lines_;   // source file, or file of pairs
-  TextBatches target_lines_;   // target file; no file if `source_lines_` has pairs
-  TextBatch target_batch_;     // current batch of the target file
-  size_t target_index_ = 0;    // index in `target_batch_` of the next unused segment
-  uint64_t target_bytes_ = 0;  // bytes of the target file that no batch has counted yet
-  uint64_t num_pairs_ = 0;     // number of pairs returned so far
-  std::exception_ptr error_;   // pending error, thrown by the next call of next()
+  TextBatches source_lines_;             // source file, or file of pairs
+  TextBatches target_lines_;             // target file; no file if `source_lines_` has pairs
+  TextBatch target_batch_;               // current batch of the target file
+  size_t target_index_ = 0;              // index in `target_batch_` of the next unused segment
+  uint64_t uncounted_target_bytes_ = 0;  // bytes of the target file that no batch has counted yet
+  uint64_t num_pairs_ = 0;               // number of pairs returned so far
+  std::exception_ptr error_;             // pending error, thrown by the next call of next()
 };
 
 }  // namespace mh::text
