@@ -82,8 +82,8 @@ MH_INLINE int64_t dropout_mask_scratch_floats(const AttentionParams& params, con
 MH_INLINE int64_t distance_products_scratch_floats(const AttentionParams& params, const TileLayout& layout) {
   return params.has_relative_positions() ? layout.rows * distance_row_stride(layout.span, layout.rows) : 0;
 }
-// Returns the size, in floats, of the scratch memory that bf16 products (GemmTile::bf16_tile) and relative positions
-// (both arrays of DistanceScratch) share; no call has both bf16 products and relative positions.
+// Returns the size, in floats, of the scratch memory of a call with bf16 products (GemmTile::bf16_tile) or with
+// relative positions (the two arrays of DistanceScratch). No call has bf16 products and relative positions.
 MH_INLINE int64_t operand_scratch_floats(const AttentionParams& params, const TileLayout& layout) {
   if (uses_bf16_gemm(params)) return layout.rows * kGemmColumns / 2;
   return params.has_relative_positions()

@@ -30,7 +30,7 @@ struct Query {
 };
 
 // Sets the elements of one head of one query to `value` for the keys before `first`, which are masked.
-void fill_masked_before(const TileLayout& layout, int64_t first, float value, float* x) {
+void fill_keys_before(const TileLayout& layout, int64_t first, float value, float* x) {
   for (int64_t s = 0, n = 0; s < first; s += n) {
     n = num_contiguous_keys(s, first);
     std::fill_n(x + key_offset(layout, s), n, value);
@@ -128,16 +128,16 @@ void online_softmax_query(const AttentionParams& params, const TileLayout& layou
     float* head_elements = x + j * kChunkKeys;
     if (params.normaliser == Normaliser::sigsoftmax) sigsoftmax_head(layout, q.num_keys, head_elements, nullptr);
     const int64_t visible_end = q.visible_end > q.visible_begin ? q.visible_end : 0;
-    if (visible_end > 0) fill_masked_before(layout, q.visible_begin, -INFINITY, head_elements);
+    if (visible_end > 0) fill_keys_before(layout, q.visible_begin, -INFINITY, head_elements);
     const float previous_max = max_logits[j];
     max_logits[j] = std::max(previous_max, head_maximum(layout, head_elements, visible_end));
     if (max_logits[j] == -INFINITY && is_head_masked(layout, head_elements, visible_end)) {
-      fill_masked_before(layout, q.num_keys, 0, head_elements);
+      fill_keys_before(layout, q.num_keys, 0, head_elements);
       continue;
     }
     if (sums[j] != 0) sums[j] *= std::exp(previous_max - max_logits[j]);
     sums[j] += exponentiate_head(layout, head_elements, visible_end, q.num_keys, max_logits[j]);
-    if (visible_end > 0) fill_masked_before(layout, q.visible_begin, 0, head_elements);
+    if (visible_end > 0) fill_keys_before(layout, q.visible_begin, 0, head_elements);
   }
 }
 
@@ -160,9 +160,9 @@ void exponentiate_query(const AttentionParams& params, const TileLayout& layout,
       sigsoftmax_head(layout, q.num_keys, head_elements, slopes != nullptr ? slopes + j * kChunkKeys : nullptr);
     const float offset = offsets.data[j * offsets.head_stride];
     const int64_t visible_begin = std::min(q.visible_begin, q.num_keys);
-    fill_masked_before(layout, visible_begin, -INFINITY, head_elements);
+    fill_keys_before(layout, visible_begin, -INFINITY, head_elements);
     sums[j] += exponentiate_head(layout, head_elements, std::isinf(offset) ? 0 : q.visible_end, q.num_keys, offset);
-    fill_masked_before(layout, visible_begin, 0, head_elements);
+    fill_keys_before(layout, visible_begin, 0, head_elements);
   }
 }
 
