@@ -1,5 +1,5 @@
-// Tests of WordPiece: examples of normalisation, encoding and learning compared with naive references, byte ranges of
-// pieces, and refusal of invalid files.
+// WordPiece: examples of normalisation, comparisons of encoding and learning with naive references, the byte ranges of
+// pieces, and the refusal of invalid files.
 #include "text/wordpiece.h"
 
 #include <rapidcheck.h>
