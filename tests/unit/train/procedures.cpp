@@ -177,7 +177,7 @@ TEST_CASE("a run is refused if a pass of any epoch would train only frozen param
     return text.find(substring) != std::string::npos;
   };
   CHECK(contains(start_error(gates + "frozen = true", "every = 1\nfirst = 0\n"),
-                 "only frozen parameters in pass 1 of 2"));
+                 "only frozen parameters in pass 1 (counted from 1) of 2"));
   CHECK(contains(start_error(gates + "frozen = true", "every = 5\nfirst = 3\n"), "epoch 3 (counted from 0)"));
   CHECK(contains(start_error(gates + "freeze_until = '15u'", "every = 5\nfirst = 2\n"), frozen_message));
   CHECK(contains(start_error("match = ['*']\nfreeze_until = '1u'", "every = 5\nfirst = 2\n"),
