@@ -99,7 +99,7 @@ TEST_CASE("an error while prefetching an update is thrown when this update is re
     std::vector<int64_t> row_costs(int64_t) override { return {1}; }
     std::vector<MicroBatch> micro_batches_of(int64_t update, const data::RowRange& rows) override {
       if (update >= 3) throw Error(Exit::input, str("update ", update));
-      return {rows};
+      return {{rows.first_row, rows.num_rows}};
     }
     data::Batch load(int64_t update, const MicroBatch&) override {
       at::Tensor x = at::full({1, 1}, update, at::kLong);
