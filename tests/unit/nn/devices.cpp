@@ -171,7 +171,7 @@ TEST_CASE("memories and decoding states stay on the device of the parameters, al
     bool can_decode = !c.is_encoder_only;
     for (const attention::AttentionLayer* layer : c.model->attention_layers())
       can_decode = can_decode && (layer->layer_spec().kind == attention::AttentionKind::encoder_self ||
-                                  layer->capabilities().incremental);
+                                  layer->capabilities().supports_incremental_decoding);
     if (!can_decode) continue;
     const auto state = c.model->new_state();
     c.hidden({}, nullptr, state.get(), 1);

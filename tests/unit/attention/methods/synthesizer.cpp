@@ -113,7 +113,7 @@ TEST_CASE("synthesizers reject inputs above their length, and memories; synthesi
     Layer l(attention_lines(score, 2, 3, 5), 4, 5);
     at::Tensor x = normal({1, 6, 4}, 1);
     CHECK_THROWS_AS(l.layer->forward(x, x, {}, {}), Error);
-    CHECK(!l.layer->capabilities().memory);
+    CHECK(!l.layer->capabilities().supports_memory);
   }
   CHECK_THROWS_AS(Layer(attention_lines("synthesizer-random", 2, 3, 5), 4, 5, AttentionKind::decoder_cross), Error);
 }
