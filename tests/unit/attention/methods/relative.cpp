@@ -232,5 +232,5 @@ TEST_CASE("relative scores reject cross-attention and odd widths; distances = bl
   CHECK_THROWS_AS(Layer("heads = 3\nscore = 'relative'\n", 9, 1), Error);
   CHECK(!Layer("heads = 2\nscore = 'relative'\n[attention.relative]\ndistances = 'block_end'\n", 8, 1)
              .layer->capabilities()
-             .incremental);
+             .supports_incremental_decoding);
 }
