@@ -57,7 +57,7 @@ awk 'NF { print NR % 2 "\t" $0 }' text | head -80 | sed '1i label\tsentence' > s
 awk 'NF { print; if (NR % 5 == 0) print "" }' text > documents
 expect 0 mh-prep glue -q --task sst2 --wordpiece vocab.txt sst2.tsv -o classes.mhs
 expect 0 mh-prep mlm -q --wordpiece vocab.txt documents -o words.mhs
-bert=(--set model.backbone=bert --set attention.heads=4)
+bert=(--set model.backbone=bert --set model.bert.segments=2)
 expect 0 "${train[@]}" --train words.mhs "${bert[@]}" --set train.batch.block=64 --set model.bert.head=words --out words
 expect 0 "${train[@]}" --train classes.mhs "${bert[@]}" --set train.batch.block=64 --set model.bert.head=classes --set model.bert.classes=2 --out classes
 same_as_one 2 mh-eval -q --threads 1 --format json words/last.safetensors words.mhs
