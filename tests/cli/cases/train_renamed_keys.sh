@@ -14,9 +14,9 @@ batch_tokens = 64
 optimizer = "adamw"
 length = "2u"
 C
-expect 0 mh-train --threads 1 --config old.toml --train t.mhs --out run --set train.clip=1.0
+expect 0 mh-train --threads 1 --config old.toml --train t.mhs --out run --set train.clip=1.0 --set train.dropout_index=padded
 expect_stderr 'old.toml:8: train.block = 16 is a setting of an earlier version of multihead; write train.batch.block = 16 instead'
-expect_stderr 'train.optimizer.rule = "adamw", train.optimizer.decay_norms_and_biases = false'
+expect_stderr 'train.optimizer.rule = "adamw" and train.optimizer.decay_norms_and_biases = false'
 expect_stderr '--set train.clip: train.clip = 1.0 is a setting of an earlier version of multihead; write train.optimizer.clip_norm = 1.0 instead'
 [ "$(grep -c 'earlier version' err)" -eq 4 ] || fail "expected one warning for each of 4 old keys"
 ! grep -q '^clip = ' run/config.toml || fail "the run's configuration has an old key"
