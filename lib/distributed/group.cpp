@@ -96,18 +96,28 @@ std::string Group::broadcast(const std::string& text) const {
   return text_of(bytes, num_bytes);
 }
 
-std::vector<std::string> Group::gather(const std::string& text) const {
+std::vector<std::string> Group::gather(const std::string& text, std::chrono::milliseconds timeout) const {
   if (is_single()) return {text};
+  c10d::AllreduceOptions sum_options;
+  c10d::AllgatherOptions gather_options;
+  if (timeout.count() > 0) sum_options.timeout = gather_options.timeout = timeout;
   const at::Tensor lengths = at::zeros({size()}, at::kLong);
   lengths[rank()] = static_cast<int64_t>(text.size());
-  sum(lengths);
+  start_operation(
+      connections_, {lengths},
+      [&](std::vector<at::Tensor>& tensors) { return connections_->backend->allreduce(tensors, sum_options); }, timeout)
+      .wait();
   const int64_t max_length = lengths.max().item<int64_t>();
   std::vector<std::vector<at::Tensor>> outputs(1);
   for (int i = 0; i < size(); ++i) outputs[0].push_back(at::zeros({max_length}, at::kByte));
   if (max_length > 0)
-    start_operation(connections_, {bytes_of(text, max_length)}, [&](std::vector<at::Tensor>& inputs) {
-      return connections_->backend->allgather(outputs, inputs);
-    }).wait();
+    start_operation(
+        connections_, {bytes_of(text, max_length)},
+        [&](std::vector<at::Tensor>& inputs) {
+          return connections_->backend->allgather(outputs, inputs, gather_options);
+        },
+        timeout)
+        .wait();
   std::vector<std::string> texts;
   for (int i = 0; i < size(); ++i) texts.push_back(text_of(outputs[0][i], lengths[i].item<int64_t>()));
   return texts;

@@ -53,8 +53,9 @@ class Group : public nn::ProcessSum {
   void broadcast(const at::Tensor& tensor) const;
   // Returns the text of rank 0, which may contain any bytes.
   std::string broadcast(const std::string& text) const;
-  // Returns the texts of all processes, in the order of their ranks. Texts may differ in length.
-  std::vector<std::string> gather(const std::string& text) const;
+  // Returns the texts of all processes, in the order of their ranks. Texts may differ in length. `timeout` (zero: the
+  // timeout of the group): see barrier().
+  std::vector<std::string> gather(const std::string& text, std::chrono::milliseconds timeout = {}) const;
   // Waits until every process has called barrier(), at most for `timeout` (zero: the timeout of the group). Callers
   // pass a longer timeout if rank 0 works while the other processes wait, for example when rank 0 saves a checkpoint.
   void barrier(std::chrono::milliseconds timeout = {}) const;

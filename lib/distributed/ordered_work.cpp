@@ -1,5 +1,6 @@
 #include "distributed/ordered_work.h"
 
+#include <chrono>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -11,6 +12,10 @@
 namespace mh::distributed {
 
 namespace {
+
+// Maximum time for which a process waits for the results of another process. A process that ends or loses its
+// connection ends the wait at once.
+constexpr std::chrono::hours kResultTimeout{24};
 
 void append_integer(std::string& bytes, int64_t value) {
   bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
@@ -72,7 +77,7 @@ void OrderedWork::exchange_results() {
       append_integer(own_bytes, static_cast<int64_t>(item.results.size()));
       for (const at::Tensor& tensor : item.results) append_tensor(own_bytes, tensor);
     }
-  const std::vector<std::string> bytes = group_.gather(own_bytes);
+  const std::vector<std::string> bytes = group_.gather(own_bytes, kResultTimeout);
   std::vector<size_t> positions(bytes.size(), 1);
   for (const Item& item : std::exchange(pending_items_, {})) {
     const auto owner = static_cast<size_t>(item.unit % group_.size());
