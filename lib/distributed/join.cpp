@@ -183,8 +183,11 @@ Membership join(const Launch& launch, const std::string& build, milliseconds tim
   // Silences c10d, which logs every failed attempt to connect; join() throws an error instead.
   FLAGS_caffe2_log_level = 3;
   const StorePtr server = open_store(launch, timeout);
-  // A store of torchrun also holds the keys of torchrun and of earlier attempts of the same job.
-  const auto store = c10::make_intrusive<c10d::PrefixStore>("multihead/" + launch.attempt, server);
+  // A store of torchrun also holds the keys of torchrun, of earlier attempts of the same job, and of earlier programs
+  // that its workers ran.
+  std::string prefix = "multihead/" + launch.attempt;
+  if (launch.launcher_serves_store) prefix += str("/", server->add(str(prefix, "/programs/", launch.rank), 1));
+  const auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, server);
   const ProcessDescription own_description{launch.rank, launch.size, launch.job, build, processor_list(), machine_id()};
   std::vector<ProcessDescription> descriptions;
   try {
