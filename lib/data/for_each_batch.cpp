@@ -1,6 +1,5 @@
 #include "data/for_each_batch.h"
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -38,23 +37,24 @@ class MiniBatchLoader {
 
 void for_each_batch(model::LanguageModel& model, const Corpus& corpus, const ScoringOptions& options,
                     const BatchVisitor& visitor) {
+  const ScoringOptions o = corpus.resolve(options, model);
+  // With a memory, the mini-batches of the same streams depend on each other, and the default streams of a text are all
+  // in one mini-batch, so there is nothing to share.
   static const distributed::Group single_process;
-  const distributed::Group& group = visitor.group != nullptr ? *visitor.group : single_process;
+  const distributed::Group& group = visitor.group != nullptr && o.memory == 0 ? *visitor.group : single_process;
   if (!group.is_single() && (!visitor.compute || visitor.observer != nullptr))
     throw std::logic_error("for_each_batch(): several processes need a visitor with compute() and without an observer");
-  const ScoringOptions o = corpus.resolve(options, model);
   const MiniBatches mini_batches = corpus.mini_batches(o);
   const at::Device device = model.parameters().device();
   MiniBatchLoader loader(mini_batches, device);
   std::unique_ptr<model::Memories> memory;
-  int64_t num_completed_rows = 0, unit = -1;
+  int64_t num_completed_rows = 0;
   distributed::OrderedWork work(group);
-  while (!work.is_stopped()) {
+  for (int64_t unit = 0; !work.is_stopped(); ++unit) {
     std::optional<MiniBatch> mini_batch = loader.next();
     if (!mini_batch) break;
     const auto shared_batch = std::make_shared<ForwardedBatch>(ForwardedBatch{std::move(*mini_batch), {}});
     ForwardedBatch& batch = *shared_batch;
-    if (batch.starts_streams || o.memory == 0) ++unit;  // with a memory, mini-batches of the same streams depend on it
     const auto run_model = [&] {
       if (batch.starts_streams && o.memory > 0) memory = model.new_memory(o.memory);
       attention::Observer* observer = batch.is_scored ? visitor.observer : nullptr;
@@ -70,7 +70,7 @@ void for_each_batch(model::LanguageModel& model, const Corpus& corpus, const Sco
       batch.hidden.reset();
       return results;
     };
-    work.add(std::max<int64_t>(0, unit), compute, [&, shared_batch](const distributed::OrderedWork::Results& results) {
+    work.add(unit, compute, [&, shared_batch](const distributed::OrderedWork::Results& results) {
       if (shared_batch->is_scored && visitor.add) visitor.add(*shared_batch, results);
       if (visitor.on_progress)
         visitor.on_progress(num_completed_rows += shared_batch->progress_rows, mini_batches.num_rows);

@@ -32,7 +32,7 @@ struct BatchVisitor {
   std::function<distributed::OrderedWork::Results(const ForwardedBatch&)> compute = {};
   std::function<void(const MiniBatch&, const distributed::OrderedWork::Results&)> add = {};
   // The processes that share the mini-batches; null: one process. Every process calls for_each_batch(). Requires
-  // `compute` and no observer. With a Transformer-XL memory, a process computes all mini-batches of the same streams.
+  // `compute` and no observer. With a Transformer-XL memory, each process computes all mini-batches.
   const distributed::Group* group = nullptr;
   std::function<void(int64_t num_completed, int64_t total)> on_progress = {};  // receives numbers of rows; may be empty
 };
