@@ -69,6 +69,19 @@ std::string advice_for_errno(int error_number) {
               Problem{name, "a writable output", system_message(error_number), advice_for_errno(error_number)});
 }
 
+bool continues_after_closed_pipe = false;
+
+// Makes standard output the file /dev/null.
+void redirect_standard_output_to_null() {
+  const int descriptor = open_descriptor("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (descriptor < 0) fail_to_write("/dev/null", errno);
+  std::fflush(stdout);
+  const int result = retry_if_interrupted([&] { return dup2(descriptor, STDOUT_FILENO); });
+  const int error_number = errno;
+  ::close(descriptor);
+  if (result < 0) fail_to_write("/dev/null", error_number);
+}
+
 class DescriptorSink : public ByteSink {
  public:
   DescriptorSink(int descriptor, std::string name) : descriptor_(descriptor), name_(std::move(name)) {
@@ -97,8 +110,10 @@ class DescriptorSink : public ByteSink {
 
  private:
   void write_all(const char* bytes, size_t size) {
-    if (const int error_number = write_fully(descriptor_, {bytes, size}); error_number != 0)
-      fail_to_write(name_, error_number);
+    const int error_number = write_fully(descriptor_, {bytes, size});
+    if (error_number == EPIPE && descriptor_ == STDOUT_FILENO && continues_after_closed_pipe)
+      redirect_standard_output_to_null();
+    else if (error_number != 0) fail_to_write(name_, error_number);
   }
   std::vector<char> buffer_;
   uint64_t bytes_written_ = 0;
@@ -382,16 +397,12 @@ std::unique_ptr<ByteSink> sink_of_descriptor(int descriptor, const std::string& 
 }
 
 void discard_outputs() {
-  const int descriptor = open_descriptor("/dev/null", O_WRONLY | O_CLOEXEC);
-  if (descriptor < 0) fail_to_write("/dev/null", errno);
-  std::fflush(stdout);
-  const int result = retry_if_interrupted([&] { return dup2(descriptor, STDOUT_FILENO); });
-  const int error_number = errno;
-  ::close(descriptor);
-  if (result < 0) fail_to_write("/dev/null", error_number);
+  redirect_standard_output_to_null();
   are_outputs_discarded = true;
 }
 bool discards_outputs() { return are_outputs_discarded; }
+
+void continue_after_closed_pipe() { continues_after_closed_pipe = true; }
 
 std::unique_ptr<ByteSink> open_sink(const std::string& path) {
   if (are_outputs_discarded) return std::make_unique<DiscardingSink>(path == "-" ? kStandardOutput : path);

@@ -40,6 +40,9 @@ std::unique_ptr<ByteSink> open_sink(const std::string& path);
 void discard_outputs();
 // Returns whether discard_outputs() has been called.
 bool discards_outputs();
+// Discards what is written to standard output after its reader has closed the pipe, instead of throwing BrokenPipe.
+// Rank 0 of a job of several processes calls this function, since the other processes need it until the end.
+void continue_after_closed_pipe();
 
 struct TemporaryPath;  // an entry of the table that remove_unfinished_outputs() reads; in file.cpp
 
