@@ -2,6 +2,7 @@
 
 #include "base/signals.h"
 #include "distributed/stop_signal.h"
+#include "train/process_checks.h"
 
 namespace mh::train {
 
@@ -13,7 +14,8 @@ UpdateStep::UpdateStep(const RunConfig& config, model::LanguageModel& model, Bat
       optimizer_(optimizer),
       pass_planner_(planner),
       group_(group),
-      gradient_buckets_(group, model.parameters()) {
+      gradient_buckets_(group, model.parameters()),
+      sums_statistics_(!group.is_single() && has_running_statistics(model.parameters())) {
   if (config_.train.cuda_graph)
     graphed_forward_backward_ = std::make_unique<GraphedForwardBackward>(
         model_,
@@ -48,7 +50,9 @@ UpdateStep::Result UpdateStep::forward_backward(const TrainingPass& pass, const 
   at::Tensor losses = at::zeros({2}, at::TensorOptions(device).dtype(at::kDouble));
   gradient_buckets_.begin_pass();
   for (size_t micro_batch_index = 0; micro_batch_index < micro_batches.size(); ++micro_batch_index) {
-    if (micro_batch_index + 1 == micro_batches.size()) gradient_buckets_.begin_last_backward();
+    // Sums of statistics in the backward pass must have the same place among the sums of buckets in all processes, but
+    // which gradients are complete may differ: a parameter may have no gradient in one process.
+    if (micro_batch_index + 1 == micro_batches.size() && !sums_statistics_) gradient_buckets_.begin_last_backward();
     const Batches::MicroBatch& micro_batch = micro_batches[micro_batch_index];
     data::Batch batch = batches_.load(progress.update, micro_batch);
     if (micro_batch.is_filler) batch.targets.fill_(-1);
@@ -60,12 +64,20 @@ UpdateStep::Result UpdateStep::forward_backward(const TrainingPass& pass, const 
                                      .requests = &pass.requests,
                                      .processes = group_.is_single() ? nullptr : &group_,
                                      .counts_rows = !micro_batch.is_filler};
-    if (model_.memory_length() > 0 && micro_batch_index == memories.size())
-      memories.push_back(std::move(*model_.new_memory(model_.memory_length())));
+    std::unique_ptr<model::Memories> filler_memory;  // a filler has no streams whose memory continues
+    model::Memories* memory = nullptr;
+    if (model_.memory_length() > 0 && micro_batch.is_filler) {
+      filler_memory = model_.new_memory(model_.memory_length());
+      memory = filler_memory.get();
+    } else if (model_.memory_length() > 0) {
+      if (micro_batch_index == memories.size())
+        memories.push_back(std::move(*model_.new_memory(model_.memory_length())));
+      memory = &memories[micro_batch_index];
+    }
     const bool uses_graph = graphed_forward_backward_ != nullptr && pass.requests.empty();
-    const nn::SlicedLoss loss = uses_graph ? (*graphed_forward_backward_)(batch, context)
-                                           : run_micro_batch(batch.input.to(device), batch.model_targets(), context,
-                                                             memories.empty() ? nullptr : &memories[micro_batch_index]);
+    const nn::SlicedLoss loss = uses_graph
+                                    ? (*graphed_forward_backward_)(batch, context)
+                                    : run_micro_batch(batch.input.to(device), batch.model_targets(), context, memory);
     losses.add_(at::stack({loss.nll, loss.smoothed.detach().to(at::kDouble)}));
     sums.num_targets += loss.num_scored;
   }

@@ -58,7 +58,8 @@ class UpdateStep {
   PassPlanner& pass_planner_;
   const distributed::Group& group_;
   GradientBuckets gradient_buckets_;
-  TrainProgress progress_;  // `progress` of the last call of forward_backward()
+  const bool sums_statistics_;  // whether stages sum statistics over several processes
+  TrainProgress progress_;      // `progress` of the last call of forward_backward()
   std::unique_ptr<GraphedForwardBackward> graphed_forward_backward_;  // null without train.cuda_graph
 };
 
