@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/processors.h"
+#include "base/text.h"
 #include "distributed/build_id.h"
 #include "distributed/join.h"
 #include "nn/ops.h"
@@ -38,12 +40,46 @@ const distributed::Group& join_processes(std::chrono::seconds timeout, int num_t
   return membership.group;
 }
 
+namespace {
+
+// Returns the arguments of this process, without the path of the program.
+std::vector<std::string> arguments_of_process() {
+  std::vector<std::string> arguments;
+  const std::string text = read_text_file("/proc/self/cmdline");  // each argument ends with a zero byte
+  for (size_t begin = text.find('\0') + 1; begin < text.size(); begin = text.find('\0', begin) + 1)
+    arguments.push_back(text.substr(begin, text.find('\0', begin) - begin));
+  return arguments;
+}
+
+// Throws Error(usage) unless all processes have the same arguments, and files of the same sizes.
+void require_same_inputs(const distributed::Group& group, const std::vector<std::string>& files) {
+  std::string sizes;
+  for (const std::string& file : files) {
+    std::error_code error;
+    const uintmax_t size = std::filesystem::file_size(file, error);
+    if (!error) sizes += str(", ", file, " of ", size, " bytes");
+  }
+  const std::vector<std::string> inputs = group.gather(join(arguments_of_process(), " ") + sizes);
+  for (size_t rank = 1; rank < inputs.size(); ++rank)
+    if (inputs[rank] != inputs[0])
+      refuse_usage(str("a job of ", group.size(), " processes"),
+                   str("the same arguments and files as in rank 0: ", inputs[0]), str(inputs[rank], " in rank ", rank),
+                   "pass the same arguments to all processes; for independent runs set RANK=0 and WORLD_SIZE=1");
+}
+
+}  // namespace
+
 const distributed::Group& join_readers(const std::vector<std::string>& files, int num_threads) {
   constexpr std::chrono::minutes timeout{10};  // longest wait for the results of another process
   if (const Launch& launch = start_process(); launch.size > 1 && std::count(files.begin(), files.end(), "-") > 0)
     refuse_usage(str("a job of ", launch.size, " processes"), "files, which each process reads", input_name("-"),
                  "write the input to a file first");
-  return join_processes(timeout, num_threads);
+  const distributed::Group& group = join_processes(timeout, num_threads);
+  if (!group.is_single()) {
+    require_same_inputs(group, files);
+    continue_after_closed_pipe();
+  }
+  return group;
 }
 
 }  // namespace mh

@@ -20,7 +20,8 @@ const Launch& start_process();
 const distributed::Group& join_processes(std::chrono::seconds timeout, int num_threads);
 
 // Connects the processes of a job that evaluates a model together. Throws the errors of join_processes(), and
-// Error(usage) if a job of several processes has standard input (-) among `files`, which every process reads.
+// Error(usage) if a job of several processes has standard input (-) among `files`, which every process reads, or if the
+// arguments of the tool or the sizes of the files differ between processes.
 const distributed::Group& join_readers(const std::vector<std::string>& files, int num_threads);
 
 }  // namespace mh

@@ -42,9 +42,12 @@ void draw_curves(CurveArguments& args) {
   if (!args.rank_data.empty() && args.rank_data == "-" && std::count(args.files.begin(), args.files.end(), "-") > 0)
     throw Error(Exit::usage, Problem{"--rank-data", "standard input (-) for at most one file", "- more than once",
                                      "write the other inputs to files"});
-  PruneSession session(args, [&](AnalysedModel& analysed_model) {
-    args.metric.check(analysed_model.model, *analysed_model.dataset, args.files.back(), args.scoring_options);
-  });
+  PruneSession session(
+      args,
+      [&](AnalysedModel& analysed_model) {
+        args.metric.check(analysed_model.model, *analysed_model.dataset, args.files.back(), args.scoring_options);
+      },
+      args.rank_data);
   if (!args.rank_data.empty()) {
     refuse_output_onto_input("-", {args.rank_data});
     if (!args.plot.empty()) refuse_output_onto_input(args.plot, {args.rank_data});
@@ -63,13 +66,14 @@ void draw_curves(CurveArguments& args) {
     for (const std::string& measure : args.measures) {
       const analysis::AnalysisInput loss_input = analysed_model.analysis_input("curve");
       const analysis::AnalysisInput rank_input{
-          *analysed_model.model.model,   dataset->corpus(),   rank_scoring, analysed_model.side,
-          progress_bar(measure, "rows"), analysed_model.kinds};
+          *analysed_model.model.model,   dataset->corpus(),    rank_scoring,        analysed_model.side,
+          progress_bar(measure, "rows"), analysed_model.kinds, analysed_model.group};
       Curve curve{str(session.num_models() > 1 ? analysed_model.model.name + ", " : "", measure), {}, {}};
       std::function<double()> metric;
       if (!args.metric.is_perplexity())
         metric = [&] {
-          return args.metric.compute(analysed_model.model, *analysed_model.dataset, progress_bar(measure, "rows"));
+          return args.metric.compute(analysed_model.model, *analysed_model.dataset, progress_bar(measure, "rows"),
+                                     nullptr, analysed_model.group);
         };
       analysis::CurveComparer comparer(loss_input, metric);
       for (const auto& point : analysis::pruning_curve(loss_input, rank_input, measure, options)) {

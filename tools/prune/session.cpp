@@ -59,7 +59,8 @@ analysis::AnalysisInput AnalysedModel::analysis_input(const std::string& label) 
   return {*model.model, dataset->corpus(), scoring_options, side, progress_bar(label, "rows"), kinds, group};
 }
 
-PruneSession::PruneSession(const MeasureArguments& args, const std::function<void(AnalysedModel&)>& check)
+PruneSession::PruneSession(const MeasureArguments& args, const std::function<void(AnalysedModel&)>& check,
+                           const std::string& rank_data)
     : args_(args) {
   if (args.files.size() < 2)
     throw Error(Exit::usage, Problem{"mh-prune", "one or more models, then the data",
@@ -69,7 +70,9 @@ PruneSession::PruneSession(const MeasureArguments& args, const std::function<voi
     throw Error(Exit::usage, Problem{"mh-prune", "standard input (-) for at most one file", "- more than once",
                                      "write the other inputs to files"});
   refuse_output_onto_input("-", args.files);
-  group_ = &join_readers(args.files, args.threads);
+  std::vector<std::string> inputs = args.files;
+  if (!rank_data.empty()) inputs.push_back(rank_data);
+  group_ = &join_readers(inputs, args.threads);
   if (!args.plot.empty()) {
     refuse_output_onto_input(args.plot, args.files);
     plot_ = std::make_unique<Plot>(args.plot);

@@ -58,7 +58,9 @@ struct AnalysedModel {
 class PruneSession {
  public:
   // `check`: additional checks of a loaded model, which must not run the model; called for each model.
-  explicit PruneSession(const MeasureArguments& args, const std::function<void(AnalysedModel&)>& check = {});
+  // `rank_data`: path of a further shard that the subcommand reads; empty: none.
+  explicit PruneSession(const MeasureArguments& args, const std::function<void(AnalysedModel&)>& check = {},
+                        const std::string& rank_data = "");
   size_t num_models() const { return checkpoints_.size(); }
   const std::string& shard_name() const { return shard_->name(); }
   Plot* plot() { return plot_.get(); }  // the plot of --plot; null without --plot

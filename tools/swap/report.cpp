@@ -86,7 +86,7 @@ void print_layers(Table& table, const ordered_json& settings, const std::string&
 }
 
 void report(const ReportJob& job) {
-  start_process();  // in a job of several processes, each computes the same results and rank 0 writes them
+  if (start_process().rank > 0) return;  // in a job of several processes, rank 0 computes the results
   check_report(job);
   const Arguments& args = *job.args;
   std::vector<std::unique_ptr<io::Checkpoint>> checkpoints;
