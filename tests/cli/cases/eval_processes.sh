@@ -33,19 +33,24 @@ same_as_one() {
   cmp one out.0 || fail "expected the output of one process from $size processes: $*"
   [ ! -s out.1 ] && [ ! -s err.1 ] || fail "expected no output of rank 1"
 }
-same_as_one 3 mh-eval -q --threads 1 --format json --block 16 lm/last.safetensors t.mhs
-same_as_one 2 mh-eval -q --threads 1 --format json --block 16 --context 8 lm/last.safetensors t.mhs
-same_as_one 2 mh-eval -q --threads 1 --format json mt/last.safetensors p.mhs
+same_as_one 3 mh-eval -q --threads 1 --format json --block 16 --batch 8 lm/last.safetensors t.mhs
+same_as_one 2 mh-eval -q --threads 1 --format json --block 16 --context 8 --batch 8 lm/last.safetensors t.mhs
+same_as_one 2 mh-eval -q --threads 1 --format json --batch 10 mt/last.safetensors p.mhs
 same_as_one 3 mh-eval -q --threads 1 --format json --beam 2 --batch-tokens 200 mt/last.safetensors p.mhs
 same_as_one 2 mh-eval translate -q --threads 1 --beam 2 --batch-tokens 200 mt/last.safetensors text
-same_as_one 3 mh-prune scan -q --threads 1 --format json --block 16 lm/last.safetensors t.mhs
-same_as_one 2 mh-prune rank -q --threads 1 --format json --by ablation --block 16 lm/last.safetensors t.mhs
+same_as_one 3 mh-prune scan -q --threads 1 --format json --block 16 --batch 8 lm/last.safetensors t.mhs
+same_as_one 2 mh-prune rank -q --threads 1 --format json --by ablation --block 16 --batch 8 lm/last.safetensors t.mhs
 same_as_one 2 mh-spectrum -q --threads 1 --format json --block 16 --blocks 4 lm/last.safetensors t.mhs
 same_as_one 2 mh-swap report -q --threads 1 --format json --block 16 --blocks 4 lm/last.safetensors t.mhs
 
+same_as_one 2 mh-prune curve -q --threads 1 --format json --by ablation --step 50% --block 16 --batch 8 lm/last.safetensors t.mhs
+# Each process computes all streams of a model with a memory.
+expect 0 "${train[@]}" --train t.mhs --set model.backbone=transformer-xl --set model.positions=none --set attention.score=relative --set train.batch.order=streams --out xl
+same_as_one 2 mh-eval -q --threads 1 --format json --block 16 --memory 16 xl/last.safetensors t.mhs
+
 # The files that mh-eval writes are those of one process.
-expect 0 mh-eval -q --threads 1 --block 16 --per-token one.tsv lm/last.safetensors t.mhs
-in_processes 0 2 mh-eval -q --threads 1 --block 16 --per-token two.tsv lm/last.safetensors t.mhs
+expect 0 mh-eval -q --threads 1 --block 16 --batch 8 --per-token one.tsv lm/last.safetensors t.mhs
+in_processes 0 2 mh-eval -q --threads 1 --block 16 --batch 8 --per-token two.tsv lm/last.safetensors t.mhs
 cmp one.tsv two.tsv || fail "expected the log-probabilities of one process"
 expect 0 mh-eval -q --threads 1 --beam 2 --batch-tokens 200 --hypotheses one.txt mt/last.safetensors p.mhs
 in_processes 0 3 mh-eval -q --threads 1 --beam 2 --batch-tokens 200 --hypotheses two.txt mt/last.safetensors p.mhs
@@ -53,8 +58,8 @@ cmp one.txt two.txt || fail "expected the translations of one process"
 
 # Examples: classes, masked words and answers.
 tr ' ' '\n' < text | sed '/^$/d' | LC_ALL=C sort -u | sed '1i [PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]' > vocab.txt
-awk 'NF { print NR % 2 "\t" $0 }' text | head -80 | sed '1i label\tsentence' > sst2.tsv
-awk 'NF { print; if (NR % 5 == 0) print "" }' text > documents
+awk 'NF { for (i = 0; i < 8; i++) print NR % 2 "\t" $0 }' text | sed '1i label\tsentence' > sst2.tsv
+awk 'NF { print; print "" }' text > documents
 expect 0 mh-prep glue -q --task sst2 --wordpiece vocab.txt sst2.tsv -o classes.mhs
 expect 0 mh-prep mlm -q --wordpiece vocab.txt documents -o words.mhs
 bert=(--set model.backbone=bert --set model.bert.segments=2)
@@ -67,10 +72,19 @@ same_as_one 2 mh-eval -q --threads 1 --format json classes/last.safetensors clas
 expect 0 "${train[@]}" --train p.mhs --valid p.mhs --set model.backbone=encoder-decoder --set train.batch.block=64 --set train.validation.metric=bleu --set train.batch.micro_tokens=300 --out one-valid
 in_processes 0 2 "${train[@]}" --train p.mhs --valid p.mhs --set model.backbone=encoder-decoder --set train.batch.block=64 --set train.validation.metric=bleu --out two-valid
 same_losses one-valid two-valid 2
+for run in one two; do grep -o '"valid_bleu":[^,}]*' $run-valid/log.jsonl > $run.bleu || fail "expected valid_bleu in the log"; done
+cmp one.bleu two.bleu || fail "expected the BLEU of one process"
 
 # Each process reads all inputs, so standard input is refused as an input.
 RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 expect 2 mh-eval lm/last.safetensors - < t.mhs
-# A process that ends early ends the others.
-start_processes 2 sh -c '[ "$RANK" = 0 ] || exec mh-eval -q --threads 1 lm/last.safetensors missing.mhs; exec mh-eval -q --threads 1 lm/last.safetensors t.mhs'
+# Processes with other arguments, or with files of another size, are refused.
+start_processes 2 sh -c 'mh-eval -q --threads 1 --block $((16 + RANK)) lm/last.safetensors t.mhs'
 wait_for_processes
-[ "${statuses[1]}" -eq 3 ] || { cat err.*; fail "expected exit status 3 of rank 1; found ${statuses[*]}"; }
+[ "${statuses[*]}" = "2 2" ] || { cat err.*; fail "expected exit status 2 of both processes; found ${statuses[*]}"; }
+record_error 2 err.0 "two processes with --block 16 and --block 17"
+
+# If a reader closes the pipe, the job ends as one process does.
+start_processes 2 bash -c '[ "$RANK" = 0 ] || exec mh-eval translate -q --threads 1 --beam 1 mt/last.safetensors text text text text text text text
+mh-eval translate -q --threads 1 --beam 1 mt/last.safetensors text text text text text text text | head -1 >/dev/null; exit "${PIPESTATUS[0]:-0}"'
+wait_for_processes
+[ "${statuses[*]}" = "0 0" ] || { cat err.*; fail "expected exit status 0 of both processes; found ${statuses[*]}"; }
