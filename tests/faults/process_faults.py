@@ -82,7 +82,7 @@ def find_problems(signal_number, seconds, victim, folder, reference, size, envir
             continue
         if status is None:
             problems.append(f"rank {rank} did not end within {duration:.0f} s")
-        elif status == 0:
+        elif status == 0 and subprocess.run([sys.executable, scenarios.SAME_RUN, reference, folder / "run"], capture_output=True, check=False).returncode == 0:
             return None  # the job was complete
         elif status != 1:
             problems.append(f"rank {rank} ended with {status}: {stderr.strip()}")
