@@ -120,7 +120,7 @@ TEST_CASE(
   CHECK((counts.captures == 2 && counts.launches == 6));
   CHECK_THROWS_WITH(
       graphed_forward_backward({{random_tokens(3, 7, 23, 1)}, at::full({3, 7}, 23, at::kLong)}, {true, 1, update, 0}),
-      Catch::Contains("numbers below 23") && Catch::Contains("found 23"));
+      Catch::Contains("indices below 23") && Catch::Contains("found 23"));
 }
 
 TEST_CASE("a failed CUDA graph capture throws Error(device), which suggests train.cuda_graph=false", "[cuda-graph]") {

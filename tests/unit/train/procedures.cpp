@@ -279,9 +279,9 @@ TEST_CASE("the error of a diverged run states whether the state was saved before
   const std::string one_pass = divergence_error("once", ""),
                     two_passes = divergence_error("two", "[train.procedures.test-twice]\n");
   INFO(one_pass << '\n' << two_passes);
-  CHECK(one_pass.rfind("update 2,", 0) == 0);
+  CHECK(one_pass.rfind("update 2 (", 0) == 0);
   CHECK(one_pass.find("the state before this update is in diverged.safetensors") != std::string::npos);
-  CHECK(two_passes.rfind("update 1,", 0) == 0);
+  CHECK(two_passes.rfind("update 1 (", 0) == 0);
   CHECK(two_passes.find("the state after pass 1 of this update is in diverged.safetensors") != std::string::npos);
 }
 
