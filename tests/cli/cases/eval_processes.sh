@@ -45,7 +45,7 @@ same_as_one 2 mh-swap report -q --threads 1 --format json --block 16 --blocks 4 
 
 same_as_one 2 mh-prune curve -q --threads 1 --format json --by ablation --step 50% --block 16 --batch 8 lm/last.safetensors t.mhs
 # Each process computes all streams of a model with a memory.
-expect 0 "${train[@]}" --train t.mhs --set model.backbone=transformer-xl --set model.positions=none --set attention.score=relative --set train.batch.order=streams --out xl
+expect 0 "${train[@]}" --train t.mhs --set model.backbone=transformer-xl --set model.transformer-xl.memory=16 --set model.positions=none --set attention.score=relative --set train.batch.order=streams --out xl
 same_as_one 2 mh-eval -q --threads 1 --format json --block 16 --memory 16 xl/last.safetensors t.mhs
 
 # The files that mh-eval writes are those of one process.
