@@ -15,17 +15,15 @@ void DropoutLoops<L, T>::apply(const DropoutParams& params, uint64_t stream_offs
     int64_t group_offset = static_cast<int64_t>(position % kDropoutGroupSize);
     int64_t n = std::min<int64_t>(kDropoutGroupSize - group_offset, count - offset);
     dropout_mask_group(params, (position - static_cast<uint64_t>(group_offset)) / 4, dropout_mask);
-    if (n == kDropoutGroupSize) {
-      for (int i = 0; i < kDropoutGroupSize; i += lanes) {
-        Floats v, factors;
-        load(x + offset + i, v);
-        load(dropout_mask + i, factors);
-        store(apply_dropout_mask(factors, v), y + offset + i);
-      }
-    } else {
-      for (int64_t i = 0; i < n; ++i)
-        from_float(apply_dropout_mask(dropout_mask[group_offset + i], to_float(x[offset + i])), y[offset + i]);
+    int64_t i = 0;
+    for (; i + lanes <= n; i += lanes) {
+      Floats v, factors;
+      load(x + offset + i, v);
+      load(dropout_mask + group_offset + i, factors);
+      store(apply_dropout_mask(factors, v), y + offset + i);
     }
+    for (; i < n; ++i)
+      from_float(apply_dropout_mask(dropout_mask[group_offset + i], to_float(x[offset + i])), y[offset + i]);
     offset += n;
   }
 }

@@ -2,9 +2,9 @@
 //
 // Tiling: a call computes groups of 64 elements of the random stream. A group takes the four random words of each of 16
 // Philox counters: each lane of a vector computes one counter, and four vectors hold the state of all 16. A mask of 256
-// bytes, on the stack, holds the factors of a group. Elements are multiplied by the factors in vectors of 16; the
-// elements of an incomplete group, at either end of the range, one by one. x is read once, and y written once. A hidden
-// state (512, 1024) has 8192 groups.
+// bytes, on the stack, holds the factors of a group. Elements are multiplied by the factors in vectors of 16, and
+// the last elements of an incomplete group one by one. x is read once, and y written once. A hidden state (512, 1024)
+// has 8192 groups.
 #pragma once
 
 #include <cmath>
