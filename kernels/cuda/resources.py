@@ -5,7 +5,8 @@ usage: resources.py LOG TABLE [--all] [--write]
   LOG      output of ptxas for all kernels of a build (kernels/cuda/resources.log)
   TABLE    expected values (resources.tsv): a line `# nvcc VERSION`, a header, then a row for each kernel and target
   --all    the build contains every kernel: a row of TABLE without a kernel in LOG is an error
-  --write  writes TABLE from LOG; without --all, keeps the rows of kernels that are not in LOG
+  --write  writes TABLE from LOG; without --all, keeps the rows of the same version of nvcc for kernels that
+           LOG lacks
 A kernel that spills more bytes than in TABLE is an error with any compiler. The other columns are compared only if LOG and TABLE have
 the same version of nvcc. `spills` and `stack` are bytes per thread; `shared` is static shared memory in bytes per block, without the
 dynamic shared memory of a launch. For a function that kernels call, ptxas reports neither registers nor shared memory: both are `nan`.
@@ -124,8 +125,8 @@ def main():
     log, table = paths
     version, built_rows = read_log(log)
     if "--write" in options:
-        kept_rows = {} if "--all" in options else read_table(table)[1]
-        new_rows = {**kept_rows, **built_rows}
+        old_version, old_rows = read_table(table) if table.exists() and "--all" not in options else (version, {})
+        new_rows = {**(old_rows if old_version == version else {}), **built_rows}
         rows = ["\t".join([*key, *(new_rows[key][column] for column in columns)]) for key in sorted(new_rows, key=natural_sort_key)]
         table.write_text("\n".join([f"# nvcc {version}", header, *rows, ""]), encoding="utf-8")
     table_version, table_rows = read_table(table)

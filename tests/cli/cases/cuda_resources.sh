@@ -38,6 +38,12 @@ expect_resources 1 wide table
 expect_stdout "failed: resources/probe<float, 128> sm_90: expected this kernel in table; found none"
 cat log wide > both
 expect_resources 0 both both.table --write
+REGISTERS=44 SIZE=128 expect_compile 0 wider
+cp both.table part.table
+expect_resources 0 wider part.table --write  # replaces one row and keeps the other
+printf 'probe<float, 64>\tsm_90\t40\t0\t0\t1024\nprobe<float, 128>\tsm_90\t44\t0\t0\t1024\n' | cmp - <(tail -n +3 part.table)
+expect_resources 0 wide part.table --all --write
+[ "$(wc -l < part.table)" -eq 3 ] || fail "expected one row with --all"
 expect_resources 0 log both.table
 expect_resources 1 log both.table --all
 expect_stdout "failed: resources/probe<float, 128> sm_90: expected this kernel in the build; found none"
