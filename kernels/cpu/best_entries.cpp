@@ -18,7 +18,7 @@ constexpr int64_t block_size = kBlockEntries;
 // Returns a bound below each of the `count` largest entries of a row, from `maxima`, the maxima of the blocks of the
 // row. The bound is the next float below the `count`-th largest maximum: `count` blocks have an entry above it. -inf if
 // `count` is 0 or exceeds the number of maxima.
-float bound_below_largest(const std::vector<float>& maxima, size_t count) {
+float lower_bound_of_largest(const std::vector<float>& maxima, size_t count) {
   if (count == 0 || count > maxima.size()) return -INFINITY;
   thread_local std::vector<float> maxima_copy;
   maxima_copy = maxima;
@@ -49,7 +49,8 @@ int64_t best_entries(std::span<const float> logits, std::span<const int32_t> exc
 
   size_t num_best = 0;
   // Candidates are the entries above lower_bound. If a logit is NaN, which is unordered, the maxima give no bound.
-  float lower_bound = std::isnan(*lse) ? -INFINITY : bound_below_largest(maxima, best.size() + excluded_indices.size());
+  float lower_bound =
+      std::isnan(*lse) ? -INFINITY : lower_bound_of_largest(maxima, best.size() + excluded_indices.size());
   for (int64_t b = 0; b <= num_blocks && !best.empty(); ++b) {
     if (!(maxima[static_cast<size_t>(b)] > lower_bound)) continue;
     for (int64_t i = b * block_size; i < std::min(n, (b + 1) * block_size); ++i) {

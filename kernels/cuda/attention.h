@@ -58,9 +58,9 @@ struct AttentionTensors {
   // over the batch. du and dv_bias (batch, heads, num_query_tiles(), key_size), only without mixing: the caller sums
   // them over the batch and the tiles.
   float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
-  // With relative positions and mixing: q_u is q + u and q_v is q + v, each rounded to the type of the kernels. Their
-  // gradients are dq and dq_v. The forward pass also reads q. Without relative positions q_v and dq_v are unused, and
-  // q_u has no data or is q.
+  // With relative positions and head mixing, q_u is q + u and q_v is q + v, each rounded to the type of the kernels; dq
+  // is the gradient of q_u, and dq_v of q_v; the forward pass also reads q. In all other calls q_v and dq_v are unused,
+  // and q_u is null or q itself.
   UntypedTensor q_u{}, q_v{}, dq_v{};
   // Split-KV of the forward pass: number of splits; partial results of the splits (scratch), if there are several.
   // Without mixing, num_splits is a result of AttentionKernels::num_splits(), and partial_out has the shape (batch,

@@ -119,7 +119,7 @@ void parse_value(const toml::node& node, std::vector<T>& values, const std::vect
 std::string quoted_toml(const std::string& text) {
   std::ostringstream out;
   toml::value<std::string> value(text);
-  out << toml::toml_formatter(value, toml::format_flags::none);  // writes double quotes and escapes, never ''
+  out << toml::toml_formatter(value, toml::format_flags::none);  // always in double quotes, with escapes
   return out.str();
 }
 

@@ -29,8 +29,8 @@ class Corpus {
   // sample.allows_fewer_blocks is set and the corpus has at least one. In a text, only full blocks that follow a full
   // context and memory are counted.
   virtual ScoringOptions resolve(const ScoringOptions& options, model::LanguageModel& model) const = 0;
-  // Returns the mini-batches that score the corpus, or its sample (resolved.sample), once. `resolved`: options from
-  // resolve(). The corpus must outlive the mini-batches.
+  // Returns the mini-batches that score each row of the corpus, or of its sample (resolved.sample), exactly once.
+  // `resolved`: options from resolve(). The corpus must outlive the mini-batches.
   virtual MiniBatches mini_batches(const ScoringOptions& resolved) const = 0;
   // Returns the batches for training. The file or memory that holds the tokens must outlive the batches.
   virtual std::unique_ptr<Batches> batches(const BatchOptions& options, int64_t seed) const = 0;

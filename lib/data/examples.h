@@ -25,7 +25,8 @@ class ExampleSource {
   // Returns whether load_examples() appends the negated number of tokens of a row to the targets of the row, as the
   // head "span" requires (model::Targets).
   virtual bool needs_lengths() const { return false; }
-  // Returns the weight of a next-sentence target in the loss of an update of these rows, relative to a masked word.
+  // Returns the weight of a next-sentence target, relative to a masked word, in the loss of the training update whose
+  // batch has the rows `update_examples`.
   virtual double next_sentence_weight(std::span<const text::Example> /*update_examples*/) const { return 1; }
 };
 

@@ -182,7 +182,8 @@ std::shared_ptr<const std::vector<uint8_t>> ShardFile::load_frame(size_t index) 
   auto bytes = std::make_shared<std::vector<uint8_t>>(f.content_bytes);
   size_t n = check_zstd_memory(
       ZSTD_decompress(bytes->data(), bytes->size(), compressed_frame.data(), compressed_frame.size()));
-  if (n != f.content_bytes)  // an error code: zstd refuses content of another size than the frame header states
+  if (n != f.content_bytes)  // then `n` is an error code, since zstd refuses content whose size differs from the frame
+                             // header
     throw_damaged(name(), f.file_offset, "a frame that zstd can decompress",
                   str("zstd's error '", ZSTD_getErrorName(n), "'"));
   std::lock_guard lock(mutex_);

@@ -96,9 +96,8 @@ std::vector<attention::AttentionLayer*> attention_layers_of(std::initializer_lis
 }
 
 at::Tensor Block::repeat_for_variants(const at::Tensor& x) const {
-  const at::Tensor x_after_self_attention = self_attention_.layer.repeat_for_variants(x);
-  return cross_attention_ ? cross_attention_->layer.repeat_for_variants(x_after_self_attention)
-                          : x_after_self_attention;
+  const at::Tensor repeated_x = self_attention_.layer.repeat_for_variants(x);
+  return cross_attention_ ? cross_attention_->layer.repeat_for_variants(repeated_x) : repeated_x;
 }
 
 Block::SublayerState Block::add_residual(const at::Tensor& x, const at::Tensor& y,

@@ -61,7 +61,7 @@ void add_tile_product(const AttentionParams& params, const TileLayout& layout, c
       .add_product(reinterpret_cast<const uint16_t*>(right), layout.padded_keys(), padded_size, sums);
 }
 // Computes `sums` (keys, padded_size) += tileᵀ (keys, layout.rows) · packed_rows (layout.rows, padded_size) for one
-// head. packed_rows: written by pack_tile() with right operands.
+// head. `packed_rows`: output of pack_tile(), in its layout for the right operand of a product.
 void add_transposed_tile_product(const AttentionParams& params, const TileLayout& layout,
                                  const VisibleKeys& visible_range, int64_t padded_size, const HeadTile& tile,
                                  const float* packed_rows, float* sums) {

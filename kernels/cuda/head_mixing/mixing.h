@@ -242,7 +242,7 @@ MH_DEVICE float floor_pow2(float max_magnitude) {
   return power > 0 ? power : 1;
 }
 // Returns the inverse of a power of two between 2^-126 and 2^126.
-MH_DEVICE float inverse_pow2(float power) {
+MH_DEVICE float reciprocal_of_pow2(float power) {
   uint32_t bits;
   memcpy(&bits, &power, sizeof bits);
   bits = 0x7F000000u - bits;

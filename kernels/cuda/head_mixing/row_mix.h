@@ -149,7 +149,7 @@ struct MixMatrix {
       scale[r] = 1;
       if constexpr (std::is_same_v<X, Fp16>) {
         scale[r] = floor_pow2(row_maximum(thread, max_magnitude));
-        const float inverse = inverse_pow2(scale[r]);
+        const float inverse = reciprocal_of_pow2(scale[r]);
         MH_FOR (p, kMatrixHeads / 8)
           MH_FOR (e, 2) elements[p][e] *= inverse;
       }

@@ -550,7 +550,8 @@ TEST_CASE("head discrepancy before and after the combiner equals plain loops", "
         CHECK(discrepancy.num_sequences() == static_cast<int64_t>(count));
         CHECK(actual.num_heads == 3);
         CHECK(actual.num_pairs() == 6);
-        // The sum over 6 ordered pairs of heads has 6 times the absolute error of a cosine up to 1.
+        // A cosine is at most 1. `cosine` sums the cosines of 6 ordered pairs of heads, so it has 6 times the error of
+        // one.
         CHECK(actual.cosine == rounding::within(cosine / count, measured_model.pass_bound() * 6));
         CHECK(actual.euclidean == rounding::within(euclidean / count, measured_model.pass_bound() * euclidean / count));
       }

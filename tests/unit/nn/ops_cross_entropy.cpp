@@ -188,8 +188,8 @@ TEST_CASE("the gradient of a weight tied between embedding and output layer is t
     return weight.grad();
   };
   const at::Tensor composed = composed_gradient(at::kFloat), exact = composed_gradient(at::kDouble);
-  // The bound is relative to the logits, too: the error of a logit, which is proportional to the logit, is a relative
-  // error of a term of the gradient.
+  // The bound also grows with the logits: a logit of magnitude x has an absolute error of about x roundings, and exp()
+  // turns an absolute error of a logit into a relative error of a term of the gradient.
   CHECK(error(w.grad(), exact) <= tolerance::composed_error_bound(error(composed, exact), tolerance::kFp32,
                                                                   std::max(max_abs(exact), max_abs(logits.detach()))));
 }

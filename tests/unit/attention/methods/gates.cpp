@@ -40,7 +40,7 @@ TEST_CASE("head gates are sigmoids of a bias or, with input = true, of a project
       }
     const LayerRounding rounding = layers::rounding_of(l, x, x);
     CHECK(rounding.combiners_agree(y, output_by_heads(l, recorder.z, recorder.g)));
-    // Gradients against slopes of the loss Σ y r for the same head outputs.
+    // Compares gradients with central differences of the loss Σ y r.
     (y * r).sum().backward();
     const double bound = rounding.gradient_bound(layers::largest_gradient(l));
     for (const char* name : {"combiner.gate.bias", "combiner.gate.weight"}) {
