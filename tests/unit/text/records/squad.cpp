@@ -110,12 +110,12 @@ TEST_CASE("squad: an error names the article, paragraph or question") {
   for (const char* key : {"context", "qas"}) {
     auto json = file({article(kContext, {valid_question})});
     json["data"][0]["paragraphs"][0].erase(key);
-    check_contains(refusal_of_json(json), {"article 1 (T), paragraph 1", key, "none"});
+    check_contains(refusal_of_json(json), {"article 1 (T), paragraph 1", key, "no such entry"});
   }
   for (const char* key : {"id", "question", "answers"}) {
     auto json = file({article(kContext, {valid_question})});
     json["data"][0]["paragraphs"][0]["qas"][0].erase(key);
-    check_contains(refusal_of_json(json), {"article 1 (T), paragraph 1", key, "none"});
+    check_contains(refusal_of_json(json), {"article 1 (T), paragraph 1", key, "no such entry"});
   }
   check_contains(refusal_of_json(file({})), {"questions", "none"});
   check_contains(refusal_message("garbage"), {"byte 0"});
