@@ -39,10 +39,10 @@ def training(bench):
 
 def evaluation(bench):
     toml = "[model]\nlayers = 8\nwidth = 256\nffn = 1024\n[attention]\nheads = 8\n[train]\nbatch.block = 256\n"
+    shard = bench.make_shard(8000)
+    checkpoint = bench.make_checkpoint("scale", shard, toml)
     for name, command in (("mh-eval", ("mh-eval", "--block", 256)), ("mh-prune scan", ("mh-prune", "scan", "--block", 256, "--blocks", 24))):
         def seconds(size):
-            shard = bench.make_shard(8000)
-            checkpoint = bench.make_checkpoint("scale", shard, toml)
             tool, *options = command
             arguments = [bench.tools / tool, *options, "-q", "--threads", 1, checkpoint, shard]
             return {"s": bench.run_processes(arguments, size)[0]}
@@ -62,7 +62,7 @@ def traffic(bench):
             sent = []
             for updates in (2, 6):  # the difference excludes the start
                 begin = sent_bytes()
-                bench.train(bench.make_shard(entries), toml, 0, updates, size=size, threads=1)
+                bench.train(bench.make_shard(entries), toml, 1, updates, size=size, threads=1)
                 sent.append((sent_bytes() - begin) / size)
             report = output_of([bench.tools / "mh-train", "--dry-run", "--processes", size, "--format", "json", "--config", bench.folder / "train.toml",
                                 "--train", bench.make_shard(entries)])
