@@ -40,16 +40,14 @@ void for_each_batch(model::LanguageModel& model, const Corpus& corpus, const Sco
   const ScoringOptions o = corpus.resolve(options, model);
   // With a memory, the mini-batches of the same streams depend on each other, and the default streams of a text are all
   // in one mini-batch, so there is nothing to share.
-  static const distributed::Group single_process;
-  const distributed::Group& group = visitor.group != nullptr && o.memory == 0 ? *visitor.group : single_process;
-  if (!group.is_single() && (!visitor.compute || visitor.observer != nullptr))
+  distributed::OrderedWork work(o.memory == 0 ? visitor.group : nullptr);
+  if (work.is_shared() && (!visitor.compute || visitor.observer != nullptr))
     throw std::logic_error("for_each_batch(): several processes need a visitor with compute() and without an observer");
   const MiniBatches mini_batches = corpus.mini_batches(o);
   const at::Device device = model.parameters().device();
   MiniBatchLoader loader(mini_batches, device);
   std::unique_ptr<model::Memories> memory;
   int64_t num_completed_rows = 0;
-  distributed::OrderedWork work(group);
   for (int64_t unit = 0; !work.is_stopped(); ++unit) {
     std::optional<MiniBatch> mini_batch = loader.next();
     if (!mini_batch) break;

@@ -17,8 +17,13 @@ class OrderedWork {
  public:
   using Results = std::vector<at::Tensor>;  // tensors on the CPU
 
-  // `group` must outlive this object.
-  explicit OrderedWork(const Group& group) : group_(group) {}
+  // `group`: the processes, which must outlive this object; null: one process.
+  explicit OrderedWork(const Group* group) : group_(group != nullptr ? *group : single_process_) {}
+  OrderedWork(const OrderedWork&) = delete;
+  OrderedWork& operator=(const OrderedWork&) = delete;
+
+  // Returns whether several processes share the items.
+  bool is_shared() const { return !group_.is_single(); }
 
   // Returns whether this process computes the items of a unit.
   bool is_own(int64_t unit) const { return group_.is_single() || unit % group_.size() == group_.rank(); }
@@ -40,6 +45,7 @@ class OrderedWork {
   };
   void exchange_results();
 
+  const Group single_process_;
   const Group& group_;
   std::vector<Item> pending_items_;
   bool is_stopped_ = false;

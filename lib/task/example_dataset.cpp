@@ -78,11 +78,9 @@ Evaluation ExampleDataset::evaluate(model::LanguageModel& model, const Evaluatio
   LossSums loss_sums;
   Evaluation result;
   const auto num_rows = static_cast<int64_t>(order.size());
-  static const distributed::Group single_process;
-  const distributed::Group& group = options.group != nullptr ? *options.group : single_process;
-  if (!group.is_single() && options.observer != nullptr)
+  distributed::OrderedWork work(options.group);
+  if (work.is_shared() && options.observer != nullptr)
     throw std::logic_error("ExampleDataset::evaluate(): several processes cannot share the batches of an observer");
-  distributed::OrderedWork work(group);
   int64_t first_row = 0;
   for (int64_t unit = 0; first_row < num_rows && !work.is_stopped(); ++unit) {
     const int64_t max_length = source.length(0, order[static_cast<size_t>(first_row)]);

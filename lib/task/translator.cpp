@@ -158,8 +158,7 @@ std::vector<std::vector<search::Hypothesis>> Translator::translate(
   auto num_completed = static_cast<int64_t>(sentences.size() - order.size());
   const c10::NoGradGuard no_gradient;
   const nn::DecodingProducts products;  // packs the weights once for all batches instead of once per batch
-  static const distributed::Group single_process;
-  distributed::OrderedWork work(group_ != nullptr ? *group_ : single_process);
+  distributed::OrderedWork work(group_);
   size_t order_index = 0;
   for (int64_t unit = 0; order_index < order.size() && !work.is_stopped(); ++unit) {
     const size_t max_length = std::max<size_t>(1, source_length(order[order_index]));

@@ -19,7 +19,7 @@ namespace {
 // process consumed them. units[i]: the unit of item i. Appends each item that the process computed to `computed`.
 std::vector<at::Tensor> run_items(const Group& group, const std::vector<int64_t>& units,
                                   std::vector<size_t>& computed) {
-  OrderedWork work(group);
+  OrderedWork work(&group);
   std::vector<at::Tensor> consumed;
   for (size_t i = 0; i < units.size(); ++i)
     work.add(
