@@ -107,6 +107,7 @@ ordered_json score_tokens(const ScoreJob& job, const ShardSource& source, model:
 }
 
 void score(ScoreJob& job) {
+  start_process();  // before the checks, so that errors name the rank
   check_arguments(job);
   job.examples.check(job.files);
   std::vector<std::string> inputs = job.files;

@@ -94,6 +94,7 @@ void warn_about_input(const task::Translator& translator) {
 }
 
 void translate_lines(const Arguments& args, const TranslateJob& job) {
+  start_process();  // before the checks, so that errors name the rank
   job.check();
   std::vector<std::string> input_files = job.files;
   input_files.insert(input_files.end(), {job.model, job.prefix_file});

@@ -62,6 +62,7 @@ analysis::AnalysisInput AnalysedModel::analysis_input(const std::string& label) 
 PruneSession::PruneSession(const MeasureArguments& args, const std::function<void(AnalysedModel&)>& check,
                            const std::string& rank_data)
     : args_(args) {
+  start_process();  // before the checks, so that errors name the rank
   if (args.files.size() < 2)
     throw Error(Exit::usage, Problem{"mh-prune", "one or more models, then the data",
                                      args.files.empty() ? "none" : str(args.files[0], ", without data"),
