@@ -1,5 +1,15 @@
 # Functions for cases that start several processes of one job.
 
+# make_character_shards LINES: makes the text shard t.mhs and the shard p.mhs of pairs, whose targets are the reversed lines of the text.
+make_character_shards() {
+  make_text "$1" > text
+  rev text > reversed
+  mh-prep vocab --type char text -o v 2>/dev/null
+  mh-prep lm --vocab v text -o t.mhs 2>/dev/null
+  mh-prep translation --vocab v text reversed -o p.mhs 2>/dev/null
+}
+# print_small_model: prints the start of a configuration, the sizes in the section [model].
+print_small_model() { printf '[model]\nlayers = 2\nwidth = 32\nffn = 64\n'; }
 # free_port: prints a TCP port that no program uses.
 free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 # start_processes SIZE COMMAND…: starts COMMAND in SIZE processes of one job, with their output in the files out.RANK and err.RANK.

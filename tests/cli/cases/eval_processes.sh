@@ -2,16 +2,9 @@
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 . "$ROOT/tests/cli/processes.sh"
 statuses=()  # set by wait_for_processes
-make_text 90 > text
-rev text > reversed
-mh-prep vocab --type char text -o v 2>/dev/null
-mh-prep lm --vocab v text -o t.mhs 2>/dev/null
-mh-prep translation --vocab v text reversed -o p.mhs 2>/dev/null
-cat > c.toml <<'T'
-[model]
-layers = 2
-width = 32
-ffn = 64
+make_character_shards 90
+print_small_model > c.toml
+cat >> c.toml <<'T'
 [attention]
 heads = 4
 [train]

@@ -1,14 +1,13 @@
 # Several processes train one model. Two processes give the same bits as one process with two micro-batches, also after a resume with
 # another number of processes. Only rank 0 writes files. A process that ends early or has another configuration ends the job.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
+. "$ROOT/tests/cli/processes.sh"
+statuses=()  # set by wait_for_processes
 make_text 600 > text  # the run ends before the last update of an epoch, which has fewer rows
 mh-prep vocab text > v 2>/dev/null
 mh-prep lm --vocab v text -o t.mhs 2>/dev/null
-cat > c.toml <<'T'
-[model]
-layers = 2
-width = 32
-ffn = 64
+print_small_model > c.toml
+cat >> c.toml <<'T'
 dropout_embedding = 0.1
 dropout_ffn = 0.1
 [attention]
@@ -37,8 +36,6 @@ batch.order = "streams"
 T
 train=(mh-train --threads 1 -q --config c.toml --train t.mhs --valid t.mhs)
 
-. "$ROOT/tests/cli/processes.sh"
-statuses=()  # set by wait_for_processes
 # continue_run FOLDER: resumes the run in FOLDER with one process for two more updates.
 continue_run() {
   local update
