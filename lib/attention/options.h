@@ -50,7 +50,7 @@ class AttentionConfig {
   // options of the kinds to the base options if all kinds have equal options, so that toml() writes equal options once.
   void hoist_common_options();
   // Returns the options as TOML: the section [attention], then the options of each kind that differ from [attention],
-  // and the options of each layer that differ from those of its kind. read() restores equal options from this text.
+  // and the options in which a layer differs from its kind. read() restores equal options from this text.
   std::string toml() const;
   // Returns the combiners of all layers for messages, each once: `attention.combiner = "mae", "concatenate"`.
   std::string combiners_text() const;

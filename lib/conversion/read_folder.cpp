@@ -21,7 +21,7 @@ using namespace huggingface;
 namespace {
 
 // Keys of config.json that are ignored without a warning: bookkeeping of transformers, and settings that do not affect
-// the converted model, such as those of text generation, initialisation and output heads.
+// the converted model, such as settings of text generation, initialisation and output heads.
 constexpr const char* kSilentlyIgnoredKeys[] = {"_name_or_path",
                                                 "architectures",
                                                 "bos_token_id",

@@ -62,7 +62,7 @@ class ObservedTerm : public Regulariser, public attention::Observer {
   // Returns the number of queries in each row, padding excluded, (B) fp32; `num_positions` for each row if
   // begin_batch() received no lengths. `like`: tensor whose first axis has size B, on the device of the result.
   at::Tensor query_lengths(attention::AttentionKind kind, const at::Tensor& like, int64_t num_positions) const;
-  // Returns the number of keys in each row; arguments and result are those of query_lengths().
+  // Returns the number of keys in each row. Has the arguments and the result of query_lengths().
   at::Tensor key_lengths(attention::AttentionKind kind, const at::Tensor& like, int64_t num_positions) const;
   // Returns the query mask (B, num_positions) fp32: 1 for a query and 0 for padding.
   at::Tensor query_mask(attention::AttentionKind kind, const at::Tensor& like, int64_t num_positions) const;

@@ -24,9 +24,9 @@ struct Arguments : ModelArguments {
 
   // Adds the options of `scoring_options` and scoring_options.sample to `app`, the tool or its subcommand.
   std::unique_ptr<CommandLineFields> declare(CLI::App& app);
-  // Fills `scoring_options` from the options of the tool, then from `subcommand_fields`, those of the subcommand (null
-  // without a subcommand). The default number of blocks is only an upper limit; an explicit --blocks larger than the
-  // corpus is an error.
+  // Fills `scoring_options` from the options of the tool, then from `subcommand_fields`, the options of the subcommand
+  // (null without a subcommand). The default number of blocks is only an upper limit; an explicit --blocks larger than
+  // the corpus is an error.
   void store_values(CommandLineFields* subcommand_fields);
 };
 

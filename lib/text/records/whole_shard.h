@@ -15,8 +15,8 @@ struct WholeShard {
   io::ShardHeader header;
   io::ShardCounts counts;
   std::vector<int32_t> tokens;
-  // End of each sequence, as an index in `tokens`. The sequences are the fields of the first record, then those of the
-  // second, and so on.
+  // End of each sequence, as an index in `tokens`. The sequences are the fields of the first record, then the fields of
+  // the second record, and so on.
   std::vector<uint64_t> ends;
 
   size_t size() const { return ends.size() / header.field_names.size(); }  // number of records

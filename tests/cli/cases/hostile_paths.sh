@@ -36,7 +36,7 @@ cases += [(key, "../../outside/x") for key in texts if key not in paths]
 cases += [("include", path) for path in ("../../outside/config.toml", "link_targets/new")]
 cases += [(f'train.groups."{outside}/x".match', "*"), ('train.regularisers."../../outside/x".type', "head-balance")]
 for key, path in cases:
-    # NAME in a key stands for the name of a section, which the user chooses.
+    # NAME in a key is the name of a section, which the user chooses.
     key = key.replace(".NAME.", '."../../outside/x".')
     value = f'["{path}"]' if texts.get(key) == "texts" or key.endswith(".match") else f'"{path}"'
     with open("c.toml", "w") as file:

@@ -101,7 +101,7 @@ TEST_CASE("launch: a batch script of Slurm that is not started by srun runs as o
   CHECK(launch_of({{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}, {"SLURM_JOB_ID", "77"}}).size == 1);
 }
 
-TEST_CASE("launch: variables of torchrun precede those of mpirun, which precede those of srun") {
+TEST_CASE("launch: the variables of torchrun take precedence over mpirun, and mpirun over srun") {
   CHECK(launch_of(with_variables(with_variables(kSrun, kMpirun), kTorchrun)).launcher == "torchrun");
   CHECK(launch_of(with_variables(kSrun, kMpirun)).launcher == "mpirun");
 }

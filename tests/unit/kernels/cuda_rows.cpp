@@ -83,8 +83,8 @@ void check_cross_entropy() {
       sum += p, logit_sum += logit, logit_magnitude += std::abs(logit), spread += p > 0 ? p * (max_logit - logit) : 0;
     }
     const double lse = max_logit + std::log(sum);
-    // First-order errors: those of x - `max_logit`, of its exponential and of the sum, then those of the logarithm and
-    // of adding `max_logit`.
+    // First-order errors of x - `max_logit`, of its exponential and of the sum, then of the logarithm and of adding
+    // `max_logit`.
     const double lse_error =
         kFp32UnitRoundoff * (spread / sum + 4 + num_additions(n) + 2 * std::abs(max_logit) + 2 * std::abs(lse));
     for (int64_t i = 0; i < n; ++i) {
