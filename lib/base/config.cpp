@@ -71,6 +71,13 @@ toml::table parse(const std::string& text, const std::string& name) {
   }
 }
 
+void require_utf8(const std::string& text, const std::string& origin) {
+  if (find_invalid_utf8(text) != std::string::npos)
+    throw Error(Exit::usage,
+                Problem{origin, "a value in UTF-8, since config.toml stores the value", "invalid UTF-8",
+                        "if the value is the name of a file, rename the file, or use a symbolic link to the file"});
+}
+
 std::string folder_of(const std::string& path) {
   size_t slash = path.rfind('/');
   return slash == std::string::npos ? "" : path.substr(0, slash + 1);
@@ -150,11 +157,17 @@ void Config::set(const std::string& assignment) {
 }
 
 void Config::set_text(const std::string& key, const std::string& text, const std::string& origin) {
-  if (find_invalid_utf8(text) != std::string::npos)
-    throw Error(Exit::usage,
-                Problem{origin, "a value in UTF-8, since config.toml stores the value", "invalid UTF-8",
-                        "if the value is the name of a file, rename the file, or use a symbolic link to the file"});
+  require_utf8(text, origin);
   insert(key, {quoted_toml(text), origin}, RenamedKeys::warn);
+}
+
+void Config::set_texts(const std::string& key, const std::vector<std::string>& texts, const std::string& origin) {
+  std::vector<std::string> quoted_texts;
+  for (const std::string& text : texts) {
+    require_utf8(text, origin);
+    quoted_texts.push_back(quoted_toml(text));
+  }
+  insert(key, {"[ " + join(quoted_texts, ", ") + " ]", origin}, RenamedKeys::warn);
 }
 
 std::vector<std::string> Config::keys_below(const std::string& section) const {
@@ -195,6 +208,7 @@ std::string Config::Reader::origin(const std::string& key) const {
 }
 
 bool TomlWriter::visit(const Field& field, std::string&) {
+  if (!field.is_written) return false;
   size_t dot = field.key.rfind('.');
   std::string section = dot == std::string::npos ? "" : field.key.substr(0, dot);
   std::string line = (dot == std::string::npos ? field.key : field.key.substr(dot + 1)) + " = " + field.text;

@@ -32,6 +32,8 @@ class Config {
   // Assigns the string `text`, such as a file name, without parsing it as TOML. `origin`: option that provided the
   // text, for messages. Throws Error(usage) for text that is not UTF-8, since configurations are stored as TOML.
   void set_text(const std::string& key, const std::string& text, const std::string& origin);
+  // Assigns a list of strings in the same way.
+  void set_texts(const std::string& key, const std::vector<std::string>& texts, const std::string& origin);
 
   // Sets the fields of the struct from the keys below `section` ("" for top-level keys), and registers the keys of all
   // its fields as known. Throws Error(usage) with the origin of the value for a wrong type or a value out of range.

@@ -36,6 +36,14 @@ std::string toml_text(const std::vector<T>& values) {
   return "[" + join(elements, ", ") + "]";
 }
 
+// The texts of Fields::text_or_texts().
+struct TextOrTexts {
+  std::vector<std::string> texts;
+};
+std::string toml_text(const TextOrTexts& v) {
+  return v.texts.size() > 1 ? toml_text(v.texts) : toml_text(v.texts.empty() ? std::string() : v.texts[0]);
+}
+
 // Exception of parse_value() for an invalid value; `expected` states the required type with its bounds, or the choices.
 struct InvalidValue {
   std::string expected;
@@ -114,6 +122,15 @@ void parse_value(const toml::node& node, std::vector<T>& values, const std::vect
   values = std::move(parsed_values);
 }
 
+void parse_value(const toml::node& node, TextOrTexts& v, const std::vector<std::string>& choices, Range r,
+                 const std::string& where) {
+  if (!node.is_string() && !node.is_array()) throw InvalidValue{"text in quotes, or a list of texts in [ ]"};
+  std::vector<std::string> texts;
+  if (node.is_array()) parse_value(node, texts, choices, r, where);
+  else if (const std::string text = *node.value_exact<std::string>(); !text.empty()) texts.push_back(text);
+  v.texts = std::move(texts);
+}
+
 }  // namespace
 
 std::string quoted_toml(const std::string& text) {
@@ -143,8 +160,8 @@ std::string Fields::full_key(const std::string& key) const {
 
 template <class T>
 void Fields::visit_value(const std::string& key, T& value, const std::string& help, const char* type,
-                         const std::vector<std::string>& choices, Range range) {
-  Field field{full_key(key), help, type, toml_text(value), choices, range};
+                         const std::vector<std::string>& choices, Range range, bool is_written) {
+  Field field{full_key(key), help, type, toml_text(value), choices, range, is_written};
   std::string text;
   if (!visit(field, text)) return;
   const std::string where = origin(field.key);
@@ -191,6 +208,18 @@ Fields::VisitedField Fields::field(const std::string& key, std::vector<double>& 
 }
 Fields::VisitedField Fields::field(const std::string& key, std::vector<std::string>& value, const std::string& help) {
   visit_value(key, value, help, "texts", {}, any_number());
+  return {*this, full_key(key)};
+}
+Fields::VisitedField Fields::text_or_texts(const std::string& key, std::vector<std::string>& value,
+                                           const std::string& help) {
+  TextOrTexts text_or_texts{std::move(value)};
+  visit_value(key, text_or_texts, help, "text or texts", {}, any_number());
+  value = std::move(text_or_texts.texts);
+  return {*this, full_key(key)};
+}
+Fields::VisitedField Fields::numbers_if_any(const std::string& key, std::vector<double>& value, const std::string& help,
+                                            Range range) {
+  visit_value(key, value, help, "numbers", {}, range, !value.empty());
   return {*this, full_key(key)};
 }
 

@@ -71,6 +71,12 @@ class Fields {
   VisitedField field(const std::string& key, std::vector<double>& value, const std::string& help,
                      Range range = any_number());
   VisitedField field(const std::string& key, std::vector<std::string>& value, const std::string& help);
+  // Visits a list of texts that may also be a single text. One text is written as a text, several as a list; the empty
+  // text stands for an empty list.
+  VisitedField text_or_texts(const std::string& key, std::vector<std::string>& value, const std::string& help);
+  // Visits a list of numbers that a written configuration contains only if the list is not empty.
+  VisitedField numbers_if_any(const std::string& key, std::vector<double>& value, const std::string& help,
+                              Range range = any_number());
 
   // Visits an enum field. `names`: the name of each value in configurations.
   template <class E>
@@ -104,10 +110,12 @@ class Fields {
   struct Field {
     std::string key;  // full key, with the sections
     std::string help;
-    std::string type;  // "true/false", "integer", "number", "text", "length", "integers", "numbers", "texts"
-    std::string text;  // present value in TOML syntax
+    // "true/false", "integer", "number", "text", "length", "integers", "numbers", "texts" or "text or texts"
+    std::string type;
+    std::string text;                  // present value in TOML syntax
     std::vector<std::string> choices;  // valid texts; empty: any text
     Range range;
+    bool is_written = true;  // whether a written configuration contains the field
   };
   // Receives a field. Returns true and sets `text`, in TOML syntax, if the visitor has a new value for the field.
   virtual bool visit(const Field& field, std::string& text) = 0;
@@ -123,7 +131,7 @@ class Fields {
   std::string full_key(const std::string& key) const;
   template <class T>
   void visit_value(const std::string& key, T& value, const std::string& help, const char* type,
-                   const std::vector<std::string>& choices, Range range);
+                   const std::vector<std::string>& choices, Range range, bool is_written = true);
   std::vector<std::string> sections_;
 };
 

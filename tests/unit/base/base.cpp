@@ -24,6 +24,7 @@
 #include "base/tool.h"
 #include "base/units.h"
 #include "fixtures/folder.h"
+#include "fixtures/status.h"
 
 using namespace mh;
 
@@ -260,6 +261,49 @@ TEST_CASE("Config fills a struct, later values override earlier ones, and writte
   TomlWriter rewriter;
   rewriter.section("", reread_outer);
   CHECK(rewriter.text() == writer.text());
+}
+
+TEST_CASE("a field of one or more texts is written as a text or a list, and an empty list of numbers is not written") {
+  struct Options {
+    std::vector<std::string> paths;
+    std::vector<double> weights;
+    void describe(Fields& f) {
+      f.text_or_texts("paths", paths, "paths");
+      f.numbers_if_any("weights", weights, "weights", positive());
+    }
+  };
+  const auto read = [](const std::string& toml) {
+    Config config;
+    config.load_text(toml, "test");
+    Options options;
+    config.read("", options);
+    config.check_all_known();
+    return options;
+  };
+  const auto written = [](Options options) {
+    TomlWriter writer;
+    writer.section("", options);
+    return writer.text();
+  };
+  using Texts = std::vector<std::string>;
+  CHECK(read("paths = ''").paths.empty());
+  CHECK(read("paths = 'a'").paths == Texts{"a"});
+  CHECK(read("paths = ['a']").paths == Texts{"a"});
+  CHECK(read("paths = ['b', 'a']").paths == Texts{"b", "a"});
+  CHECK(written(read("")) == "paths = \"\"\n");
+  CHECK(written(read("paths = ['a']\nweights = []")) == "paths = \"a\"\n");
+  CHECK(written(read("paths = ['b', 'a']\nweights = [2.0, 1]")) == "paths = [\"b\", \"a\"]\nweights = [2.0, 1.0]\n");
+  for (const char* toml : {"paths = 1", "paths = ['a', 1]", "weights = 1.0", "weights = [0.0]", "weights = [1.0, -1.0]",
+                           "weights = [inf]", "weights = [nan]"}) {
+    INFO(toml);
+    CHECK(status_of([&] { read(toml); }) == 2);
+  }
+  Config config;
+  config.set_texts("paths", {"a b", "c\"d"}, "--paths");
+  Options options;
+  config.read("", options);
+  CHECK(options.paths == Texts{"a b", "c\"d"});
+  CHECK(status_of([&] { config.set_texts("paths", {"a", "\xff"}, "--paths"); }) == 2);
 }
 
 TEST_CASE("an error for an invalid configuration value names its file and line, the expected and the actual value") {
