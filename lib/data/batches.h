@@ -56,6 +56,13 @@ class Batches {
   // Returns whether row b of the update continues row b of the previous update, so that the Transformer-XL memory of
   // the previous update is used.
   virtual bool continues_streams(int64_t /*update*/) const { return false; }
+  // Returns the share of each training shard in the rows or updates, in the order of the shards; the shares sum to 1.
+  // Empty unless several shards are mixed (mixed_batches.h).
+  const std::vector<double>& shard_shares() const { return shard_shares_; }
+  // Returns the number of epochs of each training shard that the first `num_updates` updates contain, in the order of
+  // the shards; empty unless several shards are mixed (mixed_batches.h). May run in another thread than the other
+  // functions.
+  virtual std::vector<double> shard_epochs(int64_t /*num_updates*/) { return {}; }
   // Returns the number of rows in an update of a text; the last update of an epoch may be smaller. 0 for other corpora.
   int64_t rows_per_update() const { return rows_per_update_; }
   // Returns the number of rows in a micro-batch of a text; the last micro-batch of an update may be smaller. 0 for
@@ -70,7 +77,14 @@ class Batches {
   virtual int64_t to_updates(const Length& length) const = 0;
 
  protected:
+  // Splits rows of a text into micro-batches of rows_per_micro_batch_ rows; the last may have fewer.
+  std::vector<MicroBatch> split_rows(const RowRange& rows) const;
+
+  // Copies everything that the accessors above return, for batches that wrap `other`.
+  void copy_sizes(const Batches& other);
+
   int64_t rows_per_update_ = 0, rows_per_micro_batch_ = 0, updates_per_epoch_ = 0, tokens_per_update_ = 0;
+  std::vector<double> shard_shares_;
 };
 
 // Returns epochs · updates_per_epoch. Throws Error(usage), which quotes `length`, if the product overflows.
@@ -104,10 +118,9 @@ class TextBatches : public Batches {
   }
 
  protected:
-  TextBatches(Text text, const BatchOptions& options, int64_t seed);
+  TextBatches(Text text, const BatchOptions& options);
   const Text text_;
   const BatchOptions options_;
-  const int64_t seed_;
 };
 
 // Returns the batches of a text in the order that options.order selects. `options` must have passed

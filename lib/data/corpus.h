@@ -14,6 +14,7 @@ class LanguageModel;
 namespace mh::data {
 
 class Batches;        // batches.h
+class Text;           // text.h
 struct BatchOptions;  // batch_options.h
 
 // Copies of a corpus share its tokens.
@@ -34,6 +35,8 @@ class Corpus {
   virtual MiniBatches mini_batches(const ScoringOptions& resolved) const = 0;
   // Returns the batches for training. The file or memory that holds the tokens must outlive the batches.
   virtual std::unique_ptr<Batches> batches(const BatchOptions& options, int64_t seed) const = 0;
+  // Returns this corpus if it is a text, otherwise null.
+  virtual const Text* as_text() const { return nullptr; }
 };
 
 }  // namespace mh::data

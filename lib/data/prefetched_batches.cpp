@@ -22,10 +22,7 @@ class PrefetchedBatches : public Batches {
  public:
   PrefetchedBatches(std::unique_ptr<Batches> batches, int64_t end_update, std::function<Batch(Batch)> prepare)
       : batches_(std::move(batches)), end_update_(end_update), prepare_(std::move(prepare)) {
-    rows_per_update_ = batches_->rows_per_update();
-    rows_per_micro_batch_ = batches_->rows_per_micro_batch();
-    updates_per_epoch_ = batches_->updates_per_epoch();
-    tokens_per_update_ = batches_->tokens_per_update();
+    copy_sizes(*batches_);
   }
 
   std::vector<MicroBatch> micro_batches(int64_t update) override { return fetch(update).micro_batches; }
@@ -44,6 +41,7 @@ class PrefetchedBatches : public Batches {
   std::string describe_rows(int64_t update) override { return stop_prefetching().describe_rows(update); }
   bool continues_streams(int64_t update) const override { return batches_->continues_streams(update); }
   int64_t to_updates(const Length& length) const override { return batches_->to_updates(length); }
+  std::vector<double> shard_epochs(int64_t num_updates) override { return batches_->shard_epochs(num_updates); }
 
  private:
   // Stops the prefetch thread, since batches_ is not thread-safe, and returns batches_.

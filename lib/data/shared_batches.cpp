@@ -11,10 +11,7 @@ class SharedBatches : public Batches {
  public:
   SharedBatches(std::unique_ptr<Batches> batches, int rank, int num_processes, bool adds_fillers)
       : batches_(std::move(batches)), rank_(rank), num_processes_(num_processes), adds_fillers_(adds_fillers) {
-    rows_per_update_ = batches_->rows_per_update();
-    rows_per_micro_batch_ = batches_->rows_per_micro_batch();
-    updates_per_epoch_ = batches_->updates_per_epoch();
-    tokens_per_update_ = batches_->tokens_per_update();
+    copy_sizes(*batches_);
   }
 
   std::vector<int64_t> row_costs(int64_t update) override { return batches_->row_costs(update); }
@@ -35,6 +32,7 @@ class SharedBatches : public Batches {
   std::string describe_rows(int64_t update) override { return batches_->describe_rows(update); }
   bool continues_streams(int64_t update) const override { return batches_->continues_streams(update); }
   int64_t to_updates(const Length& length) const override { return batches_->to_updates(length); }
+  std::vector<double> shard_epochs(int64_t num_updates) override { return batches_->shard_epochs(num_updates); }
 
  private:
   const std::unique_ptr<Batches> batches_;

@@ -24,6 +24,7 @@ class Text : public Corpus {
   ScoringOptions resolve(const ScoringOptions& options, model::LanguageModel& model) const override;
   MiniBatches mini_batches(const ScoringOptions& resolved) const override;
   std::unique_ptr<Batches> batches(const BatchOptions& options, int64_t seed) const override;
+  const Text* as_text() const override { return this; }
 
   int64_t num_tokens;
   int32_t end_of_line_id;  // end-of-line token, the input before the first token of the text

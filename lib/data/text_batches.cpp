@@ -1,10 +1,9 @@
 #include <algorithm>
-#include <numeric>
 
 #include "base/error.h"
-#include "base/random.h"
 #include "ceil_div.h"
 #include "data/batches.h"
+#include "data/block_order.h"
 
 namespace mh::data {
 
@@ -20,36 +19,25 @@ int64_t updates_in_epoch(const BatchOptions& o, int64_t num_tokens) {
 
 class ShuffledBlocks : public TextBatches {
  public:
-  ShuffledBlocks(Text text, const BatchOptions& o, int64_t seed) : TextBatches(std::move(text), o, seed) {}
+  ShuffledBlocks(Text text, const BatchOptions& o, int64_t seed)
+      : TextBatches(std::move(text), o), order_(text_.num_tokens, o.block, seed) {}
 
   UpdateRows rows_of(int64_t update) override {
-    const int64_t epoch = update / updates_per_epoch_, num_blocks = ceil_div(text_.num_tokens, options_.block);
-    if (epoch != epoch_) {
-      order_.resize(static_cast<size_t>(num_blocks));
-      std::iota(order_.begin(), order_.end(), 0);
-      RandomSequence random(RandomStream(static_cast<uint64_t>(seed_), "batches"), static_cast<uint32_t>(epoch));
-      random.shuffle(order_);
-      epoch_ = epoch;
-    }
-    const int64_t first = update % updates_per_epoch_ * rows_per_update_,
-                  end = std::min(num_blocks, first + rows_per_update_);
+    const int64_t epoch = update / updates_per_epoch_, first = update % updates_per_epoch_ * rows_per_update_,
+                  end = std::min(order_.num_blocks(), first + rows_per_update_);
     UpdateRows update_rows{{}, options_.block};
-    for (int64_t i = first; i < end; ++i) {
-      const int64_t offset = order_[static_cast<size_t>(i)] * options_.block;
-      update_rows.rows.push_back({offset, std::min(options_.block, text_.num_tokens - offset), 0});
-    }
+    for (int64_t i = first; i < end; ++i) update_rows.rows.push_back(order_.row(epoch, i));
     return update_rows;
   }
 
  private:
-  int64_t epoch_ = -1;
-  std::vector<int64_t> order_;  // indices of the blocks in the shuffled order of epoch_
+  BlockOrder order_;
 };
 
 class OrderedStreams : public TextBatches {
  public:
-  OrderedStreams(Text text, const BatchOptions& o, int64_t seed)
-      : TextBatches(std::move(text), o, seed), streams_(text_.num_tokens, rows_per_update_, o.block) {
+  OrderedStreams(Text text, const BatchOptions& o)
+      : TextBatches(std::move(text), o), streams_(text_.num_tokens, rows_per_update_, o.block) {
     if (text_.num_tokens < rows_per_update_)
       throw Error(Exit::usage, Problem{"train.batch.tokens",
                                        str("at most ", text_.num_tokens, " streams, the number of tokens in the text"),
@@ -104,8 +92,7 @@ int64_t length_to_updates(const Length& length, const BatchOptions& o, int64_t n
   });
 }
 
-TextBatches::TextBatches(Text text, const BatchOptions& o, int64_t seed)
-    : text_(std::move(text)), options_(o), seed_(seed) {
+TextBatches::TextBatches(Text text, const BatchOptions& o) : text_(std::move(text)), options_(o) {
   rows_per_update_ = data::rows_per_update(o);
   rows_per_micro_batch_ = o.micro_tokens > 0 ? std::min(rows_per_update_, o.micro_tokens / o.block) : rows_per_update_;
   updates_per_epoch_ = updates_in_epoch(o, text_.num_tokens);
@@ -118,11 +105,23 @@ std::vector<int64_t> TextBatches::row_costs(int64_t update) {
   return std::vector<int64_t>(update_rows.rows.size(), update_rows.width);
 }
 
-std::vector<Batches::MicroBatch> TextBatches::micro_batches_of(int64_t /*update*/, const RowRange& rows) {
+void Batches::copy_sizes(const Batches& other) {
+  rows_per_update_ = other.rows_per_update_;
+  rows_per_micro_batch_ = other.rows_per_micro_batch_;
+  updates_per_epoch_ = other.updates_per_epoch_;
+  tokens_per_update_ = other.tokens_per_update_;
+  shard_shares_ = other.shard_shares_;
+}
+
+std::vector<Batches::MicroBatch> Batches::split_rows(const RowRange& rows) const {
   std::vector<MicroBatch> micro_batches;
   for (int64_t first = 0; first < rows.num_rows; first += rows_per_micro_batch_)
     micro_batches.push_back({rows.first_row + first, std::min(rows_per_micro_batch_, rows.num_rows - first)});
   return micro_batches;
+}
+
+std::vector<Batches::MicroBatch> TextBatches::micro_batches_of(int64_t /*update*/, const RowRange& rows) {
+  return split_rows(rows);
 }
 
 Batch TextBatches::load(int64_t update, const MicroBatch& micro_batch) {
@@ -137,7 +136,7 @@ std::string TextBatches::describe_rows(int64_t update) {
 }
 
 std::unique_ptr<TextBatches> make_batches(Text text, const BatchOptions& options, int64_t seed) {
-  if (options.order == BatchOrder::streams) return std::make_unique<OrderedStreams>(std::move(text), options, seed);
+  if (options.order == BatchOrder::streams) return std::make_unique<OrderedStreams>(std::move(text), options);
   return std::make_unique<ShuffledBlocks>(std::move(text), options, seed);
 }
 

@@ -1,0 +1,168 @@
+// Mixtures of texts: shuffled blocks and streams.
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "ceil_div.h"
+#include "data/mixed_batches.h"
+
+namespace mh::data {
+
+namespace {
+
+class MixedBlocks : public MixedTextBatches {
+ public:
+  MixedBlocks(std::vector<Text> texts, const std::vector<double>& weights, const BatchOptions& o, int64_t seed)
+      : MixedTextBatches(std::move(texts), weights, o), order_(Shares(weights)), log_order_(Shares(weights)) {
+    int64_t num_blocks = 0;
+    for (size_t i = 0; i < texts_.size(); ++i) {
+      blocks_.emplace_back(texts_[i].num_tokens, o.block, seed_of_shard(seed, static_cast<int64_t>(i)));
+      num_blocks += blocks_.back().num_blocks();
+    }
+    set_epoch(num_blocks);
+  }
+
+  UpdateRows rows_of(int64_t update) override {
+    UpdateRows update_rows{{}, options_.block};
+    for (int64_t r = 0; r < rows_per_update_; ++r) {
+      const auto [shard, index] = order_.at(update * rows_per_update_ + r);
+      BlockOrder& blocks = blocks_[shard];
+      update_rows.rows.push_back({shard, blocks.row(index / blocks.num_blocks(), index % blocks.num_blocks())});
+    }
+    return update_rows;
+  }
+
+  std::vector<double> shard_epochs(int64_t num_updates) override {
+    const std::vector<int64_t>& counts = log_order_.counts_before(num_updates * rows_per_update_);
+    std::vector<double> epochs;
+    for (size_t i = 0; i < counts.size(); ++i)
+      epochs.push_back(static_cast<double>(counts[i]) / static_cast<double>(blocks_[i].num_blocks()));
+    return epochs;
+  }
+
+ private:
+  BlendedOrder order_;
+  BlendedOrder log_order_;  // of shard_epochs(), which may run in another thread than rows_of()
+  std::vector<BlockOrder> blocks_;
+};
+
+class MixedStreams : public MixedTextBatches {
+ public:
+  MixedStreams(std::vector<Text> texts, const std::vector<std::string>& names, const std::vector<double>& weights,
+               const BatchOptions& o)
+      : MixedTextBatches(std::move(texts), weights, o) {
+    const std::vector<int64_t> num_streams = Shares(weights).divide(rows_per_update_);
+    int64_t rows_in_epoch = 0;
+    for (size_t i = 0; i < texts_.size(); ++i) {
+      if (num_streams[i] == 0)
+        throw Error(Exit::usage,
+                    Problem{"data.weights", "a weight of at least one stream for each training shard",
+                            str("a share of ", fixed_decimal(shard_shares_[i], 4), " for ", names[i], " in ",
+                                rows_per_update_, " streams (train.batch.tokens / train.batch.block)"),
+                            "raise train.batch.tokens, or raise this weight"});
+      if (texts_[i].num_tokens < num_streams[i])
+        throw Error(Exit::usage,
+                    Problem{"train.batch.tokens",
+                            str("at most ", texts_[i].num_tokens, " streams for ", names[i], ", its number of tokens"),
+                            str(num_streams[i], " streams"), "lower train.batch.tokens, or the weight of this shard"});
+      streams_.emplace_back(texts_[i].num_tokens, num_streams[i], o.block);
+      rows_in_epoch += num_streams[i] * streams_.back().num_segments();
+    }
+    set_epoch(rows_in_epoch);
+  }
+
+  UpdateRows rows_of(int64_t update) override {
+    UpdateRows update_rows;
+    for (size_t i = 0; i < streams_.size(); ++i) {
+      const int64_t segment = update % streams_[i].num_segments();
+      update_rows.width = std::max(update_rows.width, streams_[i].width(segment));
+      for (int64_t s = 0; s < streams_[i].num_streams(); ++s)
+        update_rows.rows.push_back({i, streams_[i].row(s, segment)});
+    }
+    return update_rows;
+  }
+
+  std::vector<double> shard_epochs(int64_t num_updates) override {
+    std::vector<double> epochs;
+    for (const Streams& streams : streams_)
+      epochs.push_back(static_cast<double>(num_updates) / static_cast<double>(streams.num_segments()));
+    return epochs;
+  }
+
+ private:
+  std::vector<Streams> streams_;
+};
+
+}  // namespace
+
+MixedTextBatches::MixedTextBatches(std::vector<Text> texts, const std::vector<double>& weights, const BatchOptions& o)
+    : texts_(std::move(texts)), options_(o) {
+  shard_shares_ = normalise_weights(weights);
+  rows_per_update_ = o.tokens / o.block;
+  rows_per_micro_batch_ = o.micro_tokens > 0 ? std::min(rows_per_update_, o.micro_tokens / o.block) : rows_per_update_;
+  tokens_per_update_ = rows_per_update_ * o.block;
+  for (const Text& text : texts_) num_tokens_ += text.num_tokens;
+}
+
+void MixedTextBatches::set_epoch(int64_t rows_in_epoch) {
+  updates_per_epoch_ = ceil_div(rows_in_epoch, rows_per_update_);
+}
+
+const MixedTextBatches::UpdateRows& MixedTextBatches::cached_rows(int64_t update) {
+  if (update != cached_update_) {
+    cached_rows_ = rows_of(update);
+    cached_update_ = update;
+  }
+  return cached_rows_;
+}
+
+// All rows of an update are padded to the same length.
+std::vector<int64_t> MixedTextBatches::row_costs(int64_t update) {
+  const UpdateRows& update_rows = cached_rows(update);
+  return std::vector<int64_t>(update_rows.rows.size(), update_rows.width);
+}
+
+std::vector<Batches::MicroBatch> MixedTextBatches::micro_batches_of(int64_t /*update*/, const RowRange& rows) {
+  return split_rows(rows);
+}
+
+Batch MixedTextBatches::load(int64_t update, const MicroBatch& micro_batch) {
+  const UpdateRows& update_rows = cached_rows(update);
+  const auto begin = update_rows.rows.begin() + micro_batch.first_row, end = begin + micro_batch.num_rows;
+  std::vector<at::Tensor> tokens, lengths, targets;
+  for (auto first = begin; first != end;) {
+    // Loads the consecutive rows of one text together.
+    const auto next = std::find_if(first, end, [&](const ShardRow& row) { return row.shard != first->shard; });
+    std::vector<Row> rows;
+    for (; first != next; ++first) rows.push_back(first->row);
+    const Batch batch = load_rows(texts_[std::prev(next)->shard], rows, update_rows.width);
+    tokens.push_back(batch.input.tokens);
+    lengths.push_back(batch.input.lengths.decoder);
+    targets.push_back(batch.targets);
+  }
+  return {{at::cat(tokens), {}, at::cat(lengths)}, at::cat(targets)};
+}
+
+std::string MixedTextBatches::describe_rows(int64_t update) {
+  const auto& rows = cached_rows(update).rows;
+  return str(rows.size(), " rows, of which the first starts at token ", rows[0].row.offset, " of training shard ",
+             rows[0].shard + 1);
+}
+
+int64_t MixedTextBatches::to_updates(const Length& length) const {
+  return count_updates(length, updates_per_epoch_, [&](int64_t num_tokens) {
+    return epochs_to_updates(num_tokens / num_tokens_, updates_per_epoch_, length) +
+           std::min(updates_per_epoch_, ceil_div(num_tokens % num_tokens_, tokens_per_update_));
+  });
+}
+
+std::unique_ptr<MixedTextBatches> mix_texts(std::vector<Text> texts, const std::vector<std::string>& names,
+                                            const std::vector<double>& weights, const BatchOptions& options,
+                                            int64_t seed) {
+  if (options.order == BatchOrder::streams)
+    return std::make_unique<MixedStreams>(std::move(texts), names, weights, options);
+  return std::make_unique<MixedBlocks>(std::move(texts), weights, options, seed);
+}
+
+}  // namespace mh::data
