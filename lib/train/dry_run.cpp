@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "ceil_div.h"
 #include "model/load.h"
 #include "train/memory_estimate.h"
@@ -51,17 +52,16 @@ DryRunReport dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std:
   text::Tokenizers tokenizers;
   if (checkpoint != nullptr)
     vocabulary_sizes = model::vocabulary_sizes_of(tokenizers = text::tokenizers_of(*checkpoint));
-  std::unique_ptr<io::ShardFile> shard;
+  TrainShards shards;
   std::unique_ptr<Batches> batches;
-  if (!run.data.train_path.empty()) {
-    shard = std::make_unique<io::ShardFile>(run.data.train_path);
-    io::require_kind(shard->header(), run.data.train_path, run.task().record_kind());
+  if (!run.data.train_paths.empty()) {
+    text::Tokenizers shard_tokenizers;
+    shards = open_train_shards(run.data, run.task().record_kind(), shard_tokenizers);
     if (checkpoint != nullptr)
-      text::require_vocabularies(shard->header(), run.data.train_path, tokenizers, checkpoint->name());
-    vocabulary_sizes =
-        model::vocabulary_sizes_of(tokenizers = text::tokenizers_of(shard->header(), run.data.train_path));
-    require_tokens(static_cast<int64_t>(shard->counts().num_tokens), run.data.train_path);
-    batches = batches_of(run, *shard, tokenizers);
+      text::require_vocabularies(shards[0]->header(), run.data.train_paths[0], tokenizers, checkpoint->name());
+    vocabulary_sizes = model::vocabulary_sizes_of(tokenizers = std::move(shard_tokenizers));
+    batches = batches_of(run, shards, tokenizers);
+    if (shards.size() > 1) log_info(describe_shards(run.data, batches->shard_shares()));
   }
   if (vocabulary_sizes.target == 0)
     throw Error(Exit::usage,

@@ -43,6 +43,10 @@ void ProgressLog::write() {
                {"tokens_per_second", static_cast<double>(num_targets_since_log_) / std::max(seconds, 1e-9)},
                {"seconds", seconds},
                {"validation_seconds", validation_seconds_}});
+  if (std::vector<double> epochs = batches_.shard_epochs(state_.update); !epochs.empty()) {
+    for (double& epoch : epochs) epoch = std::round(epoch * 1e4) / 1e4;
+    line["shard_epochs"] = epochs;
+  }
   folder_.log(line);
   sums = {};
   num_targets_since_log_ = 0;

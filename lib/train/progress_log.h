@@ -13,8 +13,7 @@ namespace mh::train {
 class ProgressLog {
  public:
   // `logs_perplexity`: whether lines contain the perplexity, exp(nll). All other arguments must outlive this object.
-  ProgressLog(RunFolder& folder, TrainState& state, const Batches& batches, const Optimizer& optimizer,
-              bool logs_perplexity)
+  ProgressLog(RunFolder& folder, TrainState& state, Batches& batches, const Optimizer& optimizer, bool logs_perplexity)
       : folder_(folder), state_(state), batches_(batches), optimizer_(optimizer), logs_perplexity_(logs_perplexity) {}
 
   // Starts the time interval that the first line reports.
@@ -32,7 +31,7 @@ class ProgressLog {
  private:
   RunFolder& folder_;
   TrainState& state_;
-  const Batches& batches_;
+  Batches& batches_;
   const Optimizer& optimizer_;
   const bool logs_perplexity_;
   // Time of the previous line or of start() (clock of monotonic_seconds()), and duration of validations since then;

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/text.h"
+#include "data/mixed_batches.h"
 
 namespace mh::train {
 
@@ -18,7 +20,7 @@ class TwoPhaseBatches : public Batches {
       : first_phase_(std::move(first_phase)),
         second_phase_(std::move(second_phase)),
         phase_boundary_(first_phase_->to_updates(phase_boundary)) {
-    updates_per_epoch_ = first_phase_->updates_per_epoch();
+    copy_sizes(*first_phase_);
     tokens_per_update_ = std::max(first_phase_->tokens_per_update(), second_phase_->tokens_per_update());
   }
   std::vector<int64_t> row_costs(int64_t update) override {
@@ -38,6 +40,13 @@ class TwoPhaseBatches : public Batches {
     return batches->describe_rows(phase_update);
   }
   int64_t to_updates(const Length& length) const override { return first_phase_->to_updates(length); }
+  std::vector<double> shard_epochs(int64_t num_updates) override {
+    std::vector<double> epochs = first_phase_->shard_epochs(std::min(num_updates, phase_boundary_));
+    if (num_updates <= phase_boundary_) return epochs;
+    const std::vector<double> second_epochs = second_phase_->shard_epochs(num_updates - phase_boundary_);
+    for (size_t i = 0; i < epochs.size(); ++i) epochs[i] += second_epochs[i];
+    return epochs;
+  }
 
  private:
   std::pair<Batches*, int64_t> phase_of(int64_t update) const {
@@ -51,14 +60,30 @@ class TwoPhaseBatches : public Batches {
 
 }  // namespace
 
-std::unique_ptr<Batches> batches_of(const RunConfig& run, const io::ShardFile& shard,
+std::unique_ptr<Batches> batches_of(const RunConfig& run, const TrainShards& shards,
                                     const text::Tokenizers& tokenizers) {
+  std::vector<double> weights = run.data.weights;
   const auto make_phase = [&](const RunConfig& r) {
     r.train.check();
-    return r.task()
-        .open(text::FileRecords(shard), tokenizers, r.dataset_options(true))
-        ->corpus()
-        .batches(r.train.batch, r.train.seed);
+    // Batches share the tokens of their corpora, so the records and datasets may end with this function.
+    std::vector<std::unique_ptr<text::FileRecords>> records;
+    std::vector<std::unique_ptr<task::Dataset>> datasets;
+    std::vector<data::WeightedCorpus> corpora;
+    for (const auto& shard : shards) {
+      task::DatasetOptions options = r.dataset_options(true);
+      const auto index = static_cast<int64_t>(records.size());
+      options.seed = static_cast<uint64_t>(data::seed_of_shard(r.train.seed, index));
+      records.push_back(std::make_unique<text::FileRecords>(*shard));
+      datasets.push_back(r.task().open(*records.back(), tokenizers, options));
+      corpora.push_back({&datasets.back()->corpus(), shard->name(), 1});
+    }
+    if (corpora.size() == 1) return corpora[0].corpus->batches(r.train.batch, r.train.seed);
+    // The second phase keeps the weights of the first phase.
+    if (weights.empty())
+      for (const data::WeightedCorpus& corpus : corpora)
+        weights.push_back(static_cast<double>(corpus.corpus->num_targets()));
+    for (size_t i = 0; i < corpora.size(); ++i) corpora[i].weight = weights[i];
+    return data::mix_batches(corpora, r.train.batch, r.train.seed);
   };
   if (run.train.batch.long_block == 0) return make_phase(run);
   RunConfig second_phase_run = run;
@@ -66,7 +91,17 @@ std::unique_ptr<Batches> batches_of(const RunConfig& run, const io::ShardFile& s
   second_phase_run.tasks.replace(run.task().clone_for_long_rows(run.train.batch.block, run.train.batch.long_block));
   second_phase_run.train.batch.tokens =
       std::max(second_phase_run.train.batch.tokens, second_phase_run.train.batch.block);
-  return std::make_unique<TwoPhaseBatches>(make_phase(run), make_phase(second_phase_run), run.train.batch.long_from);
+  auto first_phase = make_phase(run);
+  auto second_phase = make_phase(second_phase_run);
+  return std::make_unique<TwoPhaseBatches>(std::move(first_phase), std::move(second_phase), run.train.batch.long_from);
+}
+
+std::string describe_shards(const DataOptions& options, const std::vector<double>& shares) {
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < shares.size(); ++i)
+    texts.push_back(str(options.train_paths[i], " with weight ", fixed_decimal(shares[i], 4)));
+  return str("the training shards are mixed: ", join(texts, ", "),
+             options.weights.empty() ? "; data.weights is not set, so the weights are the shares of the targets" : "");
 }
 
 int64_t length_to_updates(const Length& length, const RunConfig& run, const Batches* batches) {

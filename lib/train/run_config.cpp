@@ -70,6 +70,7 @@ void RunConfig::check_without_data() const {
         "leave train.label_smoothing or model.output_cutoffs out, since label smoothing requires a full softmax over "
         "the vocabulary");
   check_task_options();
+  check_shards();
   const int64_t memory = model.model.transformer_xl.memory;
   if (memory > 0 && train.batch.order == BatchOrder::blocks)
     refuse_usage("train.batch.order", "streams, since the model has a memory", "blocks, which are shuffled",
@@ -83,6 +84,18 @@ void RunConfig::check_without_data() const {
                      ", the sum of model.transformer-xl.memory and train.batch.block, if train.validation.memory is "
                      "not set"),
                  str(train.validation.block), "lower train.validation.block, or set train.validation.memory");
+}
+
+void RunConfig::check_shards() const {
+  const size_t num_shards = data.train_paths.size(), num_weights = data.weights.size();
+  if (num_shards > 0 && num_weights > 0 && num_weights != num_shards)
+    refuse_usage("data.weights", str("a weight for each training shard, that is, ", num_shards), str(num_weights),
+                 "give one weight for each shard, or leave data.weights out");
+  if (num_shards > 1 && model.model.transformer_xl.memory > 0)
+    refuse_usage("--train",
+                 "one shard for a model with a memory, since the rows of all streams share the positions of the memory",
+                 str(num_shards, " shards"),
+                 "join the texts into one shard with mh-prep, or set model.transformer-xl.memory=0");
 }
 
 void RunConfig::check_task_options() const {

@@ -15,29 +15,39 @@
 namespace mh::train {
 
 // The shards of a run: the section [data]. The configuration stores this section, so that a resume can verify that the
-// data are the same. open_data() makes `train_path` and `valid_path` absolute, and sets the other members.
+// data are the same. open_data() makes `train_paths` and `valid_path` absolute, and sets the other members except
+// `weights`.
 struct DataOptions {
-  std::string train_path;              // path of the training shard
-  std::string valid_path;              // path of the validation shard; empty: no validation
-  std::string vocabulary_fingerprint;  // fingerprint of the target vocabulary
+  std::vector<std::string> train_paths;  // paths of the training shards
+  std::vector<double> weights;           // weight of each training shard; empty: weighted by the numbers of targets
+  std::string valid_path;                // path of the validation shard; empty: no validation
+  std::string vocabulary_fingerprint;    // fingerprint of the target vocabulary
   std::string
       source_vocabulary_fingerprint;  // fingerprint of the source vocabulary; empty: no separate source vocabulary
-  std::string train_checksum;         // hash of the tokens of the training shard
+  std::string train_checksum;         // hash of the tokens of the training shards (checksum_of_shards())
   std::string valid_checksum;         // hash of the tokens of the validation shard; empty: no validation
-  int64_t train_tokens = 0;           // number of tokens in the training shard
+  int64_t train_tokens = 0;           // number of tokens in all training shards
   int64_t valid_tokens = 0;           // number of tokens in the validation shard; 0: no validation
   void describe(Fields& f) {
-    f.field("train", train_path, "path of the training shard").changeable();
+    f.text_or_texts("train", train_paths, "path of the training shard, or list of the paths of several shards")
+        .changeable();
+    f.numbers_if_any(
+        "weights", weights,
+        "weight of each training shard, if there are several: its share of the rows of a text, or of the "
+        "updates of sentence pairs and of a model with a task head; the sum may be any number; empty: each "
+        "shard is weighted by its number of targets",
+        positive());
     f.field("valid", valid_path, "path of the validation shard; empty: no validation").changeable();
     f.field("vocabulary", vocabulary_fingerprint,
             "fingerprint of the vocabulary of the shards; set when training starts");
     f.field("source_vocabulary", source_vocabulary_fingerprint,
             "fingerprint of the source vocabulary, for sentence pairs with two vocabularies; set when training starts");
-    f.field("train_checksum", train_checksum, "checksum of the tokens in the training shard; set when training starts");
+    f.field("train_checksum", train_checksum,
+            "checksum of the tokens in the training shards; set when training starts");
     f.field("valid_checksum", valid_checksum,
             "checksum of the tokens in the validation shard; set when training starts")
         .fixed_once_validated();
-    f.field("train_tokens", train_tokens, "number of tokens in the training shard; set when training starts",
+    f.field("train_tokens", train_tokens, "number of tokens in the training shards; set when training starts",
             at_least(0));
     f.field("valid_tokens", valid_tokens, "number of tokens in the validation shard; set when training starts",
             at_least(0))
@@ -69,6 +79,8 @@ struct RunConfig {
   void check() const;
   // Makes the checks of check() that require neither train.length nor data, for a dry run.
   void check_without_data() const;
+  // Throws Error(usage) for training shards that the weights or the model do not fit; a part of check().
+  void check_shards() const;
   // Throws Error(usage) for keys of [train] that the task of the model does not support; a part of check().
   void check_task_options() const;
   // Throws Error(usage) for options that the model does not support. Regularisers::start() must have been called with

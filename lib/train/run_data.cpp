@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/random.h"
 #include "base/text.h"
 
 namespace mh::train {
@@ -26,33 +27,52 @@ void require_tokens(int64_t num_tokens, const std::string& shard) {
                                      "make the shard from a text that is not empty"});
 }
 
+TrainShards open_train_shards(const DataOptions& options, const char* kind, text::Tokenizers& tokenizers) {
+  TrainShards shards;
+  for (const std::string& path : options.train_paths) {
+    shards.push_back(std::make_unique<io::ShardFile>(path));
+    const io::ShardFile& shard = *shards.back();
+    io::require_kind(shard.header(), path, kind);
+    if (shards.size() == 1) tokenizers = text::tokenizers_of(shard.header(), path);
+    else text::require_vocabularies(shard.header(), path, tokenizers, options.train_paths[0]);
+    require_tokens(static_cast<int64_t>(shard.counts().num_tokens), path);
+  }
+  return shards;
+}
+
+std::string checksum_of_shards(const TrainShards& shards) {
+  std::string checksums;
+  for (const auto& shard : shards) checksums += hex64(shard->content_hash());
+  return shards.size() == 1 ? checksums : hex64(stable_hash(checksums));
+}
+
 RunData open_data(RunConfig& config) {
   DataOptions& options = config.data;
   RunData data;
-  if (options.train_path.empty())
+  if (options.train_paths.empty())
     throw Error(Exit::usage, Problem{"--train", "a shard to train on", "no --train", "make a shard with mh-prep"});
-  data.train_shard = std::make_unique<io::ShardFile>(options.train_path);
   const char* kind = config.task().record_kind();
-  io::require_kind(data.train_shard->header(), options.train_path, kind);
-  data.tokenizers = text::tokenizers_of(data.train_shard->header(), options.train_path);
-  require_tokens(static_cast<int64_t>(data.train_shard->counts().num_tokens), options.train_path);
-  config.task().set_shard_options(config.model.model, data.train_shard->header(), options.train_path);
+  data.train_shards = open_train_shards(options, kind, data.tokenizers);
+  const io::ShardHeader& first_header = data.train_shards[0]->header();
+  config.task().set_shard_options(config.model.model, first_header, options.train_paths[0]);
   if (!options.valid_path.empty()) {
     data.valid_shard = std::make_unique<io::ShardFile>(options.valid_path);
     io::require_kind(data.valid_shard->header(), options.valid_path, kind);
-    text::require_vocabularies(data.valid_shard->header(), options.valid_path, data.tokenizers, options.train_path);
+    text::require_vocabularies(data.valid_shard->header(), options.valid_path, data.tokenizers, options.train_paths[0]);
     options.valid_tokens = static_cast<int64_t>(data.valid_shard->counts().num_tokens);
     if (options.valid_tokens == 0)
       throw Error(Exit::input, Problem{options.valid_path, "at least one token to validate on", "0 tokens",
                                        "use another validation shard"});
   }
-  options.vocabulary_fingerprint = data.train_shard->header().fingerprint;
-  options.source_vocabulary_fingerprint = data.train_shard->header().source_fingerprint;
-  options.train_tokens = static_cast<int64_t>(data.train_shard->counts().num_tokens);
-  options.train_checksum = hex64(data.train_shard->content_hash());
+  options.vocabulary_fingerprint = first_header.fingerprint;
+  options.source_vocabulary_fingerprint = first_header.source_fingerprint;
+  options.train_tokens = 0;
+  for (const auto& shard : data.train_shards) options.train_tokens += static_cast<int64_t>(shard->counts().num_tokens);
+  options.train_checksum = checksum_of_shards(data.train_shards);
   options.valid_checksum = data.valid_shard != nullptr ? hex64(data.valid_shard->content_hash()) : "";
-  for (std::string* path : {&options.train_path, &options.valid_path})
-    if (!path->empty()) make_absolute(*path);
+  if (options.train_paths.size() == 1) options.weights.clear();
+  for (std::string& path : options.train_paths) make_absolute(path);
+  if (!options.valid_path.empty()) make_absolute(options.valid_path);
   return data;
 }
 

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "distributed/stop_signal.h"
+#include "train/run_batches.h"
 #include "train/shared_validation.h"
 
 namespace mh::train {
@@ -178,6 +179,10 @@ void Trainer::log_start() const {
                             {"parameters", model_->parameters().num_trainable_elements()},
                             {"updates_per_epoch", batches_->updates_per_epoch()},
                             {"configuration", toml_}};
+  if (const std::vector<double>& shares = batches_->shard_shares(); !shares.empty()) {
+    start_record["shard_shares"] = shares;
+    log_info(describe_shards(config_.data, shares));
+  }
   if (!group_.is_single()) start_record["processes"] = group_.size();
   if (!warm_start_name_.empty()) start_record["from"] = warm_start_name_;
   folder_->log(start_record);

@@ -19,7 +19,7 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
   config_.check();
   data_ = open_data(config_);
   if (warm_start.checkpoint != nullptr)
-    text::require_vocabularies(data_.train_shard->header(), config_.data.train_path,
+    text::require_vocabularies(data_.train_shards[0]->header(), config_.data.train_paths[0],
                                text::tokenizers_of(*warm_start.checkpoint), warm_start.checkpoint->name());
   build(folder, resume, warm_start);
   open_folder(folder, resume, warm_start);
@@ -56,7 +56,7 @@ void Trainer::check_processes(bool resume, const WarmStart& warm_start) const {
 
 // Builds all objects that do not write to the folder. Errors in the configuration or the data thus leave no folder.
 void Trainer::build(const std::string& folder, bool resume, const WarmStart& warm_start) {
-  batches_ = batches_of(config_, *data_.train_shard, data_.tokenizers);
+  batches_ = batches_of(config_, data_.train_shards, data_.tokenizers);
   model_ = model::build_language_model(config_.model, model::vocabulary_sizes_of(data_.tokenizers), device_);
   if (!group_.is_single())
     batches_ = data::share_batches(std::move(batches_), group_.rank(), group_.size(),
@@ -108,8 +108,8 @@ void Trainer::open_folder(const std::string& folder, bool resume, const WarmStar
     const io::Checkpoint checkpoint(state_path);
     require_same_run(config_, checkpoint.metadata_entry(io::kConfigKey), checkpoint.name());
     checkpointer_->load_state(checkpoint, config_.model.model.width);
-    text::require_vocabularies(data_.train_shard->header(), data_.train_shard->name(), text::tokenizers_of(checkpoint),
-                               checkpoint.name());
+    text::require_vocabularies(data_.train_shards[0]->header(), data_.train_shards[0]->name(),
+                               text::tokenizers_of(checkpoint), checkpoint.name());
     check_restored_state(state_, config_.train, schedule_lengths_, end_);
   } else if (resume) {
     if (group_.broadcast(str(folder_->has_progress())) == str(true))

@@ -28,7 +28,8 @@ void add_options(CLI::App& app, Arguments& args, const std::string& checkpoint_o
                  "value of a configuration key, such as train.lr=3e-4; overrides configuration files")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  app.add_option("--train", args.train_path, "training shard")->type_name("FILE");
+  app.add_option("--train", args.train_paths, "training shard, or several shards to mix by data.weights")
+      ->type_name("FILE");
   app.add_option("--valid", args.valid_path, "validation shard")->type_name("FILE");
   app.add_option("-o,--out", args.out_folder, "output folder of the run")->type_name("FOLDER");
   auto* resume = app.add_flag("--resume", args.resume, "resume the run in --out");
@@ -54,18 +55,19 @@ std::unique_ptr<io::Checkpoint> initial_checkpoint(const Arguments& args) {
 
 namespace {
 
-// Adds to `config` the sections that a fine-tuning run inherits from the checkpoint. If args.train_path is set and the
+// Adds to `config` the sections that a fine-tuning run inherits from the checkpoint. If args.train_paths is set and the
 // task of the model has task::TaskTraits::counts_rows, also adds the keys of an output head that fits the labels of the
-// training shard.
+// first training shard.
 void inherit_config(const Arguments& args, const io::Checkpoint& checkpoint, Config& config) {
   const std::string inherited_toml = train::inherited_sections(checkpoint);
   config.load_text(inherited_toml, checkpoint.name() + ": configuration");
   for (const std::string& line : split(inherited_toml, '\n'))
     if (line.rfind('[', 0) == 0) log_info(str("inherited from ", checkpoint.name(), ": ", line));
-  if (args.train_path.empty() || !task::task_of(model::config_of(checkpoint).model)->traits().counts_rows) return;
-  const io::ShardFile shard(args.train_path);
-  const auto task = task::task_of_kind(shard.header().kind, args.train_path);
-  for (const std::string& key : task->head_assignments(shard.header(), args.train_path)) config.set(key);
+  if (args.train_paths.empty() || !task::task_of(model::config_of(checkpoint).model)->traits().counts_rows) return;
+  const std::string& train_path = args.train_paths[0];
+  const io::ShardFile shard(train_path);
+  const auto task = task::task_of_kind(shard.header().kind, train_path);
+  for (const std::string& key : task->head_assignments(shard.header(), train_path)) config.set(key);
 }
 
 // Throws Error(usage) if a model with this configuration cannot load the parameters of the checkpoint.
@@ -98,7 +100,8 @@ Config run_configuration(const Arguments& args, const io::Checkpoint* checkpoint
   auto assign = [&](const std::string& key, const std::string& value, const std::string& option) {
     if (!value.empty()) config.set_text(key, value, "--" + option);
   };
-  assign("data.train", args.train_path, "train");
+  if (args.train_paths.size() == 1) assign("data.train", args.train_paths[0], "train");
+  if (args.train_paths.size() > 1) config.set_texts("data.train", args.train_paths, "--train");
   assign("data.valid", args.valid_path, "valid");
   assign("train.precision", args.precision, "precision");
   assign("train.attention_path", args.attention_path, "attention");

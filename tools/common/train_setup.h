@@ -17,8 +17,8 @@ class Trainer;
 namespace mh::train_setup {
 
 struct Arguments : ModelArguments {
-  std::vector<std::string> config_paths, assignments, trainable_names;
-  std::string train_path, valid_path, out_folder, checkpoint_path, format = "table";
+  std::vector<std::string> config_paths, assignments, trainable_names, train_paths;
+  std::string valid_path, out_folder, checkpoint_path, format = "table";
   bool resume = false, dry_run = false;
   // Whether a run that starts from a checkpoint inherits the checkpoint's training procedure (train/finetune.h).
   bool inherits_training = false;

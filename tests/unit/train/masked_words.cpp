@@ -102,8 +102,9 @@ TEST_CASE("long_predictions limits the predicted words of long rows; its default
                    "= '2u'\n[mlm]\nshort_share "
                    "= 0.0\nmask_share = 0.5\n" +
                        extra_toml);
-    const io::ShardFile shard(path);
-    const auto batches = batches_of(run, shard, text::tokenizers_of(shard.header(), path));
+    text::Tokenizers tokenizers;
+    const TrainShards train_shards = open_train_shards(run.data, io::kDocumentsKind, tokenizers);
+    const auto batches = batches_of(run, train_shards, tokenizers);
     return max_predicted_words_of(*batches, update);
   };
   const std::string at_most_4 = "max_predictions = 4\n";
@@ -118,6 +119,38 @@ TEST_CASE("long_predictions limits the predicted words of long rows; its default
           RunConfig run = run_config(path, "[mlm]\nlong_predictions = 7\n");
           run.check_without_data();
         }) == 2);
+}
+
+TEST_CASE("both phases of training mix two shards by the same weights, and a resume in either phase is bit-identical",
+          "[masked-words]") {
+  Folder folder;
+  const std::string first_path = folder.file("a.mhs"), second_path = folder.file("b.mhs");
+  write_shard(first_path, Documents(6, {5, 7, 4}));
+  write_shard(second_path, Documents(9, {3, 9}));
+  const auto config = [&](int num_updates) {
+    return run_config(first_path, str("[data]\ntrain = ['", first_path, "', '", second_path,
+                                      "']\n[train]\nbatch.block = 16\nbatch.tokens = 64\nbatch.long_block = "
+                                      "32\nbatch.long_from = '4u'\nlength = '",
+                                      num_updates, "u'\nschedule.length = '8u'\n"));
+  };
+  const RunConfig run = config(8);
+  text::Tokenizers tokenizers;
+  const TrainShards train_shards = open_train_shards(run.data, io::kDocumentsKind, tokenizers);
+  const auto batches = batches_of(run, train_shards, tokenizers);
+  REQUIRE(batches->shard_shares().size() == 2);
+  CHECK(batches->shard_epochs(0) == std::vector<double>{0, 0});
+  for (size_t i = 0; i < 2; ++i) {  // the second phase adds to the epochs of the first
+    CHECK(batches->shard_epochs(4)[i] > 0);
+    CHECK(batches->shard_epochs(8)[i] > batches->shard_epochs(4)[i]);
+  }
+  const auto uninterrupted = runs::run(config(8), folder.file("whole"));
+  for (const int stop : {2, 4, 6}) {
+    const std::string out = folder.file(str("run", stop));
+    runs::run(config(stop), out);
+    const auto resumed = runs::run(config(8), out, true);
+    for (const auto& p : uninterrupted.model->parameters().all())
+      CHECK(at::equal(p.master(), resumed.model->parameters().find(p.name())->master()));
+  }
 }
 
 TEST_CASE("a stored configuration without long_predictions applies max_predictions to long rows", "[masked-words]") {

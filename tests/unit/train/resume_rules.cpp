@@ -148,7 +148,8 @@ TEST_CASE("resume accepts changes of exactly the listed options, and its error o
   for (const bool is_validated : {false, true})
     for (const std::string& keys : all_run_tomls()) {
       const std::string data_section =
-          is_validated ? "[data]\nvalid_checksum = 'a'\n[train]\nvalidation.metric = 'bleu'\n" : "";
+          str("[data]\nweights = [1.0]\n",
+              is_validated ? "valid_checksum = 'a'\n[train]\nvalidation.metric = 'bleu'\n" : "");
       const std::string stored_toml = read_run(data_section + keys).toml();
       const std::vector<std::string> lines = split(stored_toml, '\n');
       std::string section;
