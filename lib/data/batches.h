@@ -12,6 +12,8 @@
 //   pairs     Sentence pairs of similar length; an update takes as many pairs as fit into train.batch.tokens tokens
 //             when all are padded to the longest source or target. Pairs of equal length are shuffled among batches,
 //             and batches are shuffled, in each epoch by (seed, epoch).
+//
+// Several shards are mixed by the rules in mixed_batches.h.
 #pragma once
 
 #include <cstdint>
