@@ -15,6 +15,8 @@ namespace mh::distributed {
 struct PendingOperation::State {
   std::shared_ptr<const Connections> connections;
   std::chrono::milliseconds timeout{};
+  // Time limit of the wait for an operation that has no time limit of its own; zero: no limit of the wait.
+  std::chrono::milliseconds wait_timeout{};
   c10::intrusive_ptr<c10d::Work> work;
   std::vector<at::Tensor> tensors;  // the tensors of the operation, which c10d does not own
 };
@@ -40,15 +42,17 @@ auto convert_errors(const Connections& connections, std::chrono::milliseconds ti
   }
 }
 
-// Starts an operation on tensors. `timeout`: its time limit; zero: the timeout of the group.
+// Starts an operation on tensors. `timeout`: its time limit; zero: the timeout of the group. `limits_wait`: whether
+// wait() applies the time limit, which `operation` does not.
 PendingOperation start_operation(
     std::shared_ptr<const Connections> connections, std::vector<at::Tensor> tensors,
     const std::function<c10::intrusive_ptr<c10d::Work>(std::vector<at::Tensor>&)>& operation,
-    std::chrono::milliseconds timeout = {}) {
+    std::chrono::milliseconds timeout = {}, bool limits_wait = false) {
   auto state = std::make_shared<PendingOperation::State>();
   state->connections = std::move(connections);
   state->tensors = std::move(tensors);
   state->timeout = timeout.count() > 0 ? timeout : state->connections->timeout;
+  if (limits_wait) state->wait_timeout = state->timeout;
   state->work = convert_errors(*state->connections, state->timeout, [&] { return operation(state->tensors); });
   return PendingOperation(std::move(state));
 }
@@ -66,7 +70,7 @@ std::string text_of(const at::Tensor& bytes, int64_t length) {
 
 void PendingOperation::wait() {
   if (state_ == nullptr) return;
-  convert_errors(*state_->connections, state_->timeout, [&] { return state_->work->wait(); });
+  convert_errors(*state_->connections, state_->timeout, [&] { return state_->work->wait(state_->wait_timeout); });
   state_ = nullptr;
 }
 
@@ -77,6 +81,35 @@ PendingOperation Group::start_sum(const at::Tensor& tensor) const {
   if (is_single() || tensor.numel() == 0) return {};
   return start_operation(connections_, {tensor.detach()},
                          [&](std::vector<at::Tensor>& tensors) { return connections_->backend->allreduce(tensors); });
+}
+
+void Group::all_gather(const at::Tensor& own, const at::Tensor& all) const {
+  if (own.numel() == 0) return;
+  if (is_single()) {
+    all.copy_(own);
+    return;
+  }
+  start_operation(connections_, {all.detach(), own.detach()}, [&](std::vector<at::Tensor>& tensors) {
+    return connections_->backend->_allgather_base(tensors[0], tensors[1]);
+  }).wait();
+}
+
+// The first argument of an operation between two ranks is a list of one tensor; the last argument is a tag, which need
+// not distinguish operations that two ranks call in the same order.
+void Group::send(const at::Tensor& tensor, int rank, std::chrono::milliseconds timeout) const {
+  if (tensor.numel() == 0) return;
+  start_operation(
+      connections_, {tensor.detach()},
+      [&](std::vector<at::Tensor>& tensors) { return connections_->backend->send(tensors, rank, 0); }, timeout, true)
+      .wait();
+}
+
+void Group::receive(const at::Tensor& tensor, int rank, std::chrono::milliseconds timeout) const {
+  if (tensor.numel() == 0) return;
+  start_operation(
+      connections_, {tensor.detach()},
+      [&](std::vector<at::Tensor>& tensors) { return connections_->backend->recv(tensors, rank, 0); }, timeout, true)
+      .wait();
 }
 
 void Group::broadcast(const at::Tensor& tensor) const {

@@ -49,6 +49,15 @@ class Group : public nn::ProcessSum {
   // Replaces each element of a contiguous tensor by its sum over all processes. The result has the same bits in all
   // processes; the order of the additions depends only on the number of processes and on the shape.
   void sum(const at::Tensor& tensor) const override { start_sum(tensor).wait(); }
+  // Copies the tensor `own` of each process to all processes: part r of `all`, which has `size()` parts of equal size,
+  // is the tensor of rank r. Both tensors are contiguous and one-dimensional, and have elements of one type.
+  void all_gather(const at::Tensor& own, const at::Tensor& all) const;
+  // Sends a contiguous tensor to another rank, which calls receive() with a tensor of the same size and type, and waits
+  // until that rank has received it, at most for `timeout` (zero: the timeout of the group). The group must have
+  // several processes.
+  void send(const at::Tensor& tensor, int rank, std::chrono::milliseconds timeout = {}) const;
+  // Receives a tensor that another rank sends, in place. See send().
+  void receive(const at::Tensor& tensor, int rank, std::chrono::milliseconds timeout = {}) const;
   // Copies the elements of a contiguous tensor from rank 0 to all other processes, in place.
   void broadcast(const at::Tensor& tensor) const;
   // Returns the text of rank 0, which may contain any bytes.

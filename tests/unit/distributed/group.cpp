@@ -29,6 +29,9 @@ TEST_CASE("group: operations of a group of one process leave tensors and texts u
   const at::Tensor t = at::ones({3});
   group.sum(t);
   group.broadcast(t);
+  const at::Tensor all = at::zeros({3});
+  group.all_gather(t, all);
+  CHECK(at::equal(all, t));
   group.barrier();
   CHECK(at::equal(t, at::ones({3})));
   CHECK(group.is_main());
@@ -73,6 +76,45 @@ TEST_CASE("group: sums of several tensors may be pending at the same time") {
     for (int i = 0; i < 20; ++i)
       if (!(tensors[i] == 3.0 * i + 3).all().item<bool>()) throw std::runtime_error("wrong sum");
   });
+}
+
+TEST_CASE("group: all_gather() returns the tensors of all processes, in the order of their ranks") {
+  for (const int size : {2, 3})
+    for (const int64_t length : {0, 1, 1000})
+      in_each_process(size, [&](const Group& group) {
+        for (const at::ScalarType type : {at::kFloat, at::kByte}) {
+          std::vector<at::Tensor> expected;
+          for (int rank = 0; rank < size; ++rank) expected.push_back(at::full({length}, 3 * rank + 1, type));
+          const at::Tensor all = at::zeros({size * length}, type);
+          group.all_gather(expected[group.rank()], all);
+          if (!at::equal(all, at::cat(expected))) throw std::runtime_error("wrong tensors");
+        }
+      });
+}
+
+TEST_CASE("group: a rank receives tensors in the order in which another rank sends them") {
+  in_each_process(3, [](const Group& group) {
+    for (const int64_t length : {0, 1, 100000}) {
+      if (!group.is_main()) group.send(random_tensor(group.rank(), length, at::kFloat), 0, std::chrono::seconds(30));
+      for (int rank = 1; rank < 3 && group.is_main(); ++rank) {
+        const at::Tensor received = at::zeros({length + 2});
+        group.receive(received.narrow(0, 1, length), rank);
+        if (!at::equal(received.narrow(0, 1, length), random_tensor(rank, length, at::kFloat)))
+          throw std::runtime_error("wrong tensor");
+        if (received[0].item<float>() != 0 || received[length + 1].item<float>() != 0)
+          throw std::runtime_error("elements outside of the tensor changed");
+      }
+    }
+  });
+}
+
+TEST_CASE("group: send() ends with an error if the other rank does not receive within the timeout of the call") {
+  CHECK_THROWS_AS(in_each_process(2,
+                                  [](const Group& group) {
+                                    if (group.is_main()) std::this_thread::sleep_for(std::chrono::seconds(2));
+                                    else group.send(at::ones({1000}), 0, std::chrono::milliseconds(300));
+                                  }),
+                  Error);
 }
 
 TEST_CASE("group: broadcasts and gathers texts of any bytes and lengths") {
