@@ -43,6 +43,9 @@ uint64_t header_length(const uint8_t* bytes) {
   return length;
 }
 
+// Returns the data of a tensor, which are valid until the next call for any tensor.
+const void* data_of(const TensorView& tensor) { return tensor.produce ? tensor.produce() : tensor.data; }
+
 std::string xxh64_text(const void* data, uint64_t bytes) { return hex64(XXH64(data, bytes, 0)); }
 
 // Returns the checksum of the header: the names, types and shapes of the tensors, and the metadata without the
@@ -106,7 +109,7 @@ void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Me
   json checksums = json::object();
   std::vector<TensorInfo> tensor_infos;
   for (const TensorView& t : tensors) {
-    checksums[t.info.name] = xxh64_text(t.data, t.info.num_bytes());
+    checksums[t.info.name] = xxh64_text(data_of(t), t.info.num_bytes());
     tensor_infos.push_back(t.info);
   }
   checksums[kHeaderChecksumKey] = header_checksum(tensor_infos, metadata);
@@ -133,7 +136,7 @@ void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Me
   for (int i = 0; i < 8; ++i) length_bytes[i] = static_cast<uint8_t>(length >> (8 * i));
   sink.write(length_bytes, 8);
   sink.write(std::string_view(text));
-  for (const TensorView& t : tensors) sink.write(t.data, t.info.num_bytes());
+  for (const TensorView& t : tensors) sink.write(data_of(t), t.info.num_bytes());
 }
 
 struct Checkpoint::Header {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -35,7 +36,13 @@ struct TensorInfo {
 struct TensorView {
   TensorInfo info;
   const void* data = nullptr;
+  // If set, returns the data instead of `data`, so that the tensors of a checkpoint need not be in memory at the same
+  // time. The data must exist until the next call of `produce` of any tensor. write_checkpoint() calls `produce` of all
+  // tensors kNumProductions times, each time in the order of the tensors: for the checksums in the header, then for the
+  // data. All calls must return the same bytes.
+  std::function<const void*()> produce = {};
 };
+inline constexpr int kNumProductions = 2;
 
 using Metadata = std::map<std::string, std::string>;  // texts by key; the keys of multihead start with "multihead."
 
