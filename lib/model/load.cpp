@@ -2,6 +2,7 @@
 #include "model/load.h"
 
 #include <c10/core/GradMode.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <cstring>
@@ -102,6 +103,10 @@ void CheckpointTensors::add(const nn::ParameterList& parameters) {
   for (const nn::Parameter& p : parameters.all()) add(p.name(), p.master());
 }
 
+void CheckpointTensors::add(const std::string& name, std::vector<int64_t> shape, std::function<const void*()> produce) {
+  views_.push_back({{name, io::DType::f32, std::move(shape)}, nullptr, std::move(produce)});
+}
+
 void write_parameters(ByteSink& sink, const nn::ParameterList& parameters, io::Metadata metadata) {
   CheckpointTensors tensors;
   tensors.add(parameters);
@@ -111,21 +116,46 @@ void write_parameters(ByteSink& sink, const nn::ParameterList& parameters, io::M
 
 constexpr const char* kUnmodifiedCheckpoint = "use an unmodified checkpoint";  // advice in errors
 
-void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::Tensor& destination) {
+namespace {
+
+// Returns the elements first, …, first + count - 1 of the tensor `name`, flattened. Throws Error(input) if the tensor
+// is missing or does not have this shape and type.
+at::Tensor stored_elements(const io::Checkpoint& checkpoint, const std::string& name, at::IntArrayRef shape,
+                           at::ScalarType scalar_type, int64_t first, int64_t count) {
   const io::TensorInfo* info = checkpoint.find(name);
   if (info == nullptr)
     throw Error(Exit::input,
                 Problem{checkpoint.name(), "the tensor " + name, "no tensor of this name", kUnmodifiedCheckpoint});
-  const io::DType type = dtype_of(destination).value();
-  if (info->shape != destination.sizes().vec() || info->type != type)
+  at::Tensor elements = at::empty({count}, scalar_type);
+  const io::DType type = dtype_of(elements).value();
+  if (info->shape != shape.vec() || info->type != type)
     throw Error(Exit::input,
-                Problem{checkpoint.name() + ": " + name, str(io::name_of(type), " ", shape_text(destination.sizes())),
+                Problem{checkpoint.name() + ": " + name, str(io::name_of(type), " ", shape_text(shape)),
                         std::string(io::name_of(info->type)) + " " + shape_text(info->shape), kUnmodifiedCheckpoint});
+  const auto* stored_bytes = static_cast<const char*>(checkpoint.data(name));
+  if (count > 0)
+    std::memcpy(elements.mutable_data_ptr(), stored_bytes + first * static_cast<int64_t>(elements.element_size()),
+                elements.nbytes());
+  return elements;
+}
+
+// Returns a tensor of the checkpoint. Throws Error(input) if it is missing or does not have this shape and type.
+at::Tensor stored_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::IntArrayRef shape,
+                         at::ScalarType scalar_type) {
+  return stored_elements(checkpoint, name, shape, scalar_type, 0, c10::multiply_integers(shape)).view(shape);
+}
+
+}  // namespace
+
+void load_elements(const io::Checkpoint& checkpoint, const std::string& name, at::IntArrayRef shape, int64_t first,
+                   at::Tensor& destination) {
   c10::NoGradGuard no_gradient;
-  at::Tensor stored_tensor = at::empty(destination.sizes(), destination.scalar_type());
-  const void* stored_bytes = checkpoint.data(name);
-  if (stored_tensor.numel() > 0) std::memcpy(stored_tensor.mutable_data_ptr(), stored_bytes, info->num_bytes());
-  destination.copy_(stored_tensor);
+  destination.copy_(stored_elements(checkpoint, name, shape, destination.scalar_type(), first, destination.numel()));
+}
+
+void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::Tensor& destination) {
+  c10::NoGradGuard no_gradient;
+  destination.copy_(stored_tensor(checkpoint, name, destination.sizes(), destination.scalar_type()));
 }
 
 void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parameters) {
@@ -137,8 +167,8 @@ void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parame
                 Problem{checkpoint.name(), "only tensors of the configured model", "the unknown tensor " + info.name,
                         did_you_mean(info.name, parameter_names, kUnmodifiedCheckpoint)});
   }
-  for (nn::Parameter& p : parameters.all()) load_tensor(checkpoint, p.name(), p.master());
-  parameters.refresh_bf16_copies();
+  for (nn::Parameter& p : parameters.all())
+    p.set_values(stored_tensor(checkpoint, p.name(), p.gradient_leaf().sizes(), at::kFloat));
   nn::warn_if_not_finite(checkpoint.name(), parameters);
 }
 

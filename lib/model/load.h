@@ -1,6 +1,7 @@
 // Loads models from checkpoints and writes their parameters to checkpoints.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -38,7 +39,8 @@ VocabularySizes vocabulary_sizes_of(const text::Tokenizers& tokenizers);
 void require_same_parameters(const ModelConfig& checkpoint_config, const ModelConfig& config,
                              const VocabularySizes& vocabulary_sizes, const std::string& option_name);
 
-// Copies all parameters from the checkpoint, and warns about NaN and infinite values. Throws Error(input) if a tensor
+// Copies all parameters from the checkpoint, of a parameter without a whole master the elements that this process holds
+// (nn::Parameter::divide_master()), and warns about NaN and infinite values. Throws Error(input) if a tensor
 // is missing, unknown or of another shape or type.
 void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parameters);
 
@@ -48,6 +50,8 @@ class CheckpointTensors {
  public:
   void add(const std::string& name, const at::Tensor& tensor);
   void add(const nn::ParameterList& parameters);
+  // Adds an fp32 tensor whose data `produce` returns when the checkpoint is written (io::TensorView::produce).
+  void add(const std::string& name, std::vector<int64_t> shape, std::function<const void*()> produce);
   const std::vector<io::TensorView>& views() const { return views_; }
 
  private:
@@ -61,6 +65,12 @@ void write_parameters(ByteSink& sink, const nn::ParameterList& parameters, io::M
 // Copies the tensor `name` of the checkpoint to `destination`. Throws Error(input) if the tensor is missing, or if its
 // shape or type differs from that of `destination`.
 void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::Tensor& destination);
+
+// Copies the elements first, …, first + destination.numel() - 1 of the tensor `name`, flattened, to the
+// one-dimensional `destination`. Throws Error(input) if the tensor is missing or does not have this shape and the type
+// of `destination`.
+void load_elements(const io::Checkpoint& checkpoint, const std::string& name, at::IntArrayRef shape, int64_t first,
+                   at::Tensor& destination);
 
 // Name prefixes of all tensors in a training state except the parameters.
 constexpr const char* kOptimizerPrefix = "optimizer.";

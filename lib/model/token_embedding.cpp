@@ -95,7 +95,7 @@ class AdaptiveEmbedding : public TokenEmbedding {
       positions.push_back(band_entries[b].positions.to(device));
     }
     auto shape = tokens.sizes().vec();
-    shape.push_back(bands_[0].projection->master().size(0));
+    shape.push_back(bands_[0].projection->value().size(0));
     if (rows.empty()) return at::empty(shape, bands_[0].table->master().options());
     at::Tensor embeddings =
         rows.size() == 1 ? rows[0] : JoinRows::apply(at::TensorList(rows), at::TensorList(positions), tokens.numel());

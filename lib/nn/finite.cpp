@@ -12,7 +12,10 @@ namespace mh::nn {
 void warn_if_not_finite(const std::string& file_name, const ParameterList& parameters) {
   std::vector<std::string> non_finite_names;
   for (const Parameter& p : parameters.all())
-    if (!p.master().isfinite().all().item<bool>()) non_finite_names.push_back(p.name());
+    // The elements of a divided master differ between processes; its bf16 copy has NaN and infinite values where the
+    // master has them.
+    if (!(p.has_whole_master() ? p.master() : p.value()).isfinite().all().item<bool>())
+      non_finite_names.push_back(p.name());
   if (!non_finite_names.empty())
     log_warning(str(file_name, ": ", non_finite_names.size(), " of ", parameters.all().size(),
                     " parameter tensors contain NaN or infinite values, the first of them ", non_finite_names[0]));

@@ -4,6 +4,8 @@
 #include <c10/core/GradMode.h>
 
 #include <cmath>
+#include <limits>
+#include <stdexcept>
 
 #include "base/error.h"
 #include "base/random.h"
@@ -16,7 +18,13 @@ Parameter::Parameter(std::string name, at::Tensor value, ParameterTraits traits)
   master_.set_requires_grad(traits_.trainable);
 }
 
+void Parameter::throw_divided_master() const {
+  throw std::logic_error(name_ + ": expected the whole fp32 master; found a master that several processes divide " +
+                         "(train.shard); read value() or master_shard()");
+}
+
 void Parameter::use_bf16_copy(bool enabled) {
+  require_whole_master();
   if (!enabled || !traits_.is_product_operand) {
     bf16_copy_ = at::Tensor();
     return;
@@ -34,7 +42,36 @@ void Parameter::set_trained(bool enabled) {
 
 void Parameter::refresh_bf16_copy() {
   c10::NoGradGuard no_gradient;
-  if (bf16_copy_.defined()) bf16_copy_.copy_(master_);
+  if (bf16_copy_.defined()) bf16_copy_.copy_(master());
+}
+
+void Parameter::divide_master(int64_t begin, int64_t size) {
+  c10::NoGradGuard no_gradient;
+  if (!bf16_copy_.defined() || traits_.is_lookup_table)
+    throw std::logic_error(name_ + ": expected a parameter of which the forward pass reads only the bf16 copy; found " +
+                           "one whose fp32 master it reads; keep the whole master");
+  const bool requires_grad = master().requires_grad();
+  master_shard_ = master_.detach().view(-1).narrow(0, begin, size).clone();
+  master_shard_begin_ = begin;
+  // A tensor of one element, repeated, has the shape, type and device of the master, which GradientBuckets read.
+  master_ = at::full({1}, std::numeric_limits<float>::quiet_NaN(), master_shard_.options()).expand(master_.sizes());
+  master_.set_requires_grad(requires_grad);
+}
+
+void Parameter::refresh_bf16_shard() {
+  c10::NoGradGuard no_gradient;
+  bf16_copy_.view(-1).narrow(0, master_shard_begin_, master_shard_.numel()).copy_(master_shard_);
+}
+
+void Parameter::set_values(const at::Tensor& values) {
+  c10::NoGradGuard no_gradient;
+  if (has_whole_master()) {
+    master_.copy_(values);
+    refresh_bf16_copy();
+  } else {
+    master_shard_.copy_(values.reshape(-1).narrow(0, master_shard_begin_, master_shard_.numel()));
+    bf16_copy_.copy_(values);
+  }
 }
 
 void Parameter::collect_gradient() {
@@ -146,7 +183,7 @@ void ParameterList::initialise(uint64_t seed) {
 int64_t ParameterList::num_trainable_elements() const {
   int64_t sum = 0;
   for (const Parameter& p : parameters_)
-    if (p.traits().trainable) sum += p.master().numel();
+    if (p.traits().trainable) sum += p.gradient_leaf().numel();
   return sum;
 }
 
@@ -169,7 +206,7 @@ void ParameterList::collect_gradients() {
 }
 
 void ParameterList::zero_gradients() {
-  for (Parameter& p : parameters_) p.master().mutable_grad() = at::Tensor();
+  for (Parameter& p : parameters_) p.gradient_leaf().mutable_grad() = at::Tensor();
 }
 
 }  // namespace mh::nn

@@ -105,9 +105,19 @@ class Parameter {
   const std::string& name() const { return name_; }
   const ParameterTraits& traits() const { return traits_; }
   // Returns the fp32 leaf tensor, which the optimiser updates and checkpoints store. The tensor requires a gradient if
-  // the parameter is trained.
-  at::Tensor& master() { return master_; }
-  const at::Tensor& master() const { return master_; }
+  // the parameter is trained. Throws std::logic_error if this process does not hold the whole master.
+  at::Tensor& master() {
+    require_whole_master();
+    return master_;
+  }
+  const at::Tensor& master() const {
+    require_whole_master();
+    return master_;
+  }
+  // Returns the leaf tensor that has the shape and the fp32 gradient of the parameter: the master or, after
+  // divide_master(), a placeholder whose elements are all NaN and share one address.
+  at::Tensor& gradient_leaf() { return master_; }
+  const at::Tensor& gradient_leaf() const { return master_; }
   // Returns the tensor that the forward pass uses: the bf16 copy, a separate leaf tensor, if use_bf16_copy() has
   // created one; otherwise the fp32 master.
   const at::Tensor& value() const { return bf16_copy_.defined() ? bf16_copy_ : master_; }
@@ -121,13 +131,33 @@ class Parameter {
   // Parameters without traits().is_product_operand have no copy.
   void use_bf16_copy(bool enabled);
   void refresh_bf16_copy();  // copies the master to the bf16 copy, if there is one; called after each update
+
+  // Releases the master except for its elements begin, …, begin + size - 1, flattened: the other elements are in other
+  // processes. The parameter must be contiguous and have a bf16 copy, and the forward pass must not read the master.
+  void divide_master(int64_t begin, int64_t size);
+  // Returns whether divide_master() has not been called, so that this process holds the whole master.
+  bool has_whole_master() const { return !master_shard_.defined(); }
+  // Returns the elements (size) of the master that this process holds after divide_master().
+  const at::Tensor& master_shard() const { return master_shard_; }
+  // Copies master_shard() to its place in the bf16 copy; the other elements of the bf16 copy remain unchanged.
+  void refresh_bf16_shard();
+  // Copies `values`, which have the shape of the parameter, to the master, or to the elements of the master that this
+  // process holds, and to the bf16 copy.
+  void set_values(const at::Tensor& values);
+
   // Adds the bf16 copy's gradient to the master's in fp32, and clears the bf16 copy's gradient.
   void collect_gradient();
 
  private:
+  void require_whole_master() const {
+    if (!has_whole_master()) throw_divided_master();
+  }
+  [[noreturn]] void throw_divided_master() const;
   std::string name_;
   at::Tensor master_;
   at::Tensor bf16_copy_;
+  at::Tensor master_shard_;  // undefined: `master_` is the whole master
+  int64_t master_shard_begin_ = 0;
   ParameterTraits traits_;
 };
 
@@ -159,7 +189,7 @@ class ParameterList {
   at::Device device() const { return device_; }
 
   // Call the functions of Parameter for all parameters: use_bf16_copy(enabled), refresh_bf16_copy() and
-  // collect_gradient().
+  // collect_gradient(). The first two require whole masters.
   void use_bf16_copies(bool enabled);
   void refresh_bf16_copies();
   void collect_gradients();

@@ -47,28 +47,28 @@ void GradientBuckets::make_buckets() {
   for (Slot& slot : slots_) remove_hooks(slot);
   slots_.clear();
   buckets_.clear();
-  std::vector<at::Tensor> masters;
+  std::vector<at::Tensor> gradient_leaves;
   for (auto p = parameters_.all().rbegin(); p != parameters_.all().rend(); ++p)
-    if (p->master().requires_grad()) {
+    if (p->gradient_leaf().requires_grad()) {
       Slot& slot = slots_.emplace_back();
       slot.parameter = &*p;
-      masters.push_back(p->master());
+      gradient_leaves.push_back(p->gradient_leaf());
     }
   if (slots_.empty()) return;
   const auto bucket_bytes = static_cast<size_t>(bucket_bytes_);
   const auto assignment = std::get<0>(c10d::compute_bucket_assignment_by_size(
-      masters, {std::min<size_t>(kFirstBucketBytes, bucket_bytes), bucket_bytes}));
+      gradient_leaves, {std::min<size_t>(kFirstBucketBytes, bucket_bytes), bucket_bytes}));
   for (const std::vector<size_t>& slots : assignment) {
     Bucket bucket;
     bucket.slots = slots;
-    for (const size_t i : slots) bucket.num_gradient_elements += masters[i].numel();
+    for (const size_t i : slots) bucket.num_gradient_elements += gradient_leaves[i].numel();
     bucket.values = at::empty({bucket.num_gradient_elements + static_cast<int64_t>(slots.size())},
-                              masters[0].options().requires_grad(false));
+                              gradient_leaves[0].options().requires_grad(false));
     int64_t offset = 0;
     for (const size_t i : slots) {
       slots_[i].bucket = buckets_.size();
-      slots_[i].gradient = bucket.values.narrow(0, offset, masters[i].numel()).view(masters[i].sizes());
-      offset += masters[i].numel();
+      slots_[i].gradient = bucket.values.narrow(0, offset, gradient_leaves[i].numel()).view(gradient_leaves[i].sizes());
+      offset += gradient_leaves[i].numel();
     }
     buckets_.push_back(std::move(bucket));
   }
@@ -76,7 +76,7 @@ void GradientBuckets::make_buckets() {
 
 void GradientBuckets::install_hooks(size_t slot_index) {
   Slot& slot = slots_[slot_index];
-  std::vector<at::Tensor> leaves{slot.parameter->master()};
+  std::vector<at::Tensor> leaves{slot.parameter->gradient_leaf()};
   if (slot.parameter->has_bf16_copy()) leaves.push_back(slot.parameter->value());
   const bool are_installed = slot.hooked_leaves.size() == leaves.size() &&
                              std::equal(leaves.begin(), leaves.end(), slot.hooked_leaves.begin(),
@@ -98,7 +98,7 @@ void GradientBuckets::begin_pass() {
   size_t index = 0;
   bool is_same_set = true;
   for (auto p = parameters_.all().rbegin(); p != parameters_.all().rend(); ++p)
-    if (p->master().requires_grad()) {
+    if (p->gradient_leaf().requires_grad()) {
       is_same_set = is_same_set && index < slots_.size() && slots_[index].parameter == &*p;
       ++index;
     }
@@ -113,7 +113,7 @@ void GradientBuckets::begin_pass() {
     Slot& slot = slots_[i];
     slot.has_gradient = false;
     slot.num_missing_leaves = num_leaves_of(*slot.parameter);
-    slot.parameter->master().mutable_grad() = slot.gradient;
+    slot.parameter->gradient_leaf().mutable_grad() = slot.gradient;
     install_hooks(i);
   }
 }
@@ -155,7 +155,7 @@ void GradientBuckets::finish() {
         bucket.values.narrow(0, bucket.num_gradient_elements, static_cast<int64_t>(bucket.slots.size())).to(at::kCPU);
     for (size_t i = 0; i < bucket.slots.size(); ++i)
       if (counts[static_cast<int64_t>(i)].item<float>() == 0)
-        slots_[bucket.slots[i]].parameter->master().mutable_grad() = at::Tensor();
+        slots_[bucket.slots[i]].parameter->gradient_leaf().mutable_grad() = at::Tensor();
   }
   is_last_backward_ = false;
 }

@@ -221,7 +221,7 @@ class RelativeScore : public Score {
   }
 
   at::Tensor sinusoids(int64_t min_distance, int64_t count, at::Device device) const {
-    const int64_t width = weight_->master().size(1);
+    const int64_t width = weight_->value().size(1);
     const auto options = at::TensorOptions().dtype(at::kDouble);
     at::Tensor distances = at::arange(min_distance, min_distance + count, options);
     if (options_.clamp > 0) distances = distances.clamp(-options_.clamp, options_.clamp);
