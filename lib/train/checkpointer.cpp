@@ -25,8 +25,37 @@ void Checkpointer::write(const std::string& path, const model::CheckpointTensors
     auto sink = open_sink(path);
     io::write_checkpoint(*sink, tensors.views(), std::move(extra_metadata));
     sink->close();
+  } else {
+    // Sends the own shards whenever rank 0 writes a tensor that the processes divide.
+    for (int i = 0; i < io::kNumProductions; ++i)
+      for (const io::TensorView& view : tensors.views())
+        if (view.produce) view.produce();
   }
   objects_.group.barrier(kWriteTimeout);
+}
+
+void Checkpointer::add_shard(model::CheckpointTensors& tensors, const TensorShard& shard,
+                             const std::shared_ptr<at::Tensor>& buffer) const {
+  tensors.add(shard.name, shard.shape, [this, shard, buffer] {
+    gather_shards(objects_.group, objects_.optimizer.shards(), shard.parameter_index, shard.elements, kWriteTimeout,
+                  *buffer);
+    return buffer->const_data_ptr();
+  });
+}
+
+void Checkpointer::add_model(model::CheckpointTensors& tensors, bool with_moments) const {
+  const auto buffer = std::make_shared<at::Tensor>(at::empty({0}, at::kFloat));
+  const std::vector<TensorShard> master_shards = objects_.optimizer.master_shards();
+  auto next_shard = master_shards.begin();
+  for (const nn::Parameter& p : objects_.model.parameters().all()) {
+    if (p.has_whole_master()) tensors.add(p.name(), p.master());
+    else add_shard(tensors, *next_shard++, buffer);
+  }
+  if (!with_moments) return;
+  if (objects_.optimizer.is_sharded())
+    for (const TensorShard& shard : objects_.optimizer.moment_shards()) add_shard(tensors, shard, buffer);
+  else
+    for (const auto& [label, tensor] : objects_.optimizer.moments()) tensors.add(label, tensor);
 }
 
 model::NamedTensors Checkpointer::gather_memories() const {
@@ -52,8 +81,9 @@ void Checkpointer::require_equal_states() const {
     const at::Tensor bytes = t.detach().to(at::kCPU).contiguous();
     hash = XXH3_64bits_withSeed(bytes.const_data_ptr(), bytes.nbytes(), hash);
   };
-  for (const nn::Parameter& p : objects_.model.parameters().all()) add(p.master());
-  for (const auto& [label, tensor] : objects_.optimizer.moments()) add(tensor);
+  for (const nn::Parameter& p : objects_.model.parameters().all()) add(p.has_whole_master() ? p.master() : p.value());
+  if (!objects_.optimizer.is_sharded())
+    for (const auto& [label, tensor] : objects_.optimizer.moments()) add(tensor);
   const std::vector<std::string> hashes = objects_.group.gather(hex64(hash));
   for (size_t rank = 1; rank < hashes.size(); ++rank)
     if (hashes[rank] != hashes[0])
@@ -65,7 +95,7 @@ void Checkpointer::require_equal_states() const {
 
 void Checkpointer::save_weights(const std::string& path) const {
   model::CheckpointTensors tensors;
-  tensors.add(objects_.model.parameters());
+  add_model(tensors, false);
   write(path, tensors);
 }
 
@@ -78,8 +108,7 @@ void Checkpointer::save_state(const std::string& path, const std::string& reason
   state.has_memory = !objects_.memories.empty();
   for (const auto& entry : objects_.procedures.entries()) state.procedure_states[entry.name] = entry.plugin->state();
   model::CheckpointTensors tensors;
-  tensors.add(objects_.model.parameters());
-  for (const auto& [label, tensor] : objects_.optimizer.moments()) tensors.add(label, tensor);
+  add_model(tensors, true);
   for (const auto& [label, tensor] : gather_memories()) tensors.add(label, tensor);
   write(path, tensors, {{io::kTrainingKey, to_json(state)}});
   log_detail(str("saved at update ", state.update, ": ", reason));
@@ -89,7 +118,8 @@ void Checkpointer::load_state(const io::Checkpoint& checkpoint, int64_t width) c
   model::LanguageModel& model = objects_.model;
   TrainState& state = objects_.state;
   model::load_parameters(checkpoint, model.parameters());
-  for (auto& [name, tensor] : objects_.optimizer.moments()) model::load_tensor(checkpoint, name, tensor);
+  for (TensorShard& shard : objects_.optimizer.moment_shards())
+    model::load_elements(checkpoint, shard.name, shard.shape, shard.begin, shard.elements);
   state = parse_train_state(checkpoint.metadata_entry(io::kTrainingKey), checkpoint.name());
   objects_.optimizer.last_lr = state.last_lr;
   objects_.optimizer.set_steps(state.steps);

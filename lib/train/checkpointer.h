@@ -1,6 +1,7 @@
 // Writes the checkpoints and training states of a run, and restores a training state.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,9 @@ struct TrainingObjects {
   const distributed::Group& group;
 };
 
+// A file has the same bytes whatever the number of processes and train.shard: of a tensor that the processes divide,
+// rank 0 receives the elements of the other ranks while it writes the tensor.
+//
 // All processes of a job call the functions of a Checkpointer together: rank 0 writes the files, and the other ranks
 // wait until the files are written.
 class Checkpointer {
@@ -44,11 +48,18 @@ class Checkpointer {
   // width of the model, d. Throws Error(input) for a state that is damaged or does not fit the model.
   void load_state(const io::Checkpoint& checkpoint, int64_t width) const;
 
-  // Throws Error(failed) if the weights, optimiser states or numbers of updates of the processes differ, which happens
-  // if the processes started from different files, or if their processors round differently.
+  // Throws Error(failed) if the weights, optimiser states or numbers of updates of the processes differ; of tensors
+  // that the processes divide, only the bf16 copies of the weights are compared. A difference happens if the processes
+  // started from different files, or if their processors round differently.
   void require_equal_states() const;
 
  private:
+  // Adds a tensor of which this process holds only its own shard. The tensors share `buffer`, into which rank 0
+  // receives one tensor at a time.
+  void add_shard(model::CheckpointTensors& tensors, const TensorShard& shard,
+                 const std::shared_ptr<at::Tensor>& buffer) const;
+  // Adds the parameters, and the moments if `with_moments` is set.
+  void add_model(model::CheckpointTensors& tensors, bool with_moments) const;
   void write(const std::string& path, const model::CheckpointTensors& tensors, io::Metadata extra_metadata = {}) const;
   // Returns the memories of all rows of an update, as tensors of a training state.
   model::NamedTensors gather_memories() const;

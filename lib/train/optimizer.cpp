@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 
 #include <cmath>
+#include <stdexcept>
 #include <tuple>
 
 #include "ceil_div.h"
@@ -11,6 +12,7 @@
 #include "cuda/cuda_api.h"
 #include "model/load.h"
 #include "nn/device.h"
+#include "train/gradient_buckets.h"
 
 namespace mh::train {
 
@@ -49,6 +51,14 @@ double sum_of_squares(const nn::Gpu& gpu, const std::vector<at::Tensor>& tensors
   return sums.sum().item<double>();
 }
 
+// Returns the number of elements of each parameter that the optimiser updates.
+std::vector<int64_t> trainable_sizes(const nn::ParameterList& parameters) {
+  std::vector<int64_t> sizes;
+  for (const nn::Parameter& p : parameters.all())
+    if (p.traits().trainable) sizes.push_back(p.gradient_leaf().numel());
+  return sizes;
+}
+
 using kernels::AdamParams;
 using kernels::MomentumParams;
 using kernels::NagParams;
@@ -84,8 +94,13 @@ struct Optimizer::BatchedUpdates {
   }
 };
 
-Optimizer::Optimizer(nn::ParameterList& parameters, const TrainOptions& options, const ParameterGroups& groups)
-    : options_(options), device_(parameters.device()) {
+Optimizer::Optimizer(nn::ParameterList& parameters, const TrainOptions& options, const ParameterGroups& groups,
+                     const distributed::Group& processes)
+    : options_(options),
+      device_(parameters.device()),
+      is_sharded_(options.shard == "optimizer" && !processes.is_single()),
+      shards_(trainable_sizes(parameters), is_sharded_ ? processes.size() : 1),
+      exchange_(processes, GradientBuckets::kBucketBytes) {
   c10::NoGradGuard no_gradient;
   for (nn::Parameter& p : parameters.all()) {
     if (!p.traits().trainable) continue;
@@ -95,7 +110,7 @@ Optimizer::Optimizer(nn::ParameterList& parameters, const TrainOptions& options,
               .momentum = o.momentum,
               .weight_decay = o.weight_decay,
               .decay_norms_and_biases = o.decay_norms_and_biases,
-              .first_moment = at::zeros_like(p.master())};
+              .range = shards_.of(slots_.size(), is_sharded_ ? processes.rank() : 0)};
     if (const ParameterGroupOptions* group = groups.group_of(p.name())) {
       if (!group->rule.empty()) {
         slot.rule = group->rule, slot.momentum = 0;
@@ -105,15 +120,29 @@ Optimizer::Optimizer(nn::ParameterList& parameters, const TrainOptions& options,
       if (group->weight_decay >= 0) slot.weight_decay = group->weight_decay;
       slot.lr = group->lr, slot.lr_factor = group->lr_factor;
     }
-    if (slot.is_adam()) slot.second_moment = at::zeros_like(p.master());
+    slot.first_moment = new_moment(slot);
+    if (slot.is_adam()) slot.second_moment = new_moment(slot);
     slots_.push_back(slot);
   }
+}
+
+at::Tensor Optimizer::new_moment(const Slot& slot) const {
+  const at::Tensor& leaf = slot.parameter->gradient_leaf();
+  const auto options = leaf.options().requires_grad(false);
+  return is_sharded_ ? at::zeros({slot.range.size()}, options) : at::zeros(leaf.sizes(), options);
+}
+
+void Optimizer::divide_masters() {
+  if (!is_sharded_) return;
+  for (const Slot& slot : slots_)
+    if (slot.parameter->has_bf16_copy() && has_divisible_master(slot.parameter->traits()))
+      slot.parameter->divide_master(slot.range.begin, slot.range.size());
 }
 
 double Optimizer::gradient_norm(double scale) const {
   std::vector<at::Tensor> gradients;
   for (const Slot& slot : slots_)
-    if (const at::Tensor& g = slot.parameter->master().grad(); g.defined()) gradients.push_back(g.contiguous());
+    if (const at::Tensor& g = slot.parameter->gradient_leaf().grad(); g.defined()) gradients.push_back(g.contiguous());
   double sum = 0;
   if (const nn::Gpu gpu = nn::gpu_of(device_)) {
     if (!gradients.empty()) sum = sum_of_squares(gpu, gradients);
@@ -128,8 +157,9 @@ void Optimizer::step(double lr, double scale) {
   BatchedUpdates batched_updates;
   const nn::Gpu gpu = nn::gpu_of(device_);
   for (Slot& slot : slots_)
-    if (slot.parameter->master().grad().defined()) step(slot, lr, scale, gpu ? &batched_updates : nullptr);
+    if (slot.parameter->gradient_leaf().grad().defined()) step(slot, lr, scale, gpu ? &batched_updates : nullptr);
   if (gpu) batched_updates.launch(gpu);
+  if (is_sharded_) exchange_updated_elements();
   last_lr = lr;
 }
 
@@ -168,22 +198,37 @@ void Optimizer::step(Slot& slot, double schedule_lr, double scale, BatchedUpdate
 template <class Params>
 void Optimizer::apply(Slot& slot, const Params& params, BatchedUpdates* batched_updates) {
   nn::Parameter& parameter = *slot.parameter;
-  const at::Tensor gradient = parameter.master().grad().contiguous(), &bf16_copy = parameter.value();
-  const bool has_bf16_copy = !bf16_copy.is_same(parameter.master());
+  const at::Tensor gradient = parameter.gradient_leaf().grad().contiguous();
+  float* const master = parameter.has_whole_master()
+                            ? parameter.master().template mutable_data_ptr<float>() + slot.range.begin
+                            : parameter.master_shard().template mutable_data_ptr<float>();
   const Update<Params> update{params,
-                              gradient.numel(),
-                              parameter.master().template mutable_data_ptr<float>(),
-                              gradient.const_data_ptr<float>(),
+                              slot.range.size(),
+                              master,
+                              gradient.const_data_ptr<float>() + slot.range.begin,
                               slot.first_moment.mutable_data_ptr<float>(),
                               slot.second_moment.defined() ? slot.second_moment.mutable_data_ptr<float>() : nullptr,
-                              has_bf16_copy ? static_cast<uint16_t*>(bf16_copy.mutable_data_ptr()) : nullptr};
+                              parameter.has_bf16_copy()
+                                  ? static_cast<uint16_t*>(parameter.value().mutable_data_ptr()) + slot.range.begin
+                                  : nullptr};
   if (batched_updates != nullptr) {
     std::get<std::vector<Update<Params>>>(batched_updates->updates).push_back(update);
     batched_updates->gradients.push_back(gradient);
     return;
   }
   at::parallel_for(0, update.count, kGrainSize, [&](int64_t begin, int64_t end) { update_range(begin, end, update); });
-  parameter.refresh_bf16_copy();
+  if (!parameter.has_whole_master()) parameter.refresh_bf16_shard();
+  else if (!is_sharded_) parameter.refresh_bf16_copy();
+}
+
+void Optimizer::exchange_updated_elements() {
+  std::vector<ShardExchange::Values> values;
+  for (size_t i = 0; i < slots_.size(); ++i)
+    if (nn::Parameter& p = *slots_[i].parameter; p.gradient_leaf().grad().defined())
+      values.push_back({i, p.has_whole_master() ? p.master() : p.value()});
+  exchange_.all_gather(shards_, values);
+  for (const ShardExchange::Values& v : values)
+    if (nn::Parameter& p = *slots_[v.parameter_index].parameter; p.has_whole_master()) p.refresh_bf16_copy();
 }
 
 void Optimizer::reset() {
@@ -207,6 +252,10 @@ void Optimizer::set_steps(const std::map<std::string, int64_t>& steps) {
 }
 
 std::vector<std::pair<std::string, at::Tensor>> Optimizer::moments() {
+  if (is_sharded_)
+    throw std::logic_error(
+        "Optimizer::moments(): expected whole moments; found moments that several processes divide; "
+        "call moment_shards()");
   std::vector<std::pair<std::string, at::Tensor>> named_moments;
   for (Slot& slot : slots_) {
     named_moments.emplace_back(model::kOptimizerPrefix + slot.parameter->name() + ".first", slot.first_moment);
@@ -214,6 +263,30 @@ std::vector<std::pair<std::string, at::Tensor>> Optimizer::moments() {
       named_moments.emplace_back(model::kOptimizerPrefix + slot.parameter->name() + ".second", slot.second_moment);
   }
   return named_moments;
+}
+
+TensorShard Optimizer::shard_of(size_t slot_index, std::string name, const at::Tensor& elements) const {
+  const Slot& slot = slots_[slot_index];
+  return {std::move(name), slot.parameter->gradient_leaf().sizes().vec(), slot_index, slot.range.begin,
+          elements.view(-1)};
+}
+
+std::vector<TensorShard> Optimizer::moment_shards() {
+  std::vector<TensorShard> result;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const std::string prefix = model::kOptimizerPrefix + slots_[i].parameter->name();
+    result.push_back(shard_of(i, prefix + ".first", slots_[i].first_moment));
+    if (slots_[i].second_moment.defined()) result.push_back(shard_of(i, prefix + ".second", slots_[i].second_moment));
+  }
+  return result;
+}
+
+std::vector<TensorShard> Optimizer::master_shards() const {
+  std::vector<TensorShard> result;
+  for (size_t i = 0; i < slots_.size(); ++i)
+    if (const nn::Parameter& p = *slots_[i].parameter; !p.has_whole_master())
+      result.push_back(shard_of(i, p.name(), p.master_shard()));
+  return result;
 }
 
 }  // namespace mh::train

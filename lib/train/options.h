@@ -183,6 +183,7 @@ struct TrainOptions {
   bool cuda_graph = false;
   Length log_every{10, Length::Unit::updates};
   int64_t timeout = 600;
+  std::string shard = "none";
   BatchOptions batch;
   OptimizerOptions optimizer;
   ScheduleOptions schedule;
@@ -232,6 +233,12 @@ struct TrainOptions {
             "longest wait for another process of the job, in seconds, before training ends with an error; the time in "
             "which rank 0 saves or a process validates is not counted",
             between(1, 1 << 20))
+        .changeable();
+    f.field("shard", shard,
+            "training state that the processes of a job divide among themselves; none: each process holds all of it; "
+            "optimizer: each process holds an equal part of the optimiser state and, with train.precision=bf16, of the "
+            "fp32 weights that only the optimiser reads (ZeRO stage 1), which changes no result",
+            {"none", "optimizer"})
         .changeable();
     f.section("batch", batch);
     f.section("optimizer", optimizer);

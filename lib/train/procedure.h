@@ -65,7 +65,8 @@ class Procedure {
   // that the passes of these epochs have a trainable parameter. Parameters are unfrozen during a run, never frozen, so
   // later epochs need no check.
   virtual std::vector<int64_t> first_epochs_of_passes() const { return {0}; }
-  // Returns whether the procedure moves weights of the model between epochs and records the moves in its state.
+  // Returns whether the procedure moves weights of the model between epochs and records the moves in its state. Such a
+  // procedure cannot train with several processes and train.shard=optimizer, since it needs whole weights and moments.
   virtual bool moves_weights() const { return false; }
   // Modifies a pass of an update. Called for every pass, also for passes that other procedures requested.
   virtual void modify_pass(TrainingPass&, const TrainProgress&) const {}

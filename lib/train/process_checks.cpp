@@ -18,6 +18,12 @@ void check_processes(const RunConfig& run, model::LanguageModel& model, int64_t 
   const std::string job = str("a job of ", num_processes, " processes");
   if (run.train.cuda_graph)
     refuse_usage(job, "train.cuda_graph=false", "true", "leave train.cuda_graph out, or start one process");
+  if (run.train.shard == "optimizer")
+    for (const auto& entry : run.procedures.entries())
+      if (entry.plugin->moves_weights())
+        refuse_usage(job,
+                     str("train.shard=none with train.procedures.", entry.name, ", which moves weights and moments"),
+                     "train.shard=optimizer", "leave train.shard out, or start one process");
   if (model.memory_length() > 0 && rows_per_update > 0 && rows_per_update < num_processes)
     refuse_usage(job, "at least one stream for each process (train.batch.tokens / train.batch.block)",
                  str(rows_per_update, " streams"), "raise train.batch.tokens, or start fewer processes");

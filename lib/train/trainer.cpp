@@ -172,6 +172,31 @@ void Trainer::update() {
   progress_log_->add(result, monotonic_seconds() - start_time, selection_->summary());
 }
 
+void Trainer::log_shards() const {
+  if (config_.train.shard == "none") return;
+  if (!optimizer_->is_sharded()) {
+    log_info("train.shard=optimizer has no effect in a run of one process");
+    return;
+  }
+  const std::string among_processes = str(" are divided among ", group_.size(), " processes");
+  log_info(str("the moments of ", with_commas(optimizer_->shards().num_elements()), " parameters", among_processes));
+  if (config_.train.precision != "bf16") return;
+  std::vector<std::string> whole_names;
+  int64_t num_divided = 0, num_whole = 0;
+  for (const nn::Parameter& p : model_->parameters().all()) {
+    if (!p.has_whole_master()) {
+      num_divided += p.gradient_leaf().numel();
+    } else if (p.traits().trainable) {
+      num_whole += p.master().numel();
+      whole_names.push_back(p.name());
+    }
+  }
+  log_info(str("the fp32 masters of ", with_commas(num_divided), " parameters", among_processes,
+               "; each process holds ", with_commas(num_whole), " others, in ", whole_names.size(),
+               " tensors, which the forward pass reads"));
+  log_detail("whole masters: " + join(whole_names, ", "));
+}
+
 void Trainer::log_start() const {
   ordered_json start_record{{"started", str(log_name(), " ", version())},
                             {"update", state_.update},
@@ -198,6 +223,7 @@ void Trainer::log_start() const {
     log_info(str("from update ", with_commas(batches_->to_updates(t.batch.long_from) + 1), " on, rows have ",
                  t.batch.long_block, " tokens, of which at most ", *config_.max_long_row_predictions(),
                  " are predicted"));
+  log_shards();
   if (update_step_->uses_cuda_graph())
     log_info(
         "updates of equal shapes replay a captured CUDA graph; passes in which a training procedure samples experts "

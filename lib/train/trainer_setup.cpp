@@ -70,7 +70,7 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& war
   if (schedule_lengths_.warmup >= end_ && end_ > 0)
     log_warning(str("the run ends after ", with_commas(end_), " updates, within its warm-up of ",
                     with_commas(schedule_lengths_.warmup), ": the learning rate does not reach train.lr"));
-  optimizer_ = std::make_unique<Optimizer>(model_->parameters(), config_.train, config_.groups);
+  optimizer_ = std::make_unique<Optimizer>(model_->parameters(), config_.train, config_.groups, group_);
   config_.groups.check(model_->parameters(), config_.train.optimizer.rule);
   config_.regularisers.start(model_->parameters(), config_.model.attention);
   config_.check_model(*model_);
@@ -89,6 +89,7 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& war
   initialise(*model_, config_.train, warm_start);
   // Must follow initialise(), which compares hidden states in fp32.
   if (config_.train.precision == "bf16") model_->parameters().use_bf16_copies(true);
+  optimizer_->divide_masters();
   model_->set_path(attention::parse_attention_path(config_.train.attention_path));
   update_step_ = std::make_unique<UpdateStep>(config_, *model_, *batches_, *optimizer_, *pass_planner_, group_);
 }
