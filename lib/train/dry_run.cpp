@@ -42,6 +42,19 @@ void set_update_counts(DryRunReport& report, const RunConfig& run, const Batches
   report.num_epochs = static_cast<double>(hundredths) / 100;
 }
 
+// Returns the number of bytes that each process sends in an update. A ring all-reduce of n bytes in N processes sends
+// 2 (N - 1) / N n bytes, an all-gather (N - 1) / N n bytes.
+int64_t bytes_sent_per_update(const TrainOptions& t, const PassPlanner& planner, int64_t num_processes) {
+  const int64_t num_trained = planner.num_trained_parameters(), num_bf16_bytes = 2, num_fp32_bytes = 4;
+  const int64_t gradient_bytes = num_fp32_bytes * num_trained;
+  int64_t gathered_bytes = 0;
+  if (t.shard == "optimizer") {
+    const int64_t num_bf16 = t.precision == "bf16" ? planner.num_trained_divisible_parameters() : 0;
+    gathered_bytes = num_bf16_bytes * num_bf16 + num_fp32_bytes * (num_trained - num_bf16);
+  }
+  return (num_processes - 1) * (2 * gradient_bytes + gathered_bytes) / num_processes;
+}
+
 }  // namespace
 
 DryRunReport dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std::string& vocabulary_option,
@@ -96,9 +109,7 @@ DryRunReport dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std:
   report.memory_bytes = memory_estimate(run, *model, num_processes);
   report.num_processes = num_processes;
   report.rows_per_process = ceil_div(num_rows, num_processes);
-  // In a ring all-reduce of N processes, each process sends 2 (N - 1) / N times the number of elements, in fp32.
-  report.bytes_sent_per_update =
-      2 * (num_processes - 1) * static_cast<int64_t>(sizeof(float)) * report.num_trained_parameters / num_processes;
+  report.bytes_sent_per_update = bytes_sent_per_update(t, planner, num_processes);
   set_update_counts(report, run, batches.get());
   if (t.batch.long_block > 0) report.max_long_row_predictions = run.max_long_row_predictions();
   return report;

@@ -27,7 +27,7 @@ struct DryRunReport {
       num_epochs;                // length of training in epochs, rounded to hundredths; nullopt without data or length
   int64_t num_processes = 1;     // number of processes that train the model together
   int64_t rows_per_process = 0;  // maximum number of rows of an update in a process; 0 unless the corpus is a text
-  int64_t bytes_sent_per_update = 0;  // bytes that each process sends per update to sum the gradients
+  int64_t bytes_sent_per_update = 0;  // bytes that each process sends per update to sum gradients and exchange weights
   // Maximum number of predicted tokens in a row of train.batch.long_block tokens; nullopt without such rows, or if the
   // task has no maximum.
   std::optional<int64_t> max_long_row_predictions;

@@ -4,6 +4,8 @@
 
 #include "attention/layer.h"
 #include "ceil_div.h"
+#include "train/gradient_buckets.h"
+#include "train/optimizer_shards.h"
 
 namespace mh::train {
 
@@ -26,8 +28,16 @@ int64_t memory_estimate(const RunConfig& run, model::LanguageModel& model, int64
   const int64_t rows_per_micro_batch =
       t.batch.micro_tokens > 0 ? std::min(own_rows, rows_of(t.batch.micro_tokens)) : own_rows;
   const int64_t tokens = rows_per_micro_batch * block, element_bytes = is_bf16 ? 2 : 4;
-  int64_t bytes =
-      kProgramBytes + model.parameters().num_trainable_elements() * (4 + 4 + (uses_adamw ? 8 : 4) + (is_bf16 ? 4 : 0));
+  // Each process holds a part of the moments and of the masters, and a buffer, which Gloo copies, to exchange weights.
+  const bool is_sharded = t.shard == "optimizer" && num_processes > 1;
+  const int64_t num_elements = model.parameters().num_trainable_elements(), num_shards = is_sharded ? num_processes : 1;
+  int64_t num_divisible_elements = 0;
+  for (const nn::Parameter& p : model.parameters().all())
+    if (is_bf16 && has_divisible_master(p.traits())) num_divisible_elements += p.master().numel();
+  int64_t bytes = kProgramBytes + num_elements * (4 + (is_bf16 ? 4 : 0)) +
+                  ceil_div(num_elements * (uses_adamw ? 8 : 4) + num_divisible_elements * 4, num_shards) +
+                  (num_elements - num_divisible_elements) * 4;
+  if (is_sharded) bytes += 2 * std::min(GradientBuckets::kBucketBytes, num_elements * 4);
   for (const attention::AttentionLayer* layer : model.attention_layers()) {
     const attention::LayerSpec& s = layer->layer_spec();
     // Per token: queries, keys, values and concatenated head outputs; four fp32 tensors of the layer norms, residuals

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "train/optimizer_shards.h"
 #include "train/run_batches.h"
 #include "train/trainable_filter.h"
 
@@ -74,11 +75,23 @@ void PassPlanner::apply(const TrainingPass& pass, const TrainProgress& progress)
   for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i]->set_trained(trains(i, pass, progress));
 }
 
+bool PassPlanner::is_trained(size_t parameter_index) const {
+  return parameters_[parameter_index]->traits().trainable && is_selected_[parameter_index] &&
+         freeze_until_[parameter_index] != kNever;
+}
+
+int64_t PassPlanner::num_trained_divisible_parameters() const {
+  int64_t count = 0;
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    if (is_trained(i) && has_divisible_master(parameters_[i]->traits()))
+      count += parameters_[i]->gradient_leaf().numel();
+  return count;
+}
+
 int64_t PassPlanner::num_trained_parameters() const {
   int64_t count = 0;
   for (size_t i = 0; i < parameters_.size(); ++i)
-    if (parameters_[i]->traits().trainable && is_selected_[i] && freeze_until_[i] != kNever)
-      count += parameters_[i]->master().numel();
+    if (is_trained(i)) count += parameters_[i]->gradient_leaf().numel();
   return count;
 }
 

@@ -29,6 +29,8 @@ class PassPlanner {
   // Returns the number of elements of the trainable parameters that train.trainable selects and that no parameter group
   // freezes throughout training.
   int64_t num_trained_parameters() const;
+  // Returns the number of elements of these parameters whose masters can be divided (has_divisible_master()).
+  int64_t num_trained_divisible_parameters() const;
   // Returns whether passes() omits any requested pass in the run.
   bool skips_passes() const;
 
@@ -41,6 +43,8 @@ class PassPlanner {
   std::vector<TrainProgress> pass_change_points() const;
   // Returns whether a pass of an update trains parameters_[parameter_index].
   bool trains(size_t parameter_index, const TrainingPass& pass, const TrainProgress& progress) const;
+  // Returns whether any update may train parameters_[parameter_index], by train.trainable and the parameter groups.
+  bool is_trained(size_t parameter_index) const;
   const RunConfig& run_;
   std::vector<nn::Parameter*> parameters_;
   std::vector<bool> is_selected_;      // by parameter: whether train.trainable is empty or selects the parameter
