@@ -22,6 +22,13 @@ validation.every = "4u"
 checkpoint.every = "4u"
 log_every = "2u"
 timeout = 60
+[train.groups.late]
+match = ["decoder.layers.1.ffn.*"]
+freeze_until = "3u"
+[train.groups.other]
+match = ["decoder.layers.0.self.*"]
+rule = "sgd"
+lr = 0.1
 T
 sharded=(--set train.shard=optimizer)
 train=(mh-train --threads 1 -q --config c.toml --train t.mhs --valid t.mhs)
@@ -46,7 +53,7 @@ in_processes 0 2 "${train[@]}" "${bf16[@]}" "${sharded[@]}" --set train.length=4
 in_processes 0 2 "${resume[@]}" --set train.length=8u --out sharded-bf16
 grep -q "the fp32 masters of .* parameters are divided among 2 processes; each process holds .* others, in .* tensors" err.0 || fail "expected the number of divided masters in the log; found $(cat err.0)"
 same_run whole-bf16 sharded-bf16
-for folder in whole-bf16 sharded-bf16; do in_processes 0 2 "${resume[@]}" -q --set train.length=10u --set train.shard=none --out $folder; done
+for folder in whole-bf16 sharded-bf16; do in_processes 0 2 "${resume[@]}" -q --set train.length=10u --set train.shard=none --out "$folder"; done
 same_run whole-bf16 sharded-bf16
 
 # A dry run reports the bytes of the all-gather of weights and the smaller memory of each process.
