@@ -3,9 +3,11 @@
 #include "model/block.h"
 
 #include <cmath>
+#include <stdexcept>
 #include <utility>
 
 #include "base/error.h"
+#include "nn/recompute.h"
 
 namespace mh::model {
 
@@ -137,6 +139,27 @@ Block::SublayerState Block::attend(Sublayer& sublayer, const SublayerState& stat
 }
 
 at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, const nn::ForwardContext& forward_context,
+                          const Caches& caches, attention::Observer* observer, const at::Tensor& memory,
+                          EncoderOutput* encoder_output) {
+  if (!forward_context.recomputes_layers)
+    return compute(x, mask, forward_context, caches, observer, memory, encoder_output);
+  if (observer != nullptr || caches.self != nullptr || caches.cross != nullptr)
+    throw std::logic_error("expected a layer without observer and caches, since it recomputes its activations");
+  std::vector<at::Tensor> inputs{x};
+  if (encoder_output != nullptr) inputs.push_back(encoder_output->states);
+  const attention::Mask encoder_mask = encoder_output != nullptr ? encoder_output->mask : attention::Mask();
+  return nn::recompute(inputs, [this, mask, forward_context, memory, encoder_mask](
+                                   const std::vector<at::Tensor>& layer_inputs, bool is_recomputation) {
+    nn::ForwardContext layer_context = forward_context;
+    layer_context.is_recomputation = is_recomputation;
+    const bool has_encoder = layer_inputs.size() > 1;
+    EncoderOutput layer_encoder_output{has_encoder ? layer_inputs[1] : at::Tensor(), encoder_mask};
+    return compute(layer_inputs[0], mask, layer_context, {}, nullptr, memory,
+                   has_encoder ? &layer_encoder_output : nullptr);
+  });
+}
+
+at::Tensor Block::compute(const at::Tensor& x, const attention::Mask& mask, const nn::ForwardContext& forward_context,
                           const Caches& caches, attention::Observer* observer, const at::Tensor& memory,
                           EncoderOutput* encoder_output) {
   // With pre-norm and a memory, attend() normalises the concatenation of the memory and x.

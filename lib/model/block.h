@@ -77,7 +77,9 @@ class Block {
   // Returns the output (B, T, d) of the layer for x (B, T, d). `memory`: (B, m, d), inputs of this layer from earlier
   // segments, whose keys and values precede those of x; or undefined. `encoder_output`: output of the encoder, required
   // if the layer has cross-attention. If an interceptor repeats the rows of x for its variants (attention::Variants),
-  // the output has more rows, and `encoder_output` becomes a tensor with its rows repeated.
+  // the output has more rows, and `encoder_output` becomes a tensor with its rows repeated. With
+  // forward_context.recomputes_layers, the backward pass computes the activations of the layer again; `caches` and
+  // `observer` must then be null.
   at::Tensor forward(const at::Tensor& x, const attention::Mask& mask, const nn::ForwardContext& forward_context,
                      const Caches& caches, attention::Observer* observer, const at::Tensor& memory = {},
                      EncoderOutput* encoder_output = nullptr);
@@ -120,6 +122,10 @@ class Block {
     at::Tensor memory = {};  // (B, m, d), inputs of the layer from earlier segments, prepended to the key input of
                              // self-attention; or undefined
   };
+  // Computes the result of forward().
+  at::Tensor compute(const at::Tensor& x, const attention::Mask& mask, const nn::ForwardContext& forward_context,
+                     const Caches& caches, attention::Observer* observer, const at::Tensor& memory,
+                     EncoderOutput* encoder_output);
   // Runs an attention sublayer on `state` and returns the tensors for the next sublayer. `next_norm`: layer norm of the
   // next sublayer.
   SublayerState attend(Sublayer& sublayer, const SublayerState& state, const LayerNorm& next_norm,

@@ -66,6 +66,13 @@ struct ForwardContext {
   // other processes compute their rows.
   bool counts_rows = true;
 
+  // Whether each layer keeps only its input and computes its activations again in the backward pass (nn/recompute.h).
+  // Requires a forward pass of training without observer and without interceptors.
+  bool recomputes_layers = false;
+  // Whether the pass repeats a forward pass of the same layer for its backward pass. Running statistics, which the
+  // first pass has updated, do not change again.
+  bool is_recomputation = false;
+
   // GPU memory that holds the number of the update, for kernels that are captured once and replayed for many updates
   // (nn/device_graph.h). Null: kernels use `update`.
   const uint32_t* update_ptr = nullptr;

@@ -215,7 +215,7 @@ at::Tensor ExpertGate::normalise(const nn::ForwardContext& forward_context, cons
     const RowStatistics statistics = statistics_of(rows, forward_context);
     if (const int64_t n = statistics.num_rows; n > 0) {
       mean = statistics.mean, variance = statistics.variance;
-      if (!is_frozen(forward_context)) {
+      if (!is_frozen(forward_context) && !forward_context.is_recomputation) {
         c10::NoGradGuard no_gradient;
         const double unbiased_factor = static_cast<double>(n) / static_cast<double>(std::max<int64_t>(1, n - 1));
         running_mean_->master().mul_(1 - kNormMomentum).add_(mean, kNormMomentum);
