@@ -180,6 +180,7 @@ struct TrainOptions {
   nn::DropoutIndex dropout_index = nn::DropoutIndex::position;
   std::string precision = "fp32";
   std::string attention_path = "auto";
+  bool recompute = false;
   bool cuda_graph = false;
   Length log_every{10, Length::Unit::updates};
   int64_t timeout = 600;
@@ -220,6 +221,11 @@ struct TrainOptions {
     f.field("attention_path", attention_path,
             "implementation of attention; auto: fused in layers whose stages all support it, otherwise composed",
             {"auto", "composed", "fused"})
+        .changeable();
+    f.field("recompute", recompute,
+            "compute the activations of each layer again in the backward pass instead of keeping them, which saves "
+            "memory and takes about a third more time; the weights stay the same, bit for bit; not with regularisers "
+            "that observe attention")
         .changeable();
     f.field("cuda_graph", cuda_graph,
             "capture the forward and backward pass of an update in a CUDA graph; requires a GPU, a "

@@ -145,6 +145,9 @@ void RunConfig::check_model(model::LanguageModel& language_model) const {
     language_model.new_state();  // throws Error(usage) if a stage does not support incremental decoding
   }
   if (train.cuda_graph) check_cuda_graph(language_model);
+  if (train.recompute && regularisers.observer() != nullptr)
+    refuse_usage("train.recompute", "false, since a regulariser observes the attention of the forward pass", "true",
+                 "leave train.recompute out, or remove the regulariser");
   if (train.attention_path != "fused") return;
   language_model.require_fused(true);
   if (regularisers.observer() != nullptr)
@@ -171,6 +174,7 @@ void RunConfig::check_cuda_graph(model::LanguageModel& language_model) const {
            task().traits().has_perplexity ? "a model of pairs" : "a model of examples");
   if (language_model.memory_length() > 0)
     refuse("a model without a memory", str("model.transformer-xl.memory=", language_model.memory_length()));
+  if (train.recompute) refuse("train.recompute=false", "true");
   if (train.batch.micro_tokens > 0)
     refuse("no micro-batches (train.batch.micro_tokens=0)", str("train.batch.micro_tokens=", train.batch.micro_tokens));
   std::vector<std::string> cutoff_keys;

@@ -63,7 +63,8 @@ UpdateStep::Result UpdateStep::forward_backward(const TrainingPass& pass, const 
                                      .dropout_index = config_.train.dropout_index,
                                      .requests = &pass.requests,
                                      .processes = group_.is_single() ? nullptr : &group_,
-                                     .counts_rows = !micro_batch.is_filler};
+                                     .counts_rows = !micro_batch.is_filler,
+                                     .recomputes_layers = config_.train.recompute};
     std::unique_ptr<model::Memories> filler_memory;  // a filler has no streams whose memory continues
     model::Memories* memory = nullptr;
     if (model_.memory_length() > 0 && micro_batch.is_filler) {

@@ -81,6 +81,8 @@ expect_dry_run_refused "a layer that meets the constraints of the fused path" --
   --set attention.mixer=talking-heads
 expect_dry_run_refused "since a regulariser reads attention probabilities" --set train.attention_path=fused \
   --set train.regularisers.disagreement.weight=0.1
+expect_dry_run_refused "train.recompute: expected false, since a regulariser observes" --set train.recompute=true \
+  --set train.regularisers.disagreement.weight=0.1
 expect_dry_run_refused "since the procedure head-rotation reads attention probabilities during validation" --set train.attention_path=fused --set train.validation.every=1e --set $r.mode=hard --set $r.k=1
 expect_dry_run_refused "0, or mode = \"soft\"" --set $r.mode=manual --set "$r.pairs=['decoder.self:0.0-0.1']" --set "$r.epochs=[2]" \
   --set $r.t_max=1
@@ -102,6 +104,7 @@ expect_graph_dry_run 0
 expect_graph_dry_run 2 --set model.backbone=encoder-decoder
 expect_graph_dry_run 2 $xl --set model.transformer-xl.memory=16 --set train.batch.order=streams
 expect_graph_dry_run 2 --set train.batch.micro_tokens=32
+expect_graph_dry_run 2 --set train.recompute=true
 expect_graph_dry_run 2 --set model.tied=false --set model.output_cutoffs=[8]
 expect_graph_dry_run 2 --set train.regularisers.disagreement.weight=0.1
 expect_graph_dry_run 2 --set attention.combiner=hard-concrete
