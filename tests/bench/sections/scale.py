@@ -1,4 +1,4 @@
-"""Training, evaluation and scans by two processes of one thread, against one process and DistributedDataParallel; bytes sent."""
+"""Training, evaluation and scans by two processes of one thread, against one process and DistributedDataParallel; bytes sent; train.recompute."""
 import json
 import pathlib
 import sys
@@ -75,7 +75,34 @@ def traffic(bench):
     yield Check(rows)
 
 
+def memory_of(bench, toml, *options, **processes):
+    """Returns the seconds of one update and the peak memory in bytes, less the peak memory of a run with a tiny model."""
+    tiny = "[model]\nlayers = 1\nwidth = 8\nffn = 8\n[attention]\nheads = 1\n[train]\nbatch.block = 8\nbatch.tokens = 32\n"
+    shard = bench.make_shard(8000)
+    start = bench.train(shard, tiny, 0, 1, **processes)[1]
+    seconds, peak = bench.train(shard, toml, 1, 1, *options, **processes)
+    return seconds, peak - start
+
+
+def recomputation(bench):
+    """Compares training that recomputes the activations of each layer with training that keeps them."""
+    toml = "[model]\nlayers = 12\nwidth = 512\nffn = 2048\n[attention]\nheads = 8\n[train]\nbatch.block = 1024\nbatch.tokens = 16384\n"
+
+    def update(recomputes):
+        seconds, memory = memory_of(bench, toml, "--set", f"train.recompute={recomputes}")
+        return {"s": seconds, "MB": memory / 1e6}
+
+    name = "update of 12 layers, d 512, n 1024, with train.recompute"
+
+    def rows(results):
+        for unit, bar in (("MB", 1 / 0.35), ("s", 1 / 1.35)):
+            yield TableRow(name, unit, results[name][unit], results["without"][unit], bar, lower_is_better=True)
+
+    yield Comparison(name, [side_of_project(name, lambda: update("true")), side_of_peer("without", lambda: update("false"))], rows)
+
+
 def measure(bench):
     yield from training(bench)
     yield from evaluation(bench)
     yield from traffic(bench)
+    yield from recomputation(bench)
