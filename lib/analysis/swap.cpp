@@ -188,7 +188,7 @@ void swap_heads(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
                       str(source.copies.size() - 1, " optimiser moments, as for the same parameter of layer ",
                           source_i.layer),
                       str(destination.tensors.size() - 1),
-                      "swap heads without optimiser moments, or only between layers with the same update rule"});
+                      "leave optimizer out of --with, or swap heads only between layers with the same update rule"});
         for (size_t t = 0; t < destination.tensors.size(); ++t)
           head_block(*destination.traits, destination.tensors[t], i, j)
               .copy_(head_block(*source.traits, source.copies[t], source_i.head, source_j.head));

@@ -280,11 +280,14 @@ class FolderReader {
       if (names_.ignored_aliases.count(alias) > 0)
         log_info("tensor " + a.info.name + " is ignored in favour of " + b.info.name + ", which has another value");
       else
-        throw Error(Exit::input,
-                    Problem{a.path + ": " + a.info.name, "the values of " + b.info.name, "different values",
-                            alias.ends_with(".bias") ? "keep only the tensor that the model was trained with"
-                                                     : "if the output layer is not tied to the embedding, set "
-                                                       "tie_word_embeddings = false in config.json"});
+        throw Error(
+            Exit::input,
+            Problem{a.path + ": " + a.info.name, "the values of " + b.info.name, "different values",
+                    alias.ends_with(".bias")
+                        ? str("both names mean the bias of the output layer; save the file again without ", a.info.name,
+                              ", or, if the model was trained with that tensor, without ", b.info.name)
+                        : "if the output layer is not tied to the embedding, set "
+                          "tie_word_embeddings = false in config.json"});
     }
   }
 

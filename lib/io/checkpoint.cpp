@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/json_types.h"
 #include "base/text.h"
+#include "io/shard_format.h"
 
 namespace mh::io {
 
@@ -61,6 +62,9 @@ std::string header_checksum(const std::vector<TensorInfo>& tensor_infos, Metadat
 bool is_plausible_header(uint64_t length, uint8_t first_byte) {
   return length <= kMaxHeaderBytes && length >= 2 && first_byte == '{';
 }
+
+// Returns whether a file that begins with `bytes`, at least 4, is a shard.
+bool is_shard(const uint8_t* bytes) { return load32(bytes) == kHeaderMagic; }
 
 // Returns the number of bytes of tensor data that the header announces: the largest end among its valid `data_offsets`.
 uint64_t announced_data_bytes(const json& header) {
@@ -189,9 +193,11 @@ Checkpoint::Header Checkpoint::read_header() const {
   if (!is_plausible_header(length, bytes_[8]))
     throw Error(
         Exit::input,
-        Problem{
-            name_, "a checkpoint (.safetensors)", "a file without the header of a checkpoint",
-            "use a checkpoint that mh-train wrote; if a command reads checkpoints and a shard, name the shard last"});
+        is_shard(bytes_)
+            ? Problem{name_, "a checkpoint (.safetensors)", "a shard (.mhs)",
+                      "name a checkpoint instead; if the command reads checkpoints and a shard, name the shard last"}
+            : Problem{name_, "a checkpoint (.safetensors)", "a file without the header of a checkpoint",
+                      "use a checkpoint that mh-train wrote"});
   if (length > size_ - 8)
     throw format_error(": byte 0", str("a header of ", length, " bytes"), str("a truncated file of ", size_, " bytes"));
   const std::string_view text(reinterpret_cast<const char*>(bytes_) + 8, length);
