@@ -134,8 +134,7 @@ std::map<AttentionKind, std::vector<int64_t>> head_counts_for_pairing(
     throw Error(Exit::usage,
                 Problem{key("t_max"),
                         selection == PairSelection::released
-                            ? str("0 with the mode 'released', which swaps heads in as many pairs of layers as ",
-                                  key("k"), " states")
+                            ? str("0 with the mode 'released', whose number of pairs of layers is ", key("k"))
                             : std::string("0 unless the mode is 'soft'"),
                         str(t_max), str("leave ", key("t_max"), " out")});
   const auto head_counts = head_counts_of(parameters);

@@ -8,10 +8,10 @@
 //           means ⌊L/2⌋. With an odd number of layers the middle layer has no partner
 //   random  k disjoint pairs, drawn uniformly
 //
-// `released` is the variant of `soft` in the published code: in each of k pairs of layers, the 4 least important heads
-// of the first layer are swapped with the heads of the same indices in the second layer. The paper's pseudocode of
-// `soft` differs: it pairs layer i, counted from 1, with layer L - i instead of L + 1 - i, and limits k instead of
-// t_max to ⌊L/2⌋.
+// `released` is the variant of `soft` in the published code: in each of the k outermost pairs of layers, the 4 least
+// important heads of the first layer are swapped with the heads of the same indices in the second layer. The paper's
+// pseudocode of `soft` differs: it pairs layer i, counted from 1, with layer L - i instead of L + 1 - i, and limits k
+// instead of t_max to ⌊L/2⌋.
 #pragma once
 
 #include <array>
@@ -39,10 +39,12 @@ inline constexpr std::array kPairSelections{
         "in each pair of opposite layers, such as the first and the last, the k least important heads of both",
         "Layer i with layer L - 1 - i, for i from 0 to t_max - 1: the k least important heads of each layer, "
         "rank by rank."},
-    PairSelectionName{
-        PairSelection::released, "released", "4 pairs of heads in each of k pairs of layers, as in the published code",
-        "As the mode soft of the published code: k pairs of layers, and the 4 least important heads of the "
-        "first layer of a pair, each with the head of the same number in the other layer."},
+    PairSelectionName{PairSelection::released, "released",
+                      "in the k outermost pairs of opposite layers, the 4 least important heads of the first layer "
+                      "with the heads of the same numbers in the other, as in the released code of the method",
+                      "The variant of soft in the code that its authors released: in each of the k outermost pairs of "
+                      "opposite layers, the 4 least important heads of the first layer, each with the head of the same "
+                      "number in the other layer."},
     PairSelectionName{PairSelection::random, "random", "k random pairs",
                       "Disjoint pairs of heads, k in number, drawn uniformly."}};
 inline bool uses_importance(PairSelection selection) { return selection != PairSelection::random; }

@@ -25,8 +25,7 @@ struct SampleOptions {
   bool allows_fewer_blocks = false;  // whether a sample of more blocks than exist takes all; false: error
   void describe(Fields& f) {
     f.field("blocks", blocks,
-            "size of a random sample of the corpus, in blocks of a text, sentence pairs or examples; 0: no sample, the "
-            "whole corpus",
+            "number of blocks (text), sentence pairs or examples in a random sample of the corpus; 0: the whole corpus",
             at_least(0));
     f.field("seed", seed, "seed of the random sample of blocks, sentence pairs or examples", at_least(0));
   }
