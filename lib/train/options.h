@@ -88,10 +88,13 @@ struct ScheduleOptions {
          "the schedule; rule cyclic-cosine: half the length of a cycle, above 0u")
         .changeable();
     f.field("period_growth", period_growth,
-            "ratio of the length of a cycle of the cosine schedule to the length of the previous cycle", at_least(1))
+            "factor by which each new cycle of the cosine schedule multiplies the length of the cycle before it; 1: "
+            "all cycles have the same length",
+            at_least(1))
         .changeable();
     f.field("period_shrink", period_shrink,
-            "ratio of the learning rates in a cycle of the cosine schedule to the learning rates in the previous cycle",
+            "factor by which each new cycle of the cosine schedule multiplies the highest and the lowest learning rate "
+            "of the cycle before it; below 1: the rates shrink; 1: all cycles have the same rates",
             positive())
         .changeable();
   }
