@@ -32,9 +32,9 @@ struct HeadMixingKeyGradientTiles {
                        kColumnBlocks = kSize / kColumns;
   static constexpr int kRegisterHeads = max_warp_heads<T>(kComputeDk && kComputeDv ? 2 * kSize : kColumns);
   static constexpr int kWarpHeads = kRegisterHeads < kMaxWarpHeads ? kRegisterHeads : kMaxWarpHeads;
-  static constexpr int kKeysPrefetch =
+  static constexpr int kResidentKeysPrefetch =
       kResident == ResidentRows::keys_of_range || sizeof(T) == 4 ? 1 : kHeadMixingPrefetch<T, kSize>;
-  static constexpr int kPrefetch = kResident == ResidentRows::distances && sizeof(T) == 2 ? 2 : kKeysPrefetch;
+  static constexpr int kPrefetch = kResident == ResidentRows::distances && sizeof(T) == 2 ? 2 : kResidentKeysPrefetch;
   using Probability = typename ExchangeType<T>::Probability;
   static constexpr int exchanged_fragments(const AttentionParams& params) {
     return (kComputeDk ? FragmentExchange<T>::num_fragments(params.value_heads) : 0) +
