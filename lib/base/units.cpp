@@ -29,6 +29,7 @@ Length parse_length(const std::string& text, const std::string& where) {
   if (*suffix != 'u' && *suffix != 'e' && *suffix != 't') throw invalid_length();
   if (__builtin_mul_overflow(length.count, factor, &length.count)) throw invalid_length();
   length.unit = static_cast<Length::Unit>(*suffix);
+  length.origin = where;
   return length;
 }
 

@@ -159,10 +159,9 @@ class ExampleBatches : public Batches {
 
 int64_t example_length_to_updates(const Length& length, int64_t updates_per_epoch) {
   return count_updates(length, updates_per_epoch, [&](int64_t) -> int64_t {
-    throw Error(Exit::usage,
-                Problem{"a length in [train]", "a number of updates or epochs, since examples differ in length",
-                        to_string(length) + ", a number of tokens",
-                        "give the length in epochs, such as 3e, or in updates, such as 1000u"});
+    throw Error(Exit::usage, Problem{length.origin, "a number of updates or epochs, since examples differ in length",
+                                     to_string(length) + ", a number of tokens",
+                                     "give the length in epochs, such as 3e, or in updates, such as 1000u"});
   });
 }
 

@@ -62,7 +62,7 @@ class OrderedStreams : public TextBatches {
 int64_t epochs_to_updates(int64_t epochs, int64_t updates_per_epoch, const Length& length) {
   int64_t updates;
   if (__builtin_mul_overflow(epochs, updates_per_epoch, &updates))
-    throw Error(Exit::usage, Problem{"a length in [train]", "a length of fewer than 2^63 updates",
+    throw Error(Exit::usage, Problem{length.origin, "a length of fewer than 2^63 updates",
                                      str(to_string(length), ", with ", updates_per_epoch, " updates per epoch"),
                                      "lower the length"});
   return updates;

@@ -177,6 +177,7 @@ TEST_CASE("parse_length() accepts a whole number, an optional k, M or G, and a u
   CHECK(parse_length("10e", "x") == Length{10, Length::Unit::epochs});
   CHECK(parse_length("16ku", "x") == Length{16000, Length::Unit::updates});
   CHECK(parse_length("2Mt", "x") == Length{2000000, Length::Unit::tokens});
+  CHECK(parse_length("300u", "train.warmup").origin == "train.warmup");
   for (const char* invalid_length :
        {"", "300", "u", "-3u", "3x", "3uu", "3.5u", "99999999999999999999u", "9999999999999999Gt"})
     CHECK(contains(message([&] { parse_length(invalid_length, "train.length"); }),

@@ -231,8 +231,8 @@ TEST_CASE("the length of training on examples may be in updates or epochs, not i
   CHECK(batches->to_updates({7, Length::Unit::updates}) == 7);
   CHECK(batches->to_updates({2, Length::Unit::epochs}) == 6);
   CHECK(refusal([&] {
-          batches->to_updates({7, Length::Unit::tokens});
-        }).find("updates or epochs") != std::string::npos);
+          batches->to_updates({7, Length::Unit::tokens, "--set train.log_every"});
+        }).find("--set train.log_every: expected a number of updates or epochs") != std::string::npos);
   CHECK(status_of([] { corpora::make_batches(examples({}, "classes"), train_options(2)); }) == 3);
 }
 
