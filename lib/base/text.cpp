@@ -166,6 +166,13 @@ std::string with_commas(int64_t value) {
   return digits;
 }
 
+std::string plural(bool is_one, std::string_view noun) {
+  if (is_one) return std::string(noun);
+  if (noun.ends_with("ss")) return std::string(noun) + "es";
+  if (noun.ends_with("y")) return std::string(noun.substr(0, noun.size() - 1)) + "ies";
+  return std::string(noun) + "s";
+}
+
 std::string human_bytes(uint64_t bytes) {
   static const char* const units[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
   double value = static_cast<double>(bytes);

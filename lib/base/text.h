@@ -42,6 +42,18 @@ std::string escape_controls(std::string_view text);
 // Returns the number with separators of thousands, such as "1,234,567"; for messages only, since tables have plain
 // numbers.
 std::string with_commas(int64_t value);
+// Returns the singular `noun` if `is_one`, otherwise its plural: "rows", "entries" for "entry", "classes" for "class".
+std::string plural(bool is_one, std::string_view noun);
+// Returns the count with its noun, such as "1 row" or "1234 rows"; for messages only.
+template <class Count>
+std::string count_of(Count count, std::string_view noun) {
+  return std::to_string(count) + " " + plural(count == 1, noun);
+}
+// Returns the count with separators of thousands and its noun, such as "1 row" or "1,234 rows"; for messages only.
+template <class Count>
+std::string count_with_commas(Count count, std::string_view noun) {
+  return with_commas(static_cast<int64_t>(count)) + " " + plural(count == 1, noun);
+}
 // Returns bytes as "12.3 MB" (decimal units).
 std::string human_bytes(uint64_t bytes);
 // Returns seconds as "45s", "12m30s", "3h05m"; "?" for negative numbers, NaN and more than 1,000,000 hours.

@@ -484,6 +484,11 @@ TEST_CASE("numbers, sizes in bytes and durations in seconds are formatted for me
   CHECK(with_commas(1234567) == "1,234,567");
   CHECK(with_commas(-1234) == "-1,234");
   CHECK(with_commas(12) == "12");
+  CHECK(count_of(0, "row") == "0 rows");
+  CHECK(count_of(1, "row") == "1 row");
+  CHECK(count_of(1234U, "entry") == "1234 entries");
+  CHECK(count_with_commas(1, "entry") == "1 entry");
+  CHECK(count_with_commas(1234, "class") == "1,234 classes");
   CHECK(human_bytes(999) == "999 B");
   CHECK(human_bytes(12345678) == "12.3 MB");
   CHECK(human_seconds(45) == "45s");
