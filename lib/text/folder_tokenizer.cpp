@@ -143,7 +143,7 @@ class FolderReader {
     const auto [json_it, file_it] =
         std::mismatch(json_pieces.begin(), json_pieces.end(), file_pieces.begin(), file_pieces.end());
     if (json_it == json_pieces.end())
-      refuse_difference(file, str("the ", json_pieces.size(), " pieces"),
+      refuse_difference(file, str("the ", count_of(json_pieces.size(), "piece")),
                         "the additional piece '" + file_it->second + "'");
     refuse_difference(file, str("piece ", json_it->first, ", '", json_it->second, "',"),
                       file_it == file_pieces.end() ? "the end of the file"

@@ -218,10 +218,7 @@ struct LineCount {
     last_location_ = std::move(location);
     if (num_lines++ == 0) first_location = last_location_;
   }
-  std::string text() const {
-    return str(with_commas(static_cast<int64_t>(num_lines)), num_lines == 1 ? " line" : " lines", ", first ",
-               first_location);
-  }
+  std::string text() const { return str(count_with_commas(num_lines, "line"), ", first ", first_location); }
 
  private:
   std::string last_location_;
@@ -417,9 +414,9 @@ std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& t
   training_text.log_reserved_text();
   if (messages.num_loaded_lines() && *messages.num_loaded_lines() != training_text.num_lines())
     log_warning(str("SentencePiece's trainer used ", with_commas(static_cast<int64_t>(*messages.num_loaded_lines())),
-                    " of ", with_commas(static_cast<int64_t>(training_text.num_lines())), " lines"));
+                    " of ", count_with_commas(training_text.num_lines(), "line")));
   if (messages.coverage() && *messages.coverage() < 1)
-    log_info(str(messages.alphabet_size().value_or(0), " characters have a piece, ",
+    log_info(str("the vocabulary has pieces for ", count_of(messages.alphabet_size().value_or(0), "character"), ", ",
                  fixed_decimal(100 * *messages.coverage(), 3), " % of the text; the other characters are ",
                  options.byte_fallback ? "spelt in bytes" : "unknown", " (--character-coverage)"));
   return reply;

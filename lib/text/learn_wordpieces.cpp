@@ -45,8 +45,9 @@ std::u32string alphabet_of(const WordMap<uint64_t>& words, int64_t max_character
     return a.second != b.second ? a.second > b.second : a.first < b.first;
   });
   if (characters.size() > static_cast<size_t>(max_characters)) {
-    log_info(str(with_commas(max_characters), " of ", with_commas(static_cast<int64_t>(characters.size())),
-                 " characters have a piece (--alphabet); words with other characters are [UNK]"));
+    log_info(str("the vocabulary has pieces for ", with_commas(max_characters), " of ",
+                 count_with_commas(characters.size(), "character"),
+                 " (--alphabet); words with other characters are [UNK]"));
     characters.resize(static_cast<size_t>(max_characters));
   }
   std::u32string alphabet;

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "text/text_bytes.h"
 
 namespace mh::text {
@@ -27,12 +28,10 @@ void require_line_count(const std::string& paired_name, size_t num_sentences, co
   const size_t num_lines = lines.lines.size();
   if (num_lines == num_sentences) return;
   const std::string& longer_name = num_sentences > num_lines ? paired_name : lines.name;
-  throw Error(
-      Exit::input,
-      Problem{lines.name, str(num_sentences, num_sentences == 1 ? " line" : " lines", ", as many as in ", paired_name),
-              str(num_lines, num_lines == 1 ? " line" : " lines", "; line ", std::min(num_sentences, num_lines) + 1,
-                  " of ", longer_name, " has no counterpart"),
-              "give one line per sentence in both inputs, in the same order"});
+  throw Error(Exit::input, Problem{lines.name, str(count_of(num_sentences, "line"), ", as many as in ", paired_name),
+                                   str(count_of(num_lines, "line"), "; line ", std::min(num_sentences, num_lines) + 1,
+                                       " of ", longer_name, " has no counterpart"),
+                                   "give one line per sentence in both inputs, in the same order"});
 }
 
 }  // namespace mh::text

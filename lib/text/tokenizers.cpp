@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "io/shard_format.h"
 
 namespace mh::text {
@@ -89,9 +90,10 @@ void require_vocabulary(const io::ShardHeader& header, const std::string& name, 
                         const std::string& owner, io::Side side) {
   io::require_vocabulary(header, name, tokenizer.fingerprint(), owner, side);
   if (header.vocabulary_size_of(side) != tokenizer.size())
-    io::throw_damaged(str(name, ": header"),
-                      str("a vocabulary of ", tokenizer.size(), " entries, the size of the stored tokenizer"),
-                      str(header.vocabulary_size_of(side), " entries"));
+    io::throw_damaged(
+        str(name, ": header"),
+        str("a vocabulary of ", count_of(tokenizer.size(), "entry"), ", the size of the stored tokenizer"),
+        count_of(header.vocabulary_size_of(side), "entry"));
 }
 
 }  // namespace mh::text

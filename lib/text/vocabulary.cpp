@@ -71,10 +71,11 @@ void warn_about_pieces(const Counts& words) {
     if (word.size() > 2 && word.ends_with("@@")) ++num_distinct_marked_words, num_marked_words += count;
   });
   if (num_distinct_marked_words > 0)
-    log_warning(str(with_commas(static_cast<int64_t>(num_marked_words)), " words of the text (",
-                    with_commas(static_cast<int64_t>(num_distinct_marked_words)),
-                    " distinct) end in @@ like pieces of subword-nmt: perplexity and BLEU with this vocabulary count "
-                    "pieces as words; sed 's/@@ //g' joins the pieces"));
+    log_warning(
+        str("the text has ", count_with_commas(num_marked_words, "word"), " (",
+            with_commas(static_cast<int64_t>(num_distinct_marked_words)),
+            " distinct) with the ending @@ of pieces of subword-nmt: perplexity and BLEU with this vocabulary count "
+            "pieces as words; sed 's/@@ //g' joins the pieces"));
 }
 
 std::unique_ptr<Tokenizer> make_word_vocabulary(const VocabularyOptions& options, TextBatches& text) {
@@ -120,7 +121,7 @@ std::unique_ptr<Tokenizer> make_subword_vocabulary(const VocabularyOptions& opti
   if (options.codes_path.empty()) {
     merges = learn_merges(words, options.num_merges);
     if (merges.size() < static_cast<size_t>(options.num_merges))
-      log_info(str("stopped after ", merges.size(), " merges: no pair of symbols occurs twice"));
+      log_info(str("stopped after ", count_of(merges.size(), "merge"), ": no pair of symbols occurs twice"));
   }
   const Segmenter segmenter(merges);
   words.for_each([&](std::string_view word, uint64_t count) {
@@ -155,7 +156,7 @@ std::unique_ptr<Tokenizer> make_wordpiece_vocabulary(const VocabularyOptions& op
   for (std::string& piece : learn_wordpieces(words, {options.max_size, options.max_alphabet_size, options.min_count}))
     pieces.push_back({std::move(piece), 0});
   if (pieces.size() < static_cast<size_t>(options.max_size))
-    log_info(str("stopped after ", pieces.size(), " entries: no pair of pieces occurs --min-count times"));
+    log_info(str("stopped after ", count_of(pieces.size(), "entry"), ": no pair of pieces occurs --min-count times"));
   auto tokenizer = make_wordpiece_tokenizer(pieces, normalisation_of(options), "the vocabulary just learnt");
   std::vector<int32_t> tokens;
   spaced_words.for_each([&](std::string_view spaced_word, uint64_t count) {

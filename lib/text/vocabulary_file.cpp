@@ -164,10 +164,11 @@ class VocabularyReader {
         refuse("the id of an entry, in increasing order, and the attributes of the added token", quote_start(text));
     if (!remaining_lines_.empty() || file.pieces.size() != num_pieces || file.merges.size() != num_merges ||
         file.added_tokens.size() != num_added_tokens)
-      refuse(str(num_pieces, " entries, ", num_merges, " merges and ", num_added_tokens,
-                 " added tokens, then the end of the file"),
-             str(file.pieces.size(), " entries, ", file.merges.size(), " merges and ", file.added_tokens.size(),
-                 " added tokens", remaining_lines_.empty() ? "" : ", and more lines"));
+      refuse(
+          str(count_of(num_pieces, "entry"), ", ", count_of(num_merges, "merge"), " and ",
+              count_of(num_added_tokens, "added token"), ", then the end of the file"),
+          str(count_of(file.pieces.size(), "entry"), ", ", count_of(file.merges.size(), "merge"), " and ",
+              count_of(file.added_tokens.size(), "added token"), remaining_lines_.empty() ? "" : ", and more lines"));
     return file;
   }
 

@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "io/shard.h"
 
 namespace mh::text {
@@ -89,9 +90,9 @@ class OrderedThreadPool {
       for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this, make_work] { run_worker(make_work); });
     } catch (const std::system_error& error) {
       stop();
-      throw Error(Exit::failed,
-                  Problem{"--threads", str(num_threads, " threads"),
-                          str(threads_.size(), " threads, then the error: ", error.what()), "lower --threads"});
+      throw Error(Exit::failed, Problem{"--threads", count_of(num_threads, "thread"),
+                                        str(count_of(threads_.size(), "thread"), ", then the error: ", error.what()),
+                                        "lower --threads"});
     }
   }
   ~OrderedThreadPool() { stop(); }

@@ -49,9 +49,9 @@ LineEnds line_ends(const PrepArguments& arguments, bool takes_any_bytes) {
 }
 
 void log_removed_bytes(uint64_t num_crlf_lines, uint64_t num_byte_order_marks) {
-  if (num_crlf_lines > 0) log_info(format_count(num_crlf_lines, "lines ended in CR LF; the CR is dropped"));
+  if (num_crlf_lines > 0) log_info(count_with_commas(num_crlf_lines, "line") + " ended in CR LF; the CR is dropped");
   if (num_byte_order_marks > 1)
-    log_info(format_count(num_byte_order_marks, "files began with a byte order mark, which is dropped"));
+    log_info(count_with_commas(num_byte_order_marks, "file") + " began with a byte order mark, which is dropped");
 }
 
 int EncodingThreads::num_threads() const { return threads > 0 ? static_cast<int>(threads) : num_usable_processors(); }
@@ -95,8 +95,8 @@ std::string format_throughput(uint64_t bytes, double seconds) {
   return str(human_bytes(bytes), " in ", human_seconds(seconds), " (", human_bytes(static_cast<uint64_t>(rate)), "/s)");
 }
 
-std::string format_count(uint64_t count, const std::string& noun) {
-  return with_commas(static_cast<int64_t>(count)) + " " + noun;
+std::string format_count(uint64_t count, const std::string& text) {
+  return with_commas(static_cast<int64_t>(count)) + " " + text;
 }
 
 std::string provenance_of(const PrepArguments& arguments, const BertVocabularyOptions& vocabulary,

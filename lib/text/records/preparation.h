@@ -78,8 +78,8 @@ LineEnds line_ends(const PrepArguments& arguments, bool takes_any_bytes);
 // Logs the number of lines that ended in CR LF, and the number of byte order marks if several files had one (the reader
 // has logged each mark already).
 void log_removed_bytes(uint64_t num_crlf_lines, uint64_t num_byte_order_marks);
-// Returns a count with a noun, such as "1,234 lines".
-std::string format_count(uint64_t count, const std::string& noun);
+// Returns a count and text that does not depend on the count, such as "1,234 unknown".
+std::string format_count(uint64_t count, const std::string& text);
 // Returns size, time and throughput, such as "12.3 MB in 2s (6.1 MB/s)".
 std::string format_throughput(uint64_t bytes, double seconds);
 // Returns the provenance (JSON) of a shard made with a vocabulary for BERT; `options` are options of the subcommand.

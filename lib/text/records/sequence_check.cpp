@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "io/record_kind.h"
 #include "io/shard_format.h"
 #include "text/tokenizer.h"
@@ -29,7 +30,8 @@ SequenceCheck::SequenceCheck(const io::ShardHeader& header, const std::string& n
   uint64_t previous_length = 0;
   for (size_t i = 0; i < lengths.size(); ++i) {
     if (!kind->allows_length(i % fields_.size(), lengths[i], previous_length))
-      io::throw_damaged(name, kind->length_rule, str(lengths[i], " numbers in record ", i / fields_.size() + 1));
+      io::throw_damaged(name, kind->length_rule,
+                        str(count_of(lengths[i], "number"), " in record ", i / fields_.size() + 1));
     previous_length = lengths[i];
   }
   if (kind->ends_with_empty_sequence && previous_length > 0)
@@ -65,7 +67,7 @@ void SequenceCheck::refuse(const Field& field, int32_t token) const {
   io::throw_damaged(
       where,
       str("token ids below ", field.limit, ", and the end-of-line token ", field.end_of_line_id, " only at the end"),
-      str("the token id ", token, ", with ", num_remaining_tokens_, " tokens after it"));
+      str("the token id ", token, ", with ", count_of(num_remaining_tokens_, "token"), " after it"));
 }
 
 }  // namespace mh::text

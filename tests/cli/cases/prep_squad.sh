@@ -8,7 +8,7 @@ cat > a.json <<'JSON'
   "context": "The team of Cafés won."}], "title": "T"}]}
 JSON
 expect 0 mh-prep squad --wordpiece vocab.txt a.json -o x.mhs
-expect_stderr "2 questions on 1 paragraphs, 5 + 7 tokens, 0 + 0 unknown"
+expect_stderr "2 questions on 1 paragraph, 5 + 7 tokens, 0 + 0 unknown"
 mh-prep squad -q --threads 3 --wordpiece vocab.txt - < a.json > y.mhs
 [ "$(zstd -dcq x.mhs | sha256sum)" = "$(zstd -dcq y.mhs | sha256sum)" ] || fail "expected the same shard from a pipe with 3 threads"
 expect 0 mh-prep cat x.mhs

@@ -34,7 +34,7 @@ mh-prep vocab -q --type wordpiece --size 12 learn | grep -q '^entries 12$' || fa
 [ "$(mh-prep vocab -q --type wordpiece --size 30 --min-count 4 learn | mh-prep codes - | tail -n 1)" = "ab" ] || fail "expected no piece below --min-count"
 [ "$(mh-prep vocab -q --type wordpiece --size 30 --alphabet 2 learn | mh-prep codes - | tail -n +6 | tr '\n' ' ')" = "a b ##b ab " ] || fail "expected the pieces of the two characters that --alphabet keeps"
 expect 0 mh-prep vocab --type wordpiece --size 30 --alphabet 2 learn -o few.vocab; expect_stderr "2 of "
-expect_stderr "characters have a piece (--alphabet)"
+expect_stderr "characters (--alphabet)"
 rm few.vocab
 [ "$(mh-prep vocab -q --type wordpiece --size 30 --cased learn | mh-prep codes - | sed -n 7p)" = "A" ] || fail "expected the upper-case piece A with --cased"
 # Each of the following commands must fail because of its options or files.

@@ -2,6 +2,7 @@
 
 #include "base/json_types.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "text/records/preparation.h"
 #include "text/records/questions/records.h"
 #include "text/records/questions/squad.h"
@@ -27,13 +28,15 @@ struct SquadPrepOptions {
 
 void report(const Squad& squad, const QuestionSummary& summary) {
   if (squad.num_answers_without_range > 0)
-    log_info(str(format_count(squad.num_answers_without_range, "of "), format_count(squad.num_answers, "answers"),
-                 " are not at their offset in the paragraph; training does not use these answers"));
+    log_info(str(format_count(squad.num_answers_without_range, "of "), count_with_commas(squad.num_answers, "answer"),
+                 " not found at their offset in the paragraph; training does not use these answers"));
   if (squad.num_impossible > 0)
-    log_info(format_count(squad.num_impossible, "questions are impossible, since the paragraph contains no answer"));
-  log_info(str(format_count(summary.num_questions, "questions on "),
-               format_count(summary.num_paragraphs, "paragraphs, "), format_count(summary.num_question_tokens, "+ "),
-               format_count(summary.num_paragraph_tokens, "tokens, "),
+    log_info(count_with_commas(squad.num_impossible, "unanswerable question") +
+             ", since the paragraph contains no answer");
+  log_info(str(count_with_commas(summary.num_questions, "question"), " on ",
+               count_with_commas(summary.num_paragraphs, "paragraph"), ", ",
+               format_count(summary.num_question_tokens, "+ "),
+               count_with_commas(summary.num_paragraph_tokens, "token"), ", ",
                format_count(summary.num_unknown_in_questions, "+ "),
                format_count(summary.num_unknown_in_paragraphs, "unknown (questions + paragraphs), "),
                format_throughput(squad.num_bytes, summary.seconds)));

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/json_integer.h"
 #include "base/json_types.h"
+#include "base/text.h"
 #include "io/shard_format.h"
 #include "text/records/ordered_encoding.h"
 #include "text/records/whole_shard.h"
@@ -47,7 +48,7 @@ std::vector<int32_t> encode_details(const SquadQuestion& q, const std::string& w
     throw Error(
         Exit::input,
         Problem{where, str("at most ", kMaxUncheckedJsonBytes, " bytes for the id and the answers of a question"),
-                str(details_json.size(), " bytes"), "remove the question from the file"});
+                count_of(details_json.size(), "byte"), "remove the question from the file"});
   return numbers_of(details_json);
 }
 
@@ -113,7 +114,7 @@ void accumulate(QuestionSummary& total, const QuestionSummary& summary) {
 
 // Parses the JSON object of a record into `record`. Returns a description of the object's fault; empty if it has none.
 std::string read_details(std::span<const int32_t> bytes, QuestionRecord& record) {
-  if (bytes.size() > kMaxUncheckedJsonBytes) return str("an object of ", bytes.size(), " bytes");
+  if (bytes.size() > kMaxUncheckedJsonBytes) return str("an object of ", count_of(bytes.size(), "byte"));
   try {
     const json j = json::parse(bytes_of(bytes));
     record.id = j.at("id").get<std::string>();
@@ -131,7 +132,7 @@ std::string read_details(std::span<const int32_t> bytes, QuestionRecord& record)
   } catch (const json::exception& error) {
     return error.what();
   }
-  return record.is_impossible == record.answers.empty() ? "" : str(record.answers.size(), " answers");
+  return record.is_impossible == record.answers.empty() ? "" : count_of(record.answers.size(), "answer");
 }
 
 bool has_decreasing_range(const std::vector<TextRange>& token_ranges) {
@@ -195,7 +196,7 @@ QuestionRecord decode_question_record(const std::array<std::span<const int32_t>,
       {question.begin(), question.end()}, {context.begin(), context.end()}, {}, bytes_of(text), {}, {}, false};
   for (size_t i = 0; i < context.size(); ++i) {
     if (begins[i] >= ends[i] || static_cast<size_t>(ends[i]) > record.text.size())
-      refuse(str("byte ranges of tokens within the ", record.text.size(), " bytes of the paragraph"),
+      refuse(str("byte ranges of tokens within the ", count_of(record.text.size(), "byte"), " of the paragraph"),
              str("the range ", begins[i], " to ", ends[i]));
     record.token_ranges.push_back({static_cast<uint32_t>(begins[i]), static_cast<uint32_t>(ends[i])});
   }

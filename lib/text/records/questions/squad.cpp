@@ -152,7 +152,7 @@ class SquadReader {
       first_missing_location_.refuse(str("at least ", 100 * (1 - options_.missing_share),
                                          "% of the answers to occur in the paragraph at their 'answer_start'"),
                                      str(squad_.num_answers - squad_.num_answers_without_range, " of ",
-                                         squad_.num_answers, " answers; the first mismatch is in this question"),
+                                         count_of(squad_.num_answers, "answer"), "; the first mismatch is in this question"),
                                      "check that answer_start counts Unicode code points, or raise --missing-share");
     return std::move(squad_);
   }
@@ -184,8 +184,7 @@ class SquadReader {
                        "pass --unanswerable keep to keep unanswerable questions");
     if (q.is_impossible != q.answers.empty())
       location_.refuse(q.is_impossible ? "no answers to a question with 'is_impossible'" : "at least one answer",
-                       str(q.answers.size(), q.answers.size() == 1 ? " answer" : " answers"),
-                       "correct 'is_impossible' or 'answers' of the question");
+                       count_of(q.answers.size(), "answer"), "correct 'is_impossible' or 'answers' of the question");
     ++squad_.num_questions;
     squad_.num_answers += q.answers.size();
     squad_.num_impossible += q.is_impossible ? 1 : 0;
@@ -199,7 +198,7 @@ class SquadReader {
     const bool exceeds_int64 = answer_start.is_number_unsigned() && answer_start.get<uint64_t>() > INT64_MAX;
     const int64_t offset = exceeds_int64 ? INT64_MAX : answer_start.get<int64_t>();
     if (offset < 0 || offset >= num_characters)
-      location_.refuse(str("'answer_start' within the ", num_characters, " characters of the paragraph"),
+      location_.refuse(str("'answer_start' within the ", count_of(num_characters, "character"), " of the paragraph"),
                        answer_start.dump(), "count characters (Unicode code points) from 0");
     const uint32_t begin = offsets[static_cast<size_t>(offset)];
     if (!answer.text.empty() && text.compare(begin, answer.text.size(), answer.text) == 0) {
