@@ -4,7 +4,7 @@ printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' one two three '##s' . A >
 printf 'one two.\n\nthree.\n\n\n \t\nTwos A!\n\x01\nthree three\n' > first
 printf '\ntwo' > second
 expect 0 mh-prep mlm --wordpiece vocab.txt first second -o x.mhs
-expect_stderr "4 documents, 5 sentences, 12 tokens, 2 unknown"; expect_stderr "1 lines without a token"
+expect_stderr "4 documents, 5 sentences, 12 tokens, 2 unknown"; expect_stderr "dropped 1 line without a token"
 expect 0 mh-prep cat x.mhs
 printf 'one two .\n\nthree .\n\ntwos [UNK] [UNK]\nthree three\n\ntwo\n' > expected
 cmp out expected

@@ -33,7 +33,7 @@ printf 'x\nx y\nx\nx\nx y z x y z\n' > t
 mh-prep vocab s t > st.vocab
 record 3 mh-prep translation --vocab st.vocab s t -o x.mhs
 expect 0 mh-prep translation --vocab st.vocab --empty drop --min-length 2 --max-length 5 s t -o few.mhs
-expect_stderr "pairs dropped: 1 empty, 1 long, 2 short"; expect_stderr "1 pairs"
+expect_stderr "pairs dropped: 1 empty, 1 long, 2 short"; expect_stderr "1 pair,"
 [ "$(mh-prep cat few.mhs)" = "a b	x y" ] || fail "expected the pair a b, x y only"
 expect 0 mh-prep info few.mhs; expect_stdout 'dropped	{"empty":1,"long":1,"short":2}'; expect_stdout '"max_length":5'
 expect 0 mh-prep translation --vocab st.vocab --empty drop --max-ratio 2 s t -o few.mhs; expect_stderr "1 empty, 1 ratio"
@@ -59,7 +59,7 @@ record 3 mh-prep translation --vocab st.vocab s -o x.mhs
 printf 'a\tx\na\tx\ty\n' | record 3 mh-prep translation --vocab st.vocab - -o x.mhs
 printf 'a\tx\r\n' > crlf
 record 3 mh-prep translation --vocab st.vocab crlf -o x.mhs
-expect 0 mh-prep translation --vocab st.vocab --crlf normalise crlf -o few.mhs; expect_stderr "1 lines ended in CR LF"
+expect 0 mh-prep translation --vocab st.vocab --crlf normalise crlf -o few.mhs; expect_stderr "1 line ended in CR LF"
 [ "$(mh-prep cat few.mhs)" = "a	x" ] || fail "the CR is not dropped"
 printf 'a\tx\na\t\xff\n' > bad8
 record 3 mh-prep translation --vocab st.vocab bad8 -o x.mhs

@@ -26,11 +26,10 @@ std::string text_of_fields(const Strings& fields) { return shorten(join(fields, 
 
 [[noreturn]] void refuse_missing_columns(const std::string& where, const Strings& missing_columns,
                                          const Strings& fields, const std::string& advice) {
-  throw Error(
-      Exit::input,
-      Problem{where,
-              (missing_columns.size() == 1 ? "the column '" : "the columns '") + join(missing_columns, "', '") + "'",
-              str(fields.size(), fields.size() == 1 ? " column: " : " columns: ", text_of_fields(fields)), advice});
+  throw Error(Exit::input, Problem{where,
+                                   (missing_columns.size() == 1 ? "the column '" : "the columns '") +
+                                       join(missing_columns, "', '") + "'",
+                                   str(count_of(fields.size(), "column"), ": ", text_of_fields(fields)), advice});
 }
 
 // Returns the columns of a layout without a header, whose `first_text`, `second_text` and `label` are column numbers.

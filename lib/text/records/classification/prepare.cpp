@@ -100,9 +100,9 @@ void write_examples_shard(const PrepArguments& arguments, const BertVocabularyOp
   });
   log_removed_bytes(text.num_normalised_lines(), text.num_byte_order_marks());
   if (summary.num_malformed > 0)
-    log_info(format_count(summary.num_malformed, "lines with a wrong number of columns are dropped"));
-  log_info(str(format_count(summary.num_examples, "examples of " + task.name + ", "),
-               format_count(summary.num_labelled, "labelled, "), format_count(summary.num_tokens, "tokens, "),
+    log_info("dropped " + count_with_commas(summary.num_malformed, "line") + " with a wrong number of columns");
+  log_info(str(count_with_commas(summary.num_examples, "example"), " of ", task.name, ", ",
+               format_count(summary.num_labelled, "labelled, "), count_with_commas(summary.num_tokens, "token"), ", ",
                format_count(summary.num_unknown, "unknown, "), format_throughput(summary.num_bytes, summary.seconds)));
 }
 
@@ -169,7 +169,7 @@ ExampleTask task_of_options(const ExamplesOptions& options) {
     if (std::find(task.metrics.begin(), it, *it) != it)
       refuse("--metrics", "each metric once", "'" + *it + "' twice", "remove the repeated metric");
     if (*it == "f1" && task.labels.size() > 2)
-      refuse("--metrics", "two labels for f1, which scores the second label", str(task.labels.size(), " labels"),
+      refuse("--metrics", "two labels for f1, which scores the second label", count_of(task.labels.size(), "label"),
              "leave f1 out, or give two labels");
   }
   return task;

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/json_types.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/version.h"
 #include "text/records/language_modelling.h"
 #include "text/records/preparation.h"
@@ -52,7 +53,7 @@ void make_lm(const PrepArguments& arguments, const LmOptions& options) {
     if (summary.num_tokens == 0) refuse_empty_inputs(arguments, "text", "name a file with text");
   });
   log_removed_bytes(text.num_normalised_lines(), text.num_byte_order_marks());
-  log_info(str(format_count(summary.num_lines, "lines, "), format_count(summary.num_tokens, "tokens, "),
+  log_info(str(count_with_commas(summary.num_lines, "line"), ", ", count_with_commas(summary.num_tokens, "token"), ", ",
                format_count(summary.num_unknown, "unknown, "), format_throughput(summary.num_bytes, summary.seconds)));
 }
 

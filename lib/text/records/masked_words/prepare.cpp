@@ -2,6 +2,7 @@
 
 #include "base/json_types.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "text/records/masked_words/encode_documents.h"
 #include "text/records/preparation.h"
 #include "text/tokenizers.h"
@@ -35,11 +36,12 @@ void make_mlm(const PrepArguments& arguments, const MlmOptions& options) {
   });
   log_removed_bytes(text.num_normalised_lines(), text.num_byte_order_marks());
   if (summary.num_lines_without_tokens > 0)
-    log_info(format_count(summary.num_lines_without_tokens, "lines without a token are dropped"));
+    log_info("dropped " + count_with_commas(summary.num_lines_without_tokens, "line") + " without a token");
   if (summary.num_documents == 1)
     log_warning("only one document, but next-sentence prediction needs two or more; separate documents by empty lines");
-  log_info(str(format_count(summary.num_documents, "documents, "), format_count(summary.num_sentences, "sentences, "),
-               format_count(summary.num_tokens, "tokens, "), format_count(summary.num_unknown, "unknown, "),
+  log_info(str(count_with_commas(summary.num_documents, "document"), ", ",
+               count_with_commas(summary.num_sentences, "sentence"), ", ",
+               count_with_commas(summary.num_tokens, "token"), ", ", format_count(summary.num_unknown, "unknown, "),
                format_throughput(summary.num_bytes, summary.seconds)));
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/text.h"
 
 namespace mh::text {
 
@@ -109,7 +110,7 @@ void PairBatches::refuse_unequal_lengths(uint64_t num_common_lines, uint64_t num
   const std::string& longer = num_first_lines > num_second_lines ? first : second;
   throw Error(Exit::input,
               Problem{first + ", " + second, "the same number of lines in both files",
-                      str(num_first_lines, " and ", num_second_lines, " lines"),
+                      str(num_first_lines, " and ", count_of(num_second_lines, "line")),
                       str("align the files; the first line without a partner is ", longer, ":", num_common_lines + 1)});
 }
 

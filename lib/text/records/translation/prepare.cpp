@@ -48,7 +48,7 @@ void check(const PrepArguments& arguments, const TranslationOptions& options) {
   if (arguments.inputs.size() > 2)
     throw Error(Exit::usage,
                 Problem{"inputs", "two files, or one file of tab-separated pairs",
-                        str(arguments.inputs.size(), " files"), "name one source file and one target file"});
+                        count_of(arguments.inputs.size(), "file"), "name one source file and one target file"});
   if (arguments.inputs.size() == 2 && arguments.inputs[0] == "-" && arguments.inputs[1] == "-")
     throw Error(Exit::usage,
                 Problem{"inputs", "standard input for at most one file", "standard input for source and target",
@@ -124,8 +124,8 @@ void make_translation(const PrepArguments& arguments, const TranslationOptions& 
   });
   log_removed_bytes(text.num_normalised_lines(), text.num_byte_order_marks());
   if (!summary.num_dropped.empty()) log_info("pairs dropped: " + dropped_text(summary.num_dropped));
-  log_info(str(with_commas(static_cast<int64_t>(summary.num_pairs)), " pairs, ", text_of_counts(summary.num_tokens),
-               " tokens, ", text_of_counts(summary.num_unknown), " unknown (source + target), ",
+  log_info(str(count_with_commas(summary.num_pairs, "pair"), ", ", text_of_counts(summary.num_tokens), " tokens, ",
+               text_of_counts(summary.num_unknown), " unknown (source + target), ",
                format_throughput(summary.num_bytes, summary.seconds)));
 }
 
