@@ -135,7 +135,7 @@ void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Me
   if (length > kMaxHeaderBytes)
     throw Error(Exit::failed,
                 Problem{"checkpoint header", str("at most ", kMaxHeaderBytes, " bytes, the limit of the format"),
-                        str(length, " bytes"), "the header contains the vocabulary; use a smaller vocabulary"});
+                        count_of(length, "byte"), "the header contains the vocabulary; use a smaller vocabulary"});
   uint8_t length_bytes[8];
   for (int i = 0; i < 8; ++i) length_bytes[i] = static_cast<uint8_t>(length >> (8 * i));
   sink.write(length_bytes, 8);
@@ -188,7 +188,7 @@ Checkpoint::Header Checkpoint::read_header() const {
   if (size_ == 0) throw empty_input_error(name_, "a checkpoint (.safetensors)", kDamagedAdvice);
   if (size_ < 9)
     throw format_error("", "a checkpoint (.safetensors)",
-                       str("a file of ", size_, " bytes, too short for the header of a checkpoint"));
+                       str("a file of ", count_of(size_, "byte"), ", too short for the header of a checkpoint"));
   const uint64_t length = header_length(bytes_);
   if (!is_plausible_header(length, bytes_[8]))
     throw Error(
@@ -199,7 +199,8 @@ Checkpoint::Header Checkpoint::read_header() const {
             : Problem{name_, "a checkpoint (.safetensors)", "a file without the header of a checkpoint",
                       "use a checkpoint that mh-train wrote"});
   if (length > size_ - 8)
-    throw format_error(": byte 0", str("a header of ", length, " bytes"), str("a truncated file of ", size_, " bytes"));
+    throw format_error(": byte 0", str("a header of ", count_of(length, "byte")),
+                       str("a truncated file of ", count_of(size_, "byte")));
   const std::string_view text(reinterpret_cast<const char*>(bytes_) + 8, length);
   require_sound_json(text, name_ + ": header", kDamagedAdvice);
   Header header{length, json::parse(text, nullptr, false)};
@@ -236,11 +237,13 @@ void Checkpoint::parse(const Header& header) {
       info.shape = value.at("shape").get<std::vector<int64_t>>();
       auto offsets = value.at("data_offsets").get<std::vector<uint64_t>>();
       if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > size_ - 8 - length)
-        throw format_error(": " + key, str("data_offsets within the ", size_ - 8 - length, " bytes of tensor data"),
+        throw format_error(": " + key,
+                           str("data_offsets within the ", count_of(size_ - 8 - length, "byte"), " of tensor data"),
                            value.at("data_offsets").dump());
       if (info.num_bytes() != offsets[1] - offsets[0])
-        throw format_error(": " + key, str("data_offsets of ", info.num_bytes(), " bytes, as dtype and shape require"),
-                           str(offsets[1] - offsets[0], " bytes"));
+        throw format_error(": " + key,
+                           str("data_offsets of ", count_of(info.num_bytes(), "byte"), ", as dtype and shape require"),
+                           count_of(offsets[1] - offsets[0], "byte"));
       locations_[key] = {tensor_infos_.size(), 8 + length + offsets[0]};
       spans.push_back({offsets[0], offsets[1], key});
       tensor_infos_.push_back(std::move(info));
@@ -262,8 +265,8 @@ void Checkpoint::parse(const Header& header) {
     offset = s.end;
   }
   if (offset != size_ - 8 - length)
-    throw format_error("", str(offset, " bytes of tensor data, as the header states"),
-                       str(size_ - 8 - length, " bytes"));
+    throw format_error("", str(count_of(offset, "byte"), " of tensor data, as the header states"),
+                       count_of(size_ - 8 - length, "byte"));
   auto checksums = metadata_.find(kChecksumsKey);
   if (checksums != metadata_.end()) {
     require_sound_json(checksums->second, name_ + ": metadata " + kChecksumsKey, kDamagedAdvice);

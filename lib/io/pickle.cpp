@@ -188,7 +188,7 @@ class PickleMachine {
   }
   std::span<const uint8_t> read_bytes(uint64_t count) {
     if (count > pickle_.size() - offset_)
-      refuse(str(count, " more bytes"), str(pickle_.size() - offset_, " bytes: the data is truncated"));
+      refuse(count_of(count, "more byte"), str(count_of(pickle_.size() - offset_, "byte"), ": the data is truncated"));
     const auto chunk = pickle_.subspan(offset_, count);
     offset_ += count;
     return chunk;
@@ -202,7 +202,7 @@ class PickleMachine {
   }
   int64_t read_long() {
     const uint64_t size = read_number(1);
-    if (size > 8) refuse("a number of at most 8 bytes", str("a number of ", size, " bytes"));
+    if (size > 8) refuse("a number of at most 8 bytes", str("a number of ", count_of(size, "byte")));
     if (size == 0) return 0;
     const uint64_t n = read_number(static_cast<int>(size));
     const auto num_unused_bits = static_cast<int>(64 - 8 * size);
@@ -250,7 +250,7 @@ class PickleMachine {
     return std::move(*typed_value);
   }
   Values pop_last(size_t count) {
-    if (stack_.size() < count) refuse(str(count, " values on the stack"), str(stack_.size(), " values"));
+    if (stack_.size() < count) refuse(str(count_of(count, "value"), " on the stack"), count_of(stack_.size(), "value"));
     const auto begin = stack_.end() - static_cast<std::ptrdiff_t>(count);
     Values values(begin, stack_.end());
     stack_.erase(begin, stack_.end());
@@ -309,8 +309,7 @@ class PickleMachine {
   Value call(std::string_view function, const Values& arguments) {
     if (function == kOrderedDict) {
       if (!arguments.empty())
-        refuse("a call of OrderedDict without arguments",
-               str(arguments.size(), arguments.size() == 1 ? " argument" : " arguments"), kSafetensorsAdvice);
+        refuse("a call of OrderedDict without arguments", count_of(arguments.size(), "argument"), kSafetensorsAdvice);
       return new_dict();
     }
     if (function == kRebuildTensor) return Tensor{to_tensor(arguments)};
@@ -320,7 +319,7 @@ class PickleMachine {
 
   std::vector<int64_t> to_integers(const Tuple& tuple, const char* expected) const {
     if (tuple.items->size() > kMaxDimensions)
-      refuse(str("at most ", kMaxDimensions, " dimensions"), str(tuple.items->size(), " dimensions"));
+      refuse(str("at most ", kMaxDimensions, " dimensions"), count_of(tuple.items->size(), "dimension"));
     std::vector<int64_t> result;
     for (size_t i = 0; i < tuple.items->size(); ++i) {
       result.push_back(argument<int64_t>(*tuple.items, i, expected));
@@ -339,9 +338,9 @@ class PickleMachine {
         to_integers(argument<Tuple>(arguments, 3, "strides"), "strides of a tensor")};
     if (result.strides.size() != result.info.shape.size())
       refuse("one stride per dimension",
-             str(result.strides.size(), " strides for ", result.info.shape.size(), " dimensions"));
+             str(count_of(result.strides.size(), "stride"), " for ", count_of(result.info.shape.size(), "dimension")));
     if (!lies_in_storage(result))
-      refuse(str("a tensor within a storage of ", storage.size, " elements"),
+      refuse(str("a tensor within a storage of ", count_of(storage.size, "element")),
              "a tensor that extends beyond the storage");
     count_memory(allocated_bytes(result));
     return store(tensors_, std::move(result));

@@ -27,7 +27,7 @@ std::string encode_payload(std::string_view tag, const std::string& text, const 
     throw Error(
         Exit::usage,
         Problem{"shard", str("at most ", kMaxJsonBytes, " bytes for the names of inputs, the options and the counts"),
-                str(text.size(), " bytes"), "name fewer inputs, or concatenate the input files"});
+                count_of(text.size(), "byte"), "name fewer inputs, or concatenate the input files"});
   std::string payload(tag);
   store64(payload, text.size());
   payload += text;
@@ -49,7 +49,8 @@ std::pair<json, std::string_view> decode_payload(std::string_view payload, std::
     throw_damaged(where, "content that matches its checksum", "different content");
   uint64_t length = load64(bytes + 8);
   const uint64_t limit = std::min<uint64_t>(checksum_offset - 16, kMaxJsonBytes);
-  if (length > limit) throw_damaged(where, str("at most ", limit, " bytes of JSON"), str(length, " bytes"));
+  if (length > limit)
+    throw_damaged(where, str("at most ", count_of(limit, "byte"), " of JSON"), count_of(length, "byte"));
   const std::string_view text = payload.substr(16, length);
   require_sound_json(text, where, str("the shard is damaged; ", kRemakeAdvice));
   json payload_json = json::parse(text, nullptr, false);
@@ -94,8 +95,8 @@ std::string limits_fault(const ShardHeader& header, const RecordKind* kind) {
 std::string header_fault(const ShardHeader& header) {
   if ((header.token_bytes != 2 && header.token_bytes != 4) || header.vocabulary_size < 1 ||
       header.vocabulary_size > INT32_MAX || header.field_names.empty())
-    return str(header.token_bytes, " bytes per token, ", header.vocabulary_size, " vocabulary entries, ",
-               header.field_names.size(), " fields");
+    return str(count_of(header.token_bytes, "byte"), " per token, ", header.vocabulary_size, " vocabulary entries, ",
+               count_of(header.field_names.size(), "field"));
   const RecordKind* kind = record_kind(header.kind);
   if (kind != nullptr && header.field_names != kind->field_names)
     return str("the kind ", header.kind, " with the fields ", join(header.field_names, ", "));
@@ -105,9 +106,9 @@ std::string header_fault(const ShardHeader& header) {
   if (header.shares_vocabulary() != header.source_tokenizer.empty() ||
       header.shares_vocabulary() != header.source_fingerprint.empty() || header.source_vocabulary_size < 0 ||
       header.source_vocabulary_size > INT32_MAX || (!header.shares_vocabulary() && header.side_of(0) != Side::source))
-    return str("a source vocabulary of ", header.source_vocabulary_size, " entries with the fingerprint '",
-               header.source_fingerprint, "' and a tokenizer of ", header.source_tokenizer.size(),
-               " bytes, in a shard of the kind ", header.kind);
+    return str("a source vocabulary of ", count_of(header.source_vocabulary_size, "entry"), " with the fingerprint '",
+               header.source_fingerprint, "' and a tokenizer of ", count_of(header.source_tokenizer.size(), "byte"),
+               ", in a shard of the kind ", header.kind);
   return "";
 }
 
@@ -165,8 +166,8 @@ ShardHeader decode_header(std::string_view payload, const std::string& name) {
     throw_damaged(str(name, ": header"), "all keys of the header", error.what());
   }
   if (source_bytes > tail.size())
-    throw_damaged(str(name, ": header"), str("a source tokenizer of at most ", tail.size(), " bytes"),
-                  str(source_bytes, " bytes"));
+    throw_damaged(str(name, ": header"), str("a source tokenizer of at most ", count_of(tail.size(), "byte")),
+                  count_of(source_bytes, "byte"));
   header.tokenizer = std::string(tail.substr(0, tail.size() - source_bytes));
   header.source_tokenizer = std::string(tail.substr(tail.size() - source_bytes));
   if (std::string fault = header_fault(header); !fault.empty())
@@ -227,8 +228,10 @@ void decode_lengths(const std::string& varints, const Trailer& trailer, const st
     shift = 0;
   }
   if (num_sequences != trailer.num_sequences || sum != trailer.counts.num_tokens)
-    throw_damaged(name, str(trailer.num_sequences, " sequences, in total ", trailer.counts.num_tokens, " tokens"),
-                  str(num_sequences, " sequences, in total ", sum, " tokens"));
+    throw_damaged(
+        name,
+        str(count_of(trailer.num_sequences, "sequence"), ", in total ", count_of(trailer.counts.num_tokens, "token")),
+        str(count_of(num_sequences, "sequence"), ", in total ", count_of(sum, "token")));
 }
 
 }  // namespace mh::io

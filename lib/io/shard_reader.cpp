@@ -47,7 +47,7 @@ void decompress_lengths(const std::string& compressed_lengths, uint64_t limit, s
       throw_damaged(name, "sequence lengths that zstd can decompress",
                     str("zstd's error '", ZSTD_getErrorName(zstd_status), "'"));
     if (out.size() + output.pos > limit)
-      throw_damaged(name, str(limit, " bytes of sequence lengths, as the trailer states"), "more bytes");
+      throw_damaged(name, str(count_of(limit, "byte"), " of sequence lengths, as the trailer states"), "more bytes");
     out.append(buffer.data(), output.pos);
     if (zstd_status == 0 || (in.pos == in.size && output.pos < output.size)) break;
   }
@@ -100,8 +100,9 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
     throw_not_a_shard(name(), "a file that begins with " + quote_first_bytes(data, size));
   uint32_t header_size = load32(data + 4);
   if (header_size > kMaxShardHeaderBytes)
-    throw_damaged(name(), 4, str("a header of at most ", kMaxShardHeaderBytes, " bytes"), str(header_size, " bytes"));
-  if (header_size > size - 8) throw_truncated(name(), size, str("a header of ", header_size, " bytes"));
+    throw_damaged(name(), 4, str("a header of at most ", kMaxShardHeaderBytes, " bytes"),
+                  count_of(header_size, "byte"));
+  if (header_size > size - 8) throw_truncated(name(), size, str("a header of ", count_of(header_size, "byte")));
   header_ = decode_header({reinterpret_cast<const char*>(data) + 8, header_size}, name());
 
   // The seek table at the end of the file has the compressed and decompressed size of every frame before it. The
@@ -114,7 +115,7 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
   uint64_t table_size = 8 * num_frames + 9;
   if (table_size + 8 > size || load32(data + size - table_size - 8) != kSeekMagic ||
       load32(data + size - table_size - 4) != table_size)
-    throw_damaged(name(), size - 9, str("a seek table of ", num_frames, " frames"), "a table of another size");
+    throw_damaged(name(), size - 9, str("a seek table of ", count_of(num_frames, "frame")), "a table of another size");
   const uint8_t* entry = data + size - table_size;
   uint64_t offset = 0, content_bytes = 0;
   const uint64_t end = size - table_size - 8;
@@ -123,8 +124,9 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
   for (uint64_t i = 0; i < num_frames; ++i, entry += 8) {
     uint32_t compressed_bytes = load32(entry), bytes = load32(entry + 4);
     if (compressed_bytes < 8 || compressed_bytes > end - offset)
-      throw_damaged(name(), static_cast<uint64_t>(entry - data), str("a frame of 8 to ", end - offset, " bytes"),
-                    str("a frame of ", compressed_bytes, " bytes"));
+      throw_damaged(name(), static_cast<uint64_t>(entry - data),
+                    str("a frame of 8 to ", count_of(end - offset, "byte")),
+                    str("a frame of ", count_of(compressed_bytes, "byte")));
     const uint32_t magic = load32(data + offset);
     if (bytes > 0) {
       if (magic != kZstdMagic || has_trailer || bytes > kMaxFrameBytes || bytes % header_.token_bytes != 0)
@@ -152,10 +154,12 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
   content_hash_ = trailer.content_hash;
   if (content_bytes != counts_.num_tokens * header_.token_bytes ||
       trailer.num_sequences != counts_.num_records * header_.field_names.size())
-    throw_damaged(name(), end,
-                  str(counts_.num_tokens, " tokens in ", counts_.num_records * header_.field_names.size(),
-                      " sequences, as the trailer states"),
-                  str(content_bytes / header_.token_bytes, " tokens in ", trailer.num_sequences, " sequences"));
+    throw_damaged(
+        name(), end,
+        str(count_of(counts_.num_tokens, "token"), " in ",
+            count_of(counts_.num_records * header_.field_names.size(), "sequence"), ", as the trailer states"),
+        str(count_of(content_bytes / header_.token_bytes, "token"), " in ",
+            count_of(trailer.num_sequences, "sequence")));
   trailer_ = std::make_unique<Trailer>(trailer);
   size_t largest_frame = 1;
   for (const Frame& f : frames_) largest_frame = std::max<size_t>(largest_frame, f.content_bytes);
@@ -177,8 +181,8 @@ std::shared_ptr<const std::vector<uint8_t>> ShardFile::load_frame(size_t index) 
   if (const uint64_t content_size = content_size_of(compressed_frame, header_.token_bytes, name(), f.file_offset);
       content_size != f.content_bytes)
     throw_damaged(name(), f.file_offset,
-                  str(f.content_bytes, " bytes of tokens in the frame, as the seek table states"),
-                  str(content_size, " bytes"));
+                  str(count_of(f.content_bytes, "byte"), " of tokens in the frame, as the seek table states"),
+                  count_of(content_size, "byte"));
   auto bytes = std::make_shared<std::vector<uint8_t>>(f.content_bytes);
   size_t n = check_zstd_memory(
       ZSTD_decompress(bytes->data(), bytes->size(), compressed_frame.data(), compressed_frame.size()));
@@ -344,11 +348,12 @@ void ShardStream::State::read_seek_table(uint32_t size) {
   decode_lengths(varints, trailer, name, nullptr);
   if (content_bytes != trailer.counts.num_tokens * static_cast<uint64_t>(header.token_bytes) ||
       trailer.num_sequences != trailer.counts.num_records * header.field_names.size())
-    throw_damaged(name, offset,
-                  str(trailer.counts.num_tokens, " tokens in ", trailer.counts.num_records * header.field_names.size(),
-                      " sequences, as the trailer states"),
-                  str(content_bytes / static_cast<uint64_t>(header.token_bytes), " tokens in ", trailer.num_sequences,
-                      " sequences"));
+    throw_damaged(
+        name, offset,
+        str(count_of(trailer.counts.num_tokens, "token"), " in ",
+            count_of(trailer.counts.num_records * header.field_names.size(), "sequence"), ", as the trailer states"),
+        str(count_of(content_bytes / static_cast<uint64_t>(header.token_bytes), "token"), " in ",
+            count_of(trailer.num_sequences, "sequence")));
   if (XXH64_digest(hash.get()) != trailer.content_hash)
     throw_damaged(name, offset, "content with a matching checksum", "a different checksum");
   is_at_end = true;
@@ -401,7 +406,7 @@ ShardStream::ShardStream(const std::string& path) : state_(std::make_unique<Stat
   if (num_read_bytes < 8) throw_truncated(name(), num_read_bytes, "a header");
   uint32_t size = load32(frame_header + 4);
   if (size > kMaxShardHeaderBytes)
-    throw_damaged(name(), 4, str("a header of at most ", kMaxShardHeaderBytes, " bytes"), str(size, " bytes"));
+    throw_damaged(name(), 4, str("a header of at most ", kMaxShardHeaderBytes, " bytes"), count_of(size, "byte"));
   s.header = decode_header(s.read_text(size, "the header"), name());
   s.add_seek_entry(size + 8, 0);
 }

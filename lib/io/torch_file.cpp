@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "base/text.h"
 #include "io/pickle.h"
 #include "io/tensor_files.h"
 #include "io/zip.h"
@@ -35,8 +36,9 @@ class TorchFile : public TensorFile {
     const auto storage = archive_.data(t.storage_key);
     if (storage.size() / element_size != static_cast<uint64_t>(t.storage_size) || storage.size() % element_size != 0)
       throw Error(Exit::input, Problem{str(archive_.name(), ": ", t.storage_key),
-                                       str(t.storage_size, " elements of ", name, " (", element_size, " bytes each)"),
-                                       str(storage.size(), " bytes"), "the file is damaged; copy it again"});
+                                       str(count_of(t.storage_size, "element"), " of ", name, " (",
+                                           count_of(element_size, "byte"), " each)"),
+                                       count_of(storage.size(), "byte"), "the file is damaged; copy it again"});
     std::vector<uint8_t> out(t.info.num_bytes());
     uint8_t* destination = out.data();
     if (!out.empty())

@@ -4,6 +4,8 @@
 #include <array>
 #include <vector>
 
+#include "base/text.h"
+
 namespace mh::io {
 
 namespace {
@@ -48,13 +50,14 @@ uint32_t crc32(std::span<const uint8_t> bytes) {
 ZipArchive::ZipArchive(const std::string& path) : file_(path) {
   const CentralDirectory directory = find_central_directory();
   if (directory.offset > file_.size() || directory.size > file_.size() - directory.offset)
-    throw format_error(": central directory", str("a directory within the ", file_.size(), " bytes of the file"),
-                       str(directory.size, " bytes at byte ", directory.offset));
+    throw format_error(": central directory",
+                       str("a directory within the ", count_of(file_.size(), "byte"), " of the file"),
+                       str(count_of(directory.size, "byte"), " at byte ", directory.offset));
   uint64_t offset = directory.offset;
   for (uint64_t i = 0; i < directory.num_entries; ++i) offset = add_entry(offset);
   if (offset != directory.offset + directory.size)
-    throw format_error(str(": byte ", directory.offset), str("a directory of ", directory.size, " bytes"),
-                       str(offset - directory.offset, " bytes"));
+    throw format_error(str(": byte ", directory.offset), str("a directory of ", count_of(directory.size, "byte")),
+                       count_of(offset - directory.offset, "byte"));
 }
 
 Error ZipArchive::format_error(const std::string& where, const std::string& expected, const std::string& found) const {
@@ -65,7 +68,8 @@ Error ZipArchive::format_error(const std::string& where, const std::string& expe
 uint64_t ZipArchive::read_number(uint64_t offset, int num_bytes) const {
   const auto size = static_cast<uint64_t>(num_bytes);
   if (file_.size() < size || offset > file_.size() - size)
-    throw format_error("", str("at least ", offset, " bytes"), str("a truncated file of ", file_.size(), " bytes"));
+    throw format_error("", str("at least ", count_of(offset, "byte")),
+                       str("a truncated file of ", count_of(file_.size(), "byte")));
   uint64_t n = 0;
   for (uint64_t i = 0; i < size; ++i) n |= uint64_t{file_.data()[offset + i]} << (8 * i);
   return n;
@@ -105,7 +109,7 @@ uint64_t ZipArchive::add_entry(uint64_t offset) {
   uint64_t field_offset = offset + kDirectoryRecordBytes + name_size;
   const uint64_t next_offset = field_offset + extra_size + comment_size;
   if (next_offset > file_.size())
-    throw format_error(where, str("a directory entry within the ", file_.size(), " bytes of the file"),
+    throw format_error(where, str("a directory entry within the ", count_of(file_.size(), "byte"), " of the file"),
                        "a longer entry");
   const std::string name(reinterpret_cast<const char*>(file_.data()) + offset + kDirectoryRecordBytes, name_size);
   for (const uint64_t extra_end = field_offset + extra_size; field_offset + 4 <= extra_end;) {
@@ -139,8 +143,8 @@ std::span<const uint8_t> ZipArchive::data(const std::string& name) const {
   const uint64_t begin = entry.header_offset + kEntryBytes + read_number(entry.header_offset + 26, 2) +
                          read_number(entry.header_offset + 28, 2);
   if (begin > file_.size() || entry.size > file_.size() - begin)
-    throw format_error(where, str(entry.size, " bytes at byte ", begin),
-                       str("a truncated file of ", file_.size(), " bytes"));
+    throw format_error(where, str(count_of(entry.size, "byte"), " at byte ", begin),
+                       str("a truncated file of ", count_of(file_.size(), "byte")));
   const std::span<const uint8_t> bytes(file_.data() + begin, entry.size);
   const std::lock_guard lock(mutex_);
   if (entry.crc == 0 || verified_names_.count(name) > 0) return bytes;

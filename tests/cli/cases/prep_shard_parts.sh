@@ -16,11 +16,11 @@ expect_refused 'header: expected a source tokenizer of at most' \
 expect_refused 'trailer: expected all keys' 's.without = "runs"'
 expect_refused 'below 2^32; found a larger length' 's.varints = b"\x80" * 5 + b"\1"'
 expect_refused 'below 2^32; found 34359738367' 's.varints = b"\xff" * 4 + b"\x7f"'
-expect_refused '1 sequences, in total 3 tokens; found 1 sequences, in total 2 tokens' 's.varints = b"\2"'
+expect_refused '1 sequence, in total 3 tokens; found 1 sequence, in total 2 tokens' 's.varints = b"\2"'
 expect_refused 'bytes of sequence lengths, as the trailer states; found more' 's.trailer = {"lengths_bytes": 0}'
 expect_refused 'one complete zstd stream of sequence lengths' 's.lengths = zstd(s.varints)[:-1]'
 expect_refused 'a larger frame' 's.token_frame = zstd(s.content)[:6] + (struct.pack("<I", 0x1FFFFF << 3)[:3] + bytes(0x1FFFFF)) * 9'
-expect_refused '4 tokens in 1 sequences, as the trailer states; found 3' 's.trailer = {"tokens": 4}; s.varints = b"\4"'
+expect_refused '4 tokens in 1 sequence, as the trailer states; found 3' 's.trailer = {"tokens": 4}; s.varints = b"\4"'
 expect_refused 'content with a matching checksum' 's.trailer = {"content_xxh64": 1}'
 head -c 6 whole.mhs > x.mhs
 expect 3 mh-prep info x.mhs; expect_stderr "byte 6: expected a header"
