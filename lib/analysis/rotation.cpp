@@ -34,8 +34,8 @@ std::vector<Head> rank_layer(const LayerScores& scores, int64_t layer) {
 
 // Returns k with its unit, which depends on the selection, such as "3 pairs of heads", for messages.
 std::string count_text(PairSelection selection, int64_t k) {
-  if (selection == PairSelection::soft) return str(k, k == 1 ? " head" : " heads", " per layer");
-  return str(k, k == 1 ? " pair" : " pairs", selection == PairSelection::released ? " of layers" : " of heads");
+  if (selection == PairSelection::soft) return str(count_of(k, "head"), " per layer");
+  return str(count_of(k, "pair"), selection == PairSelection::released ? " of layers" : " of heads");
 }
 
 // Returns the minimum numbers of layers and heads for this selection, for messages.
@@ -145,10 +145,10 @@ std::map<AttentionKind, std::vector<int64_t>> head_counts_for_pairing(
   for (const auto& [kind, layers] : selected_counts) {
     const int64_t max_k = largest_k(selection, layers);
     if (max_k == 0)
-      throw Error(Exit::usage, Problem{key("mode"), required_heads(selection) + str(" in ", name_of(kind)),
-                                       str(layers.size(), layers.size() == 1 ? " layer" : " layers",
-                                           ", with these numbers of heads: ", join_counts(layers)),
-                                       "use another mode, or a model with more layers or heads"});
+      throw Error(Exit::usage,
+                  Problem{key("mode"), required_heads(selection) + str(" in ", name_of(kind)),
+                          str(count_of(layers.size(), "layer"), ", with these numbers of heads: ", join_counts(layers)),
+                          "use another mode, or a model with more layers or heads"});
     if (k > max_k)
       throw Error(Exit::usage, Problem{key("k"), str("at most ", count_text(selection, max_k), " in ", name_of(kind)),
                                        str(k), "lower " + key("k")});

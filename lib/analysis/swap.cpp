@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace mh::analysis {
 
@@ -185,8 +186,8 @@ void swap_heads(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
           throw Error(
               Exit::failed,
               Problem{name,
-                      str(source.copies.size() - 1, " optimiser moments, as for the same parameter of layer ",
-                          source_i.layer),
+                      str(count_of(source.copies.size() - 1, "optimiser moment"),
+                          ", as for the same parameter of layer ", source_i.layer),
                       str(destination.tensors.size() - 1),
                       "leave optimizer out of --with, or swap heads only between layers with the same update rule"});
         for (size_t t = 0; t < destination.tensors.size(); ++t)

@@ -5,6 +5,7 @@
 #include "attention/causal_product.h"
 #include "attention/layer.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "nn/aten.h"
 #include "nn/device.h"
 #include "nn/ops.h"
@@ -43,11 +44,11 @@ at::Tensor AttentionLayer::attend_composed(Context& c) {
   if (at::isReducedFloatingType(logits.scalar_type())) logits = logits.to(at::kFloat);
   if (const at::Tensor& a = c.mask.additive; a.defined()) {
     if (a.dim() > 2 && a.size(-3) > 1 && a.size(-3) != logits.size(1))
-      throw Error(
-          Exit::usage,
-          Problem{layer_spec_.name,
-                  "an additive mask that all heads share, since the mixer changes the number of heads",
-                  str("a separate mask for each of ", a.size(-3), " heads"), "pass a mask of shape (B, 1, Tq, Tk)"});
+      throw Error(Exit::usage,
+                  Problem{layer_spec_.name,
+                          "an additive mask that all heads share, since the mixer changes the number of heads",
+                          str("a separate mask for each of ", count_of(a.size(-3), "head")),
+                          "pass a mask of shape (B, 1, Tq, Tk)"});
     logits = logits + a;
   }
   at::Tensor p = stages_.normaliser->normalise(logits, boolean_mask(c.mask, c.q.size(2), c.k.size(2), c.q.device()));

@@ -187,7 +187,8 @@ bool is_decoder_self(const ConstraintInput& c, std::string* why) {
 bool has_one_query(const ConstraintInput& c, std::string* why) {
   const int64_t num_queries = c.pass->q.size(2), num_new_keys = c.pass->k.size(2);
   return (num_queries == 1 && num_new_keys == 1) ||
-         report_unmet(why, num_queries, " queries and ", num_new_keys, " new keys, not one of each");
+         report_unmet(why, count_of(num_queries, "query"), " and ", count_of(num_new_keys, "new key"),
+                      ", not one of each");
 }
 
 bool sees_all_keys(const ConstraintInput& c, std::string* why) {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "nn/device.h"
 
 namespace mh::attention {
@@ -34,7 +35,7 @@ OriginalHeads OriginalHeads::resolve_for(const LayerSpec& layer_spec, const std:
     return result;
   }
   if (static_cast<int64_t>(kept_heads.size()) != layer_spec.value_heads)
-    refuse_kept_heads(str("one index for each of the layer's ", layer_spec.value_heads, " heads"),
+    refuse_kept_heads(str("one index for each of the layer's ", count_of(layer_spec.value_heads, "head")),
                       str(kept_heads.size(), " indices"), "list the indices of these heads before pruning");
   const std::set<int64_t> distinct_heads(kept_heads.begin(), kept_heads.end());
   if (distinct_heads.size() != kept_heads.size())

@@ -54,7 +54,7 @@ int64_t LanguageModel::max_length() { return max_length_and_key(*this).first; }
 
 void LanguageModel::require_length(const std::string& length_option, int64_t length) {
   if (const auto [limit, key] = max_length_and_key(*this); limit > 0 && length > limit)
-    throw Error(Exit::usage, Problem{length_option, str("at most ", key, ", ", limit, " tokens"), str(length),
+    throw Error(Exit::usage, Problem{length_option, str("at most ", key, ", ", count_of(limit, "token")), str(length),
                                      str(length_option.find(' ') == length_option.npos ? "lower " + length_option
                                                                                        : "use shorter texts",
                                          ", or use a model with a higher ", key)});
@@ -86,7 +86,7 @@ std::vector<std::string> LanguageModel::describe_paths(bool training) {
   std::vector<std::string> lines;
   lines.reserve(path_counts.size());
   for (const auto& [kind_and_path, count] : path_counts)
-    lines.push_back(str(kind_and_path.first, ", ", count, count == 1 ? " layer: " : " layers: ", kind_and_path.second));
+    lines.push_back(str(kind_and_path.first, ", ", count_of(count, "layer"), ": ", kind_and_path.second));
   return lines;
 }
 

@@ -73,7 +73,7 @@ std::vector<Memories> load_memories(const io::Checkpoint& checkpoint, const Memo
     const io::TensorInfo* info = checkpoint.find(name);
     const int64_t num_positions = info != nullptr && info->shape.size() == 1 ? info->shape[0] : 0;
     if (num_positions > empty_memories.capacity)
-      refuse(name, str("at most model.transformer-xl.memory, ", empty_memories.capacity, " positions"),
+      refuse(name, str("at most model.transformer-xl.memory, ", count_of(empty_memories.capacity, "position")),
              str(num_positions));
     at::Tensor stored_positions = at::empty({num_positions}, at::kLong);
     load_tensor(checkpoint, name, stored_positions);

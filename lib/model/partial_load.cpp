@@ -72,9 +72,9 @@ void require_same_heads(LanguageModel& old_model, LanguageModel& new_model, cons
     for (const nn::HeadSide side : {nn::HeadSide::score, nn::HeadSide::value, nn::HeadSide::output})
       if (old_spec.num_heads_of(side) != new_spec.num_heads_of(side))
         throw Error(Exit::usage, Problem{option_name,
-                                         str(old_spec.num_heads_of(side), " heads in layer ", old_spec.layer,
-                                             ", as in the checkpoint"),
-                                         str(new_spec.num_heads_of(side), " heads"),
+                                         str(count_of(old_spec.num_heads_of(side), "head"), " in layer ",
+                                             old_spec.layer, ", as in the checkpoint"),
+                                         count_of(new_spec.num_heads_of(side), "head"),
                                          "keep the checkpoint's head counts, since other counts assign the columns of "
                                          "the projections to other heads"});
   }

@@ -1,6 +1,7 @@
 // Fixed weights of head outputs, Z'_i = w_i Z_i; a weight of 0 removes its head (Michel et al. 2019).
 #include "attention/gated_combiner.h"
 #include "base/error.h"
+#include "base/text.h"
 
 namespace mh::attention {
 namespace {
@@ -19,12 +20,12 @@ class HeadWeights : public GatedCombiner {
       : options_(options), weights_(options.weights.begin(), options.weights.end()) {
     if (weights_.empty()) weights_.assign(static_cast<size_t>(layer_spec.value_heads), 1.0F);
     if (static_cast<int64_t>(weights_.size()) != layer_spec.value_heads)
-      throw Error(
-          Exit::usage,
-          Problem{layer_spec.name + ", attention.head-weights.weights",
-                  str("one weight for each of ", layer_spec.value_heads, " heads"), str(weights_.size(), " weights"),
-                  str("if layers have different numbers of heads, set weights for each layer: attention.",
-                      name_of(layer_spec.kind), ".", layer_spec.layer, ".head-weights.weights")});
+      throw Error(Exit::usage,
+                  Problem{layer_spec.name + ", attention.head-weights.weights",
+                          str("one weight for each of ", count_of(layer_spec.value_heads, "head")),
+                          count_of(weights_.size(), "weight"),
+                          str("if layers have different numbers of heads, set weights for each layer: attention.",
+                              name_of(layer_spec.kind), ".", layer_spec.layer, ".head-weights.weights")});
   }
   std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads, const LayerSpec&) const override {
     if (options_.weights.empty()) return nullptr;

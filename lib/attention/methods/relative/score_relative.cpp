@@ -19,6 +19,7 @@
 #include "attention/methods/relative/relative_product.h"
 #include "attention/stage.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "nn/device.h"
 #include "nn/ops.h"
 
@@ -69,12 +70,13 @@ class RelativeScore : public Score {
       if (const nn::Parameter* existing_parameter = parameters.find(name);
           existing_parameter != nullptr &&
           existing_parameter->master().sizes() != at::IntArrayRef({s.heads, s.key_size}))
-        throw Error(
-            Exit::usage,
-            Problem{s.name,
-                    str(existing_parameter->master().size(0), " heads of size ", existing_parameter->master().size(1),
-                        ", as in the first layer, since all layers share the biases of score 'relative'"),
-                    str(s.heads, " heads of size ", s.key_size), "set attention.relative.shared_biases=false"});
+        throw Error(Exit::usage,
+                    Problem{s.name,
+                            str(count_of(existing_parameter->master().size(0), "head"), " of size ",
+                                existing_parameter->master().size(1),
+                                ", as in the first layer, since all layers share the biases of score 'relative'"),
+                            str(count_of(s.heads, "head"), " of size ", s.key_size),
+                            "set attention.relative.shared_biases=false"});
       return &parameters.share(name, {s.heads, s.key_size}, {init, false, false, {axis}});
     };
     content_bias_ = share_bias(".relative.content_bias");

@@ -7,16 +7,17 @@
 // memory, since the index of a key in memory changes between segments.
 #include "attention/stage.h"
 #include "base/error.h"
+#include "base/text.h"
 
 namespace mh::attention {
 namespace {
 
 void check_length(const LayerSpec& layer_spec, const char* name, int64_t num_positions, int64_t length) {
   if (num_positions > length)
-    throw Error(
-        Exit::usage,
-        Problem{layer_spec.name, str("at most ", length, " positions, the value of attention.", name, ".length"),
-                str(num_positions), str("raise attention.", name, ".length, or shorten blocks or contexts")});
+    throw Error(Exit::usage,
+                Problem{layer_spec.name,
+                        str("at most ", count_of(length, "position"), ", the value of attention.", name, ".length"),
+                        str(num_positions), str("raise attention.", name, ".length, or shorten blocks or contexts")});
 }
 
 struct DenseSynthesizerOptions : OptionsOf<DenseSynthesizerOptions> {
