@@ -138,8 +138,8 @@ class FolderReader {
     if (num_embedding_rows < vocabulary_size || (num_embedding_rows > vocabulary_size && !options_.keep_padded_rows))
       throw Error(Exit::input,
                   Problem{embedding.path + ": " + embedding.info.name,
-                          str("a row for each of the ", vocabulary_size, " entries of the vocabulary"),
-                          str(num_embedding_rows, " rows"),
+                          str("a row for each of the ", count_of(vocabulary_size, "entry"), " of the vocabulary"),
+                          count_of(num_embedding_rows, "row"),
                           num_embedding_rows < vocabulary_size
                               ? "the vocabulary belongs to another model; copy the vocabulary files of this model"
                               : "if the rows are padding, keep them with --padded-vocabulary; otherwise the "

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "base/text.h"
 #include "ceil_div.h"
 #include "data/batches.h"
 
@@ -87,7 +88,8 @@ class PairBatches : public Batches {
     if (num_too_long > 0)
       throw Error(Exit::usage,
                   Problem{"train.batch.block",
-                          str("at least ", pairs_.max_length(), " tokens, the length of the longest source or target"),
+                          str("at least ", count_of(pairs_.max_length(), "token"),
+                              ", the length of the longest source or target"),
                           str(options_.block, ", which ", num_too_long, " of ", pairs_.size(), " pairs exceed"),
                           "raise train.batch.block and train.batch.tokens, or make the shard with a lower --max-length "
                           "of mh-prep translation"});

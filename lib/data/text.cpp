@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "ceil_div.h"
 #include "data/batches.h"
 #include "data/sample.h"
@@ -24,7 +25,7 @@ struct StreamRows {
 
 void require_context_below_block(int64_t block, int64_t context) {
   if (context >= block)
-    throw Error(Exit::usage, Problem{"--context", str("less than ", block, " tokens, the value of --block"),
+    throw Error(Exit::usage, Problem{"--context", str("less than ", count_of(block, "token"), ", the value of --block"),
                                      str(context), "raise --block, or lower --context"});
 }
 
@@ -37,10 +38,11 @@ StreamRows sampled_streams(const ScoringOptions& o, int64_t num_tokens) {
   // context and memory of the block.
   const int64_t first_block = num_memory_blocks + (o.context > 0 ? ceil_div(o.context, num_scored_tokens) : 0),
                 num_candidate_blocks = num_tokens / num_scored_tokens - first_block;
-  const int64_t num_sampled_blocks = sample_size(o.sample, num_candidate_blocks,
-                                                 str("the number of full blocks of ", o.block, " tokens in the text",
-                                                     num_memory_blocks > 0 ? " that follow a full memory" : ""),
-                                                 "lower --blocks or --block");
+  const int64_t num_sampled_blocks =
+      sample_size(o.sample, num_candidate_blocks,
+                  str("the number of full blocks of ", count_of(o.block, "token"), " in the text",
+                      num_memory_blocks > 0 ? " that follow a full memory" : ""),
+                  "lower --blocks or --block");
   const auto sampled_blocks = draw_sample(num_sampled_blocks, num_candidate_blocks, o.sample.seed);
   return {num_sampled_blocks, num_memory_blocks + 1,
           [=](int64_t stream, int64_t step) -> Row {

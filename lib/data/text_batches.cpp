@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "ceil_div.h"
 #include "data/batches.h"
 #include "data/block_order.h"
@@ -39,10 +40,11 @@ class OrderedStreams : public TextBatches {
   OrderedStreams(Text text, const BatchOptions& o)
       : TextBatches(std::move(text), o), streams_(text_.num_tokens, rows_per_update_, o.block) {
     if (text_.num_tokens < rows_per_update_)
-      throw Error(Exit::usage, Problem{"train.batch.tokens",
-                                       str("at most ", text_.num_tokens, " streams, the number of tokens in the text"),
-                                       str(rows_per_update_, " streams (train.batch.tokens / train.batch.block)"),
-                                       "lower train.batch.tokens"});
+      throw Error(Exit::usage,
+                  Problem{"train.batch.tokens",
+                          str("at most ", count_of(text_.num_tokens, "stream"), ", the number of tokens in the text"),
+                          str(count_of(rows_per_update_, "stream"), " (train.batch.tokens / train.batch.block)"),
+                          "lower train.batch.tokens"});
   }
 
   UpdateRows rows_of(int64_t update) override {
@@ -62,9 +64,10 @@ class OrderedStreams : public TextBatches {
 int64_t epochs_to_updates(int64_t epochs, int64_t updates_per_epoch, const Length& length) {
   int64_t updates;
   if (__builtin_mul_overflow(epochs, updates_per_epoch, &updates))
-    throw Error(Exit::usage, Problem{length.origin, "a length of fewer than 2^63 updates",
-                                     str(to_string(length), ", with ", updates_per_epoch, " updates per epoch"),
-                                     "lower the length"});
+    throw Error(Exit::usage,
+                Problem{length.origin, "a length of fewer than 2^63 updates",
+                        str(to_string(length), ", with ", count_of(updates_per_epoch, "update"), " per epoch"),
+                        "lower the length"});
   return updates;
 }
 
@@ -132,7 +135,7 @@ Batch TextBatches::load(int64_t update, const MicroBatch& micro_batch) {
 
 std::string TextBatches::describe_rows(int64_t update) {
   const auto rows = rows_of(update).rows;
-  return str(rows.size(), " rows, of which the first starts at token ", rows[0].offset);
+  return str(count_of(rows.size(), "row"), ", of which the first starts at token ", rows[0].offset);
 }
 
 std::unique_ptr<TextBatches> make_batches(Text text, const BatchOptions& options, int64_t seed) {

@@ -18,8 +18,9 @@ template <class ValueOf>
 std::string json_by_question(const text::Questions& questions, const std::vector<Answers>& answers,
                              const ValueOf& value_of) {
   if (answers.size() != questions.questions().size())
-    throw Error(Exit::failed, Problem{"predictions", str("answers to ", questions.questions().size(), " questions"),
-                                      str(answers.size(), " answers"), ""});
+    throw Error(Exit::failed,
+                Problem{"predictions", str("answers to ", count_of(questions.questions().size(), "question")),
+                        count_of(answers.size(), "answer"), ""});
   std::string text;
   for (size_t i = 0; i < answers.size(); ++i)
     text += str(i == 0 ? "{\n " : ",\n ", ordered_json(questions.questions()[i].id).dump(), ": ",

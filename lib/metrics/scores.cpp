@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "base/unicode.h"
 
 namespace mh::metrics {
@@ -17,8 +18,9 @@ constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 
 void require_equal_sizes(size_t num_true_values, size_t num_predictions) {
   if (num_true_values != num_predictions)
-    throw Error(Exit::input, Problem{"scores", str(num_true_values, " predictions, one for each true value"),
-                                     str(num_predictions, " predictions"), ""});
+    throw Error(Exit::input,
+                Problem{"scores", str(count_of(num_true_values, "prediction"), ", one for each true value"),
+                        count_of(num_predictions, "prediction"), ""});
 }
 
 // Returns the deviations from the mean, divided by the largest absolute deviation so that squares neither overflow nor

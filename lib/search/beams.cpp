@@ -5,6 +5,7 @@
 
 #include "attention/fused/fused_cpu.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "nn/aten.h"
 
 namespace mh::search {
@@ -31,9 +32,10 @@ std::vector<Beam> BeamPolicy::initial_beams(model::LanguageModel& model, const S
     const Sentence& s = *sentences[i];
     Beam beam{i, max_hypothesis_length(options_, model, static_cast<int64_t>(s.source.size())), {}, {}, {}, {}};
     if (const auto prefix_length = static_cast<int64_t>(s.prefix.size()); prefix_length > beam.max_length)
-      throw Error(Exit::usage, Problem{str("the prefix of sentence ", s.index + 1),
-                                       str("at most ", beam.max_length, " tokens, the maximum length of a hypothesis"),
-                                       str(prefix_length), "shorten the prefix, or raise --max-length-b"});
+      throw Error(Exit::usage,
+                  Problem{str("the prefix of sentence ", s.index + 1),
+                          str("at most ", count_of(beam.max_length, "token"), ", the maximum length of a hypothesis"),
+                          str(prefix_length), "shorten the prefix, or raise --max-length-b"});
     beam.live_hypotheses.resize(static_cast<size_t>(std::max<int64_t>(1, sampling_.samples)));
     for (size_t k = 0; k < beam.live_hypotheses.size(); ++k) {
       beam.live_hypotheses[k].slot = static_cast<int64_t>(k);

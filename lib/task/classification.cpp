@@ -113,9 +113,10 @@ void check_labels(const ExampleTask& task, const model::BertOptions& bert_option
                 Problem{"model.bert.classes", str(task.labels.size(), ", the number of classes of ", shard), "0",
                         "set model.bert.classes"});
   if (!task.is_number() && static_cast<int64_t>(task.labels.size()) != bert_options.classes)
-    refuse(str(bert_options.classes, " classes, the value of model.bert.classes"), str(task.labels.size(), " classes"),
-           str("use a shard with ", bert_options.classes,
-               " classes, or a model with model.bert.classes=", task.labels.size()));
+    refuse(str(count_of(bert_options.classes, "class"), ", the value of model.bert.classes"),
+           count_of(task.labels.size(), "class"),
+           str("use a shard with ", count_of(bert_options.classes, "class"),
+               ", or a model with model.bert.classes=", task.labels.size()));
   if (!bert_options.labels.empty() && task.labels != bert_options.labels)
     refuse("the classes in the model's order, " + join(bert_options.labels, ", "), join(task.labels, ", "),
            "make the shard again with the classes in the model's order; if only the spelling of the classes differs, "
@@ -174,12 +175,13 @@ class Classification : public Task {
     const auto examples =
         std::make_shared<const text::ClassificationExamples>(records.sequences(), task, tokenizer, options.block);
     if (const int64_t num_unlabelled = examples->num_unlabelled(); options.is_training && num_unlabelled > 0)
-      throw Error(Exit::input, Problem{name, "a label for each training example",
-                                       str(num_unlabelled, " of ", examples->size(), " examples without a label"),
-                                       "use a shard whose examples all have labels"});
+      throw Error(Exit::input,
+                  Problem{name, "a label for each training example",
+                          str(num_unlabelled, " of ", count_of(examples->size(), "example"), " without a label"),
+                          "use a shard whose examples all have labels"});
     if (const int64_t num_truncated = examples->num_truncated(); num_truncated > 0)
-      log_info(str(with_commas(num_truncated), " of ", examples->size(), " rows of ", name, " are truncated to ",
-                   options.block, " tokens"));
+      log_info(str("truncated ", with_commas(num_truncated), " of ", count_of(examples->size(), "row"), " of ", name,
+                   " to ", count_of(options.block, "token")));
     return std::make_unique<ClassificationDataset>(examples, tokenizer.special_tokens().padding_id, name);
   }
 };

@@ -126,8 +126,9 @@ class QuestionsDataset : public ExampleDataset {
   std::string shard_name_;
 };
 
-void log_count(int64_t count, const std::string& description) {
-  if (count > 0) log_info(with_commas(count) + description);
+// Logs the number of questions that `action` names, such as "truncated", if there are any.
+void log_questions(const char* action, int64_t count, const std::string& description) {
+  if (count > 0) log_info(str(action, " ", count_with_commas(count, "question"), description));
 }
 
 class Questions : public Task {
@@ -169,10 +170,10 @@ class Questions : public Task {
     const auto questions = std::make_shared<const text::Questions>(
         records.sequences(), records.header(), tokenizer, windows,
         options.is_training ? text::QuestionUse::training : text::QuestionUse::prediction, name);
-    log_count(questions->num_truncated(),
-              str(" questions of ", name, " are truncated to ", windows.max_question_tokens, " tokens"));
-    log_count(questions->num_without_windows(),
-              str(" questions of ", name, " are omitted, since the paragraph does not contain the answer"));
+    log_questions("truncated", questions->num_truncated(),
+                  str(" of ", name, " to ", count_of(windows.max_question_tokens, "token")));
+    log_questions("omitted", questions->num_without_windows(),
+                  str(" of ", name, ", since the paragraph does not contain the answer"));
     return std::make_unique<QuestionsDataset>(questions, tokenizer.special_tokens().padding_id, options_, name);
   }
 

@@ -103,8 +103,7 @@ void require_segments(int64_t segments, const DatasetOptions& options, const std
   if (segments > options.bert.segments)
     throw Error(Exit::usage,
                 Problem{"model.bert.segments",
-                        str("at least ", segments, ", since a row of ", shard, " has ", segments,
-                            segments == 1 ? " segment" : " segments"),
+                        str("at least ", segments, ", since a row of ", shard, " has ", count_of(segments, "segment")),
                         str(options.bert.segments), str("use a model with model.bert.segments=", segments)});
 }
 

@@ -80,12 +80,14 @@ std::vector<std::vector<search::Hypothesis>> to_hypotheses(const distributed::Or
 
 std::string describe_decoding(const search::SearchOptions& options, const search::SamplingOptions& sampling) {
   const std::string decoding =
-      sampling.samples == 0 ? str("beam ", options.beam)
-                            : str(sampling.samples, " samples at temperature ", shortest_decimal(sampling.temperature),
-                                  sampling.top_k > 0 ? str(" of the ", sampling.top_k, " likeliest") : "");
+      sampling.samples == 0
+          ? str("beam ", options.beam)
+          : str(count_of(sampling.samples, "sample"), " at temperature ", shortest_decimal(sampling.temperature),
+                sampling.top_k > 0 ? str(" of the ", sampling.top_k, " likeliest") : "");
   return str(decoding, ", length penalty ", shortest_decimal(options.length_penalty), ", hypotheses of ",
-             options.min_length, " to ", shortest_decimal(options.max_length_a), "·x + ", options.max_length_b,
-             " tokens (x: source length)", options.no_unknown ? ", no unknown tokens" : "");
+             options.min_length, " to ", shortest_decimal(options.max_length_a), "·x + ",
+             count_of(options.max_length_b, "token"), " (x: source length)",
+             options.no_unknown ? ", no unknown tokens" : "");
 }
 
 Translator::Translator(model::LanguageModel& model, const SourceTargetTokenizers& tokenizers,
@@ -125,7 +127,8 @@ void Translator::truncate_source(search::Sentence& s, const NameFunction& name) 
   if (!options_.truncate)
     throw Error(
         Exit::input,
-        Problem{name(s.index), str("a source of at most ", options_.max_source_tokens, " tokens, end token included"),
+        Problem{name(s.index),
+                str("a source of at most ", count_of(options_.max_source_tokens, "token"), ", end token included"),
                 str(length),
                 "split the sentence, raise --max-source up to the limit of the model, or pass --truncate"});
   const int32_t end = s.source.back();

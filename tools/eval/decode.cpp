@@ -60,12 +60,12 @@ ordered_json decode_and_score(const DecodeJob& job, model::LoadedModel& model, c
   callbacks.on_progress = {};
   if (sink != nullptr) sink->close();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_time).count();
-  log_info(str(with_commas(pairs.size()), " sentences translated to ", with_commas(num_tokens), " tokens in ",
-               human_seconds(seconds), ", ",
+  log_info(str(count_with_commas(pairs.size(), "sentence"), " translated to ", count_with_commas(num_tokens, "token"),
+               " in ", human_seconds(seconds), ", ",
                with_commas(static_cast<int64_t>(static_cast<double>(num_tokens) / seconds)), " tokens/s"));
   if (translator.num_truncated() > 0)
-    log_warning(
-        str(translator.num_truncated(), " source sentences were truncated to the maximum length (--max-source)"));
+    log_warning(str("truncated ", count_of(translator.num_truncated(), "source sentence"),
+                    " to the maximum length (--max-source)"));
   const metrics::BleuScore score = bleu_score(statistics, job.options.bleu, metrics::BleuScope::corpus);
   ordered_json row = {{"bleu", score.score},
                       {"signature", job.options.signature()},

@@ -47,7 +47,7 @@ std::vector<int32_t> encode_prompt(const text::Tokenizer& tokenizer, std::string
     encoder->encode(line, tokens);
   }
   auto num_unknown = std::count(tokens.begin(), tokens.end(), tokenizer.unknown_id());
-  if (num_unknown > 0) log_warning(str(num_unknown, " tokens of the prompt are unknown to the vocabulary"));
+  if (num_unknown > 0) log_warning(str("the prompt has ", count_of(num_unknown, "token"), " outside the vocabulary"));
   return tokens;
 }
 

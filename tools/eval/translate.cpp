@@ -84,13 +84,13 @@ void write_translations(const TranslateJob& job, const task::Translator& transla
 // Warns about unknown tokens and truncated sources.
 void warn_about_input(const task::Translator& translator) {
   if (translator.num_unknown() > 0)
-    log_warning(str(translator.num_unknown(), " tokens of the input are unknown to the vocabulary"));
+    log_warning(str("the input has ", count_of(translator.num_unknown(), "token"), " outside the vocabulary"));
   if (translator.num_unknown_in_prefixes() > 0)
-    log_warning(str(translator.num_unknown_in_prefixes(),
-                    " tokens of the prefixes are unknown to the vocabulary and written as the unknown token"));
+    log_warning(str("the prefixes have ", count_of(translator.num_unknown_in_prefixes(), "token"),
+                    " outside the vocabulary, written as the unknown token"));
   if (translator.num_truncated() > 0)
-    log_warning(
-        str(translator.num_truncated(), " source sentences were truncated to the maximum length (--max-source)"));
+    log_warning(str("truncated ", count_of(translator.num_truncated(), "source sentence"),
+                    " to the maximum length (--max-source)"));
 }
 
 void translate_lines(const Arguments& args, const TranslateJob& job) {

@@ -53,10 +53,10 @@ expect 0 mh-eval translate $m gap; [ "$(wc -l < out)" -eq 3 ] || fail "expected 
 expect 0 mh-eval translate $m gap --samples 2
 [ "$(cut -f1 out | tr '\n' ' ')" = "1 1 2 2 3 3 " ] || fail "expected two samples of each line; found $(cut -f1 out)"
 printf 'v3 never\n\nseen\n' > new
-expect 0 mh-eval translate $m three --prefix-file new; expect_stderr "2 tokens of the prefixes are unknown"
+expect 0 mh-eval translate $m three --prefix-file new; expect_stderr "the prefixes have 2 tokens outside the vocabulary"
 expect 0 mh-eval translate $m three --no-unknown; ! grep -q '<unk>' out || fail "expected no unknown word; found one"
 printf 'w1 never seen\n' > new
-expect 0 mh-eval translate $m new; expect_stderr "2 tokens of the input are unknown"
+expect 0 mh-eval translate $m new; expect_stderr "the input has 2 tokens outside the vocabulary"
 
 printf 'w1\r\n' > cr
 expect 3 mh-eval translate $m cr
@@ -65,7 +65,7 @@ expect 3 mh-eval translate $m cr
 expect_refused() { expect "$1" mh-eval "${@:3}"; expect_stderr "$2"; [ ! -s out ] || fail "expected no output before the error; found $(cat out)"; [ ! -e none ] || fail "expected no file after an error; found one"; }
 { printf 'w1 %.0s' $(seq 10000); printf '\nw2\n'; } > long
 expect_refused 3 "long:1" translate $m long
-expect 0 mh-eval translate $m long --truncate --max-source 30 --beam 2; expect_stderr "1 source sentences were truncated"; [ "$(wc -l < out)" -eq 2 ] || fail "expected 2 lines; found $(wc -l < out)"
+expect 0 mh-eval translate $m long --truncate --max-source 30 --beam 2; expect_stderr "truncated 1 source sentence to"; [ "$(wc -l < out)" -eq 2 ] || fail "expected 2 lines; found $(wc -l < out)"
 expect_refused 2 "the size of the vocabulary" translate $m s --beam 60000
 expect_refused 2 "the size of the vocabulary" $m p.mhs --beam 60000 --hypotheses none
 expect_refused 2 "at most the value of --beam, 5" translate $m s --nbest 6
