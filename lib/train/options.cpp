@@ -25,8 +25,7 @@ std::vector<std::string> validation_metrics() {
 
 void OptimizerOptions::check() const {
   if (betas.size() != 2)
-    refuse_usage("train.optimizer.betas", "two numbers", str(betas.size(), betas.size() == 1 ? " number" : " numbers"),
-                 "for example [0.9, 0.98]");
+    refuse_usage("train.optimizer.betas", "two numbers", count_of(betas.size(), "number"), "for example [0.9, 0.98]");
   for (double beta : betas)
     if (beta >= 1) refuse_usage("train.optimizer.betas", "numbers below 1", str(beta), "for example [0.9, 0.98]");
 }

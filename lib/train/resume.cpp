@@ -90,7 +90,8 @@ void check_restored_state(TrainState& state, const TrainOptions& options, const 
   if (state.update < end)
     log_info(str("training resumes at update ", with_commas(state.update), " of ", with_commas(end)));
   if (state.num_threads != at::get_num_threads())
-    log_warning(str("the run continues with ", at::get_num_threads(), " threads instead of ", state.num_threads,
+    log_warning(str("the run continues with ", count_of(at::get_num_threads(), "thread"), " instead of ",
+                    state.num_threads,
                     ": floating-point sums have another order, so the weights differ in the last digits"));
 }
 

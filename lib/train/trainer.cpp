@@ -214,14 +214,14 @@ void Trainer::log_start() const {
   if (!warm_start_name_.empty()) log_info("the run starts from the weights of " + warm_start_name_);
   if (const int64_t num_trained_parameters = pass_planner_->num_trained_parameters();
       num_trained_parameters < model_->parameters().num_trainable_elements())
-    log_info(str(with_commas(num_trained_parameters), " parameters are trained, all others are frozen"));
+    log_info(str("training ", count_with_commas(num_trained_parameters, "parameter"), "; all others are frozen"));
   if (state_.update == 0 && end_ > 0 && config_.train.lr > 0 && learning_rate(config_.train, schedule_lengths_, 0) == 0)
     log_info(
         "the first update has learning rate 0, the start of the warm-up (train.schedule.warmup_lr), and changes no "
         "weights");
   if (const TrainOptions& t = config_.train; t.batch.long_block > 0 && config_.max_long_row_predictions())
     log_info(str("from update ", with_commas(batches_->to_updates(t.batch.long_from) + 1), " on, rows have ",
-                 t.batch.long_block, " tokens, of which at most ", *config_.max_long_row_predictions(),
+                 count_of(t.batch.long_block, "token"), ", of which at most ", *config_.max_long_row_predictions(),
                  " are predicted"));
   log_shards();
   if (update_step_->uses_cuda_graph())
@@ -229,8 +229,8 @@ void Trainer::log_start() const {
         "updates of equal shapes replay a captured CUDA graph; passes in which a training procedure samples experts "
         "or skips layers run without a graph");
   if (pass_planner_->skips_passes()) log_info("passes that would train no parameter of train.trainable are skipped");
-  log_info(str(with_commas(model_->parameters().num_trainable_elements()), " parameters, ", with_commas(end_),
-               " updates of ", with_commas(batches_->tokens_per_update()), " tokens"));
+  log_info(str(count_with_commas(model_->parameters().num_trainable_elements(), "parameter"), ", ",
+               count_with_commas(end_, "update"), " of ", count_with_commas(batches_->tokens_per_update(), "token")));
 }
 
 int Trainer::run() {
@@ -239,7 +239,7 @@ int Trainer::run() {
   // without improvement.
   if (state_.is_complete && state_.update < end_ && should_stop_early() && begin_phase()) save_state("new phase");
   if (is_finished() && state_.is_complete) {
-    log_info(str("the run is finished: ", with_commas(state_.update), " of ", with_commas(end_), " updates",
+    log_info(str("the run is finished: ", with_commas(state_.update), " of ", count_with_commas(end_, "update"),
                  state_.update < end_ ? ", stopped early; set train.validation.patience=0 to continue the run"
                                       : "; set a larger train.length to continue the run"));
     return 0;
@@ -259,7 +259,8 @@ int Trainer::run() {
   }
   if (is_running) {
     if (state_.update < end_)
-      log_info(str("training stops early: no improvement in ", state_.selection.stale_validations, " validations"));
+      log_info(
+          str("training stops early: no improvement in ", count_of(state_.selection.stale_validations, "validation")));
     return 0;
   }
   log_info(str("the run was stopped by signal ", stop_signal_, " after update ", with_commas(state_.update),

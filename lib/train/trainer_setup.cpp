@@ -68,7 +68,7 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& war
   schedule_lengths_ =
       schedule_lengths(config_.train, end_, [this](const Length& length) { return batches_->to_updates(length); });
   if (schedule_lengths_.warmup >= end_ && end_ > 0)
-    log_warning(str("the run ends after ", with_commas(end_), " updates, within its warm-up of ",
+    log_warning(str("the run ends after ", count_with_commas(end_, "update"), ", within its warm-up of ",
                     with_commas(schedule_lengths_.warmup), ": the learning rate does not reach train.lr"));
   optimizer_ = std::make_unique<Optimizer>(model_->parameters(), config_.train, config_.groups, group_);
   config_.groups.check(model_->parameters(), config_.train.optimizer.rule);

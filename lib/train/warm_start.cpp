@@ -26,8 +26,7 @@ void load_partially(const io::Checkpoint& checkpoint, model::LanguageModel& mode
   for (const auto& [names, description] :
        {std::pair(&load_plan.added_parameters, " not in the checkpoint, initialised from the seed: "),
         {&load_plan.ignored_tensors, " of the checkpoint left out, since the model has no such parameter: "}})
-    if (!names->empty())
-      log_info(str(names->size(), names->size() == 1 ? " tensor" : " tensors", description, join(*names, ", ")));
+    if (!names->empty()) log_info(str(count_of(names->size(), "tensor"), description, join(*names, ", ")));
   if (load_plan.added_parameters.empty()) return;
   if (const auto untrained_names = find_untrained_names(load_plan.added_parameters, model.parameters(), options);
       !untrained_names.empty())

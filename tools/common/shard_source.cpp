@@ -114,8 +114,9 @@ data::ScoringOptions resolved_scoring_options(const model::LoadedModel& model,
   data::ScoringOptions options = scoring_options;
   if (options.block == 0) options.block = training.batch.block;
   if (options.block > training.batch.block)
-    log_warning(str(model.name, ": blocks of ", options.block, " tokens are longer than the blocks of ",
-                    training.batch.block, " tokens in training, so scores may be worse; --block sets the length"));
+    log_warning(str(model.name, ": blocks of ", count_of(options.block, "token"), " are longer than the blocks of ",
+                    count_of(training.batch.block, "token"),
+                    " in training, so scores may be worse; --block sets the length"));
   return dataset.corpus().resolve(options, *model.model);
 }
 
@@ -127,8 +128,9 @@ nlohmann::ordered_json settings_of(const data::ScoringOptions& scoring_options, 
 
 std::string measurement_text(const std::string& measure, const data::ScoringOptions& scoring_options) {
   return str(" by ", measure,
-             scoring_options.has_independent_rows ? " on whole records, "
-                                                  : str(" in blocks of ", scoring_options.block, " tokens, "),
+             scoring_options.has_independent_rows
+                 ? " on whole records, "
+                 : str(" in blocks of ", count_of(scoring_options.block, "token"), ", "),
              scoring_options.sample.blocks == 0 ? "all" : str(scoring_options.sample.blocks), " of them; seed ",
              scoring_options.sample.seed);
 }

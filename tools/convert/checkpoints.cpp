@@ -26,7 +26,7 @@ void check_arguments(const Arguments& args) {
                  args.files.empty() ? "none" : "only " + join(args.files, ", "), "mh-convert --help shows all options");
   if (args.files.empty()) refuse_usage("mh-convert", "a checkpoint", "none", "mh-convert --help shows all options");
   if (!args.average && args.files.size() > 1)
-    refuse_usage("--fold", "one checkpoint", str(args.files.size(), " checkpoints"),
+    refuse_usage("--fold", "one checkpoint", count_of(args.files.size(), "checkpoint"),
                  "add --average to average the checkpoints first");
   const bool has_seed = args.seed != Arguments{}.seed;
   if (has_seed || args.keep_padded_rows)
@@ -93,14 +93,14 @@ void convert_checkpoints(const Arguments& args) {
     add_origin(metadata, model.name, {{"fold", folded_model.layer_names}});
     const int64_t old_num_parameters = model.model->parameters().num_trainable_elements();
     model.model = std::move(folded_model.model);
-    log_info(str("folded the combiners of ", folded_model.layer_names.size(), " layers; parameters ",
+    log_info(str("folded the combiners of ", count_of(folded_model.layer_names.size(), "layer"), "; parameters ",
                  with_commas(old_num_parameters), " -> ",
                  with_commas(model.model->parameters().num_trainable_elements())));
   }
   model::write_parameters(*open_sink(args.output), model.model->parameters(), std::move(metadata));
   if (!args.average) return;
-  log_info(str("averaged ", checkpoints.size(), " checkpoints; ",
-               with_commas(model.model->parameters().num_trainable_elements()), " parameters"));
+  log_info(str("averaged ", count_of(checkpoints.size(), "checkpoint"), "; ",
+               count_with_commas(model.model->parameters().num_trainable_elements(), "parameter")));
   log_non_trainable(model.model->parameters());
 }
 

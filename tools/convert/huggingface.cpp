@@ -31,8 +31,8 @@ std::string strip_slashes(std::string folder) {
 }
 
 void log_summary(const model::LoadedModel& model) {
-  log_info(str(with_commas(model.model->parameters().num_trainable_elements()), " parameters, ",
-               with_commas(model.tokenizers.target->size()), " entries of the vocabulary"));
+  log_info(str(count_with_commas(model.model->parameters().num_trainable_elements(), "parameter"), ", ",
+               count_with_commas(model.tokenizers.target->size(), "entry"), " of the vocabulary"));
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ bool is_from_huggingface(const Arguments& args) {
 void convert_from_huggingface(const Arguments& args) {
   refuse_steps(args, "Hugging Face folder");
   if (args.files.size() != 1)
-    refuse_usage("mh-convert", "one Hugging Face folder", str(args.files.size(), " arguments"),
+    refuse_usage("mh-convert", "one Hugging Face folder", count_of(args.files.size(), "argument"),
                  "mh-convert --help shows examples");
   check_output(args);
   nn::prepare_cpu(args.threads);
@@ -66,8 +66,7 @@ void convert_from_huggingface(const Arguments& args) {
 void convert_to_huggingface(const Arguments& args) {
   refuse_steps(args, "--to huggingface");
   if (args.files.size() != 2)
-    refuse_usage("--to huggingface", "a checkpoint and a new folder",
-                 str(args.files.size(), args.files.size() == 1 ? " argument" : " arguments"),
+    refuse_usage("--to huggingface", "a checkpoint and a new folder", count_of(args.files.size(), "argument"),
                  "mh-convert --help shows examples");
   if (args.output != Arguments{}.output)
     refuse_usage("--output", "no --output with --to huggingface, whose second argument is the new folder", args.output,

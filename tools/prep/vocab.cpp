@@ -31,7 +31,8 @@ void make_vocab(const Arguments& args, const VocabularyOptions& options) {
   log_removed_bytes(text.num_normalised_lines(), text.num_byte_order_marks());
   // Computed before the output file is opened: the fingerprint needs memory for the whole vocabulary, and a failure
   // must not replace an old file.
-  const std::string summary = str(with_commas(tokenizer->size()), " entries, fingerprint ", tokenizer->fingerprint());
+  const std::string summary =
+      str(count_with_commas(tokenizer->size(), "entry"), ", fingerprint ", tokenizer->fingerprint());
   auto sink = open_sink(args.output);
   sink->write(tokenizer->serialize());
   sink->close();

@@ -77,7 +77,7 @@ void check_files(const SpectraJob& job, const std::vector<std::string>& models, 
   const int64_t num_blocks = job.args->scoring_options.sample.blocks;
   if (!job.dump_path.empty() && (job.source_name != "attention" || models.size() != 1 || num_blocks == 0))
     throw Error(Exit::usage, Problem{"--dump", "one model, --of attention and --blocks above 0",
-                                     models.size() != 1 ? str(models.size(), " models")
+                                     models.size() != 1 ? count_of(models.size(), "model")
                                      : num_blocks == 0  ? std::string("--blocks 0")
                                                         : "--of " + job.source_name,
                                      "change the command, or leave --dump out"});
@@ -172,9 +172,9 @@ PreparedSource prepare_source(const SpectraJob& job, const SpectraInputs& inputs
                                      str("none in ", model.name), "use a model that has attention layers with heads"});
   if (is_text_too_short)
     throw Error(Exit::usage, Problem{str("--of ", job.source_name),
-                                     str("a text with at least ", scoring_options.block,
-                                         " tokens to predict, the length of a block for ", model.name),
-                                     str(num_targets, " tokens"), "use a longer text, or a lower --block"});
+                                     str("a text with at least ", count_of(scoring_options.block, "token"),
+                                         " to predict, the length of a block for ", model.name),
+                                     count_of(num_targets, "token"), "use a longer text, or a lower --block"});
   if (!reads_text && source->entries().empty()) refuse_no_matrices(job, model.name, reads_text);
   return {std::move(source), scoring_options};
 }

@@ -226,12 +226,10 @@ class HeadRotation : public Procedure {
     };
     if (mode_ != Mode::manual) {
       if (!pair_texts_.empty())
-        refuse("pairs", "mode = \"manual\", or no pairs",
-               str(pair_texts_.size(), pair_texts_.size() == 1 ? " pair" : " pairs"),
+        refuse("pairs", "mode = \"manual\", or no pairs", count_of(pair_texts_.size(), "pair"),
                "set mode = \"manual\", or leave pairs out");
       if (!manual_epochs_.empty())
-        refuse("epochs", "mode = \"manual\", or no epochs",
-               str(manual_epochs_.size(), manual_epochs_.size() == 1 ? " epoch" : " epochs"),
+        refuse("epochs", "mode = \"manual\", or no epochs", count_of(manual_epochs_.size(), "epoch"),
                "set mode = \"manual\", or leave epochs out");
       if (schedule_.end_epoch < schedule_.start_epoch)
         refuse("end", str("at least ", schedule_.start_epoch, ", the value of 'start'"), str(schedule_.end_epoch),
