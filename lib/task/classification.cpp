@@ -44,8 +44,8 @@ class ClassTally : public ExampleTally {
         predicted_values_(true_values_) {}
   // Returns the predictions (B), fp64: classes or numbers.
   at::Tensor reduce(const ScoredExamples& outputs) const override {
-    const at::Tensor logits =
-        require_finite(outputs.model.logits(outputs.hidden)).select(1, 0);  // (B, classes) or (B, 1)
+    const at::Tensor logits = require_finite(outputs.model.logits(outputs.hidden), outputs.model_name)
+                                  .select(1, 0);  // (B, classes) or (B, 1)
     return (task_.is_number() ? logits.select(1, 0) : logits.argmax(1)).to(at::kCPU, at::kDouble).contiguous();
   }
   void add(const ExampleBatch& batch, const at::Tensor& batch_predictions) override {

@@ -53,9 +53,9 @@ constexpr int64_t kMaxBatchTokens = 4096;  // maximum number of tokens in a batc
 
 }  // namespace
 
-const at::Tensor& require_finite(const at::Tensor& logits) {
+const at::Tensor& require_finite(const at::Tensor& logits, const std::string& model_name) {
   if (!logits.isfinite().all().item<bool>())
-    throw Error(Exit::failed, Problem{"the model", "finite logits", "NaN or infinity",
+    throw Error(Exit::failed, Problem{model_name, "finite logits", "NaN or infinity",
                                       "use another checkpoint: the parameters are damaged, or training diverged"});
   return logits;
 }
@@ -96,7 +96,8 @@ Evaluation ExampleDataset::evaluate(model::LanguageModel& model, const Evaluatio
     const auto compute = [&]() -> distributed::OrderedWork::Results {
       if (options.observer != nullptr) options.observer->begin_batch(batch->batch.input.lengths);
       const at::Tensor hidden = model.hidden(batch->batch.input.to(device), {}, nullptr, options.observer);
-      const ScoredExamples outputs{model, batch->rows, batch->batch, hidden, model.sentence_logits(hidden)};
+      const ScoredExamples outputs{
+          model, batch->rows, batch->batch, hidden, model.sentence_logits(hidden), options.model_name};
       return {LossSums::reduce(outputs), tally->reduce(outputs)};
     };
     work.add(unit, compute, [&, batch](const distributed::OrderedWork::Results& results) {

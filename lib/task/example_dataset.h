@@ -21,6 +21,7 @@ struct ScoredExamples {
   const data::Batch& batch;          // inputs and targets, on the CPU
   at::Tensor hidden;                 // (B, T, d), hidden states after the last layer
   at::Tensor next_sentence_logits;   // (B, 2), logits of the next-sentence classes; undefined if the model has none
+  const std::string& model_name;     // EvaluationOptions::model_name
 };
 
 // A batch of examples without outputs.
@@ -73,8 +74,9 @@ class FixedExamples : public data::ExampleSource {
   std::shared_ptr<const Records> records_;
 };
 
-// Returns `logits`. Throws Error(failed) if a logit is NaN or infinite, since the prediction is then undefined.
-const at::Tensor& require_finite(const at::Tensor& logits);
+// Returns `logits`. Throws Error(failed), which names the model, if a logit is NaN or infinite, since the prediction is
+// then undefined.
+const at::Tensor& require_finite(const at::Tensor& logits, const std::string& model_name);
 
 // Throws Error(input) about the shard `name` if `has_targets` is false. `has_targets`: whether any record of the shard
 // has a label or an answer.

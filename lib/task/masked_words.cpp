@@ -75,7 +75,8 @@ class WordTally : public ExampleTally {
     int64_t num_correct_words = 0;
     for (int64_t begin = 0; begin < masked_states.size(0); begin += kMaxPositions) {
       const int64_t n = std::min(kMaxPositions, masked_states.size(0) - begin);
-      const at::Tensor logits = require_finite(outputs.model.logits(masked_states.narrow(0, begin, n).unsqueeze(0)));
+      const at::Tensor logits =
+          require_finite(outputs.model.logits(masked_states.narrow(0, begin, n).unsqueeze(0)), outputs.model_name);
       const at::Tensor predicted_tokens = logits[0].argmax(1).to(at::kCPU);
       num_correct_words += predicted_tokens.eq(labels.narrow(0, begin, n)).sum().item<int64_t>();
     }

@@ -45,7 +45,10 @@ class SpanTally : public ExampleTally {
       : questions_(questions), search_(questions, options) {}
   // Returns the logits of the start and of the end of the answer, (2, B, T).
   at::Tensor reduce(const ScoredExamples& outputs) const override {
-    return require_finite(outputs.model.logits(outputs.hidden)).to(at::kCPU).permute({2, 0, 1}).contiguous();
+    return require_finite(outputs.model.logits(outputs.hidden), outputs.model_name)
+        .to(at::kCPU)
+        .permute({2, 0, 1})
+        .contiguous();
   }
   void add(const ExampleBatch& batch, const at::Tensor& logits) override {
     const std::vector<int64_t>& rows = batch.rows;

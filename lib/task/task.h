@@ -61,9 +61,10 @@ constexpr const char* kBestAnswers = "best-answers";
 Evaluation evaluation_of(const NllSum& score);
 
 struct EvaluationOptions {
-  data::ScoringOptions scoring = {};  // for a text, scoring.block must be above 0
-  std::string metric = "loss";        // name of a score that evaluate() must compute; "loss": no further score
-  DecodingOptions decoding = {};      // options of scores that need decoding
+  data::ScoringOptions scoring = {};     // for a text, scoring.block must be above 0
+  std::string metric = "loss";           // name of a score that evaluate() must compute; "loss": no further score
+  DecodingOptions decoding = {};         // options of scores that need decoding
+  std::string model_name = "the model";  // name of the model in errors, such as the path of its checkpoint
   // Observes forward passes; evaluate() calls the observer when the loss is computed, not while decoding. May be null.
   attention::Observer* observer = nullptr;
   std::function<void(int64_t num_completed, int64_t total)> on_progress = {};  // receives numbers of rows; may be empty

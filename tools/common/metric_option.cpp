@@ -72,6 +72,7 @@ double MetricOption::compute(model::LoadedModel& model, const task::Dataset& dat
                              const std::function<void(int64_t, int64_t)>& progress, attention::Observer* observer,
                              const distributed::Group* group) const {
   task::EvaluationOptions evaluation = evaluation_options();
+  evaluation.model_name = model.name;
   evaluation.observer = observer;
   evaluation.group = group;
   evaluation.on_progress = progress;

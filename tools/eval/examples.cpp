@@ -59,6 +59,7 @@ ordered_json score_examples(const ScoreJob& job, const ShardSource& source, mode
   task::EvaluationOptions evaluation;
   evaluation.scoring =
       resolved_scoring_options(model, job.scoring_options, dataset);  // throws for options that apply only to text
+  evaluation.model_name = model.name;
   evaluation.on_progress = progress_bar("score", "rows");
   evaluation.group = job.group;
   // The sinks are opened before the long computation, so that errors appear early.
