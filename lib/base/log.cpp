@@ -35,7 +35,6 @@ void print(const char* kind, const char* colour, const std::string& message) {
 }  // namespace
 
 void set_log_level(LogLevel level) { process_log_level = level; }
-LogLevel log_level() { return process_log_level; }
 void set_log_name(const std::string& name) { tool_name = name; }
 const std::string& log_name() { return tool_name; }
 void set_log_rank(int rank) { process_rank = rank; }

@@ -12,7 +12,6 @@ enum class LogLevel { quiet, normal, verbose };
 
 // Sets the log level of the process, as Tool::run() does for --quiet and --verbose.
 void set_log_level(LogLevel level);
-LogLevel log_level();
 // Sets the name of the tool, such as "mh-prep", with which each message starts.
 void set_log_name(const std::string& name);
 const std::string& log_name();

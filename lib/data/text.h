@@ -41,7 +41,6 @@ class Streams {
  public:
   Streams(int64_t num_tokens, int64_t num_streams, int64_t block)
       : num_tokens_(num_tokens), num_streams_(num_streams), block_(block) {}
-  int64_t num_streams() const { return num_streams_; }
   int64_t num_segments() const { return ceil_div(ceil_div(num_tokens_, num_streams_), block_); }
   // Returns the number of tokens of segment `segment` in the longest stream: `block`, or less in the last segment.
   int64_t width(int64_t segment) const { return row(0, segment).length; }
