@@ -37,6 +37,10 @@ struct RelativeParams {
   const float* r_transposed = nullptr;        // on a CPU: r with each head transposed, (heads, key_size, num_distances)
 };
 
+// Grouped-query attention: returns the key/value head that head `head` reads; `head_of`: null, each head reads the
+// key/value head of the same index.
+constexpr int64_t kv_head(const int64_t* head_of, int64_t head) { return head_of != nullptr ? head_of[head] : head; }
+
 // Parameters of one call. Pointers refer to memory of the device that runs the kernel.
 struct AttentionParams {
   // Numbers of queries and keys of a batch row. On a GPU `keys` includes padding keys, on a CPU it does not. If `keys`
@@ -97,8 +101,8 @@ struct AttentionParams {
 
   constexpr bool has_relative_positions() const { return relative.u != nullptr; }
   constexpr bool has_dropout() const { return dropout.threshold != 0; }
-  constexpr int64_t key_head(int64_t j) const { return key_head_of != nullptr ? key_head_of[j] : j; }
-  constexpr int64_t value_head(int64_t i) const { return value_head_of != nullptr ? value_head_of[i] : i; }
+  constexpr int64_t key_head(int64_t j) const { return kv_head(key_head_of, j); }
+  constexpr int64_t value_head(int64_t i) const { return kv_head(value_head_of, i); }
   float head_scale(int64_t i) const { return head_scales != nullptr ? head_scales[i] : 1; }
   // Return the end and the beginning of [visible_begin(i), visible_end(i)), the range of keys to which query i attends.
   int64_t visible_end(int64_t i) const { return causal ? keys - queries + i + 1 : keys; }

@@ -199,7 +199,7 @@ struct GemmOperands {
     for (int i = thread.warp(); i < group.count() * num_row_tiles; i += thread.threads() / 32) {
       const int h = group.first + (num_row_tiles == 1 ? i : i / num_row_tiles),
                 row = num_row_tiles == 1 ? 0 : i % num_row_tiles * 16;
-      const T* const data = x.data + x.head_stride * (x.head_of != nullptr ? x.head_of[h] : h);
+      const T* const data = x.data + x.head_stride * kv_head(x.head_of, h);
       load_rows<kSize>(thread, warp_of(thread), to + i * 16 * kStride,
                        {data, x.row_stride, rows.end, size, params.has_aligned_rows}, rows.first + row, 16,
                        [](int r) { return r * kStride; });

@@ -299,7 +299,7 @@ struct HeadRowLoader {
       : row_stride(tensor.row_stride), heads(num_heads), size(row_size), has_aligned_rows(params.has_aligned_rows) {
     MH_FOR (o, Traits::kWarpHeads) {
       const int head = thread.warp() * Traits::kWarpHeads + o;
-      data[o] = head < heads ? row_of(tensor, b, head_of != nullptr ? head_of[head] : head, 0) : nullptr;
+      data[o] = head < heads ? row_of(tensor, b, kv_head(head_of, head), 0) : nullptr;
     }
   }
   // Starts to load positions `first` … `first` + kRows - 1 to `to` (heads, kRows, kStride); positions from `end` on
