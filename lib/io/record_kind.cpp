@@ -54,15 +54,16 @@ const std::vector<RecordKind>& record_kinds() {
        .field_names = {"question", "context", "begins", "ends", "text", "about"},
        .num_token_fields = 2,
        .length_rule = "questions",
-       .meaning = "A question about a paragraph. The fields question and context contain the tokens of the question "
-                  "and of the paragraph, which has at least one token. The fields begins and ends contain the byte "
-                  "offsets in the paragraph where each of its tokens begins and ends, in ascending order, possibly "
-                  "with equal offsets. The field text contains the bytes of the paragraph in UTF-8, one number for "
-                  "each byte. The field about contains the bytes of a JSON object with the keys id; impossible "
-                  "(whether the paragraph has no answer); and answers (a list of objects with text and, if the "
-                  "paragraph contains this text, begin and end in bytes; empty exactly if the question is "
-                  "impossible). The header key task is an object with the key unanswerable (whether questions may be "
-                  "impossible and are scored as in SQuAD 2.0). The trailer key text_bytes counts each paragraph once.",
+       .meaning =
+           "A question about a paragraph. The fields question and context contain the tokens of the question "
+           "and of the paragraph, which has at least one token. The fields begins and ends contain the byte "
+           "offsets in the paragraph where each of its tokens begins and ends, in ascending order, possibly "
+           "with equal offsets. The field text contains the bytes of the paragraph in UTF-8, one number for "
+           "each byte. The field about contains the bytes of a JSON object with the keys id; impossible "
+           "(whether the paragraph has no answer); and answers (a list of objects with text and, if the "
+           "paragraph contains this text, begin and end in bytes; empty exactly if the question is "
+           "unanswerable). The header key task is an object with the key unanswerable (whether questions may be "
+           "unanswerable and are scored as in SQuAD 2.0). The trailer key text_bytes counts each paragraph once.",
        .allows_length = any_length},
   };
   return kinds;

@@ -113,7 +113,7 @@ Answers AnswerSearch::answers(int64_t question) const {
   for (const Candidate& c : best_distinct_candidates(paragraph, candidates))
     out.best_answers.push_back({paragraph.text_of(c.span), c.start_logit, c.end_logit});
   out.text = out.best_answers.front().text;
-  if (questions_.may_have_impossible()) {
+  if (questions_.may_have_unanswerable()) {
     const Answer no_answer{"", null_window->null_start_logit, null_window->null_end_logit};
     out.null_score_difference = no_answer.score() - out.best_answers.front().score();
     if (out.null_score_difference > options_.null_threshold) out.text.clear();

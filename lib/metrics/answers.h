@@ -32,7 +32,7 @@ struct AnswerOptions {
             at_least(1));
     f.field("longest", max_answer_tokens, "maximum length of an answer in tokens", at_least(1));
     f.field("null_threshold", null_threshold,
-            "threshold for questions that may be impossible: the empty answer is predicted if its score exceeds the "
+            "threshold for questions that may be unanswerable: the empty answer is predicted if its score exceeds the "
             "score of the best other answer by more than this value");
   }
 };
@@ -46,12 +46,12 @@ struct Answer {
 };
 
 struct Answers {
-  // Best answers in descending order of score, at most AnswerOptions::num_best_answers. If questions may be impossible,
-  // the list also contains "no answer": within this maximum if its score is high enough, otherwise as an additional
-  // last answer.
+  // Best answers in descending order of score, at most AnswerOptions::num_best_answers. If questions may be
+  // unanswerable, the list also contains "no answer": within this maximum if its score is high enough, otherwise as an
+  // additional last answer.
   std::vector<Answer> best_answers;
   std::string text;  // predicted answer; empty: no answer
-  // Score of "no answer" minus the score of the best other answer; 0 unless questions may be impossible.
+  // Score of "no answer" minus the score of the best other answer; 0 unless questions may be unanswerable.
   double null_score_difference = 0;
 };
 

@@ -81,14 +81,14 @@ Predictions read_predictions(const std::string& path) {
   return predictions;
 }
 
-AnswerScore answer_score(const text::Question& question, const std::string& answer, bool is_unanswerable) {
+AnswerScore answer_score(const text::Question& question, const std::string& answer, bool may_be_unanswerable) {
   std::vector<std::string> gold_answers;
   for (const text::GoldAnswer& a : question.answers)
-    if (!is_unanswerable || !normalised_answer(a.text).empty()) gold_answers.push_back(a.text);
+    if (!may_be_unanswerable || !normalised_answer(a.text).empty()) gold_answers.push_back(a.text);
   const bool has_no_gold_answer = gold_answers.empty();
   if (has_no_gold_answer) gold_answers.emplace_back();
   AnswerScore score = answer_score(answer, gold_answers);
-  if (is_unanswerable && has_no_gold_answer) score.f1 = score.exact;
+  if (may_be_unanswerable && has_no_gold_answer) score.f1 = score.exact;
   return score;
 }
 
@@ -99,10 +99,10 @@ PredictionScores score_predictions(const text::Questions& questions, const Predi
     const auto it = predictions.find(q.id);
     const bool has_prediction = it != predictions.end();
     const AnswerScore score =
-        has_prediction ? answer_score(q, it->second, questions.may_have_impossible()) : AnswerScore{};
+        has_prediction ? answer_score(q, it->second, questions.may_have_unanswerable()) : AnswerScore{};
     ++(has_prediction ? num_predicted : scores.num_missing_predictions);
     scores.all_questions.add(score);
-    (q.is_impossible ? scores.impossible_questions : scores.possible_questions).add(score);
+    (q.is_unanswerable ? scores.unanswerable_questions : scores.answerable_questions).add(score);
   }
   scores.num_unknown_ids = static_cast<int64_t>(predictions.size()) - num_predicted;
   return scores;

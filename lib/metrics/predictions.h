@@ -34,19 +34,19 @@ Predictions read_predictions(const std::string& path);
 // Exact match and F1 over all questions. A question that has no prediction scores 0 (the official script of SQuAD 2.0
 // omits it).
 //
-// If questions may be impossible, the rules of SQuAD 2.0 apply: true answers that are empty after normalisation are
-// ignored; the true answer to an impossible question is ""; and if the prediction or the true answer is empty, F1 is 1
-// if both are empty and 0 otherwise.
+// If questions may be unanswerable, the rules of SQuAD 2.0 apply: true answers that are empty after normalisation are
+// ignored; the true answer to an unanswerable question is ""; and if the prediction or the true answer is empty, F1 is
+// 1 if both are empty and 0 otherwise.
 struct PredictionScores {
   AnswerScoreMean all_questions;
-  AnswerScoreMean possible_questions,
-      impossible_questions;             // HasAns and NoAns in the official script
+  AnswerScoreMean answerable_questions,
+      unanswerable_questions;           // HasAns and NoAns in the official script
   int64_t num_missing_predictions = 0;  // number of questions that have no prediction
   int64_t num_unknown_ids = 0;          // number of predictions whose id belongs to no question
 };
 PredictionScores score_predictions(const text::Questions& questions, const Predictions& predictions);
-// Returns the score of a predicted answer to a question. `is_unanswerable`: whether questions of the data set may be
-// impossible, so that the rules of SQuAD 2.0 apply.
-AnswerScore answer_score(const text::Question& question, const std::string& answer, bool is_unanswerable);
+// Returns the score of a predicted answer to a question. `may_be_unanswerable`: whether questions of the data set may
+// be unanswerable, so that the rules of SQuAD 2.0 apply.
+AnswerScore answer_score(const text::Question& question, const std::string& answer, bool may_be_unanswerable);
 
 }  // namespace mh::metrics

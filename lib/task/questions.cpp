@@ -75,9 +75,9 @@ class SpanTally : public ExampleTally {
       result.scores.emplace_back(prefix + "f1", subset_scores.mean_percent().f1);
     };
     add_scores("", scores.all_questions);
-    if (questions_.may_have_impossible()) {
-      add_scores("possible_", scores.possible_questions);
-      add_scores("impossible_", scores.impossible_questions);
+    if (questions_.may_have_unanswerable()) {
+      add_scores("possible_", scores.answerable_questions);
+      add_scores("impossible_", scores.unanswerable_questions);
     }
     const auto shared_answers = std::make_shared<const std::vector<metrics::Answers>>(std::move(answers));
     result.output_files[kPredictions] = [&questions = questions_, shared_answers] {
@@ -105,7 +105,7 @@ class QuestionsDataset : public ExampleDataset {
   void require_targets() const override {
     require_any_target(
         std::ranges::any_of(questions_->questions(),
-                            [](const text::Question& q) { return q.is_impossible || !q.answers.empty(); }),
+                            [](const text::Question& q) { return q.is_unanswerable || !q.answers.empty(); }),
         shard_name_);
   }
   std::vector<std::string> score_names() const override { return {"exact", "f1"}; }

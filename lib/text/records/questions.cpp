@@ -51,7 +51,7 @@ Questions::Questions(const Sequences& sequences, const io::ShardHeader& header, 
     : options_(options),
       question_use_(use),
       special_tokens_(tokenizer.special_tokens()),
-      may_have_impossible_(text::may_have_impossible(header)) {
+      may_have_unanswerable_(text::may_have_unanswerable(header)) {
   options_.check();
   io::require_kind(header, name, io::kQuestionsKind);
   constexpr size_t num_fields = kNumQuestionFields;
@@ -72,8 +72,8 @@ Questions::Questions(const Sequences& sequences, const io::ShardHeader& header, 
 void Questions::add(QuestionRecord record) {
   if (paragraphs_.empty() || paragraphs_.back().text != record.text || paragraphs_.back().tokens != record.context)
     paragraphs_.push_back({std::move(record.text), std::move(record.context), std::move(record.token_ranges)});
-  Question q{std::move(record.id), std::move(record.question), std::move(record.answers),
-             record.is_impossible, paragraphs_.size() - 1,     {}};
+  Question q{std::move(record.id),   std::move(record.question), std::move(record.answers),
+             record.is_unanswerable, paragraphs_.size() - 1,     {}};
   const auto max_tokens = static_cast<size_t>(options_.max_question_tokens);
   num_truncated_ += q.tokens.size() > max_tokens ? 1 : 0;
   q.tokens.resize(std::min(q.tokens.size(), max_tokens));
@@ -83,7 +83,7 @@ void Questions::add(QuestionRecord record) {
   questions_.push_back(std::move(q));
   first_rows_.push_back(size());
   const Question& last_question = questions_.back();
-  if (question_use_ == QuestionUse::training && !last_question.is_impossible && last_question.answer_span.is_empty())
+  if (question_use_ == QuestionUse::training && !last_question.is_unanswerable && last_question.answer_span.is_empty())
     ++num_without_windows_;
   else add_windows(static_cast<int64_t>(questions_.size()) - 1);
 }

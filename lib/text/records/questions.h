@@ -55,7 +55,7 @@ struct Question {
   std::string id;
   std::vector<int32_t> tokens;  // at most WindowOptions::max_question_tokens
   std::vector<GoldAnswer> answers;
-  bool is_impossible = false;
+  bool is_unanswerable = false;
   size_t paragraph_index = 0;
   // Token range of the first answer with a known position in the paragraph and at least one token; empty if there is
   // none. A token belongs to the answer if at least one character of the token does, since an answer may begin or end
@@ -71,7 +71,7 @@ struct ParagraphWindow {
 
 // Selects the questions from which input sequences are made.
 enum class QuestionUse {
-  training,    // questions with an answer in the paragraph, and impossible questions
+  training,    // questions with an answer in the paragraph, and unanswerable questions
   prediction,  // all questions
 };
 
@@ -102,8 +102,8 @@ class Questions {
   // Returns the range [first, second) of input sequences of a question; an empty range if the question has none.
   std::pair<int64_t, int64_t> rows_of(int64_t question) const;
 
-  // Returns whether the shard may contain impossible questions, so that predictions are scored as in SQuAD 2.0.
-  bool may_have_impossible() const { return may_have_impossible_; }
+  // Returns whether the shard may contain unanswerable questions, so that predictions are scored as in SQuAD 2.0.
+  bool may_have_unanswerable() const { return may_have_unanswerable_; }
   // Returns the number of questions of more than WindowOptions::max_question_tokens tokens, which are truncated.
   int64_t num_truncated() const { return num_truncated_; }
   int64_t num_without_windows() const { return num_without_windows_; }  // number of questions without input sequences
@@ -115,7 +115,7 @@ class Questions {
   WindowOptions options_;
   QuestionUse question_use_;
   WordPieceTokenizer::SpecialTokens special_tokens_;
-  bool may_have_impossible_;
+  bool may_have_unanswerable_;
   std::vector<Paragraph> paragraphs_;
   std::vector<Question> questions_;
   std::vector<ParagraphWindow> windows_;

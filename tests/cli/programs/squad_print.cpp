@@ -88,7 +88,7 @@ Scores pseudo_random_scores(const text::Questions& questions, int64_t row) {
 void print_scores(const text::Questions& questions, const std::string& path) {
   const auto scores = metrics::score_predictions(questions, metrics::read_predictions(path));
   for (const metrics::AnswerScoreMean* group_scores :
-       {&scores.all_questions, &scores.possible_questions, &scores.impossible_questions})
+       {&scores.all_questions, &scores.answerable_questions, &scores.unanswerable_questions})
     std::printf("%.10f %.10f %d\n", group_scores->mean_percent().exact, group_scores->mean_percent().f1,
                 static_cast<int>(group_scores->num_questions()));
 }

@@ -110,11 +110,11 @@ TEST_CASE("answers: the n-best list equals that of a brute-force search") {
   }));
 }
 
-TEST_CASE("answers: the null answer is ranked by its score if questions may be impossible") {
+TEST_CASE("answers: the null answer is ranked by its score if questions may be unanswerable") {
   CHECK(rc::check("answers: the null answer is ranked by its score", [] {
     const RandomSquad squad = random_squad(true);
     const text::Questions questions = questions_of(shard_of(squad.json, kKeepUnanswerable), squad.options);
-    RC_ASSERT(questions.may_have_impossible());
+    RC_ASSERT(questions.may_have_unanswerable());
     const RowScores s = random_row_scores(questions);
     const metrics::AnswerOptions options{*rc::gen::inRange(1, 6), 30, static_cast<double>(*rc::gen::inRange(-3, 4))};
     metrics::AnswerSearch search(questions, options);
@@ -197,8 +197,8 @@ TEST_CASE("predictions: written predictions read back equal and are scored again
   CHECK(scores.all_questions.num_questions() == 3);
   CHECK(scores.all_questions.mean_percent().exact == rounding::fp64(100.0 / 3, 2));
   CHECK(scores.all_questions.mean_percent().f1 == rounding::fp64(200.0 / 3, 4));
-  CHECK(scores.possible_questions.num_questions() == 3);
-  CHECK(scores.impossible_questions.num_questions() == 0);
+  CHECK(scores.answerable_questions.num_questions() == 3);
+  CHECK(scores.unanswerable_questions.num_questions() == 0);
   const auto incomplete = metrics::score_predictions(questions, {{"1", "cab"}, {"other", "x"}});
   CHECK(incomplete.num_missing_predictions == 2);
   CHECK(incomplete.num_unknown_ids == 1);
@@ -211,19 +211,19 @@ TEST_CASE("predictions: written predictions read back equal and are scored again
   CHECK(status_of([&] { metrics::read_predictions(folder.file("missing")); }) == 3);
 }
 
-TEST_CASE("predictions: exact match and F1 follow SQuAD 2.0 if questions may be impossible, else SQuAD 1.1") {
-  text::Question impossible, article_only, answerable;
-  impossible.is_impossible = true;
+TEST_CASE("predictions: exact match and F1 follow SQuAD 2.0 if questions may be unanswerable, else SQuAD 1.1") {
+  text::Question unanswerable, article_only, answerable;
+  unanswerable.is_unanswerable = true;
   article_only.answers = {{"the", {}}};
   answerable.answers = {{"the abc", {}}, {"a", {}}};
-  auto score = [](const text::Question& q, const std::string& answer, bool unanswerable) {
-    const auto s = metrics::answer_score(q, answer, unanswerable);
+  auto score = [](const text::Question& q, const std::string& answer, bool may_be_unanswerable) {
+    const auto s = metrics::answer_score(q, answer, may_be_unanswerable);
     return std::pair(s.exact, s.f1);
   };
   using Scores = std::pair<double, double>;
-  CHECK(score(impossible, "", true) == Scores{1, 1});
-  CHECK(score(impossible, "the", true) == Scores{1, 1});
-  CHECK(score(impossible, "abc", true) == Scores{0, 0});
+  CHECK(score(unanswerable, "", true) == Scores{1, 1});
+  CHECK(score(unanswerable, "the", true) == Scores{1, 1});
+  CHECK(score(unanswerable, "abc", true) == Scores{0, 0});
   CHECK(score(article_only, "an", true) == Scores{1, 1});
   CHECK(score(article_only, "an", false) == Scores{1, 0});  // SQuAD 1.1: F1 is 0 without a common word
   CHECK(score(answerable, "", true) == Scores{0, 0});

@@ -30,8 +30,8 @@ void report(const Squad& squad, const QuestionSummary& summary) {
   if (squad.num_answers_without_range > 0)
     log_info(str(format_count(squad.num_answers_without_range, "of "), count_with_commas(squad.num_answers, "answer"),
                  " not found at their offset in the paragraph; training does not use these answers"));
-  if (squad.num_impossible > 0)
-    log_info(count_with_commas(squad.num_impossible, "unanswerable question") +
+  if (squad.num_unanswerable > 0)
+    log_info(count_with_commas(squad.num_unanswerable, "unanswerable question") +
              ", since the paragraph contains no answer");
   log_info(str(count_with_commas(summary.num_questions, "question"), " on ",
                count_with_commas(summary.num_paragraphs, "paragraph"), ", ",

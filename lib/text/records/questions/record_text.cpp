@@ -12,7 +12,7 @@ namespace {
 class QuestionText : public WholeShardText {
  protected:
   nlohmann::ordered_json count_shard(const WholeShard& shard, const std::string& name) const override {
-    uint64_t num_paragraphs = 0, num_answers = 0, num_answers_without_range = 0, num_impossible = 0;
+    uint64_t num_paragraphs = 0, num_answers = 0, num_answers_without_range = 0, num_unanswerable = 0;
     std::string text;
     for (size_t i = 0; i < shard.size(); ++i) {
       QuestionRecord record = decode_question_record(shard, i, name);
@@ -20,13 +20,13 @@ class QuestionText : public WholeShardText {
       text = std::move(record.text);
       num_answers += record.answers.size();
       for (const GoldAnswer& answer : record.answers) num_answers_without_range += answer.byte_range ? 0 : 1;
-      num_impossible += record.is_impossible ? 1 : 0;
+      num_unanswerable += record.is_unanswerable ? 1 : 0;
     }
     nlohmann::ordered_json counts = WholeShardText::count_shard(shard, name);
     counts.update({{"paragraphs", num_paragraphs},
                    {"answers", num_answers},
                    {"missing_answers", num_answers_without_range},
-                   {"impossible", num_impossible}});
+                   {"impossible", num_unanswerable}});
     return counts;
   }
   void print_text(const WholeShard& shard, const std::string& name, const Tokenizer& tokenizer,

@@ -33,7 +33,7 @@ std::string bytes_of(std::span<const int32_t> numbers) {
 }
 
 // Returns the bytes, one per element, of the JSON object of a record: the id, the answers, and whether the question is
-// impossible. Throws Error(input) if the object has more than kMaxUncheckedJsonBytes. `where`: the paragraph, for the
+// unanswerable. Throws Error(input) if the object has more than kMaxUncheckedJsonBytes. `where`: the paragraph, for the
 // message.
 std::vector<int32_t> encode_details(const SquadQuestion& q, const std::string& where) {
   ordered_json answers = ordered_json::array();
@@ -43,7 +43,7 @@ std::vector<int32_t> encode_details(const SquadQuestion& q, const std::string& w
     answers.push_back(answer);
   }
   const std::string details_json =
-      ordered_json{{"id", q.id}, {"answers", answers}, {"impossible", q.is_impossible}}.dump();
+      ordered_json{{"id", q.id}, {"answers", answers}, {"impossible", q.is_unanswerable}}.dump();
   if (details_json.size() > kMaxUncheckedJsonBytes)
     throw Error(
         Exit::input,
@@ -118,7 +118,7 @@ std::string read_details(std::span<const int32_t> bytes, QuestionRecord& record)
   try {
     const json j = json::parse(bytes_of(bytes));
     record.id = j.at("id").get<std::string>();
-    record.is_impossible = j.at("impossible").get<bool>();
+    record.is_unanswerable = j.at("impossible").get<bool>();
     for (const json& a : j.at("answers")) {
       GoldAnswer answer{a.at("text").get<std::string>(), {}};
       if (a.contains("begin")) {
@@ -132,7 +132,7 @@ std::string read_details(std::span<const int32_t> bytes, QuestionRecord& record)
   } catch (const json::exception& error) {
     return error.what();
   }
-  return record.is_impossible == record.answers.empty() ? "" : count_of(record.answers.size(), "answer");
+  return record.is_unanswerable == record.answers.empty() ? "" : count_of(record.answers.size(), "answer");
 }
 
 bool has_decreasing_range(const std::vector<TextRange>& token_ranges) {
@@ -152,7 +152,7 @@ void set_questions_header(io::ShardHeader& header, const Squad& squad, const Squ
   header.task = json{{kUnanswerableKey, options.unanswerable_handling == "keep"}}.dump();
 }
 
-bool may_have_impossible(const io::ShardHeader& header) {
+bool may_have_unanswerable(const io::ShardHeader& header) {
   const json task = json::parse(header.task, nullptr, false);
   return task.is_object() && task.contains(kUnanswerableKey) && task.at(kUnanswerableKey) == true;
 }

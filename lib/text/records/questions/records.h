@@ -23,8 +23,8 @@ struct QuestionRecord {
   std::vector<TextRange> token_ranges;     // byte range in `text` of each context token; begins and ends never decrease
   std::string text;                        // the paragraph
   std::string id;
-  std::vector<GoldAnswer> answers;  // empty if and only if the question is impossible
-  bool is_impossible = false;
+  std::vector<GoldAnswer> answers;  // empty if and only if the question is unanswerable
+  bool is_unanswerable = false;
 };
 
 struct QuestionSummary {
@@ -36,8 +36,8 @@ struct QuestionSummary {
 
 // Sets the kind, the fields and the task of `header`, whose vocabulary must already be set.
 void set_questions_header(io::ShardHeader& header, const Squad& squad, const SquadOptions& options);
-// Returns whether a shard may contain impossible questions, so that predictions are scored as in SQuAD 2.0.
-bool may_have_impossible(const io::ShardHeader& header);
+// Returns whether a shard may contain unanswerable questions, so that predictions are scored as in SQuAD 2.0.
+bool may_have_unanswerable(const io::ShardHeader& header);
 
 // Writes every question as a record, and encodes each paragraph only once. The result does not depend on the number of
 // threads. Throws Error(input) for a paragraph without tokens.
@@ -47,8 +47,8 @@ QuestionSummary encode_questions(const Squad& squad, const WordPieceTokenizer& t
 // Decodes a record from its fields; `number`, the number of the record from 1, and `name`, the shard's name, are for
 // messages. Throws Error(input) if the paragraph has no tokens or the fields contradict each other: different numbers
 // of tokens and ranges, ranges outside the text or decreasing, an invalid JSON object or one without a required entry,
-// an answer whose text is not at its byte range, an impossible question with answers, or a question without answers
-// that is not impossible.
+// an answer whose text is not at its byte range, an unanswerable question with answers, or a question without answers
+// that is not unanswerable.
 QuestionRecord decode_question_record(const std::array<std::span<const int32_t>, kNumQuestionFields>& fields,
                                       const std::string& name, uint64_t number);
 // Decodes the record with the index `record`, from 0, of a shard in memory. `name` is the shard's name in messages.

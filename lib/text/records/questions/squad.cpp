@@ -149,11 +149,12 @@ class SquadReader {
     if (squad_.num_questions == 0) location_.refuse("questions", "none", "name a file with at least one question");
     const auto max_missing = options_.missing_share * static_cast<double>(squad_.num_answers);
     if (static_cast<double>(squad_.num_answers_without_range) > max_missing)
-      first_missing_location_.refuse(str("at least ", 100 * (1 - options_.missing_share),
-                                         "% of the answers to occur in the paragraph at their 'answer_start'"),
-                                     str(squad_.num_answers - squad_.num_answers_without_range, " of ",
-                                         count_of(squad_.num_answers, "answer"), "; the first mismatch is in this question"),
-                                     "check that answer_start counts Unicode code points, or raise --missing-share");
+      first_missing_location_.refuse(
+          str("at least ", 100 * (1 - options_.missing_share),
+              "% of the answers to occur in the paragraph at their 'answer_start'"),
+          str(squad_.num_answers - squad_.num_answers_without_range, " of ", count_of(squad_.num_answers, "answer"),
+              "; the first mismatch is in this question"),
+          "check that answer_start counts Unicode code points, or raise --missing-share");
     return std::move(squad_);
   }
 
@@ -175,19 +176,19 @@ class SquadReader {
       location_.refuse("a unique id", "the id of an earlier question",
                        "remove the repeated question, or name each file once");
     q.text = require_text(object, "question", location_);
-    const json* is_impossible = find_entry(object, "is_impossible", EntryType::boolean, location_);
-    q.is_impossible = is_impossible != nullptr && is_impossible->get<bool>();
+    const json* is_unanswerable = find_entry(object, "is_impossible", EntryType::boolean, location_);
+    q.is_unanswerable = is_unanswerable != nullptr && is_unanswerable->get<bool>();
     for (const json& answer : require_entry(object, "answers", EntryType::list, location_))
       q.answers.push_back(read_answer(answer, text, offsets));
-    if (q.is_impossible && options_.unanswerable_handling == "refuse")
+    if (q.is_unanswerable && options_.unanswerable_handling == "refuse")
       location_.refuse("a question that the paragraph answers", "a question with 'is_impossible', as in SQuAD 2.0",
                        "pass --unanswerable keep to keep unanswerable questions");
-    if (q.is_impossible != q.answers.empty())
-      location_.refuse(q.is_impossible ? "no answers to a question with 'is_impossible'" : "at least one answer",
+    if (q.is_unanswerable != q.answers.empty())
+      location_.refuse(q.is_unanswerable ? "no answers to a question with 'is_impossible'" : "at least one answer",
                        count_of(q.answers.size(), "answer"), "correct 'is_impossible' or 'answers' of the question");
     ++squad_.num_questions;
     squad_.num_answers += q.answers.size();
-    squad_.num_impossible += q.is_impossible ? 1 : 0;
+    squad_.num_unanswerable += q.is_unanswerable ? 1 : 0;
     return q;
   }
 

@@ -36,8 +36,8 @@ struct GoldAnswer {
 
 struct SquadQuestion {
   std::string id, text;
-  std::vector<GoldAnswer> answers;  // empty if and only if the question is impossible
-  bool is_impossible = false;
+  std::vector<GoldAnswer> answers;  // empty if and only if the question is unanswerable
+  bool is_unanswerable = false;
 };
 
 struct SquadParagraph {
@@ -50,16 +50,16 @@ struct Squad {
   std::vector<SquadParagraph> paragraphs;
   uint64_t num_bytes = 0;  // total size of the files
   uint64_t num_questions = 0, num_answers = 0;
-  uint64_t num_impossible = 0;             // number of questions that their paragraph does not answer
+  uint64_t num_unanswerable = 0;           // number of questions that their paragraph does not answer
   uint64_t num_answers_without_range = 0;  // number of answers without a `byte_range`
 };
 
 // Reads the files in order; "-" is standard input. JSON entries may have any order; unused entries, such as
 // plausible_answers, are skipped. Throws Error(input), with file, article, paragraph and question, for invalid or
 // truncated JSON, missing entries or entries of a wrong type, text with a NUL byte or of INT32_MAX bytes or more, a
-// repeated id, an answer that does not start within its paragraph, an impossible question with answers, a question
-// without answers that is not impossible, and files without questions; depending on the options, also for misplaced
-// answers and for impossible questions.
+// repeated id, an answer that does not start within its paragraph, an unanswerable question with answers, a question
+// without answers that is not unanswerable, and files without questions; depending on the options, also for misplaced
+// answers and for unanswerable questions.
 Squad read_squad(const std::vector<std::string>& files, const SquadOptions& options);
 
 }  // namespace mh::text

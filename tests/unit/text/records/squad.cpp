@@ -142,16 +142,16 @@ TEST_CASE("squad: a file is refused if more than --missing-share of its answers 
   CHECK(refusal_of_json(file({article(kContext, {question("1", "a", {answer("", 8)})})})) != "");
 }
 
-TEST_CASE("squad: impossible questions require --unanswerable keep and must not have answers") {
+TEST_CASE("squad: unanswerable questions require --unanswerable keep and must not have answers") {
   auto json = file({article(kContext, {question("1", "a?", {})})});
   auto& q = json["data"][0]["paragraphs"][0]["qas"][0];
   q["is_impossible"] = true;
   q["plausible_answers"] = {answer("cab", 8)};
   CHECK(refusal_of_json(json).find("--unanswerable keep") != std::string::npos);
   const text::Squad squad = read(json.dump(), {0.01, "keep"});
-  CHECK(squad.num_impossible == 1);
-  CHECK(squad.paragraphs[0].questions[0].is_impossible);
-  CHECK(text::may_have_impossible(shard_of(json, {0.01, "keep"}).header));
+  CHECK(squad.num_unanswerable == 1);
+  CHECK(squad.paragraphs[0].questions[0].is_unanswerable);
+  CHECK(text::may_have_unanswerable(shard_of(json, {0.01, "keep"}).header));
   q["answers"] = q["plausible_answers"];
   CHECK(refusal_of_json(json, {0.01, "keep"}).find("no answers") != std::string::npos);
 }
@@ -196,7 +196,7 @@ TEST_CASE("squad: the records of a shard equal the SQuAD file, for any number of
       RC_ASSERT(r.answers.size() == 2u);
       RC_ASSERT(r.answers[0].byte_range == (text::TextRange{0, 1}));
       RC_ASSERT(!r.answers[1].byte_range);
-      RC_ASSERT(!r.is_impossible);
+      RC_ASSERT(!r.is_unanswerable);
     }
   }));
 }
