@@ -54,13 +54,13 @@ Json JsonConfig::value(const std::string& key, const Json& default_value) const 
 }
 
 void JsonConfig::require(const std::string& key, const Json& default_value, const std::vector<Json>& allowed_values,
-                         const std::string& reason) const {
+                         const std::string& advice) const {
   const Json actual_value = value(key, default_value);
   if (std::find(allowed_values.begin(), allowed_values.end(), actual_value) != allowed_values.end()) return;
   std::vector<std::string> texts;
   texts.reserve(allowed_values.size());
   for (const Json& allowed_value : allowed_values) texts.push_back(allowed_value.dump());
-  throw Error(Exit::input, Problem{path_ + ": " + key, join(texts, " or "), actual_value.dump(), reason});
+  throw Error(Exit::input, Problem{path_ + ": " + key, join(texts, " or "), actual_value.dump(), advice});
 }
 
 std::vector<std::string> JsonConfig::unread_keys() const {

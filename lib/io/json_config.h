@@ -29,10 +29,10 @@ class JsonConfig {
   // type differs from that of `default_value`; a null default accepts every type, and a floating-point default accepts
   // integers.
   Json value(const std::string& key, const Json& default_value) const;
-  // Throws Error(input), with `reason` as advice to the user, unless the value of the key is one of `allowed_values`. A
-  // missing or null key has the value `default_value`.
+  // Throws Error(input), with `advice`, unless the value of the key is one of `allowed_values`. A missing or null key
+  // has the value `default_value`.
   void require(const std::string& key, const Json& default_value, const std::vector<Json>& allowed_values,
-               const std::string& reason) const;
+               const std::string& advice) const;
   // Returns the keys that neither value() nor require() has read.
   std::vector<std::string> unread_keys() const;
 
