@@ -89,6 +89,13 @@ void throw_not_finite() {
                                     "use another checkpoint: the parameters are damaged, or training diverged"});
 }
 
+void throw_not_converged() {
+  throw Error(Exit::failed,
+              Problem{"singular values", "an eigenvalue iteration that converges",
+                      "no convergence on a matrix of finite numbers",
+                      "use --device cuda, which computes eigenvalues by another method, or another checkpoint"});
+}
+
 }  // namespace
 
 at::Tensor batched_singular_values(const at::Tensor& matrices) {
@@ -128,14 +135,15 @@ at::Tensor singular_values(const at::Tensor& matrices) {
   const at::Tensor flat_matrices = x.reshape({-1, x.size(-2), x.size(-1)});
   const int64_t m = flat_matrices.size(1);
   auto* out = values.mutable_data_ptr<double>();
-  std::atomic<bool> is_finite{true};
+  std::atomic<bool> is_solved{true};
   at::parallel_for(0, flat_matrices.size(0), 1, [&](int64_t begin, int64_t end) {
     c10::NoGradGuard thread_no_gradient;
     SingularValueSolver solver(m, flat_matrices.size(2));
     for (int64_t i = begin; i < end; ++i)
-      if (!solver.solve(flat_matrices[i], out + i * m)) is_finite = false;
+      if (!solver.solve(flat_matrices[i], out + i * m)) is_solved = false;
   });
-  if (!is_finite) throw_not_finite();
+  if (!is_solved && !x.isfinite().all().item<bool>()) throw_not_finite();
+  if (!is_solved) throw_not_converged();
   return values;
 }
 

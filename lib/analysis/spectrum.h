@@ -28,7 +28,7 @@ namespace mh::analysis {
 // to 0. So c_k is accurate to 1e-6 if Σ σ_i is at least several tens of times σ_1, and to 1e-5 for matrices of rank 1.
 // On a CPU each thread takes one matrix at a time and skips the trailing zeros that a causal mask leaves in rows; on a
 // GPU batched_singular_values() runs, and only the values are copied to the host. Throws Error(failed) if x is not
-// finite.
+// finite, or if the eigenvalues do not converge.
 at::Tensor singular_values(const at::Tensor& x);
 
 // Returns the same values as singular_values(), up to rounding, computed by batched tensor operations; the result stays
