@@ -23,24 +23,41 @@ namespace fs = std::filesystem;
 
 namespace {
 
+// The files and folders of a run, which run_folder.h describes. `is_progress`: whether the file or folder holds weights
+// or a training state that a new run must not overwrite.
+struct RunFile {
+  const char* name;
+  bool is_progress;
+};
+constexpr RunFile kRunFiles[] = {{"config.toml", false},
+                                 {"log.jsonl", false},
+                                 {"last.safetensors", true},
+                                 {"best.safetensors", true},
+                                 {"diverged.safetensors", false},
+                                 {"checkpoints", true},
+                                 {"lock", false}};
+
+// Returns whether `name` is the name of a temporary file of write_file_atomically() with the extension of a run file.
+bool is_partial_file(const std::string& name) {
+  return std::any_of(std::begin(kRunFiles), std::end(kRunFiles), [&](const RunFile& f) {
+    const std::string extension = fs::path(f.name).extension().string();
+    return !extension.empty() && name.find(extension + ".part") != std::string::npos;
+  });
+}
+
 // Removes temporary files that a killed run left in a folder.
 void remove_partial_files(const std::string& folder) {
   if (!fs::is_directory(folder)) return;
   std::vector<fs::path> partial_files;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    for (const char* infix : {".safetensors.part", ".toml.part", ".jsonl.part"})
-      if (name.find(infix) != std::string::npos) partial_files.push_back(entry.path());
-  }
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (is_partial_file(entry.path().filename().string())) partial_files.push_back(entry.path());
   for (const fs::path& file : partial_files) fs::remove(file);
 }
 
 // Throws the error of refuse_link() if a file or folder of the run is a symbolic link, or if checkpoints/ contains a
 // symbolic link. Other links in the folder are harmless, since the run does not write to them.
 void refuse_links(const fs::path& folder) {
-  for (const char* name : {"config.toml", "log.jsonl", "last.safetensors", "best.safetensors", "diverged.safetensors",
-                           "checkpoints", "lock"})
-    refuse_link(folder / name);
+  for (const RunFile& f : kRunFiles) refuse_link(folder / f.name);
   if (!fs::is_directory(folder / "checkpoints")) return;
   for (const auto& entry : fs::directory_iterator(folder / "checkpoints")) refuse_link(entry.path());
 }
@@ -95,6 +112,11 @@ RunFolder::~RunFolder() {
 }
 
 bool RunFolder::has(const std::string& name) const { return fs::exists(file(name)); }
+
+bool RunFolder::has_progress() const {
+  return std::any_of(std::begin(kRunFiles), std::end(kRunFiles),
+                     [&](const RunFile& f) { return f.is_progress && has(f.name); });
+}
 
 void RunFolder::log(const nlohmann::ordered_json& line) {
   if (!is_owner_) return;

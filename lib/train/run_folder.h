@@ -35,7 +35,7 @@ class RunFolder {
   std::string file(const std::string& name) const { return path_ + "/" + name; }
   bool has(const std::string& name) const;
   // Returns whether a run has saved weights or a training state in this folder.
-  bool has_progress() const { return has("best.safetensors") || has("last.safetensors") || has("checkpoints"); }
+  bool has_progress() const;
   // Appends a line to log.jsonl. Throws Error(failed) if the file cannot be opened or written.
   void log(const nlohmann::ordered_json& line);
   // Removes from log.jsonl the lines that a run resumed after `update` updates will write again: lines of later
