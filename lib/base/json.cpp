@@ -44,6 +44,12 @@ size_t end_of_json_string(std::string_view text, size_t begin) {
 
 }  // namespace
 
+std::string json_error_text(std::string_view message) {
+  const size_t end = message.find("] ");
+  return str("the JSON error: ",
+             message.starts_with("[json.") && end != message.npos ? message.substr(end + 2) : message);
+}
+
 void require_sound_json(std::string_view text, const std::string& name, const std::string& advice) {
   const auto refuse = [&](size_t offset, const std::string& expected, const std::string& found) {
     throw Error(Exit::input, Problem{str(name, ": byte ", offset), expected, found, advice});

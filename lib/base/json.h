@@ -24,6 +24,10 @@ constexpr size_t kMaxUncheckedJsonBytes = size_t{1} << 20;
 // strings take 28 MiB.
 constexpr size_t max_json_containers(size_t size) { return size / 5 + (size_t{1} << 18); }
 
+// Returns the message of an exception of nlohmann::json for users, without the name of the exception:
+// "the JSON error: key 'kind' not found" for "[json.exception.out_of_range.403] key 'kind' not found".
+std::string json_error_text(std::string_view message);
+
 // Throws Error(input) for faults that the JSON parser accepts: a NUL byte (the parser ignores the rest of the text); a
 // key that occurs twice in an object (the parser uses the later value); nesting deeper than kMaxJsonDepth; more
 // strings, objects and arrays than max_json_containers(). Does not check the syntax. `name`: name of the file for the

@@ -250,7 +250,7 @@ void Checkpoint::parse(const Header& header) {
     } catch (const json::exception& error) {
       throw format_error(": " + key,
                          key == "__metadata__" ? "a JSON object of texts" : "the keys dtype, shape and data_offsets",
-                         error.what());
+                         json_error_text(error.what()));
     } catch (const std::overflow_error&) {
       throw format_error(": " + key, "a shape of less than 2^63 bytes", value.at("shape").dump());
     }
@@ -274,7 +274,7 @@ void Checkpoint::parse(const Header& header) {
     try {
       checksums_ = checksums_json.get<std::map<std::string, std::string>>();
     } catch (const json::exception& error) {
-      throw format_error(": metadata", "a JSON object of checksums by tensor", error.what());
+      throw format_error(": metadata", "a JSON object of checksums by tensor", json_error_text(error.what()));
     }
     for (const TensorInfo& info : tensor_infos_)
       if (checksums_.count(info.name) == 0) throw format_error(": metadata", "a checksum of " + info.name, "none");

@@ -163,7 +163,7 @@ ShardHeader decode_header(std::string_view payload, const std::string& name) {
       source_bytes = integer_of<uint64_t>(header_json.at("source_tokenizer_bytes"));
     }
   } catch (const json::exception& error) {
-    throw_damaged(str(name, ": header"), "all keys of the header", error.what());
+    throw_damaged(str(name, ": header"), "all keys of the header", json_error_text(error.what()));
   }
   if (source_bytes > tail.size())
     throw_damaged(str(name, ": header"), str("a source tokenizer of at most ", count_of(tail.size(), "byte")),
@@ -200,7 +200,7 @@ Trailer decode_trailer(std::string_view payload, const std::string& name) {
     if (trailer_json.contains("dropped"))
       trailer.counts.num_dropped = integers_by_key<uint64_t>(trailer_json.at("dropped"));
   } catch (const json::exception& error) {
-    throw_damaged(str(name, ": trailer"), "all keys of the trailer", error.what());
+    throw_damaged(str(name, ": trailer"), "all keys of the trailer", json_error_text(error.what()));
   }
   return trailer;
 }

@@ -15,6 +15,7 @@
 #include "analysis/importance.h"
 #include "analysis/rotation.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/json_integer.h"
 #include "base/json_types.h"
 #include "base/log.h"
@@ -188,18 +189,18 @@ class HeadRotation : public Procedure {
       for (const auto& pair : texts) parsed_pairs.push_back(analysis::parse_pair(pair.get<std::string>(), kSection));
       return parsed_pairs;
     };
-    const auto refuse = [](const char* found) {
+    const auto refuse = [](const std::string& found) {
       throw Error(Exit::input,
                   Problem{"the state of head-rotation in last.safetensors", "the JSON object that head-rotation writes",
-                          str("other content: ", found), "resume from an unmodified training state"});
+                          found, "resume from an unmodified training state"});
     };
     try {
       last_begun_epoch_ = integer_of<int64_t>(j.at("begun")), swap_epoch_ = integer_of<int64_t>(j.at("swapped_at"));
       swapped_pairs_ = pairs(j.at("active")), next_pairs_ = pairs(j.at("planned"));
     } catch (const nlohmann::json::exception& error) {
-      refuse(error.what());
+      refuse(json_error_text(error.what()));
     } catch (const Error& error) {  // thrown by parse_pair()
-      refuse(error.what());
+      refuse(str("the error '", error.what(), "'"));
     }
   }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/json_types.h"
 #include "base/log.h"
 #include "base/random.h"
@@ -115,7 +116,7 @@ class SkipRetain : public Procedure {
     } catch (const nlohmann::json::exception& error) {
       throw Error(Exit::input,
                   Problem{"the state of skip-retain in last.safetensors", "the JSON object that skip-retain writes",
-                          str("other content: ", error.what()), "resume from an unmodified training state"});
+                          json_error_text(error.what()), "resume from an unmodified training state"});
     }
   }
 

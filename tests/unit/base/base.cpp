@@ -60,6 +60,12 @@ TEST_CASE("json_depth() returns the maximum nesting depth and ignores brackets i
   CHECK(json_depth(std::string(1000, '[')) == 1000);
 }
 
+TEST_CASE("json_error_text() leaves the name of the exception out", "[base]") {
+  CHECK(json_error_text("[json.exception.out_of_range.403] key 'kind' not found") ==
+        "the JSON error: key 'kind' not found");
+  CHECK(json_error_text("3 answers [a] b") == "the JSON error: 3 answers [a] b");
+}
+
 TEST_CASE("require_sound_json() refuses NUL bytes, duplicate keys and nesting above 64 levels", "[base]") {
   const auto message = [](const std::string& text) -> std::string {
     try {

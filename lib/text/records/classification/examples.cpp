@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/json_integer.h"
 #include "base/json_types.h"
 #include "base/text.h"
@@ -69,7 +70,7 @@ ExampleTask task_of(const io::ShardHeader& header, const std::string& name) {
     if (j.contains("labels")) task.labels = j.at("labels").get<std::vector<std::string>>();
     else task.min_label = j.at("number").at(0).get<double>(), task.max_label = j.at("number").at(1).get<double>();
   } catch (const nlohmann::json::exception& error) {
-    io::throw_damaged(str(name, ": header"), "the entries of a task", error.what());
+    io::throw_damaged(str(name, ": header"), "the entries of a task", json_error_text(error.what()));
   }
   const bool is_valid_range =
       task.min_label >= 0 && task.max_label > task.min_label && task.max_label < INT32_MAX / kThousandthsPerUnit;

@@ -130,7 +130,7 @@ std::string read_details(std::span<const int32_t> bytes, QuestionRecord& record)
       record.answers.push_back(std::move(answer));
     }
   } catch (const json::exception& error) {
-    return error.what();
+    return json_error_text(error.what());
   }
   return record.is_unanswerable == record.answers.empty() ? "" : count_of(record.answers.size(), "answer");
 }
