@@ -408,7 +408,8 @@ std::unique_ptr<ByteSink> open_sink(const std::string& path) {
   if (are_outputs_discarded) return std::make_unique<DiscardingSink>(path == "-" ? kStandardOutput : path);
   if (path == "-" && isatty(STDOUT_FILENO) == 1) return std::make_unique<TerminalSink>();
   if (path == "-") return sink_of_descriptor(STDOUT_FILENO, kStandardOutput);
-  if (path.empty()) throw Error(Exit::usage, Problem{"output", "a file name, or - for standard output", "''", ""});
+  if (path.empty())
+    throw Error(Exit::usage, Problem{"output", "a file name, or - for standard output", "''", "name the output file"});
   struct stat status {};
   mode_t mode = 0666 & ~start_umask;
   if (stat(path.c_str(), &status) == 0) {

@@ -85,8 +85,10 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   collect_options(app, names);
   for (const std::string& word : app.remaining(true)) {
     std::string hint = did_you_mean(word.substr(0, word.find('=')), names);
-    if (!hint.empty()) return str("unknown option ", word, "; ", hint);
+    if (!hint.empty()) return str("expected a known option; found ", word, "; ", hint);
   }
+  if (const auto words = app.remaining(true); !words.empty() && error.get_name() == "ExtrasError")
+    return str("expected no further argument; found ", join(words, " "));
   return error.what();
 }
 

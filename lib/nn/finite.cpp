@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 
 namespace mh::nn {
 
@@ -17,8 +18,9 @@ void warn_if_not_finite(const std::string& file_name, const ParameterList& param
     if (!(p.has_whole_master() ? p.master() : p.value()).isfinite().all().item<bool>())
       non_finite_names.push_back(p.name());
   if (!non_finite_names.empty())
-    log_warning(str(file_name, ": ", non_finite_names.size(), " of ", parameters.all().size(),
-                    " parameter tensors contain NaN or infinite values, the first of them ", non_finite_names[0]));
+    log_warning(str(file_name, ": found ", non_finite_names.size(), " of ",
+                    count_of(parameters.all().size(), "parameter tensor"),
+                    " with NaN or infinite values, the first of them ", non_finite_names[0]));
 }
 
 }  // namespace mh::nn

@@ -111,7 +111,7 @@ void check_labels(const ExampleTask& task, const model::BertOptions& bert_option
   if (!task.is_number() && bert_options.classes == 0)
     throw Error(Exit::usage,
                 Problem{"model.bert.classes", str(task.labels.size(), ", the number of classes of ", shard), "0",
-                        "set model.bert.classes"});
+                        str("set model.bert.classes=", task.labels.size())});
   if (!task.is_number() && static_cast<int64_t>(task.labels.size()) != bert_options.classes)
     refuse(str(count_of(bert_options.classes, "class"), ", the value of model.bert.classes"),
            count_of(task.labels.size(), "class"),

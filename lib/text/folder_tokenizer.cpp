@@ -133,8 +133,9 @@ class FolderReader {
 
   [[noreturn]] void refuse_difference(const std::string& file, const std::string& content,
                                       const std::string& found) const {
-    throw Error(Exit::input, Problem{file, content + " of " + path("tokenizer.json"), found,
-                                     "remove the file that does not belong to the model"});
+    throw Error(Exit::input,
+                Problem{file, content + " of " + path("tokenizer.json"), found,
+                        str("remove ", file, " or ", path("tokenizer.json"), ", whichever belongs to another model")});
   }
 
   void require_equal_pieces(const NumberedPieces& json_pieces, const NumberedPieces& file_pieces,

@@ -108,12 +108,13 @@ Config run_configuration(const Arguments& args, const io::Checkpoint* checkpoint
   if (args.seed >= 0) {
     for (const std::string& assignment : args.assignments)
       if (assignment.rfind("train.seed=", 0) == 0)
-        throw Error(
-            Exit::usage,
-            Problem{"--set", str("no train.seed, since ", args.num_seeds > 0 ? "--seeds" : "--seed", " sets the seed"),
-                    assignment,
-                    args.num_seeds > 0 ? "leave train.seed out; --seed N sets the seed of the first run"
-                                       : "leave train.seed or --seed out"});
+        throw Error(Exit::usage,
+                    Problem{"--set",
+                            str("no train.seed together with ", args.num_seeds > 0 ? "--seeds" : "--seed",
+                                ", which sets the seed"),
+                            assignment,
+                            args.num_seeds > 0 ? "leave train.seed out; --seed N sets the seed of the first run"
+                                               : "leave train.seed or --seed out"});
     config.set(str("train.seed=", args.seed));
   }
   if (!args.trainable_names.empty()) {

@@ -80,7 +80,7 @@ void check_files(const SpectraJob& job, const std::vector<std::string>& models, 
                                      models.size() != 1 ? count_of(models.size(), "model")
                                      : num_blocks == 0  ? std::string("--blocks 0")
                                                         : "--of " + job.source_name,
-                                     "change the command, or leave --dump out"});
+                                     "name one model with --of attention and --blocks N, or leave --dump out"});
 }
 
 // The models on the command line, of which one is loaded at a time, and the shard, if the source of matrices reads

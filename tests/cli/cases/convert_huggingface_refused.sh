@@ -103,7 +103,7 @@ at = 8 + length + json.loads(data[8:8 + length])["transformer.h.0.ln_1.weight"][
 open("spoilt/model.safetensors", "wb").write(data[:at] + struct.pack("<f", float("nan")) + data[at + 4:])
 P
 expect 0 mh-convert spoilt -o nan.safetensors
-expect_stderr "contain NaN or infinite values, the first of them decoder.layers.0.self.norm.weight"
+expect_stderr "parameter tensors with NaN or infinite values, the first of them decoder.layers.0.self.norm.weight"
 expect 1 mh-eval generate nan.safetensors --length 3; expect_stderr "finite logits"
 expect 1 mh-eval generate nan.safetensors --length 3 --temperature 0; expect_stderr "finite logits"
 expect 0 mh-convert --average nan.safetensors gpt2.safetensors -o mean.safetensors; expect_stderr "nan.safetensors: 1 of"
