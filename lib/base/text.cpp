@@ -169,7 +169,7 @@ std::string with_commas(int64_t value) {
 std::string plural(bool is_one, std::string_view noun) {
   if (is_one) return std::string(noun);
   if (noun.ends_with("ss")) return std::string(noun) + "es";
-  if (noun.ends_with("y")) return std::string(noun.substr(0, noun.size() - 1)) + "ies";
+  if (noun.ends_with("y") && !noun.ends_with("ey")) return std::string(noun.substr(0, noun.size() - 1)) + "ies";
   return std::string(noun) + "s";
 }
 

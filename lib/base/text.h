@@ -42,7 +42,7 @@ std::string escape_controls(std::string_view text);
 // Returns the number with separators of thousands, such as "1,234,567"; for messages only, since tables have plain
 // numbers.
 std::string with_commas(int64_t value);
-// Returns the singular `noun` if `is_one`, otherwise its plural: "rows", "entries" for "entry", "classes" for "class".
+// Returns the singular `noun` if `is_one`, otherwise its plural: "rows", "keys", "entries", "classes".
 std::string plural(bool is_one, std::string_view noun);
 // Returns the count with its noun, such as "1 row" or "1234 rows"; for messages only.
 template <class Count>

@@ -493,6 +493,7 @@ TEST_CASE("numbers, sizes in bytes and durations in seconds are formatted for me
   CHECK(count_of(0, "row") == "0 rows");
   CHECK(count_of(1, "row") == "1 row");
   CHECK(count_of(1234U, "entry") == "1234 entries");
+  CHECK(count_of(2, "new key") == "2 new keys");
   CHECK(count_with_commas(1, "entry") == "1 entry");
   CHECK(count_with_commas(1234, "class") == "1,234 classes");
   CHECK(human_bytes(999) == "999 B");
