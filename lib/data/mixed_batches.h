@@ -5,8 +5,9 @@
 //             (blended_order.h). Draw n of a shard is block n of the shard's own shuffled epochs: block
 //             n mod num_blocks of epoch n / num_blocks. Every update is full.
 //   streams   The B streams of an update are divided among the shards by weight (Shares::divide()), and every shard has
-//             its own streams for the whole run. A shard starts again at the beginning of its streams after its own
-//             last segment, while the other shards continue.
+//             its own streams for the whole run. A stream is a cycle: after its last token it continues, in the same
+//             row, with its first token, so all rows are full and a Transformer-XL memory always precedes its row. In a
+//             run on one shard, by contrast, all streams end together and start again with an empty memory.
 //   pairs, examples   Rows of an update have similar lengths or a common random order, so whole updates are mixed:
 //             update u is draw u of BlendedOrder, and draw n of a shard is update n of the shard's own batches.
 //
@@ -46,7 +47,8 @@ class MixedTextBatches : public Batches {
  public:
   struct ShardRow {
     size_t shard = 0;
-    Row row;  // row of the text of `shard`
+    Row row;             // row of the text of `shard`
+    Row continuation{};  // rest of a row whose stream starts again; length 0: none
   };
   // The rows of one update.
   struct UpdateRows {

@@ -1,6 +1,6 @@
 // Mixtures of texts: shuffled blocks and streams.
 #include <algorithm>
-#include <numeric>
+#include <span>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -51,47 +51,65 @@ class MixedStreams : public MixedTextBatches {
  public:
   MixedStreams(std::vector<Text> texts, const std::vector<std::string>& names, const std::vector<double>& weights,
                const BatchOptions& o)
-      : MixedTextBatches(std::move(texts), weights, o) {
-    const std::vector<int64_t> num_streams = Shares(weights).divide(rows_per_update_);
-    int64_t rows_in_epoch = 0;
+      : MixedTextBatches(std::move(texts), weights, o), num_streams_(Shares(weights).divide(rows_per_update_)) {
+    int64_t num_tokens = 0;
     for (size_t i = 0; i < texts_.size(); ++i) {
-      if (num_streams[i] == 0)
+      if (num_streams_[i] == 0)
         throw Error(Exit::usage,
                     Problem{"data.weights", "a weight of at least one stream for each training shard",
                             str("a share of ", fixed_decimal(shard_shares_[i], 4), " for ", names[i], " in ",
-                                rows_per_update_, " streams (train.batch.tokens / train.batch.block)"),
+                                count_of(rows_per_update_, "stream"), " (train.batch.tokens / train.batch.block)"),
                             "raise train.batch.tokens, or raise this weight"});
-      if (texts_[i].num_tokens < num_streams[i])
+      if (texts_[i].num_tokens / num_streams_[i] < o.block)
         throw Error(Exit::usage,
-                    Problem{"train.batch.tokens",
-                            str("at most ", texts_[i].num_tokens, " streams for ", names[i], ", its number of tokens"),
-                            str(num_streams[i], " streams"), "lower train.batch.tokens, or the weight of this shard"});
-      streams_.emplace_back(texts_[i].num_tokens, num_streams[i], o.block);
-      rows_in_epoch += num_streams[i] * streams_.back().num_segments();
+                    Problem{"train.batch.block",
+                            str("streams of at least ", count_of(o.block, "token"), " in each training shard"),
+                            str(count_of(num_streams_[i], "stream"), " of ",
+                                count_of(texts_[i].num_tokens / num_streams_[i], "token"), " in ", names[i]),
+                            "lower train.batch.tokens, train.batch.block or the weight of this shard"});
+      for (int64_t s = 0; s < num_streams_[i]; ++s) {
+        const int64_t begin = split_begin(texts_[i].num_tokens, num_streams_[i], s);
+        streams_.push_back({i, begin, split_begin(texts_[i].num_tokens, num_streams_[i], s + 1) - begin});
+      }
+      num_tokens += texts_[i].num_tokens;
     }
-    set_epoch(rows_in_epoch);
+    set_epoch(ceil_div(num_tokens, o.block));
   }
 
+  bool continues_streams(int64_t update) const override { return update > 0; }
+
   UpdateRows rows_of(int64_t update) override {
-    UpdateRows update_rows;
-    for (size_t i = 0; i < streams_.size(); ++i) {
-      const int64_t segment = update % streams_[i].num_segments();
-      update_rows.width = std::max(update_rows.width, streams_[i].width(segment));
-      for (int64_t s = 0; s < streams_[i].num_streams(); ++s)
-        update_rows.rows.push_back({i, streams_[i].row(s, segment)});
+    UpdateRows update_rows{{}, options_.block};
+    for (const Stream& stream : streams_) {
+      const int64_t position = update * options_.block % stream.length,
+                    length = std::min(options_.block, stream.length - position);
+      update_rows.rows.push_back(
+          {stream.shard, {stream.begin + position, length, 0}, {stream.begin, options_.block - length, 0}});
     }
     return update_rows;
   }
 
   std::vector<double> shard_epochs(int64_t num_updates) override {
     std::vector<double> epochs;
-    for (const Streams& streams : streams_)
-      epochs.push_back(static_cast<double>(num_updates) / static_cast<double>(streams.num_segments()));
+    for (size_t i = 0; i < texts_.size(); ++i)
+      epochs.push_back(static_cast<double>(num_updates * options_.block * num_streams_[i]) /
+                       static_cast<double>(texts_[i].num_tokens));
     return epochs;
   }
 
  private:
-  std::vector<Streams> streams_;
+  struct Stream {
+    size_t shard = 0;
+    int64_t begin = 0, length = 0;  // tokens [begin, begin + length) of the text
+  };
+  // Returns the first token of part `part` of a text that is split into `num_parts` parts, whose lengths differ by at
+  // most one token, the longer parts first.
+  static int64_t split_begin(int64_t num_tokens, int64_t num_parts, int64_t part) {
+    return part * (num_tokens / num_parts) + std::min(part, num_tokens % num_parts);
+  }
+
+  const std::vector<int64_t> num_streams_;  // of each text
+  std::vector<Stream> streams_;
 };
 
 }  // namespace
@@ -132,14 +150,29 @@ Batch MixedTextBatches::load(int64_t update, const MicroBatch& micro_batch) {
   const auto begin = update_rows.rows.begin() + micro_batch.first_row, end = begin + micro_batch.num_rows;
   std::vector<at::Tensor> tokens, lengths, targets;
   for (auto first = begin; first != end;) {
-    // Loads the consecutive rows of one text together.
-    const auto next = std::find_if(first, end, [&](const ShardRow& row) { return row.shard != first->shard; });
-    std::vector<Row> rows;
-    for (; first != next; ++first) rows.push_back(first->row);
-    const Batch batch = load_rows(texts_[std::prev(next)->shard], rows, update_rows.width);
-    tokens.push_back(batch.input.tokens);
-    lengths.push_back(batch.input.lengths.decoder);
-    targets.push_back(batch.targets);
+    // Loads the consecutive rows of one text that have the same split together.
+    const auto next = std::find_if(first, end, [&](const ShardRow& row) {
+      return row.shard != first->shard || row.row.length != first->row.length;
+    });
+    const Text& text = texts_[first->shard];
+    std::vector<Row> rows, continuations;
+    for (const ShardRow& row : std::span(first, next)) {
+      rows.push_back(row.row);
+      if (row.continuation.length > 0) continuations.push_back(row.continuation);
+    }
+    if (continuations.empty()) {
+      const Batch batch = load_rows(text, rows, update_rows.width);
+      tokens.push_back(batch.input.tokens);
+      lengths.push_back(batch.input.lengths.decoder);
+      targets.push_back(batch.targets);
+    } else {
+      const Batch head = load_rows(text, rows, rows[0].length),
+                  tail = load_rows(text, continuations, continuations[0].length);
+      tokens.push_back(at::cat({head.input.tokens, tail.input.tokens}, 1));
+      lengths.push_back(head.input.lengths.decoder + tail.input.lengths.decoder);
+      targets.push_back(at::cat({head.targets, tail.targets}, 1));
+    }
+    first = next;
   }
   return {{at::cat(tokens), {}, at::cat(lengths)}, at::cat(targets)};
 }

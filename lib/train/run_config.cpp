@@ -91,11 +91,6 @@ void RunConfig::check_shards() const {
   if (num_shards > 0 && num_weights > 0 && num_weights != num_shards)
     refuse_usage("data.weights", str("a weight for each training shard, that is, ", num_shards), str(num_weights),
                  "give one weight for each shard, or leave data.weights out");
-  if (num_shards > 1 && model.model.transformer_xl.memory > 0)
-    refuse_usage("--train",
-                 "one shard for a model with a memory, since the rows of all streams share the positions of the memory",
-                 str(num_shards, " shards"),
-                 "join the texts into one shard with mh-prep, or set model.transformer-xl.memory=0");
 }
 
 void RunConfig::check_task_options() const {

@@ -45,11 +45,18 @@ grep -q '^weights = \[5.0, 3.0, 2.0\]$' whole/config.toml || fail "expected the 
 grep -q "^train = \[\"$PWD/t.mhs\", \"$PWD/b.mhs\", \"$PWD/c.mhs\"\]\$" whole/config.toml || fail "expected the shards in config.toml"
 # Two processes give the same bits as one process with two micro-batches.
 train=(mh-train --threads 1 -q --config c.toml --train "${shards[@]}" --valid t.mhs --set train.length=12u)
-for order in blocks streams; do
-  expect 0 "${train[@]}" --set train.batch.order=$order --out one-$order
-  in_processes 0 2 "${train[@]}" --set train.batch.order=$order --set train.batch.micro_tokens=0 --out two-$order
+memory=(--set model.backbone=transformer-xl --set model.transformer-xl.memory=16 --set model.positions=none --set attention.score=relative)
+for order in blocks streams memory; do
+  options=(--set train.batch.order=${order/memory/streams})
+  [ "$order" != memory ] || options+=("${memory[@]}")
+  expect 0 "${train[@]}" "${options[@]}" --out one-$order
+  in_processes 0 2 "${train[@]}" "${options[@]}" --set train.batch.micro_tokens=0 --out two-$order
   expect 0 python3 "$ROOT/tests/cli/same_run.py" one-$order two-$order shard_epochs
 done
+# A resume continues with the memory of the streams.
+expect 0 "${train[@]}" "${options[@]}" --set train.length=7u --out part-memory
+expect 0 mh-train --threads 1 -q --resume --out part-memory --set train.length=12u
+expect 0 python3 "$ROOT/tests/cli/same_run.py" one-memory part-memory shard_epochs
 # Without data.weights, shards are weighted by their numbers of tokens, and the log states this.
 expect 0 mh-train --threads 1 --config c.toml --train "${shards[@]}" --set train.length=2u --out tokens
 expect_stderr "t.mhs with weight 0."; expect_stderr "c.mhs with weight 0."; expect_stderr "data.weights is not set"
@@ -96,5 +103,4 @@ expect_refused 3 --train t.mhs other.mhs; expect_stderr "other.mhs"; expect_stde
 expect_refused 3 --train t.mhs p.mhs
 expect_refused 2 --train t.mhs b.mhs --set train.batch.order=streams --set 'data.weights=[1, 99]'; expect_stderr "0.0100 for t.mhs in 16 streams"
 expect_refused 2 --train t.mhs c.mhs --set train.batch.order=streams --set train.batch.tokens=65536 --set train.batch.micro_tokens=0 --set 'data.weights=[1, 99]'
-expect_refused 2 --train t.mhs b.mhs --set model.backbone=transformer-xl --set model.transformer-xl.memory=16 --set model.positions=none \
-  --set attention.score=relative --set train.batch.order=streams
+

@@ -54,10 +54,10 @@ BatchOptions options_of(int64_t block, int64_t rows, BatchOrder order = BatchOrd
   return options;
 }
 
-// Returns (shard, offset, length) of each row of an update.
+// Returns (shard, offset, length) of each row of an update, without the continuations of rows.
 std::vector<std::tuple<size_t, int64_t, int64_t>> row_keys(MixedTextBatches& batches, int64_t update) {
   std::vector<std::tuple<size_t, int64_t, int64_t>> keys;
-  for (const auto& [shard, row] : batches.rows_of(update).rows) keys.emplace_back(shard, row.offset, row.length);
+  for (const auto& row : batches.rows_of(update).rows) keys.emplace_back(row.shard, row.row.offset, row.row.length);
   return keys;
 }
 
@@ -171,11 +171,13 @@ TEST_CASE("mixed blocks and streams: inputs and targets of a row come from its o
         const data::Batch batch = batches->load(u, micro_batch);
         REQUIRE(batch.input.tokens.sizes() == at::IntArrayRef({2, update.width}));
         for (int64_t i = 0; i < 2; ++i, ++r) {
-          const auto& [shard, row] = update.rows[r];
-          CHECK(batch.input.lengths.decoder[i].item<int64_t>() == row.length);
+          const auto& [shard, row, continuation] = update.rows[r];
+          const int64_t length = row.length + continuation.length;
+          CHECK(batch.input.lengths.decoder[i].item<int64_t>() == length);
           for (int64_t t = 0; t < update.width; ++t) {
-            const int64_t target = batch.targets[i][t].item<int64_t>(), position = row.offset + t;
-            if (t >= row.length) {
+            const int64_t target = batch.targets[i][t].item<int64_t>(),
+                          position = t < row.length ? row.offset + t : continuation.offset + t - row.length;
+            if (t >= length) {
               CHECK(target == -1);
               continue;
             }
@@ -189,29 +191,34 @@ TEST_CASE("mixed blocks and streams: inputs and targets of a row come from its o
   }
 }
 
-TEST_CASE("mixed streams: each shard reads its streams in order and starts again at its own end", "[mixed]") {
+TEST_CASE("mixed streams: each stream is a cycle, whose rows are full", "[mixed]") {
   const Texts texts({60, 21, 12});
   const auto batches = texts.batches({3, 2, 1}, options_of(4, 6, BatchOrder::streams));
-  // Shard 0: 3 streams of 20 tokens, 5 segments. Shard 1: 2 streams of 11 and 10 tokens, 3 segments. Shard 2: 1 stream
-  // of 12 tokens, 3 segments.
-  const std::vector<int64_t> lengths{20, 20, 20, 11, 10, 12}, begins{0, 20, 40, 0, 11, 0}, segments{5, 5, 5, 3, 3, 3};
+  // Shard 0: 3 streams of 20 tokens. Shard 1: 2 streams of 11 and 10 tokens. Shard 2: 1 stream of 12 tokens.
+  const std::vector<int64_t> lengths{20, 20, 20, 11, 10, 12}, begins{0, 20, 40, 0, 11, 0};
   const std::vector<size_t> shards{0, 0, 0, 1, 1, 2};
-  for (int64_t u = 0; u < 20; ++u) {
-    const auto keys = row_keys(*batches, u);
-    REQUIRE(keys.size() == 6);
+  for (int64_t u = 0; u < 40; ++u) {
+    const auto update = batches->rows_of(u);
+    CHECK(update.width == 4);
+    CHECK(batches->continues_streams(u) == (u > 0));
+    REQUIRE(update.rows.size() == 6);
     for (size_t s = 0; s < 6; ++s) {
-      const int64_t offset = u % segments[s] * 4;
-      CHECK((keys[s] == std::tuple(shards[s], begins[s] + offset, std::min<int64_t>(4, lengths[s] - offset))));
+      const auto& [shard, row, continuation] = update.rows[s];
+      CHECK(shard == shards[s]);
+      CHECK(row.length + continuation.length == 4);
+      for (int64_t t = 0; t < 4; ++t)
+        CHECK((t < row.length ? row.offset + t : continuation.offset + t - row.length) ==
+              begins[s] + (u * 4 + t) % lengths[s]);
     }
   }
-  CHECK(batches->updates_per_epoch() == 4);  // 3 · 5 + 2 · 3 + 1 · 3 rows in updates of 6 rows
-  CHECK(batches->shard_epochs(6) == std::vector<double>{1.2, 2, 2});
+  CHECK(batches->updates_per_epoch() == 4);  // 93 tokens in updates of 24 tokens
+  CHECK(batches->shard_epochs(5) == std::vector<double>{1, 40.0 / 21, 20.0 / 12});
   CHECK(refusal([&] {
           texts.batches({100, 2, 1}, options_of(4, 6, BatchOrder::streams));
         }).find("0.0194 for t1.mhs") != std::string::npos);
   CHECK(refusal([&] {
           texts.batches({1, 1, 4}, options_of(2, 30, BatchOrder::streams));
-        }).find("at most 12 streams for t2.mhs") != std::string::npos);
+        }).find("20 streams of 0 tokens in t2.mhs") != std::string::npos);
 }
 
 TEST_CASE("mixtures: the rows of two or three processes together are the rows of one process", "[mixed]") {
