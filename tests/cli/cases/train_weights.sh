@@ -47,7 +47,7 @@ grep -q "^train = \[\"$PWD/t.mhs\", \"$PWD/b.mhs\", \"$PWD/c.mhs\"\]\$" whole/co
 train=(mh-train --threads 1 -q --config c.toml --train "${shards[@]}" --valid t.mhs --set train.length=12u)
 memory=(--set model.backbone=transformer-xl --set model.transformer-xl.memory=16 --set model.positions=none --set attention.score=relative)
 for order in blocks streams memory; do
-  options=(--set train.batch.order=${order/memory/streams})
+  options=(--set "train.batch.order=${order/memory/streams}")
   [ "$order" != memory ] || options+=("${memory[@]}")
   expect 0 "${train[@]}" "${options[@]}" --out one-$order
   in_processes 0 2 "${train[@]}" "${options[@]}" --set train.batch.micro_tokens=0 --out two-$order

@@ -1,6 +1,7 @@
 // Recomputation of activations in the backward pass.
 #include "nn/recompute.h"
 
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -90,7 +91,7 @@ TEST_CASE("recompute: without gradients the result has no graph") {
     return at::matmul(inputs[0], w);
   };
   {
-    const at::NoGradGuard no_gradient;
+    const c10::NoGradGuard no_gradient;
     CHECK_FALSE(nn::recompute({at::ones({4, 4})}, function).requires_grad());
   }
   w.set_requires_grad(false);

@@ -203,7 +203,7 @@ TEST_CASE("sharded optimiser: a training state has the bytes of a state that is 
       CHECK_NOTHROW(in_each_process(num_processes, [&](const Group& group) {
         RunConfig config = runs::config_of(folder, "");
         const RunData data = open_data(config);
-        const auto batches = batches_of(config, *data.train_shard, data.tokenizers);
+        const auto batches = batches_of(config, data.train_shards, data.tokenizers);
         TrainOptions shard_options = config.train;
         shard_options.shard = "optimizer";
         const std::string toml = "# a configuration";

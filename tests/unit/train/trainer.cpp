@@ -304,9 +304,9 @@ TEST_CASE("runs with and without train.recompute end with the same weights, bit 
   Folder folder;
   write_text(folder.file("t.mhs"), deterministic_text(2000));
   // The gates of a mixture of experts have running statistics, which the second forward pass must not change.
-  for (const std::string& model : {"", "precision = 'bf16'\n",
-                                   "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n"
-                                   "[train.procedures.block-coordinate]\nevery = 2\n"}) {
+  for (const std::string model : {"", "precision = 'bf16'\n",
+                                  "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n"
+                                  "[train.procedures.block-coordinate]\nevery = 2\n"}) {
     INFO(model);
     auto weights = [&](const std::string& name, const std::string& extra_toml) {
       return runs::run(tiny_run(folder, "length = '6u'\nbatch.micro_tokens = 32\n" + extra_toml + model),
