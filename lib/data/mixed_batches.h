@@ -37,8 +37,8 @@ struct WeightedCorpus {
 };
 
 // Returns the batches of several shards. All corpora must be texts, or all must be pairs or examples. `options` must
-// have passed BatchOptions::check(). Throws Error(usage) for streams of which a shard would receive none or more than
-// it has tokens, for a weight that is too small to be drawn, and the errors of Corpus::batches().
+// have passed BatchOptions::check(). Throws Error(usage) for streams of which a shard would receive none, or
+// which are shorter than a block, for a weight that is too small to be drawn, and the errors of Corpus::batches().
 std::unique_ptr<Batches> mix_batches(const std::vector<WeightedCorpus>& shards, const BatchOptions& options,
                                      int64_t seed);
 
@@ -74,7 +74,6 @@ class MixedTextBatches : public Batches {
   // Returns the rows of an update. Remembers the rows of the last update, which several functions request.
   const UpdateRows& cached_rows(int64_t update);
 
-  int64_t num_tokens_ = 0;  // number of tokens in all texts
   int64_t cached_update_ = -1;
   UpdateRows cached_rows_;
 };

@@ -120,7 +120,6 @@ MixedTextBatches::MixedTextBatches(std::vector<Text> texts, const std::vector<do
   rows_per_update_ = o.tokens / o.block;
   rows_per_micro_batch_ = o.micro_tokens > 0 ? std::min(rows_per_update_, o.micro_tokens / o.block) : rows_per_update_;
   tokens_per_update_ = rows_per_update_ * o.block;
-  for (const Text& text : texts_) num_tokens_ += text.num_tokens;
 }
 
 void MixedTextBatches::set_epoch(int64_t rows_in_epoch) {
@@ -183,11 +182,10 @@ std::string MixedTextBatches::describe_rows(int64_t update) {
              rows[0].shard + 1);
 }
 
+// Every update is full, so a length in tokens does not depend on the ends of epochs.
 int64_t MixedTextBatches::to_updates(const Length& length) const {
-  return count_updates(length, updates_per_epoch_, [&](int64_t num_tokens) {
-    return epochs_to_updates(num_tokens / num_tokens_, updates_per_epoch_, length) +
-           std::min(updates_per_epoch_, ceil_div(num_tokens % num_tokens_, tokens_per_update_));
-  });
+  return count_updates(length, updates_per_epoch_,
+                       [&](int64_t num_tokens) { return ceil_div(num_tokens, tokens_per_update_); });
 }
 
 std::unique_ptr<MixedTextBatches> mix_texts(std::vector<Text> texts, const std::vector<std::string>& names,

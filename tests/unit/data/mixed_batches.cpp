@@ -275,5 +275,6 @@ TEST_CASE("mixed texts: lengths in epochs and tokens are converted as for one te
   CHECK(batches->to_updates({2, Length::Unit::epochs}) == 16);
   CHECK(batches->to_updates({7, Length::Unit::updates}) == 7);
   CHECK(batches->to_updates({300, Length::Unit::tokens}) == 8);
-  CHECK(batches->to_updates({341, Length::Unit::tokens}) == 10);  // an epoch, and 41 tokens in updates of 40
+  CHECK(batches->to_updates({341, Length::Unit::tokens}) ==
+        9);  // full updates of 40 tokens, also at the end of an epoch
 }
