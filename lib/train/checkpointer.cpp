@@ -133,7 +133,8 @@ void Checkpointer::load_state(const io::Checkpoint& checkpoint, int64_t width) c
         checkpoint, *model.new_memory(model.memory_length()), num_rows, num_rows, width, model.parameters().device());
     objects_.memories.clear();
     for (const auto& micro_batch : objects_.batches.micro_batches(state.update))
-      objects_.memories.push_back(memories[0].narrow_rows(micro_batch.first_row, micro_batch.num_rows));
+      if (!micro_batch.is_filler)  // a filler has no streams whose memory continues
+        objects_.memories.push_back(memories[0].narrow_rows(micro_batch.first_row, micro_batch.num_rows));
   }
   for (const auto& entry : objects_.procedures.entries())
     if (auto it = state.procedure_states.find(entry.name); it != state.procedure_states.end()) {

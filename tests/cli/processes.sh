@@ -61,3 +61,9 @@ bound = tolerance.chain_bound(24 * 512, 5)
 assert all(abs(x - y) <= bound * x for x, y in zip(a, b)), (a, b, bound)
 P
 }
+# same_tensors A B: fails unless the checkpoints A and B have the same tensors, bit for bit; their metadata may differ.
+same_tensors() {
+  with_tolerance -c 'import checkpoint_header, sys
+a, b = map(checkpoint_header.read, sys.argv[1:])
+assert a[0] == b[0] and a[2] == b[2]' "$@" || fail "expected the tensors of $1 in $2"
+}

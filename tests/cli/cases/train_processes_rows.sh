@@ -44,3 +44,11 @@ same_losses one-mae three-mae 6
 expect 0 "${texts[@]}" --set train.batch.tokens=32 --out two-rows
 in_processes 0 3 "${texts[@]}" --set train.batch.tokens=32 --out three-of-two-rows
 same_losses two-rows three-of-two-rows 6
+# Five streams with a memory, in micro-batches of two, for two processes: the second process computes a filler in place of a third
+# micro-batch. A resume within an epoch restores the memories of the streams alone; so does a resume that recomputes activations.
+streams=("${texts[@]}" --set model.backbone=transformer-xl --set model.positions=none --set model.transformer-xl.memory=16 --set attention.score=relative
+  --set train.batch.order=streams --set train.batch.tokens=80 --set train.batch.micro_tokens=32)
+in_processes 0 2 "${streams[@]}" --out streams
+in_processes 0 2 "${streams[@]}" --set train.length=6u --out streams-resumed
+in_processes 0 2 mh-train --threads 1 -q --resume --out streams-resumed --set train.length=24u --set train.recompute=true
+same_tensors streams/last.safetensors streams-resumed/last.safetensors
