@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/random.h"
 #include "base/text.h"
 
@@ -70,7 +71,10 @@ RunData open_data(RunConfig& config) {
   for (const auto& shard : data.train_shards) options.train_tokens += static_cast<int64_t>(shard->counts().num_tokens);
   options.train_checksum = checksum_of_shards(data.train_shards);
   options.valid_checksum = data.valid_shard != nullptr ? hex64(data.valid_shard->content_hash()) : "";
-  if (options.train_paths.size() == 1) options.weights.clear();
+  if (options.train_paths.size() == 1 && !options.weights.empty()) {
+    log_info("data.weights has no effect, since there is one training shard");
+    options.weights.clear();
+  }
   for (std::string& path : options.train_paths) make_absolute(path);
   if (!options.valid_path.empty()) make_absolute(options.valid_path);
   return data;
