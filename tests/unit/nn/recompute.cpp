@@ -30,17 +30,17 @@ struct CountingHook : torch::autograd::PostAccumulateGradHook {
 TEST_CASE("recompute: result and gradients equal those without recomputation bit for bit") {
   std::vector<std::vector<at::Tensor>> results;
   for (const bool recomputes : {false, true}) {
-    const at::Tensor x = leaf(1), w = leaf(2), unused = leaf(3);
+    const at::Tensor x = leaf(1), w = leaf(2), z = leaf(3), unused = leaf(4);
     at::Tensor y = x;
     for (int layer = 0; layer < 3; ++layer) {
       const nn::RecomputedFunction function = [&w](const std::vector<at::Tensor>& inputs, bool) {
         return at::tanh(at::matmul(inputs[0], w)) + inputs[0] * inputs[1].sigmoid();
       };
-      y = recomputes ? nn::recompute({y, x}, function) : function({y, x}, false);
+      y = recomputes ? nn::recompute({y, z}, function) : function({y, z}, false);
     }
     y.square().sum().backward();
     CHECK_FALSE(unused.grad().defined());
-    results.push_back({y.detach(), x.grad(), w.grad()});
+    results.push_back({y.detach(), x.grad(), w.grad(), z.grad()});
   }
   for (size_t i = 0; i < results[0].size(); ++i) CHECK(at::equal(results[1][i], results[0][i]));
 }
