@@ -21,7 +21,7 @@ namespace mh {
 struct Launch {
   std::string launcher;             // "torchrun", "mpirun" or "srun"; "" for a process that no launcher started
   int rank = 0, size = 1;           // index of the process in the job; number of processes of the job
-  int local_rank = 0;               // index of the process on its machine
+  std::optional<int> local_rank{};  // index of the process on its machine; nullopt: unknown
   std::optional<int> local_size{};  // number of processes of the job on this machine; nullopt: unknown
   // Address at which rank 0, or the launcher, serves the key-value store of the job. `host` is empty and `port` is 0 if
   // `size` is 1.

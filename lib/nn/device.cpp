@@ -24,23 +24,10 @@ Error device_error(const std::string& expected, const std::string& found, const 
   return {Exit::device, Problem{"--device cuda", expected, found, advice}};
 }
 
-void* open_library(const char* name) {
+void* open_library(const char* name, const char* advice = kBuildAdvice) {
   void* library = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
-  if (library == nullptr)
-    throw device_error(std::string("the library ") + name, dlerror(), "run ./run build on a machine with a GPU");
+  if (library == nullptr) throw device_error(std::string("the library ") + name, dlerror(), advice);
   return library;
-}
-
-// Returns the number of GPUs. Queries the driver library, which loads much faster than LibTorch's CUDA libraries.
-int count_gpus() {
-  void* driver = dlopen("libcuda.so.1", RTLD_NOW);
-  if (driver == nullptr) return 0;
-  auto initialise = reinterpret_cast<int (*)(unsigned)>(dlsym(driver, "cuInit"));
-  auto get_device_count = reinterpret_cast<int (*)(int*)>(dlsym(driver, "cuDeviceGetCount"));
-  int num_gpus = 0;
-  return initialise != nullptr && get_device_count != nullptr && initialise(0) == 0 && get_device_count(&num_gpus) == 0
-             ? num_gpus
-             : 0;
 }
 
 void open_cuda() {
@@ -67,8 +54,20 @@ CachedConstants& all_cached_constants() {
 
 }  // namespace
 
-void* open_symbol(const char* library, const char* symbol) {
-  void* address = dlsym(open_library(library), symbol);
+// Queries the driver library, which loads much faster than LibTorch's CUDA libraries.
+int count_gpus() {
+  void* driver = dlopen("libcuda.so.1", RTLD_NOW);
+  if (driver == nullptr) return 0;
+  auto initialise = reinterpret_cast<int (*)(unsigned)>(dlsym(driver, "cuInit"));
+  auto get_device_count = reinterpret_cast<int (*)(int*)>(dlsym(driver, "cuDeviceGetCount"));
+  int num_gpus = 0;
+  return initialise != nullptr && get_device_count != nullptr && initialise(0) == 0 && get_device_count(&num_gpus) == 0
+             ? num_gpus
+             : 0;
+}
+
+void* open_symbol(const char* library, const char* symbol, const char* advice) {
+  void* address = dlsym(open_library(library, advice), symbol);
   if (address == nullptr)
     throw device_error(std::string(library) + " of this version of multihead", "a library of another version",
                        "rebuild with ./run build");

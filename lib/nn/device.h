@@ -24,9 +24,14 @@ namespace mh::nn {
 // tensor is created: LibTorch checks for CUDA once and caches a negative result.
 at::Device choose_device(const std::string& device_option);
 
-// Loads the shared library `library` and returns the address of `symbol` in it. Throws Error(device) if the library or
-// the symbol is missing.
-void* open_symbol(const char* library, const char* symbol);
+// Returns the number of GPUs that the driver reports; 0 without a driver. The first call in a process initialises the
+// driver, which then ignores later changes of CUDA_VISIBLE_DEVICES.
+int count_gpus();
+
+constexpr const char* kBuildAdvice = "run ./run build on a machine with a GPU";
+// Loads the shared library `library` and returns the address of `symbol` in it. Throws Error(device) if the library,
+// with the advice `advice`, or the symbol is missing.
+void* open_symbol(const char* library, const char* symbol, const char* advice = kBuildAdvice);
 
 // Returns the table of the project's CUDA kernels. Valid only after choose_device() has returned a GPU.
 const kernels::CudaApi& cuda_kernels();

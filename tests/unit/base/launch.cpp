@@ -71,6 +71,7 @@ TEST_CASE("launch: rank, size, address and job are those in the variables of tor
   CHECK(launch.launcher_serves_store);
   CHECK_FALSE(launch_of(kTorchrun).launcher_serves_store);
   CHECK_FALSE(launch_of(without_variable(kTorchrun, "LOCAL_WORLD_SIZE")).local_size.has_value());
+  CHECK_FALSE(launch_of(without_variable(kTorchrun, "LOCAL_RANK")).local_rank.has_value());
 }
 
 TEST_CASE("launch: processes of mpirun on one machine use 127.0.0.1 and a port that depends on the job") {
