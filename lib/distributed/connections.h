@@ -4,6 +4,7 @@
 #include <chrono>
 #include <exception>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -28,7 +29,16 @@ struct Connections {
   std::chrono::milliseconds timeout{};        // time limit of each operation
   c10::intrusive_ptr<c10d::Store> store;      // key-value store of the job
   c10::intrusive_ptr<c10d::Backend> backend;  // operations on tensors in main memory
-  std::shared_ptr<Heartbeat> heartbeat{};     // null: errors do not name the process that failed
+  // Operations on tensors on GPUs; null: the processes exchange no such tensors.
+  c10::intrusive_ptr<c10d::Backend> gpu_backend{};
+  std::shared_ptr<Heartbeat> heartbeat{};  // null: errors do not name the process that failed
+
+  // Returns the backend for operations on `tensor`.
+  c10d::Backend& backend_of(const at::Tensor& tensor) const {
+    if (!tensor.is_cuda()) return *backend;
+    if (gpu_backend == nullptr) throw std::logic_error("Group: expected tensors on the CPU; found one on a GPU");
+    return *gpu_backend;
+  }
 };
 
 }  // namespace mh::distributed

@@ -79,8 +79,9 @@ int Group::size() const { return is_single() ? 1 : connections_->size; }
 
 PendingOperation Group::start_sum(const at::Tensor& tensor) const {
   if (is_single() || tensor.numel() == 0) return {};
-  return start_operation(connections_, {tensor.detach()},
-                         [&](std::vector<at::Tensor>& tensors) { return connections_->backend->allreduce(tensors); });
+  return start_operation(connections_, {tensor.detach()}, [&](std::vector<at::Tensor>& tensors) {
+    return connections_->backend_of(tensors[0]).allreduce(tensors);
+  });
 }
 
 void Group::all_gather(const at::Tensor& own, const at::Tensor& all) const {
@@ -90,7 +91,7 @@ void Group::all_gather(const at::Tensor& own, const at::Tensor& all) const {
     return;
   }
   start_operation(connections_, {all.detach(), own.detach()}, [&](std::vector<at::Tensor>& tensors) {
-    return connections_->backend->_allgather_base(tensors[0], tensors[1]);
+    return connections_->backend_of(tensors[0])._allgather_base(tensors[0], tensors[1]);
   }).wait();
 }
 
@@ -100,7 +101,8 @@ void Group::send(const at::Tensor& tensor, int rank, std::chrono::milliseconds t
   if (tensor.numel() == 0) return;
   start_operation(
       connections_, {tensor.detach()},
-      [&](std::vector<at::Tensor>& tensors) { return connections_->backend->send(tensors, rank, 0); }, timeout, true)
+      [&](std::vector<at::Tensor>& tensors) { return connections_->backend_of(tensors[0]).send(tensors, rank, 0); },
+      timeout, true)
       .wait();
 }
 
@@ -108,14 +110,15 @@ void Group::receive(const at::Tensor& tensor, int rank, std::chrono::millisecond
   if (tensor.numel() == 0) return;
   start_operation(
       connections_, {tensor.detach()},
-      [&](std::vector<at::Tensor>& tensors) { return connections_->backend->recv(tensors, rank, 0); }, timeout, true)
+      [&](std::vector<at::Tensor>& tensors) { return connections_->backend_of(tensors[0]).recv(tensors, rank, 0); },
+      timeout, true)
       .wait();
 }
 
 void Group::broadcast(const at::Tensor& tensor) const {
   if (is_single() || tensor.numel() == 0) return;
   start_operation(connections_, {tensor.detach()}, [&](std::vector<at::Tensor>& tensors) {
-    return connections_->backend->broadcast(tensors);
+    return connections_->backend_of(tensors[0]).broadcast(tensors);
   }).wait();
 }
 

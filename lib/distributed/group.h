@@ -1,5 +1,6 @@
 // The processes of a job that compute one result together, and collective operations between them, implemented with
-// LibTorch's c10d.
+// LibTorch's c10d: tensors in main memory and texts by Gloo, tensors on GPUs by NCCL, which only jobs that train on
+// GPUs open (join.h). An operation on a GPU tensor follows the pending kernels of the current stream.
 //
 // Every process must call the same operations in the same order, with tensors of equal shapes and types. An operation
 // throws Error(failed) if it does not complete within the timeout of the group, or if the connection to another process
@@ -47,7 +48,8 @@ class Group : public nn::ProcessSum {
   // Starts sum(). The caller must not access the tensor before wait() has returned.
   PendingOperation start_sum(const at::Tensor& tensor) const;
   // Replaces each element of a contiguous tensor by its sum over all processes. The result has the same bits in all
-  // processes; the order of the additions depends only on the number of processes and on the shape.
+  // processes; the order of the additions depends only on the number of processes and on the shape, and on GPUs also on
+  // the connections between them.
   void sum(const at::Tensor& tensor) const override { start_sum(tensor).wait(); }
   // Copies the tensor `own` of each process to all processes: part r of `all`, which has `size()` parts of equal size,
   // is the tensor of rank r. Both tensors are contiguous and one-dimensional, and have elements of one type.

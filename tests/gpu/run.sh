@@ -38,7 +38,8 @@ gpus=$(nvidia-smi -L 2>&1) || gpus=
 if [ -z "$gpus" ] && [ -e /dev/nvidiactl ]; then gpus="a GPU (nvidia-smi does not report its name)"; fi
 [ -n "$gpus" ] || die 4 "expected an NVIDIA GPU and its driver; found neither nvidia-smi output nor /dev/nvidiactl; use a machine with a GPU"
 
-for file in build/tests/torch-tests build/tests/attention-bench build/tests/beam-bench build/tools/mh-finetune build/tools/mh-train build/lib/libmultihead-cuda.so; do
+for file in build/tests/torch-tests build/tests/attention-bench build/tests/beam-bench build/tools/mh-finetune build/tools/mh-train build/lib/libmultihead-cuda.so \
+  build/lib/libmultihead-nccl.so; do
   [ -e "$root/$file" ] || die 3 "expected $root/$file; found no such file; make a bundle with ./run bundle, or build here with ./run test"
 done
 

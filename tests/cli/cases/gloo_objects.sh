@@ -9,3 +9,14 @@ gloo_tables() { grep -E '(vtable|typeinfo|VTT) (name )?for .*(gloo::|GlooStore|P
 nm -C --defined-only "$library" > symbols
 grep -q 'mh::distributed::make_gloo_backend' symbols || fail "expected the symbols of lib/distributed in $library"
 [ -z "$(gloo_tables < symbols)" ] || fail "expected no virtual table of Gloo; found $(gloo_tables < symbols)"
+
+# Only libmultihead-nccl, which is loaded at run time, uses the classes of NCCL, so libmultihead runs on machines without NCCL.
+nccl_symbols() { grep -E 'ProcessGroupNCCL|\bnccl[A-Z]' || true; }
+nm -C "$library" > all_symbols
+grep -q 'c10d::ProcessGroupGloo' all_symbols || fail "expected the undefined symbols of $library, which uses Gloo"
+[ -z "$(nccl_symbols < all_symbols)" ] || fail "expected no symbol of NCCL; found $(nccl_symbols < all_symbols)"
+nccl_library=${library%.so}-nccl.so
+if [ -e "$nccl_library" ]; then
+  nm -C "$nccl_library" > all_symbols
+  [ -n "$(nccl_symbols < all_symbols)" ] || fail "expected the filter to find the classes of NCCL in $nccl_library"
+fi

@@ -28,8 +28,8 @@ for name in ("gnuplot", "sitecustomize.py"):
     (folder / name).chmod(0o755)
 P
   local name
-  for name in evil.so custom_ops.so libmultihead.so libmultihead-core.so libmultihead-cuda.so libmultihead-graph.so libtorch_cpu.so \
-    libtorch_cuda.so libc10.so libcuda.so.1 libstdc++.so.6 libgomp.so.1 libsentencepiece.so.0 libzstd.so.1; do cp evil.so "$1/$name"; done
+  for name in evil.so custom_ops.so libmultihead.so libmultihead-core.so libmultihead-cuda.so libmultihead-graph.so libmultihead-nccl.so \
+    libtorch_cpu.so libtorch_cuda.so libc10.so libcuda.so.1 libstdc++.so.6 libgomp.so.1 libsentencepiece.so.0 libzstd.so.1; do cp evil.so "$1/$name"; done
 }
 printf 'void __attribute__((constructor)) begin(void) { __builtin_trap(); }\n' > evil.c
 cc -shared -fPIC -o evil.so evil.c 2>/dev/null || echo "not a library, since this machine has no C compiler" > evil.so
