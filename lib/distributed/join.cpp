@@ -15,6 +15,8 @@
 #include "base/text.h"
 #include "distributed/connections.h"
 #include "distributed/gloo_backend.h"
+#include "distributed/nccl_backend.h"
+#include "nn/aten.h"
 
 namespace mh::distributed {
 
@@ -31,7 +33,7 @@ constexpr milliseconds kRefusalWait{5000};
 // The properties of a process that the process writes to the store.
 struct ProcessDescription {
   int rank = 0, size = 1;
-  std::string job, build;
+  std::string job, device, build;
   std::string processors;  // the processors of the machine that the process may use
   std::string machine;     // identifies the machine, and differs after a restart of the machine
 };
@@ -65,6 +67,7 @@ constexpr const char* kLastProperty = "machine";  // the property that write_des
 void write_description(c10d::Store& store, const ProcessDescription& d) {
   store.set(key_of(d.rank, "size"), std::to_string(d.size));
   store.set(key_of(d.rank, "job"), d.job);
+  store.set(key_of(d.rank, "device"), d.device);
   store.set(key_of(d.rank, "build"), d.build);
   store.set(key_of(d.rank, "processors"), d.processors);
   store.set(key_of(d.rank, kLastProperty), d.machine);
@@ -74,6 +77,7 @@ ProcessDescription read_description(c10d::Store& store, int rank) {
   return {rank,
           std::stoi(store.get_to_str(key_of(rank, "size"))),
           store.get_to_str(key_of(rank, "job")),
+          store.get_to_str(key_of(rank, "device")),
           store.get_to_str(key_of(rank, "build")),
           store.get_to_str(key_of(rank, "processors")),
           store.get_to_str(key_of(rank, kLastProperty))};
@@ -136,6 +140,11 @@ void check_agreement(const ProcessDescription& first, const ProcessDescription& 
   if (other.size != first.size)
     throw Error(Exit::usage, disagreement("number of processes", std::to_string(first.size), other.rank,
                                           std::to_string(other.size)));
+  // Must precede the comparison of the builds, which include the libraries that only a process on a GPU has loaded.
+  if (other.device != first.device)
+    throw Error(Exit::usage,
+                Problem{"--device", str(first.device, ", as in rank 0"), str(other.device, " in rank ", other.rank),
+                        "pass --device cpu or --device cuda to all processes"});
   if (other.build != first.build)
     throw Error(Exit::usage, disagreement("build of the program", first.build, other.rank, other.build));
 }
@@ -178,7 +187,7 @@ std::vector<ProcessDescription> agree_on_descriptions(c10d::Store& store, const 
 
 }  // namespace
 
-Membership join(const Launch& launch, const std::string& build, milliseconds timeout) {
+Membership join(const Launch& launch, const std::string& build, milliseconds timeout, const DeviceUse& device_use) {
   if (launch.size == 1) return {};
   // Silences c10d, which logs every failed attempt to connect; join() throws an error instead.
   FLAGS_caffe2_log_level = 3;
@@ -188,7 +197,9 @@ Membership join(const Launch& launch, const std::string& build, milliseconds tim
   std::string prefix = "multihead/" + launch.attempt;
   if (launch.launcher_serves_store) prefix += str("/", server->add(str(prefix, "/programs/", launch.rank), 1));
   const auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, server);
-  const ProcessDescription own_description{launch.rank, launch.size, launch.job, build, processor_list(), machine_id()};
+  const bool is_on_gpu = device_use.device.is_cuda();
+  const ProcessDescription own_description{launch.rank, launch.size,      launch.job,  is_on_gpu ? "a GPU" : "a CPU",
+                                           build,       processor_list(), machine_id()};
   std::vector<ProcessDescription> descriptions;
   try {
     descriptions = agree_on_descriptions(*store, own_description, timeout);
@@ -223,9 +234,16 @@ Membership join(const Launch& launch, const std::string& build, milliseconds tim
                 "see the messages of the other processes; if the machine has several network interfaces, name one in "
                 "GLOO_SOCKET_IFNAME"});
   }
+  const bool uses_nccl = is_on_gpu && device_use.exchanges_tensors;
+  if (uses_nccl)
+    connections->gpu_backend =
+        make_nccl_backend(c10::make_intrusive<c10d::PrefixStore>("nccl", store), launch.rank, launch.size, timeout);
   connections->heartbeat = std::make_shared<Heartbeat>(store, launch.rank, launch.size, kHeartbeatInterval);
   membership.group = Group(std::move(connections));
   membership.group.barrier();  // otherwise a process could end before the other processes have connected to it
+  // Connects the GPUs while all processes are known to run, since NCCL waits for them without a time limit, and reports
+  // a failure to connect before the processes load their data.
+  if (uses_nccl) membership.group.sum(at::zeros({1}, device_use.device));
   return membership;
 }
 

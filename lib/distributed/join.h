@@ -1,6 +1,8 @@
 // Connects the processes of a job.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <chrono>
 #include <string>
 
@@ -8,6 +10,12 @@
 #include "distributed/group.h"
 
 namespace mh::distributed {
+
+// How the processes of a job use their devices.
+struct DeviceUse {
+  at::Device device = at::kCPU;    // device of the model
+  bool exchanges_tensors = false;  // whether the processes exchange tensors on `device`; on a GPU, this needs NCCL
+};
 
 // A process as a member of its job.
 struct Membership {
@@ -20,11 +28,14 @@ struct Membership {
 
 // Connects this process with the other processes of its job, and returns when all are connected. If the job has one
 // process, returns a group of one process at once. `build`: build id of the program (build_id()); "" if unknown.
-// `timeout`: maximum wait for another process, in join() and in each later operation of the group.
+// `timeout`: maximum wait for another process, in join() and in each later operation of the group. `device_use`: equal
+// in all processes.
 //
 // Throws Error(failed) if a process is missing after `timeout`, if the address of the job is wrong or in use, or if two
-// processes have the same rank, and Error(usage) if the processes disagree on the number of processes, on the job, or
-// on the build. Every process of the job then throws.
-Membership join(const Launch& launch, const std::string& build, std::chrono::milliseconds timeout);
+// processes have the same rank, and Error(usage) if the processes disagree on the number of processes, on the job, on
+// the type of device, or on the build. Every process of the job then throws. Throws Error(device) if NCCL is needed but
+// was not built.
+Membership join(const Launch& launch, const std::string& build, std::chrono::milliseconds timeout,
+                const DeviceUse& device_use);
 
 }  // namespace mh::distributed

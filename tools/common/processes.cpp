@@ -10,8 +10,9 @@
 #include "base/processors.h"
 #include "base/text.h"
 #include "distributed/build_id.h"
-#include "distributed/join.h"
+#include "nn/device.h"
 #include "nn/ops.h"
+#include "nn/visible_gpus.h"
 
 namespace mh {
 
@@ -27,10 +28,21 @@ const Launch& start_process() {
   return launch;
 }
 
-const distributed::Group& join_processes(std::chrono::seconds timeout, int num_threads) {
+at::Device device_of_process(const std::string& device_option) {
+  static const at::Device device = nn::choose_device(device_option);
+  return device;
+}
+
+at::Device device_in_job(const std::string& device_option) {
+  if (device_option != "cpu") nn::limit_to_own_gpu(start_process());
+  return device_of_process(device_option);
+}
+
+const distributed::Group& join_processes(std::chrono::seconds timeout, int num_threads,
+                                         const distributed::DeviceUse& device_use) {
   static const distributed::Membership membership = [&] {
     const Launch& launch = start_process();
-    distributed::Membership m = distributed::join(launch, distributed::build_id(), timeout);
+    distributed::Membership m = distributed::join(launch, distributed::build_id(), timeout, device_use);
     if (!m.group.is_single() && num_threads == 0 && std::getenv("OMP_NUM_THREADS") == nullptr)
       nn::prepare_cpu(std::max(1, num_usable_processors() / m.num_sharing_processors));
     if (!m.group.is_single())
@@ -69,12 +81,15 @@ void require_same_inputs(const distributed::Group& group, const std::vector<std:
 
 }  // namespace
 
-const distributed::Group& join_readers(const std::vector<std::string>& files, int num_threads) {
+const distributed::Group& join_readers(const std::vector<std::string>& files, const ModelArguments& args) {
   constexpr std::chrono::minutes timeout{10};  // longest wait for the results of another process
-  if (const Launch& launch = start_process(); launch.size > 1 && std::count(files.begin(), files.end(), "-") > 0)
+  const Launch& launch = start_process();
+  if (launch.size > 1 && std::count(files.begin(), files.end(), "-") > 0)
     refuse_usage(str("a job of ", launch.size, " processes"), "files, which each process reads", input_name("-"),
                  "write the input to a file first");
-  const distributed::Group& group = join_processes(timeout, num_threads);
+  distributed::DeviceUse device_use;
+  if (launch.size > 1) device_use.device = device_in_job(args.device);  // before the first tensor, see choose_device()
+  const distributed::Group& group = join_processes(timeout, args.threads, device_use);
   if (!group.is_single()) {
     require_same_inputs(group, files);
     continue_after_closed_pipe();

@@ -5,8 +5,8 @@
 #include "base/json_types.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "common/processes.h"
 #include "io/record_kind.h"
-#include "nn/device.h"
 #include "train/run_config.h"
 
 namespace mh {
@@ -85,7 +85,7 @@ bool affects_scores(const std::string& assignment) {
 
 model::LoadedModel load_with_options(const ModelArguments& args, const io::Checkpoint& checkpoint,
                                      const std::vector<std::string>& assignments) {
-  static const at::Device device = nn::choose_device(args.device);
+  const at::Device device = device_of_process(args.device);
   std::vector<std::string> model_settings, task_settings;
   for (const std::string& assignment : assignments)
     (affects_scores(assignment) ? task_settings : model_settings).push_back(assignment);

@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "common/processes.h"
 #include "model/partial_load.h"
-#include "nn/device.h"
+#include "nn/ops.h"
 #include "train/dry_run.h"
 #include "train/finetune.h"
 #include "train/trainer.h"
@@ -145,7 +145,7 @@ void run(const Arguments& args, Tool& tool) {
 }
 
 std::unique_ptr<train::Trainer> make_trainer(const Arguments& args) {
-  const at::Device device = nn::choose_device(args.device);
+  const at::Device device = device_in_job(args.device);
   nn::prepare_cpu(args.threads);
   if (args.checkpoint_path == "-" && start_process().size > 1)
     refuse_usage(args.checkpoint_option,
@@ -158,7 +158,8 @@ std::unique_ptr<train::Trainer> make_trainer(const Arguments& args) {
   const auto checkpoint = initial_checkpoint(args);
   Config config = run_configuration(args, checkpoint.get());
   train::RunConfig run_config = train::RunConfig::read(config);
-  const distributed::Group& group = join_processes(std::chrono::seconds(run_config.train.timeout), args.threads);
+  const distributed::Group& group =
+      join_processes(std::chrono::seconds(run_config.train.timeout), args.threads, {device, true});
   return std::make_unique<train::Trainer>(std::move(run_config), args.out_folder, args.resume, device,
                                           train::WarmStart{checkpoint.get(), args.inherits_training}, group);
 }
