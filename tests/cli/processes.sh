@@ -1,4 +1,5 @@
-# Functions for cases that start several processes of one job.
+# Functions for cases that start several processes of one job. The processes compute on the CPU, also on a machine with one GPU.
+export CUDA_VISIBLE_DEVICES=
 
 # make_character_shards LINES: makes the text shard t.mhs and the shard p.mhs of pairs, whose targets are the reversed lines of the text.
 make_character_shards() {
