@@ -108,7 +108,7 @@ def main():
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    environment = dict(os.environ, PATH=f"{args.tools.resolve()}:{os.environ['PATH']}", OMP_NUM_THREADS="1")
+    environment = dict(os.environ, PATH=f"{args.tools.resolve()}:{os.environ['PATH']}", OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
     num_failed = 0
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
