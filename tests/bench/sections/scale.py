@@ -52,25 +52,33 @@ def evaluation(bench):
                          lambda results: [TableRow(label, "s", results[label]["s"], results["one process"]["s"], 1.85, lower_is_better=True)])
 
 
+def trained_parameters(bench, toml, shard, *options):
+    """Returns the number of parameters that a configuration trains. `toml`: configuration that ends in [train]."""
+    config = bench.folder / "dry-run.toml"
+    config.write_text(toml)
+    report = output_of([bench.tools / "mh-train", "--dry-run", "--format", "json", "--config", config, "--train", shard, *options])
+    return json.loads(report)["trained_parameters"]
+
+
 def traffic(bench):
-    """Compares the bytes that a process sends in an update with 2 (N - 1) / N of the bytes of the gradients, above 100 MB."""
-    entries, width, layers = 33278, 512, 4
-    toml = f"[model]\nlayers = {layers}\nwidth = {width}\nffn = 2048\n[attention]\nheads = 8\n[train]\nbatch.block = 32\nbatch.tokens = 64\n"
+    """Compares the bytes that a process sends in an update with 2 (N - 1) / N of the bytes of the gradients, above 100 MB, and with a sharded
+    optimiser with 3 (N - 1) / N."""
+    toml = "[model]\nlayers = 4\nwidth = 512\nffn = 2048\n[attention]\nheads = 8\n[train]\nbatch.block = 32\nbatch.tokens = 96\n"
+    shard = bench.make_shard(33278)
 
     def rows():
-        for size in (2, 3):
-            sent = []
-            for updates in (2, 6):  # the difference excludes the start
-                begin = sent_bytes()
-                bench.train(bench.make_shard(entries), toml, 1, updates, size=size, threads=1)
-                sent.append((sent_bytes() - begin) / size)
-            report = output_of([bench.tools / "mh-train", "--dry-run", "--processes", size, "--format", "json", "--config", bench.folder / "train.toml",
-                                "--train", bench.make_shard(entries)])
-            gradient_bytes = 4 * json.loads(report)["trained_parameters"]
-            expected = 2 * (size - 1) / size * gradient_bytes
-            measured = (sent[1] - sent[0]) / 4
-            yield TableRow(f"bytes that each of {size} processes sends in an update, of {gradient_bytes / 1e6:.0f} MB", "MB", [measured / 1e6], expected / 1e6, 0.97,
-                           lower_is_better=True)
+        gradient_bytes = 4 * trained_parameters(bench, toml, shard)
+        for name, value, factor in (("", "none", 2), (", sharded optimiser", "optimizer", 3)):
+            for size in (2, 3):
+                sent = []
+                for updates in (2, 6):  # the difference excludes the start
+                    begin = sent_bytes()
+                    bench.train(shard, toml, 1, updates, "--set", f"train.shard={value}", size=size, threads=1)
+                    sent.append((sent_bytes() - begin) / size)
+                expected = factor * (size - 1) / size * gradient_bytes
+                measured = (sent[1] - sent[0]) / 4
+                yield TableRow(f"bytes that each of {size} processes sends in an update, of {gradient_bytes / 1e6:.0f} MB{name}", "MB", [measured / 1e6],
+                               expected / 1e6, 0.97, lower_is_better=True)
 
     yield Check(rows)
 
@@ -101,8 +109,23 @@ def recomputation(bench):
     yield Comparison(name, [side_of_project(name, lambda: update("true")), side_of_peer("without", lambda: update("false"))], rows)
 
 
+def sharding(bench):
+    """Compares the peak memory of each of 4 processes with P (8 + 8 / 4) bytes and the buffer of the exchange, for P parameters in fp32."""
+    size = 4
+    toml = "[model]\nlayers = 8\nwidth = 1024\nffn = 4096\n[attention]\nheads = 8\n[train]\nbatch.block = 8\nbatch.tokens = 32\n"
+
+    def rows():
+        parameters = trained_parameters(bench, toml, bench.make_shard(8000))
+        memory = memory_of(bench, toml, "--set", "train.shard=optimizer", size=size, threads=1)[1]
+        yield TableRow(f"peak memory of {size} processes with a sharded optimiser, {parameters / 1e6:.0f}M parameters", "MB", [memory / 1e6],
+                       (parameters * (8 + 8 / size) + (25 << 20)) / 1e6, 0.95, lower_is_better=True)
+
+    yield Check(rows)
+
+
 def measure(bench):
     yield from training(bench)
     yield from evaluation(bench)
     yield from traffic(bench)
     yield from recomputation(bench)
+    yield from sharding(bench)
