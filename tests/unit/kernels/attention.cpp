@@ -1,8 +1,8 @@
 // The CPU attention kernels without LibTorch, also under the sanitizers: accesses within the bounds of each buffer for
 // odd sizes, partial tiles, fully masked rows, decoding of few queries, fp32 and bf16, dropout before and after mixing,
-// and every attention parameter. unit/attention/fused_policy.cpp compares the results with the reference equations;
-// these tests check that every element is written, and check results for extreme logits and many keys. Work that
-// callers may do in parallel runs in threads, so that the thread sanitizer detects conflicting accesses.
+// and every attention parameter. unit/attention/fused/attention_spec.cpp compares the results with the reference
+// equations; these tests check that every element is written, and check results for extreme logits and many keys. Work
+// that callers may do in parallel runs in threads, so that the thread sanitizer detects conflicting accesses.
 #include "cpu/attention.h"
 
 #include <rapidcheck.h>

@@ -116,19 +116,6 @@ TEST_CASE("the CPU attention kernel reads strided heads of a joint projection an
                           {gradient(attention_by_query, at::kDouble)}, at::kFloat) == "");
 }
 
-TEST_CASE("split_projection concatenates separately allocated gradients of q, k and v", "[attention]") {
-  at::Tensor joint_projection = at::randn({2, 5, 2 * (3 + 3) + 3 * 4}).requires_grad_();
-  auto qkv = attention::split_projection(joint_projection, 2, 3, 3, 4);
-  (qkv[0].sum() + 2 * qkv[1].sum() + 3 * qkv[2].sum()).backward();
-  at::Tensor expected = at::cat({at::full({6}, 1.0F), at::full({6}, 2.0F), at::full({12}, 3.0F)}).expand({2, 5, 24});
-  CHECK(at::equal(joint_projection.grad(), expected));
-  // The output depends only on `k`, so the gradients of `q` and `v` are zero.
-  joint_projection.mutable_grad() = at::Tensor();
-  attention::split_projection(joint_projection, 2, 3, 3, 4)[1].sum().backward();
-  CHECK(
-      at::equal(joint_projection.grad(), at::cat({at::zeros({6}), at::ones({6}), at::zeros({12})}).expand({2, 5, 24})));
-}
-
 TEST_CASE("the CPU attention kernel is deterministic, finite for extreme logits, and confines a NaN to its query",
           "[attention]") {
   at::Tensor q = at::randn({2, 2, 65, 32}), k = at::randn_like(q), v = at::randn_like(q), dout = at::randn_like(q);
