@@ -1,0 +1,96 @@
+// Block coordinate descent: a G pass trains the gates of the mixture of experts, and an F pass all other parameters.
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "base/error.h"
+#include "fixtures/runs.h"
+#include "fixtures/status.h"
+
+using namespace mh;
+using namespace mh::train;
+using namespace runs;
+
+namespace {
+
+std::string train_length(int updates) { return str("[train]\nlength = '", updates, "u'\nschedule.length = '16u'\n"); }
+
+}  // namespace
+
+TEST_CASE("block coordinate descent trains gates only in some epochs, and other parameters in every epoch",
+          "[procedures]") {
+  Folder folder;
+  write_text(folder.file("t.mhs"), repeating_tokens(400));  // 7 updates per epoch
+  const std::string method =
+      "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n[train.procedures.block-coordinate]\nevery = 2\n"
+      "[train.groups.gates]\nmatch = ['*.gate.*']\nrule = 'sgd'\nlr = 1.0\n";
+  auto start = train_in_folder(folder, "start", method + "[train]\nlength = '1u'\nlr = 0.0\n");
+  auto first = train_in_folder(folder, "first", method + train_length(7)),
+       second = train_in_folder(folder, "second", method + train_length(14));
+  for (auto& p : start.model->parameters().all()) {
+    if (!matches_pattern("*.gate.*", p.name())) {
+      CHECK_FALSE(at::equal(find(first, p.name()), find(second, p.name())));
+      continue;
+    }
+    INFO(p.name());
+    // Epoch 1 (counted from 0) has only passes that do not train gates.
+    CHECK(at::equal(find(first, p.name()), find(second, p.name())));
+  }
+  CHECK(status_of([&] {
+          train_in_folder(folder, "none", "[train]\nlength = '1u'\n[train.procedures.block-coordinate]\nevery = 5\n");
+        }) == 2);
+}
+
+TEST_CASE(
+    "training the gates between two passes of the other parameters does not change the momentum of these parameters",
+    "[procedures]") {
+  Folder folder;
+  write_text(folder.file("t.mhs"), repeating_tokens(400));
+  // Gates do not change at learning rate 0, so an update with a pass of the gates (G) and a pass of the other
+  // parameters (F) equals an update with only the second pass.
+  const std::string method =
+      "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\ndropout = 0.0\nnorm_statistics = 'batch'\n"
+      "[train]\nlength = '9u'\nschedule.warmup = '9u'\noptimizer.rule = 'nag'\n"
+      "[train.groups.gates]\nmatch = ['*.gate.*']\nrule = 'sgd'\nlr_factor = 0.0\n"
+      "[train.procedures.block-coordinate]\nevery = 1\nfirst = ";
+  auto both_passes = train_in_folder(folder, "both", method + "0\n"),
+       f_pass = train_in_folder(folder, "alone", method + "1000\n");
+  for (auto& p : both_passes.model->parameters().all()) {
+    INFO(p.name());
+    if (!matches_pattern("*.gate.*", p.name())) CHECK(at::equal(p.master(), find(f_pass, p.name())));
+  }
+}
+
+TEST_CASE("a run is refused if a pass of any epoch would train only frozen parameters", "[procedures]") {
+  Folder folder;
+  write_text(folder.file("t.mhs"), repeating_tokens(400));  // 7 updates per epoch
+  int number = 0;
+  auto start_error = [&](const std::string& group, const std::string& procedure) {
+    const std::string out = folder.file(std::to_string(number++));
+    std::string message;
+    try {
+      Trainer(config_of(folder,
+                        "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n[train]\nlength = '30u'\n"
+                        "[train.groups.x]\n" +
+                            group + "\n[train.procedures.block-coordinate]\n" + procedure),
+              out, false);
+    } catch (const Error& error) {
+      message = error.what();
+      CHECK(error.exit() == Exit::usage);
+    }
+    CHECK(std::filesystem::exists(out) == message.empty());
+    return message;
+  };
+  const std::string gates = "match = ['*.gate.*']\n", frozen_message = "only frozen parameters";
+  auto contains = [](const std::string& text, const std::string& substring) {
+    return text.find(substring) != std::string::npos;
+  };
+  CHECK(contains(start_error(gates + "frozen = true", "every = 1\nfirst = 0\n"),
+                 "only frozen parameters in pass 1 (counted from 1) of 2"));
+  CHECK(contains(start_error(gates + "frozen = true", "every = 5\nfirst = 3\n"), "epoch 3 (counted from 0)"));
+  CHECK(contains(start_error(gates + "freeze_until = '15u'", "every = 5\nfirst = 2\n"), frozen_message));
+  CHECK(contains(start_error("match = ['*']\nfreeze_until = '1u'", "every = 5\nfirst = 2\n"),
+                 "epoch 0 (counted from 0)"));
+  CHECK(start_error(gates + "freeze_until = '14u'", "every = 5\nfirst = 2\n").empty());
+  // The run ends before epoch 5, the first epoch with passes that train gates.
+  CHECK(start_error(gates + "frozen = true", "every = 5\nfirst = 5\n").empty());
+}
