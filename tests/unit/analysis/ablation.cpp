@@ -11,6 +11,7 @@
 #include "analysis/scan.h"
 #include "attention/head_scales.h"
 #include "data/text.h"
+#include "fixtures/ablations.h"
 #include "fixtures/corpora.h"
 #include "fixtures/numbers.h"
 #include "fixtures/passes.h"
@@ -19,59 +20,10 @@
 
 using namespace mh;
 using namespace mh::analysis;
+using namespace ablations;
 using attention::AttentionKind;
 
 namespace {
-
-std::unique_ptr<model::LanguageModel> build_model(const std::string& model, const std::string& attention,
-                                                  int64_t layers = 3) {
-  Config config;
-  config.load_text(
-      str("[model]\nlayers = ", layers, "\nwidth = 12\nffn = 16\n", model, "\n[attention]\nheads = 3\n", attention),
-      "test");
-  auto language_model = model::build_language_model(model::ModelConfig::read(config), 11, at::kCPU);
-  language_model->parameters().initialise(1);
-  c10::NoGradGuard no_gradient;
-  uint64_t seed = 5;
-  for (auto& p : language_model->parameters().all())
-    p.master().add_(numbers::normal(p.master().sizes().vec(), seed++), 0.3);
-  return language_model;
-}
-
-std::vector<int32_t> make_text(int n) {
-  std::vector<int32_t> text;
-  for (int i = 0; i < n; ++i) text.push_back((i * i * 7 + i / 3) % 11);
-  return text;
-}
-
-// Returns, for each set of heads in `head_sets`, the score of the model without these heads, from one evaluation per
-// set.
-std::vector<task::NllSum> reference_scores(const AnalysisInput& input, const std::vector<HeadSet>& head_sets) {
-  std::vector<task::NllSum> scores;
-  for (const HeadSet& heads : head_sets) {
-    for (attention::AttentionLayer* layer : input.model.attention_layers()) {
-      using attention::HeadSide;
-      const auto scale = [&, &masked = heads](HeadSide head_side) {
-        at::Tensor factors = at::ones({layer->layer_spec().num_heads_of(head_side)});
-        for (const auto& [kind, set] : masked)
-          for (const Head& head : set)
-            if (kind == layer->layer_spec().kind && head.layer == layer->layer_spec().layer) factors[head.head] = 0;
-        return factors;
-      };
-      attention::HeadScales scales;
-      const auto selects = [&](SideSelection side, HeadSide head_side) {
-        return layer->has_separate_heads(head_side) && (input.side == SideSelection::whole || input.side == side);
-      };
-      if (selects(SideSelection::score, HeadSide::score)) scales.score = scale(HeadSide::score);
-      if (selects(SideSelection::value, HeadSide::value)) scales.value = scale(HeadSide::value);
-      if (selects(SideSelection::output, HeadSide::output)) scales.output = scale(HeadSide::output);
-      set_head_scales(*layer, scales);
-    }
-    scores.push_back(task::score(input.model, input.corpus, input.scoring_options));
-  }
-  for (attention::AttentionLayer* layer : input.model.attention_layers()) set_head_scales(*layer, {});
-  return scores;
-}
 
 // Returns sets of decoder self-attention heads to ablate: each single head; for each head, all other heads of the same
 // layer; a set of heads of three layers; a set of heads of two layers, which occurs twice; the first three heads of
@@ -94,12 +46,6 @@ std::vector<HeadSet> ablation_sets(model::LanguageModel& model, SideSelection si
   sets.push_back({{kind, all}});
   sets.insert(sets.begin() + 4, HeadSet{});
   return sets;
-}
-
-// Returns the bound on the relative difference of two scores of the same ablated model in different batches.
-double score_bound(const AnalysisInput& input) {
-  return rounding::pass_bound(
-      input.model, input.scoring_options.block + input.scoring_options.context + input.model.memory_length());
 }
 
 // Returns a matcher for the nll of `score`, computed again for the same ablated model in different batches.
@@ -243,28 +189,6 @@ TEST_CASE("sample_deviation() reproduces the standard deviations of the Skip Cro
   CHECK(cross_head_deviation == rounding::printed(.0076, 2));
   CHECK(std::isnan(sample_deviation({1})));
   CHECK(sample_deviation({3, 3}) == 0);
-}
-
-TEST_CASE("the measure ablation is the increase of the loss without the head, and random depends only on the seed",
-          "[ablation]") {
-  auto model = build_model("", "mixer = 'mixhead-a'\n");
-  const auto text = make_text(40);
-  const data::Text corpus = corpora::text_of(text, 0);
-  data::ScoringOptions scoring_options;
-  scoring_options.block = 8;
-  AnalysisInput input{*model, corpus, corpus.resolve(scoring_options, *model)};
-  std::vector<HeadSet> sets{{}};
-  for (int64_t layer = 0; layer < 3; ++layer)
-    for (int64_t head = 0; head < 3; ++head) sets.push_back({{AttentionKind::decoder_self, {{layer, head}}}});
-  const auto expected = reference_scores(input, sets);
-  const auto scores = importance_of("ablation", input).at(AttentionKind::decoder_self);
-  for (size_t i = 0; i < 9; ++i)
-    CHECK(scores[i / 3][i % 3] == rounding::within((expected[i + 1].nll - expected[0].nll) / 40,
-                                                   score_bound(input) * (expected[i + 1].nll + expected[0].nll) / 40));
-  const auto first = importance_of("random", input);
-  CHECK((first == importance_of("random", input)));
-  input.scoring_options.sample.seed = 2;
-  CHECK((first != importance_of("random", input)));
 }
 
 TEST_CASE("an ablation scan by head, by all heads but one and by layer equals separate evaluations", "[ablation]") {

@@ -9,19 +9,13 @@
 #include <cmath>
 #include <set>
 
-#include "analysis/importance.h"
 #include "base/error.h"
-#include "base/json_types.h"
-#include "data/text.h"
-#include "fixtures/corpora.h"
 #include "fixtures/layers.h"
 #include "fixtures/passes.h"
-#include "fixtures/runs.h"
 #include "fixtures/status.h"
 
 using namespace mh;
 using namespace mh::analysis;
-using namespace runs;
 
 namespace {
 
@@ -359,72 +353,4 @@ TEST_CASE("every mode of head rotation selects disjoint pairs, and the modes har
   const auto drawn_pairs = to_strings(pair_random(AttentionKind::decoder_self, head_counts, 6, random_sequence));
   CHECK(to_strings(pair_random(AttentionKind::decoder_self, head_counts, 6, same_random)) == drawn_pairs);
   CHECK(to_strings(pair_random(AttentionKind::decoder_self, head_counts, 6, other_random)) != drawn_pairs);
-}
-
-TEST_CASE("the measures avg-l2, avg-l2-outputs and confidence equal plain loops and ignore padding", "[rotation]") {
-  CHECK(rc::check([](uint64_t seed) {
-    RandomSequence random(RandomStream(seed, "test"));
-    const auto draw = [&](int64_t low, int64_t high) {
-      return low + static_cast<int64_t>(random.uniform_below(static_cast<uint64_t>(high - low + 1)));
-    };
-    const int64_t h = draw(1, 4), queries = draw(1, 5), keys = draw(1, 5), num_passes = draw(1, 3);
-    const bool has_padding = draw(0, 1) == 1;
-    attention::LayerSpec spec;
-    spec.layer = draw(0, 2), spec.kind = AttentionKind::decoder_self;
-    std::map<std::string, std::vector<double>> expected;
-    for (const char* name : {"avg-l2", "avg-l2-outputs", "confidence"}) expected[name].resize(static_cast<size_t>(h));
-    double num_rows = 0, num_queries = 0;  // numbers of non-empty rows and of their queries, without padding
-    std::map<std::string, std::unique_ptr<MeasureObserver>> measures;
-    for (const auto& [name, means] : expected)
-      measures[name] = importance_measures().make(name, "")->make_observer(SideSelection::whole);
-    for (int64_t pass = 0; pass < num_passes; ++pass) {
-      const int64_t batch = draw(1, 3);
-      const at::Tensor p =
-          at::softmax(layers::normal({batch, h, queries, keys}, seed + 1 + 2 * static_cast<uint64_t>(pass)), -1);
-      const at::Tensor z = layers::normal({batch, h, queries, 3}, seed + 2 + 2 * static_cast<uint64_t>(pass));
-      std::vector<int64_t> lengths;
-      for (int64_t b = 0; b < batch; ++b) lengths.push_back(has_padding ? draw(0, queries) : queries);
-      for (auto& [name, measure] : measures) {
-        if (has_padding) measure->begin_batch(at::tensor(lengths, at::kLong));
-        measure->observe_probabilities(spec, p);
-        RC_ASSERT(measure->intercept_heads(attention::HeadSide::value, spec, z).is_same(z));
-      }
-      for (int64_t b = 0; b < batch; ++b) {
-        const int64_t length = lengths[static_cast<size_t>(b)];
-        if (length == 0) continue;
-        ++num_rows, num_queries += static_cast<double>(length);
-        for (int64_t i = 0; i < h; ++i) {
-          const auto head = static_cast<size_t>(i);
-          for (auto [name, x] : {std::pair<std::string, at::Tensor>{"avg-l2", p}, {"avg-l2-outputs", z}})
-            for (int64_t j = 0; j < h; ++j) {
-              double squares = 0;
-              for (int64_t t = 0; t < length; ++t)
-                for (int64_t s = 0; s < x.size(3); ++s) {
-                  const double d = x[b][i][t][s].item<double>() - x[b][j][t][s].item<double>();
-                  squares += d * d;
-                }
-              if (j != i) expected[name][head] += std::sqrt(squares) / static_cast<double>(h - 1);
-            }
-          for (int64_t t = 0; t < length; ++t) {
-            double largest = 0;
-            for (int64_t s = 0; s < keys; ++s) largest = std::max(largest, p[b][i][t][s].item<double>());
-            expected["confidence"][head] += largest;
-          }
-        }
-      }
-    }
-    for (const auto& [name, measure] : measures) {
-      const auto scores = measure->mean_scores();
-      if (num_rows == 0) continue;
-      const auto& layer = scores.at(spec.kind).at(static_cast<size_t>(spec.layer));
-      RC_ASSERT(static_cast<int64_t>(layer.size()) == h);
-      // Roundings in fp64: a sum of at most 5 · 5 squares, a sum over 4 heads, and a sum over 3 · 3 rows of 5 queries.
-      for (size_t i = 0; i < layer.size(); ++i) {
-        const double mean = expected[name][i] / (name == "confidence" ? num_queries : num_rows);
-        RC_ASSERT(std::abs(layer[i] - mean) <= rounding::fp64_bound(25 + 4 + 45, mean));
-      }
-      measure->reset();
-      RC_ASSERT(measure->mean_scores().empty());
-    }
-  }));
 }
