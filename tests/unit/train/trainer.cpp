@@ -170,7 +170,10 @@ TEST_CASE("training in fp32 and bf16 reduces the loss of a deterministic text be
     scoring_options.block = 8;
     task::NllSum score = task::score(*loaded.model, corpora::text_of(text.tokens, 0), scoring_options);
     CHECK(score.num_tokens == 2000);
-    CHECK(score.nll / 2000 < 0.2);  // about ln 6 = 1.79 before training
+    // Each token determines the next one, so a model that learns this approaches a loss of 0; 0.2 gives the right token
+    // a probability of e^-0.2 = 0.82. A model that does not learn has ln 6 = 1.79, and one that learns only the
+    // frequencies of the tokens has ln 5 = 1.61, since five tokens are equally frequent.
+    CHECK(score.nll / 2000 < 0.2);
   }
 }
 
