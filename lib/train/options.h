@@ -61,6 +61,8 @@ struct ScheduleOptions {
   double period_growth = 1;
   double period_shrink = 1;
   void check() const;
+  // Returns whether the learning rate of an update depends on the end of the schedule, warm-up aside.
+  bool decays_to_end() const { return rule == "linear" || (rule == "cosine" && period.count == 0); }
   void describe(Fields& f) {
     f.field("rule", rule, "learning-rate schedule after the warm-up; equations under LEARNING RATES in mh-config(5)",
             {"constant", "inverse-sqrt", "cosine", "linear", "cyclic-cosine"})

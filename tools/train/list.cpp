@@ -14,6 +14,7 @@
 #include "io/record_kind.h"
 #include "model/language_model.h"
 #include "model/model_config.h"
+#include "model/task_head.h"
 #include "model/tensor_list.h"
 #include "task/task.h"
 #include "text/added_tokens.h"
@@ -102,10 +103,49 @@ std::string key_rows() {
 }
 
 std::string procedure_rows() {
-  std::string rows = "procedure\tdoes\tinherited\n";
+  std::string rows = "procedure\tdoes\tinherited\tmoves_weights\n";
   for (const std::string& name : train::procedures().names()) {
     const auto& entry = train::procedures().find(name, "procedure");
-    rows += str(name, '\t', entry.help, '\t', yes_or_no(entry.make()->is_inherited_by_finetuning()), '\n');
+    const auto procedure = entry.make();
+    rows += str(name, '\t', entry.help, '\t', yes_or_no(procedure->is_inherited_by_finetuning()), '\t',
+                yes_or_no(procedure->moves_weights()), '\n');
+  }
+  return rows;
+}
+
+std::string regulariser_rows() {
+  std::string rows = "regulariser\tdoes\tdepends_on_length\n";
+  for (const std::string& name : train::regularisers().names()) {
+    const auto& entry = train::regularisers().find(name, "regulariser");
+    rows += str(name, '\t', entry.help, '\t', yes_or_no(entry.make()->depends_on_fraction()), '\n');
+  }
+  return rows;
+}
+
+// Returns a row for each rule of train.schedule.rule, with the defaults of its options.
+std::string schedule_rows() {
+  train::ScheduleOptions schedule;
+  FieldLister lister;
+  lister.section("", schedule);
+  std::string rows = "rule\tdepends_on_length\n";
+  for (const auto& field : lister.descriptions())
+    if (field.key == "rule")
+      for (const std::string& rule : field.choices) {
+        schedule.rule = rule;
+        rows += str(rule, '\t', yes_or_no(schedule.decays_to_end()), '\n');
+      }
+  return rows;
+}
+
+// Returns a row for each head of an encoder, with the kind of records that train it.
+std::string head_rows() {
+  std::string rows = "head\tpredicts\trecords\n";
+  for (const std::string& name : model::task_heads().names()) {
+    model::ModelOptions options;
+    options.backbone = "bert";
+    options.bert.head = name;
+    rows +=
+        str(name, '\t', model::task_heads().find(name, "head").help, '\t', task::task_of(options)->record_kind(), '\n');
   }
   return rows;
 }
@@ -149,9 +189,12 @@ std::string glue_rows() {
 }
 
 std::string record_rows() {
-  std::string rows = "kind\tfields\tmeaning\n";
-  for (const io::RecordKind& kind : io::record_kinds())
-    rows += str(kind.name, '\t', join(kind.field_names, ", "), '\t', kind.meaning, '\n');
+  std::string rows = "kind\tfields\tmeaning\tmade_by\tscoring_keys\n";
+  for (const io::RecordKind& kind : io::record_kinds()) {
+    const auto task = task::task_of_kind(kind.name, "--list records");
+    rows += str(kind.name, '\t', join(kind.field_names, ", "), '\t', kind.meaning, '\t', join(kind.preparations, ", "),
+                '\t', task->options_affect_scores() ? task->section() : "-", '\n');
+  }
   return rows;
 }
 
@@ -191,10 +234,15 @@ const std::vector<NamedTable>& tables() {
        stage_rows},
       {"keys", "Keys of a configuration, with types, defaults, and whether a resume may change the key.", key_rows},
       {"backbones", "Values of model.backbone.", [] { return table_of("backbone", model::backbones()); }},
-      {"procedures", "Sections of train.procedures, and whether mh-finetune(1) inherits them from a checkpoint.",
+      {"procedures",
+       "Sections of train.procedures, whether mh-finetune(1) inherits them from a checkpoint, and whether they move "
+       "weights of the model.",
        procedure_rows},
-      {"regularisers", "Sections of train.regularisers.",
-       [] { return table_of("regulariser", train::regularisers()); }},
+      {"regularisers", "Sections of train.regularisers, and whether their terms depend on the length of training.",
+       regulariser_rows},
+      {"schedules", "Values of train.schedule.rule, and whether the learning rate depends on the length of training.",
+       schedule_rows},
+      {"heads", "Values of model.bert.head, with the kind of records that trains the head.", head_rows},
       {"trainable", "Words of train.trainable and of --train-only of mh-finetune(1).",
        [] { return meaning_table_of("word", train::trainable_words()); }},
       {"measures", "Measures of importance of mh-prune(1) and mh-swap(1).",
@@ -207,7 +255,10 @@ const std::vector<NamedTable>& tables() {
        "computed.",
        score_rows},
       {"glue", "Tasks of mh-prep glue, with the columns of their files.", glue_rows},
-      {"records", "Kinds of records in shards, see mh-shard(5).", record_rows},
+      {"records",
+       "Kinds of records in shards, see mh-shard(5), the subcommands of mh-prep(1) that make them, and the section of "
+       "the keys that affect their scores.",
+       record_rows},
       {"vocabularies", "Types of vocabularies, see mh-vocab(5).", vocabulary_rows},
       {"attributes", "Flags and roles of added tokens, see mh-vocab(5).", attribute_rows},
       {"architectures", "Models of Hugging Face that mh-convert(1) reads.",
