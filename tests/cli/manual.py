@@ -2,7 +2,8 @@
 """Compares the manual pages with the tools and their sources.
 
 usage: manual.py FOLDER-OF-TOOLS FOLDER-OF-PAGES [--write]
-Checks that the page of each tool has the options of its --help and no others, its subcommands, and the choices of each option, that
+Checks that the page of each tool has the options of its --help and no others, those of each subcommand in the sections that name it, its
+subcommands, and the choices of each option, that
 generated lists equal the output of the tools (page_lists.py), that hand-written lists have the names of the sources (page_names.py),
 that meson.build installs every page, and that the meanings of all keys have one form. Prints a line for each fault; exit status 1 if
 there is a fault. --write first writes the lists into the pages, and the stages of each method into its METHOD.md.
@@ -32,6 +33,48 @@ def options_of_page(text):
         if line.startswith(".It Fl"):
             options |= set(re.findall(r"(?<=\s)-([a-z][a-z0-9-]*)", line))
     return options
+
+
+def option_sections(text, subcommands):
+    """Yields (subcommands named by the heading, options, {subcommand: options that it lacks}) of each section of options in a page.
+
+    A heading is "Options of A, B and C" or "Options of all subcommands", perhaps followed by "except A and B"; for other headings no
+    subcommand is named. The text of a section states options that a subcommand lacks as the lines ".Cm A", "lacks", ".Fl -option".
+    """
+    for section in re.split(r"^\.Ss ", text, flags=re.MULTILINE)[1:]:
+        heading, body = section.split("\n", 1)
+        body = re.split(r"^\.Sh ", body, flags=re.MULTILINE)[0]
+        match = re.fullmatch(r"Options of (?:(all subcommands)(?: except )?)?(.*)", heading)
+        words = re.split(r", | and ", match[2]) if match and match[2] else []
+        if match is None or not set(words) <= set(subcommands):
+            named = set()
+        else:
+            named = set(subcommands) - set(words) if match[1] else set(words)
+        lacks = {sub: set(re.findall(r"-([a-z][a-z0-9-]*)", lines))
+                 for sub, lines in re.findall(r"^\.Cm (\S+)\nlacks\n((?:\.Fl .*\n|and\n)+)", body, re.MULTILINE)}
+        yield named, options_of_page(body), lacks
+
+
+def faults_of_subcommands(page, help_texts):
+    """Returns one line for each option that a page describes for a subcommand that lacks it, or not for a subcommand that has it.
+
+    help_texts: {arguments of a subcommand: its help}; () for the tool, whose options all subcommands accept.
+    """
+    faults, general = [], options_of_help(help_texts[()])
+    subcommands = [arguments[0] for arguments in help_texts if arguments]
+    sections = list(option_sections(page.read_text(), subcommands))
+    for sub in subcommands:
+        actual, described, required = options_of_help(help_texts[sub,]), set(), set()
+        for named, options, lacks in sections:
+            if not named or sub in named:
+                described |= options
+            if sub in named:
+                required |= options - lacks.get(sub, set())
+        faults += [f"{page.name}: expected --{option} in a section of options of {sub}, as in its --help; found none; add it"
+                   for option in sorted(actual - described)]
+        faults += [f"{page.name}: expected only options of {sub} in the sections that name it; found --{option}; remove it, or write that {sub} lacks it"
+                   for option in sorted(required - actual - general)]
+    return faults
 
 
 def macro_words(text):
@@ -119,7 +162,7 @@ def main():
         help_text = output_of(tool, "--help")
         subcommands = {(): help_text} | {(sub,): output_of(tool, sub, "--help") for sub in subcommands_of_help(help_text)}
         help_options = set().union(*map(options_of_help, subcommands.values()))
-        faults += faults_of_choices(tool, page, subcommands, choices)
+        faults += faults_of_choices(tool, page, subcommands, choices) + faults_of_subcommands(page, subcommands)
         for sub in subcommands_of_help(help_text):
             faults += [f"{page.name}: expected the line '{line}' for the subcommand {sub}; found none; add it"
                        for line in (f".Ss {sub}", f".Cm {sub}") if line not in text.splitlines()]
