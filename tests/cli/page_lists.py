@@ -158,11 +158,11 @@ def stage_tensors(tools):
     return literal_block(lines)
 
 
-def enumeration(names, conjunction="or", end=" ."):
+def enumeration(names, conjunction="or", end=" .", macro="Cm"):
     """Returns the names as lines "a, b or c" of roff."""
     if len(names) == 1:
-        return f".Cm {names[0]}{end}\n"
-    return "".join(f".Cm {name} ,\n" for name in names[:-2]) + f".Cm {names[-2]}\n{conjunction}\n.Cm {names[-1]}{end}\n"
+        return f".{macro} {names[0]}{end}\n"
+    return "".join(f".{macro} {name} ,\n" for name in names[:-2]) + f".{macro} {names[-2]}\n{conjunction}\n.{macro} {names[-1]}{end}\n"
 
 
 def name_list(table_name, column, where=lambda row: True, conjunction="or", end=" ."):
@@ -206,6 +206,29 @@ def record_kinds(tools):
     return tagged_list((term(row), prose(row["meaning"])) for row in table(tools, "records"))
 
 
+def encoder_heads(tools):
+    """Returns a list of the heads of an encoder, with the subcommands of mh-prep that make their shards."""
+    subcommands = {row["kind"]: row["made_by"].split(", ") for row in table(tools, "records")}
+    def text(row):
+        commands = [f"mh-prep {name}" for name in subcommands[row["records"]]]
+        return roff(sentence(row["predicts"])[:-1]) + ", for a shard by\n" + enumeration(commands, macro="Ql").rstrip("\n")
+    return tagged_list((f"Cm {row['head']}", text(row)) for row in table(tools, "heads"))
+
+
+def encoder_records(tools):
+    """Returns the kinds of records that train the heads of an encoder, in the order of mh-shard(5)."""
+    kinds = {row["records"] for row in table(tools, "heads")}
+    return enumeration([row["kind"] for row in table(tools, "records") if row["kind"] in kinds], end=" .")
+
+
+def scoring_sections(end):
+    """Returns a function that lists the sections of a configuration whose keys affect the scores of a model."""
+    def make_list(tools):
+        sections = dict.fromkeys(row["scoring_keys"] for row in table(tools, "records") if row["scoring_keys"] != "-")
+        return enumeration(["model", "attention", *sections], end=end)
+    return make_list
+
+
 def token_attributes(tools):
     rows = table(tools, "attributes")
     return "; ".join(", ".join(row["attribute"] for row in rows if row["kind"] == kind) for kind in ("flag", "role")) + ".\n"
@@ -237,21 +260,26 @@ LISTS = {
               "stage tensors": stage_tensors},
     "mh-convert.1": {"architectures": entries("architectures", "architecture", "does"),
                      "combiners that fold": name_list("stages", "name", lambda row: row["folds"] == "yes", "and")},
-    "mh-eval.1": {"scores": scores},
-    "mh-finetune.1": {"trainable": entries("trainable", "word", "meaning"),
+    "mh-eval.1": {"scores": scores, "scoring sections": scoring_sections(" ,")},
+    "mh-finetune.1": {"heads": encoder_heads, "trainable": entries("trainable", "word", "meaning"),
                       "inherited procedures": name_list("procedures", "procedure", lambda row: row["inherited"] == "yes", "and")},
     "mh-prep.1": {"vocabularies": entries("vocabularies", "type", "meaning"), "glue": glue_tasks, "tasks": name_list("glue", "task"),
                   "tokenizers": name_list("vocabularies", "type")},
     "mh-prune.1": {"measures": name_list("measures", "measure"),
                    "combiners that mix": name_list("stages", "name", lambda row: row["stage"] == "combiner" and row["mixes"] == "yes"),
-                   "scores": name_list("scores", "score", lambda row: row["from"] == "predictions", end=" ,")},
+                   "scores": name_list("scores", "score", lambda row: row["from"] == "predictions", end=" ,"),
+                   "records of encoders": encoder_records, "scoring sections": scoring_sections("")},
     "mh-shard.5": {"records": record_kinds},
     "mh-spectrum.1": {f"matrices of {source}": entries("matrices", "matrices", "does", lambda row, source=source: row["from"] == source)
-                      for source in ("data", "parameters")},
+                      for source in ("data", "parameters")} |
+                     {"records of encoders": encoder_records, "scoring sections": scoring_sections("")},
     "mh-swap.1": {"selections": entries("selections", "mode", "meaning"), "measures": entries("measures", "measure", "does"),
                   "modes": name_list("selections", "mode", end=" ,")},
     "mh-train.1": {"tables": entries("tables", "table", "meaning"), "changeable keys": changeable_keys("may change"),
-                   "keys changeable without validation": changeable_keys("may change if the run has no validation")},
+                   "keys changeable without validation": changeable_keys("may change if the run has no validation"),
+                   "schedules up to the end": name_list("schedules", "rule", lambda row: row["depends_on_length"] == "yes", "and", " ,"),
+                   "regularisers from a fraction on": name_list("regularisers", "regulariser", lambda row: row["depends_on_length"] == "yes", "and", " ,"),
+                   "procedures that move weights": name_list("procedures", "procedure", lambda row: row["moves_weights"] == "yes", end=" ,")},
     "mh-vocab.5": {"types": name_list("vocabularies", "type", lambda row: row["entries"] != "-"),
                    "types with merges": name_list("vocabularies", "type", lambda row: row["merges"] == "yes", "and", ""),
                    "types with added tokens": name_list("vocabularies", "type", lambda row: row["added_tokens"] == "yes", "and", ""),

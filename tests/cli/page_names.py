@@ -75,6 +75,15 @@ def statuses():
     return set(re.findall(r"^ *\w+ = (\d+),", re.search(r"enum class Exit\b.*?};", text, re.DOTALL)[0], re.MULTILINE))
 
 
+def job_tools():
+    """Returns the tools that several processes of a job can run."""
+    def uses(header, path):
+        return f'#include "common/{header}"' in path.read_text()
+    # train_setup.h is the part of training that mh-train and mh-finetune share.
+    return {f"mh-{path.parent.name}" for path in ROOT.glob("tools/*/*.cpp")
+            if path.parent.name != "common" and (uses("processes.h", path) or path.name == "main.cpp" and uses("train_setup.h", path))}
+
+
 def choices(tools, key):
     """Returns the choices of a key, which are in parentheses at the end of its meaning."""
     return set(next(re.search(r"\(([^()]*)\)$", row["meaning"])[1] for row in table(tools, "keys") if row["key"] == key).split(", "))
@@ -130,6 +139,8 @@ LISTS = [
              lambda text: marked("Ev", ".Sh ENVIRONMENT", name=r"\w+")(text.split("Variables of the libraries")[0]),
              # The OpenMP runtime reads OMP_NUM_THREADS; the tools only test whether it is set.
              lambda _: names(r'getenv\("(\w+)', *C_SOURCES) - {"OMP_NUM_THREADS"} | names(r'"((?:[A-Z]+_)*[A-Z]+|OMPI_MCA_ess_base_jobid)"', "lib/base/launch.cpp")),
+    NameList("mh-environment.7", "tool of a job", lambda text: set(re.findall(r"mh-\w+", re.search(r"describe a process of a job to\n(.*?)\nA script", text, re.DOTALL)[1])),
+             lambda _: job_tools()),
     NameList("mh-environment.7", "signal", marked("It", ".Sh SIGNALS", name=r"SIG\w+"),
              lambda _: names(r"\b(SIG[A-Z0-9]+)\b", "lib/base/signals.cpp", "lib/base/signals.h", "lib/base/tool.cpp")),
     NameList("mh-eval.1", "column", marked("Li", *EVALUATION),
