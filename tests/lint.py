@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the fast checks of the sources: includes between folders, method names in the core, branches on the task, the list of
-error sites, format, shell scripts, manual pages, paths in the docs, words to avoid, parameters of functions, and subjects, words
-and sizes of commits.
+error sites, format, shell scripts, manual pages, paths and names in the docs, words to avoid, parameters of functions, and subjects,
+words and sizes of commits.
 
     lint.py             prints a line for each check and a last line `mh-tests: ...`, which ./run test adds to its totals
     lint.py --write     lowers the numbers of words.tsv to the current number of uses of each word; raises none
@@ -81,6 +81,32 @@ def check_paths():
         for path in re.findall(r"`((?:configs|data_scripts|docs|kernels|lib|man|tests|tools)/[^\s`]*)`", text):
             if not re.search(r"[A-Z]{3}", path) and not any(list(ROOT.glob(name)) for name in (path, path + ".in")):  # the build makes NAME.h from NAME.h.in
                 lines.append(f"{page.relative_to(ROOT)}: expected a path in the repository; found {path}, which does not exist\n")
+    return "".join(lines)
+
+
+def unknown_names(text, code):
+    """Returns the C++ names between backquotes in the text of a page that do not occur in `code`: names with `()`, which `code` must
+    declare or call, and qualified names. Ignores template arguments, such as STRUCT."""
+    unknown = []
+    for name in re.findall(r"`((?:\w+::)*\w+(?:<\w+>)?(?:\(\))?)`", text):
+        if "()" not in name and "::" not in name:
+            continue
+        *scopes, last = re.sub(r"<\w+>", "", name).split("::")
+        words = [rf"{word}\b" for word in scopes] + [last.replace("()", r"\(") if "()" in last else rf"{last}\b"]
+        unknown += [name] if any(re.search(rf"\b{word}", code) is None for word in words) else []
+    return unknown
+
+
+def check_names():
+    """Returns one line for each C++ name in the docs for contributors that the sources do not have."""
+    lines = []
+    if unknown_names("`f()`, `g()`, `a::B::f`, `a::C`, `h`, `B<STRUCT>`", "namespace a { struct B { void f(int); } }") != ["g()", "a::C"]:
+        lines.append("lint.py: expected the unknown names g() and a::C in a page; found others\n")
+    code = "\n".join(path.read_text(encoding="utf-8") for folder in ("lib", "kernels", "tools", "tests") for suffix in ("cpp", "cu", "cuh", "h")
+                     for path in files(f"{folder}/**/*.{suffix}"))
+    for page in files("CONTRIBUTING.md", "docs/architecture.md"):
+        lines += [f"{page.relative_to(ROOT)}: expected a name of the sources; found {name}; correct it\n"
+                  for name in unknown_names(page.read_text(encoding="utf-8"), code)]
     return "".join(lines)
 
 
@@ -230,7 +256,7 @@ def main():
         write_words()
         return 0
     checks = {"layers": check_layers, "methods": check_methods, "tasks": check_tasks, "errors": check_errors, "format": check_format, "shell": check_shell,
-              "manual pages": check_manual, "paths": check_paths, "words": check_words, "parameters": check_parameters, "commits": check_commits}
+              "manual pages": check_manual, "paths": check_paths, "names": check_names, "words": check_words, "parameters": check_parameters, "commits": check_commits}
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     for name, check in checks.items():
         try:
