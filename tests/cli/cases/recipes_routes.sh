@@ -11,26 +11,28 @@ print_pieces() { mh-prep lm -q --vocab "$1" "$2" | mh-prep cat --ids - | awk '{ 
 # clean-pairs: one pair for each reason to drop a pair, and three pairs that stay.
 { printf 'one|x two\302\240three\302\240  four\tfive\n'; echo; seq -s ' ' 6; echo a b c; echo a b; printf 'x%.0s' {1..1001}; echo; echo last line; } > s
 { echo un deux trois quatre; echo vide; seq -s ' ' 6; echo a b c d; echo a b c d; echo y; echo " derniere  ligne "; } > t
-expect 0 "$scripts/clean-pairs" 1.5 1 5 s t s.clean t.clean
-expect_stderr "3 of 7 pairs kept"; expect_stderr "1 dropped for an empty source or target"; expect_stderr "1 dropped for more than 5 words"
-expect_stderr "1 dropped for a ratio above 1.5"; expect_stderr "1 dropped for a word of more than 1000 characters"
+clean_pairs() { "$scripts/clean-pairs" "$@"; }
+record 0 clean_pairs 1.5 1 5 s t s.clean t.clean
 printf 'one|x two three four five\na b c\nlast line\n' | cmp - s.clean  # the first pair contains |, so every | stays
 printf 'un deux trois quatre\na b c d\nderniere ligne\n' | cmp - t.clean  # the ratios 5 / 4 and 4 / 3 are at most 1.5
-expect 0 "$scripts/clean-pairs" 2 2 9 <(printf 'a b\nc|d e\n|\nf\n') <(printf 'a b\nc d e f\ng h\ni j\n') s.clean t.clean
+printf 'a b\nc|d e\n|\nf\n' > s2; printf 'a b\nc d e f\ng h\ni j\n' > t2
+record 0 clean_pairs 2 2 9 s2 t2 s.clean t.clean
 printf 'a b\ncd e\n' | cmp - s.clean  # 4 / 2 is not above 2
-expect_stderr "1 dropped for an empty source or target"; expect_stderr "1 dropped for fewer than 2 words"
-rm s.clean t.clean
+rm s2 t2 s.clean t.clean
 printf '\357\273\277a b\n' > marked; printf 'a b\n' > plain
-expect 0 "$scripts/clean-pairs" 2 1 9 marked plain s.clean t.clean; expect_stderr "marked: the byte order mark at the start is dropped"
+record 0 clean_pairs 2 1 9 marked plain s.clean t.clean
 cmp s.clean t.clean
-expect 2 "$scripts/clean-pairs" 2 5 2 marked plain s.clean t.clean; expect_stderr "expected MIN at most MAX"
-rm marked plain s.clean t.clean
-expect 3 "$scripts/clean-pairs" 2 1 9 s <(head -n 3 t) s.clean t.clean; expect_stderr "s: expected 3 lines, as in /dev/fd/"
-expect 3 "$scripts/clean-pairs" 2 1 9 <(printf 'a\nb\303\nc\n') <(printf 'a\nb\nc\n') s.clean t.clean; expect_stderr ":2: expected UTF-8; found byte 0xc3 at byte 2"
-expect 3 "$scripts/clean-pairs" 2 1 9 none t s.clean t.clean; expect_stderr "none: expected a readable file"
-expect 2 "$scripts/clean-pairs" 2 1 9 s t s t.clean; expect_stderr "four different files"
-expect 2 "$scripts/clean-pairs" 2 one 9 s t s.clean t.clean; expect_stderr "expected numbers"
-expect 2 "$scripts/clean-pairs" 2 1; expect_stderr "usage"
+rm s.clean t.clean
+record 2 clean_pairs 2 5 2 marked plain s.clean t.clean
+head -n 3 t > short; printf 'a\nb\303\nc\n' > latin; printf 'a\nb\nc\n' > three
+record 3 clean_pairs 2 1 9 s short s.clean t.clean
+record 3 clean_pairs 2 1 9 latin three s.clean t.clean
+record 3 clean_pairs 2 1 9 none t s.clean t.clean
+record 2 clean_pairs 2 1 9 s t s t.clean
+record 2 clean_pairs 2 one 9 s t s.clean t.clean
+record 2 clean_pairs 2 1
+golden_record clean-pairs
+rm marked plain short latin three
 expect_files s t
 
 # IWSLT14: 100 cased pairs, some of which are filtered; every 23rd remaining pair goes to the dev set.
@@ -75,9 +77,12 @@ print_segmented() {
 for l in en de; do print_segmented all train.tok.$l > train.tok.clean.bpe.32000.$l; done
 grep -q '@@ ' train.tok.clean.bpe.32000.en || fail "expected at least one segmented word in the archive"
 for type in word "subword-nmt --merges 9"; do
-  expect 0 mh-prep vocab --type $type train.tok.clean.bpe.32000.en; expect_stderr "end in @@ like pieces of subword-nmt"
+  expect 0 mh-prep vocab --type $type train.tok.clean.bpe.32000.en
+  grep "@@" err | sed 's/has [0-9,]* words ([0-9]* distinct)/has N words/' >> warnings
   expect 0 mh-prep vocab --type $type train.tok.en; ! grep -q '@@' err || fail "words are reported as pieces"
 done
+[ "$(wc -l < warnings)" -eq 2 ] || fail "expected a warning for each type of vocabulary; found $(cat warnings)"
+golden segmented-text 0 sort -u warnings
 entries=$(sed -n 's/^entries //p' all)
 print_commands Translation '^for l in en de' 'newstest2014.tok.de > test.mhs' | sed "s/--size 32766/--size $entries/" > route
 grep -q -- '--size' route || fail "the page has no route for WMT14"
@@ -97,7 +102,7 @@ mh-prep cat train.mhs | cmp - <(paste train.tok.en train.tok.de)
 expect 0 mh-prep vocab --type subword-nmt --codes bpe.32000 --size $((entries - 5)) train.en train.de -o small
 grep -qx "entries $((entries - 5))" small || fail "expected the number of entries that --size names"
 sed 1d bpe.32000 > old
-expect 3 mh-prep vocab --type subword-nmt --codes old train.en -o none; expect_stderr "#version: 0.2"
+expect 3 mh-prep vocab --type subword-nmt --codes old train.en -o none
 # BLEU is computed on words, both for a translated text and for the hypotheses of a model.
 cp newstest2014.tok.de out.de
 print_command Translation 'mh-eval bleu out.de' | sed 's/mh-eval bleu/& --format json/' > score
