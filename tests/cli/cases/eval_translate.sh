@@ -1,6 +1,6 @@
 # Trains a small translation model and scores it with BLEU: hypotheses of a shard, translation of lines, and errors.
 [ -n "$(command -v mh-eval || true)" ] || skip "mh-eval is not built"
-make_text 300 | awk 'NF' > s
+fixed_text 300 > s
 sed 's/w/v/g' s > t
 mh-prep vocab s > sv 2>/dev/null
 mh-prep vocab --min-count 2 t > tv 2>/dev/null
@@ -62,47 +62,49 @@ printf 'w1\r\n' > cr
 expect 3 mh-eval translate $m cr
 
 # Errors come before anything is written.
-expect_refused() { expect "$1" mh-eval "${@:3}"; expect_stderr "$2"; [ ! -s out ] || fail "expected no output before the error; found $(cat out)"; [ ! -e none ] || fail "expected no file after an error; found one"; }
+record_refused() { record "$1" mh-eval "${@:2}"; [ ! -s out ] || fail "expected no output before the error; found $(cat out)"; [ ! -e none ] || fail "expected no file after an error; found one"; }
 { printf 'w1 %.0s' $(seq 10000); printf '\nw2\n'; } > long
-expect_refused 3 "long:1" translate $m long
+record_refused 3 translate $m long
 expect 0 mh-eval translate $m long --truncate --max-source 30 --beam 2; expect_stderr "truncated 1 source sentence to"; [ "$(wc -l < out)" -eq 2 ] || fail "expected 2 lines; found $(wc -l < out)"
-expect_refused 2 "the size of the vocabulary" translate $m s --beam 60000
-expect_refused 2 "the size of the vocabulary" $m p.mhs --beam 60000 --hypotheses none
-expect_refused 2 "at most the value of --beam, 5" translate $m s --nbest 6
-expect_refused 2 "--samples with these options" translate $m s --temperature 0.5
-expect_refused 2 "1 with --samples" translate $m s --samples 2 --nbest 2
-expect_refused 2 "no --samples with this option" translate $m s --samples 2 --beam 7
-expect_refused 2 "from -10 to 10" translate $m s --length-penalty 11
+record_refused 2 translate $m s --beam 60000
+record_refused 2 $m p.mhs --beam 60000 --hypotheses none
+record_refused 2 translate $m s --nbest 6
+record_refused 2 translate $m s --temperature 0.5
+record_refused 2 translate $m s --samples 2 --nbest 2
+record_refused 2 translate $m s --samples 2 --beam 7
+record_refused 2 translate $m s --length-penalty 11
 printf 'v3\nv1\n\n' > begin2
-expect_refused 3 "gap:2: expected a sentence, since the prefix file has a prefix for this line" translate $m gap --prefix-file begin2
+record_refused 3 translate $m gap --prefix-file begin2
 printf '\nv1 <eos> v2\n\n' > begin2
-expect_refused 3 "begin2:2: expected text without the end-of-line token; found '<eos>'" translate $m three --prefix-file begin2
+record_refused 3 translate $m three --prefix-file begin2
 printf 'w1\nw1 <eos>\n' > ended
-expect_refused 3 "ended:2: expected text without the end-of-line token" translate $m ended
-expect_refused 2 "a file other than the file of --per-token" $m p.mhs --per-token none --hypotheses ./none
-expect_refused 2 "standard input (-) for at most one file" translate - -
-expect_refused 2 "from 1 to" translate $m s --beam 0
-expect_refused 3 "missing" translate $m missing
-expect_refused 3 "CR LF" translate $m <(printf 'w1\r\nw2\r\n')
-expect_refused 3 "UTF-8" translate $m <(printf 'w1\n\xff\xfe\n')
+record_refused 3 translate $m ended
+record_refused 2 $m p.mhs --per-token none --hypotheses ./none
+record_refused 2 translate - -
+record_refused 2 translate $m s --beam 0
+record_refused 3 translate $m missing
+printf 'w1\r\nw2\r\n' > crlf
+printf 'w1\n\xff\xfe\n' > latin
+record_refused 3 translate $m crlf
+record_refused 3 translate $m latin
 head -2 begin > short
-expect_refused 3 "short" translate $m three --prefix-file short
+record_refused 3 translate $m three --prefix-file short
 printf 'v1 %.0s' $(seq 300) > much
 head -1 s > one
-expect_refused 2 "the prefix of sentence 1" translate $m one --prefix-file much
+record_refused 2 translate $m one --prefix-file much
 head -20 t > few
-expect_refused 3 "lines, as many as in" $m p.mhs --beam 2 --references few --hypotheses none
-expect_refused 3 "missing" $m p.mhs --references missing
-expect_refused 2 "a file, since the scores go to standard output" $m p.mhs --hypotheses -
-expect_refused 2 "an output that is not an input" $m p.mhs --hypotheses p.mhs
+record_refused 3 $m p.mhs --beam 2 --references few --hypotheses none
+record_refused 3 $m p.mhs --references missing
+record_refused 2 $m p.mhs --hypotheses -
+record_refused 2 $m p.mhs --hypotheses p.mhs
 mh-prep lm -q --vocab tv t -o t.mhs
 mh-train -q --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \
   --set train.batch.tokens=64 --set train.length=2u --train t.mhs --out lm
-expect_refused 2 "mh-eval generate" translate lm/last.safetensors s
-expect_refused 2 "mh-eval translate" generate $m --prompt w1
-expect_refused 2 "a shard of pairs to translate" lm/last.safetensors t.mhs --beam 2
-expect_refused 3 "a shard of the kind" lm/last.safetensors p.mhs --beam 2
-expect_refused 3 "a shard of the kind" $m lm/last.safetensors p.mhs  # before the first model is scored
+record_refused 2 translate lm/last.safetensors s
+record_refused 2 generate $m --prompt w1
+record_refused 2 lm/last.safetensors t.mhs --beam 2
+record_refused 3 lm/last.safetensors p.mhs --beam 2
+record_refused 3 $m lm/last.safetensors p.mhs  # before the first model is scored
 # A shard with valid checksums whose target ids exceed the vocabulary: its header is that of another shard.
 mh-prep vocab --size 9 t > few.vocab 2>/dev/null
 mh-prep translation -q --source-vocab sv --target-vocab few.vocab s t -o few.mhs
@@ -116,7 +118,8 @@ bytes_ = bytearray(few[:size[0]] + all_[size[1]:])
 struct.pack_into("<I", bytes_, len(bytes_) - 8 * frames - 9, size[0])
 open("evil.mhs", "wb").write(bytes_)
 P
-expect_refused 3 "evil.mhs: record 1, field target: expected token ids below 9" fewrun/last.safetensors evil.mhs
+record_refused 3 fewrun/last.safetensors evil.mhs
+golden_record refused
 expect 3 mh-train --config c.toml --train evil.mhs --out no; expect_stderr "expected token ids below 9"
 expect 3 mh-train --config c.toml --train few.mhs --valid evil.mhs --out no; expect_stderr "expected token ids below 9"
 # A validation sentence longer than the model's positions is refused before the run begins.
