@@ -59,7 +59,7 @@ TEST_CASE("head discrepancy of equal, opposite and zero head outputs has the clo
           "[discrepancy]") {
   const attention::LayerSpec spec;
   DiscrepancyObserver discrepancy;
-  discrepancy.begin_batch(at::tensor({2}, at::kLong));
+  discrepancy.begin_batch(attention::Lengths(at::tensor({2}, at::kLong)));
   at::Tensor z = at::ones({1, 4, 3, 2});
   z.select(1, 1).neg_();
   z.select(1, 2).zero_();

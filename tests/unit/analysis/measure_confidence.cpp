@@ -51,7 +51,7 @@ TEST_CASE("in cross-attention, the measure received is the mean over unmasked ke
                             at::kFloat)
                      .view({2, 2, 2, 3});
   const auto measure = importance_measures().make("received", "")->make_observer(SideSelection::whole);
-  measure->begin_batch(at::tensor({2, 1}, at::kLong));
+  measure->begin_batch(attention::Lengths(at::tensor({2, 1}, at::kLong)));
   measure->observe_probabilities(spec, p);
   const auto scores = measure->mean_scores().at(AttentionKind::decoder_cross)[0];
   // The bound is one rounding of the weights, to fp32.
@@ -78,7 +78,7 @@ TEST_CASE("the measure confidence of random tensors equals plain loops and ignor
           at::softmax(layers::normal({batch, h, queries, keys}, seed + 1 + 2 * static_cast<uint64_t>(pass)), -1);
       std::vector<int64_t> lengths;
       for (int64_t b = 0; b < batch; ++b) lengths.push_back(has_padding ? draw(0, queries) : queries);
-      if (has_padding) measure->begin_batch(at::tensor(lengths, at::kLong));
+      if (has_padding) measure->begin_batch(attention::Lengths(at::tensor(lengths, at::kLong)));
       measure->observe_probabilities(spec, p);
       RC_ASSERT(measure->intercept_heads(attention::HeadSide::value, spec, p).is_same(p));
       for (int64_t b = 0; b < batch; ++b) {

@@ -82,7 +82,7 @@ TEST_CASE("the measures avg-l2 and avg-l2-outputs of random tensors equal plain 
       std::vector<int64_t> lengths;
       for (int64_t b = 0; b < batch; ++b) lengths.push_back(has_padding ? draw(0, queries) : queries);
       for (auto& [name, measure] : measures) {
-        if (has_padding) measure->begin_batch(at::tensor(lengths, at::kLong));
+        if (has_padding) measure->begin_batch(attention::Lengths(at::tensor(lengths, at::kLong)));
         measure->observe_probabilities(spec, p);
         RC_ASSERT(measure->intercept_heads(attention::HeadSide::value, spec, z).is_same(z));
       }

@@ -71,7 +71,7 @@ TEST_CASE(
       visitor.observer = &products;
       visitor.visit = [&](const data::ForwardedBatch& pass) {
         for (const auto& layer :
-             products.collect(measured_model.model->loss(pass.hidden, pass.batch.targets, 0).smoothed)) {
+             products.collect(measured_model.model->loss(pass.hidden, {pass.batch.targets}, 0).smoothed)) {
           at::Tensor& sum = sums[static_cast<size_t>(layer.layer_spec->layer)];
           const at::Tensor batch_sum = layer.products.to(at::kDouble).sum(at::IntArrayRef({0, 2}));
           sum = sum.defined() ? sum + batch_sum : batch_sum;

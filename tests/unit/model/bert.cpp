@@ -22,7 +22,7 @@ namespace {
 
 // Returns the number of parameters without the output heads but with the pooler, like published counts of encoders.
 int64_t num_encoder_parameters(const std::string& model_lines) {
-  const auto model = build_language_model(parse_model_config(kBert + model_lines), 30522, at::kMeta);
+  const auto model = build_language_model(parse_model_config(kBert + model_lines), {30522}, at::kMeta);
   int64_t count = 0;
   for (const Parameter& p : model->parameters().all())
     if (p.name().rfind("head.", 0) != 0) count += p.master().numel();
@@ -36,7 +36,7 @@ TEST_CASE("parameter counts of encoders equal those of BERT and of Bhojanapalli 
                         "layers = 12\nwidth = 768\nffn = 3072\nbert.next_sentence = true\n[attention]\nheads = 12\n",
                     large_lines =
                         "layers = 24\nwidth = 1024\nffn = 4096\nbert.next_sentence = true\n[attention]\nheads = 16\n";
-  CHECK(build_language_model(parse_model_config(kBert + base_lines), 30522, at::kMeta)
+  CHECK(build_language_model(parse_model_config(kBert + base_lines), {30522}, at::kMeta)
             ->parameters()
             .num_trainable_elements() == 110106428);
   CHECK(num_encoder_parameters(base_lines) == 109482240);
@@ -124,7 +124,7 @@ TEST_CASE("an encoder row is independent of padding and of the other rows, with 
     const at::Tensor batch_hidden = model->hidden(batch, {});
     for (int64_t b = 0; b < 4; ++b) {
       const int64_t n = lengths[static_cast<size_t>(b)];
-      Input single_row(batch.tokens.narrow(0, b, 1).narrow(1, 0, n));
+      Input single_row{batch.tokens.narrow(0, b, 1).narrow(1, 0, n)};
       single_row.segments = batch.segments.narrow(0, b, 1).narrow(1, 0, n);
       CHECK(rounding::passes_agree(*model, model->hidden(single_row, {})[0], batch_hidden[b].narrow(0, 0, n), 7));
     }
@@ -132,16 +132,16 @@ TEST_CASE("an encoder row is independent of padding and of the other rows, with 
   // Padding is excluded from the softmax over the positions of a span.
   auto model = build_perturbed(tiny_config("bert.head = 'span'\n"));
   const at::Tensor targets = at::tensor({0, 1, -2}, at::kLong).view({1, 3});
-  Input single_row(batch.tokens.narrow(0, 2, 1).narrow(1, 0, 2));
+  Input single_row{batch.tokens.narrow(0, 2, 1).narrow(1, 0, 2)};
   single_row.segments = batch.segments.narrow(0, 2, 1).narrow(1, 0, 2);
   const at::Tensor hidden = model->hidden(single_row, {});
-  const double nll = model->loss(hidden, targets, 0).nll.item<double>();
-  CHECK(model->loss(model->hidden(batch, {}).narrow(0, 2, 1), targets, 0).nll.item<double>() ==
+  const double nll = model->loss(hidden, {targets}, 0).nll.item<double>();
+  CHECK(model->loss(model->hidden(batch, {}).narrow(0, 2, 1), {targets}, 0).nll.item<double>() ==
         rounding::within(nll, rounding::pass_bound(*model, 7) * std::max(nll, max_abs(hidden))));
 }
 
 TEST_CASE("invalid options of an encoder and its output heads are rejected; encoders cannot decode", "[bert]") {
-  const auto build = [](const std::string& toml) { build_language_model(parse_model_config(toml), 30, at::kMeta); };
+  const auto build = [](const std::string& toml) { build_language_model(parse_model_config(toml), {30}, at::kMeta); };
   CHECK(refusal([&] { build(tiny_config("bert.head = 'classes'\n")); }).find("model.bert.classes") !=
         std::string::npos);
   CHECK(refusal([&] { build(tiny_config("bert.classes = 2\n")); }).find("model.bert.classes") != std::string::npos);
@@ -156,5 +156,6 @@ TEST_CASE("invalid options of an encoder and its output heads are rejected; enco
     const std::string decoder = str("[model]\nlayers = 1\nwidth = 16\nffn = 16\n", key, "[attention]\nheads = 4\n");
     CHECK(refusal([&] { build(decoder); }).find("model.backbone='bert', which has this option") != std::string::npos);
   }
-  CHECK(status_of([&] { build_language_model(parse_model_config(tiny_config("")), 30, at::kCPU)->new_state(); }) == 2);
+  CHECK(status_of([&] { build_language_model(parse_model_config(tiny_config("")), {30}, at::kCPU)->new_state(); }) ==
+        2);
 }

@@ -91,7 +91,7 @@ TEST_CASE("regularisers ignore padding in value and gradient", "[regularisers]")
     auto term = make_regulariser(c.name, c.options);
     auto value_of = [&](const at::Tensor& x, const at::Tensor& lengths) {
       attention::Observer& observer = *term->observer();
-      observer.begin_batch(lengths);
+      observer.begin_batch(attention::Lengths(lengths));
       c.show(observer, c.has_heads_first ? x.transpose(1, 2) : x);
       return term->loss({});
     };

@@ -98,8 +98,8 @@ TEST_CASE("losses and log-probabilities of the output heads of an encoder match 
     CHECK(loss.smoothed.item<double>() == rounding::within(nll + 1.5 * next_sentence_nll, loss_error));
     // Targets of -1 are not scored.
     const at::Tensor no_targets = at::where(targets < 0, targets, -1);
-    CHECK(model->loss(hidden, no_targets, 0).num_scored == 0);
-    CHECK(model->loss(hidden, no_targets, 0).nll.item<double>() == 0);
+    CHECK(model->loss(hidden, {no_targets}, 0).num_scored == 0);
+    CHECK(model->loss(hidden, {no_targets}, 0).nll.item<double>() == 0);
   }
 }
 

@@ -147,8 +147,8 @@ TEST_CASE("hard head rotation pairs heads by their importance in the preceding v
     for (int64_t block = 0; block < 51; ++block) {
       const data::Row row{block * 8, std::min<int64_t>(8, 403 - block * 8), 0};
       const data::Batch batch = data::load_rows(corpora::text_of(shard, 0), {row}, 8);
-      measure->begin_batch(at::tensor({row.length}, at::kLong));
-      run.model->hidden(batch.input.tokens, {}, nullptr, measure.get());
+      measure->begin_batch(attention::Lengths(at::tensor({row.length}, at::kLong)));
+      run.model->hidden(model::Input{batch.input.tokens}, {}, nullptr, measure.get());
     }
   }
   const auto pairs = pair_hard(AttentionKind::decoder_self, measure->mean_scores().at(AttentionKind::decoder_self), 4);

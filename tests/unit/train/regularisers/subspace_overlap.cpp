@@ -102,8 +102,9 @@ TEST_CASE("two subspace-overlap sections add R_d and R_c to the loss, and the gr
         shifted_layers[layer].view({-1})[i] += shift;
         return naive_overlaps(shifted_layers, 0.5, 2.0);
       };
-      // The loss is a sum over 2 layers, 2 rows, 3 pairs of heads, at most 25 pairs of positions and at most 5 terms.
-      const rounding::Slope slope = rounding::slope(shifted_loss, 1e-4, 2 * 2 * 3 * 25 * 5);
+      // The loss is a sum over 2 layers, 2 rows and 3 pairs of heads; each pair of heads has 4·4 pairs of queries with
+      // sums of 5 terms and 5·5 pairs of keys with sums of 4 terms.
+      const rounding::Slope slope = rounding::slope(shifted_loss, 1e-4, 2 * 2 * 3 * (16 * 5 + 25 * 4));
       CHECK(layers[layer].grad().view({-1})[i].item<double>() ==
             rounding::within(slope.value, slope.error + fp32_error));
     }
