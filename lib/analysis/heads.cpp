@@ -9,23 +9,6 @@
 
 namespace mh::analysis {
 
-namespace {
-
-constexpr AttentionKind kKinds[] = {AttentionKind::encoder_self, AttentionKind::decoder_self,
-                                    AttentionKind::decoder_cross};
-
-}  // namespace
-
-AttentionKind kind_named(const std::string& name, const std::string& where) {
-  std::vector<std::string> names;
-  for (AttentionKind kind : kKinds) {
-    if (name == name_of(kind)) return kind;
-    names.emplace_back(name_of(kind));
-  }
-  throw Error(Exit::usage, Problem{where, str("a kind of attention, one of: ", join(names, ", ")), str("'", name, "'"),
-                                   did_you_mean(name, names)});
-}
-
 Kinds kinds_named(const std::vector<std::string>& names, const nn::ParameterList& parameters,
                   const std::string& where) {
   const auto head_counts = head_counts_of(parameters);
@@ -52,7 +35,7 @@ std::optional<LayerId> layer_of(const std::string& parameter) {
   if (name_components.size() < 5 || name_components[1] != "layers" || name_components[2].empty() ||
       name_components[2].size() > 9 || name_components[2].find_first_not_of("0123456789") != std::string::npos)
     return std::nullopt;
-  for (AttentionKind kind : kKinds)
+  for (AttentionKind kind : attention::kAttentionKinds)
     if (name_components[0] + "." + name_components[3] == name_of(kind))
       return LayerId{kind, std::stoll(name_components[2])};
   return std::nullopt;

@@ -7,26 +7,13 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <tuple>
 #include <vector>
 
+#include "analysis/head_pair.h"
 #include "attention/stage.h"
 #include "nn/parameter.h"
 
 namespace mh::analysis {
-
-using attention::AttentionKind;
-
-struct Head {
-  int64_t layer = 0;
-  int64_t head = 0;
-  bool operator==(const Head& o) const { return layer == o.layer && head == o.head; }
-  bool operator<(const Head& o) const { return std::tie(layer, head) < std::tie(o.layer, o.head); }
-};
-
-// Returns the kind of attention called `name`, such as "decoder.self". Throws Error(usage) that names the option
-// `where` for other names.
-AttentionKind kind_named(const std::string& name, const std::string& where);
 
 // A selection of kinds of attention; empty: all kinds.
 using Kinds = std::set<AttentionKind>;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <map>
-#include <regex>
 #include <set>
 
 #include "base/error.h"
@@ -97,27 +96,6 @@ at::Tensor head_block(const nn::ParameterTraits& traits, const at::Tensor& x, in
 }
 
 }  // namespace
-
-std::string to_string(const HeadPair& pair) {
-  return str(name_of(pair.kind), ":", pair.a.layer, ".", pair.a.head, "-", pair.b.layer, ".", pair.b.head);
-}
-
-std::vector<std::string> to_strings(const std::vector<HeadPair>& pairs) {
-  std::vector<std::string> texts;
-  texts.reserve(pairs.size());
-  for (const HeadPair& pair : pairs) texts.push_back(to_string(pair));
-  return texts;
-}
-
-HeadPair parse_pair(const std::string& text, const std::string& where) {
-  static const std::regex pattern(R"(([a-z.]+):(\d{1,9})\.(\d{1,9})-(\d{1,9})\.(\d{1,9}))");
-  std::smatch match;
-  if (!std::regex_match(text, match, pattern))
-    throw Error(Exit::usage, Problem{where, "KIND:LAYER.HEAD-LAYER.HEAD, counted from 0", str("'", text, "'"),
-                                     "for example decoder.self:1.0-5.3"});
-  auto number = [&](size_t i) { return std::stoll(match[i]); };
-  return {kind_named(match[1], where), {number(2), number(3)}, {number(4), number(5)}};
-}
 
 void check_swap(nn::ParameterList& parameters, const std::vector<HeadPair>& pairs, const SwapOptions& options,
                 const std::string& where) {

@@ -25,15 +25,6 @@
 
 namespace mh::analysis {
 
-struct HeadPair {
-  AttentionKind kind = AttentionKind::decoder_self;
-  Head a, b;
-};
-std::string to_string(const HeadPair& pair);  // "decoder.self:1.0-5.3": head 0 of layer 1, head 3 of layer 5
-std::vector<std::string> to_strings(const std::vector<HeadPair>& pairs);
-// Parses the format of to_string(). Throws Error(usage) that names the option `where` for any other text.
-HeadPair parse_pair(const std::string& text, const std::string& where);
-
 struct SwapOptions {
   bool moves_output = false;  // whether a swap moves the heads' columns of W^O
   bool moves_stages = false;  // whether a swap moves the heads' parts of the parameters of stages

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "attention/attention_kind.h"
+#include "attention/lengths.h"
 
 namespace mh::analysis {
 

@@ -1,31 +1,12 @@
-// The kinds of attention layers (self-attention of an encoder or decoder, cross-attention), and the lengths of their
-// sequences.
+// The kinds of attention layers: self-attention of an encoder or decoder, and cross-attention. Does not use LibTorch,
+// so that the fuzz targets parse names of heads without it.
 #pragma once
-
-#include <ATen/core/Tensor.h>
-
-#include <utility>
 
 namespace mh::attention {
 
 enum class AttentionKind { encoder_self, decoder_self, decoder_cross };
+inline constexpr AttentionKind kAttentionKinds[] = {AttentionKind::encoder_self, AttentionKind::decoder_self,
+                                                    AttentionKind::decoder_cross};
 const char* name_of(AttentionKind kind);  // returns the name in configuration keys, such as "decoder.self"
-
-// Sequence lengths of a batch: the number of real (not padding) positions of each batch row, in the decoder input and
-// in the encoder input. Both tensors are (B) int64 on the CPU. An undefined tensor means that no row is padded, or that
-// the model has no such input.
-struct Lengths {
-  at::Tensor decoder, encoder;
-  // This constructor is implicit, so that the caller of a model without encoder may pass one tensor of lengths to a
-  // function such as Observer::begin_batch().
-  Lengths(at::Tensor decoder_lengths = {}, at::Tensor encoder_lengths = {})
-      : decoder(std::move(decoder_lengths)), encoder(std::move(encoder_lengths)) {}
-  // queries() returns the lengths of the sequences from which an attention layer of this kind projects its queries;
-  // keys() those from which it projects its keys and values.
-  const at::Tensor& queries(AttentionKind kind) const {
-    return kind == AttentionKind::encoder_self ? encoder : decoder;
-  }
-  const at::Tensor& keys(AttentionKind kind) const { return kind == AttentionKind::decoder_self ? decoder : encoder; }
-};
 
 }  // namespace mh::attention

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "attention/attention_kind.h"
+#include "attention/lengths.h"
 #include "nn/parameter.h"
 
 namespace mh::attention {

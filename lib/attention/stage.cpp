@@ -1,19 +1,7 @@
-// Names of the kinds of attention layers, and the registries of stage implementations.
+// The registries of stage implementations.
 #include "attention/stage.h"
 
 namespace mh::attention {
-
-const char* name_of(AttentionKind kind) {
-  switch (kind) {
-    case AttentionKind::encoder_self:
-      return "encoder.self";
-    case AttentionKind::decoder_self:
-      return "decoder.self";
-    case AttentionKind::decoder_cross:
-      return "decoder.cross";
-  }
-  return "";
-}
 
 // Each registry is a static variable of its function, so that it is constructed before the static objects that register
 // stages in it.

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "attention/attention_kind.h"
+#include "attention/lengths.h"
 #include "nn/forward_context.h"
 #include "nn/ops.h"
 #include "nn/parameter.h"
