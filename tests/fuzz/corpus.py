@@ -28,6 +28,10 @@ RECORDED = ROOT / "tests/cli/recorded"
 TEXT = "the cat sat on the mat\nthe rat ate the cat\nthe mat was wet, was it not?\n" * 8
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "merges.txt", "vocab.txt", "tokenizer_config.json", "added_tokens.json")
 
+# States of procedures in a training state (lib/train/procedures/procedure_states.h).
+SKIP_RETAIN_STATE = '{"stalled":false}'
+HEAD_ROTATION_STATE = '{"active":["decoder.self:1.0-5.3"],"begun":3,"planned":["encoder.self:0.1-2.0"],"swapped_at":2}'
+
 
 class Corpus:
     def __init__(self, folder):
@@ -253,6 +257,8 @@ def add_refused(corpus):
     for _ in range(63):                                 # 65 levels with {} and the header: one more than kMaxJsonDepth of lib/base
         nested_object = {"a": nested_object}
     corpus.add("shard", "nested-header", with_provenance(corpus.read("shard", "shards-lm-bytes.mhs"), nested_object))
+    long_pair = json.dumps({"active": ["a" * 200000], "begun": 0, "planned": [], "swapped_at": 0})  # std::regex would exhaust the stack
+    corpus.add("training_state", "long-pair", long_pair.encode())
     protocol = b"\x80\x02"
     corpus.add("pickle", "none-as-storage", protocol + b"NQ.")  # NONE; BINPERSID, which requires a tuple; STOP
     corpus.add("pickle", "none-as-state", protocol + b"}Nb.")   # EMPTY_DICT, NONE; BUILD, which requires a dict; STOP
@@ -273,7 +279,10 @@ def main():
     corpus.add("training_state", "state", json.dumps({
         "update": 2, "tokens": 128, "best_update": 1, "worse": 0, "last_lr": 0.01, "norm": 1.5, "settled": True, "threads": 1, "nll": 3.5,
         "smoothed": 3.5, "counted": 64, "steps": {"decoder.layers.0.self.query.weight": 2}, "memory": False, "kept": [[1, 3.25]],
-        "procedures": {"skip-retain": '{"stalled":false}'}, "schedule_rule": 2, "best": 3.25, "counted_best": 3.25}).encode())
+        "procedures": {"skip-retain": SKIP_RETAIN_STATE, "head-rotation": HEAD_ROTATION_STATE}, "schedule_rule": 2, "best": 3.25,
+        "counted_best": 3.25}).encode())
+    corpus.add("training_state", "skip-retain", SKIP_RETAIN_STATE.encode())
+    corpus.add("training_state", "head-rotation", HEAD_ROTATION_STATE.encode())
     corpus.add("predictions", "answers", b'{"q1": "the mat", "q2": ""}')
     corpus.add("tensor_index", "index", b'{"metadata": {"total_size": 8}, "weight_map": {"a": "model-00001-of-00002.safetensors"}}')
     for input_file in (ROOT / "tests/fuzz/found").glob("*/*"):

@@ -15,13 +15,12 @@
 #include "analysis/importance.h"
 #include "analysis/rotation.h"
 #include "base/error.h"
-#include "base/json.h"
-#include "base/json_integer.h"
 #include "base/json_types.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "model/load.h"
 #include "train/procedure.h"
+#include "train/procedures/procedure_states.h"
 
 namespace mh::train {
 namespace {
@@ -137,27 +136,27 @@ class HeadRotation : public Procedure {
     if (measure_ == nullptr || next_action(progress) != RotationSchedule::Action::swap) return;
     const auto scores = measure_->mean_scores();
     measure_.reset();
-    next_pairs_.clear();
+    state_.next_pairs.clear();
     for (const auto& [kind, num_heads] : num_heads_) {
       const auto pairs = analysis::pair_ranked(selection(), kind, scores.at(kind), k_, t_max_);
-      next_pairs_.insert(next_pairs_.end(), pairs.begin(), pairs.end());
+      state_.next_pairs.insert(state_.next_pairs.end(), pairs.begin(), pairs.end());
     }
   }
 
   bool moves_weights() const override { return true; }
   std::string before_epoch(const ModelAndOptimizer& objects, const TrainProgress& progress) override {
     const int64_t epoch = progress.epoch + 1;
-    if (epoch <= last_begun_epoch_) return "";  // this epoch began, with its swaps, before the run was resumed
+    if (epoch <= state_.last_begun_epoch) return "";  // this epoch began, with its swaps, before the run was resumed
     const auto action = next_action(progress);
-    last_begun_epoch_ = epoch;
+    state_.last_begun_epoch = epoch;
     if (action == RotationSchedule::Action::none) return "";
     const bool is_undo = action == RotationSchedule::Action::undo;
     if (!is_undo) {
-      swapped_pairs_ = mode_ == Mode::manual   ? manual_pairs_
-                       : mode_ == Mode::random ? sampled_pairs(epoch)
-                                               : next_pairs_;
-      swap_epoch_ = epoch;
-      next_pairs_.clear();
+      state_.swapped_pairs = mode_ == Mode::manual   ? manual_pairs_
+                             : mode_ == Mode::random ? sampled_pairs(epoch)
+                                                     : state_.next_pairs;
+      state_.swap_epoch = epoch;
+      state_.next_pairs.clear();
     }
     const analysis::ExtraTensors moments = [&](const nn::Parameter& p) {
       std::vector<at::Tensor> parameter_moments;
@@ -166,43 +165,16 @@ class HeadRotation : public Procedure {
         if (name.rfind(prefix, 0) == 0) parameter_moments.push_back(tensor);
       return parameter_moments;
     };
-    analysis::swap_heads(objects.model.parameters(), swapped_pairs_, swap_options_, kSection,
+    analysis::swap_heads(objects.model.parameters(), state_.swapped_pairs, swap_options_, kSection,
                          swap_optimizer_state_ ? moments : analysis::ExtraTensors{});
-    const auto texts = analysis::to_strings(swapped_pairs_);
-    if (is_undo) swapped_pairs_.clear();
+    const auto texts = analysis::to_strings(state_.swapped_pairs);
+    if (is_undo) state_.swapped_pairs.clear();
     log_info(str("epoch ", epoch, ": heads ", is_undo ? "swapped back: " : "swapped: ", join(texts, " ")));
     return nlohmann::json{{"epoch", epoch}, {is_undo ? "undone" : "swapped", texts}}.dump();
   }
 
-  std::string state() const override {
-    return nlohmann::json{{"begun", last_begun_epoch_},
-                          {"swapped_at", swap_epoch_},
-                          {"active", analysis::to_strings(swapped_pairs_)},
-                          {"planned", analysis::to_strings(next_pairs_)}}
-        .dump();
-  }
-
-  void set_state(const std::string& text) override {
-    const auto j = nlohmann::json::parse(text, nullptr, false);
-    auto pairs = [](const nlohmann::json& texts) {
-      std::vector<HeadPair> parsed_pairs;
-      for (const auto& pair : texts) parsed_pairs.push_back(analysis::parse_pair(pair.get<std::string>(), kSection));
-      return parsed_pairs;
-    };
-    const auto refuse = [](const std::string& found) {
-      throw Error(Exit::input,
-                  Problem{"the state of head-rotation in last.safetensors", "the JSON object that head-rotation writes",
-                          found, "resume from an unmodified training state"});
-    };
-    try {
-      last_begun_epoch_ = integer_of<int64_t>(j.at("begun")), swap_epoch_ = integer_of<int64_t>(j.at("swapped_at"));
-      swapped_pairs_ = pairs(j.at("active")), next_pairs_ = pairs(j.at("planned"));
-    } catch (const nlohmann::json::exception& error) {
-      refuse(json_error_text(error.what()));
-    } catch (const Error& error) {  // thrown by parse_pair()
-      refuse(str("the error '", error.what(), "'"));
-    }
-  }
+  std::string state() const override { return to_json(state_); }
+  void set_state(const std::string& text) override { state_ = parse_head_rotation_state(text); }
 
  private:
   static std::string key(const char* name) { return str(kSection, ".", name); }
@@ -277,10 +249,10 @@ class HeadRotation : public Procedure {
   // Returns the action that is due before epoch progress.epoch + 1 (counted from 1).
   RotationSchedule::Action next_action(const TrainProgress& progress) const {
     const int64_t epoch = progress.epoch + 1;
-    if (mode_ != Mode::manual) return schedule_.action_before(epoch, swap_epoch_, !swapped_pairs_.empty());
+    if (mode_ != Mode::manual) return schedule_.action_before(epoch, state_.swap_epoch, !state_.swapped_pairs.empty());
     if (std::find(manual_epochs_.begin(), manual_epochs_.end(), epoch) == manual_epochs_.end())
       return RotationSchedule::Action::none;
-    return swapped_pairs_.empty() ? RotationSchedule::Action::swap : RotationSchedule::Action::undo;
+    return state_.swapped_pairs.empty() ? RotationSchedule::Action::swap : RotationSchedule::Action::undo;
   }
 
   std::vector<HeadPair> sampled_pairs(int64_t epoch) const {
@@ -309,10 +281,7 @@ class HeadRotation : public Procedure {
   std::map<attention::AttentionKind, std::vector<int64_t>> num_heads_;
   std::vector<HeadPair> manual_pairs_;                  // pairs of mode manual
   std::unique_ptr<analysis::MeasureObserver> measure_;  // measure that observes the current validation; null: none
-  // The members below are the state that a resume restores.
-  // Last epoch that has begun, and last epoch before which heads were swapped; counted from 1; 0: none.
-  int64_t last_begun_epoch_ = 0, swap_epoch_ = 0;
-  std::vector<HeadPair> swapped_pairs_, next_pairs_;  // pairs that are swapped now; pairs to swap before the next epoch
+  HeadRotationState state_;                             // the state that a resume restores
 };
 
 const Registration<HeadRotation> head_rotation_entry(procedures(), "head-rotation",

@@ -5,12 +5,11 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/json.h"
-#include "base/json_types.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "model/skip_layers.h"
 #include "train/procedure.h"
+#include "train/procedures/procedure_states.h"
 
 namespace mh::train {
 
@@ -109,16 +108,8 @@ class SkipRetain : public Procedure {
     return has_stalled_;
   }
 
-  std::string state() const override { return nlohmann::json{{"stalled", has_stalled_}}.dump(); }
-  void set_state(const std::string& text) override {
-    try {
-      has_stalled_ = nlohmann::json::parse(text).value("stalled", false);
-    } catch (const nlohmann::json::exception& error) {
-      throw Error(Exit::input,
-                  Problem{"the state of skip-retain in last.safetensors", "the JSON object that skip-retain writes",
-                          json_error_text(error.what()), "resume from an unmodified training state"});
-    }
-  }
+  std::string state() const override { return to_json(SkipRetainState{has_stalled_}); }
+  void set_state(const std::string& text) override { has_stalled_ = parse_skip_retain_state(text).has_stalled; }
 
  private:
   SkipSchedule schedule_ = SkipSchedule::linear;
