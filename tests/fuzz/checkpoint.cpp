@@ -1,8 +1,10 @@
-// Checkpoints (.safetensors) and plain safetensors files: header, metadata, checksums and data of all tensors.
+// Checkpoints (.safetensors) and plain safetensors files: header, metadata, origin, checksums and data of all tensors.
 #include "io/checkpoint.h"
 
 #include "base/error.h"
+#include "base/json_types.h"
 #include "fuzz/fuzz.h"
+#include "io/origin.h"
 #include "io/tensor_files.h"
 #include "text/tokenizers.h"
 
@@ -41,7 +43,9 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const io::Checkpoint checkpoint(path);
     has_valid_header = true;
     checkpoint.verify();
-    if (checkpoint.metadata().count(io::kTokenizerKey) > 0) text::tokenizers_of(checkpoint);
+    io::Metadata metadata = checkpoint.metadata();
+    io::add_origin(metadata, path, {{"average", path}});
+    if (metadata.count(io::kTokenizerKey) > 0) text::tokenizers_of(checkpoint);
   });
   if (!has_valid_header) return 0;  // open_safetensors() would refuse the same header
   fuzz::check(size, fuzz::kBinaryFactor, [&] {

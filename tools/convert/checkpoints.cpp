@@ -7,11 +7,11 @@
 #include "analysis/fold.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/json.h"
 #include "base/json_types.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "convert.h"
+#include "io/origin.h"
 #include "nn/ops.h"
 #include "train/run_config.h"
 
@@ -54,20 +54,6 @@ void check_output(const Arguments& args) {
   refuse_output_onto_input(args.output, args.files);
 }
 
-void add_origin(io::Metadata& metadata, const std::string& file, const nlohmann::ordered_json& step) {
-  std::string& text = metadata[io::kOriginKey];
-  nlohmann::ordered_json steps = nlohmann::ordered_json::array();
-  if (!text.empty()) {
-    require_sound_json(text, file + ": " + io::kOriginKey, "use another checkpoint");
-    steps = nlohmann::ordered_json::parse(text, nullptr, false);
-  }
-  if (!steps.is_array())
-    throw Error(Exit::input, Problem{file + ": " + io::kOriginKey, "a JSON array", str("a JSON ", steps.type_name()),
-                                     "use another checkpoint"});
-  steps.push_back(step);
-  text = steps.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-}
-
 void convert_checkpoints(const Arguments& args) {
   check_arguments(args);
   nn::prepare_cpu(args.threads);
@@ -83,14 +69,14 @@ void convert_checkpoints(const Arguments& args) {
   if (args.average) {
     std::vector<std::string> names;
     for (const io::Checkpoint* checkpoint : checkpoints) names.push_back(checkpoint->name());
-    add_origin(metadata, model.name, {{"average", names}});
+    io::add_origin(metadata, model.name, {{"average", names}});
   }
   if (args.fold) {
     analysis::FoldedModel folded_model = analysis::fold_combiners(model.config, *model.model, "--fold " + model.name);
     train::RunConfig run_config = train::RunConfig::parse(model.toml, model.name + ": configuration");
     run_config.model = folded_model.config;
     metadata[io::kConfigKey] = run_config.toml();
-    add_origin(metadata, model.name, {{"fold", folded_model.layer_names}});
+    io::add_origin(metadata, model.name, {{"fold", folded_model.layer_names}});
     const int64_t old_num_parameters = model.model->parameters().num_trainable_elements();
     model.model = std::move(folded_model.model);
     log_info(str("folded the combiners of ", count_of(folded_model.layer_names.size(), "layer"), "; parameters ",

@@ -32,9 +32,6 @@ void convert_from_huggingface(const Arguments& args);
 // Writes a Hugging Face folder from a checkpoint.
 void convert_to_huggingface(const Arguments& args);
 
-// Appends `step` to the list of conversions in the metadata of a checkpoint (io::kOriginKey). `file`: name of the
-// input, for error messages. Throws Error(input) if the value in the metadata is not a list.
-void add_origin(io::Metadata& metadata, const std::string& file, const nlohmann::ordered_json& step);
 // Throws Error(usage) if the output is a terminal or one of the inputs.
 void check_output(const Arguments& args);
 

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "conversion/huggingface_folder.h"
 #include "convert.h"
+#include "io/origin.h"
 #include "nn/ops.h"
 #include "train/run_config.h"
 
@@ -58,7 +59,7 @@ void convert_from_huggingface(const Arguments& args) {
   run_config.train.batch.block = std::min(run_config.train.batch.block, run_config.model.model.max_positions);
   io::Metadata metadata{{io::kFormatKey, "1"}, {io::kConfigKey, run_config.toml()}};
   metadata.merge(text::metadata_of(model.tokenizers));
-  add_origin(metadata, folder, {{"huggingface", folder}});
+  io::add_origin(metadata, folder, {{"huggingface", folder}});
   model::write_parameters(*open_sink(args.output), model.model->parameters(), std::move(metadata));
   log_summary(model);
 }
