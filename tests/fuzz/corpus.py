@@ -26,11 +26,30 @@ import zipfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 RECORDED = ROOT / "tests/cli/recorded"
 TEXT = "the cat sat on the mat\nthe rat ate the cat\nthe mat was wet, was it not?\n" * 8
-TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "merges.txt", "vocab.txt", "tokenizer_config.json", "added_tokens.json")
+TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "merges.txt", "vocab.txt", "tokenizer_config.json", "added_tokens.json",
+                   "special_tokens_map.json")
 
 # States of procedures in a training state (lib/train/procedures/procedure_states.h).
 SKIP_RETAIN_STATE = '{"stalled":false}'
 HEAD_ROTATION_STATE = '{"active":["decoder.self:1.0-5.3"],"begun":3,"planned":["encoder.self:0.1-2.0"],"swapped_at":2}'
+
+# A value for each field of the struct of options in toml.cpp.
+EVERY_TYPE = """[options]
+flag = true
+integer = 2
+number = 0.25
+text = "a text"
+choice_text = "b"
+length = "16000u"
+integers = [1, 2]
+numbers = [1, 2.5, 1e-3]
+texts = ["a", "b"]
+text_or_texts = "a"
+numbers_if_any = [0.5]
+choice = "second"
+[options.section]
+number = -1
+"""
 
 
 class Corpus:
@@ -136,7 +155,7 @@ def add_checkpoints(corpus):
     tensors = {"a": ("F32", [2, 3], bytes(24)), "b": ("BF16", [2], b"1234"), "c": ("I64", [], bytes(8)), "d": ("BOOL", [0, 2], b"")}
     corpus.add("checkpoint", "plain", safetensors(tensors))
     for sides in ([""], ["", "source_"]):
-        metadata = {"multihead.format": "1"}
+        metadata = {"multihead.format": "1", "multihead.origin": json.dumps([{"average": ["a", "b"]}, {"fold": ["decoder.layers.0.self"]}])}
         for side, (header, vocabulary) in zip(sides, headers):
             metadata[f"multihead.{side}tokenizer"] = base64.b64encode(vocabulary).decode()
             metadata[f"multihead.{side}vocabulary"] = header["fingerprint"]
@@ -283,6 +302,7 @@ def main():
         "counted_best": 3.25}).encode())
     corpus.add("training_state", "skip-retain", SKIP_RETAIN_STATE.encode())
     corpus.add("training_state", "head-rotation", HEAD_ROTATION_STATE.encode())
+    corpus.add("toml", "every-type", EVERY_TYPE.encode() + b"\x1eoptions.length = 3e")
     corpus.add("predictions", "answers", b'{"q1": "the mat", "q2": ""}')
     corpus.add("tensor_index", "index", b'{"metadata": {"total_size": 8}, "weight_map": {"a": "model-00001-of-00002.safetensors"}}')
     for input_file in (ROOT / "tests/fuzz/found").glob("*/*"):
