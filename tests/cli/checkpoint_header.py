@@ -19,8 +19,8 @@ def read(path):
         return header, metadata, file.read()
 
 
-def write(path, tensors, metadata, data):
-    """Writes a checkpoint and computes multihead.xxh64."""
+def encode(tensors, metadata, data):
+    """Returns the bytes of a checkpoint with a computed multihead.xxh64."""
     metadata = {key: value for key, value in metadata.items() if key != "multihead.xxh64"}
     shapes = {name: [entry["dtype"], entry["shape"]] for name, entry in tensors.items()}
     checksums = {name: xxh64(data[slice(*entry["data_offsets"])]) for name, entry in tensors.items()}
@@ -28,5 +28,10 @@ def write(path, tensors, metadata, data):
     checksums["__metadata__"] = xxh64(text.encode())
     header = json.dumps({"__metadata__": {**metadata, "multihead.xxh64": json.dumps(checksums)}, **tensors}).encode()
     header += b" " * (-len(header) % 8)
+    return struct.pack("<Q", len(header)) + header + data
+
+
+def write(path, tensors, metadata, data):
+    """Writes a checkpoint and computes multihead.xxh64."""
     with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(header)) + header + data)
+        file.write(encode(tensors, metadata, data))

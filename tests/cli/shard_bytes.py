@@ -32,6 +32,15 @@ def zstd(content):
     return struct.pack("<IBB", 0xFD2FB528, 0x24, len(content)) + block + content + struct.pack("<I", xxh64(content) & 0xFFFFFFFF)
 
 
+def zstd_zeros(size, start=b""):
+    """Returns a zstd frame of a few bytes for each 128 KiB of its content: `start`, then `size` zero bytes."""
+    max_block, raw, repeated_byte = 1 << 17, 0, 1
+    blocks = [(raw, len(start), start)] if start else []
+    blocks += [(repeated_byte, min(max_block, size - i), b"\0") for i in range(0, size, max_block)]
+    encoded = b"".join(struct.pack("<I", (i == len(blocks) - 1) | kind << 1 | n << 3)[:3] + data for i, (kind, n, data) in enumerate(blocks))
+    return struct.pack("<IBI", 0xFD2FB528, 0xA4, len(start) + size) + encoded + struct.pack("<I", xxh64(start + bytes(size)) & 0xFFFFFFFF)
+
+
 class Shard:
     """A shard of one record: the parts that the code may change, before their checksums are computed."""
 
