@@ -26,6 +26,8 @@ std::string add_checksum(std::string text) {
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  // The factor of text also applies to SentencePiece models, although these are binary: the library stores each piece,
+  // of 9 bytes or more, in several objects and tables.
   fuzz::check(size, fuzz::kTextFactor, [&] {
     const auto tokenizer = parse_tokenizer(add_checksum(std::string(fuzz::text_of(data, size))), "vocabulary");
     std::vector<int32_t> tokens;
