@@ -63,6 +63,15 @@ std::string advice_for_errno(int error_number) {
   }
 }
 
+// Returns the error of a failed system call on an input: Error(device) if the system lacks memory, since the input may
+// be intact, otherwise Error(input) with `advice`.
+Error input_error(const std::string& name, const std::string& expected, int error_number, const std::string& advice) {
+  const bool lacks_memory = error_number == ENOMEM;
+  return {lacks_memory ? Exit::device : Exit::input,
+          Problem{name, expected, system_message(error_number),
+                  lacks_memory ? "free memory, or use a machine with more memory" : advice}};
+}
+
 [[noreturn]] void fail_to_write(const std::string& name, int error_number) {
   if (error_number == EPIPE) throw BrokenPipe(name);
   throw Error(Exit::failed,
@@ -313,9 +322,9 @@ class DescriptorSource : public ByteSource {
   size_t read(void* data, size_t size) override {
     const ssize_t n = retry_if_interrupted([&] { return ::read(descriptor_, data, size); });
     if (n < 0)
-      throw Error(Exit::input, Problem{name_, "a readable input", system_message(errno),
-                                       errno == EISDIR ? "name a file in the folder"
-                                                       : "check the disk or the connection that provides the input"});
+      throw input_error(
+          name_, "a readable input", errno,
+          errno == EISDIR ? "name a file in the folder" : "check the disk or the connection that provides the input");
     return static_cast<size_t>(n);
   }
   const std::string& name() const override { return name_; }
@@ -331,14 +340,15 @@ class DescriptorSource : public ByteSource {
 int open_to_read(const std::string& path, struct stat& status, int flags = 0) {
   int descriptor = open_descriptor(path, O_RDONLY | O_CLOEXEC | flags);
   if (descriptor < 0)
-    throw Error(Exit::input, Problem{path, "a file to read", system_message(errno),
-                                     errno == ENOENT ? "check the name" : "check the permissions of the file"});
+    throw input_error(path, "a file to read", errno,
+                      errno == ENOENT ? "check the name" : "check the permissions of the file");
   if (const int error_number = fstat(descriptor, &status) == 0 ? 0 : errno;
       error_number != 0 || S_ISDIR(status.st_mode)) {
     close(descriptor);
-    throw Error(Exit::input,
-                Problem{path, "a file to read", error_number != 0 ? system_message(error_number) : "a folder",
-                        error_number != 0 ? "" : "name a file in the folder"});
+    if (error_number != 0)
+      throw input_error(path, "a file to read", error_number,
+                        "check the disk or the connection that provides the file");
+    throw Error(Exit::input, Problem{path, "a file to read", "a folder", "name a file in the folder"});
   }
   return descriptor;
 }
@@ -464,8 +474,7 @@ MappedFile::MappedFile(const std::string& path) : name_(path) {
     if (address == MAP_FAILED) {
       int error_number = errno;
       close(descriptor);
-      throw Error(Exit::input, Problem{path, "a file that can be mapped into memory", system_message(error_number),
-                                       "free memory, or copy the file to a local disk"});
+      throw input_error(path, "a file that can be mapped into memory", error_number, "copy the file to a local disk");
     }
     data_ = static_cast<const uint8_t*>(address);
     add_mapping(data_, size_, path);

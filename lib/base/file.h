@@ -80,14 +80,14 @@ class ByteSource {
  public:
   virtual ~ByteSource() = default;
   // Reads between 1 and `size` bytes and returns their number; returns 0 at the end of the input. Throws Error(input)
-  // if reading fails.
+  // if reading fails, or Error(device) if the system lacks memory.
   virtual size_t read(void* data, size_t size) = 0;
   virtual const std::string& name() const = 0;
   // Reads exactly `size` bytes. Returns false if the input ends earlier; the bytes read until then are lost.
   bool read_exactly(void* data, size_t size);
 };
 // Opens a file for reading, or standard input for "-". Throws Error(input) if the file is missing, is a folder or may
-// not be read.
+// not be read, and Error(device) if the system lacks memory.
 std::unique_ptr<ByteSource> open_source(const std::string& path);
 
 // A regular file that is mapped into memory, read-only; data() is null for an empty file. The constructor throws
