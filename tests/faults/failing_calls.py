@@ -6,8 +6,8 @@
 TOOLS: folder of the tools; LIBRARY: libfail-call.so. For each command of scenarios.py and each of its calls, or, without --full, for the
 commands of the sample and for calls drawn with a fixed seed:
   - EINTR and short writes do not change the result;
-  - any other error ends the tool with status 1 or 4, or 3 if the message names an input that cannot be read, with a message that says
-    why; the output is the old file. Except for the functions in FATAL_FUNCTIONS, the tool may also succeed, with its complete output. A
+  - any other error ends the tool with status 1 or 4, or 3 if the message names an input that cannot be read for another reason than a
+    lack of memory, with a message that says why; the output is the old file. Except for the functions in FATAL_FUNCTIONS, the tool may also succeed, with its complete output. A
     folder that cannot be synced gives a warning;
   - a command killed before a rename leaves the old file or the new file (kills.py kills at random moments);
   - no temporary file is left, and a training run resumes to the same weights as an undisturbed one.
@@ -29,9 +29,12 @@ import sys
 import scenarios
 
 # The errors with which each function fails (fail_call.cpp). KILL kills the command before the call.
-ERRORS = {"open": ["EMFILE", "EINTR"], "read": ["EIO", "EINTR"], "write": ["ENOSPC", "EIO", "EDQUOT", "EINTR", "short"],
-          "fsync": ["EIO", "ENOSPC", "EINTR"], "fsyncfolder": ["EIO"], "rename": ["EIO", "ENOSPC", "KILL"], "mkdir": ["ENOSPC"], "mmap": ["ENOMEM"],
-          "close": ["EIO", "EINTR"], "malloc": ["ENOMEM"]}
+ERRORS = {"open": ["EMFILE", "ENOSPC", "EDQUOT", "ENOMEM", "EIO", "EINTR"], "read": ["EIO", "ENOMEM", "EINTR"],
+          "write": ["ENOSPC", "EIO", "EDQUOT", "EINTR", "short"], "fsync": ["EIO", "ENOSPC", "EDQUOT", "EINTR"], "fsyncfolder": ["EIO"],
+          "rename": ["EIO", "ENOSPC", "EDQUOT", "KILL"], "mkdir": ["ENOSPC", "EDQUOT", "EIO"], "mmap": ["ENOMEM"],
+          "close": ["EIO", "ENOSPC", "EDQUOT", "EINTR"], "malloc": ["ENOMEM"]}
+# Without --full: number of errors of a function, drawn for each command; the other functions fail with each of their errors.
+SAMPLED_ERRORS = {"open": 2, "read": 2, "fsync": 3, "rename": 3, "mkdir": 1, "close": 2}
 # Further errors for mh-prep. Calls whose failure cannot change data are not tested: isatty, posix_fadvise, munmap, shutdown of a socket,
 # signal handlers, reading of /proc, and unlink and rmdir, whose failure leaves a temporary file. waitpid can fail only by EINTR, since the
 # child exists.
@@ -45,7 +48,8 @@ HARMLESS_ERRORS = {"EINTR", "short"}  # errors after which a correct caller repe
 # read or synced (closeother).
 FATAL_FUNCTIONS = {"write", "fsync", "rename", "mkdir", "close", "malloc", "fchmod", "realpath", "socketpair", "pipe", "fork", "poll",
                    "send", "thread"}
-READING_FUNCTIONS = {"open", "read", "mmap", "stat", "fstat"}  # functions whose failure may give status 3, for an unreadable input
+# Functions whose failure may give status 3, for an unreadable input, unless the system lacks memory (ENOMEM).
+READING_FUNCTIONS = {"open", "read", "mmap", "stat", "fstat"}
 PREP_ALLOCATION_BYTES = 1 << 16  # smallest allocation of mh-prep that fails, bytes; the other tools: 1 MiB
 TIMEOUT_SECONDS = 60  # seconds for each run of a command
 SAMPLE_SIZE = 1  # number of failing calls for each function and error, without --full
@@ -120,7 +124,8 @@ def check_fault(workplace, library, fault):
     elif status == 0 and was_reached and function == "fsyncfolder" and error not in HARMLESS_ERRORS and SYNC_WARNING not in process.stderr:
         problems.append("expected a warning; found none")
     elif status != 0:
-        if status not in {1, 4} and not (status == 3 and function in READING_FUNCTIONS and workplace.names_input(process.stderr)):
+        is_unreadable_input = function in READING_FUNCTIONS and error != "ENOMEM" and workplace.names_input(process.stderr)
+        if status not in {1, 4} and not (status == 3 and is_unreadable_input):
             problems.append(f"exit status {status}: {process.stderr.strip()}")
         if f"{workplace.scenario.tool}: error: " not in process.stderr or not any(cause in process.stderr for cause in CAUSES):
             problems.append(f"expected a message with the cause; found: {process.stderr.strip()}")
@@ -130,7 +135,8 @@ def check_fault(workplace, library, fault):
 def faults_of(counts, errors_of, is_full, rng):
     """Yields the faults to test: each call of each function with each of its errors in `errors_of`, or a sample."""
     for function, errors in errors_of.items():
-        for error in errors:
+        num_errors = len(errors) if is_full else SAMPLED_ERRORS.get(function, len(errors))
+        for error in sorted(rng.sample(errors, num_errors)):
             calls = range(1, counts[function] + 1)
             for n in calls if is_full else sorted(rng.sample(calls, min(SAMPLE_SIZE, len(calls)))):
                 yield f"{function}:{n}:{error}"
