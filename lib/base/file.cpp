@@ -91,6 +91,13 @@ void redirect_standard_output_to_null() {
   if (result < 0) fail_to_write("/dev/null", error_number);
 }
 
+// Reads one byte of each page of the memory from `bytes` on.
+void read_each_page(const char* bytes, size_t size) {
+  const auto page_bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  for (size_t i = 0; i < size; i += page_bytes) (void)*static_cast<const volatile char*>(bytes + i);
+  if (size > 0) (void)*static_cast<const volatile char*>(bytes + size - 1);
+}
+
 class DescriptorSink : public ByteSink {
  public:
   DescriptorSink(int descriptor, std::string name) : descriptor_(descriptor), name_(std::move(name)) {
@@ -120,6 +127,9 @@ class DescriptorSink : public ByteSink {
  private:
   void write_all(const char* bytes, size_t size) {
     const int error_number = write_fully(descriptor_, {bytes, size});
+    // write() reports EFAULT, an error of its input, if the bytes are in a mapped file that another program has
+    // truncated. A read of the bytes raises SIGBUS, whose handler names this file.
+    if (error_number == EFAULT) read_each_page(bytes, size);
     if (error_number == EPIPE && descriptor_ == STDOUT_FILENO && continues_after_closed_pipe)
       redirect_standard_output_to_null();
     else if (error_number != 0) fail_to_write(name_, error_number);
@@ -209,30 +219,42 @@ void sync_folder_of(const std::string& path) {
                     system_message(error_number)));
 }
 
-// Address range and name of a mapped file, in static memory so that a signal handler can read them. A file for which
-// `mappings` has no free entry is not recorded; if another program truncates this file, the process ends with SIGBUS.
+// Address range and name of a mapped file, for a signal handler, which only reads atomic variables.
 struct Mapping {
-  std::atomic<const uint8_t*> begin{nullptr};
+  std::atomic<const uint8_t*> begin{nullptr};  // null: the entry is free
   std::atomic<const uint8_t*> end{nullptr};
-  char name[PATH_MAX]{};  // without control characters
+  std::atomic<const char*> name{nullptr};  // without control characters
 };
-constinit std::array<Mapping, 256> mappings;  // constinit: initialising at start-up would touch each page
+// A block of the table of mappings. The table grows by blocks, which are never freed, so that a signal handler can read
+// them without a lock.
+struct MappingBlock {
+  std::array<Mapping, 256> mappings;
+  std::atomic<MappingBlock*> next{nullptr};
+};
+constinit MappingBlock first_mappings;
 std::mutex mappings_mutex;
 
-void add_mapping(const uint8_t* begin, size_t size, const std::string& name) {
+// Returns a free entry of the table. The caller holds `mappings_mutex`.
+Mapping& free_mapping() {
+  for (MappingBlock* block = &first_mappings;; block = block->next) {
+    for (Mapping& m : block->mappings)
+      if (m.begin == nullptr) return m;
+    if (block->next == nullptr) block->next = new MappingBlock;
+  }
+}
+// Adds an entry, which refers to `name` until remove_mapping().
+void add_mapping(const uint8_t* begin, size_t size, const char* name) {
   const std::lock_guard lock(mappings_mutex);
-  for (Mapping& m : mappings)
-    if (m.begin == nullptr) {
-      std::snprintf(m.name, sizeof m.name, "%s", escape_controls(name).c_str());
-      m.end = begin + size;
-      m.begin = begin;
-      return;
-    }
+  Mapping& m = free_mapping();
+  m.name = name;
+  m.end = begin + size;
+  m.begin = begin;
 }
 void remove_mapping(const uint8_t* begin) {
   const std::lock_guard lock(mappings_mutex);
-  for (Mapping& m : mappings)
-    if (m.begin == begin) m.begin = nullptr;
+  for (MappingBlock* block = &first_mappings; block != nullptr; block = block->next)
+    for (Mapping& m : block->mappings)
+      if (m.begin == begin) m.begin = nullptr;
 }
 
 // Writes to a temporary file and renames it in close(), so that the final name never refers to an incomplete file.
@@ -395,10 +417,11 @@ void remove_unfinished_outputs() {
 }
 
 const char* mapped_file_name_at(const void* address) {
-  for (const Mapping& m : mappings) {
-    const uint8_t* begin = m.begin;
-    if (begin != nullptr && address >= begin && address < m.end) return m.name;
-  }
+  for (const MappingBlock* block = &first_mappings; block != nullptr; block = block->next)
+    for (const Mapping& m : block->mappings) {
+      const uint8_t* begin = m.begin;
+      if (begin != nullptr && address >= begin && address < m.end) return m.name;
+    }
   return nullptr;
 }
 
@@ -457,7 +480,7 @@ std::unique_ptr<ByteSource> open_source(const std::string& path) {
   return std::make_unique<DescriptorSource>(descriptor, path, true);
 }
 
-MappedFile::MappedFile(const std::string& path) : name_(path) {
+MappedFile::MappedFile(const std::string& path) : name_(path), escaped_name_(escape_controls(path)) {
   if (path == "-")
     throw Error(Exit::input, Problem{input_name(path), "a regular file, since this input needs random access", "-",
                                      "write the data to a file first"});
@@ -469,6 +492,7 @@ MappedFile::MappedFile(const std::string& path) : name_(path) {
                                      "write the data to a file first"});
   }
   size_ = static_cast<size_t>(status.st_size);
+  device_ = status.st_dev, inode_ = status.st_ino;
   if (size_ > 0) {
     void* address = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor, 0);
     if (address == MAP_FAILED) {
@@ -477,7 +501,7 @@ MappedFile::MappedFile(const std::string& path) : name_(path) {
       throw input_error(path, "a file that can be mapped into memory", error_number, "copy the file to a local disk");
     }
     data_ = static_cast<const uint8_t*>(address);
-    add_mapping(data_, size_, path);
+    add_mapping(data_, size_, escaped_name_.c_str());
   }
   close(descriptor);
 }
@@ -486,6 +510,14 @@ MappedFile::~MappedFile() {
   if (data_ == nullptr) return;
   remove_mapping(data_);
   munmap(const_cast<uint8_t*>(data_), size_);
+}
+
+void MappedFile::require_full_size() const {
+  struct stat status {};
+  const bool is_same_file = stat(name_.c_str(), &status) == 0 && status.st_dev == device_ && status.st_ino == inode_;
+  if (is_same_file && static_cast<uint64_t>(status.st_size) < size_)
+    throw Error(Exit::input, Problem{name_, "a file that keeps its size while the tool reads it",
+                                     "a file that another program has shortened", "restore the file"});
 }
 
 bool MappedFile::is_mappable(const std::string& path) {
@@ -503,7 +535,9 @@ std::string read_text_file(const std::string& path) {
 
 std::string read_regular_file(const std::string& path) {
   const MappedFile file(path);
-  return {reinterpret_cast<const char*>(file.data()), file.size()};
+  std::string text(reinterpret_cast<const char*>(file.data()), file.size());
+  file.require_full_size();
+  return text;
 }
 
 void write_file_atomically(const std::string& path, std::string_view bytes) {

@@ -69,7 +69,7 @@ class OutputFolder {
 // Safe in signal handlers, since the function only calls unlink() and rmdir().
 void remove_unfinished_outputs();
 // Returns the name, without control characters, of the mapped file (MappedFile) that contains the address, or null.
-// Safe in signal handlers, since the function only reads memory.
+// Safe in signal handlers, since the function only reads memory, and takes no lock.
 const char* mapped_file_name_at(const void* address);
 // Returns a sink that writes to an open file descriptor; close() flushes the sink but does not close the descriptor.
 // `name`: name of the output in messages.
@@ -101,13 +101,18 @@ class MappedFile {
   const uint8_t* data() const { return data_; }
   size_t size() const { return size_; }
   const std::string& name() const { return name_; }
+  // Throws Error(input) if another program has shortened the file, called after the data of a file without checksums
+  // were read: the bytes of the last page after the new end read as zeros, without SIGBUS. Accepts a file that was
+  // renamed, removed or replaced, whose data stay complete.
+  void require_full_size() const;
   // Returns whether `path` names a regular file, which can be mapped, instead of "-", a pipe or a device.
   static bool is_mappable(const std::string& path);
 
  private:
-  std::string name_;
+  std::string name_, escaped_name_;  // escaped_name_: without control characters, for a signal handler
   const uint8_t* data_ = nullptr;
   size_t size_ = 0;
+  uint64_t device_ = 0, inode_ = 0;  // identity of the file, for require_full_size()
 };
 
 // Returns the name of an input in messages: "standard input" for "-", otherwise the path.

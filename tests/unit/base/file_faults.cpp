@@ -5,12 +5,16 @@
 
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <filesystem>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "base/file.h"
 #include "base/signals.h"
 #include "base/text.h"
 #include "fixtures/folder.h"
+#include "fixtures/status.h"
 
 using namespace mh;
 
@@ -62,6 +66,54 @@ TEST_CASE("a mapped file truncated by another program ends the tool with status 
   CHECK(WEXITSTATUS(process_end.status) == 3);
   CHECK_THAT(process_end.error_output, Catch::Contains(escape_controls(path)) && Catch::Contains("restore the file"));
   for (const auto& entry : std::filesystem::directory_iterator(folder.path)) CHECK(entry.path() == path);
+}
+
+TEST_CASE("writing from a mapped file truncated by another program names the file, not the output") {
+  const Folder folder;
+  const std::string path = folder.file("input"), unfinished_path = folder.file("out");
+  write_file_atomically(path, std::string(4'000'000, 'x'));
+  const ProcessEnd process_end = run_in_fork([&] {
+    install_sigbus_handler();
+    const MappedFile file(path);
+    const auto sink = open_sink(unfinished_path);
+    if (truncate(path.c_str(), 1'000'000) != 0) _exit(9);
+    sink->write(file.data(), file.size());  // more than the buffer of the sink, so that write(2) reads the mapping
+  });
+  REQUIRE(WIFEXITED(process_end.status));
+  CHECK(WEXITSTATUS(process_end.status) == 3);
+  CHECK_THAT(process_end.error_output, Catch::Contains(path) && Catch::Contains("restore the file"));
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path)) CHECK(entry.path() == path);
+}
+
+TEST_CASE("each of many mapped files is recorded, and a removed mapping is not") {
+  const Folder folder;
+  const std::string path = folder.file("data"), last_path = folder.file("last");
+  for (const std::string& name : {path, last_path}) write_file_atomically(name, "x");
+  std::vector<std::unique_ptr<MappedFile>> files;
+  for (int i = 0; i < 600; ++i) files.push_back(std::make_unique<MappedFile>(path));
+  auto last_file = std::make_unique<MappedFile>(last_path);
+  CHECK(mapped_file_name_at(files[300]->data()) == path);
+  const uint8_t* last_data = last_file->data();
+  CHECK(mapped_file_name_at(last_data) == last_path);
+  last_file.reset();
+  CHECK(mapped_file_name_at(last_data) == nullptr);
+}
+
+TEST_CASE("require_full_size() refuses a shortened file, and accepts a removed or replaced one") {
+  const Folder folder;
+  const std::string path = folder.file("data");
+  write_file_atomically(path, "0123456789");
+  {
+    const MappedFile file(path);
+    file.require_full_size();
+    REQUIRE(truncate(path.c_str(), 9) == 0);
+    CHECK(status_of([&] { file.require_full_size(); }) == 3);
+  }
+  const MappedFile file(path);
+  write_file_atomically(path, "0");
+  file.require_full_size();
+  std::filesystem::remove(path);
+  file.require_full_size();
 }
 
 TEST_CASE("a bus error outside mapped files ends the process by SIGBUS") {
