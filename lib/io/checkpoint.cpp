@@ -322,6 +322,10 @@ void Checkpoint::verify() const {
   for (const TensorInfo& info : tensor_infos_) data(info.name);
 }
 
+void Checkpoint::require_full_size() const {
+  if (file_ != nullptr) file_->require_full_size();
+}
+
 std::string to_base64(const std::string& bytes) {
   static const char* digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string text;

@@ -20,7 +20,9 @@ class Safetensors : public TensorFile {
   const std::vector<TensorInfo>& tensors() const override { return file_.tensors(); }
   std::vector<uint8_t> read_bytes(const std::string& name) const override {
     const auto* data = static_cast<const uint8_t*>(file_.data(name));
-    return {data, data + file_.find(name)->num_bytes()};
+    std::vector<uint8_t> bytes(data, data + file_.find(name)->num_bytes());
+    file_.require_full_size();  // the file of another program may lack checksums
+    return bytes;
   }
 
  private:

@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <numeric>
@@ -12,6 +13,7 @@
 #include "base/random.h"
 #include "fixtures/folder.h"
 #include "fixtures/status.h"
+#include "io/tensor_files.h"
 #include "text/tokenizers.h"
 
 using namespace mh;
@@ -231,4 +233,14 @@ TEST_CASE("a safetensors file without metadata of multihead is read as plain ten
   Checkpoint checkpoint(folder.file("y"));
   CHECK(checkpoint.tensors().size() == 1);
   CHECK(std::memcmp(checkpoint.data("a"), "0000", 4) == 0);
+}
+
+TEST_CASE("a tensor of a safetensors file without checksums that was shortened while it was mapped is refused") {
+  Folder folder;
+  const std::string path = folder.file("y");
+  write_file_atomically(path, safetensors_bytes(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "0000"));
+  const auto file = open_safetensors(path);
+  CHECK(file->read_bytes("a") == std::vector<uint8_t>(4, '0'));
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 2);  // within the last page, so no SIGBUS
+  CHECK(status_of([&] { file->read_bytes("a"); }) == 3);
 }
