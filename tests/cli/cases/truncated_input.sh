@@ -30,3 +30,4 @@ expect_truncated_refused() {
 expect_truncated_refused t.mhs $m mh-eval -q --per-token none - short
 expect_truncated_refused $m t.mhs mh-prune scan -q short -
 expect_truncated_refused $m t.mhs mh-spectrum -q --curves none short -
+expect_truncated_refused $m t.mhs mh-swap -q short --mode hard --k 1 --data - -o none
