@@ -1,15 +1,19 @@
 #include "train/run_folder.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <set>
+#include <thread>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -62,6 +66,35 @@ void refuse_links(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder / "checkpoints")) refuse_link(entry.path());
 }
 
+std::string host_name() {
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  return host;
+}
+
+// Returns whether `owner`, the text of a lock file, names a process of this host that has ended.
+bool has_ended(const std::string& owner) {
+  long long process = 0;
+  int begin_host = 0;
+  if (std::sscanf(owner.c_str(), "process %lld on %n", &process, &begin_host) != 1 || begin_host == 0 || process <= 0)
+    return false;
+  return owner.substr(static_cast<size_t>(begin_host)) == host_name() && kill(static_cast<pid_t>(process), 0) != 0 &&
+         errno == ESRCH;
+}
+
+// Returns the text of a lock file that another process has locked. The process writes the text after it has locked the
+// file, so that the file may still be empty or name the owner of the previous run; the function then reads the file
+// again for up to a second. Returns "" if the owner stays unknown.
+std::string read_owner(const std::string& lock_file) {
+  constexpr int kAttempts = 50;
+  for (int i = 0; i < kAttempts; ++i) {
+    const std::string owner = trim(read_text_file(lock_file));
+    if (!owner.empty() && !has_ended(owner)) return owner;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return "";
+}
+
 }  // namespace
 
 void refuse_link(const fs::path& path) {
@@ -87,16 +120,14 @@ RunFolder::RunFolder(const std::string& path, bool resume, bool is_owner) : path
     throw Error(Exit::failed, Problem{file("lock"), "a writable file", std::strerror(errno), "choose another --out"});
   if (flock(lock_fd_, LOCK_EX | LOCK_NB) != 0) {
     const int code = errno;
-    const std::string owner = code == EWOULDBLOCK ? trim(read_text_file(file("lock"))) : "";
+    const std::string owner = code == EWOULDBLOCK ? read_owner(file("lock")) : "";
     throw Error(Exit::failed, Problem{path, "a folder that no other process uses",
                                       code != EWOULDBLOCK ? std::string("a lock that fails: ") + std::strerror(code)
                                       : owner.empty()     ? "a running mh-train or mh-finetune"
                                                           : "a running mh-train or mh-finetune: " + owner,
                                       resume ? "wait for the other process" : "choose another --out"});
   }
-  char host[256] = {};
-  gethostname(host, sizeof host - 1);
-  if (ftruncate(lock_fd_, 0) != 0 || write_fully(lock_fd_, str("process ", getpid(), " on ", host, "\n")) != 0)
+  if (ftruncate(lock_fd_, 0) != 0 || write_fully(lock_fd_, str("process ", getpid(), " on ", host_name(), "\n")) != 0)
     throw Error(Exit::failed, Problem{file("lock"), "a successful write", std::strerror(errno),
                                       "free some space, or choose another --out"});
   remove_partial_files(path);
@@ -108,7 +139,11 @@ RunFolder::RunFolder(const std::string& path, bool resume, bool is_owner) : path
 
 RunFolder::~RunFolder() {
   if (log_fd_ >= 0) ::close(log_fd_);
-  if (lock_fd_ >= 0) ::close(lock_fd_);
+  if (lock_fd_ < 0) return;
+  // Clears the owner before the lock ends, so that the next process does not read this one. A failure is harmless,
+  // since read_owner() ignores a process that has ended.
+  [[maybe_unused]] const int result = ftruncate(lock_fd_, 0);
+  ::close(lock_fd_);
 }
 
 bool RunFolder::has(const std::string& name) const { return fs::exists(file(name)); }

@@ -1,10 +1,17 @@
 // Optimizers compared with plain loops, batches of a text, training runs, validation and scoring.
 #include <c10/core/GradMode.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <set>
+#include <thread>
 
 #include "base/error.h"
 #include "base/json_types.h"
@@ -391,6 +398,33 @@ TEST_CASE("a run refuses symbolic links among its files and changes no file thro
   CHECK_FALSE(std::filesystem::exists(folder.path / "missing"));
   // The run folder itself may be a link.
   CHECK(status_of([&] { RunFolder(folder.file("seed1"), false); }) == 0);
+}
+
+TEST_CASE("a run folder names the owner of its lock, not that of an earlier run, and clears the lock at the end") {
+  const Folder folder;
+  const std::string path = folder.file("run"), lock_file = path + "/lock";
+  {
+    const RunFolder run(path, false);
+    CHECK_THROWS_WITH(RunFolder(path, false), Catch::Contains(str("process ", getpid(), " on ")));
+  }
+  CHECK(read_text_file(lock_file).empty());
+  // A process has locked the folder, but has not yet replaced the owner, a process that has ended.
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) _exit(0);
+  waitpid(child, nullptr, 0);
+  std::ofstream(lock_file) << "process " << child << " on " << host << "\n";
+  const int descriptor = open_descriptor(lock_file, O_RDONLY);
+  REQUIRE(flock(descriptor, LOCK_EX | LOCK_NB) == 0);
+  std::thread owner([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    std::ofstream(lock_file) << "process 1 on " << host << "\n";
+  });
+  CHECK_THROWS_WITH(RunFolder(path, false), Catch::Contains(str("process 1 on ", host, ";")));
+  owner.join();
+  close(descriptor);
 }
 
 TEST_CASE("resume keeps log lines with control characters, quotes and non-ASCII text unchanged") {
