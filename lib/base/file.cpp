@@ -223,7 +223,7 @@ void sync_folder_of(const std::string& path) {
 struct Mapping {
   std::atomic<const uint8_t*> begin{nullptr};  // null: the entry is free
   std::atomic<const uint8_t*> end{nullptr};
-  std::atomic<const char*> name{nullptr};  // without control characters
+  std::atomic<const char*> name{nullptr};  // without control characters and line feeds
 };
 // A block of the table of mappings. The table grows by blocks, which are never freed, so that a signal handler can read
 // them without a lock.
@@ -480,7 +480,7 @@ std::unique_ptr<ByteSource> open_source(const std::string& path) {
   return std::make_unique<DescriptorSource>(descriptor, path, true);
 }
 
-MappedFile::MappedFile(const std::string& path) : name_(path), escaped_name_(escape_controls(path)) {
+MappedFile::MappedFile(const std::string& path) : name_(path), escaped_name_(escape_message(path)) {
   if (path == "-")
     throw Error(Exit::input, Problem{input_name(path), "a regular file, since this input needs random access", "-",
                                      "write the data to a file first"});

@@ -28,7 +28,7 @@ void print(const char* kind, const char* colour, const std::string& message) {
   line += tool_name + ": ";
   if (process_rank > 0) line += "rank " + std::to_string(process_rank) + ": ";
   if (*kind != '\0') line += stderr_has_colour() ? std::string(colour) + kind + "\033[0m: " : std::string(kind) + ": ";
-  line += escape_controls(message) + "\n";
+  line += escape_message(message) + "\n";
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
@@ -81,7 +81,7 @@ void ProgressLine::update(int64_t num_done, const std::string& note) {
   has_drawn_ = true;
   double seconds = std::chrono::duration<double>(now - start_time_).count();
   std::string line = label_ + "  ";
-  std::string suffix = note.empty() ? "" : "  " + escape_controls(note);
+  std::string suffix = note.empty() ? "" : "  " + escape_message(note);
   if (total_ > 0) {
     double fraction = std::clamp(static_cast<double>(num_done) / static_cast<double>(total_), 0.0, 1.0);
     char percent[8];

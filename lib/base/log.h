@@ -19,6 +19,7 @@ const std::string& log_name();
 // logs errors, which name the rank, and draws no progress line, since the messages of all ranks are alike.
 void set_log_rank(int rank);
 
+// A message is one line: control characters and line feeds in it are escaped.
 void log_error(const std::string& message);    // shown at every level
 void log_warning(const std::string& message);  // shown at every level, by rank 0
 void log_info(const std::string& message);     // hidden by --quiet

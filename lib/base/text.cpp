@@ -144,6 +144,10 @@ std::string escape_controls(std::string_view text) {
   return escaped_text;
 }
 
+std::string escape_message(std::string_view text) {
+  return join(split(escape_controls(text), '\n'), escaped_byte('\n'));
+}
+
 std::string shorten(const std::string& text, size_t max_bytes) {
   if (text.size() <= max_bytes) return text;
   size_t end = max_bytes;

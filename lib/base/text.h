@@ -39,6 +39,10 @@ std::string escaped_byte(char byte);
 // overrides and isolates that reorder text (U+202A to U+202E, U+2066 to U+2069).
 std::string escape_controls(std::string_view text);
 
+// Returns the text as one line of a message: as escape_controls() does, but with line feeds escaped, too, so that a
+// value in a message, such as a file name, cannot forge a further message.
+std::string escape_message(std::string_view text);
+
 // Returns the number with separators of thousands, such as "1,234,567"; for messages only, since tables have plain
 // numbers.
 std::string with_commas(int64_t value);

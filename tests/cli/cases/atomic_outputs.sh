@@ -19,7 +19,7 @@ mh-prep vocab --type byte text > byte.v
 record 2 mh-prep lm --vocab byte.v --crlf normalise text
 golden_record refused-1
 expect 2 mh-prep lm --vocab $'no\nsuch\xff' text;            expect_stderr "UTF-8"
-expect 3 mh-prep lm --vocab $'no\nsuch' text;                  expect_stderr "a file to read"
+expect 3 mh-prep lm --vocab $'no\nsuch' text;                  expect_stderr 'no\x0asuch: expected a file to read'
 expect 1 bash -c 'mh-prep --help >/dev/full'
 # mh-prep receives SIGTERM while it waits for input.
 mkfifo slow

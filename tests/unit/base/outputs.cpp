@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/signals.h"
+#include "base/text.h"
 #include "fixtures/folder.h"
 
 using namespace mh;
@@ -56,6 +57,13 @@ std::string stderr_of(const Action& action) {
 }
 
 }  // namespace
+
+TEST_CASE("a line feed in a message does not begin a further message") {
+  CHECK(stderr_of([] { log_error("none\nmh-train: error: \ttext\r"); }) ==
+        "mh: error: none\\x0amh-train: error: \ttext\\x0d\n");
+  CHECK(escape_message("") == "");
+  CHECK(escape_message("\na\n") == "\\x0aa\\x0a");
+}
 
 TEST_CASE("discard_outputs() suppresses files and standard output") {
   const Folder folder;
