@@ -28,6 +28,7 @@ head -n 3 t > short; printf 'a\nb\303\nc\n' > latin; printf 'a\nb\nc\n' > three
 record 3 clean_pairs 2 1 9 s short s.clean t.clean
 record 3 clean_pairs 2 1 9 latin three s.clean t.clean
 record 3 clean_pairs 2 1 9 none t s.clean t.clean
+record 3 clean_pairs 2 1 9 $'no\n\e[1m' t s.clean t.clean
 record 2 clean_pairs 2 1 9 s t s t.clean
 record 2 clean_pairs 2 one 9 s t s.clean t.clean
 record 2 clean_pairs 2 1
