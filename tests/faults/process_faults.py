@@ -6,7 +6,8 @@
 Each time, a job of several processes trains, and a process drawn at random receives SIGKILL, or SIGSTOP, at a random moment of the job.
 Every other process must end with exit status 1 within train.timeout and a margin, and name the process; or, if the signal comes before the
 processes are connected, with an error. A resume with the same number of processes must then reach the weights and the log of an undisturbed
-job, bit for bit. The last line is `mh-tests: N passed, N failed, 0 skipped`, a test for each signal.
+job, bit for bit. Every second job divides the optimiser state among the processes (train.shard=optimizer), which does not change the weights.
+The last line is `mh-tests: N passed, N failed, 0 skipped`, a test for each signal.
 """
 import argparse
 import os
@@ -25,6 +26,7 @@ import scenarios
 TIMEOUT_SECONDS = 4  # train.timeout
 MARGIN_SECONDS = 60  # for a busy machine
 START = f"mh-train -q --threads 1 --config c.toml --set train.timeout={TIMEOUT_SECONDS} --set train.checkpoint.every=5u --out run"
+SHARDED = " --set train.shard=optimizer"
 RESUME = "mh-train -q --threads 1 --resume --out run"
 
 
@@ -60,10 +62,10 @@ class Job:
         return results
 
 
-def find_problems(signal_number, seconds, victim, folder, reference, size, environment):
-    """Starts a job and sends the signal to the process `victim` after `seconds`. Returns a text for each problem; None if the job had ended."""
+def find_problems(start_command, signal_number, seconds, victim, folder, reference, size, environment):
+    """Starts a job by `start_command` and sends the signal to the process `victim` after `seconds`. Returns a text for each problem; None if the job had ended."""
     shutil.rmtree(folder / "run", ignore_errors=True)
-    job = Job(START, folder, size, environment)
+    job = Job(start_command, folder, size, environment)
     time.sleep(seconds)
     if not job.is_running():
         job.wait(MARGIN_SECONDS)
@@ -90,7 +92,7 @@ def find_problems(signal_number, seconds, victim, folder, reference, size, envir
             problems.append(f"rank {rank} did not name rank {victim}: {stderr.strip()}")
     if not (folder / "run/last.safetensors").exists():
         shutil.rmtree(folder / "run", ignore_errors=True)
-    command = RESUME if (folder / "run/config.toml").exists() else START
+    command = RESUME if (folder / "run/config.toml").exists() else start_command
     for rank, (status, stderr) in enumerate(Job(command, folder, size, environment).wait(scenarios.TIMEOUT_SECONDS)):
         if status != 0:
             problems.append(f"resume, rank {rank}: exit status {status}: {stderr.strip()}")
@@ -124,14 +126,15 @@ def main():
             rng, num_done, num_survived = random.Random(f"{args.seed} {signal_number}"), 0, 0
             while num_done < count:
                 seconds, victim = rng.uniform(0, duration), rng.randrange(args.processes)
-                problems = find_problems(signal_number, seconds, victim, folder, reference, args.processes, environment)
+                start_command = START + SHARDED * (num_done % 2)
+                problems = find_problems(start_command, signal_number, seconds, victim, folder, reference, args.processes, environment)
                 if problems is None:
                     duration *= 0.95  # the job ended before the signal
                     continue
                 num_done += 1
                 num_survived += not problems
                 for problem in problems:
-                    print(f"{signal_number.name} to rank {victim} after {seconds:.3f} s: {problem}", flush=True)
+                    print(f"{signal_number.name} to rank {victim} after {seconds:.3f} s of {start_command}: {problem}", flush=True)
             print(f"{signal_number.name}: survived {num_survived} of {count} within {duration:.2f} s", flush=True)
             if num_survived < count:
                 print(f"failed: {signal_number.name}")

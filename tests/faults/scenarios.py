@@ -89,6 +89,8 @@ SCENARIOS = [
     Scenario("prep-codes", "mh-prep codes w", stdout="out"),
     Scenario("train", "mh-train -q --threads 1 --config c.toml --out out", run_folder="out",
              resume_command="mh-train -q --threads 1 --resume --out out"),
+    Scenario("train-shards", "mh-train -q --threads 1 --config c.toml --train t.mhs few.mhs --set data.weights=[2,1] --out out", run_folder="out",
+             resume_command="mh-train -q --threads 1 --resume --out out", in_sample=False),
     Scenario("finetune", "mh-finetune -q --threads 1 --init model.safetensors --train t.mhs --valid t.mhs --set train.length=100u --set "
              "train.batch.block=16 --set train.batch.tokens=64 --set train.checkpoint.every=10u --set train.log_every=10u --out out",
              run_folder="out", resume_command="mh-finetune -q --threads 1 --resume --out out"),
@@ -191,7 +193,8 @@ def make_inputs(folder, environment, scenarios):
     (folder / "squad.json").write_text(json.dumps({"version": "1.1", "data": [{"title": "T", "paragraphs": paragraphs}]}))
     write_gpt2_vocabulary(folder / "gpt2")
     (folder / "c.toml").write_text(CONFIG)
-    commands = ["mh-prep vocab -q text -o v", "mh-prep lm -q --vocab v text -o t.mhs", "mh-prep vocab -q --type wordpiece --from vocab.txt -o w"]
+    commands = ["mh-prep vocab -q text -o v", "mh-prep lm -q --vocab v text -o t.mhs", "mh-prep lm -q --vocab v few -o few.mhs",
+                "mh-prep vocab -q --type wordpiece --from vocab.txt -o w"]
     for model in [Model("", commands), *needed_models(scenarios)]:
         for command in model.commands:
             process = call(command, folder, environment)
