@@ -32,13 +32,15 @@ texts = {key: kind for key, kind, _, meaning, _ in rows if kind in ("text", "tex
 paths = [key for key, _, _, meaning, _ in rows if meaning.startswith("path of")]
 assert paths == ["data.train", "data.valid"], paths
 cases = [(key, path) for key in paths for path in ("../../outside/t.mhs", outside + "/new", "link_targets/x", "../../outside/x\\u0000.mhs")]
+cases += [("data.train list", path) for path in ("../../outside/t.mhs", outside + "/new", "link_targets/x")]
 cases += [(key, "../../outside/x") for key in texts if key not in paths]
 cases += [("include", path) for path in ("../../outside/config.toml", "link_targets/new")]
 cases += [(f'train.groups."{outside}/x".match', "*"), ('train.regularisers."../../outside/x".type', "head-balance")]
 for key, path in cases:
     # NAME in a key is the name of a section, which the user chooses.
     key = key.replace(".NAME.", '."../../outside/x".')
-    value = f'["{path}"]' if texts.get(key) == "texts" or key.endswith(".match") else f'"{path}"'
+    is_list, key = key.endswith(" list"), key.removesuffix(" list")
+    value = f'["t.mhs", "{path}"]' if is_list else f'["{path}"]' if texts.get(key) == "texts" or key.endswith(".match") else f'"{path}"'
     with open("c.toml", "w") as file:
         file.write(f"{key} = {value}\n")
     command = ["mh-train", "-q", "--threads", "1", "--config", "c.toml", "--out", "try"]
@@ -66,6 +68,11 @@ for path in /dev/zero pipe -; do
     sed -i "/^$key = /d; s|^\\[data\\]|&\\n$key = '$path'|" named/config.toml
     expect 3 timeout 20 mh-train --resume --out named; expect_stderr "a regular file"
   done
+  printf '[data]\ntrain = ["t.mhs", "%s"]\n' "$path" > c.toml
+  expect 3 timeout 20 mh-train --config c.toml --out try $small --set train.length=1u; expect_stderr "a regular file"
+  rm -rf named; cp -r run named
+  sed -i "/^train = /d; s|^\\[data\\]|&\\ntrain = ['t.mhs', '$path']|" named/config.toml
+  expect 3 timeout 20 mh-train --resume --out named; expect_stderr "a regular file"
 done
 [ ! -e try ] || fail "expected no run folder after an error; found one"
 rm -r pipe named
