@@ -145,7 +145,8 @@ void Config::set(const std::string& assignment) {
   size_t equals = assignment.find('=');
   std::string key = trim(assignment.substr(0, equals));
   if (equals == std::string::npos || key.empty())
-    throw Error(Exit::usage, Problem{"--set", "key=value, such as train.lr=3e-4", "'" + assignment + "'", ""});
+    throw Error(Exit::usage, Problem{"--set", "key=value, such as train.lr=3e-4", "'" + assignment + "'",
+                                     "write the key, = and the value"});
   std::string value = trim(assignment.substr(equals + 1));
   try {
     toml::table table = toml::parse("v = " + value);

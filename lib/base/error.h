@@ -42,7 +42,7 @@ class Error : public std::runtime_error {
 
 // Throws Error(usage). For functions that check several values of a command line or configuration.
 [[noreturn]] void refuse_usage(const std::string& where, const std::string& expected, const std::string& found,
-                               const std::string& advice = "");
+                               const std::string& advice);
 
 constexpr const char* kStandardOutput = "standard output";  // name of standard output in messages
 

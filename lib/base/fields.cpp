@@ -46,7 +46,7 @@ std::string toml_text(const TextOrTexts& v) {
 
 // Exception of parse_value() for an invalid value; `expected` states the required type with its bounds, or the choices.
 struct InvalidValue {
-  std::string expected;
+  std::string expected, advice;
 };
 
 std::string bounds(Range r) {
@@ -66,57 +66,64 @@ std::string meaning_of_unset(const Range& range, const std::string& help) {
   return begin == std::string::npos ? "" : value + " means " + help.substr(begin + label.size());
 }
 
+std::string advice_for_number(const toml::node& node, const char* type_name) {
+  return node.is_string() ? "write the number in digits, without quotes" : str("write ", type_name);
+}
+
 template <class T>
 void require_in_range(T v, Range r, const char* type_name) {
   auto x = static_cast<double>(v);
-  if (x != r.unset_value && !(x >= r.low && x <= r.high)) throw InvalidValue{type_name + bounds(r)};
+  if (x != r.unset_value && !(x >= r.low && x <= r.high))
+    throw InvalidValue{type_name + bounds(r), "use a number in this range"};
 }
 
 void parse_value(const toml::node& node, bool& v, const std::vector<std::string>&, Range, const std::string&) {
   auto parsed_value = node.value_exact<bool>();
-  if (!parsed_value) throw InvalidValue{"true or false"};
+  if (!parsed_value) throw InvalidValue{"true or false", "write true or false, without quotes"};
   v = *parsed_value;
 }
 void parse_value(const toml::node& node, int64_t& v, const std::vector<std::string>&, Range r, const std::string&) {
   auto parsed_value = node.value_exact<int64_t>();
-  if (!parsed_value) throw InvalidValue{"an integer" + bounds(r)};
+  if (!parsed_value) throw InvalidValue{"an integer" + bounds(r), advice_for_number(node, "an integer")};
   require_in_range(*parsed_value, r, "an integer");
   v = *parsed_value;
 }
 void parse_value(const toml::node& node, double& v, const std::vector<std::string>&, Range r, const std::string&) {
-  if (!node.is_number()) throw InvalidValue{"a number" + bounds(r)};
+  if (!node.is_number()) throw InvalidValue{"a number" + bounds(r), advice_for_number(node, "a number")};
   double parsed_value = *node.value<double>();
-  if (!std::isfinite(parsed_value)) throw InvalidValue{"a finite number" + bounds(r)};
+  if (!std::isfinite(parsed_value)) throw InvalidValue{"a finite number" + bounds(r), "use a finite number"};
   require_in_range(parsed_value, r, "a number");
   v = parsed_value;
 }
 void parse_value(const toml::node& node, std::string& v, const std::vector<std::string>& choices, Range,
                  const std::string&) {
   auto parsed_value = node.value_exact<std::string>();
-  if (!parsed_value) throw InvalidValue{choices.empty() ? "text in quotes" : "one of: " + join(choices, ", ")};
-  if (!choices.empty() && std::find(choices.begin(), choices.end(), *parsed_value) == choices.end()) {
-    std::string hint = nearest_word(*parsed_value, choices);
-    throw InvalidValue{"one of: " + join(choices, ", ") + (hint.empty() ? "" : " (did you mean '" + hint + "'?)")};
-  }
+  const std::string choice_advice = "use one of these values";
+  if (!parsed_value && choices.empty()) throw InvalidValue{"text in quotes", "put the text in quotes"};
+  if (!parsed_value) throw InvalidValue{"one of: " + join(choices, ", "), choice_advice};
+  if (!choices.empty() && std::find(choices.begin(), choices.end(), *parsed_value) == choices.end())
+    throw InvalidValue{"one of: " + join(choices, ", "), did_you_mean(*parsed_value, choices, choice_advice)};
   v = *parsed_value;
 }
 void parse_value(const toml::node& node, Length& v, const std::vector<std::string>&, Range, const std::string& where) {
   auto parsed_value = node.value_exact<std::string>();
   if (!parsed_value)
-    throw InvalidValue{"a length with a unit, such as \"16000u\" (updates), \"10e\" (epochs) or \"2000000t\" (tokens)"};
+    throw InvalidValue{
+        "a length with a unit, such as \"16000u\" (updates), \"10e\" (epochs) or \"2000000t\" (tokens)",
+        node.is_integer() ? str("add a unit, as in \"", *node.value<int64_t>(), "u\"") : "for example \"16000u\""};
   v = parse_length(*parsed_value, where);
 }
 template <class T>
 void parse_value(const toml::node& node, std::vector<T>& values, const std::vector<std::string>& choices, Range r,
                  const std::string& where) {
   const toml::array* array = node.as_array();
-  if (array == nullptr) throw InvalidValue{"a list in [ ]"};
+  if (array == nullptr) throw InvalidValue{"a list in [ ]", "put the values in [ ], separated by commas"};
   std::vector<T> parsed_values(array->size());
   for (size_t i = 0; i < parsed_values.size(); ++i) {
     try {
       parse_value(*array->get(i), parsed_values[i], choices, r, where);
     } catch (const InvalidValue& invalid_value) {
-      throw InvalidValue{"a list whose every entry is " + invalid_value.expected};
+      throw InvalidValue{"a list whose every entry is " + invalid_value.expected, invalid_value.advice};
     }
   }
   values = std::move(parsed_values);
@@ -124,7 +131,8 @@ void parse_value(const toml::node& node, std::vector<T>& values, const std::vect
 
 void parse_value(const toml::node& node, TextOrTexts& v, const std::vector<std::string>& choices, Range r,
                  const std::string& where) {
-  if (!node.is_string() && !node.is_array()) throw InvalidValue{"text in quotes, or a list of texts in [ ]"};
+  if (!node.is_string() && !node.is_array())
+    throw InvalidValue{"text in quotes, or a list of texts in [ ]", "put each text in quotes"};
   std::vector<std::string> texts;
   if (node.is_array()) parse_value(node, texts, choices, r, where);
   else if (const std::string text = *node.value_exact<std::string>(); !text.empty()) texts.push_back(text);
@@ -169,9 +177,12 @@ void Fields::visit_value(const std::string& key, T& value, const std::string& he
     toml::table table = toml::parse("v = " + text);
     parse_value(*table.get("v"), value, choices, range, where);
   } catch (const toml::parse_error&) {
-    throw Error(Exit::usage, Problem{where, "a value in TOML syntax and UTF-8", text, ""});
+    throw Error(Exit::usage,
+                Problem{where, "a value in TOML syntax and UTF-8", text, "correct the value, or put a text in quotes"});
   } catch (const InvalidValue& invalid_value) {
-    throw Error(Exit::usage, Problem{where, invalid_value.expected, text, meaning_of_unset(range, help)});
+    const std::string meaning = meaning_of_unset(range, help);
+    throw Error(Exit::usage,
+                Problem{where, invalid_value.expected, text, meaning.empty() ? invalid_value.advice : meaning});
   }
 }
 

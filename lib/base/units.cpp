@@ -13,7 +13,7 @@ Length parse_length(const std::string& text, const std::string& where) {
                          "'" + text + "'",
                          text.find_first_not_of("0123456789") == std::string::npos && !text.empty()
                              ? "add the unit, as in " + text + "u"
-                             : ""});
+                             : "for example 16000u"});
   };
   Length length;
   const char* begin = text.data();

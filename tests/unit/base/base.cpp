@@ -325,7 +325,9 @@ TEST_CASE("an error for an invalid configuration value names its file and line, 
   };
   CHECK(error_of("\nhaeds = 4") ==
         "2: a.toml:2: expected a known key; found unknown key 'haeds'; did you mean 'heads'?");
-  CHECK(error_of("heads = 'four'") == "2: a.toml:1: heads: expected an integer of at least 1; found \"four\"");
+  CHECK(error_of("heads = 'four'") ==
+        "2: a.toml:1: heads: expected an integer of at least 1; found \"four\"; write the number in digits, without "
+        "quotes");
   CHECK(contains(error_of("heads = 0"), "of at least 1"));
   CHECK(contains(error_of("heads = 1.5"), "an integer"));
   CHECK(contains(error_of("norm = 'psot'"), "did you mean 'post'?"));
