@@ -176,20 +176,21 @@ void check_heads(model::LanguageModel& model, SideSelection side, const HeadSet&
   for (const AttentionLayer* layer : model.attention_layers())
     if (heads.count(layer->layer_spec().kind) > 0)
       num_heads_by_layer[layer->layer_spec().kind][layer->layer_spec().layer] = num_heads_of(*layer, side);
-  const auto refuse = [&](const std::string& expected, AttentionKind kind, const Head& head) {
+  const auto refuse = [&](const std::string& expected, AttentionKind kind, const Head& head, const char* advice) {
     throw Error(Exit::usage,
-                Problem{where, expected, str(name_of(kind), ", layer ", head.layer, ", head ", head.head), ""});
+                Problem{where, expected, str(name_of(kind), ", layer ", head.layer, ", head ", head.head), advice});
   };
   for (const auto& [kind, kind_heads] : heads) {
     const auto& layers = num_heads_by_layer[kind];
     for (const Head& head : kind_heads) {
-      if (layers.empty()) refuse("a kind of attention that the model has", kind, head);
+      if (layers.empty()) refuse("a kind of attention that the model has", kind, head, "choose heads of such a kind");
       const auto layer = layers.find(head.layer);
-      if (layer == layers.end()) refuse(str("a layer from 0 to ", layers.rbegin()->first), kind, head);
+      if (layer == layers.end())
+        refuse(str("a layer from 0 to ", layers.rbegin()->first), kind, head, "choose a layer in this range");
       if (head.head < 0 || head.head >= layer->second)
         refuse(layer->second > 0 ? str("a head from 0 to ", layer->second - 1, " in layer ", head.layer)
                                  : "a layer whose heads are not all pruned",
-               kind, head);
+               kind, head, layer->second > 0 ? "choose a head in this range" : "choose heads of another layer");
     }
   }
 }

@@ -14,7 +14,7 @@ AttentionKind kind_named(const std::string& name, const std::string& where) {
     names.emplace_back(name_of(kind));
   }
   throw Error(Exit::usage, Problem{where, str("a kind of attention, one of: ", join(names, ", ")), str("'", name, "'"),
-                                   did_you_mean(name, names)});
+                                   did_you_mean(name, names, "use one of these kinds")});
 }
 
 std::string to_string(const HeadPair& pair) {

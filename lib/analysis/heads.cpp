@@ -18,8 +18,8 @@ Kinds kinds_named(const std::vector<std::string>& names, const nn::ParameterList
   for (const std::string& name : names) {
     const AttentionKind kind = kind_named(name, where);
     if (head_counts.count(kind) == 0)
-      throw Error(Exit::usage,
-                  Problem{where, str("kinds of attention that the model has: ", join(kind_names, ", ")), name, ""});
+      throw Error(Exit::usage, Problem{where, str("kinds of attention that the model has: ", join(kind_names, ", ")),
+                                       name, "choose one of these kinds"});
     kinds.insert(kind);
   }
   return kinds;
@@ -82,7 +82,8 @@ HeadSet parse_heads(const std::vector<std::string>& texts, const std::vector<Att
       refuse("KIND:LAYER:HEAD, for a model with several kinds of attention", "for example decoder.self:0:1");
     const AttentionKind kind = match[1].matched ? kind_named(match[1], where) : kinds[0];
     if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end())
-      refuse("a kind of attention that the model has and --kind includes: " + names_of(kinds), "");
+      refuse("a kind of attention that the model has and --kind includes: " + names_of(kinds),
+             "choose heads of such a kind, or change --kind");
     if (!heads[kind].insert({std::stoll(match[2]), std::stoll(match[3])}).second)
       refuse("each head once", "remove the duplicate", ", which repeats a head of the list");
   }

@@ -31,9 +31,10 @@ AttentionLayer& require_layer(model::LanguageModel& model, AttentionKind kind, i
     throw Error(
         Exit::usage,
         Problem{where, "a kind of attention that the model has: " + names_of(head_counts_of(model.parameters())),
-                name_of(kind), ""});
+                name_of(kind), "choose heads of such a kind"});
   if (matching_layer == nullptr)
-    throw Error(Exit::usage, Problem{where, str("a layer from 0 to ", num_layers - 1), str(layer), ""});
+    throw Error(Exit::usage,
+                Problem{where, str("a layer from 0 to ", num_layers - 1), str(layer), "choose a layer in this range"});
   return *matching_layer;
 }
 
@@ -48,7 +49,8 @@ KeptHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& 
   if (num_heads == 0) refuse("a layer with heads", "a layer without heads", "choose heads of another layer");
   if (*pruned_heads.rbegin() >= num_heads || *pruned_heads.begin() < 0)
     refuse(str("a head from 0 to ", num_heads - 1),
-           str(*pruned_heads.begin() < 0 ? *pruned_heads.begin() : *pruned_heads.rbegin()), "");
+           str(*pruned_heads.begin() < 0 ? *pruned_heads.begin() : *pruned_heads.rbegin()),
+           "choose a head in this range");
   if (side == SideSelection::whole && (layer_spec.heads != num_heads || layer_spec.output_heads != num_heads))
     refuse("equal numbers of score, value and output heads, since --side whole prunes all three together",
            str(layer_spec.heads, " score heads, ", num_heads, " value heads and ", layer_spec.output_heads,

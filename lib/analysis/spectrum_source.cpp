@@ -87,7 +87,7 @@ void require_source(const std::string& name, const std::string& where) {
   std::vector<std::string> forms = names;
   for (std::string& form : forms) form = form_of(form, *spectrum_sources().make(form, where));
   throw Error(Exit::usage, Problem{where, "one of: " + join(forms, ", "), str("unknown matrices '", name, "'"),
-                                   did_you_mean(name, names)});
+                                   did_you_mean(name, names, "use one of these names")});
 }
 
 }  // namespace
@@ -268,7 +268,8 @@ class WeightSource : public ParameterSource {
       std::vector<std::string> names;
       for (const nn::Parameter& parameter : model.parameters().all()) names.push_back(parameter.name());
       throw Error(Exit::usage, Problem{"--of weight", "the name of a parameter", str("'", request.argument, "'"),
-                                       did_you_mean(request.argument, names)});
+                                       did_you_mean(request.argument, names,
+                                                    "mh-train --list tensors lists the names of parameters")});
     }
     const at::Tensor x = p->master().detach();
     if (x.dim() != 2 && x.dim() != 3)

@@ -102,21 +102,24 @@ void check_swap(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
   const auto head_counts = head_counts_of(parameters);
   std::set<std::pair<AttentionKind, Head>> swapped_heads;
   for (const HeadPair& pair : pairs) {
-    auto refuse = [&](const std::string& expected, const std::string& found) {
-      throw Error(Exit::usage, Problem{str(where, ", ", to_string(pair)), expected, found, ""});
+    auto refuse = [&](const std::string& expected, const std::string& found, const char* advice) {
+      throw Error(Exit::usage, Problem{str(where, ", ", to_string(pair)), expected, found, advice});
     };
     const auto layers = head_counts.find(pair.kind);
     if (layers == head_counts.end())
-      refuse("a kind of attention that the model has: " + names_of(head_counts), name_of(pair.kind));
+      refuse("a kind of attention that the model has: " + names_of(head_counts), name_of(pair.kind),
+             "choose heads of such a kind");
     for (const Head& head : {pair.a, pair.b}) {
       const auto num_layers = static_cast<int64_t>(layers->second.size());
-      if (head.layer >= num_layers) refuse(str("a layer from 0 to ", num_layers - 1), str(head.layer));
+      if (head.layer >= num_layers)
+        refuse(str("a layer from 0 to ", num_layers - 1), str(head.layer), "choose a layer in this range");
       if (const int64_t num_heads = layers->second[static_cast<size_t>(head.layer)]; head.head >= num_heads)
         refuse(num_heads == 0 ? str("another layer, since all heads are pruned in layer ", head.layer)
                               : str("a head from 0 to ", num_heads - 1, " in layer ", head.layer),
-               str(head.head));
+               str(head.head), num_heads == 0 ? "choose heads of another layer" : "choose a head in this range");
       if (!swapped_heads.insert({pair.kind, head}).second)
-        refuse("each head once", str("head ", head.head, " of layer ", head.layer, " twice"));
+        refuse("each head once", str("head ", head.head, " of layer ", head.layer, " twice"),
+               "leave one of the pairs out");
     }
     require_matching_layers(parameters, layers->second, pair, options, where);
   }
