@@ -173,7 +173,8 @@ class FolderReader {
     throw Error(
         Exit::input,
         Problem{files_.entries().empty() ? folder_ : files_.entries().begin()->second.path, expected, "no such tensor",
-                did_you_mean(name_without_prefix, {names_without_prefix_.begin(), names_without_prefix_.end()})});
+                did_you_mean(name_without_prefix, {names_without_prefix_.begin(), names_without_prefix_.end()},
+                             "copy the folder again")});
   }
 
   void log_token_ids() const {
@@ -203,8 +204,9 @@ class FolderReader {
           architecture_->is_buffer(name_without_prefix))
         continue;
       if (!architecture_->is_unused(name_without_prefix, settings))
-        throw Error(Exit::input, Problem{files_.find(name)->path, "tensors of this model only",
-                                         "the unknown tensor " + name, did_you_mean(name_without_prefix, known_names)});
+        throw Error(Exit::input,
+                    Problem{files_.find(name)->path, "tensors of this model only", "the unknown tensor " + name,
+                            did_you_mean(name_without_prefix, known_names, "copy the folder again")});
       unused_names.push_back(name);
     }
     if (!unused_names.empty()) log_info("ignored tensors that this model does not use: " + join(unused_names, ", "));

@@ -32,7 +32,8 @@ constexpr TypeInfo kTypes[] = {{DType::f64, "F64", 8},     {DType::f32, "F32", 4
                                {DType::boolean, "BOOL", 1}};
 // Key of the checksum of the header. The safetensors format reserves this name, so no tensor has it.
 constexpr const char* kHeaderChecksumKey = "__metadata__";
-constexpr const char* kDamagedAdvice = "the checkpoint is damaged; copy it again, or use another checkpoint of the run";
+constexpr const char* kDamagedAdvice =
+    "the checkpoint is damaged; copy the file again, or use another checkpoint of the run";
 
 const TypeInfo& find_type(DType type) {
   return *std::find_if(std::begin(kTypes), std::end(kTypes), [&](const TypeInfo& t) { return t.type == type; });
@@ -123,7 +124,8 @@ void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Me
   uint64_t offset = 0;
   for (const TensorView& t : tensors) {
     if (header.contains(t.info.name))
-      throw Error(Exit::failed, "checkpoint: expected unique tensor names; found two tensors named " + t.info.name);
+      throw Error(Exit::failed, "checkpoint: expected unique tensor names; found two tensors named " + t.info.name +
+                                    "; rename one tensor");
     header[t.info.name] = {{"dtype", name_of(t.info.type)},
                            {"shape", t.info.shape},
                            {"data_offsets", {offset, offset + t.info.num_bytes()}}};

@@ -88,7 +88,7 @@ class PickleMachine {
 
  private:
   [[noreturn]] void refuse(const std::string& expected, const std::string& found,
-                           const std::string& advice = "the file is damaged; copy it again") const {
+                           const std::string& advice = "the file is damaged; copy the file again") const {
     throw Error(Exit::input, Problem{str(name_, ": byte ", opcode_offset_), expected, found, advice});
   }
 

@@ -18,7 +18,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr const char* kRemakeAdvice = "make the shard again with mh-prep, or copy it again";
+constexpr const char* kRemakeAdvice = "make the shard again with mh-prep, or copy the file again";
 
 // Returns a payload: the tag, the length of `text`, `text` (JSON), `tail`, and the XXH64 of all these bytes.
 // Throws Error(usage) for more JSON than decode_payload() accepts.
@@ -119,7 +119,8 @@ int64_t ShardHeader::largest_limit() const {
 
 void ShardHeader::set_kind(const std::string& name, std::vector<int64_t> field_limits) {
   const RecordKind* matching_kind = record_kind(name);
-  if (matching_kind == nullptr) throw Error(Exit::usage, "shard: expected a known kind of records; found " + name);
+  if (matching_kind == nullptr)
+    throw Error(Exit::usage, "shard: expected a known kind of records; found " + name + "; use a kind of mh-shard(5)");
   kind = name;
   field_names = matching_kind->field_names;
   limits = std::move(field_limits);

@@ -99,10 +99,10 @@ struct ShardWriter::State {
 
 ShardWriter::ShardWriter(ByteSink& sink, const ShardHeader& header) : state_(std::make_unique<State>(sink, header)) {
   if (std::string fault = header_fault(header); !fault.empty())
-    throw Error(Exit::usage, "shard header: expected a valid header; found " + fault);
+    throw Error(Exit::usage, "shard header: expected a valid header; found " + fault + "; correct the header");
   if (header.token_bytes == 2 && header.largest_limit() > 65536)
     throw Error(Exit::usage, str("shard header: expected tokens of 4 bytes for the limit ", header.largest_limit(),
-                                 "; found tokens of 2 bytes"));
+                                 "; found tokens of 2 bytes; set token_bytes = 4"));
   std::string payload = encode_header(header);
   if (payload.size() > kMaxShardHeaderBytes)
     throw Error(Exit::usage,
@@ -139,7 +139,8 @@ void ShardWriter::add_tokens(std::span<const int32_t> tokens) {
     for (size_t i = 0; i < n; ++i) {
       auto v = static_cast<uint32_t>(tokens[i]);
       if (v >= static_cast<uint64_t>(limit))
-        throw Error(Exit::failed, str("shard: expected token ids below ", limit, "; found the token id ", tokens[i]));
+        throw Error(Exit::failed, str("shard: expected token ids below ", limit, "; found the token id ", tokens[i],
+                                      "; encode the text with the vocabulary of the shard"));
       for (size_t b = 0; b < bytes_per_token; ++b) *out++ = static_cast<uint8_t>(v >> (8 * b));
     }
     s.num_sequence_tokens += n;
@@ -159,7 +160,7 @@ void ShardWriter::end_sequence() {
                         s.kind->length_rule,
                         str("a sequence of ", s.num_sequence_tokens, " tokens in the field ",
                             s.header.field_names[s.trailer.num_sequences % s.header.field_names.size()]),
-                        ""});
+                        "write a sequence of a valid length"});
   s.num_previous_tokens = s.num_sequence_tokens;
   s.trailer.counts.num_tokens += s.num_sequence_tokens;
   s.trailer.counts.num_records = ++s.trailer.num_sequences / s.header.field_names.size();
@@ -174,7 +175,8 @@ void ShardWriter::finish() {
   State& s = *state_;
   if (s.num_sequence_tokens > 0 || s.trailer.num_sequences % s.header.field_names.size() != 0 ||
       (s.kind != nullptr && s.kind->ends_with_empty_sequence && s.num_previous_tokens > 0))
-    throw Error(Exit::failed, "shard: expected a complete last record; found missing sequences");
+    throw Error(Exit::failed,
+                "shard: expected a complete last record; found missing sequences; write all fields of the record");
   if (!s.pending_bytes.empty()) s.write_frame();
   s.compress_lengths(ZSTD_e_end);
   for (const std::string& chunk : s.length_chunks) s.write_skippable(kTrailerMagic, std::string(kLengthsTag) + chunk);

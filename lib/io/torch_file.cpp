@@ -38,7 +38,7 @@ class TorchFile : public TensorFile {
       throw Error(Exit::input, Problem{str(archive_.name(), ": ", t.storage_key),
                                        str(count_of(t.storage_size, "element"), " of ", name, " (",
                                            count_of(element_size, "byte"), " each)"),
-                                       count_of(storage.size(), "byte"), "the file is damaged; copy it again"});
+                                       count_of(storage.size(), "byte"), "the file is damaged; copy the file again"});
     std::vector<uint8_t> out(t.info.num_bytes());
     uint8_t* destination = out.data();
     if (!out.empty())

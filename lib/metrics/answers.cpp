@@ -60,13 +60,14 @@ std::vector<AnswerSearch::Candidate> AnswerSearch::best_distinct_candidates(
 void AnswerSearch::add(int64_t row, std::span<const float> start_logits, std::span<const float> end_logits) {
   const auto length = static_cast<size_t>(questions_.length(row));
   if (start_logits.size() != length || end_logits.size() != length)
-    throw Error(Exit::failed,
-                Problem{str("row ", row), str(length, " start logits and as many end logits"),
-                        str(start_logits.size(), " start logits and ", end_logits.size(), " end logits"), ""});
+    throw Error(Exit::failed, Problem{str("row ", row), str(length, " start logits and as many end logits"),
+                                      str(start_logits.size(), " start logits and ", end_logits.size(), " end logits"),
+                                      "pass a logit for each position of the row"});
   auto is_finite = [](float v) { return std::isfinite(v); };
   if (!std::all_of(start_logits.begin(), start_logits.end(), is_finite) ||
       !std::all_of(end_logits.begin(), end_logits.end(), is_finite))
-    throw Error(Exit::failed, Problem{str("row ", row), "finite start and end logits", "NaN or infinity", ""});
+    throw Error(Exit::failed, Problem{str("row ", row), "finite start and end logits", "NaN or infinity",
+                                      "use another checkpoint, or a higher --precision"});
   WindowAnswers& window = windows_[static_cast<size_t>(row)];
   window = {true, start_logits[0], end_logits[0], {}};
   const text::Paragraph& paragraph = questions_.paragraph_of(questions_.window(row).question_index);
@@ -100,13 +101,15 @@ Answers AnswerSearch::answers(int64_t question) const {
     const WindowAnswers& window = windows_[static_cast<size_t>(row)];
     if (!window.has_logits)
       throw Error(Exit::failed, Problem{"question " + q.id, "the logits of all rows of the question",
-                                        "the logits of only some rows", ""});
+                                        "the logits of only some rows", "add the logits of each row"});
     candidates.insert(candidates.end(), window.best_candidates.begin(), window.best_candidates.end());
     if (null_window == nullptr ||
         window.null_start_logit + window.null_end_logit < null_window->null_start_logit + null_window->null_end_logit)
       null_window = &window;
   }
-  if (candidates.empty()) throw Error(Exit::failed, Problem{"question " + q.id, "at least one row", "none", ""});
+  if (candidates.empty())
+    throw Error(Exit::failed,
+                Problem{"question " + q.id, "at least one row", "none", "make the shard again with mh-prep"});
   // ranks_before() need not compare windows: each start belongs to one window, and later windows have later starts.
   std::sort(candidates.begin(), candidates.end(), ranks_before);
   Answers out;

@@ -20,7 +20,7 @@ std::string json_by_question(const text::Questions& questions, const std::vector
   if (answers.size() != questions.questions().size())
     throw Error(Exit::failed,
                 Problem{"predictions", str("answers to ", count_of(questions.questions().size(), "question")),
-                        count_of(answers.size(), "answer"), ""});
+                        count_of(answers.size(), "answer"), "pass the answers to each question"});
   std::string text;
   for (size_t i = 0; i < answers.size(); ++i)
     text += str(i == 0 ? "{\n " : ",\n ", ordered_json(questions.questions()[i].id).dump(), ": ",

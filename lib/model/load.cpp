@@ -94,7 +94,7 @@ void CheckpointTensors::add(const std::string& name, const at::Tensor& tensor) {
     throw Error(Exit::failed, Problem{name, "a contiguous fp32 or int64 tensor",
                                       str(tensor.is_contiguous() ? "a contiguous" : "a strided", " tensor of the type ",
                                           c10::toString(tensor.scalar_type())),
-                                      ""});
+                                      "make the tensor contiguous, or convert it to one of these types"});
   tensors_.push_back(tensor.to(at::kCPU));
   views_.push_back({{name, *type, tensor.sizes().vec()}, tensors_.back().const_data_ptr()});
 }

@@ -62,7 +62,7 @@ std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::
   if (file.type == "byte" && file.pieces.empty()) return make_byte_tokenizer();
   const std::vector<std::string> types = vocabulary_file_type_names();
   throw Error(Exit::input, Problem{name + ":2", "a vocabulary of one of the types " + join(types, ", "), file.type,
-                                   did_you_mean(file.type, types)});
+                                   did_you_mean(file.type, types, "make the vocabulary again with mh-prep vocab")});
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
