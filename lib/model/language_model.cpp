@@ -37,8 +37,8 @@ Input Input::to(at::Device device) const {
 
 at::Tensor LanguageModel::logits(const at::Tensor& hidden) const { return output_layer().logits(hidden); }
 
-at::Tensor LanguageModel::sentence_logits(const at::Tensor& hidden) const {
-  return output_layer().sentence_logits(hidden);
+at::Tensor LanguageModel::next_sentence_logits(const at::Tensor& hidden) const {
+  return output_layer().next_sentence_logits(hidden);
 }
 
 nn::SlicedLoss LanguageModel::loss(const at::Tensor& hidden, const Targets& targets, double label_smoothing,

@@ -102,7 +102,7 @@ class LanguageModel {
   // number (B, 1, 1); span (B, T, 2).
   at::Tensor logits(const at::Tensor& hidden) const;
   // Returns the logits (B, 2) of next-sentence prediction; an undefined tensor if model.bert.next_sentence is false.
-  at::Tensor sentence_logits(const at::Tensor& hidden) const;
+  at::Tensor next_sentence_logits(const at::Tensor& hidden) const;
 
   // Returns the cross-entropy of the targets, nats, summed over the scored targets. Task head `span`: summed over the
   // answers, where the loss of an answer is the mean over its first and last position. Task head `number`: the sum of

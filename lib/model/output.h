@@ -17,7 +17,7 @@ class OutputLayer {
   // LanguageModel has functions of the same names, which call these functions; language_model.h describes shapes and
   // errors.
   virtual at::Tensor logits(const at::Tensor& hidden) const = 0;
-  virtual at::Tensor sentence_logits(const at::Tensor& /*hidden*/) const { return {}; }
+  virtual at::Tensor next_sentence_logits(const at::Tensor& /*hidden*/) const { return {}; }
   virtual nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double label_smoothing,
                               const nn::ForwardContext& forward_context) const = 0;
   virtual at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const = 0;

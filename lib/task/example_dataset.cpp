@@ -23,7 +23,7 @@ struct LossSums {
   // Summed losses of the targets and of the next-sentence classes: nats, or squared errors of numbers.
   double nll = 0, next_sentence_nll = 0;
   int64_t num_scored = 0, num_next_sentence = 0;
-  // Returns the sums of one batch, (4) fp64.
+  // Returns the sums of one batch, (4) fp64: nll, num_scored, next_sentence_nll, num_next_sentence.
   static at::Tensor reduce(const ScoredExamples& outputs) {
     const nn::SlicedLoss loss = outputs.model.loss(outputs.hidden, {outputs.batch.targets, 0}, 0);
     const at::Tensor sums = at::zeros({4}, at::kDouble);
@@ -36,6 +36,7 @@ struct LossSums {
     sums[3] = labels.ge(0).sum().item<int64_t>();
     return sums;
   }
+  // Adds the sums of one batch, a result of reduce().
   void add(const at::Tensor& sums) {
     nll += sums[0].item<double>(), num_scored += sums[1].item<int64_t>();
     next_sentence_nll += sums[2].item<double>(), num_next_sentence += sums[3].item<int64_t>();
@@ -97,7 +98,7 @@ Evaluation ExampleDataset::evaluate(model::LanguageModel& model, const Evaluatio
       if (options.observer != nullptr) options.observer->begin_batch(batch->batch.input.lengths);
       const at::Tensor hidden = model.hidden(batch->batch.input.to(device), {}, nullptr, options.observer);
       const ScoredExamples outputs{
-          model, batch->rows, batch->batch, hidden, model.sentence_logits(hidden), options.model_name};
+          model, batch->rows, batch->batch, hidden, model.next_sentence_logits(hidden), options.model_name};
       return {LossSums::reduce(outputs), tally->reduce(outputs)};
     };
     work.add(unit, compute, [&, batch](const distributed::OrderedWork::Results& results) {

@@ -36,7 +36,7 @@ class WordsHead : public OutputLayer {
     return nn::linear(apply_transform(hidden), {weight_}, {&bias_}).narrow(-1, 0, vocabulary_size_).to(at::kFloat);
   }
 
-  at::Tensor sentence_logits(const at::Tensor& hidden) const override {
+  at::Tensor next_sentence_logits(const at::Tensor& hidden) const override {
     return next_sentence_ != nullptr ? (*next_sentence_)((*pooler_)(hidden)).to(at::kFloat) : at::Tensor();
   }
 
@@ -47,7 +47,7 @@ class WordsHead : public OutputLayer {
         nn::sliced_cross_entropy(apply_transform(select_positions(hidden, indices)), weight_->value(), bias_.value(),
                                  targets.values.flatten().index_select(0, indices), num_scored_rows_, label_smoothing);
     if (next_sentence_ == nullptr) return loss;
-    const nn::SlicedLoss next_sentence_loss = class_loss(sentence_logits(hidden), targets.values.select(1, 0), 0);
+    const nn::SlicedLoss next_sentence_loss = class_loss(next_sentence_logits(hidden), targets.values.select(1, 0), 0);
     loss.smoothed = loss.smoothed + next_sentence_loss.smoothed * targets.next_sentence_weight;
     loss.nll = loss.nll + next_sentence_loss.nll * targets.next_sentence_weight;
     return loss;
@@ -61,7 +61,7 @@ class WordsHead : public OutputLayer {
         nn::sliced_log_probabilities(apply_transform(select_positions(hidden, indices)), weight_->value(),
                                      bias_.value(), targets.flatten().index_select(0, indices), num_scored_rows_));
     if (next_sentence_ != nullptr)
-      log_p.select(1, 0).copy_(class_log_probabilities(sentence_logits(hidden), targets.select(1, 0)));
+      log_p.select(1, 0).copy_(class_log_probabilities(next_sentence_logits(hidden), targets.select(1, 0)));
     return log_p;
   }
 

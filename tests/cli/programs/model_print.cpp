@@ -44,7 +44,7 @@ int main(int argc, char** argv) try {
     std::printf("| ");
     print_values(loaded.model->logits(hidden));
     std::printf("| ");
-    print_values(loaded.model->sentence_logits(hidden));
+    print_values(loaded.model->next_sentence_logits(hidden));
     std::printf("\n");
   }
   return 0;

@@ -311,7 +311,7 @@ TEST_CASE("evaluation of examples in batches equals evaluation of each example s
     const at::Tensor hidden = model->hidden(batch.input, {}), logits = model->logits(hidden)[0];
     const at::Tensor log_p = model->target_log_probabilities(hidden, batch.targets)[0];
     next_nll -= log_p[0].item<double>();
-    num_correct_next += model->sentence_logits(hidden)[0].argmax().item<int64_t>() == single_row[0].targets[0];
+    num_correct_next += model->next_sentence_logits(hidden)[0].argmax().item<int64_t>() == single_row[0].targets[0];
     for (size_t t = 1; t < single_row[0].targets.size(); ++t) {
       if (single_row[0].targets[t] < 0) continue;
       ++num_words;

@@ -70,13 +70,13 @@ TEST_CASE("the encoder and its output heads match a naive reference in double pr
       model->set_path(path);
       const Reference reference = make_reference(*model);
       const at::Tensor hidden = model->hidden(input, {}), logits = model->logits(hidden),
-                       sentence_logits = model->sentence_logits(hidden);
+                       next_sentence_logits = model->next_sentence_logits(hidden);
       // The error is relative to the largest hidden state, since scores of output heads are sums of products of hidden
       // states and weights.
       const auto require_close = [&](const at::Tensor& actual, const std::vector<double>& expected) {
         REQUIRE(rounding::passes_agree(*model, actual, at::tensor(expected, at::kDouble), 6, max_abs(hidden)));
       };
-      CHECK(sentence_logits.defined() == (head.find("next") != std::string::npos));
+      CHECK(next_sentence_logits.defined() == (head.find("next") != std::string::npos));
       for (int64_t b = 0; b < 3; ++b) {
         const int64_t n = lengths[static_cast<size_t>(b)];
         const auto h =
@@ -88,8 +88,8 @@ TEST_CASE("the encoder and its output heads match a naive reference in double pr
           if (head.find("span") != std::string::npos)
             require_close(logits[b][t], reference.dense("head.span", h[static_cast<size_t>(t)]));
         }
-        if (sentence_logits.defined())
-          require_close(sentence_logits[b], reference.dense("head.next", reference.pool(h)));
+        if (next_sentence_logits.defined())
+          require_close(next_sentence_logits[b], reference.dense("head.next", reference.pool(h)));
         if (head.find("classes") != std::string::npos)
           require_close(logits[b][0], reference.dense("head.classes", reference.pool(h)));
         if (head.find("number") != std::string::npos)

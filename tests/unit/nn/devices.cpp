@@ -135,7 +135,7 @@ TEST_CASE("forward and backward passes create tensors only on the device of the 
       const at::Tensor h = c.hidden({});
       CHECK(c.model->logits(h).is_meta());
       CHECK(c.hidden({}, &observer).is_meta());
-      if (c.config.model.bert.next_sentence) CHECK(c.model->sentence_logits(h).is_meta());
+      if (c.config.model.bert.next_sentence) CHECK(c.model->next_sentence_logits(h).is_meta());
     }
   }
 }
