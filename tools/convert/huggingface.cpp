@@ -19,7 +19,7 @@ namespace {
 
 // Throws Error(usage) for --average and --fold, which cannot be combined with a conversion in one run. `conversion`:
 // name of the conversion, for the error.
-void refuse_steps(const Arguments& args, const char* conversion) {
+void refuse_average_and_fold(const Arguments& args, const char* conversion) {
   const char* next = "run mh-convert once for each step";
   if (args.average) refuse_usage("--average", str("no ", conversion, " in the same run"), "both", next);
   if (args.fold) refuse_usage("--fold", str("no ", conversion, " in the same run"), "both", next);
@@ -45,7 +45,7 @@ bool is_from_huggingface(const Arguments& args) {
 }
 
 void convert_from_huggingface(const Arguments& args) {
-  refuse_steps(args, "Hugging Face folder");
+  refuse_average_and_fold(args, "Hugging Face folder");
   if (args.files.size() != 1)
     refuse_usage("mh-convert", "one Hugging Face folder", count_of(args.files.size(), "argument"),
                  "mh-convert --help shows examples");
@@ -65,7 +65,7 @@ void convert_from_huggingface(const Arguments& args) {
 }
 
 void convert_to_huggingface(const Arguments& args) {
-  refuse_steps(args, "--to huggingface");
+  refuse_average_and_fold(args, "--to huggingface");
   if (args.files.size() != 2)
     refuse_usage("--to huggingface", "a checkpoint and a new folder", count_of(args.files.size(), "argument"),
                  "mh-convert --help shows examples");
