@@ -1,5 +1,6 @@
 // Normalisation of differential attention (differential.h): z (2 dv), the concatenated outputs of heads 2i and 2i + 1,
-// becomes (1 - λ0) w ⊙ z / √(mean(z²) + ε). All pairs of a layer share the weight w (2 dv), which is 1 at the start.
+// becomes (1 - λ_init) w ⊙ z / √(mean(z²) + ε). All pairs of a layer share the weight w (2 dv), which is 1 at the
+// start.
 #include "attention/methods/differential/differential.h"
 #include "attention/stage.h"
 #include "base/error.h"

@@ -38,7 +38,7 @@ class Differential : public MatrixMixer {
     return nullptr;
   }
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
-    lambda0_ = lambda_init(layer_spec.layer);
+    lambda_init_ = lambda_init(layer_spec.layer);
     auto add = [&](const char* name) {
       return &parameters.add(layer_spec.name + ".mixer." + name, {layer_spec.key_size},
                              {nn::Init::normal(0.1), false, false});
@@ -48,13 +48,13 @@ class Differential : public MatrixMixer {
   }
   at::Tensor matrix(const Context&) override {
     const at::Tensor lambda = at::exp(at::dot(lambda_query1_->value(), lambda_key1_->value())) -
-                              at::exp(at::dot(lambda_query2_->value(), lambda_key2_->value())) + lambda0_;
+                              at::exp(at::dot(lambda_query2_->value(), lambda_key2_->value())) + lambda_init_;
     first_head_mask_ = first_head_mask_.to(lambda.device()), second_head_mask_ = second_head_mask_.to(lambda.device());
     return first_head_mask_ - lambda * second_head_mask_;
   }
 
  private:
-  double lambda0_ = 0;
+  double lambda_init_ = 0;
   at::Tensor first_head_mask_, second_head_mask_;  // (h, h)
   nn::Parameter *lambda_query1_ = nullptr, *lambda_key1_ = nullptr, *lambda_query2_ = nullptr, *lambda_key2_ = nullptr;
 };

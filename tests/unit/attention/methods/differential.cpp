@@ -34,16 +34,16 @@ struct Sizes {
 
 // Returns the output of causal differential attention, (B, T, d), row-major, in naive loops written from the equations
 // with wide values: each pair of heads has two queries and keys of size dk and one value of size 2 dv.
-//   y = concat_pairs((1 - λ0) w ⊙ RMS((P_1 - λ P_2) V)) W^O + b
+//   y = concat_pairs((1 - λ_init) w ⊙ RMS((P_1 - λ P_2) V)) W^O + b
 // If `cancellation` is not null, sets *cancellation to the largest quotient Σ |term| / rms unless its value is larger;
 // Σ |term| is (P_1 + |λ| P_2) |V|, and rms is the root mean square of (P_1 - λ P_2) V.
-Vector differential(const Sizes& sizes, double lambda0, const Weights& w, const Vector& x,
+Vector differential(const Sizes& sizes, double lambda_init, const Weights& w, const Vector& x,
                     double* cancellation = nullptr) {
   const auto [batch_size, length, width, num_pairs, dk, dv] = sizes;
   const Vector q = apply_projection(w, "query", x, width), k = apply_projection(w, "key", x, width),
                v = apply_projection(w, "value", x, width);
   const double lambda = std::exp(dot(w.at("mixer.lambda_query1"), w.at("mixer.lambda_key1"))) -
-                        std::exp(dot(w.at("mixer.lambda_query2"), w.at("mixer.lambda_key2"))) + lambda0;
+                        std::exp(dot(w.at("mixer.lambda_query2"), w.at("mixer.lambda_key2"))) + lambda_init;
   const int64_t pair_size = 2 * dv;
   Vector concatenated(static_cast<size_t>(batch_size * length * num_pairs * pair_size));
   for (int64_t b = 0; b < batch_size; ++b)
@@ -80,7 +80,7 @@ Vector differential(const Sizes& sizes, double lambda0, const Weights& w, const 
           for (double terms : absolute_z) *cancellation = std::max(*cancellation, terms / rms);
         for (int64_t c = 0; c < pair_size; ++c)
           concatenated[static_cast<size_t>((b * length + t) * num_pairs * pair_size + i * pair_size + c)] =
-              (1 - lambda0) * element(w.at("combiner.norm.weight"), c) * element(z, c) / rms;
+              (1 - lambda_init) * element(w.at("combiner.norm.weight"), c) * element(z, c) / rms;
       }
   return apply_projection(w, "output", concatenated, num_pairs * pair_size);
 }
