@@ -101,11 +101,11 @@ std::vector<std::string> source_forms(bool reads_text) {
   return forms;
 }
 
-NamedSource source_named(const std::string& text, const std::string& where) {
+SourceAndArgument parse_source(const std::string& text, const std::string& where) {
   const size_t colon = text.find(':');
   const std::string name = text.substr(0, colon), argument = colon == text.npos ? "" : text.substr(colon + 1);
   require_source(name, where);
-  NamedSource result{spectrum_sources().make(name, where), argument};
+  SourceAndArgument result{spectrum_sources().make(name, where), argument};
   const bool needs_argument = result.source->needs_argument();
   if (needs_argument != !argument.empty())
     throw Error(Exit::usage, Problem{where,

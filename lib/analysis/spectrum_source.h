@@ -91,14 +91,15 @@ Registry<SpectrumSource>& spectrum_sources();
 // Returns the sources whose reads_text() is `reads_text`, as a user writes them: "alphas", "weight:NAME".
 std::vector<std::string> source_forms(bool reads_text);
 
-struct NamedSource {
+// A source and the argument that the user wrote after the colon of its name.
+struct SourceAndArgument {
   std::unique_ptr<SpectrumSource> source;
   std::string argument;  // text after the colon; "" without a colon
 };
-// Parses the name of a source; "weight:NAME" gives the source `weight` with the argument NAME. Throws Error(usage) that
-// names the option `where` for unknown sources, for `weight` without an argument and for other sources with an
-// argument.
-NamedSource source_named(const std::string& text, const std::string& where);
+// Parses a source as a user writes it; "weight:NAME" gives the source `weight` with the argument NAME. Throws
+// Error(usage) that names the option `where` for unknown sources, for `weight` without an argument and for other
+// sources with an argument.
+SourceAndArgument parse_source(const std::string& text, const std::string& where);
 
 // Throws Error(usage) that names the option `where` if the checkpoint lacks the tensor `name`, the NAME of weight:NAME;
 // the error suggests a similar name or, without one, gives an example.

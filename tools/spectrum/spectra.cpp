@@ -149,7 +149,7 @@ void refuse_no_matrices(const SpectraJob& job, const std::string& model, bool re
 // Creates and starts the source of matrices for a model. A source that reads parameters has read all matrices on
 // return. Throws Error(usage) if the model has no matrices for the source, or the text has no block of full length.
 PreparedSource prepare_source(const SpectraJob& job, const SpectraInputs& inputs, const model::LoadedModel& model) {
-  auto [source, argument] = analysis::source_named(job.source_name, "--of");
+  auto [source, argument] = analysis::parse_source(job.source_name, "--of");
   const bool reads_text = source->reads_text();
   data::ScoringOptions scoring_options;
   int64_t num_targets = 0;
@@ -199,7 +199,7 @@ void observe_text(const SpectraJob& job, const SpectraInputs& inputs, const mode
 }
 
 void report_spectra(const SpectraJob& job) {
-  const auto [source, argument] = analysis::source_named(job.source_name, "--of");
+  const auto [source, argument] = analysis::parse_source(job.source_name, "--of");
   const bool reads_text = source->reads_text();
   SpectraInputs inputs(job, argument, reads_text);
   const std::vector<std::string>& models = inputs.models();
@@ -227,7 +227,7 @@ void report_spectra(const SpectraJob& job) {
 
 // Throws Error(usage) for options of scoring if --of names matrices that are read from parameters.
 void check_scoring(const SpectraJob& job, const CommandLineFields& fields) {
-  if (analysis::source_named(job.source_name, "--of").source->reads_text()) return;
+  if (analysis::parse_source(job.source_name, "--of").source->reads_text()) return;
   for (const CLI::Option* option : fields.options())
     if (option->count() > 0)
       throw Error(Exit::usage, Problem{option->get_name(), str("--of ", matrices_text(true), ", which read data"),

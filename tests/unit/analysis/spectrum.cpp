@@ -121,7 +121,7 @@ data::ScoringOptions options_of_blocks(int64_t block, int64_t sample = 0) {
 // Returns the source `name` after it has collected the spectra of the model, on make_text() if the source reads text.
 std::unique_ptr<SpectrumSource> collect_spectra(model::LanguageModel& model, const std::string& name, int64_t block = 6,
                                                 int64_t sample = 0) {
-  auto [source, argument] = source_named(name, "--of");
+  auto [source, argument] = parse_source(name, "--of");
   source->start(model, {argument, true, block});
   if (!source->reads_text()) return std::move(source);
   const data::Text text = corpora::text_of(make_text(), 0);

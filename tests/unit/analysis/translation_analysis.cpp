@@ -540,7 +540,7 @@ void check_spectra(const SpectraEntry& entry, const std::vector<at::Tensor>& mat
 // longer pair is a batch of its own.
 std::unique_ptr<SpectrumSource> collect_spectra(const AnalysedModel& analysed_model, const std::string& name,
                                                 int64_t tokens, const Kinds& kinds = {}) {
-  auto [source, argument] = source_named(name, "--of");
+  auto [source, argument] = parse_source(name, "--of");
   const AnalysisInput s = analysed_model.analysis_input(tokens);
   source->start(*analysed_model.model, {argument, true, s.scoring_options.block, true, kinds});
   if (source->reads_text()) run_with_observer(s, *source);
