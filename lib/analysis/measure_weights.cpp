@@ -38,15 +38,16 @@ at::Tensor sum_by_head_pair(const at::Tensor& x, const HeadAxis& a, const HeadAx
 
 class ParameterNormMeasure : public ImportanceMeasure {
  public:
-  explicit ParameterNormMeasure(bool counts_only_matrices) : counts_only_matrices_(counts_only_matrices) {}
+  explicit ParameterNormMeasure(bool uses_only_mixing_matrices)
+      : uses_only_mixing_matrices_(uses_only_mixing_matrices) {}
 
   std::string why_undefined(model::LanguageModel& model, const attention::AttentionLayer& layer,
                             SideSelection side) const override {
     for (const nn::Parameter& p : model.parameters().all())
       if (!axes_of(p, layer, side).empty()) return "";
     const std::string heads = side == SideSelection::whole ? "heads" : str(name_of(side), " heads");
-    return counts_only_matrices_ ? str("the layer has no matrix across ", heads)
-                                 : str("no parameter belongs to ", heads);
+    return uses_only_mixing_matrices_ ? str("the layer has no matrix across ", heads)
+                                      : str("no parameter belongs to ", heads);
   }
 
   std::map<AttentionKind, LayerScores> compute_scores(const AnalysisInput& input) const override {
@@ -64,15 +65,15 @@ class ParameterNormMeasure : public ImportanceMeasure {
 
  private:
   // Returns the head axes of p that belong to this side, without axes that pruning leaves unchanged. The result is
-  // empty if p is not a parameter of the layer, or if counts_only_matrices_ is set and p is not a matrix that mixes
-  // heads.
+  // empty if p is not a parameter of the layer, or if uses_only_mixing_matrices_ is set and p is not a matrix that
+  // mixes heads.
   std::vector<HeadAxis> axes_of(const nn::Parameter& p, const attention::AttentionLayer& layer,
                                 SideSelection side) const {
     if (p.name().rfind(layer.layer_spec().name + ".", 0) != 0) return {};
     std::vector<HeadAxis> axes;  // head axes whose blocks are removed when their heads are pruned
     for (const HeadAxis& axis : p.traits().head_axes)
       if (!axis.survives_pruning) axes.push_back(axis);
-    if (counts_only_matrices_ && axes.size() < 2) return {};
+    if (uses_only_mixing_matrices_ && axes.size() < 2) return {};
     const auto sides = sides_in(layer, side);
     if (side != SideSelection::whole)
       axes.erase(std::remove_if(axes.begin(), axes.end(),
@@ -99,7 +100,7 @@ class ParameterNormMeasure : public ImportanceMeasure {
     return sums;
   }
 
-  bool counts_only_matrices_;  // whether only matrices that mix heads are counted
+  bool uses_only_mixing_matrices_;  // whether the norm includes only matrices that mix heads
 };
 
 struct Alpha : ParameterNormMeasure {
