@@ -109,13 +109,13 @@ data::ScoringOptions resolved_scoring_options(const model::LoadedModel& model,
   if (!task::task_of(model.config.model)->traits().has_text_order)
     return dataset.corpus().resolve(scoring_options, *model.model);
   Config config = run_config_of(model);
-  train::TrainOptions training;
-  config.read("train", training);
+  train::TrainOptions train_options;
+  config.read("train", train_options);
   data::ScoringOptions options = scoring_options;
-  if (options.block == 0) options.block = training.batch.block;
-  if (options.block > training.batch.block)
+  if (options.block == 0) options.block = train_options.batch.block;
+  if (options.block > train_options.batch.block)
     log_warning(str(model.name, ": blocks of ", count_of(options.block, "token"), " are longer than the blocks of ",
-                    count_of(training.batch.block, "token"),
+                    count_of(train_options.batch.block, "token"),
                     " in training, so scores may be worse; --block sets the length"));
   return dataset.corpus().resolve(options, *model.model);
 }
