@@ -15,8 +15,8 @@ at::Tensor Variants::repeat(const at::Tensor& x) const {
   if (num_groups == count) return x;
   const at::Tensor groups = x.unflatten(0, {num_groups, x.size(0) / num_groups});
   std::vector<at::Tensor> copies{x};
-  for (int64_t f = num_groups; f < count; ++f)
-    copies.push_back(groups[source_groups.empty() ? 0 : source_groups[static_cast<size_t>(f)]]);
+  for (int64_t v = num_groups; v < count; ++v)
+    copies.push_back(groups[source_groups.empty() ? 0 : source_groups[static_cast<size_t>(v)]]);
   return at::cat(copies);
 }
 

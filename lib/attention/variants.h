@@ -11,8 +11,10 @@ namespace mh::attention {
 
 struct Context;
 
-// The variants of one forward pass, in evaluation only. The input has one or more groups of B batch rows; after the
-// repetition there are `count` groups, (count·B, …), and row f·B + b continues row b of input group source_groups[f].
+// The variants of one forward pass, in evaluation only. A variant is one version of the computation that an interceptor
+// changes, for example the computation without one head. The input has one or more groups of B batch rows; repeat()
+// returns `count` groups, (count·B, …), one for each variant: row v·B + b, of variant v, is a copy of row b of input
+// group source_groups[v].
 struct Variants {
   int64_t count = 0;  // number of variants; 0: batch rows are not repeated
   // (count): input group of each variant. The first variants have each input group once, in order; the other variants
@@ -21,7 +23,7 @@ struct Variants {
 
   // Repeats x (groups·B, …) to (count·B, …); an undefined tensor stays undefined.
   at::Tensor repeat(const at::Tensor& x) const;
-  // Repeats the inputs and the mask of a forward pass, for variants that begin at the score heads.
+  // Repeats the inputs and the mask of a forward pass. Called if the interceptor first acts on the score heads.
   void repeat_inputs(Context& context) const;
   // Repeats the combiner's weights (B, …) in the context; weights (hv), which all rows share, stay unchanged.
   void repeat_head_weights(Context& context) const;

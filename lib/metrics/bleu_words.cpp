@@ -76,7 +76,7 @@ void separate_international(std::u32string& line) {
   separate(line, is_symbol);
 }
 
-// s/(\S)-(\S)/$1 ##AT##-##AT## $2/g
+// Splits words at hyphens, without overlap: s/(\S)-(\S)/$1 ##AT##-##AT## $2/g.
 void separate_compounds(std::u32string& line) {
   std::u32string out;
   for (size_t i = 0; i < line.size(); ++i) {

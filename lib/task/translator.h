@@ -141,13 +141,13 @@ struct TranslationCallbacks {
 };
 
 // Translates all pairs and returns the BLEU statistics, summed over the pairs. `references`: one for each pair; empty:
-// the decoded targets of the pairs are the references.
+// the references are the detokenised targets of the pairs (decode_reference()).
 metrics::BleuStatistics bleu_statistics_of(Translator& translator, const data::Pairs& pairs, const std::string& shard,
                                            const metrics::BleuOptions& options,
                                            const std::vector<std::string_view>& references,
                                            const TranslationCallbacks& callbacks = {});
 
-// Translates all pairs and returns the corpus BLEU against the decoded targets.
+// Translates all pairs and returns the corpus BLEU against the detokenised references of bleu_statistics_of().
 metrics::BleuScore bleu_of(Translator& translator, const data::Pairs& pairs, const std::string& shard,
                            const metrics::BleuOptions& options,
                            const std::function<void(int64_t num_completed, int64_t total)>& on_progress = {});

@@ -35,7 +35,8 @@ struct TrainingObjects {
 // wait until the files are written.
 class Checkpointer {
  public:
-  // `toml`: the resolved configuration. All arguments must outlive the checkpointer.
+  // `toml`: the resolved configuration. `toml`, `tokenizers` and the objects that `objects` refers to must outlive the
+  // checkpointer; `objects` itself is copied.
   Checkpointer(const std::string& toml, const text::Tokenizers& tokenizers, TrainingObjects objects)
       : toml_(toml), tokenizers_(tokenizers), objects_(objects) {}
 
