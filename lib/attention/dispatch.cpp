@@ -96,11 +96,31 @@ bool interceptor_suits_fused(const ConstraintInput& c, std::string* why) {
   return reason == nullptr || report_unmet(why, reason);
 }
 
-bool gpu_has_kernels(const ConstraintInput& c, std::string* why) {
-  if (!c.layer.is_on_gpu || !uses_features(c)) return true;
-  const std::string reason =
-      why_not_fused_on_gpu(c.layer.type, c.layer.layer_spec, c.features.has_mixing, c.features.has_relative_positions);
+// Returns whether the layer needs the GPU kernels; SDPA computes a layer on a GPU that uses no feature.
+bool needs_gpu_kernels(const ConstraintInput& c) { return c.layer.is_on_gpu && uses_features(c); }
+
+// Returns whether `reason`, the result of a constraint of the GPU kernels, is empty.
+bool has_no_gpu_reason(const ConstraintInput& c, std::string* why, const std::string& reason) {
   return reason.empty() || report_unmet(why, feature_names(c), ": ", reason);
+}
+
+bool gpu_supports_type(const ConstraintInput& c, std::string* why) {
+  return !needs_gpu_kernels(c) || has_no_gpu_reason(c, why, why_no_gpu_type(c.layer.type));
+}
+
+bool build_has_gpu_kernels(const ConstraintInput& c, std::string* why) {
+  return !needs_gpu_kernels(c) || has_no_gpu_reason(c, why, why_no_gpu_kernels(c.layer.type, c.layer.layer_spec));
+}
+
+bool gpu_adds_relative_positions(const ConstraintInput& c, std::string* why) {
+  return !needs_gpu_kernels(c) || !c.features.has_relative_positions || c.features.has_mixing ||
+         has_no_gpu_reason(c, why, why_no_gpu_relative_positions(c.layer.type, c.layer.layer_spec));
+}
+
+bool gpu_mixes_heads(const ConstraintInput& c, std::string* why) {
+  return !needs_gpu_kernels(c) || !c.features.has_mixing ||
+         has_no_gpu_reason(c, why,
+                           why_no_gpu_head_mixing(c.layer.type, c.layer.layer_spec, c.features.has_relative_positions));
 }
 
 // Returns whether the CPU kernels without head mixing support the head size of the layer.
@@ -232,7 +252,10 @@ constexpr Constraint kConstraints[] = {
     {"combiner", Scope::construction, combiner_has_fused_form},
     {"value-size", Scope::construction, value_size_is_head_size},
     {"interceptor", Scope::layer, interceptor_suits_fused},
-    {"gpu-kernels", Scope::device, gpu_has_kernels},
+    {"gpu-type", Scope::device, gpu_supports_type},
+    {"gpu-kernels", Scope::device, build_has_gpu_kernels},
+    {"gpu-relative-positions", Scope::device, gpu_adds_relative_positions},
+    {"gpu-head-mixing", Scope::device, gpu_mixes_heads},
     {"head-size", Scope::device, head_size_suits_cpu},
     {"observer", Scope::pass, observer_suits_fused},
     {"tensors", Scope::pass, has_nonempty_tensors},
@@ -303,6 +326,7 @@ std::vector<std::string> Dispatcher::reasons_not_fused(const LayerView& layer, b
   const ConstraintInput c{layer, features_, path_, training};
   for (const Constraint& constraint : kConstraints) {
     std::string why;
+    // The constraints of the GPU kernels require that the constraints before them are met.
     const bool is_checked = constraint.scope == Scope::layer || (constraint.scope == Scope::device && reasons.empty());
     if (is_checked && !constraint.is_met(c, &why)) reasons.push_back(std::move(why));
   }

@@ -147,7 +147,7 @@ struct ConstraintInput {
 enum class Scope {
   construction,  // stages and options of the layer, which never change; checked once, in the constructor
   layer,         // interceptor of the layer, which callers may set at any time
-  device,        // element type and device of the parameters; training or evaluation
+  device,        // element type and device of the parameters; training or evaluation; checked up to the first unmet one
   pass,          // observer and tensors of a forward pass
   kernel,        // layer and pass, for one kernel: the kernel supports the pass and is the fastest to do so
 };

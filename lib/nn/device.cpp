@@ -87,7 +87,7 @@ at::Device choose_device(const std::string& device_option) {
   return {at::kCUDA, 0};
 }
 
-const kernels::CudaApi& cuda_kernels() { return *cuda_api; }
+const kernels::CudaApi& cuda_kernels() { return emulated_api != nullptr ? *emulated_api : *cuda_api; }
 
 void* current_stream(at::Device device) {
   const c10::impl::VirtualGuardImpl guard(device.type());

@@ -33,7 +33,8 @@ constexpr const char* kBuildAdvice = "run ./run build on a machine with a GPU";
 // with the advice `advice`, or the symbol is missing.
 void* open_symbol(const char* library, const char* symbol, const char* advice = kBuildAdvice);
 
-// Returns the table of the project's CUDA kernels. Valid only after choose_device() has returned a GPU.
+// Returns the table of the project's CUDA kernels. Valid only after choose_device() has returned a GPU, or while a
+// ScopedGpuEmulation exists.
 const kernels::CudaApi& cuda_kernels();
 // Returns LibTorch's current CUDA stream on `device`, a cudaStream_t.
 void* current_stream(at::Device device);
@@ -52,7 +53,8 @@ Gpu gpu_of(at::Device device);
 // type.
 std::optional<kernels::Dtype> dtype_of(at::ScalarType type);
 
-// While an object of this class exists, gpu_of() of a CPU returns `kernels` and a null stream. Used by tests.
+// While an object of this class exists, cuda_kernels() returns `kernels`, and gpu_of() of a CPU returns `kernels` and a
+// null stream. Used by tests.
 class ScopedGpuEmulation {
  public:
   explicit ScopedGpuEmulation(const kernels::CudaApi& kernels);

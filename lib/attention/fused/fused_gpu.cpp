@@ -253,6 +253,18 @@ struct HeadMixingGpuBackend {
   }
 };
 
+// Returns the reason that a constraint of the kernels gives; empty for null.
+std::string text_of(const char* reason) { return reason != nullptr ? reason : ""; }
+
+int max_head_size_of(const LayerSpec& layer_spec) {
+  return static_cast<int>(std::max(layer_spec.key_size, layer_spec.value_size));
+}
+
+// Returns the kernels for a layer that meets the constraint of why_no_gpu_kernels().
+const kernels::AttentionKernels& kernels_of(at::ScalarType type, const LayerSpec& layer_spec) {
+  return *nn::cuda_kernels().attention_kernels(*nn::dtype_of(type), max_head_size_of(layer_spec));
+}
+
 // Returns the operands in device memory and in the layout of the kernels, without a mixing matrix. Leaves
 // spec.head_scales unchanged.
 Operands prepare_operands(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionSpec& spec) {
@@ -266,21 +278,23 @@ Operands prepare_operands(const at::Tensor& q, const at::Tensor& k, const at::Te
 
 }  // namespace
 
-std::string why_not_fused_on_gpu(at::ScalarType type, const LayerSpec& layer_spec, bool has_mixing,
-                                 bool has_relative_positions) {
-  const auto dtype = nn::dtype_of(type);
-  if (!dtype) return std::string("no kernel for elements of type ") + c10::toString(type);
+std::string why_no_gpu_type(at::ScalarType type) {
+  return nn::dtype_of(type) ? "" : std::string("no kernel for elements of type ") + c10::toString(type);
+}
+
+std::string why_no_gpu_kernels(at::ScalarType type, const LayerSpec& layer_spec) {
   nn::check_cuda(nn::cuda_kernels().device_problem());
-  const int head_size = static_cast<int>(std::max(layer_spec.key_size, layer_spec.value_size));
-  const char* reason = nn::cuda_kernels().missing_kernels(*dtype, head_size);
-  if (reason == nullptr && has_relative_positions && !has_mixing)
-    reason = nn::cuda_kernels().attention_kernels(*dtype, head_size)->relative_constraint();
-  if (reason == nullptr && has_mixing)
-    reason = nn::cuda_kernels()
-                 .attention_kernels(*dtype, head_size)
-                 ->head_mixing_constraint(static_cast<int>(layer_spec.heads), static_cast<int>(layer_spec.value_heads),
-                                          has_relative_positions);
-  return reason != nullptr ? reason : "";
+  return text_of(nn::cuda_kernels().missing_kernels(*nn::dtype_of(type), max_head_size_of(layer_spec)));
+}
+
+std::string why_no_gpu_relative_positions(at::ScalarType type, const LayerSpec& layer_spec) {
+  return text_of(kernels_of(type, layer_spec).relative_constraint());
+}
+
+std::string why_no_gpu_head_mixing(at::ScalarType type, const LayerSpec& layer_spec, bool has_relative_positions) {
+  return text_of(kernels_of(type, layer_spec)
+                     .head_mixing_constraint(static_cast<int>(layer_spec.heads),
+                                             static_cast<int>(layer_spec.value_heads), has_relative_positions));
 }
 
 GpuKernels gpu_kernels(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {

@@ -27,11 +27,18 @@ struct GpuKernels {
 // Returns the kernels for q, k and v; null for tensors on a CPU or of different types, or if this build has no kernels
 // for their type and head sizes.
 GpuKernels gpu_kernels(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
-// Returns why the kernels of this build, on the current GPU, cannot compute a layer of this element type and these
-// sizes; empty if they can. `has_mixing`: whether the layer mixes heads; `has_relative_positions`: whether its score
-// has relative positions. Throws Error(device) if the limits of the GPU cannot be read.
-std::string why_not_fused_on_gpu(at::ScalarType type, const LayerSpec& layer_spec, bool has_mixing,
-                                 bool has_relative_positions);
+// The constraints of the kernels on a layer with elements of type `type`. Each function returns why the kernels cannot
+// compute the layer, empty if the constraint is met, and requires that the constraints before it are met.
+//
+// The kernels support the element type.
+std::string why_no_gpu_type(at::ScalarType type);
+// This build has kernels for the element type and the head sizes. Throws Error(device) if the limits of the current
+// GPU, which the next two constraints read, are unknown.
+std::string why_no_gpu_kernels(at::ScalarType type, const LayerSpec& layer_spec);
+// The current GPU can add relative positions without head mixing.
+std::string why_no_gpu_relative_positions(at::ScalarType type, const LayerSpec& layer_spec);
+// The current GPU can mix the heads, with or without relative positions.
+std::string why_no_gpu_head_mixing(at::ScalarType type, const LayerSpec& layer_spec, bool has_relative_positions);
 
 // Returns softmax(q kᵀ / √dk) v (B, h, Tq, dv), stored as (B, Tq, h, dv), with the mask and the other properties of
 // `spec`, for q (B, h, Tq, dk), k (B, h, Tk, dk) and v (B, h, Tk, dv). If spec.kv_head_of is set, k and v may have a

@@ -8,10 +8,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 
+#include "cuda/attention.h"
+#include "cuda/cuda_api.h"
 #include "fixtures/aten.h"
 #include "fixtures/layers.h"
+#include "nn/device.h"
 
 using namespace mh;
 using namespace mh::attention;
@@ -49,6 +53,27 @@ Case decoding_case(const std::string& toml, std::function<void(Context&)> set_pa
   return c;
 }
 
+// Returns a table of GPU kernels that refuse relative positions and head mixing, in a build for head sizes up to 16.
+// The other members are null.
+const kernels::CudaApi& refusing_gpu_kernels() {
+  static const kernels::AttentionKernels attention_kernels = [] {
+    kernels::AttentionKernels table{};
+    table.relative_constraint = [] { return "the emulated GPU adds no positions"; };
+    table.head_mixing_constraint = [](int, int, bool) { return "the emulated GPU mixes no heads"; };
+    return table;
+  }();
+  static const kernels::CudaApi api = [] {
+    kernels::CudaApi table{};
+    table.device_problem = []() -> const char* { return nullptr; };
+    table.missing_kernels = [](kernels::Dtype, int head_size) {
+      return head_size > 16 ? "the emulated build has head sizes up to 16" : nullptr;
+    };
+    table.attention_kernels = [](kernels::Dtype, int) { return &attention_kernels; };
+    return table;
+  }();
+  return api;
+}
+
 std::map<std::string, Case> cases() {
   static layers::RecordingObserver recorder;
   static struct : Interceptor {
@@ -69,6 +94,7 @@ std::map<std::string, Case> cases() {
   const auto in_double = [](Context& c) {
     for (at::Tensor* t : {&c.q, &c.k, &c.v}) *t = t->to(at::kDouble);
   };
+  const auto on_gpu = [](LayerView& l) { l.is_on_gpu = true; };
   const auto one_query = [](Context& c) { c.q = c.q.narrow(0, 0, 1).narrow(2, 0, 1); };
   return {
       // Every registered pairing, normaliser and combiner has a fused form; for 'test-composed', BuiltCase substitutes
@@ -94,11 +120,20 @@ std::map<std::string, Case> cases() {
         [](LayerView& l) { l.interceptor = &interceptor; },
         {},
         "the test replaces scores"}},
-      {"gpu-kernels",
+      {"gpu-type",
        {"heads = 2\nmixer = 'mixhead-a'\n",
         [](LayerView& l) { l.is_on_gpu = true, l.type = at::kDouble; },
         {},
         "head mixing: no kernel for elements of type Double"}},
+      {"gpu-kernels",
+       {"heads = 1\nmixer = 'mixhead-a'\n", on_gpu, {}, "head mixing: the emulated build has head sizes up to 16"}},
+      {"gpu-relative-positions",
+       {"heads = 2\nscore = 'relative'\n", on_gpu, {}, "relative positions: the emulated GPU adds no positions"}},
+      {"gpu-head-mixing",
+       {"heads = 2\nmixer = 'mixhead-a'\nscore = 'relative'\n",
+        on_gpu,
+        {},
+        "head mixing, relative positions: the emulated GPU mixes no heads"}},
       {"head-size",
        {"heads = 4\nnormaliser = 'sigsoftmax'\ndropout = 0.1\n",
         {},
@@ -231,15 +266,28 @@ struct BuiltCase {
   }
 };
 
+// A layer and a forward pass with the changes of a case; a layer on a GPU runs with refusing_gpu_kernels() while this
+// object exists.
+struct ChangedCase {
+  BuiltCase built_case;
+  LayerView layer;
+  Context pass;
+  std::optional<nn::ScopedGpuEmulation> emulation = {};
+
+  explicit ChangedCase(const Case& c) : built_case(c), layer(built_case.layer()), pass(built_case.pass()) {
+    if (c.set_layer) c.set_layer(layer);
+    if (c.set_pass) c.set_pass(pass);
+    if (layer.is_on_gpu) emulation.emplace(refusing_gpu_kernels());
+  }
+};
+
 // Returns the first constraint of c.kernel that the case does not meet; if c.kernel is the composed path, the
 // constraint that made the dispatcher choose the composed path. Returns null if all constraints are met. Sets `reason`,
 // unless it is null, to the reason that the constraint gives.
 const Constraint* unmet_constraint(const Case& c, std::string* reason = nullptr) {
-  const BuiltCase built_case(c);
-  LayerView layer = built_case.layer();
-  if (c.set_layer) c.set_layer(layer);
-  Context pass = built_case.pass();
-  if (c.set_pass) c.set_pass(pass);
+  const ChangedCase changed_case(c);
+  const LayerView& layer = changed_case.layer;
+  const Context& pass = changed_case.pass;
   Dispatcher dispatcher(layer);
   const KernelChoice choice = dispatcher.choose_kernel(layer, pass);
   CHECK((choice.kernel == Kernel::composed) == (choice.unmet_constraint != nullptr));
@@ -284,9 +332,8 @@ TEST_CASE("constraints on the layer are reported without a forward pass, constra
   c10::NoGradGuard no_gradient;
   for (const auto& [name, c] : cases()) {
     INFO(name);
-    const BuiltCase built_case(c);
-    LayerView layer = built_case.layer();
-    if (c.set_layer) c.set_layer(layer);
+    const ChangedCase changed_case(c);
+    const LayerView& layer = changed_case.layer;
     const Dispatcher dispatcher(layer);
     const auto all_constraints = constraints();
     const auto constraint = std::find_if(all_constraints.begin(), all_constraints.end(),

@@ -183,7 +183,11 @@ std::string no_kernels_reason(at::ScalarType type, int64_t size, int64_t heads, 
                               bool has_head_mixing, bool has_relative_positions = false) {
   attention::LayerSpec spec;
   spec.heads = heads, spec.value_heads = value_heads, spec.key_size = spec.value_size = size;
-  return attention::why_not_fused_on_gpu(type, spec, has_head_mixing, has_relative_positions);
+  std::string reason = attention::why_no_gpu_type(type);
+  if (reason.empty()) reason = attention::why_no_gpu_kernels(type, spec);
+  if (!reason.empty()) return reason;
+  if (has_head_mixing) return attention::why_no_gpu_head_mixing(type, spec, has_relative_positions);
+  return has_relative_positions ? attention::why_no_gpu_relative_positions(type, spec) : "";
 }
 
 #define NEEDS_GPU                                           \
