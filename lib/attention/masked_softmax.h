@@ -1,5 +1,5 @@
-// Masked softmax and sigsoftmax, the core of every normaliser. For the backward pass the softmax saves only the
-// probabilities, and sigsoftmax also the logits.
+// Masked softmax. For the backward pass it saves only the probabilities. softmax_function.h has the masked softmax of
+// transformed logits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,8 +15,5 @@ at::Tensor masked_softmax(const at::Tensor& logits, const at::Tensor& attention_
 // Returns the same result as masked_softmax(). Contiguous fp32 logits on a CPU are overwritten by the result if nothing
 // else references them (buffer_reuse.h), so the caller must not read the logits afterwards.
 at::Tensor masked_softmax_in_place(const at::Tensor& logits, const at::Tensor& attention_mask);
-
-// Returns probabilities p ∝ exp(a) σ(a) of logits a, masked as in masked_softmax().
-at::Tensor masked_sigmoid_softmax(const at::Tensor& logits, const at::Tensor& attention_mask);
 
 }  // namespace mh::attention

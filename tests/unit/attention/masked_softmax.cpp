@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "attention/mask.h"
+#include "attention/methods/sigsoftmax/sigsoftmax.h"
 #include "fixtures/numbers.h"
 #include "fixtures/rounding.h"
 

@@ -1,10 +1,18 @@
-// Sigsoftmax (Kanai et al. 2018; in attention: Zhang et al. 2022): P ∝ exp(A) σ(A) = softmax(2A - softplus(A)). Unlike
-// softmax, sigsoftmax is not invariant to a constant that is added to the logits of a row.
-#include "attention/masked_softmax.h"
+// The normaliser "sigsoftmax" (sigsoftmax.h): the masked softmax of transformed logits.
+#include "attention/methods/sigsoftmax/sigsoftmax.h"
+#include "attention/softmax_function.h"
 #include "attention/stage.h"
 
 namespace mh::attention {
 namespace {
+
+// exp(a) σ(a) = exp(f(a)) with f(a) = a + log σ(a) = 2a - softplus(a)
+struct LogOfExpTimesSigmoid {
+  static constexpr kernels::SoftmaxKind kRowKernel = kernels::SoftmaxKind::sigsoftmax;
+  static constexpr bool kIsIdentity = false;
+  static at::Tensor apply(const at::Tensor& a) { return a + at::log_sigmoid(a); }
+  static at::Tensor derivative(const at::Tensor& a) { return 1 + at::sigmoid(-a); }
+};
 
 class Sigsoftmax : public Normaliser {
  public:
@@ -21,4 +29,9 @@ const Registration<Sigsoftmax> sigsoftmax_entry(normalisers(), "sigsoftmax",
                                                 "normalised product of exponential and sigmoid of the logits");
 
 }  // namespace
+
+at::Tensor masked_sigmoid_softmax(const at::Tensor& logits, const at::Tensor& attention_mask) {
+  return masked_softmax_of<LogOfExpTimesSigmoid>(logits, attention_mask);
+}
+
 }  // namespace mh::attention

@@ -1,4 +1,6 @@
 // Sigsoftmax against its equation, and layers with Sigsoftmax against a naive reference.
+#include "attention/methods/sigsoftmax/sigsoftmax.h"
+
 #include <catch2/catch.hpp>
 
 #include "attention/masked_softmax.h"
