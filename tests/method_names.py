@@ -19,8 +19,7 @@ ENTRY = re.compile(r"\b(pairings|scores|normalisers|mixers|combiners|procedures|
 REGISTRATION = re.compile(r"^const Registration<", re.MULTILINE)
 
 # Names that are also ordinary words or functions of the kernels: only a string literal that equals the name is a fault.
-WORDS = {"concatenate", "disagreement", "dot-product", "gates", "head-weights", "mean", "none", "own", "plain", "relative", "sigsoftmax", "softmax",
-         "differential"}
+WORDS = {"concatenate", "dot-product", "gates", "head-weights", "mean", "none", "own", "relative", "softmax"}
 # String literals allowed in a file: other meanings of the word, and the default stage of each kind.
 ALLOWED = {
     "lib/attention/options.h": {"own", "dot-product", "softmax", "none", "concatenate"},
@@ -96,11 +95,12 @@ def main():
     broken_examples = [("lib/model/x.cpp", 'if (options.combiner == "mae") {}'), ("lib/train/x.cpp", 'if (name == "own") {}'),
               ("lib/attention/x.cpp", 'reasons.push_back("TalkingHeads");'), ("lib/attention/x.cpp", "bool is_mixture_of_heads = false;"),
               ("lib/attention/fused/x.cpp", '#include "attention/methods/mae/experts.h"'), ("lib/base/x.cpp", 'key == "mae"'),
-              ("lib/attention/fused/x.cpp", "void set_mixhead(MixheadMatrix m);"), ("lib/nn/x.h", "struct DropHeadMask;")]
+              ("lib/attention/fused/x.cpp", "void set_mixhead(MixheadMatrix m);"), ("lib/nn/x.h", "struct DropHeadMask;"),
+              ("lib/attention/x.cpp", "softmax_row(SoftmaxKind::sigsoftmax);")]
     for path, text in broken_examples:
         if len(faults_of(path, text, names)) != 1:
             faults.append(f"method_names.py: expected a fault in {path}: {text}; found {faults_of(path, text, names)}")
-    for path, text in [("lib/model/x.cpp", '// such as "mae"'), ("lib/train/x.cpp", "softmax(own, mean)"), ("lib/nn/x.h", "RelativePositions plain;"),
+    for path, text in [("lib/model/x.cpp", '// such as "mae"'), ("lib/train/x.cpp", "softmax(own, mean)"), ("lib/nn/x.h", "RelativePositions relative;"),
                        ("lib/base/renamed_keys.cpp", '"mae"')]:
         if faults_of(path, text, names):
             faults.append(f"method_names.py: expected no fault in {path}: {text}")
