@@ -4,17 +4,15 @@
 #include "analysis/importance.h"
 #include "analysis/rotation.h"
 #include "analysis/spectrum_source.h"
-#include "attention/layer.h"
-#include "base/config.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "common/train_setup.h"
 #include "huggingface/architecture.h"
 #include "io/metadata_keys.h"
 #include "io/record_kind.h"
-#include "model/language_model.h"
 #include "model/model_config.h"
 #include "model/task_head.h"
+#include "model/stage_list.h"
 #include "model/tensor_list.h"
 #include "task/task.h"
 #include "text/added_tokens.h"
@@ -29,37 +27,6 @@ namespace mh::train_setup {
 namespace {
 
 const char* yes_or_no(bool value) { return value ? "yes" : "no"; }
-
-// Returns the columns "mixes" and "folds" of the table of stages: whether a layer with this implementation and default
-// options mixes heads, and whether its combiner folds into the output projection.
-std::string layer_columns(const char* stage, const std::string& name) {
-  Config config;
-  config.set("model.layers=1");
-  config.set(str("attention.", stage, "=", name));
-  const auto model = model::build_language_model(model::ModelConfig::read(config), 1, at::Device(at::kMeta));
-  const attention::AttentionLayer& layer = *model->attention_layers().front();
-  const bool mixes =
-      layer.has_separate_heads(attention::HeadSide::score) || layer.has_separate_heads(attention::HeadSide::output);
-  return str(yes_or_no(mixes), '\t', yes_or_no(layer.as_linear_map().defined()));
-}
-
-// Returns a row for each implementation of a stage, with its help text, the defaults of its options and
-// layer_columns().
-template <class S>
-std::string rows_of_stage(const char* stage, const Registry<S>& registry) {
-  std::string rows;
-  for (const std::string& name : registry.names()) {
-    std::vector<std::string> options;
-    if (auto stage_options = registry.make(name, stage)->options()) {
-      FieldLister lister;
-      lister.section("", *stage_options);
-      for (const auto& field : lister.descriptions()) options.push_back(str(field.key, "=", field.value));
-    }
-    rows += str(stage, '\t', name, '\t', registry.find(name, stage).help, '\t',
-                options.empty() ? "-" : join(options, " "), '\t', layer_columns(stage, name), '\n');
-  }
-  return rows;
-}
 
 // Returns a table with the names and help texts of the entries of a registry.
 template <class S>
@@ -78,9 +45,11 @@ std::string meaning_table_of(const char* heading, const Entries& entries) {
 }
 
 std::string stage_rows() {
-  return "stage\tname\tdoes\toptions\tmixes\tfolds\n" + rows_of_stage("pairing", attention::pairings()) +
-         rows_of_stage("score", attention::scores()) + rows_of_stage("normaliser", attention::normalisers()) +
-         rows_of_stage("mixer", attention::mixers()) + rows_of_stage("combiner", attention::combiners());
+  std::string rows = "stage\tname\tdoes\toptions\tmixes\tfolds\n";
+  for (const model::ListedStage& s : model::list_stages())
+    rows += str(s.stage, '\t', s.name, '\t', s.help, '\t', s.options.empty() ? "-" : join(s.options, " "), '\t',
+                yes_or_no(s.mixes_heads), '\t', yes_or_no(s.is_foldable), '\n');
+  return rows;
 }
 
 const char* text_of(ResumeRule rule) {
