@@ -13,7 +13,7 @@
 #include "convert.h"
 #include "io/origin.h"
 #include "nn/ops.h"
-#include "train/run_config.h"
+#include "train/derived_metadata.h"
 
 namespace mh::convert {
 
@@ -64,8 +64,7 @@ void convert_checkpoints(const Arguments& args) {
   const io::Checkpoint& first_checkpoint = *checkpoints.front();
   model::LoadedModel model =
       args.average ? analysis::average_checkpoints(checkpoints) : model::load_model(first_checkpoint, at::kCPU);
-  io::Metadata metadata = first_checkpoint.metadata();
-  metadata.erase(io::kTrainingKey);
+  io::Metadata metadata = train::derived_metadata(first_checkpoint);
   if (args.average) {
     std::vector<std::string> names;
     for (const io::Checkpoint* checkpoint : checkpoints) names.push_back(checkpoint->name());
@@ -73,9 +72,8 @@ void convert_checkpoints(const Arguments& args) {
   }
   if (args.fold) {
     analysis::FoldedModel folded_model = analysis::fold_combiners(model.config, *model.model, "--fold " + model.name);
-    train::RunConfig run_config = train::RunConfig::parse(model.toml, model.name + ": configuration");
-    run_config.model = folded_model.config;
-    metadata[io::kConfigKey] = run_config.toml();
+    train::set_model(metadata, train::RunConfig::parse(model.toml, model.name + ": configuration"),
+                     folded_model.config);
     io::add_origin(metadata, model.name, {{"fold", folded_model.layer_names}});
     const int64_t old_num_parameters = model.model->parameters().num_trainable_elements();
     model.model = std::move(folded_model.model);

@@ -12,7 +12,7 @@
 #include "nn/ops.h"
 #include "prune.h"
 #include "session.h"
-#include "train/run_config.h"
+#include "train/derived_metadata.h"
 
 namespace mh::prune {
 
@@ -122,10 +122,8 @@ void prune_checkpoint(const Arguments& args) {
   const analysis::KeptHeadsByLayer remaining_heads = analysis::heads_after_pruning(
       *model.model, choice.heads, analysis::side_named(args.side), args.heads.empty() ? "--by" : "--heads");
   const analysis::PrunedModel pruned_model = analysis::prune_heads(model.config, *model.model, remaining_heads);
-  run_config.model = pruned_model.config;
-  io::Metadata metadata = checkpoint.metadata();
-  metadata[io::kConfigKey] = run_config.toml();
-  metadata.erase(io::kTrainingKey);
+  io::Metadata metadata = train::derived_metadata(checkpoint);
+  train::set_model(metadata, std::move(run_config), pruned_model.config);
   model::write_parameters(*sink, pruned_model.model->parameters(), std::move(metadata));
   log_pruning(args, choice, *model.model, *pruned_model.model, sink->bytes_written());
 }
