@@ -2,7 +2,6 @@
 #include "common/train_setup.h"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 
 #include "base/command_line.h"
 #include "base/error.h"
@@ -13,8 +12,9 @@
 #include "common/processes.h"
 #include "model/partial_load.h"
 #include "nn/ops.h"
+#include "nn/device.h"
+#include "train/config_sources.h"
 #include "train/dry_run.h"
-#include "train/finetune.h"
 #include "train/trainer.h"
 
 namespace mh::train_setup {
@@ -55,56 +55,10 @@ std::unique_ptr<io::Checkpoint> initial_checkpoint(const Arguments& args) {
 
 namespace {
 
-// Adds to `config` the sections that a fine-tuning run inherits from the checkpoint. If args.train_paths is set and the
-// task of the model has task::TaskTraits::counts_rows, also adds the keys of an output head that fits the labels of the
-// first training shard.
-void inherit_config(const Arguments& args, const io::Checkpoint& checkpoint, Config& config) {
-  const std::string inherited_toml = train::inherited_sections(checkpoint);
-  config.load_text(inherited_toml, checkpoint.name() + ": configuration");
-  for (const std::string& line : split(inherited_toml, '\n'))
-    if (line.rfind('[', 0) == 0) log_info(str("inherited from ", checkpoint.name(), ": ", line));
-  if (args.train_paths.empty() || !task::task_of(model::config_of(checkpoint).model)->traits().counts_rows) return;
-  const std::string& train_path = args.train_paths[0];
-  const io::ShardFile shard(train_path);
-  const auto task = task::task_of_kind(shard.header().kind, train_path);
-  for (const std::string& key : task->head_assignments(shard.header(), train_path)) config.set(key);
-}
-
-// Throws Error(usage) if a model with this configuration cannot load the parameters of the checkpoint.
-void check_initial_checkpoint(const Arguments& args, const io::Checkpoint& checkpoint, Config config) {
-  const auto model = model::ModelConfig::read(config);
-  const auto vocabulary_sizes = model::vocabulary_sizes_of(text::tokenizers_of(checkpoint));
-  const std::string where = args.checkpoint_option + " " + args.checkpoint_path;
-  if (!args.inherits_training)
-    return model::require_same_parameters(model::config_of(checkpoint), model, vocabulary_sizes, where);
-  const auto new_model = model::build_language_model(model, vocabulary_sizes, at::Device(at::kMeta));
-  model::compare_with_checkpoint(checkpoint, new_model->parameters(), where);
-  model::require_same_heads(
-      *model::build_language_model(model::config_of(checkpoint), vocabulary_sizes, at::Device(at::kMeta)), *new_model,
-      where);
-}
-
-}  // namespace
-
-Config run_configuration(const Arguments& args, const io::Checkpoint* checkpoint) {
-  Config config;
-  if (checkpoint != nullptr)
-    config.load_text(model::config_of(*checkpoint).toml(), checkpoint->name() + ": configuration");
-  if (checkpoint != nullptr && args.inherits_training) inherit_config(args, *checkpoint, config);
-  if (args.resume) {
-    const std::string config_path = args.out_folder + "/config.toml";
-    config.load_text(read_text_file(config_path), config_path);
-    train::set_legacy_defaults(config);
-  }
-  for (const std::string& file : args.config_paths) config.load_file(file);
-  auto assign = [&](const std::string& key, const std::string& value, const std::string& option) {
-    if (!value.empty()) config.set_text(key, value, "--" + option);
-  };
-  if (args.train_paths.size() == 1) assign("data.train", args.train_paths[0], "train");
-  if (args.train_paths.size() > 1) config.set_texts("data.train", args.train_paths, "--train");
-  assign("data.valid", args.valid_path, "valid");
-  assign("train.precision", args.precision, "precision");
-  assign("train.attention_path", args.attention_path, "attention");
+// Returns the assignments of --seed, --train-only and --set, in this order. Throws Error(usage) if both --seed and
+// --set set the seed.
+std::vector<std::string> assignments_of(const Arguments& args) {
+  std::vector<std::string> assignments;
   if (args.seed >= 0) {
     for (const std::string& assignment : args.assignments)
       if (assignment.rfind("train.seed=", 0) == 0)
@@ -115,23 +69,37 @@ Config run_configuration(const Arguments& args, const io::Checkpoint* checkpoint
                             assignment,
                             args.num_seeds > 0 ? "leave train.seed out; --seed N sets the seed of the first run"
                                                : "leave train.seed or --seed out"});
-    config.set(str("train.seed=", args.seed));
+    assignments.push_back(str("train.seed=", args.seed));
   }
   if (!args.trainable_names.empty()) {
     std::vector<std::string> names;
     for (const std::string& name : args.trainable_names) names.push_back(quoted_toml(name));
-    config.set(str("train.trainable=[", join(names, ", "), "]"));
+    assignments.push_back(str("train.trainable=[", join(names, ", "), "]"));
   }
-  for (const std::string& assignment : args.assignments) config.set(assignment);
-  if (checkpoint != nullptr && args.inherits_training) {
-    const auto keys = config.keys_below("train");
-    if (std::find(keys.begin(), keys.end(), "length") == keys.end()) {
-      config.set("train.length=1e");
-      log_info("train.length is not set; using 1e, one epoch");
-    }
-  }
-  if (checkpoint != nullptr) check_initial_checkpoint(args, *checkpoint, config);
-  return config;
+  assignments.insert(assignments.end(), args.assignments.begin(), args.assignments.end());
+  return assignments;
+}
+
+}  // namespace
+
+Config run_configuration(const Arguments& args, const io::Checkpoint* checkpoint) {
+  train::ConfigSources sources;
+  sources.checkpoint = checkpoint;
+  sources.checkpoint_name = args.checkpoint_option + " " + args.checkpoint_path;
+  sources.is_finetuning = args.inherits_training;
+  if (!args.train_paths.empty()) sources.first_train_path = args.train_paths[0];
+  if (args.resume) sources.resumed_config_path = args.out_folder + "/config.toml";
+  sources.config_paths = args.config_paths;
+  const auto add_option_value = [&](const char* key, const std::string& value, const char* option) {
+    if (!value.empty()) sources.options.push_back({key, {value}, option});
+  };
+  if (args.train_paths.size() == 1) add_option_value("data.train", args.train_paths[0], "--train");
+  if (args.train_paths.size() > 1) sources.options.push_back({"data.train", args.train_paths, "--train"});
+  add_option_value("data.valid", args.valid_path, "--valid");
+  add_option_value("train.precision", args.precision, "--precision");
+  add_option_value("train.attention_path", args.attention_path, "--attention");
+  sources.assignments = assignments_of(args);
+  return train::combine_config(sources);
 }
 
 void run(const Arguments& args, Tool& tool) {

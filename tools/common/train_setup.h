@@ -35,10 +35,8 @@ void add_options(CLI::App& app, Arguments& args, const std::string& checkpoint_o
 
 // Opens the checkpoint that the run starts from; returns null if the run starts from scratch or is resumed.
 std::unique_ptr<io::Checkpoint> initial_checkpoint(const Arguments& args);
-// Returns the configuration of the run. Its values come from the checkpoint or, with --resume, from the run folder,
-// then from configuration files, then from options of the command line; later values override earlier ones. A
-// fine-tuning run without train.length gets one epoch. Throws Error(usage) if a model of this configuration cannot load
-// the parameters of the checkpoint. `checkpoint`: result of initial_checkpoint().
+// Returns the configuration of the run that the arguments describe (train/config_sources.h). `checkpoint`: result of
+// initial_checkpoint().
 Config run_configuration(const Arguments& args, const io::Checkpoint* checkpoint);
 
 // Creates the trainer that the arguments describe.

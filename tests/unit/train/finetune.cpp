@@ -7,8 +7,11 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "fixtures/runs.h"
 #include "fixtures/status.h"
+#include "model/load.h"
+#include "train/config_sources.h"
 #include "train/trainable_filter.h"
 
 using namespace runs;
@@ -150,7 +153,7 @@ TEST_CASE("TrainableFilter selects parameters by role or name pattern, and refus
   Folder folder;
   auto names_of = [&](const std::string& attention, const std::string& trainable) {
     const auto run = config_of(folder, attention);
-    const auto model = model::build_language_model(run.model, 6, at::kMeta);
+    const auto model = model::build_language_model(run.model, {6}, at::kMeta);
     const TrainableFilter filter({trainable}, model->parameters());
     ParameterNames names;
     for (const auto& p : model->parameters().all())
@@ -210,4 +213,41 @@ TEST_CASE("fine-tuning inherits parameter groups and block coordinate descent, b
   // The checkpoint of a run without parameter groups and procedures has no sections to inherit.
   train_in_folder(folder, "plain", train_length(1));
   CHECK(inherited_sections(io::Checkpoint(folder.file("plain") + "/last.safetensors")).empty());
+}
+
+TEST_CASE("later sources of a configuration override earlier ones, and only fine-tuning inherits and sets a length",
+          "[finetune]") {
+  Folder folder;
+  write_text(folder.file("t.mhs"), repeating_tokens(400));
+  train_in_folder(folder, "first", kExperts + train_length(2));
+  const io::Checkpoint checkpoint(folder.file("first") + "/last.safetensors");
+  write_file_atomically(folder.file("lr.toml"), "[train]\nlr = 0.25\nseed = 2\nattention_path = 'composed'\n");
+  ConfigSources sources;
+  sources.checkpoint = &checkpoint;
+  sources.checkpoint_name = "--init first";
+  sources.config_paths = {folder.file("lr.toml")};
+  sources.options = {{"train.attention_path", {"fused"}, "--attention"}, {"data.train", {"a.mhs", "b.mhs"}, "--train"}};
+  sources.assignments = {"train.seed=3"};
+  const auto run_of = [&](bool is_finetuning) {
+    sources.is_finetuning = is_finetuning;
+    Config config = combine_config(sources);
+    return RunConfig::read(config);
+  };
+  for (const bool is_finetuning : {false, true}) {
+    const RunConfig run = run_of(is_finetuning);
+    CHECK(run.model.toml() == model::config_of(checkpoint).toml());
+    CHECK(run.train.lr == 0.25);
+    CHECK(run.train.attention_path == "fused");
+    CHECK(run.train.seed == 3);
+    CHECK(run.data.train_paths == std::vector<std::string>{"a.mhs", "b.mhs"});
+    CHECK((run.groups.group_of("decoder.layers.0.self.gate.up.weight") != nullptr) == is_finetuning);
+    CHECK(run.train.length ==
+          Length{is_finetuning ? 1 : 0, is_finetuning ? Length::Unit::epochs : Length::Unit::updates});
+  }
+  sources.assignments = {"train.length=4u"};
+  CHECK(run_of(true).train.length == Length{4, Length::Unit::updates});
+  // A model with other head counts cannot load the parameters.
+  sources.assignments = {"attention.heads=2"};
+  for (const bool is_finetuning : {false, true})
+    CHECK(contains(refusal([&] { run_of(is_finetuning); }), "--init first"));
 }
