@@ -30,7 +30,7 @@ int main(int argc, char** argv) {
       "1024\nencoder-decoder.shared_embedding = "
       "true\n[attention]\nheads = 4\n",
       "bench");
-  const auto model = model::build_language_model(model::ModelConfig::read(config), vocabulary_size, device);
+  const auto model = model::build_language_model(model::ModelConfig::read(config), {vocabulary_size}, device);
   model->parameters().initialise(1);
   if (argc > 3 && std::string_view(argv[3]) == "bf16") model->parameters().use_bf16_copies(true);
   search::SearchOptions options;

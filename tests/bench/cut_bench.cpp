@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
   settings.load_text("[model]\nlayers = 4\nwidth = 256\nffn = 256\n[attention]\nheads = 8\nmixer = '" + mixer + "'\n",
                      "bench");
   const model::ModelConfig config = model::ModelConfig::read(settings);
-  const auto whole_model = model::build_language_model(config, 100, at::kCPU);
+  const auto whole_model = model::build_language_model(config, {100}, at::kCPU);
   whole_model->parameters().initialise(1);
   analysis::HeadSet pruned_heads;
   for (int64_t layer = 0; layer < config.model.layers; ++layer)

@@ -37,7 +37,7 @@ int main(int argc, char** argv) try {
   const auto loaded = mh::model::load_model(argv[1], at::kCPU);
   for (std::string line; std::getline(std::cin, line);) {
     const size_t bar = line.find('|');
-    mh::model::Input input(parse_row(line.substr(0, bar)));
+    mh::model::Input input{parse_row(line.substr(0, bar))};
     if (bar != line.npos) input.segments = parse_row(line.substr(bar + 1));
     const at::Tensor hidden = loaded.model->hidden(input, {});
     print_values(hidden);

@@ -88,7 +88,7 @@ TEST_CASE("a folded model has the outputs of the full model for every foldable c
         CHECK(folded.config.toml().find("[attention.decoder") == std::string::npos);
         Config folded_config;
         folded_config.load_text(folded.config.toml(), "toml");
-        CHECK(model::build_language_model(model::ModelConfig::read(folded_config), 6, at::kMeta)
+        CHECK(model::build_language_model(model::ModelConfig::read(folded_config), {6}, at::kMeta)
                   ->parameters()
                   .all()
                   .size() == folded.model->parameters().all().size());

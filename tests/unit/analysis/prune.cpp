@@ -392,7 +392,7 @@ TEST_CASE("a model without heads still runs, and pruning or swapping its heads i
     CHECK(analysis::head_counts_of(pruned.model->parameters()).at(AttentionKind::decoder_self) == Heads{0, 0, 0});
     // A layer without heads still repeats the batch rows for each ablated model (attention::Variants).
     set_head_scales(*pruned.model->attention_layers()[1], {{}, at::ones({3, 0}), {}, {3}});
-    CHECK(pruned.model->hidden(segments()[0], {}).size(0) == 6);
+    CHECK(pruned.model->hidden(model::Input{segments()[0]}, {}).size(0) == 6);
     CHECK(
         contains(refusal([&] {
                    analysis::heads_after_pruning(*pruned.model, self_heads({{0, 0}}), SideSelection::whole, "--heads");

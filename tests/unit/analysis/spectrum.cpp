@@ -95,7 +95,7 @@ std::unique_ptr<model::LanguageModel> build_model(const std::string& attention, 
   Config config;
   config.load_text("[model]\nlayers = 2\nwidth = 12\nffn = 16\n" + lines + "[attention]\nheads = 3\n" + attention,
                    "test");
-  auto model = model::build_language_model(model::ModelConfig::read(config), 7, at::kCPU);
+  auto model = model::build_language_model(model::ModelConfig::read(config), {7}, at::kCPU);
   model->parameters().initialise(3);
   c10::NoGradGuard no_gradient;
   uint64_t seed = 5;

@@ -103,7 +103,7 @@ std::map<LayerKey, std::vector<ObservedTensors>> observe_pairs(const AnalysedMod
     Recorder recorder;
     const data::Batch batch = translation::load_pair(analysed_model.corpus, pair);
     const at::Tensor hidden = analysed_model.model->hidden(batch.input, {}, nullptr, &recorder);
-    const at::Tensor loss = analysed_model.model->loss(hidden, batch.targets, 0).smoothed;
+    const at::Tensor loss = analysed_model.model->loss(hidden, {batch.targets}, 0).smoothed;
     std::vector<at::Tensor> outputs;
     for (const auto& [layer, s] : recorder.current) outputs.push_back(s.z);
     const auto gradients = torch::autograd::grad({loss}, outputs);
@@ -289,7 +289,8 @@ TEST_CASE("the measure confidence excludes end-of-sentence positions of sentence
     return numbers::doubles(p[0].narrow(1, first, count).amax(-1).to(at::kDouble).mean(1));
   };
   const double bound = rounding::fp64_bound(3, 1);  // two additions of numbers below 1 and a division
-  CHECK(numbers::max_relative_difference(score(AttentionKind::decoder_self, lengths_of_3), mean(0, 3)) <= bound);
+  CHECK(numbers::max_relative_difference(score(AttentionKind::decoder_self, attention::Lengths(lengths_of_3)),
+                                         mean(0, 3)) <= bound);
   CHECK(numbers::max_relative_difference(score(AttentionKind::decoder_self, {lengths_of_3, lengths_of_3}),
                                          mean(1, 2)) <= bound);
   CHECK(numbers::max_relative_difference(score(AttentionKind::decoder_cross, {lengths_of_3, lengths_of_3}),
@@ -361,7 +362,7 @@ TEST_CASE("a pruned translation model has the outputs of the full model with the
     nn::ForwardContext forward_context;
     forward_context.training = true;
     const at::Tensor loss =
-        pruned.model->loss(pruned.model->hidden(batch.input, forward_context), batch.targets, 0.1).smoothed;
+        pruned.model->loss(pruned.model->hidden(batch.input, forward_context), {batch.targets}, 0.1).smoothed;
     loss.backward();
     CHECK(std::isfinite(loss.item<double>()));
     CHECK(pruned.model->parameters()

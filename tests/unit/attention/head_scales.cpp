@@ -131,7 +131,7 @@ TEST_CASE("layers and memories after a layer with variants process the rows of a
             is_decoder ? "" : "positions = 'none'\ntransformer-xl.memory = 6\n", "[attention]\nheads = 2\ncombiner = '",
             combiner, "'\n", is_decoder ? "" : "score = 'relative'\n"),
         "test");
-    const auto model = model::build_language_model(model::ModelConfig::read(config), 11, at::kCPU);
+    const auto model = model::build_language_model(model::ModelConfig::read(config), {11}, at::kCPU);
     model->parameters().initialise(1);
     for (auto& p : model->parameters().all()) p.master().add_(normal(p.master().sizes().vec(), 5), 0.3);
     const at::Tensor scales = at::tensor({1.0F, 0.0F, 0.0F, 1.0F, 0.5F, 2.0F}).view({3, 2});
@@ -141,7 +141,8 @@ TEST_CASE("layers and memories after a layer with variants process the rows of a
     auto run = [&](Observer* observer = nullptr) {
       auto memory = model->memory_length() > 0 ? model->new_memory(model->memory_length()) : nullptr;
       std::vector<at::Tensor> outputs;
-      for (const at::Tensor& tokens : segments) outputs.push_back(model->hidden(tokens, {}, memory.get(), observer));
+      for (const at::Tensor& tokens : segments)
+        outputs.push_back(model->hidden(model::Input{tokens}, {}, memory.get(), observer));
       return at::cat(outputs, 1);
     };
     // The chain of roundings passes through the model once for each segment, since a segment reads earlier segments

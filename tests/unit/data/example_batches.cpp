@@ -272,7 +272,7 @@ TEST_CASE("the gradient of an update of examples does not depend on its split in
     std::vector<at::Tensor> gradients[2];
     int64_t operations = 0;  // number of roundings in sequence in the computation of a gradient
     for (const int64_t micro_tokens : {0, 100}) {
-      auto model = model::build_language_model(config, 60, at::kCPU);
+      auto model = model::build_language_model(config, {60}, at::kCPU);
       model->parameters().initialise(1);
       train::TrainOptions options = train_options(7);
       options.batch.micro_tokens = micro_tokens;
@@ -299,7 +299,7 @@ TEST_CASE("evaluation of examples in batches equals evaluation of each example s
   c10::NoGradGuard no_gradient;
   const auto config =
       models::parse_model_config(str(kBertConfig, "bert.next_sentence = true\n[attention]\nheads = 4\n"));
-  auto model = model::build_language_model(config, 30, at::kCPU);
+  auto model = model::build_language_model(config, {30}, at::kCPU);
   model->parameters().initialise(3);
   const auto corpus = examples({5, 9, 20, 21, 6, 29}, "words");
   const task::Evaluation evaluation = task::masked_words_of(corpus)->evaluate(*model, {});
@@ -334,7 +334,7 @@ TEST_CASE("a partial load copies shared parameters; only output heads and mixers
           "[examples]") {
   const Folder folder;
   const auto build = [](const std::string& toml) {
-    auto model = model::build_language_model(models::parse_model_config(toml), 30, at::kCPU);
+    auto model = model::build_language_model(models::parse_model_config(toml), {30}, at::kCPU);
     model->parameters().initialise(4);
     return model;
   };

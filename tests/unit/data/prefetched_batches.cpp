@@ -103,7 +103,7 @@ TEST_CASE("an error while prefetching an update is thrown when this update is re
     }
     data::Batch load(int64_t update, const MicroBatch&) override {
       at::Tensor x = at::full({1, 1}, update, at::kLong);
-      return {x, x};
+      return {model::Input{x}, x};
     }
     std::string describe_rows(int64_t) override { return ""; }
     int64_t to_updates(const Length&) const override { return 10; }

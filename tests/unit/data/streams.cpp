@@ -38,7 +38,7 @@ std::unique_ptr<model::LanguageModel> build(const std::string& extra_toml, const
   config.load_text(str("[model]\n", kModelConfig, extra_toml,
                        "[attention]\nheads = 4\nbias = false\nscore = 'relative'\n", attention),
                    "test");
-  auto model = model::build_language_model(model::ModelConfig::read(config), 6, at::kCPU);
+  auto model = model::build_language_model(model::ModelConfig::read(config), {6}, at::kCPU);
   model->parameters().initialise(1);
   c10::NoGradGuard no_gradient;
   for (auto& p : model->parameters().all())
@@ -123,7 +123,7 @@ TEST_CASE("the score of a text in parallel streams equals a loop over its tokens
       for (int64_t begin = 0; begin < length; begin += 4) {
         std::vector<int64_t> inputs;
         for (int64_t t = begin; t < std::min(begin + 4, length); ++t) inputs.push_back(token(first + t - 1));
-        at::Tensor hidden = model->hidden(at::tensor(inputs, at::kLong).unsqueeze(0), {}, state.get());
+        at::Tensor hidden = model->hidden(model::Input{at::tensor(inputs, at::kLong).unsqueeze(0)}, {}, state.get());
         for (int64_t t = 0; t < static_cast<int64_t>(inputs.size()); ++t) {
           at::Tensor last = hidden.narrow(1, t, 1);
           if (num_layers == 1) {
@@ -132,7 +132,7 @@ TEST_CASE("the score of a text in parallel streams equals a loop over its tokens
             std::vector<int64_t> visible;
             for (int64_t i = std::max<int64_t>(0, begin - 7); i <= begin + t; ++i)
               visible.push_back(token(first + i - 1));
-            at::Tensor full = model->hidden(at::tensor(visible, at::kLong).unsqueeze(0), {});
+            at::Tensor full = model->hidden(model::Input{at::tensor(visible, at::kLong).unsqueeze(0)}, {});
             CHECK(rounding::passes_agree(*model, last, full.narrow(1, full.size(1) - 1, 1), kKeys));
           }
           at::Tensor log_p = at::log_softmax(model->logits(last).to(at::kDouble), -1);
@@ -197,9 +197,9 @@ TEST_CASE("queries attend to an initial memory of zeros, which therefore differs
       layer.positions = {-5, -4, -3, -2, -1};
     }
     for (int64_t t = 0; t < 9; t += 3) {
-      const at::Tensor hidden = zeros_model->hidden(x.narrow(1, t, 3), {}, zeros_memory.get());
-      CHECK(at::equal(hidden, empty_model->hidden(x.narrow(1, t, 3), {}, explicit_zeros.get())));
-      const at::Tensor without_zeros = empty_model->hidden(x.narrow(1, t, 3), {}, empty_memory.get());
+      const at::Tensor hidden = zeros_model->hidden(model::Input{x.narrow(1, t, 3)}, {}, zeros_memory.get());
+      CHECK(at::equal(hidden, empty_model->hidden(model::Input{x.narrow(1, t, 3)}, {}, explicit_zeros.get())));
+      const at::Tensor without_zeros = empty_model->hidden(model::Input{x.narrow(1, t, 3)}, {}, empty_memory.get());
       CHECK_FALSE(rounding::passes_agree(*empty_model, hidden, without_zeros, 8));
     }
   }
@@ -214,7 +214,8 @@ TEST_CASE("memories load into micro-batches of another size; mismatched or damag
     auto m = model->new_memory(9);
     nn::ForwardContext forward_context{true, 1, 0, 0};
     forward_context.requests = &requests;
-    for (int i = 0; i < 3; ++i) model->hidden(at::randint(6, {num_rows, 4}, at::kLong), forward_context, m.get());
+    for (int i = 0; i < 3; ++i)
+      model->hidden(model::Input{at::randint(6, {num_rows, 4}, at::kLong)}, forward_context, m.get());
     saved.push_back(std::move(*m));
   }
   Folder folder;
@@ -283,7 +284,7 @@ TEST_CASE("training carries the memory from update to update and empties it at t
   auto trained_model = train_in_folder(folder, "run", sgd + "length = '9u'\n");
   // Reference: a training loop from the same initial weights.
   auto config = config_of(folder, sgd);
-  auto model = model::build_language_model(config.model, 6, at::kCPU);
+  auto model = model::build_language_model(config.model, {6}, at::kCPU);
   model->parameters().initialise(1);
   const std::vector<int32_t> text = make_tokens(400);
   double largest_gradient = 0;
@@ -299,7 +300,7 @@ TEST_CASE("training carries the memory from update to update and empties it at t
         out[s][t] = text[i];
       }
     nn::ForwardContext forward_context{true, 1, static_cast<uint32_t>(u), 0};
-    auto loss = model->loss(model->hidden(in, forward_context, memory.get()), out, 0);
+    auto loss = model->loss(model->hidden(model::Input{in}, forward_context, memory.get()), {out}, 0);
     loss.smoothed.backward();
     model->parameters().collect_gradients();
     c10::NoGradGuard no_gradient;
