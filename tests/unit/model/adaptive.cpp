@@ -161,7 +161,7 @@ struct EmbeddingAndOutput {
   // scores, and the sums of two softmaxes.
   int64_t num_roundings() const { return rounding::num_parameter_roundings(parameters) + 2 * vocabulary_size; }
   SlicedLoss loss(const at::Tensor& tokens, const at::Tensor& targets, const nn::ForwardContext& forward_context = {}) {
-    return output->loss((*embedding)(tokens), targets, 0, forward_context);
+    return output->loss((*embedding)(tokens), {targets}, 0, forward_context);
   }
   Reference reference() const {
     Reference r{options, vocabulary_size, {}};
@@ -354,10 +354,10 @@ TEST_CASE("every trainable parameter has a nonzero gradient if a batch has token
       auto model = build_language_model(parse_model_config(str("[model]\n", backbone, cutoffs, bands,
                                                                "output_bias = true\nlayers = 1\nwidth = 16\nffn = 8\n"
                                                                "[attention]\nheads = 2\n")),
-                                        30, at::kCPU);
+                                        {30}, at::kCPU);
       model->parameters().initialise(1);
       at::Tensor tokens = at::arange(30, at::kLong).view({2, 15}), targets = (tokens + 7) % 30;
-      model->loss(model->hidden(tokens, {}), targets, 0).smoothed.backward();
+      model->loss(model->hidden(model::Input{tokens}, {}), {targets}, 0).smoothed.backward();
       for (auto& p : model->parameters().all()) {
         INFO(backbone << bands << p.name());
         REQUIRE(p.master().grad().defined());
@@ -475,7 +475,7 @@ TEST_CASE("an adaptive softmax never stores all scores of a tail band", "[adapti
   at::Tensor targets = at::randint(200, vocabulary_size, {1, n}, at::kLong);
   reset_peak_memory();
   const int64_t initial_kb = peak_memory_kb();
-  model.output->loss(hidden, targets, 0, {}).smoothed.backward();
+  model.output->loss(hidden, {targets}, 0, {}).smoothed.backward();
   CHECK(peak_memory_kb() - initial_kb < 200 * 1024);
 }
 
@@ -516,7 +516,7 @@ TEST_CASE("initial standard deviations of bands follow the initialisation scheme
 TEST_CASE("invalid options of bands are rejected with an error that names the key", "[adaptive]") {
   const std::string cutoff_lines = "input_cutoffs = [10, 20]\noutput_cutoffs = [10, 20]\n";
   auto build = [](const std::string& lines) {
-    build_language_model(parse_model_config("[model]\nlayers = 1\nwidth = 32\nffn = 8\n" + lines), 30, at::kMeta);
+    build_language_model(parse_model_config("[model]\nlayers = 1\nwidth = 32\nffn = 8\n" + lines), {30}, at::kMeta);
   };
   for (const auto& valid_toml :
        {std::string(), cutoff_lines, cutoff_lines + "tied_projections = true\n", cutoff_lines + "cutoff_factor = 1\n",
@@ -551,5 +551,5 @@ TEST_CASE("invalid options of bands are rejected with an error that names the ke
   }
   EmbeddingAndOutput model(options_with({10, 20}, 4, 32), 30);
   at::Tensor tokens = random_tokens(1, 4, 30, 1);
-  CHECK_THROWS_AS(model.output->loss((*model.embedding)(tokens), tokens, 0.1, {}), Error);
+  CHECK_THROWS_AS(model.output->loss((*model.embedding)(tokens), {tokens}, 0.1, {}), Error);
 }

@@ -57,15 +57,15 @@ TEST_CASE("parameter counts of encoder-decoders equal those of published transla
       "[model]\nbackbone = 'encoder-decoder'\nnorm = 'post'\nlayers = 6\nwidth = 512\nffn = "
       "2048\nencoder-decoder.shared_embedding = "
       "true\n[attention]\nheads = 8\n";
-  CHECK(num_trainable_parameters(wmt, 32768) == 60915712);
+  CHECK(num_trainable_parameters(wmt, {32768}) == 60915712);
   // Alphas in all 18 attention layers (without the unused bias of the released code), and gates of MAE.
   CHECK(num_trainable_parameters(iwslt + "combiner = 'alphas'\n", {6632, 8848}) == 39469056 + 1152);
   CHECK(num_trainable_parameters(
             iwslt + "combiner = 'alphas'\n[attention.encoder.self]\nheads = 16\n[attention.decoder.self]\nheads = "
                     "16\n[attention.decoder.cross]\nheads = 16\n",
             {6632, 8848}) == 39469056 + 4608);
-  CHECK(num_trainable_parameters(wmt + "combiner = 'mae'\n", 32768) == 60915712 + 2419344);
-  CHECK(num_trainable_parameters(wmt + "combiner = 'mae'\nmae.drop = 2\n", 32768) == 60915712 + 2511864);
+  CHECK(num_trainable_parameters(wmt + "combiner = 'mae'\n", {32768}) == 60915712 + 2419344);
+  CHECK(num_trainable_parameters(wmt + "combiner = 'mae'\nmae.drop = 2\n", {32768}) == 60915712 + 2511864);
   // Mixing matrices in all 18 attention layers.
   CHECK(num_trainable_parameters(iwslt + "mixer = 'mixhead-a'\n", {6632, 8848}) == 39469056 + 18 * 64);
   CHECK(num_trainable_parameters(iwslt + "mixer = 'mixhead-b'\n", {6632, 8848}) == 39469056 + 18 * (64 + 8 * 64));
@@ -212,7 +212,7 @@ TEST_CASE("incremental decoding of an encoder-decoder with reordered rows equals
     const Input longer_input{at::cat({input.tokens.index_select(0, rows).narrow(1, 0, 4), next_tokens}, 1),
                              input.source.index_select(0, rows),
                              {{}, input.lengths.encoder.index_select(0, rows)}};
-    CHECK(rounding::passes_agree(*model, model->logits(model->hidden(next_tokens, {}, state.get())),
+    CHECK(rounding::passes_agree(*model, model->logits(model->hidden(model::Input{next_tokens}, {}, state.get())),
                                  logits(*model, longer_input).narrow(1, 4, 1), 7));
     // A swap of two rows of one sentence.
     const at::Tensor swapped_rows = at::tensor({2, 1, 0}, at::kLong);
@@ -221,7 +221,7 @@ TEST_CASE("incremental decoding of an encoder-decoder with reordered rows equals
     const Input longest_input{at::cat({longer_input.tokens.index_select(0, swapped_rows), last_tokens}, 1),
                               longer_input.source.index_select(0, swapped_rows),
                               {{}, longer_input.lengths.encoder.index_select(0, swapped_rows)}};
-    CHECK(rounding::passes_agree(*model, model->logits(model->hidden(last_tokens, {}, state.get())),
+    CHECK(rounding::passes_agree(*model, model->logits(model->hidden(model::Input{last_tokens}, {}, state.get())),
                                  logits(*model, longest_input).narrow(1, 5, 1), 7));
   }
 }
@@ -232,7 +232,7 @@ TEST_CASE("gradients of an encoder-decoder equal finite differences", "[translat
     const Input input = random_input({4, 2}, {3, 5}, 21);
     at::Tensor targets = random_tokens(2, 5, 30, 22);
     targets[0].narrow(0, 3, 2).fill_(-1);
-    const auto loss = [&] { return model->loss(model->hidden(input, {}), targets, 0.1).smoothed; };
+    const auto loss = [&] { return model->loss(model->hidden(input, {}), {targets}, 0.1).smoothed; };
     models::check_gradients(*model, loss, 5);
   }
 }
@@ -250,15 +250,15 @@ TEST_CASE("invalid options of an encoder-decoder are rejected, and so are encode
   CHECK(error_of(encoder_decoder, {30, 20}).empty());
   CHECK(error_of(encoder_decoder + "encoder-decoder.shared_embedding = true\n", {30, 20}).find("a joint vocabulary") !=
         std::string::npos);
-  CHECK(error_of(encoder_decoder + "encoder-decoder.shared_embedding = true\nencoder-decoder.source_rows = 40\n", 30)
+  CHECK(error_of(encoder_decoder + "encoder-decoder.shared_embedding = true\nencoder-decoder.source_rows = 40\n", {30})
             .find("model.encoder-decoder.source_rows") != std::string::npos);
   CHECK(error_of(encoder_decoder + "encoder-decoder.source_rows = 19\n", {30, 20})
             .find("at least 20, the size of the vocabulary") != std::string::npos);
-  CHECK(error_of(encoder_decoder + "transformer-xl.memory = 5\n", 30).find("transformer-xl") != std::string::npos);
-  CHECK(error_of(encoder_decoder + "tied = false\ninput_cutoffs = [5]\n", 30).find("model.input_cutoffs") !=
+  CHECK(error_of(encoder_decoder + "transformer-xl.memory = 5\n", {30}).find("transformer-xl") != std::string::npos);
+  CHECK(error_of(encoder_decoder + "tied = false\ninput_cutoffs = [5]\n", {30}).find("model.input_cutoffs") !=
         std::string::npos);
-  CHECK(error_of("encoder-decoder.encoder_layers = 2\n", 30)
+  CHECK(error_of("encoder-decoder.encoder_layers = 2\n", {30})
             .find("model.backbone='encoder-decoder', which has this option") != std::string::npos);
-  CHECK(error_of("encoder-decoder.shared_embedding = true\n", 30)
+  CHECK(error_of("encoder-decoder.shared_embedding = true\n", {30})
             .find("model.backbone='encoder-decoder', which has this option") != std::string::npos);
 }

@@ -81,7 +81,7 @@ std::vector<Result> run_two_updates(const std::string& toml, at::Device device) 
     const nn::ForwardContext forward_context{true, 5, update, 0};
     const at::Tensor hidden = model->hidden(input.to(device), forward_context);
     at::Tensor loss = hidden.square().mean();  // for encoders, since the form of targets depends on the output head
-    if (!is_encoder_only) loss = model->loss(hidden, input.tokens.roll(1, 1), 0.1, forward_context).smoothed / 10;
+    if (!is_encoder_only) loss = model->loss(hidden, {input.tokens.roll(1, 1)}, 0.1, forward_context).smoothed / 10;
     loss.backward();
     model->parameters().collect_gradients();
     add(str("loss ", update), loss);
@@ -177,7 +177,7 @@ TEST_CASE("a captured CUDA graph has the losses and gradients of eager kernels",
       train::GraphedForwardBackward graphed(*graphed_model, forward_backward_of(*graphed_model), make_device_graph);
       for (uint32_t update = 0; update < 8; ++update) {
         INFO("update " << update);
-        const data::Batch batch{{models::random_tokens(3, 9, 30, update)},
+        const data::Batch batch{Input{models::random_tokens(3, 9, 30, update)},
                                 models::random_tokens(3, 9, 30, update + 50)};
         const nn::ForwardContext forward_context{true, 1, update, 0};
         const SlicedLoss actual = graphed(batch, forward_context),

@@ -53,14 +53,15 @@ TEST_CASE("later tokens do not change the logits of earlier positions of a decod
        {"", "norm = 'post'\n", "positions = 'learned'\n", "activation = 'gelu'\ntied = false\n"}) {
     auto config =
         parse_model_config(str("[model]\nlayers = 2\nwidth = 16\nffn = 24\n", extra_toml, "[attention]\nheads = 4\n"));
-    auto model = build_language_model(config, 30, at::kCPU);
+    auto model = build_language_model(config, {30}, at::kCPU);
     model->parameters().initialise(1);
     c10::NoGradGuard no_gradient;
     at::Tensor a = random_tokens(2, 9, 30, 1), b = a.clone();
     b.narrow(1, 6, 3).copy_(random_tokens(2, 3, 30, 2));
     for (auto path : {attention::Path::composed, attention::Path::automatic}) {
       model->set_path(path);
-      at::Tensor x = model->logits(model->hidden(a, {})), y = model->logits(model->hidden(b, {}));
+      at::Tensor x = model->logits(model->hidden(model::Input{a}, {})),
+                 y = model->logits(model->hidden(model::Input{b}, {}));
       CHECK(at::equal(x.narrow(1, 0, 6), y.narrow(1, 0, 6)));
       CHECK(!rounding::passes_agree(*model, x.narrow(1, 6, 3), y.narrow(1, 6, 3), 9));
     }
@@ -77,14 +78,14 @@ TEST_CASE("incremental decoding equals one forward pass for pairwise combination
     auto config = parse_model_config(str(kTiny, "head_size = 5\npairing = '", pairings[c[0]], "'\nscore = '",
                                          scores[c[1]], "'\nnormaliser = '", normalisers[c[2]], "'\nmixer = '",
                                          mixers[c[3]], "'\ncombiner = '", combiners[c[4]], "'\n"));
-    auto model = build_language_model(config, 30, at::kCPU);
+    auto model = build_language_model(config, {30}, at::kCPU);
     model->parameters().initialise(1);
     at::Tensor x = random_tokens(3, 11, 30, 1);
-    at::Tensor full_logits = model->logits(model->hidden(x, {}));
+    at::Tensor full_logits = model->logits(model->hidden(model::Input{x}, {}));
     auto state = model->new_state();
     int64_t position = 0;
     for (int64_t step : {1, 3, 1, 2, 4}) {
-      at::Tensor step_logits = model->logits(model->hidden(x.narrow(1, position, step), {}, state.get()));
+      at::Tensor step_logits = model->logits(model->hidden(model::Input{x.narrow(1, position, step)}, {}, state.get()));
       CHECK(rounding::passes_agree(*model, step_logits, full_logits.narrow(1, position, step), 11));
       position += step;
     }
@@ -93,8 +94,8 @@ TEST_CASE("incremental decoding equals one forward pass for pairwise combination
     state->reorder(at::tensor({2, 0}, at::kLong));
     at::Tensor next_tokens = random_tokens(2, 1, 30, 5);
     at::Tensor longer_tokens = at::cat({x.index_select(0, at::tensor({2, 0}, at::kLong)), next_tokens}, 1);
-    CHECK(rounding::passes_agree(*model, model->logits(model->hidden(next_tokens, {}, state.get())),
-                                 model->logits(model->hidden(longer_tokens, {})).narrow(1, 11, 1), 12));
+    CHECK(rounding::passes_agree(*model, model->logits(model->hidden(model::Input{next_tokens}, {}, state.get())),
+                                 model->logits(model->hidden(model::Input{longer_tokens}, {})).narrow(1, 11, 1), 12));
   }
 }
 
@@ -104,11 +105,11 @@ TEST_CASE("padded vocabulary rows are excluded from the softmax unless score_pad
   auto nll_with = [&](const char* extra_toml) {
     auto model = build_language_model(
         parse_model_config(str("[model]\nlayers = 1\nwidth = 16\nffn = 8\n", extra_toml, "[attention]\nheads = 4\n")),
-        30, at::kCPU);
+        {30}, at::kCPU);
     model->parameters().initialise(1);
     // Models with and without padded rows have the same initial embeddings of the vocabulary, since padded rows are
     // drawn last.
-    return model->loss(model->hidden(x, {}), targets, 0).nll.item<double>();
+    return model->loss(model->hidden(model::Input{x}, {}), {targets}, 0).nll.item<double>();
   };
   const double padded_nll = nll_with("vocabulary_rows = 40\n"),
                scored_padding_nll = nll_with("vocabulary_rows = 40\nscore_padded_rows = true\n");
@@ -119,13 +120,13 @@ TEST_CASE("padded vocabulary rows are excluded from the softmax unless score_pad
 
 TEST_CASE("the nll is minus the sum of target log-probabilities and agrees with the logits") {
   c10::NoGradGuard no_gradient;
-  auto model = build_language_model(parse_model_config(kTiny), 30, at::kCPU);
+  auto model = build_language_model(parse_model_config(kTiny), {30}, at::kCPU);
   model->parameters().initialise(3);
   at::Tensor x = random_tokens(2, 7, 30, 1), targets = random_tokens(2, 7, 30, 2);
   targets[1][6] = -1;
-  at::Tensor hidden = model->hidden(x, {});
+  at::Tensor hidden = model->hidden(model::Input{x}, {});
   at::Tensor p = model->target_log_probabilities(hidden, targets);
-  SlicedLoss loss = model->loss(hidden, targets, 0);
+  SlicedLoss loss = model->loss(hidden, {targets}, 0);
   CHECK(loss.num_scored == 13);
   CHECK(loss.nll.item<double>() == same_nll(-p.to(at::kDouble).sum().item<double>()));
   at::Tensor expected =
@@ -142,8 +143,8 @@ TEST_CASE("a resolved configuration with overrides of layers survives a round tr
   CHECK(c.attention.layer(attention::AttentionKind::decoder_self, 1).heads == 2);
   CHECK(c.attention.layer(attention::AttentionKind::decoder_self, 1).head_size == 6);
   CHECK(parse_model_config(c.toml()).toml() == c.toml());
-  CHECK(build_language_model(c, 30, at::kMeta)->parameters().num_trainable_elements() ==
-        build_language_model(parse_model_config(c.toml()), 30, at::kMeta)->parameters().num_trainable_elements());
+  CHECK(build_language_model(c, {30}, at::kMeta)->parameters().num_trainable_elements() ==
+        build_language_model(parse_model_config(c.toml()), {30}, at::kMeta)->parameters().num_trainable_elements());
 }
 
 TEST_CASE("invalid decoder configurations are rejected") {
@@ -159,7 +160,7 @@ TEST_CASE("a decoder rejects transformer-xl options, and new_state() rejects sta
   CHECK_THROWS_AS(num_trainable_parameters(std::string("[model]\ntransformer-xl.same_length = true"), 30), Error);
   auto state = [](const char* distances) {
     return build_language_model(
-               parse_model_config(str(kTiny, "score = 'relative'\nrelative.distances = '", distances, "'\n")), 30,
+               parse_model_config(str(kTiny, "score = 'relative'\nrelative.distances = '", distances, "'\n")), {30},
                at::kCPU)
         ->new_state();
   };
@@ -172,16 +173,17 @@ TEST_CASE("output_bias adds a bias to the logits, and dropout_output drops eleme
   auto model = build_language_model(
       parse_model_config(
           "[model]\nlayers = 1\nwidth = 16\nffn = 8\noutput_bias = true\ndropout_output = 0.5\n[attention]\nheads = 2"),
-      30, at::kCPU);
+      {30}, at::kCPU);
   model->parameters().initialise(1);
-  at::Tensor x = random_tokens(2, 7, 30, 1), targets = random_tokens(2, 7, 30, 2), hidden = model->hidden(x, {});
-  const double nll_without_bias = model->loss(hidden, targets, 0).nll.item<double>();
+  at::Tensor x = random_tokens(2, 7, 30, 1), targets = random_tokens(2, 7, 30, 2),
+             hidden = model->hidden(model::Input{x}, {});
+  const double nll_without_bias = model->loss(hidden, {targets}, 0).nll.item<double>();
   model->parameters().find("decoder.output.bias")->master().copy_(at::arange(30, at::kFloat) / 10);
   at::Tensor p = at::log_softmax(model->logits(hidden), -1).gather(-1, targets.unsqueeze(-1));
-  const double nll_with_bias = model->loss(hidden, targets, 0).nll.item<double>();
+  const double nll_with_bias = model->loss(hidden, {targets}, 0).nll.item<double>();
   CHECK(nll_with_bias == same_nll(-p.to(at::kDouble).sum().item<double>()));
   CHECK(nll_with_bias != same_nll(nll_without_bias));
-  const at::Tensor is_dropped = model->hidden(x, {true, 1, 0, 0}).eq(0).to(at::kDouble);
+  const at::Tensor is_dropped = model->hidden(model::Input{x}, {true, 1, 0, 0}).eq(0).to(at::kDouble);
   // The margin is 4 standard deviations of the mean of independent draws.
   CHECK(is_dropped.mean().item<double>() ==
         rounding::within(0.5, 4 * std::sqrt(0.5 * 0.5 / static_cast<double>(is_dropped.numel()))));
@@ -190,7 +192,7 @@ TEST_CASE("output_bias adds a bias to the logits, and dropout_output drops eleme
 
 TEST_CASE("initial parameters are a function of the seed") {
   auto initial_weight = [&](uint64_t seed) {
-    auto model = build_language_model(parse_model_config(kTiny), 30, at::kCPU);
+    auto model = build_language_model(parse_model_config(kTiny), {30}, at::kCPU);
     model->parameters().initialise(seed);
     return model->parameters().find("decoder.layers.1.self.query.weight")->master().detach().clone();
   };
@@ -200,7 +202,7 @@ TEST_CASE("initial parameters are a function of the seed") {
 
 TEST_CASE("max_length() is the minimum of the limits of learned positions and of the stages of all layers") {
   auto build = [](const std::string& extra_toml) {
-    return build_language_model(parse_model_config(str("[model]\nlayers = 2\nwidth = 16\nffn = 8\n", extra_toml)), 30,
+    return build_language_model(parse_model_config(str("[model]\nlayers = 2\nwidth = 16\nffn = 8\n", extra_toml)), {30},
                                 at::kMeta);
   };
   const std::string plain_toml = "[attention]\nheads = 4\n",
@@ -224,11 +226,11 @@ TEST_CASE("a model with learned positions refuses longer inputs", "[model]") {
   auto model = build_language_model(
       parse_model_config("[model]\nlayers = 1\nwidth = 16\nffn = 8\npositions = 'learned'\nmax_positions = 10\n"
                          "[attention]\nheads = 4\n"),
-      30, at::kCPU);
+      {30}, at::kCPU);
   model->parameters().initialise(1);
   c10::NoGradGuard no_gradient;
-  CHECK_NOTHROW(model->hidden(random_tokens(2, 10, 30, 1), {}));
-  CHECK_THROWS_AS(model->hidden(random_tokens(2, 11, 30, 1), {}), Error);
+  CHECK_NOTHROW(model->hidden(model::Input{random_tokens(2, 10, 30, 1)}, {}));
+  CHECK_THROWS_AS(model->hidden(model::Input{random_tokens(2, 11, 30, 1)}, {}), Error);
 }
 
 TEST_CASE("product_nt and product_tn accept strided, expanded and transposed matrices", "[model]") {

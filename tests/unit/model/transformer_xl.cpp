@@ -45,7 +45,7 @@ std::unique_ptr<LanguageModel> tiny_model(const std::string& extra_toml, const s
   auto model = build_language_model(
       parse_model_config(str(kPublished, "layers = ", layers, "\nwidth = 16\nffn = 24\n", extra_toml),
                          "heads = 4\n" + attention),
-      30, at::kCPU);
+      {30}, at::kCPU);
   initialise_large(model->parameters(), 1);
   return model;
 }
@@ -98,7 +98,7 @@ at::Tensor hidden_by_segments(LanguageModel& model, const at::Tensor& x, const s
   std::vector<at::Tensor> segments;
   int64_t first = 0;
   for (int64_t n : lengths) {
-    segments.push_back(model.hidden(x.narrow(1, first, n), {}, &state));
+    segments.push_back(model.hidden(model::Input{x.narrow(1, first, n)}, {}, &state));
     first += n;
   }
   CHECK(state.length() == first);
@@ -110,7 +110,7 @@ at::Tensor hidden_by_segments(LanguageModel& model, const at::Tensor& x, const s
 TEST_CASE("parameter counts of Transformer-XL equal published sizes and the formula", "[txl]") {
   // Skip Cross-Head on enwik8: 41M in the paper.
   auto count = [](const std::string& model, const std::string& attention, int64_t vocabulary_size) {
-    return build_language_model(parse_model_config(kPublished + model, attention), vocabulary_size, at::kMeta)
+    return build_language_model(parse_model_config(kPublished + model, attention), {vocabulary_size}, at::kMeta)
         ->parameters()
         .num_trainable_elements();
   };
@@ -132,11 +132,11 @@ TEST_CASE("segments with a memory longer than the text equal one forward pass fo
                                "'\npositions = 'none'\ninit = 'transformer-xl'\nlayers = 3\nwidth = 16\nffn = 24\n"
                                "transformer-xl.memory = 20\n"),
                            "heads = 4\n"),
-        30, at::kCPU);
+        {30}, at::kCPU);
     initialise_large(model->parameters(), 1);
     for (bool with_gradients : {false, true}) {
       at::AutoGradMode mode(with_gradients);
-      at::Tensor x = tokens(2, 14, 5), full_output = model->hidden(x, {});
+      at::Tensor x = tokens(2, 14, 5), full_output = model->hidden(model::Input{x}, {});
       for (const auto& lengths : std::vector<std::vector<int64_t>>{{14}, {7, 7}, {1, 1, 5, 3, 4}, {13, 1}}) {
         auto state = model->new_state();
         CHECK(agree(*model, hidden_by_segments(*model, x, lengths, *state), full_output));
@@ -148,7 +148,7 @@ TEST_CASE("segments with a memory longer than the text equal one forward pass fo
 TEST_CASE("same_length gives every query M keys, so any segmentation equals one forward pass", "[txl]") {
   // A memory of M slots has the effect of a window of M keys that includes the position of the query.
   auto model = tiny_model("transformer-xl.memory = 4\ntransformer-xl.same_length = true\n");
-  at::Tensor x = tokens(2, 15, 5), full_output = model->hidden(x, {}), changed_tokens = x.clone();
+  at::Tensor x = tokens(2, 15, 5), full_output = model->hidden(model::Input{x}, {}), changed_tokens = x.clone();
   for (bool with_gradients : {false, true}) {
     at::AutoGradMode mode(with_gradients);
     for (const auto& lengths :
@@ -159,7 +159,7 @@ TEST_CASE("same_length gives every query M keys, so any segmentation equals one 
   }
   // The receptive field of three layers is 3 (M - 1) earlier positions.
   changed_tokens.narrow(1, 0, 5).copy_(tokens(2, 5, 9));
-  at::Tensor changed_output = model->hidden(changed_tokens, {});
+  at::Tensor changed_output = model->hidden(model::Input{changed_tokens}, {});
   CHECK(agree(*model, changed_output.narrow(1, 14, 1), full_output.narrow(1, 14, 1)));
   CHECK(!agree(*model, changed_output.narrow(1, 13, 1), full_output.narrow(1, 13, 1)));
 }
@@ -185,21 +185,22 @@ TEST_CASE("a memory stores the last positions: layer inputs if gradients are ena
   auto window_model = tiny_model("transformer-xl.memory = 5\ntransformer-xl.same_length = true\n");
   auto state = model->new_state();
   c10::NoGradGuard no_gradient;
-  CHECK(agree(*model, hidden_by_segments(*model, x, std::vector<int64_t>(15, 1), *state), window_model->hidden(x, {})));
+  CHECK(agree(*model, hidden_by_segments(*model, x, std::vector<int64_t>(15, 1), *state),
+              window_model->hidden(model::Input{x}, {})));
 }
 
 TEST_CASE("evaluation reads a memory that training wrote; training rejects a memory that evaluation wrote", "[txl]") {
   auto model = tiny_model("transformer-xl.memory = 6\n");
   at::Tensor x = tokens(2, 12, 5);
   auto training_memory = model->new_state(), evaluation_memory = model->new_state();
-  model->hidden(x.narrow(1, 0, 6), context_of_update(0), training_memory.get());
+  model->hidden(model::Input{x.narrow(1, 0, 6)}, context_of_update(0), training_memory.get());
   c10::NoGradGuard no_gradient;
-  model->hidden(x.narrow(1, 0, 6), {}, evaluation_memory.get());
+  model->hidden(model::Input{x.narrow(1, 0, 6)}, {}, evaluation_memory.get());
   at::Tensor next_tokens = x.narrow(1, 6, 2);
   for (int i = 0; i < 2; ++i)
-    CHECK(agree(*model, model->hidden(next_tokens, {}, training_memory.get()),
-                model->hidden(next_tokens, {}, evaluation_memory.get())));
-  CHECK_THROWS_AS(model->hidden(next_tokens, context_of_update(1), training_memory.get()), Error);
+    CHECK(agree(*model, model->hidden(model::Input{next_tokens}, {}, training_memory.get()),
+                model->hidden(model::Input{next_tokens}, {}, evaluation_memory.get())));
+  CHECK_THROWS_AS(model->hidden(model::Input{next_tokens}, context_of_update(1), training_memory.get()), Error);
 }
 
 TEST_CASE("reordered rows of a decoding state continue as their source rows", "[txl]") {
@@ -208,10 +209,11 @@ TEST_CASE("reordered rows of a decoding state continue as their source rows", "[
     auto model = tiny_model("transformer-xl.memory = 20\n");
     at::Tensor x = tokens(3, 7, 5), old_rows = at::tensor({2, 0}, at::kLong), next_tokens = tokens(2, 1, 6);
     auto state = model->new_state();
-    model->hidden(x, {}, state.get());
+    model->hidden(model::Input{x}, {}, state.get());
     state->reorder(old_rows);
-    CHECK(agree(*model, model->hidden(next_tokens, {}, state.get()),
-                model->hidden(at::cat({x.index_select(0, old_rows), next_tokens}, 1), {}).narrow(1, 7, 1)));
+    CHECK(
+        agree(*model, model->hidden(model::Input{next_tokens}, {}, state.get()),
+              model->hidden(model::Input{at::cat({x.index_select(0, old_rows), next_tokens}, 1)}, {}).narrow(1, 7, 1)));
   }
 }
 
@@ -221,16 +223,17 @@ TEST_CASE("without a memory training segments are independent and decoding keeps
     config.load_text(str("[model]\n", kPublished, "layers = 2\nwidth = 16\nffn = 24\n[attention]\nheads = 4\nscore = '",
                          score, "'\n"),
                      "test");
-    auto model = build_language_model(ModelConfig::read(config), 30, at::kCPU);
+    auto model = build_language_model(ModelConfig::read(config), {30}, at::kCPU);
     initialise_large(model->parameters(), 1);
     at::Tensor x = tokens(2, 9, 5);
     auto state = model->new_state();
-    model->hidden(x.narrow(1, 0, 4), context_of_update(0), state.get());
-    CHECK(agree(*model, model->hidden(x.narrow(1, 4, 5), context_of_update(1), state.get()),
-                model->hidden(x.narrow(1, 4, 5), context_of_update(1))));
+    model->hidden(model::Input{x.narrow(1, 0, 4)}, context_of_update(0), state.get());
+    CHECK(agree(*model, model->hidden(model::Input{x.narrow(1, 4, 5)}, context_of_update(1), state.get()),
+                model->hidden(model::Input{x.narrow(1, 4, 5)}, context_of_update(1))));
     c10::NoGradGuard no_gradient;
     auto decoding_state = model->new_state();
-    CHECK(agree(*model, hidden_by_segments(*model, x, {4, 1, 1, 3}, *decoding_state), model->hidden(x, {})));
+    CHECK(agree(*model, hidden_by_segments(*model, x, {4, 1, 1, 3}, *decoding_state),
+                model->hidden(model::Input{x}, {})));
   }
 }
 
@@ -241,8 +244,8 @@ TEST_CASE("no gradient flows through the memory to an earlier segment", "[txl]")
   first_segment.copy_(first_segment % 15);
   second_segment.copy_(second_segment % 15 + 15);
   auto state = model->new_state();
-  model->hidden(first_segment, context_of_update(0), state.get());
-  model->hidden(second_segment, context_of_update(1), state.get())
+  model->hidden(model::Input{first_segment}, context_of_update(0), state.get());
+  model->hidden(model::Input{second_segment}, context_of_update(1), state.get())
       .square()
       .mul(at::arange(16, at::kFloat))
       .sum()
@@ -281,7 +284,7 @@ TEST_CASE("a skipped layer passes its input on and leaves its memory unchanged",
     std::vector<at::Tensor> old_inputs;
     std::vector<std::vector<int64_t>> old_positions;
     for (const auto& layer : layers) old_inputs.push_back(layer.inputs), old_positions.push_back(layer.positions);
-    at::Tensor x = tokens(2, 4, i), y = model->hidden(x, skips.context_of_update(i), state.get());
+    at::Tensor x = tokens(2, 4, i), y = model->hidden(model::Input{x}, skips.context_of_update(i), state.get());
     size_t num_unchanged = 0;
     for (size_t l = 0; l < layers.size(); ++l) {
       if (layers[l].positions != old_positions[l]) {
@@ -310,9 +313,9 @@ TEST_CASE("Skip-Retain with rate 0 equals the model without Skip-Retain in every
   auto plain_state = plain_model->new_state(), rate_0_state = rate_0_model->new_state();
   int num_equal = 0;
   for (uint32_t i = 0; i < 6; ++i) {
-    at::Tensor x = tokens(2, 4, i), y = plain_model->hidden(x, context_of_update(i), plain_state.get());
-    CHECK(at::equal(y, rate_0_model->hidden(x, rate_0_skips.context_of_update(i), rate_0_state.get())));
-    num_equal += at::equal(y, rate_90_model->hidden(x, rate_90_skips.context_of_update(i)));
+    at::Tensor x = tokens(2, 4, i), y = plain_model->hidden(model::Input{x}, context_of_update(i), plain_state.get());
+    CHECK(at::equal(y, rate_0_model->hidden(model::Input{x}, rate_0_skips.context_of_update(i), rate_0_state.get())));
+    num_equal += at::equal(y, rate_90_model->hidden(model::Input{x}, rate_90_skips.context_of_update(i)));
   }
   CHECK(num_equal == 0);
 }
@@ -321,7 +324,7 @@ TEST_CASE("ages of memories under Skip-Retain are geometrically distributed with
   // Skips are independent, so a memory has the age n, in segments, with the probability p^(n - 1) (1 - p).
   auto model = build_language_model(
       parse_model_config(str(kPublished, "layers = 8\nwidth = 2\nffn = 1\ntransformer-xl.memory = 1\n"), "heads = 1\n"),
-      30, at::kCPU);
+      {30}, at::kCPU);
   model->parameters().initialise(1);
   c10::NoGradGuard no_gradient;
   auto state = model->new_state();
@@ -331,7 +334,7 @@ TEST_CASE("ages of memories under Skip-Retain are geometrically distributed with
   std::vector<std::map<int64_t, int>> ages(8);
   at::Tensor x = tokens(1, 1, 1);
   for (uint32_t i = 0; i < num_steps; ++i) {
-    model->hidden(x, skips.context_of_update(i), state.get());
+    model->hidden(model::Input{x}, skips.context_of_update(i), state.get());
     if (i < 20) continue;
     for (size_t l = 0; l < 8; ++l) ++ages[l][memories.next_position - memories.layers[l].positions.back()];
   }
@@ -365,7 +368,7 @@ TEST_CASE("a layer attends to its memory at the true positions after skipped upd
   for (uint32_t i = 0; i < 30; ++i) {
     const std::vector<int64_t> memory_positions = layer.positions;
     const at::Tensor memory = layer.inputs;
-    at::Tensor x = tokens(1, 4, i), y = model->hidden(x, skips.context_of_update(i), state.get());
+    at::Tensor x = tokens(1, 4, i), y = model->hidden(model::Input{x}, skips.context_of_update(i), state.get());
     if (layer.positions == memory_positions || memory_positions.size() < 8) continue;
     Config config;
     config.load_text("[attention]\nbias = false\nheads = 4\nscore = 'relative'\n", "test");
@@ -401,11 +404,11 @@ TEST_CASE("the bias of the output layer is part of the loss, the log-probabiliti
   auto model = tiny_model("transformer-xl.memory = 6\n");
   c10::NoGradGuard no_gradient;
   model->parameters().find("decoder.output.bias")->master().copy_(at::arange(30, at::kFloat) / 10);
-  at::Tensor x = tokens(2, 7, 1), targets = tokens(2, 7, 2), hidden = model->hidden(x, {});
+  at::Tensor x = tokens(2, 7, 1), targets = tokens(2, 7, 2), hidden = model->hidden(model::Input{x}, {});
   at::Tensor expected = at::log_softmax(model->logits(hidden), -1).gather(-1, targets.unsqueeze(-1)).squeeze(-1);
   CHECK(agree(*model, model->target_log_probabilities(hidden, targets), expected));
   const double nll = -expected.to(at::kDouble).sum().item<double>();
-  CHECK(model->loss(hidden, targets, 0).nll.item<double>() ==
+  CHECK(model->loss(hidden, {targets}, 0).nll.item<double>() ==
         rounding::within(nll, rounding::pass_bound(*model, kMaxKeys) * nll));
 }
 
@@ -429,7 +432,8 @@ TEST_CASE("Transformer-XL on the test device equals the CPU in training, with sk
   auto config = parse_model_config(
       str(kPublished, "layers = 4\nwidth = 16\nffn = 24\ntransformer-xl.memory = 9\n", "dropout_output = 0.1\n"),
       "heads = 4\npairing = 'cross-head'\ncross-head.rate = 0.5\nrelative.dropout = 0.1\n");
-  auto cpu_model = build_language_model(config, 30, at::kCPU), device_model = build_language_model(config, 30, device);
+  auto cpu_model = build_language_model(config, {30}, at::kCPU),
+       device_model = build_language_model(config, {30}, device);
   for (auto* m : {cpu_model.get(), device_model.get()}) m->parameters().initialise(1);
   SkipDraws skips(*cpu_model, "schedule = 'linear'\n");
   auto cpu_state = cpu_model->new_state(), device_state = device_model->new_state();
@@ -437,14 +441,14 @@ TEST_CASE("Transformer-XL on the test device equals the CPU in training, with sk
   for (uint32_t i = 0; i < 10; ++i) {
     at::Tensor x = tokens(2, 5, i);
     const nn::ForwardContext forward_context = skips.context_of_update(i);
-    CHECK(are_close(cpu_model->hidden(x, forward_context, cpu_state.get()),
-                    device_model->hidden(x.to(device), forward_context, device_state.get())));
+    CHECK(are_close(cpu_model->hidden(model::Input{x}, forward_context, cpu_state.get()),
+                    device_model->hidden(model::Input{x.to(device)}, forward_context, device_state.get())));
   }
   c10::NoGradGuard no_gradient;
   for (int64_t length : {5, 1, 1}) {
     at::Tensor x = tokens(2, length, 3);
-    CHECK(are_close(cpu_model->hidden(x, {}, cpu_state.get()),
-                    device_model->hidden(x.to(device), {}, device_state.get())));
+    CHECK(are_close(cpu_model->hidden(model::Input{x}, {}, cpu_state.get()),
+                    device_model->hidden(model::Input{x.to(device)}, {}, device_state.get())));
   }
 }
 
@@ -487,7 +491,7 @@ TEST_CASE("segments equal one forward pass for every stage; stages without memor
                        "test");
       std::unique_ptr<LanguageModel> model;
       try {
-        model = build_language_model(ModelConfig::read(config), 30, at::kCPU);
+        model = build_language_model(ModelConfig::read(config), {30}, at::kCPU);
       } catch (const Error& error) {
         CHECK(std::string(error.what()).find("a memory") != std::string::npos);
         CHECK(*memory != 0);
@@ -495,10 +499,10 @@ TEST_CASE("segments equal one forward pass for every stage; stages without memor
       }
       model->parameters().initialise(1);
       auto state = model->new_state();
-      CHECK(agree(*model, hidden_by_segments(*model, x, {4, 1, 1, 3}, *state), model->hidden(x, {})));
+      CHECK(agree(*model, hidden_by_segments(*model, x, {4, 1, 1, 3}, *state), model->hidden(model::Input{x}, {})));
       auto training_state = model->new_state();
       for (uint32_t i = 0; i < 3; ++i)
-        CHECK(model->hidden(x, context_of_update(i), training_state.get()).isfinite().all().item<bool>());
+        CHECK(model->hidden(model::Input{x}, context_of_update(i), training_state.get()).isfinite().all().item<bool>());
     }
   };
   for (const auto& name : attention::pairings().names())
@@ -522,7 +526,7 @@ TEST_CASE("positions dropped from the memory do not change later outputs for any
     config.load_text(str("[model]\n", kPublished, "layers = 1\nwidth = 16\nffn = 24\ntransformer-xl.memory = 8\n",
                          "[attention]\nheads = 4\nscore = 'relative'\n", attention),
                      "test");
-    auto model = build_language_model(ModelConfig::read(config), 30, at::kCPU);
+    auto model = build_language_model(ModelConfig::read(config), {30}, at::kCPU);
     model->parameters().initialise(1);
     at::manual_seed(3);
     for (auto& p : model->parameters().all())  // so that gates are far from uniform
@@ -543,7 +547,7 @@ TEST_CASE("positions dropped from the memory do not change later outputs for any
 TEST_CASE("Transformer-XL rejects absolute positions, and same_length without a memory", "[txl]") {
   auto build = [](const std::string& model, const std::string& attention = "") {
     return build_language_model(
-        parse_model_config("backbone = 'transformer-xl'\nwidth = 16\n" + model, "heads = 4\n" + attention), 30,
+        parse_model_config("backbone = 'transformer-xl'\nwidth = 16\n" + model, "heads = 4\n" + attention), {30},
         at::kMeta);
   };
   CHECK_NOTHROW(build("positions = 'none'\ntransformer-xl.memory = 4\n"));

@@ -38,7 +38,7 @@ std::unique_ptr<model::LanguageModel> small_model(at::Device device, const std::
       "activation = 'gelu'\n" +
           extra_toml + "[attention]\nheads = 4\ndropout = 0.1\n",
       "test");
-  auto model = model::build_language_model(model::ModelConfig::read(config), 50, device);
+  auto model = model::build_language_model(model::ModelConfig::read(config), {50}, device);
   model->parameters().initialise(1);
   return model;
 }
@@ -107,8 +107,8 @@ TEST_CASE("loss and gradients of a training step on a GPU agree with the CPU", "
       }
       model->parameters().use_bf16_copies(bf16);
       nn::ForwardContext forward_context{true, 1, 4, 0};
-      auto loss = model->loss(model->hidden(inputs.to(device), forward_context), targets, extra_toml.empty() ? 0.1 : 0,
-                              forward_context);
+      auto loss = model->loss(model->hidden(model::Input{inputs.to(device)}, forward_context), {targets},
+                              extra_toml.empty() ? 0.1 : 0, forward_context);
       loss.smoothed.backward();
       model->parameters().collect_gradients();
       std::vector<at::Tensor> loss_and_gradients{loss.nll.cpu()};

@@ -177,7 +177,7 @@ TEST_CASE("memories and decoding states stay on the device of the parameters, al
     c.hidden({}, nullptr, state.get(), 1);
     const auto step = [&](int64_t num_rows) {
       const at::Tensor tokens = at::zeros({num_rows, 1}, at::TensorOptions().dtype(at::kLong).device(at::kMeta));
-      const at::Tensor h = c.model->hidden(tokens, {}, state.get());
+      const at::Tensor h = c.model->hidden(model::Input{tokens}, {}, state.get());
       CHECK(h.sizes() == at::IntArrayRef({num_rows, 1, c.config.model.width}));
       CHECK(c.model->logits(h).is_meta());
     };

@@ -226,7 +226,7 @@ TEST_CASE("loss and gradients of a training step by GPU kernels agree with the C
                 "[model]\nlayers = 2\nwidth = 32\nffn = 64\ndropout_ffn = 0.2\ndropout_embedding = 0.1\n"
                 "activation = 'gelu'\n" +
                 extra_toml + "[attention]\nheads = 4\ndropout = 0.1\n"),
-            50, at::kCPU);
+            {50}, at::kCPU);
         model->parameters().initialise(1);
         if (noise > 0) {
           const c10::NoGradGuard no_gradient;
@@ -236,8 +236,8 @@ TEST_CASE("loss and gradients of a training step by GPU kernels agree with the C
         }
         model->parameters().use_bf16_copies(bf16);
         const nn::ForwardContext forward_context{true, 1, 4, 0};
-        const auto loss =
-            model->loss(model->hidden(tokens, forward_context), targets, extra_toml.empty() ? 0.1 : 0, forward_context);
+        const auto loss = model->loss(model->hidden(model::Input{tokens}, forward_context), {targets},
+                                      extra_toml.empty() ? 0.1 : 0, forward_context);
         loss.smoothed.backward();
         model->parameters().collect_gradients();
         Tensors loss_and_gradients{loss.nll, loss.smoothed.detach()};

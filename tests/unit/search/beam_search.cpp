@@ -61,7 +61,7 @@ at::Tensor row(const std::vector<int32_t>& tokens) {
 model::Input forced_input(const std::vector<int32_t>& source, const std::vector<int32_t>& tokens) {
   std::vector<int32_t> in{kSpecialTokens.end_id};
   in.insert(in.end(), tokens.begin(), tokens.end());
-  model::Input input(row(in));
+  model::Input input{row(in)};
   if (source.empty()) return input;
   input.source = row(source);
   input.lengths.encoder = at::tensor(std::vector<int64_t>{static_cast<int64_t>(source.size())}, at::kLong);
@@ -283,7 +283,7 @@ TEST_CASE("a key/value cache equals index_select and concatenation after any seq
 TEST_CASE("beam search equals plain loops without a cache for any search options", "[search]") {
   c10::NoGradGuard no_gradient;
   auto translator = build_peaked(kTiny, {9, 12});
-  auto decoder = build_peaked(kDecoder, 9);
+  auto decoder = build_peaked(kDecoder, {9});
   CHECK(rc::check([&] {
     const bool translates = *rc::gen::arbitrary<bool>();
     model::LanguageModel& model = translates ? *translator : *decoder;
@@ -318,12 +318,12 @@ TEST_CASE("search_on_device() returns the hypotheses of beam_search() in long se
   auto translator = build_peaked(kTiny, {70, 20});
   auto mixing_translator =
       build_peaked(std::string(kTiny) + "mixer = 'mixhead-b'\nnormaliser = 'sigsoftmax'\n", {70, 20});
-  auto decoder = build_peaked(kDecoder, 70);
+  auto decoder = build_peaked(kDecoder, {70});
   auto transformer_xl = build_peaked(
       "[model]\nbackbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 0\nlayers = 2\nwidth = "
       "16\nffn = "
       "24\n[attention]\nheads = 4\nscore = 'relative'\n",
-      70);
+      {70});
   CHECK(rc::check([&] {
     const int model_index = *rc::gen::inRange(0, 4);
     model::LanguageModel& model = *(model_index == 0   ? translator

@@ -22,7 +22,7 @@ std::unique_ptr<model::LanguageModel> build(const std::string& lines) {
   Config config;
   config.load_text(
       "[model]\nlayers = 2\nwidth = 8\nffn = 16\n" + lines + "[attention]\nheads = 2\nscore = 'relative'\n", "test");
-  auto model = model::build_language_model(model::ModelConfig::read(config), 7, at::kCPU);
+  auto model = model::build_language_model(model::ModelConfig::read(config), {7}, at::kCPU);
   model->parameters().initialise(3);
   return model;
 }
@@ -110,7 +110,8 @@ TEST_CASE("a sampled block is scored with a full memory, and the blocks that fil
     at::Tensor log_p;
     for (int64_t block = s.indices[i] / 4 - 3; block <= s.indices[i] / 4; ++block) {
       const data::Batch batch = data::load_rows(corpora::text_of(text, 0), {{4 * block, 4, 0}}, 4);
-      log_p = model->target_log_probabilities(model->hidden(batch.input.tokens, {}, memory.get()), batch.targets)[0];
+      log_p = model->target_log_probabilities(model->hidden(model::Input{batch.input.tokens}, {}, memory.get()),
+                                              batch.targets)[0];
     }
     for (int64_t t = 0; t < 4; ++t)
       CHECK(s.log_probabilities[i + static_cast<size_t>(t)] ==

@@ -58,8 +58,8 @@ TEST_CASE(
   const std::string toml =
       "[model]\nlayers = 2\nwidth = 16\nffn = 32\ndropout_ffn = 0.2\n[attention]\nheads = 2\ndropout = 0.1\n"
       "mixer = 'mixhead-a'\n";
-  auto graphed_model = build_language_model(parse_model_config(toml), 23, at::kCPU),
-       plain_model = build_language_model(parse_model_config(toml), 23, at::kCPU);
+  auto graphed_model = build_language_model(parse_model_config(toml), {23}, at::kCPU),
+       plain_model = build_language_model(parse_model_config(toml), {23}, at::kCPU);
   graphed_model->parameters().initialise(3), plain_model->parameters().initialise(3);
   const bool bf16 = GENERATE(false, true);
   if (bf16) graphed_model->parameters().use_bf16_copies(true), plain_model->parameters().use_bf16_copies(true);
@@ -89,7 +89,8 @@ TEST_CASE(
   uint32_t update = 0;
   const auto check_update = [&](int64_t rows, int64_t length) {
     INFO("update " << update);
-    mh::data::Batch batch{{random_tokens(rows, length, 23, update)}, random_tokens(rows, length, 23, update + 100)};
+    mh::data::Batch batch{Input{random_tokens(rows, length, 23, update)},
+                          random_tokens(rows, length, 23, update + 100)};
     const mh::nn::ForwardContext forward_context{true, 1, update++, 0};
     graphed_model->parameters().zero_gradients(), plain_model->parameters().zero_gradients();
     batch.targets[0][static_cast<int64_t>(update) % length] = -1;  // the ignored targets differ between updates
@@ -118,9 +119,9 @@ TEST_CASE(
   for (auto* model : {graphed_model.get(), plain_model.get()}) model->parameters().all().front().set_trained(false);
   for (int i = 0; i < 5; ++i) check_update(3, 7);
   CHECK((counts.captures == 2 && counts.launches == 6));
-  CHECK_THROWS_WITH(
-      graphed_forward_backward({{random_tokens(3, 7, 23, 1)}, at::full({3, 7}, 23, at::kLong)}, {true, 1, update, 0}),
-      Catch::Contains("indices below 23") && Catch::Contains("found 23"));
+  CHECK_THROWS_WITH(graphed_forward_backward({Input{random_tokens(3, 7, 23, 1)}, at::full({3, 7}, 23, at::kLong)},
+                                             {true, 1, update, 0}),
+                    Catch::Contains("indices below 23") && Catch::Contains("found 23"));
 }
 
 TEST_CASE("a failed CUDA graph capture throws Error(device), which suggests train.cuda_graph=false", "[cuda-graph]") {
@@ -130,12 +131,12 @@ TEST_CASE("a failed CUDA graph capture throws Error(device), which suggests trai
     }
     void launch() override {}
   };
-  auto model =
-      build_language_model(parse_model_config("[model]\nlayers = 1\nwidth = 8\n[attention]\nheads = 2\n"), 9, at::kCPU);
+  auto model = build_language_model(parse_model_config("[model]\nlayers = 1\nwidth = 8\n[attention]\nheads = 2\n"), {9},
+                                    at::kCPU);
   mh::train::GraphedForwardBackward graphed(
       *model, [](const auto&, const auto&, const auto&) { return SlicedLoss{}; },
       [] { return std::make_unique<FailingGraph>(); });
-  const mh::data::Batch batch{{random_tokens(1, 2, 9, 1)}, random_tokens(1, 2, 9, 2)};
+  const mh::data::Batch batch{Input{random_tokens(1, 2, 9, 1)}, random_tokens(1, 2, 9, 2)};
   for (int i = 0; i < mh::train::GraphedForwardBackward::kWarmUpUpdates; ++i) CHECK_NOTHROW(graphed(batch, {}));
   try {
     graphed(batch, {});

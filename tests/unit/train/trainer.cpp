@@ -351,7 +351,7 @@ TEST_CASE("scoring a text in chunks scores every token exactly once for any cont
 TEST_CASE("scores are independent of the batch size and equal a token-by-token evaluation") {
   Config config;
   config.load_text("[model]\nlayers = 1\nwidth = 16\nffn = 32\n[attention]\nheads = 2\n", "test");
-  auto model = model::build_language_model(model::ModelConfig::read(config), 6, at::kCPU);
+  auto model = model::build_language_model(model::ModelConfig::read(config), {6}, at::kCPU);
   model->parameters().initialise(1);
   std::vector<int32_t> text;
   for (int i = 0; i < 53; ++i) text.push_back(i * i % 6);
@@ -371,7 +371,7 @@ TEST_CASE("scores are independent of the batch size and equal a token-by-token e
       std::vector<int64_t> inputs;
       for (int64_t k = c.offset; k <= i; ++k) inputs.push_back(k == 0 ? 0 : text[static_cast<size_t>(k - 1)]);
       at::Tensor x = at::tensor(inputs, at::kLong).unsqueeze(0);
-      at::Tensor log_p = at::log_softmax(model->logits(model->hidden(x, {})), -1);
+      at::Tensor log_p = at::log_softmax(model->logits(model->hidden(model::Input{x}, {})), -1);
       sum -= log_p[0][static_cast<int64_t>(inputs.size()) - 1][text[static_cast<size_t>(i)]].item<double>();
     }
   CHECK(score(1) == rounding::within(sum, bound));

@@ -299,8 +299,8 @@ LossAndGradients forward_backward(const model::ModelConfig& config, const std::s
   forward_context.training = true, forward_context.seed = 7, forward_context.requests = &requests;
   attention::Observer* observer = regulariser.empty() ? nullptr : terms.observer();
   if (observer != nullptr) observer->begin_batch(batch.input.lengths);
-  const nn::SlicedLoss loss =
-      model->loss(model->hidden(batch.input, forward_context, nullptr, observer), batch.targets, 0.1, forward_context);
+  const nn::SlicedLoss loss = model->loss(model->hidden(batch.input, forward_context, nullptr, observer),
+                                          {batch.targets}, 0.1, forward_context);
   const at::Tensor term = regulariser.empty() ? at::Tensor() : terms.loss({0, 0, 1});
   at::Tensor sum = loss.smoothed;
   LossAndGradients result;
