@@ -85,7 +85,7 @@ class Taylor : public ImportanceMeasure {
     data::BatchVisitor visitor;
     visitor.observer = &products;
     visitor.visit = [&](const data::ForwardedBatch& pass) {
-      const nn::SlicedLoss loss = input.model.loss(pass.hidden, pass.batch.targets, 0);
+      const nn::SlicedLoss loss = input.model.loss(pass.hidden, {pass.batch.targets}, 0);
       for (const auto& layer : products.collect(loss.smoothed)) products.means.add_layer(layer);
     };
     visitor.on_progress = input.progress;

@@ -34,7 +34,7 @@ Batch load_examples(const Examples& corpus, std::span<const text::Example> examp
     max_targets = std::max(max_targets, e.targets.size() + (adds_length ? 1 : 0));
   }
   const auto row_length = static_cast<int64_t>(width), n = static_cast<int64_t>(max_targets);
-  Batch batch{at::full({count, row_length}, static_cast<int64_t>(corpus.padding_id()), at::kLong),
+  Batch batch{model::Input{at::full({count, row_length}, static_cast<int64_t>(corpus.padding_id()), at::kLong)},
               at::full({count, n}, -1, at::kLong)};
   batch.input.segments = at::zeros({count, row_length}, at::kLong);
   batch.input.lengths.encoder = at::empty({count}, at::kLong);

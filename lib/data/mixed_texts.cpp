@@ -173,7 +173,7 @@ Batch MixedTextBatches::load(int64_t update, const MicroBatch& micro_batch) {
     }
     first = next;
   }
-  return {{at::cat(tokens), {}, at::cat(lengths)}, at::cat(targets)};
+  return {{at::cat(tokens), {}, attention::Lengths(at::cat(lengths))}, at::cat(targets)};
 }
 
 std::string MixedTextBatches::describe_rows(int64_t update) {

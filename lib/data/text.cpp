@@ -72,7 +72,7 @@ Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width) {
   const auto count = static_cast<int64_t>(rows.size());
   Batch batch{{at::full({count, width}, static_cast<int64_t>(text.end_of_line_id), at::kLong),
                {},
-               at::empty({count}, at::kLong)},
+               attention::Lengths(at::empty({count}, at::kLong))},
               at::full({count, width}, -1, at::kLong)};
   auto* input_data = batch.input.tokens.mutable_data_ptr<int64_t>();
   auto* target_data = batch.targets.mutable_data_ptr<int64_t>();

@@ -36,7 +36,7 @@ class DecoderLm : public LanguageModel {
   }
 
   nn::ParameterList& parameters() override { return parameters_; }
-  VocabularySizes vocabulary_sizes() const override { return vocabulary_size_; }
+  VocabularySizes vocabulary_sizes() const override { return {vocabulary_size_}; }
   int64_t max_positions() const override { return position_encoding_->max_positions(); }
 
   at::Tensor hidden(const Input& input, const nn::ForwardContext& forward_context, DecodingState* state,

@@ -30,7 +30,7 @@ Input Input::to(at::Device device) const {
   const auto move_to_device = [&](const at::Tensor& x) {
     return x.defined() ? x.to(device, x.scalar_type(), !device.is_cpu()) : x;
   };
-  Input device_input(move_to_device(tokens), move_to_device(source), lengths);
+  Input device_input{move_to_device(tokens), move_to_device(source), lengths};
   device_input.segments = move_to_device(segments);
   return device_input;
 }

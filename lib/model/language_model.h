@@ -41,15 +41,16 @@ class DecodingState {
   virtual void reorder_within_sources(const at::Tensor& old_rows) { reorder(old_rows); }
 };
 
-// The input of a model. Tokens beyond the length of a row are padding with arbitrary vocabulary entries.
+// The input of a model. Tokens beyond the length of a row are padding with arbitrary vocabulary entries. The input of a
+// decoder-only model without padding is its tokens: hidden(Input{tokens}, forward_context).
 struct Input {
   at::Tensor tokens;           // (B, T) int64: tokens of the text; for a translation model, of the target
   at::Tensor source;           // (B, S) int64: tokens of the source, for a translation model
   attention::Lengths lengths;  // lengths of the rows, on the CPU; encoder-only models use lengths.encoder
   at::Tensor segments;         // (B, T) int64 segment (token type) of each token; undefined: segment 0 for all tokens
-  // Implicit constructor, since the input of a decoder-only model without padding is its tokens: hidden(tokens,
-  // forward_context).
-  Input(at::Tensor token_ids = {}, at::Tensor source_ids = {}, attention::Lengths row_lengths = {})
+  Input() = default;
+  explicit Input(at::Tensor token_ids) : tokens(std::move(token_ids)) {}
+  Input(at::Tensor token_ids, at::Tensor source_ids, attention::Lengths row_lengths = {})
       : tokens(std::move(token_ids)), source(std::move(source_ids)), lengths(std::move(row_lengths)) {}
   // Returns a copy of the input whose tensors, except for the lengths, are on `device`.
   Input to(at::Device device) const;
@@ -62,22 +63,18 @@ struct Input {
 //   classes  n = 1: class of the text
 //   number   n = 1: number to predict, in thousandths
 //   span     n = 3: first position of the answer, last position of the answer, and minus the length of the row
+// The targets of a model without next-sentence prediction are one tensor: loss(hidden, {targets}, 0).
 struct Targets {
-  at::Tensor values;
+  at::Tensor values = {};
   double next_sentence_weight = 1;  // words: weight of the next-sentence loss relative to the loss of a masked word
   at::Tensor device_values = {};    // copy of `values` on the device of the model; undefined: loss() makes the copy
-  // Implicit constructor, since the targets of a model without next-sentence prediction are one tensor: loss(hidden,
-  // targets, 0).
-  Targets(at::Tensor target_values, double next_weight = 1)
-      : values(std::move(target_values)), next_sentence_weight(next_weight) {}
 };
 
-// The sizes of the target vocabulary and the source vocabulary, in entries.
+// The sizes of the target vocabulary and the source vocabulary, in entries. A model without source has one vocabulary:
+// build_language_model(config, {30}, device).
 struct VocabularySizes {
-  int64_t target;
-  int64_t source;  // 0: source and target have a joint vocabulary, or the model has no source
-  // Implicit constructor, since a model without source has one vocabulary: build_language_model(config, 30, device).
-  VocabularySizes(int64_t target_size, int64_t source_size = 0) : target(target_size), source(source_size) {}
+  int64_t target = 0;
+  int64_t source = 0;  // 0: source and target have a joint vocabulary, or the model has no source
 };
 
 class LanguageModel {

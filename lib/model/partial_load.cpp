@@ -102,7 +102,7 @@ double max_hidden_difference(const io::Checkpoint& checkpoint, LanguageModel& mo
     return result;
   };
   const VocabularySizes sizes = model.vocabulary_sizes();
-  Input input(random_tokens(sizes.target, 0));
+  Input input{random_tokens(sizes.target, 0)};
   if (model.has_encoder()) input.source = random_tokens(sizes.source > 0 ? sizes.source : sizes.target, 1);
   const auto hidden_states = [&](LanguageModel& m) {
     m.set_path(attention::Path::composed);

@@ -82,8 +82,8 @@ Shapes shapes_of(const Settings& settings, const Symbols& symbols) {
   for (const std::string& setting : settings) config.set(setting);
   const ModelConfig model_config = ModelConfig::read(config);
   config.check_all_known();
-  const VocabularySizes vocabulary_sizes(kVocabularyRows,
-                                         example_type_of(model_config.model) == ExampleType::pairs ? kSourceRows : 0);
+  const VocabularySizes vocabulary_sizes{kVocabularyRows,
+                                         example_type_of(model_config.model) == ExampleType::pairs ? kSourceRows : 0};
   const auto model = build_language_model(model_config, vocabulary_sizes, at::Device(at::kMeta));
   Shapes shapes;
   for (const nn::Parameter& p : model->parameters().all()) {

@@ -46,7 +46,7 @@ class TransformerXl : public LanguageModel {
   }
 
   nn::ParameterList& parameters() override { return parameters_; }
-  VocabularySizes vocabulary_sizes() const override { return vocabulary_size_; }
+  VocabularySizes vocabulary_sizes() const override { return {vocabulary_size_}; }
   int64_t memory_length() const override { return options_.transformer_xl.memory; }
   int64_t num_skippable_layers() const override { return options_.layers; }
 

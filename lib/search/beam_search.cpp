@@ -64,7 +64,7 @@ class HostSearch {
     for (size_t b = 0; b < beams_.size(); ++b)
       for (const LiveHypothesis& p : beams_[b].live_hypotheses)
         if (!p.tokens.empty()) t[row(b, p)] = p.tokens.back();
-    model::Input input(tokens);
+    model::Input input{tokens};
     if (length_ == 0 && model_.has_encoder()) set_sources(model_, sentences_, rows_per_sentence_, input);
     if (observer_ != nullptr) observer_->begin_batch(input.lengths);
     const at::Tensor hidden = model_.hidden(input.to(model_.parameters().device()), {}, state_.get(), observer_);

@@ -100,7 +100,7 @@ class DeviceSearch {
 
   // Runs the model on tokens_ and returns the logits (S·W, V) fp32 of the next tokens.
   at::Tensor next_logits() {
-    model::Input input(tokens_.view({-1, 1}));
+    model::Input input{tokens_.view({-1, 1})};
     if (length_ == 0 && model_.has_encoder()) set_sources(model_, sentences_, rows_per_sentence_, input);
     return model_.logits(model_.hidden(input.to(int64_options_.device()), {}, state_.get())).flatten(0, 1);
   }

@@ -34,7 +34,7 @@ void generate(model::LanguageModel& model, const std::vector<int32_t>& prompt, c
   for (int64_t i = 0; i < o.length; ++i) {
     at::Tensor tokens = at::empty({1, static_cast<int64_t>(input_tokens.size())}, at::kLong);
     std::copy(input_tokens.begin(), input_tokens.end(), tokens.mutable_data_ptr<int64_t>());
-    at::Tensor hidden = model.hidden(tokens.to(model.parameters().device()), {}, state.get());
+    at::Tensor hidden = model.hidden(model::Input{tokens.to(model.parameters().device())}, {}, state.get());
     const int32_t token = sample_next_token(model.logits(hidden.narrow(1, hidden.size(1) - 1, 1)).flatten(), o, random);
     if (!on_token(token)) return;
     input_tokens = {token};

@@ -61,7 +61,7 @@ DryRunReport dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std:
                      int64_t num_processes) {
   const auto& t = run.train;
   run.check_without_data();
-  model::VocabularySizes vocabulary_sizes(run.model.model.vocabulary_rows, run.model.model.encoder_decoder.source_rows);
+  model::VocabularySizes vocabulary_sizes{run.model.model.vocabulary_rows, run.model.model.encoder_decoder.source_rows};
   text::Tokenizers tokenizers;
   if (checkpoint != nullptr)
     vocabulary_sizes = model::vocabulary_sizes_of(tokenizers = text::tokenizers_of(*checkpoint));
