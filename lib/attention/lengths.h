@@ -14,9 +14,9 @@ namespace mh::attention {
 // the model has no such input.
 struct Lengths {
   at::Tensor decoder, encoder;
-  // This constructor is implicit, so that the caller of a model without encoder may pass one tensor of lengths to a
-  // function such as Observer::begin_batch().
-  Lengths(at::Tensor decoder_lengths = {}, at::Tensor encoder_lengths = {})
+  Lengths() = default;
+  explicit Lengths(at::Tensor decoder_lengths) : decoder(std::move(decoder_lengths)) {}
+  Lengths(at::Tensor decoder_lengths, at::Tensor encoder_lengths)
       : decoder(std::move(decoder_lengths)), encoder(std::move(encoder_lengths)) {}
   // queries() returns the lengths of the sequences from which an attention layer of this kind projects its queries;
   // keys() those from which it projects its keys and values.
