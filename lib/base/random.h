@@ -38,7 +38,7 @@ class RandomStream {
 // A sequence drawn from one (update, site) of a stream, for shuffles, initial values and sampling.
 class RandomSequence {
  public:
-  RandomSequence(const RandomStream& stream, uint32_t update = 0, uint32_t site = 0);
+  explicit RandomSequence(const RandomStream& stream, uint32_t update = 0, uint32_t site = 0);
   uint32_t next_u32();
   uint64_t next_u64();
   double uniform();  // [0, 1), 53 bits
