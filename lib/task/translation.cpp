@@ -78,7 +78,7 @@ class Translation : public Task {
     return std::make_unique<PairsDataset>(
         data::Pairs(records.sequences(), tokenizers.source_or_target().end_of_line_id(),
                     tokenizers.target->end_of_line_id()),
-        tokenizers, records.name());
+        SourceTargetTokenizers(tokenizers), records.name());
   }
 };
 

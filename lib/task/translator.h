@@ -57,8 +57,7 @@ std::string describe_decoding(const search::SearchOptions& options, const search
 // Non-owning pointers to the tokenizers of source and target. The tokenizers must outlive this object.
 struct SourceTargetTokenizers {
   const text::Tokenizer *source, *target;
-  // Implicit, since this object is a view of text::Tokenizers, as std::string_view is a view of a string.
-  SourceTargetTokenizers(const text::Tokenizers& tokenizers)
+  explicit SourceTargetTokenizers(const text::Tokenizers& tokenizers)
       : source(&tokenizers.source_or_target()), target(tokenizers.target.get()) {}
 };
 

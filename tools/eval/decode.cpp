@@ -44,7 +44,7 @@ ordered_json decode_and_score(const DecodeJob& job, model::LoadedModel& model, c
                               const std::string& shard, const std::string& file, const distributed::Group* group) {
   const data::Pairs& pairs = pairs_of(dataset, shard);
   const auto start_time = std::chrono::steady_clock::now();
-  task::Translator translator(*model.model, model.tokenizers, job.options.translation);
+  task::Translator translator(*model.model, task::SourceTargetTokenizers(model.tokenizers), job.options.translation);
   translator.set_group(group);
   std::unique_ptr<ByteSink> sink = file.empty() ? nullptr : open_sink(file);
   int64_t num_tokens = 0;

@@ -107,7 +107,8 @@ void translate_lines(const Arguments& args, const TranslateJob& job) {
   if (!model.model->has_encoder())
     throw Error(Exit::usage,
                 Problem{model.name, "a translation model", "a language model", "use mh-eval generate for this model"});
-  task::Translator translator(*model.model, model.tokenizers, job.translation, job.sampling);
+  task::Translator translator(*model.model, task::SourceTargetTokenizers(model.tokenizers), job.translation,
+                              job.sampling);
   translator.set_group(&group);
   log_info("search: " + task::describe_decoding(job.translation.search, job.sampling));
   const bool takes_any_bytes = model.tokenizers.source_or_target().takes_any_bytes();
