@@ -12,16 +12,30 @@
 
 namespace mh::distributed {
 
+using namespace std::chrono_literals;
+
 struct PendingOperation::State {
   std::shared_ptr<const Connections> connections;
   std::chrono::milliseconds timeout{};
   // Time limit of the wait for an operation that has no time limit of its own; zero: no limit of the wait.
   std::chrono::milliseconds wait_timeout{};
+  bool checks_heartbeats = false;  // whether wait() ends with an error if another process has no heartbeat
   c10::intrusive_ptr<c10d::Work> work;
   std::vector<at::Tensor> tensors;  // the tensors of the operation, which c10d does not own
 };
 
 namespace {
+
+constexpr int kClosingTag = 1;  // tag of the receive of close_connections(), which no send has
+
+// Returns the error of an operation that has not completed. `silent_ranks`: result of Heartbeat::silent_ranks().
+Error operation_error(const Connections& connections, std::chrono::milliseconds timeout,
+                      const std::string& silent_ranks, const std::string& message) {
+  return {Exit::failed, Problem{str("job of ", connections.size, " processes"),
+                                str("an answer from every process within ", seconds_text(timeout)),
+                                str(silent_ranks.empty() ? "" : "no heartbeat of " + silent_ranks + "; ", message),
+                                "see the messages of the other processes"}};
+}
 
 // Calls an operation of c10d and converts its exceptions to Error(failed). `timeout`: time limit of the operation.
 template <class Operation>
@@ -34,11 +48,7 @@ auto convert_errors(const Connections& connections, std::chrono::milliseconds ti
     throw;
   } catch (const std::exception& error) {
     const std::string silent_ranks = connections.heartbeat == nullptr ? "" : connections.heartbeat->silent_ranks();
-    throw Error(Exit::failed,
-                Problem{str("job of ", connections.size, " processes"),
-                        str("an answer from every process within ", seconds_text(timeout)),
-                        str(silent_ranks.empty() ? "" : "no heartbeat of " + silent_ranks + "; ", first_line_of(error)),
-                        "see the messages of the other processes"});
+    throw operation_error(connections, timeout, silent_ranks, first_line_of(error));
   }
 }
 
@@ -52,9 +62,46 @@ PendingOperation start_operation(
   state->connections = std::move(connections);
   state->tensors = std::move(tensors);
   state->timeout = timeout.count() > 0 ? timeout : state->connections->timeout;
-  if (limits_wait) state->wait_timeout = state->timeout;
+  const std::shared_ptr<Heartbeat>& heartbeat = state->connections->heartbeat;
+  if (limits_wait) state->wait_timeout = state->timeout - (heartbeat ? heartbeat->max_diagnosis() : 0ms);
+  else state->checks_heartbeats = heartbeat != nullptr && state->timeout > state->connections->timeout;
   state->work = convert_errors(*state->connections, state->timeout, [&] { return operation(state->tensors); });
   return PendingOperation(std::move(state));
+}
+
+// Makes the pending operations of Gloo fail, which c10d cannot cancel: a receive that exceeds its time limit closes all
+// connections of this process.
+void close_connections(const Connections& connections) {
+  std::vector<at::Tensor> tensors{at::zeros({1})};
+  try {
+    connections.backend->recv(tensors, (connections.rank + 1) % connections.size, kClosingTag)->wait(1ms);
+  } catch (const std::exception&) {
+    // The error of the receive, or of connections that are already closed.
+  }
+}
+
+// Waits for an operation whose time limit exceeds the timeout of the group. Throws Error(failed) within the timeout if
+// another process has no heartbeat: a process that is stopped or disconnected. A third of the timeout passes between
+// two readings of the heartbeats, and at most a third while the store answers.
+void wait_with_heartbeats(const PendingOperation::State& state) {
+  const Connections& connections = *state.connections;
+  const std::chrono::milliseconds slice = connections.timeout / 3;
+  std::vector<int64_t> counters;
+  while (true) {
+    try {
+      state.work->wait(slice);
+      return;
+    } catch (const std::exception&) {
+      if (state.work->isCompleted()) {
+        state.work->wait();  // throws the error of the operation, unless it has completed since
+        return;
+      }
+    }
+    const std::string silent_ranks = connections.heartbeat->ranks_silent_since(counters, slice);
+    if (silent_ranks.empty()) continue;
+    close_connections(connections);
+    throw operation_error(connections, connections.timeout, silent_ranks, "an incomplete operation");
+  }
 }
 
 at::Tensor bytes_of(const std::string& text, int64_t length) {
@@ -70,7 +117,10 @@ std::string text_of(const at::Tensor& bytes, int64_t length) {
 
 void PendingOperation::wait() {
   if (state_ == nullptr) return;
-  convert_errors(*state_->connections, state_->timeout, [&] { return state_->work->wait(state_->wait_timeout); });
+  convert_errors(*state_->connections, state_->timeout, [&] {
+    if (state_->checks_heartbeats) wait_with_heartbeats(*state_);
+    else state_->work->wait(state_->wait_timeout);
+  });
   state_ = nullptr;
 }
 

@@ -68,7 +68,9 @@ class Group : public nn::ProcessSum {
   // timeout of the group): see barrier().
   std::vector<std::string> gather(const std::string& text, std::chrono::milliseconds timeout = {}) const;
   // Waits until every process has called barrier(), at most for `timeout` (zero: the timeout of the group). Callers
-  // pass a longer timeout if rank 0 works while the other processes wait, for example when rank 0 saves a checkpoint.
+  // pass a longer timeout if other processes work meanwhile, for example when rank 0 saves a checkpoint. The wait then
+  // still ends within the timeout of the group if another process is stopped or disconnected, which its heartbeats
+  // show.
   void barrier(std::chrono::milliseconds timeout = {}) const;
 
  private:

@@ -1,7 +1,10 @@
 #include "distributed/heartbeat.h"
 
+#include <algorithm>
+#include <functional>
 #include <future>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -11,8 +14,12 @@ namespace mh::distributed {
 
 namespace {
 
-constexpr std::chrono::seconds kStoreTimeout{5};
-// Key of the first result of find_silent_ranks() that is not empty.
+using std::chrono::milliseconds;
+
+constexpr HeartbeatTimes kLongestTimes{milliseconds(500), milliseconds(10000)};
+// Number of intervals for which silent_ranks() observes the counters, and for which rank 0 then serves the store.
+constexpr int kObservedIntervals = 4;
+// Key of the first set of silent ranks that a process has published.
 constexpr const char* kVerdictKey = "heartbeat/silent";
 
 std::string key_of(int rank) { return str("heartbeat/", rank); }
@@ -24,37 +31,67 @@ std::vector<int64_t> read_counters(c10d::Store& store, int size) {
   return counters;
 }
 
-// Returns the result of Heartbeat::silent_ranks() for process `own_rank`. Throws the exceptions of the store.
-std::string find_silent_ranks(c10d::Store& store, int own_rank, int size, std::chrono::milliseconds interval) {
-  if (store.check({kVerdictKey})) return store.get_to_str(kVerdictKey);
-  const std::vector<int64_t> first_counters = read_counters(store, size);
-  std::this_thread::sleep_for(4 * interval);
-  const std::vector<int64_t> second_counters = read_counters(store, size);
+// Returns the published ranks; "" if no process has published any.
+std::string read_published_ranks(c10d::Store& store) {
+  return store.check({kVerdictKey}) ? store.get_to_str(kVerdictKey) : "";
+}
+
+// Publishes the ranks other than `own_rank` whose counters are equal in `first` and `second`, and returns the ranks
+// that were published first. Returns "" if all counters differ.
+std::string publish_silent_ranks(c10d::Store& store, int own_rank, milliseconds interval,
+                                 const std::vector<int64_t>& first, const std::vector<int64_t>& second) {
   std::vector<std::string> silent_ranks;
-  for (size_t rank = 0; rank < first_counters.size(); ++rank)
-    if (static_cast<int>(rank) != own_rank && first_counters[rank] == second_counters[rank])
-      silent_ranks.push_back(std::to_string(rank));
+  for (size_t rank = 0; rank < first.size(); ++rank)
+    if (static_cast<int>(rank) != own_rank && first[rank] == second[rank]) silent_ranks.push_back(std::to_string(rank));
   if (silent_ranks.empty()) return "";
-  const std::string verdict =
+  const std::string published_ranks =
       store.compareSet(kVerdictKey, "", (silent_ranks.size() == 1 ? "rank " : "ranks ") + join(silent_ranks, ", "));
-  if (own_rank == 0) std::this_thread::sleep_for(4 * interval);  // other processes still read the store of rank 0
-  return verdict;
+  // The other processes read the published ranks from the store of rank 0 in the next interval.
+  if (own_rank == 0) std::this_thread::sleep_for(kObservedIntervals * interval);
+  return published_ranks;
+}
+
+// Calls `query` in a thread of its own, since operations of the store have no time limit, and returns its result;
+// nullopt after `limit` or if `query` throws, in which case the thread may still run.
+template <class Result>
+std::optional<Result> call_within(milliseconds limit, std::function<Result()> query) {
+  const auto promise = std::make_shared<std::promise<std::optional<Result>>>();
+  std::future<std::optional<Result>> result = promise->get_future();
+  std::thread([promise, query = std::move(query)] {
+    try {
+      promise->set_value(query());
+    } catch (const std::exception&) {
+      promise->set_value(std::nullopt);
+    }
+  }).detach();
+  if (result.wait_for(limit) != std::future_status::ready) return std::nullopt;
+  return result.get();
 }
 
 }  // namespace
 
-Heartbeat::Heartbeat(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                     std::chrono::milliseconds interval)
-    : store_(store->clone()), rank_(rank), size_(size), interval_(interval) {
+HeartbeatTimes HeartbeatTimes::for_timeout(milliseconds timeout) {
+  const milliseconds diagnosis = std::min(kLongestTimes.diagnosis, timeout / 2);
+  // The diagnosis observes the counters, publishes the result, and has two intervals more for the answers of the store.
+  return {std::min(kLongestTimes.interval, diagnosis / (2 * kObservedIntervals + 2)), diagnosis};
+}
+
+Heartbeat::Heartbeat(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const HeartbeatTimes& times)
+    : store_(store->clone()), rank_(rank), size_(size), times_(times) {
   store->add(key_of(rank), 1);  // creates the counter before any process reads it
   thread_ = std::thread([this, thread_store = store->clone()] {
     std::unique_lock lock(mutex_);
-    while (!condition_.wait_for(lock, interval_, [this] { return is_stopped_; })) {
+    while (!condition_.wait_for(lock, times_.interval, [this] { return is_stopped_; })) {
+      lock.unlock();
+      std::string published_ranks;
       try {
         thread_store->add(key_of(rank_), 1);
+        published_ranks = read_published_ranks(*thread_store);
       } catch (const std::exception&) {
         return;  // the store has ended; the next operation of the group reports the error
       }
+      lock.lock();
+      if (published_ranks_.empty()) published_ranks_ = published_ranks;
     }
   });
 }
@@ -68,19 +105,38 @@ Heartbeat::~Heartbeat() {
   thread_.join();
 }
 
-// Reads the store in a thread of its own, since operations of the store have no time limit.
+std::string Heartbeat::published_ranks() {
+  const std::lock_guard lock(mutex_);
+  return published_ranks_;
+}
+
 std::string Heartbeat::silent_ranks() {
-  const auto promise = std::make_shared<std::promise<std::string>>();
-  std::future<std::string> result = promise->get_future();
-  std::thread([promise, store = store_, rank = rank_, size = size_, interval = interval_] {
-    try {
-      promise->set_value(find_silent_ranks(*store, rank, size, interval));
-    } catch (const std::exception&) {
-      promise->set_value("rank 0");
-    }
-  }).detach();
-  if (result.wait_for(10 * interval_ + kStoreTimeout) != std::future_status::ready) return "rank 0";
-  return result.get();
+  if (std::string ranks = published_ranks(); !ranks.empty()) return ranks;
+  const std::optional<std::string> ranks = call_within<std::string>(
+      times_.diagnosis, [store = store_, rank = rank_, size = size_, interval = times_.interval]() -> std::string {
+        if (std::string published = read_published_ranks(*store); !published.empty()) return published;
+        const std::vector<int64_t> first = read_counters(*store, size);
+        std::this_thread::sleep_for(kObservedIntervals * interval);
+        return publish_silent_ranks(*store, rank, interval, first, read_counters(*store, size));
+      });
+  if (ranks.has_value()) return *ranks;
+  const std::string published = published_ranks();  // the thread may have read them before the store ended
+  return published.empty() ? "rank 0" : published;
+}
+
+std::string Heartbeat::ranks_silent_since(std::vector<int64_t>& counters, milliseconds limit) {
+  if (std::string ranks = published_ranks(); !ranks.empty()) return ranks;
+  using Counters = std::vector<int64_t>;
+  const auto current =
+      call_within<Counters>(limit, [store = store_, size = size_] { return read_counters(*store, size); });
+  if (!current.has_value()) return "rank 0";
+  const Counters previous = std::exchange(counters, *current);
+  if (previous.empty()) return "";
+  const auto ranks = call_within<std::string>(
+      times_.diagnosis, [store = store_, rank = rank_, interval = times_.interval, previous, current = *current] {
+        return publish_silent_ranks(*store, rank, interval, previous, current);
+      });
+  return ranks.value_or("rank 0");
 }
 
 }  // namespace mh::distributed

@@ -3,20 +3,30 @@
 // addresses and no ranks. A process whose main thread hangs still increments its counter.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
 
 namespace mh::distributed {
 
+// Durations of the heartbeats of a job.
+struct HeartbeatTimes {
+  std::chrono::milliseconds interval{};   // between two increments of a counter
+  std::chrono::milliseconds diagnosis{};  // maximum duration of Heartbeat::silent_ranks()
+
+  // Returns the times of a job whose processes must end within `timeout` after the failure of one of them: at most half
+  // of the timeout remains for the diagnosis.
+  static HeartbeatTimes for_timeout(std::chrono::milliseconds timeout);
+};
+
 class Heartbeat {
  public:
-  // Starts a thread that increments the counter of process `rank` in the store every `interval`.
-  Heartbeat(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, std::chrono::milliseconds interval);
+  // Starts a thread that increments the counter of process `rank` in the store every `times.interval`.
+  Heartbeat(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const HeartbeatTimes& times);
   ~Heartbeat();
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
@@ -27,13 +37,27 @@ class Heartbeat {
   // ended because of the failure.
   std::string silent_ranks();
 
+  // Returns the ranks whose counters have not changed since the previous call with the same `counters`, in the form of
+  // silent_ranks(); "" if there are none, and in the first call, in which `counters` is empty. Replaces `counters` by
+  // the current counters. Returns "rank 0" if the store does not answer within `limit`. A result that is not "" becomes
+  // the result of silent_ranks() in all processes.
+  std::string ranks_silent_since(std::vector<int64_t>& counters, std::chrono::milliseconds limit);
+
+  // Returns the maximum duration of silent_ranks().
+  std::chrono::milliseconds max_diagnosis() const { return times_.diagnosis; }
+
  private:
+  std::string published_ranks();
+
   const c10::intrusive_ptr<c10d::Store> store_;
   const int rank_, size_;
-  const std::chrono::milliseconds interval_;
+  const HeartbeatTimes times_;
   std::mutex mutex_;
   std::condition_variable condition_;
   bool is_stopped_ = false;
+  // The result of silent_ranks() that a process has published, as the thread has read it from the store. After that
+  // process has ended, the store may not answer any more.
+  std::string published_ranks_;
   std::thread thread_;
 };
 

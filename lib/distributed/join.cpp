@@ -25,7 +25,7 @@ namespace {
 using std::chrono::milliseconds;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-constexpr milliseconds kPollInterval{50}, kHeartbeatInterval{500};
+constexpr milliseconds kPollInterval{50};
 // Maximum time for which rank 0 serves the store after an error, so that the other processes can read why the job
 // cannot start.
 constexpr milliseconds kRefusalWait{5000};
@@ -234,11 +234,14 @@ Membership join(const Launch& launch, const std::string& build, milliseconds tim
                 "see the messages of the other processes; if the machine has several network interfaces, name one in "
                 "GLOO_SOCKET_IFNAME"});
   }
+  // An operation that fails ends within `timeout` together with the search for the silent ranks.
+  const HeartbeatTimes times = HeartbeatTimes::for_timeout(timeout);
+  connections->backend->setTimeout(timeout - times.diagnosis);
   const bool uses_nccl = is_on_gpu && device_use.exchanges_tensors;
   if (uses_nccl)
-    connections->gpu_backend =
-        make_nccl_backend(c10::make_intrusive<c10d::PrefixStore>("nccl", store), launch.rank, launch.size, timeout);
-  connections->heartbeat = std::make_shared<Heartbeat>(store, launch.rank, launch.size, kHeartbeatInterval);
+    connections->gpu_backend = make_nccl_backend(c10::make_intrusive<c10d::PrefixStore>("nccl", store), launch.rank,
+                                                 launch.size, timeout - times.diagnosis);
+  connections->heartbeat = std::make_shared<Heartbeat>(store, launch.rank, launch.size, times);
   membership.group = Group(std::move(connections));
   membership.group.barrier();  // otherwise a process could end before the other processes have connected to it
   // Connects the GPUs while all processes are known to run, since NCCL waits for them without a time limit, and reports

@@ -14,7 +14,7 @@ namespace mh::distributed {
 namespace {
 
 // Maximum time for which a process waits for the results of another process. A process that ends or loses its
-// connection ends the wait at once.
+// connection ends the wait at once, and a process that is stopped ends it within the timeout of the group.
 constexpr std::chrono::hours kResultTimeout{24};
 
 void append_integer(std::string& bytes, int64_t value) {

@@ -31,7 +31,8 @@ void Checkpointer::write(const std::string& path, const model::CheckpointTensors
       for (const io::TensorView& view : tensors.views())
         if (view.produce) view.produce();
   }
-  objects_.group.barrier(kWriteTimeout);
+  // The file of rank 0 is complete, and the other processes have nothing left to do.
+  objects_.group.barrier(objects_.group.is_main() ? std::chrono::milliseconds{} : kWriteTimeout);
 }
 
 void Checkpointer::add_shard(model::CheckpointTensors& tensors, const TensorShard& shard,

@@ -241,8 +241,8 @@ struct TrainOptions {
             "interval between log lines of the training loss, such as 100u for 100 updates; 0u: only at the end")
         .changeable();
     f.field("timeout", timeout,
-            "longest wait for another process of the job, in seconds, before training ends with an error; the time in "
-            "which rank 0 saves or a process validates is not counted",
+            "longest time, in seconds, until training ends with an error after another process of the job is stopped, "
+            "is disconnected or sends no gradients; the time in which rank 0 saves is not counted",
             between(1, 1 << 20))
         .changeable();
     f.field("shard", shard,

@@ -11,7 +11,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Maximum time for which a process waits until all processes have finished a validation.
+// Maximum time for which a process waits until all processes have finished a validation. A process that is stopped ends
+// the wait within the timeout of the group.
 constexpr std::chrono::hours kValidationTimeout{24};
 
 }  // namespace

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Kills and stops processes of a training job at random moments and checks that the job ends and loses nothing.
 
-    process_faults.py TOOLS [--kills N] [--stops N] [--processes N] [--seed S]
+    process_faults.py TOOLS [--kills N] [--stops N] [--validation-stops N] [--processes N] [--seed S]
 
 Each time, a job of several processes trains, and a process drawn at random receives SIGKILL, or SIGSTOP, at a random moment of the job.
+The stops of --validation-stops strike a job that validates for most of its time.
 Every other process must end with exit status 1 within train.timeout and a margin, and name the process; or, if the signal comes before the
 processes are connected, with an error. A resume with the same number of processes must then reach the weights and the log of an undisturbed
 job, bit for bit. Every second job divides the optimiser state among the processes (train.shard=optimizer), which does not change the weights.
@@ -23,10 +24,11 @@ import time
 
 import scenarios
 
-TIMEOUT_SECONDS = 4  # train.timeout
+TIMEOUT_SECONDS = 8  # train.timeout; an operation may take half of it
 MARGIN_SECONDS = 60  # for a busy machine
 START = f"mh-train -q --threads 1 --config c.toml --set train.timeout={TIMEOUT_SECONDS} --set train.checkpoint.every=5u --out run"
 SHARDED = " --set train.shard=optimizer"
+VALIDATION_START = f"{START} --set data.valid=long.mhs --set train.length=40u --set train.validation.every=10u"
 RESUME = "mh-train -q --threads 1 --resume --out run"
 
 
@@ -62,10 +64,39 @@ class Job:
         return results
 
 
-def find_problems(start_command, signal_number, seconds, victim, folder, reference, size, environment):
-    """Starts a job by `start_command` and sends the signal to the process `victim` after `seconds`. Returns a text for each problem; None if the job had ended."""
+def make_long_shard(folder, environment):
+    """Writes the shard long.mhs, whose validation takes most of the time of a job."""
+    (folder / "long").write_text((folder / "text").read_text(encoding="utf-8") * 50, encoding="utf-8")
+    process = scenarios.call("mh-prep lm -q --vocab v long -o long.mhs", folder, environment)
+    if process.returncode != 0:
+        sys.exit(f"process_faults.py: expected the shard long.mhs; found: {process.stderr}")
+
+
+def wait_for_log(job, folder):
+    """Waits until the processes of the job are connected and have begun the log, or until a process has ended."""
+    while job.is_running() and not (folder / "run/log.jsonl").exists():
+        time.sleep(0.01)
+
+
+def run_undisturbed(start, reference, folder, size, environment):
+    """Runs a job without faults and moves its folder to `reference`. Returns its durations in seconds: of the job, and of the job after the
+    beginning of its log."""
+    begin, job = time.monotonic(), Job(start, folder, size, environment)
+    wait_for_log(job, folder)
+    log_begin, results = time.monotonic(), job.wait(scenarios.TIMEOUT_SECONDS)
+    if any(status != 0 for status, _ in results):
+        sys.exit(f"process_faults.py: expected an undisturbed job; found {results}")
+    (folder / "run").rename(reference)
+    return time.monotonic() - begin, time.monotonic() - log_begin
+
+
+def find_problems(signal_number, seconds, victim, start_command, after_log, folder, reference, size, environment):
+    """Starts a job and sends the signal to the process `victim` after `seconds`, counted from the beginning of the log if `after_log` is set.
+    Returns a text for each problem; None if the job had ended."""
     shutil.rmtree(folder / "run", ignore_errors=True)
     job = Job(start_command, folder, size, environment)
+    if after_log:
+        wait_for_log(job, folder)
     time.sleep(seconds)
     if not job.is_running():
         job.wait(MARGIN_SECONDS)
@@ -107,6 +138,7 @@ def main():
     parser.add_argument("tools", type=pathlib.Path)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--stops", type=int, default=5)
+    parser.add_argument("--validation-stops", type=int, default=5)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
@@ -116,30 +148,30 @@ def main():
         folder = pathlib.Path(name)
         scenarios.make_inputs(folder, environment, [])
         (folder / "c.toml").write_text(scenarios.CONFIG, encoding="utf-8")
-        start = time.monotonic()
-        results = Job(START, folder, args.processes, environment).wait(scenarios.TIMEOUT_SECONDS)
-        if any(status != 0 for status, _ in results):
-            sys.exit(f"process_faults.py: expected an undisturbed job; found {results}")
-        duration, reference = time.monotonic() - start, folder / "reference"
-        (folder / "run").rename(reference)
-        for signal_number, count in ((signal.SIGKILL, args.kills), (signal.SIGSTOP, args.stops)):
-            rng, num_done, num_survived = random.Random(f"{args.seed} {signal_number}"), 0, 0
+        make_long_shard(folder, environment)
+        durations = {start: run_undisturbed(start, folder / name, folder, args.processes, environment)
+                     for start, name in ((START, "reference"), (VALIDATION_START, "validation-reference"))}
+        plans = [("SIGKILL", signal.SIGKILL, args.kills, START, False, "reference"), ("SIGSTOP", signal.SIGSTOP, args.stops, START, False, "reference"),
+                 ("SIGSTOP in a validation", signal.SIGSTOP, args.validation_stops, VALIDATION_START, True, "validation-reference")]
+        for plan_name, signal_number, count, start, after_log, reference in plans:
+            duration = durations[start][after_log]
+            rng, num_done, num_survived = random.Random(f"{args.seed} {plan_name}"), 0, 0
             while num_done < count:
                 seconds, victim = rng.uniform(0, duration), rng.randrange(args.processes)
-                start_command = START + SHARDED * (num_done % 2)
-                problems = find_problems(start_command, signal_number, seconds, victim, folder, reference, args.processes, environment)
+                start_command = start + SHARDED * (num_done % 2)
+                problems = find_problems(signal_number, seconds, victim, start_command, after_log, folder, folder / reference, args.processes, environment)
                 if problems is None:
                     duration *= 0.95  # the job ended before the signal
                     continue
                 num_done += 1
                 num_survived += not problems
                 for problem in problems:
-                    print(f"{signal_number.name} to rank {victim} after {seconds:.3f} s of {start_command}: {problem}", flush=True)
-            print(f"{signal_number.name}: survived {num_survived} of {count} within {duration:.2f} s", flush=True)
+                    print(f"{plan_name} to rank {victim} after {seconds:.3f} s of {start_command}: {problem}", flush=True)
+            print(f"{plan_name}: survived {num_survived} of {count} within {duration:.2f} s", flush=True)
             if num_survived < count:
-                print(f"failed: {signal_number.name}")
+                print(f"failed: {plan_name}")
                 num_failed += 1
-    print(f"mh-tests: {2 - num_failed} passed, {num_failed} failed, 0 skipped")
+    print(f"mh-tests: {len(plans) - num_failed} passed, {num_failed} failed, 0 skipped")
     return 1 if num_failed else 0
 
 

@@ -2,8 +2,13 @@
 // heartbeats.
 #include "distributed/group.h"
 
+#include <array>
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/error.h"
@@ -127,12 +132,12 @@ TEST_CASE("group: broadcasts and gathers texts of any bytes and lengths") {
 }
 
 TEST_CASE("heartbeat: silent_ranks() returns the ranks of the processes that have ended") {
-  const std::chrono::milliseconds interval(20);
+  const distributed::HeartbeatTimes times{std::chrono::milliseconds(20), std::chrono::milliseconds(2000)};
   for (const bool is_one : {true, false}) {
     const auto store = c10::make_intrusive<c10d::HashStore>();
-    distributed::Heartbeat first(store, 0, 4, interval), third(store, 2, 4, interval);
-    auto second = std::make_unique<distributed::Heartbeat>(store, 1, 4, interval),
-         fourth = std::make_unique<distributed::Heartbeat>(store, 3, 4, interval);
+    distributed::Heartbeat first(store, 0, 4, times), third(store, 2, 4, times);
+    auto second = std::make_unique<distributed::Heartbeat>(store, 1, 4, times),
+         fourth = std::make_unique<distributed::Heartbeat>(store, 3, 4, times);
     CHECK(first.silent_ranks().empty());
     second = nullptr;
     if (!is_one) fourth = nullptr;
@@ -141,6 +146,70 @@ TEST_CASE("heartbeat: silent_ranks() returns the ranks of the processes that hav
     fourth = nullptr;
     CHECK(third.silent_ranks() == (is_one ? "rank 1" : "ranks 1, 3"));
   }
+}
+
+TEST_CASE("heartbeat: ranks_silent_since() returns the ranks whose counters do not change between two calls") {
+  const distributed::HeartbeatTimes times{std::chrono::milliseconds(20), std::chrono::milliseconds(2000)};
+  const std::chrono::milliseconds limit(2000), pause(300);
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  distributed::Heartbeat first(store, 0, 3, times), third(store, 2, 3, times);
+  auto second = std::make_unique<distributed::Heartbeat>(store, 1, 3, times);
+  std::vector<int64_t> counters;
+  CHECK(first.ranks_silent_since(counters, limit).empty());
+  std::this_thread::sleep_for(pause);
+  CHECK(first.ranks_silent_since(counters, limit).empty());
+  std::this_thread::sleep_for(pause);
+  second = nullptr;
+  CHECK(first.ranks_silent_since(counters, limit).empty());  // the counter of rank 1 changed before rank 1 ended
+  std::this_thread::sleep_for(pause);
+  CHECK(first.ranks_silent_since(counters, limit) == "rank 1");
+  CHECK(third.silent_ranks() == "rank 1");
+}
+
+TEST_CASE("heartbeat: the search for silent ranks takes at most half of a short timeout and 10 s of a long one") {
+  using std::chrono::milliseconds;
+  for (const auto& [timeout, diagnosis, interval] :
+       {std::array{1000, 500, 50}, std::array{4000, 2000, 200}, std::array{600000, 10000, 500}}) {
+    const auto times = distributed::HeartbeatTimes::for_timeout(milliseconds(timeout));
+    CHECK(times.diagnosis == milliseconds(diagnosis));
+    CHECK(times.interval == milliseconds(interval));
+  }
+}
+
+TEST_CASE("group: a wait longer than the timeout of the group ends with an error if a process is stopped") {
+  const std::chrono::milliseconds timeout(1500);
+  std::array<std::string, 2> messages;
+  std::atomic<int> num_ended = 0;
+  const auto start = std::chrono::steady_clock::now();
+  in_each_process(
+      3,
+      [&](const Group& group) {
+        if (group.rank() == 2) {
+          while (num_ended < 2) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+          return;
+        }
+        try {
+          group.barrier(std::chrono::seconds(60));
+        } catch (const Error& error) {
+          messages[static_cast<size_t>(group.rank())] = error.what();
+        }
+        ++num_ended;
+      },
+      timeout, std::set<int>{0, 1});
+  for (const std::string& message : messages) CHECK_THAT(message, Catch::Contains("no heartbeat of rank 2"));
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(30));
+}
+
+TEST_CASE("group: a wait longer than the timeout of the group continues while all processes have heartbeats") {
+  const std::chrono::milliseconds timeout(1500);
+  in_each_process(
+      2,
+      [&](const Group& group) {
+        if (group.rank() == 1) std::this_thread::sleep_for(2 * timeout);
+        group.barrier(std::chrono::seconds(60));
+        if (group.gather("text", std::chrono::seconds(60)).size() != 2) throw std::runtime_error("wrong texts");
+      },
+      timeout, std::set<int>{0, 1});
 }
 
 TEST_CASE("group: if a process does not take part in a sum, the other processes end with an error") {
