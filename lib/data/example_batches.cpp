@@ -15,7 +15,8 @@ using text::Example;
 // Batches of examples, shuffled in each epoch by (seed, epoch). Every epoch has as many rows as the first: surplus rows
 // of a longer epoch are left out, and a shorter epoch repeats rows. Within an update, rows are sorted by length to
 // reduce padding, which changes the update only by rounding and by the random numbers of dropout. With
-// options.bucket_updates > 1, the rows of an update have similar lengths.
+// options.bucket_updates > 1, the rows of an update have similar lengths. Only load() makes rows, those of its
+// micro-batch; everything else follows from their lengths, so that a process masks the words of its own rows only.
 class ExampleBatches : public Batches {
  public:
   ExampleBatches(Examples examples, const BatchOptions& o, int64_t seed)
@@ -31,9 +32,7 @@ class ExampleBatches : public Batches {
 
   std::vector<int64_t> row_costs(int64_t update) override {
     load_update(update);
-    std::vector<int64_t> costs;
-    for (int64_t row = 0; row < static_cast<int64_t>(update_rows_.size()); ++row) costs.push_back(row_length(row));
-    return costs;
+    return row_lengths_;
   }
 
   // Splits the sorted rows `rows` of an update into consecutive micro-batches of minimal total cost, by dynamic
@@ -64,16 +63,17 @@ class ExampleBatches : public Batches {
 
   Batch load(int64_t update, const MicroBatch& micro_batch) override {
     load_update(update);
-    const std::span<const Example> rows(update_rows_);
-    Batch batch = load_examples(
-        examples_, rows.subspan(static_cast<size_t>(micro_batch.first_row), static_cast<size_t>(micro_batch.num_rows)));
+    std::vector<Example> rows;
+    for (int64_t row = micro_batch.first_row; row < micro_batch.first_row + micro_batch.num_rows; ++row)
+      rows.push_back(examples_.source().make(epoch_, update_rows_[static_cast<size_t>(row)]));
+    Batch batch = load_examples(examples_, rows);
     batch.next_sentence_weight = next_sentence_weight_;
     return batch;
   }
 
   std::string describe_rows(int64_t update) override {
     load_update(update);
-    return str(update_rows_.size(), " rows, the longest is row ", longest_row_, " of the epoch");
+    return str(update_rows_.size(), " rows, the longest is row ", update_rows_[0], " of the epoch");
   }
 
   int64_t to_updates(const Length& length) const override {
@@ -81,9 +81,7 @@ class ExampleBatches : public Batches {
   }
 
  private:
-  int64_t row_length(int64_t row) const {
-    return static_cast<int64_t>(update_rows_[static_cast<size_t>(row)].tokens.size());
-  }
+  int64_t row_length(int64_t row) const { return row_lengths_[static_cast<size_t>(row)]; }
 
   void shuffle_rows(int64_t epoch) {
     const int64_t num_rows = examples_.source().num_rows(epoch);
@@ -132,15 +130,12 @@ class ExampleBatches : public Batches {
     const int64_t epoch = update / updates_per_epoch_, first_row = update % updates_per_epoch_ * num_rows_in_update_;
     if (epoch != epoch_) shuffle_rows(epoch);
     epoch_ = epoch;
-    const ExampleSource& source = examples_.source();
-    std::vector<int64_t> row_indices(
-        shuffled_rows_.begin() + first_row,
-        shuffled_rows_.begin() + std::min(num_rows_in_epoch_, first_row + num_rows_in_update_));
-    sort_longest_first(epoch, row_indices.begin(), row_indices.end());
-    update_rows_.clear();
-    for (int64_t row : row_indices) update_rows_.push_back(source.make(epoch, row));
-    longest_row_ = row_indices[0];
-    next_sentence_weight_ = source.next_sentence_weight(update_rows_);
+    update_rows_.assign(shuffled_rows_.begin() + first_row,
+                        shuffled_rows_.begin() + std::min(num_rows_in_epoch_, first_row + num_rows_in_update_));
+    sort_longest_first(epoch, update_rows_.begin(), update_rows_.end());
+    row_lengths_.clear();
+    for (const int64_t row : update_rows_) row_lengths_.push_back(examples_.source().length(epoch, row));
+    next_sentence_weight_ = examples_.source().next_sentence_weight(epoch, update_rows_);
     update_ = update;
   }
 
@@ -149,9 +144,9 @@ class ExampleBatches : public Batches {
   const int64_t seed_;
   int64_t num_rows_in_epoch_ = 0, num_rows_in_update_ = 0;
   int64_t epoch_ = -1, update_ = -1;    // loaded epoch and update; -1: none
-  int64_t longest_row_ = 0;             // index in the epoch of the longest row of update_
   std::vector<int64_t> shuffled_rows_;  // shuffled row indices of epoch_
-  std::vector<Example> update_rows_;    // examples of update_, longest first
+  std::vector<int64_t> row_lengths_;    // tokens of each row of update_rows_
+  std::vector<int64_t> update_rows_;    // indices in the epoch of the rows of update_, longest first
   double next_sentence_weight_ = 1;
 };
 

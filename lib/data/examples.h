@@ -26,8 +26,8 @@ class ExampleSource {
   // head "span" requires (model::Targets).
   virtual bool needs_lengths() const { return false; }
   // Returns the weight of a next-sentence target, relative to a masked word, in the loss of the training update whose
-  // batch has the rows `update_examples`.
-  virtual double next_sentence_weight(std::span<const text::Example> /*update_examples*/) const { return 1; }
+  // batch has the rows `update_rows` of an epoch, without making these rows.
+  virtual double next_sentence_weight(int64_t /*epoch*/, std::span<const int64_t> /*update_rows*/) const { return 1; }
 };
 
 class Examples : public IndependentRows {

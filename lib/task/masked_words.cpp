@@ -33,8 +33,8 @@ class DocumentSource : public data::ExampleSource {
   int64_t num_rows(int64_t epoch) const override { return epoch_plan(epoch)->size(); }
   int64_t length(int64_t epoch, int64_t row) const override { return epoch_plan(epoch)->length(row); }
   text::Example make(int64_t epoch, int64_t row) const override { return epoch_plan(epoch)->make(row); }
-  double next_sentence_weight(std::span<const text::Example> update_examples) const override {
-    return text::next_sentence_weight(update_examples);
+  double next_sentence_weight(int64_t epoch, std::span<const int64_t> update_rows) const override {
+    return epoch_plan(epoch)->next_sentence_weight(update_rows);
   }
 
  private:

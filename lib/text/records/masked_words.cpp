@@ -133,11 +133,13 @@ int64_t PretrainingExamples::Epoch::length(int64_t i) const {
                   pretraining_->count_tokens(pair.first) + pretraining_->count_tokens(pair.second));
 }
 
-Example PretrainingExamples::Epoch::make(int64_t i) const {
+RandomSequence PretrainingExamples::Epoch::mask_random(int64_t i) const {
+  return RandomSequence(pretraining_->mask_stream_, epoch_, static_cast<uint32_t>(i));
+}
+
+Example PretrainingExamples::Epoch::make_unmasked(int64_t i) const {
   const SegmentPair& pair = segment_pair(i);
-  const auto site = static_cast<uint32_t>(i);
-  RandomSequence segment_random(pretraining_->segment_stream_, epoch_, site),
-      mask_random(pretraining_->mask_stream_, epoch_, site);
+  RandomSequence segment_random(pretraining_->segment_stream_, epoch_, static_cast<uint32_t>(i));
   const auto [first_truncation, second_truncation] =
       sample_truncations(pretraining_->count_tokens(pair.first), pretraining_->count_tokens(pair.second),
                          pretraining_->max_text_tokens(), segment_random);
@@ -157,8 +159,33 @@ Example PretrainingExamples::Epoch::make(int64_t i) const {
   if (pretraining_->options_.next_sentence) add(pair.second, second_truncation);
   result.targets.assign(result.tokens.size(), -1);
   if (pretraining_->options_.next_sentence) result.targets[0] = pair.is_next_sentence ? 0 : 1;
-  pretraining_->mask_tokens(result, mask_random);
   return result;
+}
+
+Example PretrainingExamples::Epoch::make(int64_t i) const {
+  Example result = make_unmasked(i);
+  RandomSequence random = mask_random(i);
+  pretraining_->mask_tokens(result, random);
+  return result;
+}
+
+int64_t PretrainingExamples::Epoch::count_predicted_tokens(int64_t i) const {
+  if (!pretraining_->options_.whole_word) {  // every unit of masking has one token
+    const int64_t num_tokens = length(i);
+    return std::min(pretraining_->max_predicted_tokens(num_tokens), num_tokens - pretraining_->num_special_tokens());
+  }
+  RandomSequence random = mask_random(i);
+  int64_t count = 0;
+  for (const auto& positions : pretraining_->sample_masked_units(make_unmasked(i), random))
+    count += static_cast<int64_t>(positions.size());
+  return count;
+}
+
+double PretrainingExamples::Epoch::next_sentence_weight(std::span<const int64_t> update_rows) const {
+  if (!pretraining_->options_.next_sentence || update_rows.empty()) return 1;
+  int64_t num_words = 0;
+  for (const int64_t row : update_rows) num_words += count_predicted_tokens(row);
+  return static_cast<double>(num_words) / static_cast<double>(update_rows.size());
 }
 
 std::vector<std::vector<int32_t>> PretrainingExamples::masking_units(const Example& example) const {
@@ -177,35 +204,36 @@ std::vector<std::vector<int32_t>> PretrainingExamples::masking_units(const Examp
   return units;
 }
 
-void PretrainingExamples::mask_tokens(Example& example, RandomSequence& random) const {
-  const std::vector<std::vector<int32_t>> units = masking_units(example);
+int64_t PretrainingExamples::max_predicted_tokens(int64_t length) const {
+  const double num_predictions = std::nearbyint(static_cast<double>(length) * options_.mask_share);
+  return std::min(options_.max_predictions, std::max(int64_t{1}, static_cast<int64_t>(num_predictions)));
+}
+
+std::vector<std::vector<int32_t>> PretrainingExamples::sample_masked_units(const Example& example,
+                                                                           RandomSequence& random) const {
+  std::vector<std::vector<int32_t>> units = masking_units(example), masked_units;
   std::vector<int64_t> unit_order(units.size());
   std::iota(unit_order.begin(), unit_order.end(), int64_t{0});
   random.shuffle(unit_order);
-  const double num_predictions = std::nearbyint(static_cast<double>(example.tokens.size()) * options_.mask_share);
-  const auto max_predicted_tokens = static_cast<size_t>(
-      std::min(options_.max_predictions, std::max(int64_t{1}, static_cast<int64_t>(num_predictions))));
+  const auto max_masked = static_cast<size_t>(max_predicted_tokens(static_cast<int64_t>(example.tokens.size())));
   size_t num_masked = 0;
   for (int64_t unit_index : unit_order) {
-    const std::vector<int32_t>& positions = units[static_cast<size_t>(unit_index)];
-    if (num_masked + positions.size() > max_predicted_tokens) continue;
+    std::vector<int32_t>& positions = units[static_cast<size_t>(unit_index)];
+    if (num_masked + positions.size() > max_masked) continue;
     num_masked += positions.size();
+    masked_units.push_back(std::move(positions));
+  }
+  return masked_units;
+}
+
+void PretrainingExamples::mask_tokens(Example& example, RandomSequence& random) const {
+  for (const std::vector<int32_t>& positions : sample_masked_units(example, random))
     for (int32_t position : positions) {
       int32_t& token = example.tokens[static_cast<size_t>(position)];
       example.targets[static_cast<size_t>(position)] = token;
       if (random.uniform() < 0.8) token = special_tokens_.mask_id;
       else if (random.uniform() >= 0.5) token = static_cast<int32_t>(random.uniform_below(continues_word_.size()));
     }
-  }
-}
-
-double next_sentence_weight(std::span<const Example> update_examples) {
-  int64_t num_words = 0, num_sentence_pairs = 0;
-  for (const Example& e : update_examples) {
-    num_sentence_pairs += e.targets[0] >= 0;
-    num_words += std::count_if(e.targets.begin() + 1, e.targets.end(), [](int64_t t) { return t >= 0; });
-  }
-  return num_sentence_pairs > 0 ? static_cast<double>(num_words) / static_cast<double>(num_sentence_pairs) : 1;
 }
 
 }  // namespace mh::text

@@ -87,10 +87,19 @@ class PretrainingExamples {
     const SegmentPair& segment_pair(int64_t i) const { return segment_pairs_[static_cast<size_t>(i)]; }
     int64_t length(int64_t i) const;  // number of tokens of input sequence i
     Example make(int64_t i) const;    // input sequence i, masked, with its targets
+    // Returns the number of predicted tokens of make(i), without masking the input sequence. Reads its tokens only with
+    // whole-word masking, where the number depends on the words.
+    int64_t count_predicted_tokens(int64_t i) const;
+    // Returns the weight of a next-sentence target relative to a predicted word in the loss of an update whose batch
+    // has the input sequences `update_rows`; 1 without next-sentence prediction. BERT's loss is the mean over the
+    // predicted words plus the mean over the input sequences.
+    double next_sentence_weight(std::span<const int64_t> update_rows) const;
 
    private:
     friend class PretrainingExamples;
     Epoch(const PretrainingExamples* pretraining, uint32_t number) : pretraining_(pretraining), epoch_(number) {}
+    Example make_unmasked(int64_t i) const;  // input sequence i, of which no token is masked or a target
+    RandomSequence mask_random(int64_t i) const;
     const PretrainingExamples* pretraining_;
     uint32_t epoch_;
     std::vector<SegmentPair> segment_pairs_;
@@ -109,6 +118,10 @@ class PretrainingExamples {
   int64_t count_tokens(SentenceRange s) const;
   void plan_document(size_t document_index, uint32_t epoch, std::vector<SegmentPair>& segment_pairs) const;
   SentenceRange sample_second_segment(size_t document_index, int64_t max_tokens, RandomSequence& random) const;
+  // Returns the maximum number of predicted tokens of an input sequence of `length` tokens.
+  int64_t max_predicted_tokens(int64_t length) const;
+  // Returns the units of masking_units() whose tokens are predicted, in random order.
+  std::vector<std::vector<int32_t>> sample_masked_units(const Example& example, RandomSequence& random) const;
   void mask_tokens(Example& example, RandomSequence& random) const;
   // Returns the units of masking as lists of positions in `example`: single tokens, or, with whole-word masking, all
   // pieces of a word.
@@ -121,10 +134,5 @@ class PretrainingExamples {
   std::vector<SentenceRange> documents_;
   RandomStream row_stream_, segment_stream_, mask_stream_;
 };
-
-// Returns the weight of a next-sentence target relative to a predicted word in the loss of an update; 1 if
-// `update_examples`, the input sequences of the update, have no next-sentence target. BERT's loss is the mean over the
-// predicted words plus the mean over the input sequences.
-double next_sentence_weight(std::span<const Example> update_examples);
 
 }  // namespace mh::text

@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 #include <set>
 
+#include "data/shared_batches.h"
 #include "fixtures/corpora.h"
 #include "fixtures/folder.h"
 #include "fixtures/models.h"
@@ -48,14 +49,29 @@ class SyntheticRows : public data::ExampleSource {
     return e;
   }
   bool needs_lengths() const override { return head_type_ == "span"; }
-  double next_sentence_weight(std::span<const text::Example> update_examples) const override {
-    return head_type_ == "words" ? text::next_sentence_weight(update_examples) : 1;
+  // make() predicts every second token after the first.
+  double next_sentence_weight(int64_t epoch, std::span<const int64_t> update_rows) const override {
+    if (head_type_ != "words") return 1;
+    int64_t num_words = 0;
+    for (const int64_t row : update_rows) num_words += length(epoch, row) / 2;
+    return static_cast<double>(num_words) / static_cast<double>(update_rows.size());
   }
 
  private:
   std::vector<int64_t> lengths_;
   std::string head_type_;
   int64_t growth_;
+};
+
+// A source that records the rows it makes.
+class RecordedRows : public SyntheticRows {
+ public:
+  using SyntheticRows::SyntheticRows;
+  text::Example make(int64_t epoch, int64_t row) const override {
+    made_rows.push_back(row);
+    return SyntheticRows::make(epoch, row);
+  }
+  mutable std::vector<int64_t> made_rows;
 };
 
 data::Examples examples(std::vector<int64_t> lengths, const std::string& head, int64_t growth = 0,
@@ -224,6 +240,24 @@ TEST_CASE("the loss weight of a next-sentence target is the mean number of predi
   REQUIRE(micro_batches.size() > 1);
   for (const auto& micro_batch : micro_batches)
     CHECK(batches->load(0, micro_batch).next_sentence_weight == (2 + 4 + 60) / 3.0);
+}
+
+TEST_CASE("a process makes only the rows of the micro-batches that it loads, each once", "[examples]") {
+  const auto source = std::make_shared<RecordedRows>(std::vector<int64_t>{5, 9, 120, 7, 60, 33, 8}, "words");
+  std::set<int64_t> rows_of_all;
+  for (const int rank : {0, 1, 2}) {
+    const auto batches =
+        data::share_batches(corpora::make_batches(data::Examples(source), train_options(7)), rank, 3, false);
+    source->made_rows.clear();
+    batches->row_costs(0);
+    const auto micro_batches = batches->micro_batches(0);
+    batches->describe_rows(0);
+    CHECK(source->made_rows.empty());
+    for (const auto& micro_batch : micro_batches) batches->load(0, micro_batch);
+    CHECK(static_cast<int64_t>(source->made_rows.size()) == batches->own_rows(0).num_rows);
+    rows_of_all.insert(source->made_rows.begin(), source->made_rows.end());
+  }
+  CHECK(rows_of_all.size() == 7);
 }
 
 TEST_CASE("the length of training on examples may be in updates or epochs, not in tokens", "[examples]") {

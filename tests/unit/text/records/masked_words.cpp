@@ -229,6 +229,29 @@ TEST_CASE("the rows of an epoch depend on the seed and the epoch, not on the ord
   CHECK(first != rows_of_epoch(2, 0, false));
 }
 
+TEST_CASE("the number of predicted tokens of a row is known without masking the row", "[pretraining]") {
+  const Corpus corpus(random_documents(20, 30, 3, 12, 7));
+  for (const bool whole_word : {false, true})
+    for (const bool next_sentence : {false, true})
+      for (const int64_t max_predictions : {2, 20}) {
+        PretrainingOptions options;
+        options.max_length = 32, options.max_predictions = max_predictions;
+        options.whole_word = whole_word, options.next_sentence = next_sentence;
+        const PretrainingExamples training = make_pretraining(corpus, options);
+        const PretrainingExamples::Epoch plan = training.plan_epoch(1);
+        std::vector<int64_t> rows;
+        size_t num_words = 0;
+        for (int64_t i = 0; i < plan.size(); ++i) {
+          const size_t num_predicted = count_predicted(plan.make(i));
+          CHECK(plan.count_predicted_tokens(i) == static_cast<int64_t>(num_predicted));
+          rows.push_back(i);
+          num_words += num_predicted;
+        }
+        const double weight = static_cast<double>(num_words) / static_cast<double>(rows.size());
+        CHECK(plan.next_sentence_weight(rows) == (next_sentence ? weight : 1));
+      }
+}
+
 TEST_CASE("the same row has different masks in different epochs", "[pretraining]") {
   const Corpus corpus(random_documents(3, 100, 3, 12, 19));
   PretrainingOptions options;
