@@ -10,6 +10,7 @@
 #include "base/processors.h"
 #include "base/text.h"
 #include "distributed/build_id.h"
+#include "io/content_checksum.h"
 #include "nn/device.h"
 #include "nn/ops.h"
 #include "nn/visible_gpus.h"
@@ -63,20 +64,32 @@ std::vector<std::string> arguments_of_process() {
   return arguments;
 }
 
-// Throws Error(usage) unless all processes have the same arguments, and files of the same sizes.
-void require_same_inputs(const distributed::Group& group, const std::vector<std::string>& files) {
-  std::string sizes;
-  for (const std::string& file : files) {
-    std::error_code error;
-    const uintmax_t size = std::filesystem::file_size(file, error);
-    if (!error) sizes += str(", ", file, " of ", size, " bytes");
+// Returns the size and the checksum of a file; "no file" if it cannot be read, which the reader of the file reports.
+std::string describe_content(const std::string& file) {
+  try {
+    return str(std::filesystem::file_size(file), " bytes with the checksum ", io::content_checksum(file));
+  } catch (const std::filesystem::filesystem_error&) {
+    return "no file";
+  } catch (const Error&) {
+    return "no file";
   }
-  const std::vector<std::string> inputs = group.gather(join(arguments_of_process(), " ") + sizes);
-  for (size_t rank = 1; rank < inputs.size(); ++rank)
-    if (inputs[rank] != inputs[0])
-      refuse_usage(str("a job of ", group.size(), " processes"),
-                   str("the same arguments and files as in rank 0: ", inputs[0]), str(inputs[rank], " in rank ", rank),
+}
+
+// Throws Error(usage) unless all processes have the same arguments, and files of the same contents.
+void require_same_inputs(const distributed::Group& group, const std::vector<std::string>& files) {
+  const std::string job = str("a job of ", group.size(), " processes");
+  const std::vector<std::string> arguments = group.gather(join(arguments_of_process(), " "));
+  for (size_t rank = 1; rank < arguments.size(); ++rank)
+    if (arguments[rank] != arguments[0])
+      refuse_usage(job, str("the arguments of rank 0: ", arguments[0]), str(arguments[rank], " in rank ", rank),
                    "pass the same arguments to all processes; for independent runs set RANK=0 and WORLD_SIZE=1");
+  for (const std::string& file : files) {
+    const std::vector<std::string> contents = group.gather(describe_content(file));
+    for (size_t rank = 1; rank < contents.size(); ++rank)
+      if (contents[rank] != contents[0])
+        refuse_usage(str(job, ": ", file), str("the content in rank 0: ", contents[0]),
+                     str(contents[rank], " in rank ", rank), "copy the same file to all machines of the job");
+  }
 }
 
 }  // namespace

@@ -70,11 +70,28 @@ cmp one.bleu two.bleu || fail "expected the BLEU of one process"
 
 # Each process reads all inputs, so standard input is refused as an input.
 RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 expect 2 mh-eval lm/last.safetensors - < t.mhs
-# Processes with other arguments, or with files of another size, are refused.
+# Processes with other arguments, or with files of other contents, are refused.
 start_processes 2 sh -c 'mh-eval -q --threads 1 --block $((16 + RANK)) lm/last.safetensors t.mhs'
 wait_for_processes
 [ "${statuses[*]}" = "2 2" ] || { cat err.*; fail "expected exit status 2 of both processes; found ${statuses[*]}"; }
 record_error 2 err.0 "two processes with --block 16 and --block 17"
+
+expect 0 "${train[@]}" --train t.mhs --set train.seed=2 --out other
+expect 0 mh-prep lm -q --vocab v reversed -o reversed.mhs
+# refused_contents NAME FILE0 FILE1: two processes, of which rank r reads FILEr under the name NAME, print both checksums.
+refused_contents() {
+  for rank in 0 1; do mkdir -p "rank$rank"; cp lm/last.safetensors t.mhs "rank$rank"; done
+  cp "$2" "rank0/$1"
+  cp "$3" "rank1/$1"
+  start_processes 2 sh -c 'cd "rank$RANK" && mh-eval -q --threads 1 --block 16 last.safetensors t.mhs'
+  wait_for_processes
+  [ "${statuses[*]}" = "2 2" ] || { cat err.*; fail "expected exit status 2 of both processes; found ${statuses[*]}"; }
+  for rank in 0 1; do
+    [ "$(grep -o 'bytes with the checksum [0-9a-f]*' "err.$rank" | sort -u | wc -l)" -eq 2 ] || { cat "err.$rank"; fail "expected two checksums of $1"; }
+  done
+}
+refused_contents last.safetensors lm/last.safetensors other/last.safetensors
+refused_contents t.mhs t.mhs reversed.mhs
 
 # If a reader closes the pipe, the job ends as one process does.
 start_processes 2 bash -c '[ "$RANK" = 0 ] || exec mh-eval translate -q --threads 1 --beam 1 mt/last.safetensors text text text text text text text
