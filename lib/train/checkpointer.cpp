@@ -3,8 +3,11 @@
 #include <ATen/Parallel.h>
 #include <xxhash.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/json.h"
+#include "base/json_types.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -62,15 +65,25 @@ void Checkpointer::add_model(model::CheckpointTensors& tensors, bool with_moment
 model::NamedTensors Checkpointer::gather_memories() const {
   model::NamedTensors tensors = model::memory_tensors(objects_.memories);
   if (objects_.group.is_single()) return tensors;
+  // Names, types and shapes of the tensors with rows come from rank 0, since a process without rows has no memory. The
+  // other tensors, of positions, are equal in all processes.
+  nlohmann::ordered_json row_tensors = nlohmann::ordered_json::array();
+  for (const auto& [label, tensor] : tensors)
+    if (tensor.dim() == 3)
+      row_tensors.push_back(nlohmann::ordered_json::array(
+          {label, static_cast<int>(tensor.scalar_type()), tensor.size(1), tensor.size(2)}));
+  row_tensors = nlohmann::ordered_json::parse(objects_.group.broadcast(row_tensors.dump()));
   const data::RowRange rows = objects_.batches.own_rows(objects_.state.update);
-  for (auto& [label, tensor] : tensors) {
-    if (tensor.dim() != 3) continue;  // the tensor of positions, which is equal in all processes
-    std::vector<int64_t> shape = tensor.sizes().vec();
-    shape[0] = objects_.batches.rows_per_update();
-    const at::Tensor all_rows = at::zeros(shape, tensor.options());
-    all_rows.narrow(0, rows.first_row, rows.num_rows).copy_(tensor);
+  for (const auto& row_tensor : row_tensors) {
+    const auto options = at::TensorOptions(objects_.model.parameters().device())
+                             .dtype(static_cast<at::ScalarType>(row_tensor[1].get<int>()));
+    const at::Tensor all_rows = at::zeros(
+        {objects_.batches.rows_per_update(), row_tensor[2].get<int64_t>(), row_tensor[3].get<int64_t>()}, options);
+    const auto label = row_tensor[0].get<std::string>();
+    const auto own = std::find_if(tensors.begin(), tensors.end(), [&](const auto& t) { return t.first == label; });
+    if (own != tensors.end()) all_rows.narrow(0, rows.first_row, rows.num_rows).copy_(own->second);
     objects_.group.sum(all_rows);  // each process has its own rows, and zeros in all other rows
-    tensor = all_rows;
+    if (own != tensors.end()) own->second = all_rows;
   }
   return tensors;
 }

@@ -90,7 +90,7 @@ DryRunReport dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std:
   // The number of rows of each process is known only for a text. Rows of other corpora differ in cost, and processes
   // receive shares of equal cost.
   const int64_t num_rows = traits.has_text_order ? t.batch.tokens / t.batch.block : 0;
-  check_processes(run, *model, num_rows, num_processes, at::kCPU);
+  check_processes(run, num_processes, at::kCPU);
   // Procedures receive the properties of the run only if the number of updates is known. The properties state that the
   // run has a validation set even without --valid, which a dry run does not require.
   if (batches != nullptr && t.length.count > 0)

@@ -12,8 +12,7 @@ bool has_running_statistics(const nn::ParameterList& parameters) {
                      [](const nn::Parameter& p) { return p.traits().is_running_statistic; });
 }
 
-void check_processes(const RunConfig& run, model::LanguageModel& model, int64_t rows_per_update, int64_t num_processes,
-                     at::Device device) {
+void check_processes(const RunConfig& run, int64_t num_processes, at::Device device) {
   if (num_processes == 1) return;
   const std::string job = str("a job of ", num_processes, " processes");
   if (run.train.cuda_graph)
@@ -28,9 +27,6 @@ void check_processes(const RunConfig& run, model::LanguageModel& model, int64_t 
         refuse_usage(job,
                      str("train.shard=none with train.procedures.", entry.name, ", which moves weights and moments"),
                      "train.shard=optimizer", "leave train.shard out, or start one process");
-  if (model.memory_length() > 0 && rows_per_update > 0 && rows_per_update < num_processes)
-    refuse_usage(job, "at least one stream for each process (train.batch.tokens / train.batch.block)",
-                 str(rows_per_update, " streams"), "raise train.batch.tokens, or start fewer processes");
 }
 
 }  // namespace mh::train

@@ -48,7 +48,7 @@ void Trainer::check_processes(bool resume, const WarmStart& warm_start) const {
       throw Error(Exit::usage, Problem{"configuration", "equal configurations and data in all processes",
                                        str("(rank 0 -> rank ", rank, ") ", join(differences, "; ")),
                                        "start all processes of the job with the same options and data"});
-  train::check_processes(config_, *model_, batches_->rows_per_update(), group_.size(), device_);
+  train::check_processes(config_, group_.size(), device_);
 }
 
 // Builds all objects that do not write to the folder. Errors in the configuration or the data thus leave no folder.

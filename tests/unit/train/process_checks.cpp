@@ -17,8 +17,7 @@ std::string refusal_of(const std::string& option, int64_t num_processes, at::Dev
   Config config;
   config.load_text("[model]\nlayers = 1\nwidth = 8\nffn = 8\n[attention]\nheads = 2\n[train]\n" + option, "test");
   const train::RunConfig run = train::RunConfig::read(config);
-  const auto model = model::build_language_model(run.model, 20, at::kMeta);
-  return refusal([&] { train::check_processes(run, *model, 0, num_processes, device); });
+  return refusal([&] { train::check_processes(run, num_processes, device); });
 }
 
 const at::Device kGpu(at::kCUDA, 0);
