@@ -1,5 +1,6 @@
 #include "train/dry_run.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -40,6 +41,23 @@ void set_update_counts(DryRunReport& report, const RunConfig& run, const Batches
   const auto hundredths =
       std::llround(100.0 * static_cast<double>(report.num_updates) / static_cast<double>(batches->updates_per_epoch()));
   report.num_epochs = static_cast<double>(hundredths) / 100;
+}
+
+// Sets report.rows_per_process and report.mean_rows_per_process. `batches`: null without data.
+void set_rows_per_process(DryRunReport& report, const RunConfig& run, const TrainShards& shards,
+                          const Batches* batches) {
+  const BatchOptions& b = run.train.batch;
+  const task::TaskTraits traits = run.task().traits();
+  if (traits.has_text_order || traits.counts_rows) {
+    const int64_t num_rows = b.rows > 0 ? b.rows : std::max<int64_t>(1, b.tokens / b.block);
+    report.rows_per_process = ceil_div(num_rows, report.num_processes);
+  } else if (batches != nullptr) {
+    uint64_t num_pairs = 0;
+    for (const auto& shard : shards) num_pairs += shard->counts().num_records;
+    const int64_t num_shares = batches->updates_per_epoch() * report.num_processes;
+    report.mean_rows_per_process =
+        std::round(100.0 * static_cast<double>(num_pairs) / static_cast<double>(num_shares)) / 100;
+  }
 }
 
 // Returns the number of bytes that each process sends in an update. A ring all-reduce of n bytes in N processes sends
@@ -86,10 +104,6 @@ DryRunReport dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std:
   run.groups.check(model->parameters(), t.optimizer.rule);
   run.regularisers.start(model->parameters(), run.model.attention);
   run.check_model(*model);
-  const task::TaskTraits traits = run.task().traits();
-  // The number of rows of each process is known only for a text. Rows of other corpora differ in cost, and processes
-  // receive shares of equal cost.
-  const int64_t num_rows = traits.has_text_order ? t.batch.tokens / t.batch.block : 0;
   check_processes(run, num_processes, at::kCPU);
   // Procedures receive the properties of the run only if the number of updates is known. The properties state that the
   // run has a validation set even without --valid, which a dry run does not require.
@@ -108,7 +122,7 @@ DryRunReport dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std:
   report.length = t.length;
   report.memory_bytes = memory_estimate(run, *model, num_processes);
   report.num_processes = num_processes;
-  report.rows_per_process = ceil_div(num_rows, num_processes);
+  set_rows_per_process(report, run, shards, batches.get());
   report.bytes_sent_per_update = bytes_sent_per_update(t, planner, num_processes);
   set_update_counts(report, run, batches.get());
   if (t.batch.long_block > 0) report.max_long_row_predictions = run.max_long_row_predictions();

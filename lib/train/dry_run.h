@@ -24,9 +24,14 @@ struct DryRunReport {
   int64_t num_updates = 0;             // length of training in updates; 0: train.length is 0, or unknown without data
   int64_t num_warmup_updates = 0;      // length of the warm-up in updates; 0: no warm-up, or unknown
   std::optional<double>
-      num_epochs;                // length of training in epochs, rounded to hundredths; nullopt without data or length
-  int64_t num_processes = 1;     // number of processes that train the model together
-  int64_t rows_per_process = 0;  // maximum number of rows of an update in a process; 0 unless the corpus is a text
+      num_epochs;             // length of training in epochs, rounded to hundredths; nullopt without data or length
+  int64_t num_processes = 1;  // number of processes that train the model together
+  // Number of rows of an update in a process, rounded up: the maximum over the processes for a text, the mean for
+  // examples, which processes share by their lengths. 0 for sentence pairs.
+  int64_t rows_per_process = 0;
+  // Mean number of sentence pairs of an update in a process, over an epoch, rounded to hundredths; nullopt for other
+  // corpora, and without data.
+  std::optional<double> mean_rows_per_process;
   int64_t bytes_sent_per_update = 0;  // bytes that each process sends per update to sum gradients and exchange weights
   // Maximum number of predicted tokens in a row of train.batch.long_block tokens; nullopt without such rows, or if the
   // task has no maximum.

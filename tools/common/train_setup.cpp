@@ -149,6 +149,7 @@ void dry_run(const Arguments& args) {
   if (report.num_processes > 1) {
     columns["processes"] = report.num_processes;
     if (report.rows_per_process > 0) columns["rows_per_process"] = report.rows_per_process;
+    if (report.mean_rows_per_process) columns["approximate_rows_per_process"] = *report.mean_rows_per_process;
     columns["bytes_sent_per_update"] = report.bytes_sent_per_update;
   }
   if (args.format == "json") return print_text(columns.dump() + "\n");

@@ -52,3 +52,16 @@ in_processes 0 2 "${streams[@]}" --out streams
 in_processes 0 2 "${streams[@]}" --set train.length=6u --out streams-resumed
 in_processes 0 2 mh-train --threads 1 -q --resume --out streams-resumed --set train.length=24u --set train.recompute=true
 same_tensors streams/last.safetensors streams-resumed/last.safetensors
+
+# A dry run prints the number of rows of a process: of a text and of examples, and of pairs the mean over an epoch.
+dry_run=(mh-train --dry-run --format json --config c.toml --set train.length=1e)
+expect 0 "${dry_run[@]}" --processes 3 --train t.mhs; expect_stdout '"rows_per_process":4,'
+expect 0 "${dry_run[@]}" --processes 3 --set model.backbone=bert --set model.vocabulary_rows=30 --set train.batch.rows=7; expect_stdout '"rows_per_process":3,'
+expect 0 "${dry_run[@]}" --processes 2 --train p.mhs --set model.backbone=encoder-decoder --set train.batch.block=64 --set train.batch.tokens=600
+python3 - <<'P' || fail "expected the mean number of pairs of an update, divided by 2; found $(cat out)"
+import json
+
+report = json.load(open("out"))
+assert report["approximate_rows_per_process"] == round(100 * 300 / (2 * report["updates"])) / 100, report
+assert "rows_per_process" not in report
+P
