@@ -33,14 +33,19 @@ class MiniBatchLoader {
   std::optional<Prefetcher<MiniBatch>> prefetcher_;
 };
 
+// Returns whether processes can compute mini-batches independently. With a memory, all mini-batches of the same streams
+// depend on each other, and few streams are all in one mini-batch.
+bool can_share(const ScoringOptions& o) {
+  const int64_t num_streams = o.sample.blocks > 0 ? o.sample.blocks : o.streams;
+  return o.memory == 0 || num_streams > o.batch;
+}
+
 }  // namespace
 
 void for_each_batch(model::LanguageModel& model, const Corpus& corpus, const ScoringOptions& options,
                     const BatchVisitor& visitor) {
   const ScoringOptions o = corpus.resolve(options, model);
-  // With a memory, the mini-batches of the same streams depend on each other, and the default streams of a text are all
-  // in one mini-batch, so there is nothing to share.
-  distributed::OrderedWork work(o.memory == 0 ? visitor.group : nullptr);
+  distributed::OrderedWork work(can_share(o) ? visitor.group : nullptr);
   if (work.is_shared() && (!visitor.compute || visitor.observer != nullptr))
     throw std::logic_error("for_each_batch(): several processes need a visitor with compute() and without an observer");
   const MiniBatches mini_batches = corpus.mini_batches(o);
@@ -48,9 +53,11 @@ void for_each_batch(model::LanguageModel& model, const Corpus& corpus, const Sco
   MiniBatchLoader loader(mini_batches, device);
   std::unique_ptr<model::Memories> memory;
   int64_t num_completed_rows = 0;
-  for (int64_t unit = 0; !work.is_stopped(); ++unit) {
+  int64_t unit = -1;  // counts mini-batches, with a memory the groups of streams, whose mini-batches are consecutive
+  while (!work.is_stopped()) {
     std::optional<MiniBatch> mini_batch = loader.next();
     if (!mini_batch) break;
+    if (o.memory == 0 || mini_batch->starts_streams) ++unit;
     const auto shared_batch = std::make_shared<ForwardedBatch>(ForwardedBatch{std::move(*mini_batch), {}});
     ForwardedBatch& batch = *shared_batch;
     const auto run_model = [&] {

@@ -37,14 +37,20 @@ same_as_one 2 mh-spectrum -q --threads 1 --format json --block 16 --blocks 4 lm/
 same_as_one 2 mh-swap report -q --threads 1 --format json --block 16 --blocks 4 lm/last.safetensors t.mhs
 
 same_as_one 2 mh-prune curve -q --threads 1 --format json --by ablation --step 50% --block 16 --batch 8 lm/last.safetensors t.mhs
-# Each process computes all streams of a model with a memory.
+# The processes share the groups of streams of a model with a memory; of a single group, each process computes all streams.
 expect 0 "${train[@]}" --train t.mhs --set model.backbone=transformer-xl --set model.transformer-xl.memory=16 --set model.positions=none --set attention.score=relative --set train.batch.order=streams --out xl
 same_as_one 2 mh-eval -q --threads 1 --format json --block 16 --memory 16 xl/last.safetensors t.mhs
+same_as_one 2 mh-eval -q --threads 1 --format json --block 16 --memory 16 --streams 5 --batch 2 xl/last.safetensors t.mhs
+same_as_one 3 mh-eval -q --threads 1 --format json --block 16 --memory 16 --blocks 7 --batch 2 xl/last.safetensors t.mhs
+same_as_one 2 mh-prune scan -q --threads 1 --format json --block 16 --memory 16 --streams 4 --batch 1 xl/last.safetensors t.mhs
 
 # The files that mh-eval writes are those of one process.
 expect 0 mh-eval -q --threads 1 --block 16 --batch 8 --per-token one.tsv lm/last.safetensors t.mhs
 in_processes 0 2 mh-eval -q --threads 1 --block 16 --batch 8 --per-token two.tsv lm/last.safetensors t.mhs
 cmp one.tsv two.tsv || fail "expected the log-probabilities of one process"
+expect 0 mh-eval -q --threads 1 --block 16 --memory 16 --streams 5 --batch 2 --per-token one-xl.tsv xl/last.safetensors t.mhs
+in_processes 0 2 mh-eval -q --threads 1 --block 16 --memory 16 --streams 5 --batch 2 --per-token two-xl.tsv xl/last.safetensors t.mhs
+cmp one-xl.tsv two-xl.tsv || fail "expected the log-probabilities of one process with a memory"
 expect 0 mh-eval -q --threads 1 --beam 2 --batch-tokens 200 --hypotheses one.txt mt/last.safetensors p.mhs
 in_processes 0 3 mh-eval -q --threads 1 --beam 2 --batch-tokens 200 --hypotheses two.txt mt/last.safetensors p.mhs
 cmp one.txt two.txt || fail "expected the translations of one process"
