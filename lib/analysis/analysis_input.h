@@ -4,6 +4,8 @@
 #include <functional>
 #include <set>
 
+#include "analysis/additive_observer.h"
+#include "data/for_each_batch.h"
 #include "model/language_model.h"
 #include "task/token_score.h"
 
@@ -22,11 +24,19 @@ struct AnalysisInput {
   SideSelection side = SideSelection::whole;
   std::function<void(int64_t num_completed, int64_t total)> progress = {};  // called with numbers of batch rows
   std::set<attention::AttentionKind> kinds = {};                            // kinds of attention to analyse; empty: all
-  const distributed::Group* group = nullptr;  // processes that share the mini-batches of an ablation; null: one process
+  const distributed::Group* group = nullptr;  // processes that share the mini-batches; null: one process
 };
 
 // Runs input.model over input.corpus without gradients; `observer` observes the forward pass of each scored mini-batch.
-// Returns early after a stop signal.
+// Returns early after a stop signal. The processes of input.group do not share the mini-batches.
 void run_with_observer(const AnalysisInput& input, attention::Observer& observer);
+// Runs input.model over input.corpus as above, but the processes of input.group share the mini-batches, and the
+// observer has the results of all of them in every process.
+void run_with_observer(const AnalysisInput& input, AdditiveObserver& observer);
+// Makes `visitor` record the contributions of `observer` to each mini-batch after `finish_pass`, and add them in the
+// order of the mini-batches, so that the processes of `group` share the mini-batches. `observer` must outlive
+// `visitor`.
+void share_contributions(data::BatchVisitor& visitor, AdditiveObserver& observer, const distributed::Group* group,
+                         std::function<void(const data::ForwardedBatch&)> finish_pass = {});
 
 }  // namespace mh::analysis

@@ -5,26 +5,36 @@
 
 #include <algorithm>
 #include <limits>
+#include <vector>
+
+#include "nn/aten.h"
 
 namespace mh::analysis {
 
+namespace {
+
+constexpr const char* kSequencesLabel = "sequences";
+
+}  // namespace
+
 at::Tensor DiscrepancyObserver::intercept_heads(attention::HeadSide side, const attention::LayerSpec& layer_spec,
                                                 const at::Tensor& x) {
-  if (side == attention::HeadSide::value) add_distances(layer_spec, x, &Layer::before_combiner);
-  if (side == attention::HeadSide::output) add_distances(layer_spec, x, &Layer::after_combiner);
+  if (side == attention::HeadSide::value) add_distances(layer_spec, x, false);
+  if (side == attention::HeadSide::output) add_distances(layer_spec, x, true);
   return x;
 }
 
 void DiscrepancyObserver::begin_batch(const attention::Lengths& lengths) {
   lengths_ = lengths;
-  num_sequences_ += (lengths.decoder.defined() ? lengths.decoder : lengths.encoder).gt(0).sum().item<int64_t>();
+  contribute(kSequencesLabel, {(lengths.decoder.defined() ? lengths.decoder : lengths.encoder).gt(0).sum()});
 }
 
 void DiscrepancyObserver::add_distances(const attention::LayerSpec& layer_spec, const at::Tensor& z,
-                                        Sums Layer::*sums_member) {
+                                        bool is_after_combiner) {
   c10::NoGradGuard no_gradient;
-  Sums& sums = sums_[layer_spec.kind][layer_spec.layer].*sums_member;
+  Sums sums;
   sums.num_heads = z.size(1);
+  std::vector<double> distances;  // euclidean and cosine distance of each sequence, summed over pairs of heads
   const at::Tensor lengths = lengths_.queries(layer_spec.kind);  // undefined: no padding
   for (int64_t b = 0; b < z.size(0); ++b) {
     const int64_t length = lengths.defined() ? std::min(z.size(2), lengths[b].item<int64_t>()) : z.size(2);
@@ -32,12 +42,27 @@ void DiscrepancyObserver::add_distances(const attention::LayerSpec& layer_spec, 
     const at::Tensor heads = z[b].narrow(1, 0, length).to(at::kDouble).flatten(1);  // (heads, length · dv)
     // Mode 2 of cdist uses no matrix product, in which small distances would be lost to cancellation.
     constexpr int64_t kNoMatmul = 2;
-    sums.euclidean += at::cdist(heads, heads, 2, kNoMatmul).sum().item<double>();
+    distances.push_back(at::cdist(heads, heads, 2, kNoMatmul).sum().item<double>());
     const at::Tensor norms = heads.norm(2, 1, true);
     const at::Tensor directions = heads / at::where(norms == 0, at::ones_like(norms), norms);
     const at::Tensor cosines = at::matmul(directions, directions.t());
-    sums.cosine += sums.num_pairs() - (cosines.sum() - cosines.trace()).item<double>();
+    distances.push_back(sums.num_pairs() - (cosines.sum() - cosines.trace()).item<double>());
   }
+  contribute(LayerLabel{layer_spec.kind, layer_spec.layer}.text(),
+             {at::tensor({int64_t{is_after_combiner}, sums.num_heads}, at::kLong), at::tensor(distances, at::kDouble)});
+}
+
+void DiscrepancyObserver::add_contribution(const std::string& label, const Tensors& tensors) {
+  if (label == kSequencesLabel) {
+    num_sequences_ += tensors[0].item<int64_t>();
+    return;
+  }
+  const LayerLabel layer_label = LayerLabel::parse(label);
+  Layer& layer = sums_[layer_label.kind][layer_label.layer];
+  Sums& sums = tensors[0][0].item<int64_t>() != 0 ? layer.after_combiner : layer.before_combiner;
+  sums.num_heads = tensors[0][1].item<int64_t>();
+  const auto* distances = tensors[1].const_data_ptr<double>();
+  for (int64_t i = 0; i < tensors[1].numel(); i += 2) sums.euclidean += distances[i], sums.cosine += distances[i + 1];
 }
 
 std::map<AttentionKind, std::vector<DiscrepancyObserver::Layer>> DiscrepancyObserver::layers() const {

@@ -13,12 +13,13 @@
 #include <map>
 #include <vector>
 
+#include "analysis/additive_observer.h"
 #include "analysis/heads.h"
 
 namespace mh::analysis {
 
 // Accumulates the head discrepancy of every layer over the observed forward passes.
-class DiscrepancyObserver : public attention::Observer {
+class DiscrepancyObserver : public AdditiveObserver {
  public:
   void begin_batch(const attention::Lengths& lengths) override;
   at::Tensor intercept_heads(attention::HeadSide side, const attention::LayerSpec& layer_spec,
@@ -40,9 +41,10 @@ class DiscrepancyObserver : public attention::Observer {
   int64_t num_sequences() const { return num_sequences_; }
 
  private:
-  // Adds the distances between the heads of z (B, hv or ho, Tq, dv) to the member `sums_member` of the layer's entry in
-  // sums_.
-  void add_distances(const attention::LayerSpec& layer_spec, const at::Tensor& z, Sums Layer::*sums_member);
+  // Contributes the distances between the heads of z (B, hv or ho, Tq, dv) to the sums of the layer before or after the
+  // combiner.
+  void add_distances(const attention::LayerSpec& layer_spec, const at::Tensor& z, bool is_after_combiner);
+  void add_contribution(const std::string& label, const Tensors& tensors) override;
   attention::Lengths lengths_;
   std::map<AttentionKind, std::map<int64_t, Layer>> sums_;  // by kind and layer, not yet averaged over sequences
   int64_t num_sequences_ = 0;

@@ -26,10 +26,15 @@ void MeasureObserver::reset() {
 }
 
 void MeasureObserver::add(const attention::LayerSpec& layer_spec, const at::Tensor& sums, double count) {
-  Mean& mean = means_[layer_spec.kind][layer_spec.layer];
-  const at::Tensor new_sums = sums.detach().to(at::kCPU, at::kDouble);
-  mean.sums = mean.sums.defined() ? mean.sums + new_sums : new_sums;
-  mean.count += count;
+  contribute(LayerLabel{layer_spec.kind, layer_spec.layer}.text(),
+             {sums.detach().to(at::kCPU, at::kDouble), at::full({}, count, at::kDouble)});
+}
+
+void MeasureObserver::add_contribution(const std::string& label, const Tensors& tensors) {
+  const LayerLabel layer = LayerLabel::parse(label);
+  Mean& mean = means_[layer.kind][layer.layer];
+  mean.sums = mean.sums.defined() ? mean.sums + tensors[0] : tensors[0];
+  mean.count += tensors[1].item<double>();
 }
 
 int64_t MeasureObserver::num_valid_queries(AttentionKind kind, int64_t row, int64_t num_queries) const {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/additive_observer.h"
 #include "analysis/analysis_input.h"
 #include "analysis/heads.h"
 #include "analysis/word_range.h"
@@ -21,7 +22,7 @@ using LayerScores = std::vector<std::vector<double>>;  // [layer][head]; empty f
 // Throws Error(failed) if a score is not finite, because such scores cannot be ranked.
 void require_finite(const std::map<AttentionKind, LayerScores>& scores);
 
-class MeasureObserver : public attention::Observer {
+class MeasureObserver : public AdditiveObserver {
  public:
   explicit MeasureObserver(SideSelection side) : side_(side) {}
   // Returns why the measure is undefined for the layer's heads of side(); "" if it is defined.
@@ -38,6 +39,7 @@ class MeasureObserver : public attention::Observer {
   // Adds scores to the mean of the layer. `sums`: (h), (hv) or (ho), the score of each head, summed over `count`
   // positions, batch rows or forward passes.
   void add(const attention::LayerSpec& layer_spec, const at::Tensor& sums, double count);
+  void add_contribution(const std::string& label, const Tensors& tensors) override;
   // Returns the number of real (not padding) queries of batch row `row`, at most `num_queries`.
   int64_t num_valid_queries(AttentionKind kind, int64_t row, int64_t num_queries) const;
   // Returns the positions of batch row `row` that are words (analysis/word_range.h), among its `num_queries` queries or

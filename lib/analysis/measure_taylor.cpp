@@ -84,10 +84,10 @@ class Taylor : public ImportanceMeasure {
     ProductObserver products(input.model, input.side);
     data::BatchVisitor visitor;
     visitor.observer = &products;
-    visitor.visit = [&](const data::ForwardedBatch& pass) {
+    share_contributions(visitor, products.means, input.group, [&](const data::ForwardedBatch& pass) {
       const nn::SlicedLoss loss = input.model.loss(pass.hidden, {pass.batch.targets}, 0);
       for (const auto& layer : products.collect(loss.smoothed)) products.means.add_layer(layer);
-    };
+    });
     visitor.on_progress = input.progress;
     data::for_each_batch(input.model, input.corpus, input.scoring_options, visitor);
     return products.means.mean_scores();

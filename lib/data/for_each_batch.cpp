@@ -46,8 +46,8 @@ void for_each_batch(model::LanguageModel& model, const Corpus& corpus, const Sco
                     const BatchVisitor& visitor) {
   const ScoringOptions o = corpus.resolve(options, model);
   distributed::OrderedWork work(can_share(o) ? visitor.group : nullptr);
-  if (work.is_shared() && (!visitor.compute || visitor.observer != nullptr))
-    throw std::logic_error("for_each_batch(): several processes need a visitor with compute() and without an observer");
+  if (work.is_shared() && !visitor.compute)
+    throw std::logic_error("for_each_batch(): several processes need a visitor with compute()");
   const MiniBatches mini_batches = corpus.mini_batches(o);
   const at::Device device = model.parameters().device();
   MiniBatchLoader loader(mini_batches, device);

@@ -32,9 +32,10 @@ struct BatchVisitor {
   std::function<distributed::OrderedWork::Results(const ForwardedBatch&)> compute = {};
   std::function<void(const MiniBatch&, const distributed::OrderedWork::Results&)> add = {};
   // The processes that share the mini-batches; null: one process. Every process calls for_each_batch(). Requires
-  // `compute` and no observer. With a Transformer-XL memory, a process computes all mini-batches of a group of streams
-  // (ScoringOptions::batch), and keeps their results in memory until the groups of the other processes are complete;
-  // each process computes all mini-batches if there is only one group.
+  // `compute`, which must return everything that the observer contributes to the results. With a Transformer-XL memory,
+  // a process computes all mini-batches of a group of streams (ScoringOptions::batch), and keeps their results in
+  // memory until the groups of the other processes are complete; each process computes all mini-batches if there is
+  // only one group.
   const distributed::Group* group = nullptr;
   std::function<void(int64_t num_completed, int64_t total)> on_progress = {};  // receives numbers of rows; may be empty
 };

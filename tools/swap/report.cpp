@@ -86,9 +86,10 @@ void print_layers(Table& table, const ordered_json& settings, const std::string&
 }
 
 void report(const ReportJob& job) {
-  if (start_process().rank > 0) return;  // in a job of several processes, rank 0 computes the results
+  start_process();  // before the checks, so that errors name the rank
   check_report(job);
   const Arguments& args = *job.args;
+  const distributed::Group& group = join_readers(job.files, args);
   std::vector<std::unique_ptr<io::Checkpoint>> checkpoints;
   for (size_t i = 0; i + 1 < job.files.size(); ++i)
     checkpoints.push_back(std::make_unique<io::Checkpoint>(job.files[i]));
@@ -113,8 +114,13 @@ void report(const ReportJob& job) {
     const auto dataset = shard.dataset_for(model);
     const data::ScoringOptions& scoring_options = scoring_options_by_model[i];
     DiscrepancyObserver discrepancy;
-    analysis::run_with_observer({*model.model, dataset->corpus(), scoring_options, analysis::SideSelection::whole,
-                                 progress_bar("report", "rows")},
+    analysis::run_with_observer({*model.model,
+                                 dataset->corpus(),
+                                 scoring_options,
+                                 analysis::SideSelection::whole,
+                                 progress_bar("report", "rows"),
+                                 {},
+                                 &group},
                                 discrepancy);
     if (baseline.empty()) baseline = discrepancy.layers();
     print_layers(table, settings_of(scoring_options, args.precision), model.name, discrepancy, baseline);

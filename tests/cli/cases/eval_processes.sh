@@ -33,8 +33,13 @@ same_as_one 3 mh-eval -q --threads 1 --format json --beam 2 --batch-tokens 200 m
 same_as_one 2 mh-eval translate -q --threads 1 --beam 2 --batch-tokens 200 mt/last.safetensors text
 same_as_one 3 mh-prune scan -q --threads 1 --format json --block 16 --batch 8 lm/last.safetensors t.mhs
 same_as_one 2 mh-prune rank -q --threads 1 --format json --by ablation --block 16 --batch 8 lm/last.safetensors t.mhs
+same_as_one 3 mh-prune rank -q --threads 1 --format json --by avg-l2,avg-l2-outputs,confidence,received,entropy,taylor,weight-norm --block 16 --batch 4 lm/last.safetensors t.mhs
+same_as_one 2 mh-prune curve -q --threads 1 --format json --by taylor --step 50% --block 16 --batch 8 lm/last.safetensors t.mhs
+same_as_one 2 mh-prune rank -q --threads 1 --format json --by entropy,taylor mt/last.safetensors p.mhs
 same_as_one 2 mh-spectrum -q --threads 1 --format json --block 16 --blocks 4 lm/last.safetensors t.mhs
 same_as_one 2 mh-swap report -q --threads 1 --format json --block 16 --blocks 4 lm/last.safetensors t.mhs
+same_as_one 3 mh-swap report -q --threads 1 --format json --block 16 --batch 4 lm/last.safetensors t.mhs
+same_as_one 2 mh-swap report -q --threads 1 --format json mt/last.safetensors p.mhs
 
 same_as_one 2 mh-prune curve -q --threads 1 --format json --by ablation --step 50% --block 16 --batch 8 lm/last.safetensors t.mhs
 # The processes share the groups of streams of a model with a memory; of a single group, each process computes all streams.
