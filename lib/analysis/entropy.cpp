@@ -13,21 +13,30 @@ at::Tensor entropy_of_rows(const at::Tensor& p) {
   return sum.log() - at::xlogy(x, x).sum(-1, false, at::kDouble) / sum;
 }
 
-void EntropyMeans::add(const at::Tensor& p) {
+at::Tensor EntropyMeans::sums_over_queries(const at::Tensor& p) {
   c10::NoGradGuard no_gradient;
-  const auto accumulate = [](at::Tensor& total, const at::Tensor& x) {  // x: (h, Tq)
-    const at::Tensor head_sums = x.sum(-1).to(at::kCPU, at::kDouble);
-    total = total.defined() ? total + head_sums : head_sums;
-  };
+  const at::Tensor sums = at::zeros({p.size(0), 4, p.size(1)}, at::kDouble);
   for (int64_t b = 0; b < p.size(0); ++b) {
     const at::Tensor entropies = entropy_of_rows(p[b]);         // (h, Tq)
     const at::Tensor num_visible = (p[b] != 0).any(0).sum(-1);  // (Tq)
     const at::Tensor is_finite = entropies.isfinite(), has_many_keys = is_finite & (num_visible > 1);
     const at::Tensor zeros = at::zeros_like(entropies);
-    accumulate(sums_, at::where(is_finite, entropies, zeros));
-    accumulate(num_queries_, is_finite);
-    accumulate(normalised_sums_, at::where(has_many_keys, entropies / num_visible.to(at::kDouble).log(), zeros));
-    accumulate(num_normalised_queries_, has_many_keys);
+    const auto set_sums = [&](int64_t index, const at::Tensor& x) { sums[b][index].copy_(x.sum(-1)); };  // x: (h, Tq)
+    set_sums(0, at::where(is_finite, entropies, zeros));
+    set_sums(1, is_finite);
+    set_sums(2, at::where(has_many_keys, entropies / num_visible.to(at::kDouble).log(), zeros));
+    set_sums(3, has_many_keys);
+  }
+  return sums;
+}
+
+void EntropyMeans::add_sums(const at::Tensor& sums) {
+  for (int64_t b = 0; b < sums.size(0); ++b) {
+    int64_t index = 0;
+    for (at::Tensor* total : {&sums_, &num_queries_, &normalised_sums_, &num_normalised_queries_}) {
+      const at::Tensor head_sums = sums[b][index++];
+      *total = total->defined() ? *total + head_sums : head_sums;
+    }
   }
 }
 

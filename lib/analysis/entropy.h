@@ -18,7 +18,10 @@ class EntropyMeans {
  public:
   // Adds the rows of p (B, h, Tq, Tk), where h is the number of score heads or of value heads. p must not contain
   // padding queries. A key counts as visible to a query if any head of the layer gives the key a nonzero weight.
-  void add(const at::Tensor& p);
+  void add(const at::Tensor& p) { add_sums(sums_over_queries(p)); }
+  // Returns the sums of each batch row of p over its queries, (B, 4, h) fp64 on the CPU, which add_sums() adds.
+  static at::Tensor sums_over_queries(const at::Tensor& p);
+  void add_sums(const at::Tensor& sums);
   at::Tensor entropy() const;             // (h) fp64
   at::Tensor normalised_entropy() const;  // (h) fp64, mean over queries with more than one visible key
  private:

@@ -39,6 +39,37 @@ SpectraEntry& SpectrumSource::find_or_add_entry(const std::string& matrix_kind, 
   return *entries_.back();
 }
 
+const SpectraEntry* SpectrumSource::find_entry(const std::string& name) const {
+  const auto entry = std::ranges::find_if(entries_, [&](const auto& e) { return e->name == name; });
+  return entry == entries_.end() ? nullptr : entry->get();
+}
+
+// The label is the kind of the matrices, a line break and the name of the entry.
+void SpectrumSource::contribute_spectra(const Contribution& c) {
+  const auto defined = [](const at::Tensor& t) { return t.defined() ? t : at::empty({0}, at::kDouble); };
+  const at::Tensor flags =
+      at::tensor({int64_t{c.has_matrix_per_head}, int64_t{c.has_varying_size}, int64_t{c.is_constant}}, at::kLong);
+  contribute(c.matrix_kind + "\n" + c.name, {flags, c.values, defined(c.entropy_sums), defined(c.mean_matrix)});
+}
+
+void SpectrumSource::add_contribution(const std::string& label, const Tensors& tensors) {
+  const size_t line_break = label.find('\n');
+  const auto* flags = tensors[0].const_data_ptr<int64_t>();
+  SpectraEntry& entry =
+      find_or_add_entry(label.substr(0, line_break), label.substr(line_break + 1), flags[0] != 0, flags[1] != 0);
+  const bool is_constant = flags[2] != 0;
+  if (is_constant && entry.spectra.num_blocks() > 0) return;
+  const at::Tensor &values = tensors[1], &entropy_sums = tensors[2], &mean = tensors[3];
+  const auto old_count = static_cast<double>(entry.spectra.num_blocks()),
+             new_count = static_cast<double>(values.size(0));
+  entry.spectra.add(values);
+  if (entropy_sums.numel() > 0) entry.entropy.add_sums(entropy_sums), entry.has_entropy = true;
+  if (mean.numel() > 0)
+    entry.mean_matrix = entry.mean_matrix.defined()
+                            ? (entry.mean_matrix * old_count + mean * new_count) / (old_count + new_count)
+                            : mean;
+}
+
 at::Tensor SpectrumSource::full_blocks(attention::AttentionKind kind, const at::Tensor& x) const {
   const at::Tensor& lengths = lengths_.queries(kind);
   if (!lengths.defined() || request_.block_length == 0) return x;
@@ -51,9 +82,13 @@ void SpectrumSource::add_matrices(const std::string& matrix_kind, const attentio
   if (!includes(layer_spec.kind)) return;
   const auto add_spectra = [&](const at::Tensor& matrices) {
     if (matrices.numel() == 0) return;
-    SpectraEntry& entry = find_or_add_entry(matrix_kind, layer_spec.name, true, request_.has_sentences);
-    entry.spectra.add(singular_values(matrices));
-    if (has_entropy) entry.entropy.add(matrices), entry.has_entropy = true;
+    contribute_spectra({.matrix_kind = matrix_kind,
+                        .name = layer_spec.name,
+                        .has_matrix_per_head = true,
+                        .has_varying_size = request_.has_sentences,
+                        .values = singular_values(matrices),
+                        .entropy_sums = has_entropy ? EntropyMeans::sums_over_queries(matrices) : at::Tensor(),
+                        .mean_matrix = {}});
   };
   if (!request_.has_sentences) return add_spectra(full_blocks(layer_spec.kind, x.detach()));
   std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> rows;  // batch rows, by numbers of queries and keys
@@ -192,15 +227,14 @@ class MixingSource : public SpectrumSource, public attention::Subscriber<attenti
     const bool is_constant = x.dim() == 2;  // whether the matrix is the same at every position
     if (!is_constant) x = valid_positions(layer_spec.kind, x);
     if (x.size(0) == 0) return;
-    SpectraEntry& entry = find_or_add_entry("mixing", layer_spec.name, false);
-    if (is_constant && entry.spectra.num_blocks() > 0) return;
+    if (is_constant && find_entry(layer_spec.name) != nullptr) return;
     x = x.view({-1, 1, x.size(-2), x.size(-1)});
-    const auto old_count = static_cast<double>(entry.spectra.num_blocks()), new_count = static_cast<double>(x.size(0));
-    entry.spectra.add(singular_values(x));
-    const at::Tensor mean = x.flatten(0, 1).to(at::kDouble).mean(0);
-    entry.mean_matrix = entry.mean_matrix.defined()
-                            ? (entry.mean_matrix * old_count + mean * new_count) / (old_count + new_count)
-                            : mean;
+    contribute_spectra({.matrix_kind = "mixing",
+                        .name = layer_spec.name,
+                        .is_constant = is_constant,
+                        .values = singular_values(x),
+                        .entropy_sums = {},
+                        .mean_matrix = x.flatten(0, 1).to(at::kDouble).mean(0)});
   }
 };
 

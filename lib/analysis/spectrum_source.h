@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/additive_observer.h"
 #include "analysis/analysis_input.h"
 #include "analysis/entropy.h"
 #include "analysis/heads.h"
@@ -43,7 +44,7 @@ struct SpectraEntry {
   at::Tensor mean_matrix = {};
 };
 
-class SpectrumSource : public attention::Observer {
+class SpectrumSource : public AdditiveObserver {
  public:
   struct SourceRequest {
     std::string argument;                  // text after the colon of the source's name
@@ -69,8 +70,20 @@ class SpectrumSource : public attention::Observer {
   // Returns the entry of entries() called `name`; adds it if there is none.
   SpectraEntry& find_or_add_entry(const std::string& matrix_kind, const std::string& name, bool has_matrix_per_head,
                                   bool has_varying_size = false);
-  // Adds the spectra of matrices x (B, h or hv, Tq, Tk) of a forward pass. `has_entropy`: whether x are attention
-  // matrices, whose entropy is added as well.
+  // The spectra of matrices of one layer in a forward pass.
+  struct Contribution {
+    std::string matrix_kind, name;  // of the entry of the layer
+    bool has_matrix_per_head = false, has_varying_size = false;
+    bool is_constant = false;  // whether all forward passes have the same matrix, of which the first one counts
+    at::Tensor values;         // (blocks, h, n), singular values
+    at::Tensor entropy_sums;   // result of EntropyMeans::sums_over_queries(); undefined: no entropy
+    at::Tensor mean_matrix;    // mean of the matrices; undefined: no mean
+  };
+  void contribute_spectra(const Contribution& c);
+  // Returns the entry called `name`; null if there is none.
+  const SpectraEntry* find_entry(const std::string& name) const;
+  // Contributes the spectra of matrices x (B, h or hv, Tq, Tk) of a forward pass. `has_entropy`: whether x are
+  // attention matrices, whose entropy is added as well.
   void add_matrices(const std::string& matrix_kind, const attention::LayerSpec& layer_spec, const at::Tensor& x,
                     bool has_entropy);
   // Returns the elements of x (B, Tq, …) at the N queries that are analysed, as (N, …): for sentences all queries that
@@ -80,6 +93,7 @@ class SpectrumSource : public attention::Observer {
   SourceRequest request_;
 
  private:
+  void add_contribution(const std::string& label, const Tensors& tensors) override;
   // Returns the batch rows of x that are blocks of full length.
   at::Tensor full_blocks(attention::AttentionKind kind, const at::Tensor& x) const;
   attention::Lengths lengths_;

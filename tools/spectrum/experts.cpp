@@ -5,6 +5,7 @@
 #include "base/json_types.h"
 #include "base/table.h"
 #include "common/metric_option.h"
+#include "common/processes.h"
 #include "nn/ops.h"
 #include "spectrum.h"
 
@@ -75,6 +76,7 @@ void show_gates(const analysis::ExpertReport& report, const model::LoadedModel& 
 }
 
 void show_experts(const ExpertsJob& job) {
+  if (start_process().rank > 0) return;  // in a job of several processes, rank 0 computes the results
   const Arguments& args = *job.args;
   if (!job.metric.is_perplexity() && job.show != "scores")
     throw Error(Exit::usage, Problem{"--metric", "--show scores with this option", "--show " + job.show,

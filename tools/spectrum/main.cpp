@@ -29,7 +29,7 @@ int main(int argc, char** argv) {
   Jobs jobs;
   spectrum::add_experts_subcommand(tool.app(), args, spectra_options, jobs);
   tool.run_and_exit(argc, argv, [&] {
-    if (start_process().rank > 0) return;  // in a job of several processes, rank 0 computes the results
+    start_process();  // before the checks, so that errors name the rank
     if (!run_selected(jobs)) spectra.run();
   });
 }

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/json_types.h"
 #include "base/text.h"
+#include "common/processes.h"
 #include "nn/ops.h"
 #include "rows.h"
 #include "spectrum.h"
@@ -83,6 +84,10 @@ void check_files(const SpectraJob& job, const std::vector<std::string>& models, 
                                      "name one model with --of attention and --blocks N, or leave --dump out"});
 }
 
+// Returns whether several processes can share the work. Parameters take little time, and --dump writes the matrices of
+// all batches.
+bool can_share(const SpectraJob& job, bool reads_text) { return reads_text && job.dump_path.empty(); }
+
 // The models on the command line, of which one is loaded at a time, and the shard, if the source of matrices reads
 // text.
 class SpectraInputs {
@@ -91,6 +96,7 @@ class SpectraInputs {
     std::string shard_path;
     if (reads_text && models_.size() > 1) shard_path = models_.back(), models_.pop_back();
     check_files(job, models_, reads_text);
+    if (can_share(job, reads_text)) group_ = &join_readers(job.files, *job.args);
     const std::string where = "--of " + job.source_name;
     if (!argument.empty() && !job.args->kinds.empty())
       throw Error(Exit::usage, Problem{"--kind", "matrices of several layers", where + ", which names a single matrix",
@@ -109,6 +115,8 @@ class SpectraInputs {
                           str(shard_path, ", which contains pairs of different lengths"), "leave --dump out"});
   }
 
+  // The processes that share the batches of the data; null: one process.
+  const distributed::Group* group() const { return group_; }
   const std::vector<std::string>& models() const { return models_; }
   bool holds_pairs() const { return shard_ && shard_->holds_pairs(); }
   std::shared_ptr<const task::Dataset> dataset_for(const model::LoadedModel& model) const {
@@ -124,6 +132,7 @@ class SpectraInputs {
 
  private:
   const SpectraJob& job_;
+  const distributed::Group* group_ = nullptr;
   std::vector<std::string> models_;
   std::vector<std::unique_ptr<io::Checkpoint>> checkpoints_;
   std::optional<ShardSource> shard_;
@@ -184,8 +193,9 @@ void observe_text(const SpectraJob& job, const SpectraInputs& inputs, const mode
                   const PreparedSource& prepared) {
   const data::ScoringOptions& scoring_options = prepared.scoring_options;
   const auto dataset = inputs.dataset_for(model);
-  const analysis::AnalysisInput input{*model.model, dataset->corpus(), scoring_options, analysis::SideSelection::whole,
-                                      progress_bar("spectra", "rows")};
+  const analysis::AnalysisInput input{
+      *model.model, dataset->corpus(), scoring_options, analysis::SideSelection::whole, progress_bar("spectra", "rows"),
+      {},           inputs.group()};
   if (job.dump_path.empty()) return analysis::run_with_observer(input, *prepared.source);
   analysis::AttentionDump dump(*model.model, scoring_options.sample.blocks, scoring_options.block,
                                scoring_options.block + scoring_options.memory);
@@ -201,6 +211,7 @@ void observe_text(const SpectraJob& job, const SpectraInputs& inputs, const mode
 void report_spectra(const SpectraJob& job) {
   const auto [source, argument] = analysis::parse_source(job.source_name, "--of");
   const bool reads_text = source->reads_text();
+  if (start_process().rank > 0 && !can_share(job, reads_text)) return;  // rank 0 computes the results
   SpectraInputs inputs(job, argument, reads_text);
   const std::vector<std::string>& models = inputs.models();
   const bool uses_relative_index = inputs.holds_pairs() && job.source_name != "mixing";

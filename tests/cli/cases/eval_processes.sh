@@ -16,6 +16,8 @@ train=(mh-train --threads 1 -q --config c.toml)
 expect 0 "${train[@]}" --train t.mhs --out lm
 expect 0 "${train[@]}" --train p.mhs --set model.backbone=encoder-decoder --set train.batch.block=64 --out mt
 
+expect 0 "${train[@]}" --train t.mhs --config "$ROOT/configs/methods/mixhead-b.toml" --out mixed
+
 # same_as_one SIZE COMMAND…: compares what SIZE processes print with what one process prints.
 same_as_one() {
   local size=$1
@@ -37,6 +39,14 @@ same_as_one 3 mh-prune rank -q --threads 1 --format json --by avg-l2,avg-l2-outp
 same_as_one 2 mh-prune curve -q --threads 1 --format json --by taylor --step 50% --block 16 --batch 8 lm/last.safetensors t.mhs
 same_as_one 2 mh-prune rank -q --threads 1 --format json --by entropy,taylor mt/last.safetensors p.mhs
 same_as_one 2 mh-spectrum -q --threads 1 --format json --block 16 --blocks 4 lm/last.safetensors t.mhs
+for matrices in attention logits before-mixing mixing; do
+  same_as_one 3 mh-spectrum -q --threads 1 --format json --of "$matrices" --block 16 --blocks 9 --batch 2 mixed/last.safetensors t.mhs
+done
+same_as_one 2 mh-spectrum -q --threads 1 --format json mt/last.safetensors p.mhs
+same_as_one 2 mh-spectrum -q --threads 1 --format json --of output-value lm/last.safetensors
+expect 0 mh-spectrum -q --threads 1 --block 16 --batch 2 --curves one-curves.tsv lm/last.safetensors t.mhs
+in_processes 0 2 mh-spectrum -q --threads 1 --block 16 --batch 2 --curves two-curves.tsv lm/last.safetensors t.mhs
+cmp one-curves.tsv two-curves.tsv || fail "expected the curves of one process"
 same_as_one 2 mh-swap report -q --threads 1 --format json --block 16 --blocks 4 lm/last.safetensors t.mhs
 same_as_one 3 mh-swap report -q --threads 1 --format json --block 16 --batch 4 lm/last.safetensors t.mhs
 same_as_one 2 mh-swap report -q --threads 1 --format json mt/last.safetensors p.mhs
