@@ -68,9 +68,8 @@ bool CommandLineFields::visit(const Field& field, std::string& text) {
   const Entry& entry = entries_.at(field.key);
   if (entry.option->count() == 0) return false;
   if (find_invalid_utf8(entry.text) != std::string::npos)
-    throw Error(Exit::usage,
-                Problem{origin(field.key), "a value in UTF-8", "invalid UTF-8",
-                        "if the value is the name of a file, rename the file, or use a symbolic link to the file"});
+    refuse_usage(origin(field.key), "a value in UTF-8", "invalid UTF-8",
+                 "if the value is the name of a file, rename the file, or use a symbolic link to the file");
   const bool needs_quotes = field.type == "text" || field.type == "length";
   text = needs_quotes ? quoted_toml(entry.text) : field.type.back() == 's' ? "[" + entry.text + "]" : entry.text;
   return true;

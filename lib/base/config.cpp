@@ -60,22 +60,20 @@ constexpr size_t kMaxTomlBytes = size_t{1} << 20;
 
 toml::table parse(const std::string& text, const std::string& name) {
   if (text.size() > kMaxTomlBytes)
-    throw Error(Exit::usage, Problem{name, str("a configuration of at most ", kMaxTomlBytes, " bytes"),
-                                     str(text.size(), " bytes"), "check the name of the file, or shorten the file"});
+    refuse_usage(name, str("a configuration of at most ", kMaxTomlBytes, " bytes"), str(text.size(), " bytes"),
+                 "check the name of the file, or shorten the file");
   try {
     return toml::parse(text, name);
   } catch (const toml::parse_error& error) {
-    throw Error(Exit::usage, Problem{str(name, ":", error.source().begin.line, ":", error.source().begin.column),
-                                     "text in TOML syntax", str("the syntax error '", error.description(), "'"),
-                                     "correct the line"});
+    refuse_usage(str(name, ":", error.source().begin.line, ":", error.source().begin.column), "text in TOML syntax",
+                 str("the syntax error '", error.description(), "'"), "correct the line");
   }
 }
 
 void require_utf8(const std::string& text, const std::string& origin) {
   if (find_invalid_utf8(text) != std::string::npos)
-    throw Error(Exit::usage,
-                Problem{origin, "a value in UTF-8, since config.toml stores the value", "invalid UTF-8",
-                        "if the value is the name of a file, rename the file, or use a symbolic link to the file"});
+    refuse_usage(origin, "a value in UTF-8, since config.toml stores the value", "invalid UTF-8",
+                 "if the value is the name of a file, rename the file, or use a symbolic link to the file");
 }
 
 std::string folder_of(const std::string& path) {
@@ -108,9 +106,9 @@ void Config::load_file(const std::string& path, std::vector<std::string> open_fi
     return std::filesystem::equivalent(open_file, path, ignored_error);
   };
   if (std::any_of(open_files.begin(), open_files.end(), is_same_file))
-    throw Error(Exit::usage, Problem{path, "includes without a cycle",
-                                     "a file that includes itself: " + join(open_files, " -> ") + " -> " + path,
-                                     "remove an include, so that no file includes itself"});
+    refuse_usage(path, "includes without a cycle",
+                 "a file that includes itself: " + join(open_files, " -> ") + " -> " + path,
+                 "remove an include, so that no file includes itself");
   // Only a file on the command line may be a pipe; an included file must be a regular file.
   const std::string text = open_files.empty() ? read_text_file(path) : read_regular_file(path);
   const std::string source_name = input_name(path);
@@ -123,8 +121,8 @@ void Config::load_file(const std::string& path, std::vector<std::string> open_fi
       for (const toml::node& node : *file_names)
         if (auto file_name = node.value_exact<std::string>()) names.push_back(*file_name);
     if (names.empty())
-      throw Error(Exit::usage, Problem{source_name + ": include", "file names in quotes", toml_text(*include),
-                                       "write include = [\"FILE.toml\"]"});
+      refuse_usage(source_name + ": include", "file names in quotes", toml_text(*include),
+                   "write include = [\"FILE.toml\"]");
     for (const std::string& name : names) load_file(name[0] == '/' ? name : folder_of(path) + name, open_files);
   }
   load_text(text, source_name, RenamedKeys::warn);
@@ -145,8 +143,7 @@ void Config::set(const std::string& assignment) {
   size_t equals = assignment.find('=');
   std::string key = trim(assignment.substr(0, equals));
   if (equals == std::string::npos || key.empty())
-    throw Error(Exit::usage, Problem{"--set", "key=value, such as train.lr=3e-4", "'" + assignment + "'",
-                                     "write the key, = and the value"});
+    refuse_usage("--set", "key=value, such as train.lr=3e-4", "'" + assignment + "'", "write the key, = and the value");
   std::string value = trim(assignment.substr(equals + 1));
   try {
     toml::table table = toml::parse("v = " + value);
@@ -187,9 +184,9 @@ void Config::check_all_known() const {
     const auto first_below = known_keys_.lower_bound(key + ".");
     if (value.text == kEmptyTable && first_below != known_keys_.end() && first_below->rfind(key + ".", 0) == 0)
       continue;
-    throw Error(Exit::usage, Problem{value.origin, "a known key", "unknown key '" + key + "'",
-                                     nearest_word(key, known_keys).empty() ? "mh-train --list keys lists all keys"
-                                                                           : did_you_mean(key, known_keys)});
+    refuse_usage(
+        value.origin, "a known key", "unknown key '" + key + "'",
+        nearest_word(key, known_keys).empty() ? "mh-train --list keys lists all keys" : did_you_mean(key, known_keys));
   }
 }
 

@@ -32,6 +32,11 @@ void refuse_usage(const std::string& where, const std::string& expected, const s
   throw Error(Exit::usage, Problem{where, expected, found, advice});
 }
 
+void refuse_input(const std::string& where, const std::string& expected, const std::string& found,
+                  const std::string& advice) {
+  throw Error(Exit::input, Problem{where, expected, found, advice});
+}
+
 BrokenPipe::BrokenPipe(const std::string& where)
     : Error(Exit::failed, Problem{where, "a program that reads the output", "a closed pipe",
                                   "the output is incomplete; check the program that reads the pipe"}),

@@ -40,8 +40,11 @@ class Error : public std::runtime_error {
   Exit exit_;
 };
 
-// Throws Error(usage). For functions that check several values of a command line or configuration.
+// Throw Error(usage), for an invalid command line or configuration, and Error(input), for an invalid input file, with
+// the parts of a Problem.
 [[noreturn]] void refuse_usage(const std::string& where, const std::string& expected, const std::string& found,
+                               const std::string& advice);
+[[noreturn]] void refuse_input(const std::string& where, const std::string& expected, const std::string& found,
                                const std::string& advice);
 
 constexpr const char* kStandardOutput = "standard output";  // name of standard output in messages

@@ -177,12 +177,10 @@ void Fields::visit_value(const std::string& key, T& value, const std::string& he
     toml::table table = toml::parse("v = " + text);
     parse_value(*table.get("v"), value, choices, range, where);
   } catch (const toml::parse_error&) {
-    throw Error(Exit::usage,
-                Problem{where, "a value in TOML syntax and UTF-8", text, "correct the value, or put a text in quotes"});
+    refuse_usage(where, "a value in TOML syntax and UTF-8", text, "correct the value, or put a text in quotes");
   } catch (const InvalidValue& invalid_value) {
     const std::string meaning = meaning_of_unset(range, help);
-    throw Error(Exit::usage,
-                Problem{where, invalid_value.expected, text, meaning.empty() ? invalid_value.advice : meaning});
+    refuse_usage(where, invalid_value.expected, text, meaning.empty() ? invalid_value.advice : meaning);
   }
 }
 

@@ -370,7 +370,7 @@ int open_to_read(const std::string& path, struct stat& status, int flags = 0) {
     if (error_number != 0)
       throw input_error(path, "a file to read", error_number,
                         "check the disk or the connection that provides the file");
-    throw Error(Exit::input, Problem{path, "a file to read", "a folder", "name a file in the folder"});
+    refuse_input(path, "a file to read", "a folder", "name a file in the folder");
   }
   return descriptor;
 }
@@ -441,13 +441,11 @@ std::unique_ptr<ByteSink> open_sink(const std::string& path) {
   if (are_outputs_discarded) return std::make_unique<DiscardingSink>(path == "-" ? kStandardOutput : path);
   if (path == "-" && isatty(STDOUT_FILENO) == 1) return std::make_unique<TerminalSink>();
   if (path == "-") return sink_of_descriptor(STDOUT_FILENO, kStandardOutput);
-  if (path.empty())
-    throw Error(Exit::usage, Problem{"output", "a file name, or - for standard output", "''", "name the output file"});
+  if (path.empty()) refuse_usage("output", "a file name, or - for standard output", "''", "name the output file");
   struct stat status {};
   mode_t mode = 0666 & ~start_umask;
   if (stat(path.c_str(), &status) == 0) {
-    if (S_ISDIR(status.st_mode))
-      throw Error(Exit::usage, Problem{path, "a file to write", "a folder", "name a file in the folder"});
+    if (S_ISDIR(status.st_mode)) refuse_usage(path, "a file to write", "a folder", "name a file in the folder");
     if (!S_ISREG(status.st_mode)) return std::make_unique<SpecialFileSink>(path);
     mode = status.st_mode & 07777;
     // Replaces the target of a symbolic link and preserves the link.
@@ -482,14 +480,14 @@ std::unique_ptr<ByteSource> open_source(const std::string& path) {
 
 MappedFile::MappedFile(const std::string& path) : name_(path), escaped_name_(escape_message(path)) {
   if (path == "-")
-    throw Error(Exit::input, Problem{input_name(path), "a regular file, since this input needs random access", "-",
-                                     "write the data to a file first"});
+    refuse_input(input_name(path), "a regular file, since this input needs random access", "-",
+                 "write the data to a file first");
   struct stat status {};
   int descriptor = open_to_read(path, status, O_NONBLOCK);  // O_NONBLOCK: does not wait for the writer of a pipe
   if (!S_ISREG(status.st_mode)) {
     close(descriptor);
-    throw Error(Exit::input, Problem{path, "a regular file, since this input needs random access", "a pipe or a device",
-                                     "write the data to a file first"});
+    refuse_input(path, "a regular file, since this input needs random access", "a pipe or a device",
+                 "write the data to a file first");
   }
   size_ = static_cast<size_t>(status.st_size);
   device_ = status.st_dev, inode_ = status.st_ino;
@@ -516,8 +514,8 @@ void MappedFile::require_full_size() const {
   struct stat status {};
   const bool is_same_file = stat(name_.c_str(), &status) == 0 && status.st_dev == device_ && status.st_ino == inode_;
   if (is_same_file && static_cast<uint64_t>(status.st_size) < size_)
-    throw Error(Exit::input, Problem{name_, "a file that keeps its size while the tool reads it",
-                                     "a file that another program has shortened", "restore the file"});
+    refuse_input(name_, "a file that keeps its size while the tool reads it",
+                 "a file that another program has shortened", "restore the file");
 }
 
 bool MappedFile::is_mappable(const std::string& path) {
@@ -574,10 +572,9 @@ void refuse_output_onto_input(const std::string& output, const std::vector<std::
     struct stat input_status {};
     if (read_status(input, STDIN_FILENO, input_status) && input_status.st_dev == output_status.st_dev &&
         input_status.st_ino == output_status.st_ino)
-      throw Error(Exit::usage,
-                  Problem{output == "-" ? kStandardOutput : output, "an output that is not an input",
-                          "the input " + (input == "-" ? "on standard input" : "file " + input) + " itself",
-                          "write to another file"});
+      refuse_usage(output == "-" ? kStandardOutput : output, "an output that is not an input",
+                   "the input " + (input == "-" ? "on standard input" : "file " + input) + " itself",
+                   "write to another file");
   }
 }
 

@@ -52,13 +52,13 @@ std::string json_error_text(std::string_view message) {
 
 void require_sound_json(std::string_view text, const std::string& name, const std::string& advice) {
   const auto refuse = [&](size_t offset, const std::string& expected, const std::string& found) {
-    throw Error(Exit::input, Problem{str(name, ": byte ", offset), expected, found, advice});
+    refuse_input(str(name, ": byte ", offset), expected, found, advice);
   };
   if (const size_t offset = text.find('\0'); offset != text.npos)
     refuse(offset, "JSON without NUL bytes", "a NUL byte");
   if (const int depth = json_depth(text); depth > kMaxJsonDepth)
-    throw Error(Exit::input, Problem{name, str("JSON with at most ", kMaxJsonDepth, " nested levels"),
-                                     str(depth, " nested levels"), advice});
+    refuse_input(name, str("JSON with at most ", kMaxJsonDepth, " nested levels"), str(depth, " nested levels"),
+                 advice);
   struct Level {
     bool is_object, expects_key;  // `expects_key`: the next string is a key
     std::set<std::string> keys;
@@ -87,10 +87,10 @@ void require_sound_json(std::string_view text, const std::string& name, const st
     }
   }
   if (const size_t limit = max_json_containers(text.size()); num_containers > limit)
-    throw Error(Exit::input, Problem{name,
-                                     str("JSON of ", text.size(), " bytes with at most ", limit,
-                                         " strings, objects and arrays, since each takes memory"),
-                                     str(num_containers, " strings, objects and arrays"), advice});
+    refuse_input(name,
+                 str("JSON of ", text.size(), " bytes with at most ", limit,
+                     " strings, objects and arrays, since each takes memory"),
+                 str(num_containers, " strings, objects and arrays"), advice);
 }
 
 }  // namespace mh

@@ -172,8 +172,8 @@ void run_gnuplot(const std::string& script, ByteSink* sink) {
 Plot::Plot(std::string path) : path_(std::move(path)) {
   const std::string suffix = suffix_of(path_);
   if (path_ != "-" && suffix != "svg" && suffix != "png" && suffix != "pdf")
-    throw Error(Exit::usage, Problem{"--plot", "a file name that ends in .svg, .png or .pdf, or - for standard output",
-                                     path_, "choose a file name with one of these endings"});
+    refuse_usage("--plot", "a file name that ends in .svg, .png or .pdf, or - for standard output", path_,
+                 "choose a file name with one of these endings");
   if (!is_gnuplot_installed())
     throw Error(Exit::failed, Problem{"--plot", "gnuplot, which draws the plots", "none on PATH",
                                       "install the package gnuplot-nox, or omit --plot"});

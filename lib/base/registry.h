@@ -44,9 +44,8 @@ class Registry {
   const Entry& find(const std::string& name, const std::string& key) const {
     auto it = entries_.find(name);
     if (it == entries_.end())
-      throw Error(Exit::usage,
-                  Problem{key, str("one of: ", join(names(), ", ")), str("unknown ", kind_, " '", name, "'"),
-                          did_you_mean(name, names(), "use one of these names")});
+      refuse_usage(key, str("one of: ", join(names(), ", ")), str("unknown ", kind_, " '", name, "'"),
+                   did_you_mean(name, names(), "use one of these names"));
     return it->second;
   }
   std::unique_ptr<Interface> make(const std::string& name, const std::string& key) const {

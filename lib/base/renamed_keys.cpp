@@ -133,9 +133,9 @@ std::vector<Assignment> convert_renamed(const Assignment& assignment, const std:
     if (!matches_key(assignment.key, row.key_pattern)) continue;
     if (row.old_value != nullptr && assignment.text != row.old_value) continue;
     if (row.refusal)
-      throw Error(Exit::usage, Problem{origin, row.refusal->expected, assignment.key + " = " + assignment.text,
-                                       str("set ", assignment.key, " = ", row.refusal->new_value, ", and ", section,
-                                           row.refusal->flag_advice)});
+      refuse_usage(
+          origin, row.refusal->expected, assignment.key + " = " + assignment.text,
+          str("set ", assignment.key, " = ", row.refusal->new_value, ", and ", section, row.refusal->flag_advice));
     std::vector<Assignment> assignments;
     for (const auto& [name, value] : row.new_assignments)
       assignments.push_back({section + name, value != nullptr ? value : assignment.text});
