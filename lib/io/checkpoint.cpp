@@ -152,10 +152,9 @@ struct Checkpoint::Header {
 
 Checkpoint::Checkpoint(const std::string& path) : name_(input_name(path)) {
   if (std::filesystem::is_directory(path))
-    throw Error(Exit::input,
-                Problem{path, "a checkpoint", "a folder",
-                        "name a file in the folder, such as best.safetensors of a run; mh-convert converts a "
-                        "Hugging Face folder to a checkpoint"});
+    refuse_input(path, "a checkpoint", "a folder",
+                 "name a file in the folder, such as best.safetensors of a run; mh-convert converts a "
+                 "Hugging Face folder to a checkpoint");
   if (MappedFile::is_mappable(path)) {
     file_ = std::make_unique<MappedFile>(path);
     bytes_ = file_->data();
@@ -305,8 +304,8 @@ const void* Checkpoint::data(const std::string& name) const {
   if (checksum != checksums_.end() && !has_verified_checksum_[name]) {
     std::string computed_checksum = xxh64_text(data, tensor_infos_[location.first].num_bytes());
     if (computed_checksum != checksum->second)
-      throw Error(Exit::input, Problem{str(name_, ": ", name, " at byte ", location.second),
-                                       "the checksum " + checksum->second, computed_checksum, kDamagedAdvice});
+      refuse_input(str(name_, ": ", name, " at byte ", location.second), "the checksum " + checksum->second,
+                   computed_checksum, kDamagedAdvice);
     has_verified_checksum_[name] = true;
   }
   return data;
@@ -315,8 +314,8 @@ const void* Checkpoint::data(const std::string& name) const {
 const std::string& Checkpoint::metadata_entry(const char* key) const {
   auto it = metadata_.find(key);
   if (it == metadata_.end())
-    throw Error(Exit::input, Problem{name_, str("the metadata key ", key, ", which mh-train and mh-convert write"),
-                                     "no such key", "use a checkpoint that mh-train or mh-convert wrote"});
+    refuse_input(name_, str("the metadata key ", key, ", which mh-train and mh-convert write"), "no such key",
+                 "use a checkpoint that mh-train or mh-convert wrote");
   return it->second;
 }
 

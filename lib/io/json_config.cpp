@@ -31,8 +31,7 @@ bool has_type_of(const Json& value, const Json& default_value) {
 Json parse_json_object(const std::string& text, const std::string& path) {
   require_sound_json(text, path, "copy the folder again");
   Json object = Json::parse(text, nullptr, false);
-  if (!object.is_object())
-    throw Error(Exit::input, Problem{path, "a JSON object", "other text", "copy the folder again"});
+  if (!object.is_object()) refuse_input(path, "a JSON object", "other text", "copy the folder again");
   return object;
 }
 
@@ -48,8 +47,8 @@ Json JsonConfig::value(const std::string& key, const Json& default_value) const 
   const auto entry = values_.find(key);
   if (entry == values_.end() || entry->is_null()) return default_value;
   if (!has_type_of(*entry, default_value))
-    throw Error(Exit::input, Problem{path_ + ": " + key, kind_of(default_value), entry->dump(),
-                                     "copy the file from the source of the model"});
+    refuse_input(path_ + ": " + key, kind_of(default_value), entry->dump(),
+                 "copy the file from the source of the model");
   return *entry;
 }
 
@@ -60,7 +59,7 @@ void JsonConfig::require(const std::string& key, const Json& default_value, cons
   std::vector<std::string> texts;
   texts.reserve(allowed_values.size());
   for (const Json& allowed_value : allowed_values) texts.push_back(allowed_value.dump());
-  throw Error(Exit::input, Problem{path_ + ": " + key, join(texts, " or "), actual_value.dump(), advice});
+  refuse_input(path_ + ": " + key, join(texts, " or "), actual_value.dump(), advice);
 }
 
 std::vector<std::string> JsonConfig::unread_keys() const {

@@ -14,10 +14,9 @@ void add_origin(Metadata& metadata, const std::string& file, const nlohmann::ord
     steps = nlohmann::ordered_json::parse(text, nullptr, false);
   }
   if (!steps.is_array())
-    throw Error(Exit::input,
-                Problem{file + ": " + kOriginKey, "a JSON array",
-                        steps.is_discarded() ? std::string("text that is not JSON") : str("a JSON ", steps.type_name()),
-                        "use another checkpoint"});
+    refuse_input(file + ": " + kOriginKey, "a JSON array",
+                 steps.is_discarded() ? std::string("text that is not JSON") : str("a JSON ", steps.type_name()),
+                 "use another checkpoint");
   steps.push_back(step);
   text = steps.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }

@@ -89,7 +89,7 @@ class PickleMachine {
  private:
   [[noreturn]] void refuse(const std::string& expected, const std::string& found,
                            const std::string& advice = "the file is damaged; copy the file again") const {
-    throw Error(Exit::input, Problem{str(name_, ": byte ", opcode_offset_), expected, found, advice});
+    refuse_input(str(name_, ": byte ", opcode_offset_), expected, found, advice);
   }
 
   // Counts the memory of a value before it is allocated. Throws Error(input) if all values together exceed the limit.

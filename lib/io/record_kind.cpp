@@ -82,8 +82,8 @@ std::string prep_commands_for(const std::string& kind) {
 void refuse_unknown_kind(const std::string& kind, const std::string& name) {
   std::vector<std::string> names;
   for (const RecordKind& entry : record_kinds()) names.push_back(entry.name);
-  throw Error(Exit::input, Problem{name, "a shard of one of the kinds " + join(names, ", "), "the kind " + kind,
-                                   "make the shard with mh-prep"});
+  refuse_input(name, "a shard of one of the kinds " + join(names, ", "), "the kind " + kind,
+               "make the shard with mh-prep");
 }
 
 }  // namespace mh::io

@@ -24,10 +24,8 @@ constexpr const char* kRemakeAdvice = "make the shard again with mh-prep, or cop
 // Throws Error(usage) for more JSON than decode_payload() accepts.
 std::string encode_payload(std::string_view tag, const std::string& text, const std::string& tail) {
   if (text.size() > kMaxJsonBytes)
-    throw Error(
-        Exit::usage,
-        Problem{"shard", str("at most ", kMaxJsonBytes, " bytes for the names of inputs, the options and the counts"),
-                count_of(text.size(), "byte"), "name fewer inputs, or concatenate the input files"});
+    refuse_usage("shard", str("at most ", kMaxJsonBytes, " bytes for the names of inputs, the options and the counts"),
+                 count_of(text.size(), "byte"), "name fewer inputs, or concatenate the input files");
   std::string payload(tag);
   store64(payload, text.size());
   payload += text;
@@ -66,15 +64,15 @@ size_t check_zstd_memory(size_t result) {
 }
 
 void throw_damaged(const std::string& where, const std::string& expected, const std::string& found) {
-  throw Error(Exit::input, Problem{where, expected, found, str("the shard is damaged; ", kRemakeAdvice)});
+  refuse_input(where, expected, found, str("the shard is damaged; ", kRemakeAdvice));
 }
 void throw_damaged(const std::string& name, uint64_t offset, const std::string& expected, const std::string& found) {
   throw_damaged(str(name, ": byte ", offset), expected, found);
 }
 
 void throw_truncated(const std::string& name, uint64_t offset, const std::string& expected) {
-  throw Error(Exit::input, Problem{str(name, ": byte ", offset), expected, "the end of the file",
-                                   str("the shard is truncated; ", kRemakeAdvice)});
+  refuse_input(str(name, ": byte ", offset), expected, "the end of the file",
+               str("the shard is truncated; ", kRemakeAdvice));
 }
 
 namespace {

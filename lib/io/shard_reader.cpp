@@ -57,7 +57,7 @@ void decompress_lengths(const std::string& compressed_lengths, uint64_t limit, s
 
 [[noreturn]] void throw_not_a_shard(const std::string& name, const std::string& found,
                                     const std::string& advice = "make a shard with mh-prep") {
-  throw Error(Exit::input, Problem{name, "a shard (.mhs)", found, advice});
+  refuse_input(name, "a shard (.mhs)", found, advice);
 }
 
 // Returns up to 8 bytes of `data` in quotes, for messages; bytes other than printable ASCII characters are escaped, as
@@ -441,8 +441,8 @@ std::vector<uint32_t> ShardStream::sequence_lengths() const {
 
 void require_kind(const ShardHeader& header, const std::string& name, const std::string& kind) {
   if (header.kind != kind)
-    throw Error(Exit::input, Problem{name, "a shard of the kind " + kind, "the kind " + header.kind,
-                                     "make a shard of the kind " + kind + " with " + prep_commands_for(kind)});
+    refuse_input(name, "a shard of the kind " + kind, "the kind " + header.kind,
+                 "make a shard of the kind " + kind + " with " + prep_commands_for(kind));
 }
 
 void require_vocabulary(const ShardHeader& header, const std::string& name, const std::string& fingerprint,
@@ -454,12 +454,11 @@ void require_vocabulary(const ShardHeader& header, const std::string& name, cons
   const char* vocabulary_name = header.shares_vocabulary() ? "vocabulary"
                                 : side == Side::source     ? "source vocabulary"
                                                            : "target vocabulary";
-  throw Error(Exit::input,
-              Problem{name, str("the ", vocabulary_name, " ", fingerprint, " of ", owner),
-                      str("the ", vocabulary_name, " ", shard_fingerprint),
-                      are_sides_swapped ? "source and target of the shard are exchanged: make the shard again with "
-                                          "the two texts in the other order"
-                                        : "make the shard again from the same text with the vocabulary of " + owner});
+  refuse_input(name, str("the ", vocabulary_name, " ", fingerprint, " of ", owner),
+               str("the ", vocabulary_name, " ", shard_fingerprint),
+               are_sides_swapped ? "source and target of the shard are exchanged: make the shard again with "
+                                   "the two texts in the other order"
+                                 : "make the shard again from the same text with the vocabulary of " + owner);
 }
 
 }  // namespace mh::io

@@ -105,9 +105,8 @@ ShardWriter::ShardWriter(ByteSink& sink, const ShardHeader& header) : state_(std
                                  "; found tokens of 2 bytes; set token_bytes = 4"));
   std::string payload = encode_header(header);
   if (payload.size() > kMaxShardHeaderBytes)
-    throw Error(Exit::usage,
-                Problem{"shard header", str("at most ", kMaxShardHeaderBytes, " bytes"), str(payload.size(), " bytes"),
-                        "use a smaller vocabulary, which the header contains"});
+    refuse_usage("shard header", str("at most ", kMaxShardHeaderBytes, " bytes"), str(payload.size(), " bytes"),
+                 "use a smaller vocabulary, which the header contains");
   state_->write_skippable(kHeaderMagic, payload);
 }
 

@@ -55,7 +55,7 @@ std::vector<float> convert_elements(const std::vector<uint8_t>& bytes, const Con
 std::set<std::string> files_of_index(const std::string& path, std::set<std::string>& tensor_names) {
   const char* advice = "download or copy the folder again";
   auto refuse = [&](const std::string& expected, const std::string& found) {
-    throw Error(Exit::input, Problem{path, expected, found, advice});
+    refuse_input(path, expected, found, advice);
   };
   const std::string text = read_regular_file(path);
   require_sound_json(text, path, advice);
@@ -65,8 +65,8 @@ std::set<std::string> files_of_index(const std::string& path, std::set<std::stri
   std::set<std::string> file_names;
   for (const auto& [tensor, file] : index["weight_map"].items()) {
     if (!file.is_string() || file.get<std::string>().find_first_of(std::string_view("/\0", 2)) != std::string::npos)
-      throw Error(Exit::input, Problem{path + ": weight_map, tensor " + tensor, "the name of a file in the same folder",
-                                       file.dump(), advice});
+      refuse_input(path + ": weight_map, tensor " + tensor, "the name of a file in the same folder", file.dump(),
+                   advice);
     tensor_names.insert(tensor);
     file_names.insert(file.get<std::string>());
   }
@@ -82,8 +82,8 @@ void TensorFiles::add(const std::string& path, std::unique_ptr<TensorFile> file)
   for (const TensorInfo& info : file->tensors()) {
     const auto [it, is_new] = entries_.emplace(info.name, Entry{info, file.get(), path});
     if (!is_new)
-      throw Error(Exit::input, Problem{path, "unique tensor names", info.name + ", which is also in " + it->second.path,
-                                       "copy the folder again"});
+      refuse_input(path, "unique tensor names", info.name + ", which is also in " + it->second.path,
+                   "copy the folder again");
   }
   files_.push_back(std::move(file));
 }
@@ -106,9 +106,9 @@ std::vector<float> TensorFiles::read_fp32(const std::string& name) const {
     case DType::bf16:
       return convert_elements<uint16_t>(bytes, [](uint16_t x) { return std::bit_cast<float>(uint32_t{x} << 16); });
     default:
-      throw Error(Exit::input, Problem{entry.path + ": " + name, "floating-point numbers (F32, F16, BF16 or F64)",
-                                       str("the type ", name_of(entry.info.type)),
-                                       "copy the folder again; the tensor belongs to another model"});
+      refuse_input(entry.path + ": " + name, "floating-point numbers (F32, F16, BF16 or F64)",
+                   str("the type ", name_of(entry.info.type)),
+                   "copy the folder again; the tensor belongs to another model");
   }
 }
 
@@ -134,13 +134,12 @@ TensorFiles open_model_files(const std::string& folder) {
     }
     for (const std::string& name : tensor_names)
       if (files.find(name) == nullptr)
-        throw Error(Exit::input,
-                    Problem{index, "a file that contains the tensor " + name, "none", "copy the folder again"});
+        refuse_input(index, "a file that contains the tensor " + name, "none", "copy the folder again");
     return files;
   }
-  throw Error(Exit::input, Problem{folder, "model.safetensors or pytorch_model.bin", "neither",
-                                   "to use weights of TensorFlow or Flax, load them with transformers in Python and "
-                                   "save them with save_pretrained"});
+  refuse_input(folder, "model.safetensors or pytorch_model.bin", "neither",
+               "to use weights of TensorFlow or Flax, load them with transformers in Python and "
+               "save them with save_pretrained");
 }
 
 }  // namespace mh::io

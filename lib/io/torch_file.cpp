@@ -14,13 +14,13 @@ class TorchFile : public TensorFile {
   explicit TorchFile(const std::string& path) : archive_(path) {
     const std::string pickle_entry = archive_.find_by_suffix("/data.pkl");
     if (pickle_entry.empty())
-      throw Error(Exit::input, Problem{path, "an archive of torch.save, with one data.pkl",
-                                       "an archive with no data.pkl, or with several", kSafetensorsAdvice});
+      refuse_input(path, "an archive of torch.save, with one data.pkl", "an archive with no data.pkl, or with several",
+                   kSafetensorsAdvice);
     const std::string folder = pickle_entry.substr(0, pickle_entry.rfind('/') + 1);
     if (const std::string byte_order_entry = folder + "byteorder"; archive_.has(byte_order_entry)) {
       const auto bytes = archive_.data(byte_order_entry);
       if (const std::string text(bytes.begin(), bytes.end()); text != "little")
-        throw Error(Exit::input, Problem{path, "data of the byte order little-endian", text, kSafetensorsAdvice});
+        refuse_input(path, "data of the byte order little-endian", text, kSafetensorsAdvice);
     }
     for (StoredTensor& tensor : read_state_dict(archive_.data(pickle_entry), path + ": " + pickle_entry)) {
       tensor_infos_.push_back(tensor.info);
@@ -35,10 +35,10 @@ class TorchFile : public TensorFile {
     const size_t element_size = element_bytes(t.info.type);
     const auto storage = archive_.data(t.storage_key);
     if (storage.size() / element_size != static_cast<uint64_t>(t.storage_size) || storage.size() % element_size != 0)
-      throw Error(Exit::input, Problem{str(archive_.name(), ": ", t.storage_key),
-                                       str(count_of(t.storage_size, "element"), " of ", name, " (",
-                                           count_of(element_size, "byte"), " each)"),
-                                       count_of(storage.size(), "byte"), "the file is damaged; copy the file again"});
+      refuse_input(
+          str(archive_.name(), ": ", t.storage_key),
+          str(count_of(t.storage_size, "element"), " of ", name, " (", count_of(element_size, "byte"), " each)"),
+          count_of(storage.size(), "byte"), "the file is damaged; copy the file again");
     std::vector<uint8_t> out(t.info.num_bytes());
     uint8_t* destination = out.data();
     if (!out.empty())
@@ -78,8 +78,8 @@ void reject_legacy_format(const std::string& path) {
   if (!open_source(path)->read_exactly(first_bytes, sizeof first_bytes) ||
       std::memcmp(first_bytes, kMagic, sizeof first_bytes) != 0)
     return;
-  throw Error(Exit::input, Problem{path, "the format of torch.save since PyTorch 1.6", "the format of earlier versions",
-                                   kSafetensorsAdvice});
+  refuse_input(path, "the format of torch.save since PyTorch 1.6", "the format of earlier versions",
+               kSafetensorsAdvice);
 }
 
 }  // namespace
