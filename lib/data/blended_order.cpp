@@ -47,11 +47,10 @@ Shares::Shares(const std::vector<double>& weights) {
   add_missing(units, remainders, kWhole);
   const auto smallest = std::min_element(units.begin(), units.end());
   if (*smallest == 0)
-    throw Error(Exit::usage,
-                Problem{"data.weights", "for each training shard at least 2^-32 of the sum of the weights",
-                        str("the weight ", shortest_decimal(weights[static_cast<size_t>(smallest - units.begin())]),
-                            " of shard ", smallest - units.begin() + 1),
-                        "raise this weight, or leave the shard out"});
+    refuse_usage("data.weights", "for each training shard at least 2^-32 of the sum of the weights",
+                 str("the weight ", shortest_decimal(weights[static_cast<size_t>(smallest - units.begin())]),
+                     " of shard ", smallest - units.begin() + 1),
+                 "raise this weight, or leave the shard out");
 }
 
 std::vector<int64_t> Shares::divide(int64_t total) const {

@@ -23,8 +23,8 @@ class ExampleBatches : public Batches {
       : examples_(std::move(examples)), options_(o), seed_(seed) {
     num_rows_in_epoch_ = examples_.size();
     if (num_rows_in_epoch_ == 0)
-      throw Error(Exit::input, Problem{"the training data", "at least one row to train on", "no rows",
-                                       "use a training shard with more records"});
+      refuse_input("the training data", "at least one row to train on", "no rows",
+                   "use a training shard with more records");
     num_rows_in_update_ = o.rows > 0 ? o.rows : std::max<int64_t>(1, o.tokens / o.block);
     updates_per_epoch_ = ceil_div(num_rows_in_epoch_, num_rows_in_update_);
     tokens_per_update_ = num_rows_in_update_ * o.block;
@@ -154,9 +154,9 @@ class ExampleBatches : public Batches {
 
 int64_t example_length_to_updates(const Length& length, int64_t updates_per_epoch) {
   return count_updates(length, updates_per_epoch, [&](int64_t) -> int64_t {
-    throw Error(Exit::usage, Problem{length.origin, "a number of updates or epochs, since examples differ in length",
-                                     to_string(length) + ", a number of tokens",
-                                     "give the length in epochs, such as 3e, or in updates, such as 1000u"});
+    refuse_usage(length.origin, "a number of updates or epochs, since examples differ in length",
+                 to_string(length) + ", a number of tokens",
+                 "give the length in epochs, such as 3e, or in updates, such as 1000u");
   });
 }
 

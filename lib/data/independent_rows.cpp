@@ -19,9 +19,8 @@ constexpr int64_t kSortWindowRows = 4096;
 ScoringOptions IndependentRows::resolve(const ScoringOptions& options, model::LanguageModel& model) const {
   if (options.has_independent_rows) return options;  // the options are already resolved
   auto refuse = [](const char* option, int64_t value) {
-    throw Error(Exit::usage,
-                Problem{option, "0 for sentence pairs and examples, since only a text supports this option", str(value),
-                        str("leave ", option, " out")});
+    refuse_usage(option, "0 for sentence pairs and examples, since only a text supports this option", str(value),
+                 str("leave ", option, " out"));
   };
   ScoringOptions o = options;
   if (o.block > 0) refuse("--block", o.block);

@@ -55,18 +55,16 @@ class MixedStreams : public MixedTextBatches {
     int64_t num_tokens = 0;
     for (size_t i = 0; i < texts_.size(); ++i) {
       if (num_streams_[i] == 0)
-        throw Error(Exit::usage,
-                    Problem{"data.weights", "a weight of at least one stream for each training shard",
-                            str("a share of ", fixed_decimal(shard_shares_[i], 4), " for ", names[i], " in ",
-                                count_of(rows_per_update_, "stream"), " (train.batch.tokens / train.batch.block)"),
-                            "raise train.batch.tokens, or raise this weight"});
+        refuse_usage("data.weights", "a weight of at least one stream for each training shard",
+                     str("a share of ", fixed_decimal(shard_shares_[i], 4), " for ", names[i], " in ",
+                         count_of(rows_per_update_, "stream"), " (train.batch.tokens / train.batch.block)"),
+                     "raise train.batch.tokens, or raise this weight");
       if (texts_[i].num_tokens / num_streams_[i] < o.block)
-        throw Error(Exit::usage,
-                    Problem{"train.batch.block",
-                            str("streams of at least ", count_of(o.block, "token"), " in each training shard"),
-                            str(count_of(num_streams_[i], "stream"), " of ",
-                                count_of(texts_[i].num_tokens / num_streams_[i], "token"), " in ", names[i]),
-                            "lower train.batch.tokens, train.batch.block or the weight of this shard"});
+        refuse_usage("train.batch.block",
+                     str("streams of at least ", count_of(o.block, "token"), " in each training shard"),
+                     str(count_of(num_streams_[i], "stream"), " of ",
+                         count_of(texts_[i].num_tokens / num_streams_[i], "token"), " in ", names[i]),
+                     "lower train.batch.tokens, train.batch.block or the weight of this shard");
       for (int64_t s = 0; s < num_streams_[i]; ++s) {
         const int64_t begin = split_begin(texts_[i].num_tokens, num_streams_[i], s);
         streams_.push_back({i, begin, split_begin(texts_[i].num_tokens, num_streams_[i], s + 1) - begin});

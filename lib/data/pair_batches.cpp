@@ -86,13 +86,12 @@ class PairBatches : public Batches {
     int64_t num_too_long = 0;
     for (int64_t i = 0; i < pairs_.size(); ++i) num_too_long += max_side_length(i) > options_.block;
     if (num_too_long > 0)
-      throw Error(Exit::usage,
-                  Problem{"train.batch.block",
-                          str("at least ", count_of(pairs_.max_length(), "token"),
-                              ", the length of the longest source or target"),
-                          str(options_.block, ", which ", num_too_long, " of ", pairs_.size(), " pairs exceed"),
-                          "raise train.batch.block and train.batch.tokens, or make the shard with a lower --max-length "
-                          "of mh-prep translation"});
+      refuse_usage(
+          "train.batch.block",
+          str("at least ", count_of(pairs_.max_length(), "token"), ", the length of the longest source or target"),
+          str(options_.block, ", which ", num_too_long, " of ", pairs_.size(), " pairs exceed"),
+          "raise train.batch.block and train.batch.tokens, or make the shard with a lower --max-length "
+          "of mh-prep translation");
   }
   // Returns the larger of the source length and the target length of a pair, in tokens.
   int64_t max_side_length(int64_t pair) const {

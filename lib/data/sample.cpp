@@ -23,9 +23,8 @@ int64_t sample_size(const SampleOptions& sample, int64_t population_size, const 
                     const char* advice) {
   if (sample.allows_fewer_blocks && population_size > 0) return std::min(sample.blocks, population_size);
   if (sample.blocks > population_size)
-    throw Error(Exit::usage,
-                Problem{"--blocks", str("at most ", std::max<int64_t>(0, population_size), ", ", description),
-                        str(sample.blocks), advice});
+    refuse_usage("--blocks", str("at most ", std::max<int64_t>(0, population_size), ", ", description),
+                 str(sample.blocks), advice);
   return sample.blocks;
 }
 

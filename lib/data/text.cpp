@@ -25,8 +25,8 @@ struct StreamRows {
 
 void require_context_below_block(int64_t block, int64_t context) {
   if (context >= block)
-    throw Error(Exit::usage, Problem{"--context", str("less than ", count_of(block, "token"), ", the value of --block"),
-                                     str(context), "raise --block, or lower --context"});
+    refuse_usage("--context", str("less than ", count_of(block, "token"), ", the value of --block"), str(context),
+                 "raise --block, or lower --context");
 }
 
 // Returns one stream for each sampled block. The stream consists of the blocks that fill the memory, and of the sampled

@@ -40,11 +40,10 @@ class OrderedStreams : public TextBatches {
   OrderedStreams(Text text, const BatchOptions& o)
       : TextBatches(std::move(text), o), streams_(text_.num_tokens, rows_per_update_, o.block) {
     if (text_.num_tokens < rows_per_update_)
-      throw Error(Exit::usage,
-                  Problem{"train.batch.tokens",
-                          str("at most ", count_of(text_.num_tokens, "stream"), ", the number of tokens in the text"),
-                          str(count_of(rows_per_update_, "stream"), " (train.batch.tokens / train.batch.block)"),
-                          "lower train.batch.tokens"});
+      refuse_usage("train.batch.tokens",
+                   str("at most ", count_of(text_.num_tokens, "stream"), ", the number of tokens in the text"),
+                   str(count_of(rows_per_update_, "stream"), " (train.batch.tokens / train.batch.block)"),
+                   "lower train.batch.tokens");
   }
 
   UpdateRows rows_of(int64_t update) override {
@@ -64,10 +63,9 @@ class OrderedStreams : public TextBatches {
 int64_t epochs_to_updates(int64_t epochs, int64_t updates_per_epoch, const Length& length) {
   int64_t updates;
   if (__builtin_mul_overflow(epochs, updates_per_epoch, &updates))
-    throw Error(Exit::usage,
-                Problem{length.origin, "a length of fewer than 2^63 updates",
-                        str(to_string(length), ", with ", count_of(updates_per_epoch, "update"), " per epoch"),
-                        "lower the length"});
+    refuse_usage(length.origin, "a length of fewer than 2^63 updates",
+                 str(to_string(length), ", with ", count_of(updates_per_epoch, "update"), " per epoch"),
+                 "lower the length");
   return updates;
 }
 
