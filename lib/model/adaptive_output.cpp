@@ -92,11 +92,9 @@ class AdaptiveOutput : public OutputLayer {
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& all_targets, double label_smoothing,
                       const nn::ForwardContext& forward_context) const override {
     if (label_smoothing != 0)
-      throw Error(
-          Exit::usage,
-          Problem{
-              "train.label_smoothing", "0 with model.output_cutoffs", str(label_smoothing),
-              "set train.label_smoothing=0: an adaptive softmax does not compute the probabilities of all entries"});
+      refuse_usage(
+          "train.label_smoothing", "0 with model.output_cutoffs", str(label_smoothing),
+          "set train.label_smoothing=0: an adaptive softmax does not compute the probabilities of all entries");
     const at::Tensor& targets = all_targets.values;
     const Weights w = weights();
     const at::Tensor flat_hidden = hidden.flatten(0, 1).to(w.head.scalar_type());

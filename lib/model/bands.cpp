@@ -56,19 +56,17 @@ void check_cutoffs(const std::string& key, const std::vector<int64_t>& cutoffs, 
   int64_t previous_cutoff = 0;
   for (int64_t c : cutoffs) {
     if (c <= previous_cutoff)
-      throw Error(Exit::usage, Problem{key, "ascending cutoffs above 0", format_cutoffs(cutoffs),
-                                       "sort the cutoffs, and remove equal ones"});
+      refuse_usage(key, "ascending cutoffs above 0", format_cutoffs(cutoffs),
+                   "sort the cutoffs, and remove equal ones");
     previous_cutoff = c;
   }
   if (previous_cutoff >= vocabulary_size)
-    throw Error(Exit::usage,
-                Problem{key, str("cutoffs below ", vocabulary_size, ", the size of the vocabulary"),
-                        format_cutoffs(cutoffs), "lower the cutoffs, since each band needs at least one entry"});
+    refuse_usage(key, str("cutoffs below ", vocabulary_size, ", the size of the vocabulary"), format_cutoffs(cutoffs),
+                 "lower the cutoffs, since each band needs at least one entry");
   if (band_width(o, cutoffs.size()) == 0)
-    throw Error(Exit::usage,
-                Problem{"model.cutoff_factor", "a factor that leaves the last band a width of at least 1",
-                        str("the width ", o.width, " / ", o.cutoff_factor, "^", cutoffs.size(), ", below 1, for ", key),
-                        "lower model.cutoff_factor, or set fewer cutoffs"});
+    refuse_usage("model.cutoff_factor", "a factor that leaves the last band a width of at least 1",
+                 str("the width ", o.width, " / ", o.cutoff_factor, "^", cutoffs.size(), ", below 1, for ", key),
+                 "lower model.cutoff_factor, or set fewer cutoffs");
 }
 
 }  // namespace

@@ -56,9 +56,8 @@ class Bert : public LanguageModel {
   }
 
   std::unique_ptr<DecodingState> new_state() override {
-    throw Error(Exit::usage,
-                Problem{"model.backbone", "a backbone that generates tokens from left to right, such as 'decoder'",
-                        "'bert', which encodes whole texts", "use this model only to score texts"});
+    refuse_usage("model.backbone", "a backbone that generates tokens from left to right, such as 'decoder'",
+                 "'bert', which encodes whole texts", "use this model only to score texts");
   }
 
   std::vector<attention::AttentionLayer*> attention_layers() override { return attention_layers_of({&blocks_}); }

@@ -200,14 +200,13 @@ class EncoderDecoder : public LanguageModel {
 // Throws Error(usage) if options of [model.encoder-decoder] contradict the vocabularies or each other.
 void check_encoder_decoder(const EncoderDecoderOptions& o, const VocabularySizes& sizes) {
   if (o.shared_embedding && sizes.source > 0)
-    throw Error(Exit::usage,
-                Problem{"model.encoder-decoder.shared_embedding", "a joint vocabulary of source and target",
-                        str("two vocabularies, of ", sizes.source, " and ", sizes.target, " entries"),
-                        "prepare the data with mh-prep translation --vocab"});
+    refuse_usage("model.encoder-decoder.shared_embedding", "a joint vocabulary of source and target",
+                 str("two vocabularies, of ", sizes.source, " and ", sizes.target, " entries"),
+                 "prepare the data with mh-prep translation --vocab");
   if (o.shared_embedding && o.source_rows > 0)
-    throw Error(Exit::usage, Problem{"model.encoder-decoder.source_rows",
-                                     "0, since model.vocabulary_rows is the size of the shared embedding",
-                                     str(o.source_rows), "leave model.encoder-decoder.source_rows out"});
+    refuse_usage("model.encoder-decoder.source_rows",
+                 "0, since model.vocabulary_rows is the size of the shared embedding", str(o.source_rows),
+                 "leave model.encoder-decoder.source_rows out");
   check_rows("model.encoder-decoder.source_rows", o.source_rows, sizes.source > 0 ? sizes.source : sizes.target);
 }
 

@@ -54,20 +54,17 @@ int64_t LanguageModel::max_length() { return max_length_and_key(*this).first; }
 
 void LanguageModel::require_length(const std::string& length_option, int64_t length) {
   if (const auto [limit, key] = max_length_and_key(*this); limit > 0 && length > limit)
-    throw Error(Exit::usage, Problem{length_option, str("at most ", key, ", ", count_of(limit, "token")), str(length),
-                                     str(length_option.find(' ') == length_option.npos ? "lower " + length_option
-                                                                                       : "use shorter texts",
-                                         ", or use a model with a higher ", key)});
+    refuse_usage(length_option, str("at most ", key, ", ", count_of(limit, "token")), str(length),
+                 str(length_option.find(' ') == length_option.npos ? "lower " + length_option : "use shorter texts",
+                     ", or use a model with a higher ", key));
 }
 
 void LanguageModel::require_incremental() {
   for (const attention::AttentionLayer* layer : attention_layers())
     if (layer->layer_spec().kind != attention::AttentionKind::encoder_self &&
         !layer->capabilities().supports_incremental_decoding)
-      throw Error(
-          Exit::usage,
-          Problem{layer->layer_spec().name, "stages that support incremental decoding", "a stage without this support",
-                  str("only score whole ", has_encoder() ? "sentences" : "texts", " with this model")});
+      refuse_usage(layer->layer_spec().name, "stages that support incremental decoding", "a stage without this support",
+                   str("only score whole ", has_encoder() ? "sentences" : "texts", " with this model"));
 }
 
 void LanguageModel::set_path(attention::Path path) {

@@ -33,9 +33,8 @@ ModelConfig apply_overrides(const ModelConfig& config, const std::vector<std::st
   new_config.load_text(config.toml(), "the checkpoint's configuration");
   for (const std::string& assignment : overrides) {
     if (assignment.rfind("model.", 0) != 0 && assignment.rfind("attention.", 0) != 0)
-      throw Error(Exit::usage,
-                  Problem{"--set", "a key of [model] or [attention], or of the section of the model's task", assignment,
-                          str("leave ", assignment, " out")});
+      refuse_usage("--set", "a key of [model] or [attention], or of the section of the model's task", assignment,
+                   str("leave ", assignment, " out"));
     new_config.set(assignment);
   }
   ModelConfig result = ModelConfig::read(new_config);
@@ -68,8 +67,8 @@ void require_same_parameters(const ModelConfig& checkpoint_config, const ModelCo
   };
   const auto old_layouts = layouts(checkpoint_config), new_layouts = layouts(config);
   auto refuse = [&](const std::string& expected, const std::string& found) {
-    throw Error(Exit::usage, Problem{option_name, expected, found,
-                                     "set only keys that keep the names, shapes and head counts of all parameters"});
+    refuse_usage(option_name, expected, found,
+                 "set only keys that keep the names, shapes and head counts of all parameters");
   };
   for (const auto& [name, layout] : old_layouts)
     if (auto it = new_layouts.find(name); it == new_layouts.end())
@@ -124,14 +123,12 @@ at::Tensor stored_elements(const io::Checkpoint& checkpoint, const std::string& 
                            at::ScalarType scalar_type, int64_t first, int64_t count) {
   const io::TensorInfo* info = checkpoint.find(name);
   if (info == nullptr)
-    throw Error(Exit::input,
-                Problem{checkpoint.name(), "the tensor " + name, "no tensor of this name", kUnmodifiedCheckpoint});
+    refuse_input(checkpoint.name(), "the tensor " + name, "no tensor of this name", kUnmodifiedCheckpoint);
   at::Tensor elements = at::empty({count}, scalar_type);
   const io::DType type = dtype_of(elements).value();
   if (info->shape != shape.vec() || info->type != type)
-    throw Error(Exit::input,
-                Problem{checkpoint.name() + ": " + name, str(io::name_of(type), " ", shape_text(shape)),
-                        std::string(io::name_of(info->type)) + " " + shape_text(info->shape), kUnmodifiedCheckpoint});
+    refuse_input(checkpoint.name() + ": " + name, str(io::name_of(type), " ", shape_text(shape)),
+                 std::string(io::name_of(info->type)) + " " + shape_text(info->shape), kUnmodifiedCheckpoint);
   const auto* stored_bytes = static_cast<const char*>(checkpoint.data(name));
   if (count > 0)
     std::memcpy(elements.mutable_data_ptr(), stored_bytes + first * static_cast<int64_t>(elements.element_size()),
@@ -163,9 +160,8 @@ void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parame
   for (const nn::Parameter& p : parameters.all()) parameter_names.push_back(p.name());
   for (const io::TensorInfo& info : checkpoint.tensors()) {
     if (is_training_state(info.name) || parameters.find(info.name) != nullptr) continue;
-    throw Error(Exit::input,
-                Problem{checkpoint.name(), "only tensors of the configured model", "the unknown tensor " + info.name,
-                        did_you_mean(info.name, parameter_names, kUnmodifiedCheckpoint)});
+    refuse_input(checkpoint.name(), "only tensors of the configured model", "the unknown tensor " + info.name,
+                 did_you_mean(info.name, parameter_names, kUnmodifiedCheckpoint));
   }
   for (nn::Parameter& p : parameters.all())
     p.set_values(stored_tensor(checkpoint, p.name(), p.gradient_leaf().sizes(), at::kFloat));

@@ -61,8 +61,8 @@ NamedTensors memory_tensors(const std::vector<Memories>& memories) {
 std::vector<Memories> load_memories(const io::Checkpoint& checkpoint, const Memories& empty_memories, int64_t num_rows,
                                     int64_t rows_per_micro_batch, int64_t width, at::Device device) {
   auto refuse = [&](const std::string& name, const std::string& expected, const std::string& found) {
-    throw Error(Exit::input, Problem{checkpoint.name() + ": " + name, expected, found,
-                                     "resume from an unmodified training state of this run"});
+    refuse_input(checkpoint.name() + ": " + name, expected, found,
+                 "resume from an unmodified training state of this run");
   };
   std::vector<Memories> memories(static_cast<size_t>(ceil_div(num_rows, rows_per_micro_batch)), empty_memories);
   at::Tensor next_position = at::empty({}, at::kLong);

@@ -162,9 +162,8 @@ void refuse_unsupported_options(const ModelOptions& options) {
     const std::vector<std::string> names = backbones_with(key);
     if (std::find(names.begin(), names.end(), options.backbone) != names.end()) continue;
     const std::string supporting_backbones = str("model.backbone='", join(names, "' or '"), "'");
-    throw Error(Exit::usage, Problem{key, supporting_backbones + ", which has this option",
-                                     str("model.backbone='", options.backbone, "'"),
-                                     str("set ", supporting_backbones, ", or leave ", key, " out")});
+    refuse_usage(key, supporting_backbones + ", which has this option", str("model.backbone='", options.backbone, "'"),
+                 str("set ", supporting_backbones, ", or leave ", key, " out"));
   }
 }
 
@@ -179,8 +178,8 @@ ModelConfig ModelConfig::read(Config& config) {
   const auto layer_counts = backbones().make(c.model.backbone, "model.backbone")->layer_counts(c.model);
   c.attention.read(config, layer_counts);
   if (c.model.positions == Positions::sinusoidal && c.model.width % 2 != 0)
-    throw Error(Exit::usage, Problem{"model.width", "an even width for sinusoidal positions", str(c.model.width),
-                                     "set model.width to an even number"});
+    refuse_usage("model.width", "an even width for sinusoidal positions", str(c.model.width),
+                 "set model.width to an even number");
   for (const auto& [kind, count] : layer_counts)
     for (int64_t layer = 0; layer < count; ++layer)
       attention::make_layer_spec(c.attention.layer(kind, layer), kind, layer, c.model.width, "");

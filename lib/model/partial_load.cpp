@@ -71,12 +71,12 @@ void require_same_heads(LanguageModel& old_model, LanguageModel& new_model, cons
     const attention::LayerSpec &old_spec = old_layers[i]->layer_spec(), &new_spec = new_layers[i]->layer_spec();
     for (const nn::HeadSide side : {nn::HeadSide::score, nn::HeadSide::value, nn::HeadSide::output})
       if (old_spec.num_heads_of(side) != new_spec.num_heads_of(side))
-        throw Error(Exit::usage, Problem{option_name,
-                                         str(count_of(old_spec.num_heads_of(side), "head"), " in layer ",
-                                             old_spec.layer, ", as in the checkpoint"),
-                                         count_of(new_spec.num_heads_of(side), "head"),
-                                         "keep the checkpoint's head counts, since other counts assign the columns of "
-                                         "the projections to other heads"});
+        refuse_usage(
+            option_name,
+            str(count_of(old_spec.num_heads_of(side), "head"), " in layer ", old_spec.layer, ", as in the checkpoint"),
+            count_of(new_spec.num_heads_of(side), "head"),
+            "keep the checkpoint's head counts, since other counts assign the columns of "
+            "the projections to other heads");
   }
 }
 

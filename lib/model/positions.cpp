@@ -51,10 +51,9 @@ at::Tensor PositionEncoding::add(const at::Tensor& x, int64_t first_position) {
   if (position_kind_ == Positions::sinusoidal)
     return x + sinusoids(first_position + length, width, x.device()).narrow(0, first_position, length);
   if (first_position + length > max_positions_)
-    throw Error(Exit::usage,
-                Problem{"model.max_positions", str("inputs of at most ", count_of(max_positions_, "token")),
-                        str(first_position + length),
-                        "use shorter sequences, or build a model with a higher model.max_positions"});
+    refuse_usage("model.max_positions", str("inputs of at most ", count_of(max_positions_, "token")),
+                 str(first_position + length),
+                 "use shorter sequences, or build a model with a higher model.max_positions");
   return x + learned_table_->value().narrow(0, first_position, length);
 }
 

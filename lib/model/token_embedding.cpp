@@ -120,8 +120,8 @@ int64_t num_scored_rows(const ModelOptions& o, int64_t vocabulary_size) {
 
 void check_rows(const char* key, int64_t num_rows, int64_t vocabulary_size) {
   if (num_rows > 0 && num_rows < vocabulary_size)
-    throw Error(Exit::usage, Problem{key, str("at least ", vocabulary_size, ", the size of the vocabulary, or 0"),
-                                     str(num_rows), str("raise ", key, ", or set ", key, "=0")});
+    refuse_usage(key, str("at least ", vocabulary_size, ", the size of the vocabulary, or 0"), str(num_rows),
+                 str("raise ", key, ", or set ", key, "=0"));
 }
 
 std::unique_ptr<TokenEmbedding> make_token_embedding(nn::ParameterList& parameters, const ModelOptions& o,

@@ -20,25 +20,21 @@ class TransformerXl : public LanguageModel {
   TransformerXl(const ModelConfig& config, int64_t vocabulary_size, at::Device device)
       : options_(config.model), vocabulary_size_(vocabulary_size), parameters_(device) {
     if (options_.positions != Positions::none)
-      throw Error(Exit::usage,
-                  Problem{"model.positions",
-                          "none, since a token's absolute position changes when the token moves to the memory",
-                          "absolute positions",
-                          "set model.positions=none, and attention.score=relative for relative positions"});
+      refuse_usage(
+          "model.positions", "none, since a token's absolute position changes when the token moves to the memory",
+          "absolute positions", "set model.positions=none, and attention.score=relative for relative positions");
     if (options_.transformer_xl.same_length && options_.transformer_xl.memory == 0)
-      throw Error(Exit::usage,
-                  Problem{"model.transformer-xl.same_length",
-                          "model.transformer-xl.memory above 0, the number of keys of every query",
-                          "model.transformer-xl.memory=0",
-                          "raise model.transformer-xl.memory, or set model.transformer-xl.same_length=false"});
+      refuse_usage("model.transformer-xl.same_length",
+                   "model.transformer-xl.memory above 0, the number of keys of every query",
+                   "model.transformer-xl.memory=0",
+                   "raise model.transformer-xl.memory, or set model.transformer-xl.same_length=false");
     embedding_ = make_token_embedding(parameters_, options_, vocabulary_size);
     for (int64_t i = 0; i < options_.layers; ++i) {
       blocks_.emplace_back(parameters_, config, attention::AttentionKind::decoder_self, i, str("decoder.layers.", i));
       const attention::AttentionLayer& self_attention = blocks_.back().self_attention();
       if (options_.transformer_xl.memory > 0 && !self_attention.capabilities().supports_memory)
-        throw Error(Exit::usage, Problem{self_attention.layer_spec().name, "stages that support a memory",
-                                         "a stage without this support",
-                                         "choose stages with this support, or set model.transformer-xl.memory=0"});
+        refuse_usage(self_attention.layer_spec().name, "stages that support a memory", "a stage without this support",
+                     "choose stages with this support, or set model.transformer-xl.memory=0");
     }
     if (options_.final_norm && options_.norm == Norm::pre)
       final_norm_ = std::make_unique<LayerNorm>(parameters_, "decoder.norm", options_);
