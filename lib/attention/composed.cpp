@@ -44,11 +44,9 @@ at::Tensor AttentionLayer::attend_composed(Context& c) {
   if (at::isReducedFloatingType(logits.scalar_type())) logits = logits.to(at::kFloat);
   if (const at::Tensor& a = c.mask.additive; a.defined()) {
     if (a.dim() > 2 && a.size(-3) > 1 && a.size(-3) != logits.size(1))
-      throw Error(Exit::usage,
-                  Problem{layer_spec_.name,
-                          "an additive mask that all heads share, since the mixer changes the number of heads",
-                          str("a separate mask for each of ", count_of(a.size(-3), "head")),
-                          "pass a mask of shape (B, 1, Tq, Tk)"});
+      refuse_usage(
+          layer_spec_.name, "an additive mask that all heads share, since the mixer changes the number of heads",
+          str("a separate mask for each of ", count_of(a.size(-3), "head")), "pass a mask of shape (B, 1, Tq, Tk)");
     logits = logits + a;
   }
   at::Tensor p = stages_.normaliser->normalise(logits, boolean_mask(c.mask, c.q.size(2), c.k.size(2), c.q.device()));

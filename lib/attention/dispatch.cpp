@@ -290,8 +290,8 @@ std::span<const Kernel> candidate_kernels(bool is_on_gpu, bool mixes_heads) {
 }
 
 [[noreturn]] void refuse_path(const LayerSpec& layer_spec, const char* expected, const std::string& reasons) {
-  throw Error(Exit::usage, Problem{layer_spec.name, expected, "unmet constraints: " + reasons,
-                                   "use --attention auto, which allows the composed path"});
+  refuse_usage(layer_spec.name, expected, "unmet constraints: " + reasons,
+               "use --attention auto, which allows the composed path");
 }
 
 }  // namespace

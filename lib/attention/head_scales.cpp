@@ -41,9 +41,9 @@ class HeadScalingInterceptor : public Interceptor {
 
 void set_head_scales(AttentionLayer& layer, HeadScales scales) {
   if (scales.score.defined() && layer.layer_spec().heads > 0 && !layer.has_separate_heads(HeadSide::score))
-    throw Error(Exit::usage, Problem{layer.layer_spec().name,
-                                     "a layer whose mixer mixes heads, so that score heads differ from value heads",
-                                     str("mixer '", layer.mixer_name(), "'"), "scale value heads instead"});
+    refuse_usage(layer.layer_spec().name,
+                 "a layer whose mixer mixes heads, so that score heads differ from value heads",
+                 str("mixer '", layer.mixer_name(), "'"), "scale value heads instead");
   const bool has_scales = scales.score.defined() || scales.value.defined() || scales.output.defined();
   layer.set_interceptor(
       has_scales || scales.variants.count > 0 ? std::make_shared<HeadScalingInterceptor>(std::move(scales)) : nullptr);

@@ -66,11 +66,9 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
                                      : !is_cross && !stage_capabilities.supports_self_attention   ? "self-attention"
                                                                                                   : nullptr;
     if (missing_capability != nullptr)
-      throw Error(
-          Exit::usage,
-          Problem{str(layer_spec.name, ", ", stage_type, " '", name, "'"),
-                  str("a stage that supports ", missing_capability), "a stage without this support",
-                  str("set attention.", name_of(layer_spec.kind), ".", stage_type, " to a stage with this support")});
+      refuse_usage(str(layer_spec.name, ", ", stage_type, " '", name, "'"),
+                   str("a stage that supports ", missing_capability), "a stage without this support",
+                   str("set attention.", name_of(layer_spec.kind), ".", stage_type, " to a stage with this support"));
     parameters.set_role(role_of(stage));
     stage.add_parameters(parameters, layer_spec_);
     parameters.set_role(HeadRole::none);
@@ -86,10 +84,8 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
 void AttentionLayer::check_heads() const {
   auto refuse = [&](const char* key, const char* heads_noun, const char* required_stage, int64_t expected_count,
                     int64_t actual_count) {
-    throw Error(
-        Exit::usage,
-        Problem{str(layer_spec_.name, ", attention.", key), str(expected_count, ", the number of ", heads_noun),
-                str(actual_count), str("set attention.", key, "=", expected_count, ", or choose a ", required_stage)});
+    refuse_usage(str(layer_spec_.name, ", attention.", key), str(expected_count, ", the number of ", heads_noun),
+                 str(actual_count), str("set attention.", key, "=", expected_count, ", or choose a ", required_stage));
   };
   if (layer_spec_.value_heads != layer_spec_.heads && !stages_.mixer->can_change_head_count())
     refuse("value_heads", "score heads", "mixer that changes the number of heads", layer_spec_.heads,

@@ -22,8 +22,7 @@ OriginalHeads OriginalHeads::resolve_for(const LayerSpec& layer_spec, const std:
   OriginalHeads result = *this;
   const std::string count_key = str("attention.", section, ".original_heads");
   auto refuse_kept_heads = [&](const std::string& expected, const std::string& found, const std::string& advice) {
-    throw Error(Exit::usage,
-                Problem{str(layer_spec.name, ", attention.", section, ".kept_heads"), expected, found, advice});
+    refuse_usage(str(layer_spec.name, ", attention.", section, ".kept_heads"), expected, found, advice);
   };
   if (count == 0) {
     if (!kept_heads.empty())

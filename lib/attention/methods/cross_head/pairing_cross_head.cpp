@@ -57,8 +57,8 @@ class CrossHead : public Pairing {
   // must have the same heads. `found`: the actual heads, for the message.
   static void require_same_heads(bool have_same_heads, const LayerSpec& layer_spec, const std::string& found) {
     if (!have_same_heads)
-      throw Error(Exit::usage, Problem{layer_spec.name + ", pairing 'cross-head'", "the same heads for keys and values",
-                                       found, "prune the same heads on all sides, or set attention.pairing = \"own\""});
+      refuse_usage(layer_spec.name + ", pairing 'cross-head'", "the same heads for keys and values", found,
+                   "prune the same heads on all sides, or set attention.pairing = \"own\"");
   }
 
   double rate_;

@@ -14,10 +14,8 @@ class PairNorm : public Combiner {
  public:
   explicit PairNorm(const LayerSpec& layer_spec) {
     if (layer_spec.value_heads % 2 != 0)
-      throw Error(
-          Exit::usage,
-          Problem{layer_spec.name + ", combiner 'pair-norm'", "an even number of value heads, since heads form pairs",
-                  str(layer_spec.value_heads), "choose an even number of heads, or another combiner"});
+      refuse_usage(layer_spec.name + ", combiner 'pair-norm'", "an even number of value heads, since heads form pairs",
+                   str(layer_spec.value_heads), "choose an even number of heads, or another combiner");
   }
   std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads,
                                                       const LayerSpec& layer_spec) const override {

@@ -11,9 +11,8 @@ void require_whole_pairs(const std::vector<int64_t>& heads, const LayerSpec& lay
   for (size_t i = 0; i < heads.size(); i += 2)
     if (heads[i] % 2 != 0 || i + 1 == heads.size() || heads[i + 1] != heads[i] + 1) {
       const int64_t first = heads[i] - heads[i] % 2;
-      throw Error(Exit::usage, Problem{str(layer_spec.name, ", ", stage), "heads pruned in pairs: 0 and 1, 2 and 3, …",
-                                       str("only one of heads ", first, " and ", first + 1),
-                                       "prune both heads of a pair or neither"});
+      refuse_usage(str(layer_spec.name, ", ", stage), "heads pruned in pairs: 0 and 1, 2 and 3, …",
+                   str("only one of heads ", first, " and ", first + 1), "prune both heads of a pair or neither");
     }
 }
 
@@ -23,9 +22,8 @@ class Differential : public MatrixMixer {
  public:
   explicit Differential(const LayerSpec& layer_spec) {
     if (layer_spec.heads % 2 != 0)
-      throw Error(Exit::usage, Problem{layer_spec.name + ", mixer 'differential'",
-                                       "an even number of score heads, since heads form pairs", str(layer_spec.heads),
-                                       "set attention.heads to an even number"});
+      refuse_usage(layer_spec.name + ", mixer 'differential'", "an even number of score heads, since heads form pairs",
+                   str(layer_spec.heads), "set attention.heads to an even number");
     // Rows are source heads. In both columns of a pair, `first_head_mask_` is 1 in the row of the pair's first head,
     // and `second_head_mask_` is 1 in the row of the second head.
     first_head_mask_ = at::zeros({layer_spec.heads, layer_spec.heads});

@@ -20,12 +20,11 @@ class HeadWeights : public GatedCombiner {
       : options_(options), weights_(options.weights.begin(), options.weights.end()) {
     if (weights_.empty()) weights_.assign(static_cast<size_t>(layer_spec.value_heads), 1.0F);
     if (static_cast<int64_t>(weights_.size()) != layer_spec.value_heads)
-      throw Error(Exit::usage,
-                  Problem{layer_spec.name + ", attention.head-weights.weights",
-                          str("one weight for each of ", count_of(layer_spec.value_heads, "head")),
-                          count_of(weights_.size(), "weight"),
-                          str("if layers have different numbers of heads, set weights for each layer: attention.",
-                              name_of(layer_spec.kind), ".", layer_spec.layer, ".head-weights.weights")});
+      refuse_usage(layer_spec.name + ", attention.head-weights.weights",
+                   str("one weight for each of ", count_of(layer_spec.value_heads, "head")),
+                   count_of(weights_.size(), "weight"),
+                   str("if layers have different numbers of heads, set weights for each layer: attention.",
+                       name_of(layer_spec.kind), ".", layer_spec.layer, ".head-weights.weights"));
   }
   std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads, const LayerSpec&) const override {
     if (options_.weights.empty()) return nullptr;

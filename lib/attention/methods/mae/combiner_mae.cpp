@@ -41,7 +41,7 @@ class MixtureOfExperts : public GatedCombiner {
         gate_(options_, num_experts_) {
     auto refuse = [&](const char* key, const std::string& expected, const std::string& found,
                       const std::string& advice) {
-      throw Error(Exit::usage, Problem{str(layer_spec.name, ", attention.mae.", key), expected, found, advice});
+      refuse_usage(str(layer_spec.name, ", attention.mae.", key), expected, found, advice);
     };
     if (options.num_omitted_heads >= num_original_heads_)
       refuse("drop", str("less than ", num_original_heads_, ", the number of heads of the layer"),

@@ -36,12 +36,12 @@ class MixtureOfHeads : public GatedCombiner {
         original_heads_(options.original_heads.resolve_for(layer_spec, "mixture-of-heads")),
         num_routed_heads_(original_heads_.count - options.num_shared_heads) {
     if (options.num_chosen_heads > num_routed_heads_)
-      throw Error(Exit::usage, Problem{layer_spec.name + ", combiner 'mixture-of-heads'",
-                                       str("at most ", original_heads_.count,
-                                           ", the number of heads, as the sum of "
-                                           "attention.mixture-of-heads.shared and attention.mixture-of-heads.chosen"),
-                                       str(options.num_shared_heads, " + ", options.num_chosen_heads),
-                                       "lower one of these keys, or raise attention.heads"});
+      refuse_usage(layer_spec.name + ", combiner 'mixture-of-heads'",
+                   str("at most ", original_heads_.count,
+                       ", the number of heads, as the sum of "
+                       "attention.mixture-of-heads.shared and attention.mixture-of-heads.chosen"),
+                   str(options.num_shared_heads, " + ", options.num_chosen_heads),
+                   "lower one of these keys, or raise attention.heads");
   }
   // The router of a pruned layer still chooses among all heads that the layer had before pruning.
   std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads,

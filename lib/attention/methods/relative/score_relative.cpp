@@ -56,8 +56,8 @@ class RelativeScore : public Score {
   using Options = RelativeOptions;
   RelativeScore(const RelativeOptions& options, const LayerSpec& layer_spec) : options_(options) {
     if (layer_spec.width % 2 != 0)
-      throw Error(Exit::usage, Problem{"model.width", "an even width with score 'relative'", str(layer_spec.width),
-                                       "set model.width to an even number"});
+      refuse_usage("model.width", "an even width with score 'relative'", str(layer_spec.width),
+                   "set model.width to an even number");
   }
 
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& s) override {
@@ -70,13 +70,12 @@ class RelativeScore : public Score {
       if (const nn::Parameter* existing_parameter = parameters.find(name);
           existing_parameter != nullptr &&
           existing_parameter->master().sizes() != at::IntArrayRef({s.heads, s.key_size}))
-        throw Error(Exit::usage,
-                    Problem{s.name,
-                            str(count_of(existing_parameter->master().size(0), "head"), " of size ",
-                                existing_parameter->master().size(1),
-                                ", as in the first layer, since all layers share the biases of score 'relative'"),
-                            str(count_of(s.heads, "head"), " of size ", s.key_size),
-                            "set attention.relative.shared_biases=false"});
+        refuse_usage(s.name,
+                     str(count_of(existing_parameter->master().size(0), "head"), " of size ",
+                         existing_parameter->master().size(1),
+                         ", as in the first layer, since all layers share the biases of score 'relative'"),
+                     str(count_of(s.heads, "head"), " of size ", s.key_size),
+                     "set attention.relative.shared_biases=false");
       return &parameters.share(name, {s.heads, s.key_size}, {init, false, false, {axis}});
     };
     content_bias_ = share_bias(".relative.content_bias");

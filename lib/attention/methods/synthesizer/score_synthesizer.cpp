@@ -14,10 +14,9 @@ namespace {
 
 void check_length(const LayerSpec& layer_spec, const char* name, int64_t num_positions, int64_t length) {
   if (num_positions > length)
-    throw Error(Exit::usage,
-                Problem{layer_spec.name,
-                        str("at most ", count_of(length, "position"), ", the value of attention.", name, ".length"),
-                        str(num_positions), str("raise attention.", name, ".length, or shorten blocks or contexts")});
+    refuse_usage(layer_spec.name,
+                 str("at most ", count_of(length, "position"), ", the value of attention.", name, ".length"),
+                 str(num_positions), str("raise attention.", name, ".length, or shorten blocks or contexts"));
 }
 
 struct DenseSynthesizerOptions : OptionsOf<DenseSynthesizerOptions> {

@@ -29,15 +29,13 @@ class TalkingHeads : public MatrixMixer {
   TalkingHeads(const TalkingHeadsOptions& options, const LayerSpec& layer_spec)
       : options_(options), num_inner_heads_(options.num_inner_heads > 0 ? options.num_inner_heads : layer_spec.heads) {
     if (!options.pre && !options.post)
-      throw Error(Exit::usage,
-                  Problem{layer_spec.name + ", mixer 'talking-heads'",
-                          "attention.talking-heads.pre or attention.talking-heads.post to be true", "false for both",
-                          "set one of the two keys to true, or set attention.mixer = \"none\""});
+      refuse_usage(layer_spec.name + ", mixer 'talking-heads'",
+                   "attention.talking-heads.pre or attention.talking-heads.post to be true", "false for both",
+                   "set one of the two keys to true, or set attention.mixer = \"none\"");
     if (options.num_inner_heads > 0 && !(options.pre && options.post))
-      throw Error(Exit::usage,
-                  Problem{layer_spec.name + ", attention.talking-heads.inside",
-                          "0 unless both attention.talking-heads.pre and attention.talking-heads.post are true",
-                          str(options.num_inner_heads), "set inside to 0, or set both pre and post to true"});
+      refuse_usage(layer_spec.name + ", attention.talking-heads.inside",
+                   "0 unless both attention.talking-heads.pre and attention.talking-heads.post are true",
+                   str(options.num_inner_heads), "set inside to 0, or set both pre and post to true");
   }
 
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
