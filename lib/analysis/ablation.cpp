@@ -149,17 +149,15 @@ int64_t num_heads_of(const AttentionLayer& layer, SideSelection side) {
   if (layer_spec.heads == 0) return 0;
   const auto sides = sides_in(layer, side);
   if (sides.empty())
-    throw Error(Exit::usage,
-                Problem{"--side", str("layers that have ", name_of(side), " heads separate from their value heads"),
-                        str(layer_spec.name, ", which does not mix heads"), "use --side whole or value"});
+    refuse_usage("--side", str("layers that have ", name_of(side), " heads separate from their value heads"),
+                 str(layer_spec.name, ", which does not mix heads"), "use --side whole or value");
   const int64_t num_heads = layer_spec.num_heads_of(sides[0]);
   for (HeadSide s : sides)
     if (layer_spec.num_heads_of(s) != num_heads)
-      throw Error(Exit::usage,
-                  Problem{"--side",
-                          str("score, value or output, since the numbers of score, value and output heads of ",
-                              layer_spec.name, " differ"),
-                          "whole", "use --side score, value or output"});
+      refuse_usage("--side",
+                   str("score, value or output, since the numbers of score, value and output heads of ",
+                       layer_spec.name, " differ"),
+                   "whole", "use --side score, value or output");
   return num_heads;
 }
 
@@ -177,8 +175,7 @@ void check_heads(model::LanguageModel& model, SideSelection side, const HeadSet&
     if (heads.count(layer->layer_spec().kind) > 0)
       num_heads_by_layer[layer->layer_spec().kind][layer->layer_spec().layer] = num_heads_of(*layer, side);
   const auto refuse = [&](const std::string& expected, AttentionKind kind, const Head& head, const char* advice) {
-    throw Error(Exit::usage,
-                Problem{where, expected, str(name_of(kind), ", layer ", head.layer, ", head ", head.head), advice});
+    refuse_usage(where, expected, str(name_of(kind), ", layer ", head.layer, ", head ", head.head), advice);
   };
   for (const auto& [kind, kind_heads] : heads) {
     const auto& layers = num_heads_by_layer[kind];

@@ -15,7 +15,7 @@ void require_same_config(const std::vector<const io::Checkpoint*>& checkpoints) 
   const text::Tokenizers tokenizers = text::tokenizers_of(first);
   for (const io::Checkpoint* checkpoint : checkpoints) {
     auto refuse = [&](const std::string& expected, const std::string& found) {
-      throw Error(Exit::input, Problem{checkpoint->name(), expected, found, "average checkpoints of one model"});
+      refuse_input(checkpoint->name(), expected, found, "average checkpoints of one model");
     };
     const auto config_changes = config_difference_texts(config, model::config_of(*checkpoint).toml(), {""});
     if (!config_changes.empty())

@@ -15,11 +15,9 @@ AttentionDump::AttentionDump(model::LanguageModel& model, int64_t num_blocks, in
     bytes_per_block += layer->layer_spec().value_heads * num_queries * num_keys * static_cast<int64_t>(sizeof(float));
   const int64_t max_blocks = bytes_per_block > 0 ? kMaxBytes / bytes_per_block : num_blocks;
   if (num_blocks > max_blocks)
-    throw Error(
-        Exit::usage,
-        Problem{"--dump", str("at most ", human_bytes(kMaxBytes), " of attention matrices"),
-                str(count_of(num_blocks, "block"), " of ", human_bytes(static_cast<uint64_t>(bytes_per_block))),
-                max_blocks > 0 ? str("lower --blocks to ", max_blocks) : "lower --block, the length of a block"});
+    refuse_usage("--dump", str("at most ", human_bytes(kMaxBytes), " of attention matrices"),
+                 str(count_of(num_blocks, "block"), " of ", human_bytes(static_cast<uint64_t>(bytes_per_block))),
+                 max_blocks > 0 ? str("lower --blocks to ", max_blocks) : "lower --block, the length of a block");
 }
 
 void AttentionDump::observe_probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) {

@@ -26,9 +26,8 @@ using attention::LayerSpec;
 // Throws Error(usage) unless the gates g are gates over experts, (B, E) or (B, Tq, E), which sum to 1 over E.
 void require_expert_gates(const LayerSpec& layer_spec, const at::Tensor& g) {
   if (g.dim() >= 2 && (g.detach().to(at::kDouble).sum(-1) - 1).abs().max().item<double>() < 1e-3) return;
-  throw Error(Exit::usage,
-              Problem{layer_spec.name, "a mixture of attentive experts, whose gates sum to 1",
-                      "gates of single heads, which do not sum to 1", "use a model with attention.combiner='mae'"});
+  refuse_usage(layer_spec.name, "a mixture of attentive experts, whose gates sum to 1",
+               "gates of single heads, which do not sum to 1", "use a model with attention.combiner='mae'");
 }
 
 // Counts the units of each expert and sums the entropy of the gates, layer by layer.
@@ -147,10 +146,9 @@ void require_experts(model::LanguageModel& model, const Kinds& kinds) {
   const at::Tensor token = at::zeros({1, 1}, at::TensorOptions().dtype(at::kLong).device(model.parameters().device()));
   model.hidden({token, model.has_encoder() ? token : at::Tensor()}, {}, nullptr, &gate_observer);
   if (gate_observer.layers().empty())
-    throw Error(Exit::usage,
-                Problem{"mh-spectrum experts", "a model with a mixture of attentive experts",
-                        kinds.empty() ? "no layer with gates" : "no layer with gates among the selected kinds",
-                        "use a model with attention.combiner='mae'"});
+    refuse_usage("mh-spectrum experts", "a model with a mixture of attentive experts",
+                 kinds.empty() ? "no layer with gates" : "no layer with gates among the selected kinds",
+                 "use a model with attention.combiner='mae'");
 }
 
 std::map<AttentionKind, double> mean_entropies(const std::vector<LayerGates>& layers) {

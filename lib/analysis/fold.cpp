@@ -33,11 +33,10 @@ FoldedModel fold_combiners(const model::ModelConfig& config, model::LanguageMode
     folded_model.config.attention.set_layer(s.kind, s.layer, layer->options_without_combiner());
   }
   if (matrices.empty())
-    throw Error(Exit::usage,
-                Problem{where, "a combiner that mixes heads by one matrix for all inputs, such as alphas",
-                        (combiners.size() == 1 ? "the combiner " : "the combiners ") +
-                            join({combiners.begin(), combiners.end()}, ", "),
-                        "use a checkpoint with such a combiner; a model with another combiner has nothing to fold"});
+    refuse_usage(
+        where, "a combiner that mixes heads by one matrix for all inputs, such as alphas",
+        (combiners.size() == 1 ? "the combiner " : "the combiners ") + join({combiners.begin(), combiners.end()}, ", "),
+        "use a checkpoint with such a combiner; a model with another combiner has nothing to fold");
   folded_model.config.attention.hoist_common_options();
   folded_model.model =
       model::build_language_model(folded_model.config, model.vocabulary_sizes(), model.parameters().device());

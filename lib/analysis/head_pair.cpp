@@ -13,8 +13,8 @@ AttentionKind kind_named(const std::string& name, const std::string& where) {
     if (name == name_of(kind)) return kind;
     names.emplace_back(name_of(kind));
   }
-  throw Error(Exit::usage, Problem{where, str("a kind of attention, one of: ", join(names, ", ")), str("'", name, "'"),
-                                   did_you_mean(name, names, "use one of these kinds")});
+  refuse_usage(where, str("a kind of attention, one of: ", join(names, ", ")), str("'", name, "'"),
+               did_you_mean(name, names, "use one of these kinds"));
 }
 
 std::string to_string(const HeadPair& pair) {
@@ -33,8 +33,8 @@ HeadPair parse_pair(const std::string& text, const std::string& where) {
   constexpr size_t kMaxBytes = 100;  // a match of the pattern recurses once per byte, and the text may come from a file
   std::smatch match;
   if (text.size() > kMaxBytes || !std::regex_match(text, match, pattern))
-    throw Error(Exit::usage, Problem{where, "KIND:LAYER.HEAD-LAYER.HEAD, counted from 0", quote_start(text),
-                                     "for example decoder.self:1.0-5.3"});
+    refuse_usage(where, "KIND:LAYER.HEAD-LAYER.HEAD, counted from 0", quote_start(text),
+                 "for example decoder.self:1.0-5.3");
   auto number = [&](size_t i) { return std::stoll(match[i]); };
   return {kind_named(match[1], where), {number(2), number(3)}, {number(4), number(5)}};
 }

@@ -18,8 +18,8 @@ Kinds kinds_named(const std::vector<std::string>& names, const nn::ParameterList
   for (const std::string& name : names) {
     const AttentionKind kind = kind_named(name, where);
     if (head_counts.count(kind) == 0)
-      throw Error(Exit::usage, Problem{where, str("kinds of attention that the model has: ", join(kind_names, ", ")),
-                                       name, "choose one of these kinds"});
+      refuse_usage(where, str("kinds of attention that the model has: ", join(kind_names, ", ")), name,
+                   "choose one of these kinds");
     kinds.insert(kind);
   }
   return kinds;
@@ -74,7 +74,7 @@ HeadSet parse_heads(const std::vector<std::string>& texts, const std::vector<Att
   for (const std::string& text : texts) {
     std::smatch match;
     auto refuse = [&](const std::string& expected, const char* advice, const char* violation = "") {
-      throw Error(Exit::usage, Problem{where, expected, str("'", text, "'", violation), advice});
+      refuse_usage(where, expected, str("'", text, "'", violation), advice);
     };
     if (!std::regex_match(text, match, pattern))
       refuse("LAYER:HEAD or KIND:LAYER:HEAD, counted from 0", "for example 0:1,0:3,5:7");
@@ -96,9 +96,8 @@ double parse_fraction(const std::string& text, const std::string& where) {
   if (std::regex_match(text, match, pattern))
     if (const double percent = std::stod(match[1]); percent <= 100) return percent / 100;
   static const std::regex number_from_1_to_100(R"((?:[1-9]\d?(?:\.\d{1,9})?|100))");
-  throw Error(Exit::usage,
-              Problem{where, "a percentage with a percent sign, from 0% to 100%", text,
-                      std::regex_match(text, number_from_1_to_100) ? "write " + text + "%" : "for example 30%"});
+  refuse_usage(where, "a percentage with a percent sign, from 0% to 100%", text,
+               std::regex_match(text, number_from_1_to_100) ? "write " + text + "%" : "for example 30%");
 }
 
 }  // namespace mh::analysis

@@ -58,7 +58,7 @@ void check_importance(const std::string& name, const std::string& where, model::
   for (const AttentionLayer* layer : model.attention_layers()) {
     if (layer->layer_spec().heads == 0 || !contains(kinds, layer->layer_spec().kind)) continue;
     auto refuse = [&](const std::string& expected, const std::string& found, const std::string& advice) {
-      throw Error(Exit::usage, Problem{where, expected, found, advice});
+      refuse_usage(where, expected, found, advice);
     };
     const char* stage = side == SideSelection::score ? "mixer" : "combiner that mixes heads";
     if (sides_in(*layer, side).empty())

@@ -28,13 +28,10 @@ AttentionLayer& require_layer(model::LanguageModel& model, AttentionKind kind, i
     if (candidate->layer_spec().layer == layer) matching_layer = candidate;
   }
   if (num_layers == 0)
-    throw Error(
-        Exit::usage,
-        Problem{where, "a kind of attention that the model has: " + names_of(head_counts_of(model.parameters())),
-                name_of(kind), "choose heads of such a kind"});
+    refuse_usage(where, "a kind of attention that the model has: " + names_of(head_counts_of(model.parameters())),
+                 name_of(kind), "choose heads of such a kind");
   if (matching_layer == nullptr)
-    throw Error(Exit::usage,
-                Problem{where, str("a layer from 0 to ", num_layers - 1), str(layer), "choose a layer in this range"});
+    refuse_usage(where, str("a layer from 0 to ", num_layers - 1), str(layer), "choose a layer in this range");
   return *matching_layer;
 }
 
@@ -42,7 +39,7 @@ KeptHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& 
                           const std::string& where) {
   const attention::LayerSpec& layer_spec = layer.layer_spec();
   auto refuse = [&](const std::string& expected, const std::string& found, const char* advice) {
-    throw Error(Exit::usage, Problem{str(where, ", ", layer_spec.name), expected, found, advice});
+    refuse_usage(str(where, ", ", layer_spec.name), expected, found, advice);
   };
   const HeadSide pruned_side = head_side_of(side);
   const int64_t num_heads = layer_spec.num_heads_of(pruned_side);
@@ -135,15 +132,13 @@ HeadSet least_important_heads(const std::map<AttentionKind, LayerScores>& scores
         amount.count > 0 ? amount.count
                          : static_cast<int64_t>(amount.fraction * static_cast<double>(num_heads) + kRoundingMargin);
     if (num_pruned > num_heads)
-      throw Error(Exit::usage, Problem{where,
-                                       str("at most ", num_heads, ", the number of heads",
-                                           per_layer ? str(" of layer ", r.head.layer) : ""),
-                                       str(num_pruned), "lower " + where});
+      refuse_usage(
+          where, str("at most ", num_heads, ", the number of heads", per_layer ? str(" of layer ", r.head.layer) : ""),
+          str(num_pruned), "lower " + where);
     if (r.rank <= num_pruned) selected_heads[r.kind].insert(r.head);
   }
   if (selected_heads.empty())
-    throw Error(Exit::usage,
-                Problem{where, "at least one head to prune", "0 heads, after rounding down", "raise " + where});
+    refuse_usage(where, "at least one head to prune", "0 heads, after rounding down", "raise " + where);
   return selected_heads;
 }
 
@@ -156,8 +151,7 @@ KeptHeadsByLayer heads_after_pruning(model::LanguageModel& model, const HeadSet&
     for (const auto& [layer, pruned_indices] : layers)
       kept_heads[kind][layer] = find_kept_heads(require_layer(model, kind, layer, where), pruned_indices, side, where);
   }
-  if (kept_heads.empty())
-    throw Error(Exit::usage, Problem{where, "heads to prune", "none", "choose at least one head"});
+  if (kept_heads.empty()) refuse_usage(where, "heads to prune", "none", "choose at least one head");
   return kept_heads;
 }
 

@@ -131,12 +131,11 @@ std::map<AttentionKind, std::vector<int64_t>> head_counts_for_pairing(
     const std::vector<std::string>& kinds, const SwapOptions& options,
     const std::function<std::string(const char*)>& key) {
   if (t_max > 0 && selection != PairSelection::soft)
-    throw Error(Exit::usage,
-                Problem{key("t_max"),
-                        selection == PairSelection::released
-                            ? str("0 with the mode 'released', whose number of pairs of layers is ", key("k"))
-                            : std::string("0 unless the mode is 'soft'"),
-                        str(t_max), str("leave ", key("t_max"), " out")});
+    refuse_usage(key("t_max"),
+                 selection == PairSelection::released
+                     ? str("0 with the mode 'released', whose number of pairs of layers is ", key("k"))
+                     : std::string("0 unless the mode is 'soft'"),
+                 str(t_max), str("leave ", key("t_max"), " out"));
   const auto head_counts = head_counts_of(parameters);
   std::map<AttentionKind, std::vector<int64_t>> selected_counts;
   const Kinds selected_kinds = kinds_named(kinds, parameters, key("kind"));
@@ -145,18 +144,16 @@ std::map<AttentionKind, std::vector<int64_t>> head_counts_for_pairing(
   for (const auto& [kind, layers] : selected_counts) {
     const int64_t max_k = largest_k(selection, layers);
     if (max_k == 0)
-      throw Error(Exit::usage,
-                  Problem{key("mode"), required_heads(selection) + str(" in ", name_of(kind)),
-                          str(count_of(layers.size(), "layer"), ", with these numbers of heads: ", join_counts(layers)),
-                          "use another mode, or a model with more layers or heads"});
+      refuse_usage(key("mode"), required_heads(selection) + str(" in ", name_of(kind)),
+                   str(count_of(layers.size(), "layer"), ", with these numbers of heads: ", join_counts(layers)),
+                   "use another mode, or a model with more layers or heads");
     if (k > max_k)
-      throw Error(Exit::usage, Problem{key("k"), str("at most ", count_text(selection, max_k), " in ", name_of(kind)),
-                                       str(k), "lower " + key("k")});
+      refuse_usage(key("k"), str("at most ", count_text(selection, max_k), " in ", name_of(kind)), str(k),
+                   "lower " + key("k"));
     if (const auto num_layer_pairs = static_cast<int64_t>(layers.size()) / 2; t_max > num_layer_pairs)
-      throw Error(Exit::usage, Problem{key("t_max"),
-                                       str("at most ", num_layer_pairs, ", the number of pairs of opposite layers in ",
-                                           name_of(kind)),
-                                       str(t_max), "lower " + key("t_max")});
+      refuse_usage(key("t_max"),
+                   str("at most ", num_layer_pairs, ", the number of pairs of opposite layers in ", name_of(kind)),
+                   str(t_max), "lower " + key("t_max"));
     // Some selections may pair any two layers, so all layers must match the first layer that has heads.
     const auto first = std::find_if(layers.begin(), layers.end(), [](int64_t heads) { return heads > 0; });
     for (auto layer = first; layer != layers.end(); ++layer)

@@ -121,8 +121,8 @@ void require_source(const std::string& name, const std::string& where) {
   if (std::ranges::count(names, name) > 0) return;
   std::vector<std::string> forms = names;
   for (std::string& form : forms) form = form_of(form, *spectrum_sources().make(form, where));
-  throw Error(Exit::usage, Problem{where, "one of: " + join(forms, ", "), str("unknown matrices '", name, "'"),
-                                   did_you_mean(name, names, "use one of these names")});
+  refuse_usage(where, "one of: " + join(forms, ", "), str("unknown matrices '", name, "'"),
+               did_you_mean(name, names, "use one of these names"));
 }
 
 }  // namespace
@@ -143,12 +143,11 @@ SourceAndArgument parse_source(const std::string& text, const std::string& where
   SourceAndArgument result{spectrum_sources().make(name, where), argument};
   const bool needs_argument = result.source->needs_argument();
   if (needs_argument != !argument.empty())
-    throw Error(Exit::usage, Problem{where,
-                                     needs_argument ? "weight:NAME, where NAME is the name of a parameter"
-                                                    : str(name, " without a colon"),
-                                     text,
-                                     needs_argument ? "for example weight:decoder.layers.0.self.query.weight"
-                                                    : "omit the colon and the text after it"});
+    refuse_usage(where,
+                 needs_argument ? "weight:NAME, where NAME is the name of a parameter" : str(name, " without a colon"),
+                 text,
+                 needs_argument ? "for example weight:decoder.layers.0.self.query.weight"
+                                : "omit the colon and the text after it");
   return result;
 }
 
@@ -157,8 +156,8 @@ void require_weight(const io::Checkpoint& checkpoint, const std::string& name, c
   std::vector<std::string> names;
   for (const auto& tensor : checkpoint.tensors()) names.push_back(tensor.name);
   const std::string advice = names.empty() ? "" : str("name a parameter of the model, for example ", names.front());
-  throw Error(Exit::usage, Problem{where, str("a parameter of ", checkpoint.name()), "no parameter of this name",
-                                   did_you_mean(name, names, advice)});
+  refuse_usage(where, str("a parameter of ", checkpoint.name()), "no parameter of this name",
+               did_you_mean(name, names, advice));
 }
 
 namespace {
@@ -182,9 +181,8 @@ class BeforeMixingSource : public SpectrumSource {
       mixes_any_logits_ = mixes_any_logits_ || mixer_input == attention::MixerInput::logits;
     }
     if (mixes_logits_.empty())
-      throw Error(Exit::usage, Problem{"--of before-mixing", "a model with head mixing",
-                                       "no layer with a mixer in " + request.model_name,
-                                       "use --of attention, which reads the same matrices in a model without a mixer"});
+      refuse_usage("--of before-mixing", "a model with head mixing", "no layer with a mixer in " + request.model_name,
+                   "use --of attention, which reads the same matrices in a model without a mixer");
   }
   // wants_scores() makes the score stage compute all logits, including those that a causal mask hides.
   bool wants_scores() const override { return mixes_any_logits_; }
@@ -217,9 +215,8 @@ class MixingSource : public SpectrumSource, public attention::Subscriber<attenti
     SpectrumSource::start(model, request);
     for (const attention::AttentionLayer* layer : model.attention_layers())
       if (includes(layer->layer_spec().kind) && layer->mixer_input() != attention::MixerInput::nothing) return;
-    throw Error(Exit::usage,
-                Problem{"--of mixing", "a model with head mixing", "no layer with a mixer in " + request.model_name,
-                        "use a model with a mixer; mh-train --list stages lists the mixers"});
+    refuse_usage("--of mixing", "a model with head mixing", "no layer with a mixer in " + request.model_name,
+                 "use a model with a mixer; mh-train --list stages lists the mixers");
   }
   void receive(const attention::LayerSpec& layer_spec, attention::MixingObservation& observation) override {
     if (!includes(layer_spec.kind)) return;
@@ -263,10 +260,9 @@ class AlphasSource : public ParameterSource {
           p.master().detach().to(at::kCPU, at::kDouble);
     }
     if (entries().empty())
-      throw Error(Exit::usage,
-                  Problem{"--of alphas", "a model with matrices across heads",
-                          "no matrix across heads in " + request.model_name,
-                          "use a model with the combiner alphas or with a mixer that has a matrix across heads"});
+      refuse_usage("--of alphas", "a model with matrices across heads",
+                   "no matrix across heads in " + request.model_name,
+                   "use a model with the combiner alphas or with a mixer that has a matrix across heads");
   }
 };
 
@@ -280,10 +276,9 @@ class OutputValueSource : public ParameterSource {
       const auto* o = model.parameters().find(s.name + ".output.weight");
       if (v == nullptr || o == nullptr || s.heads == 0 || !includes(s.kind)) continue;
       if (s.value_heads != s.output_heads)
-        throw Error(Exit::usage,
-                    Problem{"--of output-value", "equal numbers of output heads and value heads in every layer",
-                            str(s.value_heads, " value heads and ", s.output_heads, " output heads in ", s.name),
-                            "use another source, such as --of weight:NAME"});
+        refuse_usage("--of output-value", "equal numbers of output heads and value heads in every layer",
+                     str(s.value_heads, " value heads and ", s.output_heads, " output heads in ", s.name),
+                     "use another source, such as --of weight:NAME");
       // Head i maps a hidden state x (a row vector) to x W^V_i W^O_i. Stored weights are transposed, (out, in).
       const at::Tensor value = v->master().detach().view({s.value_heads, s.value_size, s.width});
       const at::Tensor output = o->master().detach().view({s.width, s.value_heads, s.value_size}).transpose(0, 1);
@@ -301,15 +296,14 @@ class WeightSource : public ParameterSource {
     if (p == nullptr) {
       std::vector<std::string> names;
       for (const nn::Parameter& parameter : model.parameters().all()) names.push_back(parameter.name());
-      throw Error(Exit::usage, Problem{"--of weight", "the name of a parameter", str("'", request.argument, "'"),
-                                       did_you_mean(request.argument, names,
-                                                    "mh-train --list tensors lists the names of parameters")});
+      refuse_usage("--of weight", "the name of a parameter", str("'", request.argument, "'"),
+                   did_you_mean(request.argument, names, "mh-train --list tensors lists the names of parameters"));
     }
     const at::Tensor x = p->master().detach();
     if (x.dim() != 2 && x.dim() != 3)
-      throw Error(Exit::usage, Problem{"--of weight", "a parameter with 2 or 3 axes",
-                                       str(request.argument, ", which has ", x.dim(), x.dim() == 1 ? " axis" : " axes"),
-                                       "name a parameter with more axes, such as a weight"});
+      refuse_usage("--of weight", "a parameter with 2 or 3 axes",
+                   str(request.argument, ", which has ", x.dim(), x.dim() == 1 ? " axis" : " axes"),
+                   "name a parameter with more axes, such as a weight");
     const at::Tensor values = singular_values(x);
     add("weight", p->name(), x.dim() == 2 ? values.unsqueeze(0) : values, x.dim() == 3);
   }

@@ -52,9 +52,8 @@ void require_matching_layers(nn::ParameterList& parameters, const std::vector<in
   const std::string prefix_a = prefix_of(pair.kind, pair.a.layer) + ".",
                     prefix_b = prefix_of(pair.kind, pair.b.layer) + ".";
   auto refuse = [&](const std::string& found) {
-    throw Error(Exit::usage,
-                Problem{str(where, ", ", to_string(pair)), "layers whose heads have equal sizes and parameters", found,
-                        "swap only heads of layers with equal sizes and parameters"});
+    refuse_usage(str(where, ", ", to_string(pair)), "layers whose heads have equal sizes and parameters", found,
+                 "swap only heads of layers with equal sizes and parameters");
   };
   int64_t num_parameters_a = 0, num_parameters_b = 0;
   for (const nn::Parameter& p : parameters.all()) {
@@ -103,7 +102,7 @@ void check_swap(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
   std::set<std::pair<AttentionKind, Head>> swapped_heads;
   for (const HeadPair& pair : pairs) {
     auto refuse = [&](const std::string& expected, const std::string& found, const char* advice) {
-      throw Error(Exit::usage, Problem{str(where, ", ", to_string(pair)), expected, found, advice});
+      refuse_usage(str(where, ", ", to_string(pair)), expected, found, advice);
     };
     const auto layers = head_counts.find(pair.kind);
     if (layers == head_counts.end())

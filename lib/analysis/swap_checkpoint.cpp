@@ -42,9 +42,8 @@ OptimizerMoments::OptimizerMoments(const io::Checkpoint& checkpoint, const nn::P
       names_by_parameter_[p.name()].push_back(tensor.name);
     }
   if (tensors_.empty())
-    throw Error(Exit::usage,
-                Problem{where, "a checkpoint with a training state, such as last.safetensors",
-                        checkpoint.name() + ", which has no training state", "leave optimizer out of --with"});
+    refuse_usage(where, "a checkpoint with a training state, such as last.safetensors",
+                 checkpoint.name() + ", which has no training state", "leave optimizer out of --with");
 }
 
 std::vector<at::Tensor> OptimizerMoments::moments_of(const nn::Parameter& parameter) const {
