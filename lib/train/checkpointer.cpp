@@ -138,9 +138,8 @@ void Checkpointer::load_state(const io::Checkpoint& checkpoint, int64_t width) c
   objects_.optimizer.last_lr = state.last_lr;
   objects_.optimizer.set_steps(state.steps);
   if (state.has_memory && model.memory_length() == 0)
-    throw Error(Exit::input,
-                Problem{checkpoint.name(), "no tensors of a memory, since model.transformer-xl.memory is 0",
-                        "tensors of a memory", "resume from an unmodified training state of this run"});
+    refuse_input(checkpoint.name(), "no tensors of a memory, since model.transformer-xl.memory is 0",
+                 "tensors of a memory", "resume from an unmodified training state of this run");
   if (state.has_memory) {
     const int64_t num_rows = objects_.batches.rows_per_update();
     const std::vector<model::Memories> memories = model::load_memories(

@@ -95,9 +95,8 @@ DryRunReport dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std:
     if (shards.size() > 1) log_info(describe_shards(run.data, batches->shard_shares()));
   }
   if (vocabulary_sizes.target == 0)
-    throw Error(Exit::usage,
-                Problem{vocabulary_option, "model.vocabulary_rows or --train, which set the vocabulary size", "neither",
-                        "set model.vocabulary_rows, or pass --train"});
+    refuse_usage(vocabulary_option, "model.vocabulary_rows or --train, which set the vocabulary size", "neither",
+                 "set model.vocabulary_rows, or pass --train");
   auto model = model::build_language_model(run.model, vocabulary_sizes, at::Device(at::kMeta));
   model->set_path(attention::parse_attention_path(t.attention_path));
   // The next three checks require neither data nor the number of updates.

@@ -36,11 +36,10 @@ void ParameterGroups::read(Config& config) {
   for (auto& [name, group] : groups_) {
     config.read("train.groups." + name, group);
     if (group.match.empty())
-      throw Error(Exit::usage, Problem{"train.groups." + name + ".match", "patterns of parameter names", "no patterns",
-                                       "for example [\"*.gate.*\"]"});
+      refuse_usage("train.groups." + name + ".match", "patterns of parameter names", "no patterns",
+                   "for example [\"*.gate.*\"]");
     if (group.lr > 0 && group.lr_factor != 1)
-      throw Error(Exit::usage,
-                  Problem{"train.groups." + name, "either lr or lr_factor", "both", "leave lr or lr_factor out"});
+      refuse_usage("train.groups." + name, "either lr or lr_factor", "both", "leave lr or lr_factor out");
     std::vector<std::string> update_keys;  // keys set in this group that affect updates
     for (const auto& [key, is_set] : {std::pair{"freeze_until", group.freeze_until.count > 0},
                                       {"rule", !group.rule.empty()},
@@ -50,15 +49,13 @@ void ParameterGroups::read(Config& config) {
                                       {"weight_decay", group.weight_decay >= 0}})
       if (is_set) update_keys.emplace_back(key);
     if (!group.decay_norms_and_biases && group.rule != "adamw")
-      throw Error(Exit::usage,
-                  Problem{"train.groups." + name + ".decay_norms_and_biases",
-                          "the key rule = \"adamw\" in the same group", group.rule.empty() ? "no rule" : group.rule,
-                          "set rule = \"adamw\", or leave decay_norms_and_biases out"});
+      refuse_usage("train.groups." + name + ".decay_norms_and_biases", "the key rule = \"adamw\" in the same group",
+                   group.rule.empty() ? "no rule" : group.rule,
+                   "set rule = \"adamw\", or leave decay_norms_and_biases out");
     if (group.is_frozen && !update_keys.empty())
-      throw Error(Exit::usage,
-                  Problem{"train.groups." + name, "either frozen = true or keys that affect updates, such as lr",
-                          "frozen = true with " + join(update_keys, ", "),
-                          "leave frozen out; freeze_until freezes the group for a limited time"});
+      refuse_usage("train.groups." + name, "either frozen = true or keys that affect updates, such as lr",
+                   "frozen = true with " + join(update_keys, ", "),
+                   "leave frozen out; freeze_until freezes the group for a limited time");
   }
 }
 
@@ -111,11 +108,9 @@ void ParameterGroups::check(const nn::ParameterList& parameters, const std::stri
       bool has_match = false;
       for (const std::string& parameter : parameter_names) has_match = has_match || matches_pattern(pattern, parameter);
       if (has_match) continue;
-      throw Error(
-          Exit::usage,
-          Problem{"train.groups." + name + ".match", "a pattern that matches a parameter of the model",
-                  "'" + pattern + "', which matches no parameter",
-                  did_you_mean(pattern, parameter_names, "mh-train --list tensors lists the names of parameters")});
+      refuse_usage("train.groups." + name + ".match", "a pattern that matches a parameter of the model",
+                   "'" + pattern + "', which matches no parameter",
+                   did_you_mean(pattern, parameter_names, "mh-train --list tensors lists the names of parameters"));
     }
   std::map<const ParameterGroupOptions*, int64_t>
       num_parameters;  // number of trainable parameters of each group; null: parameters without a group
@@ -124,14 +119,13 @@ void ParameterGroups::check(const nn::ParameterList& parameters, const std::stri
   for (const auto& [name, group] : groups_) {
     const std::string& rule = group.rule.empty() ? train_rule : group.rule;
     if (group.momentum >= 0 && rule != "sgd" && rule != "nag")
-      throw Error(Exit::usage, Problem{"train.groups." + name + ".momentum", "the update rule sgd or nag", rule,
-                                       "set rule to sgd or nag in this group, or leave momentum out"});
+      refuse_usage("train.groups." + name + ".momentum", "the update rule sgd or nag", rule,
+                   "set rule to sgd or nag in this group, or leave momentum out");
     if (num_parameters.count(&group) == 0)
-      throw Error(Exit::usage,
-                  Problem{"train.groups." + name, "a trainable parameter that is in no earlier group",
-                          describe_earlier_groups(parameters, group),
-                          "rename the group, since a parameter belongs to the first matching group in alphabetical "
-                          "order of the group names, or narrow the patterns of the earlier groups"});
+      refuse_usage("train.groups." + name, "a trainable parameter that is in no earlier group",
+                   describe_earlier_groups(parameters, group),
+                   "rename the group, since a parameter belongs to the first matching group in alphabetical "
+                   "order of the group names, or narrow the patterns of the earlier groups");
   }
 }
 

@@ -38,10 +38,9 @@ std::vector<TrainingPass> PassPlanner::requested_passes(const TrainProgress& pro
     std::vector<TrainingPass> procedure_passes = entry.plugin->passes(progress);
     if (procedure_passes.empty()) continue;
     if (!requesting_procedure.empty())
-      throw Error(Exit::usage,
-                  Problem{"train.procedures", "at most one procedure that sets the passes of an update",
-                          str(requesting_procedure, " and ", entry.name),
-                          str("remove train.procedures.", requesting_procedure, " or train.procedures.", entry.name)});
+      refuse_usage("train.procedures", "at most one procedure that sets the passes of an update",
+                   str(requesting_procedure, " and ", entry.name),
+                   str("remove train.procedures.", requesting_procedure, " or train.procedures.", entry.name));
     passes = std::move(procedure_passes), requesting_procedure = entry.name;
   }
   return passes;
@@ -131,17 +130,14 @@ void PassPlanner::check() const {
       if (has_trainable) continue;
       const std::string where = str("epoch ", progress.epoch, " (counted from 0)");
       if (update_passes.size() == 1)
-        throw Error(
-            Exit::usage,
-            Problem{
-                where, "a trainable parameter", "only frozen parameters",
-                "unfreeze parameters in train.trainable or train.groups, or remove the procedure in train.procedures"});
-      throw Error(
-          Exit::usage,
-          Problem{where, "a trainable parameter in each of the passes into which train.procedures divides an update",
-                  str("only frozen parameters in pass ", pass_index + 1, " (counted from 1) of ", update_passes.size()),
-                  "unfreeze parameters that this pass trains, with train.trainable or train.groups, or remove the "
-                  "procedure that divides updates"});
+        refuse_usage(
+            where, "a trainable parameter", "only frozen parameters",
+            "unfreeze parameters in train.trainable or train.groups, or remove the procedure in train.procedures");
+      refuse_usage(
+          where, "a trainable parameter in each of the passes into which train.procedures divides an update",
+          str("only frozen parameters in pass ", pass_index + 1, " (counted from 1) of ", update_passes.size()),
+          "unfreeze parameters that this pass trains, with train.trainable or train.groups, or remove the "
+          "procedure that divides updates");
     }
   }
 }

@@ -57,11 +57,10 @@ void require_same_run(const RunConfig& run, const std::string& stored_toml, cons
   for (const ConfigDifference& difference : config_differences(old_text, new_text))
     (changeable_keys.has(difference.key) ? allowed_changes : fixed_changes).push_back(difference.text);
   if (!fixed_changes.empty())
-    throw Error(Exit::usage,
-                Problem{"--resume", str("the values stored in ", file, " for keys that a resume cannot change"),
-                        "(stored -> new) " + join(fixed_changes, "; "),
-                        "restore the stored values in the options, the shards or config.toml of the run, or start "
-                        "a new run with another --out"});
+    refuse_usage("--resume", str("the values stored in ", file, " for keys that a resume cannot change"),
+                 "(stored -> new) " + join(fixed_changes, "; "),
+                 "restore the stored values in the options, the shards or config.toml of the run, or start "
+                 "a new run with another --out");
   for (const std::string& change : allowed_changes) log_info("changed by this resume: " + change);
   if (depends_on_length(run) && old_run.train.length != run.train.length)
     log_warning(
@@ -73,9 +72,8 @@ void require_same_run(const RunConfig& run, const std::string& stored_toml, cons
 
 void check_restored_state(TrainState& state, const TrainOptions& options, const ScheduleLengths& lengths, int64_t end) {
   if (state.update > end)
-    throw Error(Exit::usage,
-                Problem{"train.length", str("at least ", state.update, "u, the number of completed updates"),
-                        to_string(options.length), "raise train.length"});
+    refuse_usage("train.length", str("at least ", state.update, "u, the number of completed updates"),
+                 to_string(options.length), "raise train.length");
   if (state.schedule_version != kScheduleVersion) {
     if (state.update > 0 && state.update < end &&
         (options.schedule.rule != "constant" || state.update < lengths.warmup))

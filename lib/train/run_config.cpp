@@ -48,17 +48,16 @@ void set_legacy_defaults(Config& config) {
 
 void RunConfig::check() const {
   if (train.length.count == 0)
-    throw Error(Exit::usage, Problem{"train.length", "a length of training above 0", "no length",
-                                     "for example --set train.length=300u"});
+    refuse_usage("train.length", "a length of training above 0", "no length", "for example --set train.length=300u");
   if (train.validation.patience > 0 && data.valid_path.empty())
-    throw Error(Exit::usage, Problem{"train.validation.patience", "0, or --valid with a shard for early stopping",
-                                     "no --valid", "pass --valid, or leave train.validation.patience out"});
+    refuse_usage("train.validation.patience", "0, or --valid with a shard for early stopping", "no --valid",
+                 "pass --valid, or leave train.validation.patience out");
   if (train.validation.metric != "loss" && data.valid_path.empty())
-    throw Error(Exit::usage, Problem{"train.validation.metric", "loss, or --valid with a shard to score", "no --valid",
-                                     "pass --valid, or leave train.validation.metric out"});
+    refuse_usage("train.validation.metric", "loss, or --valid with a shard to score", "no --valid",
+                 "pass --valid, or leave train.validation.metric out");
   if (train.checkpoint.retain_by == "best" && data.valid_path.empty())
-    throw Error(Exit::usage, Problem{"train.checkpoint.retain_by", "newest, or --valid with a shard to rank models",
-                                     "no --valid", "pass --valid, or leave train.checkpoint.retain_by out"});
+    refuse_usage("train.checkpoint.retain_by", "newest, or --valid with a shard to rank models", "no --valid",
+                 "pass --valid, or leave train.checkpoint.retain_by out");
   check_without_data();
 }
 
@@ -146,20 +145,19 @@ void RunConfig::check_model(model::LanguageModel& language_model) const {
   if (train.attention_path != "fused") return;
   language_model.require_fused(true);
   if (regularisers.observer() != nullptr)
-    throw Error(Exit::usage,
-                Problem{"train.attention_path", "auto or composed, since a regulariser reads attention probabilities",
-                        "fused", "remove the regulariser, or set train.attention_path=auto"});
+    refuse_usage("train.attention_path", "auto or composed, since a regulariser reads attention probabilities", "fused",
+                 "remove the regulariser, or set train.attention_path=auto");
   for (const auto& entry : procedures.entries())
     if (entry.plugin->observes())
-      throw Error(Exit::usage, Problem{"train.attention_path",
-                                       str("auto or composed, since the procedure ", entry.name,
-                                           " reads attention probabilities during validation"),
-                                       "fused", "remove the procedure, or set train.attention_path=auto"});
+      refuse_usage(
+          "train.attention_path",
+          str("auto or composed, since the procedure ", entry.name, " reads attention probabilities during validation"),
+          "fused", "remove the procedure, or set train.attention_path=auto");
 }
 
 void RunConfig::check_cuda_graph(model::LanguageModel& language_model) const {
   const auto refuse = [](const std::string& expected, const std::string& found) {
-    throw Error(Exit::usage, Problem{"train.cuda_graph", expected, found, "leave train.cuda_graph out"});
+    refuse_usage("train.cuda_graph", expected, found, "leave train.cuda_graph out");
   };
   // A dry run builds the model on LibTorch's device "meta" and reports the errors of a run on a GPU.
   const at::Device device = language_model.parameters().device();

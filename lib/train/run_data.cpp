@@ -15,17 +15,15 @@ namespace {
 void make_absolute(std::string& path) {
   path = std::filesystem::absolute(path).lexically_normal().string();
   if (find_invalid_utf8(path) != std::string::npos)
-    throw Error(Exit::usage, Problem{path, "a path in UTF-8, since the configuration of the run stores the path",
-                                     "a path that is not valid UTF-8",
-                                     "rename the file or folder, or use a symbolic link to the shard"});
+    refuse_usage(path, "a path in UTF-8, since the configuration of the run stores the path",
+                 "a path that is not valid UTF-8", "rename the file or folder, or use a symbolic link to the shard");
 }
 
 }  // namespace
 
 void require_tokens(int64_t num_tokens, const std::string& shard) {
   if (num_tokens == 0)
-    throw Error(Exit::input, Problem{shard, "at least one token to train on", "0 tokens",
-                                     "make the shard from a text that is not empty"});
+    refuse_input(shard, "at least one token to train on", "0 tokens", "make the shard from a text that is not empty");
 }
 
 TrainShards open_train_shards(const DataOptions& options, const char* kind, text::Tokenizers& tokenizers) {
@@ -51,7 +49,7 @@ RunData open_data(RunConfig& config) {
   DataOptions& options = config.data;
   RunData data;
   if (options.train_paths.empty())
-    throw Error(Exit::usage, Problem{"--train", "a shard to train on", "no --train", "make a shard with mh-prep"});
+    refuse_usage("--train", "a shard to train on", "no --train", "make a shard with mh-prep");
   const char* kind = config.task().record_kind();
   data.train_shards = open_train_shards(options, kind, data.tokenizers);
   const io::ShardHeader& first_header = data.train_shards[0]->header();
@@ -62,8 +60,7 @@ RunData open_data(RunConfig& config) {
     text::require_vocabularies(data.valid_shard->header(), options.valid_path, data.tokenizers, options.train_paths[0]);
     options.valid_tokens = static_cast<int64_t>(data.valid_shard->counts().num_tokens);
     if (options.valid_tokens == 0)
-      throw Error(Exit::input, Problem{options.valid_path, "at least one token to validate on", "0 tokens",
-                                       "use another validation shard"});
+      refuse_input(options.valid_path, "at least one token to validate on", "0 tokens", "use another validation shard");
   }
   options.vocabulary_fingerprint = first_header.fingerprint;
   options.source_vocabulary_fingerprint = first_header.source_fingerprint;

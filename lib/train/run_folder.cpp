@@ -99,17 +99,17 @@ std::string read_owner(const std::string& lock_file) {
 
 void refuse_link(const fs::path& path) {
   if (fs::is_symlink(path))
-    throw Error(Exit::input, Problem{path.string(), "a file or folder of the run", "a symbolic link",
-                                     "remove the link, since a run writes only inside its folder"});
+    refuse_input(path.string(), "a file or folder of the run", "a symbolic link",
+                 "remove the link, since a run writes only inside its folder");
 }
 
 RunFolder::RunFolder(const std::string& path, bool resume, bool is_owner) : path_(path), is_owner_(is_owner) {
   if (!is_owner) return;
   std::error_code error;
   if (resume && !fs::exists(file("config.toml"), error))
-    throw Error(Exit::input, Problem{path, "the folder of a run",
-                                     fs::exists(path, error) ? "a folder without config.toml" : "no such folder",
-                                     "start a run with --config and --train"});
+    refuse_input(path, "the folder of a run",
+                 fs::exists(path, error) ? "a folder without config.toml" : "no such folder",
+                 "start a run with --config and --train");
   fs::create_directories(path, error);
   if (error || !fs::is_directory(path))
     throw Error(Exit::failed,
@@ -133,8 +133,8 @@ RunFolder::RunFolder(const std::string& path, bool resume, bool is_owner) : path
   remove_partial_files(path);
   remove_partial_files(file("checkpoints"));
   if (!resume && has_progress())
-    throw Error(Exit::usage, Problem{path, "a new folder", "a folder with a run",
-                                     "continue with mh-train --resume --out " + path + ", or choose another --out"});
+    refuse_usage(path, "a new folder", "a folder with a run",
+                 "continue with mh-train --resume --out " + path + ", or choose another --out");
 }
 
 RunFolder::~RunFolder() {

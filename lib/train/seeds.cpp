@@ -42,13 +42,12 @@ void check_seed_folders(const SeedRuns& runs) {
     refuse_link(folder);
     const bool folder_exists = std::filesystem::exists(folder);
     if (runs.resume && !folder_exists)
-      throw Error(Exit::usage,
-                  Problem{"--resume --seeds", str("the folder of a run with seed ", seed), "no folder " + folder,
-                          str("start the missing run with mh-finetune --init FILE --seed ", seed, " --out ", folder,
-                              " and the other options of the first runs; then repeat this command")});
+      refuse_usage("--resume --seeds", str("the folder of a run with seed ", seed), "no folder " + folder,
+                   str("start the missing run with mh-finetune --init FILE --seed ", seed, " --out ", folder,
+                       " and the other options of the first runs; then repeat this command"));
     if (!runs.resume && folder_exists)
-      throw Error(Exit::usage, Problem{"--out", str("no earlier run with seed ", seed), "the folder " + folder,
-                                       "continue the runs with --resume, or choose another --out or --seed"});
+      refuse_usage("--out", str("no earlier run with seed ", seed), "the folder " + folder,
+                   "continue the runs with --resume, or choose another --out or --seed");
   }
 }
 

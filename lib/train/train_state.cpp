@@ -90,8 +90,7 @@ TrainState parse_train_state(const std::string& json, const std::string& name) {
     selection.best_score = j.value("best", selection.best_score),
     selection.reference_score = j.value("counted_best", selection.best_score);
   } catch (const nlohmann::json::exception& error) {
-    throw Error(Exit::input,
-                Problem{where, "the JSON object of a training state", json_error_text(error.what()), advice});
+    refuse_input(where, "the JSON object of a training state", json_error_text(error.what()), advice);
   }
   return s;
 }

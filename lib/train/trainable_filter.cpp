@@ -62,13 +62,12 @@ TrainableFilter::TrainableFilter(const std::vector<std::string>& entries, const 
     });
     if (has_match) continue;
     const std::string advice = str("leave '", entry, "' out");
-    throw Error(Exit::usage,
-                Problem{"train.trainable",
-                        str("patterns that match names of trainable parameters, such as '*.query.*', or words of "
-                            "mh-train --list trainable: ",
-                            trainable_words_text()),
-                        str("'", entry, "', which matches no trainable parameter of this model"),
-                        find_word(entry) != nullptr ? advice : did_you_mean(entry, known_names, advice)});
+    refuse_usage("train.trainable",
+                 str("patterns that match names of trainable parameters, such as '*.query.*', or words of "
+                     "mh-train --list trainable: ",
+                     trainable_words_text()),
+                 str("'", entry, "', which matches no trainable parameter of this model"),
+                 find_word(entry) != nullptr ? advice : did_you_mean(entry, known_names, advice));
   }
 }
 

@@ -45,9 +45,9 @@ void Trainer::check_processes(bool resume, const WarmStart& warm_start) const {
   for (size_t rank = 1; rank < configurations.size(); ++rank)
     if (const auto differences = config_difference_texts(configurations[0], configurations[rank], {""});
         !differences.empty())
-      throw Error(Exit::usage, Problem{"configuration", "equal configurations and data in all processes",
-                                       str("(rank 0 -> rank ", rank, ") ", join(differences, "; ")),
-                                       "start all processes of the job with the same options and data"});
+      refuse_usage("configuration", "equal configurations and data in all processes",
+                   str("(rank 0 -> rank ", rank, ") ", join(differences, "; ")),
+                   "start all processes of the job with the same options and data");
   train::check_processes(config_, group_.size(), device_);
 }
 
@@ -111,9 +111,8 @@ void Trainer::open_folder(const std::string& folder, bool resume, const WarmStar
     check_restored_state(state_, config_.train, schedule_lengths_, end_);
   } else if (resume) {
     if (group_.broadcast(str(folder_->has_progress())) == str(true))
-      throw Error(Exit::input,
-                  Problem{state_path, "the training state of the run, since the folder contains saved weights",
-                          "no such file", "restore the file, or start a new run with another --out"});
+      refuse_input(state_path, "the training state of the run, since the folder contains saved weights", "no such file",
+                   "restore the file, or start a new run with another --out");
     require_same_run(config_, read_text_file(folder_->file("config.toml")), "config.toml");
   }
   checkpointer_->require_equal_states();

@@ -21,9 +21,8 @@ void Validator::check(model::LanguageModel& model) const {
   const std::vector<std::string> names = dataset_->score_names();
   const std::string& metric = config_.train.validation.metric;
   if (selects_by_loss() || std::find(names.begin(), names.end(), metric) != names.end()) return;
-  throw Error(Exit::usage,
-              Problem{"train.validation.metric", "loss, or a score of the task: " + join(names, ", "), metric,
-                      did_you_mean(metric, names, "set train.validation.metric=loss, or to one of these scores")});
+  refuse_usage("train.validation.metric", "loss, or a score of the task: " + join(names, ", "), metric,
+               did_you_mean(metric, names, "set train.validation.metric=loss, or to one of these scores"));
 }
 
 Validation Validator::run(model::LanguageModel& model, attention::Observer* observer,

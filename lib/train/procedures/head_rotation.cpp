@@ -91,11 +91,9 @@ class HeadRotation : public Procedure {
     update_rule_of_ = properties.update_rule_of;
     if (!uses_importance()) return;
     if (make_measure() == nullptr)
-      throw Error(
-          Exit::usage,
-          Problem{key("measure"),
-                  "a measure that a validation can compute: " + join(analysis::observer_measure_names(), ", "),
-                  measure_name_, "use another measure, or swap heads with mh-swap, which supports all measures"});
+      refuse_usage(key("measure"),
+                   "a measure that a validation can compute: " + join(analysis::observer_measure_names(), ", "),
+                   measure_name_, "use another measure, or swap heads with mh-swap, which supports all measures");
     const std::string mode_text = str("head-rotation with mode = \"", mode_ == Mode::hard ? "hard" : "soft", "\"");
     if (!properties.has_validation_set)
       refuse_usage("--valid", "a shard to rank heads on, for " + mode_text, "no --valid",
@@ -195,7 +193,7 @@ class HeadRotation : public Procedure {
   // Throws Error(usage) for options that contradict the mode or each other, and for missing options of mode manual.
   void check_options() const {
     auto refuse = [](const char* name, const std::string& expected, const std::string& found, const char* next = "") {
-      throw Error(Exit::usage, Problem{key(name), expected, found, next});
+      refuse_usage(key(name), expected, found, next);
     };
     if (mode_ != Mode::manual) {
       if (!pair_texts_.empty())
@@ -240,9 +238,9 @@ class HeadRotation : public Procedure {
       const std::string rule = update_rule_of_(p.name());
       const auto [entry, is_new] = rules.emplace(name_of(layer->kind) + suffix, rule);
       if (entry->second != rule)
-        throw Error(Exit::usage, Problem{key("swap_optimizer_state"), "layers with the same update rule",
-                                         str(rule, " for ", p.name(), ", but ", entry->second, " in an earlier layer"),
-                                         "set one rule for these parameters in train.groups"});
+        refuse_usage(key("swap_optimizer_state"), "layers with the same update rule",
+                     str(rule, " for ", p.name(), ", but ", entry->second, " in an earlier layer"),
+                     "set one rule for these parameters in train.groups");
     }
   }
 

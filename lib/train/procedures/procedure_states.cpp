@@ -14,8 +14,7 @@ constexpr const char* kAdvice = "resume from an unmodified training state";
 std::string where_of(const char* procedure) { return str("the state of ", procedure, " in last.safetensors"); }
 
 [[noreturn]] void refuse(const char* procedure, const std::string& found) {
-  throw Error(Exit::input,
-              Problem{where_of(procedure), str("the JSON object that ", procedure, " writes"), found, kAdvice});
+  refuse_input(where_of(procedure), str("the JSON object that ", procedure, " writes"), found, kAdvice);
 }
 
 // Parses the JSON text and returns parse(value). Throws Error(input) if the text is not JSON, or if `parse` throws.

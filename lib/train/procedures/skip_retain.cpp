@@ -57,20 +57,18 @@ class SkipRetain : public Procedure {
     run_end_ = properties.num_updates;
     if (max_phase_length_.count == 0) return;
     if (const std::string& procedure = properties.weight_moving_procedure; !procedure.empty())
-      throw Error(Exit::usage,
-                  Problem{"train.procedures.skip-retain.until",
-                          str("0u together with train.procedures.", procedure,
-                              ", since skip-retain restores the best weights, which lack later swaps of heads"),
-                          to_string(max_phase_length_),
-                          str("remove train.procedures.skip-retain or train.procedures.", procedure,
-                              ", or set until = \"0u\"")});
+      refuse_usage(
+          "train.procedures.skip-retain.until",
+          str("0u together with train.procedures.", procedure,
+              ", since skip-retain restores the best weights, which lack later swaps of heads"),
+          to_string(max_phase_length_),
+          str("remove train.procedures.skip-retain or train.procedures.", procedure, ", or set until = \"0u\""));
     if (!properties.has_best_weights &&
         (properties.next_validation_update == 0 || properties.next_validation_update > phase_end_))
-      throw Error(Exit::usage,
-                  Problem{"train.procedures.skip-retain.until",
-                          "a validation, which determines the best weights, before the end of layer skipping",
-                          properties.has_validation_set ? str("no validation up to update ", phase_end_) : "no --valid",
-                          properties.has_validation_set ? "lower train.validation.every" : "pass --valid"});
+      refuse_usage("train.procedures.skip-retain.until",
+                   "a validation, which determines the best weights, before the end of layer skipping",
+                   properties.has_validation_set ? str("no validation up to update ", phase_end_) : "no --valid",
+                   properties.has_validation_set ? "lower train.validation.every" : "pass --valid");
     if (phase_end_ >= properties.num_updates)
       log_warning(str("skip-retain: layers are skipped until update ", phase_end_, ", but the run ends at update ",
                       properties.num_updates,
@@ -81,9 +79,8 @@ class SkipRetain : public Procedure {
   void start(model::LanguageModel& model) override {
     num_layers_ = model.num_skippable_layers();
     if (num_layers_ == 0)
-      throw Error(Exit::usage, Problem{"train.procedures.skip-retain", "a model that can skip layers",
-                                       "a model that cannot skip layers",
-                                       "use another backbone, for example model.backbone = \"transformer-xl\""});
+      refuse_usage("train.procedures.skip-retain", "a model that can skip layers", "a model that cannot skip layers",
+                   "use another backbone, for example model.backbone = \"transformer-xl\"");
   }
 
   // Draws for each layer whether the update skips it. All rows of the batch skip the same layers.

@@ -43,8 +43,8 @@ class NuclearGrowth : public Regulariser {
       });
       const std::string key = str("train.regularisers.nuclear-growth.", name_of(kind), ".ratio");
       if (!has_alpha && ratio.ratio != Ratio().ratio)
-        throw Error(Exit::usage, Problem{key, "a kind of attention whose layers have alphas",
-                                         "no alphas in layers of this kind", str("leave ", key, " out")});
+        refuse_usage(key, "a kind of attention whose layers have alphas", "no alphas in layers of this kind",
+                     str("leave ", key, " out"));
     }
   }
   at::Tensor loss(const TrainProgress& progress) override {
