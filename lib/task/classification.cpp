@@ -101,7 +101,7 @@ class ClassificationDataset : public ExampleDataset {
 // Throws Error(input) or Error(usage) if the output head of the model does not predict the labels of the shard.
 void check_labels(const ExampleTask& task, const model::BertOptions& bert_options, const std::string& shard) {
   const auto refuse = [&](const std::string& expected, const std::string& found, const std::string& advice) {
-    throw Error(Exit::input, Problem{shard, expected, found, advice});
+    refuse_input(shard, expected, found, advice);
   };
   if (task.is_number() != (bert_options.head == "number"))
     refuse(str("labels that are ", task.is_number() ? "classes" : "numbers", ", since model.bert.head='",
@@ -109,9 +109,8 @@ void check_labels(const ExampleTask& task, const model::BertOptions& bert_option
            str("labels that are ", task.is_number() ? "numbers" : "classes"),
            str("use a model with model.bert.head='", task.is_number() ? "number" : "classes", "'"));
   if (!task.is_number() && bert_options.classes == 0)
-    throw Error(Exit::usage,
-                Problem{"model.bert.classes", str(task.labels.size(), ", the number of classes of ", shard), "0",
-                        str("set model.bert.classes=", task.labels.size())});
+    refuse_usage("model.bert.classes", str(task.labels.size(), ", the number of classes of ", shard), "0",
+                 str("set model.bert.classes=", task.labels.size()));
   if (!task.is_number() && static_cast<int64_t>(task.labels.size()) != bert_options.classes)
     refuse(str(count_of(bert_options.classes, "class"), ", the value of model.bert.classes"),
            count_of(task.labels.size(), "class"),
@@ -175,10 +174,9 @@ class Classification : public Task {
     const auto examples =
         std::make_shared<const text::ClassificationExamples>(records.sequences(), task, tokenizer, options.block);
     if (const int64_t num_unlabelled = examples->num_unlabelled(); options.is_training && num_unlabelled > 0)
-      throw Error(Exit::input,
-                  Problem{name, "a label for each training example",
-                          str(num_unlabelled, " of ", count_of(examples->size(), "example"), " without a label"),
-                          "use a shard whose examples all have labels"});
+      refuse_input(name, "a label for each training example",
+                   str(num_unlabelled, " of ", count_of(examples->size(), "example"), " without a label"),
+                   "use a shard whose examples all have labels");
     if (const int64_t num_truncated = examples->num_truncated(); num_truncated > 0)
       log_info(str("truncated ", with_commas(num_truncated), " of ", count_of(examples->size(), "row"), " of ", name,
                    " to ", count_of(options.block, "token")));

@@ -63,8 +63,8 @@ const at::Tensor& require_finite(const at::Tensor& logits, const std::string& mo
 
 void require_any_target(bool has_targets, const std::string& name) {
   if (!has_targets)
-    throw Error(Exit::input, Problem{name, "labels or answers, which the loss requires",
-                                     "records without labels or answers", "use a shard with labels or answers"});
+    refuse_input(name, "labels or answers, which the loss requires", "records without labels or answers",
+                 "use a shard with labels or answers");
 }
 
 Evaluation ExampleDataset::evaluate(model::LanguageModel& model, const EvaluationOptions& options) const {

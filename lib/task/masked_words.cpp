@@ -135,9 +135,9 @@ class MaskedWords : public Task {
   void describe(Fields& f) override { options_.describe(f); }
   void check(int64_t long_block) const override {
     if (options_.max_long_predictions > 0 && long_block == 0)
-      throw Error(Exit::usage, Problem{"mlm.long_predictions", "0, unless train.batch.long_block is set",
-                                       str(options_.max_long_predictions),
-                                       "set train.batch.long_block, or use mlm.max_predictions instead"});
+      refuse_usage("mlm.long_predictions", "0, unless train.batch.long_block is set",
+                   str(options_.max_long_predictions),
+                   "set train.batch.long_block, or use mlm.max_predictions instead");
   }
   // If the configuration is from a version without the key mlm.long_predictions, sets this key to mlm.max_predictions,
   // which was the limit of these versions for rows of train.batch.long_block tokens as well.

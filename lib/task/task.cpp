@@ -28,8 +28,8 @@ double Dataset::score(model::LanguageModel& model, const std::string& name, cons
 }
 
 const data::Pairs& Dataset::require_pairs(const std::string& options, const std::string& shard) const {
-  throw Error(Exit::usage, Problem{options, "a shard of pairs to translate", str(shard, ", which holds no pairs"),
-                                   "leave these options out"});
+  refuse_usage(options, "a shard of pairs to translate", str(shard, ", which holds no pairs"),
+               "leave these options out");
 }
 
 nlohmann::ordered_json Dataset::columns() const { return nlohmann::ordered_json::object(); }
@@ -101,10 +101,9 @@ std::vector<std::string> decoded_score_names() {
 
 void require_segments(int64_t segments, const DatasetOptions& options, const std::string& shard) {
   if (segments > options.bert.segments)
-    throw Error(Exit::usage,
-                Problem{"model.bert.segments",
-                        str("at least ", segments, ", since a row of ", shard, " has ", count_of(segments, "segment")),
-                        str(options.bert.segments), str("use a model with model.bert.segments=", segments)});
+    refuse_usage("model.bert.segments",
+                 str("at least ", segments, ", since a row of ", shard, " has ", count_of(segments, "segment")),
+                 str(options.bert.segments), str("use a model with model.bert.segments=", segments));
 }
 
 }  // namespace mh::task

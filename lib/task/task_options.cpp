@@ -23,12 +23,11 @@ void TaskOptions::read(Config& config, const model::ModelOptions& model_options)
     if (section.empty()) continue;
     config.read(section, *task);
     if (const auto keys = config.keys_below(section); !keys.empty() && !task->serves(model_options))
-      throw Error(Exit::usage,
-                  Problem{str(section, ".", keys[0]), str("a model that predicts ", task->prediction_noun()),
-                          model::example_type_of(model_options) == model::ExampleType::examples
-                              ? str("model.bert.head='", model_options.bert.head, "'")
-                              : str("model.backbone='", model_options.backbone, "'"),
-                          str("leave ", section, ".", keys[0], " out")});
+      refuse_usage(str(section, ".", keys[0]), str("a model that predicts ", task->prediction_noun()),
+                   model::example_type_of(model_options) == model::ExampleType::examples
+                       ? str("model.bert.head='", model_options.bert.head, "'")
+                       : str("model.backbone='", model_options.backbone, "'"),
+                   str("leave ", section, ".", keys[0], " out"));
   }
 }
 

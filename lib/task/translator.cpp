@@ -26,8 +26,8 @@ int64_t encode(const text::Tokenizer& tokenizer, text::Encoder& encoder, std::st
                const std::string& location, std::vector<int32_t>& tokens) {
   encoder.encode(text, tokens);
   if (const int32_t end = tokenizer.end_of_line_id(); std::count(tokens.begin(), tokens.end(), end) > 0)
-    throw Error(Exit::input, Problem{location, "text without the end-of-line token",
-                                     "'" + tokenizer.piece(end) + "' in the text", "remove the token from the text"});
+    refuse_input(location, "text without the end-of-line token", "'" + tokenizer.piece(end) + "' in the text",
+                 "remove the token from the text");
   return std::count(tokens.begin(), tokens.end(), tokenizer.unknown_id());
 }
 
@@ -125,12 +125,10 @@ void Translator::truncate_source(search::Sentence& s, const NameFunction& name) 
   const auto length = static_cast<int64_t>(s.source.size());
   if (length <= options_.max_source_tokens) return;
   if (!options_.truncate)
-    throw Error(
-        Exit::input,
-        Problem{name(s.index),
-                str("a source of at most ", count_of(options_.max_source_tokens, "token"), ", end token included"),
-                str(length),
-                "split the sentence, raise --max-source up to the limit of the model, or pass --truncate"});
+    refuse_input(name(s.index),
+                 str("a source of at most ", count_of(options_.max_source_tokens, "token"), ", end token included"),
+                 str(length),
+                 "split the sentence, raise --max-source up to the limit of the model, or pass --truncate");
   const int32_t end = s.source.back();
   s.source.resize(static_cast<size_t>(options_.max_source_tokens));
   s.source.back() = end;
@@ -150,9 +148,8 @@ std::vector<std::vector<search::Hypothesis>> Translator::translate(
       continue;
     }
     if (!sentences[i].prefix.empty())
-      throw Error(Exit::input,
-                  Problem{name(sentences[i].index), "a sentence, since the prefix file has a prefix for this line",
-                          "an empty line", "leave this line of the prefix file empty"});
+      refuse_input(name(sentences[i].index), "a sentence, since the prefix file has a prefix for this line",
+                   "an empty line", "leave this line of the prefix file empty");
     translations[i].resize(static_cast<size_t>(std::max<int64_t>(1, sampling_.samples)),
                            search::Hypothesis{{special_tokens.end_id}, 0, 0});
   }
