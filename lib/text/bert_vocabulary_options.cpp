@@ -22,12 +22,10 @@ bool is_checkpoint(const std::string& path) {
 
 void BertVocabularyOptions::check() const {
   if (vocabulary_path.empty() == wordpiece_path.empty())
-    throw Error(
-        Exit::usage,
-        Problem{"--vocab", "either --vocab (a wordpiece vocabulary or a model) or --wordpiece (BERT's vocab.txt)",
-                vocabulary_path.empty() ? "neither" : "both",
-                vocabulary_path.empty() ? "make a vocabulary for --vocab with mh-prep vocab --type wordpiece"
-                                        : "leave --vocab or --wordpiece out"});
+    refuse_usage("--vocab", "either --vocab (a wordpiece vocabulary or a model) or --wordpiece (BERT's vocab.txt)",
+                 vocabulary_path.empty() ? "neither" : "both",
+                 vocabulary_path.empty() ? "make a vocabulary for --vocab with mh-prep vocab --type wordpiece"
+                                         : "leave --vocab or --wordpiece out");
   if (!wordpiece_path.empty()) {
     if (std::filesystem::is_directory(wordpiece_path))
       refuse_text_options("--wordpiece", wordpiece_path, cased, strip_accents);
@@ -36,9 +34,8 @@ void BertVocabularyOptions::check() const {
   for (const char* option :
        {cased ? "--cased" : "", strip_accents != BertVocabularyOptions{}.strip_accents ? "--strip-accents" : ""})
     if (*option != 0)
-      throw Error(Exit::usage,
-                  Problem{option, "--wordpiece, since a vocabulary of --vocab states how text is normalised", "--vocab",
-                          str("leave ", option, " out")});
+      refuse_usage(option, "--wordpiece, since a vocabulary of --vocab states how text is normalised", "--vocab",
+                   str("leave ", option, " out"));
 }
 
 std::unique_ptr<WordPieceTokenizer> BertVocabularyOptions::load() const {

@@ -32,7 +32,7 @@ std::optional<Merge> parse_merge(std::string_view line) {
 }
 
 [[noreturn]] void refuse_to_write(const std::string& where, const std::string& expected, const std::string& found) {
-  throw Error(Exit::input, Problem{where, expected, found, "use the vocabulary file of mh-prep without conversion"});
+  refuse_input(where, expected, found, "use the vocabulary file of mh-prep without conversion");
 }
 
 }  // namespace
@@ -49,12 +49,11 @@ std::vector<Merge> read_byte_bpe_merges(const std::string& text, const std::stri
       continue;
     auto merge = parse_merge(line_text);
     if (!merge)
-      throw Error(Exit::input,
-                  Problem{str(name, ":", line_number), "two symbols separated by a space, as in GPT-2's merges.txt",
-                          quote_start(line_text), "copy the file again"});
+      refuse_input(str(name, ":", line_number), "two symbols separated by a space, as in GPT-2's merges.txt",
+                   quote_start(line_text), "copy the file again");
     merges.push_back(std::move(*merge));
   }
-  if (merges.empty()) throw Error(Exit::input, Problem{name, "at least one merge", "none", "copy the file again"});
+  if (merges.empty()) refuse_input(name, "at least one merge", "none", "copy the file again");
   return merges;
 }
 

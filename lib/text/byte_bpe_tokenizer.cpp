@@ -53,8 +53,8 @@ ByteBpeTokenizer::ByteBpeTokenizer(std::vector<Piece> pieces, std::vector<Merge>
   auto id_of = [&](const std::string& piece, const std::string& owner) {
     const int32_t* id = ids.find(std::string_view(piece));
     if (id == nullptr)
-      throw Error(Exit::input, Problem{name, str("the piece '", piece, "' ", owner), "no such piece in the vocabulary",
-                                       "use the complete vocabulary and merges of one model"});
+      refuse_input(name, str("the piece '", piece, "' ", owner), "no such piece in the vocabulary",
+                   "use the complete vocabulary and merges of one model");
     return *id;
   };
   end_of_text_id_ = id_of(kEndOfText, "that ends a text");
@@ -68,8 +68,8 @@ ByteBpeTokenizer::ByteBpeTokenizer(std::vector<Piece> pieces, std::vector<Merge>
     const std::string owner = str("of merge ", rank + 1);
     MergeTable::Entry& entry = merge_table_.find_or_insert(id_of(m.left, owner), id_of(m.right, owner));
     if (entry.joined_symbol >= 0)
-      throw Error(Exit::input, Problem{name, "distinct merges", str("'", m.left, " ", m.right, "' twice"),
-                                       "use the complete vocabulary and merges of one model"});
+      refuse_input(name, "distinct merges", str("'", m.left, " ", m.right, "' twice"),
+                   "use the complete vocabulary and merges of one model");
     entry = {rank, id_of(m.left + m.right, owner)};
   }
 }

@@ -102,8 +102,8 @@ class FolderReader {
       if (special_ids[i] >= 0) default_tokens[special_ids[i]] = {kSpecialToken, kSpecialPieceRoles[i]};
       if (const std::string token = configured_token(kSpecialPieceRoles[i]);
           !token.empty() && token != special_pieces[i])
-        throw Error(Exit::input, Problem{config_.path() + ": " + kSpecialPieceRoles[i], special_pieces[i], token,
-                                         "use a model with BERT's names of special tokens, which multihead requires"});
+        refuse_input(config_.path() + ": " + kSpecialPieceRoles[i], special_pieces[i], token,
+                     "use a model with BERT's names of special tokens, which multihead requires");
     }
     assign_roles(default_tokens);
     warn_about_plain_tokens();
@@ -118,10 +118,9 @@ class FolderReader {
     for (const std::string& name : names)
       if (!std::filesystem::exists(path(name))) {
         const bool is_folder = std::filesystem::is_directory(folder_);
-        throw Error(Exit::input, Problem{folder_, "a folder with tokenizer.json, or " + join(names, " and "),
-                                         is_folder ? "no " + name : "no folder of this name",
-                                         is_folder ? "copy " + name + " from the source of the model"
-                                                   : "check the name of the folder"});
+        refuse_input(folder_, "a folder with tokenizer.json, or " + join(names, " and "),
+                     is_folder ? "no " + name : "no folder of this name",
+                     is_folder ? "copy " + name + " from the source of the model" : "check the name of the folder");
       }
   }
 
@@ -133,9 +132,8 @@ class FolderReader {
 
   [[noreturn]] void refuse_difference(const std::string& file, const std::string& content,
                                       const std::string& found) const {
-    throw Error(Exit::input,
-                Problem{file, content + " of " + path("tokenizer.json"), found,
-                        str("remove ", file, " or ", path("tokenizer.json"), ", whichever belongs to another model")});
+    refuse_input(file, content + " of " + path("tokenizer.json"), found,
+                 str("remove ", file, " or ", path("tokenizer.json"), ", whichever belongs to another model"));
   }
 
   void require_equal_pieces(const NumberedPieces& json_pieces, const NumberedPieces& file_pieces,
@@ -153,10 +151,8 @@ class FolderReader {
 
   void require_equal_setting(const char* key, bool expected_value, const std::string& where) const {
     if (config_.value(key, expected_value) == expected_value) return;
-    throw Error(
-        Exit::input,
-        Problem{config_.path() + ": " + key, str(expected_value ? "true" : "false", ", as in ", where),
-                expected_value ? "false" : "true", "set both settings to the value that the model was trained with"});
+    refuse_input(config_.path() + ": " + key, str(expected_value ? "true" : "false", ", as in ", where),
+                 expected_value ? "false" : "true", "set both settings to the value that the model was trained with");
   }
 
   // Keeps the pieces and the added tokens of tokenizer.json.
@@ -196,7 +192,7 @@ class FolderReader {
   }
 
   [[noreturn]] static void refuse_token(const std::string& where, const std::string& found) {
-    throw Error(Exit::input, Problem{where, "a token with a unique id", found, "copy the folder again"});
+    refuse_input(where, "a token with a unique id", found, "copy the folder again");
   }
 
   // Adds a token that the file `where` lists. Several files may list a token; the flags in the first file apply.
@@ -297,10 +293,9 @@ std::unique_ptr<WordPieceTokenizer> read_wordpiece_vocabulary(const std::string&
 void refuse_text_options(const char* option, const std::string& folder, bool cased, const std::string& strip_accents) {
   const char* text_option = cased ? "--cased" : strip_accents != "auto" ? "--strip-accents" : nullptr;
   if (text_option != nullptr)
-    throw Error(Exit::usage,
-                Problem{text_option, str(option, " with a vocabulary file"),
-                        str("the folder ", folder, ", whose tokenizer configuration states the normalisation"),
-                        str("leave ", text_option, " out")});
+    refuse_usage(text_option, str(option, " with a vocabulary file"),
+                 str("the folder ", folder, ", whose tokenizer configuration states the normalisation"),
+                 str("leave ", text_option, " out"));
 }
 
 }  // namespace mh::text

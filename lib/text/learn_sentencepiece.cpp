@@ -330,44 +330,37 @@ class TrainingText {
   const size_t space = reply.find(' ');
   const size_t line_index = std::stoull(std::string(reply.substr(0, space)));
   const int64_t num_characters = std::stoll(std::string(reply.substr(space + 1)));
-  throw Error(Exit::input, Problem{text.long_line_location(line_index),
-                                   str("words of at most ", with_commas(kMaxBpeWordCharacters),
-                                       " characters after normalisation, for --type bpe"),
-                                   str("a word of ", with_commas(num_characters), " characters"),
-                                   "split the word by spaces, leave the line out, or use --type unigram"});
+  refuse_input(
+      text.long_line_location(line_index),
+      str("words of at most ", with_commas(kMaxBpeWordCharacters), " characters after normalisation, for --type bpe"),
+      str("a word of ", with_commas(num_characters), " characters"),
+      "split the word by spaces, leave the line out, or use --type unigram");
 }
 
 [[noreturn]] void refuse_empty_alphabet() {
-  throw Error(
-      Exit::input,
-      Problem{
-          "inputs", "text with at least one character that can become a piece", "no such character",
-          "add other text: SentencePiece removes control and format characters, and reserves U+2581, U+2585, <unk>, "
-          "<s> and </s>"});
+  refuse_input(
+      "inputs", "text with at least one character that can become a piece", "no such character",
+      "add other text: SentencePiece removes control and format characters, and reserves U+2581, U+2585, <unk>, "
+      "<s> and </s>");
 }
 
 // Throws an Error that explains the trainer's status.
 [[noreturn]] void refuse(const VocabularyOptions& options, const std::string& status) {
   const std::string size = str("--size ", options.max_size);
   if (const auto max_size = number_after(status, "set it to a value <= "))
-    throw Error(
-        Exit::input,
-        Problem{size, str("at most ", static_cast<int64_t>(*max_size), ", the number of pieces that this text yields"),
-                str(options.max_size), "choose a smaller --size, or give more text"});
+    refuse_input(size, str("at most ", static_cast<int64_t>(*max_size), ", the number of pieces that this text yields"),
+                 str(options.max_size), "choose a smaller --size, or give more text");
   // The status contains --size and the required number of pieces, such as "8 vs 61.".
   if (const auto min_size = number_after(status, str(" ", options.max_size, " vs ")))
-    throw Error(
-        Exit::input,
-        Problem{size, str("at least ", static_cast<int64_t>(*min_size), ": the special pieces and the characters"),
-                str(options.max_size), "choose a larger --size, or a lower --character-coverage"});
+    refuse_input(size, str("at least ", static_cast<int64_t>(*min_size), ": the special pieces and the characters"),
+                 str(options.max_size), "choose a larger --size, or a lower --character-coverage");
   // The trainer's check of insert_id() fails if --size leaves no room for <unk>, <s> and </s>, which have the ids 0
   // to 2.
   if (status.find("[insert_id(") != status.npos)
-    throw Error(Exit::input, Problem{size, "at least 4: the special pieces and a character", str(options.max_size),
-                                     "choose a larger --size"});
-  throw Error(Exit::input, Problem{"SentencePiece's trainer", str("text that gives ", options.max_size, " pieces"),
-                                   "an error status",
-                                   "choose another --size, give more text, or see SentencePiece's messages with -v"});
+    refuse_input(size, "at least 4: the special pieces and a character", str(options.max_size),
+                 "choose a larger --size");
+  refuse_input("SentencePiece's trainer", str("text that gives ", options.max_size, " pieces"), "an error status",
+               "choose another --size, give more text, or see SentencePiece's messages with -v");
 }
 
 }  // namespace
@@ -383,7 +376,7 @@ std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& t
                                     " --num_threads=", num_threads, " --max_sentence_length=16777216");
   TrainingText training_text(text, options.type == "bpe");
   if (!training_text.read_to_first_word())
-    throw Error(Exit::input, Problem{"inputs", "text with at least one word", "no words", "name a file with text"});
+    refuse_input("inputs", "text with at least one word", "no words", "name a file with text");
   TrainerMessages messages(options.max_size);
   Child child([&](ChildInput& input) { return train(arguments, input); },
               [&](std::string_view line) { messages.parse_line(line); });
@@ -397,10 +390,10 @@ std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& t
   // An alphabet of size 1 contains only the space mark U+2581.
   if (end.has_crashed && messages.alphabet_size().value_or(2) <= 1) refuse_empty_alphabet();
   if (end.has_crashed)
-    throw Error(Exit::input, Problem{"SentencePiece's trainer", "text that the trainer can process", end_text,
-                                     str("break up the longest word (", training_text.longest_word_text(),
-                                         ") if this word is much longer than others, choose another --size or a larger "
-                                         "--character-coverage, or give more text")});
+    refuse_input("SentencePiece's trainer", "text that the trainer can process", end_text,
+                 str("break up the longest word (", training_text.longest_word_text(),
+                     ") if this word is much longer than others, choose another --size or a larger "
+                     "--character-coverage, or give more text"));
   if (!end.has_succeeded)
     throw Error(Exit::failed, Problem{"SentencePiece's trainer", "a process that ends with a model", end_text,
                                       "run the command again with -v to see SentencePiece's messages"});

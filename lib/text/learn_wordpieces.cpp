@@ -63,11 +63,10 @@ class WordPieceLearner {
     const std::u32string alphabet = alphabet_of(words, options.max_alphabet_size);
     add_character_pieces(words, alphabet);
     if (static_cast<size_t>(options.max_size) < pieces_.size())
-      throw Error(Exit::usage, Problem{"--size",
-                                       str("at least ", pieces_.size(), ": 5 special pieces, ", alphabet.size(),
-                                           " characters, and ", pieces_.size() - alphabet.size() - 5,
-                                           " pieces that consist of the prefix ## and a character"),
-                                       str(options.max_size), "raise --size, or limit the characters with --alphabet"});
+      refuse_usage("--size",
+                   str("at least ", pieces_.size(), ": 5 special pieces, ", alphabet.size(), " characters, and ",
+                       pieces_.size() - alphabet.size() - 5, " pieces that consist of the prefix ## and a character"),
+                   str(options.max_size), "raise --size, or limit the characters with --alphabet");
     words.for_each([&](std::string_view word, uint64_t count) { add_word(word, static_cast<int64_t>(count)); });
     for (uint32_t w = 0; w < words_.size(); ++w) {
       const std::vector<int32_t>& symbols = words_[w].symbols;

@@ -34,11 +34,10 @@ std::string serialize_codes(const std::vector<Merge>& merges, const std::string&
     const Merge& m = merges[i];
     const std::string line = m.left + " " + m.right;
     if (parse_merge(line) != m || line.find('\n') != line.npos || find_invalid_byte(line) != line.npos)
-      throw Error(Exit::input,
-                  Problem{str(name, ": merge ", i + 1), "symbols that codes of subword-nmt can represent",
-                          str("'", escape_piece(m.left), "' and '", escape_piece(m.right),
-                              "', which readers of this format would change or refuse"),
-                          "give the vocabulary itself to --codes, or learn merges from text without carriage returns"});
+      refuse_input(str(name, ": merge ", i + 1), "symbols that codes of subword-nmt can represent",
+                   str("'", escape_piece(m.left), "' and '", escape_piece(m.right),
+                       "', which readers of this format would change or refuse"),
+                   "give the vocabulary itself to --codes, or learn merges from text without carriage returns");
     text += line + "\n";
   }
   return text;
@@ -48,9 +47,9 @@ std::vector<Merge> read_codes(const std::string& bytes, const std::string& name)
   if (is_vocabulary_file(bytes)) {
     VocabularyFile file = read_vocabulary(bytes, name);
     if (file.type != "subword-nmt")
-      throw Error(Exit::input, Problem{name, "codes of subword-nmt, or a vocabulary of the type subword-nmt",
-                                       "a vocabulary of the type " + file.type,
-                                       "make a vocabulary with mh-prep vocab --type subword-nmt --merges 10000"});
+      refuse_input(name, "codes of subword-nmt, or a vocabulary of the type subword-nmt",
+                   "a vocabulary of the type " + file.type,
+                   "make a vocabulary with mh-prep vocab --type subword-nmt --merges 10000");
     return std::move(file.merges);
   }
   std::vector<Merge> merges;
@@ -66,17 +65,15 @@ std::vector<Merge> read_codes(const std::string& bytes, const std::string& name)
     if (line_number == 1) {
       while (text.ends_with('\r') || text.ends_with(' ')) text.remove_suffix(1);
       if (text != kCodesHeader)
-        throw Error(
-            Exit::input,
-            Problem{where, "codes of subword-nmt, which begin with '" + std::string(kCodesHeader) + "'",
-                    quote_start(text),
-                    "learn codes with subword-nmt learn-bpe, or with mh-prep vocab --type subword-nmt --merges 10000"});
+        refuse_input(where, "codes of subword-nmt, which begin with '" + std::string(kCodesHeader) + "'",
+                     quote_start(text),
+                     "learn codes with subword-nmt learn-bpe, or with mh-prep vocab --type subword-nmt --merges 10000");
       continue;
     }
     auto merge = parse_merge(text);
     if (!merge)
-      throw Error(Exit::input, Problem{where, "two symbols separated by a space", quote_start(text),
-                                       "the file is damaged; learn the codes again, or copy the file again"});
+      refuse_input(where, "two symbols separated by a space", quote_start(text),
+                   "the file is damaged; learn the codes again, or copy the file again");
     merges.push_back(std::move(*merge));
   }
   return merges;

@@ -41,32 +41,29 @@ PretrainingExamples::PretrainingExamples(Sequences sequences, const WordPieceTok
       segment_stream_(seed, "pretraining segments"),
       mask_stream_(seed, "pretraining masks") {
   if (sequences_.ends.size() > UINT32_MAX)
-    throw Error(Exit::input, Problem{"documents", str("at most ", UINT32_MAX, " sentences"),
-                                     str(sequences_.ends.size(), " sentences"), "train on fewer documents"});
+    refuse_input("documents", str("at most ", UINT32_MAX, " sentences"), str(sequences_.ends.size(), " sentences"),
+                 "train on fewer documents");
   // Each segment needs at least one token.
   if (const int64_t min_length = num_special_tokens() + (options_.next_sentence ? 2 : 1);
       options_.max_length < min_length)
-    throw Error(Exit::usage, Problem{"train.batch.block",
-                                     str("at least ", min_length, ", so that an input sequence has a token to predict"),
-                                     str(options_.max_length), "raise train.batch.block"});
+    refuse_usage("train.batch.block",
+                 str("at least ", min_length, ", so that an input sequence has a token to predict"),
+                 str(options_.max_length), "raise train.batch.block");
   uint32_t begin = 0;
   for (uint32_t sequence = 0; sequence < sequences_.ends.size(); ++sequence) {
     if (sequences_.length(sequence) > 0) continue;
     if (begin == sequence)
-      throw Error(Exit::input,
-                  Problem{"documents", "at least one sentence in each document",
-                          str("none in document ", documents_.size() + 1), "make the shard again with mh-prep mlm"});
+      refuse_input("documents", "at least one sentence in each document",
+                   str("none in document ", documents_.size() + 1), "make the shard again with mh-prep mlm");
     documents_.push_back({begin, sequence});
     begin = sequence + 1;
   }
   if (documents_.empty())
-    throw Error(Exit::input,
-                Problem{"documents", "at least one document", "none", "make the shard again with mh-prep mlm"});
+    refuse_input("documents", "at least one document", "none", "make the shard again with mh-prep mlm");
   if (options_.next_sentence && documents_.size() == 1)
-    throw Error(Exit::usage,
-                Problem{"model.bert.next_sentence",
-                        "at least two documents, since next-sentence prediction pairs segments of different documents",
-                        "one document", "separate documents by empty lines, or set model.bert.next_sentence=false"});
+    refuse_usage("model.bert.next_sentence",
+                 "at least two documents, since next-sentence prediction pairs segments of different documents",
+                 "one document", "separate documents by empty lines, or set model.bert.next_sentence=false");
   for (const Piece& piece : tokenizer.pieces()) continues_word_.push_back(piece.text.starts_with(kContinuationPrefix));
 }
 

@@ -82,7 +82,7 @@ void refuse_inputs(const PrepArguments& arguments, const std::string& expected, 
                    const std::string& advice) {
   std::vector<std::string> names;
   for (const std::string& input : arguments.inputs) names.push_back(input_name(input));
-  throw Error(Exit::input, Problem{join(names, ", "), expected, found, advice});
+  refuse_input(join(names, ", "), expected, found, advice);
 }
 
 void refuse_empty_inputs(const PrepArguments& arguments, const std::string& expected, const std::string& advice) {

@@ -34,10 +34,10 @@ double context_score(const ParagraphWindow& window, int32_t token_index) {
 
 void WindowOptions::check() const {
   if (max_length <= max_question_tokens + kNumSpecialTokens)
-    throw Error(Exit::usage, Problem{"train.batch.block",
-                                     str("more than ", max_question_tokens + kNumSpecialTokens,
-                                         " tokens, the limit squad.question plus [CLS] and two [SEP]"),
-                                     str(max_length), "raise train.batch.block, or lower squad.question"});
+    refuse_usage("train.batch.block",
+                 str("more than ", max_question_tokens + kNumSpecialTokens,
+                     " tokens, the limit squad.question plus [CLS] and two [SEP]"),
+                 str(max_length), "raise train.batch.block, or lower squad.question");
 }
 
 std::string Paragraph::text_of(AnswerSpan span) const {

@@ -32,8 +32,8 @@ struct EncodedExamples {
 // Returns the fields of a line. `where`: file and line for the message.
 std::vector<std::string> split_columns(std::string_view line, const std::string& where) {
   if (const auto num_columns = 1 + std::ranges::count(line, '\t'); num_columns > kMaxColumns)
-    throw Error(Exit::input, Problem{where, str("at most ", kMaxColumns, " columns"), count_of(num_columns, "column"),
-                                     "separate columns by single tabs, and lines by newlines"});
+    refuse_input(where, str("at most ", kMaxColumns, " columns"), count_of(num_columns, "column"),
+                 "separate columns by single tabs, and lines by newlines");
   return split(line, '\t');
 }
 
@@ -86,14 +86,13 @@ class ExampleEncoder {
     const ExampleColumns& c = batch.columns;
     if (c.num_columns > 0 ? fields_.size() == c.num_columns : fields_.size() >= c.min_columns()) return true;
     if (drop_malformed_ && c.label != ExampleColumns::kNone) return false;
-    throw Error(Exit::input, Problem{str(batch.text.file, ":", s.line_number),
-                                     c.num_columns > 0 ? count_of(c.num_columns, "column")
-                                                       : str(count_of(c.min_columns(), "column"), " or more"),
-                                     str(fields_.size()),
-                                     c.label != ExampleColumns::kNone
-                                         ? "separate columns by single tabs, or drop the line with --malformed drop"
+    refuse_input(
+        str(batch.text.file, ":", s.line_number),
+        c.num_columns > 0 ? count_of(c.num_columns, "column") : str(count_of(c.min_columns(), "column"), " or more"),
+        str(fields_.size()),
+        c.label != ExampleColumns::kNone ? "separate columns by single tabs, or drop the line with --malformed drop"
                                          : "separate columns by single tabs; in a file without labels no line can be "
-                                           "dropped, since predictions are numbered by line"});
+                                           "dropped, since predictions are numbered by line");
   }
 
   void add(const ExampleBatch& batch, const TextBatch::Segment& s, EncodedExamples& out) {
@@ -109,9 +108,9 @@ class ExampleEncoder {
     if (c.label != ExampleColumns::kNone) {
       const auto label = task_.label_of(fields_[c.label]);
       if (!label)
-        throw Error(Exit::input, Problem{str(batch.text.file, ":", s.line_number, ": column ", c.label + 1),
-                                         task_.valid_labels(), "'" + fields_[c.label] + "'",
-                                         "correct the label, or select the column of the labels with --label"});
+        refuse_input(str(batch.text.file, ":", s.line_number, ": column ", c.label + 1), task_.valid_labels(),
+                     "'" + fields_[c.label] + "'",
+                     "correct the label, or select the column of the labels with --label");
       tokens.push_back(*label);
       ++out.summary.num_labelled;
     }

@@ -26,10 +26,9 @@ std::string text_of_fields(const Strings& fields) { return shorten(join(fields, 
 
 [[noreturn]] void refuse_missing_columns(const std::string& where, const Strings& missing_columns,
                                          const Strings& fields, const std::string& advice) {
-  throw Error(Exit::input, Problem{where,
-                                   (missing_columns.size() == 1 ? "the column '" : "the columns '") +
-                                       join(missing_columns, "', '") + "'",
-                                   str(count_of(fields.size(), "column"), ": ", text_of_fields(fields)), advice});
+  refuse_input(where,
+               (missing_columns.size() == 1 ? "the column '" : "the columns '") + join(missing_columns, "', '") + "'",
+               str(count_of(fields.size(), "column"), ": ", text_of_fields(fields)), advice);
 }
 
 // Returns the columns of a layout without a header, whose `first_text`, `second_text` and `label` are column numbers.
@@ -72,9 +71,8 @@ Strings glue_names() {
 const GlueTask& glue_task(const std::string& name) {
   for (const GlueTask& task : glue_tasks())
     if (task.example_task.name == name) return task;
-  throw Error(Exit::usage,
-              Problem{"--task", "one of: " + join(glue_names(), ", "), name.empty() ? "none" : name,
-                      did_you_mean(name, glue_names(), "name the GLUE task of the file, such as --task cola")});
+  refuse_usage("--task", "one of: " + join(glue_names(), ", "), name.empty() ? "none" : name,
+               did_you_mean(name, glue_names(), "name the GLUE task of the file, such as --task cola"));
 }
 
 ExampleColumns select_columns(const ColumnChoice& choice, const Strings& fields, const std::string& where) {
@@ -83,10 +81,10 @@ ExampleColumns select_columns(const ColumnChoice& choice, const Strings& fields,
   const auto find = [&](const std::string& name, const char* option) {
     if (name.empty()) return Columns::kNone;
     if (choice.has_header && std::ranges::count(fields, name) > 1)
-      throw Error(Exit::input, Problem{where, str("one column '", name, "'"),
-                                       str(std::ranges::count(fields, name), " columns of this name"),
-                                       str("select one of these columns by number, such as ", option, " ",
-                                           1 + (std::ranges::find(fields, name) - fields.begin()))});
+      refuse_input(where, str("one column '", name, "'"),
+                   str(std::ranges::count(fields, name), " columns of this name"),
+                   str("select one of these columns by number, such as ", option, " ",
+                       1 + (std::ranges::find(fields, name) - fields.begin())));
     const auto column = column_at(name, choice.has_header ? &fields : nullptr, fields.size());
     if (!column) missing_columns.push_back(name);
     uses_only_numbers = uses_only_numbers && std::ranges::count(fields, name) == 0;

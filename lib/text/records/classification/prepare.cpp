@@ -108,7 +108,7 @@ void write_examples_shard(const PrepArguments& arguments, const BertVocabularyOp
 
 void refuse(const std::string& option, const std::string& expected, const std::string& found,
             const std::string& advice) {
-  throw Error(Exit::usage, Problem{option, expected, found, advice});
+  refuse_usage(option, expected, found, advice);
 }
 
 // Splits a comma-separated list such as "a,b"; returns an empty list for an empty text.

@@ -28,14 +28,12 @@ struct LmOptions {
 
 void make_lm(const PrepArguments& arguments, const LmOptions& options) {
   if (options.vocabulary_path.empty())
-    throw Error(Exit::usage, Problem{"--vocab", "a vocabulary", "none",
-                                     "make a vocabulary with mh-prep vocab, and give --vocab FILE"});
+    refuse_usage("--vocab", "a vocabulary", "none", "make a vocabulary with mh-prep vocab, and give --vocab FILE");
   refuse_output_onto(arguments, {options.vocabulary_path});
   auto tokenizer = load_tokenizer(options.vocabulary_path);
   if (tokenizer->takes_any_bytes() && arguments.crlf_handling == "normalise")
-    throw Error(Exit::usage,
-                Problem{"--crlf", "no --crlf normalise with a vocabulary of the type byte, which keeps all bytes",
-                        "--crlf " + arguments.crlf_handling, "leave --crlf out"});
+    refuse_usage("--crlf", "no --crlf normalise with a vocabulary of the type byte, which keeps all bytes",
+                 "--crlf " + arguments.crlf_handling, "leave --crlf out");
   if (tokenizer->takes_any_bytes()) warn_compressed_inputs(arguments.inputs);
   TextBatches text(arguments.inputs, line_ends(arguments, tokenizer->takes_any_bytes()),
                    [&](std::string_view t) { return tokenizer->find_split(t); });
