@@ -149,9 +149,8 @@ void check_sentencepiece_file(const std::string& bytes, const std::string& name)
     for (ProtoFields fields(message); fields.read_field(number, table);) {
       if (number != precompiled_charsmap_field || table.empty()) continue;
       if (const std::string fault = find_fault(table); !fault.empty())
-        throw Error(Exit::input,
-                    Problem{name, "a SentencePiece model with an intact normalisation table", fault,
-                            "the model is damaged; copy the file again, or train the model again with mh-prep vocab"});
+        refuse_input(name, "a SentencePiece model with an intact normalisation table", fault,
+                     "the model is damaged; copy the file again, or train the model again with mh-prep vocab");
     }
   }
 }

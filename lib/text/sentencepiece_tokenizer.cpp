@@ -26,8 +26,8 @@ class SentencePieceTokenizer : public Tokenizer {
     load();
     end_of_line_id_ = processor_.eos_id();
     if (end_of_line_id_ < 0)
-      throw Error(Exit::input, Problem{name, "a SentencePiece model with an end-of-sentence piece", "none",
-                                       "train the model with an eos id, or with mh-prep vocab"});
+      refuse_input(name, "a SentencePiece model with an end-of-sentence piece", "none",
+                   "train the model with an eos id, or with mh-prep vocab");
     splits_words_ = segments_words_independently();
     if (!splits_words_)
       log_detail(name +
@@ -93,13 +93,13 @@ class SentencePieceTokenizer : public Tokenizer {
     } catch (const std::exception& error) {
       fault = str("a model that SentencePiece cannot load: ", error.what());
     }
-    throw Error(Exit::input, Problem{name_, "a vocabulary of mh-prep or a SentencePiece model", fault,
-                                     "make a vocabulary with mh-prep vocab"});
+    refuse_input(name_, "a vocabulary of mh-prep or a SentencePiece model", fault,
+                 "make a vocabulary with mh-prep vocab");
   }
   void require(const sentencepiece::util::Status& status, const char* expected) const {
     if (!status.ok())
-      throw Error(Exit::input, Problem{name_, expected, status.ToString(),
-                                       "the model is damaged; copy the file again, or train the model again"});
+      refuse_input(name_, expected, status.ToString(),
+                   "the model is damaged; copy the file again, or train the model again");
   }
   // Returns whether the tokens of a line are the concatenated tokens of its words. True only if space marks occur only
   // at the start of a piece, the mark alone is a piece (otherwise consecutive unknown pieces are joined across words),

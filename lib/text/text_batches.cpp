@@ -103,18 +103,17 @@ void TextBatches::read_segments(TextBatch& batch) {
     if (chunk_.starts_line) pending_offset_ = chunk_.offset;
     pending_text_ += chunk_.text;
     if (find_split_ == nullptr && pending_text_.size() > sizes_.max_line_bytes)
-      throw Error(Exit::input, Problem{str(source_->name(), ":", chunk_.line_number),
-                                       str("lines of at most ", human_bytes(sizes_.max_line_bytes)), "a longer line",
-                                       "split the line"});
+      refuse_input(str(source_->name(), ":", chunk_.line_number),
+                   str("lines of at most ", human_bytes(sizes_.max_line_bytes)), "a longer line", "split the line");
     const size_t segment_bytes = chunk_.ends_line         ? pending_text_.size()
                                  : find_split_ == nullptr ? std::string_view::npos
                                                           : find_split_(pending_text_);
     if (segment_bytes == std::string_view::npos) {
       if (pending_text_.size() > sizes_.max_line_bytes)
-        throw Error(Exit::input, Problem{str(source_->name(), ":", chunk_.line_number),
-                                         str("a position to split the line, such as a space, at least every ",
-                                             human_bytes(sizes_.max_line_bytes)),
-                                         "none", "break the line up, or use a vocabulary of the type byte"});
+        refuse_input(
+            str(source_->name(), ":", chunk_.line_number),
+            str("a position to split the line, such as a space, at least every ", human_bytes(sizes_.max_line_bytes)),
+            "none", "break the line up, or use a vocabulary of the type byte");
       continue;
     }
     add_segment(batch, std::string_view(pending_text_).substr(0, segment_bytes), chunk_.ends_line);

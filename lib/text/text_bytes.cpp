@@ -36,11 +36,9 @@ size_t find_invalid_byte(std::string_view line) { return std::min(find_invalid_u
 void refuse_invalid_byte(const std::string& name, uint64_t line_number, uint64_t line_offset, std::string_view line,
                          size_t invalid_offset, const std::string& advice) {
   const bool is_nul = line[invalid_offset] == '\0';
-  throw Error(
-      Exit::input,
-      Problem{str(name, ":", line_number, ": byte ", line_offset + invalid_offset, " of the file"),
-              is_nul ? "UTF-8 text without NUL bytes" : "UTF-8 text", describe_byte(line, invalid_offset),
-              is_nul ? "name a text file, or remove the NUL bytes with tr -d '\\0' < FILE > NEW-FILE" : advice});
+  refuse_input(str(name, ":", line_number, ": byte ", line_offset + invalid_offset, " of the file"),
+               is_nul ? "UTF-8 text without NUL bytes" : "UTF-8 text", describe_byte(line, invalid_offset),
+               is_nul ? "name a text file, or remove the NUL bytes with tr -d '\\0' < FILE > NEW-FILE" : advice);
 }
 
 std::string_view validate_text(std::string_view bytes, const std::string& name, NulBytes nul_bytes) {

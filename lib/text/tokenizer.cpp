@@ -28,17 +28,15 @@ uint64_t count_unknown(std::span<const int32_t> tokens, const Tokenizer& tokeniz
 std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::string& name) {
   if (bytes.empty()) throw empty_input_error(name, "a vocabulary", "make a vocabulary with mh-prep vocab");
   if (bytes.find("\n[UNK]\n") != bytes.npos && bytes.find('\0') == bytes.npos && !is_vocabulary_file(bytes))
-    throw Error(Exit::input,
-                Problem{name, "a vocabulary that states whether case is kept", "a plain list of pieces",
-                        "convert the list with mh-prep vocab --type wordpiece --from FILE; add --cased to keep case"});
+    refuse_input(name, "a vocabulary that states whether case is kept", "a plain list of pieces",
+                 "convert the list with mh-prep vocab --type wordpiece --from FILE; add --cased to keep case");
   if (!is_vocabulary_file(bytes)) return make_sentencepiece_tokenizer(bytes, name);
   VocabularyFile file = read_vocabulary(bytes, name);
   auto require_piece = [&](size_t index, const char* piece) {
     if (index >= file.pieces.size() || file.pieces[index].text != piece)
-      throw Error(Exit::input, Problem{name, str("the piece ", piece, " as entry ", index),
-                                       index < file.pieces.size() ? "the piece " + escape_piece(file.pieces[index].text)
-                                                                  : "no entry",
-                                       "make the vocabulary again with mh-prep vocab"});
+      refuse_input(name, str("the piece ", piece, " as entry ", index),
+                   index < file.pieces.size() ? "the piece " + escape_piece(file.pieces[index].text) : "no entry",
+                   "make the vocabulary again with mh-prep vocab");
   };
   if (file.type == "word") {
     require_piece(0, kEndOfLinePiece);
@@ -61,8 +59,8 @@ std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::
   }
   if (file.type == "byte" && file.pieces.empty()) return make_byte_tokenizer();
   const std::vector<std::string> types = vocabulary_file_type_names();
-  throw Error(Exit::input, Problem{name + ":2", "a vocabulary of one of the types " + join(types, ", "), file.type,
-                                   did_you_mean(file.type, types, "make the vocabulary again with mh-prep vocab")});
+  refuse_input(name + ":2", "a vocabulary of one of the types " + join(types, ", "), file.type,
+               did_you_mean(file.type, types, "make the vocabulary again with mh-prep vocab"));
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
@@ -75,8 +73,8 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
   while (size_t n = source->read(buffer.data(), buffer.size())) {
     bytes.append(buffer.data(), n);
     if (bytes.size() > kMaxVocabularyBytes)
-      throw Error(Exit::input, Problem{source->name(), str("a vocabulary of at most ", kMaxVocabularyBytes, " bytes"),
-                                       "a larger file", "name a vocabulary file"});
+      refuse_input(source->name(), str("a vocabulary of at most ", kMaxVocabularyBytes, " bytes"), "a larger file",
+                   "name a vocabulary file");
   }
   return parse_tokenizer(bytes, source->name());
 }

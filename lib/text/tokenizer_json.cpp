@@ -37,7 +37,7 @@ struct JsonNode {
   }
   [[noreturn]] void refuse(const std::string& expected, const std::string& found,
                            const std::string& reason_or_advice = "copy the folder again") const {
-    throw Error(Exit::input, Problem{path, expected, found, reason_or_advice});
+    refuse_input(path, expected, found, reason_or_advice);
   }
   void require(const std::string& key, std::initializer_list<Json> allowed_values, const std::string& reason) const {
     const JsonNode node = at(key);
@@ -93,10 +93,9 @@ class TokenizerJsonParser {
     }
     root_ = {&document_, path + ": "};
     if (!document_.is_object())
-      throw Error(Exit::input,
-                  Problem{path, "a JSON object",
-                          depth > kMaxJsonDepth ? str("an object nested ", depth, " levels deep") : "other text",
-                          "copy the folder again"});
+      refuse_input(path, "a JSON object",
+                   depth > kMaxJsonDepth ? str("an object nested ", depth, " levels deep") : "other text",
+                   "copy the folder again");
     read_added_tokens();
   }
 
@@ -218,7 +217,7 @@ class TokenizerJsonParser {
 
 NumberedPieces numbered_pieces(const Json& object, const std::string& name) {
   auto refuse = [&](const std::string& expected, const std::string& found) {
-    throw Error(Exit::input, Problem{name, expected, found, "copy the file again"});
+    refuse_input(name, expected, found, "copy the file again");
   };
   if (!object.is_object() || object.empty()) refuse("a JSON object that maps pieces to ids", abbreviate(object));
   NumberedPieces pieces;
@@ -236,9 +235,8 @@ std::vector<Piece> pieces_in_id_order(const NumberedPieces& pieces, const std::s
   sorted_pieces.reserve(pieces.size());
   for (const auto& [id, piece] : pieces) {
     if (id != sorted_pieces.size())
-      throw Error(Exit::input, Problem{name, str("a piece with the id ", sorted_pieces.size()),
-                                       str("no such piece: the next id is ", id, ", of the piece '", piece, "'"),
-                                       "copy the folder again"});
+      refuse_input(name, str("a piece with the id ", sorted_pieces.size()),
+                   str("no such piece: the next id is ", id, ", of the piece '", piece, "'"), "copy the folder again");
     sorted_pieces.push_back({piece, 0});
   }
   return sorted_pieces;

@@ -18,10 +18,9 @@ constexpr uint64_t kMaxTokenizerBytes = io::kMaxHeaderBytes / 10 * 9 / 4 * 3;
 
 Tokenizers tokenizers_of(const io::ShardHeader& header, const std::string& name) {
   if (const uint64_t bytes = header.tokenizer.size() + header.source_tokenizer.size(); bytes > kMaxTokenizerBytes)
-    throw Error(Exit::input, Problem{name,
-                                     str("vocabularies of at most ", kMaxTokenizerBytes,
-                                         " bytes, which the header of a checkpoint can hold"),
-                                     str(bytes, " bytes"), "use a smaller vocabulary"});
+    refuse_input(
+        name, str("vocabularies of at most ", kMaxTokenizerBytes, " bytes, which the header of a checkpoint can hold"),
+        str(bytes, " bytes"), "use a smaller vocabulary");
   Tokenizers result{parse_tokenizer(header.tokenizer, name), nullptr};
   if (!header.shares_vocabulary()) result.source = parse_tokenizer(header.source_tokenizer, name);
   require_vocabularies(header, name, result, "the tokenizer stored in the shard");
@@ -36,16 +35,14 @@ std::unique_ptr<Tokenizer> tokenizer_at(const io::Checkpoint& checkpoint, const 
   try {
     text = io::from_base64(checkpoint.metadata_entry(key));
   } catch (const std::invalid_argument&) {
-    throw Error(Exit::input,
-                Problem{checkpoint.name() + ": " + key, "base64", "other characters", "use an unmodified checkpoint"});
+    refuse_input(checkpoint.name() + ": " + key, "base64", "other characters", "use an unmodified checkpoint");
   }
   auto tokenizer = parse_tokenizer(text, checkpoint.name() + ": tokenizer");
   const std::string& fingerprint = checkpoint.metadata_entry(fingerprint_key);
   if (fingerprint != tokenizer->fingerprint())
-    throw Error(Exit::input,
-                Problem{checkpoint.name() + ": " + fingerprint_key,
-                        "the fingerprint of the stored tokenizer, " + tokenizer->fingerprint(), fingerprint,
-                        "the metadata of two checkpoints is mixed; use an unmodified checkpoint"});
+    refuse_input(checkpoint.name() + ": " + fingerprint_key,
+                 "the fingerprint of the stored tokenizer, " + tokenizer->fingerprint(), fingerprint,
+                 "the metadata of two checkpoints is mixed; use an unmodified checkpoint");
   return tokenizer;
 }
 
@@ -54,8 +51,7 @@ std::unique_ptr<Tokenizer> tokenizer_at(const io::Checkpoint& checkpoint, const 
 Tokenizers tokenizers_of(const io::Checkpoint& checkpoint) {
   const std::string& format = checkpoint.metadata_entry(io::kFormatKey);
   if (format != "1")
-    throw Error(Exit::input, Problem{checkpoint.name(), "a checkpoint of format 1", "format " + format,
-                                     "use a newer version of multihead"});
+    refuse_input(checkpoint.name(), "a checkpoint of format 1", "format " + format, "use a newer version of multihead");
   Tokenizers result{tokenizer_at(checkpoint, io::kTokenizerKey, io::kFingerprintKey), nullptr};
   if (checkpoint.metadata().count(io::kSourceTokenizerKey) > 0)
     result.source = tokenizer_at(checkpoint, io::kSourceTokenizerKey, io::kSourceFingerprintKey);

@@ -21,7 +21,7 @@ namespace {
 using Counts = WordMap<uint64_t>;
 
 [[noreturn]] void refuse_empty_text() {
-  throw Error(Exit::input, Problem{"inputs", "text with at least one word", "no words", "name a file with text"});
+  refuse_input("inputs", "text with at least one word", "no words", "name a file with text");
 }
 
 template <class Visit>
@@ -44,8 +44,8 @@ void for_each_segment(TextBatches& text, const Visit& visit) {
 std::vector<Piece> order_by_count(const Counts& counts, std::vector<Piece> special_pieces,
                                   const VocabularyOptions& options) {
   if (options.max_size > 0 && special_pieces.size() > static_cast<size_t>(options.max_size))
-    throw Error(Exit::usage, Problem{"--size", str("at least the ", special_pieces.size(), " special entries"),
-                                     str(options.max_size), "raise --size, or use 0 for no limit"});
+    refuse_usage("--size", str("at least the ", special_pieces.size(), " special entries"), str(options.max_size),
+                 "raise --size, or use 0 for no limit");
   std::vector<Piece> pieces;
   counts.for_each([&](std::string_view key, uint64_t count) {
     for (Piece& p : special_pieces)
@@ -170,8 +170,8 @@ std::unique_ptr<Tokenizer> make_wordpiece_vocabulary(const VocabularyOptions& op
 
 std::unique_ptr<Tokenizer> make_sentencepiece_vocabulary(const VocabularyOptions& options, TextBatches& text) {
   if (options.max_size == 0)
-    throw Error(Exit::usage, Problem{"--size", "a number of pieces for --type " + options.type, "none",
-                                     "give a number, such as --size 8000"});
+    refuse_usage("--size", "a number of pieces for --type " + options.type, "none",
+                 "give a number, such as --size 8000");
   return make_sentencepiece_tokenizer(learn_sentencepiece(options, text), "the model just trained");
 }
 
@@ -181,8 +181,7 @@ void VocabularyOptions::check() const {
   const VocabularyOptions defaults;
   const bool is_sentencepiece = type == "bpe" || type == "unigram";
   auto refuse = [&](const char* option, const char* types) {
-    throw Error(Exit::usage,
-                Problem{option, std::string("--type ") + types, "--type " + type, str("leave ", option, " out")});
+    refuse_usage(option, std::string("--type ") + types, "--type " + type, str("leave ", option, " out"));
   };
   if (!is_sentencepiece && character_coverage != defaults.character_coverage)
     refuse("--character-coverage", "bpe or unigram");
@@ -194,17 +193,13 @@ void VocabularyOptions::check() const {
     if (num_merges != defaults.num_merges) refuse("--merges", "subword-nmt");
     if (!codes_path.empty()) refuse("--codes", "subword-nmt");
   } else if ((num_merges > 0) == !codes_path.empty()) {
-    throw Error(
-        Exit::usage,
-        Problem{"--type subword-nmt", "either --merges, a number of merges to learn, or --codes, a file of merges",
-                num_merges > 0 ? "both" : "neither", "give exactly one of the two options, such as --merges 10000"});
+    refuse_usage("--type subword-nmt", "either --merges, a number of merges to learn, or --codes, a file of merges",
+                 num_merges > 0 ? "both" : "neither", "give exactly one of the two options, such as --merges 10000");
   }
   const bool is_byte_bpe = type == ByteBpeTokenizer::kType;
   if (is_byte_bpe && source_path.empty())
-    throw Error(
-        Exit::usage,
-        Problem{"--type byte-bpe", "--from, the folder of a GPT-2 model", "no --from",
-                "give --from FOLDER and no text files, since mh-prep does not learn vocabularies of this type"});
+    refuse_usage("--type byte-bpe", "--from, the folder of a GPT-2 model", "no --from",
+                 "give --from FOLDER and no text files, since mh-prep does not learn vocabularies of this type");
   if (is_byte_bpe && min_count != defaults.min_count) refuse("--min-count", "word, char, subword-nmt or wordpiece");
   if (type != WordPieceTokenizer::kType) {
     if (!source_path.empty() && !is_byte_bpe) refuse("--from", "wordpiece or byte-bpe");
@@ -212,16 +207,15 @@ void VocabularyOptions::check() const {
     if (strip_accents != defaults.strip_accents) refuse("--strip-accents", "wordpiece");
     if (max_alphabet_size != defaults.max_alphabet_size) refuse("--alphabet", "wordpiece");
   } else if ((max_size > 0) == !source_path.empty()) {
-    throw Error(Exit::usage, Problem{"--type wordpiece", "either --size, to learn a vocabulary, or --from, to read one",
-                                     max_size > 0 ? "both" : "neither",
-                                     "give exactly one of the two options, such as --size 30000"});
+    refuse_usage("--type wordpiece", "either --size, to learn a vocabulary, or --from, to read one",
+                 max_size > 0 ? "both" : "neither", "give exactly one of the two options, such as --size 30000");
   } else if (!source_path.empty()) {
     const char* learning_option = max_alphabet_size != defaults.max_alphabet_size ? "--alphabet"
                                   : min_count != defaults.min_count               ? "--min-count"
                                                                                   : nullptr;
     if (learning_option != nullptr)
-      throw Error(Exit::usage, Problem{learning_option, "--size, to learn a vocabulary",
-                                       "--from, to convert a vocabulary", str("leave ", learning_option, " out")});
+      refuse_usage(learning_option, "--size, to learn a vocabulary", "--from, to convert a vocabulary",
+                   str("leave ", learning_option, " out"));
     if (std::filesystem::is_directory(source_path)) refuse_text_options("--from", source_path, cased, strip_accents);
   }
   if ((type == "byte" || is_byte_bpe) && max_size != 0)

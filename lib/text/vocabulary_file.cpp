@@ -77,8 +77,8 @@ namespace {
 // Throws Error(input) for pieces and merges that read_vocabulary() would reject.
 void require_valid_pieces(const std::string& type, const std::vector<Piece>& pieces, const std::vector<Merge>* merges) {
   auto refuse = [&](const std::string& where, const std::string& expected, const std::string& found) {
-    throw Error(Exit::input, Problem{str("a vocabulary of the type ", type, ": ", where), expected, found,
-                                     "make the vocabulary from UTF-8 text or files with distinct entries"});
+    refuse_input(str("a vocabulary of the type ", type, ": ", where), expected, found,
+                 "make the vocabulary from UTF-8 text or files with distinct entries");
   };
   auto is_valid = [](const std::string& text) { return !text.empty() && find_invalid_utf8(text) == text.npos; };
   WordMap<bool> known_pieces;
@@ -174,10 +174,8 @@ class VocabularyReader {
 
  private:
   [[noreturn]] void refuse(const std::string& expected, const std::string& found) const {
-    throw Error(
-        Exit::input,
-        Problem{str(name_, ":", line_number_), expected, found,
-                "the vocabulary is damaged; make the vocabulary again with mh-prep vocab, or copy the file again"});
+    refuse_input(str(name_, ":", line_number_), expected, found,
+                 "the vocabulary is damaged; make the vocabulary again with mh-prep vocab, or copy the file again");
   }
 
   // Reads the next line into `text`; returns false if no line that ends in a line feed is left.

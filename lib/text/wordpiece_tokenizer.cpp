@@ -67,9 +67,8 @@ WordPieceTokenizer::WordPieceTokenizer(std::vector<Piece> pieces, const BertNorm
   auto find_special = [&](const char* piece) {
     const auto token = std::find_if(pieces_.begin(), pieces_.end(), [&](const Piece& p) { return p.text == piece; });
     if (token == pieces_.end())
-      throw Error(Exit::input,
-                  Problem{name, str("the piece ", piece, ", which every vocabulary of BERT has"), "none",
-                          "use another vocabulary, or learn a vocabulary with mh-prep vocab --type wordpiece"});
+      refuse_input(name, str("the piece ", piece, ", which every vocabulary of BERT has"), "none",
+                   "use another vocabulary, or learn a vocabulary with mh-prep vocab --type wordpiece");
     return static_cast<int32_t>(token - pieces_.begin());
   };
   int32_t* const special_ids[] = {&special_tokens_.padding_id, &special_tokens_.unknown_id, &special_tokens_.cls_id,
@@ -212,16 +211,15 @@ BertNormalisation bert_normalisation(bool cased, const std::string& strip_accent
 const WordPieceTokenizer& require_wordpiece(const Tokenizer& tokenizer, const std::string& name) {
   const auto* wordpiece = dynamic_cast<const WordPieceTokenizer*>(&tokenizer);
   if (wordpiece == nullptr)
-    throw Error(Exit::input,
-                Problem{name, "a vocabulary of the type wordpiece", "a vocabulary of the type " + tokenizer.type(),
-                        "make a vocabulary with mh-prep vocab --type wordpiece"});
+    refuse_input(name, "a vocabulary of the type wordpiece", "a vocabulary of the type " + tokenizer.type(),
+                 "make a vocabulary with mh-prep vocab --type wordpiece");
   return *wordpiece;
 }
 
 std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& name) {
   if (is_vocabulary_file(bytes))
-    throw Error(Exit::input, Problem{name, "BERT's vocab.txt", "a vocabulary of mh-prep",
-                                     "pass this file to --vocab of another command; it needs no conversion"});
+    refuse_input(name, "BERT's vocab.txt", "a vocabulary of mh-prep",
+                 "pass this file to --vocab of another command; it needs no conversion");
   std::vector<Piece> pieces;
   WordMap<size_t> line_numbers;  // line number of each piece, from 1
   std::string_view remaining_text = validate_text(bytes, name);
@@ -233,9 +231,8 @@ std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& 
     while (!piece.empty() && (IsSpace{}(piece.back()))) piece.remove_suffix(1);
     const size_t line_number = pieces.size() + 1;
     auto refuse = [&](const std::string& found) {
-      throw Error(Exit::input,
-                  Problem{str(name, ":", line_number), "distinct pieces, one per line, as in BERT's vocab.txt", found,
-                          "copy the file again"});
+      refuse_input(str(name, ":", line_number), "distinct pieces, one per line, as in BERT's vocab.txt", found,
+                   "copy the file again");
     };
     if (piece.empty()) refuse("an empty line");
     size_t& first_line_number = line_numbers[piece];
@@ -255,10 +252,9 @@ std::string serialize_wordpieces(const std::vector<Piece>& pieces, const std::st
     const bool is_writable = !piece.empty() && !IsSpace{}(piece.back()) && piece.find_first_of("\n\r") == piece.npos &&
                              find_invalid_byte(piece) == piece.npos && (i > 0 || !looks_like_other_file(piece));
     if (!is_writable || std::exchange(written_pieces[piece], true))
-      throw Error(Exit::input,
-                  Problem{str(name, ": entry ", i), "distinct pieces, each a line of BERT's vocab.txt",
-                          str("'", escape_piece(piece), "', which readers of this format would change or refuse"),
-                          "use the vocabulary file of mh-prep without conversion"});
+      refuse_input(str(name, ": entry ", i), "distinct pieces, each a line of BERT's vocab.txt",
+                   str("'", escape_piece(piece), "', which readers of this format would change or refuse"),
+                   "use the vocabulary file of mh-prep without conversion");
     text += piece + "\n";
   }
   return text;

@@ -27,8 +27,8 @@ struct SentenceEncoder {
     encoder->encode(std::string_view(batch.text).substr(s.begin, s.end - s.begin), out);
     const int32_t end = tokenizer.end_of_line_id();
     if (std::find(out.begin() + static_cast<int64_t>(begin), out.end(), end) != out.end())
-      throw Error(Exit::input, Problem{str(batch.file, ":", s.line_number), "text without the end-of-line token",
-                                       "'" + tokenizer.piece(end) + "' in the text", "remove the token from the text"});
+      refuse_input(str(batch.file, ":", s.line_number), "text without the end-of-line token",
+                   "'" + tokenizer.piece(end) + "' in the text", "remove the token from the text");
     out.push_back(end);
     return out.size() - begin - 1;
   }
@@ -73,10 +73,9 @@ class PairEncoder {
  private:
   [[noreturn]] static void refuse_empty(const PairBatch& batch, size_t i, bool is_source) {
     const TextBatch& batch_side = is_source ? batch.source : batch.target;
-    throw Error(Exit::input,
-                Problem{str(batch_side.file, ":", batch_side.segments[i].line_number),
-                        "a pair with non-empty source and target", str("an empty ", is_source ? "source" : "target"),
-                        "fill the empty line, or drop the pair with --empty drop"});
+    refuse_input(str(batch_side.file, ":", batch_side.segments[i].line_number),
+                 "a pair with non-empty source and target", str("an empty ", is_source ? "source" : "target"),
+                 "fill the empty line, or drop the pair with --empty drop");
   }
   SentenceEncoder source_, target_;
   PairFilters filters_;
@@ -86,14 +85,12 @@ class PairEncoder {
 
 void PairFilters::check() const {
   if (max_length > 0 && min_length > max_length)
-    throw Error(Exit::usage, Problem{"--min-length", str("at most --max-length ", max_length), str(min_length),
-                                     "lower --min-length, or raise --max-length"});
+    refuse_usage("--min-length", str("at most --max-length ", max_length), str(min_length),
+                 "lower --min-length, or raise --max-length");
   if (max_ratio > 0 && max_ratio < 1)
-    throw Error(
-        Exit::usage,
-        Problem{"--max-ratio",
-                "at least 1 (length of the longer text divided by length of the shorter text), or 0 for no limit",
-                shortest_decimal(max_ratio), "raise --max-ratio to 1 or more"});
+    refuse_usage("--max-ratio",
+                 "at least 1 (length of the longer text divided by length of the shorter text), or 0 for no limit",
+                 shortest_decimal(max_ratio), "raise --max-ratio to 1 or more");
 }
 
 const char* PairFilters::drop_reason(size_t source_length, size_t target_length) const {

@@ -45,10 +45,8 @@ std::vector<int32_t> encode_details(const SquadQuestion& q, const std::string& w
   const std::string details_json =
       ordered_json{{"id", q.id}, {"answers", answers}, {"impossible", q.is_unanswerable}}.dump();
   if (details_json.size() > kMaxUncheckedJsonBytes)
-    throw Error(
-        Exit::input,
-        Problem{where, str("at most ", kMaxUncheckedJsonBytes, " bytes for the id and the answers of a question"),
-                count_of(details_json.size(), "byte"), "remove the question from the file"});
+    refuse_input(where, str("at most ", kMaxUncheckedJsonBytes, " bytes for the id and the answers of a question"),
+                 count_of(details_json.size(), "byte"), "remove the question from the file");
   return numbers_of(details_json);
 }
 
@@ -73,8 +71,8 @@ EncodedQuestions encode(const SquadParagraph& paragraph, const WordPieceTokenize
   std::vector<TextRange> token_ranges;
   tokenizer.encode_with_ranges(paragraph.text, context, token_ranges);
   if (context.empty())
-    throw Error(Exit::input, Problem{paragraph.where, "a paragraph with at least one token",
-                                     "a paragraph without tokens", "remove the paragraph from the file"});
+    refuse_input(paragraph.where, "a paragraph with at least one token", "a paragraph without tokens",
+                 "remove the paragraph from the file");
   make_monotonic(token_ranges);
   std::vector<int32_t> begins, ends;
   for (const TextRange& range : token_ranges) {

@@ -31,7 +31,7 @@ struct FileLocation {
   }
   [[noreturn]] void refuse(const std::string& expected, const std::string& found,
                            const std::string& advice = "name a file of SQuAD, such as train-v1.1.json") const {
-    throw Error(Exit::input, Problem{text(), expected, found, advice});
+    refuse_input(text(), expected, found, advice);
   }
 };
 
@@ -47,15 +47,14 @@ json parse_squad_json(const std::string& bytes, const std::string& file) {
         str(file, ":", 1 + std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(offset), '\n'), ": byte ",
             offset + bytes.size() - text.size(), " of the file");
     if (error.byte > text.size())
-      throw Error(Exit::input, Problem{where, "the rest of the JSON of SQuAD", "the end of the file",
-                                       "the file is truncated; get the file again"});
+      refuse_input(where, "the rest of the JSON of SQuAD", "the end of the file",
+                   "the file is truncated; get the file again");
     std::string reason = error.what();
     if (const size_t colon = reason.rfind("] "); colon != reason.npos) reason.erase(0, colon + 2);
-    throw Error(Exit::input,
-                Problem{where, "the JSON of SQuAD", reason, "name a file of SQuAD, such as train-v1.1.json"});
+    refuse_input(where, "the JSON of SQuAD", reason, "name a file of SQuAD, such as train-v1.1.json");
   } catch (const json::out_of_range&) {
-    throw Error(Exit::input, Problem{file, "the JSON of SQuAD", "a number beyond the range of fp64",
-                                     "name a file of SQuAD, such as train-v1.1.json"});
+    refuse_input(file, "the JSON of SQuAD", "a number beyond the range of fp64",
+                 "name a file of SQuAD, such as train-v1.1.json");
   }
 }
 

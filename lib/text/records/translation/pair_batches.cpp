@@ -56,11 +56,9 @@ void PairBatches::split_at_tabs(PairBatch& batch) {
     const auto num_tabs = std::count(line.begin(), line.end(), '\t');
     if (num_tabs != 1) {
       check_text(batch.source, source, false);  // an error about an invalid byte of the line has precedence
-      throw Error(
-          Exit::input,
-          Problem{str(batch.source.file, ":", source.line_number), "a source, one tab and a target",
-                  num_tabs == 0 ? std::string("no tab") : str(num_tabs, " tabs"),
-                  "join the lines of source and target with paste(1), or name a source file and a target file"});
+      refuse_input(str(batch.source.file, ":", source.line_number), "a source, one tab and a target",
+                   num_tabs == 0 ? std::string("no tab") : str(num_tabs, " tabs"),
+                   "join the lines of source and target with paste(1), or name a source file and a target file");
     }
     const size_t tab = line.find('\t');
     TextBatch::Segment target = source;
@@ -108,10 +106,9 @@ void PairBatches::refuse_unequal_lengths(uint64_t num_common_lines, uint64_t num
                                          uint64_t num_second_lines) {
   const std::string first = input_name(files_[0]), second = input_name(files_[1]);
   const std::string& longer = num_first_lines > num_second_lines ? first : second;
-  throw Error(Exit::input,
-              Problem{first + ", " + second, "the same number of lines in both files",
-                      str(num_first_lines, " and ", count_of(num_second_lines, "line")),
-                      str("align the files; the first line without a partner is ", longer, ":", num_common_lines + 1)});
+  refuse_input(first + ", " + second, "the same number of lines in both files",
+               str(num_first_lines, " and ", count_of(num_second_lines, "line")),
+               str("align the files; the first line without a partner is ", longer, ":", num_common_lines + 1));
 }
 
 }  // namespace mh::text

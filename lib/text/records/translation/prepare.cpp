@@ -32,27 +32,21 @@ struct TranslationOptions {
 void check(const PrepArguments& arguments, const TranslationOptions& options) {
   const bool has_side_vocabularies = !options.source_vocabulary_path.empty() || !options.target_vocabulary_path.empty();
   if (!options.vocabulary_path.empty() && has_side_vocabularies)
-    throw Error(Exit::usage, Problem{"--vocab", "either --vocab, or --source-vocab and --target-vocab",
-                                     str("--vocab with ",
-                                         options.source_vocabulary_path.empty() ? "--target-vocab" : "--source-vocab"),
-                                     "give --vocab alone if source and target share a vocabulary"});
+    refuse_usage("--vocab", "either --vocab, or --source-vocab and --target-vocab",
+                 str("--vocab with ", options.source_vocabulary_path.empty() ? "--target-vocab" : "--source-vocab"),
+                 "give --vocab alone if source and target share a vocabulary");
   const char* missing_option = options.source_vocabulary_path.empty() ? "--source-vocab" : "--target-vocab";
   if (has_side_vocabularies && (options.source_vocabulary_path.empty() || options.target_vocabulary_path.empty()))
-    throw Error(
-        Exit::usage,
-        Problem{missing_option, "both --source-vocab and --target-vocab", str("no ", missing_option),
-                str("add ", missing_option, ", or give --vocab alone if source and target share a vocabulary")});
+    refuse_usage(missing_option, "both --source-vocab and --target-vocab", str("no ", missing_option),
+                 str("add ", missing_option, ", or give --vocab alone if source and target share a vocabulary"));
   if (!has_side_vocabularies && options.vocabulary_path.empty())
-    throw Error(Exit::usage, Problem{"--vocab", "a vocabulary", "none",
-                                     "make a vocabulary with mh-prep vocab, and give --vocab FILE"});
+    refuse_usage("--vocab", "a vocabulary", "none", "make a vocabulary with mh-prep vocab, and give --vocab FILE");
   if (arguments.inputs.size() > 2)
-    throw Error(Exit::usage,
-                Problem{"inputs", "two files, or one file of tab-separated pairs",
-                        count_of(arguments.inputs.size(), "file"), "name one source file and one target file"});
+    refuse_usage("inputs", "two files, or one file of tab-separated pairs", count_of(arguments.inputs.size(), "file"),
+                 "name one source file and one target file");
   if (arguments.inputs.size() == 2 && arguments.inputs[0] == "-" && arguments.inputs[1] == "-")
-    throw Error(Exit::usage,
-                Problem{"inputs", "standard input for at most one file", "standard input for source and target",
-                        "give a single - and write tab-separated pairs to standard input"});
+    refuse_usage("inputs", "standard input for at most one file", "standard input for source and target",
+                 "give a single - and write tab-separated pairs to standard input");
   options.filters.check();
 }
 
